@@ -1,1 +1,21 @@
-"""labkit.instruments."""
+"""What is measured: the trace of a run, gradient quality, spectra.
+
+Instruments look and do not touch: none changes what it measures or draws from a random
+number generator, so a run with and without them gives bit-identical weights.
+"""
+
+from labkit.instruments.gradients import (
+    gradient_cosine,
+    gradient_variance,
+    relative_variance,
+)
+from labkit.instruments.spectra import effective_rank
+from labkit.instruments.trace import Trace
+
+__all__ = [
+    "Trace",
+    "effective_rank",
+    "gradient_cosine",
+    "gradient_variance",
+    "relative_variance",
+]

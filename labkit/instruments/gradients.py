@@ -1,0 +1,156 @@
+"""How good a gradient estimate is: its direction, its spread, its error.
+
+The estimates come from the same point, repeated with fresh randomness; ``R`` is the
+number of repeats.  Nothing here changes its inputs, records a graph or draws a random
+number.
+"""
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
+    r"""Cosine of the angle between a gradient estimate and the exact gradient.
+
+    $\cos = \langle \hat g, g \rangle / (\lVert \hat g \rVert \lVert g \rVert)$
+
+    Parameters
+    ----------
+    estimate : (...) or (R, ...) tensor
+        One estimate with the shape of `exact`, or R of them.
+    exact : (...) tensor
+        The exact gradient; all its entries together are one vector.
+
+    Returns
+    -------
+    cosine : () or (R,) tensor
+        Without unit, in [-1, 1]; ``nan`` where either vector is zero, since a zero
+        vector has no direction.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or there are no entries.
+
+    Notes
+    -----
+    Cost: O(R P) for P entries.  Both vectors are scaled by their largest entry first,
+    so that neither overflow nor underflow of the squares spoils the angle.
+
+    Examples
+    --------
+    >>> gradient_cosine(torch.tensor([3.0, 4.0]), torch.tensor([2.0, 0.0])).item()
+    0.6000000238418579
+    """
+    estimate_flat, exact_flat = _flatten(estimate, exact)
+    cosine = (_unit(estimate_flat) * _unit(exact_flat)).sum(-1).clamp(-1, 1)
+    return cosine[0] if estimate.shape == exact.shape else cosine
+
+
+@torch.no_grad()
+def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
+    r"""Mean squared error of gradient estimates, relative to the exact gradient.
+
+    $\frac{1}{R} \sum_i \lVert \hat g_i - g \rVert^2 / \lVert g \rVert^2$
+
+    For an unbiased estimator this is the relative variance (total variance over squared
+    norm); for a biased one the squared bias is in it too.
+
+    Parameters
+    ----------
+    estimates : (R, ...) tensor
+        Repeated estimates.
+    exact : (...) tensor
+        The exact gradient.
+
+    Returns
+    -------
+    ratio : () tensor
+        Without unit, >= 0.  If `exact` is zero: ``inf``, or ``nan`` where all estimates
+        are zero too.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or there are no entries or no estimates.
+
+    Notes
+    -----
+    Cost: O(R P) for P entries.
+
+    Examples
+    --------
+    >>> estimates = torch.tensor([[1.0, 1.0], [3.0, -1.0]])
+    >>> relative_variance(estimates, torch.tensor([2.0, 0.0]))
+    tensor(0.5000)
+    """
+    if estimates.shape == exact.shape:
+        # One gradient is no sample: silence here would hide a forgotten dimension.
+        raise ValueError(_mismatch(estimates, exact, "(R, ...)"))
+    estimates_flat, exact_flat = _flatten(estimates, exact)
+    error = (estimates_flat - exact_flat).square().sum(-1).mean()
+    return error / exact_flat.square().sum()
+
+
+@torch.no_grad()
+def gradient_variance(estimates: Tensor) -> Tensor:
+    r"""Total sample variance of gradient estimates: the trace of their covariance.
+
+    $\frac{1}{R - 1} \sum_i \lVert \hat g_i - \bar g \rVert^2$
+
+    Parameters
+    ----------
+    estimates : (R, ...) tensor
+        Repeated estimates, R >= 2.
+
+    Returns
+    -------
+    variance : () tensor
+        In the squared unit of the gradient.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two estimates.
+
+    Notes
+    -----
+    Cost: O(R P) for P entries.
+
+    Examples
+    --------
+    >>> gradient_variance(torch.tensor([[1.0, 0.0], [3.0, 1.0]]))
+    tensor(2.5000)
+    """
+    if estimates.ndim == 0 or estimates.shape[0] < 2:
+        raise ValueError(
+            "estimates must have shape (R, ...) with R >= 2, "
+            f"got {tuple(estimates.shape)}"
+        )
+    flat = estimates.reshape(estimates.shape[0], -1)
+    return flat.var(dim=0, correction=1).sum()
+
+
+def _flatten(estimate: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (R, P) and (1, P); a single estimate counts as R = 1."""
+    if estimate.shape != exact.shape and (
+        estimate.ndim != exact.ndim + 1 or estimate.shape[1:] != exact.shape
+    ):
+        raise ValueError(_mismatch(estimate, exact, "(...) or (R, ...)"))
+    if estimate.numel() == 0:
+        raise ValueError(f"nothing to compare: shape {tuple(estimate.shape)}")
+    exact = exact.reshape(1, -1)
+    return estimate.reshape(-1, exact.shape[1]), exact
+
+
+def _mismatch(estimate: Tensor, exact: Tensor, expected: str) -> str:
+    return (
+        f"estimates of shape {tuple(estimate.shape)} do not fit the exact gradient of "
+        f"shape {tuple(exact.shape)}: expected {expected} against (...)"
+    )
+
+
+def _unit(rows: Tensor) -> Tensor:
+    rows = rows / rows.abs().amax(dim=-1, keepdim=True)  # 0 / 0: nan, as promised
+    return rows / rows.square().sum(-1, keepdim=True).sqrt()

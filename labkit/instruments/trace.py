@@ -1,0 +1,335 @@
+"""The memory of a run: an append-only table of scalars by step, kept on disk.
+
+The file is JSON Lines: the first line is a header (format version, parameters, library
+versions, device, seed), every further line one row.  Each row is written as it comes,
+in one write, so that a killed run keeps all that it had measured.  ``nan`` and the
+infinities are written as ``NaN``, ``Infinity`` and ``-Infinity``, which Python's
+``json`` reads back (a strict JSON reader may not).
+"""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import math
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+FORMAT = "labkit-trace"
+FORMAT_VERSION = 1
+
+Scalar = int | float | bool | str
+Row = dict[str, Scalar]
+
+
+class Trace:
+    """Append-only table of scalars by step; each row goes to disk as it comes.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        The file to write; missing folders above it are made.  ``None`` keeps the
+        rows in memory only.
+    parameters : mapping or dataclass instance, optional
+        The run's parameters, JSON-writable, kept in the header.
+    device : str or torch.device, optional
+        Where the run computes; kept in the header.
+    seed : int, optional
+        The run's seed; kept in the header.
+
+    Attributes
+    ----------
+    header : dict
+        Keys ``format``, ``version``, ``parameters``, ``versions``, ``device`` and
+        ``seed``.
+    path : Path or None
+        The file behind the trace.
+
+    Raises
+    ------
+    FileExistsError
+        If `path` exists: a trace is never overwritten.
+    NotADirectoryError
+        If `path` lies under something that is a file.
+    TypeError
+        If a parameter cannot be written as JSON.
+
+    Examples
+    --------
+    >>> trace = Trace(seed=0)
+    >>> trace.log(0, loss=2.5)
+    >>> trace.log(1, loss=torch.tensor(1.5), note="first step")
+    >>> trace.column("loss")
+    [2.5, 1.5]
+    >>> trace.rows[1]
+    {'step': 1, 'loss': 1.5, 'note': 'first step'}
+    """
+
+    def __init__(self, path=None, *, parameters=None, device=None, seed=None):
+        self.path = None if path is None else Path(path)
+        self.header = _header(parameters, device, seed)
+        self._rows: list[Row] = []
+        self._subscribers: list[list[Callable[[Row], None]]] = []
+        self._refusal = ""  # why the trace takes no more rows; empty while it does
+        self._file = None
+        if self.path is not None:
+            self._file = _create(self.path)
+            self._write(self.header)
+
+    def log(self, step: int, **scalars) -> None:
+        """Append one row; it is on disk before the subscribers hear of it.
+
+        Parameters
+        ----------
+        step : int
+            Must not be smaller than the step of the row before; several rows may share
+            a step.
+        **scalars : int, float, bool, str or 0-d tensor
+            The row's values by column name (numpy scalars count as numbers).
+
+        Raises
+        ------
+        TypeError
+            For any other kind of value, naming the column and the type.
+        ValueError
+            If `step` decreases.
+        RuntimeError
+            If the trace is closed or was loaded from a file.
+
+        Notes
+        -----
+        Cost: O(number of scalars).  A tensor on a GPU is waited for.
+        """
+        if self._refusal:
+            raise RuntimeError(f"cannot log step {step}: {self._refusal}")
+        row = _row(step, scalars)
+        if self._rows and row["step"] < self._rows[-1]["step"]:
+            raise ValueError(
+                f"step must not decrease: got {row['step']} "
+                f"after {self._rows[-1]['step']}"
+            )
+        if self._file is not None:
+            self._write(row)
+        self._rows.append(row)
+        for entry in list(self._subscribers):
+            entry[0](dict(row))
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows so far, oldest first, each with its ``step``; treat as read-only."""
+        return list(self._rows)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows)
+
+    def column(self, name: str, default=math.nan) -> list:
+        """Return one column, a value per row; `default` where a row lacks it."""
+        return [row.get(name, default) for row in self._rows]
+
+    def frame(self) -> pd.DataFrame:
+        """Return a DataFrame indexed by step; ``nan`` where a row lacks a value."""
+        if not self._rows:
+            return pd.DataFrame(index=pd.Index([], name="step", dtype="int64"))
+        return pd.DataFrame(self._rows).set_index("step")
+
+    def subscribe(self, callback: Callable[[Row], None]) -> Callable[[], None]:
+        """Have `callback(row)` called after each row is written.
+
+        Returns
+        -------
+        unsubscribe : callable
+            Ends the subscription; calling it again does nothing.
+        """
+        entry = [callback]  # a fresh list: the same callback may subscribe twice
+        self._subscribers.append(entry)
+
+        def unsubscribe():
+            self._subscribers = [e for e in self._subscribers if e is not entry]
+
+        return unsubscribe
+
+    def close(self) -> None:
+        """Close the file and refuse further rows; those there stay readable."""
+        self._refusal = self._refusal or "the trace is closed"
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> "Trace":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    @classmethod
+    def load(cls, path) -> "Trace":
+        """Read a trace back; it takes no further rows.
+
+        An unfinished last line, as a kill leaves it, is dropped.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file that a `Trace` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the header or a line before the last is malformed, with the line number.
+        """
+        path = Path(path)
+        lines = _finished_lines(path.read_bytes())
+        trace = cls()
+        trace.path = path
+        trace.header = _parse_header(path, lines)
+        for number, line in enumerate(lines[1:], start=2):
+            trace._rows.append(_parse_row(path, number, line, trace._rows))
+        trace._refusal = f"the trace was loaded from {path} and is read-only"
+        return trace
+
+    def __repr__(self) -> str:
+        return f"Trace({str(self.path) if self.path else None!r}, rows={len(self)})"
+
+    def _write(self, record: Mapping) -> None:
+        data = (json.dumps(record) + "\n").encode()
+        try:
+            # Unbuffered: one system call a line unless the system takes only a part.
+            while data:
+                data = data[self._file.write(data) :]
+        except BaseException:
+            # What follows a torn line would be unreadable, so nothing may follow it.
+            self._refusal = f"an earlier write to {self.path} failed"
+            self.close()
+            raise
+
+
+def _header(parameters, device, seed) -> dict:
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "parameters": _plain(parameters),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "labkit": _labkit_version(),
+        },
+        "device": None if device is None else str(device),
+        "seed": None if seed is None else int(seed),
+    }
+
+
+def _plain(parameters) -> dict:
+    """Return the parameters as JSON will give them back (a tuple becomes a list)."""
+    if parameters is None:
+        return {}
+    if dataclasses.is_dataclass(parameters):
+        parameters = dataclasses.asdict(parameters)
+    plain = {}
+    for name, value in dict(parameters).items():
+        try:
+            plain[str(name)] = json.loads(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"parameter {name!r} cannot be written as JSON: "
+                f"{type(value).__name__} {value!r}"
+            ) from error
+    return plain
+
+
+def _labkit_version() -> str:
+    try:
+        return importlib.metadata.version("labkit")
+    except importlib.metadata.PackageNotFoundError:  # used from a bare source tree
+        return "unknown"
+
+
+def _create(path: Path):
+    for folder in path.parents:
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(
+                f"cannot write the trace {path}: {folder} is a file, not a folder"
+            )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return open(path, "xb", buffering=0)
+    except FileExistsError as error:
+        raise FileExistsError(
+            f"{path} exists and a trace is never overwritten; "
+            "choose another path or move the old file away"
+        ) from error
+
+
+def _row(step, scalars: Mapping) -> Row:
+    step = _scalar("step", step)
+    if isinstance(step, bool) or not isinstance(step, int):
+        raise TypeError(f"step must be an int, got {type(step).__name__} {step!r}")
+    return {"step": step} | {name: _scalar(name, v) for name, v in scalars.items()}
+
+
+def _scalar(name: str, value) -> Scalar:
+    plain = value
+    if isinstance(value, np.generic) or (
+        isinstance(value, torch.Tensor) and value.ndim == 0
+    ):
+        plain = value.item()
+    if isinstance(plain, (bool, int, float, str)):
+        return plain
+    kind = type(value).__name__
+    if isinstance(value, torch.Tensor):
+        kind += f" of shape {tuple(value.shape)} and dtype {value.dtype}"
+    raise TypeError(
+        f"{name!r} must be an int, float, bool, str or 0-d tensor of these, got {kind}"
+    )
+
+
+def _finished_lines(data: bytes) -> list[bytes]:
+    """Split into lines; drop what follows the last newline unless it is whole."""
+    *lines, rest = data.split(b"\n")
+    # A cut-off JSON object never parses, so one that parses only lacks its newline.
+    with contextlib.suppress(ValueError):
+        json.loads(rest)
+        lines.append(rest)
+    return lines
+
+
+def _parse_header(path: Path, lines: list[bytes]) -> dict:
+    if not lines:
+        raise ValueError(f"{path}: line 1: no header; the run was cut off, or no trace")
+    header = _parse(path, 1, lines[0])
+    if header.get("format") != FORMAT:
+        raise ValueError(f"{path}: line 1: not the header of a {FORMAT} file")
+    if header.get("version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{path}: line 1: format version {header.get('version')!r}, "
+            f"this labkit reads {FORMAT_VERSION}"
+        )
+    return header
+
+
+def _parse_row(path: Path, number: int, line: bytes, before: list[Row]) -> Row:
+    record = _parse(path, number, line)
+    try:
+        row = _row(record.pop("step", None), record)
+    except TypeError as error:
+        raise ValueError(f"{path}: line {number}: {error}") from error
+    if before and row["step"] < before[-1]["step"]:
+        raise ValueError(
+            f"{path}: line {number}: step {row['step']} after {before[-1]['step']}"
+        )
+    return row
+
+
+def _parse(path: Path, number: int, line: bytes) -> dict:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{path}: line {number}: not JSON: {line[:60]!r}") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{path}: line {number}: not a JSON object: {line[:60]!r}")
+    return record

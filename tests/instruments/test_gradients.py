@@ -1,0 +1,147 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.instruments import (
+    Trace,
+    effective_rank,
+    gradient_cosine,
+    gradient_variance,
+    relative_variance,
+)
+
+SEEDS = st.integers(0, 2**31)
+
+
+def draw(seed, *shape):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def test_cosine_on_hand_values():
+    g = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    assert gradient_cosine(g, g).item() == pytest.approx(1)
+    assert gradient_cosine(-g, g).item() == pytest.approx(-1)
+    e = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    assert gradient_cosine(e, g).item() == pytest.approx(0.6)
+    assert gradient_cosine(e, g).shape == ()
+
+
+def test_cosine_of_repeats_equals_one_at_a_time():
+    estimates, exact = draw(0, 5, 2, 3), draw(1, 2, 3)
+    together = gradient_cosine(estimates, exact)
+    assert together.shape == (5,)
+    alone = torch.stack([gradient_cosine(e, exact) for e in estimates])
+    torch.testing.assert_close(together, alone)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, a=st.floats(1e-150, 1e150), b=st.floats(1e-150, 1e150))
+def test_cosine_does_not_know_scale(seed, a, b):
+    x, y = draw(seed, 7), draw(seed + 1, 7)
+    cosine = gradient_cosine(x, y)
+    assert -1 <= cosine <= 1
+    torch.testing.assert_close(gradient_cosine(a * x, b * y), cosine)
+
+
+def test_cosine_with_a_zero_vector_is_nan():
+    zero, one = torch.zeros(3), torch.ones(3)
+    assert math.isnan(gradient_cosine(zero, one))
+    assert math.isnan(gradient_cosine(one, zero))
+    both = gradient_cosine(torch.stack([zero, one]), one)
+    assert both.isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 1, 3, 2), ()])
+@pytest.mark.parametrize("measure", [gradient_cosine, relative_variance])
+def test_shapes_that_do_not_fit_are_named(measure, shape):
+    with pytest.raises(ValueError, match=r"do not fit .*\(3, 2\)"):
+        measure(torch.ones(shape), torch.ones(3, 2))
+
+
+def test_empty_and_single_samples_are_refused():
+    with pytest.raises(ValueError, match="nothing to compare"):
+        gradient_cosine(torch.ones(0), torch.ones(0))
+    with pytest.raises(ValueError, match="nothing to compare"):
+        relative_variance(torch.ones(0, 2), torch.ones(2))
+    with pytest.raises(ValueError, match="R >= 2"):
+        gradient_variance(torch.ones(1, 2))
+    with pytest.raises(ValueError, match="do not fit"):
+        relative_variance(torch.ones(2), torch.ones(2))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_relative_variance_over_all_signs_is_the_closed_form(seed):
+    # g + diag(s) d over every sign pattern s: mean g, squared error |d|^2 exactly.
+    g, d = draw(seed, 3), draw(seed + 1, 3)
+    signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 3).double()
+    estimates = g + signs * d
+    ratio = d.square().sum() / g.square().sum()
+    torch.testing.assert_close(relative_variance(estimates, g), ratio)
+    torch.testing.assert_close(
+        gradient_variance(estimates), d.square().sum() * 8 / (8 - 1)
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_error_is_variance_plus_squared_bias(seed):
+    estimates, exact = draw(seed, 6, 2, 2), draw(seed + 1, 2, 2)
+    bias = (estimates.mean(0) - exact).square().sum()
+    expected = (gradient_variance(estimates) * 5 / 6 + bias) / exact.square().sum()
+    torch.testing.assert_close(relative_variance(estimates, exact), expected)
+
+
+def test_zero_gradient_gives_inf_or_nan():
+    assert math.isinf(relative_variance(torch.ones(2, 3), torch.zeros(3)))
+    assert math.isnan(relative_variance(torch.zeros(2, 3), torch.zeros(3)))
+
+
+@pytest.mark.parametrize("r", [1, 2, 5])
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_r_equal_values_have_effective_rank_r(r, scale):
+    s = torch.zeros(8, dtype=torch.float64)
+    s[:r] = scale
+    assert effective_rank(s).item() == pytest.approx(r)
+
+
+def test_effective_rank_over_a_batch():
+    s = draw(0, 2, 3, 4).abs()
+    s[0, 0] = 0
+    ranks = effective_rank(s)
+    assert ranks.shape == (2, 3) and ranks[0, 0] == 0
+    assert (ranks.flatten()[1:] >= 1).all() and (ranks <= 4 + 1e-9).all()
+    torch.testing.assert_close(effective_rank(s[1, 2]), ranks[1, 2])
+    p = s[1, 2] / s[1, 2].sum()
+    torch.testing.assert_close(ranks[1, 2], (-(p * p.log()).sum()).exp())
+
+
+def test_spectra_that_are_none_are_refused():
+    with pytest.raises(ValueError, match=">= 0"):
+        effective_rank(torch.tensor([1.0, -0.5]))
+    with pytest.raises(ValueError, match="0-d"):
+        effective_rank(torch.tensor(1.0))
+    assert effective_rank(torch.zeros(2, 0)).tolist() == [0, 0]
+
+
+def test_instruments_touch_neither_inputs_nor_the_global_generator():
+    estimates = draw(0, 4, 3).requires_grad_()
+    exact = draw(1, 3).requires_grad_()
+    spectrum = draw(2, 3).abs()
+    before = [t.detach().clone() for t in (estimates, exact, spectrum)]
+    state = torch.get_rng_state()
+    results = [
+        gradient_cosine(estimates, exact),
+        relative_variance(estimates, exact),
+        gradient_variance(estimates),
+        effective_rank(spectrum),
+    ]
+    Trace().log(0, loss=results[1], weight=exact[0])
+    assert torch.equal(torch.get_rng_state(), state)
+    for tensor, old in zip((estimates, exact, spectrum), before, strict=True):
+        assert torch.equal(tensor, old) and tensor.grad is None
+    assert not any(result.requires_grad for result in results)

@@ -1,0 +1,251 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.instruments import Trace
+
+SCALARS = st.one_of(
+    st.integers(),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=20),
+)
+NAMES = st.text(min_size=1, max_size=8).filter(lambda n: n not in ("step", "self"))
+
+
+def same(left, right):
+    """Equal with nan equal to nan, and with equal types."""
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert type(a[key]) is type(b[key])
+            assert a[key] == b[key] or (math.isnan(a[key]) and math.isnan(b[key]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(st.dictionaries(NAMES, SCALARS, max_size=4), max_size=5))
+def test_any_rows_come_back_from_disk(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("trace") / "t.jsonl"
+    with Trace(path) as trace:
+        for step, row in enumerate(rows):
+            trace.log(step, **row)
+    loaded = Trace.load(path)
+    same(loaded.rows, trace.rows)
+    assert [row["step"] for row in loaded.rows] == list(range(len(rows)))
+
+
+def test_header_holds_parameters_versions_device_and_seed(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Parameters:
+        rank: int = 8
+        sizes: tuple = (2, 3)
+
+    path = tmp_path / "new" / "folders" / "t.jsonl"
+    trace = Trace(path, parameters=Parameters(), device=torch.device("cpu"), seed=7)
+    assert trace.header["parameters"] == {"rank": 8, "sizes": [2, 3]}
+    assert trace.header["device"] == "cpu" and trace.header["seed"] == 7
+    assert trace.header["versions"].keys() == {"python", "torch", "labkit"}
+    assert json.loads(path.read_text().splitlines()[0]) == trace.header
+    assert Trace.load(path).header == trace.header
+
+
+def test_rows_are_on_disk_at_once_one_line_each(tmp_path):
+    path = tmp_path / "t.jsonl"
+    trace = Trace(path)
+    for step in range(3):
+        trace.log(step, loss=1.0 / (step + 1))
+        assert len(path.read_bytes().splitlines()) == step + 2
+        assert Trace.load(path).rows == trace.rows
+
+
+def test_every_cut_of_the_last_line_loads_the_rows_before_it(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with Trace(path) as trace:
+        trace.log(0, loss=1.0)
+        trace.log(1, loss=math.nan, note="süß")
+    data = path.read_bytes()
+    last = len(data) - data.rstrip(b"\n").rfind(b"\n") - 1
+    for missing in range(2, last + 1):
+        torn = tmp_path / f"torn{missing}.jsonl"
+        torn.write_bytes(data[:-missing])
+        assert Trace.load(torn).rows == trace.rows[:1]
+    path.write_bytes(data[:-1])  # only the newline is missing: the row is whole
+    assert len(Trace.load(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"step": 1, "lo', "line 3: not JSON"),
+        ("[1, 2]", "line 3: not a JSON object"),
+        ('{"loss": 1.0}', "line 3: 'step' must be"),
+        ('{"step": 1, "loss": [1]}', "line 3: 'loss' must be"),
+        ('{"step": -1}', "line 3: step -1 after 0"),
+    ],
+)
+def test_a_malformed_middle_names_its_line(tmp_path, line, message):
+    path = tmp_path / "t.jsonl"
+    with Trace(path) as trace:
+        trace.log(0, loss=1.0)
+    path.write_text(path.read_text() + line + '\n{"step": 9}\n')
+    with pytest.raises(ValueError, match=message):
+        Trace.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: no header"),
+        ('{"format": "labkit-tr', "line 1: no header"),
+        ('{"step": 0}\n', "line 1: not the header"),
+        ('{"format": "labkit-trace", "version": 99}\n', "version 99"),
+    ],
+)
+def test_a_file_without_a_good_header_is_refused(tmp_path, text, message):
+    path = tmp_path / "t.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        Trace.load(path)
+
+
+def test_an_existing_file_is_refused_and_stays_whole(tmp_path):
+    path = tmp_path / "t.jsonl"
+    with Trace(path) as trace:
+        trace.log(0, loss=1.0)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        Trace(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("below", ["t.jsonl", "deeper/t.jsonl"])
+def test_a_path_under_a_file_is_refused(tmp_path, below):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotADirectoryError, match="is a file, not a folder"):
+        Trace(tmp_path / "file" / below)
+
+
+def test_scalars_of_every_allowed_kind_become_plain_values():
+    trace = Trace()
+    weight = torch.nn.Parameter(torch.tensor(0.5))
+    trace.log(
+        torch.tensor(3),
+        a=torch.tensor(2),
+        b=torch.tensor(True),
+        c=weight,
+        d=np.float32(0.5),
+        e=np.int64(4),
+        f="text",
+    )
+    row = {"step": 3, "a": 2, "b": True, "c": 0.5, "d": 0.5, "e": 4, "f": "text"}
+    same(trace.rows, [row])
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, "NoneType"),
+        ([1.0], "list"),
+        (1j, "complex"),
+        (torch.zeros(2), r"Tensor of shape \(2,\)"),
+        (torch.zeros((), dtype=torch.complex64), "complex64"),
+    ],
+)
+def test_other_values_are_refused_by_name_and_leave_no_row(tmp_path, value, kind):
+    trace = Trace(tmp_path / "t.jsonl")
+    with pytest.raises(TypeError, match=f"'loss' must be .*{kind}"):
+        trace.log(0, good=1.0, loss=value)
+    assert trace.rows == [] and Trace.load(trace.path).rows == []
+
+
+def test_steps_may_repeat_but_not_decrease():
+    trace = Trace()
+    trace.log(2, a=1.0)
+    trace.log(2, b=1.0)
+    with pytest.raises(ValueError, match="got 1 after 2"):
+        trace.log(1, a=0.0)
+    for step in (1.5, True, "3"):
+        with pytest.raises(TypeError, match="step must be an int"):
+            trace.log(step)
+    trace.log(step=3, a=1.0)
+    assert trace.column("step") == [2, 2, 3]
+
+
+def test_parameters_that_json_cannot_hold_are_refused_before_a_file_is_made(tmp_path):
+    with pytest.raises(TypeError, match="parameter 'x'"):
+        Trace(tmp_path / "t.jsonl", parameters={"x": torch.zeros(1)})
+    assert not (tmp_path / "t.jsonl").exists()
+
+
+def test_subscribers_hear_each_row_after_it_is_on_disk(tmp_path):
+    trace = Trace(tmp_path / "t.jsonl")
+    heard = []
+    stop = trace.subscribe(lambda row: heard.append((row, len(Trace.load(trace.path)))))
+    trace.log(0, loss=1.0)
+    stop()
+    stop()
+    trace.log(1, loss=2.0)
+    assert heard == [({"step": 0, "loss": 1.0}, 1)]
+
+
+def test_a_subscriber_may_leave_while_being_called():
+    trace = Trace()
+    heard = []
+    stop = trace.subscribe(lambda row: stop())
+    trace.subscribe(heard.append)
+    trace.log(0)
+    trace.log(1)
+    assert [row["step"] for row in heard] == [0, 1]
+
+
+def test_closed_and_loaded_traces_take_no_rows(tmp_path):
+    trace = Trace(tmp_path / "t.jsonl")
+    trace.log(0, loss=1.0)
+    trace.close()
+    trace.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        trace.log(1, loss=1.0)
+    with pytest.raises(RuntimeError, match="read-only"):
+        Trace.load(trace.path).log(1, loss=1.0)
+    assert trace.column("loss") == [1.0]
+
+
+def test_nothing_follows_a_line_that_the_disk_refused(tmp_path):
+    trace = Trace(tmp_path / "t.jsonl")
+    trace.log(0, loss=1.0)
+    real = trace._file
+
+    class FullDisk:
+        def write(self, data):
+            if len(data) < 10:
+                raise OSError("no space left")
+            return real.write(data[: len(data) - 5])
+
+        close = real.close
+
+    trace._file = FullDisk()
+    with pytest.raises(OSError, match="no space"):
+        trace.log(1, loss=2.0)
+    with pytest.raises(RuntimeError, match="earlier write"):
+        trace.log(2, loss=2.0)
+    assert Trace.load(trace.path).rows == trace.rows == [{"step": 0, "loss": 1.0}]
+
+
+def test_columns_and_frame_fill_what_is_missing():
+    trace = Trace()
+    assert trace.frame().empty and trace.frame().index.name == "step"
+    trace.log(0, loss=1.0)
+    trace.log(5, cosine=0.5)
+    assert trace.column("step") == [0, 5]
+    assert trace.column("loss", default=None) == [1.0, None]
+    assert math.isnan(trace.column("loss")[1])
+    frame = trace.frame()
+    assert list(frame.index) == [0, 5] and frame.index.name == "step"
+    assert frame.loc[5, "cosine"] == 0.5 and math.isnan(frame.loc[0, "cosine"])
