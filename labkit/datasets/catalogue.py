@@ -1,0 +1,162 @@
+"""What there is, and the one function that loads it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from labkit.datasets.digits import load_digits
+from labkit.datasets.fetch import find
+from labkit.datasets.registry import PTB, RemoteFile
+from labkit.datasets.synthetic import load_copy
+from labkit.datasets.text import load_ptb, load_text
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known of a data set before it is loaded; prints as one line.
+
+    Attributes
+    ----------
+    description : str
+        One line.
+    splits : tuple of str
+        What `load` takes as `split`.
+    here : bool
+        Whether it loads without a download. Files are looked for, not checked.
+    """
+
+    description: str
+    splits: tuple[str, ...]
+    here: bool
+
+    def __str__(self):
+        state = "here" if self.here else "to be downloaded"
+        return f"{self.description} [{', '.join(self.splits)}; {state}]"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    description: str
+    splits: tuple[str, ...]
+    load: Callable
+    files: tuple[RemoteFile, ...] = ()
+    takes_dtype: bool = False
+
+
+_SPLITS = ("train", "valid", "test")
+_CATALOGUE = {
+    "text": _Entry(
+        "Python's language reference from the standard library, as characters",
+        _SPLITS,
+        load_text,
+    ),
+    "ptb": _Entry(
+        "Penn Treebank (Mikolov's word files), as characters, 50 symbols",
+        _SPLITS,
+        load_ptb,
+        files=tuple(PTB.values()),
+    ),
+    "digits": _Entry(
+        "1,797 handwritten digits of 8 x 8 pixels, from scikit-learn",
+        ("train", "test"),
+        load_digits,
+        takes_dtype=True,
+    ),
+    "copy": _Entry(
+        "the Copy task: 1,000 rows of five bits to repeat, synthetic",
+        _SPLITS,
+        load_copy,
+    ),
+}
+
+
+def available():
+    """List the data sets that `load` knows.
+
+    Returns
+    -------
+    dict of str to DatasetInfo
+        By name: a description, the splits, and whether it is here already.
+
+    Raises
+    ------
+    NotADirectoryError
+        If ``$LABKIT_DATA`` names something that is not a folder.
+
+    Examples
+    --------
+    >>> print(available()["digits"])
+    1,797 handwritten digits of 8 x 8 pixels, from scikit-learn [train, test; here]
+    """
+    return {
+        name: DatasetInfo(
+            entry.description,
+            entry.splits,
+            here=all(find(file) is not None for file in entry.files),
+        )
+        for name, entry in _CATALOGUE.items()
+    }
+
+
+def load(name, split="train", *, device=None, dtype=None):
+    """Load one split of a data set.
+
+    Parameters
+    ----------
+    name : {"text", "ptb", "digits", "copy"}
+    split : str
+        ``"train"``, ``"valid"`` or ``"test"``; ``digits`` has no ``"valid"``.
+    device : torch.device or str, optional
+        Where the tensors go; the CPU if not given.
+    dtype : torch.dtype, optional
+        Floating-point type of the inputs that are not indices, float32 if not
+        given. Tokens, symbols and labels are int64 whatever it is.
+
+    Returns
+    -------
+    Text, Labelled or Sequences
+        ``text`` and ``ptb``: `Text`; ``digits``: `Labelled`; ``copy``:
+        `Sequences`. The same at every call.
+
+    Raises
+    ------
+    ValueError
+        If `name`, `split` or `dtype` is none of the above.
+    ChecksumError
+        If a file on this machine or from a source is not the pinned one.
+    DatasetUnavailable
+        If a file is neither here nor to be had.
+    NotADirectoryError
+        If ``$LABKIT_DATA`` names something that is not a folder and is needed.
+
+    Examples
+    --------
+    >>> digits = load("digits", "test", dtype=torch.float64)
+    >>> digits.inputs.shape, digits.inputs.dtype
+    (torch.Size([360, 64]), torch.float64)
+    """
+    if name not in _CATALOGUE:
+        known = ", ".join(_CATALOGUE)
+        raise ValueError(f"unknown data set {name!r}; there are: {known}")
+    entry = _CATALOGUE[name]
+    if split not in entry.splits:
+        known = ", ".join(entry.splits)
+        raise ValueError(f"{name!r} has no split {split!r}; it has: {known}")
+    dtype = torch.float32 if dtype is None else dtype
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError(
+            f"dtype must be a floating-point torch.dtype, got {dtype!r}; "
+            "tokens and labels are int64 in any case"
+        )
+    data = entry.load(split, dtype) if entry.takes_dtype else entry.load(split)
+    return data if device is None else _to(data, device)
+
+
+def _to(data, device):
+    tensors = {
+        name: value.to(device)
+        for name, value in vars(data).items()
+        if isinstance(value, torch.Tensor)
+    }
+    return replace(data, **tensors)
