@@ -1,0 +1,267 @@
+r"""Recurrent cells whose immediate derivative is a Kronecker product (section 3, Lemma 1).
+
+Each new state entry of unit j depends on the pre-activations z^1_j .. z^K_j and on the
+old state entries of unit j, and on nothing else. Then, with everything per sequence,
+
+    F = h_hat (x) D                     d s_t / d theta at fixed s_{t-1}
+    H = J_direct + D W_h^T              d s_t / d s_{t-1}, second term in the h columns
+
+=========  =====================  ==============================================
+symbol     shape                  meaning
+=========  =====================  ==============================================
+n, d_x     ints                   units, input size
+K, S       ints                   weight blocks, size of the state (n or 2 n)
+m          n + d_x + 1            length of h_hat = [h_{t-1}, x_t, 1]
+W          (m, K n)               ``weight``: rows [h, x, 1], blocks side by side
+D          (b, S/n, K, n)         D[p, k, j] = d s_t[p n + j] / d z^k_j
+direct     (b, S/n, S/n, n)       d s_t[p n + j] / d s_{t-1}[q n + j], without z
+H          (b, S, S)              state Jacobian
+=========  =====================  ==============================================
+
+Deviation from the paper: its Lemma 1 lets the state depend on the z's only; the RHN's
+carry path and the LSTM's cell also read the old state point by point, which adds the
+diagonal blocks J_direct to H and leaves F as it is. A test compares H and D with
+``torch.func`` Jacobians.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class CellStep(NamedTuple):
+    """One step of a cell, per sequence."""
+
+    state: Tensor  # (b, S) new state
+    h: Tensor  # (b, n) the part of it that the readout sees
+    H: Tensor | None  # (b, S, S) d state / d old state; None from ``jvp``
+    h_hat: Tensor  # (b, m) = [old h, x, 1]
+    D: Tensor  # (b, S/n, K, n) compact d state / d z
+
+
+class Linearised(NamedTuple):
+    """What a cell knows of one step before any Jacobian is built."""
+
+    state: Tensor  # (b, S)
+    h_hat: Tensor  # (b, m)
+    D: Tensor  # (b, S/n, K, n)
+    direct: Tensor | None  # (b, S/n, S/n, n), None where it is zero
+
+
+class Cell(nn.Module):
+    """A recurrent cell with one parameter ``weight`` (m, K n) and closed-form Jacobians.
+
+    Parameters
+    ----------
+    input_size : d_x >= 1.
+    hidden_size : n >= 1.
+    generator : torch.Generator of the initial weights, N(0, 0.01^2), bias row included.
+    dtype, device : of the weights, and so of everything computed from them.
+
+    Raises
+    ------
+    ValueError
+        If a size is not a positive integer.
+    """
+
+    blocks: int  # K
+    parts: int  # S / n
+    has_direct_path: bool  # whether J_direct is non-zero
+
+    def __init__(
+        self, input_size, hidden_size, *, generator=None, dtype=None, device=None
+    ):
+        super().__init__()
+        for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} must be an integer >= 1, got {size!r}")
+        self.input_size, self.hidden_size = input_size, hidden_size
+        shape = (self.augmented_size, self.blocks * hidden_size)
+        weight = torch.empty(shape, dtype=dtype, device=device)
+        self.weight = nn.Parameter(weight.normal_(0, 0.01, generator=generator))
+
+    @property
+    def state_size(self) -> int:
+        """S."""
+        return self.parts * self.hidden_size
+
+    @property
+    def augmented_size(self) -> int:
+        """m = n + d_x + 1."""
+        return self.hidden_size + self.input_size + 1
+
+    def extra_repr(self) -> str:
+        """Sizes, for ``print(cell)``."""
+        return f"{self.input_size}, {self.hidden_size}"
+
+    def initial_state(self, batch_size: int) -> Tensor:
+        """(b, S) zeros like the weights."""
+        return self.weight.new_zeros(batch_size, self.state_size)
+
+    def hidden(self, state: Tensor) -> Tensor:
+        """(..., n) part of the state that the readout sees: its last n entries."""
+        return state[..., -self.hidden_size :]
+
+    def augment(self, x: Tensor, state: Tensor) -> Tensor:
+        """h_hat = [h, x, 1], (b, m)."""
+        one = x.new_ones(*x.shape[:-1], 1)
+        return torch.cat([self.hidden(state), x, one], dim=-1)
+
+    def forward(self, x: Tensor, state: Tensor) -> Tensor:
+        """(b, d_x), (b, S) -> new state (b, S); differentiable, for autograd users."""
+        z = self.augment(x, state) @ self.weight
+        return self._new_state(z.unflatten(-1, (self.blocks, -1)), state)
+
+    def step(self, x: Tensor, state: Tensor) -> CellStep:
+        r"""One step with its Jacobian, H = J_direct + D W_h^T.
+
+        Parameters
+        ----------
+        x : (b, d_x) input.
+        state : (b, S) old state.
+
+        Returns
+        -------
+        CellStep. Cost 2 b m K n for the state, 2 b K (S/n) n^2 for H.
+        """
+        new = self.linearise(x, state)
+        H = self.jacobian(new)
+        return CellStep(new.state, self.hidden(new.state), H, new.h_hat, new.D)
+
+    def jvp(self, x: Tensor, state: Tensor, v: Tensor) -> tuple[CellStep, Tensor]:
+        """One step and H v without building H.
+
+        Parameters
+        ----------
+        x : (b, d_x);  state : (b, S);  v : (b, S) or (b, r, S).
+
+        Returns
+        -------
+        CellStep with ``H=None``, and H v in the shape of v. Cost 2 b r K n^2.
+        """
+        new = self.linearise(x, state)
+        step = CellStep(new.state, self.hidden(new.state), None, new.h_hat, new.D)
+        many = v if v.ndim == 3 else v[:, None]
+        Wv = self.hidden(many) @ self.weight[: self.hidden_size]  # (b, r, K n)
+        Hv = torch.einsum("bpkj,brkj->brpj", new.D, Wv.unflatten(-1, (self.blocks, -1)))
+        if new.direct is not None:
+            old = many.unflatten(-1, (self.parts, -1))
+            Hv = Hv + torch.einsum("bpqj,brqj->brpj", new.direct, old)
+        return step, Hv.flatten(2).reshape(v.shape)
+
+    def vjp(self, new: Linearised, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Pull d L / d state (b, S) back: d L / d z (b, K n), d L / d old state (b, S)."""
+        rows = delta.unflatten(-1, (self.parts, -1))
+        dz = torch.einsum("bpj,bpkj->bkj", rows, new.D).flatten(1)
+        old = torch.zeros_like(delta)
+        if new.direct is not None:
+            old = torch.einsum("bpj,bpqj->bqj", rows, new.direct).flatten(1)
+        self.hidden(old).add_(dz @ self.weight[: self.hidden_size].T)
+        return dz, old
+
+    def jacobian(self, new: Linearised) -> Tensor:
+        """H (b, S, S) from the pieces; a transposed view of contiguous memory."""
+        n = self.hidden_size
+        W_h = self.weight[:n].unflatten(1, (self.blocks, n))  # (l, k, j)
+        b = new.D.shape[0]
+        # Built transposed, (b, column, p, j): both factors are then read in order.
+        HT = new.D.new_zeros(b, self.state_size, self.parts, n)
+        columns = HT[:, -n:]
+        torch.mul(W_h[:, None, 0], new.D[:, None, :, 0], out=columns)
+        for k in range(1, self.blocks):
+            columns.addcmul_(W_h[:, None, k], new.D[:, None, :, k])
+        if new.direct is not None:
+            blocks = HT.view(b, self.parts, n, self.parts, n)  # (b, q, j, p, j)
+            blocks.diagonal(dim1=2, dim2=4).add_(new.direct.transpose(1, 2))
+        return HT.flatten(2).mT
+
+    def linearise(self, x: Tensor, state: Tensor) -> Linearised:
+        """New state, h_hat, D and the direct path; no (S, S) matrix is formed."""
+        raise NotImplementedError
+
+    def _new_state(self, z: Tensor, state: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _blocks(self, h_hat: Tensor) -> Tensor:
+        """z = h_hat W as (b, K, n)."""
+        return (h_hat @ self.weight).unflatten(-1, (self.blocks, -1))
+
+
+class RNNCell(Cell):
+    r"""Plain tanh cell: h' = tanh(z), S = n, K = 1."""
+
+    blocks, parts, has_direct_path = 1, 1, False
+
+    def _new_state(self, z, state):
+        return torch.tanh(z[..., 0, :])
+
+    def linearise(self, x, state):
+        r"""h' = tanh(z);  D = 1 - h'^2;  J_direct = 0."""
+        h_hat = self.augment(x, state)
+        h = torch.tanh(self._blocks(h_hat)[:, 0])
+        D = (1 - h * h)[:, None, None]
+        return Linearised(h, h_hat, D, None)
+
+
+class RHNCell(Cell):
+    r"""Recurrent highway cell of depth 1 with a coupled gate; S = n, K = 2.
+
+    Blocks [candidate | carry]: c = 2 sig(z1) - 1, f = sig(z2), h' = f h + (1 - f) c.
+    """
+
+    blocks, parts, has_direct_path = 2, 1, True
+
+    def _new_state(self, z, state):
+        c, f = 2 * torch.sigmoid(z[..., 0, :]) - 1, torch.sigmoid(z[..., 1, :])
+        return f * state + (1 - f) * c
+
+    def linearise(self, x, state):
+        r"""D_1 = (1-f)(1-c^2)/2;  D_2 = (h-c) f (1-f), h the old state;  J_direct = f."""
+        h_hat = self.augment(x, state)
+        z = torch.sigmoid(self._blocks(h_hat))
+        c, f = 2 * z[:, 0] - 1, z[:, 1]
+        new = f * state + (1 - f) * c
+        D = torch.stack([(1 - f) * (1 - c * c) / 2, (state - c) * f * (1 - f)], 1)
+        return Linearised(new, h_hat, D[:, None], f[:, None, None])
+
+
+class LSTMCell(Cell):
+    r"""LSTM without peepholes, state s = [cell; h]; S = 2 n, K = 4.
+
+    Blocks [i | f | o | g]: cell' = f cell + i g, h' = o tanh(cell'). The cell is part
+    of the state but not of h_hat.
+    """
+
+    blocks, parts, has_direct_path = 4, 2, True
+
+    def _new_state(self, z, state):
+        i, f, o = torch.sigmoid(z[..., :3, :]).unbind(-2)
+        cell = f * state[..., : self.hidden_size] + i * torch.tanh(z[..., 3, :])
+        return torch.cat([cell, o * torch.tanh(cell)], dim=-1)
+
+    def linearise(self, x, state):
+        r"""With e = o (1 - tanh(cell')^2) the rows of D are
+
+        D[0] = [g i(1-i), cell f(1-f), 0, i(1-g^2)] for cell' and
+        D[1] = [e D[0,i], e D[0,f], tanh(cell') o(1-o), e D[0,g]] for h'.
+        J_direct maps the old cell to (f, e f).
+        """
+        h_hat = self.augment(x, state)
+        z = self._blocks(h_hat)
+        i, f, o = torch.sigmoid(z[:, :3]).unbind(1)
+        g = torch.tanh(z[:, 3])
+        old = state[:, : self.hidden_size]
+        cell = f * old + i * g
+        t = torch.tanh(cell)
+        e = o * (1 - t * t)
+        zero = torch.zeros_like(e)
+        of_cell = torch.stack(
+            [g * i * (1 - i), old * f * (1 - f), zero, i * (1 - g * g)], 1
+        )
+        of_h = e[:, None] * of_cell
+        of_h[:, 2] = t * o * (1 - o)
+        D = torch.stack([of_cell, of_h], 1)
+        column = torch.stack([f, e * f], 1)  # through the old cell
+        direct = torch.stack([column, torch.zeros_like(column)], 2)
+        return Linearised(torch.cat([cell, o * t], 1), h_hat, D, direct)

@@ -1,0 +1,57 @@
+r"""Exact real-time recurrent learning (Williams and Zipser 1989; Benzing et al., 2.2)."""
+
+import torch
+from torch import Tensor
+
+from labkit.rtrl.learner import Learner
+
+
+def rtrl_step(G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor, out=None) -> Tensor:
+    r"""One step of exact RTRL.
+
+    (1) $G_t = H_t G_{t-1} + F_t$    (2) $F_t = \hat h_t \otimes D_t$
+
+    Parameters
+    ----------
+    G : (b, S, m K n) influence, columns theta = W row by row.
+    H : (b, S, S);  h_hat : (b, m);  D : (b, P, K, n) compact, S = P n.
+    out : like G, receives the result; not G itself.
+
+    Returns
+    -------
+    (b, S, m K n). Cost 2 S^2 m K n per sequence, memory S m K n. F is never formed: its
+    only non-zero entries lie on the diagonals j = j'.
+    """
+    b, P, K, n = D.shape
+    G = torch.bmm(H, G, out=out)  # (1)
+    blocks = G.view(b, P, n, h_hat.shape[1], K, n).diagonal(dim1=2, dim2=5)
+    blocks += h_hat[:, None, :, None, None] * D[:, :, None]  # (2)
+    return G
+
+
+class RTRL(Learner):
+    """Exact RTRL: G itself, (b, S, m K n).
+
+    The yardstick of the others. float64 agrees with back-propagation through the whole
+    sequence to 1e-12 relative. Two influence-sized buffers are held.
+    """
+
+    tensors = ("G",)
+
+    def __init__(self, cell, *, batch_size, generator=None):
+        super().__init__(cell, batch_size=batch_size, generator=generator)
+        self.G = self._zeros(cell.state_size, cell.weight.numel())
+        self._work = torch.empty_like(self.G)
+
+    def _advance(self, x):
+        step = self.cell.step(x, self.state)
+        G = rtrl_step(self.G, step.H, step.h_hat, step.D, out=self._work)
+        self.state, self.G, self._work = step.state, G, self.G
+
+    def _per_sequence(self, delta):
+        g = torch.bmm(delta[:, None], self.G)
+        return g.view(self.batch_size, *self.cell.weight.shape)
+
+    def influence(self):
+        """G, exactly; see :meth:`Learner.influence`."""
+        return self.G.clone()

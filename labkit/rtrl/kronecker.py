@@ -1,0 +1,281 @@
+r"""Sums of Kronecker products: KF-RTRL and the optimal Kronecker sum OK.
+
+Benzing et al. 2019, sections 3.2 and 4. The influence is kept as G' = sum_i u_i (x) A_i,
+entry [s, i K n + c] = u[i] A[s, c], with u_i (m,) and A_i (S, K n).
+
+Every A_i is stored transposed, all of them as one tensor A of shape (b, r, K n, S).
+Then H A_i for all i is one batched product, and so are the Gram matrix of the A's and
+their recombination, with all operands contiguous. D is sparse and never materialised:
+it touches only the diagonals j = j' of an A_i.
+"""
+
+import torch
+from torch import Tensor
+
+from labkit.rtrl.ktp import diagonal_factors
+from labkit.rtrl.learner import Learner
+from labkit.rtrl.low_rank import (
+    TOLERANCE,
+    check_rank,
+    mixing_matrix,
+    truncation_matrix,
+)
+from labkit.rtrl.uoro import balance, norm
+
+
+def propagate(A: Tensor, H: Tensor, work: Tensor | None = None) -> Tensor:
+    """H A_i for all terms: A (b, r, K n, S) holds A_i^T, so this is A_i^T H^T."""
+    b, r, Kn, S = A.shape
+    out = None if work is None else work.view(b, r * Kn, S)
+    return torch.bmm(A.view(b, r * Kn, S), H.mT, out=out).view(b, r, Kn, S)
+
+
+def diagonals(A: Tensor, D: Tensor) -> Tensor:
+    """View of the entries of A (b, r, K n, S) that D can touch, (b, r, K, P, n)."""
+    _, P, K, n = D.shape
+    return A.view(*A.shape[:2], K, n, P, n).diagonal(dim1=3, dim2=5)
+
+
+def kf_step(u, A, H, h_hat, D, signs, *, factors=None, work=None):
+    r"""One step of KF-RTRL, for c independent copies at once.
+
+    (1) $p_1 = \sqrt{|HA| / |u|}$    (2) $p_2 = \sqrt{|D| / |\hat h|}$
+    (3) $u' = p_1 u + c\, p_2 \hat h$    (4) $A' = HA / p_1 + c\, D / p_2$
+
+    Only the product of the paper's two signs matters, so one sign c is drawn.
+
+    Parameters
+    ----------
+    u : (b, c, m);  A : (b, c, K n, S), transposed;  H : (b, S, S).
+    h_hat : (b, m);  D : (b, P, K, n);  signs : (b, c) of -1 and +1.
+    factors : pair (b, c, q, S), (b, c, q, K n) whose product stands in for D
+        (KF-RTRL-r-APPROX, appendix), or None.
+    work : like A. When given it receives H A and is returned as A'; no allocation.
+
+    Returns
+    -------
+    u' (b, c, m), A' (b, c, K n, S). Cost 2 c S^2 K n per sequence.
+    """
+    A = propagate(A, H, work)
+    if factors is None:
+        size = norm(D, 3)
+    else:
+        d, e = factors
+        size = torch.einsum("bcqr,bcqr->bc", d @ d.mT, e @ e.mT)
+        size = size.clamp_min(0).sqrt()[..., None, None]
+    c = signs[..., None]
+    p1 = balance(norm(A, 2)[..., 0], norm(u, 1))  # (1)
+    p2 = balance(size[..., 0], norm(h_hat, 1)[:, None])  # (2)
+    u = p1 * u + c * p2 * h_hat[:, None]  # (3)
+    A /= p1[..., None]  # (4)
+    weight = (c / p2)[..., None]
+    if factors is None:
+        diagonals(A, D).add_(weight[..., None] * D.transpose(1, 2)[:, None])  # (4)
+    else:
+        A += weight * (e.mT @ d)  # (4)
+    return u, A
+
+
+class KFRTRL(Learner):
+    """KF-RTRL, KF-RTRL-AVG and KF-RTRL-r-APPROX (Mujika et al. 2018; Benzing et al.).
+
+    Parameters
+    ----------
+    cell, batch_size, generator : see :class:`Learner`.
+    copies : c >= 1 independent estimates of all of G, averaged; variance 1 / c.
+    diagonal_rank : replace D by an unbiased product of this rank, or None. Slower and
+        noisier here; it exists because the paper studies it.
+    """
+
+    tensors = ("u", "A")
+
+    def __init__(
+        self, cell, *, batch_size, copies=1, diagonal_rank=None, generator=None
+    ):
+        super().__init__(cell, batch_size=batch_size, generator=generator)
+        self.copies = check_rank(copies, name="copies")
+        if diagonal_rank is not None:
+            check_rank(diagonal_rank, cell.state_size, name="diagonal_rank")
+        self.diagonal_rank = diagonal_rank
+        self.u = self._zeros(copies, cell.augmented_size)
+        self.A = self._zeros(copies, cell.weight.shape[1], cell.state_size)
+        self._work = torch.empty_like(self.A)
+
+    def _advance(self, x):
+        step = self.cell.step(x, self.state)
+        factors = self._factors(step.D) if self.diagonal_rank else None
+        u, A = kf_step(
+            self.u,
+            self.A,
+            step.H,
+            step.h_hat,
+            step.D,
+            self._signs(self.copies),
+            factors=factors,
+            work=self._work,
+        )
+        self.state, self.u, self.A, self._work = step.state, u, A, self.A
+
+    def _factors(self, D):
+        signs = self._signs(self.copies, self.cell.state_size)
+        D = D[:, None].expand(-1, self.copies, -1, -1, -1)
+        return diagonal_factors(D, self.diagonal_rank, signs)
+
+    def _per_sequence(self, delta):
+        return _per_sequence(self.u, self.A, delta) / self.copies
+
+    def _gradient(self, delta):
+        return _gradient(self.u, self.A, delta) / self.copies
+
+    def influence(self):
+        """See :meth:`Learner.influence`."""
+        return _influence(self.u, self.A) / self.copies
+
+
+def ok_step(u, A, H, h_hat, D, signs, *, biased=False, work=None):
+    r"""One step of r-OK (Algorithm 4) by the Gram route.
+
+    With the r + 1 terms $(u_1, HA_1), \dots, (u_r, HA_r), (\hat h, D)$ and any square
+    roots of their Gram matrices,
+
+    (1) $L^T L = \langle u_i, u_j \rangle$    (2) $R^T R = \langle A_i, A_j \rangle$
+    (3) $C = L R^T = U\,\mathrm{diag}(d)\,V^T$    (4) $E[Y Y^T] = \mathrm{diag}(d)$
+    (5) $X = R^T V\,\mathrm{diag}(1/d)\,Y$    (6) $Z = L^T U\,\mathrm{diag}(1/d)\,Y$
+    (7) $u'_j = \sum_i X_{ij} u_i$    (8) $A'_j = \sum_i Z_{ij} A_i$
+
+    E[X Z^T] = I for any invertible L and R, so rounding in the Gram matrices costs a
+    little variance and never bias.
+
+    Parameters
+    ----------
+    u : (b, r, m);  A : (b, r, K n, S), transposed;  H : (b, S, S).
+    h_hat : (b, m);  D : (b, P, K, n);  signs : (b, r + 1) of -1 and +1.
+    biased : use the truncated SVD instead (r-B-OK, Algorithm 6); signs are ignored.
+    work : like A. When given it receives H A, and A is overwritten by A'.
+
+    Returns
+    -------
+    u' (b, r, m), A' (b, r, K n, S), d (b, r + 1) singular values of C, and Y
+    (b, r + 1, r), both float64: |Y Y^T - diag(d)|^2 is this draw's squared error and
+    :func:`minimum_variance` (d, r) its expectation. Cost per sequence 2 r S^2 K n, then
+    4 r^2 S K n and two eigendecompositions and one SVD of size r + 1 in float64.
+    """
+    b, r, Kn, S = A.shape
+    HA = propagate(A, H, work)
+    Dt = D.transpose(1, 2)  # (b, K, P, n)
+    cross = (diagonals(HA, D) * Dt[:, None]).flatten(2).sum(2)
+    flat = HA.view(b, r, Kn * S)
+    G_u = _bordered(u @ u.mT, (u @ h_hat[..., None])[..., 0], h_hat.square().sum(1))
+    G_A = _bordered(flat @ flat.mT, cross, D.flatten(1).square().sum(1))
+    X, Z, d, Y = mix(G_u, G_A, signs, biased=biased)  # (1)-(6)
+    X, Z = X.to(u.dtype), Z.to(u.dtype)
+    u = torch.baddbmm(X[:, r:].mT * h_hat[:, None], X[:, :r].mT, u)  # (7)
+    out = None if work is None else A.view(b, r, Kn * S)
+    A = torch.bmm(Z[:, :r].mT, flat, out=out).view(b, r, Kn, S)  # (8)
+    diagonals(A, D).add_(Z[:, r, :, None, None, None] * Dt[:, None])  # (8)
+    return u, A, d, Y
+
+
+def mix(G_u: Tensor, G_A: Tensor, signs: Tensor, *, biased=False):
+    """Equations (1)-(6) of :func:`ok_step` in float64; all (b, r+1, r+1) or smaller."""
+    roots = gram_root(torch.stack([G_u, G_A]).double())
+    L, R = roots.unbind(0)  # (1), (2)
+    U, d, Vh = torch.linalg.svd(L @ R.mT)  # (3)
+    r = d.shape[-1] - 1
+    Y = (
+        truncation_matrix(d, r) if biased else mixing_matrix(d, r, signs.double())
+    )  # (4)
+    safe = d > TOLERANCE * d[..., :1]
+    scaled = torch.where(safe, 1 / torch.where(safe, d, 1), 0)[..., None] * Y
+    X = R.mT @ (Vh.mT @ scaled)  # (5)
+    Z = L.mT @ (U @ scaled)  # (6)
+    return X, Z, d, Y
+
+
+def gram_root(G: Tensor) -> Tensor:
+    """L with L^T L = G for a Gram matrix, singular or not; scaled to unit diagonal first.
+
+    Not Cholesky: the terms are dependent in the first steps after every reset.
+    """
+    size = G.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    unit = torch.where(size > 0, size, 1)
+    w, V = torch.linalg.eigh(G / unit[..., :, None] / unit[..., None, :])
+    return w.clamp_min(0).sqrt()[..., None] * V.mT * size[..., None, :]
+
+
+class OK(Learner):
+    """r-OK, the optimal Kronecker sum; ``biased=True`` gives r-B-OK.
+
+    Parameters
+    ----------
+    cell, batch_size, generator : see :class:`Learner`.
+    rank : r terms, 1..m.
+    biased : keep the r largest singular values instead of mixing; smaller error per
+        step, but systematic.
+
+    Attributes
+    ----------
+    spectrum : (b, r + 1) float64 singular values of the last step's C.
+    mixing : (b, r + 1, r) float64 Y of the last step.
+    """
+
+    tensors = ("u", "A")
+
+    def __init__(self, cell, *, batch_size, rank, biased=False, generator=None):
+        super().__init__(cell, batch_size=batch_size, generator=generator)
+        self.rank = check_rank(rank, cell.augmented_size)
+        self.biased = biased
+        self.u = self._zeros(rank, cell.augmented_size)
+        self.A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
+        self._work = torch.empty_like(self.A)
+        self.spectrum = self._zeros(rank + 1).double()
+        self.mixing = self._zeros(rank + 1, rank).double()
+
+    def _advance(self, x):
+        step = self.cell.step(x, self.state)
+        self.u, self.A, self.spectrum, self.mixing = ok_step(
+            self.u,
+            self.A,
+            step.H,
+            step.h_hat,
+            step.D,
+            self._signs(self.rank + 1),
+            biased=self.biased,
+            work=self._work,
+        )
+        self.state = step.state
+
+    def _per_sequence(self, delta):
+        return _per_sequence(self.u, self.A, delta)
+
+    def _gradient(self, delta):
+        return _gradient(self.u, self.A, delta)
+
+    def influence(self):
+        """See :meth:`Learner.influence`."""
+        return _influence(self.u, self.A)
+
+
+def _bordered(inner: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
+    """[[inner, cross], [cross^T, corner]] for a batch."""
+    top = torch.cat([inner, cross[..., None]], -1)
+    low = torch.cat([cross, corner[..., None]], -1)
+    return torch.cat([top, low[..., None, :]], -2)
+
+
+def _dL_A(A: Tensor, delta: Tensor) -> Tensor:
+    """dL @ A_i for all terms, (b, r, K n)."""
+    b, r, Kn, S = A.shape
+    return torch.bmm(A.view(b, r * Kn, S), delta[..., None]).view(b, r, Kn)
+
+
+def _per_sequence(u: Tensor, A: Tensor, delta: Tensor) -> Tensor:
+    return u.mT @ _dL_A(A, delta)
+
+
+def _gradient(u: Tensor, A: Tensor, delta: Tensor) -> Tensor:
+    return u.flatten(0, 1).T @ _dL_A(A, delta).flatten(0, 1)
+
+
+def _influence(u: Tensor, A: Tensor) -> Tensor:
+    return torch.einsum("brm,brcs->bsmc", u, A).flatten(2)

@@ -1,0 +1,195 @@
+r"""What every online gradient learner shares (Benzing et al. 2019, Algorithm 1).
+
+A learner carries the recurrent state s_t (b, S) and an estimate G'_t of the influence
+d s_t / d theta, per sequence. ``step`` reads one input; ``gradient`` multiplies the
+loss derivative of the same step into G'. The weights are read, never written.
+"""
+
+import torch
+from torch import Tensor
+
+from labkit.rtrl.cells import Cell
+from labkit.rtrl.low_rank import random_signs
+
+
+class Learner:
+    """Base of the learners: state, validation, reset, checkpoints.
+
+    Parameters
+    ----------
+    cell : Cell. Its weights are read at every step, so an optimiser may change them.
+    batch_size : b >= 1 sequences, each with its own state and estimator.
+    generator : torch.Generator on the cell's device; a fresh one by default, so that
+        no learner shares a random stream with another.
+
+    Attributes
+    ----------
+    state : (b, S) recurrent state; may be set to start from a state of one's own.
+    """
+
+    tensors: tuple[str, ...] = ()  # names of the estimator's tensors, batch first
+
+    def __init__(self, cell: Cell, *, batch_size: int, generator=None):
+        if not isinstance(cell, Cell):
+            raise TypeError(f"cell must be a labkit.rtrl cell, got {type(cell)}")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size must be an integer >= 1, got {batch_size!r}")
+        self.cell, self.batch_size = cell, batch_size
+        self.generator = generator or torch.Generator(cell.weight.device)
+        self.state = cell.initial_state(batch_size)
+
+    @torch.no_grad()
+    def step(self, x: Tensor) -> Tensor:
+        """Read one input per sequence, move state and estimator on.
+
+        Parameters
+        ----------
+        x : (b, d_x), dtype and device of the weights.
+
+        Returns
+        -------
+        h : (b, n) new hidden state.
+
+        Raises
+        ------
+        ValueError
+            If the shape or dtype is wrong, or, on the CPU, if x is not finite (on an
+            accelerator the check would wait for the device; ``train`` sees it there in
+            the loss). State and estimator are untouched then.
+        """
+        self._check_input(x)
+        self._advance(x)
+        return self.cell.hidden(self.state)
+
+    @torch.no_grad()
+    def gradient(self, dL_dh: Tensor) -> Tensor:
+        """Sum over the batch of dL_dh @ G', (m, K n).
+
+        Parameters
+        ----------
+        dL_dh : (b, n) derivative of the loss of this step. With the derivative of a
+            batch mean the result is the gradient of that mean.
+        """
+        self._check_delta(dL_dh)
+        return self._gradient(self._delta(dL_dh))
+
+    @torch.no_grad()
+    def per_sequence_gradient(self, dL_dh: Tensor) -> Tensor:
+        """dL_dh @ G' of each sequence, (b, m, K n); for measuring noise."""
+        self._check_delta(dL_dh)
+        return self._per_sequence(self._delta(dL_dh))
+
+    def backward(self, dL_dh: Tensor) -> Tensor | None:
+        """Gradient to apply now, (m, K n), or None while one is being collected.
+
+        Online learners answer every step; :class:`TBPTT` every ``horizon`` steps.
+        """
+        return self.gradient(dL_dh)
+
+    def influence(self) -> Tensor:
+        """G' as a dense (b, S, m K n) tensor, theta = W row by row; for checks."""
+        raise NotImplementedError
+
+    def reset(self, mask: Tensor | None = None) -> None:
+        """Zero state and estimator of the sequences in ``mask`` (b,) bool, or of all.
+
+        The other sequences stay bit-identical. A mask on the CPU costs no
+        synchronisation with an accelerator.
+        """
+        if mask is None:
+            mask = torch.ones(self.batch_size, dtype=torch.bool)
+        if mask.shape != (self.batch_size,) or mask.dtype != torch.bool:
+            raise ValueError(
+                f"mask must be bool of shape ({self.batch_size},), "
+                f"got {mask.dtype} of shape {tuple(mask.shape)}"
+            )
+        rows = mask.nonzero().flatten()
+        if len(rows):
+            self._reset(rows.to(self.state.device, non_blocking=True))
+
+    def state_dict(self) -> dict:
+        """State, estimator and random stream; cloned, safe to keep while running."""
+        names = ("state", *self.tensors)
+        saved = {name: getattr(self, name).clone() for name in names}
+        return saved | {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, saved: dict) -> None:
+        """Restore what :meth:`state_dict` returned; shapes must agree.
+
+        Raises
+        ------
+        ValueError
+            Naming the entry that is missing, unknown or of the wrong shape; nothing is
+            changed then.
+        """
+        current = self.state_dict()
+        if saved.keys() != current.keys():
+            raise ValueError(
+                f"entries must be {sorted(current)}, got {sorted(saved, key=str)}"
+            )
+        for name, value in current.items():
+            if saved[name].shape != value.shape:
+                raise ValueError(
+                    f"{name} must have shape {tuple(value.shape)}, "
+                    f"got {tuple(saved[name].shape)}"
+                )
+        for name in ("state", *self.tensors):
+            setattr(self, name, saved[name].to(current[name]).clone())
+        self.generator.set_state(saved["generator"])
+
+    # What a learner must say for itself.
+
+    def _advance(self, x: Tensor) -> None:
+        raise NotImplementedError
+
+    def _per_sequence(self, delta: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _gradient(self, delta: Tensor) -> Tensor:
+        return self._per_sequence(delta).sum(0)
+
+    # Shared small things.
+
+    def _reset(self, rows: Tensor) -> None:
+        for name in ("state", *self.tensors):
+            getattr(self, name).index_fill_(0, rows, 0)
+
+    def _delta(self, dL_dh: Tensor) -> Tensor:
+        """(b, S): the loss reads h only."""
+        extra = self.cell.state_size - self.cell.hidden_size
+        return torch.nn.functional.pad(dL_dh, (extra, 0))
+
+    def _signs(self, *shape: int) -> Tensor:
+        return random_signs(
+            (self.batch_size, *shape),
+            generator=self.generator,
+            dtype=self.state.dtype,
+            device=self.state.device,
+        )
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return self.state.new_zeros(self.batch_size, *shape)
+
+    def _check_input(self, x: Tensor) -> None:
+        expected = (self.batch_size, self.cell.input_size)
+        if x.shape != expected:
+            raise ValueError(
+                f"x must have shape {expected} (batch, input width), "
+                f"got {tuple(x.shape)}"
+            )
+        if x.dtype != self.state.dtype or x.device != self.state.device:
+            raise ValueError(
+                f"x must be {self.state.dtype} on {self.state.device}, "
+                f"got {x.dtype} on {x.device}"
+            )
+        if x.device.type == "cpu" and not x.isfinite().all():
+            row = int((~x.isfinite()).any(1).nonzero()[0])
+            raise ValueError(f"x must be finite, sequence {row} is {x[row].tolist()}")
+
+    def _check_delta(self, dL_dh: Tensor) -> None:
+        expected = (self.batch_size, self.cell.hidden_size)
+        if dL_dh.shape != expected:
+            raise ValueError(
+                f"dL_dh must have shape {expected} (batch, units), "
+                f"got {tuple(dL_dh.shape)}"
+            )

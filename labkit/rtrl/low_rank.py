@@ -1,0 +1,276 @@
+r"""Optimal unbiased low-rank approximation of a matrix (Benzing et al. 2019, section 4).
+
+A matrix C with singular values d_1 >= ... >= d_q is replaced by a random product
+L' R'^T of rank r with E[L' R'^T] = C and the smallest possible variance. Large
+singular values are kept; the others are levelled to s1 / k and mixed by random signs,
+the picture of water filling.
+
+Symbols: m - 1 = ``kept`` values stay as they are, k = r - (m - 1) columns carry the
+mixed ones, s1 and s2 are the sum and the sum of squares of the mixed values.
+
+Deviations from the paper, each held by a test on the exact variance:
+
+* the rule for m sums to the last singular value (Algorithm 5 prints r instead of r+1);
+* C = L R^T (Lemma 3 prints L^T R);
+* s1 = 0, which Algorithm 5 divides by, makes the mixed block zero.
+
+Leading dimensions are batch dimensions throughout; nothing here has a data-dependent
+shape, copies to the host or loops.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Singular values below this fraction of the largest are treated as zero when they are
+# divided by: exactly dependent terms leave such values, and their inverse is garbage.
+TOLERANCE = 1e-7
+_INTEGER = 1e-12  # slack when a float64 running sum is compared with an integer
+
+
+class WaterLevel(NamedTuple):
+    """Which singular values are kept and how the others are mixed; all of shape (...)."""
+
+    kept: Tensor  # int64, m - 1
+    columns: Tensor  # k = r - kept >= 1, in the dtype of d
+    s1: Tensor  # sum of the mixed values
+    s2: Tensor  # sum of their squares
+
+    @property
+    def level(self) -> Tensor:
+        """s1 / k: values above it are kept, the rest are levelled to it."""
+        return self.s1 / self.columns
+
+
+def water_level(d: Tensor, rank: int) -> WaterLevel:
+    r"""Split singular values into kept and mixed ones (Algorithm 5, with the sum to q).
+
+    .. math:: m = \min\{i \le r : (r - i + 1)\, d_i \le \textstyle\sum_{j \ge i} d_j\}
+
+    Parameters
+    ----------
+    d : (..., q) singular values, non-increasing, q >= rank.
+    rank : r >= 1.
+    """
+    tail = d.flip(-1).cumsum(-1).flip(-1)
+    factor = torch.arange(rank, 0, -1, device=d.device, dtype=d.dtype)  # r - i + 1
+    # The condition is monotone in i, so counting its failures finds the minimum.
+    kept = (factor * d[..., :rank] > tail[..., :rank]).sum(-1).clamp_max(rank - 1)
+    mixed = torch.arange(d.shape[-1], device=d.device) >= kept[..., None]
+    rest = torch.where(mixed, d, 0)
+    return WaterLevel(kept, (rank - kept).to(d), rest.sum(-1), rest.square().sum(-1))
+
+
+def minimum_variance(d: Tensor, rank: int) -> Tensor:
+    r"""Smallest E|C' - C|_F^2 over unbiased C' of rank r: s1^2 / k - s2 (Theorem 6).
+
+    Parameters
+    ----------
+    d : (..., q) singular values of C, non-increasing.
+    rank : r >= 1; with q <= r the variance is 0.
+
+    Returns
+    -------
+    (...) variance [unit of d, squared].
+
+    Examples
+    --------
+    >>> minimum_variance(torch.tensor([10.0, 1.0, 1.0]), rank=2)
+    tensor(2.)
+    """
+    d = torch.as_tensor(d)
+    if d.shape[-1] <= rank:
+        return d.new_zeros(d.shape[:-1])
+    w = water_level(d, rank)
+    return (w.s1.square() / w.columns - w.s2).clamp_min(0)
+
+
+def random_signs(shape, *, generator=None, dtype=None, device=None) -> Tensor:
+    """Independent uniform signs -1, +1 drawn from ``generator``."""
+    bits = torch.randint(0, 2, shape, generator=generator, device=device)
+    return bits.to(dtype or torch.get_default_dtype()).mul_(2).sub_(1)
+
+
+def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
+    r"""Random Y of shape (..., q, r) with E[Y Y^T] = diag(d) and minimum variance.
+
+    Y = diag(signs) Z diag(scale): Z has orthonormal columns, and Y^T Y is the diagonal
+    matrix of the kept values followed by the level s1 / k.
+
+    For q = r + 1 Z completes z0_j = sqrt(1 - d_j k / s1), zero where j < m, by one
+    Householder reflection of e_q; for larger q it is the frame of Lemma 6.
+
+    Parameters
+    ----------
+    d : (..., q) singular values, non-increasing, float64 advised.
+    rank : r.
+    signs : (..., q) of -1 and +1, broadcastable with d.
+    """
+    q = d.shape[-1]
+    if q <= rank:  # nothing to mix
+        return torch.nn.functional.pad(torch.diag_embed(d.sqrt()), (0, rank - q))
+    w = water_level(d, rank)
+    index = torch.arange(q, device=d.device)
+    kept = index < w.kept[..., None]
+    s1 = torch.where(w.s1 > 0, w.s1, 1)
+    share = torch.where(kept, 1, d * (w.columns / s1)[..., None]).clamp(0, 1)
+    # With s1 = 0 the block is zero; any frame serves, this one is finite.
+    share = torch.where((w.s1 > 0)[..., None], share, (index < rank).to(d))
+    scale = torch.where(kept, d, w.level[..., None])[..., :rank].sqrt()
+    Z = _householder(share) if q == rank + 1 else tight_frame(share, rank)
+    return signs[..., None] * Z * scale[..., None, :]
+
+
+def _householder(share: Tensor) -> Tensor:
+    """(..., r + 1, r) orthonormal columns, rows of squared norm ``share``."""
+    z0 = (1 - share).clamp_min(0).sqrt()
+    z0 = z0 / torch.linalg.vector_norm(z0, dim=-1, keepdim=True)
+    v = z0.clone()
+    v[..., -1] += 1  # z0 + e_q: no cancellation, z0 >= 0
+    eye = torch.eye(z0.shape[-1], dtype=z0.dtype, device=z0.device)[:, :-1]
+    return eye - v[..., :, None] * (z0[..., :-1] / v[..., -1:])[..., None, :]
+
+
+def tight_frame(share: Tensor, columns: int) -> Tensor:
+    r"""Orthonormal columns with prescribed row norms (Lemma 6), without a loop.
+
+    The running sum of ``share`` is cut at the integers; column q first lives on the
+    q-th piece, where the last row is raised by alpha_q and the next row lowered by it.
+    Rotating the two rows on either side of each cut, last cut first, restores the
+    prescribed norms and keeps the columns orthonormal. A piece of a single row chains
+    two rotations; the chain is a cumulative product, so no loop is needed.
+
+    Parameters
+    ----------
+    share : (..., N) squared row norms in [0, 1], non-increasing, of sum ``columns``.
+    columns : r <= N.
+
+    Returns
+    -------
+    (..., N, r) with Z^T Z = I and row norms sqrt(share). Cost O(N r + r^2).
+    """
+    N, r = share.shape[-1], columns
+    total = share.cumsum(-1)
+    piece = (total - _INTEGER).ceil().clamp(1, r).long() - 1  # 0-based piece of a row
+    one_hot = torch.nn.functional.one_hot(piece, r).to(share)
+    size = one_hot.sum(-2)
+    last = size.cumsum(-1).long().sub(1).clamp(0, N - 1)  # last row of each piece
+    after = (last + 1).clamp_max(N - 1)
+    cut = torch.arange(1, r + 1, device=share.device, dtype=share.dtype)
+    alpha = (cut - total.gather(-1, last)).clamp_min(0)
+    alpha[..., -1] = 0
+    before = torch.nn.functional.pad(alpha[..., :-1], (1, 0))  # alpha of the cut before
+    single = size == 1
+    upper = share.gather(-1, last) - torch.where(single, before, 0)
+    gap = 2 * alpha + upper - share.gather(-1, after)
+    sin2 = torch.where(alpha > 0, alpha / torch.where(gap > 0, gap, 1), 0).clamp(0, 1)
+    sin, cos = sin2.sqrt(), (1 - sin2).sqrt()
+
+    row = torch.arange(N, device=share.device)
+    is_last = row == last.gather(-1, piece)
+    start = last - size.long() + 1
+    is_first = (row == start.gather(-1, piece)) & (piece > 0)
+    raised = share + is_last * alpha.gather(-1, piece)
+    raised = (raised - is_first * before.gather(-1, piece)).clamp_min(0).sqrt()
+
+    # Row q of ``chain``: the first row of piece q just before the rotation at its upper
+    # cut: its own column, and, if the piece is a single row, what the next cut brought.
+    own = raised.gather(-1, start.clamp(0, N - 1)) * torch.where(single, cos, 1)
+    link = torch.where(single, sin, 0)
+    p = torch.arange(r, device=share.device)
+    reach = torch.where(p >= p[:, None], link[..., None, :], 1).cumprod(-1)
+    reach = torch.nn.functional.pad(reach[..., :-1], (1, 0), value=1)
+    chain = torch.where(p >= p[:, None], reach * own[..., None, :], 0)
+    lower = torch.nn.functional.pad(chain[..., 1:, :], (0, 0, 0, 1))  # next piece's
+
+    top = raised.gather(-1, last)  # last row of each piece, before its rotation
+    eye = torch.eye(r, dtype=share.dtype, device=share.device)
+    ends = (cos * top)[..., None] * eye + sin[..., None] * lower
+    starts = cos[..., None] * lower - (sin * top)[..., None] * eye
+    starts = starts.roll(1, dims=-2)  # indexed by the piece that they open
+
+    def rows(x):  # (..., r, r) by piece -> (..., N, r) by row
+        index = piece[..., None].expand(*piece.shape, r)
+        return x.expand(*piece.shape[:-1], r, r).gather(-2, index)
+
+    Z = raised[..., None] * one_hot
+    Z = torch.where(is_last[..., None], rows(ends), Z)
+    return torch.where(is_first[..., None], rows(starts), Z)
+
+
+def optimal_low_rank(
+    C: Tensor, rank: int, signs: Tensor | None = None, generator=None
+) -> tuple[Tensor, Tensor]:
+    r"""Unbiased random factors of C with minimum variance (Algorithm 5, Opt).
+
+    C = U diag(d) V^T (15),  L' = U Y,  R' = V Y  with Y of :func:`mixing_matrix`, so
+    E[L' R'^T] = C and E|L' R'^T - C|_F^2 = :func:`minimum_variance` (d, rank).
+
+    Parameters
+    ----------
+    C : (..., M, N) real matrices, any rank.
+    rank : r >= 1.
+    signs : (..., min(M, N)) of -1 and +1; drawn from ``generator`` when None.
+    generator : torch.Generator on the device of C.
+
+    Returns
+    -------
+    L', R' : (..., M, r) and (..., N, r). Never NaN for finite C.
+
+    Raises
+    ------
+    ValueError
+        If C is not a stack of matrices or rank < 1.
+
+    Examples
+    --------
+    >>> C = torch.diag(torch.tensor([2.0, 1.0]))
+    >>> L, R = optimal_low_rank(C, 1, signs=torch.tensor([1.0, -1.0]))
+    >>> (L @ R.T).diagonal()
+    tensor([2., 1.])
+    """
+    check_rank(rank)
+    if C.ndim < 2:
+        raise ValueError(f"C must be (..., M, N), got shape {tuple(C.shape)}")
+    U, d, Vh = torch.linalg.svd(C, full_matrices=False)
+    if signs is None:
+        signs = random_signs(
+            d.shape, generator=generator, dtype=d.dtype, device=d.device
+        )
+    Y = mixing_matrix(d, rank, signs.to(d))
+    return U @ Y, Vh.mT @ Y
+
+
+def best_low_rank(C: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Deterministic best rank-r factors (Algorithm 6, OptBias): the truncated SVD.
+
+    Squared error: the sum of the squares of the dropped singular values.
+
+    Parameters
+    ----------
+    C : (..., M, N); rank : r >= 1.
+
+    Returns
+    -------
+    L', R' : (..., M, r) and (..., N, r), zero columns where r > min(M, N).
+    """
+    check_rank(rank)
+    U, d, Vh = torch.linalg.svd(C, full_matrices=False)
+    Y = truncation_matrix(d, rank)
+    return U @ Y, Vh.mT @ Y
+
+
+def truncation_matrix(d: Tensor, rank: int) -> Tensor:
+    """(..., q, r) matrix that keeps the r largest values: the biased mixing."""
+    Y = torch.diag_embed(d.sqrt())[..., :rank]
+    return torch.nn.functional.pad(Y, (0, rank - Y.shape[-1]))
+
+
+def check_rank(rank: int, limit: int | None = None, *, name: str = "rank") -> int:
+    """Return ``rank`` if it is an integer in 1..limit, else raise ValueError."""
+    allowed = "an integer >= 1" if limit is None else f"an integer in 1..{limit}"
+    whole = isinstance(rank, int) and not isinstance(rank, bool)
+    if not whole or rank < 1 or (limit is not None and rank > limit):
+        raise ValueError(f"{name} must be {allowed}, got {rank!r}")
+    return rank

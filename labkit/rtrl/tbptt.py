@@ -1,0 +1,119 @@
+r"""Truncated back-propagation through time, the baseline (Benzing et al., section 5).
+
+Two uses, two readings of "truncated":
+
+* ``gradient`` is the sliding window, for comparing gradients: the loss of this step
+  alone, cut ``horizon`` steps back;
+* ``backward`` is what one trains with: the losses of ``horizon`` steps together, one
+  gradient (their mean) every ``horizon`` steps, None in between.
+"""
+
+import torch
+
+from labkit.rtrl.cells import Linearised
+from labkit.rtrl.exact import rtrl_step
+from labkit.rtrl.learner import Learner
+from labkit.rtrl.low_rank import check_rank
+
+
+class TBPTT(Learner):
+    """Back-propagation through the last ``horizon`` steps.
+
+    Keeps h_hat and the compact derivatives of the window, O(horizon K n) numbers per
+    sequence. The loop over the window runs in ``gradient``, not in ``step``. The
+    weights must not change inside a window: ``backward`` guarantees that, ``gradient``
+    assumes it.
+
+    Parameters
+    ----------
+    cell, batch_size, generator : see :class:`Learner`; nothing is drawn.
+    horizon : T >= 1 steps.
+    """
+
+    tensors = ("h_hats", "Ds", "directs", "keeps", "deltas", "cut", "count")
+
+    def __init__(self, cell, *, batch_size, horizon, generator=None):
+        super().__init__(cell, batch_size=batch_size, generator=generator)
+        self.horizon = check_rank(horizon, name="horizon")
+        P, K, n = cell.parts, cell.blocks, cell.hidden_size
+        self.h_hats = self._zeros(horizon, cell.augmented_size)
+        self.Ds = self._zeros(horizon, P, K, n)
+        self.directs = self._zeros(horizon, P, P, n)
+        self.keeps = self._zeros(horizon)  # 0 where the sequence began at that step
+        self.deltas = self._zeros(horizon, cell.state_size)  # losses not yet used
+        self.cut = self._zeros() + 1  # keeps of the step to come
+        self.count = torch.zeros((), dtype=torch.int64)  # steps read; on the host
+
+    def _advance(self, x):
+        new = self.cell.linearise(x, self.state)
+        slot = int(self.count) % self.horizon
+        self.h_hats[:, slot], self.Ds[:, slot] = new.h_hat, new.D
+        if new.direct is not None:
+            self.directs[:, slot] = new.direct
+        self.keeps[:, slot], self.deltas[:, slot] = self.cut, 0
+        self.cut.fill_(1)
+        self.count += 1
+        self.state = new.state
+
+    def backward(self, dL_dh):
+        """Mean gradient of the last ``horizon`` losses, once they are there."""
+        self._check_delta(dL_dh)
+        slot = (int(self.count) - 1) % self.horizon
+        self.deltas[:, slot] = self._delta(dL_dh)
+        if slot + 1 < self.horizon:
+            return None
+        grad = torch.zeros_like(self.cell.weight, requires_grad=False)
+        for h_hat, dz in self._walk_back(self.deltas):
+            grad.addmm_(h_hat.T, dz, alpha=1 / self.horizon)
+        return grad
+
+    def _last_only(self, delta):
+        deltas = torch.zeros_like(self.deltas)
+        deltas[:, (int(self.count) - 1) % self.horizon] = delta
+        return deltas
+
+    def _gradient(self, delta):
+        grad = torch.zeros_like(self.cell.weight, requires_grad=False)
+        for h_hat, dz in self._walk_back(self._last_only(delta)):
+            grad.addmm_(h_hat.T, dz)
+        return grad
+
+    def _per_sequence(self, delta):
+        grad = self._zeros(*self.cell.weight.shape)
+        for h_hat, dz in self._walk_back(self._last_only(delta)):
+            grad.baddbmm_(h_hat[..., None], dz[:, None])
+        return grad
+
+    def _slots(self):
+        """Ring positions of the window, newest first."""
+        count = int(self.count)
+        return [(count - 1 - i) % self.horizon for i in range(min(count, self.horizon))]
+
+    def _entry(self, slot):
+        direct = self.directs[:, slot] if self.cell.has_direct_path else None
+        return Linearised(self.state, self.h_hats[:, slot], self.Ds[:, slot], direct)
+
+    @torch.no_grad()
+    def _walk_back(self, deltas):
+        """Yield h_hat and d L / d z of every step of the window, newest first."""
+        delta = torch.zeros_like(self.state)
+        for slot in self._slots():
+            new = self._entry(slot)
+            dz, delta = self.cell.vjp(new, delta + deltas[:, slot])
+            delta = delta * self.keeps[:, slot, None]
+            yield new.h_hat, dz
+
+    def _reset(self, rows):
+        # Losses before the reset keep their gradient; only the way across it is cut.
+        self.state.index_fill_(0, rows, 0)
+        self.cut.index_fill_(0, rows, 0)
+
+    @torch.no_grad()
+    def influence(self):
+        """d s_t / d theta through the window; see :meth:`Learner.influence`."""
+        G = self._zeros(self.cell.state_size, self.cell.weight.numel())
+        for slot in reversed(self._slots()):
+            new = self._entry(slot)
+            G = G * self.keeps[:, slot, None, None]
+            G = rtrl_step(G, self.cell.jacobian(new), new.h_hat, new.D)
+        return G * self.cut[:, None, None]

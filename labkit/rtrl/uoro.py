@@ -1,0 +1,74 @@
+r"""UORO: an unbiased rank-one influence (Tallec and Ollivier 2017; Benzing et al., 3.1).
+
+Deviation from the paper: a norm that is 0 (first step, after a reset) makes its balance
+factor 1 where the original adds a small epsilon; both keep the estimate unbiased.
+"""
+
+import torch
+from torch import Tensor
+
+from labkit.rtrl.learner import Learner
+
+
+def balance(x: Tensor, y: Tensor) -> Tensor:
+    """sqrt(x / y), and 1 where either is 0."""
+    fine = (x > 0) & (y > 0)
+    return torch.where(fine, x / torch.where(fine, y, 1), 1).sqrt()
+
+
+def norm(x: Tensor, dims: int) -> Tensor:
+    """Frobenius norm over the last ``dims`` axes, which are kept with size 1."""
+    return torch.linalg.vector_norm(x, dim=tuple(range(-dims, 0)), keepdim=True)
+
+
+def uoro_step(v, Hu, h_hat, D, signs):
+    r"""One step of UORO; G' = u v^T with v read row by row.
+
+    (1) $w = \hat h \otimes (\nu^T D)$
+    (2) $\rho_0 = \sqrt{|v| / |Hu|}$    (3) $\rho_1 = \sqrt{|w| / |\nu|}$
+    (4) $u' = \rho_0\, Hu + \rho_1\, \nu$    (5) $v' = v / \rho_0 + w / \rho_1$
+
+    Parameters
+    ----------
+    v : (b, m, K n);  Hu : (b, S), the old u carried on by the state Jacobian.
+    h_hat : (b, m);  D : (b, P, K, n);  signs : nu, (b, S) of -1 and +1.
+
+    Returns
+    -------
+    u' (b, S), v' (b, m, K n). Cost O(S K + m K n). One sign vector serves both F's
+    reduction and the mixing: E[nu nu^T] = I, and E[nu] = 0 removes the cross terms.
+    """
+    nu = signs.unflatten(1, (D.shape[1], -1))
+    w = torch.einsum("bm,bpj,bpkj->bmkj", h_hat, nu, D).flatten(2)  # (1)
+    rho0 = balance(norm(v, 2)[..., 0], norm(Hu, 1))  # (2)
+    rho1 = balance(norm(w, 2)[..., 0], norm(signs, 1))  # (3)
+    u = rho0 * Hu + rho1 * signs  # (4)
+    v = v / rho0[..., None] + w / rho1[..., None]  # (5)
+    return u, v
+
+
+class UORO(Learner):
+    """Unbiased rank-one learner: O(S + m K n) memory, noise that grows with S."""
+
+    tensors = ("u", "v")
+
+    def __init__(self, cell, *, batch_size, generator=None):
+        super().__init__(cell, batch_size=batch_size, generator=generator)
+        self.u = self._zeros(cell.state_size)
+        self.v = self._zeros(*cell.weight.shape)
+
+    def _advance(self, x):
+        step, Hu = self.cell.jvp(x, self.state, self.u)
+        signs = self._signs(self.cell.state_size)
+        self.u, self.v = uoro_step(self.v, Hu, step.h_hat, step.D, signs)
+        self.state = step.state
+
+    def _per_sequence(self, delta):
+        return (delta * self.u).sum(1)[:, None, None] * self.v
+
+    def _gradient(self, delta):
+        return torch.einsum("bs,bs,bmk->mk", delta, self.u, self.v)
+
+    def influence(self):
+        """See :meth:`Learner.influence`."""
+        return torch.einsum("bs,bc->bsc", self.u, self.v.flatten(1))
