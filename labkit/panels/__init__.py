@@ -1,1 +1,7 @@
-"""labkit.panels."""
+"""What is seen and touched: figures that follow a trace, knobs, the stepper."""
+
+from labkit.panels.controls import Controls, knob
+from labkit.panels.live_plot import Bars, Lines, LivePlot
+from labkit.panels.stepper import Stepper
+
+__all__ = ["Bars", "Controls", "Lines", "LivePlot", "Stepper", "knob"]

@@ -1,0 +1,344 @@
+"""The knobs of a lab: one labelled widget for each field of a parameters dataclass."""
+
+import dataclasses
+import html
+import math
+import numbers
+import typing
+from collections.abc import Callable
+
+import ipywidgets as widgets
+
+KINDS = (bool, int, float, str)
+LAYOUT = {"width": "440px"}
+STYLE = {"description_width": "170px"}
+
+
+def knob(
+    default,
+    *,
+    low=None,
+    high=None,
+    step=None,
+    unit: str = "",
+    help: str = "",
+    choices=None,
+    label: str | None = None,
+    log: bool = False,
+):
+    """Declare a dataclass field that `Controls` can turn into a knob.
+
+    Parameters
+    ----------
+    default : int, float, bool or str
+        The first value.
+    low, high : number, optional
+        Bounds, both included; both or neither.
+    step : number, optional
+        Distance between two positions of a slider; for `log`, in powers of ten.
+    unit, help : str
+        Shown beside the name, and when the pointer rests on the knob.
+    choices : sequence, optional
+        The values allowed; makes a drop-down list.
+    label : str, optional
+        Shown in place of the field's name.
+    log : bool
+        Logarithmic slider (floats only).
+
+    Returns
+    -------
+    dataclasses.Field
+        Its metadata hold all of the above but the default.
+
+    Raises
+    ------
+    ValueError
+        If the bounds or choices are inconsistent or do not allow the default.
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Parameters:
+    ...     rank: int = knob(8, low=1, high=64, unit="terms", help="terms kept")
+    >>> Parameters().rank
+    8
+    """
+    metadata = {
+        "low": low,
+        "high": high,
+        "step": step,
+        "unit": unit,
+        "help": help,
+        "choices": None if choices is None else tuple(choices),
+        "label": label,
+        "log": log,
+    }
+    if (low is None) != (high is None):
+        raise ValueError(f"give both bounds or neither, got low={low}, high={high}")
+    if low is not None and not low < high:
+        raise ValueError(f"low must be below high, got low={low}, high={high}")
+    if log and (low is None or low <= 0):
+        raise ValueError(f"a logarithmic knob needs bounds > 0, got low={low}")
+    _check_allowed("default", default, metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Controls:
+    """Labelled knobs for the fields of a parameters dataclass.
+
+    Ints and floats with bounds become sliders (without: boxes to type in), bools check
+    boxes, values with choices drop-down lists, other strings text boxes.
+
+    Parameters
+    ----------
+    parameters : dataclass instance
+        The first values.  Its fields' metadata may hold what `knob` takes.
+    interactive : bool
+        Make widgets; otherwise a static table is shown, and `set` works all the same.
+
+    Attributes
+    ----------
+    widget : ipywidgets.VBox or None
+        All knobs, each with the CSS class ``labkit-knob-<name>``; None headless.
+    widgets : dict
+        The knobs by field name; empty headless.
+
+    Raises
+    ------
+    TypeError
+        If `parameters` is no dataclass instance, a field has another type, or one
+        that is no float is to be logarithmic.
+    ValueError
+        If a first value is not allowed.
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Parameters:
+    ...     rank: int = knob(8, low=1, high=64, unit="terms")
+    >>> controls = Controls(Parameters(), interactive=False)
+    >>> stop = controls.observe(print)
+    >>> controls.set(rank=16)
+    Parameters(rank=16)
+    """
+
+    def __init__(self, parameters, *, interactive: bool = True):
+        if not dataclasses.is_dataclass(parameters) or isinstance(parameters, type):
+            raise TypeError(
+                "parameters must be an instance of a dataclass, "
+                f"got {type(parameters).__name__}"
+            )
+        self._first = self._value = parameters
+        self._fields = {f.name: f for f in dataclasses.fields(parameters) if f.init}
+        self._kinds = _kinds(parameters, self._fields)
+        for name in self._fields:
+            self._checked(name, getattr(parameters, name))
+            if (
+                self._fields[name].metadata.get("log")
+                and self._kinds[name] is not float
+            ):
+                raise TypeError(f"{name}: only a float can have a logarithmic knob")
+        self._observers: list[list[Callable]] = []
+        self._quiet = False  # true while the widgets follow the values, not the user
+        self.interactive = interactive
+        self.widgets = {}
+        self.widget = None
+        if interactive:
+            self._message = widgets.HTML()
+            self.widgets = {name: self._make(name) for name in self._fields}
+            self.widget = widgets.VBox([*self.widgets.values(), self._message])
+
+    @property
+    def value(self):
+        """The current values, an instance of the dataclass given."""
+        return self._value
+
+    def observe(self, callback: Callable) -> Callable[[], None]:
+        """Have `callback(new_value)` called after a change; returns its unsubscribe."""
+        entry = [callback]  # a fresh list: the same callback may be given twice
+        self._observers.append(entry)
+
+        def unsubscribe():
+            self._observers = [e for e in self._observers if e is not entry]
+
+        return unsubscribe
+
+    def set(self, **values) -> None:
+        """Set some values from code, all or none; one call of the callbacks if changed.
+
+        Raises
+        ------
+        ValueError
+            For an unknown name or a value out of bounds, saying what is allowed.
+        TypeError
+            For a value of the wrong type.
+        """
+        unknown = [name for name in values if name not in self._fields]
+        if unknown:
+            raise ValueError(
+                f"unknown parameter {unknown[0]!r}; there are {', '.join(self._fields)}"
+            )
+        checked = {name: self._checked(name, v) for name, v in values.items()}
+        self._commit(dataclasses.replace(self._value, **checked))
+
+    def reset(self) -> None:
+        """Go back to the first values."""
+        self._commit(self._first)
+
+    def _commit(self, new) -> None:
+        changed = new != self._value
+        self._value = new
+        self._show()
+        if changed:
+            for entry in list(self._observers):
+                entry[0](new)
+
+    def _checked(self, name: str, value):
+        kind = self._kinds[name]
+        if not _fits(value, kind):
+            raise TypeError(
+                f"{name} must be of type {kind.__name__}, "
+                f"got {type(value).__name__} {value!r}"
+            )
+        value = kind(value)
+        _check_allowed(name, value, self._fields[name].metadata)
+        return value
+
+    def _make(self, name: str):
+        field = self._fields[name]
+        made = _widget(self._kinds[name], getattr(self._value, name), field.metadata)
+        made.description = _label(field)
+        made.tooltip = field.metadata.get("help") or _label(field)
+        made.add_class(f"labkit-knob-{name}")
+        made.observe(lambda change: self._turned(name, change["new"]), names="value")
+        return made
+
+    def _turned(self, name: str, value) -> None:
+        """Take over what the user set; what the dataclass refuses is put back."""
+        if self._quiet:
+            return
+        self._message.value = ""
+        try:
+            self.set(**{name: _clip(value, self._fields[name].metadata)})
+        except (ValueError, TypeError) as error:
+            self._show()
+            self._message.value = f"<b>{html.escape(str(error))}</b>"
+
+    def _show(self) -> None:
+        """Have the widgets follow the values."""
+        self._quiet = True
+        try:
+            for name, made in self.widgets.items():
+                made.value = getattr(self._value, name)
+        finally:
+            self._quiet = False
+
+    def _table(self) -> str:
+        cells = [
+            "<tr><th>parameter</th><th>value</th><th>unit</th><th>allowed</th></tr>"
+        ]
+        for name, field in self._fields.items():
+            row = (
+                field.metadata.get("label") or name,
+                getattr(self._value, name),
+                field.metadata.get("unit") or "",
+                _allowed(field.metadata),
+            )
+            escaped = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row)
+            tip = html.escape(field.metadata.get("help") or "", quote=True)
+            cells.append(f'<tr title="{tip}">{escaped}</tr>')
+        return f"<table>{''.join(cells)}</table>"
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        if self.interactive:
+            return self.widget._repr_mimebundle_(include=include, exclude=exclude)
+        return {"text/html": self._table(), "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return f"Controls({self._value!r})"
+
+
+def _kinds(parameters, fields) -> dict[str, type]:
+    """Return each field's type: as annotated, else the type of its value."""
+    try:
+        hints = typing.get_type_hints(type(parameters))
+    except NameError:  # an annotation that only its own scope could resolve
+        hints = {}
+    kinds = {}
+    for name in fields:
+        value = getattr(parameters, name)
+        kind = hints.get(name, type(value))
+        kinds[name] = kind if kind in KINDS else type(value)
+        if kinds[name] not in KINDS:
+            raise TypeError(
+                f"parameter {name!r} must be an int, float, bool or str, "
+                f"got {type(value).__name__} {value!r}"
+            )
+    return kinds
+
+
+def _fits(value, kind: type) -> bool:
+    if kind in (bool, str):
+        return isinstance(value, kind)
+    number = numbers.Integral if kind is int else numbers.Real
+    return isinstance(value, number) and not isinstance(value, bool)
+
+
+def _check_allowed(name: str, value, metadata) -> None:
+    low, high = metadata.get("low"), metadata.get("high")
+    choices = metadata.get("choices")
+    if choices is not None and value not in choices:
+        raise ValueError(f"{name} must be {_allowed(metadata)}, got {value!r}")
+    # Asked this way round, nan is refused too.
+    if low is not None and high is not None and not low <= value <= high:
+        raise ValueError(f"{name} must be {_allowed(metadata)}, got {value!r}")
+
+
+def _allowed(metadata) -> str:
+    if metadata.get("choices") is not None:
+        return "one of " + ", ".join(map(repr, metadata["choices"]))
+    if metadata.get("low") is None or metadata.get("high") is None:
+        return "any"
+    unit = f" {metadata['unit']}" if metadata.get("unit") else ""
+    return f"from {metadata['low']} to {metadata['high']}{unit}"
+
+
+def _clip(value, metadata):
+    """Return the value within its bounds: a log slider's ends are rounded powers."""
+    if metadata.get("low") is None or metadata.get("high") is None:
+        return value
+    return min(max(value, metadata["low"]), metadata["high"])
+
+
+def _label(field) -> str:
+    name = field.metadata.get("label") or field.name.replace("_", " ")
+    unit = field.metadata.get("unit")
+    return f"{name} [{unit}]" if unit else name
+
+
+def _widget(kind: type, value, metadata):
+    low, high = metadata.get("low"), metadata.get("high")
+    step = metadata.get("step")
+    look = {"value": value, "style": STYLE, "layout": LAYOUT}
+    if metadata.get("choices") is not None:
+        return widgets.Dropdown(options=list(metadata["choices"]), **look)
+    if kind is bool:
+        # Indented, the box stands under the other knobs, not at the left edge.
+        return widgets.Checkbox(indent=True, **look)
+    if kind is str:
+        return widgets.Text(continuous_update=False, **look)
+    if low is None or high is None:
+        return (widgets.IntText if kind is int else widgets.FloatText)(**look)
+    # Without continuous_update a drag is one change, not a hundred.
+    look["continuous_update"] = False
+    if kind is int:
+        return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
+    if metadata.get("log"):
+        # A hair wider than the bounds, else rounding could push an end value inside.
+        ends = {"min": math.log10(low) - 1e-12, "max": math.log10(high) + 1e-12}
+        return widgets.FloatLogSlider(
+            **ends, step=step or 0.1, readout_format=".3g", **look
+        )
+    return widgets.FloatSlider(
+        min=low, max=high, step=step or (high - low) / 100, readout_format=".4g", **look
+    )

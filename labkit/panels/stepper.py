@@ -1,0 +1,384 @@
+"""Step, Back, Run, Pause and Reset over a training loop written as a generator."""
+
+import asyncio
+import html
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import ipywidgets as widgets
+
+SPEEDS = (1, 2, 5, 10, 20, 50, 100, "max")  # steps per second
+MIN_SLEEP = 0.001  # seconds per step in which buttons and sliders are heard
+MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop
+
+
+class Stepper:
+    """Walk a generator of records: forwards one or many, and back to look.
+
+    Back looks at earlier records; it does not undo.  Step then moves forward through
+    the records kept and draws a new one only when the newest is shown.
+
+    Parameters
+    ----------
+    make_records : callable or generator
+        Returns a fresh generator that yields one record per step.  A bare generator
+        does too, but then nothing can be reset.
+    on_record : callable, optional
+        Called with each new record, as soon as it is there.
+    on_show : callable, optional
+        Called with the record shown after a move among the records kept.
+    on_reset : callable, optional
+        Called without arguments on reset, before `make_records` is called again.
+    interactive : bool
+        Make buttons; otherwise a static line is shown, and all methods work the same.
+    keep : int
+        Number of newest records to which Back can go.
+    limit : int, optional
+        Number of records after which the loop counts as exhausted.
+
+    Attributes
+    ----------
+    record : object or None
+        The record shown; None before the first.
+    position : int
+        Its number, from 1; 0 before the first.
+    running : bool
+        Whether a loop runs.
+    exhausted : bool
+        Whether the generator has ended or the limit is reached.
+    error : BaseException or None
+        What stopped the loop, with its traceback.
+    widget : ipywidgets.VBox or None
+        Buttons (CSS classes ``labkit-step``, ``-back``, ``-run``, ``-pause``,
+        ``-reset``), speed slider (``labkit-speed``), status (``labkit-status``).
+
+    Raises
+    ------
+    TypeError
+        If `make_records` is neither callable nor an iterator.
+    ValueError
+        If `keep` or `limit` is smaller than one.
+
+    Examples
+    --------
+    >>> stepper = Stepper(lambda: iter("abc"), interactive=False)
+    >>> stepper.step(2)
+    'b'
+    >>> stepper.back()
+    'a'
+    >>> stepper.run()
+    'c'
+    >>> stepper
+    Stepper(step 3 of 3, finished)
+    """
+
+    def __init__(
+        self,
+        make_records: Callable[[], Iterator] | Generator,
+        *,
+        on_record: Callable[[Any], None] | None = None,
+        on_show: Callable[[Any], None] | None = None,
+        on_reset: Callable[[], None] | None = None,
+        interactive: bool = True,
+        keep: int = 1000,
+        limit: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        _check(make_records, keep, limit)
+        self._make = make_records if callable(make_records) else None
+        self._on_record, self._on_show = on_record, on_show
+        self._on_reset = on_reset
+        self._limit = math.inf if limit is None else limit
+        self._clock = clock
+        self._kept = deque(maxlen=keep)
+        self._next_status = -math.inf
+        self._turn = None  # identity of the loop that may go on; None: paused
+        self.interactive = interactive
+        self.widget = None
+        self._begin(make_records() if self._make else make_records)
+        if interactive:
+            self._build()
+        self._refresh()
+
+    @property
+    def record(self):
+        """The record shown; None before the first."""
+        if self.position == 0:
+            return None
+        return self._kept[self.position - 1 - self._count]  # from the newest, at -1
+
+    @property
+    def running(self) -> bool:
+        """Whether a loop runs."""
+        return self._turn is not None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the generator has ended or the limit is reached."""
+        return self._ended or self._count >= self._limit
+
+    @property
+    def status(self) -> str:
+        """One line: where the stepper is and what it does."""
+        place = f"step {self.position} of {self._count}"
+        if self.error is not None:
+            reason = f"{type(self.error).__name__}: {self.error}"
+            return f"{place}, stopped: {reason}"
+        if self.running:
+            return f"{place}, running"
+        at_end = self.exhausted and self.position == self._count
+        return f"{place}, {'finished' if at_end else 'paused'}"
+
+    def step(self, n: int = 1):
+        """Go `n` records forward, first through those kept; return the one shown.
+
+        Fewer when the generator ends.  An exception in the generator or in a callback
+        is raised, and the stepper then refuses new records until it is reset.
+        """
+        self.pause()
+        try:
+            n -= self._forward(n)
+            while n > 0 and self._advance():
+                n -= 1
+        finally:
+            self._refresh()
+        return self.record
+
+    def back(self, n: int = 1):
+        """Show the record `n` earlier, at most the oldest kept, and return it."""
+        if n < 0:
+            raise ValueError(f"back goes n >= 0 records, got {n}")
+        self.pause()
+        oldest = self._count - len(self._kept) + 1
+        target = max(self.position - n, oldest) if self._kept else 0
+        moved, self.position = target != self.position, target
+        self._refresh()
+        if moved:
+            self._show()
+        return self.record
+
+    def run(self, steps: int | None = None):
+        """Run in this cell: `steps` new records, or until exhausted if None.
+
+        A plain loop, for headless runs and tests: no button is heard until it ends.  A
+        callback may end it by calling `pause`.  Returns the newest record.
+        """
+        self.pause()
+        self._turn = turn = object()
+        try:
+            self._forward(self._count)
+            left = math.inf if steps is None else steps
+            while left > 0 and self._turn is turn and self._advance():
+                left -= 1
+                self._refresh(force=False)
+        finally:
+            if self._turn is turn:
+                self._turn = None
+            self._refresh()
+        return self.record
+
+    def start(self) -> asyncio.Task:
+        """Run in the background until paused or exhausted; needs an event loop.
+
+        One asyncio task: between two steps it gives way, so that buttons and sliders
+        are heard.  An exception stops it and is kept in `error`.  A second start while
+        running changes nothing.
+
+        Raises
+        ------
+        RuntimeError
+            If no event loop runs; outside a notebook use `run`.
+        """
+        if self.running:
+            return self._task
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("start() needs an event loop; use run() here") from None
+        self._turn = turn = object()
+        # Kept, for the event loop itself holds tasks only weakly.
+        self._task = loop.create_task(self._run_async(turn))
+        self._refresh()
+        return self._task
+
+    def pause(self) -> None:
+        """Stop a running loop before its next step."""
+        self._turn = None
+        self._refresh()
+
+    def reset(self) -> None:
+        """Forget all records and begin with a fresh generator.
+
+        Raises
+        ------
+        RuntimeError
+            If the stepper was made from a bare generator.
+        """
+        if self._make is None:
+            raise RuntimeError(
+                "cannot reset: this stepper was given a generator, which runs once; "
+                "give it a function that returns a fresh one"
+            )
+        self.pause()
+        close = getattr(self._records, "close", None)
+        if close is not None:
+            close()
+        if self._on_reset is not None:
+            self._on_reset()
+        self._begin(self._make())
+        self._refresh()
+
+    def _begin(self, records: Iterator) -> None:
+        self._records = iter(records)
+        self._kept.clear()
+        self._count = 0
+        self.position = 0
+        self._ended = False
+        self.error: BaseException | None = None
+
+    def _forward(self, n: int) -> int:
+        """Move up to `n` records forward among those kept; return how many."""
+        moved = max(0, min(n, self._count - self.position))
+        self.position += moved
+        if moved:
+            self._show()
+        return moved
+
+    def _show(self) -> None:
+        if self._on_show is not None and self.record is not None:
+            self._on_show(self.record)
+
+    def _advance(self) -> bool:
+        """Draw one new record and show it; False if there is none."""
+        if self.error is not None:
+            raise RuntimeError(
+                f"the run has stopped ({type(self.error).__name__}: {self.error}); "
+                "reset() begins anew"
+            ) from self.error
+        if self.exhausted:
+            return False
+        try:
+            record = next(self._records)
+            self._kept.append(record)
+            self._count += 1
+            self.position = self._count
+            if self._on_record is not None:
+                self._on_record(record)
+        except StopIteration:
+            self._ended = True
+            return False
+        except BaseException as error:  # also a keyboard interrupt ends the generator
+            self.error = error
+            raise
+        return True
+
+    async def _run_async(self, turn) -> None:
+        try:
+            while self._turn is turn:
+                begin = self._clock()
+                self._forward(self._count)
+                if not self._advance() or self.exhausted:
+                    break
+                self._refresh(force=False)
+                spent = self._clock() - begin
+                await asyncio.sleep(max(MIN_SLEEP, self._pause_length() - spent))
+        except Exception as error:  # nobody awaits this task: the status line tells
+            self.error = error
+        finally:
+            if self._turn is turn:
+                self._turn = None
+            self._refresh()
+
+    def _pause_length(self) -> float:
+        """Return the seconds that one step takes at the speed chosen."""
+        speed = self._speed.value if self.interactive else "max"
+        return 0.0 if speed == "max" else 1 / speed
+
+    def _build(self) -> None:
+        self._buttons = {
+            "step": _button("step", "Step", "step-forward", "One step forward"),
+            "back": _button("back", "Back", "step-backward", "Look one record back"),
+            "run": _button("run", "Run", "play", "Run until paused"),
+            "pause": _button("pause", "Pause", "pause", "Stop before the next step"),
+            "reset": _button("reset", "Reset", "refresh", "Begin anew"),
+        }
+        if self._make is None:
+            self._buttons["reset"].tooltip = "A generator given as such runs once"
+        actions = (self.step, self.back, self.start, self.pause, self.reset)
+        for button, action in zip(self._buttons.values(), actions, strict=True):
+            button.on_click(self._guarded(action))
+        self._speed = widgets.SelectionSlider(
+            options=SPEEDS,
+            value="max",
+            description="steps per second",
+            style={"description_width": "120px"},
+            layout={"width": "340px"},
+            tooltip="How fast Run goes",
+        )
+        self._speed.add_class("labkit-speed")
+        self._label = widgets.Label()
+        self._label.add_class("labkit-status")
+        row = widgets.HBox(list(self._buttons.values()))
+        self.widget = widgets.VBox([row, self._speed, self._label])
+
+    def _guarded(self, action) -> Callable:
+        def clicked(_button):
+            try:
+                action()
+            except Exception as error:
+                # Raised here it would only reach the server's log.
+                self.error = self.error or error
+                self._refresh()
+
+        return clicked
+
+    def _refresh(self, force: bool = True) -> None:
+        """Bring the status line and the buttons up to date."""
+        now = self._clock()
+        if self.widget is None or not (force or now >= self._next_status):
+            return
+        self._next_status = now + MIN_INTERVAL
+        self._label.value = self.status
+        done = self.error is not None or self.exhausted
+        oldest = self._count - len(self._kept) + 1
+        disabled = {
+            "step": self.running or (done and self.position == self._count),
+            "back": self.running or self.position <= oldest,
+            "run": self.running or done,
+            "pause": not self.running,
+            "reset": self._make is None,
+        }
+        for name, value in disabled.items():
+            self._buttons[name].disabled = value
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        if self.interactive:
+            return self.widget._repr_mimebundle_(include=include, exclude=exclude)
+        text = f"<p>{html.escape(self.status)}</p>"
+        return {"text/html": text, "text/plain": repr(self)}
+
+    def __repr__(self) -> str:
+        return f"Stepper({self.status})"
+
+
+def _button(name: str, text: str, icon: str, tooltip: str) -> widgets.Button:
+    made = widgets.Button(
+        description=text, icon=icon, tooltip=tooltip, layout={"width": "90px"}
+    )
+    made.add_class(f"labkit-{name}")
+    return made
+
+
+def _check(make_records, keep, limit) -> None:
+    if not callable(make_records) and not isinstance(make_records, Iterator):
+        raise TypeError(
+            "make_records must be a function that returns a generator, or a generator, "
+            f"got {type(make_records).__name__}"
+        )
+    if keep < 1:
+        raise ValueError(f"keep must be >= 1, got {keep}")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be >= 1, got {limit}")

@@ -1,0 +1,249 @@
+import asyncio
+import json
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.instruments import Trace
+from labkit.panels import Bars, Lines, LivePlot
+from labkit.panels.live_plot import KEPT, MAX_POINTS, MIXED, thin
+from labkit.panels.theme import axis
+
+PANELS = [
+    Lines(
+        {"loss": "training loss"}, "Loss", "loss [nats]", log=True, y_range=(0.1, 10)
+    ),
+    Bars(("s1", "s2", "s3"), "Spectrum", "value [1]", level="level"),
+]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def row(trace, step, **more):
+    trace.log(step, loss=1.0 / (step + 1), s1=3.0, s2=2.0, s3=1.0, level=2.0, **more)
+
+
+def filled(steps=3):
+    trace = Trace()
+    for step in range(steps):
+        row(trace, step)
+    return trace
+
+
+def data(figure):
+    return [(np.asarray(c.x).tolist(), np.asarray(c.y).tolist()) for c in figure.data]
+
+
+def test_headless_and_interactive_show_the_same():
+    trace = filled()
+    plain = LivePlot(trace, PANELS, interactive=False, title="Lab").figure
+    live = LivePlot(trace, PANELS, title="Lab").figure
+    assert type(plain) is go.Figure and isinstance(live, go.FigureWidget)
+    assert data(plain) == data(live)
+    assert json.loads(plain.to_json())["layout"] == json.loads(live.to_json())["layout"]
+    row(trace, 3)
+    follower = LivePlot(trace, PANELS)
+    follower.update()
+    assert data(follower.figure) == data(LivePlot(trace, PANELS).figure)
+
+
+def test_a_widget_has_layout_and_data_from_its_constructor():
+    # A page that opens later sees this state and nothing that was sent before.
+    state = LivePlot(filled(), PANELS, title="Lab", width=700).figure.get_state()
+    assert state["_widget_layout"]["width"] == 700
+    assert state["_widget_layout"]["title"]["text"] == "Lab"
+    assert state["_widget_layout"]["yaxis"]["type"] == "log"
+    sent = state["_widget_data"][0]["y"]
+    y = np.frombuffer(sent["buffer"], dtype=sent["dtype"])
+    assert y.tolist() == [1, 1 / 2, 1 / 3]
+
+
+def test_an_empty_trace_gives_the_whole_layout():
+    figure = LivePlot(Trace(), PANELS, interactive=False).figure
+    assert [c.name for c in figure.data] == ["training loss", "kept", "mixed", "level"]
+    assert all(len(c.x) == 0 for c in figure.data)
+    assert figure.layout.xaxis.title.text == "step"
+    assert figure.layout.yaxis.title.text == "loss [nats]"
+    assert figure.layout.yaxis.range == (-1, 1)
+    texts = [note.text for note in figure.layout.annotations]
+    assert texts == ["<b>Loss</b>", "<b>Spectrum</b>"]
+
+
+def test_bars_reaching_the_level_are_kept_and_those_below_mixed():
+    kept, mixed, level = LivePlot(filled(), PANELS, interactive=False).figure.data[1:]
+    assert (kept.x.tolist(), kept.y.tolist()) == ([1, 2], [3, 2])
+    assert (mixed.x.tolist(), mixed.y.tolist()) == ([3], [1])
+    assert set(level.y) == {2} and level.mode == "lines"
+    assert kept.marker.color == KEPT != mixed.marker.color == MIXED
+    assert mixed.marker.pattern.shape == "/"  # not by colour alone
+
+
+def test_bars_come_from_the_newest_row_that_has_some():
+    trace = filled()
+    trace.log(3, s2=math.nan, s3=0.5)
+    trace.log(4, loss=1.0)
+    kept, mixed, level = LivePlot(trace, PANELS, interactive=False).figure.data[1:]
+    assert (kept.x.tolist(), kept.y.tolist()) == ([3], [0.5])
+    assert len(mixed.x) == len(level.x) == 0
+
+
+def test_a_row_without_the_column_is_no_point_and_a_nan_is_a_gap():
+    trace = Trace()
+    trace.log(0, loss=1.0)
+    trace.log(1, other=1.0)
+    trace.log(2, loss=math.nan)
+    trace.log(3, loss="text")
+    curve = LivePlot(trace, PANELS, interactive=False).figure.data[0]
+    assert curve.x.tolist() == [0, 2, 3]
+    assert np.isnan(curve.y).tolist() == [False, True, True]
+
+
+def test_redraws_at_most_ten_times_a_second():
+    clock, trace = Clock(), Trace()
+    plot = LivePlot(trace, PANELS, clock=clock)
+    drawn = []
+    trace.subscribe(lambda row: drawn.append(len(plot.figure.data[0].x)))
+    for step in range(1000):
+        clock.now = step / 1000
+        row(trace, step)
+    assert len(set(drawn)) == 10
+    plot.update()
+    assert len(plot.figure.data[0].x) == 1000
+
+
+def test_slow_redraws_grow_rarer():
+    clock, trace = Clock(), Trace()
+
+    def ticking():  # every look at the clock takes a second
+        clock.now += 1
+        return clock.now
+
+    plot = LivePlot(trace, PANELS, clock=ticking)
+    row(trace, 0)
+    assert len(plot.figure.data[0].x) == 1
+    row(trace, 1)
+    assert len(plot.figure.data[0].x) == 1  # a redraw of 1 s is followed by 5 s without
+
+
+def test_the_last_rows_of_a_burst_are_drawn_when_an_event_loop_runs():
+    async def main():
+        clock, trace = Clock(), Trace()
+        plot = LivePlot(trace, PANELS, clock=clock)
+        for step in range(3):
+            row(trace, step)
+        before = len(plot.figure.data[0].x)
+        while plot._timer is not None:
+            await asyncio.sleep(0.01)
+        return before, len(plot.figure.data[0].x)
+
+    assert asyncio.run(main()) == (1, 3)
+
+
+def test_headless_hears_no_row():
+    trace = Trace()
+    plot = LivePlot(trace, PANELS, interactive=False)
+    assert trace._subscribers == []
+    row(trace, 0)
+    plot.update()
+    assert len(plot.figure.data[0].x) == 1
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+def test_attach_follows_the_new_trace_only(interactive):
+    old, new, clock = filled(), filled(5), Clock()
+    plot = LivePlot(old, PANELS, interactive=interactive, clock=clock)
+    plot.attach(new)
+    assert len(plot.figure.data[0].x) == 5
+    clock.now = 10
+    row(old, 3)
+    assert len(plot.figure.data[0].x) == 5
+    row(new, 5)
+    assert len(plot.figure.data[0].x) == 6
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+def test_show_until_looks_back_and_follows_again(interactive):
+    trace, clock = filled(5), Clock()
+    plot = LivePlot(trace, PANELS, interactive=interactive, clock=clock)
+    plot.show_until(2)
+    assert plot.figure.data[0].x.tolist() == [0, 1, 2]
+    clock.now = 1
+    row(trace, 5)
+    assert len(plot.figure.data[0].x) == 3
+    plot.show_until(5)
+    clock.now = 2
+    row(trace, 6)
+    assert len(plot.figure.data[0].x) == 7
+    plot.show_until(0)
+    plot.show_until(None)
+    assert len(plot.figure.data[0].x) == 7
+
+
+@pytest.mark.parametrize(
+    ("interactive", "kind"),
+    [(True, "jupyter.widget-view"), (False, "vnd.plotly.v1")],
+)
+def test_at_the_end_of_a_cell_it_shows_itself(interactive, kind):
+    bundle = LivePlot(filled(), PANELS, interactive=interactive)._repr_mimebundle_()
+    assert any(kind in mime for mime in bundle)
+    if not interactive:
+        json.dumps(bundle)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(0, 300),
+    limit=st.integers(4, 40),
+    seed=st.integers(0, 99),
+    gap=st.booleans(),
+)
+def test_thinning_keeps_ends_and_extremes(n, limit, seed, gap):
+    y = np.random.default_rng(seed).normal(size=n)
+    if gap and n > 5:
+        y[n // 3 : n // 2] = np.nan
+    kept = thin(y, limit)
+    assert len(kept) <= max(limit, 0) and (np.diff(kept) > 0).all()
+    if n:
+        assert kept[0] == 0 and kept[-1] == n - 1
+        assert np.nanmax(y[kept]) == np.nanmax(y)
+        assert np.nanmin(y[kept]) == np.nanmin(y)
+
+
+def test_long_curves_are_thinned_and_short_ones_whole():
+    trace = Trace()
+    for step in range(MAX_POINTS + 1000):
+        trace.log(step, loss=float(step))
+    x = LivePlot(trace, PANELS, interactive=False).figure.data[0].x
+    assert len(x) <= MAX_POINTS and x[0] == 0 and x[-1] == MAX_POINTS + 999
+    assert thin(np.zeros(MAX_POINTS)).size == MAX_POINTS
+
+
+def test_colour_dash_and_marker_tell_curves_apart():
+    panel = Lines(("a", "b", "c"), "", "")
+    curves = LivePlot(Trace(), [panel], interactive=False).figure.data
+    looks = [(c.line.color, c.line.dash, c.marker.symbol) for c in curves]
+    for codes in zip(*looks, strict=True):
+        assert len(set(codes)) == 3
+    assert all(c.showlegend for c in curves)
+
+
+def test_what_is_no_panel_is_refused():
+    with pytest.raises(ValueError, match="at least one panel"):
+        LivePlot(Trace(), [])
+    with pytest.raises(TypeError, match="Lines or Bars, got dict"):
+        LivePlot(Trace(), [{}])
+    with pytest.raises(ValueError, match="got 'loss'"):
+        LivePlot(Trace(), [Lines("loss", "Loss", "nats")])
+    with pytest.raises(ValueError, match="columns must be >= 1"):
+        LivePlot(Trace(), PANELS, columns=0)
+    with pytest.raises(ValueError, match="limits > 0"):
+        axis("", log=True, limits=(0, 1))

@@ -1,0 +1,259 @@
+import asyncio
+import itertools
+
+import pytest
+
+from labkit.panels import Stepper
+
+
+def count(n=None):
+    """Yield 1, 2, 3, ... up to n."""
+    yield from itertools.count(1) if n is None else range(1, n + 1)
+
+
+def broken():
+    yield 1
+    raise ArithmeticError("loss is nan")
+
+
+@pytest.fixture(params=[True, False], ids=["interactive", "headless"])
+def interactive(request):
+    return request.param
+
+
+def enabled(stepper):
+    return {name for name, b in stepper._buttons.items() if not b.disabled}
+
+
+def test_step_and_back_look_and_do_not_undo(interactive):
+    new, shown = [], []
+    stepper = Stepper(
+        count, on_record=new.append, on_show=shown.append, interactive=interactive
+    )
+    assert stepper.record is None and stepper.position == 0
+    assert stepper.back() is None
+    assert stepper.step() == 1
+    assert stepper.step(3) == 4
+    assert new == [1, 2, 3, 4] and shown == []
+    assert stepper.back() == 3 and stepper.back(2) == 1
+    assert stepper.back() == 1
+    assert shown == [3, 1] and stepper.position == 1
+    assert stepper.step() == 2 and shown == [3, 1, 2]
+    assert stepper.step(4) == 6  # two of those kept, then two new ones
+    assert shown == [3, 1, 2, 4] and new == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(ValueError, match="n >= 0"):
+        stepper.back(-1)
+
+
+def test_back_ends_at_the_oldest_record_kept(interactive):
+    stepper = Stepper(count, keep=3, interactive=interactive)
+    stepper.step(10)
+    assert stepper.back(100) == 8 and stepper.position == 8
+    assert stepper.step(2) == 10
+
+
+def test_run_until_exhausted_limited_or_counted(interactive):
+    stepper = Stepper(lambda: count(5), interactive=interactive)
+    assert stepper.run(2) == 2 and not stepper.exhausted
+    stepper.back()
+    assert stepper.run() == 5 and stepper.exhausted and not stepper.running
+    assert stepper.step() == 5 and stepper.run() == 5
+    assert stepper.status == "step 5 of 5, finished"
+    stepper = Stepper(count, limit=7, interactive=interactive)
+    assert stepper.run() == 7 and stepper.exhausted and stepper.step() == 7
+
+
+def test_a_callback_may_pause_a_run(interactive):
+    stepper = Stepper(
+        count, on_record=lambda r: r == 3 and stepper.pause(), interactive=interactive
+    )
+    assert stepper.run() == 3 and not stepper.running
+
+
+def test_reset_begins_anew(interactive):
+    calls = []
+    closed = []
+
+    def records():
+        calls.append("make")
+        try:
+            yield from count()
+        finally:
+            closed.append(True)
+
+    stepper = Stepper(
+        records, on_reset=lambda: calls.append("reset"), interactive=interactive
+    )
+    stepper.step(3)
+    stepper.reset()
+    assert (stepper.record, stepper.position, closed) == (None, 0, [True])
+    assert stepper.step() == 1
+    assert calls == ["make", "reset", "make"]
+
+
+def test_a_bare_generator_runs_once(interactive):
+    stepper = Stepper(count(3), interactive=interactive)
+    assert stepper.run() == 3
+    with pytest.raises(RuntimeError, match="function that returns a fresh one"):
+        stepper.reset()
+    assert stepper.record == 3
+    if interactive:
+        assert stepper._buttons["reset"].disabled
+
+
+def test_an_exception_stops_is_shown_and_raised(interactive):
+    stepper = Stepper(broken, interactive=interactive)
+    with pytest.raises(ArithmeticError, match="loss is nan"):
+        stepper.run()
+    assert not stepper.running and stepper.record == 1
+    assert stepper.status == "step 1 of 1, stopped: ArithmeticError: loss is nan"
+    assert stepper.error.__traceback__ is not None
+    with pytest.raises(RuntimeError, match="reset"):
+        stepper.step()
+    stepper.reset()
+    assert stepper.error is None and stepper.step() == 1
+
+
+def test_what_yields_no_records_is_refused():
+    with pytest.raises(TypeError, match="got list"):
+        Stepper([1, 2])
+    with pytest.raises(ValueError, match="keep must be >= 1"):
+        Stepper(count, keep=0)
+    with pytest.raises(ValueError, match="limit must be >= 1"):
+        Stepper(count, limit=0)
+
+
+def test_start_without_an_event_loop_is_refused():
+    with pytest.raises(RuntimeError, match=r"use run\(\)"):
+        Stepper(count).start()
+
+
+def test_an_async_run_pauses_within_one_step(interactive):
+    async def main():
+        stepper = Stepper(count, interactive=interactive)
+        task = stepper.start()
+        assert stepper.start() is task and stepper.running
+        while stepper.position < 5:
+            await asyncio.sleep(0)
+        stepper.pause()
+        at = stepper.position
+        assert not stepper.running
+        await task
+        assert stepper.position == at
+        first = stepper.start()  # paused and started again before the old loop awoke
+        await asyncio.sleep(0)
+        stepper.pause()
+        second = stepper.start()
+        await first
+        assert stepper.running and first is not second
+        stepper.pause()
+        await second
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_an_async_run_gives_way_after_every_step():
+    async def main():
+        stepper = Stepper(lambda: count(20), on_record=lambda r: log.append(r))
+        log = []
+
+        async def other():
+            while not stepper.exhausted:
+                log.append("other")
+                await asyncio.sleep(0)
+
+        await asyncio.gather(stepper.start(), other())
+        records = [i for i, entry in enumerate(log) if entry != "other"]
+        assert stepper.record == 20 and not stepper.running
+        assert all(b - a > 1 for a, b in itertools.pairwise(records))
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_an_async_run_takes_up_from_the_newest_record():
+    async def main():
+        stepper = Stepper(lambda: count(6), limit=5)
+        stepper.step(3)
+        stepper.back(2)
+        await stepper.start()
+        assert stepper.record == 5 and stepper.status == "step 5 of 5, finished"
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_an_exception_in_an_async_run_is_kept():
+    async def main():
+        stepper = Stepper(broken)
+        await stepper.start()
+        assert isinstance(stepper.error, ArithmeticError) and not stepper.running
+        assert "stopped: ArithmeticError" in stepper._label.value
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_reset_ends_an_async_run():
+    async def main():
+        stepper = Stepper(count)
+        task = stepper.start()
+        await asyncio.sleep(0)
+        stepper.reset()
+        await task
+        assert stepper.position == 0 and not stepper.running
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_buttons_do_what_they_say_and_offer_what_is_possible():
+    async def main():
+        stepper = Stepper(lambda: count(3))
+        press = {name: button.click for name, button in stepper._buttons.items()}
+        assert enabled(stepper) == {"step", "run", "reset"}
+        press["step"]()
+        assert enabled(stepper) == {"step", "run", "reset"}  # nothing before the first
+        press["step"]()
+        assert enabled(stepper) == {"step", "back", "run", "reset"}
+        press["back"]()
+        assert stepper._label.value == "step 1 of 2, paused"
+        press["run"]()
+        assert enabled(stepper) == {"pause", "reset"}
+        press["pause"]()
+        assert enabled(stepper) == {"step", "run", "reset"}
+        press["run"]()
+        await stepper._task
+        assert enabled(stepper) == {"back", "reset"}
+        press["reset"]()
+        assert stepper._label.value == "step 0 of 0, paused"
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_failing_press_shows_in_the_status_line():
+    stepper = Stepper(broken)
+    stepper._buttons["step"].click()
+    stepper._buttons["step"].click()
+    assert "stopped: ArithmeticError" in stepper._label.value
+    assert enabled(stepper) == {"reset"}
+
+
+def test_speed_is_steps_per_second():
+    stepper = Stepper(count)
+    assert stepper._pause_length() == 0
+    stepper._speed.value = 20
+    assert stepper._pause_length() == pytest.approx(0.05)
+
+
+def test_css_classes_for_the_browser():
+    stepper = Stepper(count)
+    for name, button in stepper._buttons.items():
+        assert f"labkit-{name}" in button._dom_classes and button.tooltip
+    assert "labkit-status" in stepper._label._dom_classes
+    assert "labkit-speed" in stepper._speed._dom_classes
+
+
+def test_headless_is_one_static_line():
+    stepper = Stepper(broken, interactive=False)
+    stepper.step()
+    assert stepper.widget is None
+    bundle = stepper._repr_mimebundle_()
+    assert bundle["text/html"] == "<p>step 1 of 1, paused</p>"
+    assert any("widget-view" in mime for mime in Stepper(count)._repr_mimebundle_())
