@@ -3,6 +3,7 @@
 import asyncio
 import html
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -96,6 +97,9 @@ class Stepper:
         self._kept = deque(maxlen=keep)
         self._next_status = -math.inf
         self._turn = None  # identity of the loop that may go on; None: paused
+        # JupyterLab may hear buttons on a thread of its own beside the running cell,
+        # and a generator cannot be entered twice.
+        self._lock = threading.RLock()
         self.interactive = interactive
         self.widget = None
         self._begin(make_records() if self._make else make_records)
@@ -223,12 +227,13 @@ class Stepper:
                 "give it a function that returns a fresh one"
             )
         self.pause()
-        close = getattr(self._records, "close", None)
-        if close is not None:
-            close()
-        if self._on_reset is not None:
-            self._on_reset()
-        self._begin(self._make())
+        with self._lock:
+            close = getattr(self._records, "close", None)
+            if close is not None:
+                close()
+            if self._on_reset is not None:
+                self._on_reset()
+            self._begin(self._make())
         self._refresh()
 
     def _begin(self, records: Iterator) -> None:
@@ -253,6 +258,10 @@ class Stepper:
 
     def _advance(self) -> bool:
         """Draw one new record and show it; False if there is none."""
+        with self._lock:
+            return self._draw()
+
+    def _draw(self) -> bool:
         if self.error is not None:
             raise RuntimeError(
                 f"the run has stopped ({type(self.error).__name__}: {self.error}); "

@@ -1,5 +1,6 @@
 import asyncio
 import itertools
+import threading
 
 import pytest
 
@@ -240,6 +241,26 @@ def test_speed_is_steps_per_second():
     assert stepper._pause_length() == 0
     stepper._speed.value = 20
     assert stepper._pause_length() == pytest.approx(0.05)
+
+
+def test_two_threads_never_enter_the_generator_at_once():
+    inside, go_on = threading.Event(), threading.Event()
+
+    def records():
+        inside.set()
+        go_on.wait(10)
+        yield from count()
+
+    stepper = Stepper(records, interactive=False)
+    button = threading.Thread(target=stepper.step)
+    cell = threading.Thread(target=stepper.step)
+    button.start()
+    inside.wait(10)
+    cell.start()
+    go_on.set()
+    button.join(10)
+    cell.join(10)
+    assert stepper.error is None and stepper.position == 2
 
 
 def test_css_classes_for_the_browser():
