@@ -1,0 +1,121 @@
+# Everything that labkit does by one command; `make` alone lists them.
+#
+#   PYTHON=python3.12      the interpreter that .venv is made from, 3.11 or newer
+#   PIP_FLAGS=...          handed to every pip install, say for another build of torch
+#   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
+
+SHELL := bash
+PYTHON ?= python3
+PIP_FLAGS ?=
+TORCH ?= 2.13.0
+
+BIN := .venv/bin
+LOGS := build/test
+CODE := labkit tests benchmarks notebooks
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --color=no
+TWO_CORES := -n 2 --dist loadfile
+HAVE_DATA := $(shell test -n "$(LABKIT_DATA)" && test -d "$(LABKIT_DATA)/ptb" && echo yes)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lab lint bench lock clean test-unit test-notebooks test-browser
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+
+.venv/.stamp: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "labkit needs Python 3.11 or newer, and $(PYTHON) is" \
+	    "'$$($(PYTHON) --version 2>&1)'. Name another: make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install $(PIP_FLAGS) -r requirements.lock
+	$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps -e .
+	@touch $@
+
+run: .venv/.stamp ## Run every notebook on small settings; the report's path comes last
+	@status=0; $(BIN)/labkit run --all --profile quick || status=$$?; \
+	$(BIN)/labkit report || status=$$?; exit $$status
+
+lab: .venv/.stamp ## Open JupyterLab at the tour
+	@$(BIN)/labkit lab
+
+lint: .venv/.stamp ## Check the style of code and notebooks
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+# The last line of a stage's log that has pytest's counts is its result. A stage that
+# failed without a count (lint, a crash, nothing collected) adds one failure.
+define ADD_UP
+function result(stage, line,    words, n, i) {
+  n = split(line, words, /[ ,=]+/)
+  for (i = 2; i <= n; i++) {
+    if (words[i] == "passed") passed += words[i - 1]
+    if (words[i] == "skipped") skipped += words[i - 1]
+    if (words[i] ~ /^(failed|errors?)$$/) { failed += words[i - 1]; counted[stage] = 1 }
+  }
+}
+BEGIN {
+  for (a = 1; a < ARGC; a++) {
+    split(ARGV[a], part, "="); stage = part[1]; line = ""
+    while ((getline text < ("$(LOGS)/" stage ".log")) > 0)
+      if (text ~ /[0-9]+ (passed|failed|skipped|deselected|errors?).* in [0-9.]+s/) line = text
+    result(stage, line)
+    if (part[2] != 0 && !counted[stage]) failed++
+    if (line == "") line = part[2] == 0 ? text : "failed"
+    gsub(/^=+ | =+$$/, "", line)
+    printf "%-10s %s\n", stage, line
+  }
+  printf "%d passed, %d failed", passed, failed
+  if (skipped) printf ", %d skipped", skipped
+  print ""
+}
+endef
+export ADD_UP
+
+test: .venv/.stamp ## Lint, unit tests, notebooks, browser; a summary comes last
+	@set -o pipefail; rm -rf $(LOGS); mkdir -p $(LOGS); status=0; results=; \
+	for stage in lint unit notebooks browser; do \
+	  target=test-$$stage; if [ $$stage = lint ]; then target=lint; fi; \
+	  echo; echo "--- $$stage"; code=0; \
+	  $(MAKE) --no-print-directory $$target 2>&1 | tee $(LOGS)/$$stage.log || code=$$?; \
+	  if [ $$code != 0 ]; then status=1; fi; \
+	  results="$$results $$stage=$$code"; \
+	done; \
+	echo; awk "$$ADD_UP" $$results | tee $(LOGS)/summary; exit $$status
+
+test-unit: .venv/.stamp
+	@$(if $(HAVE_DATA),,echo "Tests on real data are left out: LABKIT_DATA names no folder with ptb/ in it.")
+	$(PYTEST) $(TWO_CORES) -m "$(if $(HAVE_DATA),,not real_data and )not browser"
+
+test-notebooks: .venv/.stamp
+	$(PYTEST) $(TWO_CORES) -o addopts=--strict-markers --nbval-lax --nbval-current-env \
+	  --nbval-sanitize-with tests/notebooks/sanitize.cfg notebooks/
+
+test-browser: .venv/.stamp
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
+	  $(PYTEST) -m browser tests/browser; \
+	else \
+	  echo "The browser test was not run: it needs chromium and chromedriver on PATH" \
+	    "(Debian: apt-get install chromium chromium-driver)."; \
+	fi
+
+bench: .venv/.stamp ## Run the benchmarks: ratios, side by side
+	@for script in benchmarks/*.py; do \
+	  echo "--- $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; \
+	done
+
+# torch without its +cpu or +cu mark; the CUDA libraries are torch's own to choose.
+lock: ## Write requirements.lock anew, from a fresh environment
+	@set -eo pipefail; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	$(PYTHON) -m venv $$work/venv; \
+	mkdir $$work/src; cp -r pyproject.toml README.md LICENSE labkit $$work/src; \
+	$$work/venv/bin/python -m pip install $(PIP_FLAGS) torch==$(TORCH); \
+	$$work/venv/bin/python -m pip install $(PIP_FLAGS) "$$work/src[dev]"; \
+	{ sed -n '/^#/p' requirements.lock; \
+	  $$work/venv/bin/python -m pip freeze --exclude labkit --exclude pip --exclude setuptools \
+	  | sed -E '/^(nvidia-|cuda-|triton)/d; s/^(torch==[^+]*)\+.*/\1/'; } > $$work/lock; \
+	cp $$work/lock requirements.lock
+
+clean: ## Remove .venv and what the tools left; runs/ and data/ stay
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find labkit tests benchmarks notebooks -name __pycache__ -prune -exec rm -rf {} +
