@@ -1,4 +1,4 @@
-r"""Recurrent cells whose immediate derivative is a Kronecker product (section 3, Lemma 1).
+r"""Recurrent cells whose immediate derivative is a Kronecker product (Lemma 1).
 
 Each new state entry of unit j depends on the pre-activations z^1_j .. z^K_j and on the
 old state entries of unit j, and on nothing else. Then, with everything per sequence,
@@ -50,7 +50,7 @@ class Linearised(NamedTuple):
 
 
 class Cell(nn.Module):
-    """A recurrent cell with one parameter ``weight`` (m, K n) and closed-form Jacobians.
+    """A recurrent cell: one parameter ``weight`` (m, K n), closed-form Jacobians.
 
     Parameters
     ----------
@@ -113,8 +113,9 @@ class Cell(nn.Module):
         z = self.augment(x, state) @ self.weight
         return self._new_state(z.unflatten(-1, (self.blocks, -1)), state)
 
+    @torch.no_grad()
     def step(self, x: Tensor, state: Tensor) -> CellStep:
-        r"""One step with its Jacobian, H = J_direct + D W_h^T.
+        r"""One step with its Jacobian, H = J_direct + D W_h^T; nothing is differentiable.
 
         Parameters
         ----------
@@ -129,6 +130,7 @@ class Cell(nn.Module):
         H = self.jacobian(new)
         return CellStep(new.state, self.hidden(new.state), H, new.h_hat, new.D)
 
+    @torch.no_grad()
     def jvp(self, x: Tensor, state: Tensor, v: Tensor) -> tuple[CellStep, Tensor]:
         """One step and H v without building H.
 
@@ -150,8 +152,9 @@ class Cell(nn.Module):
             Hv = Hv + torch.einsum("bpqj,brqj->brpj", new.direct, old)
         return step, Hv.flatten(2).reshape(v.shape)
 
+    @torch.no_grad()
     def vjp(self, new: Linearised, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """Pull d L / d state (b, S) back: d L / d z (b, K n), d L / d old state (b, S)."""
+        """Pull d L / d state (b, S) back to d L / d z and d L / d old state."""
         rows = delta.unflatten(-1, (self.parts, -1))
         dz = torch.einsum("bpj,bpkj->bkj", rows, new.D).flatten(1)
         old = torch.zeros_like(delta)
@@ -160,6 +163,7 @@ class Cell(nn.Module):
         self.hidden(old).add_(dz @ self.weight[: self.hidden_size].T)
         return dz, old
 
+    @torch.no_grad()
     def jacobian(self, new: Linearised) -> Tensor:
         """H (b, S, S) from the pieces; a transposed view of contiguous memory."""
         n = self.hidden_size
@@ -196,6 +200,7 @@ class RNNCell(Cell):
     def _new_state(self, z, state):
         return torch.tanh(z[..., 0, :])
 
+    @torch.no_grad()
     def linearise(self, x, state):
         r"""h' = tanh(z);  D = 1 - h'^2;  J_direct = 0."""
         h_hat = self.augment(x, state)
@@ -216,8 +221,9 @@ class RHNCell(Cell):
         c, f = 2 * torch.sigmoid(z[..., 0, :]) - 1, torch.sigmoid(z[..., 1, :])
         return f * state + (1 - f) * c
 
+    @torch.no_grad()
     def linearise(self, x, state):
-        r"""D_1 = (1-f)(1-c^2)/2;  D_2 = (h-c) f (1-f), h the old state;  J_direct = f."""
+        r"""D_1 = (1-f)(1-c^2)/2;  D_2 = (h-c) f (1-f), h the old one;  J_direct = f."""
         h_hat = self.augment(x, state)
         z = torch.sigmoid(self._blocks(h_hat))
         c, f = 2 * z[:, 0] - 1, z[:, 1]
@@ -240,6 +246,7 @@ class LSTMCell(Cell):
         cell = f * state[..., : self.hidden_size] + i * torch.tanh(z[..., 3, :])
         return torch.cat([cell, o * torch.tanh(cell)], dim=-1)
 
+    @torch.no_grad()
     def linearise(self, x, state):
         r"""With e = o (1 - tanh(cell')^2) the rows of D are
 

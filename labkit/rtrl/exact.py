@@ -1,4 +1,4 @@
-r"""Exact real-time recurrent learning (Williams and Zipser 1989; Benzing et al., 2.2)."""
+r"""Exact real-time recurrent learning (Williams and Zipser 1989; Benzing et al.)."""
 
 import torch
 from torch import Tensor

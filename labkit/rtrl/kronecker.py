@@ -1,6 +1,6 @@
 r"""Sums of Kronecker products: KF-RTRL and the optimal Kronecker sum OK.
 
-Benzing et al. 2019, sections 3.2 and 4. The influence is kept as G' = sum_i u_i (x) A_i,
+Benzing et al. 2019, sections 3.2 and 4. The influence is kept as sum_i u_i (x) A_i,
 entry [s, i K n + c] = u[i] A[s, c], with u_i (m,) and A_i (S, K n).
 
 Every A_i is stored transposed, all of them as one tensor A of shape (b, r, K n, S).
@@ -132,7 +132,7 @@ class KFRTRL(Learner):
         return _influence(self.u, self.A) / self.copies
 
 
-def ok_step(u, A, H, h_hat, D, signs, *, biased=False, work=None):
+def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     r"""One step of r-OK (Algorithm 4) by the Gram route.
 
     With the r + 1 terms $(u_1, HA_1), \dots, (u_r, HA_r), (\hat h, D)$ and any square
@@ -149,8 +149,8 @@ def ok_step(u, A, H, h_hat, D, signs, *, biased=False, work=None):
     Parameters
     ----------
     u : (b, r, m);  A : (b, r, K n, S), transposed;  H : (b, S, S).
-    h_hat : (b, m);  D : (b, P, K, n);  signs : (b, r + 1) of -1 and +1.
-    biased : use the truncated SVD instead (r-B-OK, Algorithm 6); signs are ignored.
+    h_hat : (b, m);  D : (b, P, K, n);  signs : (b, r + 1) of -1 and +1; None
+        truncates the SVD instead of mixing (r-B-OK, Algorithm 6).
     work : like A. When given it receives H A, and A is overwritten by A'.
 
     Returns
@@ -167,7 +167,7 @@ def ok_step(u, A, H, h_hat, D, signs, *, biased=False, work=None):
     flat = HA.view(b, r, Kn * S)
     G_u = _bordered(u @ u.mT, (u @ h_hat[..., None])[..., 0], h_hat.square().sum(1))
     G_A = _bordered(flat @ flat.mT, cross, D.flatten(1).square().sum(1))
-    X, Z, d, Y = mix(G_u, G_A, signs, biased=biased)  # (1)-(6)
+    X, Z, d, Y = mix(G_u, G_A, signs)  # (1)-(6)
     X, Z = X.to(u.dtype), Z.to(u.dtype)
     u = torch.baddbmm(X[:, r:].mT * h_hat[:, None], X[:, :r].mT, u)  # (7)
     out = None if work is None else A.view(b, r, Kn * S)
@@ -176,15 +176,13 @@ def ok_step(u, A, H, h_hat, D, signs, *, biased=False, work=None):
     return u, A, d, Y
 
 
-def mix(G_u: Tensor, G_A: Tensor, signs: Tensor, *, biased=False):
+def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None):
     """Equations (1)-(6) of :func:`ok_step` in float64; all (b, r+1, r+1) or smaller."""
     roots = gram_root(torch.stack([G_u, G_A]).double())
     L, R = roots.unbind(0)  # (1), (2)
     U, d, Vh = torch.linalg.svd(L @ R.mT)  # (3)
     r = d.shape[-1] - 1
-    Y = (
-        truncation_matrix(d, r) if biased else mixing_matrix(d, r, signs.double())
-    )  # (4)
+    Y = truncation_matrix(d, r) if signs is None else mixing_matrix(d, r, signs)  # (4)
     safe = d > TOLERANCE * d[..., :1]
     scaled = torch.where(safe, 1 / torch.where(safe, d, 1), 0)[..., None] * Y
     X = R.mT @ (Vh.mT @ scaled)  # (5)
@@ -193,9 +191,10 @@ def mix(G_u: Tensor, G_A: Tensor, signs: Tensor, *, biased=False):
 
 
 def gram_root(G: Tensor) -> Tensor:
-    """L with L^T L = G for a Gram matrix, singular or not; scaled to unit diagonal first.
+    """L with L^T L = G for a Gram matrix, singular or not.
 
-    Not Cholesky: the terms are dependent in the first steps after every reset.
+    Scaled to a unit diagonal first. Not Cholesky: the terms are dependent in the first
+    steps after every reset.
     """
     size = G.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
     unit = torch.where(size > 0, size, 1)
@@ -239,8 +238,7 @@ class OK(Learner):
             step.H,
             step.h_hat,
             step.D,
-            self._signs(self.rank + 1),
-            biased=self.biased,
+            None if self.biased else self._signs(self.rank + 1),
             work=self._work,
         )
         self.state = step.state

@@ -33,7 +33,7 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
     -------
     d : (..., r, P n) and e : (..., r, K n), in the dtype of D. Cost O(P n (r + log n)).
     """
-    P, K, n = D.shape[-3:]
+    P, n = D.shape[-3], D.shape[-1]
     blocks = D.movedim(-1, -3).double()  # (..., n, P, K)
     if P == 1:  # a row vector: its norm and its direction
         sigma = norm(blocks, 1)[..., 0]  # (..., n, 1)
@@ -43,7 +43,7 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
         U, sigma, Vh = torch.linalg.svd(blocks, full_matrices=False)
     q = sigma.shape[-1]
     ordered, order = sigma.flatten(-2).sort(dim=-1, descending=True)
-    Y = mixing_matrix(ordered, rank, signs[..., : n * q].double())
+    Y = mixing_matrix(ordered, rank, signs[..., : n * q])
     Y = torch.empty_like(Y).scatter_(-2, order[..., None].expand_as(Y), Y)
     Y = Y.unflatten(-2, (n, q))
     d = torch.einsum("...jpq,...jqr->...rpj", U, Y).flatten(-2)

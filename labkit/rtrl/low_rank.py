@@ -1,4 +1,4 @@
-r"""Optimal unbiased low-rank approximation of a matrix (Benzing et al. 2019, section 4).
+r"""Optimal unbiased low-rank approximation of a matrix (Benzing et al. 2019, 4).
 
 A matrix C with singular values d_1 >= ... >= d_q is replaced by a random product
 L' R'^T of rank r with E[L' R'^T] = C and the smallest possible variance. Large
@@ -30,7 +30,7 @@ _INTEGER = 1e-12  # slack when a float64 running sum is compared with an integer
 
 
 class WaterLevel(NamedTuple):
-    """Which singular values are kept and how the others are mixed; all of shape (...)."""
+    """Which singular values are kept, how the others are mixed; each (...)."""
 
     kept: Tensor  # int64, m - 1
     columns: Tensor  # k = r - kept >= 1, in the dtype of d
@@ -119,7 +119,7 @@ def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
     share = torch.where((w.s1 > 0)[..., None], share, (index < rank).to(d))
     scale = torch.where(kept, d, w.level[..., None])[..., :rank].sqrt()
     Z = _householder(share) if q == rank + 1 else tight_frame(share, rank)
-    return signs[..., None] * Z * scale[..., None, :]
+    return signs.to(d)[..., None] * Z * scale[..., None, :]
 
 
 def _householder(share: Tensor) -> Tensor:
@@ -238,7 +238,7 @@ def optimal_low_rank(
         signs = random_signs(
             d.shape, generator=generator, dtype=d.dtype, device=d.device
         )
-    Y = mixing_matrix(d, rank, signs.to(d))
+    Y = mixing_matrix(d, rank, signs)
     return U @ Y, Vh.mT @ Y
 
 

@@ -1,4 +1,4 @@
-r"""UORO: an unbiased rank-one influence (Tallec and Ollivier 2017; Benzing et al., 3.1).
+r"""UORO: an unbiased rank-one influence (Tallec and Ollivier 2017).
 
 Deviation from the paper: a norm that is 0 (first step, after a reset) makes its balance
 factor 1 where the original adds a small epsilon; both keep the estimate unbiased.

@@ -1,0 +1,161 @@
+"""The minimum-variance theorem, by enumerating every sign pattern (float64)."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.rtrl import best_low_rank, minimum_variance, optimal_low_rank, water_level
+from labkit.rtrl.low_rank import mixing_matrix, random_signs, tight_frame
+
+# Singular values, rank, minimum variance: the theorem evaluated by hand.
+TABLE = [
+    ((2, 1), 1, 4),
+    ((1, 1, 1), 2, 1.5),
+    ((10, 1, 1), 2, 2),  # the 10 is kept
+    ((5, 1, 1, 1), 3, 1.5),
+    ((3, 2, 2, 1), 3, 3.5),
+    ((1, 1, 0), 2, 0),  # rank <= r
+    ((1, 0.9, 0.8, 0.7), 3, 0.9133333333333333),  # 1.12 with the misprinted rule for m
+    (tuple(1 - 0.01 * j for j in range(9)), 8, 1.0308),  # 1.7112 misprinted
+    ((0, 0, 0), 2, 0),
+]
+
+
+def all_signs(q):
+    sign = torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    return torch.cartesian_prod(*[sign] * q).view(-1, q)
+
+
+def random_orthogonal(q, generator):
+    x = torch.randn(q, q, generator=generator, dtype=torch.float64)
+    return torch.linalg.qr(x)[0]
+
+
+def with_singular_values(d, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    q = len(d)
+    return random_orthogonal(q, g) @ torch.diag(d) @ random_orthogonal(q, g).T
+
+
+def enumerate_products(C, rank):
+    signs = all_signs(min(C.shape))
+    L, R = optimal_low_rank(C.expand(len(signs), *C.shape), rank, signs=signs)
+    return L @ R.mT
+
+
+@pytest.mark.parametrize(("d", "rank", "variance"), TABLE)
+def test_table_of_the_theorem(d, rank, variance):
+    d = torch.tensor(d, dtype=torch.float64)
+    assert minimum_variance(d, rank) == pytest.approx(variance, abs=1e-10)
+    C = with_singular_values(d)
+    products = enumerate_products(C, rank)
+    assert torch.allclose(products.mean(0), C, rtol=0, atol=1e-12)
+    squared = (products - C).square().sum((1, 2)).mean()
+    assert squared == pytest.approx(variance, abs=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(2, 8),
+    st.integers(1, 7),
+    st.floats(0, 8),
+    st.integers(0, 3),
+    st.integers(0, 999),
+)
+def test_variance_on_random_graded_and_deficient(q, rank, grading, missing, seed):
+    g = torch.Generator().manual_seed(seed)
+    d = torch.rand(q, generator=g, dtype=torch.float64)
+    d = d * 10 ** (-grading * torch.arange(q, dtype=torch.float64) / q)
+    d[q - min(missing, q) :] = 0
+    d = d.sort(descending=True).values
+    C = with_singular_values(d, seed)
+    products = enumerate_products(C, rank)
+    assert products.isfinite().all()
+    assert torch.allclose(products.mean(0), C, rtol=0, atol=1e-10)
+    squared = (products - C).square().sum((1, 2)).mean()
+    assert squared == pytest.approx(float(minimum_variance(d, rank)), abs=1e-10)
+
+
+def test_rectangular_and_batched():
+    g = torch.Generator().manual_seed(1)
+    C = torch.randn(3, 4, 6, generator=g, dtype=torch.float64)
+    signs = all_signs(4)
+    L, R = optimal_low_rank(C[:, None], 2, signs=signs)
+    assert L.shape == (3, 16, 4, 2)
+    assert R.shape == (3, 16, 6, 2)
+    assert torch.allclose((L @ R.mT).mean(1), C, rtol=0, atol=1e-12)
+
+
+def test_kept_values_survive_every_draw():
+    d = torch.tensor([10.0, 1, 1], dtype=torch.float64)
+    level = water_level(d, 2)
+    assert (int(level.kept), float(level.level)) == (1, 2.0)
+    for product in enumerate_products(torch.diag(d), 2):
+        assert product[0].tolist() == pytest.approx([10, 0, 0], abs=1e-12)
+
+
+def test_best_low_rank_is_the_truncated_svd():
+    C = with_singular_values(torch.tensor([3.0, 2, 1], dtype=torch.float64))
+    L, R = best_low_rank(C, 2)
+    assert (L @ R.T - C).square().sum() == pytest.approx(1)
+    L, R = best_low_rank(C, 5)
+    assert L.shape == (3, 5)
+    assert torch.allclose(L @ R.T, C)
+
+
+def test_mixing_draws_from_the_given_generator_only():
+    C = torch.eye(3)
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    one = optimal_low_rank(C, 2, generator=torch.Generator().manual_seed(5))
+    two = optimal_low_rank(C, 2, generator=torch.Generator().manual_seed(5))
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def frame_cases():
+    g = torch.Generator().manual_seed(0)
+    for i in range(60):
+        N = int(torch.randint(2, 257, (), generator=g))
+        r = int(torch.randint(1, min(N, 17), (), generator=g))
+        d = torch.rand(N, generator=g, dtype=torch.float64) ** (1 + i % 5)
+        if i % 4 == 0:  # running sums that hit integers exactly, equal entries
+            d = (4 * d).round() / 4
+        if i % 6 == 0:
+            d = torch.ones_like(d)
+        yield d.sort(descending=True).values, r
+
+
+@pytest.mark.parametrize(("d", "rank"), list(frame_cases()))
+def test_frame_has_orthogonal_columns_and_given_rows(d, rank):
+    Y = mixing_matrix(d, rank, torch.ones_like(d))
+    w = water_level(d, rank)
+    scale = torch.where(torch.arange(rank) < w.kept, d[:rank], w.level)
+    assert torch.allclose(Y.T @ Y, torch.diag(scale), rtol=0, atol=1e-10)
+    assert torch.allclose(Y.square().sum(1), d, rtol=0, atol=1e-10)
+
+
+def test_frame_chains_single_rows():
+    """Pieces of one row each: two rotations meet in a row."""
+    share = torch.tensor([0.95, 0.9, 0.8, 0.75, 0.6], dtype=torch.float64)
+    Z = tight_frame(share, 4)
+    assert torch.allclose(Z.T @ Z, torch.eye(4, dtype=torch.float64), atol=1e-12)
+    assert torch.allclose(Z.square().sum(1), share, atol=1e-12)
+
+
+def test_signs_are_signs():
+    signs = random_signs((4000,), generator=torch.Generator().manual_seed(0))
+    assert set(signs.tolist()) == {-1.0, 1.0}
+    assert abs(float(signs.mean())) < 4 / 4000**0.5
+
+
+@pytest.mark.parametrize("rank", [0, -1, 1.5, True, "8"])
+def test_refuses_a_bad_rank(rank):
+    with pytest.raises(ValueError, match="rank must be an integer >= 1, got"):
+        optimal_low_rank(torch.eye(3), rank)
+
+
+def test_refuses_a_vector():
+    with pytest.raises(ValueError, match=r"C must be \(..., M, N\), got shape \(3,\)"):
+        optimal_low_rank(torch.ones(3), 1)
