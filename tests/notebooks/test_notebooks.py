@@ -1,0 +1,98 @@
+"""What every committed notebook must be, so that it runs, compares and stays small."""
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+def tagged(book, tag):
+    """Return the code cells that carry a tag."""
+    code = (cell for cell in book.cells if cell.cell_type == "code")
+    return [cell for cell in code if tag in cell.metadata.get("tags", [])]
+
+
+def long_functions(book, limit=6):
+    """Name the functions in a notebook that are longer than ``limit`` lines."""
+    found = []
+    for cell in book.cells:
+        if cell.cell_type != "code":
+            continue
+        lines = cell.source.splitlines()
+        source = "\n".join(line for line in lines if not line.startswith(("%", "!")))
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if node.end_lineno - node.lineno + 1 > limit:
+                    found.append(node.name)
+    return found
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS, f"no notebook in {FOLDER}"
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def book(request):
+    return nbformat.read(request.param, as_version=4)
+
+
+def test_is_valid(book):
+    nbformat.validate(book)
+
+
+def test_names_its_kernel_and_language(book):
+    assert book.metadata.kernelspec.name == "python3"
+    assert book.metadata.kernelspec.language == "python"
+
+
+def test_has_one_parameters_cell(book):
+    assert len(tagged(book, "parameters")) == 1
+    assert not tagged(book, "injected-parameters"), "this is the copy of a run"
+
+
+def test_keeps_a_check_that_nbval_can_compare(book):
+    kept = [
+        cell
+        for cell in tagged(book, "keep_output")
+        if cell.outputs and cell.execution_count is not None and "assert" in cell.source
+    ]
+    assert kept, "nbval would compare nothing here and pass"
+
+
+def test_kept_cells_have_run(book):
+    for cell in tagged(book, "keep_output"):
+        assert cell.outputs, f"nothing stored for: {cell.source}"
+        assert cell.execution_count is not None, f"no count for: {cell.source}"
+
+
+def test_keeps_no_other_output(book):
+    kept = tagged(book, "keep_output")
+    others = [c for c in book.cells if c.cell_type == "code" and c not in kept]
+    assert not [cell.source for cell in others if cell.outputs]
+
+
+def test_keeps_no_widget_state(book):
+    assert "widgets" not in book.metadata
+    kinds = {
+        kind
+        for cell in tagged(book, "keep_output")
+        for output in cell.outputs
+        for kind in output.get("data", {})
+    }
+    assert "application/vnd.jupyter.widget-view+json" not in kinds
+
+
+def test_leaves_the_code_to_labkit(book):
+    assert long_functions(book) == []
+
+
+def test_long_functions_are_found():
+    body = "\n".join(["def f():", *["    x = 1"] * 6])
+    cell = nbformat.v4.new_code_cell(body)
+    assert long_functions(nbformat.v4.new_notebook(cells=[cell])) == ["f"]
+    cell.source = body.removesuffix("\n    x = 1")
+    assert long_functions(nbformat.v4.new_notebook(cells=[cell])) == []

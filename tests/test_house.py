@@ -1,0 +1,264 @@
+"""The house rules: who may import whom, what is declared, what is committed."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
+ROOMS = PAPERS | {"instruments", "panels", "datasets", "labs", "runs"}
+TOP = "the top of the package"
+MAY_IMPORT = {
+    **{paper: {paper, TOP} for paper in PAPERS},
+    "instruments": {"instruments"},
+    "datasets": {"datasets"},
+    "panels": {"panels", "instruments"},
+    "labs": PAPERS | {"labs", "instruments", "panels", "datasets", TOP},
+    "runs": {"runs"},
+    TOP: {TOP},
+    "notebooks": PAPERS | {"labs", "instruments", "panels", "datasets", TOP},
+}
+DRAWING = {"plotly", "ipywidgets", "IPython", "matplotlib"}
+
+
+def git(*command, **options):
+    """Run git at the top of the repository; return the names that it prints."""
+    command = ["git", "-c", f"safe.directory={ROOT}", *command]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
+    assert not done.stderr, done.stderr
+    return [name for name in done.stdout.split("\0") if name]
+
+
+def tracked():
+    """Return the paths that git holds, from the top of the repository."""
+    return [Path(name) for name in git("ls-files", "-z", "--cached")]
+
+
+# Who may import whom
+
+
+def imported(source, module, is_package=False):
+    """Yield the full name of all that a module's source imports, wherever it does.
+
+    ``from a import b`` yields ``a.b``, since ``b`` may be a module; relative names
+    are resolved against ``module``.
+    """
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            kept = package[: len(package) + 1 - node.level] if node.level else []
+            base = [*kept, *([node.module] if node.module else [])]
+            yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def room_of(name):
+    """Name the room that a dotted name below ``labkit`` belongs to, or ``TOP``."""
+    part = name.split(".")[1]
+    return part if part in ROOMS else TOP
+
+
+def violations(source, module, is_package=False, room=None):
+    """List the imports in ``source`` that the house rules do not allow."""
+    room = room or room_of(module)
+    found = []
+    for name in imported(source, module, is_package):
+        if name.split(".")[0] in DRAWING and room in PAPERS:
+            found.append(f"{module}: a paper's room draws nothing, but imports {name}")
+        if name.split(".")[0] != "labkit" or name in ("labkit", "labkit.__version__"):
+            continue
+        if room_of(name) not in MAY_IMPORT[room]:
+            found.append(f"{module}: {room} must not import {name}")
+    return found
+
+
+def modules():
+    """Yield the path and dotted name of every module of the package."""
+    for path in sorted((ROOT / "labkit").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield path, ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_every_module_keeps_to_the_arrows():
+    found = []
+    for path, module in modules():
+        if module != "labkit":
+            package = path.name == "__init__.py"
+            found += violations(path.read_text("utf-8"), module, package)
+    assert not found, "\n".join(found)
+
+
+def test_the_package_itself_opens_no_room():
+    source = (ROOT / "labkit/__init__.py").read_text("utf-8")
+    assert not [n for n in imported(source, "labkit", True) if n.startswith("labkit")]
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("labkit.rls.update", "from labkit.rtrl import OK"),
+        ("labkit.rls.update", "from labkit import rtrl"),
+        ("labkit.rls.update", "from .. import rtrl"),
+        ("labkit.rls.update", "from ..rtrl.cells import RNNCell"),
+        ("labkit.bpls.solve", "def f():\n    import labkit.instruments"),
+        ("labkit.broad.nodes", "from labkit.datasets import load"),
+        ("labkit.hessian_free.cg", "from labkit.panels import LivePlot"),
+        ("labkit.rtrl.exact", "import labkit.labs.rtrl"),
+        ("labkit.rtrl.exact", "import labkit.runs"),
+        ("labkit.rtrl.exact", "import plotly.graph_objects as go"),
+        ("labkit.rtrl.exact", "from ipywidgets import HBox"),
+        ("labkit.rtrl.exact", "from IPython.display import display"),
+        ("labkit.rtrl.exact", "import matplotlib.pyplot as plt"),
+        ("labkit.instruments.trace", "from labkit.panels import LivePlot"),
+        ("labkit.instruments.trace", "from labkit.linalg import solve"),
+        ("labkit.datasets.text", "from ..instruments import Trace"),
+        ("labkit.panels.stepper", "from labkit.rtrl import RTRL"),
+        ("labkit.panels.stepper", "from labkit.datasets import load"),
+        ("labkit.labs.rtrl", "from labkit.runs import run"),
+        ("labkit.runs.cli", "from labkit.labs import rtrl"),
+        ("labkit.runs.cli", "from labkit.linalg import solve"),
+        ("labkit.linalg", "from labkit.rtrl import OK"),
+    ],
+)
+def test_a_planted_violation_is_found(module, line):
+    assert len(violations(line, module)) == 1
+
+
+def test_a_package_resolves_its_relative_imports_from_itself():
+    assert violations("from ..rtrl import OK", "labkit.rls", is_package=True)
+    assert not violations("from .update import step", "labkit.rls", is_package=True)
+
+
+def test_notebooks_do_not_run_notebooks():
+    assert violations("from labkit.runs import run", "00_tour", room="notebooks")
+    assert not violations("from labkit.labs import rtrl", "00_tour", room="notebooks")
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("labkit.rls.update", "from labkit.linalg import solve"),
+        ("labkit.rls.update", "from . import capture"),
+        ("labkit.rls.update", "import torch"),
+        ("labkit.panels.live_plot", "from labkit.instruments import Trace"),
+        ("labkit.labs.compare", "from labkit import rls, rtrl, panels, datasets"),
+        ("labkit.runs.execute", "import labkit"),
+        ("labkit.instruments.trace", "from labkit import __version__"),
+        ("labkit.instruments.trace", "import plotly"),
+    ],
+)
+def test_what_is_allowed_is_not_reported(module, line):
+    assert violations(line, module) == []
+
+
+def test_every_notebook_keeps_to_the_arrows():
+    found = []
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "code":
+                lines = cell.source.splitlines()
+                source = "\n".join(x for x in lines if not x.lstrip().startswith("%"))
+                found += violations(source, path.stem, room="notebooks")
+    assert not found, "\n".join(found)
+
+
+# What is declared
+
+
+@pytest.fixture(scope="module")
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+@pytest.fixture(scope="module")
+def requirements(project):
+    extras = project["optional-dependencies"].values()
+    return [Requirement(line) for line in sum(extras, start=[*project["dependencies"]])]
+
+
+@pytest.fixture(scope="module")
+def locked():
+    lines = (ROOT / "requirements.lock").read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_environment_yml_holds_nothing_that_could_drift(project):
+    found = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
+    python = "python" + project["requires-python"]
+    assert found == {
+        "name": project["name"],
+        "channels": ["conda-forge"],
+        "dependencies": [python, "pip", {"pip": ["-e ."]}],
+    }
+
+
+def test_every_dependency_has_its_reason(requirements):
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    for requirement in requirements:
+        line = rf'^    "{re.escape(requirement.name)}[^"]*",\s+# \S.+$'
+        assert re.search(line, text, re.MULTILINE), f"{requirement.name}: no reason"
+
+
+def test_every_dependency_has_a_lower_bound(requirements):
+    for requirement in requirements:
+        operators = [clause.operator for clause in requirement.specifier]
+        assert ">=" in operators, f"{requirement} should be name>=version"
+
+
+def test_the_lock_gives_exact_versions_and_no_addresses(locked):
+    assert locked
+    for line in locked:
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+", line), line
+
+
+def test_the_lock_has_what_is_declared(requirements, locked):
+    pins = {
+        canonicalize_name(name): Version(version)
+        for name, version in (line.split("==") for line in locked)
+    }
+    for requirement in requirements:
+        name = canonicalize_name(requirement.name)
+        assert name in pins, f"{name} is not in requirements.lock; run `make lock`"
+        assert requirement.specifier.contains(pins[name], prereleases=True), (
+            f"{requirement}, but requirements.lock has {pins[name]}; run `make lock`"
+        )
+
+
+# What is committed
+
+
+def test_the_top_level_is_as_designed():
+    expected = {
+        *("labkit", "notebooks", "data", "benchmarks", "tests", ".ci"),
+        *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
+        *("pyproject.toml", "requirements.lock", "environment.yml", "Makefile"),
+    }
+    assert {path.parts[0] for path in tracked()} == expected
+
+
+def test_nothing_large_is_committed():
+    sizes = {p: (ROOT / p).stat().st_size for p in tracked() if (ROOT / p).is_file()}
+    assert not {path: size for path, size in sizes.items() if size > 600_000}
+
+
+def test_no_data_are_committed():
+    held = [path for path in tracked() if path.parts[0] == "data"]
+    assert held == [Path("data/README.md")]
+
+
+def test_git_ignores_no_source():
+    sources = {path.relative_to(ROOT) for path, _ in modules()} | set(tracked())
+    sources |= {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py")}
+    listing = "\0".join(map(str, sorted(sources)))
+    hidden = git("check-ignore", "--no-index", "-z", "--stdin", input=listing)
+    assert not hidden, f".gitignore hides {hidden}"
