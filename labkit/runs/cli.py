@@ -1,0 +1,161 @@
+"""The ``labkit`` command."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .execute import check_out, execute, notebooks, prepare
+from .parameters import ParameterError, RunRefused, read_parameters
+from .report import report as write_report
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A lab bench for learning rules beyond back-propagation plus Adam.",
+)
+
+Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
+NotebookDir = Annotated[
+    Path | None,
+    typer.Option("--notebooks", help="Folder of the notebooks, if not the usual one."),
+]
+
+
+def refuse(error: RunRefused) -> typer.Exit:
+    """Say on stderr why nothing was done; to be raised."""
+    typer.echo(f"labkit: {error}", err=True)
+    return typer.Exit(2)
+
+
+def split_assignments(assignments: list[str]) -> dict[str, str]:
+    """Read ``name=value`` as given to ``-p``.
+
+    >>> split_assignments(["rank=8", "text=a=b"])
+    {'rank': '8', 'text': 'a=b'}
+    """
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not name or not equals:
+            raise ParameterError(
+                f"-p {assignment} cannot be read; write -p name=value, as in -p rank=8"
+            )
+        if name in values:
+            raise ParameterError(f"-p {name} is given twice; give it once")
+        values[name] = value
+    return values
+
+
+@app.command("list")
+def list_notebooks(notebook_dir: NotebookDir = None) -> None:
+    """Show the notebooks and the parameters that they take."""
+    try:
+        declared = {
+            name: read_parameters(path)
+            for name, path in notebooks(notebook_dir).items()
+        }
+    except RunRefused as error:
+        raise refuse(error) from error
+    if not declared:
+        typer.echo("There are no notebooks yet.")
+    for name, parameters in declared.items():
+        typer.echo(name)
+        for p in parameters:
+            paper = "" if p.paper is None else f" (paper: {p.paper!r})"
+            typer.echo(f"  {p.name} = {p.default!r}{paper}  [{p.allowed}]  {p.help}")
+
+
+@app.command()
+def run(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run all notebooks.")] = False,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="quick, or paper: the paper's own setting.")
+    ] = "quick",
+    device: Annotated[
+        str | None, typer.Option(help="Torch device, such as cpu or cuda.")
+    ] = None,
+    out: Out = Path("runs"),
+    notebook_dir: NotebookDir = None,
+) -> None:
+    """Run notebooks headless and keep the notebook, its page and its traces."""
+    try:
+        plans = [
+            prepare(
+                name,
+                split_assignments(assignments or []),
+                profile=profile,
+                device=device,
+                out=out,
+                notebook_dir=notebook_dir,
+            )
+            for name in _chosen(names or [], every, notebook_dir)
+        ]
+    except RunRefused as error:
+        raise refuse(error) from error
+    failed = 0
+    for plan in plans:
+        result = execute(plan)
+        word = "finished" if result.ok else "FAILED"
+        typer.echo(f"{plan.name} {word} in {result.seconds:.1f} s: {result.html}")
+        if result.error:
+            typer.echo(f"\n{result.error}\n", err=True)
+            failed += 1
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(out: Out = Path("runs")) -> None:
+    """Write the HTML index over all runs."""
+    try:
+        typer.echo(write_report(check_out(out)))
+    except RunRefused as error:
+        raise refuse(error) from error
+
+
+@app.command()
+def lab(notebook_dir: NotebookDir = None) -> None:
+    """Open JupyterLab at the tour, for this machine only, with a token."""
+    try:
+        found = notebooks(notebook_dir)
+    except RunRefused as error:
+        raise refuse(error) from error
+    if not found:
+        raise refuse(RunRefused("there are no notebooks to open"))
+    first = found.get("tour", next(iter(found.values())))
+    command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
+    command += ["--LabApp.news_url=None", str(first)]
+    os.execv(sys.executable, command)
+
+
+def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[str]:
+    if bool(names) == every:
+        raise RunRefused(
+            "give the names of notebooks, or --all; 'labkit list' has them"
+        )
+    if not every:
+        return names
+    found = list(notebooks(notebook_dir))
+    if not found:
+        raise RunRefused("there are no notebooks to run yet")
+    return found
+
+
+def main() -> None:
+    """Run the ``labkit`` command."""
+    app(prog_name="labkit")
+
+
+if __name__ == "__main__":
+    main()

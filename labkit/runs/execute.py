@@ -1,0 +1,361 @@
+"""Run a notebook headless: refuse early, execute apart, name the result at the end.
+
+A run is executed in the hidden folder ``.<stamp>-<name>.partial``.  Only when it is
+complete (executed notebook, page, ``run.json``, all on disk) the folder is renamed
+to ``<stamp>-<name>``, or to ``<stamp>-<name>-failed`` when a cell raised.  So a
+folder with a finished run's name always holds a finished run, and a run that was
+killed leaves its traces where they were written.
+"""
+
+import itertools
+import json
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import labkit
+
+from .parameters import (
+    Parameter,
+    ParameterError,
+    RunRefused,
+    Value,
+    read_parameters,
+    resolve,
+)
+
+HERE = Path(__file__).resolve()
+SET_BY_RUN = ("interactive", "run_dir")
+NEEDED = {"device": str, "interactive": bool, "run_dir": str}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that has passed every check and has not begun.
+
+    Attributes
+    ----------
+    name : str
+        The notebook's name without its digits.
+    notebook : Path
+        The notebook file.
+    profile : str
+        ``quick`` or ``paper``.
+    values : dict
+        Every parameter's value, except those that the run itself sets.
+    out : Path
+        The folder that will hold the run's folder.
+    """
+
+    name: str
+    notebook: Path
+    profile: str
+    values: dict[str, Value]
+    out: Path
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left behind.
+
+    Attributes
+    ----------
+    path : Path
+        The folder of the run.
+    notebook, html : Path
+        The executed notebook and its page, both in ``path``.
+    seconds : float
+        Wall-clock time from the start of the kernel to its end.
+    ok : bool
+        Whether every cell ran.
+    error : str or None
+        The cell that failed and what it raised.
+    """
+
+    path: Path
+    notebook: Path
+    html: Path
+    seconds: float
+    ok: bool
+    error: str | None
+
+
+def run(
+    name: str,
+    parameters: Mapping[str, Value] | None = None,
+    *,
+    profile: str = "quick",
+    device: str | None = None,
+    out: str | Path = "runs",
+    notebook_dir: str | Path | None = None,
+) -> RunResult:
+    """Run a notebook with typed parameters and keep everything it shows.
+
+    Parameters
+    ----------
+    name : str
+        ``"rtrl"`` or ``"05_rtrl"`` for ``05_rtrl.ipynb``.
+    parameters : mapping, optional
+        Values by parameter name; see `resolve`.
+    profile : {"quick", "paper"}
+        Where the other values come from.
+    device : str, optional
+        The torch device, when not the notebook's own.
+    out : str or Path
+        Where the run's folder goes.
+    notebook_dir : str or Path, optional
+        Where the notebooks are; see `notebooks`.
+
+    Returns
+    -------
+    RunResult
+        With ``ok=False`` when a cell raised; that is not an exception here.
+
+    Raises
+    ------
+    RunRefused
+        Before anything is written, when a name, a value, the profile, the device
+        or the output folder will not do (`ParameterError` for the first three).
+    """
+    return execute(
+        prepare(
+            name,
+            parameters,
+            profile=profile,
+            device=device,
+            out=out,
+            notebook_dir=notebook_dir,
+        )
+    )
+
+
+def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
+    """Find the notebooks, by name without the digits, in the order of the digits.
+
+    Parameters
+    ----------
+    notebook_dir : str or Path, optional
+        Where to look; else ``notebooks`` here, else the one beside the package.
+
+    Returns
+    -------
+    dict from str to Path
+        ``{"rtrl": Path(".../05_rtrl.ipynb"), ...}``
+    """
+    if notebook_dir is None:
+        places = (Path("notebooks"), HERE.parents[2] / "notebooks")
+        notebook_dir = next((place for place in places if place.is_dir()), places[0])
+    if not Path(notebook_dir).is_dir():
+        raise RunRefused(f"there is no folder of notebooks at {notebook_dir}")
+    found: dict[str, Path] = {}
+    for path in sorted(Path(notebook_dir).resolve().glob("[0-9][0-9]_*.ipynb")):
+        name = path.stem[3:]
+        if name in found:
+            raise RunRefused(f"{found[name].name} and {path.name} are both '{name}'")
+        found[name] = path
+    return found
+
+
+def prepare(
+    name: str,
+    parameters: Mapping[str, Value] | None = None,
+    *,
+    profile: str = "quick",
+    device: str | None = None,
+    out: str | Path = "runs",
+    notebook_dir: str | Path | None = None,
+) -> Plan:
+    """Check all that can be checked before a run; arguments as for `run`."""
+    notebook = _find(name, notebook_dir)
+    declared = read_parameters(notebook)
+    _check_needed(notebook, declared)
+    given = dict(parameters or {})
+    for key in SET_BY_RUN:
+        if key in given:
+            raise ParameterError(f"'{key}' is set by the run itself")
+    if device is not None:
+        if given.setdefault("device", device) != device:
+            raise ParameterError(
+                f"the device is given twice: {device} and {given['device']}"
+            )
+    settable = tuple(p for p in declared if p.name not in SET_BY_RUN)
+    try:
+        values = resolve(settable, given, profile)
+    except ParameterError as error:
+        raise ParameterError(f"{notebook.stem}: {error}") from error
+    check_device(values["device"])
+    return Plan(notebook.stem[3:], notebook, profile, values, check_out(out))
+
+
+def check_device(device: str) -> None:
+    """Refuse a torch device that is not on this machine."""
+    import torch  # here, since it takes seconds that `labkit list` need not wait
+
+    allowed = ["cpu"]
+    if torch.cuda.is_available():
+        numbered = (f"cuda:{i}" for i in range(torch.cuda.device_count()))
+        allowed += ["cuda", *numbered]
+    if torch.backends.mps.is_available():
+        allowed += ["mps"]
+    if device not in allowed:
+        raise RunRefused(
+            f"device '{device}' is not available; here are: {', '.join(allowed)}"
+        )
+
+
+def check_out(out: str | Path) -> Path:
+    """Return the output folder as an absolute path, or refuse it; create nothing."""
+    out = Path(out).absolute()
+    nearest = next(path for path in (out, *out.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise RunRefused(
+            f"results cannot go to {out}: {nearest} is not a folder; "
+            "give a folder, existing or new"
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise RunRefused(
+            f"results cannot go to {out}: {nearest} is not writable; "
+            "give a folder that is"
+        )
+    return out
+
+
+def execute(plan: Plan) -> RunResult:
+    """Carry out a plan; see `run`."""
+    # here, since these take seconds that `labkit list` need not wait
+    from .page import write_atomically, write_page
+
+    started = datetime.now(UTC)
+    partial, final = _reserve(plan.out, plan.name, started)
+    executed, page = partial / f"{plan.name}.ipynb", partial / f"{plan.name}.html"
+    record = _record(plan, started)
+    write_atomically(partial / "run.json", json.dumps(record, indent=2))
+    begin = time.perf_counter()
+    error = _execute_notebook(plan, executed, partial)
+    seconds = round(time.perf_counter() - begin, 3)
+    write_page(executed, page)
+    record |= {
+        "status": "failed" if error else "finished",
+        "seconds": seconds,
+        "error": error,
+    }
+    write_atomically(partial / "run.json", json.dumps(record, indent=2))
+    if error:
+        final = final.with_name(f"{final.name}-failed")
+    _sync_tree(partial)
+    os.rename(partial, final)
+    _sync(plan.out)
+    return RunResult(
+        final, final / executed.name, final / page.name, seconds, not error, error
+    )
+
+
+def _find(name: str, notebook_dir: str | Path | None) -> Path:
+    found = notebooks(notebook_dir)
+    for path in found.values():
+        if name in (path.stem[3:], path.stem, path.name):
+            return path
+    listed = ", ".join(found) if found else "none"
+    raise RunRefused(f"unknown notebook '{name}'; there are: {listed}")
+
+
+def _check_needed(notebook: Path, declared: tuple[Parameter, ...]) -> None:
+    types = {parameter.name: parameter.type for parameter in declared}
+    for name, kind in NEEDED.items():
+        if types.get(name) is not kind:
+            raise ParameterError(
+                f"{notebook.name}: the parameters cell must declare "
+                f"'{name}: {kind.__name__}', which every run sets"
+            )
+
+
+def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:
+    """Make a partial folder whose final name nobody has or will get."""
+    out.mkdir(parents=True, exist_ok=True)
+    for stem in _stems(f"{started:%Y%m%d-%H%M%S}-{name}"):
+        partial, final = out / f".{stem}.partial", out / stem
+        try:
+            partial.mkdir()
+        except FileExistsError:
+            continue
+        # only now: whoever had this partial folder before has renamed it by now
+        if not final.exists() and not (out / f"{stem}-failed").exists():
+            return partial, final
+        partial.rmdir()
+    raise AssertionError("the names do not end")
+
+
+def _stems(stem: str) -> Iterator[str]:
+    yield stem
+    yield from (f"{stem}-{number}" for number in itertools.count(2))
+
+
+def _record(plan: Plan, started: datetime) -> dict:
+    return {
+        "name": plan.name,
+        "notebook": plan.notebook.name,
+        "profile": plan.profile,
+        "parameters": plan.values,
+        "device": plan.values["device"],
+        "versions": {
+            "python": platform.python_version(),
+            "torch": metadata.version("torch"),
+            "labkit": labkit.__version__,
+        },
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": None,
+        "status": "running",
+        "error": None,
+    }
+
+
+def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
+    """Execute by papermill; return what went wrong, or None."""
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+
+    from .kernel import ThisPython
+
+    try:
+        papermill.execute_notebook(
+            plan.notebook,
+            executed,
+            {**plan.values, "interactive": False, "run_dir": str(run_dir)},
+            kernel_name="python3",
+            language="python",
+            kernel_manager_class=ThisPython,
+            cwd=plan.notebook.parent.parent,
+            progress_bar=sys.stderr.isatty(),
+        )
+    except papermill.PapermillExecutionError as error:
+        traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
+        return (
+            f"cell [{error.exec_count}]:\n{error.source}\n\n"
+            f"{error.ename}: {error.evalue}\n\n{traceback}"
+        )
+    except DeadKernelError as error:
+        return f"{error} (the kernel's process ended, perhaps for want of memory)"
+    return None
+
+
+def _sync_tree(folder: Path) -> None:
+    """Have all of a folder on disk before it gets its final name."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() or path.is_file():
+            _sync(path)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,93 @@
+"""The HTML page of an executed notebook, with plotly figures that work offline."""
+
+import os
+from pathlib import Path
+
+import jinja2
+import nbformat
+import plotly.io
+from nbconvert import HTMLExporter
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+PLOTLY = "application/vnd.plotly.v1+json"
+
+# nbconvert's own page, except that plotly.js takes the place of require.js: that one
+# comes from the network, and plotly.js would hide inside it instead of being global.
+TEMPLATE = """\
+{% extends 'lab/index.html.j2' %}
+{% block html_head_js_requirejs %}
+{% if resources.plotly_js %}
+<script src="{{ resources.plotly_js | e }}"></script>
+{% endif %}
+{% endblock html_head_js_requirejs %}
+"""
+
+
+def write_page(notebook: Path, page: Path) -> None:
+    """Write an executed notebook as an HTML page.
+
+    nbconvert leaves plotly's JSON outputs out, so each becomes a ``div`` with its
+    script.  plotly.js (5 MB) is written once beside the folder of the page, in
+    ``_static``, and the pages of all runs refer to it.
+
+    Parameters
+    ----------
+    notebook : Path
+        The executed notebook.
+    page : Path
+        The file to write.
+    """
+    node = nbformat.read(notebook, as_version=4)
+    resources = {"metadata": {"name": page.stem}}
+    if _draw_figures(node):
+        script = _keep_plotly_js(page.parent.parent)
+        resources["plotly_js"] = f"../{script.parent.name}/{script.name}"
+    exporter = HTMLExporter(
+        extra_loaders=[jinja2.DictLoader({"run.html.j2": TEMPLATE})],
+        template_file="run.html.j2",
+    )
+    body, _ = exporter.from_notebook_node(node, resources=resources)
+    page.write_text(body, encoding="utf-8")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that readers see the old one or the new one, whole."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def _draw_figures(node: nbformat.NotebookNode) -> int:
+    """Put HTML in the place of plotly's JSON; return the number of figures."""
+    count = 0
+    for cell in node.cells:
+        for output in cell.get("outputs", []):
+            figure = output.get("data", {}).pop(PLOTLY, None)
+            if figure is not None:
+                output.data["text/html"] = _figure_html(figure)
+                count += 1
+    return count
+
+
+def _figure_html(figure: dict) -> str:
+    config = {"responsive": True, **figure.get("config", {})}
+    return plotly.io.to_html(
+        {"data": figure["data"], "layout": figure.get("layout", {})},
+        config=config,
+        include_plotlyjs=False,
+        full_html=False,
+        default_height="450px",
+        validate=False,
+    )
+
+
+def _keep_plotly_js(out: Path) -> Path:
+    """Write plotly.js under ``out`` unless there; old pages keep their version."""
+    script = out / "_static" / f"plotly-{get_plotlyjs_version()}.min.js"
+    if not script.exists():
+        script.parent.mkdir(exist_ok=True)
+        write_atomically(script, get_plotlyjs())
+    return script

@@ -1,0 +1,41 @@
+import functools
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+CELL = """\
+rank: int = 8  # terms kept; 1..64; paper=16
+rate: float = 0.1  # step size; 0..
+corpus: str = "text"  # what is read; text|ptb; paper=ptb
+shuffle: bool = False  # new order in each pass
+device: str = "cpu"  # torch device
+interactive: bool = True  # widgets; the command line sets False
+run_dir: str = ""  # where traces are written; the command line sets it
+"""
+
+
+@pytest.fixture(scope="session")
+def make_notebook():
+    return _make_notebook
+
+
+@pytest.fixture
+def write_notebook(tmp_path):
+    return functools.partial(_make_notebook, tmp_path / "notebooks")
+
+
+@pytest.fixture
+def cell():
+    return CELL
+
+
+def _make_notebook(folder, stem, *sources, cells=(CELL,)):
+    """Write a notebook with parameters cells and code cells; return its path."""
+    folder.mkdir(exist_ok=True)
+    tagged = [new_code_cell(c, metadata={"tags": ["parameters"]}) for c in cells]
+    code = [new_code_cell(source) for source in sources]
+    book = new_notebook(cells=[new_markdown_cell("# A test"), *tagged, *code])
+    path = folder / f"{stem}.ipynb"
+    nbformat.write(book, path)
+    return path
