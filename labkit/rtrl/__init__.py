@@ -15,7 +15,9 @@ from labkit.rtrl.low_rank import (
     optimal_low_rank,
     water_level,
 )
+from labkit.rtrl.tasks import CharStream, CopyTask, Symbols
 from labkit.rtrl.tbptt import TBPTT
+from labkit.rtrl.train import DivergedError, Readout, Record, train
 from labkit.rtrl.uoro import UORO
 
 __all__ = [
@@ -27,12 +29,19 @@ __all__ = [
     "UORO",
     "Cell",
     "CellStep",
+    "CharStream",
+    "CopyTask",
+    "DivergedError",
     "LSTMCell",
     "Learner",
     "RHNCell",
     "RNNCell",
+    "Readout",
+    "Record",
+    "Symbols",
     "best_low_rank",
     "minimum_variance",
     "optimal_low_rank",
+    "train",
     "water_level",
 ]

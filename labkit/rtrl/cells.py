@@ -115,7 +115,7 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def step(self, x: Tensor, state: Tensor) -> CellStep:
-        r"""One step with its Jacobian, H = J_direct + D W_h^T; nothing is differentiable.
+        r"""One step with its Jacobian, H = J_direct + D W_h^T; not differentiable.
 
         Parameters
         ----------

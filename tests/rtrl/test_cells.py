@@ -25,7 +25,7 @@ def test_jacobians(kind):
         H = jacrev(lambda v, i=i: cell(x[i], v))(s[i])
         assert close(step.H[i], H)
         by_weight = jacrev(
-            lambda w, i=i: functional_call(cell, w, (x[i], s[i]))  # noqa: B023
+            lambda w, i=i: functional_call(cell, w, (x[i], s[i]))
         )(weight)["weight"]
         P, K, n = step.D.shape[1:]
         F = torch.zeros(P, n, cell.augmented_size, K, n, dtype=torch.float64)
