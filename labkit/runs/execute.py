@@ -9,6 +9,7 @@ killed leaves its traces where they were written.
 
 import itertools
 import json
+import logging
 import os
 import platform
 import re
@@ -323,6 +324,9 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
 
     from .kernel import ThisPython
 
+    # its own reading of the parameters cell fails on our comments and then warns
+    # of unknown parameters; `prepare` has checked them all
+    logging.getLogger("papermill").setLevel(logging.ERROR)
     try:
         papermill.execute_notebook(
             plan.notebook,
