@@ -1,0 +1,204 @@
+"""Time a step of every online learner against the matrix product it cannot avoid.
+
+    PYTHONPATH=. python benchmarks/rtrl.py [--device cuda] [--repeats N] [--quick]
+
+The floor of a learner with terms A (b, S, r K n) is H A alone: one ``torch.bmm`` into
+preallocated memory. Floor and step alternate, so that both see the same noise of the
+machine, and the best time of each is kept. One thread, float32, TF32 off, recurrent
+highway cell, whole batch; ``step`` without the gradient, except for TBPTT, whose work
+is the gradient: there a window of steps with its ``backward``, per step. Needs only
+torch. The targets are for one CPU core; a busy machine or an accelerator may miss them.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from labkit.rtrl import KFRTRL, KTP, OK, RTRL, TBPTT, UORO, RHNCell
+from labkit.rtrl.kronecker import mix
+
+HORIZON = 25  # steps of the TBPTT window
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table."""
+
+    name: str
+    n: int  # units
+    b: int  # sequences
+    build: Callable  # (cell, b, generator) -> learner
+    rank: int | None = None  # r of the floor's A; None: no floor
+    target: float | None = None  # step / floor at most
+    inputs: int = 50
+    columns: int | None = None  # of the floor's A where it is not r K n
+
+
+def ok(rank):
+    return lambda cell, b, g: OK(cell, batch_size=b, rank=rank, generator=g)
+
+
+def kf(cell, b, g):
+    return KFRTRL(cell, batch_size=b, generator=g)
+
+
+def rtrl(cell, b, g):
+    return RTRL(cell, batch_size=b, generator=g)
+
+
+def uoro(cell, b, g):
+    return UORO(cell, batch_size=b, generator=g)
+
+
+def ktp(rank):
+    return lambda cell, b, g: KTP(cell, batch_size=b, rank=rank, generator=g)
+
+
+def tbptt(cell, b, g):
+    return TBPTT(cell, batch_size=b, horizon=HORIZON, generator=g)
+
+
+SETTINGS = [
+    Setting("8-OK", 64, 16, ok(8), rank=8, target=4.0),
+    Setting("16-OK", 128, 16, ok(16), rank=16, target=2.2),
+    Setting("8-OK", 256, 32, ok(8), rank=8, target=1.5),
+    Setting("KF-RTRL", 256, 32, kf, rank=1, target=2.0),
+    Setting("RTRL", 128, 1, rtrl, rank=1, target=1.2, columns=(128 + 50 + 1) * 256),
+    Setting("UORO", 128, 16, uoro),
+    Setting("16-KTP", 128, 16, ktp(16)),
+    Setting(f"TBPTT-{HORIZON}", 128, 16, tbptt),
+]
+
+
+class Clock:
+    """Wall-clock time of calls on a device."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def seconds(self, f) -> float:
+        """Seconds of one call, the device's queue drained before and after."""
+        self._wait()
+        start = time.perf_counter()
+        f()
+        self._wait()
+        return time.perf_counter() - start
+
+    def best(self, repeats, *functions) -> list[float]:
+        """Best time of each; they take turns."""
+        for f in functions:  # warm up
+            f(), f()
+        rounds = [[self.seconds(f) for f in functions] for _ in range(repeats)]
+        return [min(times) for times in zip(*rounds, strict=True)]
+
+    def _wait(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def measure(setting, clock, repeats):
+    """Seconds of floor and step, and the floor's operations; floor may be None."""
+    device = clock.device
+    g = torch.Generator(device).manual_seed(0)
+    cell = RHNCell(setting.inputs, setting.n, generator=g, device=device)
+    learner = setting.build(cell, setting.b, g)
+    shape = (HORIZON, setting.b, setting.inputs)
+    xs = torch.randn(shape, generator=g, device=device)
+    position = 0
+
+    def step():
+        nonlocal position
+        learner.step(xs[position % HORIZON])
+        position += 1
+
+    for _ in range(3):
+        step()  # an estimator of full rank
+
+    if setting.name.startswith("TBPTT"):
+        dL_dh = torch.randn(setting.b, setting.n, generator=g, device=device)
+
+        def window():
+            for x in xs:
+                learner.step(x)
+                learner.backward(dL_dh)
+
+        (whole,) = clock.best(max(2, repeats // HORIZON), window)
+        return None, whole / HORIZON, 0
+    if setting.rank is None:
+        (seconds,) = clock.best(repeats, step)
+        return None, seconds, 0
+
+    columns = setting.columns or setting.rank * cell.blocks * setting.n
+    H = torch.randn(setting.b, setting.n, setting.n, generator=g, device=device)
+    A = torch.randn(setting.b, setting.n, columns, generator=g, device=device)
+    out = torch.empty_like(A)
+    floor, seconds = clock.best(repeats, lambda: torch.bmm(H, A, out=out), step)
+    return floor, seconds, 2 * setting.b * setting.n**2 * columns
+
+
+def decomposition(clock, repeats, b, r):
+    """Seconds of ``mix`` where the tensors are, and by way of the host."""
+    device = clock.device
+    g = torch.Generator(device).manual_seed(0)
+    terms = torch.randn(2, b, r + 1, 8 * r, generator=g, device=device)
+    G_u, G_A = terms @ terms.mT
+    signs = torch.ones(b, r + 1, device=device)
+
+    def by_host():
+        X, Z, _, _ = mix(G_u.cpu(), G_A.cpu(), signs.cpu())
+        return X.float().to(device), Z.float().to(device)
+
+    return clock.best(repeats, lambda: mix(G_u, G_A, signs), by_host)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--repeats", type=int, default=40, help="best of so many")
+    parser.add_argument("--quick", action="store_true", help="5 repeats, n < 256")
+    args = parser.parse_args()
+    if args.repeats < 1:
+        parser.error(f"--repeats must be >= 1, got {args.repeats}")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch sees no CUDA device")
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    device = torch.device(args.device)
+    clock = Clock(device)
+    repeats = min(args.repeats, 5) if args.quick else args.repeats
+
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    print(f"torch {torch.__version__}, {where}, 1 thread, float32, best of {repeats}")
+    print(
+        f"{'learner':10s} {'n':>4s} {'b':>3s} {'floor ms':>9s} {'GFLOP':>7s} "
+        f"{'GF/s':>7s} {'step ms':>9s} {'ratio':>6s} {'target':>6s}  holds"
+    )
+    for s in SETTINGS:
+        if args.quick and s.n >= 256:
+            continue
+        floor, seconds, flops = measure(s, clock, repeats)
+        line = f"{s.name:10s} {s.n:4d} {s.b:3d} "
+        if floor is None:
+            print(line + f"{'':9s} {'':7s} {'':7s} {1e3 * seconds:9.3f}")
+            continue
+        ratio = seconds / floor
+        print(
+            line + f"{1e3 * floor:9.3f} {flops / 1e9:7.3f} {flops / floor / 1e9:7.1f} "
+            f"{1e3 * seconds:9.3f} {ratio:6.2f} {s.target:6.1f}  "
+            f"{'yes' if ratio <= s.target else 'NO'}"
+        )
+
+    print("\nmixing matrices of r-OK, b problems of size r + 1, float64 inside, ms")
+    for b, r in [(16, 8), (16, 16), (32, 8)]:
+        here, host = decomposition(clock, repeats, b, r)
+        line = f"b = {b:2d}, r = {r:2d}: {1e3 * here:7.3f} on {args.device}"
+        if device.type == "cuda":
+            line += f", {1e3 * host:7.3f} by way of the host"
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
