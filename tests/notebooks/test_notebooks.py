@@ -63,8 +63,10 @@ def test_keeps_a_check_that_nbval_can_compare(book):
     assert kept, "nbval would compare nothing here and pass"
 
 
-def test_kept_cells_have_run(book):
+def test_kept_cells_have_run_and_are_compared(book):
     for cell in tagged(book, "keep_output"):
+        # Under --nbval-lax only this second tag makes nbval compare the output.
+        assert cell in tagged(book, "nbval-check-output"), cell.source
         assert cell.outputs, f"nothing stored for: {cell.source}"
         assert cell.execution_count is not None, f"no count for: {cell.source}"
 
