@@ -225,7 +225,7 @@ class NoiseLab:
         self._measurements = 0
         self.trace = self._new_trace()
         self.plot = LivePlot(
-            self.trace, NOISE_PANELS, interactive=self.interactive, height=720
+            self.trace, NOISE_PANELS, interactive=self.interactive, height=1000
         )
         self.stepper = Stepper(
             self._records,
@@ -306,7 +306,7 @@ class NoiseLab:
 
 NOISE_PANELS = (
     Lines(
-        {"cosine": "mean of 20 draws", "bits": "training: bits per character"},
+        {"cosine": "mean of 20 draws"},
         "Gradient cosine with exact RTRL",
         "cosine",
     ),
@@ -315,12 +315,14 @@ NOISE_PANELS = (
         "Relative variance of the gradient",
         "|dW' - dW|² / |dW|²",
         log=True,
+        y_range=(1e-10, 1e3),
     ),
     Lines(
         {"drawn": "drawn, mean of 20", "theorem": "theorem: s1²/k - s2"},
         "Noise added by this step's mixing",
         "variance / |d|²",
         log=True,
+        y_range=(1e-12, 10),
     ),
     Bars(
         tuple(f"d{i}" for i in range(1, 18)),
@@ -328,7 +330,9 @@ NOISE_PANELS = (
         "singular value",
         level="level",
         level_label="water level s1/k",
+        log=True,
     ),
+    Lines({"bits": "TBPTT"}, "Training, if 'trained'", "bits per character"),
 )
 
 
@@ -458,6 +462,44 @@ def text_plot(trace: Trace, names: Sequence[str], *, interactive=True) -> LivePl
         x_title="characters read by each stream",
     )
     return LivePlot(trace, (panel,), interactive=interactive, columns=1)
+
+
+def paper_table(
+    untrained: pd.DataFrame, trained: pd.DataFrame, race: pd.DataFrame, setting: str
+) -> pd.DataFrame:
+    """The paper's claims beside what this run measured; figures without comment."""
+
+    def cos(table, name):
+        return f"{table.cosine[name]:.4f}"
+
+    def var(table, name):
+        return f"{table.relative_variance[name]:.2g}"
+
+    level = race["level at equal data"].astype(int)
+    rows = [
+        ("2-OK, untrained: cosine about 1 (fig. 6)", cos(untrained, "2-OK")),
+        (
+            "8-OK far above 8-KF-AVG, trained on text (fig. 3): cosines",
+            f"{cos(trained, '8-OK')} and {cos(trained, '8-KF-AVG')}",
+        ),
+        (
+            "the same: relative variances",
+            f"{var(trained, '8-OK')} and {var(trained, '8-KF-AVG')}",
+        ),
+        (
+            "1-OK better than KF-RTRL: relative variances, trained",
+            f"{var(trained, '1-OK')} and {var(trained, 'KF')}",
+        ),
+        ("UORO's noise is large: cosine, trained", cos(trained, "UORO")),
+        (
+            "Copy: OK reaches longer strings than the others (fig. 1): levels",
+            ", ".join(f"{name} {level[name]}" for name in level.index),
+        ),
+    ]
+    return pd.DataFrame(
+        [(claim, here, setting) for claim, here in rows],
+        columns=["paper", "measured here", "setting"],
+    )
 
 
 def read_text(corpus: str, device=None):
