@@ -4,6 +4,7 @@ Instruments look and do not touch: none changes what it measures or draws from a
 number generator, so a run with and without them gives bit-identical weights.
 """
 
+from labkit.instruments.cost import Cost, cost
 from labkit.instruments.gradients import (
     gradient_cosine,
     gradient_variance,
@@ -13,7 +14,9 @@ from labkit.instruments.spectra import effective_rank
 from labkit.instruments.trace import Trace
 
 __all__ = [
+    "Cost",
     "Trace",
+    "cost",
     "effective_rank",
     "gradient_cosine",
     "gradient_variance",
