@@ -1,0 +1,446 @@
+"""One step of every learner, averaged over every sign pattern (float64, frozen input).
+
+The batch dimension holds the sign patterns, so a mean over it is an exact expectation.
+"""
+
+import pytest
+import torch
+
+from labkit.rtrl import minimum_variance
+from labkit.rtrl.exact import rtrl_step
+from labkit.rtrl.kronecker import gram_root, kf_step, mix, ok_step
+from labkit.rtrl.ktp import diagonal_factors, ktp_shared_step, ktp_step
+from labkit.rtrl.uoro import uoro_step
+
+from .conftest import make_cell, randn
+from .test_low_rank import all_signs
+
+KINDS = {"rnn": 3, "rhn": 3, "lstm": 2}  # units; small, so that 2^S patterns are few
+cells = pytest.mark.parametrize("kind", KINDS)
+
+
+def one_step(kind, n=None, seed=0):
+    """A cell's step at a random state: H, h_hat, D, batch 1."""
+    cell = make_cell(kind, 2, n or KINDS[kind], seed=seed)
+    state = 0.7 * randn(1, cell.state_size, seed=seed + 2)
+    step = cell.step(randn(1, 2, seed=seed + 1), state)
+    return step.H, step.h_hat, step.D
+
+
+def kronecker_terms(H, h_hat, D, rank, seed=9):
+    """Random u (1, r, m) and transposed A (1, r, K n, S)."""
+    Kn = D.shape[2] * D.shape[3]
+    u = randn(1, rank, h_hat.shape[1], seed=seed)
+    return u, randn(1, rank, Kn, H.shape[1], seed=seed + 1)
+
+
+def dense_D(D):
+    eye = torch.eye(D.shape[-1], dtype=D.dtype)
+    return torch.einsum("bpkj,ij->bpikj", D, eye).flatten(3).flatten(1, 2)
+
+
+def dense(u, A):
+    """sum_i u_i (x) A_i as (b, S, m K n), from transposed A."""
+    return torch.einsum("brm,brcs->bsmc", u, A).flatten(2)
+
+
+def dense_triple(a, b, c):
+    return torch.einsum("brm,brs,brc->bsmc", a, b, c).flatten(2)
+
+
+def target(G, H, h_hat, D):
+    """H G + F, with F spelled out."""
+    F = torch.einsum("bm,bsc->bsmc", h_hat, dense_D(D)).flatten(2)
+    return H @ G + F
+
+
+def repeat(count, *tensors):
+    return [x.repeat(count, *[1] * (x.ndim - 1)) for x in tensors]
+
+
+def close(x, y, tol=1e-10):
+    return torch.allclose(x, y, rtol=0, atol=tol)
+
+
+def ok_draws(u, A, H, h_hat, D):
+    signs = all_signs(u.shape[1] + 1)
+    return ok_step(*repeat(len(signs), u, A, H, h_hat, D), signs)
+
+
+def kf_variance(u, A, H, h_hat, D, *, balanced):
+    """Closed forms of the one-step variance of KF-RTRL with one term."""
+    HA, D = H @ A[:, 0].mT, dense_D(D)
+    first, second = u.norm() * D.norm(), h_hat.norm() * HA.norm()
+    cross = 2 * (u[:, 0] * h_hat).sum() * (HA * D).sum()
+    if balanced:
+        return 2 * u.norm() * HA.norm() * h_hat.norm() * D.norm() + cross
+    return first**2 + second**2 + cross
+
+
+def test_exact_step_is_the_definition():
+    for kind in KINDS:
+        H, h_hat, D = one_step(kind)
+        G = randn(1, H.shape[1], h_hat.shape[1] * D.shape[2] * D.shape[3])
+        assert close(rtrl_step(G, H, h_hat, D), target(G, H, h_hat, D), 1e-14)
+
+
+@cells
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_ok_mean_and_variance(kind, rank):
+    H, h_hat, D = one_step(kind)
+    u, A = kronecker_terms(H, h_hat, D, rank)
+    goal = target(dense(u, A), H, h_hat, D)
+    new_u, new_A, d, Y = ok_draws(u, A, H, h_hat, D)
+    G = dense(new_u, new_A)
+    assert close(G.mean(0), goal[0])
+    squared = (G - goal).square().sum((1, 2))
+    assert squared.mean() == pytest.approx(
+        float(minimum_variance(d[0], rank)), rel=1e-10, abs=1e-10
+    )
+    by_Y = (Y @ Y.mT - torch.diag_embed(d)).square().sum((1, 2))
+    assert torch.allclose(squared, by_Y, rtol=1e-10, atol=1e-10)
+    assert squared.mean() > 1e-3  # the comparison is not between zeros
+
+
+@cells
+def test_ok_with_work_buffer_is_the_same_step(kind):
+    H, h_hat, D = one_step(kind)
+    u, A = kronecker_terms(H, h_hat, D, 2)
+    signs = all_signs(3)
+    args = repeat(8, u, A, H, h_hat, D)
+    plain = ok_step(*args, signs)
+    work = torch.full_like(args[1], torch.nan)
+    in_place = ok_step(*args, signs, work=work)
+    for x, y in zip(plain, in_place, strict=True):
+        assert torch.equal(x, y)
+    assert in_place[1].data_ptr() == args[1].data_ptr()
+
+
+@cells
+@pytest.mark.parametrize("seed", range(5))
+def test_one_term_ok_is_no_worse_than_kf(kind, seed):
+    H, h_hat, D = one_step(kind, seed=seed)
+    u, A = kronecker_terms(H, h_hat, D, 1, seed=seed)
+    _, _, d, _ = ok_draws(u, A, H, h_hat, D)
+    ok = float(minimum_variance(d[0], 1))
+    balanced = float(kf_variance(u, A, H, h_hat, D, balanced=True))
+    unbalanced = float(kf_variance(u, A, H, h_hat, D, balanced=False))
+    assert ok <= balanced + 1e-10
+    assert balanced <= unbalanced + 1e-10
+
+
+@cells
+def test_ok_is_exact_where_the_terms_share_a_direction(kind):
+    """u parallel to h_hat: one term holds the sum. KF is not exact there."""
+    H, h_hat, D = one_step(kind)
+    _, A = kronecker_terms(H, h_hat, D, 1)
+    u = 1.7 * h_hat[:, None]
+    goal = target(dense(u, A), H, h_hat, D)
+    new_u, new_A, _, _ = ok_draws(u, A, H, h_hat, D)
+    # A d_2 of roundoff, 1e-16 d_1, is mixed like any other: sqrt(d_1 d_2) per draw.
+    assert (dense(new_u, new_A) - goal).square().sum((1, 2)).max() < 1e-12
+    assert kf_variance(u, A, H, h_hat, D, balanced=True) > 1e-2
+
+
+def duplicate(u, A, h_hat, D):
+    u[:, 1], A[:, 1] = u[:, 0], A[:, 0]
+
+
+def zero_term(u, A, h_hat, D):
+    u[:, 1], A[:, 1] = 0, 0
+
+
+def half_zero_term(u, A, h_hat, D):
+    A[:, 0] = 0
+
+
+def all_zero(u, A, h_hat, D):
+    u.zero_(), A.zero_()
+
+
+def zero_D(u, A, h_hat, D):
+    D.zero_()
+
+
+def everything_zero(u, A, h_hat, D):
+    all_zero(u, A, h_hat, D)
+    D.zero_()
+
+
+def parallel(u, A, h_hat, D):
+    u[:, 1] = -2 * h_hat
+
+
+def huge_and_tiny(u, A, h_hat, D):
+    u[:, 0] *= 1e12
+    A[:, 0] *= 1e-12
+
+
+@cells
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        duplicate,
+        zero_term,
+        half_zero_term,
+        all_zero,
+        zero_D,
+        everything_zero,
+        parallel,
+        huge_and_tiny,
+    ],
+)
+def test_ok_on_dependent_terms(kind, rank, spoil):
+    H, h_hat, D = one_step(kind)
+    u, A = kronecker_terms(H, h_hat, D, rank)
+    spoil(u, A, h_hat, D)
+    goal = target(dense(u, A), H, h_hat, D)
+    new_u, new_A, d, _ = ok_draws(u, A, H, h_hat, D)
+    G = dense(new_u, new_A)
+    assert G.isfinite().all()
+    assert d.isfinite().all()
+    # d below 1e-7 d_1 counts as zero: a bias of at most that size, not 1e-10.
+    assert close(G.mean(0), goal[0], 1e-6)
+    squared = (G - goal).square().sum((1, 2)).mean()
+    assert squared == pytest.approx(float(minimum_variance(d[0], rank)), abs=1e-6)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 5])
+def test_wrong_gram_matrices_do_not_bias_the_mixing(rank):
+    q = rank + 1
+    noise = 1e-3 * randn(2, q, q, seed=3)
+    grams = []
+    for i in range(2):
+        x = randn(q, 9, seed=i)
+        G = x @ x.T
+        grams.append(G * (1 + noise[i] + noise[i].T))
+    signs = all_signs(q)
+    G_u, G_A = (G.expand(len(signs), q, q) for G in grams)
+    X, Z, _, _ = mix(G_u, G_A, signs)
+    assert X.shape == (len(signs), q, rank)
+    assert close((X @ Z.mT).mean(0), torch.eye(q, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("missing", [0, 1, 3])
+@pytest.mark.parametrize("spread", [0, 4, 8])
+def test_gram_root(missing, spread):
+    x = randn(5, 5 - missing, seed=missing)
+    x = torch.cat([x, x.new_zeros(5, 7)], 1)
+    size = 10 ** torch.linspace(-spread, spread, 5, dtype=torch.float64)
+    x = x * size[:, None]
+    x[1] = 0  # a zero term
+    G = x @ x.T
+    L = gram_root(G)
+    assert L.isfinite().all()
+    scale = size[:, None] * size
+    assert torch.allclose(L.T @ L / scale, G / scale, rtol=0, atol=1e-12)
+
+
+def test_batch_equals_loop_over_elements():
+    """Sequences do not see each other."""
+    steps = [one_step("rhn", seed=i) for i in range(3)]
+    terms = [kronecker_terms(*step, 2, seed=i) for i, step in enumerate(steps)]
+    H, h_hat, D = (torch.cat(x) for x in zip(*steps, strict=True))
+    u, A = (torch.cat(x) for x in zip(*terms, strict=True))
+    signs = all_signs(3)[[1, 4, 6]]
+    together = dense(*ok_step(u, A, H, h_hat, D, signs)[:2])
+    for i in range(3):
+        row = slice(i, i + 1)
+        args = (x[row] for x in (u, A, H, h_hat, D, signs))
+        assert close(dense(*ok_step(*args)[:2]), together[row], 1e-12)
+
+
+@cells
+def test_ok_moments_in_float32(kind):
+    """Moments, because equal signs need not give equal draws."""
+    H, h_hat, D = one_step(kind)
+    u, A = kronecker_terms(H, h_hat, D, 2)
+    double = dense(*ok_draws(u, A, H, h_hat, D)[:2])
+    floats = (x.float() for x in (u, A, H, h_hat, D))
+    single = dense(*ok_draws(*floats)[:2])
+    assert single.dtype == torch.float32
+    size = double.norm(dim=(1, 2)).mean()
+    assert close(single.double().mean(0), double.mean(0), 1e-4 * size)
+    squares = [x.double().square().mean(0) for x in (single, double)]
+    assert close(*squares, 1e-4 * size**2)
+
+
+@cells
+def test_kf_mean_and_variance(kind):
+    H, h_hat, D = one_step(kind)
+    u, A = kronecker_terms(H, h_hat, D, 1)
+    goal = target(dense(u, A), H, h_hat, D)
+    signs = all_signs(1)
+    G = dense(*kf_step(*repeat(2, u, A, H, h_hat, D), signs))
+    assert close(G.mean(0), goal[0])
+    squared = (G - goal).square().sum((1, 2)).mean()
+    variance = float(kf_variance(u, A, H, h_hat, D, balanced=True))
+    assert squared == pytest.approx(variance, rel=1e-10)
+
+
+@cells
+@pytest.mark.parametrize("rank", [1, 2])
+def test_kf_with_a_low_rank_diagonal(kind, rank):
+    H, h_hat, D = one_step(kind)
+    u, A = kronecker_terms(H, h_hat, D, 1)
+    goal = target(dense(u, A), H, h_hat, D)
+    signs = all_signs(1 + H.shape[1])
+    u, A, H, h_hat, D = repeat(len(signs), u, A, H, h_hat, D)
+    factors = diagonal_factors(D[:, None], rank, signs[:, None, 1:])
+    G = dense(*kf_step(u, A, H, h_hat, D, signs[:, :1], factors=factors))
+    assert close(G.mean(0), goal[0])
+
+
+@cells
+def test_kf_from_zero_is_exact(kind):
+    H, h_hat, D = one_step(kind)
+    u, A = kronecker_terms(H, h_hat, D, 1)
+    goal = target(dense(0 * u, 0 * A), H, h_hat, D)
+    G = dense(*kf_step(*repeat(2, 0 * u, 0 * A, H, h_hat, D), all_signs(1)))
+    assert close(G, goal.expand_as(G), 1e-12)
+
+
+@cells
+@pytest.mark.parametrize("fresh", [False, True])
+def test_uoro_mean(kind, fresh):
+    H, h_hat, D = one_step(kind)
+    S, m, Kn = H.shape[1], h_hat.shape[1], D.shape[2] * D.shape[3]
+    live = 0 if fresh else 1
+    u, v = live * randn(1, S, seed=5), live * randn(1, m, Kn, seed=6)
+    goal = target(torch.einsum("bs,bmc->bsmc", u, v).flatten(2), H, h_hat, D)
+    signs = all_signs(S)
+    Hu = (H @ u[..., None])[..., 0]
+    u, v = uoro_step(*repeat(len(signs), v, Hu, h_hat, D), signs)
+    G = torch.einsum("bs,bmc->bsmc", u, v).flatten(2)
+    assert close(G.mean(0), goal[0])
+
+
+def triple(H, h_hat, D, rank, shared):
+    a = randn(1, *([] if shared else [rank]), h_hat.shape[1], seed=5)
+    b = randn(1, rank, H.shape[1], seed=6)
+    return a, b, randn(1, rank, D.shape[2] * D.shape[3], seed=7)
+
+
+@cells
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_ktp_mean(kind, shared, fresh):
+    rank = 2
+    H, h_hat, D = one_step(kind)
+    a, b, c = (0 * x if fresh else x for x in triple(H, h_hat, D, rank, shared))
+    terms = a[:, None].expand(-1, rank, -1) if shared else a
+    goal = target(dense_triple(terms, b, c), H, h_hat, D)
+    own = 1 + rank if shared else 2 * rank
+    signs = all_signs(own + H.shape[1])
+    a, b, c, H, h_hat, D = repeat(len(signs), a, b, c, H, h_hat, D)
+    d, e = diagonal_factors(D, rank, signs[:, own:])
+    mixing = signs[:, :own]
+    if shared:
+        a, b, c = ktp_shared_step(a, b @ H.mT, c, h_hat, d, e, mixing)
+        a = a[:, None].expand(-1, rank, -1)
+    else:
+        mixing = mixing.view(-1, rank, 2)
+        a, b, c = ktp_step(a, b @ H.mT, c, h_hat, d, e, mixing)
+    assert close(dense_triple(a, b, c).mean(0), goal[0])
+
+
+@cells
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("dead", [0, 1])
+def test_diagonal_factors(kind, rank, dead):
+    _, _, D = one_step(kind, n=3)
+    D[..., :dead] = 0  # dead units
+    S = D.shape[1] * 3
+    signs = all_signs(S)
+    d, e = diagonal_factors(D.expand(len(signs), -1, -1, -1), rank, signs)
+    assert d.shape == (len(signs), rank, S)
+    product, goal = d.mT @ e, dense_D(D)
+    assert close(product.mean(0), goal[0])
+    sigma = torch.linalg.svdvals(D[0].movedim(-1, 0))  # (n, q)
+    squared = (product - goal).square().sum((1, 2)).mean()
+    ordered = sigma.flatten().sort(descending=True).values
+    variance = float(minimum_variance(ordered, rank))
+    assert squared == pytest.approx(variance, abs=1e-10)
+    # Row norms of Y: each unit's d and e carry the sum of its singular values.
+    for factor in (d, e):
+        rows = factor.square().sum(1).unflatten(-1, (-1, 3)).sum(1)
+        assert close(rows, sigma.sum(-1).expand_as(rows))
+
+
+# Several steps: the tree of all sign sequences, a level per step.
+
+TREE = {  # name: (signs per step, zero estimator, one step, dense influence)
+    "uoro": (
+        lambda S: S,
+        lambda S, m, Kn: ((1, S), (1, m, Kn)),
+        lambda e, H, h, D, s: uoro_step(e[1], (H @ e[0][..., None])[..., 0], h, D, s),
+        lambda u, v: torch.einsum("bs,bmc->bsmc", u, v).flatten(2),
+    ),
+    "kf": (
+        lambda S: 1,
+        lambda S, m, Kn: ((1, 1, m), (1, 1, Kn, S)),
+        lambda e, H, h, D, s: kf_step(*e, H, h, D, s),
+        dense,
+    ),
+    "1-ok": (
+        lambda S: 2,
+        lambda S, m, Kn: ((1, 1, m), (1, 1, Kn, S)),
+        lambda e, H, h, D, s: ok_step(*e, H, h, D, s)[:2],
+        dense,
+    ),
+    "2-ok": (
+        lambda S: 3,
+        lambda S, m, Kn: ((1, 2, m), (1, 2, Kn, S)),
+        lambda e, H, h, D, s: ok_step(*e, H, h, D, s)[:2],
+        dense,
+    ),
+    "1-ktp": (
+        lambda S: 2 + S,
+        lambda S, m, Kn: ((1, 1, m), (1, 1, S), (1, 1, Kn)),
+        lambda e, H, h, D, s: ktp_step(
+            e[0],
+            e[1] @ H.mT,
+            e[2],
+            h,
+            *diagonal_factors(D, 1, s[:, 2:]),
+            s[:, None, :2],
+        ),
+        dense_triple,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "steps"),
+    [
+        *[(name, kind, 4) for name in ("kf", "1-ok") for kind in KINDS],
+        ("2-ok", "rhn", 4),
+        ("2-ok", "lstm", 4),
+        ("uoro", "rnn", 4),
+        ("uoro", "rhn", 4),
+        ("uoro", "lstm", 3),
+        ("1-ktp", "rnn", 3),
+        ("1-ktp", "rhn", 3),
+    ],
+)
+def test_mean_over_all_sign_sequences_is_exact(name, kind, steps):
+    count, shapes, advance, influence = TREE[name]
+    cell = make_cell(kind, 2, 2, scale=0.8)
+    S, (m, Kn) = cell.state_size, cell.weight.shape
+    signs = all_signs(count(S))
+    estimate = [torch.zeros(shape, dtype=torch.float64) for shape in shapes(S, m, Kn)]
+    state, G = 0.7 * randn(1, S, seed=4), randn(1, S, m * Kn) * 0
+    for t in range(steps):
+        step = cell.step(randn(1, 2, seed=10 + t), state)
+        G = rtrl_step(G, step.H, step.h_hat, step.D)
+        leaves = len(estimate[0])
+        estimate = [x.repeat_interleave(len(signs), 0) for x in estimate]
+        frozen = repeat(len(signs) * leaves, step.H, step.h_hat, step.D)
+        estimate = advance(estimate, *frozen, signs.repeat(leaves, 1))
+        state = step.state
+    assert len(estimate[0]) == len(signs) ** steps
+    delta = randn(S, seed=20)
+    draws = delta @ influence(*estimate)
+    assert close(draws.mean(0), delta @ G[0])
+    assert draws.std(0).max() > 1e-2  # the draws differ
