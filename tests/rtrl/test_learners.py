@@ -1,0 +1,555 @@
+"""The learners: against back-propagation, after resets, across checkpoints."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from labkit.rtrl import KFRTRL, KTP, OK, RTRL, TBPTT, UORO
+from labkit.rtrl.kronecker import kf_step
+from labkit.rtrl.low_rank import random_signs
+
+from .conftest import make_cell, randn
+
+LEARNERS = {
+    "rtrl": RTRL,
+    "tbptt": partial(TBPTT, horizon=5),
+    "uoro": UORO,
+    "kf": KFRTRL,
+    "kf-avg": partial(KFRTRL, copies=3),
+    "kf-approx": partial(KFRTRL, copies=2, diagonal_rank=2),
+    "1-ok": partial(OK, rank=1),
+    "3-ok": partial(OK, rank=3),
+    "2-b-ok": partial(OK, rank=2, biased=True),
+    "ktp": partial(KTP, rank=2),
+    "ktp-shared": partial(KTP, rank=2, shared=True),
+}
+every = pytest.mark.parametrize("name", LEARNERS)
+
+B, D_X, N = 3, 2, 3  # sequences, input width, units
+
+
+def make(name, cell, *, batch_size=B, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return LEARNERS[name](cell, batch_size=batch_size, generator=generator)
+
+
+def small(kind="rhn", **kwargs):
+    return make_cell(kind, D_X, N, **kwargs)
+
+
+def inputs(steps, *, batch_size=B, seed=50, dtype=torch.float64):
+    return randn(steps, batch_size, D_X, seed=seed, dtype=dtype)
+
+
+def losses(steps, *, batch_size=B, n=N, seed=70):
+    """dL_t / dh_t of losses linear in h."""
+    return randn(steps, batch_size, n, seed=seed)
+
+
+def back_propagate(cell, xs, dLs, state, restart=None):
+    """Autograd gradient of sum_t <dL_t, h_t>; ``restart`` (T, b) zeroes states."""
+    loss = 0
+    for t, (x, dL) in enumerate(zip(xs, dLs, strict=True)):
+        if restart is not None:
+            state = torch.where(restart[t][:, None], 0, state)
+        state = cell(x, state)
+        loss = loss + (cell.hidden(state) * dL).sum()
+    return torch.autograd.grad(loss, cell.weight)[0], state.detach()
+
+
+def agree(x, y, tol):
+    """Relative to the size of y as a whole."""
+    return float((x - y).norm()) <= tol * float(y.norm())
+
+
+# Against back-propagation
+
+
+def test_exact_rtrl_is_back_propagation(kind):
+    T = 24
+    cell = make_cell(kind, D_X, 5)
+    xs, dLs = inputs(T), losses(T, n=5)
+    state = 0.7 * randn(B, cell.state_size)
+    assert cell.weight[-1].abs().min() > 0  # the bias row takes part
+    learner = RTRL(cell, batch_size=B)
+    learner.state = state.clone()
+    total = 0
+    for x, dL in zip(xs, dLs, strict=True):
+        learner.step(x)
+        total = total + learner.gradient(dL)
+    expected, last = back_propagate(cell, xs, dLs, state)
+    assert agree(total, expected, 1e-12)
+    assert agree(learner.state, last, 1e-14)
+
+
+@pytest.mark.parametrize("horizon", [9, 14])
+def test_a_window_that_covers_everything_is_exact(kind, horizon):
+    T = 9
+    cell = small(kind)
+    xs, dLs = inputs(T), losses(T)
+    state = 0.7 * randn(B, cell.state_size)
+    window, exact = TBPTT(cell, batch_size=B, horizon=horizon), RTRL(cell, batch_size=B)
+    window.state, exact.state = state.clone(), state.clone()
+    for x in xs:
+        window.step(x)
+        exact.step(x)
+    dLs[:-1] = 0  # the loss of the last step alone
+    expected, _ = back_propagate(cell, xs, dLs, state)
+    assert agree(window.gradient(dLs[-1]), expected, 1e-12)
+    assert agree(window.influence(), exact.influence(), 1e-12)
+
+
+def test_a_short_window_forgets(kind):
+    """The state ``horizon`` steps back is a constant."""
+    cell, xs, dL = small(kind), inputs(9), losses(1)
+    window = TBPTT(cell, batch_size=B, horizon=4)
+    for t, x in enumerate(xs):
+        if t == 5:
+            start = window.state.clone()
+        window.step(x)
+    last_only = torch.cat([torch.zeros_like(dL).repeat(3, 1, 1), dL])
+    expected, _ = back_propagate(cell, xs[5:], last_only, start)
+    assert agree(window.gradient(dL[0]), expected, 1e-12)
+    assert agree(dL[0].flatten() @ _of_h(window), expected.flatten(), 1e-12)
+
+
+def _of_h(learner):
+    """Rows of the influence that belong to h, all sequences stacked."""
+    return learner.influence()[:, -learner.cell.hidden_size :].flatten(0, 1)
+
+
+RESETS = {0: [0, 1, 2], 2: [0], 3: [0, 2], 5: [1], 8: [2], 11: [0], 13: [1, 2], 14: [1]}
+
+
+def test_backward_is_the_mean_over_the_block(kind):
+    horizon, T = 4, 16
+    cell, xs, dLs = small(kind), inputs(T), losses(T)
+    restart = torch.zeros(T, B, dtype=torch.bool)
+    for t, rows in RESETS.items():
+        restart[t, rows] = True
+    window = TBPTT(cell, batch_size=B, horizon=horizon)
+    state = cell.initial_state(B)
+    for t in range(T):
+        window.reset(restart[t])
+        window.step(xs[t])
+        got = window.backward(dLs[t])
+        if (t + 1) % horizon:
+            assert got is None
+            continue
+        block = slice(t + 1 - horizon, t + 1)
+        total, state = back_propagate(
+            cell, xs[block], dLs[block], state, restart[block]
+        )
+        assert agree(got, total / horizon, 1e-12)
+        assert agree(window.state, state, 1e-14)
+
+
+def test_window_gradient_stops_at_a_reset():
+    cell, xs, dL = small("lstm"), inputs(7), losses(1)[0]
+    window = TBPTT(cell, batch_size=B, horizon=6)
+    exact = RTRL(cell, batch_size=B)
+    for t, x in enumerate(xs):
+        for learner in (window, exact):
+            learner.reset(torch.tensor([t == 3, t == 5, t < 3]))
+            learner.step(x)
+    assert agree(window.gradient(dL), exact.gradient(dL), 1e-12)
+    assert agree(window.influence(), exact.influence(), 1e-12)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_first_steps_after_a_reset_are_exact(kind, rank, dtype):
+    """r terms hold r steps. In float64 roundoff makes singular values of 1e-16 d_1 that
+    are mixed like any other: an error of the root of that, not of 1e-16."""
+    cell = make_cell(kind, D_X, 4, dtype=dtype)
+    ok, exact = OK(cell, batch_size=B, rank=rank), RTRL(cell, batch_size=B)
+    xs = inputs(9 + rank, dtype=dtype)
+    for x in xs[:9]:
+        ok.step(x)
+    ok.reset()
+    assert not ok.influence().any()
+    start = 0.5 * randn(B, cell.state_size, dtype=dtype)
+    ok.state, exact.state = start.clone(), start.clone()
+    for x in xs[9:]:
+        ok.step(x)
+        exact.step(x)
+        tol = 1e-5 if dtype == torch.float32 else 1e-6
+        assert agree(ok.influence(), exact.influence(), tol)
+
+
+# What gradient means
+
+
+@every
+def test_the_gradient_is_the_loss_times_the_influence(name, kind):
+    cell, dL = small(kind), losses(1)[0]
+    learner = make(name, cell)
+    for x in inputs(7):
+        h = learner.step(x)
+    assert torch.equal(h, cell.hidden(learner.state))
+    G = learner.influence()
+    assert G.shape == (B, cell.state_size, cell.weight.numel())
+    per = learner.per_sequence_gradient(dL)
+    assert per.shape == (B, *cell.weight.shape)
+    dense = torch.einsum("bs,bsc->bc", dL, G[:, -N:]).view_as(per)
+    assert agree(per, dense, 1e-12)
+    assert agree(learner.gradient(dL), per.sum(0), 1e-12)
+    # The derivative of a batch mean gives the gradient of that mean.
+    assert agree(learner.gradient(dL / B), per.mean(0), 1e-12)
+    if name != "tbptt":
+        assert torch.equal(learner.backward(dL), learner.gradient(dL))
+    assert cell.weight.grad is None
+    assert not per.requires_grad
+
+
+@pytest.mark.parametrize("diagonal_rank", [None, 2])
+def test_copies_are_averaged(diagonal_rank):
+    cell, copies = small(), 3
+    learner = KFRTRL(
+        cell,
+        batch_size=B,
+        copies=copies,
+        diagonal_rank=diagonal_rank,
+        generator=torch.Generator().manual_seed(4),
+    )
+    before = learner.influence()
+    assert not before.any()
+    for x in inputs(5):
+        learner.step(x)
+    singles = torch.einsum("bcm,bcks->cbsmk", learner.u, learner.A).flatten(3)
+    assert agree(learner.influence(), singles.mean(0), 1e-14)
+    assert not torch.equal(singles[0], singles[1])  # copies draw their own signs
+
+
+def test_each_copy_is_kf_by_itself():
+    cell, xs = small(), inputs(5)
+    learner = make("kf-avg", cell, seed=4)
+    stream = torch.Generator().manual_seed(4)
+    m, Kn = cell.weight.shape
+    u = [torch.zeros(B, 1, m, dtype=torch.float64) for _ in range(3)]
+    A = [torch.zeros(B, 1, Kn, cell.state_size, dtype=torch.float64) for _ in range(3)]
+    for x in xs:
+        step = cell.step(x, learner.state)
+        signs = random_signs((B, 3), generator=stream, dtype=torch.float64)
+        for i in range(3):
+            frozen = (step.H, step.h_hat, step.D, signs[:, i : i + 1])
+            u[i], A[i] = kf_step(u[i], A[i], *frozen)
+        learner.step(x)
+    dense = [
+        torch.einsum("bcm,bcks->bsmk", *pair).flatten(2)
+        for pair in zip(u, A, strict=True)
+    ]
+    assert agree(learner.influence(), sum(dense) / 3, 1e-12)
+
+
+def test_ok_reports_its_spectrum():
+    learner = make("3-ok", small())
+    for x in inputs(6):
+        learner.step(x)
+    assert learner.spectrum.shape == (B, 4)
+    assert (learner.spectrum.diff(dim=1) <= 0).all()
+    assert learner.mixing.shape == (B, 4, 3)
+
+
+def test_biased_ok_draws_nothing():
+    cell = small()
+    one, two = make("2-b-ok", cell, seed=1), make("2-b-ok", cell, seed=2)
+    before = one.generator.get_state()
+    for x in inputs(6):
+        one.step(x)
+        two.step(x)
+    assert torch.equal(one.influence(), two.influence())
+    assert torch.equal(one.generator.get_state(), before)
+
+
+# Saturation
+
+
+@pytest.mark.parametrize("kind", ["rnn", "rhn", "lstm"])
+@pytest.mark.parametrize("name", ["kf", "kf-avg", "1-ok", "2-ok"])
+def test_no_bias_where_units_saturate(name, kind):
+    draws, T, n = 3000, 8, 4
+    cell = make_cell(kind, D_X, n, seed=1)
+    xs = 30 * inputs(T, batch_size=1, seed=11)
+    build = partial(OK, rank=2) if name == "2-ok" else LEARNERS[name]
+    learner = build(cell, batch_size=draws, generator=torch.Generator().manual_seed(12))
+    exact = RTRL(cell, batch_size=1)
+    for x in xs:
+        h = exact.step(x)
+        learner.step(x.repeat(draws, 1))
+        assert learner.influence().isfinite().all()
+    z = cell.augment(xs[-1], exact.state) @ cell.weight
+    assert z.abs().max() > 10, h  # saturated
+    dL = losses(1, batch_size=1, n=n)[0]
+    truth = exact.gradient(dL).flatten()
+    # The exact gradient itself, then random directions.
+    directions = torch.cat([truth[None], randn(5, len(truth), seed=13)])
+    directions = directions / directions.norm(dim=1, keepdim=True)
+    estimates = learner.per_sequence_gradient(dL.repeat(draws, 1)).flatten(1)
+    seen = estimates @ directions.T
+    error = seen.std(0) / draws**0.5
+    wanted = directions @ truth
+    assert error.max() < 0.1 * truth.norm()  # otherwise anything would pass
+    # 1e-6: the bias that treating d below 1e-7 d_1 as zero may leave.
+    assert ((seen.mean(0) - wanted).abs() <= 4 * error + 1e-6 * truth.norm()).all()
+
+
+# Resets
+
+
+@every
+def test_reset_of_one_sequence(name, kind):
+    cell, xs, dL = small(kind), inputs(11), losses(1)[0]
+    learner, undisturbed = make(name, cell), make(name, cell)
+    for x in xs[:6]:
+        learner.step(x)
+        undisturbed.step(x)
+    fresh = make(name, cell)
+    fresh.generator.set_state(learner.generator.get_state())
+    learner.reset(torch.tensor([True, False, False]))
+    assert not learner.state[0].any()
+    assert not learner.influence()[0].any()
+    assert learner.state[1:].any()
+    assert torch.equal(learner.influence()[1:], undisturbed.influence()[1:])
+    for x in xs[6:]:
+        for each in (learner, undisturbed, fresh):
+            each.step(x)
+        views = [
+            (each.state, each.influence(), each.per_sequence_gradient(dL))
+            for each in (learner, undisturbed, fresh)
+        ]
+        for mine, same, new in zip(*views, strict=True):
+            assert torch.equal(mine[1:], same[1:])  # bit for bit
+            assert agree(mine[0], new[0], 1e-14)
+    for key in learner.tensors:
+        if key not in ("count", "cut"):
+            one, two = getattr(learner, key), getattr(undisturbed, key)
+            assert torch.equal(one[1:], two[1:]), key
+
+
+@every
+def test_reset_of_none_and_of_all(name):
+    cell, xs = small(), inputs(6)
+    learner, fresh = make(name, cell), make(name, cell)
+    for x in xs:
+        learner.step(x)
+    before = learner.state_dict()
+    learner.reset(torch.zeros(B, dtype=torch.bool))
+    assert same_state(before, learner.state_dict())
+    learner.reset()
+    assert not learner.state.any()
+    assert not learner.influence().any()
+    fresh.generator.set_state(learner.generator.get_state())
+    for x in xs:
+        learner.step(x)
+        fresh.step(x)
+    assert agree(learner.influence(), fresh.influence(), 1e-14)
+
+
+# Checkpoints
+
+
+def same_state(one, two):
+    return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one)
+
+
+def run(learner, xs, dLs, restart=4):
+    """What a training loop would see: gradients, applied gradients, states."""
+    seen = []
+    for t, (x, dL) in enumerate(zip(xs, dLs, strict=True)):
+        if t == restart:
+            learner.reset(torch.tensor([False, True, False]))
+        seen += [learner.step(x), learner.gradient(dL), learner.backward(dL)]
+    return [x for x in seen if x is not None]
+
+
+@every
+def test_checkpoint_continues_bit_for_bit(name, kind):
+    cell, xs, dLs = small(kind), inputs(15), losses(15)
+    learner = make(name, cell)
+    run(learner, xs[:7], dLs[:7])  # tbptt: in the middle of a block
+    learner.reset(torch.tensor([False, False, True]))  # and of a restart
+    saved = learner.state_dict()
+    wanted = run(learner, xs[7:], dLs[7:])
+    resumed = make(name, cell, seed=99)
+    run(resumed, xs[:3], dLs[:3])
+    resumed.load_state_dict(saved)
+    assert same_state(saved, resumed.state_dict())
+    for x, y in zip(run(resumed, xs[7:], dLs[7:]), wanted, strict=True):
+        assert torch.equal(x, y)
+    assert same_state(learner.state_dict(), resumed.state_dict())
+    # Neither run wrote into what was saved: it serves a second time.
+    resumed.load_state_dict(saved)
+    for x, y in zip(run(resumed, xs[7:], dLs[7:]), wanted, strict=True):
+        assert torch.equal(x, y)
+
+
+@every
+def test_bad_checkpoints_change_nothing(name):
+    cell = small()
+    learner = make(name, cell)
+    for x in inputs(4):
+        learner.step(x)
+    before = learner.state_dict()
+    good = make(name, cell, seed=5).state_dict()
+    missing = {key: value for key, value in good.items() if key != "state"}
+    with pytest.raises(ValueError, match=r"entries must be .*'state'"):
+        learner.load_state_dict(missing)
+    with pytest.raises(ValueError, match=r"entries must be .*, got .*'extra'"):
+        learner.load_state_dict(good | {"extra": torch.zeros(1)})
+    last = learner.tensors[-1] if learner.tensors else "state"
+    for key in ("state", last):
+        wrong = good | {key: torch.zeros(B + 1, 2, dtype=torch.float64)}
+        with pytest.raises(ValueError, match=f"{key} must have shape .*, got .4, 2"):
+            learner.load_state_dict(wrong)
+    assert same_state(before, learner.state_dict())
+
+
+# Random streams
+
+
+@every
+def test_learners_do_not_share_a_random_stream(name):
+    cell, xs, dLs = small(), inputs(8), losses(8)
+    alone = run(LEARNERS[name](cell, batch_size=B), xs, dLs)
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    first = LEARNERS[name](cell, batch_size=B)
+    others = [LEARNERS[other](cell, batch_size=B) for other in LEARNERS]
+    seen = []
+    for t in range(8):
+        for other in others:
+            other.step(xs[t])
+        seen += run(first, xs[t : t + 1], dLs[t : t + 1], restart=4 - t)
+    assert len(seen) == len(alone)
+    for x, y in zip(seen, alone, strict=True):
+        assert torch.equal(x, y)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@every
+def test_the_generator_decides(name):
+    cell, xs, dLs = small(), inputs(8), losses(8)
+    one, two = (run(make(name, cell, seed=6), xs, dLs) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
+    other = run(make(name, cell, seed=7), xs, dLs)
+    random = name not in ("rtrl", "tbptt", "2-b-ok")
+    assert torch.equal(one[-2], other[-2]) != random
+
+
+@every
+def test_weights_are_read_at_every_step(name):
+    cell, xs = small(), inputs(4)
+    learner = make(name, cell)
+    learner.step(xs[0])
+    with torch.no_grad():
+        cell.weight.mul_(0.5)
+    state, weight = learner.state.clone(), cell.weight.detach().clone()
+    learner.step(xs[1])
+    assert agree(learner.state, cell(xs[1], state).detach(), 1e-14)
+    assert torch.equal(weight, cell.weight)
+
+
+# Refusals
+
+NAN, INF = float("nan"), float("inf")
+
+
+def spoiled(row, value):
+    x = inputs(1)[0]
+    x[row, 1] = value
+    return x
+
+
+@every
+@pytest.mark.parametrize(
+    ("x", "match"),
+    [
+        (torch.zeros(B, D_X + 1).double(), r"x must have shape \(3, 2\) .*\(3, 3\)"),
+        (torch.zeros(B - 1, D_X).double(), r"x must have shape \(3, 2\) .*\(2, 2\)"),
+        (torch.zeros(D_X).double(), r"x must have shape \(3, 2\) .*\(2,\)"),
+        (torch.zeros(B, D_X), "x must be torch.float64 on cpu, got torch.float32"),
+        (torch.zeros(B, D_X).long(), "x must be torch.float64 .*, got torch.int64"),
+        (spoiled(1, NAN), r"x must be finite, sequence 1 is \[.*, nan\]"),
+        (spoiled(2, -INF), r"x must be finite, sequence 2 is \[.*, -inf\]"),
+    ],
+)
+def test_bad_inputs_change_nothing(name, x, match):
+    learner = make(name, small())
+    for good in inputs(3):
+        learner.step(good)
+    before = learner.state_dict()
+    with pytest.raises(ValueError, match=match):
+        learner.step(x)
+    assert same_state(before, learner.state_dict())
+
+
+@every
+@pytest.mark.parametrize("method", ["gradient", "per_sequence_gradient", "backward"])
+def test_refuses_a_bad_loss_derivative(name, method):
+    learner = make(name, small("lstm"))
+    learner.step(inputs(1)[0])
+    before = learner.state_dict()
+    for shape in [(B, N + 1), (B, 2 * N), (B - 1, N), (N,)]:
+        with pytest.raises(ValueError, match=r"dL_dh must have shape \(3, 3\)"):
+            getattr(learner, method)(torch.zeros(shape).double())
+    assert same_state(before, learner.state_dict())
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [torch.ones(B), torch.ones(B + 1).bool(), torch.ones(B, 1).bool(), torch.arange(B)],
+)
+def test_refuses_a_bad_mask(mask):
+    learner = make("3-ok", small())
+    learner.step(inputs(1)[0])
+    before = learner.state_dict()
+    with pytest.raises(ValueError, match=r"mask must be bool of shape \(3,\), got"):
+        learner.reset(mask)
+    assert same_state(before, learner.state_dict())
+
+
+@every
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, None])
+def test_refuses_a_bad_batch_size(name, batch_size):
+    with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got"):
+        LEARNERS[name](small(), batch_size=batch_size)
+
+
+@every
+@pytest.mark.parametrize("cell", [None, torch.nn.RNNCell(2, 3)])
+def test_refuses_what_is_no_cell(name, cell):
+    with pytest.raises(TypeError, match=r"cell must be a labkit\.rtrl cell"):
+        LEARNERS[name](cell, batch_size=B)
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (partial(OK, rank=0), r"rank must be an integer in 1\.\.6, got 0"),
+        (partial(OK, rank=-2), r"rank must be an integer in 1\.\.6, got -2"),
+        (partial(OK, rank=7), r"rank must be an integer in 1\.\.6, got 7"),
+        (partial(OK, rank=1.0), r"rank must be an integer in 1\.\.6, got 1\.0"),
+        (partial(KTP, rank=0), r"rank must be an integer in 1\.\.3, got 0"),
+        (partial(KTP, rank=4), r"rank must be an integer in 1\.\.3, got 4"),
+        (partial(KFRTRL, copies=0), "copies must be an integer >= 1, got 0"),
+        (partial(KFRTRL, diagonal_rank=0), r"diagonal_rank must be .* 1\.\.3, got 0"),
+        (partial(KFRTRL, diagonal_rank=4), r"diagonal_rank must be .* 1\.\.3, got 4"),
+        (partial(TBPTT, horizon=0), "horizon must be an integer >= 1, got 0"),
+        (partial(TBPTT, horizon=True), "horizon must be an integer >= 1, got True"),
+    ],
+)
+def test_refuses_a_bad_size(build, match):
+    with pytest.raises(ValueError, match=match):
+        build(small(), batch_size=B)
+
+
+def test_largest_rank_is_allowed():
+    """m terms hold any sum of Kronecker products: exact at every step."""
+    cell = small()
+    ok, exact = OK(cell, batch_size=B, rank=6), RTRL(cell, batch_size=B)
+    for x in inputs(10):
+        ok.step(x)
+        exact.step(x)
+    assert agree(ok.influence(), exact.influence(), 1e-5)
