@@ -17,7 +17,7 @@ TWO_CORES := -n 2 --dist loadfile
 HAVE_DATA := $(shell test -n "$(LABKIT_DATA)" && test -d "$(LABKIT_DATA)/ptb" && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lock clean test-unit test-notebooks test-browser
+.PHONY: help run test lab lint bench lock picture clean test-unit test-notebooks test-browser
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -103,6 +103,9 @@ bench: .venv/.stamp ## Run the benchmarks: ratios, side by side
 	@for script in benchmarks/*.py; do \
 	  echo "--- $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; \
 	done
+
+picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
+	$(BIN)/python -m labkit.labs.picture notebooks/figures/noise.png
 
 # torch without its +cpu or +cu mark; the CUDA libraries are torch's own to choose.
 lock: ## Write requirements.lock anew, from a fresh environment

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from ipywidgets import Label, VBox
 
 from labkit.datasets import load
 from labkit.instruments import Trace, gradient_cosine, relative_variance
@@ -218,18 +219,20 @@ class NoiseLab:
     folder: str = ""
     updates: int = 300  # of training, when ``trained`` is chosen
     device: str = "cpu"
+    repeats: int = 20  # draws of the signs
     networks: dict = field(default_factory=dict)  # hidden -> trained Network
 
     def __post_init__(self):
         self.controls = Controls(self.knobs, interactive=self.interactive)
+        self.note = Label()
         self._measurements = 0
         self.trace = self._new_trace()
         self.plot = LivePlot(
-            self.trace, NOISE_PANELS, interactive=self.interactive, height=1000
+            self.trace, NOISE_PANELS, interactive=self.interactive, height=720
         )
         self.stepper = Stepper(
             self._records,
-            on_record=lambda row: self.trace.log(**row),
+            on_record=self._log,
             on_show=lambda row: self.plot.show_until(row["step"]),
             on_reset=self._restart,
             interactive=self.interactive,
@@ -243,6 +246,16 @@ class NoiseLab:
             done += self.stepper.step()["measured"]
         self.plot.update()
         return self.trace.frame()
+
+    def _log(self, row):
+        self.trace.log(**row)
+        if row["measured"]:
+            self.note.value = f"reading with frozen weights, {self.repeats} draws"
+        else:
+            self.note.value = (
+                f"training: update {row['step']} of {self.updates}, "
+                f"{row['bits']:.2f} bits per character"
+            )
 
     def _turn(self, knobs):
         running = self.stepper.running
@@ -284,9 +297,8 @@ class NoiseLab:
                 len(self.text.symbols), knobs.hidden, device=self.device
             )
         name = method_label(knobs.method, knobs.rank)
-        for row in measure_noise(
-            network, name, self.text, batch=knobs.batch, seed=knobs.seed
-        ):
+        options = {"batch": knobs.batch, "repeats": self.repeats, "seed": knobs.seed}
+        for row in measure_noise(network, name, self.text, **options):
             step += 1
             yield {"step": step, "measured": True, **row}
 
@@ -299,14 +311,13 @@ class NoiseLab:
     @property
     def widget(self):
         """Knobs and buttons above the figure."""
-        from ipywidgets import VBox
-
-        return VBox([self.controls.widget, self.stepper.widget, self.plot.figure])
+        controls = (self.controls.widget, self.stepper.widget, self.note)
+        return VBox([*controls, self.plot.figure])
 
 
 NOISE_PANELS = (
     Lines(
-        {"cosine": "mean of 20 draws"},
+        {"cosine": "mean of the draws"},
         "Gradient cosine with exact RTRL",
         "cosine",
     ),
@@ -318,7 +329,7 @@ NOISE_PANELS = (
         y_range=(1e-10, 1e3),
     ),
     Lines(
-        {"drawn": "drawn, mean of 20", "theorem": "theorem: s1²/k - s2"},
+        {"drawn": "drawn, mean", "theorem": "theorem: s1²/k - s2"},
         "Noise added by this step's mixing",
         "variance / |d|²",
         log=True,
@@ -332,7 +343,6 @@ NOISE_PANELS = (
         level_label="water level s1/k",
         log=True,
     ),
-    Lines({"bits": "TBPTT"}, "Training, if 'trained'", "bits per character"),
 )
 
 
