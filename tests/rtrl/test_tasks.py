@@ -1,0 +1,268 @@
+"""The streams of symbols: Copy with its curriculum, text with its restarts."""
+
+import math
+from itertools import islice, pairwise
+
+import pytest
+import torch
+
+from labkit.datasets import copy_sequences
+from labkit.datasets.synthetic import COPY_SYMBOLS
+from labkit.rtrl import CharStream, CopyTask
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def copy_task(batch_size=4, *, seed=0, **kwargs):
+    return CopyTask(batch_size, generator=seeded(seed), **kwargs)
+
+
+def strings(symbols):
+    """Whole sequences of each element: [[(input, target), ...], ...]."""
+    symbols = list(symbols)
+    found = []
+    for b in range(len(symbols[0].restart)):
+        mine = []
+        for x, target, restart in symbols:
+            assert x[b].sum() == 1 and x[b].max() == 1
+            if restart[b]:
+                mine.append(["", ""])
+            mine[-1][0] += CopyTask.symbols[int(x[b].argmax())]
+            mine[-1][1] += CopyTask.symbols[int(target[b])]
+        found.append([tuple(pair) for pair in mine[:-1]])  # the last may be unfinished
+    return found
+
+
+def check_copy(read, written):
+    """``#bits***`` and ``***#bits``; returns T."""
+    T = len(read) // 2 - 1
+    bits = read[1 : T + 1]
+    assert len(read) == len(written) == 2 * T + 2 and set(bits) <= {"0", "1"}
+    assert read == "#" + bits + "*" * (T + 1)
+    assert written == "*" * (T + 1) + "#" + bits
+    return T
+
+
+# Copy
+
+
+def test_copy_writes_the_papers_example():
+    """At T = 5 all strings are ``#01101******`` -> ``******#01101`` in form."""
+    found = strings(islice(copy_task(level=5, fixed=True), 3000))
+    pairs = [pair for mine in found for pair in mine]
+    lengths = {check_copy(*pair) for pair in pairs}
+    assert lengths == {1, 2, 3, 4, 5}
+    assert ("#01101******", "******#01101") in pairs
+    assert len({read for read, _ in pairs if len(read) == 12}) == 32
+
+
+@pytest.mark.parametrize("level", [1, 2, 5, 6, 7, 12])
+def test_lengths_are_uniform_up_to_the_level(level):
+    found = strings(islice(copy_task(8, level=level, fixed=True), 3000))
+    lengths = [check_copy(*pair) for mine in found for pair in mine]
+    allowed = range(max(1, level - 5), level + 1)
+    assert set(lengths) == set(allowed)
+    for length in allowed:
+        # Each element's first 100 sequences: all of them ended in time.
+        share = [
+            len(pair[0]) == 2 * length + 2 for mine in found for pair in mine[:100]
+        ]
+        p, n = 1 / len(allowed), len(share)
+        assert abs(sum(share) / n - p) <= 5 * math.sqrt(p * (1 - p) / n)
+
+
+def test_elements_are_not_aligned_but_begin_together():
+    symbols = list(islice(copy_task(6, level=5, fixed=True), 200))
+    assert symbols[0].restart.all()
+    restarts = torch.stack([s.restart for s in symbols])
+    assert restarts.device.type == "cpu" and restarts.dtype == torch.bool
+    assert (restarts.any(1) & ~restarts.all(1)).sum() > 50
+    read = torch.stack([s.x.argmax(-1) for s in symbols])
+    assert torch.equal(restarts, read == CopyTask.symbols.index("#"))
+
+
+def test_shapes_and_types():
+    task = copy_task(3, dtype=torch.float64)
+    x, target, restart = next(iter(task))
+    assert x.shape == (3, 4) and x.dtype == torch.float64
+    assert target.shape == (3,) and target.dtype == torch.int64
+    assert restart.shape == (3,) and task.input_size == 4
+
+
+def test_the_data_set_of_the_same_name_follows_the_same_rule():
+    assert tuple(CopyTask.symbols) == tuple(COPY_SYMBOLS)
+    pairs = copy_sequences(64, 5, generator=seeded())
+    rows = zip(pairs.inputs.tolist(), pairs.targets.tolist(), strict=True)
+    rule = {
+        tuple("".join(COPY_SYMBOLS[i] for i in row) for row in pair) for pair in rows
+    }
+    found = strings(islice(copy_task(level=5, fixed=True), 3000))
+    mine = {pair for some in found for pair in some if len(pair[0]) == 12}
+    assert rule <= mine  # all 32 strings occur here
+
+
+def test_the_level_rises_when_the_error_is_low():
+    task, error = copy_task(), 1.0
+    bits = torch.rand(5000, generator=seeded(1)).mul(0.25).tolist()
+    levels = 1
+    for value in bits:
+        task.observe(value)
+        error = 0.999 * error + 0.001 * value
+        if error < 0.15:
+            levels, error = levels + 1, 0.3
+        assert (task.level, task.error) == (levels, error)
+    assert levels > 1
+
+
+def test_a_level_takes_at_least_693_perfect_steps():
+    task = copy_task()
+    raised = []
+    for step in range(1, 6001):
+        before = task.level
+        task.observe(0.0)
+        if task.level > before:
+            assert task.level == before + 1 and task.error == 0.3
+            raised.append(step)
+    # ln(1 / 0.15) and ln(0.3 / 0.15) thousand steps, nearly.
+    assert raised[0] == math.ceil(math.log(0.15) / math.log(0.999)) == 1897
+    gaps = {b - a for a, b in pairwise(raised)}
+    assert gaps == {693}
+
+
+def test_an_error_at_the_threshold_raises_nothing():
+    task = copy_task()
+    task.error = 0.15
+    task.observe(0.15 + 1e-9)
+    assert task.level == 1
+
+
+def test_a_fixed_level_stays():
+    task = copy_task(level=3, fixed=True)
+    for _ in range(8000):
+        task.observe(0.0)
+    assert task.level == 3 and task.error < 0.01
+
+
+def test_the_level_may_rise_inside_a_sequence():
+    task = copy_task(5, level=3)
+    symbols = []
+    for step in range(4000):
+        symbols.append(next(task))
+        if step % 61 == 60:
+            task.level += 1
+        task.error = 1.0
+    found = strings(symbols)
+    lengths = [[check_copy(*pair) for pair in mine] for mine in found]
+    assert max(map(max, lengths)) > 20
+    for mine in lengths:
+        begin = 0
+        for T in mine:  # uniform in the range of the step at which it began
+            level = 3 + begin // 61
+            assert max(1, level - 5) <= T <= level
+            begin += 2 * T + 2
+
+
+def test_equal_generators_give_equal_symbols():
+    one, two, other = (copy_task(level=5, seed=seed) for seed in (3, 3, 4))
+    state = torch.get_rng_state()
+    a, b, c = (list(islice(task, 300)) for task in (one, two, other))
+    assert strings(a) == strings(b) and strings(a) != strings(c)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0])
+def test_copy_refuses_sizes(wrong):
+    with pytest.raises(ValueError, match="batch_size must be an integer >= 1"):
+        CopyTask(wrong)
+    with pytest.raises(ValueError, match="level must be an integer >= 1"):
+        CopyTask(1, level=wrong)
+
+
+# Text
+
+
+def tokens(n, vocabulary=7, seed=0):
+    return torch.randint(vocabulary, (n,), generator=seeded(seed))
+
+
+@pytest.mark.parametrize(("n", "b"), [(60, 4), (61, 4), (5, 4), (10, 1)])
+def test_pointers_are_spread_evenly_and_wrap_around(n, b):
+    text = tokens(n)
+    for t, (x, target, _) in enumerate(islice(CharStream(text, 7, b), 2 * n + 3)):
+        at = torch.tensor([k * (n // b) + t for k in range(b)])
+        assert torch.equal(x, torch.eye(7)[text[at % n]])
+        assert torch.equal(target, text[(at + 1) % n])
+
+
+def restarts(steps, b, **kwargs):
+    stream = CharStream(tokens(500), 7, b, **kwargs)
+    return torch.stack([s.restart for s in islice(stream, steps)])
+
+
+def test_each_stream_restarts_every_hundred_steps_staggered():
+    r = restarts(1000, 4)
+    assert r[0].all() and r.device.type == "cpu"
+    firsts = set()
+    for k in range(4):
+        at = r[1:, k].nonzero().flatten() + 1
+        assert set(at.diff().tolist()) == {100}
+        firsts.add(int(at[0]) % 100)
+    assert len(firsts) == 4
+    assert r[1:].sum(1).max() == 1  # never two at once
+
+
+@pytest.mark.parametrize("b", [1, 3, 10, 25])
+def test_restarts_come_at_the_period_for_any_batch(b):
+    r = restarts(200, b, reset_every=10)
+    assert r[0].all()
+    for k in range(b):
+        at = r[1:, k].nonzero().flatten()
+        assert set(at.diff().tolist()) == {10} and at[0] < 10
+
+
+def test_random_restarts_have_their_probability():
+    n, b, p = 4000, 8, 0.05
+    kwargs = {"reset_every": 0, "reset_probability": p}
+    r = restarts(n + 1, b, generator=seeded(), **kwargs)
+    assert r[0].all()
+    count = int(r[1:].sum())
+    assert abs(count - n * b * p) <= 5 * math.sqrt(n * b * p * (1 - p))
+    again = restarts(n + 1, b, generator=seeded(), **kwargs)
+    assert torch.equal(r, again)
+    assert not torch.equal(r[:, 0], r[:, 1])
+
+
+def test_no_restart_but_the_first():
+    r = restarts(1000, 3, reset_every=0)
+    assert r[0].all() and not r[1:].any() and r.dtype == torch.bool
+
+
+def test_text_has_no_curriculum():
+    stream = CharStream(tokens(30), 7, 2, dtype=torch.float64)
+    for _ in range(100):
+        stream.observe(0.0)
+    assert stream.level == 0 and stream.input_size == 7
+    assert next(iter(stream)).x.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": tokens(4)}, r"tokens must be \(N,\) with N > 4, got shape \(4,\)"),
+        ({"tokens": tokens(40).view(8, 5)}, r"got shape \(8, 5\)"),
+        ({"vocabulary": 3}, r"tokens must lie in 0\.\.2, got 0\.\.6"),
+        ({"tokens": tokens(40) - 1}, r"tokens must lie in 0\.\.6, got -1\.\.5"),
+        ({"reset_probability": 0.1}, "reset_every or reset_probability, not both"),
+        ({"reset_every": 0, "reset_probability": 1.0}, r"\[0, 1\), got 1\.0"),
+        ({"reset_every": 0, "reset_probability": -0.1}, r"\[0, 1\), got -0\.1"),
+        ({"batch_size": -2}, "batch_size must be an integer >= 1, got -2"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+        ({"vocabulary": 0}, "vocabulary must be an integer >= 1, got 0"),
+    ],
+)
+def test_text_refuses(change, message):
+    good = {"tokens": tokens(40), "vocabulary": 7, "batch_size": 4}
+    with pytest.raises(ValueError, match=message):
+        CharStream(**good | change)
