@@ -163,7 +163,7 @@ class CharStream:
             raise ValueError(
                 f"reset_probability must lie in [0, 1), got {reset_probability}"
             )
-        self.tokens = tokens.to(device)
+        self.tokens, self.device = tokens.to(device), device
         self.batch_size, self.input_size = batch_size, vocabulary
         self.reset_every, self.reset_probability = reset_every, reset_probability
         self.generator = generator or torch.Generator()
