@@ -10,7 +10,7 @@ import torch
 from labkit.datasets import load
 from labkit.instruments import Trace
 from labkit.labs import rtrl as lab
-from labkit.rtrl import RTRL
+from labkit.rtrl import RTRL, CopyTask
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def test_the_copy_race_logs_every_method(tmp_path):
 def test_racers_see_the_same_symbols(monkeypatch):
     seen = []
 
-    class Recorded(lab.CopyTask):
+    class Recorded(CopyTask):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, level=4, **kwargs)
             seen.append(self.log)
@@ -280,7 +280,7 @@ def test_racers_see_the_same_symbols(monkeypatch):
             self.log.append(symbols)
             return symbols
 
-    monkeypatch.setattr(lab, "CopyTask", Recorded)
+    monkeypatch.setattr("labkit.labs.race.CopyTask", Recorded)
     lab.copy_race(["2-OK", "UORO"], hidden=4, batch=3, steps=40)
     one, two = seen
     assert len(one) == len(two) == 40
