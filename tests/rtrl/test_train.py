@@ -1,0 +1,377 @@
+"""The training loop: its gradients, its updates, and that looking changes nothing."""
+
+import json
+import math
+from itertools import islice
+
+import pytest
+import torch
+
+from labkit.instruments import (
+    Trace,
+    cost,
+    effective_rank,
+    gradient_cosine,
+    relative_variance,
+)
+from labkit.panels import Lines, LivePlot
+from labkit.rtrl import (
+    KFRTRL,
+    KTP,
+    OK,
+    RTRL,
+    TBPTT,
+    UORO,
+    CharStream,
+    CopyTask,
+    DivergedError,
+    Readout,
+    RHNCell,
+    train,
+)
+
+from .conftest import make_cell, randn
+
+V, N, B = 4, 5, 3  # symbols of the Copy task, units, sequences
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def make_readout(n=N, classes=V, *, seed=1, scale=0.5):
+    readout = Readout(n, classes, dtype=torch.float64)
+    with torch.no_grad():
+        readout.weight.copy_(scale * randn(n + 1, classes, seed=seed))
+    return readout
+
+
+def copy_task(batch_size=B, **kwargs):
+    options = {"generator": seeded(2), "dtype": torch.float64, "level": 3}
+    return CopyTask(batch_size, **options | kwargs)
+
+
+def setting(make=RTRL, **kwargs):
+    """A cell of some size, a learner of it and a readout, in float64."""
+    cell = make_cell("rhn", V, N)
+    learner = make(cell, batch_size=B, generator=seeded(3), **kwargs)
+    return cell, learner, make_readout()
+
+
+def sgd(cell, readout, lr=0.1):
+    return torch.optim.SGD([cell.weight, readout.weight], lr=lr)
+
+
+def loss_over(cell, readout, symbols, state=None):
+    """Mean loss of a block, differentiable; and the state after it."""
+    state = cell.initial_state(B) if state is None else state
+    loss = 0
+    for x, target, restart in symbols:
+        state = torch.where(restart[:, None], 0, state)
+        state = cell(x, state)
+        logits = readout(cell.hidden(state))
+        loss = loss + torch.nn.functional.cross_entropy(logits, target)
+    return loss / len(symbols), state.detach()
+
+
+def agree(x, y, tol=1e-12):
+    return float((x - y).norm()) <= tol * float(y.norm())
+
+
+# Readout
+
+
+def test_the_readouts_gradient_is_autograds():
+    readout, h = make_readout(), randn(7, N).requires_grad_()
+    target = torch.randint(V, (7,), generator=seeded())
+    loss, dL_dh, dL_dW = readout.loss(h.detach(), target)
+    logits = torch.cat([h, torch.ones(7, 1)], 1) @ readout.weight
+    torch.testing.assert_close(readout(h), logits, rtol=1e-14, atol=1e-14)
+    expected = torch.nn.functional.cross_entropy(logits, target)
+    dh, dW = torch.autograd.grad(expected, [h, readout.weight])
+    assert abs(float(loss) - float(expected.detach())) <= 1e-12
+    assert agree(dL_dh, dh) and agree(dL_dW, dW)
+    assert not (loss.requires_grad or dL_dh.requires_grad or dL_dW.requires_grad)
+
+
+def test_the_readout_begins_small_and_from_its_generator():
+    one, two = (Readout(100, 50, generator=seeded()) for _ in range(2))
+    assert torch.equal(one.weight, two.weight) and one.weight.shape == (101, 50)
+    assert 0.009 < float(one.weight.std()) < 0.011
+
+
+# Records
+
+
+def test_records():
+    cell, learner, readout = setting()
+    records = list(train(learner, readout, copy_task(), steps=6))
+    assert [record.step for record in records] == [1, 2, 3, 4, 5, 6]
+    assert [record.symbols for record in records] == [1, 2, 3, 4, 5, 6]
+    symbols, state = list(islice(copy_task(), 6)), None
+    for record, each in zip(records, symbols, strict=True):
+        loss, state = loss_over(cell, readout, [each], state)
+        assert record.loss == pytest.approx(float(loss.detach()), rel=1e-12)
+        assert record.bits == pytest.approx(record.loss / math.log(2), rel=1e-14)
+        assert record.level == 3 and not record.updated and not record.gradients
+
+
+def test_training_without_end_goes_on():
+    _, learner, readout = setting(UORO)
+    assert next(islice(train(learner, readout, copy_task()), 60, None)).step == 61
+
+
+def test_the_task_hears_of_the_bits():
+    _, learner, readout = setting()
+    task, error = copy_task(), 1.0
+    for record in train(learner, readout, task, steps=20):
+        error = 0.999 * error + 0.001 * record.bits
+        assert task.error == pytest.approx(error, rel=1e-14)
+    task.error = 0.0  # the next step raises the level
+    (record,) = train(learner, readout, task, steps=1)
+    assert record.level == task.level == 4
+
+
+def test_text_ends_with_the_steps():
+    cell = make_cell("rnn", 6, N)
+    stream = CharStream(torch.arange(30) % 6, 6, B, dtype=torch.float64)
+    readout, learner = make_readout(classes=6), RTRL(cell, batch_size=B)
+    records = list(train(learner, readout, stream, steps=40))
+    assert len(records) == 40 and {record.level for record in records} == {0}
+
+
+# Updates
+
+
+def test_an_online_update_is_the_gradient_of_this_steps_loss():
+    """One step after a start at zero: exact RTRL and autograd take the same step."""
+    cell, learner, readout = setting()
+    symbols = list(islice(copy_task(), 1))
+    loss, _ = loss_over(cell, readout, symbols)
+    expected = torch.autograd.grad(loss, [cell.weight, readout.weight])
+    before = [cell.weight.detach().clone(), readout.weight.detach().clone()]
+    optimizer = sgd(cell, readout, lr=0.5)
+    (record,) = train(
+        learner, readout, copy_task(), steps=1, optimizer=optimizer, clip=1e9
+    )
+    assert record.updated and record.loss == pytest.approx(
+        float(loss.detach()), rel=1e-12
+    )
+    after = [cell.weight.detach(), readout.weight.detach()]
+    for new, old, gradient in zip(after, before, expected, strict=True):
+        assert agree(old - new, 0.5 * gradient, 1e-10)
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e3])
+def test_the_cells_gradient_is_clipped_and_the_readouts_is_not(clip):
+    cell, learner, readout = setting()
+    _, free, _ = setting()
+    free.cell = cell
+    other = iter(copy_task())
+    optimizer = sgd(cell, readout, lr=0.0)  # gradients alone
+    records = train(
+        learner, readout, copy_task(), steps=8, optimizer=optimizer, clip=clip
+    )
+    clipped = 0
+    for _ in records:
+        x, target, restart = next(other)
+        free.reset(restart)
+        _, dL_dh, dL_dW = readout.loss(free.step(x), target)
+        gradient = free.gradient(dL_dh)
+        size = float(gradient.norm())
+        clipped += size > clip
+        assert agree(cell.weight.grad, gradient * min(1, clip / size))
+        assert agree(readout.weight.grad, dL_dW, 1e-14)
+    assert clipped == (0 if clip > 1 else 8)
+
+
+def test_frozen_weights_stay():
+    cell, learner, readout = setting(OK, rank=2)
+    before = cell.weight.detach().clone(), readout.weight.detach().clone()
+    records = list(train(learner, readout, copy_task(), steps=30))
+    assert not any(record.updated for record in records)
+    assert torch.equal(cell.weight, before[0]) and torch.equal(
+        readout.weight, before[1]
+    )
+    assert cell.weight.grad is None and readout.weight.grad is None
+
+
+@pytest.mark.parametrize("updating", [False, True])
+def test_nothing_is_kept_from_step_to_step(updating):
+    """Readout gradients wait for an update, and for nothing when frozen."""
+    cell, learner, readout = setting(TBPTT, horizon=4)
+    optimizer = sgd(cell, readout) if updating else None
+    records = train(learner, readout, copy_task(), optimizer=optimizer)
+    for step in range(1, 41):
+        next(records)
+        waiting = len(records.gi_frame.f_locals["pending"])
+        assert waiting == (step % 4 if updating else 0)
+
+
+def test_truncated_back_propagation_updates_once_a_block():
+    horizon, blocks = 5, 4
+    cell, learner, readout = setting(TBPTT, horizon=horizon)
+    optimizer = sgd(cell, readout, lr=0.2)
+    records = train(learner, readout, copy_task(), optimizer=optimizer, clip=1e9)
+    task, state = iter(copy_task()), None
+    restarts = 0
+    for _ in range(blocks):
+        symbols = list(islice(task, horizon))
+        restarts += int(sum(each.restart.sum() for each in symbols))
+        loss, state = loss_over(cell, readout, symbols, state)
+        expected = torch.autograd.grad(loss, [cell.weight, readout.weight])
+        before = cell.weight.detach().clone(), readout.weight.detach().clone()
+        for step in range(1, horizon + 1):
+            record = next(records)
+            assert record.updated == (step == horizon)
+            if step < horizon:
+                assert torch.equal(cell.weight, before[0])
+                assert torch.equal(readout.weight, before[1])
+        after = cell.weight.detach(), readout.weight.detach()
+        for new, old, gradient in zip(after, before, expected, strict=True):
+            assert agree(old - new, 0.2 * gradient, 1e-10)
+    assert restarts > 2 * B  # sequences began inside the blocks too
+
+
+# Watching
+
+
+def test_watched_gradients_are_the_learners_own_and_the_truth():
+    cell, learner, readout = setting()
+    watch = {
+        "same": RTRL(cell, batch_size=B),
+        "uoro": UORO(cell, batch_size=B, generator=seeded(8)),
+    }
+    alone = UORO(cell, batch_size=B, generator=seeded(8))
+    task, seen = iter(copy_task()), []
+    for record in train(learner, readout, copy_task(), steps=12, watch=watch):
+        assert set(record.gradients) == {"learner", "same", "uoro"}
+        x, target, restart = next(task)
+        alone.reset(restart)
+        _, dL_dh, _ = readout.loss(alone.step(x), target)
+        assert torch.equal(record.gradients["uoro"], alone.gradient(dL_dh))
+        assert torch.equal(record.gradients["learner"], record.gradients["same"])
+        seen.append(record.gradients["learner"])
+    # Weights are frozen, so the gradients of the steps add up to that of the sum.
+    loss, _ = loss_over(cell, readout, list(islice(copy_task(), 12)))
+    (expected,) = torch.autograd.grad(12 * loss, cell.weight)
+    assert agree(sum(seen), expected)
+
+
+def test_a_stranger_is_not_watched():
+    cell, learner, readout = setting()
+    stranger = RTRL(make_cell("rhn", V, N), batch_size=B)
+    with pytest.raises(ValueError, match="must share the trained learner's cell"):
+        next(train(learner, readout, copy_task(), watch={"truth": stranger}))
+    watch = {"learner": RTRL(cell, batch_size=B)}
+    with pytest.raises(ValueError, match="the name 'learner' is taken"):
+        next(train(learner, readout, copy_task(), watch=watch))
+
+
+# Divergence
+
+
+def test_divergence_stops_with_the_step_and_the_last_loss():
+    cell, learner, readout = setting()
+    records = train(learner, readout, copy_task())
+    seen = list(islice(records, 4))
+    with torch.no_grad():
+        cell.weight[0, 0] = math.nan
+    with pytest.raises(DivergedError) as caught:
+        next(records)
+    assert "the loss is nan at step 5" in str(caught.value)
+    assert f"the last finite one was {seen[-1].loss}" in str(caught.value)
+    assert isinstance(caught.value, RuntimeError)
+    assert next(records, None) is None
+
+
+def test_divergence_changes_no_weight():
+    cell, learner, readout = setting()
+    with torch.no_grad():
+        readout.weight.fill_(math.nan)
+    before = cell.weight.detach().clone()
+    optimizer = sgd(cell, readout)
+    with pytest.raises(DivergedError, match="step 1; the last finite one was nan"):
+        next(train(learner, readout, copy_task(), optimizer=optimizer))
+    assert torch.equal(cell.weight, before) and cell.weight.grad is None
+
+
+# Learning
+
+
+def test_the_error_falls_on_copy():
+    cell = RHNCell(V, 16, generator=seeded())
+    readout = Readout(16, V, generator=seeded(1))
+    task = CopyTask(8, generator=seeded(2), level=1, fixed=True)
+    learner = OK(cell, batch_size=8, rank=8, generator=seeded(3))
+    optimizer = torch.optim.Adam([cell.weight, readout.weight], lr=3e-3)
+    bits = [
+        record.bits
+        for record in train(learner, readout, task, steps=600, optimizer=optimizer)
+    ]
+    assert sum(bits[:20]) / 20 > 1.4  # 2 bits: four symbols, none known
+    assert sum(bits[-100:]) / 100 < 0.7
+    assert task.error < 0.9  # from 1, over a thousand steps
+
+
+# Acceptance: instruments look and do not touch
+
+
+def trained_weights(folder=None):
+    """Weights after 200 steps; with every instrument if there is a folder."""
+    cell = RHNCell(V, 12, generator=seeded())
+    readout = Readout(12, V, generator=seeded(1))
+    task = CopyTask(B, generator=seeded(2), level=2)
+    learner = OK(cell, batch_size=B, rank=4, generator=seeded(3))
+    optimizer = torch.optim.Adam([cell.weight, readout.weight], lr=3e-3)
+    options = {"steps": 200, "optimizer": optimizer}
+    if folder is None:
+        for _ in train(learner, readout, task, **options):
+            pass
+        return cell.weight, readout.weight
+    kwargs = {"batch_size": B, "generator": torch.Generator()}
+    watch = {
+        "rtrl": RTRL(cell, **kwargs),
+        "ok": OK(cell, rank=3, **kwargs),
+        "b-ok": OK(cell, rank=2, biased=True, **kwargs),
+        "kf": KFRTRL(cell, **kwargs),
+        "kf-avg": KFRTRL(cell, copies=3, **kwargs),
+        "kf-approx": KFRTRL(cell, diagonal_rank=2, **kwargs),
+        "ktp": KTP(cell, rank=2, **kwargs),
+        "ktp-shared": KTP(cell, rank=2, shared=True, **kwargs),
+        "uoro": UORO(cell, **kwargs),
+        "tbptt": TBPTT(cell, batch_size=B, horizon=5),
+    }
+    panel = Lines(tuple(f"cosine {name}" for name in watch), "Cosine", "cosine")
+    generator = torch.random.get_rng_state()
+    with Trace(folder / "trace.jsonl", seed=0) as trace:
+        plot = LivePlot(trace, (panel,), interactive=False)
+        flops = cost("ok", hidden=12, inputs=V, rank=4, batch=B).flops
+        for record in train(learner, readout, task, watch=watch, **options):
+            row = {"bits": record.bits, "flops": flops * record.step}
+            truth = record.gradients["rtrl"]
+            for name, gradient in record.gradients.items():
+                row[f"cosine {name}"] = gradient_cosine(gradient, truth)
+            delta = torch.ones(B, 12)
+            for name, other in {"learner": learner, **watch}.items():
+                estimates = other.per_sequence_gradient(delta)
+                exact = watch["rtrl"].per_sequence_gradient(delta).mean(0)
+                row[f"variance {name}"] = relative_variance(estimates, exact)
+            row["rank"] = effective_rank(learner.spectrum[0])
+            learner.influence()
+            learner.state_dict()
+            trace.log(record.step, **row)
+        plot.update()
+        json.dumps(plot._repr_mimebundle_()["application/vnd.plotly.v1+json"])
+    assert len(Trace.load(folder / "trace.jsonl")) == 200
+    assert torch.equal(generator, torch.random.get_rng_state())
+    return cell.weight, readout.weight
+
+
+def test_instruments_leave_the_weights_bit_identical(tmp_path):
+    bare = trained_weights()
+    watched = trained_weights(tmp_path)
+    start = RHNCell(V, 12, generator=seeded()).weight
+    assert not torch.equal(bare[0], start)
+    for one, two in zip(bare, watched, strict=True):
+        assert one.isfinite().all() and torch.equal(one, two)
