@@ -98,7 +98,13 @@ class NoiseKnobs:
         4, low=1, high=16, unit="terms", help="terms or copies; TBPTT: steps"
     )
     hidden: int = knob(32, low=8, high=64, step=8, unit="units", help="n")
-    batch: int = knob(1, low=1, high=8, unit="sequences", help="averaged: noise / b")
+    batch: int = knob(
+        1,
+        low=1,
+        high=8,
+        unit="sequences",
+        help="sequences averaged: noise and gradient shrink",
+    )
     trained: bool = knob(False, help="train on the text first, or start from noise")
     seed: int = knob(0, low=0, high=99, help="of the random signs: re-draw them")
 
