@@ -15,6 +15,7 @@ from labkit.instruments import Trace
 from labkit.panels.theme import COLOURS, DASHES, INK, SYMBOLS, axis, layout
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
+MAX_WAIT = 10.0  # seconds until a redraw that no browser confirms counts as done
 MAX_SHARE = 0.2  # of the time goes to redrawing, however long the trace has grown
 MAX_POINTS = 2000  # of one curve that are sent to the browser
 
@@ -146,6 +147,9 @@ class LivePlot:
         )
         self._clock = clock
         self._due = -math.inf  # the earliest time of the next redraw
+        self._sent = -math.inf  # when the last redraw left
+        self._answers = False  # whether a browser is there that confirms redraws
+        self._drawing = False  # whether it still owes one
         self._timer = None  # a redraw owed for the rows after the last one
         self._until = None  # show no row after this step; None: all
         self._unsubscribe = _nothing
@@ -173,6 +177,8 @@ class LivePlot:
                 curve.x, curve.y = new
         end = self._clock()
         self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)
+        self._sent, self._drawing = begin, True
+        self._figure.on_edits_completed(self._drawn)
 
     def attach(self, trace: Trace) -> None:
         """Follow another trace, as after a reset, and redraw."""
@@ -194,17 +200,31 @@ class LivePlot:
         self._until = step
         self.update()
 
+    def _drawn(self) -> None:
+        """Hear that the browser has drawn: leave it as long again for other things.
+
+        A browser slower than the kernel would otherwise fall behind, and every button
+        would wait in a queue of old pictures.
+        """
+        now = self._clock()
+        self._answers, self._drawing = True, False
+        self._due = max(self._due, now + (now - self._sent))
+        if self._timer is not None and _loop() is not None:
+            self._cancel_timer()
+            self._on_row(None)
+
     def _on_row(self, _row) -> None:
-        wait = self._due - self._clock()
+        now = self._clock()
+        wait = self._due - now
+        if self._drawing and self._answers:
+            wait = max(wait, self._sent + MAX_WAIT - now)
         if wait <= 0:
             self.update()
         elif self._timer is None:
             # Without an event loop nothing can be owed: the caller ends with update().
-            try:
-                loop = asyncio.get_running_loop()
-            except RuntimeError:
-                return
-            self._timer = loop.call_later(wait, self.update)
+            loop = _loop()
+            if loop is not None:
+                self._timer = loop.call_later(wait, self.update)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -255,6 +275,13 @@ class LivePlot:
     def __repr__(self) -> str:
         titles = ", ".join(panel.title for panel in self.panels)
         return f"LivePlot({self.trace!r}: {titles})"
+
+
+def _loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def thin(y: np.ndarray, limit: int = MAX_POINTS) -> np.ndarray:
