@@ -158,6 +158,10 @@ class LivePlot:
         if interactive:
             # Whole at construction: a widget that is reopened shows that state.
             self._figure = go.FigureWidget(self._build())
+            # What the browser sends after every drawing. on_edits_completed would be
+            # the public way, but it waits for a message that plotly 7 never sends.
+            if self._figure.has_trait("_js2py_traceDeltas"):
+                self._figure.observe(self._drawn, "_js2py_traceDeltas")
             self._unsubscribe = trace.subscribe(self._on_row)
 
     @property
@@ -178,7 +182,6 @@ class LivePlot:
         end = self._clock()
         self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)
         self._sent, self._drawing = begin, True
-        self._figure.on_edits_completed(self._drawn)
 
     def attach(self, trace: Trace) -> None:
         """Follow another trace, as after a reset, and redraw."""
@@ -200,14 +203,17 @@ class LivePlot:
         self._until = step
         self.update()
 
-    def _drawn(self) -> None:
+    def _drawn(self, change) -> None:
         """Hear that the browser has drawn: leave it as long again for other things.
 
         A browser slower than the kernel would otherwise fall behind, and every button
         would wait in a queue of old pictures.
         """
+        self._answers = True
+        if change["new"] is None or not self._drawing:  # plotly clears the message
+            return
+        self._drawing = False
         now = self._clock()
-        self._answers, self._drawing = True, False
         self._due = max(self._due, now + (now - self._sent))
         if self._timer is not None and _loop() is not None:
             self._cancel_timer()

@@ -24,7 +24,10 @@ SETTINGS = {
         "checkForUpdates": False,
         "doNotDisturbMode": True,
     },
-    "notebook-extension/tracker": {"windowingMode": "none"},
+    "notebook-extension/tracker": {
+        "windowingMode": "none",
+        "autoStartDefaultKernel": True,
+    },
 }
 
 # What the notebooks' own numbers shrink to here; the rest stays.
@@ -91,6 +94,9 @@ def copy_small(folder: Path) -> None:
             if "parameters" in cell["metadata"].get("tags", ())
         )
         cell["source"] = shrink("".join(cell["source"]), values)
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "code":  # a number then tells that the cell has run
+                cell |= {"execution_count": None, "outputs": []}
         (folder / f"{name}.ipynb").write_text(json.dumps(notebook))
 
 

@@ -247,3 +247,23 @@ def test_what_is_no_panel_is_refused():
         LivePlot(Trace(), PANELS, columns=0)
     with pytest.raises(ValueError, match="limits > 0"):
         axis("", log=True, limits=(0, 1))
+
+
+def test_a_browser_that_owes_a_drawing_gets_no_other():
+    clock, trace = Clock(), Trace()
+    plot = LivePlot(trace, PANELS, clock=clock)
+    confirm = {"trace_deltas": [], "trace_edit_id": -1}
+    plot.figure._js2py_traceDeltas = confirm  # a browser is there
+    clock.now = 1
+    trace.log(1, loss=1.0)
+    drawn = len(plot.figure.data[0].y)
+    clock.now = 5  # still drawing
+    trace.log(2, loss=1.0)
+    assert len(plot.figure.data[0].y) == drawn
+    plot.figure._js2py_traceDeltas = confirm  # took four seconds: leave it four more
+    clock.now = 8
+    trace.log(3, loss=1.0)
+    assert len(plot.figure.data[0].y) == drawn
+    clock.now = 9.5
+    trace.log(4, loss=1.0)
+    assert len(plot.figure.data[0].y) > drawn

@@ -24,9 +24,9 @@ def test_jacobians(kind):
     for i in range(2):
         H = jacrev(lambda v, i=i: cell(x[i], v))(s[i])
         assert close(step.H[i], H)
-        by_weight = jacrev(
-            lambda w, i=i: functional_call(cell, w, (x[i], s[i]))
-        )(weight)["weight"]
+        by_weight = jacrev(lambda w, i=i: functional_call(cell, w, (x[i], s[i])))(
+            weight
+        )["weight"]
         P, K, n = step.D.shape[1:]
         F = torch.zeros(P, n, cell.augmented_size, K, n, dtype=torch.float64)
         F.diagonal(dim1=1, dim2=4).add_(
