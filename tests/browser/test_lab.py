@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -44,6 +45,15 @@ return kinds.flatMap((kind) =>
     .map((output) => output.textContent));
 """
 
+# Notes every status line from now on, also those too short to be seen from outside.
+NOTE_STATUS = """
+const line = document.querySelector('.labkit-status');
+window.labkitNoted = [];
+new MutationObserver(() => window.labkitNoted.push(line.textContent))
+  .observe(line, {childList: true, subtree: true, characterData: true});
+"""
+NOTED = "return window.labkitNoted;"
+
 
 def wait(condition, seconds, what):
     """Return the condition's first true value; fail with `what` if none comes."""
@@ -58,6 +68,10 @@ def wait(condition, seconds, what):
         if time.monotonic() > end:
             pytest.fail(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.02)
+
+
+def count_in(status):
+    return int(re.match(r"step \d+ of (\d+)", status)[1])
 
 
 class Page:
@@ -125,7 +139,12 @@ class Page:
         return self.find(".labkit-status").text
 
     def count(self):
-        return int(re.match(r"step \d+ of (\d+)", self.status())[1])
+        return count_in(self.status())
+
+    def begun_anew(self):
+        """Whether the count has fallen since NOTE_STATUS."""
+        counts = [count_in(line) for line in self.script(NOTED) if line]
+        return any(after < before for before, after in pairwise(counts))
 
     def wait_for_status(self, pattern, seconds=15):
         """Return the first status that matches."""
@@ -203,9 +222,9 @@ def test_noise_lab(page, tmp_path):
     count = page.count()
     wait(lambda: page.count() > count + 5, 15, "the count grows")
     before = page.wait_for_figure(lambda d: d["curves"], "curves")["bars"]
-    count = page.count()
+    page.script(NOTE_STATUS)
     assert page.key("rank", Keys.ARROW_RIGHT) == "6"
-    wait(lambda: page.count() < count, 15, "rank begins anew")
+    wait(page.begun_anew, 15, "rank begins anew")
     page.wait_for_figure(
         lambda d: d["curves"] and d["bars"] != before, "rank changes the running figure"
     )
