@@ -1,6 +1,6 @@
 r"""Sums of Kronecker products: KF-RTRL and the optimal Kronecker sum OK.
 
-Benzing et al. 2019, sections 3.2 and 4. The influence is kept as sum_i u_i (x) A_i,
+Benzing et al. 2019, sections 3.3 and 3.4. The influence is kept as sum_i u_i (x) A_i,
 entry [s, i K n + c] = u[i] A[s, c], with u_i (m,) and A_i (S, K n).
 
 Every A_i is stored transposed, all of them as one tensor A of shape (b, r, K n, S).
@@ -156,8 +156,8 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     Returns
     -------
     u' (b, r, m), A' (b, r, K n, S), d (b, r + 1) singular values of C, and Y
-    (b, r + 1, r), both float64: |Y Y^T - diag(d)|^2 is this draw's squared error and
-    :func:`minimum_variance` (d, r) its expectation. Cost per sequence 2 r S^2 K n, then
+    (b, r + 1, r), both float64: |Y Y^T - diag(d)|^2 is the squared error of the
+    mixing, :func:`minimum_variance` (d, r) whatever the signs. Cost per sequence 2 r S^2 K n, then
     4 r^2 S K n and two eigendecompositions and one SVD of size r + 1 in float64.
     """
     b, r, Kn, S = A.shape

@@ -1,4 +1,4 @@
-r"""Kronecker triple product: G' = sum_i a_i (x) b_i (x) c_i (Benzing et al., appendix).
+r"""Kronecker triple product: G' = sum_i a_i (x) b_i (x) c_i (Benzing et al., 3.5).
 
 A vector format, O(r (m + S + K n)) memory, so the state Jacobian is never built. No
 minimum-variance mixing exists for three factors (Lemma 2): signs do it.

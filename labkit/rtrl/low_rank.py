@@ -1,4 +1,4 @@
-r"""Optimal unbiased low-rank approximation of a matrix (Benzing et al. 2019, 4).
+r"""Optimal unbiased low-rank approximation of a matrix (Benzing et al., 3.4.2).
 
 A matrix C with singular values d_1 >= ... >= d_q is replaced by a random product
 L' R'^T of rank r with E[L' R'^T] = C and the smallest possible variance. Large
@@ -204,7 +204,7 @@ def optimal_low_rank(
 ) -> tuple[Tensor, Tensor]:
     r"""Unbiased random factors of C with minimum variance (Algorithm 5, Opt).
 
-    C = U diag(d) V^T (15),  L' = U Y,  R' = V Y  with Y of :func:`mixing_matrix`, so
+    C = U diag(d) V^T,  L' = U Y,  R' = V Y  with Y of :func:`mixing_matrix`, so
     E[L' R'^T] = C and E|L' R'^T - C|_F^2 = :func:`minimum_variance` (d, rank).
 
     Parameters

@@ -1,4 +1,4 @@
-r"""Streams of symbols to learn from (Benzing et al. 2019, section 5).
+r"""Streams of symbols to learn from (Benzing et al. 2019, section 4.1).
 
 A task is an iterator of :class:`Symbols`, one per time step, for b sequences that are
 not aligned in time. ``restart`` lies on the host, so that resetting a learner costs no

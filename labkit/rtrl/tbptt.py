@@ -1,4 +1,4 @@
-r"""Truncated back-propagation through time, the baseline (Benzing et al., section 5).
+r"""Truncated back-propagation through time, the baseline (Benzing et al., section 4.1).
 
 Two uses, two readings of "truncated":
 
