@@ -157,8 +157,9 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     -------
     u' (b, r, m), A' (b, r, K n, S), d (b, r + 1) singular values of C, and Y
     (b, r + 1, r), both float64: |Y Y^T - diag(d)|^2 is the squared error of the
-    mixing, :func:`minimum_variance` (d, r) whatever the signs. Cost per sequence 2 r S^2 K n, then
-    4 r^2 S K n and two eigendecompositions and one SVD of size r + 1 in float64.
+    mixing, :func:`minimum_variance` (d, r) whatever the signs.
+    Cost per sequence 2 r S^2 K n, then 4 r^2 S K n, two
+    eigendecompositions and one SVD of size r + 1 in float64.
     """
     b, r, Kn, S = A.shape
     HA = propagate(A, H, work)
