@@ -2,7 +2,7 @@
 
 >>> from labkit.datasets import available, load
 >>> sorted(available())
-['copy', 'digits', 'ptb', 'text']
+['copy', 'digits', 'fashion-mnist', 'mnist', 'ptb', 'text']
 >>> load("copy", "test").inputs.shape
 torch.Size([1000, 12])
 """

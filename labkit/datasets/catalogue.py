@@ -7,7 +7,8 @@ import torch
 
 from labkit.datasets.digits import load_digits
 from labkit.datasets.fetch import find
-from labkit.datasets.registry import PTB, RemoteFile
+from labkit.datasets.images import load_fashion_mnist, load_mnist
+from labkit.datasets.registry import FASHION_MNIST, MNIST, PTB, RemoteFile
 from labkit.datasets.synthetic import load_copy
 from labkit.datasets.text import load_ptb, load_text
 
@@ -68,6 +69,20 @@ _CATALOGUE = {
         _SPLITS,
         load_copy,
     ),
+    "mnist": _Entry(
+        "70,000 handwritten digits of 28 x 28 pixels",
+        ("train", "test"),
+        load_mnist,
+        files=tuple(MNIST.values()),
+        takes_dtype=True,
+    ),
+    "fashion-mnist": _Entry(
+        "70,000 pieces of clothing in ten classes, 28 x 28 pixels",
+        ("train", "test"),
+        load_fashion_mnist,
+        files=tuple(FASHION_MNIST.values()),
+        takes_dtype=True,
+    ),
 }
 
 
@@ -104,9 +119,10 @@ def load(name, split="train", *, device=None, dtype=None):
 
     Parameters
     ----------
-    name : {"text", "ptb", "digits", "copy"}
+    name : {"text", "ptb", "digits", "copy", "mnist", "fashion-mnist"}
     split : str
-        ``"train"``, ``"valid"`` or ``"test"``; ``digits`` has no ``"valid"``.
+        ``"train"``, ``"valid"`` or ``"test"``; only ``text``, ``ptb`` and ``copy``
+        have a ``"valid"``.
     device : torch.device or str, optional
         Where the tensors go; the CPU if not given.
     dtype : torch.dtype, optional
@@ -116,8 +132,8 @@ def load(name, split="train", *, device=None, dtype=None):
     Returns
     -------
     Text, Labelled or Sequences
-        ``text`` and ``ptb``: `Text`; ``digits``: `Labelled`; ``copy``:
-        `Sequences`. The same at every call.
+        ``text`` and ``ptb``: `Text`; ``copy``: `Sequences`; ``digits``, ``mnist``
+        and ``fashion-mnist``: `Labelled`. The same at every call.
 
     Raises
     ------

@@ -56,3 +56,73 @@ PTB = {
         "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
     ),
 }
+
+
+def _idx_files(folder, sources, pins):
+    """Pin the four files of MNIST's layout by what they hold."""
+    files = {}
+    for what, (stem, size, sha256) in pins.items():
+        urls = tuple(f"{source}/{stem}-ubyte.gz" for source in sources)
+        files[what] = RemoteFile(f"{folder}/{stem}-ubyte.gz", sha256, size, urls)
+    return files
+
+
+# Both sets: the checksums are those of the files whose MD5 sums are published.
+MNIST = _idx_files(
+    "mnist",
+    (
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        "https://storage.googleapis.com/cvdf-datasets/mnist",
+    ),
+    {
+        "train images": (
+            "train-images-idx3",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
+        "train labels": (
+            "train-labels-idx1",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
+        "test images": (
+            "t10k-images-idx3",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
+        "test labels": (
+            "t10k-labels-idx1",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    },
+)
+FASHION_MNIST = _idx_files(
+    "fashion-mnist",
+    (
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    ),
+    {
+        "train images": (
+            "train-images-idx3",
+            26_421_880,
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        ),
+        "train labels": (
+            "train-labels-idx1",
+            29_515,
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        ),
+        "test images": (
+            "t10k-images-idx3",
+            4_422_102,
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        ),
+        "test labels": (
+            "t10k-labels-idx1",
+            5_148,
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
+    },
+)

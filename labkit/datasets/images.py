@@ -1,0 +1,141 @@
+"""Pictures from MNIST's file format: MNIST and Fashion-MNIST."""
+
+import gzip
+import zlib
+
+import numpy as np
+import torch
+
+from labkit.datasets.digits import Labelled
+from labkit.datasets.fetch import fetch
+from labkit.datasets.registry import FASHION_MNIST, MNIST
+
+_UNSIGNED_BYTE = 8  # the only type code of the format that these files use
+
+
+def load_mnist(split, dtype=torch.float32):
+    """Read MNIST: 70,000 handwritten digits of 28 x 28 pixels.
+
+    Parameters
+    ----------
+    split : {"train", "test"}
+        The two official parts, in the order of the files.
+    dtype : torch.dtype
+        Of the inputs.
+
+    Returns
+    -------
+    Labelled
+        `inputs` (60000 or 10000, 784): ink in [0, 1], pixels in row order;
+        `targets`: 0 to 9.
+
+    Raises
+    ------
+    ChecksumError, DatasetUnavailable
+        See `labkit.datasets.fetch.fetch`.
+
+    References
+    ----------
+    Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, *Gradient-based learning applied to
+    document recognition*, Proceedings of the IEEE 86, 1998.
+    """
+    return _load("mnist", MNIST, split, dtype)
+
+
+def load_fashion_mnist(split, dtype=torch.float32):
+    """Read Fashion-MNIST: 70,000 pieces of clothing, in MNIST's form.
+
+    The classes 0 to 9: T-shirt/top, trouser, pullover, dress, coat, sandal, shirt,
+    sneaker, bag, ankle boot.
+
+    Parameters
+    ----------
+    split : {"train", "test"}
+    dtype : torch.dtype
+        Of the inputs.
+
+    Returns
+    -------
+    Labelled
+        As `load_mnist`.
+
+    Raises
+    ------
+    ChecksumError, DatasetUnavailable
+        See `labkit.datasets.fetch.fetch`.
+
+    References
+    ----------
+    H. Xiao, K. Rasul, R. Vollgraf, *Fashion-MNIST: a novel image dataset for
+    benchmarking machine learning algorithms*, arXiv:1708.07747, 2017.
+    """
+    return _load("fashion-mnist", FASHION_MNIST, split, dtype)
+
+
+def _load(name, files, split, dtype):
+    images = read_idx(fetch(files[f"{split} images"]))
+    labels = read_idx(fetch(files[f"{split} labels"]))
+    inputs = unit_interval(images.reshape(len(images), -1), dtype)
+    return Labelled(name, inputs, torch.from_numpy(labels.astype(np.int64)))
+
+
+def read_idx(path):
+    """Read an array of bytes from a gzipped file in MNIST's format.
+
+    Two zero bytes, the type code, the number of axes, the length of each axis as a
+    32-bit big-endian integer, then the entries in row order.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    numpy.ndarray of uint8, read-only
+
+    Raises
+    ------
+    ValueError
+        If the file is not gzip, not of this format, holds another type than
+        unsigned bytes, or is shorter or longer than its header says.
+    """
+    try:
+        with gzip.open(path) as file:
+            content = file.read()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is not a whole gzip file: {error}") from error
+    if len(content) < 4 or content[:3] != bytes([0, 0, _UNSIGNED_BYTE]):
+        raise ValueError(
+            f"{path} starts with the bytes {content[:4].hex(' ')}, not with "
+            "00 00 08 and a number of axes"
+        )
+    start = 4 + 4 * content[3]
+    if len(content) < start:
+        raise ValueError(f"{path} ends within its header, after {len(content)} bytes")
+    shape = np.frombuffer(content, ">u4", content[3], offset=4).tolist()
+    entries = np.frombuffer(content, np.uint8, offset=start)
+    if len(entries) != np.prod(shape, dtype=object):
+        raise ValueError(
+            f"{path} has {len(entries):,} entries, and its header says {shape}"
+        )
+    return entries.reshape(shape)
+
+
+def unit_interval(pixels, dtype):
+    """Scale bytes to [0, 1], so that 255 becomes 1.
+
+    Parameters
+    ----------
+    pixels : numpy.ndarray of uint8
+    dtype : torch.dtype
+        Floating-point type of the result; the division is made in at least float32.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the shape of `pixels`, with its own memory.
+    """
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    # By numpy, since the array may be read-only, which torch warns of.
+    scaled = np.divide(pixels, 255, dtype=str(wide).removeprefix("torch."))
+    return torch.from_numpy(scaled).to(dtype)
