@@ -1,0 +1,21 @@
+"""Broad learning that grows: six solvers for added nodes, inverse factorisations.
+
+Zhu, *Two Ridge Solutions for the Incremental Broad Learning System on Added Nodes*
+(arXiv 1911.04872).
+"""
+
+from labkit.broad.factor import (
+    NotPositiveDefinite,
+    division_free_inverse_ldl,
+    extend_inverse_cholesky,
+    inverse_cholesky,
+    inverse_ldl,
+)
+
+__all__ = [
+    "NotPositiveDefinite",
+    "division_free_inverse_ldl",
+    "extend_inverse_cholesky",
+    "inverse_cholesky",
+    "inverse_ldl",
+]

@@ -1,0 +1,214 @@
+"""Inverse factorisations against NumPy's inverse, and what holds midway (float64)."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.broad import (
+    NotPositiveDefinite,
+    division_free_inverse_ldl,
+    extend_inverse_cholesky,
+    inverse_cholesky,
+    inverse_ldl,
+)
+from labkit.broad.factor import (
+    column_growth,
+    division_free_sweep,
+    factor_error,
+    ldl_sweep,
+    panel_sweep,
+    small_inverse_cholesky,
+)
+from labkit.broad.triangular import (
+    gram,
+    lower_solve,
+    lower_t_solve,
+    mm_upper,
+    upper_mm,
+    upper_t_mm,
+)
+
+WAYS = [
+    {"method": "columns"},
+    {"method": "panels", "panel": 1},
+    {"method": "panels", "panel": 3},
+    {"method": "panels"},
+]
+sizes = st.integers(1, 24)
+seeds = st.integers(0, 999)
+
+
+def positive(k, seed=0, ridge=0.1):
+    A = np.random.default_rng(seed).normal(size=(k + 3, k))
+    return torch.from_numpy(A.T @ A + ridge * np.eye(k))
+
+
+def close(x, y, tolerance=1e-9):
+    scale = max(1.0, float(abs(np.asarray(y)).max()))
+    return float(abs(np.asarray(x) - np.asarray(y)).max()) <= tolerance * scale
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(k=sizes, seed=seeds)
+def test_inverse_cholesky_is_the_transposed_inverse_of_the_factor(way, k, seed):
+    R = positive(k, seed)
+    F = inverse_cholesky(R, **way)
+    assert torch.equal(F, F.triu())
+    assert close(F, np.linalg.inv(np.linalg.cholesky(R.numpy())).T)
+    assert close(F @ F.T, np.linalg.inv(R.numpy()))
+
+
+@given(k=sizes, seed=seeds)
+def test_inverse_ldl(k, seed):
+    R = positive(k, seed)
+    L, d = inverse_ldl(R)
+    assert torch.equal(L, L.triu())
+    assert (L.diagonal() == 1).all()
+    assert close(L * d @ L.T, np.linalg.inv(R.numpy()))
+    assert close(L * d.sqrt(), inverse_cholesky(R))
+
+
+@given(k=sizes, seed=seeds, scale=st.floats(-6, 6))
+def test_division_free_stays_in_range(k, seed, scale):
+    """The powers of two absorb the size of R; the result is the inverse to 1e-9."""
+    R = positive(k, seed) * 10**scale
+    U, delta = R.clone(), torch.ones(k, dtype=R.dtype)
+    beta = torch.ones((), dtype=R.dtype)
+    for done in division_free_sweep(U, delta, beta):
+        assert 0.5 <= float(beta) < 1
+        assert np.frexp(float(delta[done - 1]))[0] == 0.5  # a power of two
+    U = U.triu()
+    inverse = (U * delta @ U.T / beta).numpy()
+    assert close(inverse * 10**scale, np.linalg.inv(R.numpy()) * 10**scale)
+
+
+def test_division_free_without_scaling_leaves_float64():
+    R = positive(20)
+    with pytest.raises(OverflowError, match="float64 is left at column"):
+        division_free_inverse_ldl(R, scale=False)
+    U, delta, beta = division_free_inverse_ldl(R)
+    assert close(U * delta @ U.T / beta, np.linalg.inv(R.numpy()))
+
+
+def test_division_free_without_scaling_is_right_while_it_lasts():
+    R = positive(4)
+    U, delta, beta = division_free_inverse_ldl(R, scale=False)
+    assert close(U * delta @ U.T / beta, np.linalg.inv(R.numpy()))
+    assert not 0.5 <= float(beta) < 1
+
+
+@pytest.mark.parametrize(
+    ("sweep", "sizes"),
+    [
+        (column_growth, [1, 2, 3, 4, 5, 6, 7]),
+        (lambda R: panel_sweep(R, 3), [3, 6, 7]),
+        (ldl_sweep, [1, 2, 3, 4, 5, 6, 7]),
+    ],
+)
+def test_a_sweep_yields_its_finished_columns_and_reads_one_triangle(sweep, sizes):
+    R = positive(7)
+    inverse = np.linalg.inv(R.numpy())
+    R = R.triu() + torch.full_like(R, float("nan")).tril(-1)
+    done = []
+    for i in sweep(R):
+        done.append(i)
+        early = R[:i, :i].triu().clone()
+    assert done == sizes
+    F = R.triu()
+    assert torch.equal(early, F)
+    if sweep is ldl_sweep:
+        d = F.diagonal().clone()
+        F = F.fill_diagonal_(1) * d.sqrt()
+    assert close(F @ F.T, inverse)
+
+
+def test_midway_a_panel_sweep_holds_factor_m_and_schur_complement():
+    R = positive(9)
+    whole = R.clone()
+    next(panel_sweep(R, 4))
+    lead = np.linalg.inv(whole[:4, :4].numpy())
+    M = -lead @ whole[:4, 4:].numpy()
+    S = whole[4:, 4:].numpy() + whole[4:, :4].numpy() @ M
+    assert close(R[:4, :4].triu() @ R[:4, :4].triu().T, lead)
+    assert close(R[:4, 4:], M)
+    assert close(R[4:, 4:].triu(), np.triu(S))
+
+
+@given(k=sizes, q=sizes, seed=seeds)
+def test_extending_equals_factorising_the_whole(k, q, seed):
+    R = positive(k + q, seed)
+    F = inverse_cholesky(R[:k, :k])
+    grown = extend_inverse_cholesky(F, R[:k, k:], R[k:, k:])
+    assert torch.equal(grown[:k, :k], F)
+    assert close(grown, inverse_cholesky(R))
+    assert float(factor_error(grown, R)) < 1e-9
+
+
+def test_large_enough_for_several_blocks_and_on_views():
+    """The block products on a view of a larger buffer equal the dense ones."""
+    g = torch.Generator().manual_seed(0)
+    buffer = torch.randn(700, 900, generator=g, dtype=torch.float64)
+    F, X = buffer[:500, :500].triu(), buffer[:500, 500:850]
+    assert close(upper_mm(F, X), F @ X, 1e-12)
+    assert close(upper_t_mm(F, X), F.T @ X, 1e-12)
+    G = buffer[:350, :350].triu()
+    assert close(mm_upper(X, G), X @ G, 1e-12)
+    assert close(gram(X), X.T @ X, 1e-12)
+    assert torch.equal(gram(X), gram(X).T)
+    L = buffer[:500, :500].tril() / 50
+    L.diagonal().fill_(1)
+    assert close(L @ lower_solve(L, X), X, 1e-9)
+    assert close(L.T @ lower_t_solve(L, X), X, 1e-9)
+    R = positive(400, ridge=10.0)
+    assert close(inverse_cholesky(R), small_inverse_cholesky(R))
+
+
+INDEFINITE = torch.diag(torch.tensor([2.0, 3.0, -0.5, 1.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "factorise",
+    [*[lambda R, w=w: inverse_cholesky(R, **w) for w in WAYS], inverse_ldl],
+)
+def test_a_lost_pivot_is_named(factorise):
+    with pytest.raises(NotPositiveDefinite, match=r"pivot 2 is -0\.5") as caught:
+        factorise(INDEFINITE)
+    assert (caught.value.index, caught.value.pivot) == (2, -0.5)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.index, str(again)) == (2, str(caught.value))
+
+
+def test_a_lost_pivot_counts_from_the_first_column_of_all():
+    F = inverse_cholesky(positive(3))
+    with pytest.raises(NotPositiveDefinite, match=r"pivot 5 is -0\.5"):
+        extend_inverse_cholesky(F, torch.zeros(3, 4, dtype=F.dtype), INDEFINITE)
+    with pytest.raises(NotPositiveDefinite, match="pivot 2 is"):
+        division_free_inverse_ldl(INDEFINITE)
+
+
+@pytest.mark.parametrize("R", [torch.ones(3), torch.ones(2, 3), torch.ones(0, 0)])
+def test_refuses_what_is_not_square(R):
+    for factorise in (inverse_cholesky, inverse_ldl, division_free_inverse_ldl):
+        with pytest.raises(ValueError, match="R must be a square matrix, got shape"):
+            factorise(R)
+
+
+def test_refuses_bad_options():
+    R = positive(2)
+    with pytest.raises(ValueError, match="method must be 'panels' or 'columns', got"):
+        inverse_cholesky(R, method="rows")
+    with pytest.raises(ValueError, match="panel must be >= 1, got 0"):
+        inverse_cholesky(R, panel=0)
+    with pytest.raises(ValueError, match=r"F, P, S must be .* got \(2, 2\), \(3, 1\)"):
+        extend_inverse_cholesky(R, torch.ones(3, 1), torch.ones(1, 1))
+
+
+def test_float32_stays_float32():
+    R = positive(6).float()
+    U, delta, beta = division_free_inverse_ldl(R)
+    found = [inverse_cholesky(R), *inverse_ldl(R), U, delta, beta]
+    assert {x.dtype for x in found} == {torch.float32}
