@@ -1,8 +1,8 @@
 """Data sets by name: embedded, made, found on disk, or downloaded and checked.
 
 >>> from labkit.datasets import available, load
->>> sorted(available())
-['copy', 'digits', 'fashion-mnist', 'mnist', 'ptb', 'text']
+>>> len(available())
+7
 >>> load("copy", "test").inputs.shape
 torch.Size([1000, 12])
 """

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from labkit.datasets.cifar import load_cifar10, look_for_cifar10
 from labkit.datasets.digits import load_digits
 from labkit.datasets.fetch import find
 from labkit.datasets.images import load_fashion_mnist, load_mnist
@@ -25,14 +26,21 @@ class DatasetInfo:
         What `load` takes as `split`.
     here : bool
         Whether it loads without a download. Files are looked for, not checked.
+    part : str
+        What of it is on this machine, where that is neither all nor nothing: if
+        `here`, that part is what `load` gives, with a warning. Else empty.
     """
 
     description: str
     splits: tuple[str, ...]
     here: bool
+    part: str = ""
 
     def __str__(self):
-        state = "here" if self.here else "to be downloaded"
+        if self.part:
+            state = f"only in part here: {self.part}"
+        else:
+            state = "here" if self.here else "to be downloaded"
         return f"{self.description} [{', '.join(self.splits)}; {state}]"
 
 
@@ -42,7 +50,14 @@ class _Entry:
     splits: tuple[str, ...]
     load: Callable
     files: tuple[RemoteFile, ...] = ()
+    look: Callable | None = None  # in place of `files`: gives `here` and `part`
     takes_dtype: bool = False
+
+    def info(self):
+        if self.look is not None:
+            return DatasetInfo(self.description, self.splits, *self.look())
+        here = all(find(file) is not None for file in self.files)
+        return DatasetInfo(self.description, self.splits, here)
 
 
 _SPLITS = ("train", "valid", "test")
@@ -83,6 +98,13 @@ _CATALOGUE = {
         files=tuple(FASHION_MNIST.values()),
         takes_dtype=True,
     ),
+    "cifar10": _Entry(
+        "60,000 colour photographs in ten classes, 32 x 32 pixels",
+        ("train", "test"),
+        load_cifar10,
+        look=look_for_cifar10,
+        takes_dtype=True,
+    ),
 }
 
 
@@ -92,7 +114,8 @@ def available():
     Returns
     -------
     dict of str to DatasetInfo
-        By name: a description, the splits, and whether it is here already.
+        By name: a description, the splits, and whether it is here already, or which
+        part of it.
 
     Raises
     ------
@@ -104,14 +127,7 @@ def available():
     >>> print(available()["digits"])
     1,797 handwritten digits of 8 x 8 pixels, from scikit-learn [train, test; here]
     """
-    return {
-        name: DatasetInfo(
-            entry.description,
-            entry.splits,
-            here=all(find(file) is not None for file in entry.files),
-        )
-        for name, entry in _CATALOGUE.items()
-    }
+    return {name: entry.info() for name, entry in _CATALOGUE.items()}
 
 
 def load(name, split="train", *, device=None, dtype=None):
@@ -119,7 +135,7 @@ def load(name, split="train", *, device=None, dtype=None):
 
     Parameters
     ----------
-    name : {"text", "ptb", "digits", "copy", "mnist", "fashion-mnist"}
+    name : {"text", "ptb", "digits", "copy", "mnist", "fashion-mnist", "cifar10"}
     split : str
         ``"train"``, ``"valid"`` or ``"test"``; only ``text``, ``ptb`` and ``copy``
         have a ``"valid"``.
@@ -132,8 +148,13 @@ def load(name, split="train", *, device=None, dtype=None):
     Returns
     -------
     Text, Labelled or Sequences
-        ``text`` and ``ptb``: `Text`; ``copy``: `Sequences`; ``digits``, ``mnist``
-        and ``fashion-mnist``: `Labelled`. The same at every call.
+        ``text`` and ``ptb``: `Text`; ``copy``: `Sequences`; ``digits``, ``mnist``,
+        ``fashion-mnist`` and ``cifar10``: `Labelled`. The same at every call.
+
+    Warns
+    -----
+    UserWarning
+        If only a part of the split is on this machine (``cifar10``).
 
     Raises
     ------

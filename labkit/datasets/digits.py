@@ -16,7 +16,8 @@ class Labelled:
     ----------
     name : str
         Name of the data set.
-    inputs : torch.Tensor, shape (N, features), floating point
+    inputs : torch.Tensor, shape (N, features) or (N, channels, height, width)
+        Floating point.
     targets : torch.Tensor, shape (N,), int64
         Class of each example, from 0.
     """

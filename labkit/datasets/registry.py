@@ -126,3 +126,54 @@ FASHION_MNIST = _idx_files(
         ),
     },
 )
+
+# CIFAR-10 is published as one archive. Its six batches are pinned as well, for folders
+# into which it was unpacked, or part of it; they have no sources of their own.
+CIFAR10_ARCHIVE = RemoteFile(
+    "cifar10/cifar-10-binary.tar.gz",
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    170_052_171,
+    ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+)
+
+
+def _batch(name, sha256, images=10_000):
+    return RemoteFile(f"cifar10/{name}", sha256, 3073 * images, urls=())
+
+
+CIFAR10 = {
+    "train": (
+        _batch(
+            "data_batch_1.bin",
+            "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+        ),
+        _batch(
+            "data_batch_2.bin",
+            "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+        ),
+        _batch(
+            "data_batch_3.bin",
+            "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+        ),
+        _batch(
+            "data_batch_4.bin",
+            "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+        ),
+        _batch(
+            "data_batch_5.bin",
+            "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        ),
+    ),
+    "test": (
+        _batch(
+            "test_batch.bin",
+            "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+        ),
+    ),
+}
+# The first 1,000 records of test_batch.bin, which stand in when it is not here.
+CIFAR10_TEST_CUT = _batch(
+    "test_batch_first1000.bin",
+    "8314c96d7cd65618193bab23acdd5d4c4af15bf6dd00a1781d55beedf3be1ef5",
+    images=1000,
+)
