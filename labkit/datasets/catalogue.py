@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 import torch
 
 from labkit.datasets.cifar import load_cifar10, look_for_cifar10
+from labkit.datasets.curves import load_curves
 from labkit.datasets.digits import load_digits
 from labkit.datasets.fetch import find
 from labkit.datasets.images import load_fashion_mnist, load_mnist
-from labkit.datasets.registry import FASHION_MNIST, MNIST, PTB, RemoteFile
+from labkit.datasets.imdb import load_imdb, look_for_imdb
+from labkit.datasets.registry import FASHION_MNIST, MNIST, PTB, USPS, RemoteFile
 from labkit.datasets.synthetic import load_copy
 from labkit.datasets.text import load_ptb, load_text
+from labkit.datasets.usps import load_usps
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,25 @@ _CATALOGUE = {
         look=look_for_cifar10,
         takes_dtype=True,
     ),
+    "usps": _Entry(
+        "11,000 handwritten digits of 16 x 16 pixels, Roweis's file",
+        _SPLITS,
+        load_usps,
+        files=(USPS,),
+        takes_dtype=True,
+    ),
+    "curves": _Entry(
+        "30,000 drawn curves of 28 x 28 pixels, a stand-in for CURVES, synthetic",
+        ("train", "test"),
+        load_curves,
+        takes_dtype=True,
+    ),
+    "imdb": _Entry(
+        "50,000 film reviews with their verdict, as rows of 256 words",
+        ("train", "test"),
+        load_imdb,
+        look=look_for_imdb,
+    ),
 }
 
 
@@ -135,10 +157,11 @@ def load(name, split="train", *, device=None, dtype=None):
 
     Parameters
     ----------
-    name : {"text", "ptb", "digits", "copy", "mnist", "fashion-mnist", "cifar10"}
+    name : str
+        One of the names that `available` lists; see Returns.
     split : str
-        ``"train"``, ``"valid"`` or ``"test"``; only ``text``, ``ptb`` and ``copy``
-        have a ``"valid"``.
+        ``"train"``, ``"valid"`` or ``"test"``; only ``text``, ``ptb``, ``copy`` and
+        ``usps`` have a ``"valid"``.
     device : torch.device or str, optional
         Where the tensors go; the CPU if not given.
     dtype : torch.dtype, optional
@@ -147,9 +170,22 @@ def load(name, split="train", *, device=None, dtype=None):
 
     Returns
     -------
-    Text, Labelled or Sequences
-        ``text`` and ``ptb``: `Text`; ``copy``: `Sequences`; ``digits``, ``mnist``,
-        ``fashion-mnist`` and ``cifar10``: `Labelled`. The same at every call.
+    Text, Sequences, Labelled, Images or Reviews
+        The same at every call:
+
+        ========================================  ===========  ====================
+        ``text``, ``ptb``                         `Text`       tokens (T,)
+        ``copy``                                  `Sequences`  inputs (N, 12)
+        ``digits``, ``usps``                      `Labelled`   inputs (N, 64 or 256)
+        ``mnist``, ``fashion-mnist``              `Labelled`   inputs (N, 784)
+        ``cifar10``                               `Labelled`   inputs (N, 3, 32, 32)
+        ``curves``                                `Images`     inputs (N, 784)
+        ``imdb``                                  `Reviews`    tokens (N, 256)
+        ========================================  ===========  ====================
+
+        Pictures have ink or light in [0, 1]. ``curves`` is generated, a stand-in for a
+        data set that is not to be had; ``imdb`` has 20,000 words, and
+        `labkit.datasets.imdb.load_imdb` takes other numbers.
 
     Warns
     -----

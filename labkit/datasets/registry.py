@@ -177,3 +177,33 @@ CIFAR10_TEST_CUT = _batch(
     "8314c96d7cd65618193bab23acdd5d4c4af15bf6dd00a1781d55beedf3be1ef5",
     images=1000,
 )
+
+USPS = RemoteFile(
+    "usps/usps_all.mat",
+    "da2c8d6e8bd743da00c67020f444e0f28250dfbd16c55d8135c50ffa7719a5f9",
+    1_484_005,
+    ("https://cs.nyu.edu/~roweis/data/usps_all.mat",),
+)
+
+# The reviews are published as one archive. The two parts are a repack of its labelled
+# reviews, one archive a split; they have no sources of their own.
+IMDB_ARCHIVE = RemoteFile(
+    "imdb/aclImdb_v1.tar.gz",
+    "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+    84_125_825,
+    ("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",),
+)
+IMDB_PARTS = {
+    "train": RemoteFile(
+        "imdb/aclImdb_train_labelled.tar.gz",
+        "0ebb48fedeea8d65f5e0aea319efc62bb9b0db2c74f9601c130fd0e926935a2c",
+        14_408_799,
+        urls=(),
+    ),
+    "test": RemoteFile(
+        "imdb/aclImdb_test_labelled.tar.gz",
+        "5edaa8cb6a44b637b197ab9d8c153a326dd55a4aab80b2b8597204bbdf20d0f0",
+        13_683_436,
+        urls=(),
+    ),
+}

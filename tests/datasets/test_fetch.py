@@ -211,7 +211,7 @@ def test_the_variable_may_not_name_a_file(folder, monkeypatch):
 def test_available_sees_what_is_here(folder):
     assert not available()["ptb"].here
     assert "to be downloaded" in str(available()["ptb"])
-    assert all(available()[name].here for name in ("text", "digits", "copy"))
+    assert all(available()[name].here for name in ("text", "digits", "copy", "curves"))
     (folder / "ptb").mkdir()
     for file in PTB.values():
         (folder / file.path).touch()

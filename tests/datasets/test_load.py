@@ -26,12 +26,18 @@ def tensors(data):
 
 OFFLINE = [
     (name, split)
-    for name in ("text", "digits", "copy")
+    for name in ("text", "digits", "copy", "curves")
     for split in available()[name].splits
 ]
 
 
-@pytest.mark.parametrize(("name", "split"), OFFLINE)
+PLACED = [
+    pytest.param(name, split, marks=pytest.mark.real_data)
+    for name, split in [("mnist", "test"), ("fashion-mnist", "test"), ("usps", "valid")]
+]
+
+
+@pytest.mark.parametrize(("name", "split"), OFFLINE + PLACED)
 def test_every_call_gives_the_same(name, split):
     first, second = load(name, split), load(name, split)
     assert first.name == name
@@ -39,7 +45,7 @@ def test_every_call_gives_the_same(name, split):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize(("name", "split"), OFFLINE)
+@pytest.mark.parametrize(("name", "split"), OFFLINE + PLACED)
 def test_device_moves_every_tensor(name, split):
     data = load(name, split, device="meta")
     assert {tensor.device.type for tensor in tensors(data)} == {"meta"}
@@ -51,7 +57,8 @@ def test_results_are_frozen():
 
 
 def test_unknown_names_are_told():
-    with pytest.raises(ValueError, match="'mnits'; there are: text, ptb, digits, copy"):
+    known = "text, ptb, digits, copy, mnist, fashion-mnist, cifar10, usps, curves, imdb"
+    with pytest.raises(ValueError, match=f"'mnits'; there are: {known}$"):
         load("mnits")
     with pytest.raises(ValueError, match=r"'digits' has no split 'valid'.*train, test"):
         load("digits", "valid")

@@ -1,0 +1,246 @@
+"""Film reviews with their verdict, as rows of words that an LSTM can read."""
+
+import re
+import tarfile
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from labkit.datasets.fetch import fetch, find
+from labkit.datasets.registry import IMDB_ARCHIVE, IMDB_PARTS
+
+PADDING, UNKNOWN = "<pad>", "<unk>"  # words 0 and 1; no word has angle brackets
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_VERDICTS = ("neg", "pos")
+_SEEDS = {"train": 0, "test": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class Reviews:
+    """Texts as rows of words of one length, with class labels.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data set.
+    tokens : torch.Tensor, shape (N, length), int64
+        Indices into `vocabulary`. A row ends with the last word of its review; a
+        short review has ``<pad>`` in front.
+    lengths : torch.Tensor, shape (N,), int64
+        Words in each row, ``<pad>`` not counted: 0 to `length`.
+    targets : torch.Tensor, shape (N,), int64
+        1 for a positive review, 0 for a negative one.
+    vocabulary : tuple of str
+        ``<pad>``, ``<unk>``, then words; the same for all splits.
+    """
+
+    name: str
+    tokens: torch.Tensor
+    lengths: torch.Tensor
+    targets: torch.Tensor
+    vocabulary: tuple[str, ...]
+
+
+def split_words(text):
+    """Part a text into words: lower case, line breaks of HTML and all signs dropped.
+
+    A word is a run of letters and digits; an apostrophe within it belongs to it.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> split_words("It's <br /><br />NOT 'good'--7/10!")
+    ["it's", 'not', 'good', '7', '10']
+    """
+    return _WORD.findall(text.lower().replace("<br />", " "))
+
+
+def most_frequent_words(reviews, words):
+    """Make a vocabulary from texts.
+
+    Parameters
+    ----------
+    reviews : iterable of list of str
+        The words of each text.
+    words : int
+        Size of the vocabulary, the two marks included: at least 3.
+
+    Returns
+    -------
+    tuple of str
+        ``<pad>``, ``<unk>``, then the most frequent words, the most frequent first;
+        among equals in the order of code points. Shorter than `words` if the texts
+        have fewer.
+
+    Raises
+    ------
+    ValueError
+        If `words` is less than 3.
+    """
+    if words < 3:
+        raise ValueError(
+            f"words must be at least 3 ({PADDING}, {UNKNOWN} and a word), got {words!r}"
+        )
+    counts = Counter()
+    for review in reviews:
+        counts.update(review)
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    return PADDING, UNKNOWN, *ranked[: words - 2]
+
+
+def encode_words(reviews, vocabulary, length):
+    """Turn texts into rows of indices of one length.
+
+    Of a longer text the last `length` words are kept, where the verdict tends to be; a
+    shorter one is padded in front. So the last step of every row is the text's last
+    word, and a recurrent network may classify by its last output.
+
+    Parameters
+    ----------
+    reviews : list of list of str
+        The words of N texts.
+    vocabulary : sequence of str
+        ``<pad>``, ``<unk>``, then words, as `most_frequent_words` gives them.
+    length : int
+        At least 1.
+
+    Returns
+    -------
+    tokens : torch.Tensor, shape (N, length), int64
+        Words that are not in `vocabulary` are 1, ``<unk>``.
+    lengths : torch.Tensor, shape (N,), int64
+
+    Raises
+    ------
+    ValueError
+        If `length` is less than 1, or `vocabulary` does not start with the two marks.
+
+    Examples
+    --------
+    >>> vocabulary = ("<pad>", "<unk>", "good", "not")
+    >>> reviews = [["not", "very", "good"], ["good"]]
+    >>> tokens, lengths = encode_words(reviews, vocabulary, length=2)
+    >>> tokens.tolist(), lengths.tolist()
+    ([[1, 2], [0, 2]], [2, 1])
+    """
+    if length < 1:
+        raise ValueError(f"length must be at least 1, got {length!r}")
+    if tuple(vocabulary[:2]) != (PADDING, UNKNOWN):
+        raise ValueError(
+            f"vocabulary must start with {PADDING}, {UNKNOWN}; "
+            f"it starts with {vocabulary[:2]!r}"
+        )
+    index = {word: i for i, word in enumerate(vocabulary)}
+    tokens = np.zeros((len(reviews), length), dtype=np.int64)
+    lengths = np.zeros(len(reviews), dtype=np.int64)
+    for row, review in enumerate(reviews):
+        kept = [index.get(word, 1) for word in review[-length:]]
+        tokens[row, length - len(kept) :] = kept
+        lengths[row] = len(kept)
+    return torch.from_numpy(tokens), torch.from_numpy(lengths)
+
+
+def load_imdb(split, *, words=20_000, length=256):
+    """Read the labelled film reviews of the Large Movie Review Dataset.
+
+    The vocabulary is made from ``train`` alone, so ``test`` needs its texts, too. The
+    archives hold all negative reviews before the positive ones; the rows come in an
+    order shuffled once and for all, the same from either kind of archive. Read are the
+    two parts that hold a split each, if they are here, else the published archive.
+
+    Parameters
+    ----------
+    split : {"train", "test"}
+    words : int
+        Size of the vocabulary with its two marks, at least 3. The default covers
+        97.4 % of the words of ``train``.
+    length : int
+        Words kept of each review, at least 1: the last ones, see `encode_words`. The
+        default leaves 71 % of the reviews of ``train`` whole.
+
+    Returns
+    -------
+    Reviews
+        25,000 rows, half of them positive.
+
+    Raises
+    ------
+    ValueError
+        If `words` or `length` is too small.
+    ChecksumError, DatasetUnavailable
+        See `labkit.datasets.fetch.fetch`.
+
+    References
+    ----------
+    A. Maas, R. Daly, P. Pham, D. Huang, A. Ng, C. Potts, *Learning word vectors for
+    sentiment analysis*, ACL 2011.
+    """
+    for name, value, least in (("words", words, 3), ("length", length, 1)):
+        if value < least:  # said before seconds of reading, not after
+            raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    reviews, targets = _read("train")
+    vocabulary = most_frequent_words(reviews, words)
+    if split != "train":
+        del reviews  # hundreds of megabytes, before the next as many
+        reviews, targets = _read(split)
+    tokens, lengths = encode_words(reviews, vocabulary, length)
+    generator = torch.Generator().manual_seed(_SEEDS[split])
+    order = torch.randperm(len(reviews), generator=generator)
+    targets = torch.tensor(targets)[order]
+    return Reviews("imdb", tokens[order], lengths[order], targets, vocabulary)
+
+
+def look_for_imdb():
+    """Tell whether the reviews are here, and (as all or nothing is) no part of them."""
+    parts = all(find(part) is not None for part in IMDB_PARTS.values())
+    return parts or find(IMDB_ARCHIVE) is not None, ""
+
+
+def _read(split):
+    part = IMDB_PARTS[split]
+    path = fetch(IMDB_ARCHIVE if find(part) is None else part)
+    texts = sorted(read_reviews(path, split))
+    return [split_words(text) for _, _, text in texts], [good for _, good, _ in texts]
+
+
+def read_reviews(path, split):
+    """Read the labelled reviews of one split out of an archive, without unpacking it.
+
+    Parameters
+    ----------
+    path : path-like
+        A gzipped tar archive with members ``aclImdb/<split>/<neg or pos>/<name>.txt``;
+        whatever else it has is passed over.
+    split : {"train", "test"}
+
+    Returns
+    -------
+    list of (str, int, str)
+        Name of the member, 1 if it is positive, else 0, and text.
+
+    Raises
+    ------
+    ValueError
+        If the archive has no such member.
+    """
+    found = []
+    with tarfile.open(path, "r|gz") as archive:
+        for member in archive:
+            match member.name.split("/"):
+                case ["aclImdb", part, verdict, name] if (
+                    part == split and verdict in _VERDICTS and name.endswith(".txt")
+                ):
+                    text = archive.extractfile(member).read().decode("utf-8")
+                    found.append((member.name, _VERDICTS.index(verdict), text))
+    if not found:
+        raise ValueError(f"{path} has no reviews aclImdb/{split}/<neg or pos>/*.txt")
+    return found
