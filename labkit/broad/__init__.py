@@ -11,9 +11,12 @@ from labkit.broad.factor import (
     inverse_cholesky,
     inverse_ldl,
 )
+from labkit.broad.solvers import SOLVERS, Solver
 
 __all__ = [
+    "SOLVERS",
     "NotPositiveDefinite",
+    "Solver",
     "division_free_inverse_ldl",
     "extend_inverse_cholesky",
     "inverse_cholesky",

@@ -3,11 +3,11 @@ r"""Inverse factorisations of a symmetric positive definite R (k, k).
 Zhu, *Two Ridge Solutions for the Incremental Broad Learning System on Added Nodes*,
 section III-A and appendices D to F. Three forms of the same triangle:
 
-====================  ====================  =========
+======================  ================================  ============
 inverse Cholesky (101)  R^-1 = F F^T                      F upper
 inverse LDL^T (206)     R^-1 = L diag(d) L^T              L unit upper
 division free (230)     R^-1 = U diag(delta) U^T / beta   U upper
-====================  ====================  =========
+======================  ================================  ============
 
 The ``*_sweep`` functions are generators that work inside the upper triangle of the
 matrix they are given and yield the number of finished columns: at every yield the
@@ -26,7 +26,9 @@ from torch import Tensor
 
 from labkit.broad.triangular import gram, mm_upper, spans, upper_mm, upper_t_mm
 
-PANEL = 128
+# Columns of a panel: wide enough for the rate of a full product, narrow against k.
+PANEL = {"cpu": 96}
+PANEL_ELSEWHERE = 512
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -53,8 +55,8 @@ class NotPositiveDefinite(ArithmeticError):
 def small_inverse_cholesky(S: Tensor, offset: int = 0) -> Tensor:
     r"""G with $G G^T = S^{-1}$, by inverting the Cholesky factor (103) of S (q, q).
 
-    LAPACK's Cholesky factorisation and one triangular inverse; 4 q^3 / 3 operations.
-    Reads the whole of S, which must be symmetric.
+    LAPACK's Cholesky factorisation and one triangular inverse, 4 q^3 / 3 operations:
+    for a panel. Reads the whole of S, which must be symmetric.
 
     Raises
     ------
@@ -63,7 +65,7 @@ def small_inverse_cholesky(S: Tensor, offset: int = 0) -> Tensor:
     """
     L = cholesky(S, offset)
     eye = torch.eye(len(S), dtype=S.dtype, device=S.device)
-    return torch.linalg.solve_triangular(L, eye, upper=False).T.contiguous()
+    return torch.linalg.solve_triangular(L, eye, upper=False).T
 
 
 def cholesky(S: Tensor, offset: int = 0) -> Tensor:
@@ -77,7 +79,7 @@ def cholesky(S: Tensor, offset: int = 0) -> Tensor:
     return L
 
 
-def inverse_cholesky(R: Tensor, *, method: str = "panels", panel: int = PANEL):
+def inverse_cholesky(R: Tensor, *, method: str = "panels", panel: int | None = None):
     """Upper triangular F with F F^T = R^-1 (101).
 
     Parameters
@@ -85,7 +87,7 @@ def inverse_cholesky(R: Tensor, *, method: str = "panels", panel: int = PANEL):
     R : (k, k), symmetric positive definite; only its upper triangle is read.
     method : ``"panels"`` for :func:`panel_sweep`, ``"columns"`` for
         :func:`column_growth`.
-    panel : columns of a panel.
+    panel : columns of a panel; None for what suits the device.
 
     Returns
     -------
@@ -105,12 +107,24 @@ def inverse_cholesky(R: Tensor, *, method: str = "panels", panel: int = PANEL):
     check_square(R)
     if method not in ("panels", "columns"):
         raise ValueError(f"method must be 'panels' or 'columns', got {method!r}")
-    if panel < 1:
+    if panel is not None and panel < 1:
         raise ValueError(f"panel must be >= 1, got {panel}")
     F = R.clone()
-    for _ in panel_sweep(F, panel) if method == "panels" else column_growth(F):
+    if method == "panels":
+        return inverse_cholesky_(F, panel)
+    for _ in column_growth(F):
         pass
     return F.triu_()
+
+
+def inverse_cholesky_(R: Tensor, panel: int | None = None, offset: int = 0) -> Tensor:
+    """:func:`inverse_cholesky` by panels in the memory of R; unchecked.
+
+    A lost pivot is counted from ``offset``.
+    """
+    for _ in panel_sweep(R, panel, offset):
+        pass
+    return R.triu_()
 
 
 def column_growth(R: Tensor) -> Iterator[int]:
@@ -133,7 +147,7 @@ def column_growth(R: Tensor) -> Iterator[int]:
         yield i + 1
 
 
-def panel_sweep(R: Tensor, panel: int = PANEL) -> Iterator[int]:
+def panel_sweep(R: Tensor, panel: int | None = None, offset: int = 0) -> Iterator[int]:
     r"""Inverse Cholesky factor in place, right-looking, by panels (appendix D-B).
 
     Before a panel the upper triangle holds F, right of it $M = -F F^T P$ and the Schur
@@ -148,11 +162,11 @@ def panel_sweep(R: Tensor, panel: int = PANEL) -> Iterator[int]:
     $1 / \sqrt{s}$; (a) is ours. Every entry right of the panel gets one multiply-add
     per column: 2 k^3 / 3 operations in all. Yields after every panel.
     """
-    k = len(R)
+    k, panel = len(R), panel or PANEL.get(R.device.type, PANEL_ELSEWHERE)
     for i in range(0, k, panel):
         j = min(k, i + panel)
         S_p = R[i:j, i:j]
-        G = small_inverse_cholesky(S_p.triu() + S_p.triu(1).T, offset=i)  # (124c)
+        G = small_inverse_cholesky(S_p.triu() + S_p.triu(1).T, offset + i)  # (124c)
         U = G.T @ R[i:j, j:]  # (a)
         subtract_gram(R[j:, j:], U)  # (124a)
         R[:i, i:j] = R[:i, i:j] @ G  # (124d)
@@ -180,7 +194,7 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
 
     Returns
     -------
-    (k + q, k + q). Cost 2 k^2 q + 2 k q^2 + 4 q^3 / 3 operations.
+    (k + q, k + q). Cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
 
     Raises
     ------
@@ -192,17 +206,11 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
             f"F, P, S must be (k, k), (k, q), (q, q), got {tuple(F.shape)}, "
             f"{tuple(P.shape)}, {tuple(S.shape)}"
         )
-    T, G = border(F, P, S)
-    top = torch.cat([F, T], 1)  # (41)
-    return torch.cat([top, torch.cat([F.new_zeros(q, k), G], 1)])
-
-
-def border(F: Tensor, P: Tensor, S: Tensor, out: Tensor | None = None):
-    """T (k, q) and G (q, q) of :func:`extend_inverse_cholesky`; ``out`` receives T."""
     V = upper_t_mm(F, P)  # (a)
-    G = small_inverse_cholesky(S - gram(V), offset=len(F))  # (42a)
-    T = upper_mm(F, mm_upper(V, G).neg_(), out)  # (42b)
-    return T, G
+    G = inverse_cholesky_(S - gram(V), offset=k)  # (42a)
+    T = upper_mm(F, mm_upper(V, G).neg_())  # (42b)
+    top = torch.cat([F, T], 1)  # (41)
+    return torch.cat([top, torch.cat([F.new_zeros(q, k), G], 1)])  # (41)
 
 
 def inverse_ldl(R: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,185 @@
+r"""Solvers that update a ridge inverse or follow Greville: R-Inv, Orig and Exg-E.
+
+Symbols as in the paper: A_dagger (k, l) the ridge inverse (7), D = A_dagger H (k, q),
+C = H - A D (l, q), B (q, l) the last rows of the new A_dagger. R-Inv and Orig differ by
+the one term ridge D^T D of (68), which Orig and Exg-E leave out: they are the ridge
+solution only in the limit of a vanishing ridge, and over-shoot the more, the better the
+new columns are explained by the old.
+
+All start with ``start(A, Y, ridge, capacity=None)`` and grow with
+``update(state, A, H, Y)``, where A is the input before the update.
+"""
+
+import torch
+from torch import Tensor
+
+from labkit.broad.factor import NotPositiveDefinite, cholesky, inverse_cholesky_
+from labkit.broad.ridge import grown, named, with_ridge
+from labkit.broad.state import (
+    DaggerState,
+    FactorState,
+    check_room,
+    check_start,
+    room_for,
+)
+from labkit.broad.triangular import gram, mm_upper, upper_mm, upper_t_mm
+
+CHUNK = 4096  # columns of A_dagger solved at a time
+
+
+def dagger_start(A, Y, ridge, capacity=None) -> DaggerState:
+    r"""Ridge inverse and ridge solution (Algorithms 2 and 9).
+
+    (7) $A^\dagger = (A^T A + \lambda I)^{-1} A^T$    (6) $W = A^\dagger Y$
+    """
+    check_start(A, Y, ridge)
+    k = A.shape[1]
+    room = k if capacity is None else check_room(k, capacity)
+    buffer = A.new_empty(room, len(A))
+    try:
+        L = cholesky(with_ridge(gram(A), ridge))
+    except NotPositiveDefinite as lost:
+        raise named(lost, A) from None
+    A_dagger = buffer[:k]
+    A_dagger.copy_(A.T)
+    solve_(L, A_dagger)  # (7)
+    W = A_dagger @ Y  # (6)
+    return DaggerState(buffer, W, ridge, L.diagonal().amin().square(), capacity)
+
+
+def r_inv_update(state, A, H, Y) -> DaggerState:
+    """Add the columns H (l, q); see :func:`r_inv_step`."""
+    return _dagger_update(r_inv_step, state, A, H, Y)
+
+
+def r_inv_step(A_dagger, B, W, A, H, Y, ridge):
+    r"""One update of R-Inv (Algorithm 10), the ridge inverse of [A | H].
+
+    (67) $D = A^\dagger H$    (52) $C = H - A D$
+    (68) $B = (C^T C + \lambda (D^T D + I))^{-1} C^T$
+    (64) $A^\dagger \leftarrow [A^\dagger - D B; B]$
+    (66) $W \leftarrow [W - D B Y; B Y]$
+
+    Parameters
+    ----------
+    A_dagger : (k, l), updated in place.  B : (q, l), the memory below it: receives
+        first C^T, then B.
+    W : (k, c);  A : (l, k);  H : (l, q);  Y : (l, c).
+
+    Returns
+    -------
+    W (k + q, c) and the smallest pivot (). Cost 3 l q (2 k + q) + k q^2 operations.
+    """
+    D = A_dagger @ H  # (67)
+    torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (52), transposed
+    K = with_ridge(gram(B.T).add_(gram(D), alpha=ridge), ridge)  # (68)
+    L = cholesky(K, offset=len(D))  # (68)
+    solve_(L, B)  # (68)
+    A_dagger.addmm_(D, B, alpha=-1)  # (64)
+    BY = B @ Y  # (66)
+    W = torch.cat([W - D @ BY, BY])  # (66)
+    return W, L.diagonal().amin().square()
+
+
+def orig_update(state, A, H, Y) -> DaggerState:
+    """Add the columns H (l, q); see :func:`orig_step`."""
+    return _dagger_update(orig_step, state, A, H, Y)
+
+
+def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
+    r"""One update of the original BLS (Algorithm 3): Greville's method.
+
+    (23) $D = A^+ H$    (22) $C = H - A D$
+    (21a) $B = (C^T C + \lambda I)^{-1} C^T$ where $C \ne 0$
+    (21b) $B = (I + D^T D)^{-1} D^T A^+$ where $C = 0$
+    (20) $A^+ \leftarrow [A^+ - D B; B]$    (24) $W \leftarrow [W - D B Y; B Y]$
+
+    In (21a) the generalised inverse of C is taken as the ridge-approximated one, as in
+    the paper's footnote. C = 0 never holds in floating point with the tolerance of 0.
+
+    Parameters
+    ----------
+    A_dagger : (k, l), A^+, updated in place.  B : (q, l), the memory below it.
+    W : (k, c);  A : (l, k);  H : (l, q);  Y : (l, c).
+    tolerance : the largest entry of C that counts as 0.
+
+    Returns
+    -------
+    W (k + q, c) and the smallest pivot (). Cost 3 l q (2 k + q) operations.
+    """
+    D = A_dagger @ H  # (23)
+    torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (22), transposed
+    if bool(torch.linalg.vector_norm(B, float("inf")) > tolerance):
+        L = cholesky(with_ridge(gram(B.T), ridge), offset=len(D))  # (21a)
+        solve_(L, B)  # (21a)
+    else:
+        L = cholesky(with_ridge(gram(D), 1.0), offset=len(D))  # (21b)
+        torch.mm(D.T, A_dagger, out=B)  # (21b)
+        solve_(L, B)  # (21b)
+    A_dagger.addmm_(D, B, alpha=-1)  # (20)
+    BY = B @ Y  # (24)
+    W = torch.cat([W - D @ BY, BY])  # (24)
+    return W, L.diagonal().amin().square()
+
+
+def _dagger_update(step, state, A, H, Y):
+    k, q = A.shape[1], H.shape[1]
+    buffer = room_for(state, q)
+    try:
+        W, pivot = step(buffer[:k], buffer[k : k + q], state.W, A, H, Y, state.ridge)
+    except NotPositiveDefinite as lost:
+        raise named(lost, A, H) from None
+    return DaggerState(buffer, W, state.ridge, pivot, state.capacity)
+
+
+def exg_e_update(state, A, H, Y) -> FactorState:
+    """Add the columns H (l, q); see :func:`exg_e_step`."""
+    k, q = A.shape[1], H.shape[1]
+    buffer = room_for(state, q)
+    HY = H.T @ Y
+    try:
+        T, G, W = exg_e_step(
+            state.F,
+            state.AY,
+            state.W,
+            A,
+            H,
+            HY,
+            state.ridge,
+            out=buffer[:k, k : k + q],
+        )
+    except NotPositiveDefinite as lost:
+        raise named(lost, A, H) from None
+    return grown(state, buffer, T, G, torch.cat([state.AY, HY]), W)
+
+
+def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
+    r"""One update of the existing efficient BLS (Algorithm 5): Orig by factors.
+
+    (30) $D = F F^T A^T H$    (22) $C = H - A D$
+    (32a) $G = (C^T C + \lambda I)^{-1/2}$, upper    (32b) $T = -D G$
+    (33) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
+
+    Parameters
+    ----------
+    F : (k, k);  AY, W : (k, c);  A : (l, k);  H : (l, q);  HY : (q, c).
+    out : (k, q) receives T, or None.
+
+    Returns
+    -------
+    T (k, q), G (q, q), W (k + q, c). Cost l q (4 k + q) + 2 k^2 q + k q^2 + 2/3 q^3
+    operations and l q numbers for C.
+    """
+    D = upper_mm(F, upper_t_mm(F, A.T @ H))  # (30)
+    C = torch.addmm(H, A, D, alpha=-1)  # (22)
+    G = inverse_cholesky_(with_ridge(gram(C), ridge), offset=len(F))  # (32a)
+    T = torch.neg(mm_upper(D, G), out=out)  # (32b)
+    E = T.T @ AY + G.T @ HY  # (33)
+    W = torch.cat([W + T @ E, G @ E])  # (33)
+    return T, G, W
+
+
+def solve_(L: Tensor, B: Tensor) -> None:
+    """B <- (L L^T)^-1 B for B (q, l), a chunk of columns at a time."""
+    for b in B.split(CHUNK, 1):
+        b.copy_(torch.cholesky_solve(b, L))

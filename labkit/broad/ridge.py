@@ -1,0 +1,296 @@
+r"""The ridge solutions of Zhu's paper by factors: D-Rdg, Chol-1, Chol-2; and bordered.
+
+Symbols as in the paper: A (l, k) the expanded input, H (l, q) new columns, Y (l, c)
+labels, R = A^T A + ridge I (35), F upper with F F^T = R^-1 (34), P = A^T H and
+S = H^T H + ridge I the new blocks of R (40).
+
+All start with ``start(A, Y, ridge, capacity=None)`` and grow with
+``update(state, A, H, Y)``, where A is the input before the update.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from labkit.broad.factor import NotPositiveDefinite, cholesky, inverse_cholesky_
+from labkit.broad.state import (
+    BorderedState,
+    DirectState,
+    FactorState,
+    check_start,
+    room_for,
+    safe_ridge,
+    square_room,
+    squared_norm,
+)
+from labkit.broad.triangular import (
+    gram,
+    lower_solve,
+    lower_t_solve,
+    mm_upper,
+    upper_mm,
+    upper_t_mm,
+)
+
+
+def with_ridge(S: Tensor, ridge: float) -> Tensor:
+    """S + ridge I, in place."""
+    S.diagonal().add_(ridge)
+    return S
+
+
+# D-Rdg
+
+
+def direct_start(A, Y, ridge, capacity=None) -> DirectState:
+    r"""Ridge solution from scratch.
+
+    (35) $R = A^T A + \lambda I$    (6) $W = R^{-1} A^T Y$
+
+    The paper inverts R (7); a Cholesky solve is the better reference. ``capacity`` is
+    taken for the sake of the others: nothing is kept.
+    """
+    check_start(A, Y, ridge)
+    return _direct(gram(A), A.T @ Y, ridge, A)
+
+
+def direct_update(state, A, H, Y) -> DirectState:
+    """From scratch for [A | H]; the columns are not copied together."""
+    R = torch.cat([gram(A), A.T @ H], 1)
+    R = torch.cat([R, torch.cat([R[:, A.shape[1] :].T, gram(H)], 1)])
+    return _direct(R, torch.cat([state.AY, H.T @ Y]), state.ridge, A, H)
+
+
+def _direct(R, AY, ridge, *blocks):
+    try:
+        L = cholesky(with_ridge(R, ridge))  # (35)
+    except NotPositiveDefinite as lost:
+        raise named(lost, *blocks) from None
+    W = torch.cholesky_solve(AY, L)  # (6)
+    return DirectState(AY, W, ridge, L.diagonal().amin().square())
+
+
+# Chol-1
+
+
+class Sums(NamedTuple):
+    """All that Chol-1 needs of the samples: sums over them."""
+
+    P: Tensor | None  # (k, q) A^T H; None at the start
+    S: Tensor  # (q, q) H^T H, without the ridge
+    HY: Tensor  # (q, c) H^T Y
+
+
+def sums_over(chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Sums:
+    """Sums over chunks (A, H, Y) of the samples, each seen once and let go.
+
+    A may have no columns.
+    """
+    chunks = iter(chunks)
+    A, H, Y = next(chunks)
+    total = Sums(A.T @ H, gram(H), H.T @ Y)
+    for A, H, Y in chunks:
+        total.P.addmm_(A.T, H)
+        total.S.add_(gram(H))
+        total.HY.addmm_(H.T, Y)
+    return total
+
+
+def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
+    r"""Inverse Cholesky factor of R and the ridge solution (Algorithm 7's start).
+
+    (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
+    """
+    check_start(A, Y, ridge)
+    try:
+        return chol1_start_from(Sums(None, gram(A), A.T @ Y), ridge, capacity)
+    except NotPositiveDefinite as lost:
+        raise named(lost, A) from None
+
+
+def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
+    """:func:`chol1_start` from sums over the samples; ``sums.S`` is overwritten."""
+    buffer = square_room(sums.S, len(sums.S), capacity)
+    F = buffer[: len(sums.S), : len(sums.S)]
+    F.copy_(inverse_cholesky_(with_ridge(sums.S, ridge)))  # (34)
+    W = upper_mm(F, upper_t_mm(F, sums.HY))  # (49)
+    return FactorState(buffer, sums.HY, W, ridge, _pivot(F), capacity)
+
+
+def chol1_update(state, A, H, Y) -> FactorState:
+    """Add the columns H (l, q); see :func:`chol1_step`."""
+    try:
+        return chol1_update_from(state, Sums(A.T @ H, gram(H), H.T @ Y))
+    except NotPositiveDefinite as lost:
+        raise named(lost, A, H) from None
+
+
+def chol1_update_from(state, sums: Sums) -> FactorState:
+    """:func:`chol1_update` from sums over the samples; ``sums.S`` is overwritten."""
+    k, q = sums.P.shape
+    buffer = room_for(state, q)
+    P, S = sums.P, with_ridge(sums.S, state.ridge)
+    T, G, W = chol1_step(
+        state.F, state.AY, state.W, P, S, sums.HY, out=buffer[:k, k : k + q]
+    )
+    return grown(state, buffer, T, G, torch.cat([state.AY, sums.HY]), W)
+
+
+def chol1_step(F, AY, W, P, S, HY, out=None):
+    r"""One update of Chol-1 (Algorithm 7): extend the factor, then the weights.
+
+    (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$
+    (42b) $T = -F V G$    (41) $F \leftarrow [[F, T], [0, G]]$ by the caller
+    (50) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
+
+    Parameters
+    ----------
+    F : (k, k);  AY, W : (k, c);  P : (k, q);  HY : (q, c).
+    S : (q, q) with the ridge on its diagonal.
+    out : (k, q) receives T, or None.
+
+    Returns
+    -------
+    T (k, q), G (q, q), W (k + q, c). Cost 2 k^2 q + 2 k q^2 + 2/3 q^3 + 4 k q c
+    operations; the caller's P and S cost l q (2 k + q).
+
+    Raises
+    ------
+    NotPositiveDefinite
+        Where rounding in (42a) has cost the Schur complement a pivot.
+    """
+    V = upper_t_mm(F, P)  # (a)
+    G = inverse_cholesky_(S - gram(V), offset=len(F))  # (42a)
+    T = upper_mm(F, mm_upper(V, G).neg_(), out)  # (42b)
+    E = T.T @ AY + G.T @ HY  # (50)
+    W = torch.cat([W + T @ E, G @ E])  # (50)
+    return T, G, W
+
+
+# Chol-2
+
+
+def chol2_update(state, A, H, Y) -> FactorState:
+    """Add the columns H (l, q); see :func:`chol2_step`."""
+    k, q = A.shape[1], H.shape[1]
+    buffer = room_for(state, q)
+    try:
+        T, G, W = chol2_step(
+            state.F, state.W, A, H, Y, state.ridge, out=buffer[:k, k : k + q]
+        )
+    except NotPositiveDefinite as lost:
+        raise named(lost, A, H) from None
+    return grown(state, buffer, T, G, torch.cat([state.AY, H.T @ Y]), W)
+
+
+def chol2_step(F, W, A, H, Y, ridge, out=None):
+    r"""One update of Chol-2 (Algorithm 8): the Schur complement as positive terms.
+
+    (51) $D = F F^T A^T H$    (52) $C = H - A D$
+    (57) $G = (C^T C + \lambda (D^T D + I))^{-1/2}$, upper    (59) $T = -D G$
+    (61) $E = G^T (C^T Y)$, $W \leftarrow [W + T E; G E]$
+
+    (57) is the ridge objective at the computed D, and D minimises it: an error in D
+    enters squared and can only enlarge the matrix, so that pivots are not lost.
+
+    Parameters
+    ----------
+    F : (k, k);  W : (k, c);  A : (l, k);  H : (l, q);  Y : (l, c).
+    out : (k, q) receives T, or None.
+
+    Returns
+    -------
+    T (k, q), G (q, q), W (k + q, c). Cost l q (4 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3
+    operations and l q numbers for C.
+    """
+    D = upper_mm(F, upper_t_mm(F, A.T @ H))  # (51)
+    C = torch.addmm(H, A, D, alpha=-1)  # (52)
+    S = with_ridge(gram(C).add_(gram(D), alpha=ridge), ridge)  # (57)
+    G = inverse_cholesky_(S, offset=len(F))  # (57)
+    T = torch.neg(mm_upper(D, G), out=out)  # (59)
+    E = G.T @ (C.T @ Y)  # (61)
+    W = torch.cat([W + T @ E, G @ E])  # (61)
+    return T, G, W
+
+
+# Bordered Cholesky, the yardstick
+
+
+def bordered_start(A, Y, ridge, capacity=None) -> BorderedState:
+    r"""Cholesky factor of R and W by two triangular solves; not in the paper.
+
+    (1) $L L^T = R$    (2) $z = L^{-1} A^T Y$    (3) $W = L^{-T} z$
+    """
+    check_start(A, Y, ridge)
+    k = A.shape[1]
+    buffer = square_room(A, k, capacity)
+    L = buffer[:k, :k]
+    try:
+        L.copy_(cholesky(with_ridge(gram(A), ridge)))  # (1)
+    except NotPositiveDefinite as lost:
+        raise named(lost, A) from None
+    z = lower_solve(L, A.T @ Y)  # (2)
+    W = lower_t_solve(L, z)  # (3)
+    return BorderedState(buffer, z, W, ridge, L.diagonal().amin().square(), capacity)
+
+
+def bordered_update(state, A, H, Y) -> BorderedState:
+    r"""Add the columns H (l, q) to the Cholesky factor; numbering ours.
+
+    (1) $V = L^{-1} P$    (2) $L_s L_s^T = S - V^T V$    (3) $L \leftarrow [[L, 0],
+    [V^T, L_s]]$    (4) $z \leftarrow [z; L_s^{-1} (H^T Y - V^T z)]$
+    (5) $W = L^{-T} z$
+
+    Cost l q (2 k + q) + k^2 q + k q^2 + q^3 / 3 + (k + q)^2 c operations.
+    """
+    k, q = A.shape[1], H.shape[1]
+    buffer = room_for(state, q)
+    V = lower_solve(state.L, A.T @ H)  # (1)
+    try:
+        L_s = cholesky(with_ridge(gram(H), state.ridge) - gram(V), offset=k)  # (2)
+    except NotPositiveDefinite as lost:
+        raise named(lost, A, H) from None
+    buffer[k : k + q, :k] = V.T  # (3)
+    buffer[k : k + q, k : k + q] = L_s  # (3)
+    z = torch.cat([state.z, lower_solve(L_s, H.T @ Y - V.T @ state.z)])  # (4)
+    W = lower_t_solve(buffer[: k + q, : k + q], z)  # (5)
+    pivot = L_s.diagonal().amin().square()
+    return BorderedState(buffer, z, W, state.ridge, pivot, state.capacity)
+
+
+# Fewer columns
+
+
+def truncated(state, k: int):
+    """State of the first k columns; nothing is solved again but the weights.
+
+    The leading block of F (or L) is the factor for the first columns.
+    """
+    buffer = state.buffer if state.capacity else state.buffer[:k, :k].clone()
+    if isinstance(state, BorderedState):
+        L, z = state.L[:k, :k], state.z[:k]
+        W, pivot = lower_t_solve(L, z), L.diagonal().amin().square()
+        return replace(state, buffer=buffer, z=z, W=W, pivot=pivot)
+    F, AY = state.F[:k, :k], state.AY[:k]
+    W = upper_mm(F, upper_t_mm(F, AY))  # (49)
+    return replace(state, buffer=buffer, AY=AY, W=W, pivot=_pivot(F))
+
+
+def grown(state, buffer, T, G, AY, W) -> FactorState:
+    """State with F extended by T and G (41); T stands in the buffer already."""
+    k = len(T)
+    buffer[k : len(W), k : len(W)] = G  # (41)
+    return FactorState(buffer, AY, W, state.ridge, _pivot(G), state.capacity)
+
+
+def _pivot(G: Tensor) -> Tensor:
+    return G.diagonal().amax().square().reciprocal()
+
+
+def named(lost: NotPositiveDefinite, *blocks: Tensor) -> NotPositiveDefinite:
+    """The same error with the ridge that would be safe for these columns."""
+    ridge = safe_ridge(squared_norm(*blocks))
+    return NotPositiveDefinite(lost.index, lost.pivot, ridge)

@@ -1,0 +1,140 @@
+"""What a solver carries from one update to the next, and where it grows.
+
+Every state has ``W`` (k, c), ``ridge`` and ``pivot`` (), the smallest pivot of its last
+factorisation. ``capacity`` is None or the number of columns that were set aside: then
+an update writes into the same memory, nothing of size k is copied, and the state that
+was updated must not be used any more. Without it every state stands alone, at the
+price of a copy.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DirectState:
+    """The solver that keeps no intermediate result."""
+
+    AY: Tensor  # (k, c) A^T Y
+    W: Tensor  # (k, c)
+    ridge: float
+    pivot: Tensor  # ()
+
+
+@dataclass(frozen=True)
+class FactorState:
+    """Upper triangular F with F F^T = (A^T A + ridge I)^-1, or its approximation."""
+
+    buffer: Tensor  # (room, room), F in its leading block, zero below the diagonal
+    AY: Tensor  # (k, c) A^T Y
+    W: Tensor  # (k, c)
+    ridge: float
+    pivot: Tensor  # ()
+    capacity: int | None = None
+
+    @property
+    def F(self) -> Tensor:
+        """(k, k), a view."""
+        return self.buffer[: len(self.W), : len(self.W)]
+
+
+@dataclass(frozen=True)
+class BorderedState:
+    """Lower triangular L with L L^T = A^T A + ridge I."""
+
+    buffer: Tensor  # (room, room), L in its leading block
+    z: Tensor  # (k, c) L^-1 A^T Y
+    W: Tensor  # (k, c)
+    ridge: float
+    pivot: Tensor  # ()
+    capacity: int | None = None
+
+    @property
+    def L(self) -> Tensor:
+        """(k, k), a view."""
+        return self.buffer[: len(self.W), : len(self.W)]
+
+
+@dataclass(frozen=True)
+class DaggerState:
+    """The ridge inverse, or what Greville's update makes of it."""
+
+    buffer: Tensor  # (room, l), A_dagger in its first rows
+    W: Tensor  # (k, c)
+    ridge: float
+    pivot: Tensor  # ()
+    capacity: int | None = None
+
+    @property
+    def A_dagger(self) -> Tensor:
+        """(k, l), a view."""
+        return self.buffer[: len(self.W)]
+
+
+def square_room(like: Tensor, k: int, capacity: int | None) -> Tensor:
+    """Zeros (room, room) with room for k columns, or for all of the capacity."""
+    room = k if capacity is None else check_room(k, capacity)
+    return like.new_zeros(room, room)
+
+
+def room_for(state, q: int) -> Tensor:
+    """Memory of the state for q more columns: the same, or a larger copy."""
+    k = len(state.W)
+    if state.capacity is not None:
+        check_room(k + q, state.capacity)
+        return state.buffer
+    width = state.buffer.shape[1]
+    larger = state.buffer.new_zeros(
+        k + q, width if isinstance(state, DaggerState) else k + q
+    )
+    larger[:k, :width] = state.buffer
+    return larger
+
+
+def check_room(columns: int, capacity: int) -> int:
+    """Refuse more columns than were set aside."""
+    if columns > capacity:
+        raise ValueError(f"{columns} columns exceed the capacity of {capacity}")
+    return capacity
+
+
+def check_start(A: Tensor, Y: Tensor, ridge: float) -> None:
+    """Refuse what no solver can start from."""
+    if A.ndim != 2 or Y.ndim != 2 or len(A) != len(Y):
+        raise ValueError(
+            f"A (l, k) and Y (l, c) must have the same rows, got shapes "
+            f"{tuple(A.shape)} and {tuple(Y.shape)}"
+        )
+    if not 0 < ridge < float("inf"):
+        raise ValueError(f"ridge must be positive and finite, got {ridge}")
+
+
+def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:
+    """About |[A, H, ...]|_2^2, from below, by power iteration over the samples.
+
+    blocks : (l, k_i).  Cost 4 l k (steps + 1) operations.
+    """
+    u = sum(block.sum(1) for block in blocks)
+    for _ in range(steps):
+        u = u / torch.linalg.vector_norm(u)
+        u = sum(block @ (block.T @ u) for block in blocks)
+    return torch.linalg.vector_norm(u)
+
+
+def largest_eigenvalue(S: Tensor, steps: int = 5) -> Tensor:
+    """About |S|_2, from below, for a Gram matrix S (q, q), by power iteration."""
+    u = S.sum(1)
+    for _ in range(steps):
+        u = S @ (u / torch.linalg.vector_norm(u))
+    return torch.linalg.vector_norm(u)
+
+
+def safe_ridge(norm: Tensor) -> float:
+    """Smallest ridge that keeps the pivots: 10 eps |A|^2, where norm is |A|^2.
+
+    Measured for columns that are numerically dependent; many updates need more, and a
+    well-conditioned A gets by with less.
+    """
+    return 10 * torch.finfo(norm.dtype).eps * float(norm)

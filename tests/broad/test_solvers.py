@@ -1,0 +1,271 @@
+"""Seven solvers on the same columns: which are the ridge solution, and which are not.
+
+All in float64 on normal numbers, where the condition of A is below 10.
+"""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky
+from labkit.broad.greville import orig_step
+from labkit.broad.ridge import (
+    Sums,
+    chol1_start_from,
+    chol1_update_from,
+    sums_over,
+    truncated,
+)
+from labkit.broad.state import largest_eigenvalue, safe_ridge, squared_norm
+from tests.broad.conftest import problem, residual, ridge_by_numpy
+
+EXACT = [name for name, solver in SOLVERS.items() if solver.exact]
+WRONG = ["orig", "exg-e"]
+
+
+def grow(name, A, blocks, Y, ridge, capacity=None):
+    """Yield the input and the state after the start and after every block."""
+    start, update, _ = SOLVERS[name]
+    state = start(A, Y, ridge, capacity)
+    yield A, state
+    for H in blocks:
+        state = update(state, A, H, Y)
+        A = torch.cat([A, H], 1)
+        yield A, state
+
+
+def last(*args, **options):
+    return list(grow(*args, **options))[-1]
+
+
+def test_the_names_and_which_are_exact():
+    assert set(EXACT) == {"d-rdg", "chol-1", "chol-2", "r-inv", "bordered"}
+    assert set(SOLVERS) == {*EXACT, *WRONG}
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("name", EXACT)
+def test_the_ridge_gradient_vanishes_after_every_update(name, ridge, capacity):
+    A, H, Y = problem(q=12)
+    for X, state in grow(name, A, H.split(4, 1), Y, ridge, capacity):
+        assert state.W.shape == (X.shape[1], 3)
+        assert residual(X, Y, state.W, ridge) < 1e-10
+        assert np.allclose(state.W, ridge_by_numpy(X, Y, ridge), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_greville_family_leaves_the_ridge_gradient(name, capacity):
+    A, H, Y = problem()
+    (A0, first), (A, grown) = grow(name, A, [H], Y, 1e-3, capacity)
+    if capacity is None:
+        assert residual(A0, Y, first.W, 1e-3) < 1e-10  # the start is the ridge solution
+    assert 1e-7 < residual(A, Y, grown.W, 1e-3) < 1e-4
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_gap_of_the_greville_family_is_linear_in_the_ridge(name):
+    """With A well-conditioned: 100 times smaller from ridge 1e-4 to 1e-6."""
+    A, H, Y = problem()
+    gaps = []
+    for ridge in (1e-4, 1e-6):
+        whole, state = last(name, A, [H], Y, ridge)
+        exact = torch.from_numpy(ridge_by_numpy(whole, Y, ridge))
+        gaps.append(float((state.W - exact).abs().max()))
+    assert gaps[0] / gaps[1] == pytest.approx(100, rel=0.02)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 999), st.floats(1e-3, 1e2))
+def test_orig_equals_exg_e(k, q, seed, ridge):
+    A, H, Y = problem(k=k, q=q, seed=seed)
+    one = last("orig", A, H.split(3, 1), Y, ridge)[1].W
+    two = last("exg-e", A, H.split(3, 1), Y, ridge)[1].W
+    assert torch.allclose(one, two, rtol=0, atol=1e-9)
+
+
+@given(
+    st.sampled_from(["chol-1", "chol-2"]),
+    st.sampled_from([None, 40]),
+    st.integers(1, 15),
+    st.integers(1, 20),
+    st.integers(0, 999),
+)
+def test_the_factor_of_the_ridge_solvers(name, capacity, k, q, seed):
+    """F^T R F = I, F upper triangular, its leading block untouched by an update."""
+    A, H, Y = problem(k=k, q=q, seed=seed)
+    (_, first), (A, grown) = grow(name, A, [H], Y, 0.5, capacity)
+    F = grown.F
+    R = A.T @ A + 0.5 * torch.eye(k + q)
+    assert torch.equal(F, F.triu())
+    assert torch.allclose(F.T @ R @ F, torch.eye(k + q).double(), rtol=0, atol=1e-10)
+    assert torch.equal(F[:k, :k], first.F)
+    assert torch.allclose(F, inverse_cholesky(R), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["r-inv", "bordered"])
+def test_the_other_intermediate_results(name, capacity):
+    A, H, Y = problem()
+    A, state = last(name, A, H.split(2, 1), Y, 0.5, capacity)
+    R = A.T @ A + 0.5 * torch.eye(A.shape[1])
+    if name == "r-inv":
+        dagger = np.linalg.solve(R.numpy(), A.numpy().T)
+        assert np.allclose(state.A_dagger, dagger, rtol=0, atol=1e-10)
+    else:
+        assert np.allclose(state.L, np.linalg.cholesky(R.numpy()), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_the_order_of_growth_is_nothing(name, cut, capacity):
+    A, H, Y = problem(q=6)
+    once = last(name, A, [H], Y, 0.1, capacity)[1].W
+    often = last(name, A, H.split(cut, 1), Y, 0.1, capacity)[1].W
+    assert torch.allclose(once, often, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_duplicated_and_dependent_columns_share_their_weight(name):
+    A, H, Y = problem()
+    H = torch.cat([A[:, :3], H[:, :1], H[:, :1], A @ A.new_ones(A.shape[1], 1)], 1)
+    A, state = last(name, A, H.split(2, 1), Y, 1e-3)
+    W = state.W
+    assert residual(A, Y, W, 1e-3) < 1e-8  # R's condition is some 1e6 here
+    assert torch.allclose(W[:3], W[12:15], rtol=0, atol=1e-8)
+    assert torch.allclose(W[15], W[16], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize(
+    ("l", "k", "q", "c"),
+    [(60, 3, 20, 2), (5, 9, 4, 2), (60, 4, 1, 1), (40, 1, 1, 10), (1, 1, 3, 1)],
+    ids=["q > k", "k > l", "one output", "one node", "one sample"],
+)
+def test_every_shape(name, l, k, q, c, capacity):  # noqa: E741
+    A, H, Y = problem(l, k, q, c)
+    A, state = last(name, A, H.split(2, 1), Y, 1.0, capacity)
+    assert state.W.shape == (k + q, c)
+    assert state.W.isfinite().all()
+    if name in EXACT:
+        assert residual(A, Y, state.W, 1.0) < 1e-10
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_without_capacity_every_state_stands_alone(name):
+    A, H, Y = problem()
+    states = [state for _, state in grow(name, A, [H], Y, 0.1)]
+    fields = [vars(states[0])[name] for name in vars(states[0])]
+    before = [f.clone() for f in fields if isinstance(f, torch.Tensor)]
+    SOLVERS[name].update(states[0], A, -H, Y)
+    after = [f for f in fields if isinstance(f, torch.Tensor)]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("name", [n for n in SOLVERS if n != "d-rdg"])
+def test_with_capacity_nothing_is_allocated_anew(name):
+    A, H, Y = problem()
+    buffers = {s.buffer.data_ptr() for _, s in grow(name, A, [H], Y, 1.0, 18)}
+    assert len(buffers) == 1
+    with pytest.raises(ValueError, match="18 columns exceed the capacity of 17"):
+        last(name, A, [H], Y, 1.0, 17)
+    with pytest.raises(ValueError, match="12 columns exceed the capacity of 11"):
+        last(name, A, [], Y, 1.0, 11)
+
+
+@pytest.mark.parametrize("name", ["chol-1", "chol-2", "bordered", "exg-e"])
+def test_fewer_columns_are_the_leading_block(name, capacity):
+    A, H, Y = problem()
+    states = [state for _, state in grow(name, A, H.split(3, 1), Y, 0.1, capacity)]
+    short = truncated(states[-1], 15)
+    assert short.W.shape == (15, 3)
+    if name == "exg-e":  # which stands for a former state, at a boundary
+        expected = states[1].F @ (states[1].F.T @ (torch.cat([A, H], 1).T @ Y)[:15])
+    else:
+        expected = torch.from_numpy(ridge_by_numpy(torch.cat([A, H[:, :3]], 1), Y, 0.1))
+    assert torch.allclose(short.W, expected, rtol=0, atol=1e-10)
+    again = SOLVERS[name].update(short, torch.cat([A, H[:, :3]], 1), H[:, 3:], Y)
+    if name != "exg-e":
+        assert torch.allclose(again.W, states[-1].W, rtol=0, atol=1e-10)
+
+
+@given(st.integers(1, 60), st.integers(0, 99))
+def test_chol_1_from_sums_over_chunks(chunk, seed):
+    A, H, Y = problem(seed=seed)
+    none = A[:, :0].split(chunk)
+    start = sums_over(zip(none, A.split(chunk), Y.split(chunk), strict=True))
+    state = chol1_start_from(Sums(None, start.S, start.HY), 0.1)
+    chunks = zip(A.split(chunk), H.split(chunk), Y.split(chunk), strict=True)
+    state = chol1_update_from(state, sums_over(chunks))
+    whole = last("chol-1", A, [H], Y, 0.1)[1]
+    assert torch.allclose(state.W, whole.W, rtol=0, atol=1e-12)
+
+
+def test_the_branch_of_dependent_columns():
+    """(21b) with the plus sign gives the pseudo-inverse where C = 0."""
+    A, _, Y = problem(k=4)
+    dagger = torch.from_numpy(np.linalg.pinv(A.numpy()))
+    H = A @ torch.ones(4, 2, dtype=A.dtype)
+    B = torch.empty(2, 60, dtype=A.dtype)
+    W, _ = orig_step(dagger, B, dagger @ Y, A, H, Y, 1e-9, tolerance=1e-10)
+    exact = np.linalg.pinv(np.hstack([A, H]), rcond=1e-10)
+    assert np.allclose(torch.cat([dagger, B]), exact, rtol=0, atol=1e-12)
+    assert np.allclose(W, exact @ Y.numpy(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_smallest_pivot_is_that_of_the_last_factorisation(name):
+    A, H, Y = problem()
+    states = [state for _, state in grow(name, A, [H], Y, 0.1)]
+    L = np.linalg.cholesky(A.numpy().T @ A.numpy() + 0.1 * np.eye(12))
+    assert float(states[0].pivot) == pytest.approx(np.diag(L).min() ** 2)
+    if name in ("chol-1", "chol-2", "bordered", "r-inv"):
+        X = np.hstack([A, H])
+        L = np.linalg.cholesky(X.T @ X + 0.1 * np.eye(18))
+        smallest = np.diag(L)[12:].min() ** 2
+        assert float(states[1].pivot) == pytest.approx(smallest)
+
+
+def test_norms():
+    A, H, _ = problem()
+    exact = np.linalg.norm(np.hstack([A, H]), 2) ** 2
+    assert 0.8 * exact < float(squared_norm(A, H, steps=5)) <= exact * (1 + 1e-12)
+    assert float(squared_norm(A, H, steps=99)) == pytest.approx(exact, rel=1e-6)
+    assert float(largest_eigenvalue(H.T @ H, 99)) == pytest.approx(
+        np.linalg.norm(H, 2) ** 2, rel=1e-6
+    )
+
+
+def test_a_lost_pivot_names_the_ridge_that_would_be_safe():
+    A, _, Y = problem()
+    H = torch.cat([A[:, :1], A[:, :1]], 1)
+    with pytest.raises(NotPositiveDefinite, match="smallest safe ridge") as caught:
+        last("chol-1", 1e6 * A, [1e6 * H], Y, 1e-9)
+    error = caught.value
+    assert error.index in (12, 13)
+    assert not error.pivot > 0
+    norm = np.linalg.norm(1e6 * np.hstack([A, H]), 2) ** 2
+    assert error.safe_ridge == pytest.approx(10 * np.finfo(float).eps * norm, rel=0.3)
+    assert error.safe_ridge == safe_ridge(squared_norm(1e6 * A, 1e6 * H))
+    W = last("chol-1", 1e6 * A, [1e6 * H], Y, error.safe_ridge)[1].W
+    assert W.isfinite().all()
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("ridge", [0, -1.0, float("nan"), float("inf")])
+def test_refuses_a_bad_ridge(name, ridge):
+    A, _, Y = problem()
+    with pytest.raises(ValueError, match="ridge must be positive and finite, got"):
+        SOLVERS[name].start(A, Y, ridge)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_refuses_shapes_that_do_not_fit(name):
+    A, _, Y = problem()
+    with pytest.raises(ValueError, match="must have the same rows, got shapes"):
+        SOLVERS[name].start(A, Y[:-1], 1.0)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_dtype_follows_the_columns(name):
+    A, H, Y = (x.float() for x in problem())
+    assert last(name, A, [H], Y, 1.0)[1].W.dtype == torch.float32
