@@ -1,0 +1,478 @@
+r"""LSMR wholly in torch: damped, preconditioned, warm-started, on an operator.
+
+Emirahmetoglu and Stewart, sections 4.7 and 5, Algorithm 6; the method is that of Fong
+and Saunders (SIAM J. Sci. Comput. 33, 2011). Solved is
+
+.. math:: \min_d |A d - b|^2 + \lambda^2 |d|^2 , \qquad d = c \circ y
+
+with a diagonal right preconditioner c, from a start d_0. Algorithm 6 as printed puts
+the damping on y, measures it from the start, and takes y for d on the way in and out:
+three other problems. Here LSMR runs undamped on the operator
+
+    K y = ( A(c o y), lambda c o y ),   right-hand side ( b, 0 ),   start d_0 / c,
+
+with iterates kept as d = c o y. The first two departures are switches:
+
+==========================  ====================================================
+``damping``, ``centre``     normal equations, with C = diag(c)
+==========================  ====================================================
+"identity", "zero"          (A'A + lam^2 I) d = A'b                 (the paper's (18))
+"identity", "start"         (A'A + lam^2 I) (d - d0) = A'(b - A d0)
+"scaled", "zero"            (A'A + lam^2 C^-2) d = A'b
+"scaled", "start"           (A'A + lam^2 C^-2) (d - d0) = A'(b - A d0)
+==========================  ====================================================
+
+``scipy.sparse.linalg.lsmr(damp=, x0=)`` is the second. Further departures from the
+print: rho_0 = 1 (it prints 0, which divides 0 by 0), the progress test compares with
+the value of this check (it prints f_val, undefined there), and the best iterate is
+returned rather than the last. tests/hessian_free/test_lsmr.py holds all of them.
+
+Letters: latin for vectors (tuples of tensors), greek for scalars. The Golub-Kahan
+vectors and their norms stay on the device. Each iteration reads alpha and beta to the
+host once, together; the stop test needs them there, and the plane rotations are then a
+few dozen float64 operations, cheaper than launching them on an accelerator. That is
+the only synchronisation, apart from the merit checks, whose number grows with log k.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from labkit.hessian_free.system import System, build_system
+from labkit.hessian_free.tuples import (
+    add,
+    add_product_,
+    copied,
+    dot,
+    norm,
+    scale_,
+    scale_add_,
+    scaled,
+)
+
+MINITER = 50  # no stop by merit before
+RECOVER = 100  # iterations that the merit may stay above its minimum
+
+
+class Rotations(NamedTuple):
+    """Scalars of the two QR factorisations, float64: () or the batch shape."""
+
+    alphabar: float
+    zetabar: float
+    anorm2: float  # sum of squares of the bidiagonal matrix, but for its last beta
+    betadd: float
+    rho: float = 1.0
+    rhobar: float = 1.0
+    cbar: float = 1.0
+    sbar: float = 0.0
+    zeta: float = 0.0
+    betad: float = 0.0
+    rhod: float = 1.0
+    tautilde: float = 0.0
+    thetatilde: float = 0.0
+
+
+class Norms(NamedTuple):
+    """Estimates from the recurrences, () or the batch shape, after one iteration."""
+
+    rnorm: float  # |(b - A d, -lam d)|, the residual of K
+    arnorm: float  # |K'(residual)| = |c o (A'(b - A d) - lam^2 d)|
+    anorm: float  # Frobenius norm of the bidiagonal matrix: a lower bound of |K|_F
+
+
+def rotate(last: Rotations, alpha, beta):
+    r"""Advance both factorisations by one column (Algorithm 6; numbers are ours).
+
+    (2) $\rho = \sqrt{\bar\alpha^2 + \beta^2}$, $\cos = \bar\alpha / \rho$,
+    $\sin = \beta / \rho$    (3) $\theta = \sin\,\alpha$, $\bar\alpha' = \cos\,\alpha$
+    (4) $\bar\theta = \bar s \rho$, $\bar\rho = \sqrt{(\bar c \rho)^2 + \theta^2}$
+    (5) $\bar c' = \bar c \rho / \bar\rho$, $\bar s' = \theta / \bar\rho$
+    (6) $\zeta = \bar c' \bar\zeta$, $\bar\zeta' = -\bar s' \bar\zeta$
+
+    Parameters
+    ----------
+    last : the state after the iteration before.
+    alpha, beta : alpha_{k+1} and beta_{k+1}; floats, or arrays for a batch.
+
+    Returns
+    -------
+    state, norms, and the coefficients (of hbar, of d, of h) of the vector updates.
+    """
+    s = last
+    rho = _hypot(s.alphabar, beta)  # (2)
+    cos, sin = _over(s.alphabar, rho), _over(beta, rho)  # (2)
+    theta, alphabar = sin * alpha, cos * alpha  # (3)
+    thetabar, rhobar = s.sbar * rho, _hypot(s.cbar * rho, theta)  # (4)
+    cbar, sbar = _over(s.cbar * rho, rhobar), _over(theta, rhobar)  # (5)
+    zeta, zetabar = cbar * s.zetabar, -sbar * s.zetabar  # (6)
+    # A third factorisation that gives the residual's norm from scalars alone.
+    betahat, betadd = cos * s.betadd, -sin * s.betadd
+    rhotilde = _hypot(s.rhod, thetabar)
+    ctilde, stilde = _over(s.rhod, rhotilde), _over(thetabar, rhotilde)
+    thetatilde, rhod = stilde * rhobar, ctilde * rhobar
+    betad = -stilde * s.betad + ctilde * betahat
+    tautilde = _over(s.zeta - s.thetatilde * s.tautilde, rhotilde)
+    taud = _over(zeta - thetatilde * tautilde, rhod)
+    norms = Norms(
+        _hypot(betad - taud, betadd), abs(zetabar), (s.anorm2 + beta**2) ** 0.5
+    )
+    anorm2 = s.anorm2 + beta**2 + alpha**2
+    coefficients = (
+        -_over(thetabar * rho, s.rho * s.rhobar),
+        _over(zeta, rho * rhobar),
+        -_over(theta, rho),
+    )
+    state = Rotations(alphabar, zetabar, anorm2, betadd, rho, rhobar, cbar, sbar)
+    state = state._replace(zeta=zeta, betad=betad, rhod=rhod)
+    state = state._replace(tautilde=tautilde, thetatilde=thetatilde)
+    return state, norms, coefficients
+
+
+@dataclass(frozen=True, eq=False)
+class LSMRStep:
+    """One iteration. ``x`` is the live iterate: copy what should outlast the next."""
+
+    k: int
+    x: tuple[Tensor, ...] = field(repr=False)
+    norms: Norms
+    exhausted: bool | np.ndarray  # residual or gradient is down to rounding
+
+
+def lsmr_steps(system: System) -> Iterator[LSMRStep]:
+    r"""The iterates d_0, d_1, ... of LSMR on a :class:`System`, one by one, no stop.
+
+    (1) $\beta_{k+1} u_{k+1} = K v_k - \alpha_k u_k$,
+    $\alpha_{k+1} v_{k+1} = K^T u_{k+1} - \beta_{k+1} v_k$    (2)-(6) :func:`rotate`
+    (7) $\bar h = h - \frac{\bar\theta \rho}{\rho_o \bar\rho_o} \bar h$
+    (8) $d = d + \frac{\zeta}{\rho \bar\rho}\, c \circ \bar h$
+    (9) $h = v - \frac{\theta}{\rho} h$
+
+    Cost of an iteration: one A, one A', and about 20 passes over a vector of
+    parameters. Eight such vectors are held at most, nine with damping.
+
+    Raises
+    ------
+    ValueError
+        When A' is not the adjoint of A: the first iteration has <K v, u> and
+        <v, K'u> at hand and compares them.
+    FloatingPointError
+        When a product is not finite, with the iteration and the last finite norms.
+    """
+    K, Kt, batch = system.forward, system.transpose, system.batch
+    d, u, v = system.start()
+    beta_ = norm(u, batch)
+    scale_(u, 1 / _nonzero(beta_))
+    v = scaled(v, 1 / _nonzero(beta_))
+    alpha_ = norm(v, batch)
+    scale_(v, 1 / _nonzero(alpha_))
+    alpha, beta = _read(alpha_, beta_)
+    _check_finite(alpha, beta, 0, None)
+    state = Rotations(alpha, alpha * beta, alpha**2, beta)
+    norms = Norms(beta, alpha * beta, alpha)
+    eps = torch.finfo(d[0].dtype).eps
+    floor = eps * beta
+    yield LSMRStep(0, d, norms, alpha * beta == 0)
+    h, hbar = copied(v), scaled(v, 0.0)
+    k = 0
+    while True:
+        k += 1
+        Kv = K(v)
+        u_ = add(Kv, -_send(alpha, d), u)  # (1)
+        beta_ = norm(u_, batch)  # (1)
+        probe = dot(Kv, u, batch) if k == 1 else None
+        u = u_
+        scale_(u, 1 / _nonzero(beta_))  # (1)
+        v = add(Kt(u), -beta_, v)  # (1)
+        alpha_ = norm(v, batch)  # (1)
+        scale_(v, 1 / _nonzero(alpha_))  # (1)
+        if k == 1:
+            alpha_1 = alpha
+            alpha, beta, inner = _read(alpha_, beta_, probe)
+            _check_finite(alpha, beta, k, norms)
+            _check_adjoint(inner, alpha_1, beta, eps)
+        else:
+            alpha, beta = _read(alpha_, beta_)
+            _check_finite(alpha, beta, k, norms)
+        state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha, beta)  # (2)-(6)
+        scale_add_(hbar, _send(a_hbar, d), h)  # (7)
+        add_product_(d, _send(a_d, d), system.scale, hbar)  # (8)
+        scale_add_(h, _send(a_h, d), v)  # (9)
+        exhausted = norms.rnorm <= floor
+        exhausted |= norms.arnorm <= eps * norms.anorm * norms.rnorm
+        yield LSMRStep(k, d, norms, exhausted)
+
+
+@dataclass(frozen=True)
+class LSMRStats:
+    """How a run went; for a batch, arrays of the batch shape instead of numbers."""
+
+    iterations: int
+    best: int  # iteration whose iterate was returned
+    rnorm: tuple  # |(b - A d_k, -lam d_k)| for k = 0, 1, ...
+    arnorm: tuple  # |c o (A'(b - A d_k) - lam^2 d_k)|
+    anorm: float  # Frobenius norm of the bidiagonal matrix
+    merit: tuple[tuple[int, float], ...]  # (k, merit) at 0 and at the checks
+
+
+class LSMRResult(NamedTuple):
+    """What :func:`lsmr` returns.
+
+    ``status`` is "atol" (the gradient test), "ftol" (the merit flattened), "recover"
+    (the merit did not come back), "exact" (only rounding left) or "maxiter"; an array
+    of these for a batch.
+    """
+
+    x: Tensor | tuple[Tensor, ...]
+    status: str | np.ndarray
+    stats: LSMRStats
+
+
+class Merit:
+    """The stop rules on a merit function, looked at in growing intervals (section 5).
+
+    Stop at check k > miniter when the merit is at its minimum and gained less than
+    ``ftol`` per iteration, relatively, since the check before ("ftol"); or when it is
+    above its minimum, which is more than ``recover`` iterations old ("recover").
+    """
+
+    def __init__(self, function, ftol, maxiter, miniter, recover):
+        self.function, self.ftol, self.maxiter = function, ftol, maxiter
+        self.miniter, self.recover = miniter, recover
+        self.next, self.k_last = min(5, maxiter), 0
+        self.least, self.best, self.x_best = math.inf, 0, None
+        self.curve = []
+
+    def start(self, x):
+        """Note the merit of the start; it is no candidate for the best iterate."""
+        self.last = float(self.function(x))
+        self.curve.append((0, self.last))
+
+    def check(self, k, x):
+        """The reason to stop at iteration k, or None."""
+        if k != self.next:
+            return None
+        f = float(self.function(x))
+        self.curve.append((k, f))
+        if f < self.least:
+            self.least, self.best, self.x_best = f, k, copied(x)
+        reason = None
+        if k > self.miniter and f == self.least:
+            # Written without a division: a merit of 0 is a legitimate value.
+            if self.last - f < (k - self.k_last) * self.ftol * abs(f):
+                reason = "ftol"
+        elif k > self.miniter and k > self.best + self.recover:
+            reason = "recover"
+        self.next = min(-(-5 * self.next // 4), self.maxiter)
+        self.k_last, self.last = k, f
+        return reason
+
+
+def lsmr(
+    A: Tensor | Callable,
+    At: Callable | None,
+    b: Tensor | tuple[Tensor, ...],
+    *,
+    x0=None,
+    damp: float = 0.0,
+    scale=None,
+    damping: str = "identity",
+    centre: str = "zero",
+    atol: float = 1e-6,
+    ftol: float = 1e-5,
+    maxiter: int | None = None,
+    merit: Callable | None = None,
+    miniter: int = MINITER,
+    recover: int = RECOVER,
+    as_published: bool = False,
+) -> LSMRResult:
+    r"""Least squares by LSMR: min |A x - b|^2 + damp^2 |x|^2, from x0.
+
+    Twin of ``scipy.sparse.linalg.lsmr`` on tensors, for tuples of them, with a
+    preconditioner, a damping that a warm start does not shift, and the paper's stop
+    rules. Prefer it where A is an operator on an accelerator or the answer is wanted
+    only roughly; for a dense matrix that fits, a factorisation is faster.
+
+    Parameters
+    ----------
+    A : (m, n) tensor; (..., m, n) for a batch of systems with b (..., m); or a
+        function x -> A x.
+    At : function u -> A'u; None where A is a tensor. Neither function may change its
+        argument; both take and return what x0 and b are, a tensor or a tuple.
+    b : tensor or tuple of tensors.
+    x0 : start, like A'b; None is zero. Not changed.
+    damp : lambda >= 0 (it enters squared).
+    scale : c, like A'b, entries > 0: a right preconditioner. It changes the speed,
+        not the problem, unless ``damping="scaled"``.
+    damping : "identity" penalises |x|, "scaled" |x / c|.
+    centre : "zero" measures the penalty from 0, "start" from x0.
+    atol : stop when |K'r| <= atol |K| |r|, by the recurrences.
+    ftol, miniter, recover : see :class:`Merit`.
+    maxiter : iterations at most; None: the number of unknowns of one system.
+    merit : function x -> number (float or 0-d tensor), watched at iterations 5, 7, 9,
+        12, 15, 19, 24, 30, ..., each interval a quarter longer, and at ``maxiter``.
+        The iterate of least merit is returned. It must leave x unchanged.
+    as_published : return the last iterate in spite of ``merit``, as Algorithm 6 does.
+
+    Returns
+    -------
+    LSMRResult
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments out of range, or where At is not the adjoint of A (noticed in the
+        first iteration, at the price of one inner product).
+    FloatingPointError
+        Where a product is NaN or infinite.
+
+    Notes
+    -----
+    In float64 the norms in ``stats`` match the true ones to rounding on systems solved
+    in few iterations. In float32 the vectors lose orthogonality: convergence takes more
+    iterations, the true gradient norm stalls near 1e-6 |K| |r|, and the recurrence
+    goes on falling; below machine precision the run ends as "exact", which then means
+    "stalled".
+
+    Examples
+    --------
+    >>> A = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
+    >>> x, status, stats = lsmr(A, None, A.new_tensor([1.0, 2.0, 3.0]))
+    >>> x, stats.iterations
+    (tensor([1.0000, 1.0000], dtype=torch.float64), 2)
+    """
+    system = build_system(
+        A, At, b, x0=x0, damp=damp, scale=scale, damping=damping, centre=centre
+    )
+    if maxiter is None:
+        maxiter = system.unknowns()
+    _check_stops(atol, ftol, maxiter, miniter, recover)
+    if merit is not None and system.batch:
+        raise ValueError("merit judges one system, but A is a batch of them")
+    if system.batch:
+        return _run_batch(system, atol, maxiter)
+    watch = None
+    if merit is not None:
+        judge = lambda x: merit(system.outside(x))  # noqa: E731
+        watch = Merit(judge, ftol, maxiter, miniter, recover)
+    x, status, stats = _run(lsmr_steps(system), watch, atol, maxiter)
+    if watch and watch.x_best is not None and not as_published:
+        x, stats = watch.x_best, replace(stats, best=watch.best)
+    return LSMRResult(system.outside(x), status, stats)
+
+
+def _run(steps, watch, atol, maxiter):
+    """Advance one system until it has a reason to stop."""
+    rnorm, arnorm = [], []
+    for step in steps:
+        r, ar, anorm = step.norms
+        rnorm.append(r)
+        arnorm.append(ar)
+        status = None
+        if step.exhausted:
+            status = "exact"
+        elif step.k and ar <= atol * anorm * r:
+            status = "atol"
+        elif watch and step.k:
+            status = watch.check(step.k, step.x)
+        elif watch:
+            watch.start(step.x)
+        if status is None and step.k == maxiter:
+            status = "maxiter"
+        if status:
+            break
+    curve = tuple(watch.curve) if watch else ()
+    k = step.k
+    stats = LSMRStats(k, k, tuple(rnorm), tuple(arnorm), anorm, curve)
+    return step.x, status, stats
+
+
+def _run_batch(system, atol, maxiter):
+    """Advance a batch until the last system has a reason; the others stay converged."""
+    rnorm, arnorm = [], []
+    status = ends = None
+    for step in lsmr_steps(system):
+        r, ar, anorm = step.norms
+        rnorm.append(r)
+        arnorm.append(ar)
+        if status is None:
+            status, ends = np.full(r.shape, "", "<U7"), np.zeros(r.shape, int)
+        small = (ar <= atol * anorm * r) & (step.k > 0)
+        reason = np.where(step.exhausted, "exact", np.where(small, "atol", ""))
+        if step.k == maxiter:
+            reason = np.where(reason == "", "maxiter", reason)
+        running = status == ""
+        ends = np.where(running, step.k, ends)
+        status = np.where(running, reason, status)
+        if (status != "").all():
+            break
+    stats = LSMRStats(ends, ends, tuple(rnorm), tuple(arnorm), anorm, ())
+    return LSMRResult(system.outside(step.x), status, stats)
+
+
+def _over(a, b):
+    """a / b, and 0 where b is 0: the recurrence has ended there."""
+    if isinstance(b, float):
+        return a / b if b else 0.0
+    return np.where(b == 0, 0.0, a / np.where(b == 0, 1.0, b))
+
+
+def _hypot(a, b):
+    return math.hypot(a, b) if isinstance(b, float) else np.hypot(a, b)
+
+
+def _nonzero(norm: Tensor) -> Tensor:
+    """A divisor: a norm of 0 belongs to a vector of zeros, which may stay so."""
+    return torch.where(norm == 0, 1, norm)
+
+
+def _read(*scalars: Tensor):
+    """One read of several device scalars, as float64: floats, or arrays for a batch."""
+    values = torch.stack(scalars)
+    if values.ndim == 1:
+        return values.tolist()
+    return tuple(values.double().cpu().numpy())
+
+
+def _send(a, like) -> float | Tensor:
+    """A coefficient for the vectors: a float, or for a batch a tensor beside them."""
+    if isinstance(a, np.ndarray):
+        return torch.as_tensor(a, dtype=like[0].dtype, device=like[0].device)
+    return float(a)
+
+
+def _check_finite(alpha, beta, k, norms):
+    if not (np.all(np.isfinite(alpha)) and np.all(np.isfinite(beta))):
+        last = "" if norms is None else f"; the last finite norms were {norms}"
+        where = "at the start" if k == 0 else f"at iteration {k}"
+        raise FloatingPointError(
+            f"a product with A or A' is not finite {where} "
+            f"(beta = {beta}, alpha = {alpha}){last}"
+        )
+
+
+def _check_adjoint(inner, alpha, beta, eps):
+    """<K v_1, u_1> = alpha_1 |v_1|^2 holds exactly for an adjoint pair."""
+    size = _hypot(alpha, beta)
+    if np.any(abs(inner - alpha) > math.sqrt(eps) * size):
+        raise ValueError(
+            f"At is not the adjoint of A: <A v, u> = {inner} but <v, At u> = {alpha} "
+            "for unit vectors u and v; check transposes and scale factors"
+        )
+
+
+def _check_stops(atol, ftol, maxiter, miniter, recover):
+    for name, value in (("atol", atol), ("ftol", ftol)):
+        if not (value >= 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be finite and >= 0, got {value}")
+    for name, value, least in (
+        ("maxiter", maxiter, 1),
+        ("miniter", miniter, 0),
+        ("recover", recover, 0),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")

@@ -1,0 +1,171 @@
+r"""The damped, preconditioned least-squares system as one operator on tuples.
+
+What :func:`labkit.hessian_free.lsmr` iterates on. With C = diag(c) and lambda > 0,
+
+==========  ==============================  ============================================
+damping     K v                             K'(U, z)
+==========  ==============================  ============================================
+identity    ( A(c o v), lam c o v )         c o (A'U + lam z)
+scaled      ( A(c o v), lam v )             c o A'U + lam z
+==========  ==============================  ============================================
+
+and the residual of the start is (b - A d0, -lam d0) or (b - A d0, -lam d0 / c); its
+second part is 0 when the penalty is centred on the start. A nonzero second part cannot
+be kept as one more plane rotation, as damping is elsewhere, hence the explicit blocks.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from labkit.hessian_free.tuples import add, copied, multiplied, scaled
+
+DAMPINGS = ("identity", "scaled")
+CENTRES = ("zero", "start")
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """min |A d - b|^2 + damp^2 |d|^2, d = scale o v, everything as tuples."""
+
+    A: Callable = field(repr=False)  # tuple -> tuple
+    At: Callable = field(repr=False)  # tuple -> tuple
+    b: tuple[Tensor, ...] = field(repr=False)
+    x0: tuple[Tensor, ...] | None = field(repr=False)
+    damp: float
+    scale: tuple[Tensor, ...] | None = field(repr=False)
+    damping: str
+    centre: str
+    At_b: tuple[Tensor, ...] | None = field(repr=False)  # A'b where there is no x0
+    batch: int  # leading dimensions that count systems
+    bare: bool  # whether outside x is a tensor rather than a tuple
+
+    def forward(self, v):
+        """K v."""
+        cv = multiplied(self.scale, v)
+        U = tuple(self.A(cv))
+        if not self.damp:
+            return U
+        return (*U, *scaled(cv if self.damping == "identity" else v, self.damp))
+
+    def transpose(self, u):
+        """K' u."""
+        g = self.At(u[: len(self.b)])
+        if not self.damp:
+            return multiplied(self.scale, g)
+        z = u[len(self.b) :]
+        if self.damping == "identity":
+            return multiplied(self.scale, add(g, self.damp, z))
+        return add(multiplied(self.scale, g), self.damp, z)
+
+    def start(self):
+        """A copy u of the residual of K at d0, with copies of d0 and of K'u."""
+        if self.x0 is None:
+            d, U = scaled(self.At_b, 0.0), copied(self.b)
+        else:
+            d = copied(self.x0)
+            U = add(self.b, -1.0, self.A(d))
+        u = U
+        if self.damp:
+            z = scaled(d, -self.damp if self.centre == "zero" else 0.0)
+            if self.damping == "scaled" and self.scale is not None:
+                z = tuple(torch._foreach_div(z, self.scale))
+            u = (*U, *z)
+        if self.x0 is None:
+            return d, u, multiplied(self.scale, self.At_b)
+        return d, u, self.transpose(u)
+
+    def unknowns(self) -> int:
+        """Unknowns of one system."""
+        x = self.At_b if self.x0 is None else self.x0
+        return sum(t[(0,) * self.batch].numel() for t in x)
+
+    def outside(self, x):
+        """x as the caller has it: a tensor or a tuple."""
+        return x[0] if self.bare else tuple(x)
+
+
+def build_system(A, At, b, *, x0, damp, scale, damping, centre) -> System:
+    """Check the arguments of :func:`labkit.hessian_free.lsmr` and join them."""
+    if damping not in DAMPINGS:
+        raise ValueError(f"damping must be one of {DAMPINGS}, got {damping!r}")
+    if centre not in CENTRES:
+        raise ValueError(f"centre must be one of {CENTRES}, got {centre!r}")
+    damp = float(damp)
+    if not (damp >= 0 and math.isfinite(damp)):
+        raise ValueError(f"damp must be finite and >= 0, got {damp}")
+    batch = 0
+    if isinstance(A, Tensor):
+        A, At, batch = _dense(A, At, b)
+    elif not (callable(A) and callable(At)):
+        raise TypeError("A and At must both be functions, unless A is a tensor")
+    b_bare = isinstance(b, Tensor)
+    b = (b,) if b_bare else tuple(b)
+    _check_floating(b, "b")
+    At_b = At(b[0] if b_bare else b) if x0 is None else None
+    bare = isinstance(At_b if x0 is None else x0, Tensor)
+    x0, scale = _blocks(x0, "x0", bare), _blocks(scale, "scale", bare)
+    At_b = None if At_b is None else _as_tuple(At_b)
+    _check_positive(scale)
+    return System(
+        A=lambda x: _as_tuple(A(x[0] if bare else x)),
+        At=lambda u: _as_tuple(At(u[0] if b_bare else u)),
+        b=b,
+        x0=x0,
+        damp=damp,
+        scale=scale,
+        damping=damping,
+        centre=centre,
+        At_b=At_b,
+        batch=batch,
+        bare=bare,
+    )
+
+
+def _dense(A, At, b):
+    """A matrix, or a batch of them, as a pair of functions."""
+    if At is not None:
+        raise TypeError("At must be None where A is a tensor")
+    if A.ndim < 2:
+        raise ValueError(f"A must be (..., m, n), got shape {tuple(A.shape)}")
+    if not isinstance(b, Tensor) or b.shape != A.shape[:-1]:
+        shape = tuple(b.shape) if isinstance(b, Tensor) else type(b).__name__
+        raise ValueError(f"b must have shape {tuple(A.shape[:-1])}, got {shape}")
+
+    def product(M):
+        return lambda x: (M @ x[..., None])[..., 0]
+
+    return product(A), product(A.mT), A.ndim - 2
+
+
+def _as_tuple(x):
+    return (x,) if isinstance(x, Tensor) else tuple(x)
+
+
+def _blocks(x, name, bare):
+    """A given vector as a tuple, or None."""
+    if x is None:
+        return None
+    if isinstance(x, Tensor) != bare:
+        raise TypeError("x0 and scale must both be tensors or both be tuples")
+    x = _as_tuple(x)
+    _check_floating(x, name)
+    return x
+
+
+def _check_positive(scale):
+    if scale is None:
+        return
+    least = float(torch.stack([c.min() for c in scale]).min())
+    if not least > 0:
+        raise ValueError(f"scale must have entries > 0 only, got {least}")
+
+
+def _check_floating(x, name):
+    for t in x:
+        if not (isinstance(t, Tensor) and t.is_floating_point()):
+            kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
+            raise TypeError(f"{name} must hold real floating-point tensors, got {kind}")

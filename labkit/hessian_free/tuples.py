@@ -1,0 +1,107 @@
+"""Algebra on tuples of tensors: the "vectors" of the space of weights.
+
+Emirahmetoglu and Stewart, section 3.1: parameters, directions and Krylov vectors are
+tuples of tensors, block by block, and are never flattened into one vector. A function
+whose name ends with an underscore changes its first argument, the others make new
+tensors. Nothing here reads a number back to the host.
+
+A coefficient is a Python float, or a tensor of the shape of the leading ``batch``
+dimensions of every block: one coefficient for each system of a batch; a 0-d tensor is
+a coefficient that has not left its device.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Blocks = Sequence[Tensor]
+
+
+def add(x: Blocks, a: float | Tensor, y: Blocks) -> tuple[Tensor, ...]:
+    """x + a y, new. One pass.
+
+    Examples
+    --------
+    >>> add((torch.ones(2), torch.zeros(1)), 2.0, (torch.ones(2), torch.ones(1)))
+    (tensor([3., 3.]), tensor([2.]))
+    """
+    if isinstance(a, Tensor):
+        return tuple(
+            torch.addcmul(s, t, spread(a, t)) for s, t in zip(x, y, strict=True)
+        )
+    return tuple(torch._foreach_add(x, y, alpha=a))
+
+
+def add_(x: Blocks, a: float | Tensor, y: Blocks) -> None:
+    """x += a y."""
+    if isinstance(a, Tensor):
+        for s, t in zip(x, y, strict=True):
+            s.addcmul_(t, spread(a, t))
+    else:
+        torch._foreach_add_(x, y, alpha=a)
+
+
+def add_product_(x: Blocks, a: float | Tensor, c: Blocks | None, y: Blocks) -> None:
+    """x += a (c o y), entrywise; without c, x += a y."""
+    if c is None:
+        add_(x, a, y)
+    elif isinstance(a, Tensor):
+        add_(x, a, torch._foreach_mul(c, y))
+    else:
+        torch._foreach_addcmul_(x, c, y, value=a)
+
+
+def scale_add_(x: Blocks, a: float | Tensor, y: Blocks) -> None:
+    """x = a x + y."""
+    scale_(x, a)
+    torch._foreach_add_(x, y)
+
+
+def scale_(x: Blocks, a: float | Tensor) -> None:
+    """x *= a."""
+    if isinstance(a, Tensor) and a.ndim:
+        for s in x:
+            s.mul_(spread(a, s))
+    else:
+        torch._foreach_mul_(x, a)
+
+
+def scaled(x: Blocks, a: float | Tensor) -> tuple[Tensor, ...]:
+    """a x, new."""
+    if isinstance(a, Tensor) and a.ndim:
+        return tuple(s * spread(a, s) for s in x)
+    return tuple(torch._foreach_mul(x, a))
+
+
+def multiplied(c: Blocks | None, x: Blocks) -> tuple[Tensor, ...]:
+    """c o x, entrywise; without c, x itself."""
+    return tuple(x) if c is None else tuple(torch._foreach_mul(c, x))
+
+
+def copied(x: Blocks) -> tuple[Tensor, ...]:
+    """A copy that shares no memory."""
+    return tuple(t.clone(memory_format=torch.contiguous_format) for t in x)
+
+
+def dot(x: Blocks, y: Blocks, batch: int = 0) -> Tensor:
+    """<x, y>, the sum of the blocks' inner products; batch shape, () without one."""
+    parts = [(s * t).flatten(batch).sum(-1) for s, t in zip(x, y, strict=True)]
+    return torch.stack(parts).sum(0)
+
+
+def norm(x: Blocks, batch: int = 0) -> Tensor:
+    """|x|_2; batch shape, () without one.
+
+    On the CPU torch adds the squares of a float32 norm in a few running sums, which
+    loses two digits over a million entries; its plain ``sum`` adds pairwise and does
+    not. On an accelerator every reduction is a tree, so there one fused call serves.
+    """
+    if batch or x[0].device.type == "cpu":
+        return dot(x, x, batch).sqrt()
+    return torch.linalg.vector_norm(torch.stack(tuple(torch._foreach_norm(x))))
+
+
+def spread(a: Tensor, like: Tensor) -> Tensor:
+    """The coefficient with trailing dimensions of one, to meet ``like``."""
+    return a.reshape(a.shape + (1,) * (like.ndim - a.ndim))

@@ -1,0 +1,38 @@
+"""Systems and nets that the tests of this room share."""
+
+import numpy as np
+import torch
+
+
+def rand(*shape, seed=0, dtype=torch.float64):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def randn(*shape, seed=0, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype)
+
+
+def spectrum(m, n, values, seed=0):
+    """A matrix with the given singular values."""
+    k = len(values)
+    U = torch.linalg.qr(randn(m, k, seed=seed))[0]
+    V = torch.linalg.qr(randn(n, k, seed=seed + 1))[0]
+    return U * torch.tensor(values, dtype=torch.float64) @ V.T
+
+
+def split(x):
+    """A vector of 12 as blocks of three shapes."""
+    return x[:6].reshape(2, 3), x[6:10], x[10:].reshape(2, 1)
+
+
+def joined(blocks):
+    return torch.cat([t.reshape(-1) for t in blocks])
+
+
+def relative(a, b):
+    return float(torch.linalg.norm(a - b) / torch.linalg.norm(b))
+
+
+def numpy(x):
+    return np.asarray(x)

@@ -1,0 +1,443 @@
+"""LSMR against dense solves, SciPy, an explicit matrix, and the printed stop rules."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse.linalg
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.hessian_free import cg_steps, lsmr, lsmr_steps
+from labkit.hessian_free.system import build_system
+
+from .conftest import joined, rand, randn, relative, spectrum, split
+
+M, N, LAM = 20, 12, 0.6
+SETTINGS = [(d, c) for d in ("identity", "scaled") for c in ("zero", "start")]
+settings = pytest.mark.parametrize(("damping", "centre"), SETTINGS)
+
+
+def problem(seed=0, m=M, n=N):
+    """A, b, a random start and a preconditioner far from 1."""
+    A = randn(m, n, seed=seed)
+    c = 0.05 + 0.95 * rand(n, seed=seed + 3)
+    return A, randn(m, seed=seed + 1), randn(n, seed=seed + 2), c
+
+
+def solution(A, b, x0, c, lam, damping, centre):
+    """The four normal equations, spelled out."""
+    D = torch.diag(c**-2) if damping == "scaled" else torch.eye(len(c)).to(A)
+    s = x0 if centre == "start" else torch.zeros_like(x0)
+    return s + torch.linalg.solve(A.T @ A + lam**2 * D, A.T @ (b - A @ s))
+
+
+def explicit(A, b, x0, c, lam, damping, centre):
+    """K and the residual of the start, in y = x / c, as one dense system."""
+    low = torch.diag(c) if damping == "identity" else torch.eye(len(c)).to(A)
+    K = torch.cat([A * c, lam * low])
+    z = -lam * (x0 if damping == "identity" else x0 / c)
+    z = z if centre == "zero" else 0 * z
+    return K, torch.cat([b - A @ x0, z])
+
+
+@settings
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_the_dense_solution_of_its_normal_equations(damping, centre, seed):
+    A, b, x0, c = problem(seed)
+    found = lsmr(
+        *(A, None, b),
+        **{"x0": x0, "damp": LAM, "scale": c, "damping": damping, "centre": centre},
+        **{"atol": 1e-14, "maxiter": 60},
+    )
+    want = solution(A, b, x0, c, LAM, damping, centre)
+    assert relative(found.x, want) < 1e-10
+    assert found.status in ("atol", "exact")
+
+
+def test_the_four_settings_are_four_problems():
+    A, b, x0, c = problem()
+    x = [solution(A, b, x0, c, LAM, *setting) for setting in SETTINGS]
+    gaps = [relative(x[i], x[j]) for i in range(4) for j in range(i)]
+    assert min(gaps) > 0.02  # so that the test above can tell them apart
+
+
+@settings
+@pytest.mark.parametrize("k", [1, 2, 5, 12])
+def test_iterates_and_norms_are_those_of_the_explicit_matrix(damping, centre, k):
+    A, b, x0, c = problem(7, 90, 60)  # so large that 12 iterations do not exhaust it
+    K, r0 = explicit(A, b, x0, c, LAM, damping, centre)
+    y, *_, norm_K, _, _ = scipy.sparse.linalg.lsmr(
+        K.numpy(), r0.numpy(), atol=0, btol=0, conlim=0, maxiter=k
+    )
+    x, _, stats = lsmr(
+        *(A, None, b),
+        **{"x0": x0, "damp": LAM, "scale": c, "damping": damping, "centre": centre},
+        **{"atol": 0.0, "maxiter": k},
+    )
+    y = torch.from_numpy(y)
+    assert relative(x, x0 + c * y) < 1e-10
+    r = r0 - K @ y
+    assert math.isclose(stats.rnorm[k], r.norm(), rel_tol=1e-10)
+    assert math.isclose(stats.arnorm[k], (K.T @ r).norm(), rel_tol=1e-8)
+    assert math.isclose(stats.anorm, norm_K, rel_tol=1e-10)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_minimises_the_gradient_over_the_krylov_space(k):
+    """(17) of the paper, from the definition: no Golub-Kahan, no rotations."""
+    A, b, x0, c = problem(3)
+    K, r0 = explicit(A, b, x0, c, LAM, "identity", "zero")
+    G, g = K.T @ K, K.T @ r0
+    basis = torch.stack([torch.linalg.matrix_power(G, i) @ g for i in range(k)], 1)
+    basis = torch.linalg.qr(basis)[0]
+    y = basis @ torch.linalg.pinv(G @ basis) @ g
+    x = lsmr(A, None, b, x0=x0, damp=LAM, scale=c, atol=0.0, maxiter=k).x
+    assert relative(x, x0 + c * y) < 1e-9
+
+
+@settings
+def test_a_constant_factor_of_the_preconditioner_changes_no_iterate(damping, centre):
+    A, b, x0, c = problem(1)
+    for k in (1, 3, 7):
+        runs = [
+            lsmr(
+                *(A, None, b),
+                **{"x0": x0, "scale": f * c, "damping": damping, "centre": centre},
+                # scaled damping is on x / c, so its lambda goes with the factor
+                **{"damp": LAM * (f if damping == "scaled" else 1), "atol": 0.0},
+                maxiter=k,
+            ).x
+            for f in (1.0, 8.0)
+        ]
+        assert relative(*runs) < 1e-12
+
+
+def test_started_at_the_solution_it_stays_there():
+    A, b, x0, c = problem(2)
+    x = solution(A, b, x0, c, LAM, "identity", "zero")
+    found = lsmr(A, None, b, x0=x, damp=LAM, scale=c, atol=0.0, maxiter=30)
+    assert relative(found.x, x) < 1e-8
+
+
+def test_norms_never_rise_and_cg_has_the_lower_model():
+    """Same Krylov space: LSMR has the smaller gradient, CG the smaller model value."""
+    A, b, x0, _ = problem(4)
+    B, g = A.T @ A + LAM**2 * torch.eye(N).to(A), A.T @ b
+    model = lambda x: 0.5 * x @ B @ x - g @ x  # noqa: E731
+    system = build_system(
+        *(A, None, b), x0=x0, damp=LAM, scale=None, damping="identity", centre="zero"
+    )
+    ours, theirs = lsmr_steps(system), cg_steps(lambda x: (B @ x[0],), (g,), (x0,))
+    rnorm = arnorm = math.inf
+    for _ in range(9):
+        one, two = next(ours), next(theirs)
+        assert one.norms.rnorm <= rnorm
+        assert one.norms.arnorm <= arnorm
+        rnorm, arnorm = one.norms.rnorm, one.norms.arnorm
+        x, y = one.x[0], two.x[0]
+        assert math.isclose(two.q, model(y), rel_tol=1e-9)
+        if one.k:
+            assert model(y) < model(x)
+            assert (B @ x - g).norm() < (B @ y - g).norm()
+
+
+# Against SciPy from a cold start
+
+CASES = {
+    "well": (30, 12, np.linspace(1, 3, 12)),
+    "bad": (30, 12, np.logspace(-3, 0, 12)),
+    "deficient": (30, 12, np.linspace(1, 3, 7)),
+    "wide": (8, 12, np.linspace(0.5, 2, 8)),
+    "repeated": (30, 12, np.ones(12)),
+}
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.4])
+@pytest.mark.parametrize("case", CASES)
+def test_equals_scipy_from_a_cold_start(case, lam):
+    A = spectrum(*CASES[case])
+    b = randn(len(A), seed=5)
+    # At given iterations, since the rules that stop the two differ: on the way, where
+    # rounding has not yet chosen its own, and long after the end.
+    for k in (1, 3, 6, 300):
+        want, *_ = scipy.sparse.linalg.lsmr(
+            A.numpy(), b.numpy(), damp=lam, atol=0, btol=0, conlim=0, maxiter=k
+        )
+        found = lsmr(A, None, b, damp=lam, atol=0.0, maxiter=k)
+        assert relative(found.x, torch.from_numpy(want)) < 1e-8
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_finds_the_shortest_solution(case):
+    A = spectrum(*CASES[case])
+    b = randn(len(A), seed=5)
+    found = lsmr(A, None, b, atol=1e-14, maxiter=500)
+    want = torch.linalg.pinv(A, rtol=1e-9) @ b
+    assert relative(found.x, want) < 1e-9  # "bad" has condition 1000
+    assert found.status in ("atol", "exact")
+
+
+def test_trivial_systems():
+    one = torch.eye(4, dtype=torch.float64)
+    b = randn(4)
+    x, status, stats = lsmr(one, None, b)
+    assert relative(x, b) < 1e-15
+    assert (status, stats.iterations) == ("exact", 1)
+    x, status, stats = lsmr(one, None, 0 * b)
+    assert torch.equal(x, 0 * b)
+    assert (status, stats.iterations) == ("exact", 0)
+    x, *_ = lsmr(torch.full((1, 1), 4.0), None, torch.ones(1), damp=2.0)
+    assert math.isclose(x, 4 / (16 + 4), rel_tol=1e-6)
+    x, status, _ = lsmr(0 * one, None, b)
+    assert torch.equal(x, 0 * b)
+    assert status == "exact"
+
+
+@given(
+    m=st.integers(1, 9),
+    n=st.integers(1, 9),
+    lam=st.floats(0.05, 3),
+    seed=st.integers(0, 10**6),
+)
+def test_any_shape(m, n, lam, seed):
+    A, b, x0 = randn(m, n, seed=seed), randn(m, seed=seed + 1), randn(n, seed=seed + 2)
+    c = 0.05 + rand(n, seed=seed + 3)
+    x, *_ = lsmr(A, None, b, x0=x0, damp=lam, scale=c, atol=1e-14, maxiter=100)
+    want = solution(A, b, x0, c, lam, "identity", "zero")
+    assert relative(x, want) < 1e-8  # lam^2 >= 0.0025 of |A|^2 <= 36: 4 digits
+
+
+# Forms of input
+
+
+def test_operator_on_tuples_equals_the_matrix():
+    A, b, x0, c = problem(5)
+    seen = []
+
+    def forward(x):
+        seen.append([t.shape for t in x])
+        return A @ joined(x)
+
+    found = lsmr(
+        *(forward, lambda u: split(A.T @ u), b),
+        **{"x0": split(x0), "scale": split(c), "damp": LAM, "maxiter": 9},
+        **{"atol": 0.0, "as_published": True},
+    )
+    want = lsmr(A, None, b, x0=x0, scale=c, damp=LAM, maxiter=9, atol=0.0)
+    assert relative(joined(found.x), want.x) < 1e-12
+    assert [t.shape for t in found.x] == [(2, 3), (4,), (2, 1)]
+    assert all(shapes == [(2, 3), (4,), (2, 1)] for shapes in seen)
+
+
+def test_arguments_are_left_alone_and_identity_operators_are_safe():
+    x0, b = randn(6, seed=1), randn(6, seed=2)
+    held = x0.clone(), b.clone()
+    x, *_ = lsmr(lambda x: x, lambda u: u, b, x0=x0, damp=0.5, atol=1e-14, maxiter=9)
+    assert torch.equal(x0, held[0])
+    assert torch.equal(b, held[1])
+    assert relative(x, b / 1.25) < 1e-12
+    x, *_ = lsmr(lambda x: x, lambda u: u, b)
+    assert torch.equal(b, held[1])
+    assert relative(x, b) < 1e-12
+
+
+@settings
+def test_a_batch_equals_its_systems_one_by_one(damping, centre):
+    A, b = randn(2, 3, 9, 5), randn(2, 3, 9, seed=1)
+    A[1, 2], b[0, 1] = 0, 0  # end at once
+    A[0, 0] = spectrum(9, 5, [1.0] * 5)  # ends early
+    x0, c = randn(2, 3, 5, seed=2), 0.1 + rand(2, 3, 5, seed=3)
+    options = {"damp": 0.3, "damping": damping, "centre": centre, "atol": 1e-13}
+    found = lsmr(A, None, b, x0=x0, scale=c, maxiter=40, **options)
+    assert found.x.shape == x0.shape
+    for i in np.ndindex(2, 3):
+        one = lsmr(A[i], None, b[i], x0=x0[i], scale=c[i], maxiter=40, **options)
+        assert torch.allclose(found.x[i], one.x, rtol=0, atol=1e-10)
+        # the last digits of a product differ, and with them the last iteration
+        assert abs(found.stats.iterations[i] - one.stats.iterations) <= 1
+        assert (found.stats.iterations[i] == 0) == (one.stats.iterations == 0)
+
+
+def test_no_start_is_a_start_of_zero():
+    A, b, x0, c = problem(6)
+    for damping, centre in SETTINGS:
+        options = {"damp": LAM, "scale": c, "damping": damping, "centre": centre}
+        cold = lsmr(A, None, b, maxiter=5, atol=0.0, **options)
+        zero = lsmr(A, None, b, x0=0 * x0, maxiter=5, atol=0.0, **options)
+        assert relative(cold.x, zero.x) < 1e-13
+
+
+def test_float32_converges_later_and_its_recurrence_flatters():
+    """What the docstring says: the recurrence falls on below the true gradient."""
+    A = spectrum(200, 60, np.logspace(-2, 0, 60)).float()
+    b = randn(200, seed=1).float()
+    exact = torch.linalg.pinv(A.double()) @ b.double()
+    found = lsmr(A, None, b, atol=0.0, maxiter=600)
+    assert relative(found.x.double(), exact) < 1e-3
+    true = (A.double().T @ (b.double() - A.double() @ found.x.double())).norm()
+    assert found.stats.arnorm[-1] < 0.5 * true
+    assert true < 1e-5 * found.stats.anorm * found.stats.rnorm[-1]
+    ends = []
+    for dtype in (torch.float32, torch.float64):
+        system = build_system(
+            *(A.to(dtype), None, b.to(dtype)),
+            **{"x0": None, "damp": 0.0, "scale": None},
+            **{"damping": "identity", "centre": "zero"},
+        )
+        for step in lsmr_steps(system):
+            if relative(step.x[0].double(), exact) < 1e-3:
+                break
+        ends.append(step.k)
+    assert ends[0] > 1.1 * ends[1]
+
+
+# The stop rules
+
+
+def hard():
+    """A system that the gradient test does not stop within 400 iterations."""
+    return spectrum(400, 380, np.logspace(-6, 0, 380)), randn(400, seed=1)
+
+
+def watched(values, **options):
+    """Run with a scripted merit; return the result and what the merit received."""
+    seen = []
+
+    def merit(x):
+        seen.append(x.clone())
+        return values(len(seen) - 1)
+
+    A, b = hard()
+    options = {"atol": 0.0, "maxiter": 400, "ftol": 1e-5} | options
+    return lsmr(A, None, b, merit=merit, **options), seen
+
+
+def checks(result):
+    return [k for k, _ in result.stats.merit]
+
+
+def test_a_flat_merit_stops_at_60():
+    result, _ = watched(lambda i: 1.0)
+    assert (result.status, result.stats.iterations) == ("ftol", 60)
+    assert checks(result) == [0, 5, 7, 9, 12, 15, 19, 24, 30, 38, 48, 60]
+
+
+def test_a_rising_merit_stops_at_118():
+    result, seen = watched(lambda i: 1.0 + i)
+    assert (result.status, result.stats.iterations) == ("recover", 118)
+    assert checks(result)[-4:] == [60, 75, 94, 118]
+    assert result.stats.best == 5
+    assert torch.equal(result.x, seen[1])
+
+
+def test_a_falling_merit_runs_to_the_end_and_is_looked_at_there():
+    result, seen = watched(lambda i: 1.0 / 2**i, maxiter=200)
+    assert (result.status, result.stats.iterations) == ("maxiter", 200)
+    assert checks(result)[-2:] == [185, 200]
+    assert torch.equal(result.x, seen[-1])
+
+
+def test_the_progress_is_per_iteration():
+    """From 48 to 60 are 12 iterations: a gain of 11 ftol stops, one of 13 does not."""
+    for gain, stops in ((11e-5, True), (13e-5, False)):
+        result, _ = watched(lambda i, gain=gain: 1.0 if i < 11 else 1.0 - gain)
+        assert (result.stats.iterations == 60) == stops
+
+
+def test_the_start_is_no_candidate():
+    result, _ = watched(lambda i: 0.0 if i == 0 else 1.0 + i)
+    assert result.stats.best == 5
+
+
+@pytest.mark.parametrize("dip", [1, 4, 8])
+def test_the_best_iterate_is_what_merit_received_there(dip):
+    script = lambda i: 0.5 if i == dip else 1.0  # noqa: E731
+    result, seen = watched(script)
+    assert torch.equal(result.x, seen[dip])
+    assert result.stats.best == checks(result)[dip]
+    last, seen = watched(script, as_published=True)
+    assert last.stats.best == last.stats.iterations
+    assert not torch.equal(last.x, result.x)
+
+
+def test_merit_receives_the_solution_not_y():
+    """With a preconditioner and a warm start x, x / c and x - x0 all differ."""
+    A, b, x0, c = problem(8)
+    seen = []
+    options = {"x0": x0, "damp": LAM, "scale": c, "atol": 0.0}
+    lsmr(
+        A, None, b, merit=lambda x: seen.append(x.clone()) or 1.0, maxiter=5, **options
+    )
+    assert torch.equal(seen[0], x0)
+    assert torch.equal(seen[1], lsmr(A, None, b, maxiter=5, **options).x)
+
+
+def test_patience_is_a_parameter():
+    result, _ = watched(lambda i: 1.0 + i, miniter=5, recover=20)
+    assert (result.status, result.stats.iterations) == ("recover", 30)
+
+
+# Refusals
+
+
+def refuse(match, error=ValueError, **changes):
+    A, b, *_ = problem()
+    arguments = {"A": A, "At": None, "b": b} | changes
+    A, At, b = (arguments.pop(name) for name in ("A", "At", "b"))
+    with pytest.raises(error, match=match):
+        lsmr(A, At, b, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"maxiter": 0}, "maxiter must be an integer >= 1, got 0"),
+        ({"maxiter": 2.5}, "maxiter must be an integer >= 1, got 2.5"),
+        ({"damp": -0.1}, "damp must be finite and >= 0, got -0.1"),
+        ({"damp": math.nan}, "damp must be finite and >= 0, got nan"),
+        ({"atol": -1e-3}, "atol must be finite and >= 0, got -0.001"),
+        ({"ftol": math.inf}, "ftol must be finite and >= 0, got inf"),
+        ({"damping": "scaled "}, r"damping must be one of .*, got 'scaled '"),
+        ({"centre": "x0"}, r"centre must be one of .*, got 'x0'"),
+        ({"scale": torch.zeros(N)}, "scale must have entries > 0 only, got 0.0"),
+        ({"b": torch.ones(3)}, r"b must have shape \(20,\), got \(3,\)"),
+        ({"A": torch.ones(3)}, r"A must be \(..., m, n\), got shape \(3,\)"),
+    ],
+)
+def test_refuses_arguments_out_of_range(changes, match):
+    refuse(match, **changes)
+
+
+def test_refuses_integers_and_half_pairs():
+    refuse("b must hold real floating-point", TypeError, b=torch.ones(M).long())
+    refuse("At must be None where A is a tensor", TypeError, At=lambda u: u)
+    refuse("A and At must both be functions", TypeError, A=lambda x: x)
+    with pytest.raises(ValueError, match="merit judges one system"):
+        lsmr(randn(2, 3, 3), None, randn(2, 3), merit=lambda x: 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "wrong", [lambda A: 1.01 * A, lambda A: A.flip(0), lambda A: -A, lambda A: A + 0.1]
+)
+def test_refuses_a_pair_that_is_not_adjoint(wrong, dtype):
+    A, b, x0, c = (t.to(dtype) for t in problem())
+    B = wrong(A)
+    for options in ({}, {"x0": x0, "damp": 0.5, "scale": c}):
+        with pytest.raises(ValueError, match="At is not the adjoint of A"):
+            lsmr(lambda x: A @ x, lambda u: B.T @ u, b, **options)
+
+
+def test_refuses_a_product_that_is_not_finite():
+    A, b, *_ = problem()
+    calls = []
+
+    def forward(x):
+        calls.append(1)
+        return A @ x * (math.nan if len(calls) == 3 else 1)
+
+    with pytest.raises(FloatingPointError, match=r"not finite at iteration 3 .*norms"):
+        lsmr(forward, lambda u: A.T @ u, b, atol=0.0)
+    refuse("not finite at the start", FloatingPointError, b=b * math.inf)
