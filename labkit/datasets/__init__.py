@@ -11,7 +11,13 @@ from labkit.datasets.catalogue import DatasetInfo, available, load
 from labkit.datasets.curves import Images, curve_images
 from labkit.datasets.digits import Labelled
 from labkit.datasets.fetch import ChecksumError, DatasetUnavailable, data_folders
-from labkit.datasets.imdb import Reviews, encode_words, load_imdb, split_words
+from labkit.datasets.imdb import (
+    Reviews,
+    encode_words,
+    load_imdb,
+    most_frequent_words,
+    split_words,
+)
 from labkit.datasets.synthetic import Sequences, copy_sequences
 from labkit.datasets.text import Text, encode
 
@@ -32,5 +38,6 @@ __all__ = [
     "encode_words",
     "load",
     "load_imdb",
+    "most_frequent_words",
     "split_words",
 ]

@@ -6,6 +6,7 @@ these are drawn afresh, alike in kind and not in detail: **errors measured on th
 not comparable with published ones**.
 
 Symbols: b images of a chunk, t the parameter along a curve, s places along its length.
+The equations are numbered here, after no paper.
 """
 
 from dataclasses import dataclass
