@@ -1,0 +1,117 @@
+"""Record each layer's mean input as gradients flow back through it.
+
+A forward hook reads the inputs; they count only once a gradient reaches the layer's
+output. So the record lives and dies with ``.grad``: evaluation, ``no_grad`` and
+discarded passes leave nothing, accumulated backward passes add up.
+"""
+
+import weakref
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import register_multi_grad_hook
+
+from labkit.rls.blocks import InputSum
+from labkit.rls.checks import check_inputs
+from labkit.rls.layers import KINDS, blocks_of
+
+
+class Capture:
+    """Hook on one layer that fills its blocks.
+
+    Parameters
+    ----------
+    name, module : the layer.
+    time_steps : T where the input does not tell; None: the length of the sequence for
+        recurrent layers, 1 for others.
+    residuals : {"never", "cheaper", "always"}, when a Linear layer leaves its weight
+        gradient unformed and keeps (X, dZ) instead; "cheaper": with fewer rows than
+        units.
+    """
+
+    def __init__(self, name, module, *, time_steps=None, residuals="never"):
+        self.name, self.module, self.time_steps = name, module, time_steps
+        if residuals == "always" and not isinstance(module, nn.Linear):
+            raise ValueError(
+                f"layer {name!r} is a {type(module).__name__}; this variant is for "
+                "Linear layers only"
+            )
+        self.residuals = residuals if isinstance(module, nn.Linear) else "never"
+        self.blocks = blocks_of(name, module)
+        self.handle = module.register_forward_hook(_Hook(self), with_kwargs=True)
+
+    def __call__(self, module, inputs, output):
+        """Read one forward pass; returns a replacement of the output or None."""
+        check_inputs(self.name, module, inputs, self.time_steps)
+        weight, x = self.blocks[0].weight, inputs[0]
+        if not weight.requires_grad:  # frozen since the optimiser was made
+            return None
+        # rows < units: then X P is cheaper than the gradient times P
+        cheaper = self.residuals == "cheaper" and x.numel() < weight.numel()
+        if cheaper or self.residuals == "always":
+            return _Residual.apply(output.detach(), x, weight, self._keep_residual)
+        outputs = [output] if isinstance(output, torch.Tensor) else _flat(output)
+        with torch.no_grad():
+            sums = KINDS[type(module)](module, inputs, output, self.time_steps)
+
+        def keep(gradient):
+            for block, each in zip(self.blocks, sums, strict=True):
+                block.add(each)
+
+        register_multi_grad_hook(outputs, keep, mode="any")
+        return None
+
+    def _keep_residual(self, x, dz):
+        (block,) = self.blocks
+        X = x.detach().reshape(-1, x.shape[-1]).to(block.weight.dtype)
+        dZ = dz.reshape(-1, dz.shape[-1]).to(block.weight.dtype)
+        block.residuals.append((X, dZ))
+        T = self.time_steps or 1
+        block.add(InputSum(X.sum(0), len(X), len(X) // T))
+
+
+class _Hook:
+    """What hangs on the module: a weak link, so that a dropped optimiser stays dropped.
+
+    A copy of the module finds that it is not the captured one and does nothing.
+    """
+
+    def __init__(self, capture):
+        self.capture = weakref.ref(capture)
+
+    def __call__(self, module, args, kwargs, output):
+        capture = self.capture() if self.capture else None
+        if capture is None or module is not capture.module:
+            return None
+        if not (module.training and torch.is_grad_enabled()):
+            return None
+        return capture(module, (*args, *kwargs.values()), output)
+
+    def __getstate__(self):  # weak links cannot be pickled with the model
+        return {"capture": None}
+
+
+class _Residual(torch.autograd.Function):
+    """Linear layer whose backward pass keeps (X, dZ) and forms no weight gradient."""
+
+    @staticmethod
+    def forward(ctx, z, x, weight, keep):
+        # weight is an input only so that z requires a gradient
+        ctx.save_for_backward(x, weight)
+        ctx.keep = keep
+        ctx.mark_dirty(z)  # not a view: a following in-place activation is allowed
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dz):
+        x, weight = ctx.saved_tensors
+        ctx.keep(x, dz)
+        return None, dz @ weight if ctx.needs_input_grad[1] else None, None, None
+
+
+def _flat(output):
+    """All tensors of a recurrent layer's (y, h) or (y, (h, c))."""
+    y, last = output
+    return [y, *last] if isinstance(last, tuple) else [y, last]

@@ -1,0 +1,110 @@
+"""RLS for some layers and another optimiser for the rest (HRLS)."""
+
+import torch
+
+from labkit.rls.optimizer import RLS
+from labkit.rls.update import clip_factor
+
+
+class Hybrid:
+    """RLS and another optimiser as one: one joint clip, one step.
+
+    HRLS of Zhang et al. 2021: hidden layers by RLS, the output layer by Adam under
+    softmax and cross-entropy. P depends on inputs alone, so any loss will do.
+
+    Parameters
+    ----------
+    rls : RLS
+        Its ``max_grad_norm`` is the joint norm of all gradients, its own and the
+        other's.
+    other : torch.optim.Optimizer
+        Over the other parameters. Those of frozen or forgotten ones are refused.
+
+    Raises
+    ------
+    ValueError
+        If the two share a parameter, or one of the model belongs to neither.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> rls = RLS(model, layers=["0"], max_grad_norm=5.0)
+    >>> optimizer = Hybrid(rls, torch.optim.Adam(model[2].parameters()))
+    >>> labels = torch.ones(8, dtype=torch.long)
+    >>> nn.functional.cross_entropy(model(torch.ones(8, 3)), labels).backward()
+    >>> optimizer.step()
+    """
+
+    def __init__(self, rls: RLS, other: torch.optim.Optimizer):
+        self.rls, self.other = rls, other
+        mine = _parameters(rls)
+        theirs = _parameters(other)
+        for name, parameter in rls.model.named_parameters():
+            owners = (id(parameter) in mine) + (id(parameter) in theirs)
+            if owners == 2:
+                raise ValueError(
+                    f"parameter {name!r} is trained by both optimizers; give RLS "
+                    "layers=[...] and the other one the rest"
+                )
+            if owners == 0 and parameter.requires_grad:
+                raise ValueError(
+                    f"parameter {name!r} is trained by neither optimizer; give it to "
+                    "one, or freeze it by requires_grad_(False)"
+                )
+
+    @property
+    def param_groups(self) -> list[dict]:
+        """Groups of both, RLS first."""
+        return self.rls.param_groups + self.other.param_groups
+
+    @property
+    def gradient_norm(self):
+        """() joint norm of the last step's gradients before clipping."""
+        return self.rls.gradient_norm
+
+    @property
+    def max_grad_norm(self):
+        """Joint norm that all gradients are clipped to, or None."""
+        return self.rls.max_grad_norm
+
+    def zero_grad(self, set_to_none=True):
+        """Clear all gradients, and the inputs that came with those of RLS."""
+        self.rls.zero_grad(set_to_none)
+        self.other.zero_grad(set_to_none)
+
+    @torch.no_grad()
+    def step(self):
+        """Clip all gradients together, then let both step; errors as of `RLS.step`."""
+        pending = self.rls.gather()
+        gradients = [
+            p.grad
+            for group in self.other.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
+        squares = [each.squared_norm() for each in pending]
+        squares += [g.square().sum().to(squares[0]) for g in gradients]
+        norm = torch.stack(squares).sum().sqrt()
+        factor = clip_factor(norm, self.rls.max_grad_norm)
+        self.rls.apply(pending, norm, factor)
+        for g in gradients:
+            g.mul_(factor)
+        self.other.step()
+
+    def check(self):
+        """Raise for a failure of RLS on an accelerator; waits for it."""
+        self.rls.check()
+
+    def state_dict(self) -> dict:
+        """State of both."""
+        return {"rls": self.rls.state_dict(), "other": self.other.state_dict()}
+
+    def load_state_dict(self, state: dict):
+        """Restore what :meth:`state_dict` gave."""
+        self.rls.load_state_dict(state["rls"])
+        self.other.load_state_dict(state["other"])
+
+
+def _parameters(optimizer) -> set[int]:
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}

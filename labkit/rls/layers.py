@@ -1,0 +1,91 @@
+"""What RLS must know of each layer kind: its blocks and its mean inputs.
+
+FC and CONV layers are one block; a recurrent layer is two, ``ih`` for its inputs and
+``hh`` for its own past, since all gates of an LSTM share their inputs.
+"""
+
+from torch import nn
+
+from labkit.rls.blocks import Block, InputSum
+
+
+def blocks_of(name: str, module: nn.Module) -> list[Block]:
+    """The blocks of a layer, in the order in which its inputs are summed."""
+    if isinstance(module, nn.RNNBase):
+        return [
+            Block(
+                f"{name}.{kind}",
+                getattr(module, f"weight_{kind}_l0"),
+                getattr(module, f"bias_{kind}_l0", None),
+            )
+            for kind in ("ih", "hh")
+        ]
+    return [Block(name, module.weight, module.bias)]
+
+
+def linear_inputs(module, inputs, output, time_steps) -> list[InputSum]:
+    """FC layer: the mean of (31), (51), or (80) with ``time_steps`` > 1."""
+    X = inputs[0].reshape(-1, module.in_features)
+    return [InputSum(X.sum(0), len(X), _sequences(len(X), time_steps))]
+
+
+def conv2d_inputs(module, inputs, output, time_steps) -> list[InputSum]:
+    """CONV layer, (72): the mean receptive field.
+
+    The mean is linear, so one map, the batch's mean, is unfolded, not all.
+    """
+    x = inputs[0]
+    x = x if x.ndim == 4 else x[None]
+    kernel, dilation = module.kernel_size, module.dilation
+    mean = nn.functional.pad(x.mean(0, keepdim=True), _padding(module))
+    fields = nn.functional.unfold(mean, kernel, dilation, 0, module.stride)
+    rows = len(x) * fields.shape[-1]
+    return [InputSum(fields[0].mean(1) * rows, rows, rows)]
+
+
+def _padding(module) -> list[int]:
+    """Zeros to add: left, right, top, bottom."""
+    if module.padding == "valid":
+        return [0, 0, 0, 0]
+    sides = []
+    for i in (1, 0):
+        if module.padding == "same":  # an odd total puts the larger part last
+            total = module.dilation[i] * (module.kernel_size[i] - 1)
+            sides += [total // 2, total - total // 2]
+        else:
+            sides += [module.padding[i]] * 2
+    return sides
+
+
+def recurrent_inputs(module, inputs, output, time_steps) -> list[InputSum]:
+    """RNN and LSTM layers, (92): means of x_1 .. x_T and of y_0 .. y_{T-1}."""
+    x, y = inputs[0], output[0]
+    time = 0 if x.ndim == 2 else 1 if module.batch_first else 0
+    T = x.shape[time]
+    rows = x[..., 0].numel()
+    steps = T if time_steps is None else time_steps
+    past = y.narrow(time, 0, T - 1).reshape(-1, module.hidden_size).sum(0)
+    start = inputs[1] if len(inputs) > 1 else None
+    if start is not None:
+        y_0 = start[0] if isinstance(start, tuple) else start
+        past = past + y_0.reshape(-1, module.hidden_size).sum(0)
+    seen = x.reshape(-1, module.input_size).sum(0)
+    sequences = _sequences(rows, steps)
+    return [InputSum(seen, rows, sequences), InputSum(past, rows, sequences)]
+
+
+def _sequences(rows, time_steps):
+    if rows % (time_steps or 1):
+        raise ValueError(
+            f"time_steps={time_steps} does not divide the {rows} rows of the input"
+        )
+    return rows // (time_steps or 1)
+
+
+# layer type -> its mean inputs
+KINDS = {
+    nn.Linear: linear_inputs,
+    nn.Conv2d: conv2d_inputs,
+    nn.RNN: recurrent_inputs,
+    nn.LSTM: recurrent_inputs,
+}

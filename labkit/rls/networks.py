@@ -1,0 +1,101 @@
+"""The paper's three networks (section VI), and small ones for small images.
+
+Sequential and plain: any model of Linear, Conv2d, RNN and LSTM layers will do as well.
+Weights are torch's defaults from the global generator, as everywhere in torch; seed it
+by ``torch.manual_seed``.
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+
+def dense_network(inputs=784, hidden=512, classes=10) -> nn.Sequential:
+    """FNN, ``inputs - hidden ReLU - classes``: (M, inputs) -> (M, classes).
+
+    The paper's for MNIST, by default.
+    """
+    return nn.Sequential(
+        nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes)
+    )
+
+
+def small_cnn(side=8, channels=(16, 32), hidden=64, classes=10) -> nn.Sequential:
+    """CNN for gray images in rows: (M, side^2) -> (M, classes).
+
+    3 x 3 filters, each layer pooled 2 x 2; ``side`` must divide by
+    ``2 ** len(channels)``.
+    """
+    layers: list[nn.Module] = [nn.Unflatten(1, (1, side, side))]
+    before = 1
+    for after in channels:
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        before, side = after, side // 2
+    return nn.Sequential(
+        *layers, nn.Flatten(), *dense_network(before * side**2, hidden, classes)
+    )
+
+
+def vgg5(classes=10) -> nn.Sequential:
+    """CNN of the paper for CIFAR-10: (M, 3, 32, 32) -> (M, classes).
+
+    The first five CONV layers of VGG-16, a hidden layer of 1024. Pooled after the
+    second, the fourth and, unlike VGG-16, the fifth CONV layer: the hidden layer's P
+    would otherwise have 16,385 rows.
+    """
+    layers: list[nn.Module] = []
+    before = 3
+    for after, pool in ((64, 0), (64, 1), (128, 0), (128, 1), (256, 1)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] * pool
+        before = after
+    return nn.Sequential(*layers, nn.Flatten(), *dense_network(256 * 16, 1024, classes))
+
+
+class SequenceClassifier(nn.Module):
+    """Stacked recurrent layers, the last output of the last one classified.
+
+    Parameters
+    ----------
+    inputs : features per time step; with ``vocabulary``, width of the embedding.
+    hidden, layers, classes : units per layer, layers, outputs. The paper: 512, 2, 2.
+    cell : nn.LSTM or nn.RNN, one module a layer, so that RLS sees each one's inputs.
+    vocabulary : number of words for an embedding in front; RLS cannot train that.
+
+    Shapes: (M, T, inputs), or rows (M, T * inputs), or words (M, T) -> (M, classes).
+    """
+
+    def __init__(
+        self, inputs, hidden=64, classes=10, *, layers=2, cell=nn.LSTM, vocabulary=None
+    ):
+        super().__init__()
+        self.inputs = inputs
+        self.embedding = vocabulary and nn.Embedding(vocabulary, inputs)
+        widths = [inputs, *[hidden] * layers]
+        self.layers = nn.ModuleList(
+            cell(n, m, batch_first=True) for n, m in pairwise(widths)
+        )
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify each sequence of the batch."""
+        y = self.embedding(x) if self.embedding else x
+        if y.ndim == 2:
+            y = y.unflatten(1, (-1, self.inputs))
+        for layer in self.layers:
+            y, _ = layer(y)
+        return self.head(y[:, -1])
+
+
+@torch.no_grad()
+def accuracy(
+    model: nn.Module, inputs: Tensor, labels: Tensor, batch_size=1000
+) -> float:
+    """Share of the rows classified right, in [0, 1]; the model keeps its mode."""
+    training = model.training
+    model.eval()
+    pairs = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
+    right = sum((model(x).argmax(-1) == y).sum() for x, y in pairs)
+    model.train(training)
+    return float(right) / len(labels)

@@ -1,0 +1,395 @@
+"""RLS as a torch optimiser (Algorithms 1 and 2 of the paper)."""
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.rls.blocks import Block
+from labkit.rls.capture import Capture
+from labkit.rls.checks import check_fan_in, check_options, choose_layers
+from labkit.rls.health import NumericalError, healthy, unhealthy
+from labkit.rls.update import clip_factor, gain, update_inverse_
+
+
+@dataclass
+class Pending:
+    """One block in the middle of a step.
+
+    The preconditioned gradient is ``left @ right``, in the cheaper of two orders.
+    """
+
+    block: Block
+    options: Mapping[str, Any]  # the parameter group
+    state: dict
+    x_mean: Tensor  # (n,)
+    gradient: Tensor | None = None  # (N, n), or in its place
+    X: Tensor | None = None  # (M, n) inputs with the column of ones, and
+    dZ: Tensor | None = None  # (M, N) residuals: the gradient is dZ' X
+    u: Tensor | None = None  # (n,)
+    h: Tensor | None = None  # ()
+    left: Tensor | None = None  # (N, r)
+    right: Tensor | None = None  # (r, n); None: the identity
+
+    @property
+    def rule(self) -> dict:
+        """Arguments that belong to the update of P."""
+        options = self.options
+        return {
+            "forgetting": options["forgetting"],
+            "ratio": options["ratio"],
+            "steps": self.block.steps,
+        }
+
+    def squared_norm(self) -> Tensor:
+        """Square of the raw gradient's Frobenius norm, ()."""
+        if self.gradient is not None:
+            return self.gradient.square().sum()
+        # |dZ' X|^2 without dZ' X, by two M x M Gram matrices
+        return (self.X @ self.X.T).mul_(self.dZ @ self.dZ.T).sum()
+
+
+class RLS(torch.optim.Optimizer):
+    r"""Recursive least squares for FC, CONV, RNN and LSTM layers.
+
+    Gradient descent whose step size is a matrix, for each layer (each of the two blocks
+    of a recurrent layer)
+
+    .. math::
+        \Theta_s = \Theta_{s-1} + \alpha\,\Omega_{s-1}
+        - \tfrac{\eta}{h}\tilde\nabla P_{s-1} - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s
+
+    with P the inverse autocorrelation of its mean inputs; :func:`rls_step` has all
+    lines. Zhang et al. 2021, Algorithms 1 and 2 with (98), (99), (100).
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its layers' inputs are read by forward hooks, in training mode only. Frozen
+        layers are left out.
+    forgetting : float
+        lambda in (0, 1]. Below 1, P grows without bound in every direction that the
+        inputs do not excite.
+    ratio : float
+        k > 0, weight of a minibatch in P: the strength of the data against ``initial``.
+    eta : float
+        Step factor > 0, of all layers; the paper's theory has 1 for the last one.
+    momentum : float
+        alpha in [0, 1); RLS+M has 0.5, which doubles the effective step.
+    l1 : float
+        gamma >= 0; RLS+R has 1e-5, for LSTMs 1e-6. Biases are included, as printed.
+    initial : float
+        P starts as ``initial`` > 0 times the identity.
+    max_grad_norm : float, optional
+        Joint L2 norm to which the raw gradients of all layers are clipped, like
+        ``clip_grad_norm_`` between ``backward`` and ``step``; ``math.inf`` for none. If
+        it is given, the gradient is the optimiser's own affair: where a Linear layer
+        has more units than the batch has rows, its weight gradient is never formed and
+        its ``.grad`` stays None. If it is None, every ``.grad`` is there between
+        ``backward`` and ``step`` and may be changed.
+    layers : sequence, optional
+        The layers to train: names in the model, modules, or dicts such as ``{"layer":
+        "2", "eta": 0.1}`` with options of their own, also ``"time_steps"``, the T of
+        (82) for a Linear layer that is applied at T time steps. None: all layers, and
+        every parameter of the model must belong to one.
+    on_failure : {"raise", "reset"}
+        When P has lost its definiteness (h < lambda) or has outgrown the precision:
+        raise, or start this P again, skip the step of its block, and count that in
+        ``state[weight]["resets"]``.
+    max_fan_in : int
+        Largest side of P that is made; 8192 is 256 MiB in float32.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range, a layer does not exist or cannot be trained, a
+        parameter would be left out, or a fan-in is above ``max_fan_in``.
+    NumericalError
+        From ``step`` on the CPU, if a gradient is not finite or a P unhealthy; nothing
+        has been changed then. On an accelerator ``step`` never waits for the device:
+        what failed stands still, and :meth:`check` raises.
+
+    Notes
+    -----
+    State of a block, in ``state[weight]``: ``P`` (n, n), ``velocity`` (N, n) if there
+    is momentum, and ``h``, ``step``, ``resets`` (). One parameter group a layer.
+
+    Multiply-adds of a block with M rows, N units and n inputs: M n (n + N) instead of
+    the weight gradient's M n N, or n^2 N on top of them, whichever is chosen above; n^2
+    for P, n^2 N again with ``l1``. float32 is enough for lambda = 1, and float64 is
+    advised below.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    >>> optimizer = RLS(model, momentum=0.5, max_grad_norm=5.0)
+    >>> model(torch.ones(8, 3)).square().mean().backward()
+    >>> optimizer.step()
+    >>> optimizer.state[model[0].weight]["P"].shape
+    torch.Size([4, 4])
+    """
+
+    keeps_inputs = False  # whether every row of every input is needed
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        forgetting=1.0,
+        ratio=0.1,
+        eta=1.0,
+        momentum=0.0,
+        l1=0.0,
+        initial=1.0,
+        max_grad_norm: float | None = None,
+        layers: Iterable | None = None,
+        on_failure="raise",
+        max_fan_in=8192,
+    ):
+        defaults = {
+            "forgetting": forgetting,
+            "ratio": ratio,
+            "eta": eta,
+            "momentum": momentum,
+            "l1": l1,
+            "initial": initial,
+            "time_steps": None,
+        }
+        check_options("RLS", defaults)
+        if on_failure not in ("raise", "reset"):
+            raise ValueError(f"on_failure must be raise or reset, got {on_failure!r}")
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm must be > 0 or None, got {max_grad_norm}")
+        chosen = choose_layers(model, layers)
+        groups = []
+        for name, module, options in chosen:
+            check_options(f"layer {name!r}", options)
+            groups.append(
+                {"params": list(module.parameters()), "layer": name, **options}
+            )
+        super().__init__(groups, defaults)
+        self.model = model
+        owned = "cheaper" if max_grad_norm is not None else "never"
+        residuals = "always" if self.keeps_inputs else owned
+        self.captures = [
+            Capture(
+                name, module, time_steps=options.get("time_steps"), residuals=residuals
+            )
+            for name, module, options in chosen
+        ]
+        check_fan_in(self.blocks, max_fan_in)
+        self.max_grad_norm, self.on_failure = max_grad_norm, on_failure
+        self.gradient_norm: Tensor | None = None  # (), of the last step, unclipped
+        if any(group["forgetting"] < 1 for group in self.param_groups):
+            warnings.warn(
+                "with forgetting < 1, P grows without bound in directions that the "
+                "inputs do not excite: keep runs short, use float64, or forgetting=1",
+                stacklevel=2,
+            )
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All blocks, layer by layer."""
+        return [block for capture in self.captures for block in capture.blocks]
+
+    def zero_grad(self, set_to_none=True):
+        """Clear the gradients, and the inputs that came with them."""
+        super().zero_grad(set_to_none)
+        for block in self.blocks:
+            block.clear()
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Update every layer that a gradient has reached since the last step.
+
+        Parameters
+        ----------
+        closure : callable, optional
+            Evaluates the model again and returns the loss, as for any torch optimiser.
+
+        Raises
+        ------
+        RuntimeError
+            If no pass in training mode with ``backward`` came before.
+        NumericalError
+            See the class.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        pending = self.gather()
+        norm = torch.stack([each.squared_norm() for each in pending]).sum().sqrt()
+        self.apply(pending, norm, clip_factor(norm, self.max_grad_norm))
+        return loss
+
+    def gather(self) -> list[Pending]:
+        """What the passes since the last step give each block; changes nothing."""
+        pending = []
+        for group, capture in zip(self.param_groups, self.captures, strict=True):
+            for block in capture.blocks:
+                if block.rows:
+                    pending.append(self._pending(block, group))
+                elif block.weight.grad is not None:
+                    raise RuntimeError(
+                        f"layer {block.name!r} has a gradient, but no input of it was "
+                        "seen: run the forward pass in training mode, model.train()"
+                    )
+        if not pending:
+            raise RuntimeError(
+                "step() found nothing to do: every step needs a forward pass in "
+                "training mode and loss.backward() before it"
+            )
+        return pending
+
+    def _pending(self, block, group) -> Pending:
+        weight = block.weight
+        state = self.state[weight]
+        if not state:
+            state |= self.new_state(block, group["initial"])
+            state |= {"step": torch.tensor(0.0), "resets": weight.new_zeros(())}
+        pending = Pending(block, group, state, block.mean_input())
+        if weight.grad is None and block.residuals:
+            pending.X, pending.dZ = block.joined_residuals()
+        else:
+            pending.gradient = block.gradient()
+        return pending
+
+    def new_state(self, block: Block, initial: float) -> dict:
+        """What a block remembers at first."""
+        weight, n = block.weight, block.fan_in
+        eye = torch.eye(n, dtype=weight.dtype, device=weight.device)
+        return {"P": eye.mul_(initial)}
+
+    @torch.no_grad()
+    def apply(self, pending: list[Pending], norm: Tensor, factor: Tensor | float):
+        """Second half of ``step``: change weights and state.
+
+        Parameters
+        ----------
+        pending : from :meth:`gather`.
+        norm : () of all gradients that are clipped together.  factor : () of the clip.
+        """
+        for each in pending:
+            self.precondition(each)
+        for each in self._sound(pending, norm):
+            self._update(each, factor)
+        self.gradient_norm = norm
+        for block in self.blocks:
+            block.clear()
+
+    def precondition(self, each: Pending):
+        r"""Set u, h, and ``left @ right`` $= \tilde\nabla P$."""
+        P = each.state["P"]
+        if each.gradient is None:
+            each.left, each.right = each.dZ.T, each.X @ P
+        else:
+            each.left, each.right = each.gradient, P
+        each.u, each.h = gain(P, each.x_mean, **each.rule)  # (38), (39)
+
+    def remember(self, each: Pending):
+        """Update what is kept of the inputs."""
+        update_inverse_(each.state["P"], each.u, each.h, **each.rule)  # (37)
+
+    def _update(self, each, factor):
+        """(99), (100) of :func:`rls_step`, in place; ``left @ right`` is never kept."""
+        group, block, state = each.options, each.block, each.state
+        left = each.left * (-group["eta"] / each.h * factor)
+        signs = block.signs() if group["l1"] else None
+        if group["momentum"]:
+            block.add_(self._velocity(each, left))
+        else:
+            block.add_(left, each.right)
+        self.remember(each)
+        if signs is not None:
+            block.add_(signs.mul_(-group["l1"]), state["P"])  # (98): the new P
+        state["h"] = each.h
+        state["step"] += 1
+
+    def _velocity(self, each, left):
+        state, alpha = each.state, each.options["momentum"]
+        if "velocity" not in state:
+            state["velocity"] = torch.zeros_like(each.block.signs())
+        omega = state["velocity"]
+        if each.right is None:
+            return omega.mul_(alpha).add_(left)  # (99)
+        return omega.addmm_(left, each.right, beta=alpha)  # (99)
+
+    def _sound(self, pending, norm) -> list[Pending]:
+        """Those whose step can be taken; raises or resets for the others."""
+        if norm.device.type != "cpu":
+            return [self._held(each, norm) for each in pending]
+        if not norm.isfinite():
+            raise gradient_error(pending)
+        sound = []
+        for each in pending:
+            if self._healthy(each):
+                sound.append(each)
+            elif self.on_failure == "raise":
+                step, P = int(each.state["step"]) + 1, each.state.get("P")
+                forgetting = each.options["forgetting"]
+                raise unhealthy(each.block.name, step, P, each.h, forgetting)
+            else:
+                each.state |= self.new_state(each.block, each.options["initial"])
+                each.state["resets"] += 1
+        return sound
+
+    def _healthy(self, each) -> Tensor:
+        group = each.options
+        limits = {key: group[key] for key in ("forgetting", "initial")}
+        return healthy(each.state.get("P"), each.h, **limits)
+
+    def _held(self, each, norm) -> Pending:
+        """Take no new step in a block where it cannot be right; never waits."""
+        state = each.state
+        lost, failed = ~self._healthy(each), ~norm.isfinite()
+        if self.on_failure == "reset":
+            lost = lost & ~failed
+            for key, start in self.new_state(
+                each.block, each.options["initial"]
+            ).items():
+                state[key] = torch.where(lost, start, state[key])
+            state["resets"] += lost
+        else:
+            failed = failed | lost
+        still = lost | failed
+        each.left = each.left.masked_fill(still, 0)
+        each.u = each.u.masked_fill(still, 0)
+        each.h = each.h.masked_fill(still, each.options["forgetting"])
+        now = torch.where(failed, float(state["step"]) + 1, math.inf)
+        state["failed_at"] = torch.minimum(now, state.get("failed_at", now))
+        return each
+
+    def check(self):
+        """Raise for a failure on an accelerator; the one call that waits for it.
+
+        Raises
+        ------
+        NumericalError
+            If a gradient was not finite, or a P unhealthy, at any step so far.
+        """
+        for block in self.blocks:
+            step = float(self.state[block.weight].get("failed_at", math.inf))
+            if step < math.inf:
+                h = float(self.state[block.weight]["h"])
+                advice = "a gradient was not finite, or P is no longer definite"
+                raise NumericalError(
+                    block.name, int(step), "a value cannot be right: h", h, advice
+                )
+
+
+def gradient_error(pending: list[Pending]) -> NumericalError:
+    """The error that names the first block whose gradient is not finite."""
+    for each in pending:
+        norm = each.squared_norm().sqrt()
+        if not norm.isfinite():
+            break
+    step = int(each.state["step"]) + 1
+    advice = "nothing was changed; lower eta or clip by max_grad_norm"
+    return NumericalError(
+        each.block.name, step, "the gradient's norm", float(norm), advice
+    )

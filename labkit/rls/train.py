@@ -1,0 +1,159 @@
+"""Training as a generator: the paper's three experiments differ in the network only."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from labkit.rls.health import NumericalError
+from labkit.rls.hybrid import Hybrid
+from labkit.rls.networks import accuracy
+from labkit.rls.optimizer import RLS
+from labkit.rls.update import loss_mse
+
+
+class DivergedError(RuntimeError):
+    """Training stopped because the loss or a gradient ran away."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One training step, one minibatch."""
+
+    step: int  # from 1
+    epoch: int  # from 1
+    loss: float  # of the minibatch, before the step
+    gradient_norm: float  # joint, before clipping
+    clipped: bool
+    seconds: float  # of the step: forward, backward, clip, update
+    epoch_loss: float | None = None  # mean over the epoch, at its last step
+    test_accuracy: float | None = None  # in [0, 1], at the last step of an epoch
+
+
+def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
+    """(57) against one-hot targets: (M, N) outputs, (M,) labels."""
+    targets = nn.functional.one_hot(labels, outputs.shape[-1]).to(outputs.dtype)
+    return loss_mse(outputs, targets)
+
+
+def train(
+    model: nn.Module,
+    optimizer,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    loss: Callable[[Tensor, Tensor], Tensor] = squared_error,
+    epochs: int = 1,
+    batch_size: int = 128,
+    generator: torch.Generator | None = None,
+    drop_last: bool = False,
+    max_grad_norm: float | None = None,
+    test: tuple[Tensor, Tensor] | None = None,
+    ceiling: float = 100.0,
+) -> Iterator[Record]:
+    """Train a classifier; yields one :class:`Record` per minibatch.
+
+    Parameters
+    ----------
+    model : (M, ...) inputs -> (M, classes).
+    optimizer : RLS, Hybrid or any torch optimiser over the model's parameters.
+    inputs, labels : (samples, ...), (samples,) int64, on the model's device.
+    loss : mean over the minibatch from outputs and labels, such as
+        :func:`squared_error` or ``nn.functional.cross_entropy``.
+    generator : of the order of samples, on the CPU.
+    drop_last : leave out the last minibatch of an epoch if it is short.
+    max_grad_norm : joint clip for optimisers that do not clip themselves.
+    test : inputs and labels for ``test_accuracy``.
+    ceiling : the run has diverged when a loss exceeds this many times the first one
+        (or 1, if that is larger).
+
+    Raises
+    ------
+    ValueError
+        If sizes do not fit, or RLS and Hybrid are given a second clip.
+    DivergedError
+        With the step and the last loss before it. Records up to there have been
+        yielded.
+    """
+    _check(optimizer, inputs, labels, epochs, batch_size, drop_last, max_grad_norm)
+    limit, last, step = math.inf, math.nan, 0
+    for epoch in range(1, epochs + 1):
+        losses = []
+        batches = _batches(len(inputs), batch_size, generator, drop_last)
+        for i, rows in enumerate(batches, start=1):
+            step += 1
+            rows = rows.to(inputs.device)
+            start = time.perf_counter()
+            try:
+                value, norm, clipped = _step(
+                    model, optimizer, loss, inputs[rows], labels[rows], max_grad_norm
+                )
+            except NumericalError as error:
+                raise DivergedError(
+                    f"step {step}: {error}; the last loss was {last:.6g}"
+                ) from error
+            seconds = time.perf_counter() - start
+            if step == 1:
+                limit = ceiling * max(value, 1.0)
+            if not value <= limit:
+                raise DivergedError(
+                    f"the loss is {value:.6g} at step {step}, the limit {limit:.6g}; "
+                    f"the last one was {last:.6g}"
+                )
+            last = value
+            losses.append(value)
+            closing = {}
+            if i == len(batches):
+                closing["epoch_loss"] = sum(losses) / len(losses)
+                if test is not None:
+                    closing["test_accuracy"] = accuracy(model, *test)
+            yield Record(step, epoch, value, norm, clipped, seconds, **closing)
+
+
+def _step(model, optimizer, loss, x, y, max_grad_norm):
+    """One update; returns loss, gradient norm, and whether it was clipped."""
+    model.train()
+    optimizer.zero_grad()
+    value = loss(model(x), y)
+    value.backward()
+    if isinstance(optimizer, RLS | Hybrid):
+        optimizer.step()
+        optimizer.check()
+        norm, limit = optimizer.gradient_norm, optimizer.max_grad_norm
+    else:
+        limit = max_grad_norm
+        clip = math.inf if limit is None else limit
+        norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+    norm = float(norm)
+    return float(value.detach()), norm, norm > (math.inf if limit is None else limit)
+
+
+def _batches(samples, batch_size, generator, drop_last) -> list[Tensor]:
+    batches = torch.randperm(samples, generator=generator).split(batch_size)
+    short = len(batches[-1]) < batch_size
+    return list(batches[:-1] if drop_last and short else batches)
+
+
+def _check(optimizer, inputs, labels, epochs, batch_size, drop_last, max_grad_norm):
+    if len(inputs) != len(labels) or not len(inputs):
+        raise ValueError(
+            f"there must be as many labels as inputs, and some; got {len(inputs)} "
+            f"inputs and {len(labels)} labels"
+        )
+    if epochs < 1 or batch_size < 1:
+        raise ValueError(
+            f"epochs and batch_size must be at least 1, got {epochs} and {batch_size}"
+        )
+    if drop_last and len(inputs) < batch_size:
+        raise ValueError(
+            f"drop_last leaves nothing of {len(inputs)} inputs: batch_size={batch_size}"
+        )
+    if max_grad_norm is not None and isinstance(optimizer, RLS | Hybrid):
+        raise ValueError(
+            f"{type(optimizer).__name__} clips by itself: give max_grad_norm="
+            f"{max_grad_norm} to RLS, not to train"
+        )
