@@ -105,7 +105,7 @@ bench: .venv/.stamp ## Run the benchmarks: ratios, side by side
 	done
 
 picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
-	$(BIN)/python -m labkit.labs.picture notebooks/figures/noise.png
+	$(BIN)/python -m labkit.labs.rtrl.picture notebooks/figures/noise.png
 
 # torch without its +cpu or +cu mark; the CUDA libraries are torch's own to choose.
 lock: ## Write requirements.lock anew, from a fresh environment

@@ -166,7 +166,7 @@ def test_training_on_text_learns(text):
 
 
 def test_the_lab_headless_writes_one_trace_per_measurement(text, tmp_path):
-    noise = lab.NoiseLab(text, knobs(), interactive=False, folder=str(tmp_path))
+    noise = lab.noise_lab(text, knobs(), interactive=False, folder=str(tmp_path))
     first = noise.run(5)
     assert list(first.index) == [1, 2, 3, 4, 5]
     noise.controls.set(rank=3, seed=7)
@@ -183,36 +183,39 @@ def test_the_lab_headless_writes_one_trace_per_measurement(text, tmp_path):
 
 
 def test_the_lab_measures_what_its_knobs_say(text):
-    noise = lab.NoiseLab(text, knobs(method="KF-AVG", seed=5), interactive=False)
+    noise = lab.noise_lab(text, knobs(method="KF-AVG", seed=5), interactive=False)
     network = lab.new_network(len(text.symbols), 8)
     rows = list(islice(lab.measure_noise(network, "2-KF-AVG", text, seed=5), 3))
     assert noise.run(3)["cosine"].tolist() == [row["cosine"] for row in rows]
 
 
 def test_runs_of_the_lab_continue(text):
-    whole, parts = (lab.NoiseLab(text, knobs(), interactive=False) for _ in range(2))
+    whole, parts = (lab.noise_lab(text, knobs(), interactive=False) for _ in range(2))
     parts.run(2)
     pd.testing.assert_frame_equal(parts.run(3), whole.run(5))
 
 
 def test_the_lab_trains_first_and_only_once(text):
-    noise = lab.NoiseLab(text, knobs(trained=True), interactive=False, updates=3)
+    networks = {}
+    noise = lab.noise_lab(
+        text, knobs(trained=True), interactive=False, updates=3, networks=networks
+    )
     frame = noise.run(2)
     assert frame["measured"].tolist() == [False] * 3 + [True] * 2
     assert list(frame.index) == [1, 2, 3, 4, 5]
     assert frame["bits"].iloc[:3].notna().all()
-    network = noise.networks[8]
+    network = networks[8]
     assert network.bits == frame["bits"].iloc[2]
     noise.controls.set(method="UORO")
     again = noise.run(2)
     assert again["measured"].tolist() == [True, True]
-    assert noise.networks == {8: network}
+    assert networks == {8: network}
     expected = next(lab.measure_noise(network, "UORO", text))
     assert again["cosine"].iloc[0] == expected["cosine"]
 
 
 def test_the_interactive_lab_builds_its_widget(text):
-    noise = lab.NoiseLab(text, knobs())
+    noise = lab.noise_lab(text, knobs())
     children = noise.widget.children
     for part in (noise.controls.widget, noise.stepper.widget, noise.plot.figure):
         assert any(child is part for child in children)
@@ -225,7 +228,7 @@ def test_the_interactive_lab_builds_its_widget(text):
 
 
 def test_the_headless_lab_shows_its_figure_alone(text):
-    noise = lab.NoiseLab(text, knobs(), interactive=False)
+    noise = lab.noise_lab(text, knobs(), interactive=False)
     noise.run(2)
     assert "application/vnd.plotly.v1+json" in noise._repr_mimebundle_()
 
@@ -280,7 +283,7 @@ def test_racers_see_the_same_symbols(monkeypatch):
             self.log.append(symbols)
             return symbols
 
-    monkeypatch.setattr("labkit.labs.race.CopyTask", Recorded)
+    monkeypatch.setattr("labkit.labs.rtrl.race.CopyTask", Recorded)
     lab.copy_race(["2-OK", "UORO"], hidden=4, batch=3, steps=40)
     one, two = seen
     assert len(one) == len(two) == 40

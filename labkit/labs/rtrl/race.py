@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 
 from labkit.instruments import Trace
-from labkit.labs.networks import adam, make_learner, new_network
+from labkit.labs.rtrl.networks import adam, make_learner, new_network
 from labkit.panels import Lines, LivePlot
 from labkit.rtrl import CharStream, CopyTask, train
 

@@ -5,7 +5,7 @@ Wires `labkit.rtrl` to its knobs, instruments and panels; holds no mathematics.
 
 import pandas as pd
 
-from labkit.labs.networks import (
+from labkit.labs.rtrl.networks import (
     METHODS,
     UNRANKED,
     Network,
@@ -17,21 +17,27 @@ from labkit.labs.networks import (
     train_network,
     trained_network,
 )
-from labkit.labs.noise import NoiseKnobs, NoiseLab, measure_noise, noise_table
-from labkit.labs.race import copy_race, learn_text, race_plot, race_table, text_plot
+from labkit.labs.rtrl.noise import NoiseKnobs, measure_noise, noise_lab, noise_table
+from labkit.labs.rtrl.race import (
+    copy_race,
+    learn_text,
+    race_plot,
+    race_table,
+    text_plot,
+)
 
 __all__ = [
     "METHODS",
     "UNRANKED",
     "Network",
     "NoiseKnobs",
-    "NoiseLab",
     "copy_race",
     "learn_text",
     "make_learner",
     "measure_noise",
     "method_label",
     "new_network",
+    "noise_lab",
     "noise_table",
     "paper_table",
     "parse_method",

@@ -1,15 +1,13 @@
 """The noise experiment: repeated estimates beside exact RTRL, weights frozen."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import pandas as pd
 import torch
-from ipywidgets import Label, VBox
 
-from labkit.instruments import Trace, gradient_cosine, relative_variance
-from labkit.labs.networks import (
+from labkit.instruments import gradient_cosine, relative_variance
+from labkit.labs.rtrl.networks import (
     METHODS,
     Network,
     make_learner,
@@ -17,7 +15,7 @@ from labkit.labs.networks import (
     new_network,
     train_network,
 )
-from labkit.panels import Bars, Controls, Lines, LivePlot, Stepper, knob
+from labkit.panels import Bars, Lines, LiveLab, knob
 from labkit.rtrl import OK, RTRL, CharStream, minimum_variance, water_level
 
 
@@ -109,115 +107,64 @@ class NoiseKnobs:
     seed: int = knob(0, low=0, high=99, help="of the random signs: re-draw them")
 
 
-@dataclass
-class NoiseLab:
+def noise_lab(
+    text,
+    knobs: NoiseKnobs | None = None,
+    *,
+    interactive=True,
+    folder="",
+    updates=300,
+    device="cpu",
+    repeats=20,
+    networks: dict[int, Network] | None = None,
+) -> LiveLab:
     """Knobs, stepper and live figure of :func:`measure_noise`.
 
-    Moving a knob restarts the measurement with the new values; a running one goes on
-    running. ``run(steps)`` is the headless way. Each restart writes its own trace,
-    ``noise-1.jsonl``, ``noise-2.jsonl``, ... into ``folder``, if one is given.
+    Parameters
+    ----------
+    text : corpus.  knobs : where they start.
+    updates : of training, when ``trained`` is chosen.  repeats : draws of the signs.
+    networks : trained networks by ``hidden``, used and filled.
     """
+    networks = {} if networks is None else networks
 
-    text: object
-    knobs: NoiseKnobs = field(default_factory=NoiseKnobs)
-    interactive: bool = True
-    folder: str = ""
-    updates: int = 300  # of training, when ``trained`` is chosen
-    device: str = "cpu"
-    repeats: int = 20  # draws of the signs
-    networks: dict = field(default_factory=dict)  # hidden -> trained Network
-
-    def __post_init__(self):
-        self.controls = Controls(self.knobs, interactive=self.interactive)
-        self.note = Label()
-        self._measurements = 0
-        self.trace = self._new_trace()
-        self.plot = LivePlot(
-            self.trace, NOISE_PANELS, interactive=self.interactive, height=720
-        )
-        self.stepper = Stepper(
-            self._records,
-            on_record=self._log,
-            on_show=lambda row: self.plot.show_until(row["step"]),
-            on_reset=self._restart,
-            interactive=self.interactive,
-        )
-        self.controls.observe(self._turn)
-
-    def run(self, steps: int) -> pd.DataFrame:
-        """Measure ``steps`` steps (after any training) and return the trace so far."""
-        done = 0
-        while done < steps and not self.stepper.exhausted:
-            done += self.stepper.step()["measured"]
-        self.plot.update()
-        return self.trace.frame()
-
-    def _log(self, row):
-        self.trace.log(**row)
-        if row["measured"]:
-            self.note.value = f"reading with frozen weights, {self.repeats} draws"
-        else:
-            self.note.value = (
-                f"training: update {row['step']} of {self.updates}, "
-                f"{row['bits']:.2f} bits per character"
-            )
-
-    def _turn(self, knobs):
-        running = self.stepper.running
-        self.stepper.reset()
-        if running:
-            self.stepper.start()
-
-    def _restart(self):
-        self.trace.close()
-        self.trace = self._new_trace()
-        self.plot.attach(self.trace)
-
-    def _new_trace(self):
-        self._measurements += 1
-        name = f"noise-{self._measurements}.jsonl"
-        knobs = self.controls.value
-        return Trace(
-            Path(self.folder) / name if self.folder else None,
-            parameters=vars(knobs),
-            device=self.device,
-            seed=knobs.seed,
-        )
-
-    def _records(self):
-        """Rows for the trace: first training if asked for, then the measurement."""
-        knobs = self.controls.value
+    def rows(knobs):
+        """First training if asked for, then the measurement."""
         step = 0
-        if knobs.trained and knobs.hidden not in self.networks:
+        if knobs.trained and knobs.hidden not in networks:
             for update, network in train_network(
-                self.text, knobs.hidden, updates=self.updates, device=self.device
+                text, knobs.hidden, updates=updates, device=device
             ):
                 step = update
                 yield {"step": step, "measured": False, "bits": network.bits}
-            self.networks[knobs.hidden] = network
+            networks[knobs.hidden] = network
         if knobs.trained:
-            network = self.networks[knobs.hidden]
+            network = networks[knobs.hidden]
         else:
-            network = new_network(
-                len(self.text.symbols), knobs.hidden, device=self.device
-            )
+            network = new_network(len(text.symbols), knobs.hidden, device=device)
         name = method_label(knobs.method, knobs.rank)
-        options = {"batch": knobs.batch, "repeats": self.repeats, "seed": knobs.seed}
-        for row in measure_noise(network, name, self.text, **options):
+        options = {"batch": knobs.batch, "repeats": repeats, "seed": knobs.seed}
+        for row in measure_noise(network, name, text, **options):
             step += 1
             yield {"step": step, "measured": True, **row}
 
-    def _repr_mimebundle_(self, **options):
-        # Headless the figure alone is shown: a plain plotly output.
-        if not self.interactive:
-            return self.plot._repr_mimebundle_(**options)
-        return self.widget._repr_mimebundle_(**options)
+    def tell(row):
+        if row["measured"]:
+            return f"reading with frozen weights, {repeats} draws"
+        done = f"training: update {row['step']} of {updates}"
+        return f"{done}, {row['bits']:.2f} bits per character"
 
-    @property
-    def widget(self):
-        """Knobs and buttons above the figure."""
-        controls = (self.controls.widget, self.stepper.widget, self.note)
-        return VBox([*controls, self.plot.figure])
+    return LiveLab(
+        knobs or NoiseKnobs(),
+        rows,
+        NOISE_PANELS,
+        name="noise",
+        tell=tell,
+        interactive=interactive,
+        folder=folder,
+        device=device,
+        height=720,
+    )
 
 
 NOISE_PANELS = (
