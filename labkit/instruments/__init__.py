@@ -1,4 +1,4 @@
-"""What is measured: the trace of a run, gradient quality, spectra.
+"""What is measured: the trace of a run, gradient quality, inputs, spectra.
 
 Instruments look and do not touch: none changes what it measures or draws from a random
 number generator, so a run with and without them gives bit-identical weights.
@@ -10,12 +10,15 @@ from labkit.instruments.gradients import (
     gradient_variance,
     relative_variance,
 )
+from labkit.instruments.inputs import angle, best_ratio
 from labkit.instruments.spectra import effective_rank
 from labkit.instruments.trace import Trace
 
 __all__ = [
     "Cost",
     "Trace",
+    "angle",
+    "best_ratio",
     "cost",
     "effective_rank",
     "gradient_cosine",

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ class Record:
     seconds: float  # of the step: forward, backward, clip, update
     epoch_loss: float | None = None  # mean over the epoch, at its last step
     test_accuracy: float | None = None  # in [0, 1], at the last step of an epoch
+    watched: Mapping[str, float] = field(default_factory=dict)  # what ``watch`` gave
 
 
 def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -52,6 +53,7 @@ def train(
     drop_last: bool = False,
     max_grad_norm: float | None = None,
     test: tuple[Tensor, Tensor] | None = None,
+    watch: Callable[[], Mapping[str, float]] | None = None,
     ceiling: float = 100.0,
 ) -> Iterator[Record]:
     """Train a classifier; yields one :class:`Record` per minibatch.
@@ -67,6 +69,8 @@ def train(
     drop_last : leave out the last minibatch of an epoch if it is short.
     max_grad_norm : joint clip for optimisers that do not clip themselves.
     test : inputs and labels for ``test_accuracy``.
+    watch : called between ``backward`` and ``step`` to look at the optimiser; what it
+        returns is in the record. Its time is not in ``seconds``.
     ceiling : the run has diverged when a loss exceeds this many times the first one
         (or 1, if that is larger).
 
@@ -87,15 +91,18 @@ def train(
             step += 1
             rows = rows.to(inputs.device)
             start = time.perf_counter()
+            value = _backward(model, optimizer, loss, inputs[rows], labels[rows])
+            looked = time.perf_counter()
+            watched = watch() if watch else {}
+            looked = time.perf_counter() - looked
             try:
-                value, norm, clipped = _step(
-                    model, optimizer, loss, inputs[rows], labels[rows], max_grad_norm
-                )
+                norm, clipped = _update(model, optimizer, max_grad_norm)
             except NumericalError as error:
                 raise DivergedError(
                     f"step {step}: {error}; the last loss was {last:.6g}"
                 ) from error
-            seconds = time.perf_counter() - start
+            value = float(value)
+            seconds = time.perf_counter() - start - looked
             if step == 1:
                 limit = ceiling * max(value, 1.0)
             if not value <= limit:
@@ -110,15 +117,22 @@ def train(
                 closing["epoch_loss"] = sum(losses) / len(losses)
                 if test is not None:
                     closing["test_accuracy"] = accuracy(model, *test)
-            yield Record(step, epoch, value, norm, clipped, seconds, **closing)
+            yield Record(
+                step, epoch, value, norm, clipped, seconds, **closing, watched=watched
+            )
 
 
-def _step(model, optimizer, loss, x, y, max_grad_norm):
-    """One update; returns loss, gradient norm, and whether it was clipped."""
+def _backward(model, optimizer, loss, x, y) -> Tensor:
+    """Gradients of one minibatch; returns its loss, ()."""
     model.train()
     optimizer.zero_grad()
     value = loss(model(x), y)
     value.backward()
+    return value.detach()
+
+
+def _update(model, optimizer, max_grad_norm) -> tuple[float, bool]:
+    """Clip and step; returns the gradient's norm and whether it was clipped."""
     if isinstance(optimizer, RLS | Hybrid):
         optimizer.step()
         optimizer.check()
@@ -129,7 +143,7 @@ def _step(model, optimizer, loss, x, y, max_grad_norm):
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
     norm = float(norm)
-    return float(value.detach()), norm, norm > (math.inf if limit is None else limit)
+    return norm, norm > (math.inf if limit is None else limit)
 
 
 def _batches(samples, batch_size, generator, drop_last) -> list[Tensor]:

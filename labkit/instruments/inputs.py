@@ -1,0 +1,86 @@
+"""What a layer's inputs look like to a method that keeps only their mean."""
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Best factor k with which the mean stands for the second moment.
+
+    $k^* = \arg\min_k \lVert k\,\bar x \bar x^\top - \tfrac1M X^\top X \rVert_F
+    = \bar x^\top (X^\top X / M)\,\bar x / \lVert \bar x \rVert^4$, never below 1.
+
+    Parameters
+    ----------
+    inputs : (M, n) tensor
+        X, one row per example, in any unit.
+
+    Returns
+    -------
+    ratio : () tensor
+        $k^*$; ``nan`` if the mean is zero.
+    residual : () tensor
+        What is left at $k^*$, relative to the second moment, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If `inputs` is not a matrix with rows.
+
+    Notes
+    -----
+    Cost: O(M min(M, n) + M n); no n x n matrix is made if M < n.
+
+    Examples
+    --------
+    >>> best_ratio(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    (tensor(1.), tensor(0.))
+    """
+    if inputs.ndim != 2 or not len(inputs):
+        raise ValueError(f"inputs must be (M, n), M > 0; got {tuple(inputs.shape)}")
+    M, n = inputs.shape
+    mean = inputs.mean(0)
+    ratio = (inputs @ mean).square().mean() / mean.square().sum().square()
+    gram = inputs @ inputs.T if M < n else inputs.T @ inputs
+    size = gram.square().sum() / M**2
+    # |k m m' - S|^2 = |S|^2 - k^2 |m|^4 at the best k
+    left = size - (ratio * mean.square().sum()).square()
+    return ratio, (left.clamp_min(0) / size).sqrt()
+
+
+@torch.no_grad()
+def angle(a: Tensor, b: Tensor) -> Tensor:
+    """Angle between two vectors, in degrees.
+
+    Parameters
+    ----------
+    a, b : tensors of one shape
+        All entries of each are one vector.
+
+    Returns
+    -------
+    angle : () tensor
+        In [0, 180]; ``nan`` if either vector is zero.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ.
+
+    Notes
+    -----
+    By Kahan's formula, which keeps its digits for small angles, where the arc cosine
+    loses them.
+
+    Examples
+    --------
+    >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]))
+    tensor(90.)
+    """
+    if a.shape != b.shape:
+        raise ValueError(f"shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
+    a, b = a.flatten(), b.flatten()
+    a, b = a / torch.linalg.vector_norm(a), b / torch.linalg.vector_norm(b)
+    across, along = torch.linalg.vector_norm(a - b), torch.linalg.vector_norm(a + b)
+    return torch.rad2deg(2 * torch.atan2(across, along))
