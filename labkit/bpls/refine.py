@@ -1,0 +1,262 @@
+r"""A Gauss-Newton refinement of BPLS. Ours: the paper has nothing of it.
+
+The paper corrects a hidden value, clamps it into the range of the activation and
+inverts the activation. Here the correction is made before the activation instead:
+linearise $a(z + \Delta z) \approx a(z) + a'(z) \circ \Delta z$ and take the smallest
+damped $\Delta z$ that removes the residual. No clamp and no inverse is needed, so ReLU
+may come too. With the identity and without damping it is reading (5') of the paper's
+correction.
+
+One hidden layer; the output layer has a constant unit beside the hidden ones. It solves
+for one-hot labels or values by least squares, on all samples in every sweep.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from labkit.bpls.activations import Activation, activation
+from labkit.bpls.solve import Factor, cross, factor, solve_layer
+from labkit.bpls.train import Clock, WalkEnd, check_shapes
+from labkit.bpls.walk import Weights
+
+RIDGE = 1e-3  # relative, of both layers
+SCALE = 0.3  # of the initial weights; with 1 tanh units start saturated
+
+
+class State(NamedTuple):
+    """The network and its values on all samples."""
+
+    W1: Tensor  # (M, N)
+    Z: Tensor  # (D, N) pre-activations X W_1
+    H: Tensor  # (D, N) a(Z)
+    W2: Tensor  # (N + 1, J), its last row for the constant unit
+    R: Tensor  # (D, J) residual
+
+
+def gauss_newton_targets(R: Tensor, W: Tensor, slope: Tensor, mu: float) -> Tensor:
+    r"""The change of the pre-activations that removes the residual, to first order.
+
+    For each sample d, with the Jacobian $J_d = W^T \mathrm{diag}(a'(z_d))$ (J, N),
+
+    (1) $K_d = J_d J_d^T$    (2) $t = \mathrm{mean}_d\,\mathrm{tr}(K_d) / J$
+
+    (3) $\Delta z_d = J_d^T (K_d + \mu t I)^{-1} r_d$.
+
+    Parameters
+    ----------
+    R : (D, J) tensor
+        Residual of the outputs.
+    W : (N, J) tensor
+        Output weights, without the constant unit's.
+    slope : (D, N) tensor
+        a'(Z).
+    mu : float >= 0
+        Relative damping. With 0, every K_d must be regular.
+
+    Returns
+    -------
+    (D, N) tensor
+        With mu = 0, $(\Delta Z \circ a'(Z))\,W = R$; the identity gives $R\,W^+$.
+
+    Notes
+    -----
+    Cost D (N J^2 + J^3 / 3 + 4 N J): all K_d are one product of the squared slopes with
+    the N outer products of the rows of W.
+    """
+    N, J = W.shape
+    outer = (W[:, :, None] * W[:, None, :]).reshape(N, J * J)
+    K = (slope.square() @ outer).view(-1, J, J)  # (1)
+    diagonal = K.diagonal(dim1=-2, dim2=-1)
+    t = diagonal.mean()  # (2)
+    diagonal += torch.where(t > 0, mu * t, 1)
+    L, _ = torch.linalg.cholesky_ex(K)
+    solved = torch.cholesky_solve(R[..., None], L).squeeze(-1)
+    return slope * (solved @ W.T)  # (3)
+
+
+def sweep(
+    X: Tensor,
+    B: Tensor,
+    state: State,
+    regular: Factor,
+    a: Activation,
+    *,
+    alpha: float,
+    mu: float,
+    ridge: float,
+) -> tuple[State, Tensor, Tensor]:
+    r"""One refinement sweep over all samples.
+
+    With $\Delta Z$ of `gauss_newton_targets`,
+
+    (4) $\Delta W_1 = \alpha\,(X^T X + \lambda I)^{-1} X^T \Delta Z$
+    (5) $W_1' = W_1 + \Delta W_1$
+
+    and the output layer solved again, `with_output`. The gradient of half the squared
+    error comes along for its cosine,
+
+    (6) $g = -X^T (R\,W_2^T \circ a'(Z))$.
+
+    Parameters
+    ----------
+    X : (D, M);  B : (D, J) targets.
+    state : State
+    regular : Factor
+        Of X, made once for all sweeps.
+    a : Activation
+    alpha, mu, ridge : float
+        See `refine`.
+
+    Returns
+    -------
+    state : State
+    ratio : () tensor
+        Linearised overshoot, <J dz, r> / |r|^2: the share of the residual that the
+        damping lets dz remove, before it is fitted by W_1.
+    along : () tensor
+        Cosine of the change of W_1 with -g.
+
+    Notes
+    -----
+    Cost 6 D M N, of which the gradient is a third, and the output layer's solve.
+    """
+    W = state.W2[:-1]
+    slope = a.slope(state.Z, state.H)
+    dZ = gauss_newton_targets(state.R, W, slope, mu)
+    pull = slope * (state.R @ W.T)
+    both = cross(X, torch.cat([dZ, pull], 1))  # one pass over X
+    fit, descent = both.split(dZ.shape[1], 1)  # (6)
+    change = alpha * regular.solve(fit)  # (4)
+    ratio = (dZ * pull).sum() / state.R.square().sum()
+    along = F.cosine_similarity(change.flatten(), descent.flatten(), 0)
+    return with_output(X, B, state.W1 + change, a, ridge), ratio, along  # (5)
+
+
+def with_output(X: Tensor, B: Tensor, W1: Tensor, a: Activation, ridge: float) -> State:
+    """Solve the output layer on the hidden values of W_1 and the constant unit."""
+    Z = X @ W1
+    H = a.value(Z)
+    A = F.pad(H, (0, 1), value=1)
+    W2, _ = solve_layer(A, B, ridge=ridge)
+    return State(W1, Z, H, W2, B - A @ W2)
+
+
+def refine(
+    X: Tensor,
+    Y: Tensor,
+    W1: Tensor,
+    a: str | Activation = "tanh",
+    *,
+    sweeps: int = 10,
+    alpha: float = 2.0,
+    mu: float = 1e-2,
+    ridge: float = RIDGE,
+) -> Iterator[WalkEnd]:
+    """Refine by Gauss-Newton sweeps (ours); yields one `WalkEnd` per sweep.
+
+    Sweep 0 solves the output layer on the initial hidden layer. The error need not fall
+    at every sweep, least of all on a small problem; the best is kept.
+
+    Parameters
+    ----------
+    X : (D, M) tensor
+        Inputs; a bias is a column of ones.
+    Y : (D, J) tensor of values, or (D,) int64 tensor of labels
+        There are as many classes as the largest label says.
+    W1 : (M, N) tensor
+        Where the hidden layer starts; U[-0.3, 0.3] suits images.
+    a : str or Activation
+        Any but softmax, whose slope is not one number per unit.
+    sweeps : int >= 0
+    alpha : float > 0
+        Step; 1 is the plain Gauss-Newton step, 2 takes about half the sweeps.
+    mu : float > 0
+        Damping relative to the mean diagonal of J_d J_d^T.
+    ridge : float > 0
+        Relative ridge of both layers, see `solve_layer`.
+
+    Yields
+    ------
+    WalkEnd
+        ``weights`` are (W_1, W_2) with W_2 (N + 1, J). ``overshoot`` is the linearised
+        one, below 1 by the damping; ``clamped`` is 0; ``blend`` is 1; the cosine is of
+        the change of W_1 with the negative gradient of the squared error, nan for sweep
+        0.
+
+    Raises
+    ------
+    ValueError
+        A softmax; options out of range; shapes that do not fit.
+
+    Notes
+    -----
+    2 D M^2 once for the factor of X^T X + lambda I, then 6 D M N a sweep.
+    """
+    a = activation(a)
+    check_refine(a, sweeps, alpha, mu, ridge)
+    labelled = Y.dtype == torch.int64
+    outputs = int(Y.max()) + 1 if labelled else Y.shape[-1]
+    check_shapes(X, Y, (W1, W1.new_empty(W1.shape[-1], outputs)))
+    clock = Clock()
+    B = F.one_hot(Y).to(X.dtype) if labelled else Y
+    regular = factor(X, ridge)
+    rank, condition = int(regular.info().rank), float(regular.info().condition)
+    state = with_output(X, B, W1, a, ridge)
+    best, least = None, math.inf
+    ratio = along = math.nan
+    for tau in range(sweeps + 1):
+        if tau:
+            state, ratio, along = sweep(
+                X, B, state, regular, a, alpha=alpha, mu=mu, ridge=ridge
+            )
+        weights = (state.W1, state.W2)
+        rmse = float(state.R.square().mean().sqrt())
+        misses = int(((B - state.R).argmax(-1) != Y).sum()) if labelled else None
+        error = misses if labelled else rmse
+        kept = error < least
+        if kept:
+            best, least = weights, error
+        clock.stop()
+        yield WalkEnd(
+            walk=tau,
+            samples=len(X),
+            blend=1.0,
+            misses=misses,
+            accuracy=1 - misses / len(X) if labelled else None,
+            rmse=None if labelled else rmse,
+            kept=kept,
+            seconds=clock.total,
+            rank=rank,
+            condition=condition,
+            overshoot=float(ratio),
+            clamped=0.0,
+            cosine=float(along),
+            weights=weights,
+            best=best,
+        )
+        clock = Clock()
+
+
+def refined_scores(X: Tensor, weights: Weights, a: str | Activation) -> Tensor:
+    """Outputs (D, J) of a refined network, [a(X W_1), 1] W_2."""
+    W1, W2 = weights
+    return activation(a).value(X @ W1) @ W2[:-1] + W2[-1]
+
+
+def check_refine(a: Activation, sweeps, alpha, mu, ridge) -> None:
+    """Raise ValueError for options that `refine` cannot take."""
+    if a.slope is None:
+        raise ValueError(
+            f"the refinement needs one slope per hidden unit, and {a.name!r} couples "
+            "the units of a layer; use tanh or sigmoid, say"
+        )
+    if sweeps < 0:
+        raise ValueError(f"sweeps must be >= 0, got {sweeps}")
+    for name, value in {"alpha": alpha, "mu": mu, "ridge": ridge}.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be > 0, got {value}")

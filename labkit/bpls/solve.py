@@ -1,0 +1,205 @@
+r"""Least squares for all neurons of a layer at once (Tomic et al. 2024, equation (6)).
+
+Samples are rows here and columns in the paper: its $A_l$ is our ``A`` transposed.
+Equation (6) as printed inverts $A^T A$, which is singular as soon as a pixel is
+constant, a column is doubled or the hidden layer is wider than the layer below it;
+already the paper's linear toy has a 3 x 3 matrix of rank 2. Three methods take its
+place.
+
+``torch.linalg.lstsq`` is not among them: its default CPU driver has returned a zero
+solution for inputs with a constant zero column, and its only CUDA driver assumes full
+rank.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
+SMALL = 1 << 16  # entries of A up to which the SVD of A costs next to nothing
+METHODS = ("cholesky", "eigh", "svd")
+
+
+class Solve(NamedTuple):
+    """What a solve tells about its matrix; both of the batch shape of A."""
+
+    rank: Tensor  # int64, directions of A that were kept
+    condition: Tensor  # largest over smallest kept singular value, ridge included
+
+
+def solve_layer(
+    A: Tensor,
+    B: Tensor,
+    *,
+    ridge: float | None = None,
+    rcond: float | None = None,
+    method: str | None = None,
+) -> tuple[Tensor, Solve]:
+    r"""Weights of a layer: the least-squares solution of A W = B, all columns at once.
+
+    With $G = A^T A$ ((6) with samples as rows), $K$ columns and relative ridge $\rho$,
+
+    (6) $W = (G + \lambda I)^{-1} A^T B$,  $\lambda = \rho\,\mathrm{tr}(G) / K$.
+
+    For $\rho = 0$ this is the minimum-norm solution $A^+ B$.
+
+    Parameters
+    ----------
+    A : (..., D, K) tensor
+        Values below the layer, one row per sample.
+    B : (..., D, J) tensor
+        Targets; leading dimensions broadcast against those of A.
+    ridge : float >= 0, optional
+        Relative ridge. 1e-4 if not given, and 0 if ``method`` is "eigh" or "svd".
+    rcond : float, optional
+        Singular values of A below ``rcond`` times the largest count as zero ("eigh",
+        "svd"). "eigh" sees only their squares and defaults to 1e-6 in float64 and 1e-3
+        in float32; "svd" to the root of the dtype's epsilon.
+    method : {"cholesky", "eigh", "svd"}, optional
+        How: Cholesky of G + lambda I, eigenvectors of G, or singular vectors of A. If
+        not given: "cholesky" with a ridge; without one "svd" for an A of at most 65,536
+        entries, else "eigh".
+
+    Returns
+    -------
+    W : (..., K, J) tensor
+    info : Solve
+        For "cholesky" the rank is the number of columns that stand out of those before
+        them by more than the ridge, and the condition is an estimate.
+
+    Raises
+    ------
+    ValueError
+        An unknown method; a negative ridge; "cholesky" without a ridge; shapes that do
+        not fit.
+
+    Notes
+    -----
+    Cost D K^2 for G, D K J for the right side, then K^3 / 3 ("cholesky"), about 9 K^3
+    ("eigh"), or about 6 D K^2 in all ("svd"), which alone is accurate to the dtype for
+    an ill-conditioned A. A zero A gives W = 0.
+
+    Examples
+    --------
+    >>> A = torch.tensor([[0.0, 1, 1], [0, 2, 2]], dtype=torch.float64)
+    >>> W, info = solve_layer(A, A[:, 1:2], ridge=0)
+    >>> W.squeeze().round(decimals=8).abs().tolist(), int(info.rank)
+    ([0.0, 0.5, 0.5], 1)
+    """
+    if ridge is None:
+        ridge = RIDGE if method in (None, "cholesky") else 0.0
+    if method is None:
+        small = A.shape[-2] * A.shape[-1] <= SMALL
+        method = "cholesky" if ridge > 0 else "svd" if small else "eigh"
+    check_solve(A, B, ridge, method)
+    if method == "cholesky":
+        return ridge_cholesky(A, B, ridge)
+    if method == "eigh":
+        return cut_eigh(A, B, ridge, rcond)
+    return cut_svd(A, B, ridge, rcond)
+
+
+def check_solve(A: Tensor, B: Tensor, ridge: float, method: str) -> None:
+    """Raise ValueError for what `solve_layer` cannot take."""
+    if method not in METHODS:
+        known = ", ".join(METHODS)
+        raise ValueError(f"unknown method {method!r}; there are: {known}")
+    if not ridge >= 0:
+        raise ValueError(f"ridge must be >= 0, got {ridge}")
+    if method == "cholesky" and ridge == 0:
+        raise ValueError(
+            "the Cholesky factor of a singular matrix needs a ridge > 0, got 0; "
+            'for the minimum-norm solution use method="eigh" or "svd"'
+        )
+    if A.ndim < 2 or B.ndim < 2 or A.shape[-2] != B.shape[-2]:
+        raise ValueError(
+            "A (..., D, K) and B (..., D, J) need the same number of rows D, got "
+            f"{tuple(A.shape)} and {tuple(B.shape)}"
+        )
+
+
+class Factor(NamedTuple):
+    """A^T A + lambda I, factored; to be used for as many right sides as there are."""
+
+    L: Tensor  # (..., K, K) lower Cholesky factor
+    lam: Tensor  # (...,) lambda
+    norm: Tensor  # (...,) Frobenius norm of the matrix
+
+    def solve(self, C: Tensor) -> Tensor:
+        """(A^T A + lambda I)^{-1} C for C (..., K, J). Cost 2 K^2 J."""
+        return torch.cholesky_solve(C, self.L)
+
+    def info(self) -> Solve:
+        """Rank and condition at the price of reading the diagonal.
+
+        A pivot L_ii^2 - lambda is the part of column i outside the span of those before
+        it, as far as the ridge lets one see. The largest eigenvalue lies between
+        norm / sqrt(K) and norm; the smallest is at most the smallest pivot. The root of
+        norm over smallest pivot estimates the condition.
+        """
+        pivots = self.L.diagonal(dim1=-2, dim2=-1).square()
+        rank = (pivots > 2 * self.lam[..., None]).sum(-1)
+        return Solve(rank, (self.norm / pivots.amin(-1)).sqrt())
+
+
+def factor(A: Tensor, ridge: float) -> Factor:
+    """Factor A^T A + lambda I with a relative ridge > 0. Cost 2 D K^2 + K^3 / 3.
+
+    Where rounding makes the matrix indefinite (a ridge near the dtype's epsilon) the
+    factor is that of the matrix with its eigenvalues lifted to lambda.
+    """
+    G = A.mT @ A
+    scale = G.diagonal(dim1=-2, dim2=-1).mean(-1)
+    lam = ridge * torch.where(scale > 0, scale, 1)  # a zero A has the solution 0
+    G.diagonal(dim1=-2, dim2=-1).add_(lam[..., None])
+    norm = torch.linalg.matrix_norm(G)
+    L, failed = torch.linalg.cholesky_ex(G)
+    if failed.any():
+        w, V = torch.linalg.eigh(G)
+        w = torch.maximum(w, lam[..., None])
+        R = torch.linalg.qr(w.sqrt()[..., None] * V.mT).R
+        L = (R * R.diagonal(dim1=-2, dim2=-1).sign()[..., None]).mT
+    return Factor(L, lam, norm)
+
+
+def cross(A: Tensor, B: Tensor) -> Tensor:
+    """A^T B; the thin factor on the left is the faster order for row-major memory."""
+    return (B.mT @ A).mT
+
+
+def ridge_cholesky(A: Tensor, B: Tensor, ridge: float) -> tuple[Tensor, Solve]:
+    """Equation (6) of `solve_layer` with lambda > 0."""
+    regular = factor(A, ridge)
+    return regular.solve(cross(A, B)), regular.info()  # (6)
+
+
+def cut_eigh(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
+    """Equation (6) of `solve_layer` on the eigenvectors of G whose values are kept."""
+    rcond = (1e-6 if A.dtype == torch.float64 else 1e-3) if rcond is None else rcond
+    w, V = torch.linalg.eigh(A.mT @ A)
+    w = w.clamp_min(0)
+    keep = (w > rcond**2 * w[..., -1:]) & (w > 0)
+    shifted = w + ridge * w.mean(-1, keepdim=True)  # the trace is the sum of w
+    filtered = torch.where(keep, 1 / torch.where(keep, shifted, 1), 0)
+    W = V @ (filtered[..., None] * (V.mT @ cross(A, B)))  # (6)
+    return W, kept_info(shifted.sqrt(), keep)
+
+
+def cut_svd(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
+    """Equation (6) of `solve_layer` on the singular vectors of A that are kept."""
+    rcond = torch.finfo(A.dtype).eps ** 0.5 if rcond is None else rcond
+    U, s, Vh = torch.linalg.svd(A, full_matrices=False)
+    keep = (s > rcond * s[..., :1]) & (s > 0)
+    trace = s.square().sum(-1, keepdim=True)
+    shifted = s.square() + ridge * trace / A.shape[-1]
+    filtered = torch.where(keep, s / torch.where(keep, shifted, 1), 0)
+    W = Vh.mT @ (filtered[..., None] * (U.mT @ B))  # (6)
+    return W, kept_info(shifted.sqrt(), keep)
+
+
+def kept_info(s: Tensor, keep: Tensor) -> Solve:
+    """Rank and condition from singular values; a condition of 1 where none is kept."""
+    smallest = torch.where(keep, s, torch.inf).amin(-1)
+    condition = torch.where(keep.any(-1), s.amax(-1) / smallest, 1)
+    return Solve(keep.sum(-1), condition)

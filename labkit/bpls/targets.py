@@ -1,0 +1,163 @@
+r"""What a layer should have produced: the readings of equation (5).
+
+Tomic et al. 2024, equation (5), asks of neuron $i$ the value that repairs output $j$
+while all other neurons stay as they are. With the residual $R = B - H W$ it reads
+
+$$\hat n_i = n_i + R_j / \hat w_{ij},$$
+
+one value for each of the $J$ outputs, and the paper does not say which is meant. Every
+candidate is here under a name. All but two of them also repair the same residual $N$
+times over, since all $N$ neurons move at once: ``overshoot`` measures it.
+"""
+
+import torch
+from torch import Tensor
+
+READINGS = (
+    "min_norm",
+    "per_neuron",
+    "gauss_seidel",
+    "mean",
+    "cyclic",
+    "label",
+    "none",
+)
+
+
+def hidden_targets(
+    H: Tensor, W: Tensor, B: Tensor, reading: str | int = "min_norm"
+) -> Tensor:
+    r"""Corrected values of a hidden layer, before clamp and inverse activation.
+
+    With $R = B - H W$, $w_i$ row $i$ of $W$, and (5a) to (5f) our numbers,
+
+    (5') $\hat H = H + R\,W^+$ (min_norm)
+
+    (5a) $\hat n_i = n_i + R\,w_i^T / |w_i|^2$ (per_neuron)
+
+    (5b) the same neuron by neuron, R refreshed after each (gauss_seidel)
+
+    (5c) $\hat n_i = n_i + \frac1J \sum_j R_j / w_{ij}$ (mean)
+
+    (5d) $\hat n_i = n_i + R_j / w_{ij}$ with $j = i \bmod J$ (cyclic)
+
+    (5e) the same with $j$ the sample's largest target (label)
+
+    (5f) the same with one fixed $j$ (an integer)
+
+    Parameters
+    ----------
+    H : (..., D, N) tensor
+        Values of the layer in the network at hand.
+    W : (..., N, J) tensor
+        Weights above it, as solved.
+    B : (..., D, J) tensor
+        Targets of the layer above.
+    reading : {"min_norm", "per_neuron", "gauss_seidel", "mean", "cyclic", "label", \
+"none"} or int
+        Which reading of (5). "none" makes no correction.
+
+    Returns
+    -------
+    (..., D, N) tensor
+
+    Raises
+    ------
+    ValueError
+        An unknown reading, or an output index that W does not have.
+
+    Notes
+    -----
+    "min_norm" is the smallest change of H that meets B wherever W allows it. In a
+    linear net it makes the walk ordinary least squares, and (5f) gives z + N (P - z) on
+    output j, with z the outputs of the net before and P the least-squares fit. Where a
+    weight is zero, or a singular value of W is zero to the dtype, nothing is corrected
+    through it. Cost 2 D N J (gauss_seidel in N small steps).
+
+    Examples
+    --------
+    >>> H, W = torch.zeros(1, 2), torch.tensor([[1.0], [1.0]])
+    >>> B = torch.tensor([[2.0]])
+    >>> hidden_targets(H, W, B) @ W  # one residual, repaired once
+    tensor([[2.]])
+    >>> hidden_targets(H, W, B, 0) @ W  # repaired by both neurons
+    tensor([[4.]])
+    """
+    check_reading(reading, W.shape[-1])
+    if reading == "none":
+        return H
+    R = B - H @ W
+    if reading == "min_norm":
+        rtol = torch.finfo(W.dtype).eps ** 0.5
+        return H + R @ torch.linalg.pinv(W, rtol=rtol)  # (5')
+    if reading == "per_neuron":
+        return H + (R @ W.mT) * reciprocal(W.square().sum(-1))[..., None, :]  # (5a)
+    if reading == "gauss_seidel":
+        return neuron_by_neuron(H, W, R)  # (5b)
+    V = reciprocal(W)
+    if reading == "mean":
+        return H + R @ V.mT / W.shape[-1]  # (5c)
+    if reading == "label":
+        j = B.expand_as(R).argmax(-1, keepdim=True)
+        once = torch.zeros_like(R).scatter(-1, j, R.gather(-1, j))
+        return H + once @ V.mT  # (5e)
+    i = torch.arange(W.shape[-2], device=W.device)
+    j = i % W.shape[-1] if reading == "cyclic" else torch.full_like(i, reading)
+    return H + R[..., j] * V[..., i, j][..., None, :]  # (5d), (5f)
+
+
+def check_reading(reading: str | int, outputs: int | None = None) -> None:
+    """Raise ValueError unless `hidden_targets` knows the reading."""
+    if isinstance(reading, int) and not isinstance(reading, bool):
+        if reading < 0 or (outputs is not None and reading >= outputs):
+            raise ValueError(
+                f"reading {reading} names an output, but the layer above has "
+                f"{outputs}, counted from 0"
+            )
+    elif reading not in READINGS:
+        known = ", ".join(READINGS)
+        raise ValueError(
+            f"unknown reading {reading!r} of equation (5); there are: {known}, "
+            "or the index of one output"
+        )
+
+
+def neuron_by_neuron(H: Tensor, W: Tensor, R: Tensor) -> Tensor:
+    """(5b): the Gauss-Seidel form of (5a), one neuron after the other."""
+    scale = reciprocal(W.square().sum(-1))
+    moves = []
+    for i in range(W.shape[-2]):
+        w = W[..., i, None, :]  # (..., 1, J)
+        move = (R * w).sum(-1) * scale[..., i, None]
+        R = R - move[..., None] * w
+        moves.append(move)
+    return H + torch.stack(moves, -1)
+
+
+def reciprocal(x: Tensor) -> Tensor:
+    """1 / x, and 0 where x is zero or so small that 1 / x is not finite."""
+    y = 1 / x
+    return torch.where(torch.isfinite(y), y, 0)
+
+
+def overshoot(H: Tensor, T: Tensor, W: Tensor, B: Tensor) -> Tensor:
+    r"""How often a correction repairs the residual: 1 for (5').
+
+    $\langle (\hat H - H) W, R \rangle / |R|^2$ with $R = B - H W$, over all samples and
+    outputs. (5a) to (5f) overshoot by about N / J to N; below 1 part of the residual
+    stays.
+
+    Parameters
+    ----------
+    H, T : (..., D, N) tensors
+        Values and corrected values.
+    W : (..., N, J) tensor
+    B : (..., D, J) tensor
+
+    Returns
+    -------
+    (...,) tensor
+        nan where the residual is zero.
+    """
+    R = B - H @ W
+    return (((T - H) @ W) * R).sum((-2, -1)) / R.square().sum((-2, -1))

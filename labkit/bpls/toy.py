@@ -1,0 +1,161 @@
+r"""The paper's toy (section III-A), its Monte-Carlo runs side by side in one batch.
+
+Two inputs, one of them constant 1, one hidden layer of three, two outputs; train on
+x = 1, 3, 5, 7, 9 and test on x = 2, 4, 6, 8, 10. The paper does not say what the noise
+is added to; here it is the training outputs.
+
+For the linear problem every reading of equation (5) but "label", which picks another
+output for every sample, gives ordinary least squares on (x, 1). So the errors are known
+exactly: $2\sigma$ in training and $\sqrt{4.25}\,\sigma$ in test.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from labkit.bpls.activations import CLAMP, activation
+from labkit.bpls.walk import Weights, output_targets, scores, solve_output, walked
+
+SIZES = (2, 3, 2)
+THEORY = {"train": 2.0, "test": math.sqrt(4.25)}  # RMSE over sigma, linear
+
+
+class Toy(NamedTuple):
+    """A problem without noise."""
+
+    X: Tensor  # (5, 2) training inputs, x and 1
+    Y: Tensor  # (5, 2) training outputs
+    X_test: Tensor  # (5, 2)
+    Y_test: Tensor  # (5, 2)
+    activation: str  # of the hidden layer and of the outputs
+
+
+def toy_problem(
+    kind: str = "linear",
+    *,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Toy:
+    r"""The linear or the non-linear toy.
+
+    linear: $y_1 = -x/3 + 2$, $y_2 = 2x - 1$, no activations;
+    nonlinear: $y_1 = 1 / (1 + \exp(\log_{10} x^{-3/2}))$,
+    $y_2 = 1 / (1 + \exp(x^{-1/4}))$, sigmoids in the hidden layer and at the outputs.
+
+    Parameters
+    ----------
+    kind : {"linear", "nonlinear"}
+    dtype, device : optional
+
+    Raises
+    ------
+    ValueError
+        If ``kind`` is neither.
+    """
+    if kind not in ("linear", "nonlinear"):
+        raise ValueError(f'kind must be "linear" or "nonlinear", got {kind!r}')
+
+    def outputs(x):
+        if kind == "linear":
+            return torch.stack([2 - x / 3, 2 * x - 1], -1)
+        exponents = torch.stack([-1.5 * torch.log10(x), x**-0.25], -1)
+        return torch.sigmoid(-exponents)
+
+    x = torch.arange(1, 11, dtype=dtype, device=device)
+    X, Y = torch.stack([x, torch.ones_like(x)], -1), outputs(x)
+    a = "identity" if kind == "linear" else "sigmoid"
+    return Toy(X[::2], Y[::2], X[1::2], Y[1::2], a)
+
+
+def noisy_outputs(
+    toy: Toy,
+    sigma: float | Tensor,
+    runs: int,
+    *,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Training outputs with noise of standard deviation sigma, one set per run.
+
+    Parameters
+    ----------
+    toy : Toy
+    sigma : float or (S,) tensor
+        All of them see the same draws.
+    runs : int
+    generator : torch.Generator, optional
+
+    Returns
+    -------
+    (runs, 5, 2) tensor, or (S, runs, 5, 2)
+    """
+    source = toy.Y.device if generator is None else generator.device
+    noise = torch.randn(
+        runs, *toy.Y.shape, generator=generator, dtype=torch.float64, device=source
+    ).to(toy.Y)
+    sigma = torch.as_tensor(sigma).to(toy.Y)
+    return toy.Y + sigma[..., None, None, None] * noise
+
+
+def toy_walk(
+    toy: Toy,
+    Y: Tensor,
+    weights: Weights,
+    *,
+    reading: str | int = "min_norm",
+    clamp: float | None = CLAMP,
+    output_clamp: float | None = CLAMP,
+    solve_again: bool = False,
+    **solver,
+) -> Weights:
+    """Algorithm 1 on all runs at once.
+
+    Parameters
+    ----------
+    toy : Toy
+    Y : (..., 5, 2) tensor
+        `noisy_outputs`.
+    weights : tuple of (..., 2, 3) and (..., 3, 2) tensors
+        `random_weights` of `SIZES`, one network per run.
+    reading, clamp : see `walk`
+    output_clamp : float or None
+        Of the outputs, which noise may drive out of the range of the sigmoid.
+    solve_again : bool
+        Solve the output layer once more at the end; with ``reading="none"`` the other
+        remedy against saturated draws.
+    **solver
+        ``ridge``, ``rcond``, ``method`` of `solve_layer`.
+
+    Returns
+    -------
+    tuple of tensors
+    """
+    a = activation(toy.activation)
+    B = output_targets(Y, a, output_clamp)
+    options = {"reading": reading, "clamp": clamp} | solver
+    weights = walked(toy.X, B, weights, [a], **options)
+    return solve_output(toy.X, B, weights, [a], **solver) if solve_again else weights
+
+
+def toy_errors(toy: Toy, weights: Weights) -> tuple[Tensor, Tensor]:
+    """Squared errors of each run against the outputs without noise, train and test.
+
+    The norm is over the samples and the outputs of a run. The root of the mean over
+    runs, `rmse`, is the paper's figure; single runs show its tail.
+
+    Returns
+    -------
+    pair of (...,) tensors, the runs last
+    """
+    a = activation(toy.activation)
+    pairs = ((toy.X, toy.Y), (toy.X_test, toy.Y_test))
+    train, test = (
+        (a.value(scores(X, weights, [a])) - Y).square().sum((-2, -1)) for X, Y in pairs
+    )
+    return train, test
+
+
+def rmse(squares: Tensor) -> Tensor:
+    """Root of the mean over runs, the last dimension of `toy_errors`."""
+    return squares.mean(-1).sqrt()

@@ -1,0 +1,294 @@
+r"""The walk from the output to the input (Tomic et al. 2024, Algorithms 1 and 2).
+
+A walk solves each layer once, the output layer first. The values $H_l$ of the network
+as it was before the walk stay fixed throughout; the weights found above a layer tell
+what the layer should have produced, and that is the target of the next solve.
+
+Weights are a tuple $W_1, \dots, W_{L+1}$ of (..., N_{l-1}, N_l) tensors for L hidden
+layers. There is no bias but a column of ones in the input. Leading dimensions are
+independent networks: the Monte-Carlo toy runs a thousand at once through these
+functions.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from labkit.bpls.activations import (
+    CLAMP,
+    Activation,
+    clamp_targets,
+    invertible,
+    send_back,
+)
+from labkit.bpls.solve import Solve, solve_layer
+from labkit.bpls.targets import hidden_targets
+
+LABEL_CLAMP = 1e-6  # of one-hot labels below the inverse softmax; scales all targets
+
+Weights = tuple[Tensor, ...]
+
+
+class LayerStep(NamedTuple):
+    """One layer solved. Without a layer below, T, C and B are None."""
+
+    layer: int  # l, from L + 1 down to 1
+    W: Tensor  # (..., N_{l-1}, N_l) the layer's new weights
+    V: Tensor  # the first estimate; W itself but for Algorithm 2
+    info: Solve  # of the first estimate
+    T: Tensor | None = None  # (..., D, N_{l-1}) corrected values below
+    C: Tensor | None = None  # the same, clamped
+    B: Tensor | None = None  # the targets of the layer below, a^{-1}(C)
+
+
+def random_weights(
+    sizes: Sequence[int],
+    *,
+    scale: float = 1.0,
+    runs: Sequence[int] = (),
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Weights:
+    """Draw W_1..W_{L+1} from U[-scale, scale] (Algorithm 1, line 1).
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        M, N_1, ..., N_L, J.
+    scale : float
+        The paper has 1.
+    runs : sequence of int
+        Leading dimensions: so many independent networks.
+    generator : torch.Generator, optional
+        Its device is where the numbers are drawn, in float64, so that every dtype and
+        every ``device`` gets the same network.
+    dtype, device : optional
+        Of the result; torch's defaults if not given.
+
+    Returns
+    -------
+    tuple of (..., N_{l-1}, N_l) tensors
+    """
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    source = "cpu" if generator is None else generator.device
+    drawn = []
+    for rows, columns in pairwise(sizes):
+        u = torch.rand(
+            *runs,
+            rows,
+            columns,
+            generator=generator,
+            dtype=torch.float64,
+            device=source,
+        )
+        drawn.append((scale * (2 * u - 1)).to(dtype=dtype, device=device))
+    return tuple(drawn)
+
+
+def hidden_values(
+    X: Tensor, weights: Weights, activations: Sequence[Activation]
+) -> list[Tensor]:
+    """H_0 = X, H_1, ..., H_L: all but the output layer, (1) to (3) with activations."""
+    H = [X]
+    for W, a in zip(weights[:-1], activations, strict=True):
+        H.append(a.value(H[-1] @ W))
+    return H
+
+
+def scores(X: Tensor, weights: Weights, activations: Sequence[Activation]) -> Tensor:
+    """Outputs before the output activation, S = H_L W_{L+1}, (..., D, J)."""
+    return hidden_values(X, weights, activations)[-1] @ weights[-1]
+
+
+def output_targets(
+    Y: Tensor,
+    output: str | Activation = "identity",
+    clamp: float | None = CLAMP,
+    *,
+    classes: int | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Targets of the output layer before its activation, B_{L+1}.
+
+    Parameters
+    ----------
+    Y : (..., D, J) tensor of values, or (D,) int64 tensor of labels
+        Labels become one-hot rows and go through the inverse softmax, clamped to
+        [1e-6, 1].
+    output : str or Activation
+        Output activation, for values.
+    clamp : float or None
+        See `clamp_targets`; for values.
+    classes, dtype : optional
+        J and the type of the targets, for labels.
+
+    Returns
+    -------
+    (..., D, J) tensor
+
+    Raises
+    ------
+    ValueError
+        If a value lies outside the range of the output activation and is not clamped.
+    """
+    if Y.dtype == torch.int64:
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        onehot = F.one_hot(Y, classes).to(dtype)
+        return onehot.clamp(LABEL_CLAMP, 1).log()
+    a = invertible(output)
+    return send_back(clamp_targets(Y, a, clamp), a)
+
+
+def layer_step(
+    layer: int,
+    H: Tensor,
+    B: Tensor,
+    a: Activation,
+    *,
+    reading: str | int = "min_norm",
+    clamp: float | None = CLAMP,
+    second_solve: bool = False,
+    **solver,
+) -> LayerStep:
+    r"""Solve one layer and push its targets back to the layer below.
+
+    Algorithm 1, lines 6 and 8:
+
+    (6) $V = (H^T H)^{-1} H^T B$    (5) $T = H + R\,V^+$ with $R = B - H V$
+
+    and, with the clamp and the inverse activation that the paper leaves to the reader,
+
+    (7) $C = \mathrm{clamp}_\varepsilon(T)$    (8) $B' = a^{-1}(C)$.
+
+    Algorithm 1 keeps $W = V$. Algorithm 2 solves again on the corrected values, its
+    lines 8 and 9:
+
+    (9) $W = (C^T C)^{-1} C^T B$.
+
+    (7) to (9) are our numbers.
+
+    Parameters
+    ----------
+    layer : int
+        l, for the record only.
+    H : (..., D, N) tensor
+        Values below the layer, of the network before the walk.
+    B : (..., D, J) tensor
+        The layer's targets.
+    a : Activation
+        Of the values H.
+    reading : str or int
+        Of (5); see `hidden_targets`.
+    clamp : float or None
+        See `clamp_targets`.
+    second_solve : bool
+        Whether (9) is done.
+    **solver
+        ``ridge``, ``rcond``, ``method`` of `solve_layer`.
+
+    Returns
+    -------
+    LayerStep
+    """
+    V, info = solve_layer(H, B, **solver)  # (6)
+    T = hidden_targets(H, V, B, reading)  # (5)
+    C = clamp_targets(T, a, clamp)  # (7)
+    below = send_back(C, a)  # (8)
+    W = solve_layer(C, B, **solver)[0] if second_solve else V  # (9)
+    return LayerStep(layer, W, V, info, T, C, below)
+
+
+def walk(
+    H: Sequence[Tensor],
+    B: Tensor,
+    activations: Sequence[Activation],
+    *,
+    reading: str | int = "min_norm",
+    clamp: float | None = CLAMP,
+    second_solve: bool = False,
+    **solver,
+) -> Iterator[LayerStep]:
+    """Solve every layer once, from the output to the input.
+
+    Parameters
+    ----------
+    H : sequence of L + 1 tensors (..., D, N_l)
+        `hidden_values` of the network before the walk.
+    B : (..., D, J) tensor
+        `output_targets`.
+    activations : sequence of L `Activation`
+    reading, clamp, second_solve, **solver
+        See `layer_step`. ``second_solve`` is what parts Algorithm 2 from Algorithm 1.
+
+    Yields
+    ------
+    LayerStep
+        For l = L + 1, ..., 1.
+
+    Notes
+    -----
+    One factorisation serves all neurons of a layer, so a walk costs about
+    2 D sum_l N_{l-1}^2, which the input layer dominates.
+    """
+    for layer in range(len(H), 1, -1):
+        step = layer_step(
+            layer,
+            H[layer - 1],
+            B,
+            activations[layer - 2],
+            reading=reading,
+            clamp=clamp,
+            second_solve=second_solve,
+            **solver,
+        )
+        yield step
+        B = step.B
+    W, info = solve_layer(H[0], B, **solver)  # (6), for l = 1
+    yield LayerStep(1, W, W, info)
+
+
+def walked(
+    X: Tensor,
+    B: Tensor,
+    weights: Weights,
+    activations: Sequence[Activation],
+    **options,
+) -> Weights:
+    """Weights after one whole walk; ``options`` as for `walk`.
+
+    Examples
+    --------
+    >>> from labkit.bpls.activations import activation
+    >>> X = torch.tensor([[1.0, 1], [3, 1], [5, 1]], dtype=torch.float64)
+    >>> Y = X @ torch.tensor([[2.0], [-1]], dtype=torch.float64)
+    >>> g = torch.Generator().manual_seed(0)
+    >>> start = random_weights((2, 3, 1), generator=g, dtype=torch.float64)
+    >>> linear = [activation("identity")]
+    >>> found = walked(X, Y, start, linear, ridge=0)
+    >>> torch.allclose(scores(X, found, linear), Y)
+    True
+    """
+    H = hidden_values(X, weights, activations)
+    steps = walk(H, B, activations, **options)
+    return tuple(step.W for step in steps)[::-1]
+
+
+def solve_output(
+    X: Tensor,
+    B: Tensor,
+    weights: Weights,
+    activations: Sequence[Activation],
+    **solver,
+) -> Weights:
+    """Solve the output layer once more, on the hidden values of the new weights.
+
+    A remedy of ours for Algorithm 1, whose output weights fit the hidden values of the
+    random network and not those that it ends with.
+    """
+    H = hidden_values(X, weights, activations)[-1]
+    return (*weights[:-1], solve_layer(H, B, **solver)[0])  # (6), for l = L + 1

@@ -1,0 +1,49 @@
+"""What the tests of this room share: random numbers, least squares by NumPy, images."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.bpls import random_weights
+from labkit.datasets import load
+
+IMAGES = ("mnist", "fashion-mnist")
+TRAIN = 40_000  # the first so many of the training file, as the digest counts them
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def randn(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64).to(dtype)
+
+
+def start(*sizes, seed=0, dtype=torch.float64, **options):
+    return random_weights(sizes, generator=seeded(seed), dtype=dtype, **options)
+
+
+def ols(X, Y, X_new=None):
+    """Minimum-norm least squares by NumPy's pseudoinverse, evaluated on X_new."""
+    W = np.linalg.pinv(X.numpy(), rcond=1e-10) @ Y.numpy()
+    return torch.from_numpy((X if X_new is None else X_new).numpy() @ W)
+
+
+def blobs(samples=60, classes=3, width=4, *, seed=0, spread=2.0):
+    """Overlapping classes around random centres."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=samples)
+    X = spread * rng.normal(size=(classes, width))[y] + rng.normal(
+        size=(samples, width)
+    )
+    return torch.from_numpy(X), torch.from_numpy(y)
+
+
+def images(name, dtype=torch.float64):
+    """(X, y, X_test, y_test): 40,000 training and the 10,000 test images."""
+    if not os.environ.get("LABKIT_DATA"):
+        pytest.skip("LABKIT_DATA is not set")
+    train, test = (load(name, split, dtype=dtype) for split in ("train", "test"))
+    return train.inputs[:TRAIN], train.targets[:TRAIN], test.inputs, test.targets

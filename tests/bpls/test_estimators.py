@@ -1,0 +1,248 @@
+"""The scikit-learn estimators."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from labkit.bpls import (
+    BPLSClassifier,
+    BPLSRegressor,
+    activation,
+    output_targets,
+    random_weights,
+    refined_scores,
+    scores,
+    train,
+)
+
+from .conftest import blobs, seeded
+
+REFINED = {"activation": "tanh", "bias": True, "refine": "gauss-newton"}
+
+
+@parametrize_with_checks(
+    [
+        BPLSRegressor(hidden_sizes=(10,)),
+        BPLSClassifier(hidden_sizes=(20,)),
+        BPLSRegressor(hidden_sizes=(10,), **REFINED),
+        BPLSClassifier(hidden_sizes=(10,), **REFINED),
+    ]
+)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def data(**options):
+    X, y = blobs(**options)
+    return X.numpy(), y.numpy()
+
+
+def test_the_classifier_runs_the_generator_and_keeps_its_best():
+    X, y = data()
+    net = BPLSClassifier((6,), random_state=3, ridge=1e-3).fit(X, y)
+    seed = np.random.RandomState(3).randint(np.iinfo(np.int32).max)
+    before = random_weights((4, 6, 3), generator=seeded(int(seed)), dtype=torch.float64)
+    records = train(torch.from_numpy(X), torch.from_numpy(y), before, ridge=1e-3)
+    found = [record.end for record in records if record.end]
+    for W, V in zip(net.weights_, found[-1].best, strict=True):
+        assert torch.equal(W, V)
+    assert [row["misses"] for row in net.history_] == [end.misses for end in found]
+    errors = round((1 - net.score(X, y)) * len(y))
+    assert errors == min(row["misses"] for row in net.history_)
+    S = scores(torch.from_numpy(X), net.weights_, [activation("sigmoid")]).numpy()
+    np.testing.assert_array_equal(net.decision_function(X), S)
+
+
+def test_the_history_is_one_row_of_numbers_per_walk():
+    X, y = data()
+    net = BPLSClassifier((6,), random_state=0, max_walks=3).fit(X, y)
+    wanted = (
+        "accuracy misses seconds rank condition overshoot clamped blend cosine kept"
+    )
+    for walk, row in enumerate(net.history_):
+        assert row["walk"] == walk
+        assert set(wanted.split()) <= set(row)
+        assert all(np.isscalar(value) or value is None for value in row.values())
+    assert net.history_[0]["blend"] == 1 and net.history_[0]["samples"] == 60
+    assert net.history_[1]["blend"] == net.history_[0]["misses"] / 60
+    assert len(BPLSClassifier((6,), max_walks=0).fit(X, y).history_) == 1
+
+
+def test_labels_of_any_kind():
+    X, y = data()
+    names = np.array(["crow", "ant", "bee"])[y]
+    net = BPLSClassifier((6,), random_state=0).fit(X, names)
+    plain = BPLSClassifier((6,), random_state=0).fit(
+        X, np.unique(names, return_inverse=True)[1]
+    )
+    assert net.classes_.tolist() == ["ant", "bee", "crow"]
+    assert (net.predict(X) == net.classes_[plain.predict(X)]).all()
+
+
+def test_values_in_one_column_and_in_two():
+    X, _ = data()
+    Y = np.stack([np.sin(X[:, 0]), X[:, 1]], 1)
+    both = BPLSRegressor((40,), random_state=0, bias=True).fit(X, Y)
+    one = BPLSRegressor((40,), random_state=0, bias=True).fit(X, Y[:, 0])
+    assert both.predict(X).shape == (60, 2) and one.predict(X).shape == (60,)
+    assert both.weights_[0].shape == (5, 40) and both.weights_[1].shape == (40, 2)
+    assert both.score(X, Y) > 0.9
+    (row,) = one.history_
+    residual = one.predict(X) - Y[:, 0]
+    assert row["rmse"] == pytest.approx(np.sqrt(np.mean(residual**2)))
+    assert row["misses"] is None
+
+
+def test_the_refinement():
+    X, y = data()
+    net = BPLSClassifier((8,), random_state=0, max_walks=7, **REFINED).fit(X, y)
+    assert len(net.history_) == 8
+    assert net.weights_[0].shape == (5, 8) and net.weights_[1].shape == (9, 3)
+    inputs = torch.from_numpy(np.hstack([X, np.ones((60, 1))]))
+    S = refined_scores(inputs, net.weights_, "tanh").numpy()
+    assert (net.predict(X) == S.argmax(1)).all()
+    errors = int((net.predict(X) != y).sum())
+    assert errors == min(row["misses"] for row in net.history_)
+    relu = BPLSClassifier(
+        (8,), activation="relu", refine="gauss-newton", random_state=0
+    ).fit(X, y)
+    assert relu.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("options", [{}, REFINED])
+def test_it_goes_deep_and_into_a_pickle(options):
+    X, y = data()
+    sizes = (8,) if options else (8, 7, 6)
+    net = BPLSClassifier(sizes, random_state=0, **options).fit(X, y)
+    again = pickle.loads(pickle.dumps(net))
+    assert (again.predict(X) == net.predict(X)).all()
+
+
+def test_the_type_follows_the_data_or_the_parameter():
+    X, y = data()
+    for given, dtype, expected in (
+        (np.float64, None, torch.float64),
+        (np.float32, None, torch.float32),
+        (np.int64, None, torch.float64),
+        (np.float64, "float32", torch.float32),
+        (np.float32, torch.float64, torch.float64),
+    ):
+        net = BPLSClassifier((6,), dtype=dtype, random_state=0).fit(X.astype(given), y)
+        assert net.weights_[0].dtype == expected
+        assert net.decision_function(X.astype(given)).dtype == str(expected)[6:]
+
+
+def test_the_two_types_agree_on_the_digits():
+    X, y = load_digits(return_X_y=True)
+    for activation_ in ("identity", "sigmoid"):
+        accuracy = [
+            BPLSClassifier((30,), activation_, dtype=dtype, random_state=0)
+            .fit(X / 16, y)
+            .score(X / 16, y)
+            for dtype in ("float32", "float64")
+        ]
+        assert abs(accuracy[0] - accuracy[1]) < 0.003
+
+
+def digits():
+    """1,200 of the 8 x 8 digits with a column of ones, as the digest splits them."""
+    X, y = load_digits(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(X))[:1200]
+    return X[rows] / 16, y[rows]
+
+
+def fits(hidden, clamp=1e-2, seeds=10):
+    X, y = digits()
+    nets = [
+        BPLSClassifier(
+            (30,), hidden, clamp=clamp, ridge=0, bias=True, random_state=seed
+        ).fit(X, y)
+        for seed in range(seeds)
+    ]
+    first = [net.history_[0]["accuracy"] for net in nets]
+    return np.array(first), np.array([net.score(X, y) for net in nets])
+
+
+def test_a_linear_hidden_layer_on_the_digits():
+    first, last = fits("identity")
+    assert set(np.round(100 * first, 2)) == {95.08}  # whatever the seed
+    assert 100 * last.mean() == pytest.approx(95.7, abs=0.6)  # sd 0.6 over seeds
+
+
+def test_the_clamp_decides_a_softmax_layer_on_the_digits():
+    wide, narrow = fits("softmax")[1], fits("softmax", 1e-6)[1]
+    assert 100 * wide.mean() == pytest.approx(94.1, abs=1.0)  # sd 0.9 over seeds
+    assert 100 * narrow.mean() == pytest.approx(62.4, abs=7)  # sd 6.4 over seeds
+
+
+@pytest.mark.parametrize("Net", [BPLSRegressor, BPLSClassifier])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_walks": -1}, "max_walks must be >= 0, got -1"),
+        ({"clamp": 0.7}, r"clamp must lie in \[0, 0.5\), got 0.7"),
+        ({"clamp": 0}, "targets have no inverse under 'sigmoid'.*clamp them"),
+        ({"activation": "relu"}, "'relu' has no inverse"),
+        ({"activation": "gelu"}, "unknown activation 'gelu'"),
+        ({"reading": "printed"}, "unknown reading 'printed'"),
+        ({"reading": 9}, "reading 9 names an output"),
+        ({"ridge": -1}, "ridge must be >= 0, got -1"),
+        ({"hidden_sizes": ()}, r"at least one width >= 1, got \(\)"),
+        ({"hidden_sizes": (5, 0)}, r"at least one width >= 1, got \(5, 0\)"),
+        ({"hidden_sizes": 5}, "hidden_sizes must be a sequence of widths, got 5"),
+        ({"dtype": "float16"}, "dtype must be None or one of float32, float64"),
+        ({"refine": "adam"}, "refine must be None or \"gauss-newton\", got 'adam'"),
+        (
+            {"refine": "gauss-newton", "hidden_sizes": (5, 5)},
+            r"one hidden layer, got hidden_sizes=\(5, 5\)",
+        ),
+        (
+            {"refine": "gauss-newton", "activation": "softmax"},
+            "'softmax' couples the units",
+        ),
+        ({"refine": "gauss-newton", "ridge": 0}, "ridge must be > 0, got 0"),
+    ],
+)
+def test_parameters_that_cannot_be_used(Net, options, message):
+    X, y = data()
+    y = y if Net is BPLSClassifier else np.stack([X[:, 0], 5 * X[:, 1]], 1)
+    with pytest.raises(ValueError, match=message):
+        Net(**options).fit(X, y)
+
+
+@pytest.mark.parametrize("Net", [BPLSRegressor, BPLSClassifier])
+def test_data_that_cannot_be_used(Net):
+    X, y = data()
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        Net().fit(bad, y)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        Net().predict(X)
+    net = Net(random_state=0).fit(X, y)
+    with pytest.raises(
+        ValueError, match=r"X has 3 features, but BPLS.* is expecting 4"
+    ):
+        net.predict(X[:, :3])
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        net.predict(bad)
+
+
+def test_one_class_is_refused():
+    X, _ = data()
+    with pytest.raises(ValueError, match=r"one class only, 7; .* at least two"):
+        BPLSClassifier().fit(X, np.full(60, 7))
+
+
+def test_output_targets_are_what_the_classifier_solves_for():
+    X, y = data()
+    net = BPLSClassifier((6,), random_state=0, max_walks=0).fit(X, y)
+    B = output_targets(torch.from_numpy(y), classes=3, dtype=torch.float64)
+    S = torch.from_numpy(net.decision_function(X))
+    one = (S - B).square().mean()
+    assert float(one) < float((B - B.mean(0)).square().mean())  # better than the mean

@@ -1,0 +1,135 @@
+"""The Gauss-Newton refinement, which is ours."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from labkit.bpls import ACTIVATIONS, activation, gauss_newton_targets, refine
+from labkit.bpls.refine import refined_scores
+
+from .conftest import blobs, randn, start
+
+ELEMENTWISE = [a.name for a in ACTIVATIONS.values() if a.slope]
+D, N, J = 20, 6, 3
+
+
+def problem(seed=0):
+    return randn(D, J, seed=seed), randn(N, J, seed=seed + 1)
+
+
+@pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh", "softplus", "elu"])
+def test_without_damping_the_linearised_residual_is_gone(name):
+    a = activation(name)
+    R, W = problem()
+    Z = randn(D, N, seed=2)
+    slope = a.slope(Z, a.value(Z))
+    dZ = gauss_newton_targets(R, W, slope, 0)
+    torch.testing.assert_close((dZ * slope) @ W, R, rtol=0, atol=1e-9)
+    if name == "identity":  # reading (5') of the paper's correction
+        torch.testing.assert_close(dZ, R @ torch.linalg.pinv(W), rtol=0, atol=1e-9)
+
+
+@given(st.integers(0, 300), st.sampled_from([1e-3, 1e-1, 10.0]))
+def test_against_loops_over_the_samples(seed, mu):
+    R, W = problem(seed)
+    slope = randn(D, N, seed=seed + 2).sigmoid()
+    r, w, s = R.numpy(), W.numpy(), slope.numpy()
+    jacobians = [w.T * s[d] for d in range(D)]
+    t = np.mean([np.trace(jac @ jac.T) for jac in jacobians]) / J
+    expected = np.stack(
+        [
+            jac.T @ np.linalg.solve(jac @ jac.T + mu * t * np.eye(J), r[d])
+            for d, jac in enumerate(jacobians)
+        ]
+    )
+    found = gauss_newton_targets(R, W, slope, mu)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_saturated_units_and_zero_weights_stay_finite():
+    R, W = problem()
+    slope = torch.ones(D, N, dtype=R.dtype)
+    slope[3] = 0  # a saturated sample
+    dZ = gauss_newton_targets(R, W, slope, 1e-2)
+    assert torch.isfinite(dZ).all() and float(dZ[3].abs().max()) == 0
+    assert float(gauss_newton_targets(R, 0 * W, slope, 1e-2).abs().max()) == 0
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_one_sweep_by_hand(name):
+    X, y = blobs()
+    X = X / 4
+    W1 = start(4, N)[0]
+    zeroth, first = refine(X, y, W1, name, sweeps=1, alpha=1.5, mu=0.1, ridge=1e-3)
+    B = F.one_hot(y).double().numpy()
+
+    def ridge_fit(A, B):
+        G = A.T @ A
+        lam = 1e-3 * np.trace(G) / len(G)
+        return np.linalg.solve(G + lam * np.eye(len(G)), A.T @ B)
+
+    a, x = activation(name), X.numpy()
+    Z = X @ W1
+    H = a.value(Z)
+    A = np.hstack([H.numpy(), np.ones((60, 1))])
+    W2 = ridge_fit(A, B)
+    np.testing.assert_allclose(zeroth.weights[1].numpy(), W2, atol=1e-9)
+    R = B - A @ W2
+    dZ = gauss_newton_targets(
+        torch.from_numpy(R), torch.from_numpy(W2[:-1]), a.slope(Z, H), 0.1
+    )
+    expected = W1.numpy() + 1.5 * ridge_fit(x, dZ.numpy())
+    np.testing.assert_allclose(first.weights[0].numpy(), expected, atol=1e-9)
+
+    leaf = W1.clone().requires_grad_()
+    fitted = a.value(X @ leaf) @ torch.from_numpy(W2[:-1]) + torch.from_numpy(W2[-1])
+    ((torch.from_numpy(B) - fitted).square().sum() / 2).backward()
+    change = torch.from_numpy(expected) - W1
+    along = F.cosine_similarity(change.flatten(), -leaf.grad.flatten(), 0)
+    assert first.cosine == pytest.approx(float(along))
+    assert math.isnan(zeroth.cosine) and math.isnan(zeroth.overshoot)
+    assert 0 < first.overshoot < 1
+
+
+def test_it_keeps_the_best_and_counts_right():
+    X, y = blobs()
+    for seed in range(5):
+        W1 = start(4, N, seed=seed)[0]
+        found = list(refine(X, y, W1, sweeps=15))
+        assert [end.walk for end in found] == list(range(16))
+        counts = [end.misses for end in found]
+        S = refined_scores(X, found[-1].best, "tanh")
+        assert int((S.argmax(1) != y).sum()) == min(counts) < counts[0]
+        for end, count in zip(found, counts, strict=True):
+            S = refined_scores(X, end.weights, "tanh")
+            assert int((S.argmax(1) != y).sum()) == count
+    values = list(refine(X, X[:, :2].sin(), W1, sweeps=5))
+    assert values[-1].misses is None
+    assert min(end.rmse for end in values) < values[0].rmse
+    S = refined_scores(X, values[-1].best, "tanh")
+    best = float((S - X[:, :2].sin()).square().mean().sqrt())
+    assert best == pytest.approx(min(end.rmse for end in values))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"a": "softmax"}, "one slope per hidden unit, and 'softmax' couples"),
+        ({"a": "gelu"}, "unknown activation 'gelu'"),
+        ({"sweeps": -1}, "sweeps must be >= 0, got -1"),
+        ({"alpha": 0}, "alpha must be > 0, got 0"),
+        ({"mu": -1.0}, "mu must be > 0, got -1.0"),
+        ({"ridge": 0}, "ridge must be > 0, got 0"),
+        ({"W1": start(5, N)[0]}, "W_1 has 5 rows, but the layer below has 4"),
+    ],
+)
+def test_what_it_refuses(change, message):
+    X, y = blobs()
+    options = {"W1": start(4, N)[0]} | change
+    with pytest.raises(ValueError, match=message):
+        list(refine(X, y, **options))

@@ -1,0 +1,163 @@
+"""Least squares of a layer against NumPy's pseudoinverse."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.bpls import METHODS, solve_layer
+
+from .conftest import randn
+
+EXACT = ("eigh", "svd")
+
+
+def awkward(kind, dtype=torch.float64):
+    """Matrices on which a bare inverse of A^T A fails."""
+    A = randn(30, 8, dtype=dtype)
+    if kind == "zero first column":
+        A[:, 0] = 0
+    elif kind == "zero column in the middle":
+        A[:, 4] = 0
+    elif kind == "constant column":
+        A[:, 3] = 1
+    elif kind == "duplicated columns":
+        A[:, 5], A[:, 6] = A[:, 1], A[:, 1]
+    elif kind == "zero first column and duplicates":
+        A[:, 0], A[:, 7] = 0, A[:, 1]
+    elif kind == "fewer samples than inputs":
+        A = A[:5]
+    elif kind == "one sample":
+        A = A[:1]
+    elif kind == "rank two":
+        A = A[:, :2] @ randn(2, 8, seed=1, dtype=dtype)
+    elif kind == "zero":
+        A = A * 0
+    return A
+
+
+AWKWARD = (
+    "zero first column",
+    "zero column in the middle",
+    "constant column",
+    "duplicated columns",
+    "zero first column and duplicates",
+    "fewer samples than inputs",
+    "one sample",
+    "rank two",
+    "zero",
+)
+
+
+@pytest.mark.parametrize("method", EXACT)
+@pytest.mark.parametrize("kind", AWKWARD)
+def test_the_exact_methods_give_the_minimum_norm_solution(kind, method):
+    A = awkward(kind)
+    B = randn(len(A), 3, seed=2)
+    W, info = solve_layer(A, B, method=method)
+    expected = np.linalg.pinv(A.numpy(), rcond=1e-9) @ B.numpy()
+    np.testing.assert_allclose(W.numpy(), expected, atol=1e-9)
+    assert int(info.rank) == np.linalg.matrix_rank(A.numpy(), tol=1e-6)
+
+
+@pytest.mark.parametrize("kind", AWKWARD)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_default_solves_them_close_to_minimum_norm(kind, dtype):
+    A = awkward(kind, dtype)
+    B = randn(len(A), 3, seed=2, dtype=dtype)
+    W, info = solve_layer(A, B)
+    expected = np.linalg.pinv(A.double().numpy(), rcond=1e-6) @ B.double().numpy()
+    # relative ridge 1e-4 on singular values of order one
+    np.testing.assert_allclose(W.double().numpy(), expected, atol=2e-2)
+    assert torch.isfinite(info.condition)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", AWKWARD)
+def test_exact_in_both_dtypes_without_a_ridge(kind, dtype):
+    A = awkward(kind, dtype)
+    B = randn(len(A), 2, seed=3, dtype=dtype)
+    for method in EXACT:
+        W, _ = solve_layer(A, B, ridge=0, method=method)
+        expected = np.linalg.pinv(A.double().numpy(), rcond=1e-5) @ B.double().numpy()
+        tolerance = 1e-9 if dtype == torch.float64 else 1e-3
+        np.testing.assert_allclose(W.double().numpy(), expected, atol=tolerance)
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(1, 6),
+    st.integers(0, 1000),
+    st.sampled_from([1e-6, 1e-4, 1e-1, 10.0]),
+)
+def test_all_methods_solve_the_same_ridge_problem(D, K, seed, ridge):
+    A, B = randn(D, K, seed=seed), randn(D, 2, seed=seed + 1)
+    a = A.numpy()
+    lam = ridge * np.trace(a.T @ a) / K
+    expected = np.linalg.solve(a.T @ a + lam * np.eye(K), a.T @ B.numpy())
+    for method in METHODS:
+        W, _ = solve_layer(A, B, ridge=ridge, rcond=0, method=method)
+        np.testing.assert_allclose(W.numpy(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_leading_dimensions_are_independent_problems():
+    A, B = randn(2, 5, 9, 4), randn(2, 5, 9, 3, seed=1)
+    A[0, 1, :, 2] = 0
+    for method in METHODS:
+        W, info = solve_layer(A, B, method=method)
+        assert info.rank.shape == (2, 5)
+        assert int(info.rank[0, 1]) == 3 and int(info.rank[1, 1]) == 4
+        for i in range(2):
+            for j in range(5):
+                alone, _ = solve_layer(A[i, j], B[i, j], method=method)
+                torch.testing.assert_close(W[i, j], alone, rtol=1e-9, atol=1e-12)
+
+
+def test_one_matrix_serves_many_targets():
+    A, B = randn(9, 4), randn(7, 9, 3, seed=1)
+    for method in METHODS:
+        W, _ = solve_layer(A, B, method=method)
+        assert W.shape == (7, 4, 3)
+        torch.testing.assert_close(W[5], solve_layer(A, B[5], method=method)[0])
+
+
+def test_condition_and_rank_where_they_are_known():
+    Q = torch.linalg.qr(randn(20, 3)).Q
+    A = Q * torch.tensor([100.0, 10.0, 1.0], dtype=torch.float64)
+    for method in EXACT:
+        info = solve_layer(A, Q, method=method)[1]
+        assert float(info.condition) == pytest.approx(100, rel=1e-6)
+    info = solve_layer(A, Q, ridge=1e-9)[1]
+    assert (
+        100 / 3 <= float(info.condition) <= 100 * 3**0.25
+    )  # the bounds of the docstring
+    cut = solve_layer(A, Q, method="svd", rcond=0.05)[1]
+    assert int(cut.rank) == 2 and float(cut.condition) == pytest.approx(10)
+    assert int(solve_layer(A, Q, ridge=0.1)[1].rank) == 1  # lambda = 336.7
+
+
+def test_a_ridge_below_rounding_is_no_singular_matrix_error():
+    A = awkward("duplicated columns", torch.float32)
+    A = torch.cat([A, A, A], 1)
+    W, _ = solve_layer(A, A[:, :1], ridge=1e-30)
+    assert torch.isfinite(W).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "lstsq"}, "unknown method 'lstsq'; there are: cholesky, eigh, svd"),
+        ({"ridge": -1.0}, "ridge must be >= 0, got -1.0"),
+        ({"ridge": float("nan")}, "ridge must be >= 0, got nan"),
+        ({"ridge": 0, "method": "cholesky"}, 'needs a ridge > 0, got 0; .*"eigh"'),
+    ],
+)
+def test_what_it_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        solve_layer(randn(4, 2), randn(4, 1), **options)
+
+
+def test_it_refuses_different_numbers_of_samples():
+    with pytest.raises(ValueError, match=r"same number of rows.*\(4, 2\) and \(3, 1\)"):
+        solve_layer(randn(4, 2), randn(3, 1))

@@ -1,0 +1,157 @@
+"""The readings of equation (5), against the paper's letters and its consequences."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.bpls import READINGS, hidden_targets, overshoot
+
+from .conftest import randn
+
+D, N, J = 7, 5, 3
+ALL = (*READINGS, 0, J - 1)
+
+
+def problem(seed=0, *, D=D, N=N, J=J):
+    shapes = ((D, N), (N, J), (D, J))
+    return [randn(*shape, seed=3 * seed + i) for i, shape in enumerate(shapes)]
+
+
+def letter_by_letter(H, W, B, j):
+    """(5) as printed, with j a function of (sample, neuron), in plain loops."""
+    T = torch.empty_like(H)
+    for d in range(H.shape[0]):
+        for i in range(H.shape[1]):
+            k = j(d, i)
+            others = sum(float(W[t, k] * H[d, t]) for t in range(H.shape[1]) if t != i)
+            T[d, i] = (float(B[d, k]) - others) / float(W[i, k])
+    return T
+
+
+@pytest.mark.parametrize("j", range(J))
+def test_printed_with_one_output(j):
+    H, W, B = problem()
+    expected = letter_by_letter(H, W, B, lambda d, i: j)
+    torch.testing.assert_close(hidden_targets(H, W, B, j), expected)
+
+
+def test_printed_with_outputs_in_turn():
+    H, W, B = problem()
+    expected = letter_by_letter(H, W, B, lambda d, i: i % J)
+    torch.testing.assert_close(hidden_targets(H, W, B, "cyclic"), expected)
+
+
+def test_printed_with_the_label():
+    H, W, B = problem()
+    expected = letter_by_letter(H, W, B, lambda d, i: int(B[d].argmax()))
+    torch.testing.assert_close(hidden_targets(H, W, B, "label"), expected)
+
+
+def test_mean_over_the_printed():
+    H, W, B = problem()
+    each = [letter_by_letter(H, W, B, lambda d, i, j=j: j) for j in range(J)]
+    expected = torch.stack(each).mean(0)
+    torch.testing.assert_close(hidden_targets(H, W, B, "mean"), expected)
+
+
+def test_one_neuron_replaced_alone_hits_the_output():
+    H, W, B = problem()
+    T = hidden_targets(H, W, B, 1)
+    for i in range(N):
+        alone = H.clone()
+        alone[:, i] = T[:, i]
+        torch.testing.assert_close((alone @ W)[:, 1], B[:, 1])
+
+
+def test_per_neuron_is_the_best_that_one_neuron_can_do():
+    H, W, B = problem()
+    T = hidden_targets(H, W, B, "per_neuron")
+    for i in range(N):
+        others = B - H @ W + H[:, i, None] * W[i]
+        best = torch.linalg.lstsq(W[i, :, None], others.T, driver="gelsd").solution[0]
+        torch.testing.assert_close(T[:, i], best)
+
+
+def test_gauss_seidel_refreshes_the_residual():
+    H, W, B = problem()
+    T = hidden_targets(H, W, B, "gauss_seidel")
+    now = H.clone()
+    for i in range(N):
+        now[:, i] = hidden_targets(now, W, B, "per_neuron")[:, i]
+    torch.testing.assert_close(T, now)
+
+
+@given(st.integers(0, 500), st.integers(1, 8), st.integers(1, 8))
+def test_min_norm_is_the_smallest_change_that_fits_best(seed, N, J):
+    H, W, B = problem(seed, N=N, J=J)
+    T = hidden_targets(H, W, B)
+    change = torch.linalg.lstsq(W.T, (B - H @ W).T, driver="gelsd", rcond=1e-8).solution
+    torch.testing.assert_close(T - H, change.T, rtol=1e-5, atol=1e-6)
+    if N >= J:
+        torch.testing.assert_close(T @ W, B, rtol=1e-4, atol=1e-5)
+
+
+def test_how_often_each_reading_repairs_the_residual():
+    H, W, B = problem(J=1)
+    expected = {"min_norm": 1, "gauss_seidel": 1, "per_neuron": N, 0: N}
+    expected |= {"mean": N, "cyclic": N, "label": N, "none": 0}
+    for reading, times in expected.items():
+        T = hidden_targets(H, W, B, reading)
+        assert float(overshoot(H, T, W, B)) == pytest.approx(times, abs=1e-9)
+    H, W, B = problem()
+    T = hidden_targets(H, W, B)
+    assert float(overshoot(H, T, W, B)) == pytest.approx(1)
+    T = hidden_targets(H, W, B, 2)
+    moved = (T - H) @ W
+    torch.testing.assert_close(moved[:, 2], N * (B - H @ W)[:, 2])
+
+
+def test_without_a_residual_there_is_no_correction_and_no_ratio():
+    H, W, _ = problem()
+    for reading in ALL:
+        T = hidden_targets(H, W, H @ W, reading)
+        torch.testing.assert_close(T, H, rtol=0, atol=1e-12)
+        assert math.isnan(float(overshoot(H, T, W, H @ W)))
+
+
+@pytest.mark.parametrize("reading", ALL)
+def test_zero_weights_correct_nothing_and_stay_finite(reading):
+    H, W, B = problem()
+    torch.testing.assert_close(hidden_targets(H, 0 * W, B, reading), H)
+    W[2] = 0  # a neuron that no output hears
+    T = hidden_targets(H, W, B, reading)
+    assert torch.isfinite(T).all()
+    torch.testing.assert_close(T[:, 2], H[:, 2])
+
+
+def test_a_doubled_output_is_corrected_once():
+    H, W, B = problem()
+    W[:, 2], B[:, 2] = W[:, 1], B[:, 1]
+    T = hidden_targets(H, W, B)
+    torch.testing.assert_close(T, hidden_targets(H, W[:, :2], B[:, :2]))
+
+
+@pytest.mark.parametrize("reading", ALL)
+def test_leading_dimensions_are_independent(reading):
+    H, W, B = randn(4, D, N), randn(4, N, J, seed=1), randn(4, D, J, seed=2)
+    together = hidden_targets(H, W, B, reading)
+    for i in range(4):
+        alone = hidden_targets(H[i], W[i], B[i], reading)
+        torch.testing.assert_close(together[i], alone)
+
+
+@pytest.mark.parametrize(
+    ("reading", "message"),
+    [
+        ("printed", "unknown reading 'printed'.*min_norm, per_neuron"),
+        (J, "reading 3 names an output, but the layer above has 3"),
+        (-1, "reading -1 names an output"),
+        (True, "unknown reading True"),
+    ],
+)
+def test_what_it_refuses(reading, message):
+    with pytest.raises(ValueError, match=message):
+        hidden_targets(*problem(), reading)

@@ -1,0 +1,306 @@
+"""Algorithm 2 as a generator: blending, stopping, records; and the baselines."""
+
+import dataclasses
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from labkit.bpls import (
+    activation,
+    descend,
+    output_targets,
+    scores,
+    train,
+    walked,
+)
+from labkit.bpls.train import WalkEnd, blend
+
+from .conftest import blobs, ols, randn, seeded, start
+
+SIGMOID = [activation("sigmoid")]
+
+
+def ends(*args, **options):
+    return [record.end for record in train(*args, **options) if record.end]
+
+
+def misses(X, y, weights, a=SIGMOID):
+    return int((scores(X, weights, a).argmax(1) != y).sum())
+
+
+def test_one_miss_walk_by_hand():
+    X, y = blobs()
+    before = start(4, 6, 3)
+    options = {"second_solve": True, "ridge": 1e-3}
+    B = output_targets(y, classes=3, dtype=X.dtype)
+    first = walked(X, B, before, SIGMOID, **options)
+    miss = scores(X, first, SIGMOID).argmax(1) != y
+    assert 3 < int(miss.sum()) < len(y)
+    f = int(miss.sum()) / len(y)  # misses over ALL samples
+    on_misses = walked(X[miss], B[miss], first, SIGMOID, **options)
+    found = ends(X, y, before, ridge=1e-3, max_walks=1)
+    assert [end.samples for end in found] == [len(y), int(miss.sum())]
+    assert found[1].blend == f
+    for W, old in zip(found[0].weights, first, strict=True):
+        torch.testing.assert_close(W, old)
+    for W, old, new in zip(found[1].weights, first, on_misses, strict=True):
+        torch.testing.assert_close(W, (1 - f) * old + f * new)
+
+
+@given(st.floats(0, 1))
+def test_the_blend_is_layer_by_layer_and_not_of_the_product(f):
+    old, new = start(4, 3, 2), start(4, 3, 2, seed=1)
+    for W, V, U in zip(blend(old, new, f), old, new, strict=True):
+        torch.testing.assert_close(W, (1 - f) * V + f * U)
+
+
+@given(st.integers(0, 200))
+def test_the_best_is_kept_and_the_misses_fall_up_to_it(seed):
+    X, y = blobs(seed=seed)
+    found = ends(X, y, start(4, 6, 3, seed=seed), max_walks=12)
+    counts = [end.misses for end in found]
+    *falling, last = counts
+    assert all(a > b for a, b in pairwise(falling))
+    if last and len(counts) < 13:
+        assert last >= falling[-1] and not found[-1].kept
+    assert misses(X, y, found[-1].best) == min(counts)
+    for end in found:
+        assert misses(X, y, end.weights) == end.misses
+        assert end.accuracy == 1 - end.misses / len(y)
+
+
+def test_without_the_stop_rule_all_walks_are_made_and_the_best_still_kept():
+    X, y = blobs(seed=1, spread=1)
+    found = ends(X, y, start(4, 6, 3), max_walks=9, stop=False)
+    assert len(found) == 10
+    assert not all(end.kept for end in found)
+    assert misses(X, y, found[-1].best) == min(end.misses for end in found)
+
+
+def test_no_misses_no_walk():
+    X, y = blobs(spread=100)
+    found = ends(X, y, start(4, 20, 3), stop=False)
+    assert found[-1].misses == 0
+    assert [end.misses > 0 for end in found] == [True] * (len(found) - 1) + [False]
+
+
+def test_only_the_first_walk():
+    X, y = blobs()
+    assert len(ends(X, y, start(4, 6, 3), max_walks=0)) == 1
+
+
+@pytest.mark.parametrize("name", ["identity", "sigmoid", "softmax"])
+@pytest.mark.parametrize("ridge", [0, 1e-4])
+def test_a_class_absent_from_the_misses(name, ridge):
+    X, y = blobs(90, seed=1)
+    X = torch.cat([X, torch.ones(90, 1, dtype=X.dtype)], 1)
+    X[y == 2] += 40  # never missed
+    for seed in range(5):
+        found = ends(X, y, start(5, 8, 3, seed=seed), name, ridge=ridge, stop=False)
+        S = scores(X, found[0].weights, [activation(name)])
+        absent = not (S.argmax(1) != y)[y == 2].any()
+        assert absent and len(found) > 2
+        for end in found:
+            assert all(torch.isfinite(W).all() for W in end.weights)
+
+
+def test_an_absent_class_makes_two_equal_outputs():
+    X, y = blobs(40, classes=2)
+    found = ends(X, y, start(4, 6, 4), "softmax")  # two of four classes have no sample
+    assert all(torch.isfinite(W).all() for W in found[-1].weights)
+    assert found[0].misses < 20
+
+
+def test_records_are_one_per_layer():
+    X, y = blobs()
+    records = list(train(X, y, start(4, 6, 5, 3), max_walks=2, stop=False))
+    assert [r.layer for r in records] == [3, 2, 1] * 3
+    assert [r.walk for r in records] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert [r.step for r in records] == list(range(1, 10))
+    assert [r.end is not None for r in records] == [False, False, True] * 3
+    assert [tuple(r.W.shape) for r in records[:3]] == [(5, 3), (6, 5), (4, 6)]
+    assert [tuple(r.B.shape) for r in records[:3]] == [(60, 3), (60, 5), (60, 6)]
+    for r in records:
+        assert math.isnan(r.overshoot) == math.isnan(r.clamped) == (r.layer == 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        records[0].rank = 3
+
+
+def test_the_numbers_of_a_record():
+    X, y = blobs()
+    before = start(4, 6, 3)
+    output, hidden = train(X, y, before, ridge=0, max_walks=0)
+    H = torch.sigmoid(X @ before[0])
+    assert output.rank == np.linalg.matrix_rank(H.numpy()) == 6
+    assert output.condition == pytest.approx(np.linalg.cond(H.numpy()), rel=1e-6)
+    residual = output.B - ols(H, output.B)
+    assert output.residual == pytest.approx(float(residual.square().mean().sqrt()))
+    assert output.overshoot == pytest.approx(1)
+    sent_back = torch.sigmoid(hidden.B)  # clamped values sit at the clamp
+    at = ((sent_back - 0.01).abs() < 1e-9) | ((sent_back - 0.99).abs() < 1e-9)
+    assert output.clamped == pytest.approx(float(at.double().mean())) and at.any()
+    assert hidden.end.clamped == output.clamped
+    assert hidden.end.overshoot == output.overshoot
+    assert hidden.end.condition == max(output.condition, hidden.condition)
+    assert hidden.end.rank == hidden.rank == 4
+
+
+def test_the_cosine_is_with_the_negative_gradient_on_the_same_rows():
+    X, y = blobs()
+    before = start(4, 6, 3)
+    records = list(train(X, y, before, max_walks=1))
+    for walk, rows, old in (
+        (0, slice(None), before),
+        (1, scores(X, records[1].end.weights, SIGMOID).argmax(1) != y, None),
+    ):
+        old = records[1].end.weights if old is None else old
+        leaves = [W.clone().requires_grad_() for W in old]
+        F.cross_entropy(
+            torch.sigmoid(X[rows] @ leaves[0]) @ leaves[1], y[rows]
+        ).backward()
+        mine = [r for r in records if r.walk == walk][::-1]
+        changes = [r.W - W for r, W in zip(mine, old, strict=True)]
+        for r, change, W in zip(mine, changes, leaves, strict=True):
+            expected = F.cosine_similarity(change.flatten(), -W.grad.flatten(), 0)
+            assert r.cosine == pytest.approx(float(expected))
+        change = torch.cat([c.flatten() for c in changes])
+        gradient = torch.cat([W.grad.flatten() for W in leaves])
+        expected = F.cosine_similarity(change, -gradient, 0)
+        assert mine[0].end.cosine == pytest.approx(float(expected))
+
+
+def test_values_take_one_walk_of_algorithm_1():
+    X, Y = randn(30, 4), randn(30, 2, seed=1)
+    before = start(4, 3, 2)
+    (end,) = ends(X, Y, before, "identity", ridge=0)
+    expected = ols(X, Y)
+    torch.testing.assert_close(
+        scores(X, end.best, [activation("identity")]), expected, rtol=0, atol=1e-8
+    )
+    assert end.rmse == pytest.approx(float((expected - Y).square().mean().sqrt()))
+    assert end.misses is None and end.accuracy is None
+    (sigmoid,) = ends(X, Y.sigmoid(), before, output="sigmoid", ridge=0)
+    B = output_targets(Y.sigmoid(), "sigmoid")
+    alone = walked(X, B, before, SIGMOID, ridge=0)
+    for W, V in zip(sigmoid.best, alone, strict=True):
+        torch.testing.assert_close(W, V)
+
+
+def test_the_start_is_left_as_it_was_and_nobody_asks_for_gradients():
+    X, y = blobs()
+    before = start(4, 6, 3)
+    copies = [W.clone() for W in before]
+    found = ends(X, y, before)
+    assert all(map(torch.equal, before, copies))
+    assert not any(W.requires_grad for W in (*found[-1].best, *before))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_type_is_that_of_the_inputs(dtype):
+    X, y = blobs()
+    found = ends(X.to(dtype), y, start(4, 6, 3, dtype=dtype), max_walks=2)
+    assert all(W.dtype == dtype for W in found[-1].weights)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_walks": -1}, "max_walks must be >= 0, got -1"),
+        ({"clamp": 0.5}, r"clamp must lie in \[0, 0.5\), got 0.5"),
+        ({"clamp": -0.1}, r"clamp must lie in \[0, 0.5\), got -0.1"),
+        ({"reading": "printed"}, "unknown reading 'printed'"),
+        ({"reading": 3}, "reading 3 names an output, but the layer above has 3"),
+        ({"activations": "relu"}, "'relu' has no inverse"),
+        ({"activations": ["tanh", "tanh"]}, "1 hidden layers need as many.*got 2"),
+        ({"weights": start(4, 3)}, "needs a hidden layer"),
+        ({"weights": start(5, 6, 3)}, "W_1 has 5 rows, but the layer below has 4"),
+        ({"weights": start(4, 6, 2)}, r"labels must lie in 0\.\.1, got 0\.\.2"),
+        ({"ridge": -1}, "ridge must be >= 0"),
+        ({"method": "qr"}, "unknown method 'qr'"),
+        ({"clamp": 0}, "targets have no inverse under 'sigmoid'.*clamp them"),
+        ({"clamp": None}, "targets have no inverse under 'sigmoid'.*clamp them"),
+    ],
+)
+def test_what_training_refuses(change, message):
+    X, y = blobs()
+    options = {"weights": start(4, 6, 3), "activations": "sigmoid"} | change
+    with pytest.raises(ValueError, match=message):
+        list(train(X, y, **options))
+
+
+def test_it_refuses_values_of_another_width():
+    with pytest.raises(ValueError, match="Y has 2 columns for 3 outputs"):
+        list(train(randn(9, 4), randn(9, 2), start(4, 6, 3)))
+
+
+def test_a_walk_end_names_what_the_history_needs():
+    names = {field.name for field in dataclasses.fields(WalkEnd)}
+    wanted = "accuracy misses seconds rank condition overshoot clamped blend cosine"
+    assert set(wanted.split()) <= names
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 60, 128])
+@pytest.mark.parametrize("name", ["adam", "nag", "sgd", "adagrad"])
+def test_descent_is_torch_optim(name, batch_size):
+    X, y = blobs()
+    before = start(4, 6, 3)
+    steps = [
+        (s.epoch, float(s.loss), [W.clone() for W in s.weights])
+        for s in descend(
+            X,
+            y,
+            before,
+            optimizer=name,
+            lr=1e-2,
+            batch_size=batch_size,
+            epochs=2,
+            generator=seeded(5),
+        )
+    ]
+    assert len(steps) == 2 * math.ceil(60 / batch_size)
+    assert steps[-1][0] == 2
+    W1, W2 = (W.clone().requires_grad_() for W in before)
+    method = {
+        "adam": torch.optim.Adam,
+        "sgd": torch.optim.SGD,
+        "adagrad": torch.optim.Adagrad,
+        "nag": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, nesterov=True),
+    }[name]([W1, W2], lr=1e-2)
+    order = torch.randperm(60, generator=seeded(5))
+    for (_, loss, weights), rows in zip(steps, order.split(batch_size), strict=False):
+        method.zero_grad()
+        expected = F.cross_entropy(torch.sigmoid(X[rows] @ W1) @ W2, y[rows])
+        expected.backward()
+        method.step()
+        assert loss == pytest.approx(float(expected.detach()))
+        for W, V in zip(weights, (W1, W2), strict=True):
+            torch.testing.assert_close(W, V.detach())
+
+
+def test_descent_learns():
+    X, y = blobs()
+    before = start(4, 6, 3)
+    *_, last = descend(X, y, before, lr=1e-2, batch_size=8, epochs=30)
+    assert misses(X, y, last.weights) < misses(X, y, before) / 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer": "lbfgs"}, "unknown optimizer 'lbfgs'; there are: adam, nag"),
+        ({"lr": 0}, "lr must be > 0, got 0"),
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"epochs": -1}, "epochs must be >= 0, got -1"),
+        ({"activations": "gelu"}, "unknown activation 'gelu'"),
+    ],
+)
+def test_what_descent_refuses(change, message):
+    X, y = blobs()
+    with pytest.raises(ValueError, match=message):
+        list(descend(X, y, start(4, 6, 3), **change))

@@ -1,0 +1,211 @@
+"""What a walk computes: ordinary least squares, fixed points, one step by hand."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.bpls import (
+    READINGS,
+    activation,
+    hidden_targets,
+    hidden_values,
+    layer_step,
+    output_targets,
+    random_weights,
+    scores,
+    solve_output,
+    walk,
+    walked,
+)
+
+from .conftest import ols, randn, seeded, start
+
+LINEAR = activation("identity")
+EXACT = {"ridge": 0, "method": "svd"}
+
+
+def linear(count):
+    return [LINEAR] * count
+
+
+@pytest.mark.parametrize("second_solve", [False, True])
+@pytest.mark.parametrize("sizes", [(12, 5, 2), (12, 8, 5, 2), (12, 5, 5, 3, 3)])
+def test_a_linear_net_becomes_ordinary_least_squares(sizes, second_solve):
+    X, Y = randn(40, 12), randn(40, sizes[-1], seed=1)
+    for seed in range(5):
+        a = linear(len(sizes) - 2)
+        weights = walked(
+            X, Y, start(*sizes, seed=seed), a, second_solve=second_solve, **EXACT
+        )
+        torch.testing.assert_close(scores(X, weights, a), ols(X, Y), rtol=0, atol=1e-8)
+
+
+def test_printed_five_overshoots_by_the_number_of_neurons():
+    X, Y = randn(40, 12), randn(40, 2, seed=1)
+    before = start(12, 5, 2)
+    H = X @ before[0]
+    z, P = ols(H, Y), ols(X, Y)
+    weights = walked(X, Y, before, [LINEAR], reading=0, **EXACT)
+    S = scores(X, weights, [LINEAR])
+    torch.testing.assert_close(S[:, 0], (z + 5 * (P - z))[:, 0], rtol=0, atol=1e-8)
+    assert float((S - P)[:, 0].norm()) > 1
+
+
+@pytest.mark.parametrize("reading", [*READINGS, 0])
+@pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh", "softplus", "elu"])
+def test_realisable_targets_leave_the_hidden_layer_alone(name, reading):
+    a = activation(name)
+    X, before = randn(40, 6), start(6, 4, 2)
+    Y = a.value(X @ before[0]) @ randn(4, 2, seed=1)
+    after = walked(X, Y, before, [a], reading=reading, clamp=1e-6, **EXACT)
+    torch.testing.assert_close(after[0], before[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(scores(X, after, [a]), Y, rtol=0, atol=1e-6)
+
+
+def test_realisable_targets_leave_a_softmax_layer_alone_up_to_a_shift():
+    a = activation("softmax")
+    X, before = randn(40, 6), start(6, 4, 2)
+    Y = a.value(X @ before[0]) @ randn(4, 2, seed=1)
+    after = walked(X, Y, before, [a], clamp=1e-9, **EXACT)
+    shift = after[0] - before[0]
+    torch.testing.assert_close(shift, shift[:, :1].expand(-1, 4), rtol=0, atol=1e-8)
+    torch.testing.assert_close(scores(X, after, [a]), Y, rtol=0, atol=1e-8)
+
+
+def test_a_constant_added_to_all_targets_changes_no_decision_of_a_softmax_layer():
+    a = activation("softmax")
+    X, y = randn(60, 6), torch.arange(60) % 3
+    before = start(6, 5, 3)
+    B = output_targets(y, classes=3, dtype=X.dtype)
+    one, two = (
+        walked(X, B + shift, before, [a], second_solve=False, **EXACT)
+        for shift in (0.0, 7.5)
+    )
+    S, T = scores(X, one, [a]), scores(X, two, [a])
+    torch.testing.assert_close(T, S + 7.5, rtol=0, atol=1e-7)
+    assert torch.equal(S.argmax(1), T.argmax(1))
+
+
+def test_a_walk_by_hand():
+    a, b = activation("sigmoid"), activation("tanh")
+    X, Y = randn(30, 6), randn(30, 2, seed=1)
+    W1, W2, W3 = start(6, 5, 4, 2)
+    H1 = torch.sigmoid(X @ W1)
+    H2 = torch.tanh(H1 @ W2)
+
+    def fit(A, B):
+        return torch.from_numpy(np.linalg.lstsq(A.numpy(), B.numpy(), rcond=None)[0])
+
+    V3 = fit(H2, Y)
+    C2 = hidden_targets(H2, V3, Y).clamp(-0.99, 0.99)
+    B2 = torch.from_numpy(np.arctanh(C2.numpy()))
+    V2 = fit(H1, B2)  # the old values are the matrix
+    C1 = hidden_targets(H1, V2, B2).clamp(0.01, 0.99)
+    B1 = torch.from_numpy(np.log(C1.numpy() / (1 - C1.numpy())))
+    for second, expected in (
+        (False, (fit(X, B1), V2, V3)),
+        (True, (fit(X, B1), fit(C1, B2), fit(C2, Y))),
+    ):
+        found = walked(X, Y, (W1, W2, W3), [a, b], second_solve=second, **EXACT)
+        for new, old in zip(found, expected, strict=True):
+            torch.testing.assert_close(new, old, rtol=1e-7, atol=1e-8)
+
+
+def test_a_walk_goes_from_the_output_to_the_input_and_changes_nothing():
+    X, Y, before = randn(30, 6), randn(30, 2, seed=1), start(6, 5, 4, 2)
+    copies = [W.clone() for W in before]
+    a = [activation("sigmoid")] * 2
+    steps = list(walk(hidden_values(X, before, a), Y, a))
+    assert [s.layer for s in steps] == [3, 2, 1]
+    assert [tuple(s.W.shape) for s in steps] == [(4, 2), (5, 4), (6, 5)]
+    assert steps[-1].T is None and steps[-1].B is None
+    assert all(map(torch.equal, before, copies))
+
+
+def test_the_clamp_is_where_it_says():
+    X, Y = randn(30, 6), 3 * randn(30, 2, seed=1)
+    a = activation("sigmoid")
+    H = a.value(X @ start(6, 5, 2)[0])
+    step = layer_step(2, H, Y, a, clamp=0.2)
+    moved = (step.T < 0.2) | (step.T > 0.8)
+    assert 0 < int(moved.sum()) < moved.numel()
+    assert torch.equal(step.C != step.T, moved)
+    torch.testing.assert_close(a.value(step.B), step.T.clamp(0.2, 0.8))
+
+
+@given(st.integers(0, 100), st.sampled_from([*READINGS, 1]), st.booleans())
+def test_networks_in_a_batch_walk_alone(seed, reading, second_solve):
+    a = [activation("sigmoid")] * 2
+    X, Y = randn(9, 3, seed=seed), randn(4, 9, 2, seed=seed + 1)
+    before = random_weights(
+        (3, 5, 4, 2), runs=(4,), generator=seeded(seed), dtype=X.dtype
+    )
+    options = {"reading": reading, "second_solve": second_solve, "ridge": 1e-3}
+    together = walked(X, Y, before, a, **options)
+    for i in range(4):
+        alone = walked(X, Y[i], tuple(W[i] for W in before), a, **options)
+        for new, old in zip(together, alone, strict=True):
+            torch.testing.assert_close(new[i], old, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["identity", "sigmoid", "softmax"])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_fewer_samples_than_inputs_and_constant_pixels(name, samples):
+    X = randn(samples, 8)
+    X[:, 0], X[:, 5] = 0, X[:, 4]
+    a = [activation(name)]
+    B = output_targets(torch.arange(samples) % 2, classes=2, dtype=X.dtype)
+    for solver in ({"ridge": 0}, {}):
+        weights = walked(X, B, start(8, 4, 2), a, second_solve=True, **solver)
+        assert all(torch.isfinite(W).all() for W in weights)
+        assert float(weights[0][0].abs().max()) < 1e-12  # nothing through a zero pixel
+        torch.testing.assert_close(weights[0][4], weights[0][5])
+
+
+def test_zero_weights_stay_finite():
+    X, Y = randn(20, 4), randn(20, 2, seed=1)
+    before = tuple(0 * W for W in start(4, 3, 2))
+    for name in ("identity", "sigmoid", "tanh", "softmax"):
+        a = [activation(name)]
+        for reading in (*READINGS, 0):
+            weights = walked(X, Y, before, a, reading=reading)
+            assert all(torch.isfinite(W).all() for W in weights)
+    weights = walked(X, 0 * Y, start(4, 3, 2), [LINEAR])  # a zero output layer
+    assert all(torch.isfinite(W).all() for W in weights)
+
+
+def test_solving_the_output_again_cannot_fit_worse():
+    X, Y = randn(30, 4), randn(30, 2, seed=1)
+    a = [activation("sigmoid")]
+    weights = walked(X, Y, start(4, 6, 2), a, ridge=0)
+    again = solve_output(X, Y, weights, a, ridge=0)
+    assert torch.equal(again[0], weights[0])
+    before, after = ((scores(X, W, a) - Y).norm() for W in (weights, again))
+    assert float(after) < float(before)
+    expected = ols(a[0].value(X @ weights[0]), Y)
+    torch.testing.assert_close(scores(X, again, a), expected, rtol=0, atol=1e-8)
+
+
+def test_weights_are_uniform_and_the_same_in_every_dtype():
+    (W,) = random_weights((300, 200), generator=seeded(), dtype=torch.float64)
+    assert -1 <= float(W.min()) < -0.999 and 0.999 < float(W.max()) <= 1
+    # mean 0 with standard error 0.0024, variance 1/3 with standard error 0.0012
+    assert abs(float(W.mean())) < 0.01 and abs(float(W.var()) - 1 / 3) < 0.005
+    (V,) = random_weights((300, 200), generator=seeded(), dtype=torch.float32)
+    assert torch.equal(V, W.float())
+    (U,) = random_weights((300, 200), scale=0.3, generator=seeded(), dtype=W.dtype)
+    torch.testing.assert_close(U, 0.3 * W)
+
+
+def test_output_targets_of_labels_and_values():
+    B = output_targets(torch.tensor([1, 0]), classes=3, dtype=torch.float64)
+    low = np.log(1e-6)
+    expected = torch.tensor([[low, 0, low], [0, low, low]], dtype=torch.float64)
+    torch.testing.assert_close(B, expected)
+    Y = torch.tensor([[0.2, 1.3]], dtype=torch.float64)
+    B = output_targets(Y, "sigmoid", 0.01)
+    torch.testing.assert_close(torch.sigmoid(B), Y.clamp(0.01, 0.99))
+    with pytest.raises(ValueError, match=r"1 of 2 targets.*'sigmoid'.*1\.3"):
+        output_targets(Y, "sigmoid", None)
