@@ -1,0 +1,390 @@
+"""RLS steps of every layer kind against the NumPy reference."""
+
+import copy
+import gc
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from labkit.rls import RLS, LayerState, loss_mse, rls_step
+
+from .conftest import (
+    REF_RULE,
+    RULE,
+    LastOutput,
+    Outputs,
+    assert_same,
+    fcs,
+    identical,
+    mirror,
+    plant,
+    randn,
+    randomise,
+    snapshot,
+    spd,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
+
+
+def fc(bias=True):
+    return fcs(5, 7, 3, bias), (5,), (3,), None
+
+
+def conv(bias=True):
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, 3, stride=2, padding=1, bias=bias),
+        nn.Tanh(),
+        nn.Conv2d(3, 4, (2, 3), bias=bias),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(4 * 3 * 2, 3, bias=bias),
+    )
+    return randomise(model), (2, 8, 8), (3,), None
+
+
+def dilated():
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1), dilation=(2, 3)),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(3 * 7 * 3, 2),
+    )
+    return randomise(model), (2, 7, 6), (2,), None
+
+
+def recurrent(cell, bias=True):
+    model = nn.Sequential(
+        cell(3, 5, batch_first=True, bias=bias),
+        Outputs(),
+        cell(5, 4, batch_first=True, bias=bias),
+        LastOutput(),
+        nn.Linear(4, 3, bias=bias),
+    )
+    return randomise(model), (4, 3), (3,), None
+
+
+def predictor():
+    """An output at every one of four time steps, (8) with t_0 = 1."""
+    model = nn.Sequential(nn.LSTM(3, 5, batch_first=True), Outputs(), nn.Linear(5, 9))
+    layers = ["0", {"layer": "2", "time_steps": 4}]
+    return randomise(model), (4, 3), (4, 9), layers
+
+
+CASES = {
+    "fc": fc,
+    "fc without bias": lambda: fc(bias=False),
+    "conv": conv,
+    "conv without bias": lambda: conv(bias=False),
+    "conv dilated": dilated,
+    "rnn": lambda: recurrent(nn.RNN),
+    "rnn without bias": lambda: recurrent(nn.RNN, bias=False),
+    "lstm": lambda: recurrent(nn.LSTM),
+    "lstm without bias": lambda: recurrent(nn.LSTM, bias=False),
+    "output at every step": predictor,
+}
+# rows of the batch: fewer than the units of some Linear layer, more than of all
+FEW, MANY = 2, 9
+
+
+def one_pass(model, x, target):
+    loss = loss_mse(model(x), target)
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("rows", [FEW, MANY])
+@pytest.mark.parametrize("limit", [None, math.inf, 0.05])
+@pytest.mark.parametrize("case", CASES)
+def test_one_step_equals_the_reference(case, limit, rows):
+    model, inputs, outputs, layers = CASES[case]()
+    steps = 4 if case == "output at every step" else 1
+    optimizer = RLS(model, **RULE, max_grad_norm=limit, layers=layers)
+    net = mirror(model, steps)
+    one_pass(model, randn(rows, *inputs, seed=7), randn(rows, *outputs, seed=8))
+    optimizer.step()  # makes the state
+    plant(optimizer, net)
+    x = randn(rows, *inputs, seed=1) + 0.5
+    target = randn(rows, *outputs, seed=2)
+    optimizer.zero_grad()
+    loss = one_pass(model, x, target)
+    optimizer.step()
+    want = net.gradients(x.numpy(), target.numpy())
+    assert math.isclose(loss.item(), want, rel_tol=1e-10)
+    assert math.isclose(optimizer.gradient_norm.item(), net.norm(), rel_tol=1e-10)
+    assert limit is None or limit > 1 or net.factor(limit) < 0.9
+    factor = net.factor(limit)
+    for part in net.parts:
+        part.step(factor, **REF_RULE)
+    assert_same(optimizer, net)
+
+
+def test_the_gradient_is_formed_or_not_as_documented():
+    for limit, rows, formed in [
+        (None, FEW, True),
+        (math.inf, FEW, False),
+        (math.inf, MANY, True),
+    ]:
+        model, *_ = fc()
+        optimizer = RLS(model, max_grad_norm=limit)
+        one_pass(model, randn(rows, 5), randn(rows, 3))
+        assert (model[0].weight.grad is not None) == formed
+        optimizer.step()
+
+
+@pytest.mark.parametrize("rows", [FEW, MANY])
+def test_the_step_in_place_equals_the_pure_one(rows):
+    model, *_ = fc()
+    optimizer = RLS(model, **RULE, max_grad_norm=math.inf)
+    one_pass(model, randn(rows, 5, seed=7), randn(rows, 3, seed=8))
+    optimizer.step()
+    plant(optimizer, mirror(model))
+    layer, state = model[0], optimizer.state[model[0].weight]
+    joined = torch.cat([layer.weight, layer.bias[:, None]], 1).detach()
+    before = LayerState(joined, state["velocity"].clone(), state["P"].clone())
+    x, target = randn(rows, 5, seed=1), randn(rows, 3, seed=2)
+    optimizer.zero_grad()
+    twin = copy.deepcopy(model)  # its hooks are dead: plain gradients
+    one_pass(twin, x, target)
+    G = torch.cat([twin[0].weight.grad, twin[0].bias.grad[:, None]], 1)
+    want = rls_step(before, torch.cat([x, torch.ones(rows, 1)], 1).mean(0), G, **RULE)
+    one_pass(model, x, target)
+    optimizer.step()
+    joined = torch.cat([layer.weight, layer.bias[:, None]], 1).detach()
+    got = LayerState(joined, state["velocity"], state["P"])
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [FEW, MANY])
+def test_twenty_steps_with_some_clipped(rows):
+    model, *_ = fc()
+    net = mirror(model)
+    optimizer = RLS(model, momentum=0.5, l1=1e-4, max_grad_norm=1.2)
+    clipped = []
+    for s in range(20):
+        x, target = randn(rows, 5, seed=s), randn(rows, 3, seed=100 + s)
+        optimizer.zero_grad()
+        loss = one_pass(model, x, target)
+        optimizer.step()
+        assert math.isclose(
+            loss.item(), net.gradients(x.numpy(), target.numpy()), rel_tol=1e-9
+        )
+        factor = net.factor(1.2)
+        for part in net.parts:
+            part.step(factor, alpha=0.5, gamma=1e-4)
+        clipped.append(factor < 1)
+        assert_same(optimizer, net)
+    assert any(clipped) and not all(clipped)
+
+
+def test_torchs_own_clip_does_as_well():
+    models = [fc()[0], fc()[0]]
+    optimizers = [RLS(models[0], max_grad_norm=0.3), RLS(models[1])]
+    for s in range(3):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            one_pass(model, randn(FEW, 5, seed=s), randn(FEW, 3, seed=9))
+            if optimizer.max_grad_norm is None:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+            optimizer.step()
+    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_options_of_single_layers_and_changes_of_them_in_mid_run():
+    model, *_ = fc()
+    net = mirror(model)
+    layers = [{"layer": "2", "eta": 0.2, "initial": 3.0}, model[0]]
+    optimizer = RLS(model, layers=layers, eta=0.9, ratio=0.4)
+    net.parts[1].P *= 3.0
+    etas = {0: 0.9, 1: 0.2}
+    for s in range(4):
+        if s == 2:
+            optimizer.param_groups[0]["eta"] = etas[1] = 0.5
+        x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
+        optimizer.zero_grad()
+        one_pass(model, x, target)
+        optimizer.step()
+        net.gradients(x.numpy(), target.numpy())
+        for i, part in enumerate(net.parts):
+            part.step(k=0.4, eta=etas[i])
+    net.layers.reverse()
+    assert_same(optimizer, net)
+
+
+def test_layers_that_are_not_chosen_stay():
+    model, *_ = fc()
+    before = model[0].weight.clone()
+    optimizer = RLS(model, layers=["2"])
+    one_pass(model, randn(MANY, 5), randn(MANY, 3))
+    optimizer.step()
+    assert torch.equal(model[0].weight, before)
+    assert [block.name for block in optimizer.blocks] == ["2"]
+
+
+def test_frozen_layers_are_left_out():
+    model, *_ = fc()
+    model[0].requires_grad_(False)
+    optimizer = RLS(model, max_grad_norm=5.0)
+    before = model[0].weight.clone()
+    one_pass(model, randn(FEW, 5), randn(FEW, 3))
+    optimizer.step()
+    assert torch.equal(model[0].weight, before)
+
+
+def test_one_by_one_filters_on_single_pixels_are_an_fc_layer():
+    dense = randomise(nn.Sequential(nn.Linear(5, 4)))
+    conv = nn.Sequential(nn.Conv2d(5, 4, 1), nn.Flatten()).double()
+    with torch.no_grad():
+        conv[0].weight.copy_(dense[0].weight[..., None, None])
+        conv[0].bias.copy_(dense[0].bias)
+    a, b = RLS(dense, **RULE), RLS(conv, **RULE)
+    for s in range(4):
+        x, target = randn(MANY, 5, seed=s), randn(MANY, 4, seed=9)
+        for model, optimizer, each in ((dense, a, x), (conv, b, x[..., None, None])):
+            optimizer.zero_grad()
+            one_pass(model, each, target)
+            optimizer.step()
+    close = {"rtol": 1e-12, "atol": 1e-12}
+    torch.testing.assert_close(conv[0].weight.flatten(1), dense[0].weight, **close)
+    P, Q = a.state[dense[0].weight]["P"], b.state[conv[0].weight]["P"]
+    torch.testing.assert_close(P, Q, **close)
+
+
+def test_a_sequence_of_one_step_is_an_fc_layer_and_has_no_past():
+    k = 0.3
+    rnn = randomise(nn.Sequential(nn.RNN(5, 4, batch_first=True), LastOutput()))
+    dense = nn.Sequential(nn.Linear(5, 4), nn.Tanh()).double()
+    with torch.no_grad():
+        rnn[0].bias_hh_l0.zero_()
+        dense[0].weight.copy_(rnn[0].weight_ih_l0)
+        dense[0].bias.copy_(rnn[0].bias_ih_l0)
+    a, b = RLS(rnn, ratio=k), RLS(dense, ratio=k)
+    x, target = randn(MANY, 5, seed=1), randn(MANY, 4, seed=2)
+    one_pass(rnn, x[:, None], target)
+    one_pass(dense, x, target)
+    a.step(), b.step()
+    torch.testing.assert_close(rnn[0].weight_ih_l0, dense[0].weight)
+    torch.testing.assert_close(rnn[0].bias_ih_l0, dense[0].bias)
+    P = a.state[rnn[0].weight_hh_l0]["P"]
+    want = torch.eye(5).double()
+    want[-1, -1] = 1 / (1 + k)
+    torch.testing.assert_close(P, want)
+
+
+def test_momentum_that_starts_later_starts_from_rest():
+    model, *_ = fc()
+    net = mirror(model)
+    optimizer = RLS(model)
+    for s in range(4):
+        if s == 2:
+            for group in optimizer.param_groups:
+                group["momentum"] = 0.5
+            for part in net.parts:
+                part.omega[:] = 0
+        x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
+        optimizer.zero_grad()
+        one_pass(model, x, target)
+        optimizer.step()
+        net.gradients(x.numpy(), target.numpy())
+        for part in net.parts:
+            part.step(alpha=0.5 * (s >= 2))
+    assert_same(optimizer, net)
+
+
+@pytest.mark.parametrize("case", ["fc", "conv", "lstm", "output at every step"])
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_save_and_load_in_mid_run_continue_to_the_last_bit(case, limit, tmp_path):
+    def run(model, optimizer, steps):
+        for s in steps:
+            optimizer.zero_grad()
+            one_pass(
+                model, randn(FEW, *inputs, seed=s), randn(FEW, *outputs, seed=50 + s)
+            )
+            optimizer.step()
+
+    model, inputs, outputs, layers = CASES[case]()
+    options = {**RULE, "max_grad_norm": limit, "layers": layers}
+    optimizer = RLS(model, **options)
+    run(model, optimizer, range(4))
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(saved, tmp_path / "run.pt")
+    run(model, optimizer, range(4, 8))
+
+    again = CASES[case]()[0]
+    loaded = torch.load(tmp_path / "run.pt")
+    again.load_state_dict(loaded["model"])
+    resumed = RLS(again, **options)
+    resumed.load_state_dict(loaded["optimizer"])
+    run(again, resumed, range(4, 8))
+    assert identical(snapshot(model, optimizer), snapshot(again, resumed))
+
+
+def test_loaded_options_win():
+    model, *_ = fc()
+    optimizer = RLS(model, eta=0.3, momentum=0.2)
+    other = RLS(copy.deepcopy(model))
+    other.load_state_dict(optimizer.state_dict())
+    assert [group["eta"] for group in other.param_groups] == [0.3, 0.3]
+    assert [group["momentum"] for group in other.param_groups] == [0.2, 0.2]
+
+
+def test_closure_is_evaluated_with_gradients_and_its_loss_returned():
+    models = [fc()[0], fc()[0]]
+    a, b = (RLS(model, max_grad_norm=1.0) for model in models)
+    x, target = randn(FEW, 5, seed=1), randn(FEW, 3, seed=2)
+
+    def closure():
+        a.zero_grad()
+        return one_pass(models[0], x, target)
+
+    loss = a.step(closure)
+    assert torch.equal(loss, one_pass(models[1], x, target))
+    assert b.step() is None
+    assert identical(snapshot(models[0], a), snapshot(models[1], b))
+
+
+def test_float32_stays_float32_and_close():
+    model, *_ = fc()
+    single = copy.deepcopy(model).float()
+    a, b = RLS(model, momentum=0.5), RLS(single, momentum=0.5)
+    for s in range(5):
+        x, target = randn(FEW, 5, seed=s), randn(FEW, 3, seed=9)
+        a.zero_grad(), b.zero_grad()
+        one_pass(model, x, target)
+        one_pass(single, x.float(), target.float())
+        a.step(), b.step()
+    for state in b.state.values():
+        assert {state[key].dtype for key in ("P", "velocity", "h")} == {torch.float32}
+    for p, q in zip(model.parameters(), single.parameters(), strict=True):
+        torch.testing.assert_close(q.double(), p, rtol=1e-4, atol=1e-5)
+
+
+def test_a_dropped_optimiser_is_collected_and_feeds_nothing():
+    model, *_ = fc()
+    optimizer = RLS(model, max_grad_norm=5.0)
+    block = optimizer.blocks[0]
+    one_pass(model, randn(FEW, 5), randn(FEW, 3))
+    assert block.rows == FEW and model[0].weight.grad is None
+    block.clear()
+    del optimizer
+    gc.collect()
+    model.zero_grad()
+    one_pass(model, randn(FEW, 5), randn(FEW, 3))
+    assert block.rows == 0 and not block.residuals
+    assert model[0].weight.grad is not None
+
+
+def test_forgetting_is_warned_of():
+    with pytest.warns(UserWarning, match="P grows without bound"):
+        RLS(fc()[0], forgetting=0.999)
+
+
+def test_planted_P_is_far_from_the_identity():
+    """With P = I the comparison with the reference would pass wrong code."""
+    P = spd(6)
+    assert torch.linalg.cond(P) > 5
+    assert (P - torch.eye(6).double()).abs().max() > 0.3
