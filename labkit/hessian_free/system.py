@@ -160,6 +160,8 @@ def _check_positive(scale):
     if scale is None:
         return
     least = float(torch.stack([c.min() for c in scale]).min())
+    if math.isnan(least):
+        raise FloatingPointError("scale has entries that are not finite")
     if not least > 0:
         raise ValueError(f"scale must have entries > 0 only, got {least}")
 

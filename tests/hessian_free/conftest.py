@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from labkit.hessian_free import Autoencoder
+
 
 def rand(*shape, seed=0, dtype=torch.float64):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
@@ -28,6 +30,28 @@ def split(x):
 
 def joined(blocks):
     return torch.cat([t.reshape(-1) for t in blocks])
+
+
+def small_net(widths=(5, 4, 3, 4, 5), activations=None, *, seed=0, bias=0.3):
+    """An autoencoder in float64 with dense weights and biases."""
+    g = torch.Generator().manual_seed(seed)
+    net = Autoencoder(widths, activations=activations, dtype=torch.float64, generator=g)
+    with torch.no_grad():
+        for W in net.parameters():
+            W.normal_(0, 0.8, generator=g)
+            W[-1].normal_(0, bias, generator=g)
+    return net
+
+
+def dense(matrix_free, like):
+    """The matrix of an operator on tuples, column by column."""
+    columns = []
+    for block in range(len(like)):
+        for entry in range(like[block].numel()):
+            e = [torch.zeros_like(t) for t in like]
+            e[block].view(-1)[entry] = 1
+            columns.append(matrix_free(tuple(e)).reshape(-1))
+    return torch.stack(columns, 1)
 
 
 def relative(a, b):

@@ -1,0 +1,134 @@
+r"""Deep autoencoders whose layers carry the bias as the last row of their weights.
+
+Emirahmetoglu and Stewart, sections 3 and 4.1. Layer l has W_l of shape
+(m_l + 1, m_{l+1}), its last row the bias; W_l^- is W_l without that row, X~ = [X 1].
+"""
+
+import torch
+from torch import Tensor, nn
+
+# The derivative is taken from the output, which is what is kept.
+ACTIVATIONS = {
+    "logistic": (torch.sigmoid, lambda S: S * (1 - S)),
+    "tanh": (torch.tanh, lambda S: 1 - S * S),
+    "linear": (lambda Z: Z, torch.ones_like),
+}
+
+
+def mirrored(encoder) -> tuple[int, ...]:
+    """Widths of the whole net from those of its encoder, code layer last.
+
+    Examples
+    --------
+    >>> mirrored((64, 32, 8))
+    (64, 32, 8, 32, 64)
+    """
+    encoder = tuple(encoder)
+    return encoder + encoder[-2::-1]
+
+
+class Autoencoder(nn.Module):
+    r"""An autoencoder with mirrored widths, logistic in every layer.
+
+    .. math:: S_0 = X, \qquad S_l = \sigma_l(\tilde S_{l-1} W_l) \quad (3)
+
+    Parameters
+    ----------
+    widths : (m_1, ..., m_{k+1}), the same read from either end.
+    incoming : m0, nonzero incoming weights of each unit at the start (9).
+    std : their standard deviation; the paper's N(0, sigma) is read so, as in the
+        code that the scheme comes from.
+    activations : a name for each of the k layers, of "logistic", "tanh", "linear";
+        None: logistic everywhere, code and output included, as in the paper.
+    generator : of the initial weights.
+
+    Examples
+    --------
+    >>> net = Autoencoder((6, 3, 6))
+    >>> [tuple(W.shape) for W in net.parameters()]
+    [(7, 3), (4, 6)]
+    """
+
+    def __init__(
+        self,
+        widths,
+        *,
+        incoming: int = 10,
+        std: float = 1.5,
+        activations=None,
+        generator: torch.Generator | None = None,
+        dtype=None,
+        device=None,
+    ):
+        super().__init__()
+        self.widths = _check_widths(widths)
+        k = len(self.widths) - 1
+        self.activations = _check_activations(activations, k)
+        if isinstance(incoming, bool) or not isinstance(incoming, int) or incoming < 1:
+            raise ValueError(f"incoming must be an integer >= 1, got {incoming!r}")
+        if not std > 0:
+            raise ValueError(f"std must be > 0, got {std}")
+        pairs = zip(self.widths, self.widths[1:], strict=False)
+        self.weights = nn.ParameterList(
+            sparse_weights(
+                *(m, p, incoming, std),
+                generator=generator,
+                dtype=dtype,
+                device=device,
+            )
+            for m, p in pairs
+        )
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Reconstruct: (n, m_1) -> (n, m_1)."""
+        return self.outputs(X)
+
+    def encode(self, X: Tensor) -> Tensor:
+        """The code: (n, m_1) -> (n, smallest width)."""
+        return self.outputs(X, layers=(len(self.widths) - 1) // 2)
+
+    def outputs(self, X: Tensor, weights=None, layers: int | None = None) -> Tensor:
+        """S_layers at given weights; by default the module's own, and the last."""
+        W = tuple(self.weights) if weights is None else weights
+        S = X
+        for W_l, name in zip(W[:layers], self.activations, strict=False):
+            S = ACTIVATIONS[name][0](torch.addmm(W_l[-1], S, W_l[:-1]))  # (3)
+        return S
+
+
+def sparse_weights(m, p, incoming, std, *, generator=None, dtype=None, device=None):
+    r"""One layer's weights (m + 1, p) by Martens' sparse scheme (9).
+
+    Each unit gets min(incoming, m) inputs, drawn without replacement, with weights
+    N(0, std^2); all other weights and the bias row are zero.
+    """
+    options = {"generator": generator, "device": device}
+    chosen = torch.rand(m, p, **options).argsort(0)[: min(incoming, m)]
+    values = torch.randn(chosen.shape, dtype=dtype, **options) * std
+    W = values.new_zeros(m + 1, p)
+    return nn.Parameter(W.scatter_(0, chosen, values))
+
+
+def _check_widths(widths):
+    widths = tuple(widths)
+    if len(widths) < 3 or any(
+        isinstance(m, bool) or not isinstance(m, int) or m < 1 for m in widths
+    ):
+        raise ValueError(f"widths must be three or more integers >= 1, got {widths}")
+    if widths != widths[::-1]:
+        raise ValueError(
+            f"widths must mirror, but {widths} reversed is {widths[::-1]}; "
+            "mirrored(encoder) completes the widths of an encoder"
+        )
+    return widths
+
+
+def _check_activations(activations, k):
+    if activations is None:
+        return ("logistic",) * k
+    activations = tuple(activations)
+    if len(activations) != k or not set(activations) <= set(ACTIVATIONS):
+        raise ValueError(
+            f"activations must be {k} names of {tuple(ACTIVATIONS)}, got {activations}"
+        )
+    return activations

@@ -1,0 +1,136 @@
+r"""How large the next batch must be, from the noise of this one's gradient.
+
+Emirahmetoglu and Stewart, section 4.3, Algorithm 2 and the last lines of Algorithm 1;
+the idea is that of Byrd, Chin, Nocedal and Wu (2012), here without assuming n << N.
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import torch
+
+from labkit.hessian_free.tuples import dot
+
+WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
+STALLED = 0.005  # relative decrease of the validation loss over the window
+
+
+def gradient_variance(point) -> tuple[float, float]:
+    r"""V and |grad f_S|^2 of a batch, from one backward pass, read to the host once.
+
+    (1) $V = \frac{n}{n-1} \left( \tfrac1n \sum_i |\nabla f_i|^2
+    - |\nabla f_S|^2 \right)$
+
+    the sample variances of all parameters' gradients, summed; n >= 2. V / n times
+    (N - n) / (N - 1) estimates E |grad f_S - grad f_N|^2. Algorithm 2 calls it
+    Var(grad f_S); it is the variance of one example's gradient.
+    """
+    n = point.n
+    gradient, squares = point.gradient_moments()
+    g2 = dot(gradient, gradient)
+    V = n / (n - 1) * (squares / n - g2)  # (1)
+    V, g2 = torch.stack((V, g2)).tolist()
+    return max(V, 0.0), g2
+
+
+def next_batch_size(
+    variance: float, gradient_norm2: float, population: int, theta: float
+) -> int:
+    r"""The least n that makes the batch's gradient a descent direction on average.
+
+    (2) $\frac{V}{n} \cdot \frac{N - n}{N - 1} \le \theta^2 |\nabla f_S|^2$
+    (3) $\hat n = \left\lceil N V / (V + \theta^2 (N - 1) |\nabla f_S|^2) \right\rceil$
+
+    The paper's (13) and (14) lack the square of the norm, by which n would depend on
+    the unit of the loss; its (10), squared, has it. Evaluated in exact arithmetic, so
+    that the result is the least n in fact.
+
+    Parameters
+    ----------
+    variance : V of :func:`gradient_variance`, >= 0.
+    gradient_norm2 : |grad f_S|^2, squared, >= 0; 0 asks for all rows.
+    population : N >= 1.
+    theta : in (0, 1); the larger, the more noise is tolerated.
+
+    Returns
+    -------
+    int, 1 to N.
+
+    Examples
+    --------
+    >>> next_batch_size(variance=4.0, gradient_norm2=1.0, population=1000, theta=0.5)
+    16
+    """
+    check_theta(theta)
+    for name, value in (("variance", variance), ("gradient_norm2", gradient_norm2)):
+        if not (value >= 0 and math.isfinite(value)):
+            raise ValueError(f"{name} must be finite and >= 0, got {value}")
+    if population < 1:
+        raise ValueError(f"population must be >= 1, got {population}")
+    if gradient_norm2 == 0:
+        return population
+    V, g2, t = Fraction(variance), Fraction(gradient_norm2), Fraction(theta)
+    n = math.ceil(population * V / (V + t**2 * (population - 1) * g2))  # (3)
+    return max(n, 1)
+
+
+class Growth(NamedTuple):
+    """The next step's batch size, and why."""
+
+    n: int
+    maxiter: int  # Krylov iterations at most
+    average: int | None  # of the last five estimates; None before there are six
+    reason: str  # "variance", "stalled" (validation loss), "" where n stays
+
+
+def grow(
+    n: int,
+    maxiter: int,
+    estimates: Sequence[int],
+    losses: Sequence[float],
+    n_max: int,
+) -> Growth:
+    r"""Algorithm 1, its last block: never shrink, let the iterations grow along.
+
+    From the sixth step i on, with $\hat n_j$ and $f_j$ of the steps so far,
+
+    (4) $\bar n = \lceil (\hat n_{i-4} + \dots + \hat n_i) / 5 \rceil$
+    (5) $r = (f_{i-5} - f_i) / f_i$
+    (6) $n' = \min(\bar n, n_{max})$ if $\bar n > n$,
+    $\min(\lceil 1.005 n \rceil, n_{max})$ if $r < 0.005$, else n
+    (7) $\mathrm{maxiter}' = \lceil n' / n \cdot \mathrm{maxiter} \rceil$
+
+    (5) has the index of the algorithm, not the text's i - 4. Ceilings are of integers.
+
+    Parameters
+    ----------
+    n, maxiter : of the step just taken.
+    estimates, losses : n_hat and validation losses, the last entry that of this step.
+    n_max : the largest batch.
+
+    Examples
+    --------
+    >>> grow(100, 150, [90] * 6, [1.0] * 6, 2000)
+    Growth(n=101, maxiter=152, average=90, reason='stalled')
+    """
+    if len(estimates) <= WINDOW:
+        return Growth(n, maxiter, None, "")
+    average = -(-sum(estimates[-WINDOW:]) // WINDOW)  # (4)
+    r = (losses[-1 - WINDOW] - losses[-1]) / losses[-1] if losses[-1] else 0.0  # (5)
+    if average > n:
+        n_next, reason = min(average, n_max), "variance"  # (6)
+    elif r < STALLED:
+        n_next, reason = min(-(-1005 * n // 1000), n_max), "stalled"  # (6)
+    else:
+        n_next, reason = n, ""  # (6)
+    n_next = max(n_next, n)
+    maxiter = -(-n_next * maxiter // n)  # (7)
+    return Growth(n_next, maxiter, average, reason if n_next > n else "")
+
+
+def check_theta(theta):
+    """Refuse a theta outside (0, 1)."""
+    if not 0 < theta < 1:
+        raise ValueError(f"theta must be in (0, 1), got {theta}")

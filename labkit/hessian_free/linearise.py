@@ -1,0 +1,273 @@
+r"""The residual and its derivative at fixed weights and data, as a pair of maps.
+
+Emirahmetoglu and Stewart, sections 3 and 4.6, Algorithms 4 and 5. With n examples,
+
+.. math:: R = (S_k - T) / \sqrt n, \qquad f = \tfrac12 |R|_F^2, \qquad A = \nabla R,
+
+T the targets (X for an autoencoder). A is never formed: ``forward_map`` gives A d and
+``transpose_map`` A'U. :func:`linearise` picks the hand-written pair for an
+:class:`~labkit.hessian_free.Autoencoder` and torch.func's for any other module.
+
+What is reported is 2 f: squared error summed over outputs, averaged over examples.
+
+Fisher sums need the squares of single examples' gradients. For a layer these are
+outer products of squares, so their sum over examples is one product of two matrices
+and a gradient of one example is never formed.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+
+from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder
+
+ROWS = 32  # examples whose gradients are held at once, for a module of unknown layers
+
+
+def weights_of(model: nn.Module) -> tuple[Tensor, ...]:
+    """The trained parameters, in order, without their graph; they share memory."""
+    return tuple(p.detach() for p in model.parameters() if p.requires_grad)
+
+
+def linearise(model: nn.Module, inputs: Tensor, targets=None, *, weights=None):
+    """Residual and derivative of a model at a point.
+
+    Parameters
+    ----------
+    model : an Autoencoder, or any module that maps (n, ...) to outputs (n, ...) row by
+        row (no batch normalisation in training mode, no dropout).
+    inputs : (n, ...).  targets : like the outputs; None: the inputs.
+    weights : tuple like the model's trained parameters, the point; None: theirs. Not
+        copied: what changes them spoils the linearisation.
+
+    Returns
+    -------
+    LinearisedLayers or LinearisedModule
+    """
+    weights = weights_of(model) if weights is None else tuple(weights)
+    targets = inputs if targets is None else targets
+    if isinstance(model, Autoencoder):
+        return linearise_layers(weights, model.activations, inputs, targets)
+    return LinearisedModule(model, weights, inputs, targets)
+
+
+@torch.no_grad()
+def squared_error(model: nn.Module, inputs, targets=None, *, weights=None) -> Tensor:
+    """2 f: squared error summed over outputs, mean over examples; ()."""
+    targets = inputs if targets is None else targets
+    outputs = _outputs(model, inputs, weights)
+    return (outputs - targets).square_().sum() / len(inputs)
+
+
+def _outputs(model, inputs, weights):
+    if isinstance(model, Autoencoder):
+        return model.outputs(inputs, weights)
+    if weights is None:
+        return model(inputs)
+    return functional_call(model, _named(model, weights), (inputs,))
+
+
+def _named(model, weights):
+    names = (name for name, p in model.named_parameters() if p.requires_grad)
+    return dict(zip(names, weights, strict=True))
+
+
+# Layers
+
+
+@torch.no_grad()
+def linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers":
+    r"""One forward pass that keeps $\tilde S_{l-1}$ and $S'_l$ of every layer (3)."""
+    S, kept, derivatives = inputs, [], []
+    for W, name in zip(weights, activations, strict=True):
+        function, derivative = ACTIVATIONS[name]
+        kept.append(nn.functional.pad(S, (0, 1), value=1.0))
+        S = function(kept[-1] @ W)  # (3)
+        derivatives.append(derivative(S))
+    residual = (S - targets).mul_(1 / math.sqrt(len(inputs)))
+    return LinearisedLayers(weights, tuple(kept), tuple(derivatives), residual)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearisedLayers:
+    r"""A = dR/dw of a stack of layers, from activations that were kept.
+
+    Algorithms 4 and 5; the numbers are ours. The column of ones in $\tilde S$ has
+    derivative 0, hence $W^-$ where signals pass and $\tilde S$ where weights enter:
+
+    (A1) $F_1 = S'_1 \circ \tilde S_0 D_1$
+    (A2) $F_l = S'_l \circ (F_{l-1} W_l^- + \tilde S_{l-1} D_l)$, $A d = F_k / \sqrt n$
+    (B1) $F_k = U \circ S'_k$    (B2) $F_l = F_{l+1} (W_{l+1}^-)^T \circ S'_l$
+    (B3) $A^T U = (\tilde S_{l-1}^T F_l / \sqrt n)_l$
+
+    A product costs 4 n P operations, a little less for lack of a layer below the first.
+    """
+
+    weights: tuple[Tensor, ...]  # W_l, (m_l + 1, m_{l+1})
+    inputs: tuple[Tensor, ...]  # S~_{l-1}, (n, m_l + 1)
+    derivatives: tuple[Tensor, ...]  # S'_l, (n, m_{l+1})
+    residual: Tensor  # R, (n, m_{k+1})
+
+    @property
+    def n(self) -> int:
+        """Examples."""
+        return len(self.residual)
+
+    def loss(self) -> Tensor:
+        """f = |R|^2 / 2, ()."""
+        return 0.5 * self.residual.square().sum()
+
+    def forward_map(self, d) -> Tensor:
+        """A d: tuple like the weights -> (n, m_{k+1})."""
+        S, S_, W = self.inputs, self.derivatives, self.weights
+        F = torch.mm(S[0], d[0]).mul_(S_[0])  # (A1)
+        for i in range(1, len(W)):
+            F = torch.mm(F, W[i][:-1]).addmm_(S[i], d[i]).mul_(S_[i])  # (A2)
+        return F.mul_(1 / math.sqrt(self.n))  # (A2)
+
+    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
+        """A'U: (n, m_{k+1}) -> tuple like the weights."""
+        F = self.deltas(U / math.sqrt(self.n))
+        return tuple(torch.mm(S.T, F_l) for S, F_l in zip(self.inputs, F, strict=True))
+
+    def deltas(self, U: Tensor) -> list[Tensor]:
+        """The backward signals F_1, ..., F_k of U, without the factor 1 / sqrt(n)."""
+        S_, W = self.derivatives, self.weights
+        F = [U * S_[-1]]  # (B1)
+        for i in range(len(W) - 2, -1, -1):
+            F.append(torch.mm(F[-1], W[i + 1][:-1].T).mul_(S_[i]))  # (B2)
+        return F[::-1]
+
+    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
+        r"""Entrywise sum over examples of squares, $\sum_i (J_i^T u_i)^2$, like w.
+
+        J_i is the derivative of the outputs (not divided by sqrt(n)) of example i, u_i
+        row i of U (n, m_{k+1}). Example i of layer l gives the outer product of row i
+        of S~_{l-1} and row i of F_l, and the square of that is the product of squares.
+        """
+        F = self.deltas(U)
+        pairs = zip(self.inputs, F, strict=True)
+        return tuple(S.square().T @ F_l.square() for S, F_l in pairs)
+
+    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
+        r"""grad f, and $\sum_i |\nabla f_i|^2$ over examples, from one backward pass.
+
+        The second is $\sum_l \langle \mathrm{rowsum}(\tilde S_{l-1}^2),
+        \mathrm{rowsum}(F_l^2) \rangle$: no matrix product.
+        """
+        F = self.deltas(self.residual)  # row i is grad f_i's signal / sqrt(n)
+        pairs = list(zip(self.inputs, F, strict=True))
+        scale = 1 / math.sqrt(self.n)
+        gradient = tuple(torch.mm(S.T, F_l).mul_(scale) for S, F_l in pairs)
+        squares = [S.square().sum(1) @ F_l.square().sum(1) for S, F_l in pairs]
+        return gradient, self.n * torch.stack(squares).sum()
+
+
+# Any module
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearisedModule:
+    """A = dR/dw of any module and squared loss, by ``torch.func``.
+
+    The same methods as :class:`LinearisedLayers`, for a model whose layers are not
+    known. A' is the closure of one ``torch.func.vjp``; that is linear in U, and its own
+    transpose, once more by ``vjp``, is A. Unlike ``jvp`` this keeps the primal pass,
+    and unlike ``torch.func.linearize`` (as fast per product) it traces nothing, which
+    would be to do again for every batch. Both are set up when first needed. Sums of
+    squares take the gradients of 32 examples at a time, so they hold 32 P numbers.
+    """
+
+    model: nn.Module
+    weights: tuple[Tensor, ...]
+    inputs: Tensor
+    targets: Tensor
+    batch_map: Callable = field(init=False)
+
+    def __post_init__(self):
+        def residual(*weights):
+            outputs = functional_call(
+                self.model, _named(self.model, weights), (self.inputs,)
+            )
+            return (outputs - self.targets) / math.sqrt(self.n)
+
+        object.__setattr__(self, "batch_map", residual)
+
+    @property
+    def n(self) -> int:
+        """Examples."""
+        return len(self.inputs)
+
+    @cached_property
+    def residual(self) -> Tensor:
+        """R, like the targets."""
+        with torch.no_grad():
+            return self.batch_map(*self.weights)
+
+    def loss(self) -> Tensor:
+        """f = |R|^2 / 2, ()."""
+        return 0.5 * self.residual.square().sum()
+
+    @cached_property
+    def _vjp(self):
+        return vjp(self.batch_map, *self.weights)[1]
+
+    @cached_property
+    def _jvp(self):
+        return vjp(self._vjp, torch.zeros_like(self.residual))[1]
+
+    def forward_map(self, d) -> Tensor:
+        """A d: tuple like the weights -> like the targets."""
+        return self._jvp(tuple(d))[0]
+
+    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
+        """A'U: like the targets -> tuple like the weights."""
+        return self._vjp(U)
+
+    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
+        """See :meth:`LinearisedLayers.sum_squares`."""
+
+        def signal(x, u):
+            def outputs(*weights):
+                named = _named(self.model, weights)
+                return functional_call(self.model, named, (x[None],))[0]
+
+            return vjp(outputs, *self.weights)[1](u)
+
+        total = [torch.zeros_like(w) for w in self.weights]
+        for x, u in zip(self.inputs.split(ROWS), U.split(ROWS), strict=True):
+            squares = (g.square_().sum(0) for g in vmap(signal)(x, u))
+            torch._foreach_add_(total, list(squares))
+        return tuple(total)
+
+    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
+        """See :meth:`LinearisedLayers.gradient_moments`."""
+        gradient = self.transpose_map(self.residual)
+        squares = self.sum_squares(self.residual * math.sqrt(self.n))
+        return gradient, torch.stack([s.sum() for s in squares]).sum()
+
+
+def check_data(model: nn.Module, inputs: Tensor, targets: Tensor | None, name="inputs"):
+    """Refuse data that the model cannot reproduce; reads them once."""
+    if inputs.ndim < 2 or not len(inputs):
+        shape = tuple(inputs.shape)
+        raise ValueError(f"{name} must be (n, ...) with n >= 1, got shape {shape}")
+    if not isinstance(model, Autoencoder):
+        return
+    targets = inputs if targets is None else targets
+    m = model.widths[0]
+    for role, x in ((name, inputs), (f"targets of {name}", targets)):
+        if x.shape != (len(inputs), m):
+            shape = tuple(x.shape)
+            raise ValueError(f"{role} must have shape (n, {m}), got {shape}")
+    low, high = targets.aminmax()
+    if model.activations[-1] == "logistic" and not (low >= 0 and high <= 1):
+        raise ValueError(
+            f"targets of {name} must lie in [0, 1], the range of a logistic output, "
+            f"but span [{float(low):g}, {float(high):g}]"
+        )

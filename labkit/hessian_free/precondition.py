@@ -1,0 +1,76 @@
+r"""Diagonal right preconditioners for the curvature A'A of a squared loss.
+
+Emirahmetoglu and Stewart, section 4.4 and Algorithm 3, after Chapelle and Erhan (2011).
+"""
+
+import torch
+from torch import Tensor
+
+KINDS = ("random_signs", "fisher", "jacobi", "none")
+
+
+def diagonal_estimate(point, signs: Tensor) -> tuple[Tensor, ...]:
+    r"""An unbiased estimate of diag(A'A) from one backward pass.
+
+    With independent signs u_ij, the expectation of $(J_i^T u_i)_p^2$ is
+    $\sum_j (\partial r_{ij} / \partial w_p)^2$; squared before summed over examples,
+    so that no cross terms between examples arise,
+
+    (1) $g = \tfrac1n \sum_i (J_i^T u_i)^2, \qquad E[g] = \mathrm{diag}(A^T A)$.
+
+    The paper's loop over examples is one matrix product a layer here. Algorithm 3
+    divides by n once, since its signals lack the 1 / sqrt(n) of A.
+    """
+    return torch._foreach_div(point.sum_squares(signs), point.n)  # (1)
+
+
+def diagonal_preconditioner(
+    point,
+    kind: str = "random_signs",
+    *,
+    damp: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, ...] | None:
+    r"""c of d = c o y, entries > 0; None for none.
+
+    (2) "random_signs": $c = 1 / (1 + \sqrt g)$, Algorithm 3 with g of (1)
+    (3) "fisher": $c = (\bar{g^2} + \lambda^2)^{-3/8}$, $\bar{g^2}$ the mean squared
+    gradient of the examples: Martens' $M^{-1/2}$, $M = (\bar{g^2} + \lambda^2)^{3/4}$
+    (4) "jacobi": $c = 1 / \sqrt{g + \lambda^2}$, the diagonal made equal
+
+    The text of section 4.4 has 1 / (1 + g), without the root that a column norm needs;
+    Algorithm 3 is built. (4) can hurt: it is here to be seen.
+
+    Parameters
+    ----------
+    point : what :func:`labkit.hessian_free.linearise` returns.
+    kind : one of the names above, or "none".
+    damp : lambda of the system, for "fisher" and "jacobi".
+    generator : of the signs, on the device of the weights.
+
+    Raises
+    ------
+    ValueError
+        For an unknown kind, or where (3) or (4) would divide by zero.
+    """
+    check_kind(kind)
+    if kind == "none":
+        return None
+    if kind in ("fisher", "jacobi") and not damp > 0:
+        raise ValueError(f'the "{kind}" preconditioner needs damp > 0, got {damp}')
+    if kind == "fisher":
+        raw = point.residual * point.n**0.5
+        g2 = torch._foreach_div(point.sum_squares(raw), point.n)
+        return tuple((t + damp**2).pow_(-0.375) for t in g2)  # (3)
+    R = point.residual
+    signs = torch.randint(0, 2, R.shape, generator=generator, device=R.device)
+    g = diagonal_estimate(point, signs.to(R.dtype).mul_(2).sub_(1))
+    if kind == "jacobi":
+        return tuple((t + damp**2).rsqrt_() for t in g)  # (4)
+    return tuple(t.sqrt_().add_(1).reciprocal_() for t in g)  # (2)
+
+
+def check_kind(kind):
+    """Refuse a name that is not a preconditioner's."""
+    if kind not in KINDS:
+        raise ValueError(f"preconditioner must be one of {KINDS}, got {kind!r}")

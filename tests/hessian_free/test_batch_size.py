@@ -1,0 +1,167 @@
+"""The batch rule: the least n, Monte Carlo, scripted histories."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.hessian_free import gradient_variance, grow, linearise, next_batch_size
+
+from .conftest import rand, small_net
+from .test_linearise import per_example_gradients
+
+positive = st.floats(1e-6, 1e6)
+
+
+def meets(n, V, g2, N, theta):
+    """(14), with the square, in exact arithmetic."""
+    V, g2, theta = Fraction(V), Fraction(g2), Fraction(theta)
+    factor = Fraction(N - n, N - 1) if N > 1 else 0
+    return V / n * factor <= theta**2 * g2
+
+
+@given(positive, positive, st.integers(1, 10**6), st.floats(0.01, 0.99))
+def test_is_the_least_n_that_meets_the_test(V, g2, N, theta):
+    n = next_batch_size(V, g2, N, theta)
+    assert 1 <= n <= N
+    assert meets(n, V, g2, N, theta)
+    assert n == 1 or not meets(n - 1, V, g2, N, theta)
+
+
+@given(positive, positive, st.integers(1, 10**6), st.integers(-20, 20))
+def test_does_not_change_with_the_unit_of_the_loss(V, g2, N, power):
+    """f -> c f multiplies V and the squared norm by c^2; a power of 2 is exact."""
+    c = 2.0**power
+    assert next_batch_size(V, g2, N, 0.5) == next_batch_size(
+        c * c * V, c * c * g2, N, 0.5
+    )
+
+
+def test_without_noise_one_row_and_without_gradient_all():
+    assert next_batch_size(0.0, 1.0, 500, 0.5) == 1
+    assert next_batch_size(3.0, 0.0, 500, 0.5) == 500
+    assert next_batch_size(0.0, 0.0, 500, 0.5) == 500
+
+
+def test_variance_is_that_of_an_explicit_loop():
+    net, X = small_net(), rand(9, 5)
+    V, g2 = gradient_variance(linearise(net, X))
+    G = per_example_gradients(net, X, X)
+    assert math.isclose(V, G.var(0, unbiased=True).sum(), rel_tol=1e-10)
+    assert math.isclose(g2, G.mean(0).square().sum(), rel_tol=1e-10)
+
+
+def test_expected_squared_error_over_every_sample():
+    """Section 4.3's (11) and (12), over all samples of 3 rows out of 8: exact."""
+    net, X = small_net(), rand(8, 5)
+    G = per_example_gradients(net, X, X)
+    full = G.mean(0)
+    errors = [
+        (G[list(S)].mean(0) - full).square().sum()
+        for S in itertools.combinations(range(8), 3)
+    ]
+    population = G.var(0, unbiased=False).sum()
+    want = population / 3 * (8 - 3) / (8 - 1)
+    assert math.isclose(torch.stack(errors).mean(), want, rel_tol=1e-12)
+
+
+def test_the_batch_asked_for_has_the_noise_asked_for():
+    """Monte Carlo: at n_hat of the whole data, E|error|^2 is theta^2 |grad|^2."""
+    net, X = small_net(), rand(400, 5)
+    N, theta = len(X), 0.3
+    V, g2 = gradient_variance(linearise(net, X))
+    n = next_batch_size(V, g2, N, theta)
+    assert 2 < n < N
+    G = per_example_gradients(net, X, X)
+    g = torch.Generator().manual_seed(0)
+    errors = [
+        (G[torch.randperm(N, generator=g)[:n]].mean(0) - G.mean(0)).square().sum()
+        for _ in range(3000)
+    ]
+    mean = torch.stack(errors).mean()
+    assert abs(mean / (theta**2 * g2) - 1) < 0.15  # n is whole: a step of 1 / n
+
+
+# Scripted histories
+
+
+def run(estimates, losses, n=100, maxiter=150, n_max=1000):
+    trace = []
+    for i in range(1, len(estimates) + 1):
+        growth = grow(n, maxiter, estimates[:i], losses[:i], n_max)
+        n, maxiter = growth.n, growth.maxiter
+        trace.append(growth)
+    return trace
+
+
+def halving(count):
+    return [1 / 2**i for i in range(count)]
+
+
+def test_five_steps_are_left_alone():
+    trace = run([900] * 5, [1.0] * 5)
+    assert [g.n for g in trace] == [100] * 5
+    assert all(g.maxiter == 150 and g.average is None and not g.reason for g in trace)
+
+
+def test_the_average_is_of_the_last_five():
+    trace = run([9999, 100, 200, 301, 400, 500], halving(6))
+    assert trace[-1].average == math.ceil((100 + 200 + 301 + 400 + 500) / 5) == 301
+    assert trace[-1] == (301, math.ceil(Fraction(301 * 150, 100)), 301, "variance")
+
+
+def test_a_stalled_loss_grows_by_half_a_percent():
+    growth = run([50] * 6, [1.0] * 6)[-1]
+    assert growth == (101, 152, 50, "stalled")
+    assert grow(1000, 10, [1] * 6, [1.0] * 6, 9999).n == 1005  # no float's 1006
+    assert grow(200, 10, [1] * 6, [1.0] * 6, 9999).n == 201
+
+
+def test_the_decrease_is_over_five_steps_back():
+    """Only the loss of step i - 5 differs: the text's i - 4 would call it stalled."""
+    assert grow(100, 150, [1] * 6, [1.1, 1, 1, 1, 1, 1], 999).reason == ""
+    assert grow(100, 150, [1] * 6, [1, 1.1, 1, 1, 1, 1], 999).reason == "stalled"
+    assert grow(100, 150, [1] * 6, [1.0051, 1, 1, 1, 1, 1], 999).reason == ""
+    assert grow(100, 150, [1] * 6, [1.0049, 1, 1, 1, 1, 1], 999).reason == "stalled"
+
+
+def test_it_stops_at_the_cap_and_says_no_reason_there():
+    growth = grow(900, 150, [5000] * 6, halving(6), 1000)
+    assert growth == (1000, 167, 5000, "variance")
+    assert grow(1000, 150, [5000] * 6, halving(6), 1000) == (1000, 150, 5000, "")
+    assert grow(1000, 150, [5] * 6, [1.0] * 6, 1000) == (1000, 150, 5, "")
+
+
+@given(
+    st.lists(st.integers(1, 3000), min_size=6, max_size=30),
+    st.lists(st.floats(0, 10), min_size=30, max_size=30),
+)
+def test_it_never_shrinks(estimates, losses):
+    trace = run(estimates, losses)
+    sizes = [100] + [g.n for g in trace]
+    budgets = [150] + [g.maxiter for g in trace]
+    for one, two in itertools.pairwise(sizes):
+        assert one <= two <= 1000
+    for i in range(len(trace)):
+        assert budgets[i + 1] == math.ceil(
+            Fraction(sizes[i + 1] * budgets[i], sizes[i])
+        )
+
+
+@pytest.mark.parametrize("theta", [0.0, 1.0, -0.2, math.nan])
+def test_refuses_theta(theta):
+    with pytest.raises(ValueError, match=r"theta must be in \(0, 1\), got"):
+        next_batch_size(1.0, 1.0, 100, theta)
+
+
+def test_refuses_what_is_no_variance():
+    with pytest.raises(ValueError, match="variance must be finite and >= 0, got -1"):
+        next_batch_size(-1.0, 1.0, 100, 0.5)
+    with pytest.raises(ValueError, match="gradient_norm2 must be finite and >= 0"):
+        next_batch_size(1.0, math.nan, 100, 0.5)
+    with pytest.raises(ValueError, match="population must be >= 1, got 0"):
+        next_batch_size(1.0, 1.0, 0, 0.5)

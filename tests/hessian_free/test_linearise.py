@@ -1,0 +1,176 @@
+"""A and A' against torch.func, finite differences and explicit loops (float64)."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.func import functional_call, jvp, vjp
+
+from labkit.hessian_free import LinearisedLayers, LinearisedModule, linearise, mirrored
+from labkit.hessian_free.linearise import weights_of
+from labkit.hessian_free.tuples import dot
+
+from .conftest import joined, rand, randn, relative, small_net
+
+MIXED = ("tanh", "logistic", "linear", "logistic")
+both = pytest.mark.parametrize("activations", [None, MIXED], ids=["logistic", "mixed"])
+
+
+def random_like(weights, seed=0):
+    return tuple(randn(*w.shape, seed=seed + i) for i, w in enumerate(weights))
+
+
+def residual_of(net, X, T):
+    """R as a function of the weights, by the module's own forward pass."""
+    names = [name for name, _ in net.named_parameters()]
+
+    def R(*weights):
+        named = dict(zip(names, weights, strict=True))
+        return (functional_call(net, named, (X,)) - T) / math.sqrt(len(X))
+
+    return R
+
+
+def a_point(activations=None, seed=0, n=7):
+    net = small_net(activations=activations, seed=seed)
+    X, T = rand(n, 5, seed=seed), rand(n, 5, seed=seed + 1)
+    return net, X, T, linearise(net, X, T)
+
+
+@both
+def test_maps_are_those_of_torch_func(activations):
+    net, X, T, point = a_point(activations)
+    w = weights_of(net)
+    d, U = random_like(w), randn(7, 5, seed=9)
+    R = residual_of(net, X, T)
+    value, Ad = jvp(R, w, d)
+    assert relative(point.residual, value) < 1e-12
+    assert relative(point.forward_map(d), Ad) < 1e-12
+    AtU = vjp(R, *w)[1](U)
+    assert relative(joined(point.transpose_map(U)), joined(AtU)) < 1e-12
+
+
+@given(
+    encoder=st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    n=st.integers(1, 5),
+    seed=st.integers(0, 10**6),
+)
+def test_maps_are_adjoint(encoder, n, seed):
+    widths = mirrored(encoder)
+    net = small_net(widths, seed=seed)
+    point = linearise(net, rand(n, widths[0], seed=seed))
+    d, U = random_like(point.weights, seed), randn(n, widths[0], seed=seed + 50)
+    left = (point.forward_map(d) * U).sum()
+    right = dot(d, point.transpose_map(U))
+    size = point.forward_map(d).norm() * U.norm()
+    assert abs(left - right) <= 1e-12 * size
+
+
+@both
+def test_forward_map_is_the_finite_difference(activations):
+    net, X, T, point = a_point(activations, seed=2)
+    w = weights_of(net)
+    d, h = random_like(w, 3), 1e-6
+    R = residual_of(net, X, T)
+    up, down = (R(*[a + s * h * b for a, b in zip(w, d, strict=True)]) for s in (1, -1))
+    assert relative(point.forward_map(d), (up - down) / (2 * h)) < 1e-7
+
+
+@both
+def test_gradient_is_that_of_half_the_mean_squared_error(activations):
+    net, X, T, point = a_point(activations, seed=3)
+    loss = 0.5 * (net(X) - T).square().sum(1).mean()
+    grads = torch.autograd.grad(loss, list(net.parameters()))
+    assert math.isclose(point.loss(), loss.detach(), rel_tol=1e-14)
+    for found in (point.transpose_map(point.residual), point.gradient_moments()[0]):
+        assert relative(joined(found), joined(grads)) < 1e-12
+
+
+def per_example_gradients(net, X, T, U=None):
+    """By an explicit loop, a row each; J_i' u_i with U, else grad f_i."""
+    rows = []
+    for i in range(len(X)):
+        out = net(X[i : i + 1])
+        seed = (out - T[i : i + 1]).detach() if U is None else U[i : i + 1]
+        grads = torch.autograd.grad(out, list(net.parameters()), seed)
+        rows.append(joined(grads))
+    return torch.stack(rows)
+
+
+@both
+def test_sums_of_squares_equal_an_explicit_loop(activations):
+    net, X, T, point = a_point(activations, seed=4)
+    U = randn(7, 5, seed=8)
+    want = per_example_gradients(net, X, T, U).square().sum(0)
+    assert relative(joined(point.sum_squares(U)), want) < 1e-12
+    squares = per_example_gradients(net, X, T).square().sum()
+    assert math.isclose(point.gradient_moments()[1], squares, rel_tol=1e-12)
+    raw = point.residual * math.sqrt(7)
+    blocks = sum(t.sum() for t in point.sum_squares(raw))
+    assert math.isclose(point.gradient_moments()[1], blocks, rel_tol=1e-12)
+
+
+def as_sequential(net):
+    """The same net, of torch's own layers."""
+    layers = []
+    for W in net.parameters():
+        layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype)
+        layer.weight.data, layer.bias.data = W[:-1].T.clone(), W[-1].clone()
+        layers += [layer, nn.Sigmoid()]
+    return nn.Sequential(*layers)
+
+
+def as_layers(blocks):
+    """(weight, bias) pairs of torch's layers as W_l."""
+    pairs = zip(blocks[::2], blocks[1::2], strict=True)
+    return joined([torch.cat([w.T, b[None]]) for w, b in pairs])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)]
+)
+def test_the_two_back_ends_agree(dtype, tol):
+    net = small_net().to(dtype)
+    X, T = rand(40, 5).to(dtype), rand(40, 5, seed=1).to(dtype)
+    one, two = linearise(net, X, T), linearise(as_sequential(net), X, T)
+    assert isinstance(one, LinearisedLayers)
+    assert isinstance(two, LinearisedModule)
+    D = random_like([w.detach() for w in as_sequential(net).parameters()])
+    D = tuple(d.to(dtype) for d in D)
+    pairs = zip(D[::2], D[1::2], strict=True)
+    d = tuple(torch.cat([w.T, b[None]]) for w, b in pairs)
+    U = randn(40, 5, dtype=dtype)
+    assert relative(two.residual, one.residual) < tol
+    for _ in range(2):  # a second call finds the graph still there
+        assert relative(two.forward_map(D), one.forward_map(d)) < tol
+        assert (
+            relative(as_layers(two.transpose_map(U)), joined(one.transpose_map(U)))
+            < tol
+        )
+    assert relative(as_layers(two.sum_squares(U)), joined(one.sum_squares(U))) < tol
+    g, squares = two.gradient_moments()
+    g_, squares_ = one.gradient_moments()
+    assert relative(as_layers(g), joined(g_)) < tol
+    assert math.isclose(squares, squares_, rel_tol=tol)
+
+
+def test_any_module_any_shape():
+    """A convolution, frozen parameters, targets of another shape than the inputs."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3)
+    ).double()
+    net[0].bias.requires_grad_(False)
+    X, T = rand(6, 1, 4, 4), rand(6, 3)
+    point = linearise(net, X, T)
+    w = weights_of(net)
+    assert len(w) == 3
+    d, U = random_like(w), randn(6, 3)
+    left, right = (point.forward_map(d) * U).sum(), dot(d, point.transpose_map(U))
+    assert math.isclose(left, right, rel_tol=1e-12)
+    loss = 0.5 * (net(X) - T).square().sum() / 6
+    grads = torch.autograd.grad(loss, [p for p in net.parameters() if p.requires_grad])
+    assert relative(joined(point.gradient_moments()[0]), joined(grads)) < 1e-12

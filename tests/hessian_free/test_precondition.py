@@ -1,0 +1,89 @@
+"""Diagonal preconditioners (float64)."""
+
+import itertools
+
+import pytest
+import torch
+
+from labkit.hessian_free import diagonal_estimate, diagonal_preconditioner, linearise
+
+from .conftest import dense, joined, rand, relative, small_net
+from .test_linearise import per_example_gradients
+
+
+def a_point(n=4, widths=(2, 3, 2)):
+    net = small_net(widths)
+    X = rand(n, widths[0])
+    return net, X, linearise(net, X)
+
+
+def true_diagonal(point):
+    A = dense(point.forward_map, point.weights)
+    return (A.T @ A).diagonal()
+
+
+def test_expectation_over_all_signs_is_the_diagonal():
+    """Every one of the 2^(n m) sign patterns, so an exact expectation."""
+    _, _, point = a_point()
+    total = 0
+    patterns = list(itertools.product([-1.0, 1.0], repeat=8))
+    for pattern in patterns:
+        signs = torch.tensor(pattern, dtype=torch.float64).reshape(4, 2)
+        total = total + joined(diagonal_estimate(point, signs))
+    assert relative(total / len(patterns), true_diagonal(point)) < 1e-12
+
+
+def test_mean_of_random_draws_approaches_the_diagonal():
+    _, _, point = a_point(n=6, widths=(5, 4, 3, 4, 5))
+    g = torch.Generator().manual_seed(0)
+    draws = 4000
+    total = 0
+    for _ in range(draws):
+        c = joined(diagonal_preconditioner(point, generator=g))
+        total = total + (1 / c - 1) ** 2  # back to g
+    assert relative(total / draws, true_diagonal(point)) < 0.05
+
+
+def test_one_draw_is_the_formula_example_by_example():
+    net, X, point = a_point(n=6, widths=(5, 4, 3, 4, 5))
+    g = torch.Generator().manual_seed(1)
+    c = joined(diagonal_preconditioner(point, generator=g))
+    g = torch.Generator().manual_seed(1)
+    signs = torch.randint(0, 2, (6, 5), generator=g).double() * 2 - 1
+    squares = per_example_gradients(net, X, X, signs).square().sum(0)
+    assert relative(c, 1 / (1 + (squares / 6).sqrt())) < 1e-12
+    assert c.max() <= 1
+    assert c.min() > 0
+
+
+def test_fisher_is_martens():
+    net, X, point = a_point(n=6)
+    c = joined(diagonal_preconditioner(point, "fisher", damp=0.3))
+    squares = per_example_gradients(net, X, X).square().mean(0)
+    M = (squares + 0.3**2) ** 0.75
+    assert relative(c, M**-0.5) < 1e-12
+
+
+def test_jacobi_makes_the_diagonal_equal():
+    _, _, point = a_point()
+    g = torch.Generator().manual_seed(2)
+    c = joined(diagonal_preconditioner(point, "jacobi", damp=0.3, generator=g))
+    g = torch.Generator().manual_seed(2)
+    estimate = (1 / joined(diagonal_preconditioner(point, generator=g)) - 1) ** 2
+    assert torch.allclose(c**2 * (estimate + 0.09), torch.ones_like(c))
+
+
+def test_none_is_none_and_draws_nothing():
+    _, _, point = a_point()
+    g = torch.Generator().manual_seed(0)
+    state = g.get_state()
+    assert diagonal_preconditioner(point, "none", generator=g) is None
+    assert torch.equal(state, g.get_state())
+
+
+def test_refuses():
+    _, _, point = a_point()
+    with pytest.raises(ValueError, match=r"preconditioner must be .* got 'diag'"):
+        diagonal_preconditioner(point, "diag")
+    with pytest.raises(ValueError, match="needs damp > 0, got 0"):
+        diagonal_preconditioner(point, "jacobi", damp=0)

@@ -1,0 +1,219 @@
+"""The two training loops."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from labkit.hessian_free import (
+    PAPER,
+    Autoencoder,
+    DivergedError,
+    HessianFree,
+    MartensHF,
+    mirrored,
+    squared_error,
+    train,
+    train_martens,
+)
+from labkit.hessian_free.train import draw
+
+from .conftest import rand, small_net
+
+
+def digits(count=500):
+    """Real digits, 8 x 8, in [0, 1], float64."""
+    X = torch.tensor(load_digits().data / 16)[: count + 200]
+    return X[:count], X[count : count + 100], X[count + 100 :]
+
+
+def short(seed=0, steps=25, **options):
+    X, V, T = digits()
+    g = torch.Generator().manual_seed(seed)
+    net = Autoencoder((64, 24, 8, 24, 64), generator=g, dtype=torch.float64)
+    signs = torch.Generator().manual_seed(100 + seed)
+    optimizer = HessianFree(
+        *(net,), damp=1.0, drop=0.8, maxiter=40, recover=20, generator=signs
+    )
+    settings = {"batch_size": 50, "max_batch_size": 400, "theta": 0.5, "steps": steps}
+    settings |= {"validation": V, "test": T, "generator": g}
+    return net, list(train(net, optimizer, X, **(settings | options)))
+
+
+def trace(records):
+    return [
+        (r.n, r.n_hat, r.validation_error, r.damp, r.iterations, r.status)
+        for r in records
+    ]
+
+
+def test_a_short_run_on_digits():
+    X, V, T = digits()
+    net, records = short()
+    mean_image = float((V - X.mean(0)).square().sum(1).mean())
+    last = records[-1]
+    assert last.validation_error < mean_image
+    assert math.isclose(last.validation_error, squared_error(net, V), rel_tol=1e-12)
+    assert math.isclose(last.test_error, squared_error(net, T), rel_tol=1e-12)
+    sizes = [r.n for r in records]
+    assert sizes == sorted(sizes)
+    assert sizes[:6] == [50] * 6
+    assert sizes[-1] > 50
+    assert [r.n_next for r in records[:-1]] == sizes[1:]
+    for r in records:
+        assert (r.grew != "") == (r.n_next > r.n)
+        assert r.improved == (
+            r.validation_error
+            < min([math.inf] + [q.validation_error for q in records[: r.step - 1]])
+        )
+    assert [r.rows for r in records] == torch.tensor(sizes).cumsum(0).tolist()
+    assert all(a.seconds < b.seconds for a, b in itertools.pairwise(records))
+    assert last.maxiter > 40
+    assert all(r.merit[0][0] == 0 for r in records)
+
+
+def test_the_same_seed_gives_the_same_trace():
+    assert trace(short(steps=12)[1]) == trace(short(steps=12)[1])
+
+
+def test_the_preconditioner_does_not_change_the_batches():
+    X, V, _ = digits(100)
+    seen = []
+    for kind in ("random_signs", "none"):
+        g = torch.Generator().manual_seed(0)
+        net = Autoencoder((64, 8, 64), generator=g, dtype=torch.float64)
+        optimizer = HessianFree(
+            *(net,), preconditioner=kind, maxiter=2, generator=torch.Generator()
+        )
+        options = {"validation": V, "batch_size": 10, "max_batch_size": 50, "steps": 3}
+        for _ in train(net, optimizer, X, generator=g, **options):
+            pass
+        seen.append(g.get_state())
+    assert torch.equal(*seen)
+
+
+def test_a_batch_has_distinct_rows_and_noise_leaves_the_targets():
+    X = torch.arange(40.0).reshape(20, 2)
+    g = torch.Generator().manual_seed(0)
+    inputs, targets = draw(X, None, 12, 0.1, g)
+    assert len(targets.unique(dim=0)) == 12
+    assert set(targets[:, 0].tolist()) <= set(X[:, 0].tolist())
+    assert 0 < (inputs - targets).abs().max() < 1
+    inputs, targets = draw(X, 2 * X, 12, generator=g)
+    assert torch.equal(targets, 2 * inputs)
+
+
+def test_targets_other_than_the_inputs():
+    X, V, _ = digits(200)
+    g = torch.Generator().manual_seed(0)
+    net = Autoencoder((64, 16, 64), generator=g, dtype=torch.float64)
+    optimizer = HessianFree(net, damp=1.0, drop=0.8, maxiter=20, generator=g)
+    options = {"batch_size": 100, "max_batch_size": 200, "steps": 10, "generator": g}
+    records = list(
+        train(net, optimizer, X, targets=1 - X, validation=(V, 1 - V), **options)
+    )
+    assert math.isclose(
+        records[-1].validation_error, squared_error(net, V, 1 - V), rel_tol=1e-12
+    )
+    assert records[-1].validation_error < 0.6 * records[0].validation_error
+
+
+def test_records_hold_no_activations():
+    assert short(steps=2)[1][0].detail.point is None
+
+
+@pytest.mark.parametrize("gradient", ["full", "batch"])
+def test_martens_on_digits(gradient):
+    X, V, T = digits()
+    g = torch.Generator().manual_seed(0)
+    net = Autoencoder((64, 24, 8, 24, 64), generator=g, dtype=torch.float64)
+    optimizer = MartensHF(net, damp=3.0)
+    records = list(
+        train_martens(
+            *(net, optimizer, X),
+            **{"validation": V, "test": T, "chunks": 4, "gradient": gradient},
+            **{"steps": 20, "generator": g},
+        )
+    )
+    used = 500 if gradient == "full" else 125
+    assert [r.rows for r in records] == [used * r.step for r in records]
+    assert all(r.n == 125 for r in records)
+    mean_image = float((V - X.mean(0)).square().sum(1).mean())
+    assert records[-1].validation_error < mean_image
+
+
+def test_divergence_stops_with_its_step():
+    class Broken(HessianFree):
+        def step(self, *data, **options):
+            done = super().step(*data, **options)
+            with torch.no_grad():
+                self.param_groups[0]["params"][0].fill_(math.nan)
+            return done
+
+    net, X = small_net(), rand(20, 5)
+    options = {"validation": X, "batch_size": 5, "max_batch_size": 9}
+    records = train(net, Broken(net, damp=1.0), X, **options)
+    with pytest.raises(DivergedError, match="the validation error is nan at step 1"):
+        next(records)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"theta": 0.0}, r"theta must be in \(0, 1\), got 0"),
+        ({"theta": 1.5}, r"theta must be in \(0, 1\), got 1.5"),
+        ({"max_batch_size": 21}, "max_batch_size must be <= 20 rows, got 21"),
+        ({"batch_size": 1}, r"batch_size must be in \[2, max_batch_size = 9\], got 1"),
+        (
+            {"batch_size": 10},
+            r"batch_size must be in \[2, max_batch_size = 9\], got 10",
+        ),
+        ({"input_noise": -1.0}, "input_noise must be finite and >= 0, got -1"),
+        (
+            {"validation": rand(4, 5) + 0.5},
+            r"targets of validation must lie in \[0, 1\]",
+        ),
+        (
+            {"validation": rand(4, 3)},
+            r"validation must have shape \(n, 5\), got \(4, 3\)",
+        ),
+        ({"test": rand(4, 5) * math.nan}, r"targets of test must lie in \[0, 1\]"),
+        ({"targets": -rand(20, 5)}, r"targets of inputs must lie in \[0, 1\]"),
+    ],
+)
+def test_refuses(options, match):
+    net, X = small_net(), rand(20, 5)
+    settings = {"validation": X, "batch_size": 5, "max_batch_size": 9} | options
+    with pytest.raises(ValueError, match=match):
+        next(train(net, HessianFree(net), X, **settings))
+
+
+def test_refuses_an_optimizer_of_another_kind_or_model():
+    net, X = small_net(), rand(20, 5)
+    sizes = {"batch_size": 5, "max_batch_size": 9}
+    with pytest.raises(
+        TypeError, match="optimizer must be a HessianFree, got a MartensHF"
+    ):
+        next(train(net, MartensHF(net), X, validation=X, **sizes))
+    with pytest.raises(ValueError, match="optimizer was made for another model"):
+        next(train(net, HessianFree(small_net()), X, validation=X, **sizes))
+    with pytest.raises(ValueError, match=r"chunks must be an integer in \[1, 20\]"):
+        next(train_martens(net, MartensHF(net), X, validation=X, chunks=21))
+    with pytest.raises(ValueError, match='gradient must be "full" or "batch"'):
+        next(
+            train_martens(net, MartensHF(net), X, validation=X, chunks=2, gradient="g")
+        )
+
+
+def test_the_papers_settings():
+    assert {name: s.n1 for name, s in PAPER.items()} == {
+        "curves": 250,
+        "mnist": 300,
+        "usps": 200,
+    }
+    for setting in PAPER.values():
+        widths = mirrored(setting.encoder)
+        assert widths == widths[::-1]
+        assert setting.n1 < setting.nmax
