@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from labkit.broad.factor import NotPositiveDefinite, cholesky, inverse_cholesky_
-from labkit.broad.ridge import grown, named, with_ridge
+from labkit.broad.ridge import grown, named, negative, with_ridge
 from labkit.broad.state import (
     DaggerState,
     FactorState,
@@ -22,7 +22,7 @@ from labkit.broad.state import (
     check_start,
     room_for,
 )
-from labkit.broad.triangular import gram, mm_upper, upper_mm, upper_t_mm
+from labkit.broad.triangular import gram, mm, mm_upper, upper_mm, upper_t_mm
 
 CHUNK = 4096  # columns of A_dagger solved at a time
 
@@ -70,7 +70,7 @@ def r_inv_step(A_dagger, B, W, A, H, Y, ridge):
     -------
     W (k + q, c) and the smallest pivot (). Cost 3 l q (2 k + q) + k q^2 operations.
     """
-    D = A_dagger @ H  # (67)
+    D = mm(A_dagger, H)  # (67)
     torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (52), transposed
     K = with_ridge(gram(B.T).add_(gram(D), alpha=ridge), ridge)  # (68)
     L = cholesky(K, offset=len(D))  # (68)
@@ -107,7 +107,7 @@ def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
     -------
     W (k + q, c) and the smallest pivot (). Cost 3 l q (2 k + q) operations.
     """
-    D = A_dagger @ H  # (23)
+    D = mm(A_dagger, H)  # (23)
     torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (22), transposed
     if bool(torch.linalg.vector_norm(B, float("inf")) > tolerance):
         L = cholesky(with_ridge(gram(B.T), ridge), offset=len(D))  # (21a)
@@ -146,7 +146,7 @@ def exg_e_update(state, A, H, Y) -> FactorState:
             H,
             HY,
             state.ridge,
-            out=buffer[:k, k : k + q],
+            out=buffer.T[:k, k : k + q],
         )
     except NotPositiveDefinite as lost:
         raise named(lost, A, H) from None
@@ -170,10 +170,10 @@ def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
     T (k, q), G (q, q), W (k + q, c). Cost l q (4 k + q) + 2 k^2 q + k q^2 + 2/3 q^3
     operations and l q numbers for C.
     """
-    D = upper_mm(F, upper_t_mm(F, A.T @ H))  # (30)
-    C = torch.addmm(H, A, D, alpha=-1)  # (22)
+    D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (30)
+    C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (22)
     G = inverse_cholesky_(with_ridge(gram(C), ridge), offset=len(F))  # (32a)
-    T = torch.neg(mm_upper(D, G), out=out)  # (32b)
+    T = negative(mm_upper(D, G), out)  # (32b)
     E = T.T @ AY + G.T @ HY  # (33)
     W = torch.cat([W + T @ E, G @ E])  # (33)
     return T, G, W

@@ -30,6 +30,7 @@ from labkit.broad.triangular import (
     gram,
     lower_solve,
     lower_t_solve,
+    mm,
     mm_upper,
     upper_mm,
     upper_t_mm,
@@ -59,7 +60,7 @@ def direct_start(A, Y, ridge, capacity=None) -> DirectState:
 
 def direct_update(state, A, H, Y) -> DirectState:
     """From scratch for [A | H]; the columns are not copied together."""
-    R = torch.cat([gram(A), A.T @ H], 1)
+    R = torch.cat([gram(A), mm(A.T, H)], 1)
     R = torch.cat([R, torch.cat([R[:, A.shape[1] :].T, gram(H)], 1)])
     return _direct(R, torch.cat([state.AY, H.T @ Y]), state.ridge, A, H)
 
@@ -91,9 +92,9 @@ def sums_over(chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Sums:
     """
     chunks = iter(chunks)
     A, H, Y = next(chunks)
-    total = Sums(A.T @ H, gram(H), H.T @ Y)
+    total = Sums(mm(A.T, H), gram(H), H.T @ Y)
     for A, H, Y in chunks:
-        total.P.addmm_(A.T, H)
+        total.P.T.addmm_(H.T, A)
         total.S.add_(gram(H))
         total.HY.addmm_(H.T, Y)
     return total
@@ -114,7 +115,7 @@ def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
 def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
     """:func:`chol1_start` from sums over the samples; ``sums.S`` is overwritten."""
     buffer = square_room(sums.S, len(sums.S), capacity)
-    F = buffer[: len(sums.S), : len(sums.S)]
+    F = buffer[: len(sums.S), : len(sums.S)].T
     F.copy_(inverse_cholesky_(with_ridge(sums.S, ridge)))  # (34)
     W = upper_mm(F, upper_t_mm(F, sums.HY))  # (49)
     return FactorState(buffer, sums.HY, W, ridge, _pivot(F), capacity)
@@ -123,7 +124,7 @@ def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
 def chol1_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`chol1_step`."""
     try:
-        return chol1_update_from(state, Sums(A.T @ H, gram(H), H.T @ Y))
+        return chol1_update_from(state, Sums(mm(A.T, H), gram(H), H.T @ Y))
     except NotPositiveDefinite as lost:
         raise named(lost, A, H) from None
 
@@ -134,7 +135,7 @@ def chol1_update_from(state, sums: Sums) -> FactorState:
     buffer = room_for(state, q)
     P, S = sums.P, with_ridge(sums.S, state.ridge)
     T, G, W = chol1_step(
-        state.F, state.AY, state.W, P, S, sums.HY, out=buffer[:k, k : k + q]
+        state.F, state.AY, state.W, P, S, sums.HY, out=buffer.T[:k, k : k + q]
     )
     return grown(state, buffer, T, G, torch.cat([state.AY, sums.HY]), W)
 
@@ -173,13 +174,18 @@ def chol1_step(F, AY, W, P, S, HY, out=None):
 # Chol-2
 
 
+def negative(X: Tensor, out: Tensor | None) -> Tensor:
+    """-X, written to ``out`` where there is one."""
+    return X.neg_() if out is None else torch.neg(X, out=out)
+
+
 def chol2_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`chol2_step`."""
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
     try:
         T, G, W = chol2_step(
-            state.F, state.W, A, H, Y, state.ridge, out=buffer[:k, k : k + q]
+            state.F, state.W, A, H, Y, state.ridge, out=buffer.T[:k, k : k + q]
         )
     except NotPositiveDefinite as lost:
         raise named(lost, A, H) from None
@@ -206,11 +212,11 @@ def chol2_step(F, W, A, H, Y, ridge, out=None):
     T (k, q), G (q, q), W (k + q, c). Cost l q (4 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3
     operations and l q numbers for C.
     """
-    D = upper_mm(F, upper_t_mm(F, A.T @ H))  # (51)
-    C = torch.addmm(H, A, D, alpha=-1)  # (52)
+    D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (51)
+    C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (52)
     S = with_ridge(gram(C).add_(gram(D), alpha=ridge), ridge)  # (57)
     G = inverse_cholesky_(S, offset=len(F))  # (57)
-    T = torch.neg(mm_upper(D, G), out=out)  # (59)
+    T = negative(mm_upper(D, G), out)  # (59)
     E = G.T @ (C.T @ Y)  # (61)
     W = torch.cat([W + T @ E, G @ E])  # (61)
     return T, G, W
@@ -248,7 +254,7 @@ def bordered_update(state, A, H, Y) -> BorderedState:
     """
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
-    V = lower_solve(state.L, A.T @ H)  # (1)
+    V = lower_solve(state.L, mm(A.T, H))  # (1)
     try:
         L_s = cholesky(with_ridge(gram(H), state.ridge) - gram(V), offset=k)  # (2)
     except NotPositiveDefinite as lost:
@@ -282,7 +288,7 @@ def truncated(state, k: int):
 def grown(state, buffer, T, G, AY, W) -> FactorState:
     """State with F extended by T and G (41); T stands in the buffer already."""
     k = len(T)
-    buffer[k : len(W), k : len(W)] = G  # (41)
+    buffer[k : len(W), k : len(W)] = G.T  # (41)
     return FactorState(buffer, AY, W, state.ridge, _pivot(G), state.capacity)
 
 

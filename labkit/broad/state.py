@@ -27,7 +27,7 @@ class DirectState:
 class FactorState:
     """Upper triangular F with F F^T = (A^T A + ridge I)^-1, or its approximation."""
 
-    buffer: Tensor  # (room, room), F in its leading block, zero below the diagonal
+    buffer: Tensor  # (room, room), F^T in its leading block: F grows by rows of it
     AY: Tensor  # (k, c) A^T Y
     W: Tensor  # (k, c)
     ridge: float
@@ -37,7 +37,7 @@ class FactorState:
     @property
     def F(self) -> Tensor:
         """(k, k), a view."""
-        return self.buffer[: len(self.W), : len(self.W)]
+        return self.buffer[: len(self.W), : len(self.W)].T
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,13 @@
-"""Products and solves that use the zeros of a triangle, by block rows.
+"""Products and solves that use the zeros of a triangle, by blocks.
 
-torch has no triangular product and turns ``H.T @ H`` into a full one. Block rows skip
-most of the zeros (a share of about block / k of the skipped half is computed all the
+torch has no triangular product and turns ``H.T @ H`` into a full one. Here blocks skip
+most of the zeros (of the skipped half, a share of about block / k is computed all the
 same), work on strided views of a larger buffer without copying it, and are plain
 matrix products on every device.
+
+Results with many rows and few columns are computed as their transposes and returned as
+views of them: BLAS takes a tenth less time so, and blocks that update all later columns
+(right-looking) a sixth less than blocks that gather from all earlier ones.
 """
 
 from collections.abc import Iterator
@@ -12,7 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-# Rows of a block: large enough for the rate of a full product, small against k.
+# Columns of a block: large enough for the rate of a full product, small against k.
 BLOCK = {"cpu": 160}
 BLOCK_ELSEWHERE = 1024
 
@@ -24,8 +28,20 @@ def spans(n: int, device: torch.device) -> Iterator[tuple[int, int]]:
     return pairwise(edges)
 
 
+def mm(X: Tensor, Y: Tensor) -> Tensor:
+    """X Y with few columns, as the view of (Y^T X^T)."""
+    return (Y.T @ X.T).T
+
+
 def gram(H: Tensor) -> Tensor:
-    """H^T H for H (l, q), symmetric to the bit; q^2 l operations and a few blocks."""
+    """H^T H for H (l, q), symmetric to the bit; q^2 l operations.
+
+    On the CPU by NumPy, which knows this product (BLAS ``syrk``), elsewhere by block
+    rows of the upper triangle, mirrored.
+    """
+    if H.device.type == "cpu":
+        X = H.detach().numpy()
+        return torch.from_numpy(X.T @ X)
     S = H.new_empty(H.shape[1], H.shape[1])
     for i, j in spans(H.shape[1], H.device):
         torch.mm(H[:, i:j].T, H[:, i:], out=S[i:j, i:])
@@ -42,41 +58,47 @@ def mirror(S: Tensor) -> Tensor:
 
 def upper_mm(F: Tensor, X: Tensor, out: Tensor | None = None) -> Tensor:
     """F X for upper triangular F (k, k) and X (k, q); k^2 q operations."""
-    out = torch.empty_like(X) if out is None else out
+    out = torch.zeros_like(X.T) if out is None else out.zero_().T
     for i, j in spans(len(F), F.device):
-        torch.mm(F[i:j, i:], X[i:], out=out[i:j])
-    return out
+        out[:, :j].addmm_(X[i:j].T, F[:j, i:j].T)
+    return out.T
 
 
 def upper_t_mm(F: Tensor, X: Tensor) -> Tensor:
     """F^T X for upper triangular F (k, k) and X (k, q); k^2 q operations."""
-    out = torch.empty_like(X)
+    out = torch.zeros_like(X.T)
     for i, j in spans(len(F), F.device):
-        torch.mm(F[:j, i:j].T, X[:j], out=out[i:j])
-    return out
+        out[:, i:].addmm_(X[i:j].T, F[i:j, i:])
+    return out.T
 
 
 def mm_upper(X: Tensor, G: Tensor) -> Tensor:
     """X G for X (k, q) and upper triangular G (q, q); k q^2 operations."""
-    out = torch.empty_like(X)
+    out = torch.empty_like(X.T)
     for i, j in spans(len(G), G.device):
-        torch.mm(X[:, :j], G[:j, i:j], out=out[:, i:j])
-    return out
+        torch.mm(G[:j, i:j].T, X[:, :j].T, out=out[i:j])
+    return out.T
 
 
 def lower_solve(L: Tensor, X: Tensor) -> Tensor:
     """L^-1 X for lower triangular L (k, k) and X (k, q); k^2 q operations."""
-    X = X.clone()
+    out = X.T.clone(memory_format=torch.contiguous_format)
     for i, j in spans(len(L), L.device):
-        X[i:j].addmm_(L[i:j, :i], X[:i], alpha=-1)
-        X[i:j] = torch.linalg.solve_triangular(L[i:j, i:j], X[i:j], upper=False)
-    return X
+        x = torch.linalg.solve_triangular(
+            L[i:j, i:j].T, out[:, i:j], upper=True, left=False
+        )
+        out[:, i:j] = x
+        out[:, j:].addmm_(x, L[j:, i:j].T, alpha=-1)
+    return out.T
 
 
 def lower_t_solve(L: Tensor, X: Tensor) -> Tensor:
     """L^-T X for lower triangular L (k, k) and X (k, q); k^2 q operations."""
-    X = X.clone()
+    out = X.T.clone(memory_format=torch.contiguous_format)
     for i, j in reversed(list(spans(len(L), L.device))):
-        X[i:j].addmm_(L[j:, i:j].T, X[j:], alpha=-1)
-        X[i:j] = torch.linalg.solve_triangular(L[i:j, i:j].T, X[i:j], upper=True)
-    return X
+        x = torch.linalg.solve_triangular(
+            L[i:j, i:j], out[:, i:j], upper=False, left=False
+        )
+        out[:, i:j] = x
+        out[:, :i].addmm_(x, L[i:j, :i], alpha=-1)
+    return out.T

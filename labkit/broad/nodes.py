@@ -1,0 +1,266 @@
+r"""The random part of a broad learning model: feature and enhancement nodes.
+
+Zhu's paper, section II-B, equations (9) to (19). Random weights are drawn once and
+kept; only the output weights are learned, elsewhere. What the paper's text leaves open
+(the autoencoder, the two scalings, orthonormal weights) follows the original authors'
+published recipe, and is what reproduces the paper's accuracies.
+
+A is the expanded input (l, k), Z (l, f) its feature nodes. Every enhancement node is
+computed from Z, so that A can be made, and made again, from Z alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor
+
+BIAS = 0.1  # the constant input of every node
+CHUNK = 8192  # samples at a time where the whole is not needed
+SCALINGS = ("sample", "feature", "none")
+
+
+@dataclass(frozen=True)
+class Features:
+    """One group of feature nodes."""
+
+    weight: Tensor  # (d + 1, n)
+    low: Tensor  # (n,) least value of each node on the training data
+    span: Tensor  # (n,) greatest minus least
+    place: tuple[int, int]  # which columns of Z they are
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Nodes of the prepared inputs X (l, d + 1); training data give [0, 1]."""
+        return (X @ self.weight - self.low) / self.span  # (9)
+
+
+@dataclass(frozen=True)
+class Enhancement:
+    """One group of enhancement nodes."""
+
+    weight: Tensor  # (f + 1, n), the common scale included
+    reads: tuple[int, int]  # which columns of Z they see
+
+    def __call__(self, Z: Tensor, out: Tensor | None = None) -> Tensor:
+        """Nodes of all features Z (l, f)."""
+        Z = Z[:, slice(*self.reads)]
+        H = torch.addmm(BIAS * self.weight[-1], Z, self.weight[:-1], out=out)
+        return H.tanh_()  # (11)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How inputs are standardised before the constant 0.1 is appended.
+
+    ``"sample"``: every row to mean 0 and standard deviation 1 (divisor d - 1), as in
+    the paper's experiments; meant for images. ``"feature"``: every column by the
+    training data's mean and standard deviation. ``"none"``: as they come.
+    """
+
+    scaling: str
+    mean: Tensor | None = None  # (d,), of "feature"
+    deviation: Tensor | None = None  # (d,), of "feature"
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """X (l, d) to (l, d + 1)."""
+        if self.scaling == "sample":
+            X = X - X.mean(1, keepdim=True)
+            X = X / nonzero(X.square().sum(1, keepdim=True).div(X.shape[1] - 1).sqrt())
+        elif self.scaling == "feature":
+            X = (X - self.mean) / self.deviation
+        return torch.cat([X, X.new_full((len(X), 1), BIAS)], 1)
+
+    @classmethod
+    def fit(cls, scaling: str, X: Tensor) -> "Preparation":
+        """The preparation for training inputs X (l, d)."""
+        if scaling != "feature":
+            return cls(scaling)
+        return cls(scaling, X.mean(0), nonzero(X.std(0, correction=0)))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is drawn and how; the defaults are the paper's experiment on MNIST."""
+
+    shrink: float = 0.8  # largest pre-activation of an enhancement group
+    orthonormal: bool = True  # enhancement weights
+    sparse_penalty: float = 1e-3  # of the autoencoder
+    sparse_iter: int = 50  # ADMM steps
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """All groups in the order of their columns in A."""
+
+    prepare: Preparation
+    groups: tuple[Features | Enhancement, ...] = ()
+
+    @property
+    def columns(self) -> int:
+        """k, the width of A."""
+        return sum(group.weight.shape[1] for group in self.groups)
+
+    @property
+    def features(self) -> int:
+        """f, the width of Z."""
+        return sum(g.weight.shape[1] for g in self.groups if isinstance(g, Features))
+
+    def features_of(self, X: Tensor) -> Tensor:
+        """Z (l, f) of raw inputs X (l, d)."""
+        Z = X.new_empty(len(X), self.features)
+        for x, z in zip(X.split(CHUNK), Z.split(CHUNK), strict=True):
+            x = self.prepare(x)
+            for group in self.groups:
+                if isinstance(group, Features):
+                    z[:, slice(*group.place)] = group(x)  # (10)
+        return Z
+
+    def expand(self, Z: Tensor, out: Tensor | None = None, since: int = 0) -> Tensor:
+        """Columns of A of the groups from ``since`` on, from Z (l, f).
+
+        Cost 2 l f operations per enhancement node.
+        """
+        groups = self.groups[since:]
+        widths = [group.weight.shape[1] for group in groups]
+        A = Z.new_empty(len(Z), sum(widths)) if out is None else out
+        for group, block in zip(groups, A.split(widths, 1), strict=True):
+            if isinstance(group, Features):
+                block.copy_(Z[:, slice(*group.place)])
+            else:
+                group(Z, out=block)
+        return A
+
+    def apply(self, X: Tensor) -> Tensor:
+        """A (l, k) of raw inputs X (l, d); of the training inputs, A itself."""
+        return self.expand(self.features_of(X))
+
+    def first(self, k: int) -> "Nodes":
+        """The nodes of the first k columns."""
+        kept = []
+        for group in self.groups:
+            n = min(group.weight.shape[1], k)
+            k -= n
+            if n:
+                kept.append(_narrowed(group, n))
+        return replace(self, groups=tuple(kept))
+
+
+def add_features(
+    nodes: Nodes, X: Iterable[Tensor], Z: Tensor, n: int, recipe: Recipe, g: Generator
+) -> tuple[Nodes, Tensor]:
+    """Draw and tune one feature group (9) of n nodes.
+
+    Parameters
+    ----------
+    nodes : so far.
+    X : chunks of the prepared training inputs, (l_i, d + 1); walked through twice.
+    Z : (l, f) features of the training data so far.
+
+    Returns
+    -------
+    The nodes with the group, Z (l, f + n) with its columns.
+    """
+    d = next(iter(X)).shape[1]
+    W = uniform(d, n, g).to(Z)
+    gram, cross = Z.new_zeros(n, n), Z.new_zeros(n, d)
+    for x in X:
+        M = rows_to_unit_range(x @ W)
+        gram.addmm_(M.T, M)
+        cross.addmm_(M.T, x)
+    weight = sparse_autoencoder(gram, cross, recipe.sparse_penalty, recipe.sparse_iter)
+    T = torch.cat([x @ weight.T for x in X])
+    low, span = T.amin(0), nonzero(T.amax(0) - T.amin(0))
+    place = (Z.shape[1], Z.shape[1] + n)
+    group = Features(weight.T.contiguous(), low, span, place)
+    nodes = replace(nodes, groups=(*nodes.groups, group))
+    return nodes, torch.cat([Z, (T - low) / span], 1)  # (10)
+
+
+def add_enhancement(
+    nodes: Nodes,
+    Z: Tensor,
+    n: int,
+    recipe: Recipe,
+    g: Generator,
+    reads: tuple[int, int] | None = None,
+) -> Nodes:
+    """Draw one enhancement group (11) of n nodes.
+
+    Parameters
+    ----------
+    Z : (l, f) features of the training data: they set the group's common scale, so
+        that its largest pre-activation is ``recipe.shrink``.
+    reads : which features the group sees; None for all there are.
+    """
+    reads = (0, Z.shape[1]) if reads is None else reads
+    seen = Z[:, slice(*reads)]
+    W = uniform(seen.shape[1] + 1, n, g)
+    W = (orthonormal(W) if recipe.orthonormal else W).to(Z)
+    chunks = seen.split(CHUNK)
+    largest = torch.stack([(z @ W[:-1] + BIAS * W[-1]).amax() for z in chunks]).amax()
+    scale = recipe.shrink / torch.where(largest > 0, largest, 1)
+    return replace(nodes, groups=(*nodes.groups, Enhancement(W * scale, reads)))
+
+
+def sparse_autoencoder(
+    gram: Tensor, cross: Tensor, penalty: float = 1e-3, steps: int = 50, rho: float = 1
+) -> Tensor:
+    r"""Minimise $\frac12 \|M w - X\|^2 + \mu \|w\|_1$ by ADMM from 0; numbering ours.
+
+    (1) $w \leftarrow (M^T M + \rho I)^{-1} (M^T X + \rho (o - u))$
+    (2) $o \leftarrow soft(w + u, \mu / \rho)$    (3) $u \leftarrow u + w - o$
+
+    Parameters
+    ----------
+    gram : (n, n) M^T M.  cross : (n, d) M^T X.  penalty : mu.
+
+    Returns
+    -------
+    o (n, d). Cost 2 n^2 d operations per step.
+    """
+    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    L = torch.linalg.cholesky(gram + rho * eye)
+    o, u = torch.zeros_like(cross), torch.zeros_like(cross)
+    for _ in range(steps):
+        w = torch.cholesky_solve(cross + rho * (o - u), L)  # (1)
+        o = torch.nn.functional.softshrink(w + u, penalty / rho)  # (2)
+        u = u + w - o  # (3)
+    return o
+
+
+def uniform(rows: int, columns: int, g: Generator) -> Tensor:
+    """Uniform in [-1, 1], float64, on the generator's device."""
+    shape, options = (rows, columns), {"dtype": torch.float64, "device": g.device}
+    return torch.rand(shape, generator=g, **options) * 2 - 1
+
+
+def orthonormal(W: Tensor) -> Tensor:
+    """Orthonormal columns where W (m, n) has no more of them than rows, else rows.
+
+    An orthonormal basis of the same range by QR, its signs fixed. The original recipe
+    takes another basis of that range, from an SVD.
+    """
+    if W.shape[1] > W.shape[0]:
+        return orthonormal(W.T).T
+    Q, R = torch.linalg.qr(W)
+    return Q * torch.where(R.diagonal() < 0, -1, 1)
+
+
+def rows_to_unit_range(M: Tensor) -> Tensor:
+    """Every row of M (l, n) mapped to [-1, 1]; a constant row stays as it is."""
+    low, high = M.amin(1, keepdim=True), M.amax(1, keepdim=True)
+    span = high - low
+    return torch.where(span > 0, 2 * (M - low) / nonzero(span) - 1, M)
+
+
+def nonzero(x: Tensor) -> Tensor:
+    """x with 1 in the place of 0: a divisor."""
+    return torch.where(x > 0, x, 1)
+
+
+def _narrowed(group: Features | Enhancement, n: int) -> Features | Enhancement:
+    weight = group.weight[:, :n]
+    if isinstance(group, Enhancement):
+        return replace(group, weight=weight)
+    place = (group.place[0], group.place[0] + n)
+    return Features(weight, group.low[:n], group.span[:n], place)
