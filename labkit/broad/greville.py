@@ -22,9 +22,7 @@ from labkit.broad.state import (
     check_start,
     room_for,
 )
-from labkit.broad.triangular import gram, mm, mm_upper, upper_mm, upper_t_mm
-
-CHUNK = 4096  # columns of A_dagger solved at a time
+from labkit.broad.triangular import gram, mm, mm_upper, spans, upper_mm, upper_t_mm
 
 
 def dagger_start(A, Y, ridge, capacity=None) -> DaggerState:
@@ -43,7 +41,7 @@ def dagger_start(A, Y, ridge, capacity=None) -> DaggerState:
     A_dagger = buffer[:k]
     A_dagger.copy_(A.T)
     solve_(L, A_dagger)  # (7)
-    W = A_dagger @ Y  # (6)
+    W = mm(A_dagger, Y)  # (6)
     return DaggerState(buffer, W, ridge, L.diagonal().amin().square(), capacity)
 
 
@@ -76,7 +74,7 @@ def r_inv_step(A_dagger, B, W, A, H, Y, ridge):
     L = cholesky(K, offset=len(D))  # (68)
     solve_(L, B)  # (68)
     A_dagger.addmm_(D, B, alpha=-1)  # (64)
-    BY = B @ Y  # (66)
+    BY = mm(B, Y)  # (66)
     W = torch.cat([W - D @ BY, BY])  # (66)
     return W, L.diagonal().amin().square()
 
@@ -117,7 +115,7 @@ def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
         torch.mm(D.T, A_dagger, out=B)  # (21b)
         solve_(L, B)  # (21b)
     A_dagger.addmm_(D, B, alpha=-1)  # (20)
-    BY = B @ Y  # (24)
+    BY = mm(B, Y)  # (24)
     W = torch.cat([W - D @ BY, BY])  # (24)
     return W, L.diagonal().amin().square()
 
@@ -136,7 +134,7 @@ def exg_e_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`exg_e_step`."""
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
-    HY = H.T @ Y
+    HY = mm(H.T, Y)
     try:
         T, G, W = exg_e_step(
             state.F,
@@ -180,6 +178,11 @@ def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
 
 
 def solve_(L: Tensor, B: Tensor) -> None:
-    """B <- (L L^T)^-1 B for B (q, l), a chunk of columns at a time."""
-    for b in B.split(CHUNK, 1):
-        b.copy_(torch.cholesky_solve(b, L))
+    """B <- (L L^T)^-1 B in place for wide B (q, l), by block rows; 2 l q^2."""
+    blocks = list(spans(len(L), L.device))
+    for i, j in blocks:
+        B[i:j] = torch.linalg.solve_triangular(L[i:j, i:j], B[i:j], upper=False)
+        B[j:].addmm_(L[j:, i:j], B[i:j], alpha=-1)
+    for i, j in reversed(blocks):
+        B[i:j] = torch.linalg.solve_triangular(L[i:j, i:j].T, B[i:j], upper=True)
+        B[:i].addmm_(L[i:j, :i].T, B[i:j], alpha=-1)

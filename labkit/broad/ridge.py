@@ -55,7 +55,7 @@ def direct_start(A, Y, ridge, capacity=None) -> DirectState:
     taken for the sake of the others: nothing is kept.
     """
     check_start(A, Y, ridge)
-    return _direct(gram(A), A.T @ Y, ridge, A)
+    return _direct(gram(A), mm(A.T, Y), ridge, A)
 
 
 def direct_update(state, A, H, Y) -> DirectState:
@@ -92,11 +92,11 @@ def sums_over(chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Sums:
     """
     chunks = iter(chunks)
     A, H, Y = next(chunks)
-    total = Sums(mm(A.T, H), gram(H), H.T @ Y)
+    total = Sums(mm(A.T, H), gram(H), mm(H.T, Y))
     for A, H, Y in chunks:
         total.P.T.addmm_(H.T, A)
         total.S.add_(gram(H))
-        total.HY.addmm_(H.T, Y)
+        total.HY.T.addmm_(Y.T, H)
     return total
 
 
@@ -107,7 +107,7 @@ def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
     """
     check_start(A, Y, ridge)
     try:
-        return chol1_start_from(Sums(None, gram(A), A.T @ Y), ridge, capacity)
+        return chol1_start_from(Sums(None, gram(A), mm(A.T, Y)), ridge, capacity)
     except NotPositiveDefinite as lost:
         raise named(lost, A) from None
 
@@ -124,7 +124,7 @@ def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
 def chol1_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`chol1_step`."""
     try:
-        return chol1_update_from(state, Sums(mm(A.T, H), gram(H), H.T @ Y))
+        return chol1_update_from(state, Sums(mm(A.T, H), gram(H), mm(H.T, Y)))
     except NotPositiveDefinite as lost:
         raise named(lost, A, H) from None
 
@@ -217,7 +217,7 @@ def chol2_step(F, W, A, H, Y, ridge, out=None):
     S = with_ridge(gram(C).add_(gram(D), alpha=ridge), ridge)  # (57)
     G = inverse_cholesky_(S, offset=len(F))  # (57)
     T = negative(mm_upper(D, G), out)  # (59)
-    E = G.T @ (C.T @ Y)  # (61)
+    E = G.T @ mm(C.T, Y)  # (61)
     W = torch.cat([W + T @ E, G @ E])  # (61)
     return T, G, W
 
@@ -238,7 +238,7 @@ def bordered_start(A, Y, ridge, capacity=None) -> BorderedState:
         L.copy_(cholesky(with_ridge(gram(A), ridge)))  # (1)
     except NotPositiveDefinite as lost:
         raise named(lost, A) from None
-    z = lower_solve(L, A.T @ Y)  # (2)
+    z = lower_solve(L, mm(A.T, Y))  # (2)
     W = lower_t_solve(L, z)  # (3)
     return BorderedState(buffer, z, W, ridge, L.diagonal().amin().square(), capacity)
 
@@ -261,7 +261,7 @@ def bordered_update(state, A, H, Y) -> BorderedState:
         raise named(lost, A, H) from None
     buffer[k : k + q, :k] = V.T  # (3)
     buffer[k : k + q, k : k + q] = L_s  # (3)
-    z = torch.cat([state.z, lower_solve(L_s, H.T @ Y - V.T @ state.z)])  # (4)
+    z = torch.cat([state.z, lower_solve(L_s, mm(H.T, Y) - V.T @ state.z)])  # (4)
     W = lower_t_solve(buffer[: k + q, : k + q], z)  # (5)
     pivot = L_s.diagonal().amin().square()
     return BorderedState(buffer, z, W, state.ridge, pivot, state.capacity)

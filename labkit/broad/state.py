@@ -9,6 +9,7 @@ price of a copy.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,6 +77,8 @@ class DaggerState:
 def square_room(like: Tensor, k: int, capacity: int | None) -> Tensor:
     """Zeros (room, room) with room for k columns, or for all of the capacity."""
     room = k if capacity is None else check_room(k, capacity)
+    if like.device.type == "cpu":  # NumPy's zeros take memory only when written to
+        return torch.from_numpy(np.zeros((room, room), like.detach()[:0].numpy().dtype))
     return like.new_zeros(room, room)
 
 
