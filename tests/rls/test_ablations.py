@@ -1,0 +1,166 @@
+"""The relatives of RLS against their formulas."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from labkit.rls import RLS, AveragedRLS, KailathRLS, RunningMeanRLS, loss_mse
+
+from .conftest import fcs, randn
+
+pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
+
+
+def joined(layer):
+    """A copy of weight and bias, (N, n)."""
+    rows = [layer.weight.flatten(1)]
+    if layer.bias is not None:
+        rows.append(layer.bias[:, None])
+    return torch.cat(rows, 1).detach().clone()
+
+
+def gradients(model, x, target):
+    """(N, n) of every Linear layer by plain autograd, and its augmented inputs."""
+    twin, inputs = copy.deepcopy(model), []
+    y = x
+    for module in twin:
+        if isinstance(module, nn.Linear):
+            X = y.detach()
+            inputs.append(
+                X if module.bias is None else nn.functional.pad(X, (0, 1), value=1)
+            )
+        y = module(y)
+    loss_mse(y, target).backward()
+    found = []
+    for module in twin:
+        if isinstance(module, nn.Linear):
+            G = module.weight.grad
+            if module.bias is not None:
+                G = torch.cat([G, module.bias.grad[:, None]], 1)
+            found.append(G)
+    return found, inputs
+
+
+def take(model, optimizer, x, target):
+    optimizer.zero_grad()
+    loss_mse(model(x), target).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("rows", [2, 9])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("forgetting", [1.0, 0.97])
+def test_kailath_keeps_the_exact_inverse_and_steps_by_it(forgetting, bias, rows):
+    eta, alpha = 0.3, 0.5
+    model = fcs(5, 7, 3, bias=bias)
+    layers = [model[0], model[2]]
+    options = {"forgetting": forgetting, "momentum": alpha, "initial": 2.0}
+    optimizer = KailathRLS(model, eta=eta, **options)
+    A = [torch.eye(joined(layer).shape[1]).double() / 2.0 for layer in layers]
+    omega = [torch.zeros_like(joined(layer)) for layer in layers]
+    for s in range(4):
+        x, target = randn(rows, 5, seed=s), randn(rows, 3, seed=9)
+        grads, inputs = gradients(model, x, target)
+        before = [joined(layer) for layer in layers]
+        take(model, optimizer, x, target)
+        for i, layer in enumerate(layers):
+            X = inputs[i]
+            A[i] = forgetting * A[i] + X.T @ X / rows  # (27)
+            P = optimizer.state[layer.weight]["P"]
+            assert torch.equal(P, P.T)
+            inverse = torch.linalg.inv(A[i])
+            torch.testing.assert_close(P, inverse, rtol=1e-9, atol=1e-10)
+            omega[i] = alpha * omega[i] - eta * grads[i] @ inverse
+            torch.testing.assert_close(
+                joined(layer), before[i] + omega[i], rtol=1e-9, atol=1e-10
+            )
+
+
+def test_kailath_ignores_the_ratio():
+    found = []
+    for ratio in (0.1, 10.0):
+        model = fcs(5, 7, 3)
+        take(model, KailathRLS(model, ratio=ratio), randn(4, 5), randn(4, 3, seed=1))
+        found.append(joined(model[0]))
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("rows", [2, 9])
+def test_averaged_form_is_a_product_of_two_means(rows):
+    k, eta, lam = 0.4, 0.7, 0.97
+    model = fcs(5, 7, 3)
+    layers = [model[0], model[2]]
+    optimizer = AveragedRLS(model, ratio=k, eta=eta, forgetting=lam)
+    P = [torch.eye(joined(layer).shape[1]).double() for layer in layers]
+    for s in range(4):
+        x, target = randn(rows, 5, seed=s), randn(rows, 3, seed=9)
+        before = [joined(layer) for layer in layers]
+        twin = copy.deepcopy(model)
+        z_0 = twin[0](x)
+        y_0 = twin[1](z_0)
+        z_1 = twin[2](y_0)
+        dZ = torch.autograd.grad(loss_mse(z_1, target), (z_0, z_1))
+        take(model, optimizer, x, target)
+        for i, X in enumerate((x, y_0.detach())):
+            x_mean = torch.cat([X, torch.ones(rows, 1)], 1).mean(0)
+            u = P[i] @ x_mean  # (54)
+            h = lam + k * x_mean @ u  # (55)
+            mean = (eta * rows * dZ[i]).mean(0)  # the average vector of eta M dZ
+            want = before[i] - k / h * torch.outer(mean, u)  # (56)
+            torch.testing.assert_close(joined(layers[i]), want, rtol=1e-9, atol=1e-10)
+            P[i] = torch.linalg.inv(
+                lam * torch.linalg.inv(P[i]) + k * torch.outer(x_mean, x_mean)
+            )
+
+
+def test_averaged_form_is_rls_for_one_sample_and_ratio_one():
+    found = []
+    for kind in (RLS, AveragedRLS):
+        model = fcs(5, 7, 3)
+        optimizer = kind(model, ratio=1.0, momentum=0.5)
+        for s in range(4):
+            take(model, optimizer, randn(1, 5, seed=s), randn(1, 3, seed=9))
+        found.append(joined(model[0]))
+    torch.testing.assert_close(*found, rtol=1e-11, atol=1e-11)
+
+
+def test_running_mean_holds_vectors_only():
+    model = fcs(5, 7, 3)
+    optimizer = RunningMeanRLS(model)
+    take(model, optimizer, randn(4, 5), randn(4, 3))
+    for state in optimizer.state.values():
+        assert all(value.ndim < 2 for value in state.values())
+
+
+@pytest.mark.parametrize("kind", [KailathRLS, AveragedRLS])
+def test_linear_layers_only(kind):
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))
+    with pytest.raises(ValueError, match=r"'0' is a Conv2d; .* Linear layers only"):
+        kind(model)
+
+
+def test_running_mean_refuses_what_it_cannot_hold():
+    for option, value in (("forgetting", 0.9), ("l1", 0.1)):
+        with pytest.raises(ValueError, match=f"{option} must be .*, got {value}"):
+            RunningMeanRLS(fcs(5, 7, 3), **{option: value})
+        layers = [{"layer": "0", option: value}, "2"]
+        with pytest.raises(ValueError, match=f"{option} must be .*, got {value}"):
+            RunningMeanRLS(fcs(5, 7, 3), layers=layers)
+
+
+@pytest.mark.parametrize("kind", [KailathRLS, AveragedRLS, RunningMeanRLS])
+def test_save_and_load_in_mid_run_continue_to_the_last_bit(kind):
+    model = fcs(5, 7, 3)
+    optimizer = kind(model, momentum=0.5)
+    for s in range(3):
+        take(model, optimizer, randn(4, 5, seed=s), randn(4, 3, seed=9))
+    again = copy.deepcopy(model)
+    resumed = kind(again)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for s in range(3, 6):
+        for each, stepper in ((model, optimizer), (again, resumed)):
+            take(each, stepper, randn(4, 5, seed=s), randn(4, 3, seed=9))
+    for a, b in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,504 @@
+"""What counts as an input of a step, and what does not."""
+
+import copy
+import gc
+import io
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from labkit.rls import RLS, loss_mse
+
+from . import reference as ref
+from .conftest import (
+    LastOutput,
+    Outputs,
+    assert_same,
+    bias_of,
+    fcs,
+    identical,
+    mirror,
+    randn,
+    randomise,
+    snapshot,
+    theta,
+)
+
+# with and without the gradient formed, where rows are fewer than units
+FORMS = pytest.mark.parametrize("limit", [None, math.inf])
+
+
+def backward(model, x, target, scale=1.0):
+    (scale * loss_mse(model(x), target)).backward()
+
+
+def trained(between=lambda model, optimizer, x: None, *, limit=None, steps=3):
+    """Three steps of one small network, with something between backward and step."""
+    model = fcs(5, 7, 3)
+    optimizer = RLS(model, momentum=0.5, max_grad_norm=limit)
+    for s in range(steps):
+        x = randn(2, 5, seed=s)
+        optimizer.zero_grad()
+        backward(model, x, randn(2, 3, seed=9))
+        between(model, optimizer, randn(6, 5, seed=100 + s))
+        optimizer.step()
+    return snapshot(model, optimizer)
+
+
+def evaluate(model, optimizer, x):
+    model.eval()
+    model(x)
+    model.train()
+
+
+def look_without_gradients(model, optimizer, x):
+    with torch.no_grad():
+        model(x)
+    with torch.inference_mode():
+        model(x)
+
+
+def discard(model, optimizer, x):
+    model(x)
+
+
+def copy_and_train_the_copy(model, optimizer, x):
+    twin = copy.deepcopy(model)
+    twin(x).sum().backward()
+    assert all(p.grad is not None for p in twin.parameters())
+
+
+def pickle_and_train_the_copy(model, optimizer, x):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for twin in (
+        torch.load(file, weights_only=False),
+        pickle.loads(pickle.dumps(model)),
+    ):
+        twin(x).sum().backward()
+
+
+def drop_another_optimiser(model, optimizer, x):
+    other = RLS(model, max_grad_norm=1.0)
+    del other
+    gc.collect()
+
+
+@FORMS
+@pytest.mark.parametrize(
+    "between",
+    [
+        evaluate,
+        look_without_gradients,
+        discard,
+        copy_and_train_the_copy,
+        pickle_and_train_the_copy,
+        drop_another_optimiser,
+    ],
+)
+def test_what_happens_between_backward_and_step_leaves_it_alone(between, limit):
+    assert identical(trained(limit=limit), trained(between, limit=limit))
+
+
+@FORMS
+def test_discarded_passes_before_backward_leave_the_step_alone(limit):
+    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
+    a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
+    x, target = randn(2, 5, seed=1), randn(2, 3, seed=2)
+    model(randn(6, 5, seed=3))
+    backward(model, x, target)
+    backward(twin, x, target)
+    a.step(), b.step()
+    assert identical(snapshot(model, a), snapshot(twin, b))
+
+
+@FORMS
+def test_zero_grad_between_forward_and_backward_keeps_the_inputs(limit):
+    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
+    a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
+    x, target = randn(2, 5, seed=1), randn(2, 3, seed=2)
+    loss = loss_mse(model(x), target)
+    a.zero_grad()
+    loss.backward()
+    backward(twin, x, target)
+    a.step(), b.step()
+    assert identical(snapshot(model, a), snapshot(twin, b))
+
+
+@FORMS
+def test_zero_grad_after_backward_forgets_the_inputs(limit):
+    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
+    a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
+    backward(model, randn(4, 5, seed=3), randn(4, 3))
+    for optimizer, each in ((a, model), (b, twin)):
+        optimizer.zero_grad()
+        backward(each, randn(2, 5, seed=1), randn(2, 3, seed=2))
+        optimizer.step()
+    assert identical(snapshot(model, a), snapshot(twin, b))
+
+
+def conv_model():
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(12, 150),
+        nn.ReLU(),
+        nn.Linear(150, 3),
+    )
+
+
+def lstm_model():
+    return nn.Sequential(nn.LSTM(4, 5, batch_first=True), LastOutput(), nn.Linear(5, 3))
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: fcs(16, 150, 3), (16,)),
+        (conv_model, (1, 4, 4)),
+        (lstm_model, (4, 4)),
+    ],
+)
+def test_two_micro_batches_are_one_batch(make, shape, limit):
+    model = randomise(make(), scale=0.2)
+    twin = copy.deepcopy(model)
+    options = {"momentum": 0.5, "l1": 1e-4, "max_grad_norm": limit}
+    a, b = RLS(model, **options), RLS(twin, **options)
+    for s in range(3):
+        x, target = randn(128, *shape, seed=s), randn(128, 3, seed=9)
+        a.zero_grad(), b.zero_grad()
+        backward(model, x, target)
+        for half in (slice(64), slice(64, None)):
+            backward(twin, x[half], target[half], 0.5)
+        a.step(), b.step()
+    for p, q in zip(snapshot(model, a), snapshot(twin, b), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-11, atol=1e-11)
+
+
+@FORMS
+def test_passes_of_both_forms_add_up(limit):
+    """Seven units: three rows leave residuals, nine a gradient."""
+    model = fcs(5, 7, 3)
+    net = mirror(model)
+    optimizer = RLS(model, max_grad_norm=limit)
+    x, target = randn(12, 5, seed=1), randn(12, 3, seed=2)
+    backward(model, x[:3], target[:3], 3 / 12)
+    backward(model, x[3:], target[3:], 9 / 12)
+    optimizer.step()
+    net.gradients(x.numpy(), target.numpy())
+    for part in net.parts:
+        part.step()
+    assert_same(optimizer, net)
+
+
+@FORMS
+def test_a_short_last_batch_counts_with_its_own_size(limit):
+    model = fcs(5, 7, 3)
+    net = mirror(model)
+    optimizer = RLS(model, max_grad_norm=limit)
+    X, Y = randn(21, 5, seed=1), randn(21, 3, seed=2)
+    for x, target in zip(X.split(9), Y.split(9), strict=True):
+        optimizer.zero_grad()
+        backward(model, x, target)
+        optimizer.step()
+        net.gradients(x.numpy(), target.numpy())
+        for part in net.parts:
+            part.step()
+    assert_same(optimizer, net)
+
+
+@FORMS
+@pytest.mark.parametrize("rows", [2, 9])
+def test_a_module_called_twice_sees_all_its_rows(limit, rows):
+    layer = randomise(nn.Linear(5, 5))
+    model = nn.Sequential(layer, nn.Tanh(), layer)
+    optimizer = RLS(model, momentum=0.5, max_grad_norm=limit)
+    part = ref.Part(theta(layer.weight, layer.bias), bias_of(layer))
+    net = ref.Net([ref.Dense(part), ref.Tanh(), ref.Dense(part)])
+    for s in range(3):
+        x, target = randn(rows, 5, seed=s), randn(rows, 5, seed=9)
+        optimizer.zero_grad()
+        backward(model, x, target)
+        optimizer.step()
+        part.clear()
+        y = [x.numpy()]
+        for each in net.layers:
+            y.append(each.forward(y[-1]))
+        _, d = ref.squared_error(y[-1], target.numpy())
+        for each in (net.layers[2], net.layers[1]):
+            d = each.backward(d)
+        for row, dz in zip(part.rows[:rows], d, strict=True):
+            part.back(row, dz)
+        assert len(part.rows) == 2 * rows
+        part.step(alpha=0.5)
+    assert_same(optimizer, ref.Net([net.layers[0]]))
+
+
+def test_retained_graph_counts_as_often_as_its_gradients():
+    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
+    for limit in (None, math.inf):
+        a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
+        x, target = randn(2, 5, seed=1), randn(2, 3, seed=2)
+        a.zero_grad(), b.zero_grad()
+        loss = loss_mse(model(x), target)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        backward(twin, x, target, 2.0)
+        a.step(), b.step()
+        for p, q in zip(snapshot(model, a), snapshot(twin, b), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-11, atol=1e-11)
+
+
+@FORMS
+def test_a_pass_counts_once_though_three_outputs_carry_gradients(limit):
+    model = nn.Sequential(nn.LSTM(4, 5, batch_first=True)).double()
+    optimizer = RLS(model, max_grad_norm=limit)
+    y, (h, c) = model(randn(2, 4, 4))
+    (y.sum() + h.sum() + c.sum()).backward()
+    assert [block.rows for block in optimizer.blocks] == [8, 8]
+    assert [block.steps for block in optimizer.blocks] == [4, 4]
+
+
+@FORMS
+def test_an_activation_in_place_after_a_layer(limit):
+    model = fcs(5, 7, 3)
+    changed = copy.deepcopy(model)
+    changed[1] = nn.ReLU(inplace=True)
+    found = []
+    for each in (model, changed):
+        optimizer = RLS(each, max_grad_norm=limit)
+        backward(each, randn(2, 5, seed=1), randn(2, 3, seed=2))
+        optimizer.step()
+        found.append(snapshot(each, optimizer))
+    assert identical(*found)
+
+
+@FORMS
+def test_gradients_flow_through_as_in_plain_layers(limit):
+    model = fcs(5, 7, 3)
+    twin = copy.deepcopy(model)
+    model[0].requires_grad_(False)
+    optimizer = RLS(model, layers=["2"], max_grad_norm=limit)
+    x, target = randn(2, 5, seed=1).requires_grad_(), randn(2, 3, seed=2)
+    z = x.detach().clone().requires_grad_()
+    backward(model, x, target)
+    backward(twin, z, target)
+    torch.testing.assert_close(x.grad, z.grad, rtol=1e-13, atol=1e-13)
+    optimizer.step()
+
+
+def test_outputs_do_not_change_by_being_watched():
+    model = fcs(5, 7, 3)
+    x = randn(2, 5)
+    before = model(x)
+    optimizer = RLS(model, max_grad_norm=math.inf)
+    after = model(x)
+    assert torch.equal(before, after) and after.requires_grad
+    assert optimizer.blocks[0].rows == 0
+
+
+def test_channels_last_weights_move_like_contiguous_ones():
+    def run(memory_format, momentum):
+        model = randomise(
+            nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Flatten(), nn.Linear(64, 3))
+        )
+        model[0].to(memory_format=memory_format)
+        optimizer = RLS(model, momentum=momentum, l1=1e-3)
+        for s in range(3):
+            x = randn(4, 3, 4, 4, seed=s).to(memory_format=memory_format)
+            optimizer.zero_grad()
+            backward(model, x, randn(4, 3, seed=9))
+            optimizer.step()
+        assert model[0].weight.is_contiguous(memory_format=memory_format)
+        return [p.detach() for p in model.parameters()]
+
+    for momentum in (0.0, 0.5):
+        a, b = (
+            run(f, momentum) for f in (torch.contiguous_format, torch.channels_last)
+        )
+        for p, q in zip(a, b, strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize(
+    ("kernel", "dilation", "pads"),
+    [
+        (3, 1, [(1, 1), (1, 1)]),
+        ((2, 4), 1, [(0, 1), (1, 2)]),  # odd totals: torch puts the larger part last
+        ((2, 3), (3, 2), [(1, 2), (2, 2)]),
+    ],
+)
+def test_padding_same(kernel, dilation, pads):
+    layer = nn.Conv2d(2, 3, kernel, padding="same", dilation=dilation)
+    model = randomise(nn.Sequential(layer))
+    optimizer = RLS(model)
+    part = ref.Part(theta(layer.weight, layer.bias), True)
+    twin = ref.Conv(part, layer.kernel_size, (1, 1), pads, layer.dilation)
+    net = ref.Net([twin])
+    x, target = randn(2, 2, 5, 6, seed=1), randn(2, 3, 5, 6, seed=2)
+    backward(model, x, target)
+    optimizer.step()
+    net.gradients(x.numpy(), target.numpy())
+    part.step()
+    assert_same(optimizer, net)
+
+
+def test_padding_valid_is_none():
+    mean = []
+    for padding in (0, "valid"):
+        model = randomise(nn.Sequential(nn.Conv2d(2, 3, 3, padding=padding)))
+        optimizer = RLS(model)
+        model(randn(2, 2, 5, 6, seed=1)).sum().backward()
+        mean.append(optimizer.blocks[0].mean_input())
+    assert torch.equal(*mean)
+
+
+@pytest.mark.parametrize("cell", [nn.RNN, nn.LSTM])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("started", [True, False])
+def test_recurrent_inputs_of_either_layout_with_a_given_start(
+    cell, batch_first, started
+):
+    M, T, N = 2, 4, 5
+    layer = randomise(cell(3, N, batch_first=batch_first))
+    optimizer = RLS(layer, momentum=0.5)
+    x, target = randn(M, T, 3, seed=1), randn(M, T, N, seed=2)
+    y_0, c_0 = randn(M, N, seed=3), randn(M, N, seed=4)
+    start, theirs = None, None
+    if started:
+        lstm = cell is nn.LSTM
+        start = (y_0[None], c_0[None]) if lstm else y_0[None]
+        theirs = (y_0.numpy(), c_0.numpy()) if lstm else y_0.numpy()
+
+    parts = mirror(nn.Sequential(layer)).parts
+    net = ref.Net([(ref.LSTM if cell is nn.LSTM else ref.RNN)(*parts, theirs)])
+    for _ in range(2):
+        optimizer.zero_grad()
+        y, _ = layer(x if batch_first else x.transpose(0, 1), start)
+        loss_mse(y if batch_first else y.transpose(0, 1), target).backward()
+        optimizer.step()
+        net.gradients(x.numpy(), target.numpy())
+        for part in parts:
+            part.step(alpha=0.5)
+    assert_same(optimizer, net)
+
+
+def test_start_given_by_name_and_a_single_sequence_without_batch():
+    layer = randomise(nn.LSTM(3, 5))
+    optimizer = RLS(layer)
+    x, start = randn(4, 1, 3, seed=1), (randn(1, 1, 5, seed=2), randn(1, 1, 5, seed=3))
+    seen = []
+    for inputs, hx in ((x, start), (x[:, 0], tuple(s[:, 0] for s in start))):
+        optimizer.zero_grad()
+        layer(inputs, hx=hx)[0].sum().backward()
+        blocks = optimizer.blocks
+        seen.append([block.mean_input() for block in blocks])
+        assert [block.steps for block in blocks] == [4, 4]
+    for a, b in zip(*seen, strict=True):
+        torch.testing.assert_close(a, b)
+    want = torch.cat([start[0].view(1, 5), layer(x, start)[0][:-1, 0]]).mean(0)
+    torch.testing.assert_close(seen[0][1][:-1], want)
+
+
+@pytest.mark.parametrize("cell", [nn.RNN, nn.LSTM])
+def test_the_last_state_serves_as_the_output(cell):
+    found = []
+    for last in (False, True):
+        layer = randomise(cell(3, 5, batch_first=True))
+        optimizer = RLS(layer)
+        y, state = layer(randn(2, 4, 3, seed=1))
+        h = state[0] if cell is nn.LSTM else state
+        loss_mse(h[0] if last else y[:, -1], randn(2, 5, seed=2)).backward()
+        optimizer.step()
+        found.append(snapshot(layer, optimizer))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
+
+
+@FORMS
+@pytest.mark.parametrize("T", [1, 4])
+def test_fc_layers_on_sequences_count_the_time_steps_they_are_told(limit, T):
+    layer = randomise(nn.Linear(5, 11))
+    model = nn.Sequential(layer)
+    optimizer = RLS(
+        model, layers=[{"layer": "0", "time_steps": T}], max_grad_norm=limit
+    )
+    net = mirror(model, steps=T)
+    x, target = randn(2, 4, 5, seed=1), randn(2, 4, 11, seed=2)
+    backward(model, x, target)
+    optimizer.step()
+    net.gradients(x.numpy(), target.numpy())
+    for part in net.parts:
+        part.step()
+    assert_same(optimizer, net)
+
+
+def test_time_steps_must_divide_the_rows():
+    model = nn.Sequential(nn.Linear(5, 30))
+    layers = [{"layer": "0", "time_steps": 3}]
+    optimizer = RLS(model, layers=layers)
+    with pytest.raises(ValueError, match="time_steps=3 does not divide the 8 rows"):
+        model(torch.zeros(2, 4, 5)).sum().backward()
+    del optimizer
+
+
+def test_inputs_of_more_than_two_dimensions_need_time_steps():
+    model = nn.Sequential(nn.Linear(5, 3))
+    optimizer = RLS(model)
+    with pytest.raises(ValueError, match=r"'0' got .* \(2, 4, 5\); say .*time_steps"):
+        model(torch.zeros(2, 4, 5))
+    model.eval()(torch.zeros(2, 4, 5))
+    del optimizer
+
+
+def test_a_layer_that_no_gradient_reached_stands_still():
+    model = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)}).double()
+    optimizer = RLS(model, momentum=0.5, l1=1e-3)
+    before = model["b"].weight.clone()
+    x = randn(2, 3)
+    (model["a"](x).sum() + model["b"](x).detach().sum()).backward()
+    optimizer.step()
+    assert torch.equal(model["b"].weight, before)
+    assert not torch.equal(model["a"].weight, before)
+    assert not optimizer.state[model["b"].weight]
+
+
+def test_a_pass_that_is_run_again_by_checkpointing_counts_once():
+    model = fcs(5, 7, 3)
+    plain, saved = [], []
+    for found in (plain, saved):
+        twin = copy.deepcopy(model)
+        optimizer = RLS(twin, max_grad_norm=math.inf)
+        x = randn(2, 5, seed=1)
+        y = (
+            twin(x)
+            if found is plain
+            else torch.utils.checkpoint.checkpoint(twin, x, use_reentrant=False)
+        )
+        loss_mse(y, randn(2, 3, seed=2)).backward()
+        optimizer.step()
+        found += snapshot(twin, optimizer)
+    assert identical(plain, saved)
+
+
+def test_in_a_stack_the_outputs_of_one_layer_are_the_inputs_of_the_next():
+    model = randomise(
+        nn.Sequential(
+            nn.RNN(3, 4, batch_first=True), Outputs(), nn.RNN(4, 5, batch_first=True)
+        )
+    )
+    optimizer = RLS(model)
+    y, _ = model(randn(2, 4, 3))
+    y.sum().backward()
+    first, _, second, _ = (block.mean_input() for block in optimizer.blocks)
+    hidden = model[0](randn(2, 4, 3))[0].mean((0, 1))
+    torch.testing.assert_close(second[:-1], hidden)
+    np.testing.assert_allclose(first[:-1], randn(2, 4, 3).mean((0, 1)))

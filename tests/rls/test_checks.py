@@ -1,0 +1,193 @@
+"""What is refused at the door, and in which words."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from labkit.rls import RLS
+from labkit.rls.checks import check_layer
+
+from .conftest import fcs, randn
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("option", "values", "allowed"),
+    [
+        ("forgetting", (0.0, 1.5, -1.0, NAN), r"in \(0, 1\]"),
+        ("ratio", (0.0, -0.1, math.inf, NAN), "> 0"),
+        ("eta", (0.0, -1.0, math.inf, NAN), "> 0"),
+        ("momentum", (1.0, -0.1, NAN), r"in \[0, 1\)"),
+        ("l1", (-1e-5, math.inf, NAN), ">= 0"),
+        ("initial", (0.0, -1.0, math.inf, NAN), "> 0"),
+    ],
+)
+def test_options_out_of_range(option, values, allowed):
+    for value in values:
+        message = f"{option} must be {allowed}.*, got {value}"
+        with pytest.raises(ValueError, match=message):
+            RLS(fcs(5, 7, 3), **{option: value})
+        with pytest.raises(ValueError, match="layer '2': " + message):
+            RLS(fcs(5, 7, 3), layers=["0", {"layer": "2", option: value}])
+
+
+@pytest.mark.parametrize("value", [0, -5.0, NAN])
+def test_clip_out_of_range(value):
+    with pytest.raises(ValueError, match=f"max_grad_norm must be > 0 .*, got {value}"):
+        RLS(fcs(5, 7, 3), max_grad_norm=value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5])
+def test_time_steps_out_of_range(value):
+    with pytest.raises(ValueError, match=f"time_steps must be .* >= 1, got {value}"):
+        RLS(fcs(5, 7, 3), layers=["0", {"layer": "2", "time_steps": value}])
+
+
+def test_what_to_do_on_failure():
+    with pytest.raises(ValueError, match="must be raise or reset, got 'ignore'"):
+        RLS(fcs(5, 7, 3), on_failure="ignore")
+
+
+@pytest.mark.parametrize(
+    "model", [nn.ReLU(), nn.Sequential(), fcs(2, 2, 2).requires_grad_(False)]
+)
+def test_nothing_to_train(model):
+    with pytest.raises(ValueError, match="nothing for RLS to train in"):
+        RLS(model)
+    with pytest.raises(ValueError, match="nothing for RLS to train in"):
+        RLS(fcs(5, 7, 3), layers=[])
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.BatchNorm1d(3),
+        nn.Embedding(5, 3),
+        nn.GRU(3, 3),
+        nn.Conv1d(2, 2, 3),
+        nn.LayerNorm(3),
+    ],
+)
+def test_layers_that_are_not_known(module):
+    kind = type(module).__name__
+    message = f"cannot train layer '1': it is a {kind}, and RLS knows Linear, Conv2d"
+    with pytest.raises(ValueError, match=message):
+        RLS(nn.Sequential(nn.Linear(3, 3), module))
+
+
+def test_parameters_of_the_model_itself():
+    model = fcs(5, 7, 3)
+    model.scale = nn.Parameter(torch.ones(()))
+    with pytest.raises(ValueError, match="it is a Sequential, and RLS knows"):
+        RLS(model)
+    RLS(model, layers=["0", "2"])
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Conv2d(4, 4, 3, groups=2), "groups=2"),
+        (nn.Conv2d(4, 4, 3, padding_mode="reflect"), "padding_mode='reflect'"),
+        (nn.LSTM(3, 3, bidirectional=True), "bidirectional; use one forward layer"),
+        (nn.RNN(3, 3, bidirectional=True), "bidirectional"),
+        (nn.LSTM(3, 3, num_layers=2), "num_layers=2 hides .* stack single layers"),
+        (nn.LSTM(3, 3, proj_size=2), "proj_size=2"),
+        (nn.Linear(3, 3).half(), "dtype is torch.float16; P needs float32 or float64"),
+        (nn.Linear(3, 3).bfloat16(), "dtype is torch.bfloat16; P needs"),
+        (nn.LSTM(3, 3).half(), r"dtype is torch\.float16"),
+    ],
+)
+def test_forms_of_known_layers_that_are_not_written(module, message):
+    for layers in (None, ["0"]):
+        with pytest.raises(ValueError, match=f"cannot train layer '0': .*{message}"):
+            RLS(nn.Sequential(module), layers=layers)
+
+
+def test_known_layers_pass():
+    for module in (nn.Linear(2, 2), nn.Conv2d(2, 2, 2), nn.RNN(2, 2), nn.LSTM(2, 2)):
+        check_layer("layer", module)
+
+
+def test_packed_sequences():
+    model = nn.LSTM(3, 4)
+    optimizer = RLS(model)
+    packed = nn.utils.rnn.pack_padded_sequence(torch.zeros(4, 2, 3), [4, 2])
+    with pytest.raises(ValueError, match=r"got a PackedSequence; .* pad the sequences"):
+        model(packed)
+    model.eval()(packed)
+    del optimizer
+
+
+def test_a_layer_that_does_not_exist():
+    with pytest.raises(ValueError, match="no layer 'head'; it has '0', '2'"):
+        RLS(fcs(5, 7, 3), layers=["head"])
+    with pytest.raises(ValueError, match=r"no layer Linear\(.*it has '0', '2'"):
+        RLS(fcs(5, 7, 3), layers=[nn.Linear(5, 7)])
+
+
+def test_a_layer_without_parameters():
+    with pytest.raises(ValueError, match="layer '1': it is a ReLU"):
+        RLS(fcs(5, 7, 3), layers=["1"])
+
+
+def test_a_layer_named_twice():
+    model = fcs(5, 7, 3)
+    for layers in (["0", "0"], ["0", model[0]], ["0", "2", {"layer": "0"}]):
+        with pytest.raises(ValueError, match="'0' is named 2 times"):
+            RLS(model, layers=layers)
+
+
+def test_an_entry_without_a_layer_or_with_an_unknown_option():
+    with pytest.raises(ValueError, match=r'needs the key "layer", got .*eta'):
+        RLS(fcs(5, 7, 3), layers=[{"eta": 0.1}])
+    with pytest.raises(ValueError, match="no option 'lr'; there are: forgetting"):
+        RLS(fcs(5, 7, 3), layers=[{"layer": "0", "lr": 0.1}])
+
+
+def test_a_parameter_of_two_modules():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    model[2].weight = model[0].weight
+    with pytest.raises(
+        ValueError, match=r"'0' and '2' share a parameter; .*one module"
+    ):
+        RLS(model)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_fan_in_whose_P_would_be_large(bias):
+    model = nn.Sequential(nn.Linear(20, 2, bias=bias))
+    n = 20 + bias
+    message = f"'0' has {n} inputs, .* limit is max_fan_in={n - 1}; pool"
+    with pytest.raises(ValueError, match=message):
+        RLS(model, max_fan_in=n - 1)
+    RLS(model, max_fan_in=n)
+
+
+def test_the_default_limit_and_what_P_would_take():
+    with pytest.raises(ValueError, match=r"8193 inputs, .* would take 0\.3 GiB"):
+        RLS(nn.Sequential(nn.Linear(8192, 1)))
+
+
+def test_step_without_a_pass():
+    model = fcs(5, 7, 3)
+    optimizer = RLS(model, max_grad_norm=5.0)
+    with pytest.raises(RuntimeError, match=r"nothing to do: .*training mode and loss"):
+        optimizer.step()
+    model(randn(2, 5))
+    with pytest.raises(RuntimeError, match="nothing to do"):
+        optimizer.step()
+    model(randn(2, 5)).sum().backward()
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="nothing to do"):
+        optimizer.step()
+
+
+def test_step_after_a_pass_in_evaluation_mode():
+    model = fcs(5, 7, 3).eval()
+    optimizer = RLS(model)
+    model(randn(2, 5)).sum().backward()
+    with pytest.raises(RuntimeError, match=r"'0' has a gradient, .*model\.train\(\)"):
+        optimizer.step()

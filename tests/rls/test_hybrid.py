@@ -1,0 +1,150 @@
+"""RLS beside another optimiser: one joint clip, one step."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from labkit.rls import RLS, Hybrid, NumericalError
+
+from . import reference as ref
+from .conftest import (
+    assert_same,
+    fcs,
+    identical,
+    mirror,
+    randn,
+    randomise,
+    snapshot,
+    theta,
+)
+
+
+def hybrid(model, *, layers=("0",), **options):
+    chosen = [model.get_submodule(name) for name in layers]
+    mine = {id(p) for layer in chosen for p in layer.parameters()}
+    rest = [p for p in model.parameters() if id(p) not in mine]
+    return Hybrid(RLS(model, layers=layers, **options), torch.optim.Adam(rest))
+
+
+def labels(rows, seed):
+    return torch.randint(3, (rows,), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("rows", [2, 9])
+def test_twenty_steps_with_some_clipped(rows):
+    limit, model = {2: 1.5, 9: 0.45}[rows], fcs(5, 7, 3)
+    net = mirror(model)
+    optimizer = hybrid(model, momentum=0.5, l1=1e-4, max_grad_norm=limit)
+    first, last = net.parts
+    adam = ref.Adam(last)
+    net_of_rls = ref.Net(net.layers[:1])
+    clipped = []
+    for s in range(20):
+        x, y = randn(rows, 5, seed=s), labels(rows, s)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        want = net.gradients(x.numpy(), y.numpy(), ref.cross_entropy)
+        assert math.isclose(loss.item(), want, rel_tol=1e-9)
+        assert math.isclose(optimizer.gradient_norm.item(), net.norm(), rel_tol=1e-9)
+        factor = net.factor(limit)
+        first.step(factor, alpha=0.5, gamma=1e-4)
+        adam.step(factor)
+        clipped.append(factor < 1)
+        assert_same(optimizer.rls, net_of_rls)
+        np.testing.assert_allclose(
+            theta(model[2].weight, model[2].bias), last.theta, rtol=1e-9, atol=1e-9
+        )
+    assert any(clipped) and not all(clipped)
+
+
+def test_a_plain_layer_before_a_residual_one_gets_its_gradient():
+    model = fcs(5, 7, 12)
+    optimizer = hybrid(model, layers=("2",), max_grad_norm=math.inf)
+    x = randn(4, 5, seed=1)
+    twin = copy.deepcopy(model)
+    model(x).square().sum().backward()
+    twin(x).square().sum().backward()
+    assert model[2].weight.grad is None
+    for p, q in zip(model[0].parameters(), twin[0].parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-12, atol=1e-12)
+    optimizer.step()
+
+
+def test_save_and_load_in_mid_run_continue_to_the_last_bit(tmp_path):
+    def make():
+        model = randomise(
+            nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3))
+        )
+        return model, hybrid(model, momentum=0.5, l1=1e-5, max_grad_norm=0.5)
+
+    def run(model, optimizer, steps):
+        for s in steps:
+            optimizer.zero_grad()
+            logits = model(randn(4, 1, 4, 4, seed=s))
+            nn.functional.cross_entropy(logits, labels(4, s)).backward()
+            optimizer.step()
+
+    model, optimizer = make()
+    run(model, optimizer, range(4))
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(saved, tmp_path / "run.pt")
+    run(model, optimizer, range(4, 8))
+    again, resumed = make()
+    loaded = torch.load(tmp_path / "run.pt")
+    again.load_state_dict(loaded["model"])
+    resumed.load_state_dict(loaded["optimizer"])
+    run(again, resumed, range(4, 8))
+    for name in ("rls", "other"):
+        a, b = getattr(optimizer, name), getattr(resumed, name)
+        assert identical(snapshot(model, a), snapshot(again, b))
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_on_either_side():
+    model = fcs(5, 7, 3)
+    optimizer = hybrid(model, momentum=0.5, max_grad_norm=1.0)
+    for s in range(2):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(randn(4, 5)), labels(4, s)).backward()
+        optimizer.step()
+    before = snapshot(model, optimizer.rls), snapshot(model, optimizer.other)
+    optimizer.zero_grad()
+    (model(randn(4, 5)).sum() * math.nan).backward()
+    with pytest.raises(NumericalError, match="step 3: the gradient's norm is nan"):
+        optimizer.step()
+    after = snapshot(model, optimizer.rls), snapshot(model, optimizer.other)
+    assert all(map(identical, before, after))
+
+
+def test_zero_grad_clears_both_sides():
+    model = fcs(5, 7, 3)
+    optimizer = hybrid(model, max_grad_norm=1.0)
+    model(randn(4, 5)).sum().backward()
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in model.parameters())
+    with pytest.raises(RuntimeError, match="nothing to do"):
+        optimizer.step()
+
+
+def test_groups_are_those_of_both():
+    model = fcs(5, 7, 3)
+    optimizer = hybrid(model, eta=0.3)
+    assert [group.get("eta") for group in optimizer.param_groups] == [0.3, None]
+    assert optimizer.max_grad_norm is None
+    optimizer.param_groups[0]["eta"] = 0.1
+    assert optimizer.rls.param_groups[0]["eta"] == 0.1
+
+
+def test_a_parameter_has_one_optimiser():
+    model = fcs(5, 7, 3)
+    with pytest.raises(ValueError, match=r"'0\.weight' is trained by both"):
+        Hybrid(RLS(model), torch.optim.Adam(model.parameters()))
+    with pytest.raises(ValueError, match=r"'2\.bias' is trained by neither"):
+        Hybrid(RLS(model, layers=["0"]), torch.optim.Adam([model[2].weight]))
+    model[2].bias.requires_grad_(False)
+    Hybrid(RLS(model, layers=["0"]), torch.optim.Adam([model[2].weight]))

@@ -1,0 +1,246 @@
+"""The training generator, the networks, and what RLS does on digits."""
+
+import functools
+import math
+import statistics
+
+import pytest
+import torch
+from torch import nn
+
+from labkit.datasets import load
+from labkit.rls import (
+    RLS,
+    AveragedRLS,
+    DivergedError,
+    Hybrid,
+    SequenceClassifier,
+    accuracy,
+    dense_network,
+    loss_mse,
+    small_cnn,
+    squared_error,
+    train,
+    vgg5,
+)
+
+from .conftest import fcs, identical, randn, snapshot
+
+SEEDS = range(3)
+
+
+@functools.cache
+def digits(split):
+    data = load("digits", split=split)
+    return data.inputs, data.targets
+
+
+def run(make, seed, network=lambda: dense_network(64, 512, 10), **options):
+    """Train on digits for five epochs; the last record."""
+    torch.manual_seed(seed)
+    model = network()
+    g = torch.Generator().manual_seed(seed)
+    options = {"epochs": 5, "generator": g, "test": digits("test"), **options}
+    *_, last = train(model, make(model), *digits("train"), **options)
+    return last
+
+
+def mean_accuracy(make, **options):
+    return statistics.mean(run(make, seed, **options).test_accuracy for seed in SEEDS)
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters())
+
+
+def test_rls_with_momentum_beats_adam_on_digits():
+    rls = mean_accuracy(lambda model: RLS(model, momentum=0.5, max_grad_norm=5.0))
+    assert rls >= 0.96
+    assert rls > mean_accuracy(adam, max_grad_norm=5.0)
+
+
+def test_the_averaged_form_does_not_learn():
+    assert mean_accuracy(lambda model: AveragedRLS(model, max_grad_norm=5.0)) < 0.5
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("limit", [None, 5.0])
+def test_a_step_factor_of_ten_diverges_and_says_so(seed, limit):
+    message = r"(at step \d+, the limit|step \d+: layer).*the last (one|loss) was \d"
+    with pytest.raises(DivergedError, match=message):
+        run(lambda model: RLS(model, eta=10.0, max_grad_norm=limit), seed)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        lambda: small_cnn(8, (4, 8), 16),
+        lambda: SequenceClassifier(8, 16, layers=2, cell=nn.LSTM),
+        lambda: SequenceClassifier(8, 16, layers=2, cell=nn.RNN),
+    ],
+)
+def test_the_loss_of_the_other_networks_falls(network):
+    torch.manual_seed(0)
+    model = network()
+    X, y = (each[:128] for each in digits("train"))
+    optimizer = RLS(model, momentum=0.5, max_grad_norm=1.0)
+    losses = [r.loss for r in train(model, optimizer, X, y, epochs=60)]
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(
+        optimizer.state[block.weight]["step"] == 60 for block in optimizer.blocks
+    )
+
+
+def data(rows=20):
+    y = torch.randint(3, (rows,), generator=torch.Generator().manual_seed(1))
+    return randn(rows, 5, seed=2), y
+
+
+def records(optimizer_of, **options):
+    model = fcs(5, 7, 3)
+    optimizer = optimizer_of(model)
+    options = {"generator": torch.Generator().manual_seed(3), **options}
+    found = list(train(model, optimizer, *data(), batch_size=8, **options))
+    return found, model, optimizer
+
+
+def test_one_record_a_minibatch():
+    found, model, _ = records(RLS, epochs=2, test=data(7))
+    assert [r.step for r in found] == [1, 2, 3, 4, 5, 6]
+    assert [r.epoch for r in found] == [1, 1, 1, 2, 2, 2]
+    closing = [r.step for r in found if r.epoch_loss is not None]
+    assert closing == [r.step for r in found if r.test_accuracy is not None] == [3, 6]
+    mean = statistics.mean(r.loss for r in found[:3])
+    assert math.isclose(found[2].epoch_loss, mean)
+    assert found[-1].test_accuracy == accuracy(model, *data(7))
+    assert all(r.seconds > 0 and not r.clipped for r in found)
+
+
+def test_a_run_is_the_loop_written_out():
+    found, model, optimizer = records(
+        lambda m: RLS(m, momentum=0.5, max_grad_norm=1.0), epochs=2
+    )
+    twin = fcs(5, 7, 3)
+    other = RLS(twin, momentum=0.5, max_grad_norm=1.0)
+    g, losses, norms = torch.Generator().manual_seed(3), [], []
+    X, y = data()
+    for _ in range(2):
+        for rows in torch.randperm(20, generator=g).split(8):
+            other.zero_grad()
+            target = nn.functional.one_hot(y[rows], 3).double()
+            loss = loss_mse(twin(X[rows]), target)
+            loss.backward()
+            other.step()
+            losses.append(loss.item())
+            norms.append(other.gradient_norm.item())
+    assert [r.loss for r in found] == losses
+    assert [r.gradient_norm for r in found] == norms
+    assert [r.clipped for r in found] == [norm > 1.0 for norm in norms]
+    assert identical(snapshot(model, optimizer), snapshot(twin, other))
+
+
+def test_other_optimisers_are_clipped_by_train():
+    found, model, _ = records(
+        lambda m: torch.optim.SGD(m.parameters(), lr=1.0), max_grad_norm=0.2
+    )
+    start = fcs(5, 7, 3)
+    assert any(r.clipped for r in found) and found[0].gradient_norm > 0.2
+    moved = [p - q for p, q in zip(model.parameters(), start.parameters(), strict=True)]
+    assert nn.utils.get_total_norm(moved) < 0.2 * len(found) + 1e-9
+
+
+def test_hybrid_and_cross_entropy():
+    def make(model):
+        return Hybrid(
+            RLS(model, layers=["0"], max_grad_norm=0.3),
+            torch.optim.Adam(model[2].parameters()),
+        )
+
+    found, *_ = records(make, loss=nn.functional.cross_entropy, epochs=10)
+    assert found[-1].epoch_loss < found[2].epoch_loss
+    assert any(r.clipped for r in found)
+
+
+def test_the_short_batch_is_kept_or_dropped():
+    for drop_last, steps in ((False, 3), (True, 2)):
+        found, *_ = records(RLS, drop_last=drop_last)
+        assert len(found) == steps
+    g = torch.Generator().manual_seed(0)
+    X, y = data(16)
+    full = train(fcs(5, 7, 3), adam(fcs(5, 7, 3)), X, y, batch_size=8, generator=g)
+    assert len(list(full)) == 2
+
+
+def test_the_model_is_in_training_mode_in_every_step_and_keeps_it():
+    model = fcs(5, 7, 3).eval()
+    for _ in train(model, RLS(model), *data(), epochs=2, batch_size=8, test=data(5)):
+        assert model.training
+        model.eval()
+
+
+def test_a_loss_that_is_not_finite_is_a_divergence_with_all_records_before_it():
+    def loss(outputs, labels):
+        calls.append(1)
+        value = squared_error(outputs, labels)
+        return value * math.nan if len(calls) == 3 else value
+
+    for make, message in (
+        (RLS, "step 3: layer '0', step 3: .*; the last loss was"),
+        (adam, "the loss is nan at step 3, .*; the last one was"),
+    ):
+        model, calls, seen = fcs(5, 7, 3), [], []
+        with pytest.raises(DivergedError, match=message):
+            for record in train(
+                model, make(model), *data(), epochs=2, batch_size=8, loss=loss
+            ):
+                seen.append(record.step)
+        assert seen == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "got 0 and 8"),
+        ({"batch_size": 0}, "at least 1, got 1 and 0"),
+        ({"batch_size": 21, "drop_last": True}, "nothing of 20 inputs: batch_size=21"),
+        ({"max_grad_norm": 2.0}, "RLS clips by itself: .*max_grad_norm=2.0"),
+        ({"labels": torch.zeros(19).long()}, "20 inputs and 19 labels"),
+        ({"inputs": torch.zeros(0, 5), "labels": torch.zeros(0)}, "0 inputs and 0"),
+    ],
+)
+def test_sizes_that_do_not_fit(options, message):
+    model = fcs(5, 7, 3)
+    X, y = data()
+    options = {"inputs": X, "labels": y, "batch_size": 8, **options}
+    with pytest.raises(ValueError, match=message):
+        next(train(model, RLS(model), **options))
+
+
+def test_networks_have_their_shapes():
+    assert dense_network()(torch.zeros(2, 784)).shape == (2, 10)
+    assert small_cnn()(torch.zeros(2, 64)).shape == (2, 10)
+    vgg = vgg5()
+    assert vgg(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert [m.out_channels for m in vgg if isinstance(m, nn.Conv2d)] == [
+        64,
+        64,
+        128,
+        128,
+        256,
+    ]
+    assert max(block.fan_in for block in RLS(vgg).blocks) == 4097
+    words = SequenceClassifier(6, 8, 2, vocabulary=30)
+    assert words(torch.randint(30, (3, 11))).shape == (3, 2)
+    rows = SequenceClassifier(8, 16)
+    x = torch.randn(3, 64)
+    assert torch.equal(rows(x), rows(x.view(3, 8, 8)))
+
+
+def test_accuracy_is_the_share_of_right_rows_in_evaluation_mode():
+    model = nn.Sequential(nn.Dropout(0.999), nn.Identity())
+    X = torch.eye(4)[[0, 1, 2, 3, 3]] + 0.1
+    y = torch.tensor([0, 1, 2, 3, 0])
+    for mode in (True, False):
+        model.train(mode)
+        assert accuracy(model, X, y, batch_size=2) == pytest.approx(0.8)
+        assert model.training == mode
