@@ -86,11 +86,24 @@ def linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers
     S, kept, derivatives = inputs, [], []
     for W, name in zip(weights, activations, strict=True):
         function, derivative = ACTIVATIONS[name]
-        kept.append(nn.functional.pad(S, (0, 1), value=1.0))
+        kept.append(with_ones(S))
         S = function(kept[-1] @ W)  # (3)
         derivatives.append(derivative(S))
     residual = (S - targets).mul_(1 / math.sqrt(len(inputs)))
     return LinearisedLayers(weights, tuple(kept), tuple(derivatives), residual)
+
+
+def with_ones(S: Tensor) -> Tensor:
+    r"""$\tilde S = [S\ 1]$, (n, m) -> (n, m + 1).
+
+    Its rows lie a multiple of 16 entries apart: with an odd distance the product
+    $\tilde S^T F$ of a wide first layer takes a quarter longer on a CPU.
+    """
+    n, m = S.shape
+    out = S.new_empty(n, -(-(m + 1) // 16) * 16)[:, : m + 1]
+    out[:, :m] = S
+    out[:, m] = 1
+    return out
 
 
 @dataclass(frozen=True, eq=False, repr=False)

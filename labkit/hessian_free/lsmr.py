@@ -43,94 +43,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.hessian_free.merit import MINITER, RECOVER, Merit
+from labkit.hessian_free.rotations import Norms, Rotations, hypot, rotate
 from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.tuples import (
-    add,
     add_product_,
+    combine_,
     copied,
     dot,
     norm,
     scale_,
-    scale_add_,
     scaled,
 )
-
-MINITER = 50  # no stop by merit before
-RECOVER = 100  # iterations that the merit may stay above its minimum
-
-
-class Rotations(NamedTuple):
-    """Scalars of the two QR factorisations, float64: () or the batch shape."""
-
-    alphabar: float
-    zetabar: float
-    anorm2: float  # sum of squares of the bidiagonal matrix, but for its last beta
-    betadd: float
-    rho: float = 1.0
-    rhobar: float = 1.0
-    cbar: float = 1.0
-    sbar: float = 0.0
-    zeta: float = 0.0
-    betad: float = 0.0
-    rhod: float = 1.0
-    tautilde: float = 0.0
-    thetatilde: float = 0.0
-
-
-class Norms(NamedTuple):
-    """Estimates from the recurrences, () or the batch shape, after one iteration."""
-
-    rnorm: float  # |(b - A d, -lam d)|, the residual of K
-    arnorm: float  # |K'(residual)| = |c o (A'(b - A d) - lam^2 d)|
-    anorm: float  # Frobenius norm of the bidiagonal matrix: a lower bound of |K|_F
-
-
-def rotate(last: Rotations, alpha, beta):
-    r"""Advance both factorisations by one column (Algorithm 6; numbers are ours).
-
-    (2) $\rho = \sqrt{\bar\alpha^2 + \beta^2}$, $\cos = \bar\alpha / \rho$,
-    $\sin = \beta / \rho$    (3) $\theta = \sin\,\alpha$, $\bar\alpha' = \cos\,\alpha$
-    (4) $\bar\theta = \bar s \rho$, $\bar\rho = \sqrt{(\bar c \rho)^2 + \theta^2}$
-    (5) $\bar c' = \bar c \rho / \bar\rho$, $\bar s' = \theta / \bar\rho$
-    (6) $\zeta = \bar c' \bar\zeta$, $\bar\zeta' = -\bar s' \bar\zeta$
-
-    Parameters
-    ----------
-    last : the state after the iteration before.
-    alpha, beta : alpha_{k+1} and beta_{k+1}; floats, or arrays for a batch.
-
-    Returns
-    -------
-    state, norms, and the coefficients (of hbar, of d, of h) of the vector updates.
-    """
-    s = last
-    rho = _hypot(s.alphabar, beta)  # (2)
-    cos, sin = _over(s.alphabar, rho), _over(beta, rho)  # (2)
-    theta, alphabar = sin * alpha, cos * alpha  # (3)
-    thetabar, rhobar = s.sbar * rho, _hypot(s.cbar * rho, theta)  # (4)
-    cbar, sbar = _over(s.cbar * rho, rhobar), _over(theta, rhobar)  # (5)
-    zeta, zetabar = cbar * s.zetabar, -sbar * s.zetabar  # (6)
-    # A third factorisation that gives the residual's norm from scalars alone.
-    betahat, betadd = cos * s.betadd, -sin * s.betadd
-    rhotilde = _hypot(s.rhod, thetabar)
-    ctilde, stilde = _over(s.rhod, rhotilde), _over(thetabar, rhotilde)
-    thetatilde, rhod = stilde * rhobar, ctilde * rhobar
-    betad = -stilde * s.betad + ctilde * betahat
-    tautilde = _over(s.zeta - s.thetatilde * s.tautilde, rhotilde)
-    taud = _over(zeta - thetatilde * tautilde, rhod)
-    norms = Norms(
-        _hypot(betad - taud, betadd), abs(zetabar), (s.anorm2 + beta**2) ** 0.5
-    )
-    anorm2 = s.anorm2 + beta**2 + alpha**2
-    coefficients = (
-        -_over(thetabar * rho, s.rho * s.rhobar),
-        _over(zeta, rho * rhobar),
-        -_over(theta, rho),
-    )
-    state = Rotations(alphabar, zetabar, anorm2, betadd, rho, rhobar, cbar, sbar)
-    state = state._replace(zeta=zeta, betad=betad, rhod=rhod)
-    state = state._replace(tautilde=tautilde, thetatilde=thetatilde)
-    return state, norms, coefficients
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +67,7 @@ class LSMRStep:
     exhausted: bool | np.ndarray  # residual or gradient is down to rounding
 
 
+@torch.no_grad()
 def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     r"""The iterates d_0, d_1, ... of LSMR on a :class:`System`, one by one, no stop.
 
@@ -152,22 +77,24 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     (8) $d = d + \frac{\zeta}{\rho \bar\rho}\, c \circ \bar h$
     (9) $h = v - \frac{\theta}{\rho} h$
 
-    Cost of an iteration: one A, one A', and about 20 passes over a vector of
-    parameters. Eight such vectors are held at most, nine with damping.
+    Cost of an iteration: one A, one A', and 20 to 35 reads or writes of a vector of
+    parameters (damping and scale want the most). Six such vectors are held, one more
+    with damping.
 
     Raises
     ------
     ValueError
-        When A' is not the adjoint of A: the first iteration has <K v, u> and
-        <v, K'u> at hand and compares them.
+        When A' is not the adjoint of A: after the first iteration u_2 is then not
+        orthogonal to u_1.
     FloatingPointError
         When a product is not finite, with the iteration and the last finite norms.
     """
-    K, Kt, batch = system.forward, system.transpose, system.batch
+    batch = system.batch
     d, u, v = system.start()
+    work = scaled(d, 0.0)
     beta_ = norm(u, batch)
     scale_(u, 1 / _nonzero(beta_))
-    v = scaled(v, 1 / _nonzero(beta_))
+    scale_(v, 1 / _nonzero(beta_))
     alpha_ = norm(v, batch)
     scale_(v, 1 / _nonzero(alpha_))
     alpha, beta = _read(alpha_, beta_)
@@ -181,27 +108,26 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     k = 0
     while True:
         k += 1
-        Kv = K(v)
-        u_ = add(Kv, -_send(alpha, d), u)  # (1)
-        beta_ = norm(u_, batch)  # (1)
-        probe = dot(Kv, u, batch) if k == 1 else None
-        u = u_
+        u_1 = copied(u) if k == 1 else None
+        system.forward_(u, -_send(alpha, d), v, work)  # (1)
+        beta_ = norm(u, batch)  # (1)
         scale_(u, 1 / _nonzero(beta_))  # (1)
-        v = add(Kt(u), -beta_, v)  # (1)
+        system.transpose_(v, -beta_, u, work)  # (1)
         alpha_ = norm(v, batch)  # (1)
         scale_(v, 1 / _nonzero(alpha_))  # (1)
         if k == 1:
+            overlap = beta_ * dot(u, u_1, batch)
             alpha_1 = alpha
-            alpha, beta, inner = _read(alpha_, beta_, probe)
+            alpha, beta, inner = _read(alpha_, beta_, overlap)
             _check_finite(alpha, beta, k, norms)
             _check_adjoint(inner, alpha_1, beta, eps)
         else:
             alpha, beta = _read(alpha_, beta_)
             _check_finite(alpha, beta, k, norms)
         state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha, beta)  # (2)-(6)
-        scale_add_(hbar, _send(a_hbar, d), h)  # (7)
+        combine_(hbar, _send(a_hbar, d), h)  # (7)
         add_product_(d, _send(a_d, d), system.scale, hbar)  # (8)
-        scale_add_(h, _send(a_h, d), v)  # (9)
+        combine_(h, _send(a_h, d), v)  # (9)
         exhausted = norms.rnorm <= floor
         exhausted |= norms.arnorm <= eps * norms.anorm * norms.rnorm
         yield LSMRStep(k, d, norms, exhausted)
@@ -232,46 +158,7 @@ class LSMRResult(NamedTuple):
     stats: LSMRStats
 
 
-class Merit:
-    """The stop rules on a merit function, looked at in growing intervals (section 5).
-
-    Stop at check k > miniter when the merit is at its minimum and gained less than
-    ``ftol`` per iteration, relatively, since the check before ("ftol"); or when it is
-    above its minimum, which is more than ``recover`` iterations old ("recover").
-    """
-
-    def __init__(self, function, ftol, maxiter, miniter, recover):
-        self.function, self.ftol, self.maxiter = function, ftol, maxiter
-        self.miniter, self.recover = miniter, recover
-        self.next, self.k_last = min(5, maxiter), 0
-        self.least, self.best, self.x_best = math.inf, 0, None
-        self.curve = []
-
-    def start(self, x):
-        """Note the merit of the start; it is no candidate for the best iterate."""
-        self.last = float(self.function(x))
-        self.curve.append((0, self.last))
-
-    def check(self, k, x):
-        """The reason to stop at iteration k, or None."""
-        if k != self.next:
-            return None
-        f = float(self.function(x))
-        self.curve.append((k, f))
-        if f < self.least:
-            self.least, self.best, self.x_best = f, k, copied(x)
-        reason = None
-        if k > self.miniter and f == self.least:
-            # Written without a division: a merit of 0 is a legitimate value.
-            if self.last - f < (k - self.k_last) * self.ftol * abs(f):
-                reason = "ftol"
-        elif k > self.miniter and k > self.best + self.recover:
-            reason = "recover"
-        self.next = min(-(-5 * self.next // 4), self.maxiter)
-        self.k_last, self.last = k, f
-        return reason
-
-
+@torch.no_grad()
 def lsmr(
     A: Tensor | Callable,
     At: Callable | None,
@@ -414,17 +301,6 @@ def _run_batch(system, atol, maxiter):
     return LSMRResult(system.outside(step.x), status, stats)
 
 
-def _over(a, b):
-    """a / b, and 0 where b is 0: the recurrence has ended there."""
-    if isinstance(b, float):
-        return a / b if b else 0.0
-    return np.where(b == 0, 0.0, a / np.where(b == 0, 1.0, b))
-
-
-def _hypot(a, b):
-    return math.hypot(a, b) if isinstance(b, float) else np.hypot(a, b)
-
-
 def _nonzero(norm: Tensor) -> Tensor:
     """A divisor: a norm of 0 belongs to a vector of zeros, which may stay so."""
     return torch.where(norm == 0, 1, norm)
@@ -455,13 +331,14 @@ def _check_finite(alpha, beta, k, norms):
         )
 
 
-def _check_adjoint(inner, alpha, beta, eps):
+def _check_adjoint(overlap, alpha, beta, eps):
     """<K v_1, u_1> = alpha_1 |v_1|^2 holds exactly for an adjoint pair."""
-    size = _hypot(alpha, beta)
-    if np.any(abs(inner - alpha) > math.sqrt(eps) * size):
+    size = hypot(alpha, beta)
+    if np.any(abs(overlap) > math.sqrt(eps) * size):
         raise ValueError(
-            f"At is not the adjoint of A: <A v, u> = {inner} but <v, At u> = {alpha} "
-            "for unit vectors u and v; check transposes and scale factors"
+            f"At is not the adjoint of A: <A v, u> = {alpha + overlap} but "
+            f"<v, At u> = {alpha} for unit vectors u and v; check transposes and "
+            "scale factors"
         )
 
 

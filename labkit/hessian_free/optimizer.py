@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.hessian_free.linearise import linearise, squared_error, weights_of
-from labkit.hessian_free.lsmr import MINITER, RECOVER, LSMRResult, lsmr
+from labkit.hessian_free.lsmr import LSMRResult, lsmr
+from labkit.hessian_free.merit import MINITER, RECOVER
 from labkit.hessian_free.precondition import check_kind, diagonal_preconditioner
 from labkit.hessian_free.system import CENTRES, DAMPINGS
 from labkit.hessian_free.tuples import add, copied, dot, norm, scaled

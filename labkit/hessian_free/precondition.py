@@ -21,7 +21,7 @@ def diagonal_estimate(point, signs: Tensor) -> tuple[Tensor, ...]:
     The paper's loop over examples is one matrix product a layer here. Algorithm 3
     divides by n once, since its signals lack the 1 / sqrt(n) of A.
     """
-    return torch._foreach_div(point.sum_squares(signs), point.n)  # (1)
+    return point.sum_squares(signs / point.n**0.5)  # (1)
 
 
 def diagonal_preconditioner(
@@ -59,12 +59,11 @@ def diagonal_preconditioner(
     if kind in ("fisher", "jacobi") and not damp > 0:
         raise ValueError(f'the "{kind}" preconditioner needs damp > 0, got {damp}')
     if kind == "fisher":
-        raw = point.residual * point.n**0.5
-        g2 = torch._foreach_div(point.sum_squares(raw), point.n)
+        g2 = point.sum_squares(point.residual)  # R has the 1 / sqrt(n)
         return tuple((t + damp**2).pow_(-0.375) for t in g2)  # (3)
     R = point.residual
-    signs = torch.randint(0, 2, R.shape, generator=generator, device=R.device)
-    g = diagonal_estimate(point, signs.to(R.dtype).mul_(2).sub_(1))
+    signs = torch.empty_like(R).bernoulli_(0.5, generator=generator).mul_(2).sub_(1)
+    g = diagonal_estimate(point, signs)
     if kind == "jacobi":
         return tuple((t + damp**2).rsqrt_() for t in g)  # (4)
     return tuple(t.sqrt_().add_(1).reciprocal_() for t in g)  # (2)

@@ -21,7 +21,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.tuples import add, copied, multiplied, scaled
+from labkit.hessian_free.tuples import (
+    add,
+    add_,
+    add_product_,
+    combine_,
+    copied,
+    scale_,
+    scaled,
+)
 
 DAMPINGS = ("identity", "scaled")
 CENTRES = ("zero", "start")
@@ -43,23 +51,41 @@ class System:
     batch: int  # leading dimensions that count systems
     bare: bool  # whether outside x is a tensor rather than a tuple
 
-    def forward(self, v):
-        """K v."""
-        cv = multiplied(self.scale, v)
-        U = tuple(self.A(cv))
-        if not self.damp:
-            return U
-        return (*U, *scaled(cv if self.damping == "identity" else v, self.damp))
+    def forward_(self, u, a, v, work) -> None:
+        """u = K v + a u, in place; ``work`` is scratch space like v."""
+        U, z = self.parts(u)
+        cv = self._scaled(v, work)
+        combine_(U, a, self.A(cv))
+        if z:
+            scale_(z, a)
+            add_(z, self.damp, cv if self.damping == "identity" else v)
 
-    def transpose(self, u):
-        """K' u."""
-        g = self.At(u[: len(self.b)])
-        if not self.damp:
-            return multiplied(self.scale, g)
-        z = u[len(self.b) :]
-        if self.damping == "identity":
-            return multiplied(self.scale, add(g, self.damp, z))
-        return add(multiplied(self.scale, g), self.damp, z)
+    def transpose_(self, v, a, u, work) -> None:
+        """v = K'u + a v, in place; ``work`` is scratch space like v."""
+        U, z = self.parts(u)
+        g = self.At(U)
+        if not z and self.scale is None:
+            combine_(v, a, g)
+            return
+        scale_(v, a)
+        if z and self.damping == "identity":
+            for out, s, t in zip(work, g, z, strict=True):
+                torch.add(s, t, alpha=self.damp, out=out)
+            g = work
+        add_product_(v, 1.0, self.scale, g)
+        if z and self.damping == "scaled":
+            add_(v, self.damp, z)
+
+    def parts(self, u):
+        """U and z of u; z is empty without damping."""
+        return u[: len(self.b)], u[len(self.b) :]
+
+    def _scaled(self, v, work):
+        if self.scale is None:
+            return v
+        for out, c, t in zip(work, self.scale, v, strict=True):
+            torch.mul(c, t, out=out)
+        return work
 
     def start(self):
         """A copy u of the residual of K at d0, with copies of d0 and of K'u."""
@@ -74,9 +100,12 @@ class System:
             if self.damping == "scaled" and self.scale is not None:
                 z = tuple(torch._foreach_div(z, self.scale))
             u = (*U, *z)
+        v = scaled(d, 0.0)
         if self.x0 is None:
-            return d, u, multiplied(self.scale, self.At_b)
-        return d, u, self.transpose(u)
+            add_product_(v, 1.0, self.scale, self.At_b)
+        else:
+            self.transpose_(v, 0.0, u, copied(d))
+        return d, u, v
 
     def unknowns(self) -> int:
         """Unknowns of one system."""

@@ -52,10 +52,13 @@ def add_product_(x: Blocks, a: float | Tensor, c: Blocks | None, y: Blocks) -> N
         torch._foreach_addcmul_(x, c, y, value=a)
 
 
-def scale_add_(x: Blocks, a: float | Tensor, y: Blocks) -> None:
-    """x = a x + y."""
-    scale_(x, a)
-    torch._foreach_add_(x, y)
+def combine_(x: Blocks, a: float | Tensor, y: Blocks) -> None:
+    """x = a x + y. One pass."""
+    for s, t in zip(x, y, strict=True):
+        if isinstance(a, Tensor):
+            torch.addcmul(t, s, spread(a, s), out=s)
+        else:
+            torch.add(t, s, alpha=a, out=s)
 
 
 def scale_(x: Blocks, a: float | Tensor) -> None:
@@ -74,11 +77,6 @@ def scaled(x: Blocks, a: float | Tensor) -> tuple[Tensor, ...]:
     return tuple(torch._foreach_mul(x, a))
 
 
-def multiplied(c: Blocks | None, x: Blocks) -> tuple[Tensor, ...]:
-    """c o x, entrywise; without c, x itself."""
-    return tuple(x) if c is None else tuple(torch._foreach_mul(c, x))
-
-
 def copied(x: Blocks) -> tuple[Tensor, ...]:
     """A copy that shares no memory."""
     return tuple(t.clone(memory_format=torch.contiguous_format) for t in x)
@@ -91,15 +89,17 @@ def dot(x: Blocks, y: Blocks, batch: int = 0) -> Tensor:
 
 
 def norm(x: Blocks, batch: int = 0) -> Tensor:
-    """|x|_2; batch shape, () without one.
+    """|x|_2; batch shape, () without one. One pass, no overflow in the squares.
 
-    On the CPU torch adds the squares of a float32 norm in a few running sums, which
-    loses two digits over a million entries; its plain ``sum`` adds pairwise and does
-    not. On an accelerator every reduction is a tree, so there one fused call serves.
+    By rows first: over a million entries in float32, a CPU's single running sums would
+    lose two digits.
     """
-    if batch or x[0].device.type == "cpu":
-        return dot(x, x, batch).sqrt()
-    return torch.linalg.vector_norm(torch.stack(tuple(torch._foreach_norm(x))))
+    parts = []
+    for t in x:
+        while t.ndim > batch:
+            t = torch.linalg.vector_norm(t, dim=-1)
+        parts.append(t)
+    return torch.linalg.vector_norm(torch.stack(parts), dim=0)
 
 
 def spread(a: Tensor, like: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def test_sparse_weights():
         values.append(W[W != 0])
     # distinct inputs for distinct units: no row is chosen by all
     assert (next(net.parameters())[:-1] != 0).sum(1).max() < 30
-    values = torch.cat(values)
+    values = torch.cat(values).detach()
     assert abs(float(values.std()) / 1.5 - 1) < 4 / (2 * len(values)) ** 0.5
     assert abs(float(values.mean())) < 4 * 1.5 / len(values) ** 0.5
     more = Autoencoder((400, 30, 400), incoming=20, std=0.5, generator=g)

