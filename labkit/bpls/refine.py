@@ -65,8 +65,8 @@ def gauss_newton_targets(R: Tensor, W: Tensor, slope: Tensor, mu: float) -> Tens
 
     Notes
     -----
-    Cost D (N J^2 + J^3 / 3 + 4 N J): all K_d are one product of the squared slopes with
-    the N outer products of the rows of W.
+    Cost D (N J^2 + J^3 / 6 + N J) multiply-adds: all K_d are one product of the squared
+    slopes with the N outer products of the rows of W.
     """
     N, J = W.shape
     outer = (W[:, :, None] * W[:, None, :]).reshape(N, J * J)
@@ -123,7 +123,8 @@ def sweep(
 
     Notes
     -----
-    Cost 6 D M N, of which the gradient is a third, and the output layer's solve.
+    Cost 3 D M N multiply-adds, of which the gradient is a third, and the output
+    layer's solve.
     """
     W = state.W2[:-1]
     slope = a.slope(state.Z, state.H)
@@ -195,7 +196,7 @@ def refine(
 
     Notes
     -----
-    2 D M^2 once for the factor of X^T X + lambda I, then 6 D M N a sweep.
+    D M^2 multiply-adds once for the factor of X^T X + lambda I, then 3 D M N a sweep.
     """
     a = activation(a)
     check_refine(a, sweeps, alpha, mu, ridge)

@@ -72,7 +72,7 @@ def hidden_targets(
     linear net it makes the walk ordinary least squares, and (5f) gives z + N (P - z) on
     output j, with z the outputs of the net before and P the least-squares fit. Where a
     weight is zero, or a singular value of W is zero to the dtype, nothing is corrected
-    through it. Cost 2 D N J (gauss_seidel in N small steps).
+    through it. Cost 2 D N J multiply-adds (gauss_seidel in N small steps).
 
     Examples
     --------
@@ -140,24 +140,23 @@ def reciprocal(x: Tensor) -> Tensor:
     return torch.where(torch.isfinite(y), y, 0)
 
 
-def overshoot(H: Tensor, T: Tensor, W: Tensor, B: Tensor) -> Tensor:
+def overshoot(change: Tensor, W: Tensor, R: Tensor) -> Tensor:
     r"""How often a correction repairs the residual: 1 for (5').
 
-    $\langle (\hat H - H) W, R \rangle / |R|^2$ with $R = B - H W$, over all samples and
-    outputs. (5a) to (5f) overshoot by about N / J to N; below 1 part of the residual
-    stays.
+    $\langle (\hat H - H) W, R \rangle / |R|^2$, over all samples and outputs. (5a) to
+    (5f) overshoot by about N / J to N; below 1 part of the residual stays.
 
     Parameters
     ----------
-    H, T : (..., D, N) tensors
-        Values and corrected values.
+    change : (..., D, N) tensor
+        Corrected values less the values, H^ - H.
     W : (..., N, J) tensor
-    B : (..., D, J) tensor
+    R : (..., D, J) tensor
+        Residual, B - H W.
 
     Returns
     -------
     (...,) tensor
         nan where the residual is zero.
     """
-    R = B - H @ W
-    return (((T - H) @ W) * R).sum((-2, -1)) / R.square().sum((-2, -1))
+    return ((change @ W) * R).sum((-2, -1)) / R.square().sum((-2, -1))

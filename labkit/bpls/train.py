@@ -235,11 +235,12 @@ def blend(old: Weights, new: Weights, f: float) -> Weights:
 def measure(H: Tensor, B: Tensor, solved: LayerStep) -> tuple:
     """Rank, condition, residual, overshoot and share clamped of a layer, as numbers."""
     rank, condition = int(solved.info.rank), float(solved.info.condition)
-    residual = float((B - H @ solved.V).square().mean().sqrt())
+    R = B - H @ solved.V
+    residual = float(R.square().mean().sqrt())
     if solved.T is None:
         return rank, condition, residual, math.nan, math.nan
-    clamped = float((solved.T != solved.C).to(H.dtype).mean())
-    ratio = float(overshoot(H, solved.T, solved.V, B))
+    clamped = int(torch.count_nonzero(solved.T != solved.C)) / solved.T.numel()
+    ratio = float(overshoot(solved.T - H, solved.V, R))
     return rank, condition, residual, ratio, clamped
 
 

@@ -233,7 +233,7 @@ def walk(
     Notes
     -----
     One factorisation serves all neurons of a layer, so a walk costs about
-    2 D sum_l N_{l-1}^2, which the input layer dominates.
+    D sum_l N_{l-1}^2 multiply-adds, which the input layer dominates.
     """
     for layer in range(len(H), 1, -1):
         step = layer_step(

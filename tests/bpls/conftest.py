@@ -10,7 +10,9 @@ from labkit.bpls import random_weights
 from labkit.datasets import load
 
 IMAGES = ("mnist", "fashion-mnist")
-TRAIN = 40_000  # the first so many of the training file, as the digest counts them
+TRAIN = (
+    40_000  # the first so many of the training file, as the reference counts have it
+)
 
 
 def seeded(seed=0):

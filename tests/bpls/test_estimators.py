@@ -150,7 +150,7 @@ def test_the_two_types_agree_on_the_digits():
 
 
 def digits():
-    """1,200 of the 8 x 8 digits with a column of ones, as the digest splits them."""
+    """1,200 of the 8 x 8 digits with a column of ones."""
     X, y = load_digits(return_X_y=True)
     rows = np.random.default_rng(0).permutation(len(X))[:1200]
     return X[rows] / 16, y[rows]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.bpls import METHODS, solve_layer
+from labkit.bpls.solve import gram
 
 from .conftest import randn
 
@@ -112,6 +113,12 @@ def test_leading_dimensions_are_independent_problems():
             for j in range(5):
                 alone, _ = solve_layer(A[i, j], B[i, j], method=method)
                 torch.testing.assert_close(W[i, j], alone, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(9, 255), (9, 256), (50, 301), (2, 7, 259), (9, 1)])
+def test_the_gram_matrix_in_blocks(shape):
+    A = randn(*shape)
+    torch.testing.assert_close(gram(A), A.mT @ A)
 
 
 def test_one_matrix_serves_many_targets():

@@ -84,7 +84,7 @@ def test_its_error_over_a_thousand_runs_is_the_theory_line(reading):
     assert Y.shape == (3, RUNS, 5, 2)
     weights = toy_walk(toy, Y, networks(RUNS), reading=reading, **EXACT)
     train, test = map(rmse, toy_errors(toy, weights))
-    # the relative standard error is 1.6 % in training and 2.0 % in test; digest: 5 %
+    # the relative standard error is 1.6 % in training and 2.0 % in test
     for found, line in ((train, THEORY["train"]), (test, THEORY["test"])):
         torch.testing.assert_close(
             found, line * sigmas.double(), rtol=0.05, atol=0, check_dtype=False

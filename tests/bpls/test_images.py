@@ -1,0 +1,115 @@
+"""MNIST and Fashion-MNIST: counts that no seed changes, and the accuracies reached."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from labkit.bpls import (
+    activation,
+    random_weights,
+    refine,
+    refined_scores,
+    scores,
+    train,
+)
+from labkit.bpls.refine import SCALE
+
+from .conftest import IMAGES, images, seeded
+
+pytestmark = pytest.mark.real_data
+
+SIZES = (784, 50, 10)
+FIRST = {"mnist": 5904, "fashion-mnist": 6948}  # misses of least squares on the labels
+# train and test accuracy in %, means over five seeds of an independent implementation
+REFERENCE = {
+    ("mnist", "identity"): (90.48, 88.82),
+    ("mnist", "sigmoid"): (90.38, 88.97),
+    ("fashion-mnist", "identity"): (83.98, 81.10),
+    ("fashion-mnist", "sigmoid"): (83.87, 81.37),
+}
+
+load = cache(images)
+
+
+@cache
+def ends(name, hidden, seed=0, dtype=torch.float64, **options):
+    """The ends of all walks, and the test accuracy in % of the weights kept."""
+    X, y, X_test, y_test = load(name, dtype)
+    start = random_weights(SIZES, generator=seeded(seed), dtype=dtype)
+    records = train(X, y, start, hidden, **options)
+    found = [record.end for record in records if record.end]
+    S = scores(X_test, found[-1].best, [activation(hidden)])
+    return found, 100 * float((S.argmax(1) == y_test).double().mean())
+
+
+def kept(found):
+    """Training accuracy in % of the weights kept."""
+    return 100 * max(end.accuracy for end in found)
+
+
+def mean(numbers):
+    numbers = list(numbers)
+    return sum(numbers) / len(numbers)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_first_walk_of_a_linear_layer_is_least_squares_for_every_seed(name):
+    for seed in (0, 1):
+        first = ends(name, "identity", seed, ridge=0)[0][0]
+        assert abs(first.misses - FIRST[name]) <= 10
+
+
+@pytest.mark.parametrize(("name", "hidden"), REFERENCE)
+def test_the_accuracies_kept(name, hidden):
+    runs = [ends(name, hidden, seed, ridge=0) for seed in (0, 1)]
+    train_, test = REFERENCE[name, hidden]
+    assert mean(kept(found) for found, _ in runs) == pytest.approx(train_, abs=0.7)
+    assert mean(tested for _, tested in runs) == pytest.approx(test, abs=0.7)
+    for found, _ in runs:
+        counts = [end.misses for end in found]
+        assert counts[-1] >= counts[-2] == min(counts)
+        assert counts[:-1] == sorted(set(counts[:-1]), reverse=True)
+
+
+def test_later_walks_collapse_on_fashion_mnist_and_the_stop_rule_prevents_it():
+    stopped, _ = ends("fashion-mnist", "identity", ridge=0)
+    going_on, _ = ends("fashion-mnist", "identity", ridge=0, max_walks=12, stop=False)
+    assert 100 * going_on[12].accuracy < 80
+    assert kept(stopped) > 83.5
+
+
+def test_the_clamp_decides_a_softmax_layer():
+    dtype = torch.float32
+    assert kept(ends("mnist", "softmax", dtype=dtype)[0]) > 86
+    assert kept(ends("mnist", "softmax", dtype=dtype, clamp=1e-6)[0]) < 70
+
+
+@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("hidden", ["identity", "sigmoid"])
+def test_both_types_agree_with_the_default_solve(name, hidden):
+    # one walk and three on misses: the same network in both types
+    single, double = (
+        ends(name, hidden, dtype=dtype, max_walks=3)
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert kept(single[0]) == pytest.approx(kept(double[0]), abs=0.3)
+    assert single[1] == pytest.approx(double[1], abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "bars"), [("mnist", (92.8, 91.2)), ("fashion-mnist", (87.5, 83.4))]
+)
+def test_the_refinement_at_ten_sweeps(name, bars):
+    X, y, X_test, y_test = load(name, torch.float32)
+    X, X_test = (F.pad(x, (0, 1), value=1) for x in (X, X_test))
+    trained, tested = [], []
+    for seed in (0, 1):
+        W1 = random_weights((785, 50), scale=SCALE, generator=seeded(seed))[0]
+        found = list(refine(X, y, W1, "tanh", sweeps=10))
+        S = refined_scores(X_test, found[-1].best, "tanh")
+        trained.append(kept(found))
+        tested.append(100 * float((S.argmax(1) == y_test).double().mean()))
+    assert mean(trained) >= bars[0]
+    assert mean(tested) >= bars[1]
