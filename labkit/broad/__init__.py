@@ -4,6 +4,11 @@ Zhu, *Two Ridge Solutions for the Incremental Broad Learning System on Added Nod
 (arXiv 1911.04872).
 """
 
+from labkit.broad.estimators import (
+    BroadLearningClassifier,
+    BroadLearningRegressor,
+    Growth,
+)
 from labkit.broad.factor import (
     NotPositiveDefinite,
     division_free_inverse_ldl,
@@ -15,6 +20,9 @@ from labkit.broad.solvers import SOLVERS, Solver
 
 __all__ = [
     "SOLVERS",
+    "BroadLearningClassifier",
+    "BroadLearningRegressor",
+    "Growth",
     "NotPositiveDefinite",
     "Solver",
     "division_free_inverse_ldl",

@@ -1,0 +1,354 @@
+"""Growing estimators: equal to ridge on the same columns, streaming, bad input."""
+
+import pickle
+import tracemalloc
+import warnings
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+
+from labkit.broad import (
+    SOLVERS,
+    BroadLearningClassifier,
+    BroadLearningRegressor,
+    NotPositiveDefinite,
+)
+
+EXACT = [name for name, solver in SOLVERS.items() if solver.exact]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:400], y[:400]
+
+
+def classifier(**options):
+    options = {"ridge": 1e-2, "random_state": 0, **options}
+    return BroadLearningClassifier(2, 5, 40, **options)
+
+
+def grown(model, X, y):
+    model.fit(X, y).add_nodes(15)
+    return model.add_feature_nodes(4, n_own=8, n_extra=10)
+
+
+@pytest.mark.parametrize("capacity", [None, 100])
+@pytest.mark.parametrize("name", EXACT)
+def test_growing_equals_fitting_ridge_on_all_columns(name, capacity, digits):
+    X, y = digits
+    model = grown(classifier(solver=name, capacity=capacity), X, y)
+    A = model.expand(X)
+    assert A.shape == (400, 87)
+    Y = 2.0 * (y[:, None] == np.arange(10)) - 1
+    ridge = Ridge(alpha=1e-2, fit_intercept=False, solver="cholesky").fit(A, Y)
+    assert np.allclose(model.coef_, ridge.coef_.T, rtol=0, atol=1e-6)  # cond R is 1e7
+    assert np.array_equal(model.predict(X), ridge.predict(A).argmax(1))
+    assert [r.columns for r in model.history_] == [50, 65, 87]
+    assert [r.features for r in model.history_] == [10, 10, 14]
+    assert [r.added for r in model.history_] == [50, 15, 22]
+
+
+@pytest.mark.parametrize("name", ["orig", "exg-e"])
+def test_the_predecessors_drift(name, digits):
+    X, y = digits
+    wrong = grown(classifier(solver=name, ridge=1.0), X, y)
+    right = grown(classifier(ridge=1.0), X, y)
+    assert np.array_equal(wrong.expand(X), right.expand(X))
+    assert abs(wrong.coef_ - right.coef_).max() > 1e-3
+
+
+def test_history_tells_what_was_done(digits):
+    X, y = digits
+    model = grown(classifier(), X, y)
+    for record in model.history_:
+        assert record.seconds > 0
+        assert record.operations > 0
+        assert record.smallest_pivot > 0
+        assert record.factor_error is None
+        assert (record.solver, record.fallback) == ("chol-1", False)
+    A = model.expand(X)
+    error = model.factor_error()
+    F = model._state.F
+    R = A.T @ A + 1e-2 * np.eye(87)
+    assert error == pytest.approx(float(abs(F.T @ R @ F - np.eye(87)).max()), abs=1e-9)
+    assert model.history_[-1].factor_error == error < 1e-7
+    assert error < np.finfo(float).eps * np.linalg.norm(A, 2) ** 2 / 1e-2
+
+
+def test_staged_score_is_the_score_of_every_size(digits):
+    X, y = digits
+    model = classifier().fit(X[:300], y[:300])
+    scores = [model.score(X[300:], y[300:])]
+    scores.append(model.add_nodes(15).score(X[300:], y[300:]))
+    scores.append(model.add_feature_nodes(4, 8, 10).score(X[300:], y[300:]))
+    assert list(model.staged_score(X[300:], y[300:])) == pytest.approx(scores)
+
+
+@pytest.mark.parametrize("capacity", [None, 100])
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("n", [22, 30, 12])
+def test_dropping_the_last_nodes(name, n, capacity, digits):
+    X, y = digits
+    model = grown(classifier(solver=name, capacity=capacity), X, y)
+    A = model.expand(X)[:, : 87 - n]
+    model.drop_last(n)
+    assert np.allclose(model.expand(X), A, rtol=0, atol=1e-12)
+    Y = 2.0 * (y[:, None] == np.arange(10)) - 1
+    ridge = Ridge(alpha=1e-2, fit_intercept=False, solver="cholesky").fit(A, Y)
+    assert np.allclose(model.coef_, ridge.coef_.T, rtol=0, atol=1e-6)
+    assert model.history_[-1].added == -n
+    assert len(list(model.staged_score(X, y))) == {22: 2, 30: 2, 12: 3}[n]
+    again = model.add_nodes(n).expand(X)
+    ridge.fit(again, Y)
+    assert np.allclose(model.coef_, ridge.coef_.T, rtol=0, atol=1e-6)
+
+
+def test_streaming_equals_storing(digits):
+    X, y = digits
+    stored, streamed = (grown(classifier(chunk=c), X, y) for c in (None, 64))
+    assert np.allclose(stored.coef_, streamed.coef_, rtol=0, atol=1e-7)
+    assert streamed.factor_error() == pytest.approx(stored.factor_error(), abs=1e-7)
+    streamed.drop_last(22)
+    assert streamed.nodes_.columns == 65
+
+
+def test_streaming_memory_holds_no_samples_by_nodes(monkeypatch):
+    """No tensor of samples x nodes is ever made: the largest has samples x inputs."""
+    sizes = []
+    new_empty, addmm = torch.Tensor.new_empty, torch.addmm
+
+    def noted_empty(self, *shape, **options):
+        out = new_empty(self, *shape, **options)
+        sizes.append(out.numel())
+        return out
+
+    def noted_addmm(*args, **options):
+        out = addmm(*args, **options)
+        sizes.append(out.numel())
+        return out
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", noted_empty)
+    monkeypatch.setattr(torch, "addmm", noted_addmm)
+    X = np.random.default_rng(0).normal(size=(3000, 5))
+    y = X[:, 0] * X[:, 1]
+    options = {"ridge": 1e-3, "scaling": "feature", "random_state": 0}
+    tracemalloc.start()
+    model = BroadLearningRegressor(1, 3, 200, chunk=100, **options).fit(X, y)
+    model.add_nodes(100)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert max(sizes) <= 100 * 303
+    assert peak < 3000 * 200 * 8  # NumPy's own, the products of `gram`
+    stored = BroadLearningRegressor(1, 3, 200, **options).fit(X, y)
+    assert max(sizes) >= 3000 * 203  # which the same look does see
+    streamed = model.drop_last(100).predict(X)
+    assert np.allclose(stored.predict(X), streamed, rtol=0, atol=1e-7)
+
+
+def test_capacity_is_one_piece_of_memory(digits):
+    X, y = digits
+    model = classifier(capacity=87).fit(X, y)
+    rooms = {model._room.data_ptr()}
+    factors = {model._state.buffer.data_ptr()}
+    for _ in range(2):
+        model.add_nodes(15)
+        rooms.add(model._room.data_ptr())
+        factors.add(model._state.buffer.data_ptr())
+    assert len(rooms) == len(factors) == 1
+
+
+def test_a_grown_model_survives_pickling(digits):
+    X, y = digits
+    model = pickle.loads(pickle.dumps(classifier(capacity=100).fit(X, y)))
+    assert np.allclose(
+        grown(classifier(), X, y).coef_,
+        model.add_nodes(15).add_feature_nodes(4, 8, 10).coef_,
+        rtol=0,
+        atol=1e-9,
+    )
+
+
+def test_two_classes_by_name(digits):
+    X, y = digits
+    chosen = y < 2
+    names = np.array(["zero", "one"])[y[chosen]]
+    model = classifier().fit(X[chosen], names)
+    assert model.coef_.shape == (50, 1)
+    assert model.decision_function(X[chosen]).shape == (chosen.sum(),)
+    assert model.score(X[chosen], names) == 1
+
+
+def test_regression_of_several_outputs(digits):
+    X, _ = digits
+    Y = X[:, 20:23] ** 2
+    model = BroadLearningRegressor(2, 5, 40, random_state=0).fit(X, Y)
+    assert model.predict(X).shape == (400, 3)
+    first, second = model.score(X, Y), model.add_nodes(30).score(X, Y)
+    assert list(model.staged_score(X, Y)) == pytest.approx([first, second])
+
+
+# The digits demonstration: where Chol-1 breaks
+
+
+def demonstration(solver, ridge, **options):
+    X, y = load_digits(return_X_y=True)
+    model = BroadLearningClassifier(
+        1, 5, 100, ridge=ridge, solver=solver, random_state=0, **options
+    ).fit(X[:1200], y[:1200])
+    for _ in range(6):
+        model.add_nodes(100)
+    return model
+
+
+def test_chol_1_breaks_at_ridge_1e_11_and_says_what_is_safe():
+    with pytest.raises(NotPositiveDefinite, match="smallest safe ridge") as caught:
+        demonstration("chol-1", 1e-11)
+    error = caught.value
+    assert error.index >= 105
+    assert not error.pivot > 0
+    assert 1e-11 < error.safe_ridge < 1e-9
+    assert demonstration("chol-1", 10 * error.safe_ridge).history_[-1].columns == 705
+
+
+@pytest.mark.parametrize("solver", ["chol-2", "bordered"])
+def test_chol_2_and_bordered_finish_at_ridge_1e_11(solver):
+    model = demonstration(solver, 1e-11)
+    assert model.history_[-1].columns == 705
+    X, y = load_digits(return_X_y=True)
+    assert model.score(X[1200:], y[1200:]) > 0.75
+
+
+def test_the_fallback_takes_over_and_is_recorded():
+    model = demonstration("chol-1", 1e-11, fallback="chol-2")
+    marks = [record.fallback for record in model.history_]
+    assert marks.count(True) == 1
+    at = marks.index(True)
+    solvers = [record.solver for record in model.history_]
+    assert solvers == ["chol-1"] * at + ["chol-2"] * (7 - at)
+    assert model.solver_ == "chol-2"
+    assert model.get_params()["solver"] == "chol-1"
+
+
+@pytest.mark.parametrize("options", [{}, {"capacity": 800}, {"chunk": 200}])
+def test_after_a_lost_pivot_the_model_is_as_it_was(options):
+    X, y = load_digits(return_X_y=True)
+    model = BroadLearningClassifier(
+        1, 5, 100, ridge=1e-11, random_state=0, **options
+    ).fit(X[:1200], y[:1200])
+    with pytest.raises(NotPositiveDefinite, match="smallest safe ridge"):
+        for _ in range(9):
+            before, k = model.decision_function(X), model.nodes_.columns
+            model.add_nodes(77)
+    assert model.nodes_.columns == k == model.history_[-1].columns
+    assert np.array_equal(model.decision_function(X), before)
+
+
+def test_float32_warns_below_the_safe_ridge_and_only_there(digits):
+    X, y = digits
+    for chunk in (None, 100):
+        model = classifier(dtype="float32", ridge=1e-3, chunk=chunk)
+        with pytest.warns(UserWarning, match=r"ridge 0\.001 is below .* float32"):
+            with suppress(NotPositiveDefinite):
+                model.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = classifier(dtype="float32", ridge=10.0).fit(X, y)
+        classifier(ridge=1e-9).fit(X, y)
+    assert model.coef_.dtype == np.float32
+
+
+# Bad input, each with its message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ridge": 0}, "ridge must be positive and finite, got 0"),
+        ({"ridge": -1.0}, r"ridge must be positive and finite, got -1\.0"),
+        ({"solver": "chol-3"}, "solver must be one of d-rdg, orig, .* got 'chol-3'"),
+        ({"n_groups": 0}, "n_groups must be an integer >= 1, got 0"),
+        ({"nodes_per_group": -2}, "nodes_per_group must be an integer >= 1, got -2"),
+        ({"n_enhancement": -1}, "n_enhancement must be an integer >= 0, got -1"),
+        ({"n_enhancement": 2.5}, r"n_enhancement must be an integer >= 0, got 2\.5"),
+        ({"shrink": 0}, "shrink must be positive and finite, got 0"),
+        ({"dtype": "float16"}, "dtype must be one of .* got 'float16'"),
+        ({"scaling": "rows"}, "scaling must be one of .* got 'rows'"),
+        ({"capacity": 49}, "50 columns exceed the capacity of 49"),
+        ({"chunk": 0}, "chunk must be an integer >= 1, got 0"),
+        ({"chunk": 9, "solver": "chol-2"}, "chunk needs solver='chol-1'"),
+        ({"fallback": "r-inv"}, "fallback must be one of None, 'chol-2'; got 'r-inv'"),
+        ({"fallback": "chol-2", "solver": "orig"}, "needs solver='chol-1', got 'orig'"),
+    ],
+)
+def test_fit_refuses_bad_parameters(options, message, digits):
+    with pytest.raises(ValueError, match=message):
+        classifier().set_params(**options).fit(*digits)
+
+
+def test_fit_refuses_bad_data(digits):
+    X, y = digits
+    with pytest.raises(ValueError, match="two classes or more, got 1 class: 3"):
+        classifier().fit(X, np.full(400, 3))
+    broken = X.copy()
+    broken[3, 4] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        classifier().fit(broken, y)
+    with pytest.raises(ValueError, match="needs 2 features or more, got n_features=1"):
+        classifier().fit(X[:, :1], y)
+
+
+def test_predict_refuses_another_width(digits):
+    X, y = digits
+    model = classifier().fit(X, y)
+    with pytest.raises(ValueError, match=r"X has 63 features, but .* expecting 64"):
+        model.predict(X[:, 1:])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.add_nodes(3),
+        lambda m: m.add_feature_nodes(3),
+        lambda m: m.drop_last(3),
+        lambda m: m.factor_error(),
+        lambda m: m.predict(np.ones((2, 64))),
+        lambda m: next(m.staged_score(np.ones((2, 64)), [0, 1])),
+    ],
+)
+def test_nothing_before_fit(call):
+    with pytest.raises(NotFittedError):
+        call(classifier())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.add_nodes(0), "n_enhancement must be an integer >= 1, got 0"),
+        (lambda m: m.add_nodes(-3), "n_enhancement must be an integer >= 1, got -3"),
+        (lambda m: m.add_nodes(51), "101 columns exceed the capacity of 100"),
+        (lambda m: m.add_feature_nodes(0), "n_features must be an integer >= 1, got 0"),
+        (lambda m: m.add_feature_nodes(1, -1), "n_own must be an integer >= 0, got -1"),
+        (lambda m: m.add_feature_nodes(1, 0, 50), "101 columns exceed the capacity"),
+        (lambda m: m.drop_last(50), "n must be < 50 columns, got 50"),
+        (lambda m: m.drop_last(0), "n must be an integer >= 1, got 0"),
+    ],
+)
+def test_growth_refuses_bad_counts(call, message, digits):
+    model = classifier(capacity=100).fit(*digits)
+    with pytest.raises(ValueError, match=message):
+        call(model)
+    assert model.nodes_.columns == 50
+
+
+def test_orig_cannot_drop_and_says_so(digits):
+    model = classifier(solver="orig").fit(*digits)
+    with pytest.raises(ValueError, match="orig keeps no state for fewer columns"):
+        model.drop_last(3)
+    with pytest.raises(ValueError, match="orig keeps no inverse Cholesky factor"):
+        model.factor_error()

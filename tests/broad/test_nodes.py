@@ -1,0 +1,161 @@
+"""Random nodes: what is stored reproduces A; the autoencoder solves its problem."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.broad.nodes import (
+    BIAS,
+    Nodes,
+    Preparation,
+    Recipe,
+    add_enhancement,
+    add_features,
+    orthonormal,
+    rows_to_unit_range,
+    sparse_autoencoder,
+    uniform,
+)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def mixed_growth(X, scaling="sample", recipe=None, seed=0):
+    """Groups of both kinds in mixed order, and the training features."""
+    recipe, g = recipe or Recipe(), generator(seed)
+    prepare = Preparation.fit(scaling, X)
+    prepared = prepare(X).split(7)
+    nodes, Z = Nodes(prepare), X.new_zeros(len(X), 0)
+    for _ in range(2):
+        nodes, Z = add_features(nodes, prepared, Z, 4, recipe, g)
+    nodes = add_enhancement(nodes, Z, 30, recipe, g)
+    nodes, Z = add_features(nodes, prepared, Z, 3, recipe, g)
+    nodes = add_enhancement(nodes, Z, 5, recipe, g, reads=(8, 11))
+    return add_enhancement(nodes, Z, 2, recipe, g), Z
+
+
+def data(rows=40, columns=6, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(rows, columns)))
+
+
+@pytest.mark.parametrize("scaling", ["sample", "feature", "none"])
+def test_apply_on_the_training_inputs_reproduces_a(scaling):
+    X = data()
+    nodes, Z = mixed_growth(X, scaling)
+    A = nodes.expand(Z)
+    assert A.shape == (40, nodes.columns) == (40, 48)
+    assert nodes.features == 11
+    assert torch.allclose(nodes.apply(X), A, rtol=0, atol=1e-12)
+    assert torch.allclose(nodes.expand(Z, since=4), A[:, 41:], rtol=0, atol=1e-12)
+    assert torch.equal(A[:, :8], Z[:, :8])
+    assert torch.equal(A[:, 38:41], Z[:, 8:])
+
+
+def test_the_nodes_are_what_the_formulas_say():
+    """A naive float64 version of (9) to (12) from the stored weights."""
+    X = data()
+    nodes, _ = mixed_growth(X)
+    x = X.numpy()
+    x = (x - x.mean(1, keepdims=True)) / x.std(1, ddof=1, keepdims=True)
+    x = np.hstack([x, np.full((40, 1), BIAS)])
+    columns, Z = [], np.zeros((40, 0))
+    for group in nodes.groups:
+        W = group.weight.numpy()
+        if hasattr(group, "place"):
+            T = x @ W
+            new = (T - T.min(0)) / (T.max(0) - T.min(0))
+            Z = np.hstack([Z, new])
+        else:
+            seen = Z[:, slice(*group.reads)]
+            new = np.tanh(np.hstack([seen, np.full((40, 1), BIAS)]) @ W)
+        columns.append(new)
+    assert np.allclose(nodes.apply(X), np.hstack(columns), rtol=0, atol=1e-12)
+
+
+def test_training_features_fill_the_unit_range_and_shrink_bounds_the_enhancement():
+    X = data()
+    nodes, Z = mixed_growth(X, recipe=Recipe(shrink=0.6))
+    assert torch.equal(Z.amin(0), torch.zeros(11).double())
+    assert torch.allclose(Z.amax(0), torch.ones(11).double(), rtol=0, atol=1e-12)
+    A = nodes.expand(Z)
+    for block in (A[:, 8:38], A[:, 41:46], A[:, 46:]):
+        assert float(block.amax()) == pytest.approx(np.tanh(0.6))
+
+
+@pytest.mark.parametrize("k", [1, 7, 8, 20, 39, 41, 48])
+def test_the_first_nodes_are_the_leading_columns(k):
+    X = data()
+    nodes, Z = mixed_growth(X)
+    short = nodes.first(k)
+    assert short.columns == k
+    assert torch.allclose(short.apply(X), nodes.expand(Z)[:, :k], rtol=0, atol=1e-12)
+
+
+def test_rows_are_standardised_one_by_one():
+    X = 5 + 3 * data(4)
+    X[1] = 2.0  # a constant row
+    x = Preparation.fit("sample", X)(X)
+    assert torch.allclose(x[:, :-1].mean(1), torch.zeros(4).double(), atol=1e-12)
+    spread = x[[0, 2, 3], :-1].std(1)
+    assert torch.allclose(spread, torch.ones(3).double(), atol=1e-12)
+    assert torch.equal(x[1, :-1], torch.zeros(6).double())
+    assert torch.equal(x[:, -1], X.new_full((4,), BIAS))
+
+
+def test_columns_are_standardised_by_the_training_data():
+    X, new = data(), data(5, seed=1)
+    prepare = Preparation.fit("feature", X)
+    expected = (new.numpy() - X.numpy().mean(0)) / X.numpy().std(0)
+    assert np.allclose(prepare(new)[:, :-1], expected, rtol=0, atol=1e-12)
+
+
+def test_sparse_autoencoder_reaches_the_optimum_of_the_lasso():
+    M, X = data(50, 5), data(50, 4, seed=1)
+    mu = 5.0
+    o = sparse_autoencoder(M.T @ M, M.T @ X, mu, steps=5000)
+    slope = (M.T @ (M @ o - X)).numpy()
+    active = o.numpy() != 0
+    assert active.any()
+    assert not active.all()
+    assert np.allclose(slope[active], -mu * np.sign(o.numpy()[active]), atol=1e-8)
+    assert (abs(slope[~active]) <= mu + 1e-8).all()
+
+
+def test_fifty_steps_of_admm_equal_a_naive_version():
+    M, X, mu, rho = data(50, 5), data(50, 4, seed=1), 0.3, 1.0
+    m, x = M.numpy(), X.numpy()
+    o = u = np.zeros((5, 4))
+    for _ in range(50):
+        w = np.linalg.solve(m.T @ m + rho * np.eye(5), m.T @ x + rho * (o - u))
+        o = np.sign(w + u) * np.maximum(abs(w + u) - mu / rho, 0)
+        u = u + w - o
+    found = sparse_autoencoder(M.T @ M, M.T @ X, mu, 50, rho)
+    assert np.allclose(found, o, rtol=0, atol=1e-12)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 99))
+def test_orthonormal_columns_or_rows(m, n, seed):
+    W = uniform(m, n, generator(seed))
+    Q = orthonormal(W)
+    assert Q.shape == (m, n)
+    small = Q.T @ Q if n <= m else Q @ Q.T
+    assert torch.allclose(small, torch.eye(min(m, n)).double(), rtol=0, atol=1e-10)
+
+
+def test_rows_to_unit_range():
+    M = torch.tensor([[1.0, 3, 2], [4, 4, 4]])
+    assert rows_to_unit_range(M).tolist() == [[-1, 1, 0], [4, 4, 4]]
+
+
+def test_nodes_come_from_the_generator_only():
+    X = data()
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    one, two, other = (mixed_growth(X, seed=s)[0].apply(X) for s in (1, 1, 2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+    assert torch.equal(before, torch.random.get_rng_state())

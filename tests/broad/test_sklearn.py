@@ -1,0 +1,20 @@
+"""scikit-learn's own checks of estimators."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
+
+SMALL = {"n_groups": 2, "nodes_per_group": 5, "n_enhancement": 20, "random_state": 0}
+
+
+@parametrize_with_checks(
+    [
+        BroadLearningClassifier(**SMALL),
+        BroadLearningClassifier(**SMALL, scaling="feature"),
+        BroadLearningClassifier(**SMALL, scaling="feature", chunk=16, capacity=40),
+        BroadLearningRegressor(**SMALL),
+        BroadLearningRegressor(**SMALL, scaling="feature", solver="bordered"),
+    ]
+)
+def test_check_estimator(estimator, check):
+    check(estimator)
