@@ -12,7 +12,14 @@ from labkit.labs.rls.methods import (
     make_training,
     noisy_labels,
 )
-from labkit.labs.rls.race import Race, race, race_plot, race_table, sweep
+from labkit.labs.rls.race import (
+    Race,
+    race,
+    race_plot,
+    race_table,
+    run_epochs,
+    sweep,
+)
 
 __all__ = [
     "METHODS",
@@ -27,6 +34,7 @@ __all__ = [
     "race",
     "race_plot",
     "race_table",
+    "run_epochs",
     "sweep",
     "train_rows",
     "training_lab",

@@ -10,7 +10,7 @@ import torch
 from labkit.instruments import Trace
 from labkit.labs.rls.methods import Problem, make_training, noisy_labels
 from labkit.panels import Lines, LivePlot
-from labkit.rls import DivergedError, train
+from labkit.rls import DivergedError, Record, train
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ def race(
     return Race(problem.name, setting, pd.DataFrame(rows), trace)
 
 
-def _epochs(problem, name, options, seed, label_noise, *, epochs, batch, drop_last):
-    """Loss, accuracy and seconds after each epoch; nan from a divergence on."""
-    torch.manual_seed(seed)
-    model = problem.network()
-    defaults = {"clip": problem.clip, "l1": problem.l1}
-    training = make_training(name, model, **(defaults | options))
-    records = train(
+def run_epochs(problem, model, training, *, epochs, batch=128, seed=0) -> list[Record]:
+    """Train and return the records; for a model that is looked at afterwards."""
+    return list(_records(problem, model, training, seed, 0.0, epochs, batch, False))
+
+
+def _records(problem, model, training, seed, noise, epochs, batch, drop_last):
+    return train(
         model,
         training.optimizer,
         problem.train.inputs,
-        noisy_labels(problem.train.targets, label_noise, seed=seed),
+        noisy_labels(problem.train.targets, noise, seed=seed),
         loss=training.loss,
         epochs=epochs,
         batch_size=batch,
@@ -96,6 +96,17 @@ def _epochs(problem, name, options, seed, label_noise, *, epochs, batch, drop_la
         generator=torch.Generator().manual_seed(seed),
         max_grad_norm=training.max_grad_norm,
         test=(problem.test.inputs, problem.test.targets),
+    )
+
+
+def _epochs(problem, name, options, seed, label_noise, *, epochs, batch, drop_last):
+    """Loss, accuracy and seconds after each epoch; nan from a divergence on."""
+    torch.manual_seed(seed)
+    model = problem.network()
+    defaults = {"clip": problem.clip, "l1": problem.l1}
+    training = make_training(name, model, **(defaults | options))
+    records = _records(
+        problem, model, training, seed, label_noise, epochs, batch, drop_last
     )
     seconds = 0.0
     try:

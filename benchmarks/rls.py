@@ -1,0 +1,185 @@
+"""RLS beside fused Adam: whole training steps; and the paper's MNIST race.
+
+    PYTHONPATH=. python benchmarks/rls.py speed [--device cuda] [--repeats N] [--quick]
+    PYTHONPATH=. python benchmarks/rls.py mnist [--samples 20000] [--epochs 10]
+    PYTHONPATH=. python benchmarks/rls.py paper [--epochs 100] [--device cuda]
+
+``speed`` times forward pass, backward pass, clip and update of each method on one
+minibatch, float32, TF32 off, one thread. The methods alternate, so that all see the
+same noise of the machine, and the median of each is kept. ``mnist`` and ``paper`` need
+the data sets.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import nn
+
+from labkit.labs import rls as lab
+from labkit.rls import SequenceClassifier, dense_network, small_cnn, vgg5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One network on one minibatch."""
+
+    name: str
+    network: Callable[[], nn.Module]
+    inputs: tuple[int, ...]  # shape of a minibatch
+    clip: float
+    targets: dict[str, float]  # method -> time of a step over Adam's, at most
+
+
+SETTINGS = [
+    Setting(
+        "FNN 784-512-10",
+        dense_network,
+        (128, 784),
+        5.0,
+        {"RLS": 1.8, "RLS+M": 1.95, "RLS+M+R": 4.2},
+    ),
+    Setting(
+        "CNN VGG-5, 32 x 32", vgg5, (128, 3, 32, 32), 5.0, {"RLS": 1.4, "RLS+M": 1.4}
+    ),
+    Setting(
+        "CNN 16-32, 28 x 28",
+        lambda: small_cnn(28),
+        (128, 784),
+        5.0,
+        {"RLS": 1.4, "RLS+M": 1.4},
+    ),
+    Setting(
+        "LSTM 2 x 512, 32 steps",
+        lambda: SequenceClassifier(128, 512, 2),
+        (128, 32, 128),
+        1.0,
+        {"RLS": 1.15, "RLS+M": 1.15},
+    ),
+]
+
+
+def counted(M=128, n=785, N=512) -> float:
+    """Multiply-adds of an RLS step over Adam's, one FC layer without grad_input.
+
+    Adam: forward pass and weight gradient, 2 M n N. RLS: the weight gradient's place
+    is taken by the update from X P, M n^2 more, and the norm takes M^2 (n + N).
+    """
+    adam = 2 * M * n * N
+    return (adam + M * n**2 + M**2 * (n + N)) / adam
+
+
+def make_step(name, setting, device) -> Callable[[], None]:
+    """One whole training step of a fresh network, as a function without arguments."""
+    torch.manual_seed(0)
+    model = setting.network().to(device)
+    x = torch.rand(setting.inputs, device=device)
+    y = torch.randint(2, (len(x),), device=device)
+    training = lab.make_training(name, model, clip=setting.clip, l1=1e-6)
+    optimizer, clip = training.optimizer, training.max_grad_norm
+    if name == "Adam":
+        optimizer = torch.optim.Adam(model.parameters(), fused=True)
+
+    def step():
+        optimizer.zero_grad()
+        training.loss(model(x), y).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+
+    return step
+
+
+def seconds(step, device) -> float:
+    """Wall-clock time of one call, the device's queue drained before and after."""
+    wait(device)
+    start = time.perf_counter()
+    step()
+    wait(device)
+    return time.perf_counter() - start
+
+
+def wait(device):
+    """Let an accelerator finish."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def speed(args):
+    """Print the ratio of each method's step to fused Adam's."""
+    print(f"first FC layer by count, RLS over Adam: {counted():.2f}")
+    print(f"{'network':24}{'method':10}{'ms':>9}{'ratio':>8}{'target':>8}")
+    for setting in SETTINGS:
+        names = ["Adam", *setting.targets]
+        steps = {name: make_step(name, setting, args.device) for name in names}
+        times = {name: [] for name in names}
+        slow = setting.inputs[1:] == (3, 32, 32)
+        for i in range(-3, max(3, args.repeats // (8 if slow else 1))):
+            for name, step in steps.items():
+                taken = seconds(step, args.device)
+                if i >= 0:  # the first rounds warm up
+                    times[name].append(taken)
+        middle = {name: median(values) for name, values in times.items()}
+        for name in names:
+            ratio = middle[name] / middle["Adam"]
+            target = setting.targets.get(name)
+            bar = f"{target:8.2f}" if target else f"{'':8}"
+            verdict = "" if target is None or ratio <= target else "  missed"
+            ms = 1e3 * middle[name]
+            print(f"{setting.name:24}{name:10}{ms:9.2f}{ratio:8.2f}{bar}{verdict}")
+
+
+def mnist(args):
+    """Race on MNIST, the stand-in with one running mean, and the spectrum of P."""
+    problem = lab.make_problem("mnist", samples=args.samples, device=args.device)
+    names = ["Adam", "RLS", "RLS+M", "HRLS+M", "Adam-CE", "running-mean RLS", "SGD"]
+    options = {"epochs": args.epochs, "seeds": args.seeds, "drop_last": True}
+    print(lab.race_table(lab.race(problem, names, **options)).round(4).to_string())
+    torch.manual_seed(0)
+    model = problem.network()
+    training = lab.make_training("RLS", model, clip=problem.clip)
+    lab.run_epochs(problem, model, training, epochs=min(6, args.epochs))
+    for block in training.rls.blocks:
+        s = torch.linalg.eigvalsh(training.rls.state[block.weight]["P"])
+        counts = ", ".join(f"{int((s < t).sum())} below {t}" for t in (0.5, 0.9))
+        print(f"layer {block.name}: {len(s)} eigenvalues of P, {counts}")
+
+
+def paper(args):
+    """The paper's three experiments at its settings, on what data there is."""
+    names = ["Adam", "RLS", "RLS+M", "RLS+M+R", "Adam-CE", "HRLS+M", "HRLS+M+R"]
+    for dataset, layers in (("mnist", "FC"), ("cifar10", "CONV"), ("imdb", "LSTM")):
+        problem = lab.make_problem(dataset, layers, device=args.device)
+        result = lab.race(problem, names, epochs=args.epochs, seeds=args.seeds)
+        print(f"\n{result.problem}: {result.setting}")
+        print(lab.race_table(result).round(4).to_string(), flush=True)
+
+
+def main():
+    """Read the command line and run what it names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("speed", "mnist", "paper"))
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--repeats", type=int, default=80)
+    parser.add_argument("--quick", action="store_true", help="few repeats")
+    parser.add_argument("--samples", type=int, default=20_000)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
+    if args.quick:
+        args.repeats = 10
+    if args.device.type == "cpu":
+        torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    print(
+        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads"
+    )
+    {"speed": speed, "mnist": mnist, "paper": paper}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()
