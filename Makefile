@@ -14,7 +14,9 @@ LOGS := build/test
 CODE := labkit tests benchmarks notebooks
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --color=no
 TWO_CORES := -n 2 --dist loadfile
-HAVE_DATA := $(shell test -n "$(LABKIT_DATA)" && test -d "$(LABKIT_DATA)/ptb" && echo yes)
+DATA_SETS := ptb mnist fashion-mnist cifar10 imdb usps
+MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || printf ' %s/' $$d; done)
+HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lab lint bench lock picture clean test-unit test-notebooks test-browser
@@ -84,7 +86,7 @@ test: .venv/.stamp ## Lint, unit tests, notebooks, browser; a summary comes last
 	echo; awk "$$ADD_UP" $$results | tee $(LOGS)/summary; exit $$status
 
 test-unit: .venv/.stamp
-	@$(if $(HAVE_DATA),,echo "Tests on real data are left out: LABKIT_DATA names no folder with ptb/ in it.")
+	@$(if $(HAVE_DATA),,echo "Tests on real data are left out: $(if $(LABKIT_DATA),LABKIT_DATA lacks$(MISSING),LABKIT_DATA names no folder).")
 	$(PYTEST) $(TWO_CORES) -m "$(if $(HAVE_DATA),,not real_data and )not browser"
 
 test-notebooks: .venv/.stamp
