@@ -7,7 +7,6 @@ Zhu, *Two Ridge Solutions for the Incremental Broad Learning System on Added Nod
 from labkit.broad.estimators import (
     BroadLearningClassifier,
     BroadLearningRegressor,
-    Growth,
 )
 from labkit.broad.factor import (
     NotPositiveDefinite,
@@ -16,17 +15,24 @@ from labkit.broad.factor import (
     inverse_cholesky,
     inverse_ldl,
 )
+from labkit.broad.growth import Growth
 from labkit.broad.solvers import SOLVERS, Solver
+from labkit.broad.train import GrowthRecord, RaceRecord, Update, grow, race
 
 __all__ = [
     "SOLVERS",
     "BroadLearningClassifier",
     "BroadLearningRegressor",
     "Growth",
+    "GrowthRecord",
     "NotPositiveDefinite",
+    "RaceRecord",
     "Solver",
+    "Update",
     "division_free_inverse_ldl",
     "extend_inverse_cholesky",
+    "grow",
     "inverse_cholesky",
     "inverse_ldl",
+    "race",
 ]

@@ -74,7 +74,7 @@ def test_history_tells_what_was_done(digits):
         assert (record.solver, record.fallback) == ("chol-1", False)
     A = model.expand(X)
     error = model.factor_error()
-    F = model._state.F
+    F = model._state.F.numpy()
     R = A.T @ A + 1e-2 * np.eye(87)
     assert error == pytest.approx(float(abs(F.T @ R @ F - np.eye(87)).max()), abs=1e-9)
     assert model.history_[-1].factor_error == error < 1e-7

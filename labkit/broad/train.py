@@ -1,0 +1,186 @@
+"""Growing as generators: one record per update, to draw while it happens.
+
+:func:`grow` drives an estimator; :func:`race` lets several solvers grow over the very
+same columns, which is the only fair comparison: models grown apart have other nodes.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from labkit.broad.cost import start_operations, update_operations
+from labkit.broad.factor import NotPositiveDefinite
+from labkit.broad.solvers import solver_named
+
+
+@dataclass(frozen=True)
+class Update:
+    """Nodes to add at once: a feature group and its own, and some that see all."""
+
+    features: int = 0
+    own: int = 0  # enhancement nodes of the new features only
+    extra: int = 0  # enhancement nodes of all features
+
+    def __post_init__(self):
+        if min(self.features, self.own, self.extra) < 0:
+            raise ValueError(f"counts must not be negative, got {self}")
+        if self.features + self.extra == 0 or (self.own and not self.features):
+            raise ValueError(f"an update needs features or extra nodes, got {self}")
+
+
+@dataclass(frozen=True)
+class GrowthRecord:
+    """One size of a growing model."""
+
+    step: int  # 0 is the fit
+    columns: int
+    features: int
+    added: int
+    seconds: float  # of the solver
+    operations: float  # structured count
+    smallest_pivot: float
+    solver: str
+    fallback: bool
+    train_score: float
+    score: float | None  # on the test data, where given
+    factor_error: float | None  # |F^T R F - I|, where asked for
+
+
+def grow(
+    model, X, y, updates: Iterable[Update], *, test=None, factor_error: bool = False
+) -> Iterator[GrowthRecord]:
+    """Fit an estimator and add nodes; yields after the fit and after every update.
+
+    Parameters
+    ----------
+    model : a BroadLearningClassifier or BroadLearningRegressor; is fitted.
+    X, y : training data.
+    updates : what to add, one after another.
+    test : (X, y), or None.
+    factor_error : measure it at every size: costs more than the update.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        After the records up to there; the model stays as it was.
+    """
+    model.fit(X, y)
+    yield _record(model, 0, X, y, test, factor_error)
+    for step, update in enumerate(updates, start=1):
+        if update.features:
+            model.add_feature_nodes(update.features, update.own, update.extra)
+        else:
+            model.add_nodes(update.extra)
+        yield _record(model, step, X, y, test, factor_error)
+
+
+def _record(model, step, X, y, test, factor_error) -> GrowthRecord:
+    error = model.factor_error() if factor_error else None
+    last = model.history_[-1]
+    return GrowthRecord(
+        step=step,
+        columns=last.columns,
+        features=last.features,
+        added=last.added,
+        seconds=last.seconds,
+        operations=last.operations,
+        smallest_pivot=last.smallest_pivot,
+        solver=last.solver,
+        fallback=last.fallback,
+        train_score=model.score(X, y),
+        score=None if test is None else model.score(*test),
+        factor_error=error,
+    )
+
+
+@dataclass(frozen=True)
+class RaceRecord:
+    """One solver at one size, on the columns that all solvers share."""
+
+    step: int  # 0 is the start
+    solver: str
+    columns: int
+    seconds: float
+    operations: float  # structured count
+    smallest_pivot: float | None  # None where it was lost
+    residual: float | None  # |A^T (A W - Y) + ridge W| / |A^T Y|: 0 for exact ridge
+    score: float | None
+    lost: NotPositiveDefinite | None  # the solver has dropped out here
+    W: Tensor | None = field(repr=False)  # (k, c)
+
+
+def race(
+    A: Tensor,
+    widths: Iterable[int],
+    Y: Tensor,
+    ridge: float,
+    solvers: Iterable[str],
+    *,
+    score: Callable[[Tensor], float] | None = None,
+) -> Iterator[RaceRecord]:
+    """Grow several solvers side by side over the columns of A.
+
+    Parameters
+    ----------
+    A : (l, k) all columns.  Y : (l, c).
+    widths : columns at the start and after every update, ascending, at most k.
+    ridge : lambda > 0.
+    solvers : names of :data:`~labkit.broad.solvers.SOLVERS`; a solver that loses a
+        pivot yields a record with ``lost`` and drops out.
+    score : from W (k, c) to a number.
+
+    Yields
+    ------
+    RaceRecord
+        For every width, for every solver that is still there.
+    """
+    widths, names = list(widths), list(solvers)
+    if not widths or sorted(set(widths)) != widths or widths[-1] > A.shape[1]:
+        raise ValueError(
+            f"widths must ascend to at most {A.shape[1]} columns, got {widths}"
+        )
+    racing = {name: (solver_named(name), None) for name in names}
+    AY = A.T @ Y
+    k = 0
+    for step, grown in enumerate(widths):
+        for name, (solver, state) in list(racing.items()):
+            size = len(A), k, grown - k, Y.shape[1]
+            began = time.perf_counter()
+            try:
+                if step == 0:
+                    state = solver.start(A[:, :grown], Y, ridge, widths[-1])
+                    operations = start_operations(name, len(A), grown, Y.shape[1])
+                else:
+                    operations = update_operations(name, *size)
+                    state = solver.update(state, A[:, :k], A[:, k:grown], Y)
+            except NotPositiveDefinite as lost:
+                del racing[name]
+                seconds = time.perf_counter() - began
+                yield RaceRecord(
+                    step, name, grown, seconds, 0.0, None, None, None, lost, None
+                )
+                continue
+            racing[name] = solver, state
+            pivot = float(state.pivot)  # waits for the device
+            seconds = time.perf_counter() - began
+            gradient = A[:, :grown].T @ (A[:, :grown] @ state.W) - AY[:grown]
+            gradient += ridge * state.W
+            residual = float(
+                torch.linalg.norm(gradient) / torch.linalg.norm(AY[:grown])
+            )
+            yield RaceRecord(
+                step,
+                name,
+                grown,
+                seconds,
+                operations,
+                pivot,
+                residual,
+                None if score is None else float(score(state.W)),
+                None,
+                state.W,
+            )
+        k = grown

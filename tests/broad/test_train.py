@@ -1,0 +1,76 @@
+"""Growing as generators: what a notebook draws is what the estimator did."""
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from labkit.broad import SOLVERS, BroadLearningClassifier, Update, grow, race
+from labkit.broad.cost import start_operations, update_operations
+from tests.broad.conftest import problem
+
+
+def test_grow_yields_the_fit_and_every_update():
+    X, y = load_digits(return_X_y=True)
+    X, y, test = X[:300], y[:300], (X[300:500], y[300:500])
+    model = BroadLearningClassifier(2, 5, 40, ridge=1e-2, random_state=0)
+    updates = [Update(extra=20), Update(4, 6, 10)]
+    records = []
+    for record in grow(model, X, y, updates, test=test, factor_error=True):
+        assert record.score == model.score(*test)
+        assert record.train_score == model.score(X, y)
+        assert record.factor_error < 1e-6
+        records.append(record)
+    assert [r.columns for r in records] == [50, 70, 90]
+    assert [r.features for r in records] == [10, 10, 14]
+    assert [r.step for r in records] == [0, 1, 2]
+    assert [r.smallest_pivot for r in records] == [
+        h.smallest_pivot for h in model.history_
+    ]
+
+
+def test_a_race_shows_who_is_the_ridge_solution():
+    A, H, Y = problem(l=80, q=8)
+    A = torch.cat([A, H], 1)
+    records = list(race(A, [12, 16, 20], Y, 1e-2, SOLVERS, score=lambda W: len(W)))
+    assert [r.solver for r in records] == [*SOLVERS] * 3
+    for r in records:
+        assert r.score == r.columns == len(r.W)
+        assert r.lost is None
+        exact = SOLVERS[r.solver].exact or r.step == 0
+        assert (r.residual < 1e-10) == exact
+
+
+def test_who_loses_a_pivot_drops_out_of_the_race():
+    A, H, Y = problem()
+    A = 1e6 * torch.cat([A, A[:, :2], H], 1)
+    records = list(race(A, [12, 14, 20], Y, 1e-9, ["chol-1", "chol-2"]))
+    lost = [r for r in records if r.lost is not None]
+    assert [(r.solver, r.step) for r in lost] == [("chol-1", 1)]
+    assert lost[0].lost.safe_ridge > 1e-9
+    assert [r.solver for r in records if r.step == 2] == ["chol-2"]
+
+
+@pytest.mark.parametrize("widths", [[], [3, 2], [2, 2], [2, 99]])
+def test_race_refuses_bad_widths(widths):
+    A, _, Y = problem()
+    with pytest.raises(ValueError, match="widths must ascend to at most 12 columns"):
+        next(race(A, widths, Y, 1.0, ["chol-1"]))
+
+
+@pytest.mark.parametrize("counts", [(-1, 0, 3), (0, 0, 0), (0, 3, 3)])
+def test_an_update_refuses_bad_counts(counts):
+    with pytest.raises(ValueError, match=r"negative|needs features or extra"):
+        Update(*counts)
+
+
+def test_operations_have_the_papers_ratios():
+    """(71), (72), (75) where l >> k > q >> c: 3 times chol-1, and more than 5/3."""
+    l, k, q, c = 10**9, 2000, 1000, 1  # noqa: E741
+    ops = {name: update_operations(name, l, k, q, c) for name in SOLVERS}
+    assert ops["orig"] / ops["chol-1"] == pytest.approx(3, rel=2e-3)
+    assert ops["exg-e"] / ops["chol-1"] == pytest.approx(9 / 5, rel=2e-3)
+    assert ops["exg-e"] / ops["chol-1"] > 5 / 3
+    assert ops["r-inv"] / ops["orig"] == pytest.approx(1, rel=1e-3)
+    assert ops["chol-2"] / ops["exg-e"] == pytest.approx(1, rel=1e-3)
+    start = [start_operations(name, l, k, c) for name in ("orig", "chol-1")]
+    assert start[0] / start[1] == pytest.approx(3, rel=2e-3)
