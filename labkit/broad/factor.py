@@ -244,20 +244,20 @@ def ldl_sweep(R: Tensor) -> Iterator[int]:
     With m the part of column i above the diagonal, s the pivot and v the row right of
     it:
 
-    (223a) $d = 1 / s$    (222) $r = -d v$    (223b) $S \leftarrow S + v^T r$
-    (223c) $M \leftarrow M + m r$; row i of M: r
+    (222) m is final as it stands    (223a) $d = 1 / s$    (a) $r = -d v$
+    (223b) $S \leftarrow S + v^T r$    (223c) $M \leftarrow M + m r$; row i of M: r
 
-    Column i above the diagonal is final as it stands. Yields after every column.
+    The letter is ours. Yields after every column.
     """
     for i in range(len(R)):
-        m, v = R[:i, i], R[i, i + 1 :].clone()
+        m, v = R[:i, i], R[i, i + 1 :].clone()  # (222)
         check_pivot(R[i, i], i)
         d = 1 / R[i, i]  # (223a)
-        r = -d * v  # (222)
+        r = -d * v  # (a)
         R[i + 1 :, i + 1 :].addr_(v, r)  # (223b)
         R[:i, i + 1 :].addr_(m, r)  # (223c)
         R[i, i + 1 :] = r  # (223c)
-        R[i, i] = d
+        R[i, i] = d  # (223a)
         yield i + 1
 
 
@@ -293,19 +293,20 @@ def division_free_inverse_ldl(R: Tensor, *, scale: bool = True):
 def division_free_sweep(
     R: Tensor, delta: Tensor, beta: Tensor, *, scale: bool = True
 ) -> Iterator[int]:
-    r"""Division-free inverse LDL^T in place (Algorithm 14).
+    r"""Division-free inverse LDL^T in place (Algorithm 14, (280) to (284)).
 
     R, delta (k,) and beta () are overwritten; beta starts at 1. S and M are stored
-    times beta. With a the stored pivot, v the row right of it, m the column above it:
+    times beta. With a the stored pivot, v the row right of it, m the column above it,
+    numbering ours:
 
-    (284c) $t = 2^{-e}$ so that $\beta a t \in [1/2, 1)$, $a \leftarrow t a$
-    (284g) $S \leftarrow a S - t v^T v$    (284f) $M \leftarrow a M - t m v$
-    (284e) row i of M: $-t \beta v$    (284h) diagonal: $\beta$
-    (284d) $\delta \leftarrow [a \delta, t]$    (284b) $\beta \leftarrow \beta a$
+    (1) $t = 2^{-e}$ so that $\beta a t \in [1/2, 1)$, $a \leftarrow t a$
+    (2) $S \leftarrow a S - t v^T v$    (3) $M \leftarrow a M - t m v$
+    (4) row i of M: $-t \beta v$, diagonal: $\beta$
+    (5) $\delta \leftarrow [a \delta, t]$    (6) $\beta \leftarrow \beta a$
 
-    The powers of two in (284c) could not be read in the paper's text; these keep each
-    of its verbal promises. Every a after the first is in (1/2, 2). Yields after every
-    column.
+    Where the paper puts the powers of two of (1) could not be read in its text; these
+    keep each of its verbal promises. Every a after the first is in (1/2, 2). Yields
+    after every column.
     """
     for i in range(len(R)):
         a, m, v = R[i, i].clone(), R[:i, i], R[i, i + 1 :].clone()
@@ -316,15 +317,15 @@ def division_free_sweep(
         check_pivot(a, i)
         t = torch.ones_like(a)
         if scale:
-            t = torch.ldexp(t, -torch.frexp(beta * a).exponent)  # (284c)
-        a = t * a  # (284c)
-        R[i + 1 :, i + 1 :].mul_(a).addr_(v, -t * v)  # (284g)
-        R[:i, i + 1 :].mul_(a).addr_(m, -t * v)  # (284f)
-        R[i, i + 1 :] = -t * beta * v  # (284e)
-        R[i, i] = beta  # (284h)
-        delta[:i] *= a  # (284d)
-        delta[i] = t  # (284d)
-        beta *= a  # (284b)
+            t = torch.ldexp(t, -torch.frexp(beta * a).exponent)  # (1)
+        a = t * a  # (1)
+        R[i + 1 :, i + 1 :].mul_(a).addr_(v, -t * v)  # (2)
+        R[:i, i + 1 :].mul_(a).addr_(m, -t * v)  # (3)
+        R[i, i + 1 :] = -t * beta * v  # (4)
+        R[i, i] = beta  # (4)
+        delta[:i] *= a  # (5)
+        delta[i] = t  # (5)
+        beta *= a  # (6)
         yield i + 1
 
 

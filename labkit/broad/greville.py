@@ -29,6 +29,8 @@ def dagger_start(A, Y, ridge, capacity=None) -> DaggerState:
     r"""Ridge inverse and ridge solution (Algorithms 2 and 9).
 
     (7) $A^\dagger = (A^T A + \lambda I)^{-1} A^T$    (6) $W = A^\dagger Y$
+
+    For Orig these stand for (8) and (2), the generalised inverse as a limit.
     """
     check_start(A, Y, ridge)
     k = A.shape[1]

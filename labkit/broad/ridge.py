@@ -101,7 +101,7 @@ def sums_over(chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Sums:
 
 
 def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
-    r"""Inverse Cholesky factor of R and the ridge solution (Algorithm 7's start).
+    r"""Inverse Cholesky factor of R and the ridge solution (Algorithm 6).
 
     (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
     """
