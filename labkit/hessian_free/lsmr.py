@@ -91,7 +91,7 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     """
     batch = system.batch
     d, u, v = system.start()
-    work = scaled(d, 0.0)
+    work = tuple(map(torch.empty_like, d))
     beta_ = norm(u, batch)
     scale_(u, 1 / _nonzero(beta_))
     scale_(v, 1 / _nonzero(beta_))

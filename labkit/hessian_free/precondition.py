@@ -62,7 +62,10 @@ def diagonal_preconditioner(
         g2 = point.sum_squares(point.residual)  # R has the 1 / sqrt(n)
         return tuple((t + damp**2).pow_(-0.375) for t in g2)  # (3)
     R = point.residual
-    signs = torch.empty_like(R).bernoulli_(0.5, generator=generator).mul_(2).sub_(1)
+    bits = torch.randint(
+        *(0, 2, R.shape), generator=generator, dtype=R.dtype, device=R.device
+    )
+    signs = bits.mul_(2).sub_(1)
     g = diagonal_estimate(point, signs)
     if kind == "jacobi":
         return tuple((t + damp**2).rsqrt_() for t in g)  # (4)

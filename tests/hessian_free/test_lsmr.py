@@ -1,6 +1,7 @@
 """LSMR against dense solves, SciPy, an explicit matrix, and the printed stop rules."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import scipy.sparse.linalg
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.hessian_free import cg_steps, lsmr, lsmr_steps
 from labkit.hessian_free.system import build_system
@@ -378,6 +380,48 @@ def test_merit_receives_the_solution_not_y():
 def test_patience_is_a_parameter():
     result, _ = watched(lambda i: 1.0 + i, miniter=5, recover=20)
     assert (result.status, result.stats.iterations) == ("recover", 30)
+
+
+# Reading from the device
+
+
+class Reads(TorchDispatchMode):
+    """Counts reads of single numbers, each a synchronisation on an accelerator."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (
+            torch.ops.aten._local_scalar_dense.default,
+            torch.ops.aten.equal.default,
+            torch.ops.aten.is_nonzero.default,
+            torch.ops.aten.nonzero.default,
+        ):
+            self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_each_iteration_reads_once(monkeypatch):
+    """alpha and beta, together; nothing else comes to the host."""
+    A, b, x0, c = problem()
+    module = sys.modules["labkit.hessian_free.lsmr"]
+    reads, read = [], module._read
+
+    def counted(*scalars):
+        reads.append(len(scalars))
+        return read(*scalars)
+
+    monkeypatch.setattr(module, "_read", counted)
+    system = build_system(
+        *(A, None, b),
+        **{"x0": x0, "damp": LAM, "scale": c, "damping": "identity", "centre": "zero"},
+    )
+    with Reads() as watch:
+        steps = lsmr_steps(system)
+        for _ in range(9):
+            next(steps)
+    assert watch.count == 0
+    assert reads == [2, 3] + [2] * 7  # the start; with the probe; the others
 
 
 # Refusals

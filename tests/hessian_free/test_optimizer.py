@@ -4,11 +4,14 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.hessian_free import (
+    Autoencoder,
     HessianFree,
     MartensHF,
     adapted_damping,
+    gradient_variance,
     line_search,
     linearise,
     squared_error,
@@ -249,6 +252,32 @@ def test_an_endless_loss_leaves_the_weights():
     with pytest.raises(FloatingPointError, match="not finite"):
         optimizer.step(X * math.nan)
     assert all(map(torch.equal, before, weights_of(net)))
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor that any operation gives."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for x in torch.utils._pytree.tree_leaves(out):
+            if isinstance(x, torch.Tensor):
+                self.entries = max(self.entries, x.numel())
+        return out
+
+
+def test_no_gradient_of_a_single_example_is_formed():
+    """Nothing in a step is larger than the batch or one layer's weights."""
+    net = Autoencoder((32, 24, 4, 24, 32))
+    X = torch.rand(100, 32)
+    optimizer = HessianFree(net, damp=1.0, maxiter=8)
+    with Largest() as watch:
+        step = optimizer.step(X, validation=X[:30])
+        gradient_variance(step.point)
+    P = sum(W.numel() for W in net.parameters())
+    assert watch.entries <= 100 * 48  # rows of S~ lie 48 entries apart
+    assert watch.entries < 100 * P / 30
 
 
 @pytest.mark.parametrize(

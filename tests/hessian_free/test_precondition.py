@@ -49,7 +49,7 @@ def test_one_draw_is_the_formula_example_by_example():
     g = torch.Generator().manual_seed(1)
     c = joined(diagonal_preconditioner(point, generator=g))
     g = torch.Generator().manual_seed(1)
-    signs = torch.empty(6, 5).double().bernoulli_(0.5, generator=g) * 2 - 1
+    signs = torch.randint(0, 2, (6, 5), generator=g, dtype=torch.float64) * 2 - 1
     squares = per_example_gradients(net, X, X, signs).square().sum(0)
     assert relative(c, 1 / (1 + (squares / 6).sqrt())) < 1e-12
     assert c.max() <= 1
