@@ -139,6 +139,24 @@ def test_a_run_is_the_loop_written_out():
     assert identical(snapshot(model, optimizer), snapshot(twin, other))
 
 
+def test_watching_sees_gradients_and_changes_nothing():
+    seen = []
+    model = fcs(5, 7, 3)
+    optimizer = RLS(model)
+
+    def watch():
+        rows = optimizer.blocks[0].rows
+        seen.append(model[0].weight.grad is not None)
+        return {"rows": rows}
+
+    options = {"batch_size": 8, "generator": torch.Generator().manual_seed(3)}
+    found = list(train(model, optimizer, *data(), watch=watch, **options))
+    assert [r.watched for r in found] == [{"rows": 8}, {"rows": 8}, {"rows": 4}]
+    assert seen == [True] * 3
+    _, twin, other = records(RLS)
+    assert identical(snapshot(model, optimizer), snapshot(twin, other))
+
+
 def test_other_optimisers_are_clipped_by_train():
     found, model, _ = records(
         lambda m: torch.optim.SGD(m.parameters(), lr=1.0), max_grad_norm=0.2
