@@ -147,7 +147,7 @@ def factor(A: Tensor, ridge: float) -> Factor:
     """Factor A^T A + lambda I with a relative ridge > 0.
 
     Where rounding makes the matrix indefinite (a ridge near the dtype's epsilon) the
-    factor is that of the matrix with its eigenvalues lifted to lambda.
+    factor is that of the matrix with its eigenvalues lifted to rounding.
     """
     G = gram(A)
     scale = G.diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -157,7 +157,8 @@ def factor(A: Tensor, ridge: float) -> Factor:
     L, failed = torch.linalg.cholesky_ex(G)
     if failed.any():
         w, V = torch.linalg.eigh(G)
-        w = torch.maximum(w, lam[..., None])
+        floor = torch.maximum(lam, torch.finfo(w.dtype).eps * w[..., -1])
+        w = torch.maximum(w, floor[..., None])
         R = torch.linalg.qr(w.sqrt()[..., None] * V.mT).R
         L = (R * R.diagonal(dim1=-2, dim2=-1).sign()[..., None]).mT
     return Factor(L, lam, norm)
