@@ -30,16 +30,17 @@ class KailathRLS(RLS):
         """Set ``left @ right`` to the gradient times the new P; h = 1."""
         P, X, forgetting = each.state["P"], each.X, each.options["forgetting"]
         XP = X @ P
-        S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * len(X))
-        L = torch.linalg.cholesky(S)
-        each.left, each.right = each.dZ.T, len(X) * torch.cholesky_solve(XP, L)
+        M = each.block.sequences
+        S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * M)
+        L, _ = torch.linalg.cholesky_ex(S)  # what is not finite is refused afterwards
+        each.left, each.right = each.dZ.T, M * torch.cholesky_solve(XP, L)
         each.u = torch.linalg.solve_triangular(L, XP, upper=False)
         each.h = torch.ones_like(XP[0, 0])
 
     def remember(self, each: Pending):
         """Replace P by the exact inverse, made symmetric again."""
         P = (each.state["P"] - each.u.T @ each.u) / each.options["forgetting"]
-        each.state["P"] = (P + P.T) / 2
+        each.state["P"].copy_((P + P.T) / 2)
 
 
 class AveragedRLS(RLS):
@@ -82,14 +83,15 @@ class RunningMeanRLS(RLS):
                     )
 
     def new_state(self, block: Block, initial: float) -> dict:
-        """Sum of the mean inputs so far, (n,)."""
-        return {"total": block.weight.new_zeros(block.fan_in)}
+        """Sum of the mean inputs so far, (n,), and how many they are."""
+        zeros = block.weight.new_zeros
+        return {"total": zeros(block.fan_in), "count": zeros(())}
 
     def precondition(self, each: Pending):
         """Multiply the gradient by P without making it."""
         total, start = each.state["total"], each.options["initial"]
         weight = start * each.rule["ratio"] * each.rule["steps"]
-        weight = weight / each.state["step"].clamp(min=1).to(total.device)
+        weight = weight / each.state["count"].clamp(min=1)
         c = weight / (1 + weight * total.square().sum())
 
         def times_P(rows: Tensor) -> Tensor:
@@ -101,4 +103,5 @@ class RunningMeanRLS(RLS):
 
     def remember(self, each: Pending):
         """Add this step's mean input."""
-        each.state["total"] = each.state["total"] + each.x_mean
+        each.state["total"] += each.x_mean
+        each.state["count"] += 1

@@ -1,8 +1,9 @@
 """Record each layer's mean input as gradients flow back through it.
 
 A forward hook reads the inputs; they count only once a gradient reaches the layer's
-output. So the record lives and dies with ``.grad``: evaluation, ``no_grad`` and
-discarded passes leave nothing, accumulated backward passes add up.
+output. So the record goes with ``.grad``: evaluation, ``no_grad`` and discarded passes
+leave nothing, accumulated backward passes add up. (``torch.autograd.grad`` through a
+model in training mode counts as a backward pass.)
 """
 
 import weakref
@@ -14,7 +15,7 @@ from torch.autograd.graph import register_multi_grad_hook
 
 from labkit.rls.blocks import InputSum
 from labkit.rls.checks import check_inputs
-from labkit.rls.layers import KINDS, blocks_of
+from labkit.rls.layers import KINDS, blocks_of, sequences
 
 
 class Capture:
@@ -39,6 +40,9 @@ class Capture:
             )
         self.residuals = residuals if isinstance(module, nn.Linear) else "never"
         self.blocks = blocks_of(name, module)
+        for hook in module._forward_hooks.values():  # a former optimiser's
+            if isinstance(hook, _Hook):
+                hook.capture = None
         self.handle = module.register_forward_hook(_Hook(self), with_kwargs=True)
 
     def __call__(self, module, inputs, output):
@@ -49,6 +53,8 @@ class Capture:
             return None
         # rows < units: then X P is cheaper than the gradient times P
         cheaper = self.residuals == "cheaper" and x.numel() < weight.numel()
+        if cheaper or self.residuals == "always":
+            sequences(x.numel() // x.shape[-1], self.time_steps)
         if cheaper or self.residuals == "always":
             return _Residual.apply(output.detach(), x, weight, self._keep_residual)
         outputs = [output] if isinstance(output, torch.Tensor) else _flat(output)
@@ -67,8 +73,7 @@ class Capture:
         X = x.detach().reshape(-1, x.shape[-1]).to(block.weight.dtype)
         dZ = dz.reshape(-1, dz.shape[-1]).to(block.weight.dtype)
         block.residuals.append((X, dZ))
-        T = self.time_steps or 1
-        block.add(InputSum(X.sum(0), len(X), len(X) // T))
+        block.add(InputSum(X.sum(0), len(X), sequences(len(X), self.time_steps)))
 
 
 class _Hook:
@@ -86,7 +91,9 @@ class _Hook:
             return None
         if not (module.training and torch.is_grad_enabled()):
             return None
-        return capture(module, (*args, *kwargs.values()), output)
+        given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
+        x, start = given["input"], given.get("hx")
+        return capture(module, (x,) if start is None else (x, start), output)
 
     def __getstate__(self):  # weak links cannot be pickled with the model
         return {"capture": None}
@@ -108,7 +115,9 @@ class _Residual(torch.autograd.Function):
     def backward(ctx, dz):
         x, weight = ctx.saved_tensors
         ctx.keep(x, dz)
-        return None, dz @ weight if ctx.needs_input_grad[1] else None, None, None
+        if not ctx.needs_input_grad[1]:
+            return None, None, None, None
+        return None, (dz.to(weight.dtype) @ weight).to(x.dtype), None, None
 
 
 def _flat(output):

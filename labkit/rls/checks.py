@@ -1,6 +1,7 @@
 """What is refused before anything runs, and why."""
 
 import math
+import numbers
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -17,7 +18,7 @@ _RANGES = {
     "momentum": ("in [0, 1)", lambda v: 0 <= v < 1),
     "l1": (">= 0 and finite", lambda v: 0 <= v < math.inf),
     "initial": ("> 0 and finite", lambda v: 0 < v < math.inf),
-    "time_steps": ("None or an integer >= 1", lambda v: v is None or v == int(v) >= 1),
+    "time_steps": ("None or an integer >= 1", lambda v: v is None or v >= 1),
 }
 
 
@@ -28,8 +29,10 @@ def check_options(owner: str, options: Mapping):
             known = ", ".join(_RANGES)
             raise ValueError(f"{owner} has no option {name!r}; there are: {known}")
         allowed, holds = _RANGES[name]
-        if not holds(value):
-            raise ValueError(f"{owner}: {name} must be {allowed}, got {value}")
+        number = numbers.Integral if name == "time_steps" else numbers.Real
+        known = isinstance(value, number) or (name == "time_steps" and value is None)
+        if not known or not holds(value):
+            raise ValueError(f"{owner}: {name} must be {allowed}, got {value!r}")
 
 
 def choose_layers(
@@ -43,6 +46,8 @@ def choose_layers(
         If there is none, one does not exist, appears twice, or cannot be trained; or,
         with ``layers=None``, if a parameter would be left out.
     """
+    if isinstance(layers, str | nn.Module):
+        raise ValueError(f"layers must be a list of layers, got {layers!r}")
     if layers is None:
         chosen = [(name, module, {}) for name, module in _owners(model)]
     else:
@@ -53,8 +58,10 @@ def choose_layers(
             "no layer with parameters that require a gradient was chosen"
         )
     seen: dict[int, str] = {}
-    for name, module, _ in chosen:
+    for name, module, options in chosen:
         check_layer(name, module)
+        if isinstance(module, nn.Conv2d) and options.get("time_steps"):
+            raise ValueError(f"layer {name!r} is a Conv2d and has no time_steps")
         for parameter in module.parameters():
             other = seen.setdefault(id(parameter), name)
             if other != name:
@@ -117,6 +124,12 @@ def _refusal(module) -> str:
             )
         if module.proj_size:
             return f"proj_size={module.proj_size}; use proj_size=0"
+    names = {name.removesuffix("_l0") for name, _ in module.named_parameters()}
+    known = {"weight", "bias", "weight_ih", "weight_hh", "bias_ih", "bias_hh"}
+    if names - known:
+        return f"it has a parameter {(names - known).pop()!r}, not of its kind"
+    if not all(p.requires_grad for p in module.parameters()):
+        return "some of its parameters are frozen; freeze all, or none"
     half = {p.dtype for p in module.parameters()} & {torch.float16, torch.bfloat16}
     if half:
         return f"its dtype is {half.pop()}; P needs float32 or float64"

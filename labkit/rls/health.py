@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from labkit.rls.pending import Pending
+
 
 class NumericalError(ArithmeticError):
     """A step was refused because a value in it cannot be right.
@@ -34,12 +36,30 @@ def healthy(P: Tensor, h: Tensor, *, forgetting: float, initial: float) -> Tenso
     return sound & h.isfinite()
 
 
-def unhealthy(layer, step, P: Tensor | None, h, forgetting) -> NumericalError:
-    """The error for a P that :func:`healthy` refuses."""
-    advice = "start P again by on_failure='reset', or take forgetting=1"
-    if not h >= forgetting:
-        quantity = f"h, which must be at least forgetting = {forgetting},"
-        return NumericalError(layer, step, quantity, float(h), advice)
-    trace = float(P.diagonal().sum())
-    quantity = "the trace of P, wound up by forgetting < 1,"
-    return NumericalError(layer, step, quantity, trace, advice)
+def check_finite(pending: list[Pending], norm: Tensor):
+    """Raise NumericalError for the first block whose gradient is not finite."""
+    if norm.isfinite():
+        return
+    for each in pending:
+        size = each.squared_norm().sqrt()
+        if not size.isfinite():
+            step, name = int(each.state["step"]) + 1, each.block.name
+            advice = "nothing was changed; lower eta or clip by max_grad_norm"
+            what = "the gradient's norm"
+            raise NumericalError(name, step, what, float(size), advice)
+
+
+def check_healthy(pending: list[Pending]):
+    """Raise NumericalError for the first block whose P cannot be trusted."""
+    for each in pending:
+        group, P, h = each.options, each.state.get("P"), each.h
+        limits = {key: group[key] for key in ("forgetting", "initial")}
+        if healthy(P, h, **limits):
+            continue
+        step, name = int(each.state["step"]) + 1, each.block.name
+        advice = "start P again by on_failure='reset', or take forgetting=1"
+        if h >= group["forgetting"] and h.isfinite():
+            what, h = "the trace of P, wound up by forgetting < 1,", P.trace()
+        else:
+            what = f"h, which must be at least forgetting = {group['forgetting']},"
+        raise NumericalError(name, step, what, float(h), advice)

@@ -2,6 +2,7 @@
 
 import torch
 
+from labkit.rls.health import NumericalError
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import clip_factor
 
@@ -18,7 +19,7 @@ class Hybrid:
         Its ``max_grad_norm`` is the joint norm of all gradients, its own and the
         other's.
     other : torch.optim.Optimizer
-        Over the other parameters. Those of frozen or forgotten ones are refused.
+        Over all other parameters that are not frozen.
 
     Raises
     ------
@@ -87,10 +88,22 @@ class Hybrid:
         squares += [g.square().sum().to(squares[0]) for g in gradients]
         norm = torch.stack(squares).sum().sqrt()
         factor = clip_factor(norm, self.rls.max_grad_norm)
+        if norm.device.type == "cpu":
+            self._check_finite(pending, gradients)
         self.rls.apply(pending, norm, factor)
-        for g in gradients:
-            g.mul_(factor)
+        for g in gradients:  # a gradient that is not finite becomes no gradient
+            g.copy_(torch.where(norm.isfinite(), g * factor, 0))
         self.other.step()
+
+    def _check_finite(self, pending, gradients):
+        if all(g.isfinite().all() for g in gradients):
+            return
+        step = int(pending[0].state["step"]) + 1
+        name = type(self.other).__name__
+        norm = float(torch.stack([g.norm() for g in gradients]).norm())
+        advice = "nothing was changed; lower its rate or clip by max_grad_norm"
+        quantity = "the gradient's norm"
+        raise NumericalError(f"(those of {name})", step, quantity, norm, advice)
 
     def check(self):
         """Raise for a failure of RLS on an accelerator; waits for it."""

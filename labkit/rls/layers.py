@@ -26,7 +26,8 @@ def blocks_of(name: str, module: nn.Module) -> list[Block]:
 def linear_inputs(module, inputs, output, time_steps) -> list[InputSum]:
     """FC layer: the mean of (31), (51), or (80) with ``time_steps`` > 1."""
     X = inputs[0].reshape(-1, module.in_features)
-    return [InputSum(X.sum(0), len(X), _sequences(len(X), time_steps))]
+    total = X.sum(0, dtype=module.weight.dtype)
+    return [InputSum(total, len(X), sequences(len(X), time_steps))]
 
 
 def conv2d_inputs(module, inputs, output, time_steps) -> list[InputSum]:
@@ -37,7 +38,8 @@ def conv2d_inputs(module, inputs, output, time_steps) -> list[InputSum]:
     x = inputs[0]
     x = x if x.ndim == 4 else x[None]
     kernel, dilation = module.kernel_size, module.dilation
-    mean = nn.functional.pad(x.mean(0, keepdim=True), _padding(module))
+    mean = x.mean(0, keepdim=True, dtype=module.weight.dtype)
+    mean = nn.functional.pad(mean, _padding(module))
     fields = nn.functional.unfold(mean, kernel, dilation, 0, module.stride)
     rows = len(x) * fields.shape[-1]
     return [InputSum(fields[0].mean(1) * rows, rows, rows)]
@@ -64,17 +66,19 @@ def recurrent_inputs(module, inputs, output, time_steps) -> list[InputSum]:
     T = x.shape[time]
     rows = x[..., 0].numel()
     steps = T if time_steps is None else time_steps
-    past = y.narrow(time, 0, T - 1).reshape(-1, module.hidden_size).sum(0)
+    dtype = module.weight_hh_l0.dtype
+    past = y.narrow(time, 0, T - 1).reshape(-1, module.hidden_size).sum(0, dtype=dtype)
     start = inputs[1] if len(inputs) > 1 else None
     if start is not None:
         y_0 = start[0] if isinstance(start, tuple) else start
         past = past + y_0.reshape(-1, module.hidden_size).sum(0)
-    seen = x.reshape(-1, module.input_size).sum(0)
-    sequences = _sequences(rows, steps)
-    return [InputSum(seen, rows, sequences), InputSum(past, rows, sequences)]
+    seen = x.reshape(-1, module.input_size).sum(0, dtype=dtype)
+    count = sequences(rows, steps)
+    return [InputSum(seen, rows, count), InputSum(past, rows, count)]
 
 
-def _sequences(rows, time_steps):
+def sequences(rows: int, time_steps: int | None) -> int:
+    """Rows that count as one sequence each; ValueError if T does not divide them."""
     if rows % (time_steps or 1):
         raise ValueError(
             f"time_steps={time_steps} does not divide the {rows} rows of the input"

@@ -1,10 +1,7 @@
 """RLS as a torch optimiser (Algorithms 1 and 2 of the paper)."""
 
-import math
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -12,45 +9,9 @@ from torch import Tensor, nn
 from labkit.rls.blocks import Block
 from labkit.rls.capture import Capture
 from labkit.rls.checks import check_fan_in, check_options, choose_layers
-from labkit.rls.health import NumericalError, healthy, unhealthy
+from labkit.rls.health import NumericalError, check_finite, check_healthy, healthy
+from labkit.rls.pending import Pending
 from labkit.rls.update import clip_factor, gain, update_inverse_
-
-
-@dataclass
-class Pending:
-    """One block in the middle of a step.
-
-    The preconditioned gradient is ``left @ right``, in the cheaper of two orders.
-    """
-
-    block: Block
-    options: Mapping[str, Any]  # the parameter group
-    state: dict
-    x_mean: Tensor  # (n,)
-    gradient: Tensor | None = None  # (N, n), or in its place
-    X: Tensor | None = None  # (M, n) inputs with the column of ones, and
-    dZ: Tensor | None = None  # (M, N) residuals: the gradient is dZ' X
-    u: Tensor | None = None  # (n,)
-    h: Tensor | None = None  # ()
-    left: Tensor | None = None  # (N, r)
-    right: Tensor | None = None  # (r, n); None: the identity
-
-    @property
-    def rule(self) -> dict:
-        """Arguments that belong to the update of P."""
-        options = self.options
-        return {
-            "forgetting": options["forgetting"],
-            "ratio": options["ratio"],
-            "steps": self.block.steps,
-        }
-
-    def squared_norm(self) -> Tensor:
-        """Square of the raw gradient's Frobenius norm, ()."""
-        if self.gradient is not None:
-            return self.gradient.square().sum()
-        # |dZ' X|^2 without dZ' X, by two M x M Gram matrices
-        return (self.X @ self.X.T).mul_(self.dZ @ self.dZ.T).sum()
 
 
 class RLS(torch.optim.Optimizer):
@@ -69,7 +30,8 @@ class RLS(torch.optim.Optimizer):
     Parameters
     ----------
     model : nn.Module
-        Its layers' inputs are read by forward hooks, in training mode only. Frozen
+        Its layers' inputs are read by forward hooks, in training mode only, until
+        :meth:`close`, another RLS on the same layer, or the end of this object. Frozen
         layers are left out.
     forgetting : float
         lambda in (0, 1]. Below 1, P grows without bound in every direction that the
@@ -197,7 +159,10 @@ class RLS(torch.optim.Optimizer):
         return [block for capture in self.captures for block in capture.blocks]
 
     def zero_grad(self, set_to_none=True):
-        """Clear the gradients, and the inputs that came with them."""
+        """Clear the gradients, and the inputs that came with them.
+
+        ``model.zero_grad()`` clears the first only; after ``step`` that is enough.
+        """
         super().zero_grad(set_to_none)
         for block in self.blocks:
             block.clear()
@@ -276,8 +241,12 @@ class RLS(torch.optim.Optimizer):
         """
         for each in pending:
             self.precondition(each)
-        for each in self._sound(pending, norm):
-            self._update(each, factor)
+        if self._at_hand(norm):
+            check_finite(pending, norm)
+            if self.on_failure == "raise":
+                check_healthy(pending)
+        for each in pending:
+            self._take(each, norm, factor)
         self.gradient_norm = norm
         for block in self.blocks:
             block.clear()
@@ -310,59 +279,57 @@ class RLS(torch.optim.Optimizer):
         state["h"] = each.h
         state["step"] += 1
 
+    def _make_velocity(self, each):
+        if "velocity" not in each.state:
+            each.state["velocity"] = torch.zeros_like(each.block.signs())
+
     def _velocity(self, each, left):
-        state, alpha = each.state, each.options["momentum"]
-        if "velocity" not in state:
-            state["velocity"] = torch.zeros_like(each.block.signs())
-        omega = state["velocity"]
+        self._make_velocity(each)
+        omega, alpha = each.state["velocity"], each.options["momentum"]
         if each.right is None:
             return omega.mul_(alpha).add_(left)  # (99)
         return omega.addmm_(left, each.right, beta=alpha)  # (99)
 
-    def _sound(self, pending, norm) -> list[Pending]:
-        """Those whose step can be taken; raises or resets for the others."""
-        if norm.device.type != "cpu":
-            return [self._held(each, norm) for each in pending]
-        if not norm.isfinite():
-            raise gradient_error(pending)
-        sound = []
-        for each in pending:
-            if self._healthy(each):
-                sound.append(each)
-            elif self.on_failure == "raise":
-                step, P = int(each.state["step"]) + 1, each.state.get("P")
-                forgetting = each.options["forgetting"]
-                raise unhealthy(each.block.name, step, P, each.h, forgetting)
-            else:
-                each.state |= self.new_state(each.block, each.options["initial"])
-                each.state["resets"] += 1
-        return sound
+    @staticmethod
+    def _at_hand(value: Tensor) -> bool:
+        """Whether a value can be read without waiting for a device."""
+        return value.device.type == "cpu"
 
-    def _healthy(self, each) -> Tensor:
-        group = each.options
+    def _take(self, each, norm, factor):
+        """Update one block if its step can be right; raise or reset if not."""
+        group, state = each.options, each.state
         limits = {key: group[key] for key in ("forgetting", "initial")}
-        return healthy(each.state.get("P"), each.h, **limits)
+        sound = healthy(state.get("P"), each.h, **limits)
+        if not self._at_hand(norm):
+            self._take_unseen(each, sound, norm.isfinite(), factor)
+        elif sound:
+            self._update(each, factor)
+        else:
+            state |= self.new_state(each.block, group["initial"])
+            state["resets"] += 1
 
-    def _held(self, each, norm) -> Pending:
-        """Take no new step in a block where it cannot be right; never waits."""
-        state = each.state
-        lost, failed = ~self._healthy(each), ~norm.isfinite()
+    def _take_unseen(self, each, sound, finite, factor):
+        """The same on an accelerator: both ways are computed, no wait to choose."""
+        state, block = each.state, each.block
+        if each.options["momentum"]:
+            self._make_velocity(each)
+        before = [tensor.clone() for tensor in each.tensors()]
+        self._update(each, factor)
+        for tensor, old in zip(each.tensors(), before, strict=True):
+            tensor.copy_(torch.where(sound & finite, tensor, old))
+        failed = ~finite
         if self.on_failure == "reset":
-            lost = lost & ~failed
-            for key, start in self.new_state(
-                each.block, each.options["initial"]
-            ).items():
-                state[key] = torch.where(lost, start, state[key])
+            lost = finite & ~sound
+            fresh = self.new_state(block, each.options["initial"])
+            for key, start in fresh.items():
+                state[key].copy_(torch.where(lost, start, state[key]))
             state["resets"] += lost
         else:
-            failed = failed | lost
-        still = lost | failed
-        each.left = each.left.masked_fill(still, 0)
-        each.u = each.u.masked_fill(still, 0)
-        each.h = each.h.masked_fill(still, each.options["forgetting"])
-        now = torch.where(failed, float(state["step"]) + 1, math.inf)
-        state["failed_at"] = torch.minimum(now, state.get("failed_at", now))
-        return each
+            failed = failed | ~sound
+        first = failed & (state.get("failed_at", torch.zeros_like(each.h)) == 0)
+        for key, value in (("failed_at", float(state["step"])), ("failed_h", each.h)):
+            old = state.get(key, torch.zeros_like(each.h))
+            state[key] = torch.where(first, value, old)
 
     def check(self):
         """Raise for a failure on an accelerator; the one call that waits for it.
@@ -372,24 +339,20 @@ class RLS(torch.optim.Optimizer):
         NumericalError
             If a gradient was not finite, or a P unhealthy, at any step so far.
         """
-        for block in self.blocks:
-            step = float(self.state[block.weight].get("failed_at", math.inf))
-            if step < math.inf:
-                h = float(self.state[block.weight]["h"])
-                advice = "a gradient was not finite, or P is no longer definite"
-                raise NumericalError(
-                    block.name, int(step), "a value cannot be right: h", h, advice
-                )
+        failures = [
+            (int(state["failed_at"]), block.name, float(state["failed_h"]))
+            for block in self.blocks
+            if (state := self.state[block.weight]).get("failed_at", 0)
+        ]
+        if failures:
+            step, name, h = min(failures)
+            advice = (
+                "it must be finite and at least forgetting, and so must every gradient "
+                "be; the block was left as it was"
+            )
+            raise NumericalError(name, step, "h", h, advice)
 
-
-def gradient_error(pending: list[Pending]) -> NumericalError:
-    """The error that names the first block whose gradient is not finite."""
-    for each in pending:
-        norm = each.squared_norm().sqrt()
-        if not norm.isfinite():
-            break
-    step = int(each.state["step"]) + 1
-    advice = "nothing was changed; lower eta or clip by max_grad_norm"
-    return NumericalError(
-        each.block.name, step, "the gradient's norm", float(norm), advice
-    )
+    def close(self):
+        """Take the hooks off the model; nothing can be trained by this object then."""
+        for capture in self.captures:
+            capture.handle.remove()

@@ -8,7 +8,7 @@ from torch import nn
 
 from labkit.rls import RLS, AveragedRLS, KailathRLS, RunningMeanRLS, loss_mse
 
-from .conftest import fcs, randn
+from .conftest import LastOutput, fcs, randn, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
@@ -124,6 +124,66 @@ def test_averaged_form_is_rls_for_one_sample_and_ratio_one():
             take(model, optimizer, randn(1, 5, seed=s), randn(1, 3, seed=9))
         found.append(joined(model[0]))
     torch.testing.assert_close(*found, rtol=1e-11, atol=1e-11)
+
+
+def same_mean(rows, seed):
+    x = randn(rows, 5, seed=seed)
+    return x - x.mean(0) + torch.tensor([1.0, -0.5, 2.0, 0.0, 0.3]).double()
+
+
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_running_mean_is_rls_where_every_batch_has_the_same_mean(limit):
+    found = []
+    for kind in (RLS, RunningMeanRLS):
+        model = nn.Sequential(randomise(nn.Linear(5, 7)))
+        optimizer = kind(
+            model, ratio=0.3, momentum=0.5, initial=1.5, max_grad_norm=limit
+        )
+        for s in range(8):
+            take(model, optimizer, same_mean(4, s), randn(4, 7, seed=9))
+        found.append((joined(model[0]), optimizer.state[model[0].weight]["h"]))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_running_mean_uses_the_inverse_of_its_definition():
+    k, eta, start = 0.3, 0.7, 1.5
+    model = nn.Sequential(randomise(nn.Linear(5, 7)))
+    optimizer = RunningMeanRLS(model, ratio=k, eta=eta, initial=start)
+    seen = []
+    for s in range(6):
+        x, target = randn(4, 5, seed=s) + 1, randn(4, 7, seed=9)
+        (G,), (X,) = gradients(model, x, target)
+        before = joined(model[0])
+        take(model, optimizer, x, target)
+        mu = sum(seen) / s if s else torch.zeros(6).double()
+        A = torch.eye(6).double() / start + k * s * torch.outer(mu, mu)
+        P = torch.linalg.inv(A)
+        h = 1 + k * X.mean(0) @ P @ X.mean(0)
+        want = before - eta / h * G @ P
+        torch.testing.assert_close(joined(model[0]), want, rtol=1e-10, atol=1e-11)
+        seen.append(X.mean(0))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten()), (1, 2, 2)),
+        (lambda: nn.Sequential(nn.LSTM(4, 3, batch_first=True), LastOutput()), (5, 4)),
+        (lambda: nn.Sequential(nn.RNN(4, 3, batch_first=True), LastOutput()), (5, 4)),
+    ],
+)
+def test_two_steps_of_any_layer_kind_are_those_of_rls(make, shape):
+    """After one batch, the running mean is all that P has seen."""
+    found = []
+    for kind in (RLS, RunningMeanRLS):
+        model = randomise(make())
+        optimizer = kind(model, ratio=0.3)
+        for s in range(2):
+            take(model, optimizer, randn(4, *shape, seed=s), randn(4, 3, seed=9))
+        found.append([p.detach() for p in model.parameters()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
 
 
 def test_running_mean_holds_vectors_only():

@@ -1,7 +1,6 @@
 """What counts as an input of a step, and what does not."""
 
 import copy
-import gc
 import io
 import math
 import pickle
@@ -83,12 +82,6 @@ def pickle_and_train_the_copy(model, optimizer, x):
         twin(x).sum().backward()
 
 
-def drop_another_optimiser(model, optimizer, x):
-    other = RLS(model, max_grad_norm=1.0)
-    del other
-    gc.collect()
-
-
 @FORMS
 @pytest.mark.parametrize(
     "between",
@@ -98,11 +91,35 @@ def drop_another_optimiser(model, optimizer, x):
         discard,
         copy_and_train_the_copy,
         pickle_and_train_the_copy,
-        drop_another_optimiser,
     ],
 )
 def test_what_happens_between_backward_and_step_leaves_it_alone(between, limit):
     assert identical(trained(limit=limit), trained(between, limit=limit))
+
+
+@FORMS
+def test_the_newest_optimiser_of_a_layer_takes_over(limit):
+    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
+    x, target = randn(2, 5, seed=1), randn(2, 3, seed=2)
+    old = RLS(model, max_grad_norm=1.0)
+    new, only = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
+    for each, optimizer in ((model, new), (twin, only)):
+        backward(each, x, target)
+        optimizer.step()
+    assert identical(list(model.parameters()), list(twin.parameters()))
+    new.zero_grad()
+    with pytest.raises(RuntimeError, match=r"found nothing to do"):
+        old.step()
+
+
+def test_a_closed_optimiser_gives_the_model_back():
+    model = fcs(5, 7, 3)
+    optimizer = RLS(model, max_grad_norm=1.0)
+    backward(model, randn(2, 5), randn(2, 3))
+    assert model[0].weight.grad is None  # left unformed
+    optimizer.close()
+    backward(model, randn(2, 5), randn(2, 3))
+    assert model[0].weight.grad is not None
 
 
 @FORMS
@@ -441,10 +458,11 @@ def test_fc_layers_on_sequences_count_the_time_steps_they_are_told(limit, T):
     assert_same(optimizer, net)
 
 
-def test_time_steps_must_divide_the_rows():
+@FORMS
+def test_time_steps_must_divide_the_rows(limit):
     model = nn.Sequential(nn.Linear(5, 30))
     layers = [{"layer": "0", "time_steps": 3}]
-    optimizer = RLS(model, layers=layers)
+    optimizer = RLS(model, layers=layers, max_grad_norm=limit)
     with pytest.raises(ValueError, match="time_steps=3 does not divide the 8 rows"):
         model(torch.zeros(2, 4, 5)).sum().backward()
     del optimizer

@@ -9,6 +9,7 @@ from torch import nn
 from labkit.rls import (
     RLS,
     NumericalError,
+    RunningMeanRLS,
     gain,
     loss_mse,
     update_inverse_,
@@ -232,8 +233,9 @@ def test_growth_is_guarded_only_where_there_is_forgetting():
 
 def held(kind):
     class Held(kind):
-        def _sound(self, pending, norm):
-            return [self._held(each, norm) for each in pending]
+        @staticmethod
+        def _at_hand(value):
+            return False
 
     return Held
 
@@ -266,15 +268,17 @@ def test_masked_steps_equal_checked_ones_while_all_is_well(options, on_failure):
         optimizer.check()
         for state in optimizer.state.values():
             state.pop("failed_at", None)
+            state.pop("failed_h", None)
         found.append(snapshot(model, optimizer))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
+@EVERY_SETTING
 @pytest.mark.parametrize("on_failure", ["raise", "reset"])
 @pytest.mark.parametrize("where", ["loss", "input"])
-def test_masked_gradient_that_is_not_finite(on_failure, where):
-    model, optimizer = running(kind=held(RLS), on_failure=on_failure)
+def test_masked_gradient_that_is_not_finite(options, on_failure, where):
+    model, optimizer = running(kind=held(RLS), **options, on_failure=on_failure)
     before = weights_and_P(model, optimizer)
     x = randn(2, 5, seed=4)
     if where == "input":
@@ -286,26 +290,28 @@ def test_masked_gradient_that_is_not_finite(on_failure, where):
         optimizer.check()
 
 
-@FORMS
-def test_masked_P_that_is_lost_stands_still(limit):
-    model, optimizer = running(kind=held(RLS), max_grad_norm=limit)
+@EVERY_SETTING
+def test_masked_P_that_is_lost_stands_still(options):
+    model, optimizer = running(kind=held(RLS), **options)
     spoil(optimizer, model)
-    P = optimizer.state[model[2].weight]["P"].clone()
-    before = [p.detach().clone() for p in model[2].parameters()]
+    before = weights_and_P(model[2], optimizer)
+    last = [optimizer.state[model[2].weight]["P"].clone()]
     take(model, optimizer, randn(2, 5, seed=4), randn(2, 3, seed=9))
-    assert all(map(torch.equal, before, model[2].parameters()))
-    assert torch.equal(P, optimizer.state[model[2].weight]["P"])
+    assert identical(before[:2], weights_and_P(model[2], optimizer)[:2])
+    assert identical(last, [optimizer.state[model[2].weight]["P"]])
     with pytest.raises(NumericalError, match="layer '2', step 4"):
         optimizer.check()
 
 
-@FORMS
-def test_masked_reset_is_the_checked_one(limit):
+@EVERY_SETTING
+@pytest.mark.parametrize("value", [-1.0, math.nan])
+def test_masked_reset_is_the_checked_one(options, value):
     found = []
     for kind in (RLS, held(RLS)):
-        options = {"max_grad_norm": limit, "initial": 2.0, "on_failure": "reset"}
-        model, optimizer = running(kind=kind, **options)
-        spoil(optimizer, model)
+        model, optimizer = running(
+            kind=kind, **options, initial=2.0, on_failure="reset"
+        )
+        optimizer.state[model[2].weight]["P"].mul_(value)
         take(model, optimizer, randn(2, 5, seed=4), randn(2, 3, seed=9))
         optimizer.check()
         assert optimizer.state[model[2].weight]["resets"] == 1
@@ -313,6 +319,16 @@ def test_masked_reset_is_the_checked_one(limit):
         found.append(weights_and_P(model, optimizer))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [RunningMeanRLS])
+def test_masks_of_a_relative(kind):
+    model, optimizer = running(kind=held(kind))
+    before = weights_and_P(model, optimizer)
+    take(model, optimizer, randn(2, 5, seed=4), randn(2, 3, seed=9), math.nan)
+    assert identical(before, weights_and_P(model, optimizer))
+    with pytest.raises(NumericalError, match="step 4"):
+        optimizer.check()
 
 
 def test_check_is_silent_before_the_first_step_and_after_good_ones():
