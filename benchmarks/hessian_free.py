@@ -292,7 +292,7 @@ SHORT["mnist"] = SHORT["usps"]
 HF_DAMP = {"digits": 3.0, "usps": 4.0, "mnist": 4.0}
 CHUNKS = {"digits": 4, "usps": 8, "mnist": 8}
 ADAM_BATCH = {"digits": 64, "usps": 100, "mnist": 100}
-ADAM_RATES = (5e-4, 1e-3, 2e-3, 4e-3)
+ADAM_RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 
 
 def split_of(name, dtype, device):

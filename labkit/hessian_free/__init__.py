@@ -26,7 +26,7 @@ from labkit.hessian_free.lsmr import (
     lsmr,
     lsmr_steps,
 )
-from labkit.hessian_free.martens import MartensHF
+from labkit.hessian_free.martens import MartensHF, gradient_pass
 from labkit.hessian_free.optimizer import (
     HessianFree,
     HFStep,
@@ -68,6 +68,7 @@ __all__ = [
     "cg_steps",
     "diagonal_estimate",
     "diagonal_preconditioner",
+    "gradient_pass",
     "gradient_variance",
     "grow",
     "line_search",

@@ -18,7 +18,7 @@ from labkit.hessian_free.linearise import linearise, squared_error, weights_of
 from labkit.hessian_free.lsmr import LSMRResult, lsmr
 from labkit.hessian_free.merit import MINITER, RECOVER
 from labkit.hessian_free.precondition import check_kind, diagonal_preconditioner
-from labkit.hessian_free.system import CENTRES, DAMPINGS
+from labkit.hessian_free.system import CENTRES, DAMPINGS, System, build_system
 from labkit.hessian_free.tuples import add, copied, dot, norm, scaled
 
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
@@ -40,6 +40,19 @@ class Subproblem(NamedTuple):
         """Right-hand side -R."""
         return -self.point.residual
 
+    def system(self) -> System:
+        """It as :func:`labkit.hessian_free.lsmr_steps` iterates on it."""
+        return build_system(
+            self.point.forward_map,
+            self.point.transpose_map,
+            self.b,
+            x0=self.x0,
+            damp=self.damp,
+            scale=self.scale,
+            damping=self.damping,
+            centre=self.centre,
+        )
+
     def solve(self, **options) -> LSMRResult:
         """Run :func:`labkit.hessian_free.lsmr` on it."""
         return lsmr(
@@ -53,6 +66,15 @@ class Subproblem(NamedTuple):
             centre=self.centre,
             **options,
         )
+
+    def normal_map(self, p) -> tuple[Tensor, ...]:
+        """(A'A + lambda^2 I) p, the matrix that CG works on; damping "identity"."""
+        Gp = self.point.transpose_map(self.point.forward_map(p))
+        return add(Gp, self.damp**2, p)
+
+    def normal_rhs(self) -> tuple[Tensor, ...]:
+        """A'b, minus the gradient of the batch's loss."""
+        return self.point.transpose_map(self.b)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,11 @@ from labkit.hessian_free import (
     HessianFree,
     MartensHF,
     adapted_damping,
+    cg,
     gradient_variance,
     line_search,
     linearise,
+    lsmr_steps,
     squared_error,
 )
 from labkit.hessian_free.linearise import weights_of
@@ -214,6 +216,23 @@ def test_a_frozen_subproblem_outlives_the_step():
     d, *_ = gauss_newton(net, X, 0.5)
     optimizer.step(X)
     assert relative(joined(problem.solve(atol=1e-13, maxiter=200).x), d) < 1e-8
+
+
+def test_lsmr_and_cg_on_one_frozen_subproblem():
+    """Both from the same start, to the same solution, by the same operator."""
+    net, optimizer, X = make()
+    optimizer.step(X)
+    problem = optimizer.subproblem(X)
+    d, g, _ = gauss_newton(net, X, problem.damp)
+    assert joined(problem.x0).any()
+    assert relative(joined(problem.normal_rhs()), -g) < 1e-12
+    M = tuple(c**-2 for c in problem.scale)
+    options = {"x0": problem.x0, "preconditioner": M, "tolerance": 0.0}
+    ours = cg(problem.normal_map, problem.normal_rhs(), maxiter=200, **options)
+    assert relative(joined(ours.x), d) < 1e-8
+    steps = lsmr_steps(problem.system())
+    errors = [relative(joined(next(steps).x), d) for _ in range(90)]
+    assert errors[-1] < 1e-8 < errors[0]
 
 
 def test_resumes_from_its_state():
