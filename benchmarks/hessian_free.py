@@ -175,8 +175,8 @@ def speed(args):
         return run
 
     def anew():
-        torch.func.jvp(module.batch_map, module.weights, dq)
-        torch.func.vjp(module.batch_map, *module.weights)[1](U)
+        torch.func.jvp(module.residual_map, module.weights, dq)
+        torch.func.vjp(module.residual_map, *module.weights)[1](U)
 
     functions = {
         "matmuls": product_floor(point),

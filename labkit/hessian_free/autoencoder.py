@@ -70,12 +70,7 @@ class Autoencoder(nn.Module):
             raise ValueError(f"std must be > 0, got {std}")
         pairs = zip(self.widths, self.widths[1:], strict=False)
         self.weights = nn.ParameterList(
-            sparse_weights(
-                *(m, p, incoming, std),
-                generator=generator,
-                dtype=dtype,
-                device=device,
-            )
+            sparse_weights(m, p, incoming, std, generator, dtype=dtype, device=device)
             for m, p in pairs
         )
 
@@ -96,7 +91,7 @@ class Autoencoder(nn.Module):
         return S
 
 
-def sparse_weights(m, p, incoming, std, *, generator=None, dtype=None, device=None):
+def sparse_weights(m, p, incoming, std, generator=None, *, dtype=None, device=None):
     r"""One layer's weights (m + 1, p) by Martens' sparse scheme (9).
 
     Each unit gets min(incoming, m) inputs, drawn without replacement, with weights

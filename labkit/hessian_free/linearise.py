@@ -200,7 +200,7 @@ class LinearisedModule:
     weights: tuple[Tensor, ...]
     inputs: Tensor
     targets: Tensor
-    batch_map: Callable = field(init=False)
+    residual_map: Callable = field(init=False)
 
     def __post_init__(self):
         def residual(*weights):
@@ -209,7 +209,7 @@ class LinearisedModule:
             )
             return (outputs - self.targets) / math.sqrt(self.n)
 
-        object.__setattr__(self, "batch_map", residual)
+        object.__setattr__(self, "residual_map", residual)
 
     @property
     def n(self) -> int:
@@ -220,7 +220,7 @@ class LinearisedModule:
     def residual(self) -> Tensor:
         """R, like the targets."""
         with torch.no_grad():
-            return self.batch_map(*self.weights)
+            return self.residual_map(*self.weights)
 
     def loss(self) -> Tensor:
         """f = |R|^2 / 2, ()."""
@@ -228,7 +228,7 @@ class LinearisedModule:
 
     @cached_property
     def _vjp(self):
-        return vjp(self.batch_map, *self.weights)[1]
+        return vjp(self.residual_map, *self.weights)[1]
 
     @cached_property
     def _jvp(self):

@@ -105,7 +105,8 @@ class MartensHF(torch.optim.Optimizer):
             for p, t in zip(group["params"], w, strict=True)
         )
         last, status, iterations, q, rnorm, kept = cg(
-            *(B, scaled(g, -1.0)),
+            B,
+            scaled(g, -1.0),
             x0=start,
             preconditioner=M,
             maxiter=group["maxiter"],
@@ -130,7 +131,8 @@ class MartensHF(torch.optim.Optimizer):
         group["damp"] = adapted_damping(damp, rho, group["drop"])  # (6)
         s, loss, _ = line_search(
             lambda s: (f1 if s == 1 else f(p, s), None),
-            *(f0, slope),
+            f0,
+            slope,
             alpha=group["alpha"],
             shrink=0.8,
         )  # (7)
@@ -155,11 +157,12 @@ class MartensHF(torch.optim.Optimizer):
             status=status,
             merit=merit,
             rnorm=rnorm,
-            arnorm=q,
+            arnorm=(),
             direction_norm=length,
             cosine=inner / both if both else math.nan,
             gamma=DECAY,
             point=None,
+            q=q,
         )
 
 

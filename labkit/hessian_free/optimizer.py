@@ -94,12 +94,13 @@ class HFStep:
     best: int  # the iterate that was taken
     status: str  # why the Krylov method stopped
     merit: tuple[tuple[int, float], ...]  # (k, merit) at the checks
-    rnorm: tuple[float, ...]
-    arnorm: tuple[float, ...]
+    rnorm: tuple[float, ...]  # of the Krylov method, from iteration 0
+    arnorm: tuple[float, ...]  # empty for CG, whose rnorm is the gradient's
     direction_norm: float
     cosine: float  # between this direction and the last; nan where that was 0
     gamma: float  # share of the last direction that this one started from
     point: object = field(repr=False)  # linearisation on the batch at the new weights
+    q: tuple[float, ...] = ()  # model values of CG's iterates; empty for LSMR
 
 
 class HessianFree(torch.optim.Optimizer):
@@ -209,7 +210,7 @@ class HessianFree(torch.optim.Optimizer):
             for p, w in zip(group["params"], weights, strict=True)
         )
         return Subproblem(
-            *(point, group["damp"], scale, x0, group["damping"], group["centre"])
+            point, group["damp"], scale, x0, group["damping"], group["centre"]
         )
 
     @torch.no_grad()
@@ -264,7 +265,7 @@ class HessianFree(torch.optim.Optimizer):
             at = (
                 full
                 if s == 1
-                else linearise(*(self.model, inputs, targets), weights=add(w, s, d))
+                else linearise(self.model, inputs, targets, weights=add(w, s, d))
             )
             return (f1 if s == 1 else float(at.loss())), at
 

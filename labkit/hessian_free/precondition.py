@@ -63,7 +63,7 @@ def diagonal_preconditioner(
         return tuple((t + damp**2).pow_(-0.375) for t in g2)  # (3)
     R = point.residual
     bits = torch.randint(
-        *(0, 2, R.shape), generator=generator, dtype=R.dtype, device=R.device
+        0, 2, R.shape, generator=generator, dtype=R.dtype, device=R.device
     )
     signs = bits.mul_(2).sub_(1)
     g = diagonal_estimate(point, signs)

@@ -44,19 +44,46 @@ class Setting:
 
 PAPER = {
     "curves": Setting(
-        (784, 400, 200, 100, 50, 25, 6),
-        *(20, 250, 2500, 0.5, 5.0, 99 / 100, 0.7, 200, 1e-8, 1e-7),
-        {"martens": (0.051, 0.098), "shf": (0.160, 0.214)},
+        encoder=(784, 400, 200, 100, 50, 25, 6),
+        incoming=20,
+        n1=250,
+        nmax=2500,
+        theta=0.5,
+        damp=5.0,
+        drop=99 / 100,
+        gamma=0.7,
+        maxiter=200,
+        atol=1e-8,
+        ftol=1e-7,
+        table2={"martens": (0.051, 0.098), "shf": (0.160, 0.214)},
     ),
     "mnist": Setting(
-        (784, 1000, 500, 250, 30),
-        *(10, 300, 6000, 0.2, 12.0, 49 / 50, 0.7, 150, 1e-8, 1e-5),
-        {"martens": (0.910, 1.436), "shf": (0.959, 1.435)},
+        encoder=(784, 1000, 500, 250, 30),
+        incoming=10,
+        n1=300,
+        nmax=6000,
+        theta=0.2,
+        damp=12.0,
+        drop=49 / 50,
+        gamma=0.7,
+        maxiter=150,
+        atol=1e-8,
+        ftol=1e-5,
+        table2={"martens": (0.910, 1.436), "shf": (0.959, 1.435)},
     ),
     "usps": Setting(
-        (256, 400, 200, 100, 50, 25),
-        *(10, 200, 2000, 0.2, 7.5, 99 / 100, 0.65, 150, 1e-6, 2e-5),
-        {"martens": (1.007, 1.961), "shf": (0.999, 1.947)},
+        encoder=(256, 400, 200, 100, 50, 25),
+        incoming=10,
+        n1=200,
+        nmax=2000,
+        theta=0.2,
+        damp=7.5,
+        drop=99 / 100,
+        gamma=0.65,
+        maxiter=150,
+        atol=1e-6,
+        ftol=2e-5,
+        table2={"martens": (1.007, 1.961), "shf": (0.999, 1.947)},
     ),
 }
 
@@ -173,7 +200,10 @@ def train(
         checks = len(done.merit) * len(validation[0]) / 3
         passes += (n * (1 + 4 * done.iterations / 3) + checks) / N
         yield Record(
-            *(step, clock.seconds, rows, passes),
+            step=step,
+            seconds=clock.seconds,
+            rows=rows,
+            passes=passes,
             **_errors(model, done, _finite(2 * f_val, step, best), test, best),
             n=n,
             n_next=growth.n,
@@ -240,7 +270,10 @@ def train_martens(
         trials = len(done.merit) / 3
         passes += (used * (1 + trials) + n * 4 * done.iterations / 3) / N
         yield Record(
-            *(step, clock.seconds, rows, passes),
+            step=step,
+            seconds=clock.seconds,
+            rows=rows,
+            passes=passes,
             **_errors(model, done, _finite(error, step, best), test, best),
             n=n,
             n_next=n,
