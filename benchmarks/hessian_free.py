@@ -289,6 +289,7 @@ DIGITS = replace(
 # Short runs want a smaller, faster falling lambda than the paper's.
 SHORT = {"digits": {}, "usps": {"damp": 2.0, "drop": 0.9}}
 SHORT["mnist"] = SHORT["usps"]
+KNOBS = {"theta": float, "nmax": int, "damp": float, "drop": float, "maxiter": int}
 HF_DAMP = {"digits": 3.0, "usps": 4.0, "mnist": 4.0}
 CHUNKS = {"digits": 4, "usps": 8, "mnist": 8}
 ADAM_BATCH = {"digits": 64, "usps": 100, "mnist": 100}
@@ -436,6 +437,8 @@ def accuracy(args):
     setting = DIGITS if name == "digits" else PAPER[name]
     if not args.paper:
         setting = replace(setting, **SHORT[name])
+    given = {k: getattr(args, k) for k in KNOBS if getattr(args, k) is not None}
+    setting = replace(setting, **given)
     data = split_of(name, dtype, args.device)
     budget = args.seconds
     marks = (
@@ -528,6 +531,8 @@ def main():
     three.add_argument("--seeds", type=int, default=3, help="so many, from 0")
     three.add_argument("--seconds", type=float, default=45, help="of each run")
     three.add_argument("--paper", action="store_true", help="lambda1, drop as printed")
+    for knob, kind in KNOBS.items():
+        three.add_argument(f"--{knob}", type=kind, help="of SHF, in place of the table")
     three.add_argument("--recover", type=int, default=100)
     three.add_argument("--floor", type=float, default=0.0, help="least lambda")
     three.add_argument("--double", action="store_true", help="float64")

@@ -188,6 +188,13 @@ class HessianFree(torch.optim.Optimizer):
         self.model = model
         self.generator = generator
         trained = [p for p in model.parameters() if p.requires_grad]
+        if not trained:
+            raise ValueError("model has no parameters that require a gradient")
+        if generator is not None and generator.device.type != trained[0].device.type:
+            raise ValueError(
+                f"generator must be on the weights' device, {trained[0].device}, "
+                f"got one on {generator.device}"
+            )
         super().__init__(trained, settings)
 
     @torch.no_grad()

@@ -319,6 +319,13 @@ def test_refuses(options, match):
         HessianFree(small_net(), **({"damp": 1.0} | options))
 
 
+def test_refuses_a_generator_elsewhere_and_nothing_to_train():
+    with pytest.raises(ValueError, match="generator must be on the weights' device"):
+        HessianFree(small_net().to("meta"), generator=torch.Generator())
+    with pytest.raises(ValueError, match="no parameters that require a gradient"):
+        HessianFree(small_net().requires_grad_(False))
+
+
 # Martens
 
 
