@@ -270,3 +270,28 @@ def test_tour(page):
     page.press("back")
     page.wait_for_status(r"step 10 of 11, paused")
     page.wait_for_figure(lambda d: d == first, "back shows the figure of before")
+
+
+@pytest.mark.parametrize("page", ["01_rls"], indirect=True)
+def test_live_experiment(page, tmp_path):
+    """Run the notebook, walk the live experiment, and let it run and pause."""
+    page.run_all()
+    assert page.errors() == []
+    page.show_panel()
+    first = page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
+    page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
+    page.press("reset")
+    page.wait_for_status(r"step 0 of 0, paused")
+    for step in (1, 2, 3):
+        page.press("step")
+        page.wait_for_status(rf"step {step} of {step}, paused")
+    page.wait_for_figure(lambda d: d != first, "three steps draw another figure")
+    page.press("back")
+    page.wait_for_status(r"step 2 of 3, paused")
+    page.press("run")
+    page.wait_for_status(r"step (\d+) of \1, running")
+    wait(lambda: page.count() > 5, 15, "the count grows")
+    page.press("pause")
+    page.wait_for_status(r"step (\d+) of \1, paused")
+    assert page.errors() == []
+    save_screenshot(page, tmp_path)
