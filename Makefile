@@ -103,7 +103,9 @@ test-browser: .venv/.stamp
 
 bench: .venv/.stamp ## Run the benchmarks: ratios, side by side
 	@for script in benchmarks/*.py; do \
-	  echo "--- $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; \
+	  case $$script in */rtrl.py) what= ;; *) what=speed ;; esac; \
+	  echo "--- $$script $$what"; \
+	  OMP_NUM_THREADS=1 $(BIN)/python $$script $$what || exit 1; \
 	done
 
 picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
