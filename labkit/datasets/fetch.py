@@ -1,6 +1,7 @@
 """Find a pinned file on this machine, or download it; check it either way."""
 
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -148,6 +149,8 @@ def _download(file):
             return target
         except (ChecksumError, OSError) as error:  # requests' errors are OSErrors
             failures.append((url, error))
+    with suppress(OSError):  # not empty: it was there before, or holds other files
+        target.parent.rmdir()
     tried = "".join(f"\n  {url}: {error}" for url, error in failures)
     if any(isinstance(error, ChecksumError) for _, error in failures):
         raise ChecksumError(

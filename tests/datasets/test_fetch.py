@@ -193,6 +193,18 @@ def test_without_a_network_the_error_says_what_to_do(folder):
     assert files_below(folder) == []
 
 
+def test_a_download_that_fails_leaves_no_empty_folder(folder):
+    with pytest.raises(DatasetUnavailable):
+        fetch.fetch(pinned())
+    assert list(folder.iterdir()) == []
+    other = folder / "some" / "other.txt"
+    other.parent.mkdir()
+    other.touch()
+    with pytest.raises(DatasetUnavailable):
+        fetch.fetch(pinned())
+    assert other.exists()
+
+
 def test_a_folder_that_cannot_be_made_is_told(folder):
     (folder / "some").write_text("a file where the folder should be")
     with pytest.raises(DatasetUnavailable, match="folder cannot be made"):
