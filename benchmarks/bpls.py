@@ -15,6 +15,7 @@ test accuracy; float32, one thread. ``toy`` is figures 4 and 5 as a table.
 
 import argparse
 import statistics
+import sys
 import time
 from itertools import islice
 
@@ -435,7 +436,7 @@ def main():
     three = commands.add_parser("toy", help="figures 4 and 5")
     three.add_argument("--runs", type=int, default=1000)
     three.set_defaults(run=toy)
-    args = parser.parse_args()
+    args = parser.parse_args(sys.argv[1:] or ["speed"])
     for name in ("seeds", "repeats", "runs"):
         if getattr(args, name, 1) < 1:
             parser.error(f"--{name} must be >= 1, got {getattr(args, name)}")

@@ -17,6 +17,7 @@ Both read MNIST as :func:`labkit.datasets.load` finds it.
 """
 
 import argparse
+import sys
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -282,7 +283,7 @@ def main():
         default=["chol-1", "exg-e", "orig", "r-inv"],
     )
     two.set_defaults(run=accuracy)
-    args = parser.parse_args()
+    args = parser.parse_args(sys.argv[1:] or ["speed"])
     torch.set_num_threads(args.threads)
     torch.backends.cuda.matmul.allow_tf32 = False
     args.run(args)

@@ -540,7 +540,7 @@ def main():
     three.add_argument("--device", default="cpu")
     three.add_argument("--threads", type=int, default=1)
     three.set_defaults(run=accuracy)
-    args = parser.parse_args()
+    args = parser.parse_args(sys.argv[1:] or ["speed"])
     for name in ("repeats", "seeds", "threads"):
         if getattr(args, name, 1) < 1:
             parser.error(f"--{name} must be >= 1, got {getattr(args, name)}")

@@ -161,7 +161,9 @@ def paper(args):
 def main():
     """Read the command line and run what it names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("speed", "mnist", "paper"))
+    parser.add_argument(
+        "what", nargs="?", default="speed", choices=("speed", "mnist", "paper")
+    )
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--repeats", type=int, default=80)
     parser.add_argument("--quick", action="store_true", help="few repeats")
