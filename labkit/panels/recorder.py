@@ -1,0 +1,232 @@
+"""Record one call of a function line by line: what ran, and what it changed.
+
+The real function runs, under ``sys.settrace``; nothing of it is written a second time.
+Values are summarised as they stand after each line, so a record holds no tensors.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from labkit.panels.summaries import Summary, leaves, summarise, version
+
+PASSES = 200  # of one line in one call that are kept; later ones are counted only
+_GENERATOR = 0x20  # flag of a code object
+
+
+@dataclass(frozen=True, eq=False)
+class LineRecord:
+    """One line that ran.
+
+    Attributes
+    ----------
+    code : the function's code object: name, file and first line.
+    line : number in the file.
+    depth : 0 for the function recorded, 1 for those that it called, ...
+    call : number of the call, from 0, in order of entry.
+    turn : how often the line had run before in this call: the index of a loop.
+    values : path -> summary of the locals and what they hold, after the line.
+    changed : paths in ``values`` that are new or changed since the line before in this
+        call; what a function called from this line changed is in it.
+    """
+
+    code: CodeType
+    line: int
+    depth: int
+    call: int
+    turn: int
+    values: Mapping[str, Summary]
+    changed: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """All lines of one call, in the order in which they ended, and its result."""
+
+    result: Any
+    lines: tuple[LineRecord, ...]
+    left_out: int  # lines that ran and were not kept, see PASSES
+    functions: Mapping[CodeType, Callable | None]  # for docstrings, where found
+
+
+def record_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
+    """Call a function and record the lines that it and its own helpers run.
+
+    Parameters
+    ----------
+    function : a Python function or bound method; decorators are seen through.
+    args, kwargs : of the call.
+    follow : names of modules or packages whose functions are recorded too where they
+        are called. None: the function's own room, such as ``labkit.rls``; outside
+        labkit its own module. Generators and lambdas count as part of their caller.
+
+    Returns
+    -------
+    Recording
+
+    Raises
+    ------
+    TypeError
+        If there is no Python source to walk, as for a built-in function.
+    RuntimeError
+        If another tracer, such as a debugger or a coverage tool, is at work.
+
+    Notes
+    -----
+    The result is bit for bit that of a plain call: values are read, never written, and
+    no random number is drawn. A value is summarised again only if it is another object
+    or counts a change in place; each summary reads it once.
+
+    Examples
+    --------
+    >>> import torch
+    >>> def halve(x):
+    ...     y = x / 2
+    ...     y.add_(1)
+    ...     return y
+    >>> recording = record_lines(halve, torch.ones(2, 3))
+    >>> [sorted(line.changed) for line in recording.lines]
+    [['y'], ['y'], []]
+    >>> [line.values["y"].greatest for line in recording.lines]
+    [0.5, 1.5, 1.5]
+    """
+    start = _unwrapped(getattr(function, "__func__", function))
+    if not hasattr(start, "__code__"):
+        raise TypeError(
+            f"{function!r} has no Python source to walk; give a function or a method"
+        )
+    if sys.gettrace() is not None:
+        raise RuntimeError(
+            "another tracer is at work (a debugger, a coverage tool); stop it first"
+        )
+    follow = (_room(start.__module__),) if follow is None else tuple(follow)
+    tracer = _Tracer(start.__code__, follow)
+    tracer.functions[start.__code__] = start
+    sys.settrace(tracer.enter)
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        sys.settrace(None)
+    lines = tuple(tracer.lines)
+    return Recording(result, lines, tracer.left_out, tracer.functions)
+
+
+def _unwrapped(function):
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+def _room(module: str) -> str:
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "labkit" else module
+
+
+class _Call:
+    """One call in progress."""
+
+    def __init__(self, number: int, depth: int, cache: dict):
+        self.number, self.depth, self.cache = number, depth, cache
+        self.line: int | None = None  # the one that runs now
+        self.turns: dict[int, int] = {}
+        # path -> (value, its version, summary)
+        self.seen: dict[str, tuple[Any, Any, Summary]] = {}
+
+    def look(self, frame: FrameType) -> frozenset[str]:
+        """Summarise what is new or changed in a frame's locals; return its paths."""
+        seen, changed = {}, set()
+        for local, held in frame.f_locals.items():
+            for path, value in leaves(local, held):
+                mark = version(value)
+                old = self.seen.get(path)
+                if old is None or old[0] is not value or old[1] != mark:
+                    if old is None or not _same_plain(old[0], value):
+                        changed.add(path)
+                    old = self._summarised(value, mark)
+                seen[path] = old
+        self.seen = seen
+        return frozenset(changed)
+
+    def _summarised(self, value, mark):
+        # The cache holds the value, too, so that its id is not given away meanwhile.
+        known = self.cache.get(id(value))
+        if known is None or known[1] != mark:
+            known = self.cache[id(value)] = (value, mark, summarise(value))
+        return known
+
+
+def _same_plain(a, b) -> bool:
+    """Whether two plain values read the same, as two floats of one value do."""
+    return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b
+
+
+class _Tracer:
+    """Receives the interpreter's events."""
+
+    def __init__(self, start: CodeType, follow: tuple[str, ...]):
+        self.start, self.follow = start, follow
+        self.lines: list[LineRecord] = []
+        self.left_out = 0
+        self.functions: dict[CodeType, Callable | None] = {}
+        self._calls: dict[FrameType, _Call] = {}
+        self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
+        self._begun = 0
+
+    def enter(self, frame: FrameType, event: str, arg):
+        """A frame begins: follow it or not."""
+        code = frame.f_code
+        first = code is self.start and not self._calls
+        if not first and not (self._calls and self._follows(frame)):
+            return None
+        written = code.co_filename != "<string>"  # not what a dataclass made for itself
+        if code.co_flags & _GENERATOR or code.co_name.startswith("<") or not written:
+            return None
+        call = _Call(self._begun, len(self._calls), self._cache)
+        call.look(frame)  # the arguments are no change
+        self._calls[frame] = call
+        self._begun += 1
+        self.functions.setdefault(code, _find(frame))
+        return self._inside
+
+    def _follows(self, frame) -> bool:
+        module = frame.f_globals.get("__name__", "")
+        return any(module == f or module.startswith(f + ".") for f in self.follow)
+
+    def _inside(self, frame, event, arg):
+        """The next line, or the end: the line before has run."""
+        call = self._calls.get(frame)
+        if call is None or event not in ("line", "return"):
+            return self._inside
+        if call.line is not None:
+            self._note(call, frame)
+        call.line = frame.f_lineno
+        if event == "return":
+            del self._calls[frame]
+        return self._inside
+
+    def _note(self, call, frame):
+        turn = call.turns.get(call.line, 0)
+        call.turns[call.line] = turn + 1
+        changed = call.look(frame)
+        if turn >= PASSES:
+            self.left_out += 1
+            return
+        values = {path: summary for path, (_, _, summary) in call.seen.items()}
+        self.lines.append(
+            LineRecord(
+                frame.f_code, call.line, call.depth, call.number, turn, values, changed
+            )
+        )
+
+
+def _find(frame) -> Callable | None:
+    """The function that a frame runs; None if its name leads elsewhere."""
+    code = frame.f_code
+    owner = type(frame.f_locals.get("self"))
+    found = [frame.f_globals.get(code.co_name), getattr(owner, code.co_name, None)]
+    for each in map(_unwrapped, found):
+        if getattr(each, "__code__", None) is code:
+            return each
+    return None

@@ -1,0 +1,211 @@
+"""Recording lines: order, changes, folding, and a result that is bit-identical."""
+
+import copy
+import math
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from labkit.panels.recorder import PASSES, record_lines
+from labkit.panels.summaries import HEAT, heat_map, leaves, summarise
+from labkit.rls import RLS, LayerState, rls_step, squared_error
+from labkit.rtrl import OK, RNNCell
+
+
+def names(recording):
+    return [(line.code.co_name, sorted(line.changed)) for line in recording.lines]
+
+
+def scaled(x, factor):
+    y = x * factor
+    y.add_(1)
+    factor = float(factor)
+    return y
+
+
+def test_lines_come_in_order_with_what_they_changed():
+    recording = record_lines(scaled, torch.ones(3), 2)
+    assert [sorted(line.changed) for line in recording.lines] == [
+        ["y"],
+        ["y"],
+        ["factor"],
+        [],
+    ]
+    first = scaled.__code__.co_firstlineno
+    assert [line.line - first for line in recording.lines] == [1, 2, 3, 4]
+    assert [line.values["y"].greatest for line in recording.lines] == [2, 3, 3, 3]
+    assert torch.equal(recording.result, torch.full((3,), 3.0))
+    assert recording.functions[scaled.__code__] is scaled
+
+
+def loop(n):
+    total = 0
+    for i in range(n):
+        total = total + i
+    return total
+
+
+def test_a_loop_numbers_its_turns_and_is_cut_at_the_limit():
+    recording = record_lines(loop, PASSES + 50)
+    body = [line for line in recording.lines if "total" in line.changed][1:]
+    assert [line.turn for line in body] == list(range(1, PASSES))
+    assert recording.left_out == 50 + 51  # of the body, of the loop's head
+    assert recording.result == sum(range(PASSES + 50))
+
+
+def helper(x):
+    z = x + 1
+    return z
+
+
+def outer(x):
+    y = helper(x)
+    w = np.linalg.norm(y)
+    return [v for v in (y, w)]
+
+
+def test_helpers_are_followed_and_libraries_are_not():
+    recording = record_lines(outer, torch.zeros(2))
+    assert [(n, c) for n, c in names(recording) if n != "<listcomp>"] == [
+        ("helper", ["z"]),
+        ("helper", []),
+        ("outer", ["y"]),
+        ("outer", ["w"]),
+        ("outer", []),
+    ]
+    assert [line.depth for line in recording.lines] == [1, 1, 0, 0, 0]
+    alone = record_lines(outer, torch.zeros(2), follow=())
+    assert {line.code.co_name for line in alone.lines} == {"outer"}
+
+
+def test_an_error_passes_through_and_tracing_ends():
+    def fails(x):
+        y = x + 1
+        raise ValueError(y)
+
+    with pytest.raises(ValueError, match="2"):
+        record_lines(fails, 1)
+    assert sys.gettrace() is None
+    with pytest.raises(TypeError, match="no Python source to walk"):
+        record_lines(math.sqrt, 2.0)
+    sys.settrace(lambda *a: None)
+    try:
+        with pytest.raises(RuntimeError, match="another tracer is at work"):
+            record_lines(helper, 1)
+    finally:
+        sys.settrace(None)
+
+
+def test_a_paper_step_shows_its_own_functions():
+    g = torch.Generator().manual_seed(0)
+    x, gradient, theta = (torch.randn(s, generator=g) for s in (6, (3, 6), (3, 6)))
+    state = LayerState(theta, torch.zeros(3, 6), torch.eye(6))
+    recording = record_lines(rls_step, state, x, gradient, momentum=0.5)
+    changes = {name for _, changed in names(recording) for name in changed}
+    assert {"u", "h", "omega", "P", "theta"} <= changes
+    called = [line.code.co_name for line in recording.lines]
+    assert [n for i, n in enumerate(called) if n not in called[:i]] == [
+        "gain",
+        "rls_step",
+        "update_inverse_",
+    ]
+
+
+def small_model():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 4))
+    return model, RLS(model, momentum=0.5, l1=1e-4, max_grad_norm=1.0)
+
+
+def test_a_recorded_optimiser_step_is_bit_identical():
+    found = []
+    for record in (False, True):
+        model, optimizer = small_model()
+        for _ in range(3):
+            optimizer.zero_grad()
+            squared_error(model(torch.ones(8, 20)), torch.arange(8) % 4).backward()
+            record_lines(optimizer.step) if record else optimizer.step()
+        kept = [p.detach() for p in model.parameters()]
+        kept += [s["P"] for s in optimizer.state.values()]
+        found.append(kept)
+    assert all(map(torch.equal, *found))
+
+
+def test_a_recorded_learner_draws_the_same_signs():
+    found = []
+    for record in (False, True):
+        cell = RNNCell(3, 6, generator=torch.Generator().manual_seed(0))
+        g = torch.Generator().manual_seed(1)
+        learner = OK(cell, batch_size=2, rank=2, generator=g)
+        x = torch.ones(2, 3)
+        for _ in range(5):
+            record_lines(learner.step, x) if record else learner.step(x)
+        found.append((learner.influence(), g.get_state()))
+    assert all(map(torch.equal, *found))
+
+
+# Summaries
+
+
+def test_a_summary_says_what_the_tensor_says():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 33, generator=g, dtype=torch.float64)
+    before = copy.deepcopy(x)
+    s = summarise(x)
+    assert (s.kind, s.shape, s.dtype, s.device) == (
+        "Tensor",
+        (40, 33),
+        "float64",
+        "cpu",
+    )
+    assert s.norm == pytest.approx(float(x.norm()), rel=1e-12)
+    assert (s.least, s.greatest) == (float(x.min()), float(x.max()))
+    assert s.heat.shape == (HEAT, HEAT) and s.heat.dtype == np.float32
+    assert torch.equal(x, before)
+
+
+def test_heat_maps_are_means_over_blocks():
+    x = torch.arange(64.0).reshape(32, 2)
+    heat = heat_map(x)
+    assert heat.shape == (16, 2)
+    np.testing.assert_allclose(heat[0], [(0 + 2) / 2, (1 + 3) / 2])
+    assert heat_map(torch.ones(5)).shape == (1, 5)
+    assert heat_map(torch.ones(2, 3, 4)).shape == (6, 4)
+    assert heat_map(torch.tensor(3.0)).tolist() == [[3.0]]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(0, 3),
+        torch.zeros(2, dtype=torch.complex64),
+        np.array(["a"], dtype=object),
+        torch.tensor([True, False]),
+        np.arange(3),
+        None,
+        "x" * 500,
+        object(),
+    ],
+)
+def test_odd_values_have_a_summary(value):
+    s = summarise(value)
+    assert s.kind == type(value).__name__ and len(s.text) <= 80
+
+
+def test_leaves_open_what_a_step_holds():
+    @dataclass
+    class Box:
+        inner: dict
+
+    held = Box({"P": torch.ones(2), "q": [1, (2.0, "x")]})
+    found = dict(leaves("box", held))
+    assert list(found) == [
+        'box.inner["P"]',
+        'box.inner["q"][0]',
+    ]  # the pair is a level too deep
+    assert dict(leaves("w", nn.Linear(2, 1))).keys() == {"w.weight", "w.bias"}
+    assert not dict(leaves("f", len))
