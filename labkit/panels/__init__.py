@@ -1,8 +1,20 @@
 """What is seen and touched: figures that follow a trace, knobs, the stepper."""
 
 from labkit.panels.controls import Controls, knob
+from labkit.panels.line_stepper import LineStepper
 from labkit.panels.live_lab import LiveLab
 from labkit.panels.live_plot import Bars, Lines, LivePlot
+from labkit.panels.recorder import record_lines
 from labkit.panels.stepper import Stepper
 
-__all__ = ["Bars", "Controls", "Lines", "LiveLab", "LivePlot", "Stepper", "knob"]
+__all__ = [
+    "Bars",
+    "Controls",
+    "LineStepper",
+    "Lines",
+    "LiveLab",
+    "LivePlot",
+    "Stepper",
+    "knob",
+    "record_lines",
+]

@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.panels.summaries import Summary, leaves, summarise, version
 
-PASSES = 200  # of one line in one call that are kept; later ones are counted only
+PASSES = 200  # of one line, reached one way, that are kept; more are counted only
 _GENERATOR = 0x20  # flag of a code object
 
 
@@ -25,8 +25,8 @@ class LineRecord:
     code : the function's code object: name, file and first line.
     line : number in the file.
     depth : 0 for the function recorded, 1 for those that it called, ...
-    call : number of the call, from 0, in order of entry.
-    turn : how often the line had run before in this call: the index of a loop.
+    path : (code, line) of each caller, outermost first, and of the line itself.
+    turn : how often this path had run before: the index of a loop.
     values : path -> summary of the locals and what they hold, after the line.
     changed : paths in ``values`` that are new or changed since the line before in this
         call; what a function called from this line changed is in it.
@@ -35,7 +35,7 @@ class LineRecord:
     code: CodeType
     line: int
     depth: int
-    call: int
+    path: tuple[tuple[CodeType, int], ...]
     turn: int
     values: Mapping[str, Summary]
     changed: frozenset[str]
@@ -127,10 +127,9 @@ def _room(module: str) -> str:
 class _Call:
     """One call in progress."""
 
-    def __init__(self, number: int, depth: int, cache: dict):
-        self.number, self.depth, self.cache = number, depth, cache
+    def __init__(self, cache: dict):
+        self.cache = cache
         self.line: int | None = None  # the one that runs now
-        self.turns: dict[int, int] = {}
         # path -> (value, its version, summary)
         self.seen: dict[str, tuple[Any, Any, Summary]] = {}
 
@@ -172,7 +171,7 @@ class _Tracer:
         self.functions: dict[CodeType, Callable | None] = {}
         self._calls: dict[FrameType, _Call] = {}
         self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
-        self._begun = 0
+        self._turns: dict[tuple, int] = {}
 
     def enter(self, frame: FrameType, event: str, arg):
         """A frame begins: follow it or not."""
@@ -183,10 +182,9 @@ class _Tracer:
         written = code.co_filename != "<string>"  # not what a dataclass made for itself
         if code.co_flags & _GENERATOR or code.co_name.startswith("<") or not written:
             return None
-        call = _Call(self._begun, len(self._calls), self._cache)
+        call = _Call(self._cache)
         call.look(frame)  # the arguments are no change
         self._calls[frame] = call
-        self._begun += 1
         self.functions.setdefault(code, _find(frame))
         return self._inside
 
@@ -207,8 +205,9 @@ class _Tracer:
         return self._inside
 
     def _note(self, call, frame):
-        turn = call.turns.get(call.line, 0)
-        call.turns[call.line] = turn + 1
+        path = tuple((f.f_code, c.line) for f, c in self._calls.items())
+        turn = self._turns.get(path, 0)
+        self._turns[path] = turn + 1
         changed = call.look(frame)
         if turn >= PASSES:
             self.left_out += 1
@@ -216,7 +215,7 @@ class _Tracer:
         values = {path: summary for path, (_, _, summary) in call.seen.items()}
         self.lines.append(
             LineRecord(
-                frame.f_code, call.line, call.depth, call.number, turn, values, changed
+                frame.f_code, call.line, len(path) - 1, path, turn, values, changed
             )
         )
 

@@ -1,0 +1,60 @@
+r"""Equations of a docstring by their tags, and the tags of a source line.
+
+A docstring gives an equation a number in front, ``(38) $u = P \bar x$``, or behind it
+in a displayed block, ``u &= P \bar x &&(38) \\``. A line of code names those that it
+implements in a trailing comment, ``# (38), (39)``.
+"""
+
+import inspect
+import re
+
+TAG = r"\(([A-Z]?\d+[a-z]?'?)\)"
+_TAGS = rf"{TAG}(?:\s*,\s*{TAG})*"
+_INLINE = re.compile(rf"((?:{TAG},?\s*)+):?\s*((?:\$[^$]+\$[\s,]*)+)")
+_BLOCK = re.compile(
+    r"\.\. math::[^\n]*\n((?:[ \t]+\S[^\n]*(?:\n|\Z)|[ \t]*\n)+)|\$\$(.+?)\$\$",
+    re.S,
+)
+_BEHIND = re.compile(rf"&&\s*((?:{TAG}[,\s]*)+)\s*$")
+
+
+def tags_of_line(line: str) -> list[str]:
+    """Tags in the trailing comment of a line of code.
+
+    Examples
+    --------
+    >>> tags_of_line("u, h = gain(P, x)  # (38), (39)")
+    ['38', '39']
+    >>> tags_of_line("P: Tensor  # (n, n) inverse")
+    []
+    """
+    _, mark, comment = line.partition("#")
+    if not mark or not re.match(rf"\s*{_TAGS}(?:$|[^\w])", comment):
+        return []
+    return re.findall(TAG, re.match(rf"\s*{_TAGS}", comment)[0])
+
+
+def equations_of(docstring: str | None) -> dict[str, str]:
+    r"""LaTeX by tag, without the tags and the marks of alignment.
+
+    Examples
+    --------
+    >>> equations_of(r"One step: (1) $y = x^2$    (2) $z = y,$ $w = z$.")
+    {'1': 'y = x^2', '2': 'z = y, \\quad w = z'}
+    """
+    text = inspect.cleandoc(docstring or "")
+    found: dict[str, str] = {}
+    for block in _BLOCK.finditer(text):
+        for row in re.split(r"\\\\", block[1] or block[2]):
+            row = " ".join(row.split())
+            behind = _BEHIND.search(row)
+            if behind:
+                latex = row[: behind.start()].replace("&", " ").strip(" ,.")
+                for tag in re.findall(TAG, behind[1]):
+                    found.setdefault(tag, latex)
+    for match in _INLINE.finditer(_BLOCK.sub("\n", text)):
+        parts = re.findall(r"\$([^$]+)\$", match[0][len(match[1]) :])
+        latex = r" \quad ".join(" ".join(part.split()) for part in parts)
+        for tag in re.findall(TAG, match[1]):
+            found.setdefault(tag, latex)
+    return found

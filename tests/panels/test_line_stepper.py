@@ -1,0 +1,165 @@
+"""Walking the lines of a real step: stops, loops, equations, what is shown."""
+
+import pytest
+import torch
+
+from labkit.panels import LineStepper
+from labkit.panels.equations import equations_of, tags_of_line
+from labkit.rls import LayerState, rls_step
+from labkit.rtrl import OK, RNNCell
+
+
+def inner(x):
+    return x + 1
+
+
+def summed(n):
+    """Sum of squares.
+
+    (1) $s \\leftarrow s + i^2$
+    """
+    s = 0
+    for i in range(n):
+        s = s + i * i  # (1)
+        t = inner(s)
+    return t
+
+
+def rls_walk(**options):
+    g = torch.Generator().manual_seed(0)
+    x, gradient, theta = (torch.randn(s, generator=g) for s in (6, (3, 6), (3, 6)))
+    state = LayerState(theta, torch.zeros(3, 6), torch.eye(6))
+    return LineStepper(rls_step, state, x, gradient, momentum=0.5, l1=0.1, **options)
+
+
+def test_a_loop_is_one_stop_with_turns_also_through_its_helpers():
+    walk = LineStepper(summed, 4, interactive=False)
+    assert [len(stop) for stop in walk.stops] == [1, 5, 4, 4, 4, 1]
+    body = 2
+    assert walk.go(body, 3) == body
+    assert walk.record.values["s"].text == "14"
+    assert walk.equations == {"1": r"s \leftarrow s + i^2"}
+    assert walk.go(body + 1, 2) == body + 1  # the helper's line, third turn
+    assert walk.record.depth == 1 and walk.record.values["x"].text == "5"
+    assert walk.go(99, 99) == 5 and walk.turn == 0 and walk.go(-3) == 0
+
+
+def test_walking_to_the_next_change():
+    walk = rls_walk(interactive=False)
+    walk.next_change("P")
+    assert walk.record.code.co_name == "rls_step"  # the copy
+    walk.next_change("P")
+    assert walk.record.code.co_name == "update_inverse_"
+    stop = walk.position
+    with pytest.raises(LookupError, match=r"no later line changes 'x'; lines change P"):
+        walk.next_change("x")
+    assert walk.position == stop
+
+
+def test_every_equation_of_the_rls_step_is_met_on_the_way():
+    walk = rls_walk(interactive=False)
+    met = {}
+    for position in range(len(walk.stops)):
+        walk.go(position)
+        met |= walk.equations
+    assert list(met) == ["38", "39", "99", "37", "100"]
+    assert all(met.values())
+    assert r"\Omega_s" in met["99"] and r"\mathrm{sgn}" in met["100"]
+
+
+def test_the_optimal_sum_shows_its_mixing():
+    cell = RNNCell(3, 6, generator=torch.Generator().manual_seed(0))
+    learner = OK(cell, batch_size=2, rank=2, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        learner.step(torch.ones(2, 3))
+    walk = LineStepper(learner.step, torch.ones(2, 3), interactive=False)
+    found = set()
+    for position in range(len(walk.stops)):
+        walk.go(position)
+        found |= walk.equations.keys()
+    assert {"1", "2", "3", "4", "5", "6", "7", "8"} <= found
+
+
+def test_headless_is_a_static_table():
+    walk = rls_walk(interactive=False)
+    assert walk.widget is None
+    bundle = walk._repr_mimebundle_()
+    table = bundle["text/html"]
+    assert table.count("<tr>") == len(walk.stops) + 1
+    assert "omega = momentum * state.velocity" in table and "(99)" in table
+    assert bundle["text/plain"] == f"LineStepper(line 1 of {len(walk.stops)})"
+    walk.next_change("theta")
+    assert "<b>● theta</b>" in walk.values_html() and "<svg" in walk.values_html()
+    source = walk.source_html()
+    assert source.count('aria-current="step"') == 1
+    lit = source.split('aria-current="step"')[1].split("</div>")[0]
+    assert "theta = state.theta + omega" in lit
+
+
+def test_widgets_follow_and_lead():
+    walk = LineStepper(summed, 3)
+    first, back, forward, last = walk.widget.children[0].children
+    forward.click()
+    assert walk.position == 1
+    last.click()
+    assert walk.position == len(walk.stops) - 1
+    back.click()
+    first.click()
+    assert walk.position == 0 and walk._turns.disabled
+    walk._slider.value = 3
+    assert walk.position == 2 and walk._turns.max == 3
+    walk._turns.value = 2
+    assert (walk.position, walk.turn) == (2, 1)
+    assert "s \\leftarrow" in walk._equation.value
+    assert "aria-current" in walk._source.value
+    walk.go(1)
+    assert walk._slider.value == 2
+
+
+def test_what_cannot_be_walked_is_refused():
+    with pytest.raises(TypeError, match="no Python source"):
+        LineStepper(len, [1])
+
+    def pairs():
+        yield 1
+
+    with pytest.raises(ValueError, match=r"no line of .* ran that could be shown"):
+        LineStepper(pairs)
+
+
+@pytest.mark.parametrize(
+    ("line", "tags"),
+    [
+        ("x = 1  # (5')", ["5'"]),
+        ("W = solve(V)  # (6), for l = L + 1", ["6"]),
+        ("F = S  # (A2)", ["A2"]),
+        ("a = b  # (38), (39)", ["38", "39"]),
+        ("theta: Tensor  # (N, n)", []),
+        ("x: Tensor  # (5, 2) training inputs", []),
+        ("y = f(1)", []),
+    ],
+)
+def test_tags_of_a_line(line, tags):
+    assert tags_of_line(line) == tags
+
+
+def test_equations_in_their_two_forms():
+    doc = r"""Title.
+
+    (57), (87): $J = \frac12 |z|^2$ and (6) $W = G^{-1} B$,  $\lambda = \rho$.
+
+    .. math::
+        u &= P x  &&(38) \\
+        v &= u / h
+            - 1   &&(39)
+
+    After.
+    """
+    assert equations_of(doc) == {
+        "38": "u  = P x",
+        "39": "v  = u / h - 1",
+        "57": r"J = \frac12 |z|^2",
+        "87": r"J = \frac12 |z|^2",
+        "6": r"W = G^{-1} B \quad \lambda = \rho",
+    }
+    assert equations_of(None) == {}
