@@ -165,6 +165,14 @@ def test_the_clamp_decides_a_softmax_layer(whole):
     assert kept["0.01"] > 90 and kept["1e-06"] < 85
 
 
+def test_depth_harms_bounded_layers_and_not_linear_ones(whole):
+    table = lab.depth_table(whole, [1, 4], ["identity", "tanh"], seeds=2)
+    first = table["first walk [%]"]
+    assert abs(first["identity", 4] - first["identity", 1]) < 1
+    assert first["tanh", 4] < first["tanh", 1] - 20
+    assert (table["kept [%]"] >= first).all()
+
+
 def test_the_stop_rule_read_off_afterwards_is_the_stop_rule(whole):
     free = lab.walks(whole, "identity", max_walks=12, stop=False)
     ruled = lab.walks(whole, "identity", max_walks=12)

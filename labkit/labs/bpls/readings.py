@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import torch
@@ -27,19 +28,19 @@ from labkit.labs.bpls.problems import (
 )
 
 
-def start_weights(problem: Problem, width, seed):
-    """Random weights of a network with one hidden layer, as every method gets them."""
+def start_weights(problem: Problem, width, seed, depth=1):
+    """Random weights of a network with so many hidden layers of one width."""
     return random_weights(
-        problem.sizes([width]),
+        problem.sizes([width] * depth),
         generator=torch.Generator().manual_seed(seed),
         dtype=problem.X.dtype,
         device=problem.X.device,
     )
 
 
-def walks(problem: Problem, hidden="sigmoid", *, width=50, seed=0, **options):
+def walks(problem: Problem, hidden="sigmoid", *, width=50, depth=1, seed=0, **options):
     """The ends of all walks; ``options`` as of `labkit.bpls.train`."""
-    start = start_weights(problem, width, seed)
+    start = start_weights(problem, width, seed, depth)
     records = train(problem.X, problem.y, start, hidden, **options)
     return [record.end for record in records if record.end]
 
@@ -85,6 +86,29 @@ def clamp_table(
                 problem, hidden, options, seeds, later
             )
     return pd.DataFrame(rows).T.rename_axis(["hidden layer", "clamp"])
+
+
+def depth_table(
+    problem: Problem,
+    depths: Iterable[int],
+    activations: Iterable[str] = ("identity", "sigmoid", "tanh"),
+    *,
+    width=50,
+    seeds=3,
+) -> pd.DataFrame:
+    """Training accuracy in % by depth: first walk and kept, means over the seeds."""
+    rows = {}
+    for hidden in activations:
+        for depth in depths:
+            runs = [
+                walks(problem, hidden, width=width, depth=depth, seed=seed)
+                for seed in range(seeds)
+            ]
+            rows[hidden, depth] = {
+                "first walk [%]": np.mean([100 * ends[0].accuracy for ends in runs]),
+                "kept [%]": np.mean([100 * max(e.accuracy for e in r) for r in runs]),
+            }
+    return pd.DataFrame(rows).T.rename_axis(["hidden layers", "depth"])
 
 
 def _mean_row(problem, hidden, options, seeds, later) -> pd.Series:
