@@ -6,31 +6,60 @@ counts: what block rows compute of the skipped half is not in them. W's share wi
 outputs is included.
 """
 
+# What the operations are for, in the order of the steps.
+TERMS = ("cross", "residual", "square", "factor", "dagger", "weights")
+
 
 def start_operations(solver: str, l: int, k: int, c: int) -> float:  # noqa: E741
     """Operations of the start from A (l, k) and Y (l, c)."""
-    normal = l * k**2 + 2 * l * k * c
-    if solver in ("orig", "r-inv"):
-        return normal + k**3 / 3 + 2 * l * k**2
-    if solver in ("d-rdg", "bordered"):
-        return normal + k**3 / 3 + 2 * k**2 * c
-    return normal + 2 * k**3 / 3 + 2 * k**2 * c
+    return sum(start_terms(solver, l, k, c).values())
 
 
 def update_operations(solver: str, l: int, k: int, q: int, c: int) -> float:  # noqa: E741
     """Operations of one update from k to k + q columns."""
-    if solver == "d-rdg":
-        return start_operations(solver, l, k + q, c) - 2 * l * k * c
-    cross, square = 2 * l * k * q, l * q**2
+    return sum(update_terms(solver, l, k, q, c).values())
+
+
+def start_terms(solver: str, l: int, k: int, c: int) -> dict[str, float]:  # noqa: E741
+    """Operations of the start by `TERMS`; see :func:`update_terms`."""
+    terms = dict.fromkeys(TERMS, 0.0) | {"square": l * k**2, "weights": 2 * l * k * c}
     if solver in ("orig", "r-inv"):
-        inverse = q**3 / 3 + 2 * l * q**2 + (k * q**2 if solver == "r-inv" else 0)
-        return 3 * cross + square + inverse + 2 * (l + k) * q * c
-    if solver == "bordered":
-        triangle = k**2 * q + k * q**2 + q**3 / 3
-        return cross + square + triangle + 2 * (l + k) * q * c + (k + q) ** 2 * c
-    factor = 2 * k**2 * q + k * q**2 + 2 * q**3 / 3
-    weights = 2 * l * q * c + 4 * k * q * c + 2 * q**2 * c
-    if solver == "exg-e":
-        return 2 * cross + square + factor + weights
-    own = k * q**2  # V^T V or D^T D
-    return (1 if solver == "chol-1" else 2) * cross + square + factor + own + weights
+        return terms | {"factor": k**3 / 3, "dagger": 2 * l * k**2}
+    terms["weights"] += 2 * k**2 * c
+    terms["factor"] = k**3 / 3 if solver in ("d-rdg", "bordered") else 2 * k**3 / 3
+    return terms
+
+
+def update_terms(solver: str, l: int, k: int, q: int, c: int) -> dict[str, float]:  # noqa: E741
+    """Operations of one update by what they are for.
+
+    Returns
+    -------
+    dict with the keys `TERMS`:
+
+    cross : A^T H or A_dagger H.
+    residual : C = H - A D.
+    square : H^T H or C^T C, and V^T V or D^T D.
+    factor : products with F (or solves with L), G or the inverse, and T.
+    dagger : B and A_dagger - D B.
+    weights : the new W.
+    """
+    if solver == "d-rdg":
+        terms = start_terms(solver, l, k + q, c)
+        return terms | {"weights": terms["weights"] - 2 * l * k * c}
+    cross, own = 2 * l * k * q, k * q**2  # own: V^T V or D^T D
+    terms = dict.fromkeys(TERMS, 0.0) | {"cross": cross, "square": l * q**2}
+    if solver not in ("chol-1", "bordered"):
+        terms["residual"] = cross
+    if solver not in ("orig", "exg-e"):
+        terms["square"] += own
+    if solver in ("orig", "r-inv"):
+        terms |= {"factor": q**3 / 3, "dagger": 2 * l * q**2 + cross}
+        terms["weights"] = 2 * (l + k) * q * c
+    elif solver == "bordered":
+        terms["factor"] = k**2 * q + q**3 / 3
+        terms["weights"] = 2 * (l + k) * q * c + (k + q) ** 2 * c
+    else:
+        terms["factor"] = 2 * k**2 * q + k * q**2 + 2 * q**3 / 3
+        terms["weights"] = 2 * l * q * c + 4 * k * q * c + 2 * q**2 * c
+    return terms

@@ -13,7 +13,11 @@ from torch import Tensor
 
 from labkit.broad.cost import start_operations, update_operations
 from labkit.broad.factor import NotPositiveDefinite
+from labkit.broad.factor import factor_error as error_of
+from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import solver_named
+from labkit.broad.state import FactorState
+from labkit.broad.triangular import gram
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class RaceRecord:
     score: float | None
     lost: NotPositiveDefinite | None  # the solver has dropped out here
     W: Tensor | None = field(repr=False)  # (k, c)
+    factor_error: float | None = None  # |F^T R F - I|, where asked for and F is kept
 
 
 def race(
@@ -120,6 +125,7 @@ def race(
     solvers: Iterable[str],
     *,
     score: Callable[[Tensor], float] | None = None,
+    factor_error: bool = False,
 ) -> Iterator[RaceRecord]:
     """Grow several solvers side by side over the columns of A.
 
@@ -131,6 +137,7 @@ def race(
     solvers : names of :data:`~labkit.broad.solvers.SOLVERS`; a solver that loses a
         pivot yields a record with ``lost`` and drops out.
     score : from W (k, c) to a number.
+    factor_error : measure it at every size: costs more than the update.
 
     Yields
     ------
@@ -182,5 +189,12 @@ def race(
                 None if score is None else float(score(state.W)),
                 None,
                 state.W,
+                _factor_error(state, A[:, :grown]) if factor_error else None,
             )
         k = grown
+
+
+def _factor_error(state, A: Tensor) -> float | None:
+    if not isinstance(state, FactorState):
+        return None
+    return float(error_of(state.F, with_ridge(gram(A), state.ridge)))

@@ -5,7 +5,13 @@ import torch
 from sklearn.datasets import load_digits
 
 from labkit.broad import SOLVERS, BroadLearningClassifier, Update, grow, race
-from labkit.broad.cost import start_operations, update_operations
+from labkit.broad.cost import (
+    TERMS,
+    start_operations,
+    start_terms,
+    update_operations,
+    update_terms,
+)
 from tests.broad.conftest import problem
 
 
@@ -50,6 +56,22 @@ def test_who_loses_a_pivot_drops_out_of_the_race():
     assert [r.solver for r in records if r.step == 2] == ["chol-2"]
 
 
+def test_a_race_measures_the_factors_that_are_kept():
+    A, H, Y = problem(l=80, q=8)
+    A = torch.cat([A, H], 1)
+    records = list(race(A, [12, 20], Y, 1e-2, SOLVERS, factor_error=True))
+    for r in records:
+        kept = r.solver in ("chol-1", "chol-2", "exg-e")
+        assert (r.factor_error is not None) == kept
+        if kept:
+            exact = SOLVERS[r.solver].exact or r.step == 0
+            assert (r.factor_error < 1e-11) == exact
+    plain = list(race(A, [12, 20], Y, 1e-2, SOLVERS))
+    assert {r.factor_error for r in plain} == {None}
+    for r, p in zip(records, plain, strict=True):
+        assert torch.equal(r.W, p.W)
+
+
 @pytest.mark.parametrize("widths", [[], [3, 2], [2, 2], [2, 99]])
 def test_race_refuses_bad_widths(widths):
     A, _, Y = problem()
@@ -74,3 +96,17 @@ def test_operations_have_the_papers_ratios():
     assert ops["chol-2"] / ops["exg-e"] == pytest.approx(1, rel=1e-3)
     start = [start_operations(name, l, k, c) for name in ("orig", "chol-1")]
     assert start[0] / start[1] == pytest.approx(3, rel=2e-3)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_operations_are_the_sum_of_what_they_are_for(solver):
+    size = (1000, 60, 20, 3)
+    for terms in (start_terms(solver, 1000, 60, 3), update_terms(solver, *size)):
+        assert tuple(terms) == TERMS
+        assert min(terms.values()) >= 0
+    terms = update_terms(solver, *size)
+    assert sum(terms.values()) == update_operations(solver, *size)
+    # Who keeps the ridge inverse has to update it; who needs C has to form it.
+    assert (terms["dagger"] > 0) == (solver in ("orig", "r-inv"))
+    without = ("d-rdg", "chol-1", "bordered")
+    assert (terms["residual"] > 0) == (solver not in without)
