@@ -91,8 +91,8 @@ def toy_table(kind, sigmas: Sequence[float], errors: dict) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).set_index(["method", "sigma"])
 
 
-def toy_figure(table: pd.DataFrame) -> go.Figure:
-    """RMSE against sigma, training and test."""
+def toy_figure(table: pd.DataFrame, *, log=False) -> go.Figure:
+    """RMSE against sigma, training and test; ``log``: both axes logarithmic."""
     panels = {
         f"{part.capitalize()} RMSE": {
             label: (group.index.get_level_values("sigma"), group[part])
@@ -100,7 +100,9 @@ def toy_figure(table: pd.DataFrame) -> go.Figure:
         }
         for part in ("train", "test")
     }
-    return curves(panels, "noise sigma", "RMSE", lines=(THEORY_LINE,))
+    return curves(
+        panels, "noise sigma", "RMSE", log_x=log, log_y=log, lines=(THEORY_LINE,)
+    )
 
 
 def tail_figure(errors: dict, index: int) -> go.Figure:
