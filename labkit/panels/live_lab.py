@@ -10,6 +10,7 @@ from ipywidgets import Label, VBox
 from labkit.instruments import Trace
 from labkit.panels.controls import Controls
 from labkit.panels.live_plot import LivePlot
+from labkit.panels.pictures import Pictures
 from labkit.panels.stepper import Stepper
 
 
@@ -23,7 +24,7 @@ class LiveLab:
     rows : callable
         From the knobs' values to an iterator of mappings to log, each with ``step``.
         A row with ``measured`` False, such as one of a training before, does not count
-        towards :meth:`run`.
+        towards :meth:`run`. Under ``pictures`` it may hold images, see below.
     panels : sequence of Lines and Bars
         What is drawn of the rows.
     name : str
@@ -31,6 +32,9 @@ class LiveLab:
         ``folder``, if one is given.
     tell : callable, optional
         From a row to the line of text under the buttons.
+    pictures : Pictures, optional
+        Shows what rows hold under ``pictures``; that is not logged. Stands below the
+        figure; headless it is to be displayed by itself.
     interactive : bool
         Widgets; otherwise the figure alone is shown, and all methods work the same.
     device : str
@@ -50,6 +54,7 @@ class LiveLab:
         *,
         name: str,
         tell: Callable[[Mapping], str] | None = None,
+        pictures: Pictures | None = None,
         interactive: bool = True,
         folder: str = "",
         device: str = "cpu",
@@ -60,13 +65,14 @@ class LiveLab:
         self.controls = Controls(knobs, interactive=interactive)
         self.note = Label()
         self._tell = tell
+        self.pictures = pictures
         self._restarts = 0
         self.trace = self._new_trace()
         self.plot = LivePlot(self.trace, panels, interactive=interactive, **figure)
         self.stepper = Stepper(
             lambda: rows(self.controls.value),
             on_record=self._log,
-            on_show=lambda row: self.plot.show_until(row["step"]),
+            on_show=self._look_back,
             on_reset=self._restart,
             interactive=interactive,
         )
@@ -79,12 +85,23 @@ class LiveLab:
             row = self.stepper.step()
             done += row is not None and row.get("measured", True)
         self.plot.update()
+        if self.pictures:
+            self.pictures.update()
         return self.trace.frame()
 
     def _log(self, row):
-        self.trace.log(**row)
+        self.trace.log(**{key: row[key] for key in row if key != "pictures"})
+        self._draw(row)
         if self._tell:
             self.note.value = self._tell(row)
+
+    def _look_back(self, row):
+        self.plot.show_until(row["step"])
+        self._draw(row)
+
+    def _draw(self, row):
+        if self.pictures and "pictures" in row:
+            self.pictures.draw(row["pictures"], f"Step {row['step']}")
 
     def _turn(self, knobs):
         running = self.stepper.running
@@ -96,6 +113,8 @@ class LiveLab:
         self.trace.close()
         self.trace = self._new_trace()
         self.plot.attach(self.trace)
+        if self.pictures:
+            self.pictures.clear()
 
     def _new_trace(self):
         self._restarts += 1
@@ -118,4 +137,5 @@ class LiveLab:
     def widget(self):
         """Knobs and buttons above the figure."""
         controls = (self.controls.widget, self.stepper.widget, self.note)
-        return VBox([*controls, self.plot.figure])
+        below = [self.pictures.figure] if self.pictures else []
+        return VBox([*controls, self.plot.figure, *below])

@@ -39,6 +39,8 @@ class Lines:
         Logarithmic vertical axis.
     y_range : pair of float, optional
         Ends of the vertical axis in data units; ``None`` fits the data.
+    marks : tuple of str
+        Columns drawn as marks alone, each of them; for events.
     """
 
     columns: Mapping[str, str] | tuple[str, ...]
@@ -47,6 +49,7 @@ class Lines:
     x_title: str = "step"
     log: bool = False
     y_range: tuple[float, float] | None = None
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -394,7 +397,7 @@ def _line_curves(panel) -> list[dict]:
     return [
         {
             "type": "scatter",
-            "mode": "lines+markers",
+            "mode": "markers" if name in panel.marks else "lines+markers",
             "name": label,
             "showlegend": len(names) > 1,
             "line": {
@@ -403,9 +406,12 @@ def _line_curves(panel) -> list[dict]:
                 "width": 2,
             },
             # A dozen markers tell the curves apart; one a point would hide them.
-            "marker": {"symbol": SYMBOLS[i % len(SYMBOLS)], "maxdisplayed": 12},
+            "marker": {
+                "symbol": SYMBOLS[i % len(SYMBOLS)],
+                "maxdisplayed": 0 if name in panel.marks else 12,
+            },
         }
-        for i, label in enumerate(labels)
+        for i, (name, label) in enumerate(zip(names, labels, strict=True))
     ]
 
 

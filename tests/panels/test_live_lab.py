@@ -1,11 +1,14 @@
 """The frame around one generator of rows: restarts, traces, headless and live."""
 
 from dataclasses import dataclass
+from itertools import count
 
+import numpy as np
 import pytest
 
 from labkit.instruments import Trace
 from labkit.panels import Lines, LiveLab, knob
+from labkit.panels.pictures import Pictures
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,21 @@ def test_what_is_shown(interactive):
     assert any(kind in key for key in bundle)
     if interactive:
         assert lab.plot.figure in lab.widget.children
+
+
+def test_pictures_follow_the_step_shown_and_are_not_logged():
+    def with_pictures(knobs):
+        for step in range(1, 5):
+            yield {"step": step, "value": 1.0, "pictures": np.full((1, 2, 4), step)}
+
+    pictures = Pictures(("image",), count=2, side=(2, 2), clock=count(step=9).__next__)
+    panels = (Lines(("value",), "Value", "unit"),)
+    lab = LiveLab(Knobs(), with_pictures, panels, name="p", pictures=pictures)
+    assert "pictures" not in lab.run(4)
+    assert pictures.figure.data[0].z[0][0] == 4
+    assert lab.widget.children[-1] is pictures.figure
+    lab.stepper.back(2)
+    assert pictures.figure.data[0].z[0][0] == 2
+    assert pictures.figure.layout.title.text == "Step 2"
+    lab.controls.set(start=2)
+    assert np.isnan(np.array(pictures.figure.data[0].z, dtype=float)).all()

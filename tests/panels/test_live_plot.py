@@ -267,3 +267,13 @@ def test_a_browser_that_owes_a_drawing_gets_no_other():
     clock.now = 9.5
     trace.log(4, loss=1.0)
     assert len(plot.figure.data[0].y) > drawn
+
+
+def test_events_are_marks_and_every_one_is_drawn():
+    trace = Trace()
+    for step in range(30):
+        trace.log(step, value=1.0, event=1.0 if step % 2 else math.nan)
+    panel = Lines({"value": "value", "event": "event"}, "A", "b", marks=("event",))
+    value, event = LivePlot(trace, [panel], interactive=False).figure.data
+    assert (value.mode, event.mode) == ("lines+markers", "markers")
+    assert value.marker.maxdisplayed == 12 and not event.marker.maxdisplayed
