@@ -1,9 +1,11 @@
 """Walk the source lines of one real update: the line, its equation, its values."""
 
+import ast
 import html
 import inspect
 import linecache
 import sys
+import textwrap
 from collections.abc import Callable
 from types import CodeType
 
@@ -131,8 +133,13 @@ class LineStepper:
         lines = inspect.getblock(
             linecache.getlines(record.code.co_filename)[start - 1 :]
         )
+        prose = _docstring_lines(lines)  # its equations stand beside the source
         body = []
         for number, text in enumerate(lines, start=start):
+            if number - start in prose[1:]:
+                continue
+            if number - start in prose[:1]:
+                text = text[: len(text) - len(text.lstrip())] + '"""…"""'
             kind = "lit" if number == record.line else "ran" if number in ran else ""
             mark = {"lit": "▶", "ran": "·"}.get(kind, " ")
             aria = ' aria-current="step"' if kind == "lit" else ""
@@ -250,6 +257,18 @@ def _fold(lines) -> list[list[LineRecord]]:
     for record in lines:
         stops.setdefault(record.path, []).append(record)
     return list(stops.values())
+
+
+def _docstring_lines(lines: list[str]) -> list[int]:
+    """Numbers of a function's lines, from 0, that its docstring takes."""
+    try:
+        (function,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except SyntaxError:  # a part of a line, as of a lambda
+        return []
+    first = getattr(function, "body", [None])[0]
+    if not (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)):
+        return []
+    return list(range(first.lineno - 1, first.end_lineno))
 
 
 def _name(code: CodeType) -> str:

@@ -94,6 +94,8 @@ def test_headless_is_a_static_table():
     assert source.count('aria-current="step"') == 1
     lit = source.split('aria-current="step"')[1].split("</div>")[0]
     assert "theta = state.theta + omega" in lit
+    assert "nothing changed in place" not in source  # the docstring is folded
+    assert source.count("…") == 1 and "def rls_step" in source
 
 
 def test_widgets_follow_and_lead():
