@@ -1,0 +1,102 @@
+"""A matrix as colours, drawn anew on demand."""
+
+import json
+
+import numpy as np
+import plotly.graph_objects as go
+
+from labkit.panels.theme import INK, layout
+
+
+class HeatMap:
+    """One figure of one matrix.
+
+    Parameters
+    ----------
+    values : (m, n) array
+        What is shown first; ``nan`` is left blank.
+    title : str
+        Title of the figure.
+    colour_title : str
+        What the colours mean, with its unit.
+    limits : pair of float
+        Ends of the colours, in data units, for this and all later matrices.
+    interactive : bool
+        Make a ``FigureWidget``; otherwise a plain ``Figure``.
+    width, height : int
+        Size in pixels.
+
+    Attributes
+    ----------
+    figure : plotly Figure or FigureWidget
+
+    Examples
+    --------
+    >>> heat = HeatMap([[1, 2], [3, 4]], "A", "size", limits=(0, 9), interactive=False)
+    >>> heat.draw([[5, 6], [7, 8]], title="B")
+    >>> heat.figure.data[0].z.tolist()
+    [[5.0, 6.0], [7.0, 8.0]]
+    """
+
+    def __init__(
+        self,
+        values,
+        title: str,
+        colour_title: str,
+        *,
+        limits: tuple[float, float],
+        interactive: bool = True,
+        width: int = 620,
+        height: int = 560,
+    ):
+        self.interactive = interactive
+        values = np.asarray(values, dtype=np.float64)
+        rows, columns = values.shape
+        heat = go.Heatmap(
+            z=values,
+            zmin=limits[0],
+            zmax=limits[1],
+            colorscale="Viridis",
+            colorbar={"title": {"text": colour_title, "side": "right"}},
+            hovertemplate="row %{y}, column %{x}: %{z:.3g}<extra></extra>",
+        )
+        edge = go.Scatter(
+            x=[],
+            y=[],
+            mode="lines",
+            line={"color": INK, "width": 2},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+        look = layout(title, width=width, height=height)
+        ends = {"showgrid": False, "zeroline": False, "constrain": "domain"}
+        look["xaxis"] = ends | {"range": [-0.5, columns - 0.5]}
+        look["yaxis"] = ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
+        # Whole at construction: a widget that is reopened shows that state.
+        kind = go.FigureWidget if interactive else go.Figure
+        self.figure = kind(data=[heat, edge], layout=look)
+
+    def draw(self, values, *, title: str | None = None, corner: int | None = None):
+        """Show another matrix of the same shape.
+
+        Parameters
+        ----------
+        values : (m, n) array.  title : of the figure; None: as it was.
+        corner : outline the first ``corner`` columns and what is right of them below.
+        """
+        values = np.asarray(values, dtype=np.float64)
+        heat, edge = self.figure.data
+        with self.figure.batch_update():
+            heat.z = values
+            if title is not None:
+                self.figure.layout.title.text = title
+            at, end = (corner or 0) - 0.5, values.shape[1] - 0.5
+            edge.x = [] if corner is None else [at, at, end]
+            edge.y = [] if corner is None else [-0.5, at, at]
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        bundle = self.figure._repr_mimebundle_(include, exclude)
+        if bundle:
+            return bundle
+        # Outside a notebook plotly names no renderer; the data are right everywhere.
+        return {"application/vnd.plotly.v1+json": json.loads(self.figure.to_json())}
