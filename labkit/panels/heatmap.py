@@ -50,7 +50,7 @@ class HeatMap:
         height: int = 560,
     ):
         self.interactive = interactive
-        values = np.asarray(values, dtype=np.float64)
+        values = _blank(values)
         rows, columns = values.shape
         heat = go.Heatmap(
             z=values,
@@ -84,7 +84,7 @@ class HeatMap:
         values : (m, n) array.  title : of the figure; None: as it was.
         corner : outline the first ``corner`` columns and what is right of them below.
         """
-        values = np.asarray(values, dtype=np.float64)
+        values = _blank(values)
         heat, edge = self.figure.data
         with self.figure.batch_update():
             heat.z = values
@@ -100,3 +100,9 @@ class HeatMap:
             return bundle
         # Outside a notebook plotly names no renderer; the data are right everywhere.
         return {"application/vnd.plotly.v1+json": json.loads(self.figure.to_json())}
+
+
+def _blank(values) -> np.ndarray:
+    """Numbers, with None for nan: what a widget sends must be JSON."""
+    values = np.asarray(values, dtype=np.float64)
+    return np.where(np.isnan(values), None, values)

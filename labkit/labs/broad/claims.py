@@ -3,6 +3,7 @@
 import pandas as pd
 
 from labkit.broad.cost import TERMS
+from labkit.labs.broad.race import ridge_label
 
 COLUMNS = ["paper's claim", "measured here", "setting", "verdict"]
 # First column of Tables II and III, ridge 1e-8 to 1e-1; MNIST, 60 + 3000 nodes.
@@ -13,7 +14,8 @@ SAME = 0.1  # points of accuracy within which two solvers count as equal
 def initial_table(found: pd.Series) -> pd.DataFrame:
     """Accuracies [%] of the start by ridge, beside the paper's first column."""
     paper = pd.Series(INITIAL, index=found.index, name="paper, MNIST, 60 + 3000 nodes")
-    return pd.concat([found.rename("here"), paper], axis=1)
+    table = pd.concat([found.rename("here"), paper], axis=1)
+    return table.rename(index=ridge_label)
 
 
 def claims_table(
@@ -60,7 +62,8 @@ def _growth(races, setting):
         best, fallen = greville.max(), greville.get(last, float("nan"))
         here = f"chol-1 {first:.1f} to {end:.1f} %; orig best {best:.1f}, {fallen:.1f}"
         yield (
-            f"ridge {ridge:g}: ridge solvers rise with the nodes, orig rises and falls",
+            f"ridge {ridge_label(ridge)}: ridge solvers rise with the nodes, "
+            "orig rises and falls",
             f"{here} at the end",
             setting,
             _verdict(end > first and fallen < best - 1 and fallen < end - 1),
@@ -85,13 +88,12 @@ def _equal(races, setting):
 
 
 def _stable(frame):
-    ridges = list(dict.fromkeys(frame.ridge))
-    setting = (
-        f"digits, 105 to 705 columns, ridge {' and '.join(map('{:g}'.format, ridges))}"
-    )
+    ridges = " and ".join(map(ridge_label, dict.fromkeys(frame.ridge)))
+    setting = f"digits, 105 to 705 columns, ridge {ridges}"
     lost = frame[frame["safe ridge"].notna()]
     ended = {
-        name: [f"{r:g}" for r in group.ridge] for name, group in lost.groupby("solver")
+        name: [ridge_label(r) for r in group.ridge]
+        for name, group in lost.groupby("solver")
     }
     here = "; ".join(f"{name} at {', '.join(rs)}" for name, rs in ended.items())
     yield (
@@ -107,7 +109,8 @@ def _stable(frame):
         ridge, (one, two) = both.index.min(), both.loc[both.index.min()]
         yield (
             "chol-2 is numerically more stable than chol-1",
-            f"|F'RF - I| where both finish, ridge {ridge:g}: {one:.1e} and {two:.1e}",
+            f"|F'RF - I| where both finish, ridge {ridge_label(ridge)}: "
+            f"{one:.1e} and {two:.1e}",
             setting,
             "yes: it does not break; its factor is not more accurate"
             if two > one / 3

@@ -71,19 +71,32 @@ def race_frame(
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
 
 
+def ridge_label(ridge: float) -> str:
+    """The ridge as short as it can be written.
+
+    >>> ridge_label(1e-8), ridge_label(0.01)
+    ('1e-8', '1e-2')
+    """
+    return np.format_float_scientific(ridge, trim="-", exp_digits=1)
+
+
 def accuracy_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracies [%] by ridge and solver, one column a width; NA where one ended."""
     solvers = list(dict.fromkeys(frame.solver))
+    frame = frame.assign(ridge=frame.ridge.map(ridge_label))
+    order = pd.MultiIndex.from_product(
+        [dict.fromkeys(frame.ridge), solvers], names=["ridge", "solver"]
+    )
     table = frame.pivot(
         index=["ridge", "solver"], columns="columns", values="accuracy"
-    ).reindex(pd.MultiIndex.from_product([dict.fromkeys(frame.ridge), solvers]))
-    table.index.names = ["ridge", "solver"]
+    ).reindex(order)
     return table.map(lambda value: "NA" if np.isnan(value) else f"{value:.2f}")
 
 
 def error_table(frame: pd.DataFrame) -> pd.DataFrame:
     """The last errors of each solver at each ridge: of its gradient, of its factor."""
     there = frame.dropna(subset="accuracy")
+    there = there.assign(ridge=there.ridge.map(ridge_label))
     last = there.groupby(["ridge", "solver"], sort=False).last()
     return last[["columns", "residual", "factor error"]]
 
@@ -150,6 +163,7 @@ def noise_table(
         columns = make_columns(problem, updates, seed=seed)
         frame = race_frame(columns, ridges, ["chol-1", "orig"])
         last = frame[frame.step == frame.step.max()]
+        last = last.assign(ridge=last.ridge.map(ridge_label))
         row = last.set_index(["solver", "ridge"]).accuracy
         rows[f"pixels {pixels:g}, labels {labels:g}"] = row
     return pd.DataFrame(rows).T.rename_axis("noise")
