@@ -1,6 +1,7 @@
 """What is seen and touched: figures that follow a trace, knobs, the stepper."""
 
 from labkit.panels.controls import Controls, knob
+from labkit.panels.heatmap import HeatMap
 from labkit.panels.line_stepper import LineStepper
 from labkit.panels.live_lab import LiveLab
 from labkit.panels.live_plot import Bars, Lines, LivePlot
@@ -10,6 +11,7 @@ from labkit.panels.stepper import Stepper
 __all__ = [
     "Bars",
     "Controls",
+    "HeatMap",
     "LineStepper",
     "Lines",
     "LiveLab",

@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from labkit.panels.heatmap import HeatMap
+from labkit.panels import HeatMap
 
 
 def make(**options):

@@ -9,8 +9,7 @@ from ipywidgets import VBox
 from torch import Tensor
 
 from labkit.broad.factor import column_growth, panel_sweep
-from labkit.panels import Controls, Stepper, knob
-from labkit.panels.heatmap import HeatMap
+from labkit.panels import Controls, HeatMap, Stepper, knob
 
 METHODS = ("sweep", "column by column")
 
