@@ -5,6 +5,7 @@ number generator, so a run with and without them gives bit-identical weights.
 """
 
 from labkit.instruments.cost import Cost, cost
+from labkit.instruments.gradient_noise import GradientNoise, Noise
 from labkit.instruments.gradients import (
     gradient_cosine,
     gradient_variance,
@@ -16,6 +17,8 @@ from labkit.instruments.trace import Trace
 
 __all__ = [
     "Cost",
+    "GradientNoise",
+    "Noise",
     "Trace",
     "angle",
     "best_ratio",

@@ -1,0 +1,412 @@
+r"""The noise of a minibatch's gradient, layer by layer, while a model trains.
+
+With g_i the gradient of example i's loss and M examples,
+
+(1) $\bar g = \frac1M \sum_i g_i$
+(2) $V = \frac{M}{M - 1} \bigl( \frac1M \sum_i |g_i|^2 - |\bar g|^2 \bigr)$,
+unbiased for $\operatorname{tr} \Sigma$, the total variance of one example's gradient
+(3) $S = |\bar g|^2 - V / M$, unbiased for $|G|^2$, the true gradient's squared norm
+(4) $B = V / S$, the simple noise scale: McCandlish, Kaplan, Amodei and the OpenAI Dota
+team, "An empirical model of large-batch training", 2018, $\operatorname{tr} \Sigma /
+|G|^2$.
+
+(2) and (3) are their two-batch-size estimates (appendix A.1) at sizes 1 and M.
+"""
+
+import math
+import numbers
+import weakref
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from labkit.instruments.layer_calls import KINDS, refusal, tensor_to_hook, tensors
+from labkit.instruments.per_layer import Moments, add
+
+MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+EVERY = 10  # a measured step may then cost twice a plain one within 1.1 on average
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """What one measured batch says of some parameters; all tensors are ().
+
+    Attributes
+    ----------
+    examples : M.
+    squares : sum_i |g_i|^2, in the squared unit of the gradient.
+    norm2 : |g_bar|^2, of the batch's mean gradient.
+    """
+
+    examples: int
+    squares: Tensor
+    norm2: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """V of (2), >= 0; ``nan`` for a single example."""
+        M = self.examples
+        if M < 2:
+            return torch.full_like(self.squares, math.nan)
+        return (M / (M - 1) * (self.squares / M - self.norm2)).clamp_min(0)  # (2)
+
+    @property
+    def signal(self) -> Tensor:
+        """S of (3), unbiased for the true gradient's squared norm; may be negative."""
+        return self.norm2 - self.variance / self.examples  # (3)
+
+    @property
+    def noise_scale(self) -> Tensor:
+        """B of (4), in examples: a ratio of unbiased estimates, not itself unbiased.
+
+        ``inf`` where S <= 0: the batch is too small to see the true gradient.  To
+        average over measurements, average `variance` and `signal`, then divide.
+        """
+        return self.variance / self.signal.clamp_min(0)  # (4)
+
+    @property
+    def plug_in_noise_scale(self) -> Tensor:
+        """V / |g_bar|^2, in examples: finite, but below B, and never above about M.
+
+        The mean of |g_bar|^2 is |G|^2 + tr(Sigma) / M, so this saturates.
+        """
+        return self.variance / self.norm2
+
+
+class GradientNoise:
+    r"""Watches a model in training and measures its gradient's noise now and then.
+
+    One training pass in `every` is measured, from its own backward pass: each watched
+    layer's inputs and deltas give the squares of all single examples' gradients, see
+    `labkit.instruments.per_layer`; no further pass is made.  The results, () tensors on
+    the model's device, are there after ``loss.backward()``; nothing waits for a GPU
+    until one is read.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Called in the training loop.  Linear, Conv2d (one group), and RNN and LSTM
+        layers (one layer, one direction) are understood.
+    every : int
+        Measure the first pass and then each `every`-th.  A pass is a call of `model` in
+        training mode with gradients enabled.
+    reduction : {"mean", "sum"}
+        How the loss joins the M examples' losses.  The g_i are of those losses; a
+        factor on the loss is in them, and drops out of the noise scale.
+    layers : list of str or nn.Module, optional
+        Which layers to watch.  Default: all that have parameters to train.
+    batch_first : bool
+        Whether inputs of Linear layers with three or more dimensions are (M, T, n) or
+        (T, M, n).  Recurrent layers have their own ``batch_first``.
+
+    Attributes
+    ----------
+    passes : int
+        Training passes so far.
+
+    Raises
+    ------
+    TypeError
+        If `model` is no module.
+    ValueError
+        For an option out of range; for a layer that does not exist, is not understood
+        (GRU, groups, several recurrent layers in one, ...) or shares a parameter; for
+        a BatchNorm, which mixes the examples, so that none has a gradient of its own.
+        Later, in the forward pass, for a PackedSequence; in the backward pass, where
+        layers disagree on M.
+
+    Notes
+    -----
+    *What is exact.*  All of it.  A Linear layer with one row per example: squared
+    inputs times squared deltas, one product for all examples.  For CONV layers,
+    recurrent layers, and Linear layers on sequences or called several times in a pass
+    that product would be wrong, since an example's gradient is a sum over positions;
+    there Gram matrices or the examples' gradients are made, whichever is cheaper by
+    count.  torch's recurrent layers do not hand out the deltas of their
+    pre-activations; one backward recursion over the stored states finds them again.
+
+    *Which pass.*  The window opens with the pass that is due and closes with the first
+    call of the model after a backward pass reached a watched layer; passes in it that
+    are discarded leave nothing.  Several calls before one backward pass count as more
+    positions of the same examples.  With gradient accumulation a measurement is of one
+    forward and backward pass, not of ``.grad``: M is that minibatch's.
+
+    *What is not in it.*  Layers that the pass did not reach, frozen parameters, and
+    terms of the loss that do not come through the examples' outputs (a weight penalty):
+    V, S and B are of the examples' losses.  A loss with derivatives of the model in it
+    (gradient penalty) is measured as if these were constants.
+
+    *What it costs.*  One more product per layer on a measured pass, for the norm of the
+    mean gradient; for positions, what `labkit.instruments.per_layer` counts.  On other
+    passes the hooks return at once.  Weights are bit-identical with and without.
+    Copies of the model are not watched; dropping the instrument takes its hooks away.
+
+    Examples
+    --------
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> noise = GradientNoise(model, reduction="sum")
+    >>> model(torch.tensor([[1.0, 0.0], [3.0, 1.0]])).sum().backward()
+    >>> noise.variance, noise.total.signal, noise.noise_scale
+    (tensor(2.5000), tensor(3.), tensor(0.8333))
+    """
+
+    def __init__(
+        self, model, *, every=EVERY, reduction="mean", layers=None, batch_first=True
+    ):
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
+        whole = isinstance(every, numbers.Integral) and not isinstance(every, bool)
+        if not whole or every < 1:
+            raise ValueError(f"every must be an integer >= 1, got {every!r}")
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}')
+        self.every, self.reduction, self.batch_first = every, reduction, batch_first
+        self.passes = 0
+        self._model = model
+        self._layers = {m: _Layer(n, m) for n, m in _choose(model, layers)}
+        self._window = self._last = None
+        handles = [model.register_forward_pre_hook(_Hook(self, "_begin"))]
+        for module in self._layers:
+            hook = _Hook(self, "_see")
+            handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        self._remove = weakref.finalize(self, _remove, handles)
+
+    @property
+    def measured(self) -> int | None:
+        """Number of the pass last measured, from 0; None before the first."""
+        window = self._measured_window()
+        return None if window is None else window.number
+
+    @property
+    def per_layer(self) -> dict[str, Noise]:
+        """Name of each layer that the measured pass reached, with its noise."""
+        window = self._measured_window()
+        found = {} if window is None else window.found
+        names = [layer.name for layer in self._layers.values()]
+        return {
+            name: self._noise(window, [found[name]]) for name in names if name in found
+        }
+
+    @property
+    def total(self) -> Noise:
+        """All those layers' parameters as one vector.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing has been measured yet.
+        """
+        window = self._measured_window()
+        if window is None:
+            raise RuntimeError(
+                f"nothing has been measured in {self.passes} training passes; a pass "
+                "is a call of the model, in training mode, and its backward pass"
+            )
+        return self._noise(window, window.found.values())
+
+    @property
+    def variance(self) -> Tensor:
+        """Total gradient variance, ``total.variance``."""
+        return self.total.variance
+
+    @property
+    def noise_scale(self) -> Tensor:
+        """Simple noise scale, ``total.noise_scale``."""
+        return self.total.noise_scale
+
+    def close(self):
+        """Take the hooks away; what was measured stays readable."""
+        self._remove()
+        self._last, self._window = self._measured_window(), None
+
+    def _noise(self, window, moments) -> Noise:
+        M, (squares, norm2) = window.examples, add(moments)
+        if self.reduction == "mean":  # the pass had g_i / M
+            return Noise(M, squares * M**2, norm2)
+        return Noise(M, squares, norm2 / M**2)
+
+    def _measured_window(self):
+        return self._window if self._window and self._window.found else self._last
+
+    def _begin(self, model, args):
+        """Before a call of the model: count it, open or close the window."""
+        if not (model.training and torch.is_grad_enabled()):
+            return
+        if self._window and self._window.found:
+            self._window.let_go()
+            self._last, self._window = self._window, None
+        if self.passes % self.every == 0 and self._window is None:
+            self._window = _Window(self.passes)
+        self.passes += 1
+
+    def _see(self, module, args, kwargs, output):
+        """After a call of a layer."""
+        window = self._window
+        if window is None or not (module.training and torch.is_grad_enabled()):
+            return
+        layer = self._layers[module]
+        if layer.name in window.found or not layer.owns_its_parameters():
+            return
+        given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
+        reader = KINDS[type(module)]
+        call = reader(
+            module, given.get("input"), given.get("hx"), output, self.batch_first
+        )
+        window.watch(layer, call, output)
+
+
+class _Hook:
+    """What hangs on a module: a weak link; a copy of the module does nothing."""
+
+    def __init__(self, instrument, method):
+        self.instrument, self.method = weakref.ref(instrument), method
+
+    def __call__(self, module, *args):
+        instrument = self.instrument() if self.instrument else None
+        if instrument is None:
+            return
+        if module is instrument._model or module in instrument._layers:
+            getattr(instrument, self.method)(module, *args)
+
+    def __getstate__(self):  # weak links cannot be pickled with the model
+        return {"instrument": None}
+
+
+@dataclass(eq=False)
+class _Layer:
+    name: str
+    module: nn.Module
+
+    def __post_init__(self):
+        self.parameters = dict(self.module.named_parameters(recurse=False))
+
+    def owns_its_parameters(self) -> bool:
+        """False within ``functional_call`` and where a parameter was replaced."""
+        now = self.module._parameters
+        return all(now.get(name) is p for name, p in self.parameters.items())
+
+
+@dataclass(eq=False)
+class _Window:
+    """One measurement: calls of layers, and what their backward pass made of them."""
+
+    number: int
+    examples: int | None = None
+    calls: dict[str, list] = field(default_factory=dict)
+    found: dict[str, Moments] = field(default_factory=dict)
+    handles: dict[str, list] = field(default_factory=dict)
+
+    def watch(self, layer, call, output):
+        """Wait for the gradients of a call's outputs, then of the layer's weights."""
+        wanted = [p for p in layer.parameters.values() if p.requires_grad]
+        outputs = [z for z in tensors(output)]
+        if not wanted or not any(z.requires_grad for z in outputs):
+            return
+        call.gradients = [None] * len(outputs)
+        link = weakref.ref(self)
+        for k, z in enumerate(outputs):
+            if z.requires_grad:
+                source, form = tensor_to_hook(z)
+                source.register_hook(partial(_arrive, link, layer, call, k, form))
+        if layer.name not in self.handles:
+            # A weight's gradient is complete only after all deltas of its layer, so
+            # the first to come says that all are there; it comes before any update.
+            done = partial(_finish, link, layer)
+            self.handles[layer.name] = [p.register_hook(done) for p in wanted]
+
+    def let_go(self):
+        """Drop what no backward pass has asked for."""
+        _remove([handle for handles in self.handles.values() for handle in handles])
+        self.handles.clear()
+        self.calls.clear()
+
+
+def _arrive(link, layer, call, k, form, gradient):
+    """Keep a gradient by an output of a call; a second backward pass overwrites it."""
+    window = link()
+    if window is None or layer.name in window.found:
+        return
+    if window.examples not in (None, call.examples):
+        raise ValueError(
+            f"layer {layer.name!r} saw {call.examples} examples, others of this pass "
+            f"{window.examples}; say batch_first=False if Linear layers get (T, M, n), "
+            "or choose layers=[...] that see one row or one sequence per example"
+        )
+    window.examples = call.examples
+    calls = window.calls.setdefault(layer.name, [])
+    if not any(call is known for known in calls):
+        calls.append(call)
+    call.gradients[k] = form(gradient.detach())
+
+
+def _finish(link, layer, gradient):
+    """All deltas of a layer are there: reduce them to two numbers and let them go."""
+    window = link()
+    calls = window.calls.pop(layer.name, None) if window else None
+    if not calls:
+        return
+    wanted = {name for name, p in layer.parameters.items() if p.requires_grad}
+    with torch.no_grad():
+        moments = calls[0].moments(layer.module, calls, wanted)
+    window.found[layer.name] = add(moments.values())
+    _remove(window.handles.pop(layer.name))
+
+
+def _remove(handles):
+    for handle in handles:
+        handle.remove()
+
+
+def _choose(model, layers) -> list[tuple[str, nn.Module]]:
+    """Names and modules to watch; ValueError where one cannot be."""
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        if isinstance(module, MIXES):
+            raise ValueError(
+                f"layer {name!r} is a {type(module).__name__}: it mixes the examples "
+                "of a batch, so none has a gradient of its own; use GroupNorm, say"
+            )
+    if layers is None:
+        chosen = [
+            (name, module)
+            for name, module in modules.items()
+            if any(p.requires_grad for p in module.parameters(recurse=False))
+        ]
+    elif isinstance(layers, str | nn.Module):
+        raise ValueError(f"layers must be a list of layers, got {layers!r}")
+    else:
+        chosen = [_find(modules, wanted) for wanted in layers]
+    if not chosen:
+        raise ValueError(f"{type(model).__name__} has no layer to watch")
+    for name, module in chosen:
+        reason = refusal(module)
+        if reason:
+            raise ValueError(
+                f"layer {name!r} cannot be watched: {reason}; or choose layers=[...]"
+            )
+    _check_owners(modules, {module for _, module in chosen})
+    return chosen
+
+
+def _find(modules, wanted):
+    for name, module in modules.items():
+        if module is wanted or name == wanted:
+            return name, module
+    names = ", ".join(
+        repr(name) for name, module in modules.items() if type(module) in KINDS
+    )
+    raise ValueError(f"the model has no layer {wanted!r}; it has {names}")
+
+
+def _check_owners(modules, watched):
+    owners = {}
+    for name, module in modules.items():
+        for parameter in module.parameters(recurse=False):
+            other, its_module = owners.setdefault(id(parameter), (name, module))
+            if other != name and {module, its_module} & watched:
+                raise ValueError(
+                    f"layers {other!r} and {name!r} share a parameter, whose gradient "
+                    "neither has alone; use one module in both places"
+                )

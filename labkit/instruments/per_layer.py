@@ -1,0 +1,243 @@
+r"""Squared gradients of single examples, from what one backward pass has in hand.
+
+A layer sees inputs $x_{it}$ and, in the backward pass, deltas $d_{it}$, the derivatives
+of the loss by its linear outputs; i counts M examples, t the T positions or time steps
+at which the layer uses its one weight.  Example i's share of the gradient is
+$G_i = \sum_t d_{it} x_{it}^\top$.  No function here changes its inputs or waits for a
+GPU.  The equations are numbered here.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Moments(NamedTuple):
+    """Two sums over the examples' shares G_i of a gradient; both () tensors."""
+
+    squares: Tensor  # sum_i |G_i|^2
+    norm2: Tensor  # |sum_i G_i|^2
+
+
+def add(moments) -> Moments:
+    """Moments of several parameters as of one vector."""
+    squares, norms = zip(*moments, strict=True)
+    return Moments(torch.stack(squares).sum(), torch.stack(norms).sum())
+
+
+@torch.no_grad()
+def weight_moments(x: Tensor, d: Tensor) -> Moments:
+    r"""Moments of the gradient by a weight that is used at T positions.
+
+    (1) $|G_i|^2 = |x_i|^2 |d_i|^2$ for T = 1: squared inputs times squared deltas.
+    (2) $|G_i|^2 = \sum_{t,u} \langle x_{it}, x_{iu} \rangle
+    \langle d_{it}, d_{iu} \rangle$ for every T.
+    (3) $|\sum_i G_i|^2$ is (2) with all M T rows as the positions of one example.
+
+    For T > 1 the plain product $\sum_t |x_{it}|^2 |d_{it}|^2$ lacks the cross terms of
+    (2) and is wrong by any factor.  Then either the Gram matrices of (2) are made or
+    the G_i themselves, whichever takes fewer multiplications: T^2 (n + N) or T n N per
+    example; likewise for (3).
+
+    Parameters
+    ----------
+    x : (M, T, n) tensor
+        Inputs.
+    d : (M, T, N) tensor
+        Deltas.
+
+    Returns
+    -------
+    Moments
+
+    Notes
+    -----
+    Cost: M min(T^2 (n + N), T n N) + M T min(M T (n + N), n N) multiplications, the
+    first term M (n + N) for T = 1.  By the choice neither the Gram matrices nor the G_i
+    take more memory than x and d.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[[1.0, 2.0]], [[0.0, 1.0]]])
+    >>> d = torch.tensor([[[3.0]], [[-1.0]]])
+    >>> weight_moments(x, d)
+    Moments(squares=tensor(46.), norm2=tensor(34.))
+    """
+    (M, T, n), N = x.shape, d.shape[2]
+    if T > 1 and n * N <= T * (n + N):
+        return formed_moments(torch.bmm(d.mT, x))
+    if T == 1:
+        squares = x.square().sum(2).flatten() @ d.square().sum(2).flatten()  # (1)
+    else:
+        squares = (torch.bmm(x, x.mT) * torch.bmm(d, d.mT)).sum()  # (2)
+    X, D = x.flatten(0, 1), d.flatten(0, 1)
+    if M * T * (n + N) < n * N:
+        norm2 = ((X @ X.T) * (D @ D.T)).sum().clamp_min(0)  # (3)
+    else:
+        norm2 = (D.T @ X).square().sum()
+    return Moments(squares, norm2)
+
+
+@torch.no_grad()
+def bias_moments(d: Tensor) -> Moments:
+    """Moments of the gradient by a bias, G_i = sum_t d_it, from (M, T, N) deltas."""
+    return formed_moments(d.sum(1))
+
+
+@torch.no_grad()
+def formed_moments(G: Tensor) -> Moments:
+    """Moments of (M, ...) gradients that have been formed."""
+    return Moments(G.square().sum(), G.sum(0).square().sum())
+
+
+@torch.no_grad()
+def conv2d_moments(module: nn.Conv2d, x: Tensor, d: Tensor) -> Moments:
+    """Moments of the gradient by the weight of a CONV layer, one call.
+
+    Parameters
+    ----------
+    module : nn.Conv2d with one group and zeros as padding.
+    x : (M, C, H, W) tensor, inputs.
+    d : (M, N, H', W') tensor, deltas.
+
+    Notes
+    -----
+    As :func:`weight_moments` with T = H' W' receptive fields of n = C k_h k_w numbers.
+    Where forming the G_i is cheaper, one convolution with a group per example does it
+    without unfolding the maps; it follows cuDNN's TF32 setting, as the layer does.
+    """
+    (M, C), (_, N, *out) = x.shape[:2], d.shape
+    T, n = out[0] * out[1], module.weight[0].numel()
+    if T == 1 or n * N > T * (n + N):
+        return weight_moments(fields(module, x), d.flatten(2).mT)
+    x, padding = padded(module, x)
+    G = nn.grad.conv2d_weight(
+        x.reshape(1, M * C, *x.shape[2:]),
+        (M * N, C, *module.kernel_size),
+        d.reshape(1, M * N, *out),
+        stride=module.stride,
+        padding=padding,
+        dilation=module.dilation,
+        groups=M,
+    )
+    return formed_moments(G.view(M, N, n))
+
+
+def fields(module: nn.Conv2d, x: Tensor) -> Tensor:
+    """(M, T, n): the receptive fields of (M, C, H, W) inputs."""
+    x, padding = padded(module, x)
+    kernel, dilation = module.kernel_size, module.dilation
+    return F.unfold(x, kernel, dilation, padding, module.stride).mT
+
+
+def padded(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    """The maps and the padding still to apply; "same" may be uneven, so is applied."""
+    if module.padding == "valid":
+        return x, (0, 0)
+    if module.padding != "same":
+        return x, module.padding
+    sides = []
+    for i in (1, 0):  # left, right, top, bottom; an odd total puts the larger part last
+        total = module.dilation[i] * (module.kernel_size[i] - 1)
+        sides += [total // 2, total - total // 2]
+    return F.pad(x, sides), (0, 0)
+
+
+@torch.no_grad()
+def rnn_deltas(h: Tensor, dh: Tensor, W_hh: Tensor, nonlinearity: str) -> Tensor:
+    r"""Derivatives of the loss by the pre-activations of an RNN layer.
+
+    $h_t = \phi(z_t)$, $z_t = W_{ih} x_t + W_{hh} h_{t-1} + b$; with $\partial_t$ the
+    derivative by h_t not through later steps,
+
+    (4) $e_t = \partial_t + W_{hh}^\top \delta_{t+1}$
+    (5) $\delta_t = e_t \circ \phi'(z_t)$, where
+    $\tanh' = 1 - h_t^2$ and $\mathrm{relu}' = [h_t > 0]$.
+
+    Parameters
+    ----------
+    h : (T + 1, M, H) tensor
+        States h_0 .. h_T.
+    dh : (T, M, H) tensor
+        $\partial_1 .. \partial_T$.
+    W_hh : (H, H) tensor
+    nonlinearity : {"tanh", "relu"}
+
+    Returns
+    -------
+    deltas : (T, M, H) tensor
+
+    Notes
+    -----
+    Cost: T M H^2 multiplications.  torch's fused layers have these numbers inside and
+    hand out none of them; (4) and (5) find them again from the states.
+    """
+    slope = 1 - h[1:].square() if nonlinearity == "tanh" else (h[1:] > 0).to(h.dtype)
+    deltas = torch.empty_like(dh)
+    for t in reversed(range(len(dh))):
+        e = dh[t] if t == len(dh) - 1 else dh[t] + deltas[t + 1] @ W_hh  # (4)
+        torch.mul(e, slope[t], out=deltas[t])  # (5)
+    return deltas
+
+
+@torch.no_grad()
+def lstm_deltas(
+    z: Tensor, c_0: Tensor, dh: Tensor, dc: Tensor | None, W_hh: Tensor
+) -> Tensor:
+    r"""Derivatives of the loss by the pre-activations of an LSTM layer.
+
+    $(z^i, z^f, z^g, z^o)_t = W_{ih} x_t + W_{hh} h_{t-1} + b$ in torch's order,
+    $i, f, o = \sigma(z)$, $g = \tanh(z^g)$, $h_t = o_t \circ \tanh c_t$;
+
+    (6) $c_t = f_t \circ c_{t-1} + i_t \circ g_t$
+    (7) $e_t = \partial_t + W_{hh}^\top \delta_{t+1}$
+    (8) $s_t = e_t \circ o_t \circ (1 - \tanh^2 c_t) + s_{t+1} \circ f_{t+1}$
+    (9) $\delta_t = (s g i (1 - i),\; s c_{t-1} f (1 - f),\; s i (1 - g^2),\;
+    e \tanh c\; o (1 - o))_t$
+
+    Parameters
+    ----------
+    z : (T, M, 4 H) tensor
+        Pre-activations, recomputed from inputs and states by one product.
+    c_0 : (M, H) tensor
+        The first cell state.
+    dh : (T, M, H) tensor
+        Derivative by h_t not through later steps.
+    dc : (M, H) tensor or None
+        Derivative by the last cell state that the layer returns.
+    W_hh : (4 H, H) tensor
+
+    Returns
+    -------
+    deltas : (T, M, 4 H) tensor
+
+    Notes
+    -----
+    Cost: 4 T M H^2 multiplications, beside those for z.
+    """
+    T = len(z)
+    i, f, g, o = z.chunk(4, dim=2)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    c = torch.empty(T + 1, *c_0.shape, dtype=z.dtype, device=z.device)
+    c[0] = c_0
+    for t in range(T):
+        torch.addcmul(i[t] * g[t], f[t], c[t], out=c[t + 1])  # (6)
+    tanh_c = c[1:].tanh()
+    down = o * (1 - tanh_c.square())
+    factors = torch.stack(
+        (g * i * (1 - i), c[:-1] * f * (1 - f), i * (1 - g.square())), dim=2
+    )
+    out = tanh_c * o * (1 - o)
+    deltas = torch.empty(
+        T, c_0.shape[0], 4, c_0.shape[1], dtype=z.dtype, device=z.device
+    )
+    s = torch.zeros_like(c_0) if dc is None else dc
+    for t in reversed(range(T)):
+        last = t == T - 1
+        e = dh[t] if last else dh[t] + deltas[t + 1].flatten(1) @ W_hh  # (7)
+        s = torch.addcmul(s if last else s * f[t + 1], e, down[t])  # (8)
+        torch.mul(s[:, None], factors[t], out=deltas[t, :, :3])  # (9)
+        torch.mul(e, out[t], out=deltas[t, :, 3])  # (9)
+    return deltas.flatten(2)

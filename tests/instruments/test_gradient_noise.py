@@ -1,0 +1,697 @@
+"""The live noise of a gradient, against explicit gradients of single examples."""
+
+import copy
+import gc
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils.checkpoint import checkpoint
+
+from labkit.instruments import GradientNoise, Noise, gradient_variance
+from labkit.instruments.per_layer import weight_moments
+
+F64 = torch.float64
+
+
+def randn(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=F64)
+
+
+def randomise(model, seed=7):
+    model.double()
+    for k, p in enumerate(model.parameters()):
+        p.data = 0.5 * randn(*p.shape, seed=seed + k)
+    return model
+
+
+def square(outputs, targets):
+    """Loss of examples, (M,)."""
+    return (outputs - targets).square().flatten(1).sum(1)
+
+
+def explicit(model, x, targets, dim=0, loss=square):
+    """Gradients of single examples, {parameter name: (M, ...)}.
+
+    By torch.func; where there are recurrent layers, which vmap refuses, one by one.
+    """
+    twin = copy.deepcopy(model)
+    if any(isinstance(module, nn.RNNBase) for module in twin.modules()):
+        rows = []
+        for one, target in zip(x.movedim(dim, 0), targets, strict=True):
+            y = twin(one.unsqueeze(dim)).movedim(dim, 0)
+            weights = dict(twin.named_parameters())
+            found = torch.autograd.grad(
+                loss(y, target[None]).sum(), [*weights.values()]
+            )
+            rows.append(found)
+        return dict(
+            zip(weights, map(torch.stack, zip(*rows, strict=True)), strict=True)
+        )
+    weights = {n: p.detach() for n, p in twin.named_parameters() if p.requires_grad}
+
+    def one(weights, x, target):
+        y = functional_call(twin, weights, (x.unsqueeze(dim),))
+        return loss(y.movedim(dim, 0), target[None])[0]
+
+    return vmap(grad(one), in_dims=(None, dim, 0), randomness="same")(
+        weights, x, targets
+    )
+
+
+def assert_equal(noise: Noise, gradients):
+    """All numbers of a Noise, from (M, P) gradients, by other formulas."""
+    g = torch.cat([each.flatten(1) for each in gradients], 1)
+    M = len(g)
+    mean = g.mean(0)
+    variance = gradient_variance(g)
+    # McCandlish et al., A.1, at batch sizes M and 1
+    signal = (M * mean @ mean - (g * g).sum(1).mean()) / (M - 1)
+    expected = {
+        "squares": (g * g).sum(),
+        "norm2": mean @ mean,
+        "variance": variance,
+        "signal": signal,
+        "plug_in_noise_scale": variance / (mean @ mean),
+        "noise_scale": variance / signal if signal > 0 else torch.tensor(math.inf),
+    }
+    assert noise.examples == M
+    for name, value in expected.items():
+        found = getattr(noise, name)
+        assert found.shape == () and not found.requires_grad
+        rtol = 1e-10 if "scale" not in name else 1e-8  # S may be a small difference
+        atol = 1e-10 * float(noise.norm2) if name == "signal" else 0
+        torch.testing.assert_close(
+            found,
+            value.to(found),
+            rtol=rtol,
+            atol=atol,
+            msg=lambda m, n=name: f"{n} {m}",
+        )
+
+
+def check(model, x, dim=0, loss=square, **options):
+    """Measure one pass and compare every layer and the total with torch.func."""
+    model = randomise(model)
+    M = x.shape[dim]
+    with torch.no_grad():
+        y = model(x).movedim(dim, 0)
+    targets = randn(*y.shape, seed=99)
+    single = explicit(model, x, targets, dim, loss)
+    for reduction in ("mean", "sum"):
+        model.zero_grad()
+        noise = GradientNoise(model, reduction=reduction, **options)
+        total = loss(model(x).movedim(dim, 0), targets).sum()
+        (total / M if reduction == "mean" else total).backward()
+        assert_equal(noise.total, single.values())
+        for name, found in noise.per_layer.items():
+            prefix = f"{name}." if name else ""
+            assert_equal(found, [g for n, g in single.items() if n.startswith(prefix)])
+        assert torch.equal(noise.variance, noise.total.variance)
+        assert torch.equal(noise.noise_scale, noise.total.noise_scale)
+        noise.close()
+    return noise
+
+
+# Every layer kind against torch.func
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("sizes", [(5, 4, 3), (40, 30, 2)])  # M (n + N) < n N and not
+def test_linear(sizes, bias):
+    n, N, J = sizes
+    model = nn.Sequential(
+        nn.Linear(n, N, bias=bias), nn.ReLU(inplace=True), nn.Linear(N, J, bias=bias)
+    )
+    assert set(check(model, randn(6, n)).per_layer) == {"0", "2"}
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 5), (6, 50, 5), (6, 2, 3, 5)])
+def test_linear_on_sequences(shape):
+    model = nn.Sequential(nn.Linear(5, 9), nn.ReLU(inplace=True), nn.Linear(9, 3))
+    check(model, randn(*shape))
+    time_first = randn(*shape).transpose(0, 1).contiguous()
+    check(model, time_first, dim=1, batch_first=False)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    M=st.integers(1, 4),
+    T=st.integers(1, 6),
+    n=st.integers(1, 9),
+    N=st.integers(1, 9),
+)
+def test_both_ways_of_counting_give_the_same(seed, M, T, n, N):
+    x, d = randn(M, T, n, seed=seed), randn(M, T, N, seed=seed + 1)
+    G = torch.einsum("itN,itn->iNn", d, x)
+    squares, norm2 = weight_moments(x, d)
+    torch.testing.assert_close(squares, G.square().sum(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(norm2, G.sum(0).square().sum(), rtol=1e-11, atol=1e-11)
+
+
+def test_the_plain_product_is_wrong_for_positions():
+    x, d = randn(3, 4, 5), randn(3, 4, 2, seed=1)
+    plain = (x.square().sum(2) * d.square().sum(2)).sum()
+    assert not torch.isclose(weight_moments(x, d).squares, plain, rtol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({}, 6),
+        ({"stride": 2}, 6),  # (6 - 3) % 2: the last row and column are not seen
+        ({"stride": (1, 3), "padding": (2, 0)}, 7),
+        ({"padding": 1, "dilation": (1, 2)}, 7),
+        ({"padding": "same", "dilation": (2, 1)}, 5),
+        ({"padding": "valid"}, 5),
+        ({"bias": False, "padding": 1}, 5),
+        ({"kernel_size": (2, 4), "padding": "same"}, 5),  # uneven: 0, 1 and 1, 2
+        ({"out_channels": 24, "in_channels": 8}, 4),  # Gram matrices are cheaper
+        ({"padding": 1}, 1),
+    ],
+)
+def test_conv2d(options, size):
+    options = {"in_channels": 2, "out_channels": 3, "kernel_size": 3} | options
+    model = nn.Sequential(nn.Conv2d(**options), nn.ReLU(inplace=True), nn.Flatten())
+    check(model, randn(5, options["in_channels"], size, size))
+
+
+def test_a_cnn():
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.GroupNorm(2, 4, affine=False),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(24, 5),
+    )
+    assert len(check(model, randn(6, 2, 8, 8)).per_layer) == 3
+
+
+class Sequences(nn.Module):
+    """A recurrent layer, with its outputs or its last states as outputs."""
+
+    def __init__(self, layer, read="y", start=False):
+        super().__init__()
+        self.layer, self.read, self.start = layer, read, start
+
+    def forward(self, x):
+        dim = 0 if self.layer.batch_first else 1
+        M, hx = x.shape[dim], None
+        if self.start:
+            h = torch.linspace(-1, 1, self.layer.hidden_size, dtype=x.dtype)
+            h = h.expand(1, M, -1)
+            hx = (h, 0.5 * h) if isinstance(self.layer, nn.LSTM) else h
+        y, last = self.layer(x, hx) if self.start else self.layer(x)
+        last = torch.cat(last, 2) if isinstance(last, tuple) else last
+        last = last.movedim(1, dim)
+        if self.read == "y":
+            return y.relu_()
+        if self.read == "last":
+            return last
+        return (y * last.narrow(-1, 0, y.shape[-1])).cumsum(1 - dim)
+
+
+@pytest.mark.parametrize("read", ["y", "last", "both"])
+@pytest.mark.parametrize("options", [{}, {"batch_first": True, "bias": False}])
+@pytest.mark.parametrize("kind", ["tanh", "relu", "lstm"])
+def test_recurrent(kind, options, read):
+    for T, n, H, start in [(7, 3, 4, False), (2, 9, 12, True), (1, 3, 2, True)]:
+        layer = (
+            nn.LSTM(n, H, **options)
+            if kind == "lstm"
+            else nn.RNN(n, H, nonlinearity=kind, **options)
+        )
+        dim = 0 if layer.batch_first else 1
+        x = randn(*((5, T, n) if layer.batch_first else (T, 5, n)))
+        check(Sequences(layer, read, start), x, dim)
+
+
+def test_the_first_state_may_be_learned_by_an_earlier_layer():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.layer = nn.Linear(3, 4), nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, x):
+            h = self.first(x[:, 0])[None]
+            return self.layer(input=x, hx=(h, torch.tanh(h)))[0]
+
+    assert len(check(Model(), randn(5, 6, 3)).per_layer) == 2
+
+
+class Unrolled(nn.Module):
+    """A recurrent network of Linear layers, each called at every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.inward, self.onward = nn.Linear(3, 4), nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 4)
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.inward(x[:, t]) + self.onward(h))
+        return h
+
+
+def test_calls_of_one_layer_are_positions_of_the_same_examples():
+    check(Unrolled(), randn(5, 6, 3))
+    conv = nn.Conv2d(2, 2, 3, padding=1)
+    check(nn.Sequential(conv, nn.Tanh(), conv), randn(5, 2, 4, 4))
+
+
+def test_other_losses_and_an_early_stop_of_the_gradient():
+    def entropy(outputs, targets):
+        return F.cross_entropy(outputs, targets.softmax(1), reduction="none")
+
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    check(model, randn(6, 5), loss=entropy)
+    model[0].requires_grad_(False)
+    assert set(check(model, randn(6, 5), layers=["0", model[2]]).per_layer) == {"2"}
+    model[0].bias.requires_grad_(True)
+    noise = check(model, randn(6, 5))
+    assert set(noise.per_layer) == {"0", "2"}
+
+
+def test_a_model_that_is_one_layer():
+    check(nn.Linear(4, 3), randn(5, 4))
+
+
+def test_one_example_has_no_variance():
+    for model, x in [
+        (nn.Linear(3, 2), randn(3)),
+        (nn.Linear(3, 2), randn(1, 3)),
+        (nn.Conv2d(1, 2, 2), randn(1, 3, 3)),
+        (nn.RNN(3, 2), randn(4, 3)),
+        (nn.LSTM(3, 2), randn(4, 3)),
+    ]:
+        noise = GradientNoise(model.double())
+        y = model(x)
+        (y[0] if isinstance(y, tuple) else y).square().sum().backward()
+        g2 = sum(p.grad.square().sum() for p in model.parameters())
+        assert noise.total.examples == 1
+        torch.testing.assert_close(noise.total.norm2, g2)
+        torch.testing.assert_close(noise.total.squares, g2)
+        assert noise.variance.isnan() and noise.noise_scale.isnan()
+
+
+# The estimates
+
+
+def test_the_estimates_are_unbiased():
+    # All 6^2 samples of size 2 with replacement: the mean is the expectation.
+    model = randomise(nn.Linear(3, 2))
+    x, targets = randn(6, 3), randn(6, 2, seed=1)
+    g = torch.cat([e.flatten(1) for e in explicit(model, x, targets).values()], 1)
+    mean = g.mean(0)
+    trace = (g - mean).square().sum(1).mean()
+    noise = GradientNoise(model, every=1)
+    found = []
+    for pair in torch.cartesian_prod(torch.arange(6), torch.arange(6)):
+        square(model(x[pair]), targets[pair]).mean().backward()
+        found.append((noise.variance, noise.total.signal))
+    variance, signal = torch.tensor(found, dtype=F64).mean(0)
+    torch.testing.assert_close(variance, trace)
+    torch.testing.assert_close(signal, mean.square().sum())
+
+
+def test_no_signal_is_an_infinite_scale_and_no_gradient_is_nan():
+    model = nn.Linear(1, 1, bias=False)
+    noise = GradientNoise(model, every=1)
+    (
+        model(torch.tensor([[1.0], [1.0]])) * torch.tensor([[1.0], [-1.0]])
+    ).mean().backward()
+    assert noise.noise_scale == math.inf and noise.total.signal == -1
+    (0 * model(torch.ones(2, 1))).mean().backward()
+    assert noise.variance == 0 and noise.noise_scale.isnan()
+
+
+# The schedule
+
+
+def step(model, x=None):
+    model(randn(4, 3) if x is None else x).square().mean().backward()
+
+
+def net():
+    return randomise(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)))
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_schedule(every):
+    model = net()
+    noise = GradientNoise(model, every=every)
+    assert noise.measured is None and noise.per_layer == {}
+    with pytest.raises(RuntimeError, match="nothing has been measured in 0"):
+        _ = noise.variance
+    seen = []
+    for i in range(8):
+        step(model, randn(4, 3, seed=i))
+        seen.append((noise.measured, noise.variance.item()))
+    assert [m for m, _ in seen] == [i // every * every for i in range(8)]
+    assert noise.passes == 8 and len(set(seen)) == len(range(0, 8, every))
+
+
+def test_between_measurements_no_hook_hangs_on_weights_or_outputs():
+    model = net()
+    noise = GradientNoise(model, every=2)
+    step(model)
+    for expected in (0, 1, 0):
+        y = model(randn(4, 3))
+        hooks = sum(len(p._backward_hooks or {}) for p in model.parameters())
+        assert hooks == 4 * expected
+        y.sum().backward()
+        assert not any(p._backward_hooks for p in model.parameters())
+        assert not noise._window or not noise._window.calls  # no activations kept
+
+
+def test_while_a_pass_is_under_way_the_last_measurement_is_shown():
+    model = net()
+    noise = GradientNoise(model, every=1)
+    step(model)
+    before = noise.variance
+    y = model(randn(4, 3, seed=1))
+    assert noise.measured == 0 and torch.equal(noise.variance, before)
+    y.sum().backward()
+    assert noise.measured == 1 and not torch.equal(noise.variance, before)
+    noise.close()
+    after = noise.variance
+    step(model, randn(4, 3, seed=2))
+    assert noise.measured == 1 and torch.equal(noise.variance, after)
+    assert not model._forward_pre_hooks and not model[0]._forward_hooks
+
+
+# Hygiene
+
+
+def evaluate(model):
+    model.eval()
+    step(model, randn(9, 3))
+    model.train()
+
+
+def without_gradients(model):
+    with torch.no_grad():
+        model(randn(9, 3))
+    with torch.inference_mode():
+        model(randn(9, 3))
+
+
+def discard(model):
+    model(randn(9, 3))
+
+
+def deep_copy(model):
+    step(copy.deepcopy(model), randn(9, 3))
+
+
+def pickled(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    step(torch.load(file, weights_only=False), randn(9, 3))
+    step(pickle.loads(pickle.dumps(model)), randn(9, 3))
+
+
+def transform(model):
+    weights = {n: p.detach() for n, p in model.named_parameters()}
+    grad(lambda w: functional_call(model, w, (randn(9, 3),)).sum())(weights)
+
+
+def saliency(model):
+    x = randn(9, 3).requires_grad_()
+    torch.autograd.grad(model.eval()(x).sum(), x)
+    model.train()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [evaluate, without_gradients, discard, deep_copy, pickled, transform, saliency],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_else_the_model_does_is_not_measured(other, inside):
+    model = net()
+    expected = GradientNoise(model)
+    step(model)
+    expected.close()
+    noise = GradientNoise(model)
+    if not inside:
+        other(model)
+    y = model(randn(4, 3))
+    if inside:
+        other(model)
+    y.square().mean().backward()
+    other(model)
+    assert noise.total.examples == 4
+    torch.testing.assert_close(noise.variance, expected.variance, rtol=1e-12, atol=0)
+
+
+def test_accumulated_passes_are_measured_one_by_one():
+    model = net()
+    noise = GradientNoise(model, every=2)
+    whole = explicit(model, randn(4, 3, seed=2), torch.zeros(4, 2, dtype=F64))
+    for i in range(4):  # no zero_grad: .grad adds up
+        loss = square(model(randn(4, 3, seed=i)), torch.zeros(4, 2, dtype=F64))
+        (loss.mean() / 4).backward()
+    assert noise.measured == 2
+    assert_equal(noise.total, [g / 4 for g in whole.values()])
+
+
+def test_calls_before_one_backward_pass_are_positions():
+    model = net()
+    noise = GradientNoise(model)
+    a, b = randn(4, 3), randn(4, 3, seed=1)
+    loss = model(a).square().sum(1) + model(b).square().sum(1)
+    single = explicit(
+        model,
+        torch.stack([a, b], 1),
+        torch.zeros(4, 2, 2, dtype=F64),
+    )
+    loss.mean().backward()
+    assert_equal(noise.total, single.values())
+
+
+def test_a_first_backward_pass_by_the_inputs_counts_only_once():
+    model = net()
+    noise = GradientNoise(model)
+    x = randn(4, 3).requires_grad_()
+    loss = model(x).square().mean()
+    torch.autograd.grad(loss, x, retain_graph=True)
+    assert noise.measured is None
+    weights = list(model.parameters())
+    torch.autograd.grad(loss, weights, retain_graph=True)
+    found = noise.variance
+    loss.backward()  # measured already
+    twin = net()
+    other = GradientNoise(twin)
+    step(twin)
+    torch.testing.assert_close(found, other.variance)
+    assert torch.equal(noise.variance, found)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpointed_layers(use_reentrant):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x):
+            x = x.requires_grad_()
+            return checkpoint(self.net, x, use_reentrant=use_reentrant)
+
+    model, twin = Model(), net()
+    noise, expected = GradientNoise(model), GradientNoise(twin)
+    step(model)
+    step(twin)
+    assert len(noise.per_layer) == 2
+    torch.testing.assert_close(noise.variance, expected.variance)
+
+
+def test_an_update_within_the_backward_pass_comes_too_late_to_matter():
+    def update(p):
+        with torch.no_grad():
+            p.sub_(p.grad)
+
+    model = randomise(nn.LSTM(3, 4))
+    twin = copy.deepcopy(model)
+    for p in twin.parameters():
+        p.register_post_accumulate_grad_hook(update)
+    found = []
+    for each in (model, twin):
+        noise = GradientNoise(each)
+        each(randn(5, 4, 3))[0].square().sum().backward()
+        found.append(noise.variance)
+    assert torch.equal(*found) and not torch.equal(model.bias_hh_l0, twin.bias_hh_l0)
+
+
+def test_a_weight_penalty_is_not_of_the_examples():
+    model = net()
+    noise = GradientNoise(model, every=1)
+    step(model)
+    plain = noise.total
+    loss = model(randn(4, 3)).square().mean()
+    (loss + sum(p.square().sum() for p in model.parameters())).backward()
+    torch.testing.assert_close(noise.variance, plain.variance)
+    torch.testing.assert_close(noise.total.norm2, plain.norm2)
+
+
+def test_the_instrument_and_the_model_let_each_other_go():
+    model = net()
+    noise = GradientNoise(model)
+    y = model(randn(4, 3))
+    del noise
+    gc.collect()
+    y.sum().backward()
+    step(model)
+    assert not model._forward_pre_hooks and not model[0]._forward_hooks
+    two = GradientNoise(model, every=1), GradientNoise(model, every=1)
+    step(model)
+    assert torch.equal(two[0].variance, two[1].variance)
+
+
+class Mixed(nn.Module):
+    """Every kind of layer, with dropout drawing from the global generator."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3, padding=1)
+        self.rnn = nn.RNN(8, 5, batch_first=True)
+        self.lstm = nn.LSTM(5, 6, batch_first=True)
+        self.drop, self.out = nn.Dropout(0.3), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = F.relu(self.conv(x), inplace=True).transpose(1, 2).flatten(2)
+        y, _ = self.lstm(self.rnn(x)[0])
+        return self.out(self.drop(y)).mean(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("every", [1, 2])
+def test_weights_are_bit_identical_with_and_without(every, dtype):
+    results = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        model = Mixed().to(dtype)
+        noise = GradientNoise(model, every=every) if watched else None
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        losses = []
+        for i in range(6):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(
+                model(randn(8, 1, 6, 4, seed=i).to(dtype)), torch.arange(8) % 3
+            )
+            loss.backward()
+            if watched:
+                assert noise.variance.dtype is dtype and noise.variance > 0
+            optimizer.step()
+            losses.append(loss.detach())
+        results.append([*losses, *(p.detach() for p in model.parameters())])
+    assert noise.measured == 5 // every * every and len(noise.per_layer) == 4
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_float32_agrees_with_float64():
+    torch.manual_seed(0)
+    model = Mixed().eval()  # no dropout
+    for module in model.modules():
+        module.training = not isinstance(module, nn.Dropout)
+    found = []
+    for dtype in (torch.float32, F64):
+        model.to(dtype)
+        noise = GradientNoise(model)
+        model(randn(8, 1, 6, 4).to(dtype)).square().mean().backward()
+        found.append([noise.variance.double(), noise.total.norm2.double()])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=0)
+
+
+def test_nothing_is_read_before_it_is_asked_for():
+    # A tensor on the meta device has no values: whatever read one would raise.
+    model = Mixed().to("meta")
+    noise = GradientNoise(model)
+    model(torch.empty(8, 1, 6, 4, device="meta")).mean().backward()
+    assert len(noise.per_layer) == 4 and noise.noise_scale.is_meta
+
+
+def test_half_precision_is_measured_in_float32():
+    model = nn.Linear(64, 64).bfloat16()
+    noise = GradientNoise(model, reduction="sum")
+    (1e3 * model(1e3 * torch.ones(8, 64).bfloat16())).sum().backward()
+    assert noise.variance.dtype is torch.float32 and noise.total.norm2.isfinite()
+
+
+# Errors at the door
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every must be an integer >= 1, got 0"),
+        ({"every": 2.5}, "every must be an integer >= 1, got 2.5"),
+        ({"every": True}, "got True"),
+        ({"reduction": "none"}, "got 'none'"),
+        ({"layers": ["1"]}, "'1' cannot be watched: it is a Tanh"),
+        ({"layers": ["5"]}, "no layer '5'; it has '0', '2'"),
+        ({"layers": "0"}, "must be a list"),
+        ({"layers": []}, "has no layer to watch"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        GradientNoise(net(), **options)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.GRU(2, 2), "reset gate"),
+        (nn.Embedding(3, 2), "it is a Embedding"),
+        (nn.LayerNorm(2), "LayerNorm"),
+        (nn.Conv2d(2, 2, 1, groups=2), "groups=2"),
+        (nn.Conv2d(2, 2, 1, padding_mode="circular"), "padding_mode='circular'"),
+        (nn.RNN(2, 2, num_layers=2), "num_layers=2"),
+        (nn.LSTM(2, 2, bidirectional=True), "bidirectional"),
+        (nn.LSTM(2, 3, proj_size=2), "proj_size=2"),
+        (nn.BatchNorm1d(2, affine=False), "mixes the examples"),
+        (nn.BatchNorm2d(2), "mixes the examples"),
+    ],
+)
+def test_layers_that_are_not_understood_are_refused(layer, message):
+    with pytest.raises(ValueError, match=f"layer '1' .*{message}"):
+        GradientNoise(nn.Sequential(nn.Linear(2, 2), layer))
+
+
+def test_models_that_are_none_or_share_parameters_are_refused():
+    with pytest.raises(TypeError, match="got builtin_function"):
+        GradientNoise(torch.relu)
+    with pytest.raises(ValueError, match="ReLU has no layer to watch"):
+        GradientNoise(nn.ReLU())
+    tied = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(ValueError, match="'0' and '1' share a parameter"):
+        GradientNoise(tied, layers=["1"])
+
+
+def test_layers_that_disagree_on_the_examples_say_so():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Flatten(0, 1), nn.Linear(4, 2))
+    noise = GradientNoise(model)
+    with pytest.raises(ValueError, match=r"layer '0' saw 5 examples, others .* 10"):
+        model(torch.ones(5, 2, 3)).sum().backward()
+    noise.close()
+    with pytest.raises(ValueError, match="got a PackedSequence"):
+        model = nn.LSTM(3, 2)
+        noise = GradientNoise(model)
+        model(pack_sequence([torch.ones(3, 3), torch.ones(2, 3)]))
