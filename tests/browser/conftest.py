@@ -34,6 +34,8 @@ SETTINGS = {
 SMALL = {
     "00_tour": {"steps": 10},
     "01_rls": {"epochs": 3, "seeds": 1, "live_steps": 10},
+    "02_bpls": {},
+    "04_broad": {},
     "05_rtrl": {
         "updates": 100,
         "measured": 10,
