@@ -1,4 +1,4 @@
-"""Notebooks run headless, with typed parameters, and reports over the runs."""
+"""Notebooks run headless, with typed parameters: single runs, sweeps, reports."""
 
 from .execute import RunResult, notebooks, run
 from .parameters import (
@@ -9,15 +9,18 @@ from .parameters import (
     resolve,
 )
 from .report import report
+from .sweep import SweepResult, sweep
 
 __all__ = [
     "Parameter",
     "ParameterError",
     "RunRefused",
     "RunResult",
+    "SweepResult",
     "notebooks",
     "read_parameters",
     "report",
     "resolve",
     "run",
+    "sweep",
 ]

@@ -1,6 +1,7 @@
 """The ``labkit`` command."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ import typer
 from .execute import check_out, execute, notebooks, prepare
 from .parameters import ParameterError, RunRefused, read_parameters
 from .report import report as write_report
+from .sweep import execute_sweep, parse_values, prepare_sweep
 
 app = typer.Typer(
     add_completion=False,
@@ -112,6 +114,74 @@ def run(
             typer.echo(f"\n{result.error}\n", err=True)
             failed += 1
     if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def sweep(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            metavar="NAME=VALUES",
+            help="Values parted by commas; 0:5 means 0,1,2,3,4, as in Python. "
+            "Repeatable: every combination is run.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="local, or the address of a Dask scheduler.")
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes of the local cluster, if not one per processor."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a sweep that was begun: keep finished runs, start "
+            "unfinished and failed ones again.",
+        ),
+    ] = False,
+    profile: Annotated[
+        str, typer.Option(help="quick, or paper: the paper's own setting.")
+    ] = "quick",
+    device: Annotated[
+        str | None, typer.Option(help="Torch device, such as cpu or cuda.")
+    ] = None,
+    out: Out = Path("runs"),
+    notebook_dir: NotebookDir = None,
+) -> None:
+    """Run a notebook with every combination of values and tabulate the results."""
+    try:
+        values = split_assignments(assignments or [])
+        plan = prepare_sweep(
+            name,
+            {key: parse_values(key, text) for key, text in values.items()},
+            profile=profile,
+            device=device,
+            cluster=cluster,
+            workers=workers,
+            resume=resume,
+            out=out,
+            notebook_dir=notebook_dir,
+        )
+        result = execute_sweep(plan)
+    except RunRefused as error:
+        raise refuse(error) from error
+    except KeyboardInterrupt as stop:
+        typer.echo("labkit: stopped; --resume goes on with this sweep", err=True)
+        raise typer.Exit(130) from stop
+    hidden = {"run", "error", *plan.runs[0].values}.difference(plan.varied)
+    columns = [*plan.varied, *result.table.columns.drop([*hidden, *plan.varied])]
+    shown = result.table[columns].astype(object).fillna("")
+    width = shutil.get_terminal_size().columns
+    typer.echo(shown.to_string(index=False, max_rows=60, line_width=width))
+    typer.echo(f"\n{result.parquet}\n{result.html}")
+    if not result.ok:
+        bad = int((result.table["state"] != "finished").sum())
+        typer.echo(f"labkit: {bad} of {len(plan.runs)} runs not finished", err=True)
         raise typer.Exit(1)
 
 
