@@ -1,7 +1,7 @@
 """What a call of each layer kind leaves for the squares of its examples' gradients.
 
 A call keeps the layer's inputs; once the gradients by its outputs have come,
-``moments`` makes the `labkit.instruments.per_layer.Moments` of each wanted parameter
+``moments`` makes the `labkit.instruments.per_layer.Moments` of the wanted parameters
 from all calls of one pass.  Calls of one layer in one pass count as further positions
 of the same examples.
 """
@@ -37,16 +37,16 @@ class LinearCall:
         return tensor.movedim(self.batch, 0).flatten(1, -2)
 
     @staticmethod
-    def moments(module, calls, wanted) -> dict[str, Moments]:
-        """Moments by parameter name."""
+    def moments(module, calls, wanted) -> list[Moments]:
+        """Of the weight and the bias."""
         dtype = working_dtype(module.weight)
         d = torch.cat([call.rows(call.gradients[0].to(dtype)) for call in calls], 1)
-        found = {}
+        found = []
         if "weight" in wanted:
             x = torch.cat([call.rows(call.x.to(dtype)) for call in calls], 1)
-            found["weight"] = weight_moments(x, d)
+            found.append(weight_moments(x, d))
         if "bias" in wanted:
-            found["bias"] = bias_moments(d)
+            found.append(bias_moments(d))
         return found
 
 
@@ -59,21 +59,21 @@ class Conv2dCall:
         self.gradients: list[Tensor | None] = []
 
     @staticmethod
-    def moments(module, calls, wanted) -> dict[str, Moments]:
-        """Moments by parameter name."""
+    def moments(module, calls, wanted) -> list[Moments]:
+        """Of the weight and the bias."""
         dtype = working_dtype(module.weight)
         maps = [call.gradients[0].to(dtype) for call in calls]
         maps = [d if d.ndim == 4 else d[None] for d in maps]
-        found = {}
+        found = []
         if "weight" in wanted and len(calls) == 1:
-            found["weight"] = conv2d_moments(module, calls[0].x.to(dtype), maps[0])
+            found.append(conv2d_moments(module, calls[0].x.to(dtype), maps[0]))
         elif "weight" in wanted:
             x = torch.cat([fields(module, call.x.to(dtype)) for call in calls], 1)
             d = torch.cat([d.flatten(2).mT for d in maps], 1)
-            found["weight"] = weight_moments(x, d)
+            found.append(weight_moments(x, d))
         if "bias" in wanted:
             sums = [d.sum((2, 3)) for d in maps]
-            found["bias"] = bias_moments(torch.stack(sums, 1))
+            found.append(bias_moments(torch.stack(sums, 1)))
         return found
 
 
@@ -107,38 +107,39 @@ class RecurrentCall:
         """(M, H), zero where none is given."""
         return torch.zeros_like(like) if given is None else given.detach().view_as(like)
 
-    def deltas(self, module, dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """(T, M, .) inputs, states before each step, and deltas."""
-        x, h = self.x.to(dtype), self.h.to(dtype)
+    def inputs_and_deltas(self, module, dtype) -> tuple[Tensor, Tensor]:
+        """(T, M, n + H) inputs with the states before each step, and the deltas."""
+        h = self.h.to(dtype)
+        xh = torch.cat((self.x.to(dtype), h[:-1]), 2)
         dy, dh_T, dc_T = (*self.gradients, None)[:3]
-        dh = torch.zeros_like(h[1:])
-        if dy is not None:
-            dh += self.time_first(dy)
+        dh = (
+            torch.zeros_like(h[1:])
+            if dy is None
+            else self.time_first(dy).to(dtype, copy=True)
+        )
         if dh_T is not None:
             dh[-1] += dh_T.view_as(dh[-1])
         W_hh = module.weight_hh_l0.detach().to(dtype)
         if isinstance(module, nn.RNN):
-            return x, h[:-1], rnn_deltas(h, dh, W_hh, module.nonlinearity)
-        z = x @ module.weight_ih_l0.detach().to(dtype).T + h[:-1] @ W_hh.T
-        if module.bias:
-            z += (module.bias_ih_l0 + module.bias_hh_l0).to(dtype)
+            return xh, rnn_deltas(h, dh, W_hh, module.nonlinearity)
+        W = torch.cat((module.weight_ih_l0.detach().to(dtype), W_hh), 1)
+        b = (module.bias_ih_l0 + module.bias_hh_l0).to(dtype) if module.bias else None
+        z = nn.functional.linear(xh, W, b)
         dc = None if dc_T is None else dc_T.to(dtype).view_as(h[0])
-        return x, h[:-1], lstm_deltas(z, self.c_0.to(dtype), dh, dc, W_hh)
+        return xh, lstm_deltas(z, self.c_0.to(dtype), dh, dc, W_hh)
 
     @staticmethod
-    def moments(module, calls, wanted) -> dict[str, Moments]:
-        """Moments by parameter name; both biases have the same gradient."""
+    def moments(module, calls, wanted) -> list[Moments]:
+        """Of both weights as one: they share their deltas, and so the deltas' Gram."""
         dtype = working_dtype(module.weight_hh_l0)
-        parts = zip(*(call.deltas(module, dtype) for call in calls), strict=True)
-        x, h, d = (torch.cat(each).transpose(0, 1).contiguous() for each in parts)
-        found = {}
-        for name, inputs in (("weight_ih_l0", x), ("weight_hh_l0", h)):
-            if name in wanted:
-                found[name] = weight_moments(inputs, d)
-        for name in ("bias_ih_l0", "bias_hh_l0"):
-            if name in wanted:
-                found[name] = bias_moments(d)
-        return found
+        pairs = zip(*(c.inputs_and_deltas(module, dtype) for c in calls), strict=True)
+        x, d = (torch.cat(parts).transpose(0, 1).contiguous() for parts in pairs)
+        if "weight_ih_l0" not in wanted:
+            x = x[:, :, module.input_size :]
+        if "weight_hh_l0" not in wanted:
+            x = x[:, :, : x.shape[2] - module.hidden_size]
+        biases = {"bias_ih_l0", "bias_hh_l0"} & wanted
+        return [weight_moments(x, d)] + [bias_moments(d)] * len(biases)
 
 
 def working_dtype(weight: Tensor) -> torch.dtype:
