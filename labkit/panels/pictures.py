@@ -14,6 +14,8 @@ from labkit.panels.theme import axis, layout
 MIN_INTERVAL = 0.25  # seconds between two redraws
 SCALE = 4  # screen pixels an image pixel, at the least
 EDGE = 1  # pixels between two images
+GAP = "#B8CDE0"  # white paper between white images would hide where they end
+SHARE = 0.2  # of the colours, below those of the images, stand for "no image"
 
 
 class Pictures:
@@ -26,7 +28,7 @@ class Pictures:
     side : (height, width) of an image in pixels.
     interactive : follow in a ``FigureWidget``; otherwise a plain ``Figure`` of what was
         drawn last is built when asked for.
-    limits : values shown white and black.
+    limits : values shown white and black; others are cut to these.
     clock : returns the time in seconds; for tests.
 
     Raises
@@ -59,6 +61,9 @@ class Pictures:
         self.labels, self.count, self.side = tuple(labels), count, tuple(side)
         self.limits, self.interactive = limits, interactive
         self._clock, self._due, self._timer = clock, -math.inf, None
+        low, high = limits
+        # A number, not nan: a widget's messages are JSON, which has none.
+        self._least = low - (high - low) * SHARE / (1 - SHARE)
         self._images, self._title = self._blank(), ""
         self._figure = go.FigureWidget(self._build()) if interactive else None
 
@@ -79,7 +84,7 @@ class Pictures:
         shape = (len(self.labels), self.count, math.prod(self.side))
         if images.shape != shape:
             raise ValueError(f"images must have shape {shape}, got {images.shape}")
-        self._images, self._title = images, title
+        self._images, self._title = np.clip(images, *self.limits), title
         wait = self._due - self._clock()
         if wait <= 0:
             self.update()
@@ -108,12 +113,13 @@ class Pictures:
         self.update()
 
     def _blank(self):
-        return np.full((len(self.labels), self.count, math.prod(self.side)), np.nan)
+        shape = (len(self.labels), self.count, math.prod(self.side))
+        return np.full(shape, self._least)
 
     def _tiles(self) -> np.ndarray:
-        """All images as one, with gaps that are not drawn."""
+        """All images as one, with gaps between them."""
         (h, w), (rows, columns) = self.side, (len(self.labels), self.count)
-        tiles = np.full((rows, columns, h + EDGE, w + EDGE), np.nan)
+        tiles = np.full((rows, columns, h + EDGE, w + EDGE), self._least)
         tiles[..., :h, :w] = self._images.reshape(rows, columns, h, w)
         tall = tiles.transpose(0, 2, 1, 3).reshape(rows * (h + EDGE), -1)
         return tall[:-EDGE, :-EDGE]
@@ -124,9 +130,9 @@ class Pictures:
         height, width = rows * (h + EDGE) - EDGE, self.count * (w + EDGE) - EDGE
         heat = go.Heatmap(
             z=self._tiles(),
-            zmin=self.limits[0],
+            zmin=self._least,
             zmax=self.limits[1],
-            colorscale=[[0, "white"], [1, "black"]],
+            colorscale=[[0, GAP], [SHARE - 1e-6, GAP], [SHARE, "white"], [1, "black"]],
             showscale=False,
             hoverinfo="skip",
         )
@@ -136,8 +142,6 @@ class Pictures:
             width=zoom * width + margin["l"] + margin["r"],
             height=zoom * height + margin["t"] + margin["b"],
             margin=margin,
-            # The gaps: white paper between white images would hide where they end.
-            plot_bgcolor="#B8CDE0",
         )
         plain = {"showline": False, "ticks": "", "showgrid": False}
         look["xaxis"] = axis("") | plain | {"showticklabels": False}

@@ -10,6 +10,7 @@ from labkit.panels.pictures import MIN_INTERVAL, Pictures
 
 
 def make(**options):
+    options = {"limits": (0, 60)} | options
     return Pictures(("in", "out"), count=3, side=(2, 4), **options)
 
 
@@ -28,7 +29,7 @@ def test_every_image_stands_in_its_place():
         for column in range(3):
             tile = z[3 * row : 3 * row + 2, 5 * column : 5 * column + 4]
             assert np.array_equal(tile, images()[row, column].reshape(2, 4))
-    assert np.isnan(z[2]).all() and np.isnan(z[:, [4, 9]]).all()
+    assert (z[2] == figure.data[0].zmin).all() and (z[:, [4, 9]] < 0).all()
     assert list(figure.layout.yaxis.ticktext) == ["in", "out"]
     assert figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1]  # top row first
     assert figure.layout.title.text == "step 7"
@@ -47,6 +48,14 @@ def test_redraws_are_held_back_and_the_last_is_not_lost():
     assert pictures.figure.data[0].z[0][0] == 2
 
 
+def test_values_beyond_the_limits_are_cut_and_none_is_nan():
+    pictures = make(interactive=False, limits=(10, 20))
+    pictures.draw(images())
+    z = np.array(pictures.figure.data[0].z)
+    assert z.max() == 20 and z[z > pictures.figure.data[0].zmin].min() == 10
+    assert np.isfinite(z).all()
+
+
 def test_an_owed_redraw_comes_by_itself():
     async def drawn():
         pictures = make(clock=lambda: 0.0)
@@ -62,7 +71,7 @@ def test_clearing_leaves_nothing():
     pictures = make()
     pictures.draw(images(), "1")
     pictures.clear()
-    assert np.isnan(np.array(pictures.figure.data[0].z, dtype=float)).all()
+    assert (np.array(pictures.figure.data[0].z) < 0).all()
     assert not pictures.figure.layout.title.text
 
 

@@ -74,8 +74,20 @@ def _generalises(result, place):
     gap = b["test there"] - a["test there"]
     decided = abs(gap) > a["sd"] + b["sd"]  # nan for one seed: not decided
     verdict = ("yes" if gap > 0 else "no") if decided else OPEN
+    falling = [name for name in (SHF, FULL) if _still_falling(result, name)]
+    if falling:
+        verdict = f"open: when time was up {' and '.join(falling)} still improved"
     claim = "better generalisation: test error at the lowest validation error"
     return (claim, here, place, verdict)
+
+
+def _still_falling(result, label):
+    """Whether a seed's validation error was lowest within its last tenth of looks."""
+    runs = result.runs[result.runs.label == label]
+    for _, each in runs.groupby("seed"):
+        if each["validation"].argmin() >= 0.9 * (len(each) - 1):
+            return True
+    return False
 
 
 def _published(result, place):
