@@ -139,8 +139,9 @@ class GradientNoise:
     (gradient penalty) is measured as if these were constants.
 
     *What it costs.*  One more product per layer on a measured pass, for the norm of the
-    mean gradient; for positions, what `labkit.instruments.per_layer` counts.  On other
-    passes the hooks return at once.  Weights are bit-identical with and without.
+    mean gradient; for positions, what `labkit.instruments.per_layer` counts; most for
+    LSTM layers, as ``benchmarks/instruments.py`` shows.  On other passes the hooks
+    return at once.  Weights are bit-identical with and without.
     Copies of the model are not watched; dropping the instrument takes its hooks away.
 
     Examples

@@ -46,17 +46,13 @@ def explicit(model, x, targets, dim=0, loss=square):
     """
     twin = copy.deepcopy(model)
     if any(isinstance(module, nn.RNNBase) for module in twin.modules()):
+        weights = {n: p for n, p in twin.named_parameters() if p.requires_grad}
         rows = []
         for one, target in zip(x.movedim(dim, 0), targets, strict=True):
-            y = twin(one.unsqueeze(dim)).movedim(dim, 0)
-            weights = dict(twin.named_parameters())
-            found = torch.autograd.grad(
-                loss(y, target[None]).sum(), [*weights.values()]
-            )
-            rows.append(found)
-        return dict(
-            zip(weights, map(torch.stack, zip(*rows, strict=True)), strict=True)
-        )
+            value = loss(twin(one.unsqueeze(dim)).movedim(dim, 0), target[None]).sum()
+            rows.append(torch.autograd.grad(value, [*weights.values()]))
+        stacked = map(torch.stack, zip(*rows, strict=True))
+        return dict(zip(weights, stacked, strict=True))
     weights = {n: p.detach() for n, p in twin.named_parameters() if p.requires_grad}
 
     def one(weights, x, target):
@@ -238,6 +234,13 @@ def test_recurrent(kind, options, read):
         dim = 0 if layer.batch_first else 1
         x = randn(*((5, T, n) if layer.batch_first else (T, 5, n)))
         check(Sequences(layer, read, start), x, dim)
+
+
+@pytest.mark.parametrize("frozen", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0"])
+def test_frozen_parameters_of_a_recurrent_layer_are_left_out(frozen):
+    model = Sequences(nn.LSTM(3, 4))
+    getattr(model.layer, frozen).requires_grad_(False)
+    check(model, randn(7, 5, 3), dim=1)
 
 
 def test_the_first_state_may_be_learned_by_an_earlier_layer():
