@@ -11,7 +11,8 @@ import typer
 from .execute import check_out, execute, notebooks, prepare
 from .parameters import ParameterError, RunRefused, read_parameters
 from .report import report as write_report
-from .sweep import execute_sweep, parse_values, prepare_sweep
+from .sweep import execute_sweep
+from .sweep_plan import parse_values, prepare_sweep
 
 app = typer.Typer(
     add_completion=False,

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from labkit.runs import ParameterError, RunRefused, sweep
+from labkit.runs import ParameterError, RunRefused, sweep, sweep_folder, sweep_plan
 from labkit.runs.cli import app
 
 # the function `sweep` hides the module of that name
-MODULE = sys.modules["labkit.runs.sweep"]
+SWEEP = sys.modules["labkit.runs.sweep"]
 
 SEED = "seed: int = 0  # of draws; 0..100\n"
 # each run leaves a line in the folder that notebooks run in: who, and in which process
@@ -84,7 +84,7 @@ def labkit(*arguments):
     ],
 )
 def test_refusals_come_first_with_what_is_right(place, monkeypatch, arguments, message):
-    monkeypatch.setattr(MODULE, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(sweep_plan, "CONNECT_SECONDS", 0.5)
     (place / "file").write_text("kept")
     before = sorted(place.rglob("*"))
     outcome = labkit("sweep", *arguments.split())
@@ -96,11 +96,11 @@ def test_refusals_come_first_with_what_is_right(place, monkeypatch, arguments, m
 
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_what_listens_but_is_no_scheduler_is_refused(place, monkeypatch, words):
-    monkeypatch.setattr(MODULE, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(sweep_plan, "CONNECT_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         if words:
-            monkeypatch.setattr(MODULE, "CONNECT_SECONDS", 20)
+            monkeypatch.setattr(sweep_plan, "CONNECT_SECONDS", 20)
             answer = subprocess.Popen(
                 [sys.executable, "-c", ANSWER, str(server.fileno()), words.decode()],
                 pass_fds=[server.fileno()],
@@ -145,7 +145,7 @@ def test_a_parameter_cannot_have_the_name_of_a_column(place, write_notebook, cel
 @given(st.integers(-99, 99), st.integers(1, 50))
 def test_a_range_counts_as_python_does(start, length):
     expected = list(range(start, start + length))
-    assert MODULE.parse_values("seed", f"{start}:{start + length}") == expected
+    assert sweep_plan.parse_values("seed", f"{start}:{start + length}") == expected
 
 
 # What a sweep is
@@ -153,7 +153,7 @@ def test_a_range_counts_as_python_does(start, length):
 
 def test_runs_are_every_combination_under_unique_names(place):
     values = {"corpus": ["text", "ptb"], "rate": [0.5, 1e-9], "rank": 3}
-    plan = MODULE.prepare_sweep("tiny", values, profile="paper")
+    plan = sweep_plan.prepare_sweep("tiny", values, profile="paper")
     chosen = [(run.values["corpus"], run.values["rate"]) for run in plan.runs]
     assert chosen == [("text", 0.5), ("text", 1e-9), ("ptb", 0.5), ("ptb", 1e-9)]
     assert {run.values["rank"] for run in plan.runs} == {3}
@@ -166,17 +166,17 @@ def test_runs_are_every_combination_under_unique_names(place):
 def test_any_text_makes_a_name_that_is_found_again(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("names")
     for number, text in enumerate(texts):
-        name = MODULE._run_name("a.b-1", number, len(texts), {"text": text})
+        name = sweep_plan._run_name("a.b-1", number, len(texts), {"text": text})
         (folder / f"20300102-030405-{name}-2-failed").mkdir()
         (folder / f".20300102-030406-{name}.partial").mkdir()
-    found = MODULE._folders(folder, "a.b-1")
+    found = sweep_folder.find_folders(folder, "a.b-1")
     assert sorted(found) == list(range(len(texts)))
     assert {len(paths) for paths in found.values()} == {2}
 
 
 def test_the_code_and_the_values_make_the_sweep(place, write_notebook, cell):
     def folder(**values):
-        return MODULE.prepare_sweep("tiny", {"rank": [1, 2], **values}).folder
+        return sweep_plan.prepare_sweep("tiny", {"rank": [1, 2], **values}).folder
 
     first = folder()
     assert first == folder() and first.name.startswith("sweep-tiny-")
@@ -191,40 +191,40 @@ def test_the_code_and_the_values_make_the_sweep(place, write_notebook, cell):
 
 
 def test_a_finished_run_is_not_carried_out_again(place):
-    plan = MODULE.prepare_sweep("tiny", {"rank": 1})
-    MODULE._begin(plan)
+    plan = sweep_plan.prepare_sweep("tiny", {"rank": 1})
+    sweep_folder.begin(plan)
     (run,) = plan.runs
     folder = plan.folder / f"20300102-030405-{run.name}"
     folder.mkdir()
     record = {"status": "finished", "seconds": 7.5, "error": None}
     (folder / "run.json").write_text(json.dumps(record))
-    outcome = MODULE._run_one(run, 0, "tiny", plan.code)
-    assert outcome == MODULE.Outcome("finished", 7.5, None, folder)
+    outcome = SWEEP._run_one(run, 0, "tiny", plan.code)
+    assert outcome == sweep_folder.Outcome("finished", 7.5, None, folder)
 
 
 def test_a_notebook_that_changes_during_the_sweep_is_not_run(place, write_notebook):
-    plan = MODULE.prepare_sweep("tiny", {"rank": 1})
-    MODULE._begin(plan)
+    plan = sweep_plan.prepare_sweep("tiny", {"rank": 1})
+    sweep_folder.begin(plan)
     write_notebook("01_tiny", "another = 1")
     with pytest.raises(RunRefused, match="changed after the sweep began"):
-        MODULE._run_one(plan.runs[0], 0, "tiny", plan.code)
+        SWEEP._run_one(plan.runs[0], 0, "tiny", plan.code)
 
 
 def test_a_worker_that_does_not_see_the_folder_says_so(place):
-    plan = MODULE.prepare_sweep("tiny", {"rank": 1})
+    plan = sweep_plan.prepare_sweep("tiny", {"rank": 1})
     with pytest.raises(RunRefused, match=r"does not see .*sweep-tiny-"):
-        MODULE._run_one(plan.runs[0], 0, "tiny", plan.code)
+        SWEEP._run_one(plan.runs[0], 0, "tiny", plan.code)
 
 
 def test_only_what_nobody_works_on_is_removed(place):
-    plan = MODULE.prepare_sweep("tiny", {"rank": [1, 2]})
-    MODULE._begin(plan)
+    plan = sweep_plan.prepare_sweep("tiny", {"rank": [1, 2]})
+    sweep_folder.begin(plan)
     (plan.folder / ".locks").mkdir()
     kept, left = (plan.folder / f".20300102-030405-{r.name}.partial" for r in plan.runs)
     kept.mkdir()
     left.mkdir()
     with FileLock(plan.folder / ".locks" / "0"):
-        MODULE._remove_unfinished(plan)
+        sweep_folder.remove_unfinished(plan)
     assert kept.exists() and not left.exists()
 
 
@@ -233,20 +233,20 @@ def test_the_last_value_of_every_scalar_survives_a_torn_line(tmp_path):
     rows = ['{"format": "x", "rank": 3}', '{"step": 0, "loss": 2, "note": "a"}']
     rows += ['{"step": 1, "loss": NaN, "ok": true}', '{"step": 2, "loss": 1.0, "no']
     path.write_text("\n".join(rows))
-    values = MODULE.last_values(path)
+    values = sweep_folder.last_values(path)
     assert pd.isna(values.pop("loss"))
     assert values == {"note": "a", "ok": True}
 
 
 def test_columns_of_mixed_types_can_be_written(place):
-    plan = MODULE.prepare_sweep("tiny", {"rank": [1, 2, 3]})
+    plan = sweep_plan.prepare_sweep("tiny", {"rank": [1, 2, 3]})
     outcomes = {}
     for number, value in enumerate([True, 2.5, "three"]):
         folder = plan.folder / str(number)
         folder.mkdir(parents=True)
         (folder / "a.jsonl").write_text(json.dumps({"step": 0, "odd": value}))
-        outcomes[number] = MODULE.Outcome("finished", 1.0, None, folder)
-    table = MODULE._table(plan, outcomes)
+        outcomes[number] = sweep_folder.Outcome("finished", 1.0, None, folder)
+    table = sweep_folder.tabulate(plan, outcomes)
     table.to_parquet(place / "t.parquet")
     assert list(pd.read_parquet(place / "t.parquet")["a.odd"]) == [
         "True",

@@ -1,0 +1,179 @@
+"""The folder of a sweep: which runs are finished in it, and what they came to."""
+
+import contextlib
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .parameters import Value
+from .sweep_plan import MANIFEST, SweepPlan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOCKS = ".locks"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one run of a sweep.
+
+    Attributes
+    ----------
+    state : str
+        ``finished``, ``failed`` or ``not run``.
+    seconds : float or None
+        Wall-clock time of the run.
+    error : str or None
+        The cell that failed and what it raised, or what kept the run from its end.
+    path : Path or None
+        The folder of the run, if it has one.
+    """
+
+    state: str
+    seconds: float | None = None
+    error: str | None = None
+    path: Path | None = None
+
+
+def begin(plan: SweepPlan) -> None:
+    """Write down what the sweep is, before its first run."""
+    from .page import write_atomically
+
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    if (plan.folder / MANIFEST).is_file():
+        return
+    manifest = {
+        "notebook": plan.runs[0].notebook.name,
+        "code": plan.code,
+        "profile": plan.runs[0].profile,
+        "varied": plan.varied,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "runs": [{"name": run.name, "parameters": run.values} for run in plan.runs],
+    }
+    write_atomically(plan.folder / MANIFEST, json.dumps(manifest, indent=2))
+
+
+def lock(folder: Path, number: int):
+    """Return the lock on a run; the system frees it when its holder ends, however."""
+    from filelock import FileLock
+
+    (folder / LOCKS).mkdir(exist_ok=True)
+    return FileLock(folder / LOCKS / str(number))
+
+
+def find_folders(folder: Path, notebook: str) -> dict[int, list[Path]]:
+    """Find the folders of each run, complete or not, the newest last."""
+    safe = re.escape(re.sub(r"[^A-Za-z0-9._+=-]", "_", notebook))
+    pattern = re.compile(rf"\.?\d{{8}}-\d{{6}}-{safe}-(\d+)-.*")
+    found: dict[int, list[Path]] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if match := pattern.fullmatch(path.name):
+            found.setdefault(int(match[1]), []).append(path)
+    return found
+
+
+def on_disk(plan: SweepPlan) -> dict[int, Outcome]:
+    """Read off the folder what has become of every run so far."""
+    found = find_folders(plan.folder, plan.notebook)
+    return {n: outcome_of(found.get(n, [])) for n in range(len(plan.runs))}
+
+
+def outcome_of(folders: list[Path]) -> Outcome:
+    """Return the finished run among the folders, else the last one that failed."""
+    ended = Outcome("not run")
+    for path in folders:
+        if _is_partial(path):
+            continue
+        try:
+            record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+            state, seconds = record["status"], record["seconds"]
+            found = Outcome(state, seconds, record["error"], path)
+        except (OSError, ValueError, KeyError):
+            continue  # damaged by hand: it counts as no run
+        if state == "finished":
+            return found
+        ended = found
+    return ended
+
+
+def remove_partial(folders: list[Path]) -> None:
+    """Remove the half-written ones among a run's folders; to be done under its lock."""
+    for path in folders:
+        if _is_partial(path):
+            # the kernel of a killed worker may still write for a second; what is
+            # then left is removed at the end of the sweep
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_unfinished(plan: SweepPlan) -> None:
+    """Remove what dead workers left, except what another process is at work on."""
+    from filelock import Timeout
+
+    for number, folders in find_folders(plan.folder, plan.notebook).items():
+        if any(_is_partial(path) for path in folders):
+            with (
+                contextlib.suppress(Timeout),
+                lock(plan.folder, number).acquire(timeout=0),
+            ):
+                remove_partial(folders)
+
+
+def tabulate(plan: SweepPlan, outcomes: dict[int, Outcome]) -> "pd.DataFrame":
+    """Return the table of results, a row per run; see `sweep` for its columns."""
+    import pandas as pd
+
+    rows = []
+    for number, run in enumerate(plan.runs):
+        outcome = outcomes[number]
+        error = (outcome.error or "").strip().splitlines()
+        row = {
+            "run": outcome.path.name if outcome.path else run.name,
+            **run.values,
+            "state": outcome.state,
+            "seconds": outcome.seconds,
+            "error": error[-1] if error else None,
+        }
+        rows.append({**row, **_scalars(outcome.path)})
+    table = pd.DataFrame(rows)
+    for column in table:
+        kinds = {type(value) for value in table[column].dropna()}
+        if kinds > {str} or (bool in kinds and len(kinds) > 1):
+            table[column] = table[column].map(str, na_action="ignore")
+    return table.astype({"seconds": float, "error": "string"})
+
+
+def last_values(path: Path) -> dict[str, Value]:
+    """Return the last value of every scalar of a trace.
+
+    The header is skipped, and so is a last line that a kill has torn.
+    """
+    values: dict[str, Value] = {}
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, dict) and "step" in row:
+                values.update(row)
+    values.pop("step", None)
+    return {k: v for k, v in values.items() if isinstance(v, (int, float, str))}
+
+
+def _scalars(folder: Path | None) -> dict[str, Value]:
+    if folder is None:
+        return {}
+    return {
+        f"{path.relative_to(folder).with_suffix('').as_posix()}.{name}": value
+        for path in sorted(folder.rglob("*.jsonl"))
+        for name, value in last_values(path).items()
+    }
+
+
+def _is_partial(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".partial")
