@@ -217,27 +217,31 @@ def lstm_deltas(
     -----
     Cost: 4 T M H^2 multiplications, beside those for z.
     """
-    T = len(z)
-    i, f, g, o = z.chunk(4, dim=2)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    c = torch.empty(T + 1, *c_0.shape, dtype=z.dtype, device=z.device)
+    T, (M, H) = len(z), c_0.shape
+    c = torch.empty(T + 1, M, H, dtype=z.dtype, device=z.device)
+    deltas = torch.empty(T, M, 4, H, dtype=z.dtype, device=z.device)
     c[0] = c_0
-    for t in range(T):
-        torch.addcmul(i[t] * g[t], f[t], c[t], out=c[t + 1])  # (6)
-    tanh_c = c[1:].tanh()
-    down = o * (1 - tanh_c.square())
-    factors = torch.stack(
-        (g * i * (1 - i), c[:-1] * f * (1 - f), i * (1 - g.square())), dim=2
-    )
-    out = tanh_c * o * (1 - o)
-    deltas = torch.empty(
-        T, c_0.shape[0], 4, c_0.shape[1], dtype=z.dtype, device=z.device
-    )
-    s = torch.zeros_like(c_0) if dc is None else dc
+    for t in range(T):  # by steps: small arrays stay in the cache
+        torch.sigmoid(
+            z[t].view(M, 4, H), out=deltas[t]
+        )  # gates, until (9) replaces them
+        torch.tanh(z[t, :, 2 * H : 3 * H], out=deltas[t, :, 2])
+        i, f, g, _ = deltas[t].unbind(1)
+        torch.addcmul(f * c[t], i, g, out=c[t + 1])  # (6)
+    through = torch.zeros_like(c_0) if dc is None else dc  # s_{t+1} f_{t+1}
+    e = dh[-1]
     for t in reversed(range(T)):
-        last = t == T - 1
-        e = dh[t] if last else dh[t] + deltas[t + 1].flatten(1) @ W_hh  # (7)
-        s = torch.addcmul(s if last else s * f[t + 1], e, down[t])  # (8)
-        torch.mul(s[:, None], factors[t], out=deltas[t, :, :3])  # (9)
-        torch.mul(e, out[t], out=deltas[t, :, 3])  # (9)
+        i, f, g, o = deltas[t].unbind(1)
+        tanh_c = c[t + 1].tanh()
+        s = torch.addcmul(through, e * o, 1 - tanh_c.square())  # (8)
+        through = s * f
+        parts = (
+            s * g * i * (1 - i),
+            through * c[t] * (1 - f),
+            s * i * (1 - g.square()),
+            e * tanh_c * o * (1 - o),
+        )
+        torch.stack(parts, 1, out=deltas[t])  # (9)
+        if t:
+            e = torch.addmm(dh[t - 1], deltas[t].view(M, 4 * H), W_hh)  # (7)
     return deltas.flatten(2)
