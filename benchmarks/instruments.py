@@ -80,7 +80,7 @@ SETTINGS = [
         "LSTM 64-128, 32 steps",
         lambda: nn.Sequential(LastOutput(64, 128), nn.Linear(128, 10)),
         (128, 32, 64),
-        (),  # vmap refuses torch's LSTM, and BackPACK reads nn.LSTM with its own reduce
+        (),  # vmap refuses torch's LSTM; BackPACK would need another network
     ),
 ]
 
