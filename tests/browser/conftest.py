@@ -35,6 +35,7 @@ SMALL = {
     "00_tour": {"steps": 10},
     "01_rls": {"epochs": 3, "seeds": 1, "live_steps": 10},
     "02_bpls": {},
+    "03_hessian_free": {},
     "04_broad": {},
     "05_rtrl": {
         "updates": 100,

@@ -272,7 +272,9 @@ def test_tour(page):
     page.wait_for_figure(lambda d: d == first, "back shows the figure of before")
 
 
-@pytest.mark.parametrize("page", ["01_rls", "02_bpls", "04_broad"], indirect=True)
+@pytest.mark.parametrize(
+    "page", ["01_rls", "02_bpls", "03_hessian_free", "04_broad"], indirect=True
+)
 def test_live_experiment(page, tmp_path):
     """Run the notebook, walk its first live experiment, let it run and pause."""
     page.run_all()
