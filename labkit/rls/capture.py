@@ -65,7 +65,11 @@ class Capture:
             for block, each in zip(self.blocks, sums, strict=True):
                 block.add(each)
 
-        register_multi_grad_hook(outputs, keep, mode="any")
+        # An activation in place takes a view, such as the output of a Linear layer on
+        # (T, M, n), out of the graph; what it is a view of stays.
+        bases = [y._base for y in outputs if y._base is not None]
+        watched = outputs + [base for base in bases if base.requires_grad]
+        register_multi_grad_hook(watched, keep, mode="any")
         return None
 
     def _keep_residual(self, x, dz):

@@ -123,6 +123,24 @@ def test_a_closed_optimiser_gives_the_model_back():
 
 
 @FORMS
+@pytest.mark.parametrize("inplace", [False, True])
+def test_an_activation_in_place_after_time_steps_hides_no_input(limit, inplace):
+    found = []
+    for in_place in (False, inplace):
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Linear(4, 40), nn.ReLU(inplace=in_place), nn.Linear(40, 3)
+        ).double()
+        layers = [{"layer": name, "time_steps": 5} for name in ("0", "2")]
+        optimizer = RLS(model, layers=layers, max_grad_norm=limit)
+        model(randn(5, 2, 4)).square().sum().backward()
+        assert [block.rows for block in optimizer.blocks] == [10, 10]
+        optimizer.step()
+        found.append(list(model.parameters()))
+    assert identical(*found)
+
+
+@FORMS
 def test_discarded_passes_before_backward_leave_the_step_alone(limit):
     model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
     a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
