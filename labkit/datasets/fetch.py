@@ -132,6 +132,7 @@ def _download_checked(file, url, output, pooch_):
 def _download(file):
     """Try the sources in order; return the path of the first good file."""
     target = data_folders()[0] / file.path
+    made = not target.parent.exists()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -149,8 +150,9 @@ def _download(file):
             return target
         except (ChecksumError, OSError) as error:  # requests' errors are OSErrors
             failures.append((url, error))
-    with suppress(OSError):  # not empty: it was there before, or holds other files
-        target.parent.rmdir()
+    if made:
+        with suppress(OSError):  # not empty: another process has put a file there
+            target.parent.rmdir()
     tried = "".join(f"\n  {url}: {error}" for url, error in failures)
     if any(isinstance(error, ChecksumError) for _, error in failures):
         raise ChecksumError(
