@@ -1,7 +1,5 @@
 """The paper's initial network on all 60,000 images: the first column of its tables."""
 
-import os
-
 import pytest
 import torch
 
@@ -29,7 +27,6 @@ PAPER = {
 
 
 @pytest.mark.real_data
-@pytest.mark.skipif(not os.environ.get("LABKIT_DATA"), reason="LABKIT_DATA is not set")
 def test_initial_network_has_the_papers_accuracy_at_every_ridge():
     """One pass over the samples for A^T A, then eight solves; float64."""
     train = load("mnist", "train", dtype=torch.float64)

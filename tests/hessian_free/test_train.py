@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 
 import pytest
 import torch
@@ -222,7 +221,6 @@ def test_the_papers_settings():
 
 
 @pytest.mark.real_data
-@pytest.mark.skipif(not os.environ.get("LABKIT_DATA"), reason="LABKIT_DATA is not set")
 def test_usps():
     """A small net on the real digits: below PCA with as many numbers, 8.38 at 25."""
     X, V, T = (

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 
 import numpy as np
 import pandas as pd
@@ -325,7 +324,6 @@ def test_a_verdict_needs_more_than_both_spreads():
 
 
 @pytest.mark.real_data
-@pytest.mark.skipif(not os.environ.get("LABKIT_DATA"), reason="LABKIT_DATA is not set")
 def test_fashion_mnist_collapses_without_noise():
     problem = lab.make_problem("fashion-mnist", samples=40_000)
     path = lab.collapse(problem)["sigma = 0"]

@@ -1,7 +1,6 @@
 """The Hessian-free lab: problems, live labs, the frozen subproblem, race and claims."""
 
 import math
-import os
 from dataclasses import fields, replace
 
 import numpy as np
@@ -318,7 +317,6 @@ def made_up(errors):
 
 
 @pytest.mark.real_data
-@pytest.mark.skipif(not os.environ.get("LABKIT_DATA"), reason="LABKIT_DATA is not set")
 @pytest.mark.parametrize("dataset", ["usps", "mnist"])
 def test_the_papers_nets_take_a_step(dataset):
     problem = lab.make_problem(dataset, published=True, samples=400)

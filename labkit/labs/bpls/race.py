@@ -20,8 +20,8 @@ from labkit.bpls import (
 )
 from labkit.bpls.refine import SCALE
 from labkit.instruments import Trace
-from labkit.labs.bpls.figures import curves
 from labkit.labs.bpls.problems import Problem, percent
+from labkit.panels.curves import curves
 
 LOOKS = 8  # at the accuracy in an epoch, besides those of the first few steps
 EARLY = (1, 2, 5, 10, 20, 50, 100, 200)  # steps

@@ -18,7 +18,7 @@ from labkit.bpls import (
     train,
 )
 from labkit.bpls.train import WalkEnd
-from labkit.labs.bpls.figures import curves, heat_maps
+from labkit.labs.bpls.figures import heat_maps
 from labkit.labs.bpls.problems import (
     READING_NAMES,
     Problem,
@@ -26,6 +26,7 @@ from labkit.labs.bpls.problems import (
     reading_of,
     with_noise,
 )
+from labkit.panels.curves import curves
 
 
 def start_weights(problem: Problem, width, seed, depth=1):

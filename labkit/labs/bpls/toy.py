@@ -19,9 +19,9 @@ from labkit.bpls import (
     toy_walk,
 )
 from labkit.bpls.toy import SIZES, THEORY
-from labkit.labs.bpls.figures import curves
 from labkit.labs.bpls.problems import READING_NAMES, reading_of
 from labkit.panels import Lines, LiveLab, knob
+from labkit.panels.curves import curves
 
 PLAIN = "BPLS"
 REMEDIES = {

@@ -4,7 +4,6 @@ Wires `labkit.hessian_free` to its knobs, instruments and panels; holds no mathe
 """
 
 from labkit.labs.hessian_free.claims import claims_table
-from labkit.labs.hessian_free.figures import curves
 from labkit.labs.hessian_free.krylov import (
     KrylovKnobs,
     Moment,
@@ -36,6 +35,7 @@ from labkit.labs.hessian_free.race import (
     race_table,
 )
 from labkit.labs.hessian_free.scene import chunk_by_chunk, same_batch
+from labkit.panels.curves import curves
 
 __all__ = [
     "METHODS",

@@ -17,9 +17,9 @@ from labkit.hessian_free import (
 )
 from labkit.hessian_free.train import Clock
 from labkit.instruments import Trace
-from labkit.labs.hessian_free.figures import curves
 from labkit.labs.hessian_free.live import knobs_of, start
 from labkit.labs.hessian_free.problems import Problem
+from labkit.panels.curves import curves
 
 SHF, FULL, BATCH, ADAM = "SHF", "Martens, full", "Martens, batch", "Adam, tuned"
 METHODS = (SHF, FULL, BATCH, ADAM)

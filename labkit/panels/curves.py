@@ -1,6 +1,6 @@
-"""Curves in the look of the panels."""
+"""Finished curves side by side, for results that no trace holds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -10,11 +10,12 @@ from labkit.panels.theme import COLOURS, DASHES, SYMBOLS, axis, layout
 
 def curves(
     panels: Mapping[str, Mapping[str, tuple]],
-    x_titles,
+    x_titles: str | Sequence[str],
     y_title: str,
     *,
     log_x=False,
     log_y=False,
+    lines: tuple[str, ...] = (),
     width=960,
     height=420,
 ) -> go.Figure:
@@ -22,10 +23,14 @@ def curves(
 
     Parameters
     ----------
-    panels : title -> label -> (x, y); a label has the same colour everywhere.
-    x_titles : one for each panel.
+    panels : title -> label -> (x, y)
+        A label has the same colour everywhere.
+    x_titles : one for each panel, or one for all.
+    lines : labels drawn without markers, as theory is.
     """
     titles = [f"<b>{title}</b>" for title in panels]
+    if isinstance(x_titles, str):
+        x_titles = [x_titles] * len(panels)
     figure = make_subplots(
         cols=len(panels), subplot_titles=titles, horizontal_spacing=0.1
     )
@@ -40,10 +45,10 @@ def curves(
                 name=label,
                 legendgroup=label,
                 showlegend=label not in shown,
-                mode="lines+markers",
+                mode="lines" if label in lines else "lines+markers",
                 line={
                     "color": COLOURS[i % len(COLOURS)],
-                    "dash": DASHES[i % len(DASHES)],
+                    "dash": DASHES[(i + i // len(COLOURS)) % len(DASHES)],
                 },
                 marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "maxdisplayed": 12},
             )
