@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from labkit.instruments import Trace
 from labkit.panels import Bars, Lines, LivePlot
-from labkit.panels.live_plot import KEPT, MAX_POINTS, MIXED, thin
+from labkit.panels.kinds import KEPT, MIXED
 from labkit.panels.theme import axis
+from labkit.panels.thin import MAX_POINTS, thin
 
 PANELS = [
     Lines(
@@ -277,3 +278,42 @@ def test_events_are_marks_and_every_one_is_drawn():
     value, event = LivePlot(trace, [panel], interactive=False).figure.data
     assert (value.mode, event.mode) == ("lines+markers", "markers")
     assert value.marker.maxdisplayed == 12 and not event.marker.maxdisplayed
+
+
+def noted(plot):
+    """What is marked: the lines' places, and the texts after the panels' titles."""
+    layout = plot.figure.layout
+    texts = [note.text for note in layout.annotations[len(plot.panels) :]]
+    return [line.x0 for line in layout.shapes], texts
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+def test_a_mark_stands_in_panels_of_lines_until_another_trace(interactive):
+    clock = Clock()
+    panels = [*PANELS, Lines(("s1",), "S", "1")]
+    plot = LivePlot(filled(5), panels, interactive=interactive, clock=clock)
+    plot.mark(2, "k = 0.1")
+    assert noted(plot) == ([2, 2], ["k = 0.1", "k = 0.1"])
+    assert [line.xref for line in plot.figure.layout.shapes] == ["x", "x3"]
+    clock.now = 1
+    plot.mark(2, "k = 0.2")  # the same knob, moved on
+    clock.now = 2
+    plot.mark(2, "eta = 1")
+    clock.now = 3
+    plot.mark(3, "k = 0.3")
+    assert noted(plot)[1][:3] == ["k = 0.2", "eta = 1", "k = 0.3"]
+    plot.show_until(2)
+    assert noted(plot)[1][:2] == ["k = 0.2", "eta = 1"]
+    plot.attach(filled())
+    assert noted(plot) == ([], [])
+    assert len(plot.figure.layout.annotations) == len(panels)
+
+
+def test_marks_are_drawn_with_the_next_redraw_when_one_has_just_left():
+    clock = Clock()
+    plot = LivePlot(filled(), PANELS, clock=clock)
+    plot.mark(1, "k = 1")
+    plot.mark(2, "k = 2")
+    assert noted(plot) == ([1], ["k = 1"])
+    plot.update()
+    assert noted(plot) == ([1, 2], ["k = 1", "k = 2"])
