@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests.workers import workers  # noqa: F401  (a fixture)
+
 # One thread: the tests run side by side, and sums keep their order.
 torch.set_num_threads(1)
 
