@@ -9,9 +9,14 @@ from collections.abc import Callable
 
 import ipywidgets as widgets
 
+from labkit.panels.names import Names
+
 KINDS = (bool, int, float, str)
-LAYOUT = {"width": "440px"}
-STYLE = {"description_width": "170px"}
+LAYOUT = {"width": "400px", "flex": "0 0 auto"}
+STYLE = {"description_width": "160px"}
+# Beside the widget where there is room, else under it.
+TEXT = {"flex": "1 1 300px", "min_width": "0"}
+ROW = {"flex_flow": "row wrap", "align_items": "center"}
 
 
 def knob(
@@ -25,6 +30,8 @@ def knob(
     choices=None,
     label: str | None = None,
     log: bool = False,
+    look_for: str = "",
+    restart: bool = True,
 ):
     """Declare a dataclass field that `Controls` can turn into a knob.
 
@@ -37,13 +44,18 @@ def knob(
     step : number, optional
         Distance between two positions of a slider; for `log`, in powers of ten.
     unit, help : str
-        Shown beside the name, and when the pointer rests on the knob.
+        Shown beside the name, and in the text beside the knob.
     choices : sequence, optional
         The values allowed; makes a drop-down list.
     label : str, optional
         Shown in place of the field's name.
     log : bool
         Logarithmic slider (floats only).
+    look_for : str
+        One sentence, shown beside the knob: what to look for when turning it.
+    restart : bool
+        Whether a change begins the run anew; False: it holds from the next step of the
+        run in progress on. Said beside the knob.
 
     Returns
     -------
@@ -72,6 +84,8 @@ def knob(
         "choices": None if choices is None else tuple(choices),
         "label": label,
         "log": log,
+        "look_for": look_for,
+        "restart": restart,
     }
     if (low is None) != (high is None):
         raise ValueError(f"give both bounds or neither, got low={low}, high={high}")
@@ -81,6 +95,17 @@ def knob(
         raise ValueError(f"a logarithmic knob needs bounds > 0, got low={low}")
     _check_allowed("default", default, metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+# Of the static table.
+COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look for")
+
+_STYLE = """<style>
+.labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 8px;
+  color: var(--jp-ui-font-color1, inherit)}
+.labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
+  margin-right: 4px; font-size: 85%; white-space: nowrap}
+</style>"""
 
 
 class Controls:
@@ -99,7 +124,9 @@ class Controls:
     Attributes
     ----------
     widget : ipywidgets.VBox or None
-        All knobs, each with the CSS class ``labkit-knob-<name>``; None headless.
+        All knobs, each with the CSS class ``labkit-knob-<name>``, beside each what it
+        does, and a button back to the first values (``labkit-knobs-reset``); None
+        headless.
     widgets : dict
         The knobs by field name; empty headless.
 
@@ -119,7 +146,7 @@ class Controls:
     >>> controls = Controls(Parameters(), interactive=False)
     >>> stop = controls.observe(print)
     >>> controls.set(rank=16)
-    Parameters(rank=16)
+    Parameters(rank=16) ('rank',)
     """
 
     def __init__(self, parameters, *, interactive: bool = True):
@@ -145,8 +172,19 @@ class Controls:
         self.widget = None
         if interactive:
             self._message = widgets.HTML()
+            self._message.add_class("labkit-knobs-message")
             self.widgets = {name: self._make(name) for name in self._fields}
-            self.widget = widgets.VBox([*self.widgets.values(), self._message])
+            rows = [self._row(name, made) for name, made in self.widgets.items()]
+            reset = widgets.Button(
+                description="Reset knobs",
+                icon="undo",
+                tooltip="Back to the first values of all knobs",
+                layout={"width": "130px"},
+            )
+            reset.add_class("labkit-knobs-reset")
+            reset.on_click(lambda _: self.reset())
+            style = widgets.HTML(_STYLE, layout={"display": "none"})
+            self.widget = widgets.VBox([style, *rows, reset, self._message, Names()])
 
     @property
     def value(self):
@@ -154,7 +192,10 @@ class Controls:
         return self._value
 
     def observe(self, callback: Callable) -> Callable[[], None]:
-        """Have `callback(new_value)` called after a change; returns its unsubscribe."""
+        """Have `callback(new_value, changed)` called after a change.
+
+        `changed` holds the names of the fields that changed.  Returns the unsubscribe.
+        """
         entry = [callback]  # a fresh list: the same callback may be given twice
         self._observers.append(entry)
 
@@ -183,15 +224,23 @@ class Controls:
 
     def reset(self) -> None:
         """Go back to the first values."""
+        if self.interactive:
+            self._message.value = ""
         self._commit(self._first)
 
+    def restarts(self, name: str) -> bool:
+        """Whether a change of this field begins the run anew; see `knob`."""
+        return self._fields[name].metadata.get("restart", True)
+
     def _commit(self, new) -> None:
-        changed = new != self._value
-        self._value = new
+        old, self._value = self._value, new
+        changed = tuple(
+            name for name in self._fields if getattr(old, name) != getattr(new, name)
+        )
         self._show()
         if changed:
             for entry in list(self._observers):
-                entry[0](new)
+                entry[0](new, changed)
 
     def _checked(self, name: str, value):
         kind = self._kinds[name]
@@ -212,6 +261,27 @@ class Controls:
         made.add_class(f"labkit-knob-{name}")
         made.observe(lambda change: self._turned(name, change["new"]), names="value")
         return made
+
+    def _row(self, name: str, made) -> widgets.Box:
+        """A knob, and beside it what can be known of it before it is turned."""
+        text = widgets.HTML(self._text(name), layout=TEXT)
+        text.add_class("labkit-knob-text")
+        row = widgets.Box([made, text], layout=ROW)
+        row.add_class("labkit-knob-row")
+        return row
+
+    def _text(self, name: str) -> str:
+        metadata = self._fields[name].metadata
+        mark = f"<span class='labkit-knob-mark'>{self._effect(name)}</span>"
+        facts = [_span(self._kinds[name], metadata), metadata.get("help")]
+        facts = html.escape(", ".join(fact for fact in facts if fact))
+        look_for = html.escape(metadata.get("look_for") or "")
+        return (
+            f"<div>{mark} {facts}{'.' if facts and look_for else ''} {look_for}</div>"
+        )
+
+    def _effect(self, name: str) -> str:
+        return "restarts" if self.restarts(name) else "next step"
 
     def _turned(self, name: str, value) -> None:
         """Take over what the user set; what the dataclass refuses is put back."""
@@ -234,20 +304,19 @@ class Controls:
             self._quiet = False
 
     def _table(self) -> str:
-        cells = [
-            "<tr><th>parameter</th><th>value</th><th>unit</th><th>allowed</th></tr>"
-        ]
+        cells = ["".join(f"<th>{title}</th>" for title in COLUMNS)]
         for name, field in self._fields.items():
             row = (
                 field.metadata.get("label") or name,
                 getattr(self._value, name),
                 field.metadata.get("unit") or "",
                 _allowed(field.metadata),
+                self._effect(name),
+                field.metadata.get("help") or "",
+                field.metadata.get("look_for") or "",
             )
-            escaped = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row)
-            tip = html.escape(field.metadata.get("help") or "", quote=True)
-            cells.append(f'<tr title="{tip}">{escaped}</tr>')
-        return f"<table>{''.join(cells)}</table>"
+            cells.append("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row))
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
         if self.interactive:
@@ -301,6 +370,17 @@ def _allowed(metadata) -> str:
         return "any"
     unit = f" {metadata['unit']}" if metadata.get("unit") else ""
     return f"from {metadata['low']} to {metadata['high']}{unit}"
+
+
+def _span(kind: type, metadata) -> str:
+    """Return the bounds in a few characters."""
+    choices, low, high = (metadata.get(key) for key in ("choices", "low", "high"))
+    if choices is not None:
+        return f"{len(choices)} choices"
+    if low is None or high is None:
+        return {bool: "on or off", str: "any text"}.get(kind, "any number")
+    unit = f" {metadata['unit']}" if metadata.get("unit") else ""
+    return f"{low:g} to {high:g}{unit}"
 
 
 def _clip(value, metadata):

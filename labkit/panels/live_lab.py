@@ -15,14 +15,20 @@ from labkit.panels.stepper import Stepper
 
 
 class LiveLab:
-    """An experiment that restarts whenever a knob moves.
+    """An experiment whose knobs can be turned while it runs.
+
+    A knob declared with ``restart=False`` holds from the next step on: the panels get a
+    mark there, and the next row of the trace a column ``turned``. Any other begins the
+    run anew, with a trace of its own.
 
     Parameters
     ----------
     knobs : frozen dataclass
         Start values; its fields are made by :func:`~labkit.panels.knob`.
     rows : callable
-        From the knobs' values to an iterator of mappings to log, each with ``step``.
+        From ``now``, a function that returns the knobs' values at the time of the call,
+        to an iterator of mappings to log, each with ``step``. Knobs that restart never
+        change during one iterator; the others it reads by ``now()`` before each step.
         A row with ``measured`` False, such as one of a training before, does not count
         towards :meth:`run`. Under ``pictures`` it may hold images, see below.
     panels : sequence of Lines and Bars
@@ -44,12 +50,14 @@ class LiveLab:
     Attributes
     ----------
     controls, stepper, plot, trace : the parts, to be used directly.
+    note, turned : lines of text: what ``tell`` says, and what the knob turned last does
+        (CSS class ``labkit-turned``).
     """
 
     def __init__(
         self,
         knobs,
-        rows: Callable[[Any], Iterator[Mapping]],
+        rows: Callable[[Callable[[], Any]], Iterator[Mapping]],
         panels: Sequence,
         *,
         name: str,
@@ -63,14 +71,17 @@ class LiveLab:
         self.name, self.folder, self.device = name, folder, device
         self.interactive = interactive
         self.controls = Controls(knobs, interactive=interactive)
-        self.note = Label()
+        self._knobs = self.controls.value  # those that the run goes by
+        self._pending = {}  # turned since the last row, by name
+        self.note, self.turned = Label(), Label()
+        self.turned.add_class("labkit-turned")
         self._tell = tell
         self.pictures = pictures
         self._restarts = 0
         self.trace = self._new_trace()
         self.plot = LivePlot(self.trace, panels, interactive=interactive, **figure)
         self.stepper = Stepper(
-            lambda: rows(self.controls.value),
+            lambda: rows(lambda: self._knobs),
             on_record=self._log,
             on_show=self._look_back,
             on_reset=self._restart,
@@ -90,7 +101,11 @@ class LiveLab:
         return self.trace.frame()
 
     def _log(self, row):
-        self.trace.log(**{key: row[key] for key in row if key != "pictures"})
+        scalars = {key: row[key] for key in row if key != "pictures"}
+        if self._pending:
+            scalars["turned"] = _values(self._pending, " = ")
+            self._pending = {}
+        self.trace.log(**scalars)
         self._draw(row)
         if self._tell:
             self.note.value = self._tell(row)
@@ -103,13 +118,40 @@ class LiveLab:
         if self.pictures and "pictures" in row:
             self.pictures.draw(row["pictures"], f"Step {row['step']}")
 
-    def _turn(self, knobs):
+    def _turn(self, knobs, changed):
+        restarting = [name for name in changed if self.controls.restarts(name)]
+        with self.stepper.between_steps():
+            self._knobs = knobs
+            if restarting:
+                self._begin_anew(restarting)
+            else:
+                self._go_on({name: getattr(knobs, name) for name in changed})
+
+    def _begin_anew(self, names):
         running = self.stepper.running
         self.stepper.reset()
+        verb = "restarts" if len(names) == 1 else "restart"
+        self.turned.value = f"{' and '.join(map(_spoken, names))} {verb} the run"
         if running:
             self.stepper.start()
 
+    def _go_on(self, values):
+        """Mark the next step; the generator reads the new values there."""
+        if self.stepper.exhausted or self.stepper.error is not None:
+            self.turned.value = (
+                f"{_values(values, ' = ')} in the next run: this one has ended"
+            )
+            return
+        self._pending |= values
+        rows = self.trace.rows
+        step = rows[-1]["step"] + 1 if rows else 1
+        self.turned.value = f"{_values(self._pending, ' = ')} from step {step} on"
+        if hasattr(self.plot, "mark"):
+            self.plot.mark(step, _values(self._pending, " "))
+
     def _restart(self):
+        self._pending = {}
+        self.turned.value = ""
         self.trace.close()
         self.trace = self._new_trace()
         self.plot.attach(self.trace)
@@ -136,6 +178,20 @@ class LiveLab:
     @property
     def widget(self):
         """Knobs and buttons above the figure."""
-        controls = (self.controls.widget, self.stepper.widget, self.note)
+        lines = (self.note, self.turned)
+        controls = (self.controls.widget, self.stepper.widget, *lines)
         below = [self.pictures.figure] if self.pictures else []
         return VBox([*controls, self.plot.figure, *below])
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _values(values: Mapping[str, Any], between: str) -> str:
+    """Names and values in one line: ``eta = 0.3, label noise = 0.2``."""
+    numbers = {
+        name: f"{value:.4g}" if isinstance(value, float) else value
+        for name, value in values.items()
+    }
+    return ", ".join(f"{_spoken(name)}{between}{v}" for name, v in numbers.items())

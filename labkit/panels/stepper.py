@@ -1,6 +1,7 @@
 """Step, Back, Run, Pause and Reset over a training loop written as a generator."""
 
 import asyncio
+import contextlib
 import html
 import math
 import threading
@@ -235,6 +236,13 @@ class Stepper:
                 self._on_reset()
             self._begin(self._make())
         self._refresh()
+
+    def between_steps(self) -> contextlib.AbstractContextManager:
+        """Hold the run between two steps: ``with stepper.between_steps(): ...``.
+
+        Waits for a step that is being taken on another thread.
+        """
+        return self._lock
 
     def _begin(self, records: Iterator) -> None:
         self._records = iter(records)

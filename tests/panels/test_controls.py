@@ -5,11 +5,21 @@ import pytest
 
 from labkit.panels import Controls, knob
 
+LOOK = "A loss <below> that of before."
+
 
 @dataclass(frozen=True)
 class Parameters:
     rank: int = knob(8, low=1, high=64, unit="terms", help="terms kept")
-    rate: float = knob(1e-2, low=1e-4, high=1, unit="1/step", log=True)
+    rate: float = knob(
+        1e-2,
+        low=1e-4,
+        high=1,
+        unit="1/step",
+        log=True,
+        restart=False,
+        look_for=LOOK,
+    )
     noise: float = knob(0, low=0, high=2, label="noise level")
     exact: bool = knob(True)
     cell: str = knob("rnn", choices=("rnn", "lstm"))
@@ -48,10 +58,11 @@ def test_each_kind_of_field_has_its_widget():
 
 def test_set_changes_some_and_calls_back_once(controls):
     heard = []
-    stop = controls.observe(heard.append)
-    controls.set(rank=16, rate=1e-4)
+    stop = controls.observe(lambda *news: heard.append(news))
+    controls.set(rate=1e-4, size=5, rank=16)
     assert controls.value == Parameters(rank=16, rate=1e-4)
-    assert heard == [controls.value] and type(controls.value) is Parameters
+    assert heard == [(controls.value, ("rank", "rate"))]
+    assert type(controls.value) is Parameters
     controls.set(rank=16)
     assert len(heard) == 1  # nothing changed
     stop()
@@ -75,7 +86,7 @@ def test_set_changes_some_and_calls_back_once(controls):
 )
 def test_bad_values_are_refused_all_or_none(controls, values, error, message):
     heard = []
-    controls.observe(heard.append)
+    controls.observe(lambda *news: heard.append(news))
     with pytest.raises(error, match=message):
         controls.set(noise=1.0, **values)
     assert controls.value == Parameters() and heard == []
@@ -84,22 +95,50 @@ def test_bad_values_are_refused_all_or_none(controls, values, error, message):
 def test_reset_goes_back_to_the_first_values(controls):
     controls.set(rank=3, cell="lstm")
     heard = []
-    controls.observe(heard.append)
+    controls.observe(lambda *news: heard.append(news))
     controls.reset()
-    assert controls.value == Parameters() and heard == [Parameters()]
+    assert controls.value == Parameters()
+    assert heard == [(Parameters(), ("rank", "cell"))]
     if controls.interactive:
         assert controls.widgets["rank"].value == 8
+
+
+def find(widget, css_class):
+    """All widgets below one, itself included, that have the class."""
+    children = getattr(widget, "children", ())
+    own = [widget] if css_class in getattr(widget, "_dom_classes", ()) else []
+    return own + [found for child in children for found in find(child, css_class)]
+
+
+def test_a_button_resets_the_knobs():
+    controls = Controls(Parameters())
+    controls.set(rank=3)
+    (button,) = find(controls.widget, "labkit-knobs-reset")
+    button.click()
+    assert controls.value == Parameters() and controls.widgets["rank"].value == 8
+
+
+def test_each_knob_says_what_a_change_does_and_what_to_look_for():
+    controls = Controls(Parameters())
+    texts = [text.value for text in find(controls.widget, "labkit-knob-text")]
+    said = dict(zip(controls.widgets, texts, strict=True))
+    assert "restarts</span> 1 to 64 terms, terms kept" in said["rank"]
+    assert "next step</span> 0.0001 to 1 1/step. A loss &lt;below" in said["rate"]
+    assert "restarts</span> on or off" in said["exact"]
+    assert "2 choices" in said["cell"] and "any number" in said["size"]
+    assert controls.restarts("rank") and controls.restarts("name")
+    assert not controls.restarts("rate")
 
 
 def test_a_turned_knob_is_heard():
     controls = Controls(Parameters())
     heard = []
-    controls.observe(heard.append)
+    controls.observe(lambda *news: heard.append(news))
     controls.widgets["rank"].value = 9
     controls.widgets["rate"].value = 1.0000000000001  # rounding past the bound
     controls.widgets["cell"].value = "lstm"
     assert controls.value == Parameters(rank=9, rate=1, cell="lstm")
-    assert len(heard) == 3
+    assert [changed for _, changed in heard] == [("rank",), ("rate",), ("cell",)]
 
 
 def test_what_the_dataclass_refuses_is_put_back_and_said():
@@ -115,9 +154,10 @@ def test_what_the_dataclass_refuses_is_put_back_and_said():
     controls = Controls(Pair())
     controls.widgets["low"].value = 6
     assert controls.value == Pair() and controls.widgets["low"].value == 1
-    assert "low &lt;= high" in controls.widget.children[-1].value
+    (message,) = find(controls.widget, "labkit-knobs-message")
+    assert "low &lt;= high" in message.value
     controls.widgets["low"].value = 2
-    assert controls.value == Pair(low=2) and controls.widget.children[-1].value == ""
+    assert controls.value == Pair(low=2) and message.value == ""
 
 
 def test_headless_is_a_static_table():
@@ -125,7 +165,8 @@ def test_headless_is_a_static_table():
     assert controls.widget is None and controls.widgets == {}
     table = controls._repr_mimebundle_()["text/html"]
     assert "<td>8</td><td>terms</td><td>from 1 to 64 terms</td>" in table
-    assert "&lt;b&gt;" in table and 'title="terms kept"' in table
+    assert "&lt;b&gt;" in table and "<td>restarts</td><td>terms kept</td>" in table
+    assert "<td>next step</td><td></td><td>A loss &lt;below&gt; that" in table
     assert any("widget-view" in m for m in Controls(Parameters())._repr_mimebundle_())
 
 

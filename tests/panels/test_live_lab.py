@@ -1,5 +1,6 @@
 """The frame around one generator of rows: restarts, traces, headless and live."""
 
+import asyncio
 from dataclasses import dataclass
 from itertools import count
 
@@ -15,12 +16,15 @@ from labkit.panels.pictures import Pictures
 class Knobs:
     start: int = knob(1, low=0, high=9)
     seed: int = knob(0, low=0, high=9)
+    gain: float = knob(1.0, low=0.0, high=9.0, restart=False)
+    label_noise: float = knob(0.0, low=0.0, high=1.0, restart=False)
 
 
-def rows(knobs):
+def rows(now):
+    start = now().start
     yield {"step": 1, "measured": False, "warm": 1.0}
     for step in range(2, 8):
-        yield {"step": step, "value": float(knobs.start * step)}
+        yield {"step": step, "value": start * step * now().gain}
 
 
 def make(**options):
@@ -51,6 +55,71 @@ def test_a_turned_knob_restarts_into_a_new_trace(tmp_path):
 
 
 @pytest.mark.parametrize("interactive", [True, False])
+def test_a_live_knob_holds_from_the_next_step_on(interactive, tmp_path):
+    lab = make(interactive=interactive, folder=str(tmp_path), tell=lambda row: "told")
+    marks = []
+    lab.plot.mark = lambda x, text: marks.append((x, text))
+    lab.run(1)
+    lab.stepper.back()
+    lab.controls.set(gain=3.0)
+    lab.controls.set(label_noise=0.25)
+    assert lab.turned.value == "gain = 3, label noise = 0.25 from step 3 on"
+    assert marks == [(3, "gain 3"), (3, "gain 3, label noise 0.25")]
+    frame = lab.run(3)  # the first of these was there
+    assert list(frame.index) == [1, 2, 3, 4]  # nothing begun anew, nothing lost
+    assert frame["value"].tolist()[1:] == [2.0, 9.0, 12.0]
+    assert frame["turned"].dropna().to_dict() == {3: "gain = 3, label noise = 0.25"}
+    assert lab.turned.value.endswith("from step 3 on") and lab.note.value == "told"
+    lab.trace.close()
+    (file,) = tmp_path.iterdir()
+    assert Trace.load(file).rows == lab.trace.rows
+
+
+def test_a_live_and_a_restarting_knob_together_restart():
+    lab = make(interactive=False)
+    lab.run(2)
+    lab.controls.set(gain=3.0)
+    lab.controls.set(start=2, seed=1, gain=2.0)
+    assert lab.turned.value == "start and seed restart the run"
+    frame = lab.run(1)
+    assert frame["value"].dropna().tolist() == [8.0] and "turned" not in frame
+    assert lab.trace.header["parameters"]["gain"] == 2.0
+    lab.controls.set(seed=2)
+    assert lab.turned.value == "seed restarts the run"
+    lab.stepper.reset()
+    assert lab.turned.value == ""
+
+
+def test_a_live_knob_before_the_first_step_and_after_the_last():
+    lab = make(interactive=False)
+    lab.controls.set(gain=2.0)
+    assert lab.turned.value == "gain = 2 from step 1 on"
+    frame = lab.run(100)
+    assert frame["value"].dropna().tolist() == [4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
+    assert frame["turned"].dropna().to_dict() == {1: "gain = 2"}
+    lab.controls.set(gain=3.0)
+    assert lab.turned.value == "gain = 3 in the next run: this one has ended"
+    lab.stepper.reset()
+    assert lab.run(1)["value"].dropna().tolist() == [6.0]
+
+
+def test_a_running_lab_goes_on_under_a_live_knob():
+    async def main():
+        lab = make()
+        task = lab.stepper.start()
+        while lab.stepper.position < 3:
+            await asyncio.sleep(0)
+        lab.controls.widgets["gain"].value = 3.0
+        assert lab.stepper.running
+        await task
+        return lab.trace.frame()
+
+    frame = asyncio.run(asyncio.wait_for(main(), 30))
+    assert list(frame.index) == list(range(1, 8))
+    assert frame["value"].tolist()[1:] == [2.0, 3.0, 12.0, 15.0, 18.0, 21.0]
+
+
+@pytest.mark.parametrize("interactive", [True, False])
 def test_what_is_shown(interactive):
     lab = make(interactive=interactive)
     lab.run(3)
@@ -63,7 +132,7 @@ def test_what_is_shown(interactive):
 
 
 def test_pictures_follow_the_step_shown_and_are_not_logged():
-    def with_pictures(knobs):
+    def with_pictures(now):
         for step in range(1, 5):
             yield {"step": step, "value": 1.0, "pictures": np.full((1, 2, 4), step)}
 

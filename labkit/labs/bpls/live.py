@@ -53,7 +53,7 @@ def walk_lab(
     """Knobs, stepper and live figure; a step solves one layer."""
     return LiveLab(
         knobs or WalkKnobs(),
-        lambda knobs: walk_rows(problem, knobs),
+        lambda now: walk_rows(problem, now()),
         WALK_PANELS,
         name="walk",
         tell=_tell,

@@ -152,7 +152,7 @@ def toy_lab(knobs: ToyKnobs | None = None, *, interactive=True, folder="") -> Li
     """Knobs and a figure of the RMSE while runs come in, 20 a step."""
     return LiveLab(
         knobs or ToyKnobs(),
-        toy_rows,
+        lambda now: toy_rows(now()),
         TOY_PANELS,
         name="toy",
         interactive=interactive,

@@ -54,9 +54,9 @@ def growth_lab(
 ) -> LiveLab:
     """Knobs, stepper and live figure of one growth; see :func:`growth_rows`."""
 
-    def rows(knobs):
+    def rows(now):
         return growth_rows(
-            knobs, dataset=dataset, samples=samples, updates=updates, device=device
+            now(), dataset=dataset, samples=samples, updates=updates, device=device
         )
 
     return LiveLab(

@@ -83,7 +83,7 @@ class SweepLab:
         """Take so many steps, fewer at the end, and return the last record."""
         return self.stepper.step(steps)
 
-    def _turn(self, _knobs):
+    def _turn(self, _knobs, _changed):
         running = self.stepper.running
         self.stepper.reset()
         if running:

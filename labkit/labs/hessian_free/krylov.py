@@ -127,7 +127,7 @@ def krylov_lab(
     """Knobs, stepper and live figure; a step is one iteration of both methods."""
     return LiveLab(
         knobs or KrylovKnobs(),
-        lambda knobs: krylov_rows(kept[knobs.after], knobs),
+        lambda now: krylov_rows(kept[now().after], now()),
         KRYLOV_PANELS,
         name="krylov",
         tell=_tell,

@@ -119,7 +119,7 @@ def training_lab(
     )
     return LiveLab(
         knobs or knobs_of(problem),
-        lambda knobs: train_rows(problem, knobs),
+        lambda now: train_rows(problem, now()),
         TRAINING_PANELS,
         name="training",
         tell=_tell,

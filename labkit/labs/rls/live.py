@@ -102,7 +102,8 @@ def training_lab(
     """
     problems = {} if problems is None else problems
 
-    def rows(knobs):
+    def rows(now):
+        knobs = now()
         if knobs.layers not in problems:
             problems[knobs.layers] = make_problem(
                 dataset, knobs.layers, hidden=hidden, samples=samples, device=device

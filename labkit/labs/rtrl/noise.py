@@ -128,9 +128,9 @@ def noise_lab(
     """
     networks = {} if networks is None else networks
 
-    def rows(knobs):
+    def rows(now):
         """First training if asked for, then the measurement."""
-        step = 0
+        knobs, step = now(), 0
         if knobs.trained and knobs.hidden not in networks:
             for update, network in train_network(
                 text, knobs.hidden, updates=updates, device=device
