@@ -2,8 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -91,6 +93,8 @@ def train(
     clamp: float | None = CLAMP,
     max_walks: int = 20,
     stop: bool = True,
+    turned: Callable[[], Mapping] | None = None,
+    data: Callable[[], tuple[Tensor, Tensor]] | None = None,
     **solver,
 ) -> Iterator[Record]:
     r"""Train by walks; yields one `Record` per layer solved.
@@ -123,6 +127,14 @@ def train(
         Stop at the first walk that does not lower the misses. The paper's own
         condition, line 18, lets later walks undo what earlier ones found; False shows
         it. The best weights are kept either way.
+    turned : function of no arguments, optional
+        Asked before every layer for options that take the place of those given:
+        ``reading``, ``clamp``, ``ridge``, ``rcond``, ``method``; and before every walk
+        on misses for ``max_walks`` and ``stop``.
+    data : function of no arguments, optional
+        Asked before every walk on misses for (X, Y), such as the same images with
+        other noise. Where they are not the tensors of the walk before, the misses are
+        counted anew on them, and the best weights are looked for from there on.
     **solver
         ``ridge``, ``rcond``, ``method`` of `solve_layer`.
 
@@ -145,20 +157,20 @@ def train(
     check_walks(reading, clamp, max_walks)
     output = invertible(output)
     labelled = Y.dtype == torch.int64
-    options = {"reading": reading, "clamp": clamp, "second_solve": labelled, **solver}
+    given = {"reading": reading, "clamp": clamp, "second_solve": labelled, **solver}
+    now = partial(_now, given | {"max_walks": max_walks, "stop": stop}, turned)
     clock = Clock()
-    B = output_targets(Y, output, clamp, classes=weights[-1].shape[-1], dtype=X.dtype)
-    rows = slice(None)
+    to_output = {"classes": weights[-1].shape[-1], "dtype": X.dtype}
+    targets = partial(output_targets, output=output, clamp=clamp, **to_output)
+    B, rows = targets(Y), slice(None)
     best, fewest, f, step = weights, math.inf, 1.0, 0
-    for tau in range(max_walks + 1 if labelled else 1):
+    for tau in count():
         start = (X[rows], B[rows], Y[rows])
-        layers = _layers(tau, step, start, weights, activations, output, options, clock)
+        layers = _layers(tau, step, start, weights, activations, output, now, clock)
         records, found, along = yield from layers  # lines 3 to 14
         step += len(records)
         weights = blend(weights, found, f)  # (20)
-        S = scores(X, weights, activations)
-        miss = (S.argmax(-1) != Y).nonzero().squeeze(-1) if labelled else None
-        error = _rmse(S, Y, output) if miss is None else len(miss)
+        error, miss = _judged(X, Y, weights, activations, output)
         kept = error < fewest
         if kept:
             best, fewest = weights, error
@@ -184,14 +196,43 @@ def train(
                 best=best,
             ),
         )
-        if not labelled or not len(miss) or (stop and not kept):
+        if not labelled:
             return
         clock = Clock()
+        fresh = (X, Y) if data is None else data()
+        if fresh[0] is not X or fresh[1] is not Y:
+            X, Y = fresh
+            check_shapes(X, Y, weights)
+            B, kept, best = targets(Y), True, weights
+            fewest, miss = _judged(X, Y, weights, activations, output)
+        options = now()
+        if (
+            not len(miss)
+            or (options["stop"] and not kept)
+            or tau >= options["max_walks"]
+        ):
+            return
         rows, f = miss, len(miss) / len(X)
 
 
+def _now(given: Mapping, turned: Callable[[], Mapping] | None) -> Mapping:
+    """Options as they stand, refused where no walk can take them."""
+    options = given if turned is None else given | turned()
+    check_walks(options["reading"], options["clamp"], options["max_walks"])
+    return options
+
+
+def _judged(X, Y, weights, activations, output) -> tuple:
+    """Misses counted, and which they are; for values the RMSE, and None."""
+    S = scores(X, weights, activations)
+    if Y.dtype != torch.int64:
+        return _rmse(S, Y, output), None
+    miss = (S.argmax(-1) != Y).nonzero().squeeze(-1)
+    return len(miss), miss
+
+
 def _layers(
-    tau, step, start, weights, activations, output, options, clock
+    tau, step, start, weights, activations, output, now, clock
 ) -> Generator[Record, None, tuple]:
     """One walk: yields the records of layers L + 1 to 2.
 
@@ -200,8 +241,10 @@ def _layers(
     X, B, Y = start
     H, gradients = differentiate(X, weights, activations, lambda S: loss(S, Y, output))
     records, found = [], []
-    for solved in walk(H, B, activations, **options):
-        below = solved.layer - 1
+    for layer in range(len(H), 0, -1):
+        options = {k: v for k, v in now().items() if k not in ("max_walks", "stop")}
+        solved = next(walk(H[:layer], B, activations[: layer - 1], **options))
+        below = layer - 1
         step += 1
         change = solved.W - weights[below]
         measures = measure(H[below], B, solved)
@@ -209,7 +252,7 @@ def _layers(
         record = Record(
             step,
             tau,
-            solved.layer,
+            layer,
             len(X),
             *measures,
             cosine,

@@ -132,7 +132,9 @@ def race(
     Parameters
     ----------
     A : (l, k) all columns.  Y : (l, c).
-    widths : columns at the start and after every update, ascending, at most k.
+    widths : columns at the start and after every update, ascending, at most k. An
+        iterator is read update by update, and so are the columns of A, which may come
+        with it; room is then set aside for all of A.
     ridge : lambda > 0.
     solvers : names of :data:`~labkit.broad.solvers.SOLVERS`; a solver that loses a
         pivot yields a record with ``lost`` and drops out.
@@ -144,21 +146,29 @@ def race(
     RaceRecord
         For every width, for every solver that is still there.
     """
-    widths, names = list(widths), list(solvers)
-    if not widths or sorted(set(widths)) != widths or widths[-1] > A.shape[1]:
-        raise ValueError(
-            f"widths must ascend to at most {A.shape[1]} columns, got {widths}"
-        )
-    racing = {name: (solver_named(name), None) for name in names}
-    AY = A.T @ Y
+    capacity = A.shape[1]
+    if not isinstance(widths, Iterator):
+        widths = list(widths)
+        if not widths or sorted(set(widths)) != widths or widths[-1] > capacity:
+            raise ValueError(
+                f"widths must ascend to at most {capacity} columns, got {widths}"
+            )
+        capacity = widths[-1]
+    racing = {name: (solver_named(name), None) for name in solvers}
     k = 0
     for step, grown in enumerate(widths):
+        if not k < grown <= A.shape[1]:
+            raise ValueError(
+                f"widths must ascend to at most {A.shape[1]} columns, "
+                f"got {grown} after {k}"
+            )
+        AY = A[:, :grown].T @ Y
         for name, (solver, state) in list(racing.items()):
             size = len(A), k, grown - k, Y.shape[1]
             began = time.perf_counter()
             try:
                 if step == 0:
-                    state = solver.start(A[:, :grown], Y, ridge, widths[-1])
+                    state = solver.start(A[:, :grown], Y, ridge, capacity)
                     operations = start_operations(name, len(A), grown, Y.shape[1])
                 else:
                     operations = update_operations(name, *size)
@@ -173,11 +183,9 @@ def race(
             racing[name] = solver, state
             pivot = float(state.pivot)  # waits for the device
             seconds = time.perf_counter() - began
-            gradient = A[:, :grown].T @ (A[:, :grown] @ state.W) - AY[:grown]
+            gradient = A[:, :grown].T @ (A[:, :grown] @ state.W) - AY
             gradient += ridge * state.W
-            residual = float(
-                torch.linalg.norm(gradient) / torch.linalg.norm(AY[:grown])
-            )
+            residual = float(torch.linalg.norm(gradient) / torch.linalg.norm(AY))
             yield RaceRecord(
                 step,
                 name,

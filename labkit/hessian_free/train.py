@@ -7,7 +7,7 @@ that unit makes it agree with the literature that it compares with).
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -136,6 +136,7 @@ def train(
     theta: float = 0.5,
     steps: int | None = None,
     input_noise: float = 0.0,
+    turned: Callable[[], Mapping] | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[Record]:
     r"""Stochastic Hessian-free training (Algorithm 1); one :class:`Record` a step.
@@ -156,36 +157,42 @@ def train(
     steps : stop after so many; None for no end.
     input_noise : standard deviation of normal noise on a batch's inputs; the targets
         stay clean. Not in the paper.
+    turned : function of no arguments, asked before every step for ``theta``,
+        ``max_batch_size`` and ``input_noise`` that take the place of those given. A
+        largest batch below the present one stops its growth; batches never shrink.
     generator : of the batches (on the CPU or the inputs' device) and of the noise.
 
     Raises
     ------
     ValueError
-        At the first ``next``, for arguments out of range.
+        At the first ``next``, for arguments out of range; later for what ``turned``
+        gives.
     DivergedError
         When the validation error is not finite; records up to there were yielded.
     """
     validation, test = _pair(validation), _pair(test)
     _check(model, optimizer, HessianFree, inputs, targets, validation, test)
     N = len(inputs)
-    check_theta(theta)
+    given = {"theta": theta, "max_batch_size": max_batch_size}
+    given |= {"input_noise": input_noise}
+    _check_settings(N, **given)
     if not 2 <= batch_size <= max_batch_size:
         raise ValueError(
             f"batch_size must be in [2, max_batch_size = {max_batch_size}], "
             f"got {batch_size}"
         )
-    if max_batch_size > N:
-        raise ValueError(f"max_batch_size must be <= {N} rows, got {max_batch_size}")
-    if not (input_noise >= 0 and math.isfinite(input_noise)):
-        raise ValueError(f"input_noise must be finite and >= 0, got {input_noise}")
     group = optimizer.param_groups[0]
     n, best = batch_size, math.inf
     estimates, losses = [], []
     rows, passes, clock, step = 0, 0.0, Clock(inputs.device), 0
     while steps is None or step < steps:
         step += 1
+        if turned is not None:
+            given = given | turned()
+            _check_settings(N, **given)
+        theta, largest = given["theta"], given["max_batch_size"]
         with clock:
-            X, T = draw(inputs, targets, n, input_noise, generator)
+            X, T = draw(inputs, targets, n, given["input_noise"], generator)
             done = optimizer.step(X, T, validation=validation)
             f_val = 0.5 * float(squared_error(model, *validation))
             V, g2 = gradient_variance(done.point)
@@ -194,7 +201,7 @@ def train(
             estimates.append(n_hat)
             losses.append(f_val)
             maxiter = group["maxiter"]
-            growth = grow(n, maxiter, estimates, losses, max_batch_size)
+            growth = grow(n, maxiter, estimates, losses, largest)
             group["maxiter"] = growth.maxiter
         rows += n
         checks = len(done.merit) * len(validation[0]) / 3
@@ -362,6 +369,15 @@ def _krylov(done):
         # Without its linearisation, which holds the batch's activations.
         "detail": replace(done, point=None),
     }
+
+
+def _check_settings(N, theta, max_batch_size, input_noise):
+    """Refuse what no step can work with."""
+    check_theta(theta)
+    if max_batch_size > N:
+        raise ValueError(f"max_batch_size must be <= {N} rows, got {max_batch_size}")
+    if not (input_noise >= 0 and math.isfinite(input_noise)):
+        raise ValueError(f"input_noise must be finite and >= 0, got {input_noise}")
 
 
 def _check(model, optimizer, kind, inputs, targets, validation, test):

@@ -16,6 +16,7 @@ from labkit.bpls import (
     descend,
     output_targets,
     scores,
+    solve_layer,
     train,
     walked,
 )
@@ -81,6 +82,70 @@ def test_without_the_stop_rule_all_walks_are_made_and_the_best_still_kept():
     assert len(found) == 10
     assert not all(end.kept for end in found)
     assert misses(X, y, found[-1].best) == min(end.misses for end in found)
+
+
+def test_options_turned_between_layers_are_those_of_the_layers_after():
+    X, y = blobs(spread=1)
+    given = {"reading": "min_norm", "ridge": 1e-2, "max_walks": 6, "stop": False}
+    other = {"reading": "gauss_seidel", "clamp": 1e-3, "ridge": 1e-5}
+    plain = list(train(X, y, start(4, 6, 5, 3), "sigmoid", **given))
+    now = {}
+    records = train(X, y, start(4, 6, 5, 3), "sigmoid", turned=lambda: now, **given)
+    first = [next(records), next(records)]
+    for found, wanted in zip(first, plain, strict=False):
+        assert torch.equal(found.W, wanted.W)
+    now = other
+    last = next(records)
+    (W, info) = solve_layer(X, last.B, ridge=1e-5)
+    assert torch.equal(last.W, W) and not torch.equal(last.W, plain[2].W)
+    assert last.condition == float(info.condition)
+    now = other | {"max_walks": 2}
+    assert [record.walk for record in records] == [1, 1, 1, 2, 2, 2]
+
+
+def test_options_that_hold_from_the_start_are_the_options():
+    X, y = blobs(spread=1)
+    options = {"reading": "mean", "clamp": 0.1, "ridge": 1e-3}
+    options |= {"max_walks": 3, "stop": False}
+    plain = train(X, y, start(4, 6, 3), "sigmoid", **options)
+    turned = train(X, y, start(4, 6, 3), "sigmoid", turned=lambda: options)
+    for one, two in zip(plain, turned, strict=True):
+        assert torch.equal(one.W, two.W) and torch.equal(one.B, two.B)
+
+
+def test_the_stop_rule_can_be_taken_off_before_it_ends_the_run():
+    X, y = blobs(seed=1, spread=1)
+    now = {"stop": True}
+    records = train(X, y, start(4, 6, 3), max_walks=9, turned=lambda: now)
+    for record in records:
+        if record.end and not record.end.kept:
+            now = {"stop": False}
+    assert record.walk == 9
+
+
+def test_turned_options_are_refused_where_no_walk_can_take_them():
+    X, y = blobs()
+    for now, match in (({"clamp": 0.5}, "clamp"), ({"reading": "x"}, "reading")):
+        with pytest.raises(ValueError, match=match):
+            next(train(X, y, start(4, 6, 3), turned=lambda now=now: now))
+
+
+def test_other_data_begin_with_their_own_misses():
+    X, y = blobs(spread=1)
+    noisy = X + 0.5 * randn(*X.shape, seed=3)
+    now = X, y
+    records = train(X, y, start(4, 6, 3), data=lambda: now, max_walks=2, stop=False)
+    first = [next(records), next(records)][-1].end
+    now = noisy, y
+    second = [next(records), next(records)][-1].end
+    assert second.samples == misses(noisy, y, first.weights)
+    assert second.samples != first.misses
+    assert second.misses == misses(noisy, y, second.weights)
+    assert second.kept == (second.misses < second.samples)
+    again = train(X, y, start(4, 6, 3), data=lambda: (X, y), max_walks=2, stop=False)
+    plain = train(X, y, start(4, 6, 3), max_walks=2, stop=False)
+    for one, two in zip(again, plain, strict=True):
+        assert torch.equal(one.W, two.W)
 
 
 def test_no_misses_no_walk():

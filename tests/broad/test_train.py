@@ -79,6 +79,27 @@ def test_race_refuses_bad_widths(widths):
         next(race(A, widths, Y, 1.0, ["chol-1"]))
 
 
+def test_columns_may_come_while_the_race_is_on():
+    A, H, Y = problem(l=80, q=8)
+    A = torch.cat([A, H], 1)
+    come = torch.full_like(A, torch.nan)
+
+    def widths():
+        for k in (12, 16, 20):
+            come[:, :k] = A[:, :k]
+            yield k
+
+    whole = race(A, [12, 16, 20], Y, 1e-2, SOLVERS, factor_error=True)
+    pairs = zip(race(come, widths(), Y, 1e-2, SOLVERS), whole, strict=True)
+    for here, there in pairs:
+        assert (here.solver, here.columns) == (there.solver, there.columns)
+        torch.testing.assert_close(here.W, there.W)
+        assert here.residual == pytest.approx(there.residual, rel=0.1, abs=1e-10)
+    for bad in ([2, 2], [13, 99]):
+        with pytest.raises(ValueError, match=r"at most 20 columns, got \d+ after \d+"):
+            list(race(A, iter(bad), Y, 1.0, ["chol-1"]))
+
+
 @pytest.mark.parametrize("counts", [(-1, 0, 3), (0, 0, 0), (0, 3, 3)])
 def test_an_update_refuses_bad_counts(counts):
     with pytest.raises(ValueError, match=r"negative|needs features or extra"):

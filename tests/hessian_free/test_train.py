@@ -160,6 +160,29 @@ def test_divergence_stops_with_its_step():
         next(records)
 
 
+def test_settings_turned_between_steps_hold_from_the_next_one():
+    settings = {"theta": 0.9, "max_batch_size": 120, "input_noise": 0.2}
+    _, plain = short(steps=8, **settings)
+    _, same = short(steps=8, turned=lambda: settings)
+    assert trace(plain) == trace(same)
+    X, V, _ = digits()
+    g = torch.Generator().manual_seed(0)
+    net = Autoencoder((64, 24, 8, 24, 64), generator=g, dtype=torch.float64)
+    options = {"validation": V, "batch_size": 50, "max_batch_size": 400}
+    now = {"theta": 0.9}
+    optimizer = HessianFree(net, damp=1.0, drop=0.8, maxiter=40, recover=20)
+    records = train(net, optimizer, X, generator=g, turned=lambda: now, **options)
+    before = [next(records) for _ in range(7)][-1]
+    now = {"theta": 0.1}
+    after = next(records)
+    assert before.n == after.n == 50 < after.n_next
+    now = {"theta": 0.1, "max_batch_size": 60}
+    assert next(records).n == next(records).n == after.n_next  # never shrinks
+    now = {"theta": 2.0}
+    with pytest.raises(ValueError, match=r"theta must be in \(0, 1\), got 2"):
+        next(records)
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
