@@ -1,4 +1,4 @@
-"""What is measured: the trace of a run, gradient quality, inputs, spectra.
+"""What is measured: the trace of a run, gradient quality, inputs, spectra, traffic.
 
 Instruments look and do not touch: none changes what it measures or draws from a random
 number generator, so a run with and without them gives bit-identical weights.
@@ -14,12 +14,15 @@ from labkit.instruments.gradients import (
 from labkit.instruments.inputs import angle, best_ratio
 from labkit.instruments.spectra import effective_rank
 from labkit.instruments.trace import Trace
+from labkit.instruments.traffic import Collective, Traffic, wire_bytes
 
 __all__ = [
+    "Collective",
     "Cost",
     "GradientNoise",
     "Noise",
     "Trace",
+    "Traffic",
     "angle",
     "best_ratio",
     "cost",
@@ -27,4 +30,5 @@ __all__ = [
     "gradient_cosine",
     "gradient_variance",
     "relative_variance",
+    "wire_bytes",
 ]
