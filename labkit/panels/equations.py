@@ -2,15 +2,16 @@ r"""Equations of a docstring by their tags, and the tags of a source line.
 
 A docstring gives an equation a number in front, ``(38) $u = P \bar x$``, or behind it
 in a displayed block, ``u &= P \bar x &&(38) \\``. A line of code names those that it
-implements in a trailing comment, ``# (38), (39)``.
+implements in a trailing comment, ``# (38), (39)``, or ``# (1)-(6)`` for a range. Tags
+are numbers, also with letters, or single small letters.
 """
 
 import inspect
 import re
 
-TAG = r"\(([A-Z]?\d+[a-z]?'?)\)"
-_TAGS = rf"{TAG}(?:\s*,\s*{TAG})*"
-_INLINE = re.compile(rf"((?:{TAG},?\s*)+):?\s*((?:\$[^$]+\$[\s,]*)+)")
+TAG = r"\(([A-Z]?\d+[a-z]?'?|[a-z])\)"
+_TAGS = rf"{TAG}(?:\s*[,-]\s*{TAG})*"
+_INLINE = re.compile(rf"({TAG}(?:,\s*{TAG})*):?\s*((?:\$[^$]+\$[\s,]*)+)")
 _BLOCK = re.compile(
     r"\.\. math::[^\n]*\n((?:[ \t]+\S[^\n]*(?:\n|\Z)|[ \t]*\n)+)|\$\$(.+?)\$\$",
     re.S,
@@ -27,11 +28,19 @@ def tags_of_line(line: str) -> list[str]:
     ['38', '39']
     >>> tags_of_line("P: Tensor  # (n, n) inverse")
     []
+    >>> tags_of_line("X, Z = mix(G)  # (1)-(4)")
+    ['1', '2', '3', '4']
     """
     _, mark, comment = line.partition("#")
-    if not mark or not re.match(rf"\s*{_TAGS}(?:$|[^\w])", comment):
+    found = re.match(rf"\s*({_TAGS})(?:\s*$|[^\w])", comment)
+    if not mark or not found:
         return []
-    return re.findall(TAG, re.match(rf"\s*{_TAGS}", comment)[0])
+    tags: list[str] = []
+    for between, tag in re.findall(rf"([,-]?)\s*{TAG}", found[1]):
+        if between == "-" and tag.isdigit() and tags[-1].isdigit():
+            tags += map(str, range(int(tags[-1]) + 1, int(tag)))
+        tags.append(tag)
+    return tags
 
 
 def equations_of(docstring: str | None) -> dict[str, str]:

@@ -21,11 +21,17 @@ class RLS(torch.optim.Optimizer):
     of a recurrent layer)
 
     .. math::
-        \Theta_s = \Theta_{s-1} + \alpha\,\Omega_{s-1}
-        - \tfrac{\eta}{h}\tilde\nabla P_{s-1} - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s
+        u &= P_{s-1}\,\bar x                                            &&(38) \\
+        h &= \lambda + k T\,\bar x^\top u                               &&(39) \\
+        \Omega_s &= \alpha\,\Omega_{s-1}
+            - \tfrac{\eta}{h}\,\tilde\nabla_{s-1} P_{s-1}               &&(99) \\
+        P_s &= \tfrac1\lambda P_{s-1} - \tfrac{kT}{\lambda h} u u^\top  &&(37) \\
+        \Theta_s &= \Theta_{s-1} + \Omega_s
+            - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s                   &&(100)
 
-    with P the inverse autocorrelation of its mean inputs; :func:`rls_step` has all
-    lines. Zhang et al. 2021, Algorithms 1 and 2 with (98), (99), (100).
+    with P the inverse autocorrelation of its mean inputs, as :func:`rls_step` has them.
+    Zhang et al. 2021, Algorithms 1 and 2; without momentum (99) and (100) are one line,
+    the paper's (98).
 
     Parameters
     ----------
@@ -270,12 +276,12 @@ class RLS(torch.optim.Optimizer):
         left = each.left * (-group["eta"] / each.h * factor)
         signs = block.signs() if group["l1"] else None
         if group["momentum"]:
-            block.add_(self._velocity(each, left))
+            block.add_(self._velocity(each, left))  # (100)
         else:
-            block.add_(left, each.right)
+            block.add_(left, each.right)  # (99), (100)
         self.remember(each)
         if signs is not None:
-            block.add_(signs.mul_(-group["l1"]), state["P"])  # (98): the new P
+            block.add_(signs.mul_(-group["l1"]), state["P"])  # (100): the new P
         state["h"] = each.h
         state["step"] += 1
 

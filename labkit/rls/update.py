@@ -146,7 +146,9 @@ def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim=0) -> Tensor:
             f"outputs have shape {tuple(outputs.shape)} and targets "
             f"{tuple(targets.shape)}; they must be equal (make class indices one-hot)"
         )
-    return (outputs - targets).square().sum() / (2 * outputs.shape[batch_dim])
+    return (outputs - targets).square().sum() / (
+        2 * outputs.shape[batch_dim]
+    )  # (57), (87)
 
 
 def clip_factor(norm: Tensor, limit: float | None) -> Tensor | float:

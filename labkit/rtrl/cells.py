@@ -132,7 +132,9 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def jvp(self, x: Tensor, state: Tensor, v: Tensor) -> tuple[CellStep, Tensor]:
-        """One step and H v without building H.
+        r"""One step and H v without building H.
+
+        (1) $H v = J_{direct}\,v + D\,(W_h^T v)$
 
         Parameters
         ----------
@@ -146,38 +148,47 @@ class Cell(nn.Module):
         step = CellStep(new.state, self.hidden(new.state), None, new.h_hat, new.D)
         many = v if v.ndim == 3 else v[:, None]
         Wv = self.hidden(many) @ self.weight[: self.hidden_size]  # (b, r, K n)
-        Hv = torch.einsum("bpkj,brkj->brpj", new.D, Wv.unflatten(-1, (self.blocks, -1)))
+        Hv = torch.einsum(
+            "bpkj,brkj->brpj", new.D, Wv.unflatten(-1, (self.blocks, -1))
+        )  # (1)
         if new.direct is not None:
             old = many.unflatten(-1, (self.parts, -1))
-            Hv = Hv + torch.einsum("bpqj,brqj->brpj", new.direct, old)
+            Hv = Hv + torch.einsum("bpqj,brqj->brpj", new.direct, old)  # (1)
         return step, Hv.flatten(2).reshape(v.shape)
 
     @torch.no_grad()
     def vjp(self, new: Linearised, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """Pull d L / d state (b, S) back to d L / d z and d L / d old state."""
+        r"""Pull d L / d state (b, S) back to d L / d z and d L / d old state.
+
+        (1) $\delta_z = D^T \delta$
+        (2) $\delta' = J_{direct}^T\,\delta + W_h\,\delta_z$
+        """
         rows = delta.unflatten(-1, (self.parts, -1))
-        dz = torch.einsum("bpj,bpkj->bkj", rows, new.D).flatten(1)
+        dz = torch.einsum("bpj,bpkj->bkj", rows, new.D).flatten(1)  # (1)
         old = torch.zeros_like(delta)
         if new.direct is not None:
-            old = torch.einsum("bpj,bpqj->bqj", rows, new.direct).flatten(1)
-        self.hidden(old).add_(dz @ self.weight[: self.hidden_size].T)
+            old = torch.einsum("bpj,bpqj->bqj", rows, new.direct).flatten(1)  # (2)
+        self.hidden(old).add_(dz @ self.weight[: self.hidden_size].T)  # (2)
         return dz, old
 
     @torch.no_grad()
     def jacobian(self, new: Linearised) -> Tensor:
-        """H (b, S, S) from the pieces; a transposed view of contiguous memory."""
+        r"""H (b, S, S) from the pieces; a transposed view of contiguous memory.
+
+        (1) $H = J_{direct} + D\,W_h^T$, the second term in the columns of h
+        """
         n = self.hidden_size
         W_h = self.weight[:n].unflatten(1, (self.blocks, n))  # (l, k, j)
         b = new.D.shape[0]
         # Built transposed, (b, column, p, j): both factors are then read in order.
         HT = new.D.new_zeros(b, self.state_size, self.parts, n)
         columns = HT[:, -n:]
-        torch.mul(W_h[:, None, 0], new.D[:, None, :, 0], out=columns)
+        torch.mul(W_h[:, None, 0], new.D[:, None, :, 0], out=columns)  # (1)
         for k in range(1, self.blocks):
-            columns.addcmul_(W_h[:, None, k], new.D[:, None, :, k])
+            columns.addcmul_(W_h[:, None, k], new.D[:, None, :, k])  # (1)
         if new.direct is not None:
             blocks = HT.view(b, self.parts, n, self.parts, n)  # (b, q, j, p, j)
-            blocks.diagonal(dim1=2, dim2=4).add_(new.direct.transpose(1, 2))
+            blocks.diagonal(dim1=2, dim2=4).add_(new.direct.transpose(1, 2))  # (1)
         return HT.flatten(2).mT
 
     def linearise(self, x: Tensor, state: Tensor) -> Linearised:
@@ -202,10 +213,10 @@ class RNNCell(Cell):
 
     @torch.no_grad()
     def linearise(self, x, state):
-        r"""h' = tanh(z);  D = 1 - h'^2;  J_direct = 0."""
+        r"""(1) $h' = \tanh z, \; z = \hat h W$  (2) $D = 1 - h'^2$; J_direct is 0."""
         h_hat = self.augment(x, state)
-        h = torch.tanh(self._blocks(h_hat)[:, 0])
-        D = (1 - h * h)[:, None, None]
+        h = torch.tanh(self._blocks(h_hat)[:, 0])  # (1)
+        D = (1 - h * h)[:, None, None]  # (2)
         return Linearised(h, h_hat, D, None)
 
 
@@ -223,13 +234,20 @@ class RHNCell(Cell):
 
     @torch.no_grad()
     def linearise(self, x, state):
-        r"""D_1 = (1-f)(1-c^2)/2;  D_2 = (h-c) f (1-f), h the old one;  J_direct = f."""
+        r"""With the old h and $z = \hat h W$; the numbers are ours.
+
+        (1) $c = 2\sigma(z_1) - 1, \; f = \sigma(z_2)$    (2) $h' = f h + (1 - f) c$
+        (3) $D_1 = (1 - f)(1 - c^2) / 2, \; D_2 = (h - c) f (1 - f)$
+        (4) $J_{direct} = f$
+        """
         h_hat = self.augment(x, state)
         z = torch.sigmoid(self._blocks(h_hat))
-        c, f = 2 * z[:, 0] - 1, z[:, 1]
-        new = f * state + (1 - f) * c
-        D = torch.stack([(1 - f) * (1 - c * c) / 2, (state - c) * f * (1 - f)], 1)
-        return Linearised(new, h_hat, D[:, None], f[:, None, None])
+        c, f = 2 * z[:, 0] - 1, z[:, 1]  # (1)
+        new = f * state + (1 - f) * c  # (2)
+        D = torch.stack(
+            [(1 - f) * (1 - c * c) / 2, (state - c) * f * (1 - f)], 1
+        )  # (3)
+        return Linearised(new, h_hat, D[:, None], f[:, None, None])  # (4)
 
 
 class LSTMCell(Cell):
@@ -248,27 +266,29 @@ class LSTMCell(Cell):
 
     @torch.no_grad()
     def linearise(self, x, state):
-        r"""With e = o (1 - tanh(cell')^2) the rows of D are
+        r"""With $z = \hat h W$, the cell c and $h' = o\,t$; the numbers are ours.
 
-        D[0] = [g i(1-i), cell f(1-f), 0, i(1-g^2)] for cell' and
-        D[1] = [e D[0,i], e D[0,f], tanh(cell') o(1-o), e D[0,g]] for h'.
-        J_direct maps the old cell to (f, e f).
+        (1) $i, f, o = \sigma(z_1), \sigma(z_2), \sigma(z_3), \; g = \tanh z_4$
+        (2) $c' = f c + i g$    (3) $t = \tanh c', \; e = o\,(1 - t^2)$
+        (4) $D_{c'} = [g\,i(1-i),\; c f(1-f),\; 0,\; i(1-g^2)]$
+        (5) $D_{h'} = e \circ D_{c'}$, its third block $t\,o(1-o)$
+        (6) $J_{direct}: c \mapsto (f, e f)$
         """
         h_hat = self.augment(x, state)
         z = self._blocks(h_hat)
-        i, f, o = torch.sigmoid(z[:, :3]).unbind(1)
-        g = torch.tanh(z[:, 3])
+        i, f, o = torch.sigmoid(z[:, :3]).unbind(1)  # (1)
+        g = torch.tanh(z[:, 3])  # (1)
         old = state[:, : self.hidden_size]
-        cell = f * old + i * g
-        t = torch.tanh(cell)
-        e = o * (1 - t * t)
+        cell = f * old + i * g  # (2)
+        t = torch.tanh(cell)  # (3)
+        e = o * (1 - t * t)  # (3)
         zero = torch.zeros_like(e)
         of_cell = torch.stack(
             [g * i * (1 - i), old * f * (1 - f), zero, i * (1 - g * g)], 1
-        )
-        of_h = e[:, None] * of_cell
-        of_h[:, 2] = t * o * (1 - o)
+        )  # (4)
+        of_h = e[:, None] * of_cell  # (5)
+        of_h[:, 2] = t * o * (1 - o)  # (5)
         D = torch.stack([of_cell, of_h], 1)
-        column = torch.stack([f, e * f], 1)  # through the old cell
+        column = torch.stack([f, e * f], 1)  # (6): through the old cell
         direct = torch.stack([column, torch.zeros_like(column)], 2)
         return Linearised(torch.cat([cell, o * t], 1), h_hat, D, direct)

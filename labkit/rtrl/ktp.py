@@ -54,7 +54,8 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
 def ktp_step(a, Hb, c, h_hat, d, e, signs):
     r"""One step of r-KTP, r terms with their own a_i.
 
-    (1) balance $(a_i, H b_i, c_i)$ and $(\hat h, d_i, e_i)$, each to one norm
+    (1) $x \leftarrow x\,(|a_i|\,|H b_i|\,|c_i|)^{1/3} / |x|$ for $x$ each of the three,
+    one norm with the same product; and so for $\hat h, d_i, e_i$
     (2) $a'_i = a_i + s_i \hat h$    (3) $b'_i = H b_i + t_i d_i$
     (4) $c'_i = c_i + s_i t_i e_i$
 

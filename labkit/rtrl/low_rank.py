@@ -46,7 +46,10 @@ class WaterLevel(NamedTuple):
 def water_level(d: Tensor, rank: int) -> WaterLevel:
     r"""Split singular values into kept and mixed ones (Algorithm 5, with the sum to q).
 
-    .. math:: m = \min\{i \le r : (r - i + 1)\, d_i \le \textstyle\sum_{j \ge i} d_j\}
+    (1) $m = \min\{i \le r : (r - i + 1)\, d_i \le \sum_{j \ge i} d_j\}$, of which
+    (2) $k = r - (m - 1), \; s_1 = \sum_{j \ge m} d_j, \; s_2 = \sum_{j \ge m} d_j^2$
+
+    The numbers are ours.
 
     Parameters
     ----------
@@ -56,10 +59,14 @@ def water_level(d: Tensor, rank: int) -> WaterLevel:
     tail = d.flip(-1).cumsum(-1).flip(-1)
     factor = torch.arange(rank, 0, -1, device=d.device, dtype=d.dtype)  # r - i + 1
     # The condition is monotone in i, so counting its failures finds the minimum.
-    kept = (factor * d[..., :rank] > tail[..., :rank]).sum(-1).clamp_max(rank - 1)
+    kept = (
+        (factor * d[..., :rank] > tail[..., :rank]).sum(-1).clamp_max(rank - 1)
+    )  # (1)
     mixed = torch.arange(d.shape[-1], device=d.device) >= kept[..., None]
     rest = torch.where(mixed, d, 0)
-    return WaterLevel(kept, (rank - kept).to(d), rest.sum(-1), rest.square().sum(-1))
+    return WaterLevel(
+        kept, (rank - kept).to(d), rest.sum(-1), rest.square().sum(-1)
+    )  # (2)
 
 
 def minimum_variance(d: Tensor, rank: int) -> Tensor:
@@ -95,11 +102,15 @@ def random_signs(shape, *, generator=None, dtype=None, device=None) -> Tensor:
 def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
     r"""Random Y of shape (..., q, r) with E[Y Y^T] = diag(d) and minimum variance.
 
-    Y = diag(signs) Z diag(scale): Z has orthonormal columns, and Y^T Y is the diagonal
-    matrix of the kept values followed by the level s1 / k.
+    (1) $|z_j|^2 = 1 \; (j < m), \; d_j k / s_1 \; (j \ge m)$ for the rows of Z
+    (2) $\mathrm{scale}_j^2 = d_j \; (j < m), \; s_1 / k \; (j \ge m)$
+    (3) $Z^T Z = I$    (4) $Y = \mathrm{diag}(\mathrm{signs})\,Z\,
+    \mathrm{diag}(\mathrm{scale})$
 
+    Hence Y^T Y is the diagonal matrix of the kept values followed by the level s1 / k.
     For q = r + 1 Z completes z0_j = sqrt(1 - d_j k / s1), zero where j < m, by one
-    Householder reflection of e_q; for larger q it is the frame of Lemma 6.
+    Householder reflection of e_q; for larger q it is the frame of Lemma 6. The numbers
+    are ours.
 
     Parameters
     ----------
@@ -114,12 +125,12 @@ def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
     index = torch.arange(q, device=d.device)
     kept = index < w.kept[..., None]
     s1 = torch.where(w.s1 > 0, w.s1, 1)
-    share = torch.where(kept, 1, d * (w.columns / s1)[..., None]).clamp(0, 1)
+    share = torch.where(kept, 1, d * (w.columns / s1)[..., None]).clamp(0, 1)  # (1)
     # With s1 = 0 the block is zero; any frame serves, this one is finite.
     share = torch.where((w.s1 > 0)[..., None], share, (index < rank).to(d))
-    scale = torch.where(kept, d, w.level[..., None])[..., :rank].sqrt()
-    Z = _householder(share) if q == rank + 1 else tight_frame(share, rank)
-    return signs.to(d)[..., None] * Z * scale[..., None, :]
+    scale = torch.where(kept, d, w.level[..., None])[..., :rank].sqrt()  # (2)
+    Z = _householder(share) if q == rank + 1 else tight_frame(share, rank)  # (3)
+    return signs.to(d)[..., None] * Z * scale[..., None, :]  # (4)
 
 
 def _householder(share: Tensor) -> Tensor:
@@ -204,8 +215,11 @@ def optimal_low_rank(
 ) -> tuple[Tensor, Tensor]:
     r"""Unbiased random factors of C with minimum variance (Algorithm 5, Opt).
 
-    C = U diag(d) V^T,  L' = U Y,  R' = V Y  with Y of :func:`mixing_matrix`, so
-    E[L' R'^T] = C and E|L' R'^T - C|_F^2 = :func:`minimum_variance` (d, rank).
+    (1) $C = U\,\mathrm{diag}(d)\,V^T$    (2) $E[Y Y^T] = \mathrm{diag}(d)$
+    (3) $L' = U Y,\; R' = V Y$
+
+    with Y of :func:`mixing_matrix`, so E[L' R'^T] = C and E|L' R'^T - C|_F^2 =
+    :func:`minimum_variance` (d, rank). The numbers are ours.
 
     Parameters
     ----------
@@ -233,13 +247,13 @@ def optimal_low_rank(
     check_rank(rank)
     if C.ndim < 2:
         raise ValueError(f"C must be (..., M, N), got shape {tuple(C.shape)}")
-    U, d, Vh = torch.linalg.svd(C, full_matrices=False)
+    U, d, Vh = torch.linalg.svd(C, full_matrices=False)  # (1)
     if signs is None:
         signs = random_signs(
             d.shape, generator=generator, dtype=d.dtype, device=d.device
         )
-    Y = mixing_matrix(d, rank, signs)
-    return U @ Y, Vh.mT @ Y
+    Y = mixing_matrix(d, rank, signs)  # (2)
+    return U @ Y, Vh.mT @ Y  # (3)
 
 
 def best_low_rank(C: Tensor, rank: int) -> tuple[Tensor, Tensor]:
