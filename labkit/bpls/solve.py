@@ -188,13 +188,16 @@ def cross(A: Tensor, B: Tensor) -> Tensor:
 
 
 def ridge_cholesky(A: Tensor, B: Tensor, ridge: float) -> tuple[Tensor, Solve]:
-    """Equation (6) of `solve_layer` with lambda > 0."""
+    r"""By Cholesky: (6) $W = (A^T A + \lambda I)^{-1} A^T B$ with lambda > 0."""
     regular = factor(A, ridge)
     return regular.solve(cross(A, B)), regular.info()  # (6)
 
 
 def cut_eigh(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
-    """Equation (6) of `solve_layer` on the eigenvectors of G whose values are kept."""
+    r"""On the eigenvectors V of G whose values w are kept, with $\lambda$ or without.
+
+    (6) $W = V\,\mathrm{diag}(w + \lambda)^{-1} V^T A^T B$
+    """
     rcond = (1e-6 if A.dtype == torch.float64 else 1e-3) if rcond is None else rcond
     w, V = torch.linalg.eigh(gram(A))
     w = w.clamp_min(0)
@@ -206,7 +209,10 @@ def cut_eigh(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
 
 
 def cut_svd(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
-    """Equation (6) of `solve_layer` on the singular vectors of A that are kept."""
+    r"""On the singular vectors of $A = U\,\mathrm{diag}(s)\,V^T$ that are kept.
+
+    (6) $W = V\,\mathrm{diag}(s / (s^2 + \lambda))\,U^T B$
+    """
     rcond = torch.finfo(A.dtype).eps ** 0.5 if rcond is None else rcond
     U, s, Vh = torch.linalg.svd(A, full_matrices=False)
     keep = (s > rcond * s[..., :1]) & (s > 0)

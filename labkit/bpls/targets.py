@@ -35,15 +35,16 @@ def hidden_targets(
 
     (5a) $\hat n_i = n_i + R\,w_i^T / |w_i|^2$ (per_neuron)
 
-    (5b) the same neuron by neuron, R refreshed after each (gauss_seidel)
+    (5b) $\hat n_i = n_i + R\,w_i^T / |w_i|^2, \;
+    R \leftarrow R - (\hat n_i - n_i)\,w_i$, one i after the other (gauss_seidel)
 
     (5c) $\hat n_i = n_i + \frac1J \sum_j R_j / w_{ij}$ (mean)
 
-    (5d) $\hat n_i = n_i + R_j / w_{ij}$ with $j = i \bmod J$ (cyclic)
+    (5d) $\hat n_i = n_i + R_j / w_{ij}, \; j = i \bmod J$ (cyclic)
 
-    (5e) the same with $j$ the sample's largest target (label)
+    (5e) $\hat n_i = n_i + R_j / w_{ij}, \; j = \arg\max_k B_k$ of the sample (label)
 
-    (5f) the same with one fixed $j$ (an integer)
+    (5f) $\hat n_i = n_i + R_j / w_{ij}$ with one fixed j (an integer)
 
     Parameters
     ----------
@@ -128,8 +129,8 @@ def neuron_by_neuron(H: Tensor, W: Tensor, R: Tensor) -> Tensor:
     moves = []
     for i in range(W.shape[-2]):
         w = W[..., i, None, :]  # (..., 1, J)
-        move = (R * w).sum(-1) * scale[..., i, None]
-        R = R - move[..., None] * w
+        move = (R * w).sum(-1) * scale[..., i, None]  # (5b)
+        R = R - move[..., None] * w  # (5b)
         moves.append(move)
     return H + torch.stack(moves, -1)
 

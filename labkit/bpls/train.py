@@ -271,7 +271,10 @@ def _layers(
 
 
 def blend(old: Weights, new: Weights, f: float) -> Weights:
-    """(1 - f) old + f new, layer by layer (Algorithm 2, line 20)."""
+    r"""Old weights and new, layer by layer (Algorithm 2, line 20).
+
+    (20) $W \leftarrow (1 - f)\,W + f\,W'$
+    """
     return tuple((1 - f) * W + f * V for W, V in zip(old, new, strict=True))  # (20)
 
 

@@ -93,16 +93,22 @@ def random_weights(
 def hidden_values(
     X: Tensor, weights: Weights, activations: Sequence[Activation]
 ) -> list[Tensor]:
-    """H_0 = X, H_1, ..., H_L: all but the output layer, (1) to (3) with activations."""
+    r"""H_0..H_L, all but the output layer: the paper's sums with activations.
+
+    (2), (3): $H_l = a_l(H_{l-1} W_l), \; H_0 = X$
+    """
     H = [X]
     for W, a in zip(weights[:-1], activations, strict=True):
-        H.append(a.value(H[-1] @ W))
+        H.append(a.value(H[-1] @ W))  # (2), (3)
     return H
 
 
 def scores(X: Tensor, weights: Weights, activations: Sequence[Activation]) -> Tensor:
-    """Outputs before the output activation, S = H_L W_{L+1}, (..., D, J)."""
-    return hidden_values(X, weights, activations)[-1] @ weights[-1]
+    r"""Outputs before the output activation, (..., D, J).
+
+    (1) $S = H_L W_{L+1}$
+    """
+    return hidden_values(X, weights, activations)[-1] @ weights[-1]  # (1)
 
 
 def output_targets(
@@ -213,7 +219,11 @@ def walk(
     second_solve: bool = False,
     **solver,
 ) -> Iterator[LayerStep]:
-    """Solve every layer once, from the output to the input.
+    r"""Solve every layer once, from the output to the input.
+
+    All but the input layer by `layer_step`, that one by
+
+    (6) $W_1 = (X^T X)^{-1} X^T B$, with $X = H_0$.
 
     Parameters
     ----------
@@ -285,7 +295,9 @@ def solve_output(
     activations: Sequence[Activation],
     **solver,
 ) -> Weights:
-    """Solve the output layer once more, on the hidden values of the new weights.
+    r"""Solve the output layer once more, on the hidden values of the new weights.
+
+    (6) $W_{L+1} = (H_L^T H_L)^{-1} H_L^T B$
 
     A remedy of ours for Algorithm 1, whose output weights fit the hidden values of the
     random network and not those that it ends with.

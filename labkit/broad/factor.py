@@ -156,7 +156,7 @@ def panel_sweep(R: Tensor, panel: int | None = None, offset: int = 0) -> Iterato
 
     (124c) $G = S_p^{-1/2}$ (upper)    (a) $U = G^T V$
     (124a) $S \leftarrow S - U^T U$    (124d) $m \leftarrow m G$
-    (124b) $M \leftarrow M - m U$; new rows of M: $-G U$
+    (124b) $M \leftarrow [M - m U; -G U]$
 
     With panels of one column these are (124a) to (124d) of Algorithm 11, where G is
     $1 / \sqrt{s}$; (a) is ours. Every entry right of the panel gets one multiply-add
@@ -244,8 +244,8 @@ def ldl_sweep(R: Tensor) -> Iterator[int]:
     With m the part of column i above the diagonal, s the pivot and v the row right of
     it:
 
-    (222) m is final as it stands    (223a) $d = 1 / s$    (a) $r = -d v$
-    (223b) $S \leftarrow S + v^T r$    (223c) $M \leftarrow M + m r$; row i of M: r
+    (222) $L_{:i,i} = m$, final as it stands    (223a) $d = 1 / s$    (a) $r = -d v$
+    (223b) $S \leftarrow S + v^T r$    (223c) $M \leftarrow M + m r, \; M_i = r$
 
     The letter is ours. Yields after every column.
     """
@@ -301,7 +301,7 @@ def division_free_sweep(
 
     (1) $t = 2^{-e}$ so that $\beta a t \in [1/2, 1)$, $a \leftarrow t a$
     (2) $S \leftarrow a S - t v^T v$    (3) $M \leftarrow a M - t m v$
-    (4) row i of M: $-t \beta v$, diagonal: $\beta$
+    (4) $M_i = -t \beta v, \; U_{ii} = \beta$
     (5) $\delta \leftarrow [a \delta, t]$    (6) $\beta \leftarrow \beta a$
 
     Where the paper puts the powers of two of (1) could not be read in its text; these

@@ -1,9 +1,14 @@
 r"""The random part of a broad learning model: feature and enhancement nodes.
 
-Zhu's paper, section II-B, equations (9) to (19). Random weights are drawn once and
-kept; only the output weights are learned, elsewhere. What the paper's text leaves open
-(the autoencoder, the two scalings, orthonormal weights) follows the original authors'
-published recipe, and is what reproduces the paper's accuracies.
+Zhu's paper, section II-B, equations (9) to (19):
+
+(9) $Z_i = \phi(X W_i + \beta_i)$    (10) $Z = [Z_1, \dots, Z_n]$
+(11) $H_j = \xi(Z W_j + \beta_j)$
+
+with $\phi$ the affine map of each node to [0, 1] and $\xi = \tanh$. Random weights are
+drawn once and kept; only the output weights are learned, elsewhere. What the paper's
+text leaves open (the autoencoder, the two scalings, orthonormal weights) follows the
+original authors' published recipe, and is what reproduces the paper's accuracies.
 
 A is the expanded input (l, k), Z (l, f) its feature nodes. Every enhancement node is
 computed from Z, so that A can be made, and made again, from Z alone.
@@ -148,7 +153,7 @@ class Nodes:
 def add_features(
     nodes: Nodes, X: Iterable[Tensor], Z: Tensor, n: int, recipe: Recipe, g: Generator
 ) -> tuple[Nodes, Tensor]:
-    """Draw and tune one feature group (9) of n nodes.
+    """Draw and tune one feature group of n nodes; see (9).
 
     Parameters
     ----------
@@ -173,7 +178,7 @@ def add_features(
     place = (Z.shape[1], Z.shape[1] + n)
     group = Features(weight.T.contiguous(), low, span, place)
     nodes = replace(nodes, groups=(*nodes.groups, group))
-    return nodes, torch.cat([Z, (T - low) / span], 1)  # (10)
+    return nodes, torch.cat([Z, (T - low) / span], 1)  # (9), (10)
 
 
 def add_enhancement(
@@ -184,7 +189,7 @@ def add_enhancement(
     g: Generator,
     reads: tuple[int, int] | None = None,
 ) -> Nodes:
-    """Draw one enhancement group (11) of n nodes.
+    """Draw one enhancement group of n nodes; see (11).
 
     Parameters
     ----------

@@ -59,7 +59,10 @@ def direct_start(A, Y, ridge, capacity=None) -> DirectState:
 
 
 def direct_update(state, A, H, Y) -> DirectState:
-    """From scratch for [A | H]; the columns are not copied together."""
+    r"""From scratch for [A | H]; the columns are not copied together.
+
+    (35) $R = [A | H]^T [A | H] + \lambda I$    (6) $W = R^{-1} [A | H]^T Y$
+    """
     R = torch.cat([gram(A), mm(A.T, H)], 1)
     R = torch.cat([R, torch.cat([R[:, A.shape[1] :].T, gram(H)], 1)])
     return _direct(R, torch.cat([state.AY, H.T @ Y]), state.ridge, A, H)
@@ -113,7 +116,10 @@ def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
 
 
 def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
-    """:func:`chol1_start` from sums over the samples; ``sums.S`` is overwritten."""
+    r""":func:`chol1_start` from sums over the samples; ``sums.S`` is overwritten.
+
+    (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
+    """
     buffer = square_room(sums.S, len(sums.S), capacity)
     F = buffer[: len(sums.S), : len(sums.S)].T
     F.copy_(inverse_cholesky_(with_ridge(sums.S, ridge)))  # (34)
@@ -144,7 +150,7 @@ def chol1_step(F, AY, W, P, S, HY, out=None):
     r"""One update of Chol-1 (Algorithm 7): extend the factor, then the weights.
 
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$
-    (42b) $T = -F V G$    (41) $F \leftarrow [[F, T], [0, G]]$ by the caller
+    (42b) $T = -F V G$    (41) is left to :func:`grown`
     (50) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
     Parameters
@@ -271,9 +277,11 @@ def bordered_update(state, A, H, Y) -> BorderedState:
 
 
 def truncated(state, k: int):
-    """State of the first k columns; nothing is solved again but the weights.
+    r"""State of the first k columns; nothing is solved again but the weights.
 
     The leading block of F (or L) is the factor for the first columns.
+
+    (49) $W = F (F^T (A^T Y))$
     """
     buffer = state.buffer if state.capacity else state.buffer[:k, :k].clone()
     if isinstance(state, BorderedState):
@@ -286,7 +294,10 @@ def truncated(state, k: int):
 
 
 def grown(state, buffer, T, G, AY, W) -> FactorState:
-    """State with F extended by T and G (41); T stands in the buffer already."""
+    r"""State with F extended by T and G; T stands in the buffer already.
+
+    (41) $F \leftarrow [[F, T], [0, G]]$
+    """
     k = len(T)
     buffer[k : len(W), k : len(W)] = G.T  # (41)
     return FactorState(buffer, AY, W, state.ridge, _pivot(G), state.capacity)

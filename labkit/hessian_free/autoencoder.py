@@ -30,7 +30,7 @@ def mirrored(encoder) -> tuple[int, ...]:
 class Autoencoder(nn.Module):
     r"""An autoencoder with mirrored widths, logistic in every layer.
 
-    .. math:: S_0 = X, \qquad S_l = \sigma_l(\tilde S_{l-1} W_l) \quad (3)
+    (3) $S_0 = X, \qquad S_l = \sigma_l(\tilde S_{l-1} W_l)$
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Autoencoder(nn.Module):
 
 
 def sparse_weights(m, p, incoming, std, generator=None, *, dtype=None, device=None):
-    r"""One layer's weights (m + 1, p) by Martens' sparse scheme (9).
+    r"""One layer's weights (m + 1, p) by Martens' sparse scheme, the paper's (9).
 
     Each unit gets min(incoming, m) inputs, drawn without replacement, with weights
     N(0, std^2); all other weights and the bias row are zero.

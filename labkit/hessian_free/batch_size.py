@@ -40,7 +40,8 @@ def next_batch_size(
 ) -> int:
     r"""The least n that makes the batch's gradient a descent direction on average.
 
-    (2) $\frac{V}{n} \cdot \frac{N - n}{N - 1} \le \theta^2 |\nabla f_S|^2$
+    (2) $\frac{V}{n} \cdot \frac{N - n}{N - 1} \le \theta^2 |\nabla f_S|^2$ has the
+    least solution
     (3) $\hat n = \left\lceil N V / (V + \theta^2 (N - 1) |\nabla f_S|^2) \right\rceil$
 
     The paper's (13) and (14) lack the square of the norm, by which n would depend on
@@ -72,7 +73,7 @@ def next_batch_size(
     if gradient_norm2 == 0:
         return population
     V, g2, t = Fraction(variance), Fraction(gradient_norm2), Fraction(theta)
-    n = math.ceil(population * V / (V + t**2 * (population - 1) * g2))  # (3)
+    n = math.ceil(population * V / (V + t**2 * (population - 1) * g2))  # (2), (3)
     return max(n, 1)
 
 
@@ -98,8 +99,8 @@ def grow(
 
     (4) $\bar n = \lceil (\hat n_{i-4} + \dots + \hat n_i) / 5 \rceil$
     (5) $r = (f_{i-5} - f_i) / f_i$
-    (6) $n' = \min(\bar n, n_{max})$ if $\bar n > n$,
-    $\min(\lceil 1.005 n \rceil, n_{max})$ if $r < 0.005$, else n
+    (6) $n' = \min(\bar n, n_{max}) \text{ if } \bar n > n, \;
+    \min(\lceil 1.005 n \rceil, n_{max}) \text{ if } r < 0.005, \text{ else } n$
     (7) $\mathrm{maxiter}' = \lceil n' / n \cdot \mathrm{maxiter} \rceil$
 
     (5) has the index of the algorithm, not the text's i - 4. Ceilings are of integers.

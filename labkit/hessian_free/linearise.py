@@ -82,7 +82,10 @@ def _named(model, weights):
 
 @torch.no_grad()
 def linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers":
-    r"""One forward pass that keeps $\tilde S_{l-1}$ and $S'_l$ of every layer (3)."""
+    r"""One forward pass that keeps $\tilde S_{l-1}$ and $S'_l$ of every layer.
+
+    (3) $S_l = \sigma_l(\tilde S_{l-1} W_l)$
+    """
     S, kept, derivatives = inputs, [], []
     for W, name in zip(weights, activations, strict=True):
         function, derivative = ACTIVATIONS[name]
@@ -146,7 +149,9 @@ class LinearisedLayers:
     def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
         """A'U: (n, m_{k+1}) -> tuple like the weights."""
         F = self.deltas(U / math.sqrt(self.n))
-        return tuple(torch.mm(S.T, F_l) for S, F_l in zip(self.inputs, F, strict=True))
+        return tuple(
+            torch.mm(S.T, F_l) for S, F_l in zip(self.inputs, F, strict=True)
+        )  # (B3)
 
     def deltas(self, U: Tensor) -> list[Tensor]:
         """The backward signals F_1, ..., F_k of U, without the factor 1 / sqrt(n)."""

@@ -72,10 +72,12 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     r"""The iterates d_0, d_1, ... of LSMR on a :class:`System`, one by one, no stop.
 
     (1) $\beta_{k+1} u_{k+1} = K v_k - \alpha_k u_k$,
-    $\alpha_{k+1} v_{k+1} = K^T u_{k+1} - \beta_{k+1} v_k$    (2)-(6) :func:`rotate`
+    $\alpha_{k+1} v_{k+1} = K^T u_{k+1} - \beta_{k+1} v_k$
     (7) $\bar h = h - \frac{\bar\theta \rho}{\rho_o \bar\rho_o} \bar h$
     (8) $d = d + \frac{\zeta}{\rho \bar\rho}\, c \circ \bar h$
     (9) $h = v - \frac{\theta}{\rho} h$
+
+    :func:`rotate` has (2) to (6).
 
     Cost of an iteration: one A, one A', and 20 to 35 reads or writes of a vector of
     parameters (damping and scale want the most). Six such vectors are held, one more
@@ -124,7 +126,7 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
         else:
             alpha, beta = _read(alpha_, beta_)
             _check_finite(alpha, beta, k, norms)
-        state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha, beta)  # (2)-(6)
+        state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha, beta)
         combine_(hbar, _send(a_hbar, d), h)  # (7)
         add_product_(d, _send(a_d, d), system.scale, hbar)  # (8)
         combine_(h, _send(a_h, d), v)  # (9)

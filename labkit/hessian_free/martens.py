@@ -32,11 +32,14 @@ class MartensHF(torch.optim.Optimizer):
 
     (1) $g = \nabla f$ on the gradient's rows
     (2) $M = (\overline{(\nabla f_i)^2} + \lambda)^{3/4}$ entrywise
-    (3) CG on $(A^T A + \lambda I)\, p = -g$, preconditioned by M, from 0.95 p_last
-    (4) go back over CG's kept iterates while the loss of the gradient's rows falls
+    (3) $(A^T A + \lambda I)\, p = -g$ by CG, preconditioned by M, from $p_0$
+    (4) $p = p_k$, going back over CG's kept iterates while $f(w + p_k)$ falls
     (5) $\rho = (f(w + p) - f(w)) / (\langle g, p \rangle + \tfrac12 |A p|^2)$ on the
-    chunk    (6) $\lambda$ times 3/2 if rho < 1/4, times 2/3 if rho > 3/4
-    (7) line search s = 1, 0.8, 0.64, ...    (8) p_last: CG's last iterate
+    chunk
+    (6) $\lambda' = \tfrac32 \lambda \; (\rho < \tfrac14), \;
+    \tfrac23 \lambda \; (\rho > \tfrac34)$
+    (7) $w' = w + s p$, s the first of 1, 0.8, 0.64, ... that lowers f enough
+    (8) $p_0' = 0.95\,p_K$, of CG's last iterate whichever was taken
 
     Parameters
     ----------
@@ -136,7 +139,7 @@ class MartensHF(torch.optim.Optimizer):
             alpha=group["alpha"],
             shrink=0.8,
         )  # (7)
-        new = add(w, s, p)
+        new = add(w, s, p)  # (7)
         warm = scaled(last, DECAY)  # (8)
         for parameter, value, start in zip(group["params"], new, warm, strict=True):
             parameter.copy_(value)

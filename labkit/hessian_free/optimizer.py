@@ -234,8 +234,12 @@ class HessianFree(torch.optim.Optimizer):
         (3) $q = \langle d, \nabla f \rangle + \tfrac12 |A d|^2$, with
         $\langle d, \nabla f \rangle = -\langle A d, b \rangle$
         (4) $\rho = (f(w + d) - f(w)) / q$, or $-\infty$ unless f falls
-        (5) $\lambda$: :func:`adapted_damping`    (6) s: :func:`line_search`
-        (7) $w' = w + s d$    (8) next start: $\gamma d$, whatever s
+        (5) $\lambda' = \lambda / \mathrm{drop} \; (\rho < \tfrac14), \;
+        \mathrm{drop}\,\lambda \; (\rho > \tfrac34)$, by :func:`adapted_damping`
+        (6) $f(w + s d) \le f(w) + \alpha s \langle d, \nabla f \rangle$ for the first
+        s of 1, 1/2, 1/4, ..., by :func:`line_search`
+        (7) $w' = w + s d$
+        (8) $d_0' = \gamma d$, whatever s > 0; 0 if refused
 
         Parameters
         ----------
@@ -256,7 +260,7 @@ class HessianFree(torch.optim.Optimizer):
             merit=merit,
             **{k: group[k] for k in ("maxiter", "atol", "ftol")},
             **{k: group[k] for k in ("miniter", "recover", "as_published")},
-        )
+        )  # (1)
         Ad, b = point.forward_map(d), problem.b
         slope = -(Ad * b).sum()  # (3)
         q = slope + 0.5 * Ad.square().sum()  # (3)

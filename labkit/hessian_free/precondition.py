@@ -33,10 +33,10 @@ def diagonal_preconditioner(
 ) -> tuple[Tensor, ...] | None:
     r"""c of d = c o y, entries > 0; None for none.
 
-    (2) "random_signs": $c = 1 / (1 + \sqrt g)$, Algorithm 3 with g of (1)
-    (3) "fisher": $c = (\bar{g^2} + \lambda^2)^{-3/8}$, $\bar{g^2}$ the mean squared
+    (2) $c = 1 / (1 + \sqrt g)$ for "random_signs": Algorithm 3 with g of (1)
+    (3) $c = (\bar{g^2} + \lambda^2)^{-3/8}$ for "fisher", $\bar{g^2}$ the mean squared
     gradient of the examples: Martens' $M^{-1/2}$, $M = (\bar{g^2} + \lambda^2)^{3/4}$
-    (4) "jacobi": $c = 1 / \sqrt{g + \lambda^2}$, the diagonal made equal
+    (4) $c = 1 / \sqrt{g + \lambda^2}$ for "jacobi": the diagonal made equal
 
     The text of section 4.4 has 1 / (1 + g), without the root that a column norm needs;
     Algorithm 3 is built. (4) can hurt: it is here to be seen.
