@@ -236,3 +236,15 @@ def driver(tmp_path_factory):
     finally:
         if service.process is not None:
             end_group(service.process)
+
+
+@pytest.fixture
+def page(driver, server, tmp_path, request):
+    """Open the notebook that the test names; leave a picture behind."""
+    from tests.browser.page import Page
+
+    opened = Page(driver, server, request.param)
+    yield opened
+    picture = tmp_path / f"{request.param}.png"
+    driver.save_screenshot(str(picture))
+    print(f"screenshot: {picture}")
