@@ -118,6 +118,8 @@ class Controls:
     ----------
     parameters : dataclass instance
         The first values.  Its fields' metadata may hold what `knob` takes.
+    only : sequence of str, optional
+        Names of the fields that get a knob; the others stay what `set` makes them.
     interactive : bool
         Make widgets; otherwise a static table is shown, and `set` works all the same.
 
@@ -136,7 +138,7 @@ class Controls:
         If `parameters` is no dataclass instance, a field has another type, or one
         that is no float is to be logarithmic.
     ValueError
-        If a first value is not allowed.
+        If a first value is not allowed, or `only` names no field.
 
     Examples
     --------
@@ -149,7 +151,7 @@ class Controls:
     Parameters(rank=16) ('rank',)
     """
 
-    def __init__(self, parameters, *, interactive: bool = True):
+    def __init__(self, parameters, *, only=None, interactive: bool = True):
         if not dataclasses.is_dataclass(parameters) or isinstance(parameters, type):
             raise TypeError(
                 "parameters must be an instance of a dataclass, "
@@ -165,6 +167,8 @@ class Controls:
                 and self._kinds[name] is not float
             ):
                 raise TypeError(f"{name}: only a float can have a logarithmic knob")
+        self._shown = tuple(self._fields if only is None else only)
+        self._known(self._shown)
         self._observers: list[list[Callable]] = []
         self._quiet = False  # true while the widgets follow the values, not the user
         self.interactive = interactive
@@ -173,7 +177,7 @@ class Controls:
         if interactive:
             self._message = widgets.HTML()
             self._message.add_class("labkit-knobs-message")
-            self.widgets = {name: self._make(name) for name in self._fields}
+            self.widgets = {name: self._make(name) for name in self._shown}
             rows = [self._row(name, made) for name, made in self.widgets.items()]
             reset = widgets.Button(
                 description="Reset knobs",
@@ -214,11 +218,7 @@ class Controls:
         TypeError
             For a value of the wrong type.
         """
-        unknown = [name for name in values if name not in self._fields]
-        if unknown:
-            raise ValueError(
-                f"unknown parameter {unknown[0]!r}; there are {', '.join(self._fields)}"
-            )
+        self._known(values)
         checked = {name: self._checked(name, v) for name, v in values.items()}
         self._commit(dataclasses.replace(self._value, **checked))
 
@@ -241,6 +241,13 @@ class Controls:
         if changed:
             for entry in list(self._observers):
                 entry[0](new, changed)
+
+    def _known(self, names) -> None:
+        unknown = [name for name in names if name not in self._fields]
+        if unknown:
+            raise ValueError(
+                f"unknown parameter {unknown[0]!r}; there are {', '.join(self._fields)}"
+            )
 
     def _checked(self, name: str, value):
         kind = self._kinds[name]
@@ -305,7 +312,8 @@ class Controls:
 
     def _table(self) -> str:
         cells = ["".join(f"<th>{title}</th>" for title in COLUMNS)]
-        for name, field in self._fields.items():
+        for name in self._shown:
+            field = self._fields[name]
             row = (
                 field.metadata.get("label") or name,
                 getattr(self._value, name),

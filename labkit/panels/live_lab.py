@@ -38,6 +38,8 @@ class LiveLab:
         ``folder``, if one is given.
     tell : callable, optional
         From a row to the line of text under the buttons.
+    only : sequence of str, optional
+        Fields of ``knobs`` that get a knob; all of them if not given.
     pictures : Pictures, optional
         Shows what rows hold under ``pictures``; that is not logged. Stands below the
         figure; headless it is to be displayed by itself.
@@ -62,6 +64,7 @@ class LiveLab:
         *,
         name: str,
         tell: Callable[[Mapping], str] | None = None,
+        only: Sequence[str] | None = None,
         pictures: Pictures | None = None,
         interactive: bool = True,
         folder: str = "",
@@ -70,7 +73,7 @@ class LiveLab:
     ):
         self.name, self.folder, self.device = name, folder, device
         self.interactive = interactive
-        self.controls = Controls(knobs, interactive=interactive)
+        self.controls = Controls(knobs, only=only, interactive=interactive)
         self._knobs = self.controls.value  # those that the run goes by
         self._pending = {}  # turned since the last row, by name
         self.note, self.turned = Label(), Label()

@@ -130,6 +130,17 @@ def test_each_knob_says_what_a_change_does_and_what_to_look_for():
     assert not controls.restarts("rate")
 
 
+def test_only_some_fields_get_a_knob():
+    controls = Controls(Parameters(), only=["rate"])
+    assert list(controls.widgets) == ["rate"]
+    controls.set(rank=9)
+    assert controls.value.rank == 9
+    static = Controls(Parameters(), only=["rate"], interactive=False)._table()
+    assert "rate" in static and "rank" not in static
+    with pytest.raises(ValueError, match="unknown parameter 'rat'; there are rank"):
+        Controls(Parameters(), only=["rat"])
+
+
 def test_a_turned_knob_is_heard():
     controls = Controls(Parameters())
     heard = []
