@@ -51,8 +51,13 @@ def growth_lab(
     interactive=True,
     folder="",
     device="cpu",
+    **look,
 ) -> LiveLab:
-    """Knobs, stepper and live figure of one growth; see :func:`growth_rows`."""
+    """Knobs, stepper and live figure of one growth; see :func:`growth_rows`.
+
+    ``look`` are keywords of :class:`~labkit.panels.LiveLab` in place of this lab's own,
+    such as ``panels``, ``only``, ``height``.
+    """
 
     def rows(now):
         return growth_rows(
@@ -62,13 +67,12 @@ def growth_lab(
     return LiveLab(
         knobs or GrowthKnobs(),
         rows,
-        GROWTH_PANELS,
         name="growth",
         tell=_tell,
         interactive=interactive,
         folder=folder,
         device=device,
-        height=720,
+        **{"panels": GROWTH_PANELS, "height": 720} | look,
     )
 
 

@@ -109,8 +109,13 @@ def training_lab(
     interactive=True,
     folder="",
     device="cpu",
+    **look,
 ) -> LiveLab:
-    """Knobs, stepper, live figure, and reconstructions of test images below it."""
+    """Knobs, stepper, live figure, and reconstructions of test images below it.
+
+    ``look`` are keywords of :class:`~labkit.panels.LiveLab` in place of this lab's own,
+    such as ``panels``, ``only``, ``height``.
+    """
     pictures = Pictures(
         ("image", "noisy input", "reconstruction"),
         count=IMAGES,
@@ -120,14 +125,13 @@ def training_lab(
     return LiveLab(
         knobs or knobs_of(problem),
         lambda now: train_rows(problem, now()),
-        TRAINING_PANELS,
         name="training",
         tell=_tell,
         pictures=pictures,
         interactive=interactive,
         folder=folder,
         device=device,
-        height=1280,
+        **{"panels": TRAINING_PANELS, "height": 1280} | look,
     )
 
 

@@ -91,6 +91,7 @@ def training_lab(
     folder="",
     device="cpu",
     problems: dict | None = None,
+    **look,
 ) -> LiveLab:
     """Knobs, stepper and live figure of one network in training.
 
@@ -99,6 +100,8 @@ def training_lab(
     knobs : where they start.  dataset, samples, hidden, epochs : see
         :func:`make_problem` and :func:`labkit.rls.train`.
     problems : by layer kind, used and filled.
+    look : keywords of :class:`~labkit.panels.LiveLab` in place of this lab's own, as
+        ``panels``, ``only`` and ``height``.
     """
     problems = {} if problems is None else problems
 
@@ -113,13 +116,12 @@ def training_lab(
     return LiveLab(
         knobs or TrainingKnobs(),
         rows,
-        TRAINING_PANELS,
         name="training",
         tell=_tell,
         interactive=interactive,
         folder=folder,
         device=device,
-        height=900,
+        **{"panels": TRAINING_PANELS, "height": 900} | look,
     )
 
 

@@ -117,6 +117,7 @@ def noise_lab(
     device="cpu",
     repeats=20,
     networks: dict[int, Network] | None = None,
+    **look,
 ) -> LiveLab:
     """Knobs, stepper and live figure of :func:`measure_noise`.
 
@@ -125,6 +126,8 @@ def noise_lab(
     text : corpus.  knobs : where they start.
     updates : of training, when ``trained`` is chosen.  repeats : draws of the signs.
     networks : trained networks by ``hidden``, used and filled.
+    look : keywords of :class:`~labkit.panels.LiveLab` in place of this lab's own, as
+        ``panels``, ``only`` and ``height``.
     """
     networks = {} if networks is None else networks
 
@@ -157,13 +160,12 @@ def noise_lab(
     return LiveLab(
         knobs or NoiseKnobs(),
         rows,
-        NOISE_PANELS,
         name="noise",
         tell=tell,
         interactive=interactive,
         folder=folder,
         device=device,
-        height=720,
+        **{"panels": NOISE_PANELS, "height": 720} | look,
     )
 
 
