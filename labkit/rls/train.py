@@ -48,7 +48,7 @@ def train(
     *,
     loss: Callable[[Tensor, Tensor], Tensor] = squared_error,
     epochs: int = 1,
-    batch_size: int = 128,
+    batch_size: int | Callable[[], int] = 128,
     generator: torch.Generator | None = None,
     drop_last: bool = False,
     max_grad_norm: float | None = None,
@@ -65,6 +65,8 @@ def train(
     inputs, labels : (samples, ...), (samples,) int64, on the model's device.
     loss : mean over the minibatch from outputs and labels, such as
         :func:`squared_error` or ``nn.functional.cross_entropy``.
+    batch_size : minibatch M; a function is asked before each step, so that M may change
+        within an epoch.
     generator : of the order of samples, on the CPU.
     drop_last : leave out the last minibatch of an epoch if it is short.
     max_grad_norm : joint clip for optimisers that do not clip themselves.
@@ -82,12 +84,12 @@ def train(
         With the step and the last loss before it. Records up to there have been
         yielded.
     """
-    _check(optimizer, inputs, labels, epochs, batch_size, drop_last, max_grad_norm)
+    size = batch_size if callable(batch_size) else lambda: batch_size
+    _check(optimizer, inputs, labels, epochs, size(), drop_last, max_grad_norm)
     limit, last, step = math.inf, math.nan, 0
     for epoch in range(1, epochs + 1):
         losses = []
-        batches = _batches(len(inputs), batch_size, generator, drop_last)
-        for i, rows in enumerate(batches, start=1):
+        for rows, last_of_epoch in _batches(len(inputs), size, generator, drop_last):
             step += 1
             rows = rows.to(inputs.device)
             start = time.perf_counter()
@@ -113,7 +115,7 @@ def train(
             last = value
             losses.append(value)
             closing = {}
-            if i == len(batches):
+            if last_of_epoch:
                 closing["epoch_loss"] = sum(losses) / len(losses)
                 if test is not None:
                     closing["test_accuracy"] = accuracy(model, *test)
@@ -146,10 +148,15 @@ def _update(model, optimizer, max_grad_norm) -> tuple[float, bool]:
     return norm, norm > (math.inf if limit is None else limit)
 
 
-def _batches(samples, batch_size, generator, drop_last) -> list[Tensor]:
-    batches = torch.randperm(samples, generator=generator).split(batch_size)
-    short = len(batches[-1]) < batch_size
-    return list(batches[:-1] if drop_last and short else batches)
+def _batches(samples, size, generator, drop_last) -> Iterator[tuple[Tensor, bool]]:
+    """One epoch: the rows of each minibatch, and whether it is the last one."""
+    left = torch.randperm(samples, generator=generator)
+    while len(left):
+        M = size()
+        rows, left = left[:M], left[M:]
+        if drop_last and len(left) < M:
+            left = left[:0]
+        yield rows, not len(left)
 
 
 def _check(optimizer, inputs, labels, epochs, batch_size, drop_last, max_grad_norm):

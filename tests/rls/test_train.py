@@ -262,3 +262,28 @@ def test_accuracy_is_the_share_of_right_rows_in_evaluation_mode():
         model.train(mode)
         assert accuracy(model, X, y, batch_size=2) == pytest.approx(0.8)
         assert model.training == mode
+
+
+@pytest.mark.parametrize(
+    ("drop_last", "rows", "closes"),
+    [
+        (False, [4, 3, 2, 1, 5, 5], [False, False, False, True, False, True]),
+        (True, [4, 3, 2, 5, 5, 5], [False, False, True, False, True, False]),
+    ],
+)
+def test_the_minibatch_may_change_before_each_step(drop_last, rows, closes):
+    """Every sample comes once in an epoch, but for those that drop_last leaves out."""
+    X, y = torch.arange(10.0)[:, None] * torch.ones(3), torch.zeros(10, dtype=int)
+    asked = iter([4, 4, 3, 2, 5, 5, 5, 5, 5])  # the door asks first
+    seen = []
+
+    def loss(outputs, labels):
+        seen.append(len(labels))
+        return squared_error(outputs, labels)
+
+    model = nn.Linear(3, 2)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+    options = {"loss": loss, "epochs": 3, "drop_last": drop_last}
+    records = train(model, sgd, X, y, batch_size=lambda: next(asked), **options)
+    ended = [next(records).epoch_loss is not None for _ in rows]
+    assert seen == rows and ended == closes
