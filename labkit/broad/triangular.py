@@ -56,19 +56,30 @@ def mirror(S: Tensor) -> Tensor:
     return S
 
 
-def upper_mm(F: Tensor, X: Tensor, out: Tensor | None = None) -> Tensor:
-    """F X for upper triangular F (k, k) and X (k, q); k^2 q operations."""
-    out = torch.zeros_like(X.T) if out is None else out.zero_().T
-    for i, j in spans(len(F), F.device):
-        out[:, :j].addmm_(X[i:j].T, F[:j, i:j].T)
+def upper_mm(
+    F: Tensor, X: Tensor, out: Tensor | None = None, *, every: int = 1
+) -> Tensor:
+    """F X for upper triangular F (k, k) and X (k, q); k^2 q operations.
+
+    With ``every`` = p, F (k, n) is every p-th column of such a triangle, from any of
+    the first p on, and X (n, q): k n q operations.
+    """
+    out = X.new_zeros(X.shape[1], len(F)) if out is None else out.zero_().T
+    for i, j in spans(F.shape[1], F.device):
+        top = j * every  # rows below are zeros
+        out[:, :top].addmm_(X[i:j].T, F[:top, i:j].T)
     return out.T
 
 
-def upper_t_mm(F: Tensor, X: Tensor) -> Tensor:
-    """F^T X for upper triangular F (k, k) and X (k, q); k^2 q operations."""
-    out = torch.zeros_like(X.T)
+def upper_t_mm(F: Tensor, X: Tensor, *, every: int = 1) -> Tensor:
+    """F^T X for upper triangular F (k, k) and X (k, q); k^2 q operations.
+
+    With ``every`` as in :func:`upper_mm`.
+    """
+    out = X.new_zeros(X.shape[1], F.shape[1])
     for i, j in spans(len(F), F.device):
-        out[:, i:].addmm_(X[i:j].T, F[i:j, i:])
+        left = i // every  # columns before are zeros in these rows
+        out[:, left:].addmm_(X[i:j].T, F[i:j, left:])
     return out.T
 
 

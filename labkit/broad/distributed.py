@@ -1,0 +1,234 @@
+r"""Chol-1 on many workers: the same step on other placements.
+
+A mesh with a dimension ``"nodes"`` shares the model: every worker holds its own columns
+of A and F and its own rows of W and of $z = F^T A^T Y$, all samples, and the new
+columns H, which it draws from the seed that all share. A mesh with a dimension
+``"samples"`` shares the data: every worker holds its own rows of A, H and Y, and the
+whole of F, z and W. A mesh with both does both. Which nodes live where says
+:class:`~labkit.broad.mesh.Place`; the arithmetic is that of
+:mod:`~labkit.broad.triangular` and :mod:`~labkit.broad.factor`, as in
+:func:`~labkit.broad.ridge.chol1_step`.
+
+One update from k to k + q nodes with c outputs, on p workers that share the nodes,
+``n = ceil(k / p)``, ``m = ceil(q / p)``:
+
+==============  ===================  ================================
+call            of                   numbers, all workers' together
+==============  ===================  ================================
+all-gather      P                    p n q
+all-reduce      S - V^T V, E         q (q + c)
+reduce-scatter  T, T E               p (m k + n c)
+==============  ===================  ================================
+
+and, if samples are shared, before these one all-reduce of P, S and H^T Y,
+``(count + q) q + q c`` numbers with this worker's ``count`` of nodes. None depends on
+the number of samples. Zhu's appendix E-D instead sends A itself, see
+:mod:`~labkit.broad.block_sweep`.
+
+Every function here must be called by all workers of the mesh.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from labkit.broad.factor import NotPositiveDefinite, inverse_cholesky_
+from labkit.broad.mesh import Place
+from labkit.broad.ridge import with_ridge
+from labkit.broad.state import check_room, check_start, safe_ridge, squared_norm
+from labkit.broad.triangular import gram, mm, mm_upper, upper_mm, upper_t_mm
+
+PANEL = 512  # nodes that a start adds at a time
+
+
+@dataclass(frozen=True)
+class ShardedState:
+    """What one worker carries; ``capacity`` as in :mod:`labkit.broad.state`."""
+
+    place: Place
+    columns: int  # k, of all workers
+    buffer: Tensor  # (room here, room), the own columns of F as rows
+    z: Tensor  # (k_w, c), own rows of F^T A^T Y
+    W: Tensor  # (k_w, c), own rows
+    ridge: float
+    pivot: Tensor  # ()
+    capacity: int | None = None
+
+    @property
+    def F(self) -> Tensor:
+        """(k, k_w), the own columns; a view."""
+        return self.buffer[: len(self.W), : self.columns].T
+
+
+def start(
+    A: Tensor,
+    Y: Tensor,
+    ridge: float,
+    mesh: DeviceMesh,
+    capacity: int | None = None,
+    panel: int = PANEL,
+) -> ShardedState:
+    """Grow from no nodes at all to the k columns of A, ``panel`` of them at a time.
+
+    Parameters
+    ----------
+    A : (l, k) all nodes, of this worker's samples.  Y : (l, c).
+    ridge : lambda > 0.
+    mesh : with the dimensions ``"nodes"``, ``"samples"`` or both.
+    capacity : columns to set aside, of all workers together.
+
+    Raises
+    ------
+    NotPositiveDefinite, ValueError
+        On every worker alike.
+    """
+    check_start(A, Y, ridge)
+    state = empty(Y, ridge, mesh, capacity)
+    for i in range(0, A.shape[1], panel):
+        H = A[:, i : i + panel]
+        state = update(state, A[:, :i][:, state.place.own(0)], H, Y)
+    return state
+
+
+def empty(
+    Y: Tensor, ridge: float, mesh: DeviceMesh, capacity: int | None = None
+) -> ShardedState:
+    """No nodes yet: what the first :func:`update` grows from."""
+    place = Place.on(mesh)
+    none = Y.new_zeros(0, Y.shape[1])
+    room = capacity or 0
+    buffer = Y.new_zeros(place.count(room), room)
+    return ShardedState(place, 0, buffer, none, none, ridge, Y.new_ones(()), capacity)
+
+
+def update(state: ShardedState, A: Tensor, H: Tensor, Y: Tensor) -> ShardedState:
+    """Add the columns H; see :func:`chol1_step`.
+
+    Parameters
+    ----------
+    A : (l, k_w) this worker's nodes before the update.
+    H : (l, q) all new nodes; those that live here are ``H[:, place.own(k)]``.
+    Y : (l, c).  All of this worker's samples.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        On every worker alike.
+    """
+    try:
+        return update_from(state, sums_here(state, [(A, H, Y)]))
+    except NotPositiveDefinite as lost:
+        raise _named(lost, state, A, H) from None
+
+
+def sums_here(
+    state: ShardedState, chunks: Iterable[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    r"""All that an update needs of this worker's samples, seen once in chunks.
+
+    Returns
+    -------
+    P (k_w, q), $A_w^T H$; X (q, q + c), this worker's rows of $[H^T H, H^T Y]$, zeros
+    elsewhere, of $H^T H$ the upper triangle. Cost l q (2 k + q) / p operations.
+    """
+    P = X = None
+    for A, H, Y in chunks:
+        q, rows = H.shape[1], state.place.rows(H.shape[1])
+        if P is None:
+            P = mm(A.T, H)
+            X = H.new_zeros(q, q + Y.shape[1])
+        else:
+            P.T.addmm_(H.T, A)
+        mine = H[:, rows]
+        X[rows, rows] += gram(mine)
+        X[rows, rows.stop : q].addmm_(mine.T, H[:, rows.stop :])
+        X[rows, q:].addmm_(mine.T, Y)
+    return P, X
+
+
+def update_from(state: ShardedState, sums: tuple[Tensor, Tensor]) -> ShardedState:
+    """:func:`update` from :func:`sums_here`, which are overwritten."""
+    place, k, here = state.place, state.columns, len(state.W)
+    q, own = len(sums[1]), place.own(k)
+    buffer = _room_for(state, q)
+    P, X = place.summed_over_samples(*sums)
+    T, G, E, W = chol1_step(state.F, state.z, state.W, P, X, state.ridge, k, place)
+    buffer[here : len(W), :k] = T.T  # (41)
+    buffer[here : len(W), k : k + q] = G.T[own]  # (41)
+    pivot = G.diagonal().amax().square().reciprocal()
+    z = torch.cat([state.z, E[own]])
+    return replace(state, columns=k + q, buffer=buffer, z=z, W=W, pivot=pivot)
+
+
+def chol1_step(F, z, W, P, X, ridge, k, place):
+    r"""One update of Chol-1 on one worker (Zhu, Algorithm 7), from k to k + q nodes.
+
+    (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$
+    (42b) $T = -F V G$    (50) $E = G^T (H^T Y - V^T z)$, $W \leftarrow [W + T E; G E]$
+
+    (50) is the paper's $E = T^T A^T Y + G^T H^T Y$ with (42b) put in and
+    $z = F^T A^T Y$, of which E is the next part: so that what is shared among workers
+    by rows of F^T is all that it needs.
+
+    Parameters
+    ----------
+    F : (k, k_w);  z, W : (k_w, c), what lives here.
+    P : (k_w, q) own rows of A^T H.
+    X : (q, q + c) this worker's share of the sum [S, H^T Y], without ridge; S is read
+        in its upper triangle.
+
+    Returns
+    -------
+    T (k, q_w), its own columns; G (q, q) and E (q, c), alike on every worker;
+    W (k_w + q_w, c). Cost (2 k^2 q + 2 k q^2) / p + 2/3 q^3 operations.
+    """
+    p, q = place.p, P.shape[1]
+    V = upper_t_mm(F, place.gathered(P, k), every=p)  # (a)
+    X[:, :q] -= gram(V)  # (42a)
+    X[:, q:] -= V.T @ z  # (50)
+    X = place.summed(X)
+    G = inverse_cholesky_(with_ridge(X[:, :q], ridge), offset=k)  # (42a)
+    E = G.T @ X[:, q:]  # (50)
+    V = mm_upper(V, G).neg_()  # (42b)
+    T = upper_mm(F, V, every=p)  # (42b)
+    T, TE = place.scattered(T, upper_mm(F, V @ E, every=p), k)
+    W = torch.cat([W + TE, (G @ E)[place.own(k)]])  # (50)
+    return T, G, E, W
+
+
+def truncated(state: ShardedState, k: int) -> ShardedState:
+    """State of the first k nodes: W anew by one reduce-scatter, (49) $W = F z$."""
+    place, here = state.place, state.place.count(k)
+    buffer = state.buffer if state.capacity else state.buffer[:here, :k].clone()
+    F, z = state.buffer[:here, :k].T, state.z[:here]
+    W = upper_mm(F, z, every=place.p)  # (49)
+    _, W = place.scattered(W[:, :0], W, k)
+    return replace(state, columns=k, buffer=buffer, z=z, W=W.clone())
+
+
+def whole(state: ShardedState) -> Tensor:
+    """W (k, c) in the order of growth, on every worker; one all-gather."""
+    return state.place.gathered(state.W, state.columns)
+
+
+def _named(lost, state, A, H) -> NotPositiveDefinite:
+    """The same error with a ridge that would be safe: from a bound on |[A, H]|^2."""
+    place = state.place
+    bound = squared_norm(A, H[:, place.own(state.columns)])
+    bound = bound.nan_to_num()  # of a worker without nodes
+    bound = place.summed(*place.summed_over_samples(bound))
+    return NotPositiveDefinite(lost.index, lost.pivot, safe_ridge(bound))
+
+
+def _room_for(state: ShardedState, q: int) -> Tensor:
+    """Memory for q more columns: the same, or a larger copy."""
+    k = state.columns + q
+    if state.capacity is not None:
+        check_room(k, state.capacity)
+        return state.buffer
+    larger = state.buffer.new_zeros(state.place.count(k), k)
+    larger[: len(state.W), : state.columns] = state.buffer
+    return larger

@@ -1,0 +1,139 @@
+r"""Which nodes and samples live on which worker, and the exchanges between workers.
+
+A mesh (:class:`torch.distributed.device_mesh.DeviceMesh`) has a dimension called
+``"nodes"``, one called ``"samples"``, or both. Along ``"nodes"``, node i in the order
+of growth lives on worker i mod p. So shares differ by one node at most whatever the
+sizes of the updates, every update finds work for all, and no node ever moves. (With the
+contiguous blocks of DTensor's ``Shard`` an appended column would change the owner of
+old ones, and ``torch.cat`` of DTensors gathers the whole matrix on every worker.)
+
+Every exchange is one call of ``torch.distributed``, which all workers of the dimension
+must make. A dimension that the mesh does not have exchanges nothing; one of a single
+worker makes the same calls as any other.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.functional import pad
+
+from labkit.collectives import sum_over
+
+DIMENSIONS = ("samples", "nodes")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker stands.
+
+    Examples
+    --------
+    Of 7 nodes on 3 workers, worker 1 has 1 and 4; of the next 4 it has 7 and 10:
+
+    >>> place = Place(p=3, rank=1)
+    >>> list(range(7))[place.own(0)], list(range(7, 11))[place.own(7)]
+    ([1, 4], [7, 10])
+    >>> place.count(7), place.count(11)
+    (2, 4)
+    """
+
+    p: int = 1  # workers that share the nodes
+    rank: int = 0  # among them
+    nodes: dist.ProcessGroup | None = None
+    samples: dist.ProcessGroup | None = None
+
+    @classmethod
+    def on(cls, mesh: DeviceMesh) -> "Place":
+        """Of this worker, on the mesh."""
+        names = check_mesh(mesh)
+        samples = mesh.get_group("samples") if "samples" in names else None
+        if "nodes" not in names:
+            return cls(samples=samples)
+        nodes = mesh.get_group("nodes")
+        return cls(nodes.size(), nodes.rank(), nodes, samples)
+
+    def count(self, k: int) -> int:
+        """How many of the first k nodes live here."""
+        return (k - self.rank + self.p - 1) // self.p
+
+    def own(self, k: int) -> slice:
+        """Which of the nodes k, k + 1, ... live here."""
+        return slice((self.rank - k) % self.p, None, self.p)
+
+    def rows(self, q: int) -> slice:
+        """Rows of an upper triangle (q, q) to compute here: the same area for all."""
+        i, j = (1 - (1 - (self.rank + e) / self.p) ** 0.5 for e in (0, 1))
+        return slice(round(q * i), round(q * j))
+
+    def gathered(self, P: Tensor, k: int) -> Tensor:
+        """P (k, q) in the order of growth, of everyone's rows; one all-gather.
+
+        Shares are padded to the same ceil(k / p) rows.
+        """
+        if self.nodes is None or k == 0:
+            return P
+        n, q = -(-k // self.p), P.shape[1]
+        whole = P.new_empty(self.p, q, n)  # transposed, as products of few columns are
+        mine = pad(P.T, (0, n - len(P))).contiguous()
+        dist.all_gather(list(whole), mine, group=self.nodes)
+        return whole.permute(1, 2, 0).reshape(q, n * self.p)[:, :k].T
+
+    def summed(self, X: Tensor) -> Tensor:
+        """Sum of X over the workers that share the nodes, in place; one all-reduce."""
+        if self.nodes is not None:
+            dist.all_reduce(X, group=self.nodes)
+        return X
+
+    def scattered(self, T: Tensor, U: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Own columns and rows of two sums over workers; one reduce-scatter.
+
+        Parameters
+        ----------
+        T : (k, q), of nodes k to k + q.  U : (k, c), a row for each of the k nodes.
+
+        Returns
+        -------
+        (k, q_w) the columns and (k_w, c) the rows of the nodes that live here. On the
+        way, shares are padded to the same ceil(q / p) columns and ceil(k / p) rows.
+        """
+        if self.nodes is None or k == 0:
+            return T[:, self.own(k)], U
+        (q, c), m, n = (
+            (T.shape[1], U.shape[1]),
+            -(-T.shape[1] // self.p),
+            -(-k // self.p),
+        )
+        parts = [
+            torch.cat([_flat(T.T, other.own(k), m), _flat(U, other.own(0), n)])
+            for other in (Place(self.p, rank) for rank in range(self.p))
+        ]
+        mine = torch.empty_like(parts[0])
+        dist.reduce_scatter(mine, parts, group=self.nodes)
+        T, U = mine[: m * k].view(m, k), mine[m * k :].view(n, c)
+        return T[: self.count(k + q) - self.count(k)].T, U[: self.count(k)]
+
+    def summed_over_samples(self, *sums: Tensor) -> tuple[Tensor, ...]:
+        """The same sums over everyone's samples; one all-reduce."""
+        return sums if self.samples is None else tuple(sum_over(sums, self.samples))
+
+
+def _flat(X: Tensor, own: slice, rows: int) -> Tensor:
+    """Rows ``own`` of X, and rows of zeros up to ``rows``, in one line."""
+    X = X[own]
+    return pad(X, (0, 0, 0, rows - len(X))).flatten()
+
+
+def check_mesh(mesh: DeviceMesh) -> tuple[str, ...]:
+    """Names of the mesh's dimensions, or a ValueError."""
+    if not isinstance(mesh, DeviceMesh):
+        raise ValueError(f"mesh must be a DeviceMesh, got {mesh!r}")
+    names = mesh.mesh_dim_names
+    if not names or not set(names) <= set(DIMENSIONS):
+        raise ValueError(
+            f"mesh needs mesh_dim_names out of {DIMENSIONS}, got {names!r}: "
+            f"init_device_mesh('cpu', (2,), mesh_dim_names=('nodes',))"
+        )
+    return names

@@ -1,0 +1,275 @@
+"""Broad learning on one, two and three gloo processes: the same numbers, counted bytes.
+
+All in float64 on normal numbers, where the condition of A is below 10, so that 1e-12
+holds for all that is compared.
+"""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+
+from labkit.broad import NotPositiveDefinite, inverse_ldl
+from labkit.broad import distributed as sharded
+from labkit.broad.block_sweep import block_inverse_ldl, messages
+from labkit.broad.mesh import Place
+from labkit.broad.ridge import chol1_start, chol1_update, truncated
+from labkit.broad.state import safe_ridge, squared_norm
+from labkit.broad.triangular import upper_mm, upper_t_mm
+from labkit.instruments.traffic import Traffic
+from tests.broad.conftest import problem
+
+WIDTHS = [7, 12, 13, 14, 29]  # no multiples of 2 or 3; updates of fewer nodes than p
+MESHES = [(1, ("nodes",)), (2, ("nodes",)), (3, ("nodes",))]
+MESHES += [(1, ("samples",)), (2, ("samples",)), (3, ("samples",))]
+MESHES += [(2, ("samples", "nodes")), (2, ("nodes", "samples"))]
+NAMES = [f"{world} by {' and '.join(names)}" for world, names in MESHES]
+
+
+def mesh_of(world, names):
+    """All workers along the last dimension; one along the other, if there is one."""
+    shape = (1,) * (len(names) - 1) + (world,)
+    return init_device_mesh("cpu", shape, mesh_dim_names=names)
+
+
+def close(x, y):
+    """The same shape, and numbers that agree to 1e-12 of the largest, or of 1."""
+    x, y = np.asarray(x), np.asarray(y)
+    gap = abs(x - y).max(initial=0)
+    return x.shape == y.shape and gap <= 1e-12 * abs(y).max(initial=1)
+
+
+def samples_of(place, rank, world):
+    """Uneven shares of the samples, or all of them."""
+    if place.samples is None or place.samples.size() == 1:
+        return slice(None)
+    edges = [0, 11, 35, 60] if world == 3 else [0, 23, 60]
+    return slice(edges[rank], edges[rank + 1])
+
+
+# Where nodes live
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_every_node_lives_on_one_worker_and_stays(p):
+    places = [Place(p, rank) for rank in range(p)]
+    for k in range(12):
+        assert sum(place.count(k) for place in places) == k
+        for q in range(8):
+            for place in places:
+                before = list(range(k))[place.own(0)]
+                new = list(range(k, k + q))[place.own(k)]
+                assert before + new == list(range(k + q))[place.own(0)]
+                assert len(before + new) == place.count(k + q)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+@pytest.mark.parametrize("q", [1, 4, 300])
+def test_every_row_of_the_triangle_is_computed_once_and_all_areas_are_equal(p, q):
+    rows = [range(q)[Place(p, rank).rows(q)] for rank in range(p)]
+    assert [i for part in rows for i in part] == list(range(q))
+    areas = [sum(q - i for i in part) for part in rows]
+    assert max(areas) - min(areas) <= 2 * q
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 7, 500])
+def test_products_with_every_pth_column_of_a_triangle(p, k):
+    g = torch.Generator().manual_seed(k)
+    F, X = torch.randn(k, k + 4, generator=g, dtype=torch.float64).split([k, 4], 1)
+    F = F.triu()
+    for rank in range(p):
+        own = slice(rank, None, p)
+        assert close(upper_mm(F[:, own], X[own], every=p), F[:, own] @ X[own])
+        assert close(upper_t_mm(F[:, own], X, every=p), F[:, own].T @ X)
+
+
+# The solver
+
+
+def grow_here(rank, world, names, capacity):
+    """States of a growing model on this worker, W gathered, and each update's calls."""
+    A, H, Y = problem(k=7, q=22)
+    A = torch.cat([A, H], 1)
+    mesh = mesh_of(world, names)
+    rows = samples_of(Place.on(mesh), rank, world)
+    A, Y = A[rows], Y[rows]
+    state = sharded.start(A[:, :7], Y, 0.1, mesh, capacity, panel=4)
+    stages = [(state.F.clone(), state.z, sharded.whole(state), float(state.pivot), [])]
+    for k, grown in pairwise(WIDTHS):
+        kept = A[:, :k][:, state.place.own(0)]
+        with Traffic() as traffic:
+            state = sharded.update(state, kept, A[:, k:grown], Y)
+        calls = [(c.kind, c.elements, c.bytes, c.group) for c in traffic.calls]
+        whole = sharded.whole(state)
+        stages.append((state.F.clone(), state.z, whole, float(state.pivot), calls))
+    short = sharded.truncated(state, 13)
+    again = sharded.update(short, A[:, :13][:, state.place.own(0)], A[:, 13:14], Y)
+    return stages, sharded.whole(short), sharded.whole(again)
+
+
+@pytest.mark.parametrize(("world", "names"), MESHES, ids=NAMES)
+def test_equal_to_one_process(world, names, capacity, workers):
+    """F, z = F^T A^T Y, W, smallest pivot: of every worker, after every update."""
+    A, H, Y = problem(k=7, q=22)
+    A = torch.cat([A, H], 1)
+    p = world if names[-1] == "nodes" else 1
+    results = workers(grow_here, names, capacity, world=world)
+    state = chol1_start(A[:, :7], Y, 0.1)
+    for stage, k in enumerate(WIDTHS):
+        if stage:
+            before = WIDTHS[stage - 1]
+            state = chol1_update(state, A[:, :before], A[:, before:k], Y)
+        for rank, (stages, _, _) in enumerate(results):
+            F, z, W, pivot, _ = stages[stage]
+            own = Place(p, rank % p).own(0)
+            assert close(F, state.F[:, own])
+            assert close(z, (state.F.T @ state.AY)[own])
+            assert close(W, state.W)
+            if stage:  # the start's last panel is not the single process's start
+                assert pivot == pytest.approx(float(state.pivot), rel=1e-12)
+    short, again = truncated(state, 13), truncated(state, 14)
+    for _, W, W_again in results:
+        assert close(W, short.W)
+        assert close(W_again, again.W)
+
+
+@pytest.mark.parametrize(("world", "names"), MESHES, ids=NAMES)
+def test_the_traffic_is_the_formula_and_knows_no_samples(world, names, workers):
+    c = 3
+    p = world if names[-1] == "nodes" else 1
+    results = workers(grow_here, names, None, world=world)
+    for rank, (stages, _, _) in enumerate(results):
+        for (k, grown), stage in zip(pairwise(WIDTHS), stages[1:], strict=True):
+            q, n, m = grown - k, -(-k // p), -(-(grown - k) // p)
+            expected = []
+            if "samples" in names:
+                group = world if names[-1] == "samples" else 1
+                here = Place(p, rank % p).count(k)
+                expected += [("all_reduce", here * q + q * (q + c), group)]
+            if "nodes" in names:
+                expected += [("all_gather", p * n * q, p)]
+                expected += [("all_reduce", q * (q + c), p)]
+                expected += [("reduce_scatter", p * (m * k + n * c), p)]
+            calls = stage[-1]
+            assert [(kind, n, group) for kind, n, _, group in calls] == expected
+            assert all(size == 8 * n for _, n, size, _ in calls)
+
+
+def lose_a_pivot(rank, world, names, big):
+    A, _, Y = problem()
+    mesh = mesh_of(world, names)
+    rows = samples_of(Place.on(mesh), rank, world)
+    A, Y = big * A[rows], Y[rows]
+    state = sharded.start(A, Y, 1e-9, mesh)
+    try:
+        sharded.update(state, A[:, state.place.own(0)], A[:, :8], Y)
+    except NotPositiveDefinite as lost:
+        return lost
+    return None
+
+
+@pytest.mark.parametrize(("world", "names"), MESHES[:6], ids=NAMES[:6])
+def test_a_lost_pivot_is_named_on_every_worker(world, names, workers):
+    results = workers(lose_a_pivot, names, 1e6, world=world)
+    A, _, _ = problem()
+    least = safe_ridge(squared_norm(1e6 * A, 1e6 * A[:, :8]))
+    for lost in results:
+        assert 12 <= lost.index < 20
+        assert lost.index == results[0].index
+        assert 0.99 * least <= lost.safe_ridge <= 2 * world * least
+
+
+def bad_calls(rank, world):
+    A, _, Y = problem()
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("nodes",))
+    other = init_device_mesh("cpu", (world,), mesh_dim_names=("rows",))
+    bare = init_device_mesh("cpu", (world,))
+    said = []
+    for call in (
+        lambda: sharded.start(A, Y, 0.0, mesh),
+        lambda: sharded.start(A, Y[:-1], 1.0, mesh),
+        lambda: sharded.start(A, Y, 1.0, other),
+        lambda: sharded.start(A, Y, 1.0, bare),
+        lambda: sharded.start(A, Y, 1.0, "nodes"),
+        lambda: sharded.start(A, Y, 1.0, mesh, capacity=11),
+        lambda: block_inverse_ldl(A, [0, 12, 12], 1.0, mesh),
+        lambda: block_inverse_ldl(A, [0, 11], 1.0, mesh),
+    ):
+        with pytest.raises(ValueError) as caught:
+            call()
+        said.append(str(caught.value))
+    return said
+
+
+def test_refusals(workers):
+    said = workers(bad_calls, world=1)[0]
+    parts = [
+        "ridge must be positive and finite, got 0.0",
+        "must have the same rows, got shapes",
+        "mesh needs mesh_dim_names out of .* got .'rows'",
+        "mesh needs mesh_dim_names out of .* got None",
+        "mesh must be a DeviceMesh, got 'nodes'",
+        "12 columns exceed the capacity of 11",
+        "edges must ascend from 0 and be 2 for 1 workers",
+        "worker 0 has nodes 0 to 11, but A has 12",
+    ]
+    for text, part in zip(said, parts, strict=True):
+        assert re.search(part, text), text
+
+
+# The paper's own sweep
+
+
+def sweep_here(rank, world, edges, A, ridge):
+    mesh = init_device_mesh("cpu", (world,))
+    with Traffic() as traffic:
+        L, d = block_inverse_ldl(
+            A[:, edges[rank] : edges[rank + 1]], edges, ridge, mesh
+        )
+    return L, d, [c.elements for c in traffic.calls if c.kind == "send"]
+
+
+@pytest.mark.parametrize("edges", [[0, 9], [0, 4, 9], [0, 7, 9], [0, 1, 6, 9]])
+def test_the_block_sweep_is_the_inverse_ldl_and_its_messages_the_formula(
+    edges, workers
+):
+    A, _, _ = problem(k=9)
+    results = workers(sweep_here, edges, A, 0.1, world=len(edges) - 1)
+    L, d = inverse_ldl(A.T @ A + 0.1 * torch.eye(9, dtype=A.dtype))
+    assert close(torch.cat([r[0] for r in results], 1), L)
+    assert close(torch.cat([r[1] for r in results]), d)
+    sent = [n for r in results for n in r[2]]
+    expected = messages(edges, len(A)).values()
+    assert len(sent) == sum(count for count, _ in expected)
+    assert sum(sent) == sum(numbers for _, numbers in expected)
+
+
+@pytest.mark.parametrize(
+    ("p", "columns", "rows"), [(2, 0.13, 0.12), (4, 0.45, 0.42), (8, 1.13, 1.06)]
+)
+def test_volumes_of_the_block_sweep_with_equal_blocks(p, columns, rows):
+    k, l = 48, 500  # noqa: E741
+    sent = messages([k * w // p for w in range(p + 1)], l)
+    assert sent["nodes"][1] == l * k * (p - 1) / 2
+    assert sent["columns"][1] / k**2 == pytest.approx(columns, abs=0.005)
+    assert sent["rows"][1] / k**2 == pytest.approx(rows, abs=0.005)
+
+
+def indefinite_here(rank, world, edges, A, ridge):
+    mesh = init_device_mesh("cpu", (world,))
+    try:
+        block_inverse_ldl(A[:, edges[rank] : edges[rank + 1]], edges, ridge, mesh)
+    except NotPositiveDefinite as lost:
+        return lost.index
+    return "done"
+
+
+def test_a_pivot_lost_in_the_block_sweep_stops_all_that_wait_for_it(workers):
+    A, _, _ = problem(k=9)
+    A[:, 4] = 0
+    results = workers(indefinite_here, [0, 3, 6, 9], A, 0.0, world=3)
+    assert results == ["done", 4, 4]
