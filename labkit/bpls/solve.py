@@ -51,7 +51,7 @@ def solve_layer(
     B : (..., D, J) tensor
         Targets; leading dimensions broadcast against those of A.
     ridge : float >= 0, optional
-        Relative ridge. 1e-4 if not given, and 0 if ``method`` is "eigh" or "svd".
+        $\rho$, relative. 1e-4 if not given, and 0 if ``method`` is "eigh" or "svd".
     rcond : float, optional
         Singular values of A below ``rcond`` times the largest count as zero ("eigh",
         "svd"). "eigh" sees only their squares and defaults to 1e-6 in float64 and 1e-3

@@ -6,6 +6,8 @@ the one term ridge D^T D of (68), which Orig and Exg-E leave out: they are the r
 solution only in the limit of a vanishing ridge, and over-shoot the more, the better the
 new columns are explained by the old.
 
+ridge, AY, HY : $\lambda$, $A^T Y$, $H^T Y$.
+
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update.
 """

@@ -4,6 +4,8 @@ Symbols as in the paper: A (l, k) the expanded input, H (l, q) new columns, Y (l
 labels, R = A^T A + ridge I (35), F upper with F F^T = R^-1 (34), P = A^T H and
 S = H^T H + ridge I the new blocks of R (40).
 
+ridge, AY, HY : $\lambda$, $A^T Y$, $H^T Y$.
+
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update.
 """

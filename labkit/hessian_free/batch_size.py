@@ -50,9 +50,9 @@ def next_batch_size(
 
     Parameters
     ----------
-    variance : V of :func:`gradient_variance`, >= 0.
+    variance : $V$ of :func:`gradient_variance`, >= 0.
     gradient_norm2 : |grad f_S|^2, squared, >= 0; 0 asks for all rows.
-    population : N >= 1.
+    population : $N$ >= 1.
     theta : in (0, 1); the larger, the more noise is tolerated.
 
     Returns
@@ -108,7 +108,7 @@ def grow(
     Parameters
     ----------
     n, maxiter : of the step just taken.
-    estimates, losses : n_hat and validation losses, the last entry that of this step.
+    estimates, losses : $\hat n$, $f$ on validation, the last entry that of this step.
     n_max : the largest batch.
 
     Examples

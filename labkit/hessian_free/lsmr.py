@@ -194,8 +194,8 @@ def lsmr(
         argument; both take and return what x0 and b are, a tensor or a tuple.
     b : tensor or tuple of tensors.
     x0 : start, like A'b; None is zero. Not changed.
-    damp : lambda >= 0 (it enters squared).
-    scale : c, like A'b, entries > 0: a right preconditioner. It changes the speed,
+    damp : $\lambda$ >= 0 (it enters squared).
+    scale : $c$, like A'b, entries > 0: a right preconditioner. It changes the speed,
         not the problem, unless ``damping="scaled"``.
     damping : "identity" penalises |x|, "scaled" |x / c|.
     centre : "zero" measures the penalty from 0, "start" from x0.

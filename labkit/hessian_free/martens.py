@@ -44,8 +44,8 @@ class MartensHF(torch.optim.Optimizer):
     Parameters
     ----------
     model : see :class:`~labkit.hessian_free.HessianFree`.
-    damp : first lambda > 0; 45 was chosen for sums of cross-entropies, a few units
-        suit the mean squared error of small nets.
+    damp : $\lambda$ > 0, the first one; 45 was chosen for sums of cross-entropies, a
+        few units suit the mean squared error of small nets.
     drop : the factor of (6).
     maxiter, tolerance : of :func:`labkit.hessian_free.cg`.
     alpha : sufficient decrease of the line search.

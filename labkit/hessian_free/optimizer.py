@@ -117,8 +117,8 @@ class HessianFree(torch.optim.Optimizer):
     ----------
     model : an Autoencoder or any module with squared loss, see
         :func:`labkit.hessian_free.linearise`.
-    damp : lambda_1 > 0; enters squared. Tied to the scale of A'A; often 10 (the paper),
-        1 or 2 for short runs.
+    damp : $\lambda$ > 0 of the first step; enters squared. Tied to the scale of A'A;
+        often 10 (the paper), 1 or 2 for short runs.
     drop : in (0, 1), the factor of the damping rule; 0.99 (the paper), 0.9 for short
         runs.
     damp_floor : lambda does not fall below. The validation stop keeps the ratio high,

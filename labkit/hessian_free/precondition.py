@@ -45,7 +45,7 @@ def diagonal_preconditioner(
     ----------
     point : what :func:`labkit.hessian_free.linearise` returns.
     kind : one of the names above, or "none".
-    damp : lambda of the system, for "fisher" and "jacobi".
+    damp : $\lambda$ of the system, for "fisher" and "jacobi".
     generator : of the signs, on the device of the weights.
 
     Raises

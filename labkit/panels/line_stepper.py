@@ -1,22 +1,15 @@
 """Walk the source lines of one real update: the line, its equation, its values."""
 
-import ast
 import html
-import inspect
-import linecache
-import sys
-import textwrap
-from collections.abc import Callable
-from types import CodeType
+from collections.abc import Sequence
 
 import ipywidgets as widgets
-import numpy as np
 
-from labkit.panels.equations import equations_of, tags_of_line
+from labkit.panels.docstrings import Docstrings
+from labkit.panels.keys import Keys
+from labkit.panels.line_view import equation_html, source_html, table_html, values_html
+from labkit.panels.names import Names
 from labkit.panels.recorder import LineRecord, record_lines
-from labkit.panels.summaries import Summary
-
-ROWS = 14  # values shown beside a line: the changed ones first
 
 
 class LineStepper:
@@ -40,8 +33,10 @@ class LineStepper:
     position, turn : stop and turn shown, from 0.
     widget : ipywidgets.VBox or None
         Buttons (CSS classes ``labkit-line-first``, ``-back``, ``-next``, ``-last``),
-        slider (``labkit-line``, moved by the arrow keys), slider of turns
-        (``labkit-line-turn``), source, equation, values.
+        the next line that changes a value (``-name`` chooses it, ``-change`` goes
+        there), slider (``labkit-line``), slider of turns (``labkit-line-turn``),
+        source, equation (``labkit-line-equation``), values. Arrow keys, Home and End
+        work anywhere in the panel (``labkit-walk``).
 
     Raises
     ------
@@ -68,7 +63,7 @@ class LineStepper:
         if not self.stops:
             raise ValueError(f"no line of {function!r} ran that could be shown")
         self.position, self.turn = 0, 0
-        self._docs = _Docs(self.recording.functions)
+        self._docs = Docstrings(self.recording.functions)
         self.widget = None
         if interactive:
             self._build()
@@ -81,7 +76,7 @@ class LineStepper:
     @property
     def equations(self) -> dict[str, str]:
         """LaTeX by tag of the line shown."""
-        return self._docs.of(self.record)
+        return self._docs.equations(self.record)
 
     def go(self, position: int, turn: int = 0) -> int:
         """Show a stop and turn, the nearest ones that there are; return the stop."""
@@ -118,55 +113,36 @@ class LineStepper:
             for turn, record in enumerate(self.stops[position]):
                 if name in record.changed:
                     return self.go(position, turn)
-        names = sorted({n for stop in self.stops for r in stop for n in r.changed})
         raise LookupError(
-            f"no later line changes {name!r}; lines change {', '.join(names)}"
+            f"no later line changes {name!r}; lines change {', '.join(self.changing)}"
         )
+
+    @property
+    def changing(self) -> list[str]:
+        """Paths of the values that lines change, those changed first in front."""
+        paths = (p for stop in self.stops for r in stop for p in sorted(r.changed))
+        return list(dict.fromkeys(paths))
 
     # What is shown
 
     def source_html(self) -> str:
         """Source of the function shown; the line lit, lines that ran marked."""
-        record = self.record
-        ran = {r.line for stop in self.stops for r in stop if r.code is record.code}
-        start = record.code.co_firstlineno
-        lines = inspect.getblock(
-            linecache.getlines(record.code.co_filename)[start - 1 :]
+        here = self.record.code
+        return source_html(
+            self.record, {r.line for stop in self.stops for r in stop if r.code is here}
         )
-        prose = _docstring_lines(lines)  # its equations stand beside the source
-        body = []
-        for number, text in enumerate(lines, start=start):
-            if number - start in prose[1:]:
-                continue
-            if number - start in prose[:1]:
-                text = text[: len(text) - len(text.lstrip())] + '"""…"""'
-            kind = "lit" if number == record.line else "ran" if number in ran else ""
-            mark = {"lit": "▶", "ran": "·"}.get(kind, " ")
-            aria = ' aria-current="step"' if kind == "lit" else ""
-            text = html.escape(text.rstrip("\n")) or " "
-            body.append(f'<div class="{kind}"{aria}>{mark} {number:4d} {text}</div>')
-        title = html.escape(_name(record.code))
-        return f"{_STYLE}<b>{title}</b><pre class='labkit-source'>{''.join(body)}</pre>"
 
     def equation_html(self) -> str:
-        """The line's equations, for a MathJax widget."""
-        rows = [f"({tag})&emsp;$${latex}$$" for tag, latex in self.equations.items()]
-        return "".join(rows) or "&emsp;"
+        """The line's equations, for a widget that renders LaTeX."""
+        return equation_html(self.equations)
 
     def values_html(self) -> str:
         """Table of the values after the line, changed ones first and marked."""
-        record = self.record
-        order = sorted(record.values, key=lambda name: name not in record.changed)
-        rows = [
-            _value_row(name, record.values[name], name in record.changed)
-            for name in order[:ROWS]
-        ]
-        more = len(order) - len(rows)
-        rest = f"<caption>{more} more unchanged</caption>" if more > 0 else ""
-        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-        return (
-            f"<table class='labkit-values'>{rest}<tr>{head}</tr>{''.join(rows)}</table>"
-        )
+        return values_html(self.record, self._docs)
+
+    def table_html(self) -> str:
+        """All stops as one static table."""
+        return table_html(self.stops, self._docs)
 
     def _repr_mimebundle_(self, **options):
         if self.widget is not None:
@@ -176,63 +152,78 @@ class LineStepper:
     def __repr__(self):
         return f"LineStepper(line {self.position + 1} of {len(self.stops)})"
 
-    def table_html(self) -> str:
-        """All stops as one static table: function, line, source, tags, changes."""
-        rows = []
-        for stop in self.stops:
-            record = stop[0]
-            text = linecache.getline(record.code.co_filename, record.line)
-            tags = ", ".join(f"({tag})" for tag in self._docs.of(record))
-            turns = f" × {len(stop)}" if len(stop) > 1 else ""
-            cells = (
-                "&emsp;" * record.depth + html.escape(_name(record.code)),
-                str(record.line) + turns,
-                f"<code>{html.escape(text.strip())}</code>",
-                tags,
-                html.escape(", ".join(sorted(record.changed)[:4])),
-            )
-            rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
-        names = ("function", "line", "source", "equation", "changed")
-        head = "".join(f"<th>{name}</th>" for name in names)
-        return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+    @property
+    def status(self) -> str:
+        """One line: where the stepper is."""
+        record = self.record
+        stop = self.stops[self.position]
+        turns = f", turn {self.turn + 1} of {len(stop)}" if len(stop) > 1 else ""
+        place = f"{record.code.co_qualname}, line {record.line}"
+        return f"stop {self.position + 1} of {len(self.stops)}{turns}: {place}"
 
     # Widgets
 
     def _build(self):
+        names = self.changing
+        self._name = widgets.Dropdown(
+            options=names, description="changes", style={"description_width": "60px"}
+        )
+        self._name.add_class("labkit-line-name")
         buttons = [
             self._button("First", "fast-backward", self.first),
             self._button("Back", "step-backward", self.back),
             self._button("Next", "step-forward", self.next),
             self._button("Last", "fast-forward", self.last),
+            self._name,
+            self._button("Change", "search", self._to_change, "Next change", not names),
         ]
-        options = {"style": {"description_width": "60px"}, "layout": {"width": "520px"}}
-        self._slider = widgets.IntSlider(
-            min=1, max=len(self.stops), description="line", **options
-        )
-        self._turns = widgets.IntSlider(min=1, max=1, description="turn", **options)
-        self._slider.add_class("labkit-line")
-        self._turns.add_class("labkit-line-turn")
+        self._slider = _slider("line", "labkit-line", len(self.stops))
+        self._turns = _slider("turn", "labkit-line-turn", 1)
         self._slider.observe(lambda c: self._moved(c["new"] - 1, 0), "value")
         self._turns.observe(lambda c: self._moved(self.position, c["new"] - 1), "value")
-        self._source, self._values = widgets.HTML(), widgets.HTML()
-        self._equation = widgets.HTMLMath()
-        side = widgets.VBox([self._equation, self._values], layout={"min_width": "0"})
+        self._status, self._source, self._values = (widgets.HTML() for _ in range(3))
+        self._equation = widgets.HTMLMath(layout={"overflow": "auto hidden"})
+        self._equation.add_class("labkit-line-equation")
+        arrows = {"ArrowLeft": self.back, "ArrowRight": self.next}
+        keys = Keys(
+            "labkit-walk",
+            arrows | {"Home": self.first, "End": self.last},
+            "Keys ← and →: Back and Next; Home and End: First and Last.",
+        )
+        wrap = {"flex_flow": "row wrap"}
+        thin = {"min_width": "0", "max_width": "100%", "overflow": "auto"}
+        side = widgets.VBox([self._equation, self._values], layout=thin)
+        source = widgets.VBox([self._source], layout=thin)
         self._busy = False
         self.widget = widgets.VBox(
             [
-                widgets.HBox(buttons),
-                self._slider,
-                self._turns,
-                widgets.HBox([self._source, side], layout={"flex_flow": "row wrap"}),
+                widgets.HBox(buttons, layout=wrap),
+                widgets.HBox([self._slider, self._turns], layout=wrap),
+                self._status,
+                widgets.HBox([source, side], layout=wrap),
+                keys,
+                Names(),
             ]
         )
+        self.widget.add_class("labkit-walk")
         self._refresh()
 
-    def _button(self, name, icon, action):
-        button = widgets.Button(description=name, icon=icon, layout={"width": "90px"})
+    def _button(self, name, icon, action, text="", disabled=False):
+        button = widgets.Button(
+            description=text or name,
+            icon=icon,
+            disabled=disabled,
+            layout={"width": "auto" if text else "90px"},
+        )
         button.add_class(f"labkit-line-{name.lower()}")
         button.on_click(lambda _: action())
         return button
+
+    def _to_change(self):
+        try:
+            self.next_change(self._name.value)
+        except LookupError:
+            self._say(f"no later line changes {self._name.value}")
 
     def _moved(self, position, turn):
         if not self._busy:
@@ -250,96 +241,27 @@ class LineStepper:
         self._source.value = self.source_html()
         self._equation.value = self.equation_html()
         self._values.value = self.values_html()
+        self._say(self.status)
+
+    def _say(self, text: str):
+        self._status.value = f"<span role='status'>{html.escape(text)}</span>"
 
 
-def _fold(lines) -> list[list[LineRecord]]:
+def _slider(name: str, css: str, most: int) -> widgets.IntSlider:
+    slider = widgets.IntSlider(
+        min=1,
+        max=most,
+        description=name,
+        readout=False,  # the line below says it
+        style={"description_width": "40px"},
+        layout={"width": "360px", "max_width": "100%"},
+    )
+    slider.add_class(css)
+    return slider
+
+
+def _fold(lines: Sequence[LineRecord]) -> list[list[LineRecord]]:
     stops: dict[tuple, list[LineRecord]] = {}
     for record in lines:
         stops.setdefault(record.path, []).append(record)
     return list(stops.values())
-
-
-def _docstring_lines(lines: list[str]) -> list[int]:
-    """Numbers of a function's lines, from 0, that its docstring takes."""
-    try:
-        (function,) = ast.parse(textwrap.dedent("".join(lines))).body
-    except SyntaxError:  # a part of a line, as of a lambda
-        return []
-    first = getattr(function, "body", [None])[0]
-    if not (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)):
-        return []
-    return list(range(first.lineno - 1, first.end_lineno))
-
-
-def _name(code: CodeType) -> str:
-    return getattr(code, "co_qualname", code.co_name)
-
-
-class _Docs:
-    """Equations by tag: of the function, its class, its module, then its callers."""
-
-    def __init__(self, functions: dict[CodeType, Callable | None]):
-        self._functions = functions
-
-    def of(self, record: LineRecord) -> dict[str, str]:
-        """LaTeX by tag; a tag without an equation maps to an empty text."""
-        text = linecache.getline(record.code.co_filename, record.line)
-        chain = [code for code, _ in reversed(record.path)]
-        return {tag: self._find(tag, chain) for tag in tags_of_line(text)}
-
-    def _find(self, tag, chain) -> str:
-        for code in chain:
-            for doc in self._docstrings(code):
-                if latex := equations_of(doc).get(tag):
-                    return latex
-        return ""
-
-    def _docstrings(self, code):
-        function = self._functions.get(code)
-        if function is None:
-            return
-        yield function.__doc__
-        module = sys.modules.get(function.__module__)
-        owner = function.__qualname__.rpartition(".")[0]
-        yield getattr(getattr(module, owner, None), "__doc__", None) if owner else None
-        yield getattr(module, "__doc__", None)
-
-
-COLUMNS = ("name", "shape", "type", "norm", "least", "greatest", "entries")
-
-
-def _value_row(name, s: Summary, changed: bool) -> str:
-    kind = f"{s.dtype}, {s.device}" if s.dtype else s.kind
-    shape = "" if s.shape is None else " × ".join(map(str, s.shape)) or "scalar"
-    numbers = ["" if np.isnan(v) else f"{v:.4g}" for v in s[5:8]]
-    entries = _heat(s.heat) if s.heat is not None else html.escape(s.text)
-    label = f"<b>● {html.escape(name)}</b>" if changed else html.escape(name)
-    cells = (label, shape, kind, *numbers, entries)
-    return "<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
-
-
-def _heat(heat: np.ndarray) -> str:
-    """A small picture: blue below zero, orange above, white at zero."""
-    size = float(np.abs(heat[np.isfinite(heat)]).max(initial=0)) or 1.0
-    rows, columns = heat.shape
-    cells = []
-    for (i, j), value in np.ndenumerate(heat):
-        share = 1.0 if not np.isfinite(value) else abs(float(value)) / size
-        hue = "#d55e00" if value > 0 else "#0072b2"
-        cells.append(
-            f'<rect x="{j}" y="{i}" width="1" height="1" fill="{hue}" '
-            f'fill-opacity="{share:.2f}"/>'
-        )
-    label = f"entries between {heat.min():.3g} and {heat.max():.3g}"
-    return (
-        f'<svg role="img" aria-label="{label}" width="{5 * columns}" '
-        f'height="{5 * rows}" viewBox="0 0 {columns} {rows}">{"".join(cells)}</svg>'
-    )
-
-
-_STYLE = """<style>
-.labkit-source {line-height: 1.25; max-height: 30em; overflow: auto}
-.labkit-source .lit {background: var(--jp-layout-color3, #ddd); font-weight: bold}
-.labkit-source div {opacity: .6} .labkit-source .lit, .labkit-source .ran {opacity: 1}
-.labkit-values td, .labkit-values th {padding: 0 .5em; text-align: left}
-</style>"""

@@ -1,19 +1,68 @@
 """Record one call of a function line by line: what ran, and what it changed.
 
 The real function runs, under ``sys.settrace``; nothing of it is written a second time.
-Values are summarised as they stand after each line, so a record holds no tensors.
+Values are summarised as they stand after each line, so a record holds no tensors. A
+line is a whole statement, however many lines of the file it takes.
 """
 
+import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from labkit.panels.source import statement
 from labkit.panels.summaries import Summary, leaves, summarise, version
 
 PASSES = 200  # of one line, reached one way, that are kept; more are counted only
+FULL = 16  # records of one call from one full list of values to the next
 _GENERATOR = 0x20  # flag of a code object
+
+
+class Values(Mapping):
+    """Summaries by path: those of the record before, and what has changed since."""
+
+    __slots__ = ("_before", "_gone", "_new", "_steps")
+
+    def __init__(
+        self,
+        new: dict[str, Summary],
+        gone: frozenset[str] = frozenset(),
+        before: "Values | None" = None,
+    ):
+        self._new, self._gone, self._before = new, gone, before
+        self._steps = 0 if before is None else before._steps + 1
+
+    def _all(self) -> dict[str, Summary]:
+        chain = [self]
+        while chain[-1]._before is not None:
+            chain.append(chain[-1]._before)
+        found: dict[str, Summary] = {}
+        for each in reversed(chain):
+            for path in each._gone:
+                del found[path]
+            found |= each._new
+        return found
+
+    def __getitem__(self, path: str) -> Summary:
+        return self._all()[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @classmethod
+    def after(cls, before: "Values | None", seen: dict[str, Summary]) -> "Values":
+        """Values as ``seen``, kept as what differs from the record before."""
+        if before is None or before._steps + 1 >= FULL:
+            return cls(dict(seen))
+        old = before._all()
+        new = {path: s for path, s in seen.items() if old.get(path) is not s}
+        gone = frozenset(old.keys() - seen.keys())
+        return before if not new and not gone else cls(new, gone, before)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +72,7 @@ class LineRecord:
     Attributes
     ----------
     code : the function's code object: name, file and first line.
-    line : number in the file.
+    line : number in the file, the first one of the statement.
     depth : 0 for the function recorded, 1 for those that it called, ...
     path : (code, line) of each caller, outermost first, and of the line itself.
     turn : how often this path had run before: the index of a loop.
@@ -60,7 +109,8 @@ def record_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
     args, kwargs : of the call.
     follow : names of modules or packages whose functions are recorded too where they
         are called. None: the function's own room, such as ``labkit.rls``; outside
-        labkit its own module. Generators and lambdas count as part of their caller.
+        labkit its own module. Lambdas and comprehensions count as part of their line;
+        a generator is entered again each time that it goes on.
 
     Returns
     -------
@@ -132,6 +182,7 @@ class _Call:
         self.line: int | None = None  # the one that runs now
         # path -> (value, its version, summary)
         self.seen: dict[str, tuple[Any, Any, Summary]] = {}
+        self.values: Values | None = None  # of the last record
 
     def look(self, frame: FrameType) -> frozenset[str]:
         """Summarise what is new or changed in a frame's locals; return its paths."""
@@ -170,8 +221,10 @@ class _Tracer:
         self.left_out = 0
         self.functions: dict[CodeType, Callable | None] = {}
         self._calls: dict[FrameType, _Call] = {}
+        self._waiting: dict[FrameType, _Call] = {}  # generators between two values
         self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
         self._turns: dict[tuple, int] = {}
+        self._statements: dict[tuple, range] = {}
 
     def enter(self, frame: FrameType, event: str, arg):
         """A frame begins: follow it or not."""
@@ -180,10 +233,11 @@ class _Tracer:
         if not first and not (self._calls and self._follows(frame)):
             return None
         written = code.co_filename != "<string>"  # not what a dataclass made for itself
-        if code.co_flags & _GENERATOR or code.co_name.startswith("<") or not written:
+        if code.co_name.startswith("<") or not written:
             return None
-        call = _Call(self._cache)
-        call.look(frame)  # the arguments are no change
+        call = self._waiting.pop(frame, None) or _Call(self._cache)
+        call.look(frame)  # arguments, and what happened meanwhile, are no change
+        call.line = None
         self._calls[frame] = call
         self.functions.setdefault(code, _find(frame))
         return self._inside
@@ -197,12 +251,22 @@ class _Tracer:
         call = self._calls.get(frame)
         if call is None or event not in ("line", "return"):
             return self._inside
+        lines = self._statement(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and len(lines) > 1 and call.line == lines[0]:
+            return self._inside  # another line of the statement that runs
         if call.line is not None:
             self._note(call, frame)
-        call.line = frame.f_lineno
+        call.line = lines[0]
         if event == "return":
             del self._calls[frame]
+            if frame.f_code.co_flags & _GENERATOR:
+                self._waiting[frame] = call
         return self._inside
+
+    def _statement(self, *place) -> range:
+        if place not in self._statements:
+            self._statements[place] = statement(*place)
+        return self._statements[place]
 
     def _note(self, call, frame):
         path = tuple((f.f_code, c.line) for f, c in self._calls.items())
@@ -213,19 +277,21 @@ class _Tracer:
             self.left_out += 1
             return
         values = {path: summary for path, (_, _, summary) in call.seen.items()}
+        call.values = Values.after(call.values, values)
         self.lines.append(
             LineRecord(
-                frame.f_code, call.line, len(path) - 1, path, turn, values, changed
+                frame.f_code, call.line, len(path) - 1, path, turn, call.values, changed
             )
         )
 
 
 def _find(frame) -> Callable | None:
     """The function that a frame runs; None if its name leads elsewhere."""
-    code = frame.f_code
-    owner = type(frame.f_locals.get("self"))
-    found = [frame.f_globals.get(code.co_name), getattr(owner, code.co_name, None)]
-    for each in map(_unwrapped, found):
-        if getattr(each, "__code__", None) is code:
-            return each
-    return None
+    first, *rest = frame.f_code.co_qualname.split(".")
+    found = frame.f_globals.get(first)
+    for name in rest:
+        found = inspect.getattr_static(found, name, None)
+    for wrapper in ("fget", "func", "__func__"):  # a property, a cached one, a method
+        found = getattr(found, wrapper, found)
+    found = _unwrapped(found)
+    return found if getattr(found, "__code__", None) is frame.f_code else None

@@ -34,7 +34,7 @@ def gain(
     Parameters
     ----------
     P : (n, n);  x_mean : (n,), mean of the inputs over samples, positions and time.
-    forgetting : lambda in (0, 1].  ratio : k > 0.  steps : T.
+    forgetting, ratio, steps : $\lambda$, $k$, $T$; lambda in (0, 1], k > 0.
 
     Returns
     -------
@@ -60,6 +60,7 @@ def update_inverse_(
     Parameters
     ----------
     P : (n, n), changed.  u, h : from :func:`gain`.  Cost 3 n^2.
+    forgetting, ratio, steps : $\lambda$, $k$, $T$.
     """
     v = u * (ratio * steps / (forgetting * h)).sqrt()
     if forgetting != 1:
@@ -95,10 +96,13 @@ def rls_step(
 
     Parameters
     ----------
-    state : parameters (N, n), velocity (N, n) and P (n, n) before the step.
+    state : parameters (N, n) and P (n, n) before the step;
+        velocity : $\Omega$, (N, n).
     x_mean : (n,) mean input, last entry 1 if there is a bias.
-    gradient : (N, n) of the minibatch loss at ``state.theta``, clipped if at all.
-    forgetting, ratio, eta, momentum, l1, steps : lambda, k, eta, alpha, gamma, T.
+    gradient : $\tilde\nabla$, (N, n) of the minibatch loss at ``state.theta``, clipped
+        if at all.
+    forgetting, ratio, eta : $\lambda$, $k$, $\eta$.
+    momentum, l1, steps : $\alpha$, $\gamma$, $T$.
 
     Returns
     -------

@@ -22,6 +22,8 @@ Deviation from the paper: its Lemma 1 lets the state depend on the z's only; the
 carry path and the LSTM's cell also read the old state point by point, which adds the
 diagonal blocks J_direct to H and leaves F as it is. A test compares H and D with
 ``torch.func`` Jacobians.
+
+weight, state : $W$, $s$.
 """
 
 from typing import NamedTuple

@@ -47,7 +47,7 @@ def kf_step(u, A, H, h_hat, D, signs, *, factors=None, work=None):
     Parameters
     ----------
     u : (b, c, m);  A : (b, c, K n, S), transposed;  H : (b, S, S).
-    h_hat : (b, m);  D : (b, P, K, n);  signs : (b, c) of -1 and +1.
+    h_hat : (b, m);  D : (b, P, K, n);  signs : $c$, (b, c) of -1 and +1.
     factors : pair (b, c, q, S), (b, c, q, K n) whose product stands in for D
         (KF-RTRL-r-APPROX, appendix), or None.
     work : like A. When given it receives H A and is returned as A'; no allocation.

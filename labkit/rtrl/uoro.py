@@ -31,7 +31,7 @@ def uoro_step(v, Hu, h_hat, D, signs):
     Parameters
     ----------
     v : (b, m, K n);  Hu : (b, S), the old u carried on by the state Jacobian.
-    h_hat : (b, m);  D : (b, P, K, n);  signs : nu, (b, S) of -1 and +1.
+    h_hat : (b, m);  D : (b, P, K, n);  signs : $\nu$, (b, S) of -1 and +1.
 
     Returns
     -------

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from labkit.panels import LineStepper
+from labkit.panels.docstrings import docstrings_of
 from labkit.panels.equations import equations_of, tags_of_line
+from labkit.panels.keys import Keys
 from labkit.rls import LayerState, rls_step
 from labkit.rtrl import OK, RNNCell
 
@@ -51,7 +53,9 @@ def test_walking_to_the_next_change():
     walk.next_change("P")
     assert walk.record.code.co_name == "update_inverse_"
     stop = walk.position
-    with pytest.raises(LookupError, match=r"no later line changes 'x'; lines change P"):
+    with pytest.raises(
+        LookupError, match=r"no later line changes 'x'; lines change u, h"
+    ):
         walk.next_change("x")
     assert walk.position == stop
 
@@ -89,7 +93,9 @@ def test_headless_is_a_static_table():
     assert "omega = momentum * state.velocity" in table and "(99)" in table
     assert bundle["text/plain"] == f"LineStepper(line 1 of {len(walk.stops)})"
     walk.next_change("theta")
-    assert "<b>● theta</b>" in walk.values_html() and "<svg" in walk.values_html()
+    values = walk.values_html()
+    assert "<tr class='changed'><td>● theta</td><td><i>Θ</i></td>" in values
+    assert "<td>3 × 6</td><td>float32</td><td>cpu</td>" in values and "<svg" in values
     source = walk.source_html()
     assert source.count('aria-current="step"') == 1
     lit = source.split('aria-current="step"')[1].split("</div>")[0]
@@ -100,7 +106,7 @@ def test_headless_is_a_static_table():
 
 def test_widgets_follow_and_lead():
     walk = LineStepper(summed, 3)
-    first, back, forward, last = walk.widget.children[0].children
+    first, back, forward, last, name, change = walk.widget.children[0].children
     forward.click()
     assert walk.position == 1
     last.click()
@@ -115,7 +121,23 @@ def test_widgets_follow_and_lead():
     assert "s \\leftarrow" in walk._equation.value
     assert "aria-current" in walk._source.value
     walk.go(1)
-    assert walk._slider.value == 2
+    assert walk._slider.value == 2 and "stop 2 of 6" in walk._status.value
+    assert name.options == ("s", "i", "t")
+    name.value = "t"
+    change.click()
+    assert walk.record.changed == {"t"}
+    change.click()
+    assert walk.position == 4 and "no later line changes t" in walk._status.value
+
+
+def test_keys_move_it():
+    walk = LineStepper(summed, 3)
+    (keys,) = (w for w in walk.widget.children if isinstance(w, Keys))
+    for key, position in {"ArrowRight": 1, "End": 5, "ArrowLeft": 4, "Home": 0}.items():
+        keys._heard(keys, {"key": key}, [])
+        assert walk.position == position
+    keys._heard(keys, {"key": "x"}, [])
+    assert walk.position == 0 and "x" not in keys.heard
 
 
 def test_what_cannot_be_walked_is_refused():
@@ -139,6 +161,10 @@ def test_what_cannot_be_walked_is_refused():
         ("theta: Tensor  # (N, n)", []),
         ("x: Tensor  # (5, 2) training inputs", []),
         ("y = f(1)", []),
+        ("U = G.T @ V  # (a)", ["a"]),
+        ("mix(G)  # (1)-(4): all", ["1", "2", "3", "4"]),
+        ("mix(G)  # (5a)-(5c)", ["5a", "5c"]),
+        ("P: Tensor  # (n,) bias", []),
     ],
 )
 def test_tags_of_a_line(line, tags):
@@ -149,6 +175,8 @@ def test_equations_in_their_two_forms():
     doc = r"""Title.
 
     (57), (87): $J = \frac12 |z|^2$ and (6) $W = G^{-1} B$,  $\lambda = \rho$.
+    The (20) of the paper is (a) $U = G^T V$; see (21)
+    (7) $v = 0$.
 
     .. math::
         u &= P x  &&(38) \\
@@ -163,5 +191,54 @@ def test_equations_in_their_two_forms():
         "57": r"J = \frac12 |z|^2",
         "87": r"J = \frac12 |z|^2",
         "6": r"W = G^{-1} B \quad \lambda = \rho",
+        "a": "U = G^T V",
+        "7": "v = 0",
     }
     assert equations_of(None) == {}
+
+
+def scaled(
+    x,
+    factor,
+):
+    """Scale: (1) $y = f x$ with factor : $f$.
+
+    factor : $f$
+    """
+    y = torch.mul(
+        x,
+        factor,  # (1)
+    )
+    return y
+
+
+def test_a_statement_of_several_lines_is_one_stop():
+    walk = LineStepper(scaled, torch.ones(2), 3.0, interactive=False)
+    assert len(walk.stops) == 2 and walk.equations == {"1": "y = f x"}
+    source = walk.source_html()
+    lit = [line for line in source.split("<div")[1:] if 'class="lit"' in line]
+    assert len(lit) == 4 and source.count("aria-current") == 1
+    assert "torch.mul( x, factor, )" in walk.table_html()
+
+
+def test_symbols_come_from_the_docstrings():
+    walk = LineStepper(scaled, torch.ones(2), 3.0, interactive=False)
+    symbols = {
+        path: walk._docs.symbol(walk.record, path) for path in walk.record.values
+    }
+    assert symbols == {"x": "x", "factor": "f", "y": "y"}
+    rls = rls_walk(interactive=False)
+    rls.next_change("theta")
+    found = {p: rls._docs.symbol(rls.record, p) for p in rls.record.values}
+    assert found["x_mean"] == r"\bar x" and found["theta"] == r"\Theta"
+    assert (
+        found["omega"] == r"\Omega"
+        and found["P"] == "P"
+        and found["momentum"] == r"\alpha"
+    )
+
+
+def test_docstrings_are_the_functions_its_classes_its_modules():
+    own, owner, module = docstrings_of(OK._advance)
+    assert own is None and owner == OK.__doc__ and "Kronecker" in module
+    assert list(docstrings_of(None)) == []

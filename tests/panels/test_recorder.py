@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.panels.recorder import PASSES, record_lines
+from labkit.panels.recorder import FULL, PASSES, Values, record_lines
 from labkit.panels.summaries import HEAT, heat_map, leaves, summarise
 from labkit.rls import RLS, LayerState, rls_step, squared_error
 from labkit.rtrl import OK, RNNCell
@@ -55,6 +55,53 @@ def test_a_loop_numbers_its_turns_and_is_cut_at_the_limit():
     assert [line.turn for line in body] == list(range(1, PASSES))
     assert recording.left_out == 50 + 51  # of the body, of the loop's head
     assert recording.result == sum(range(PASSES + 50))
+
+
+def halves(x):
+    while x > 1:
+        x = x // 2
+        yield x
+
+
+def drains(x):
+    total = 0
+    for part in halves(
+        x,
+    ):
+        total += part
+    return total
+
+
+def test_a_generator_is_entered_again_when_it_goes_on():
+    recording = record_lines(drains, 8)
+    assert recording.result == 7
+    assert [n for n, _ in names(recording)].count("halves") == 3 * 3 + 1
+    inside = [line for line in recording.lines if line.code.co_name == "halves"]
+    assert [line.values["x"].text for line in inside if "x" in line.changed] == list(
+        "421"
+    )
+    assert {line.depth for line in inside} == {1}
+    first = drains.__code__.co_firstlineno
+    heads = [line for line in recording.lines if line.line == first + 2]
+    assert [line.turn for line in heads] == [0, 1, 2, 3]  # two lines, one statement
+    assert recording.functions[halves.__code__] is halves
+
+
+def test_values_are_kept_as_what_changed():
+    before = None
+    seen, kept, plain = {}, [], []
+    for i in range(40):
+        seen = dict(seen) | {f"v{i % 7}": summarise(i)}
+        if i % 5 == 4:
+            seen.pop(next(iter(seen)))
+        before = Values.after(before, seen)
+        kept.append(before)
+        plain.append(seen)
+    assert [dict(values) for values in kept] == plain
+    assert len(kept[-1]) == len(plain[-1]) and kept[-1]["v4"] == plain[-1]["v4"]
+    assert Values.after(before, seen) is before or before._steps + 1 == FULL
+    with pytest.raises(KeyError):
+        kept[0]["v6"]
 
 
 def helper(x):

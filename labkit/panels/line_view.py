@@ -1,0 +1,161 @@
+"""HTML of a line that ran: its source, its equations, its values."""
+
+import ast
+import html
+import inspect
+import linecache
+import textwrap
+from collections.abc import Iterable
+
+import numpy as np
+
+from labkit.panels.docstrings import Docstrings
+from labkit.panels.recorder import LineRecord
+from labkit.panels.source import statement
+from labkit.panels.summaries import Summary
+from labkit.panels.symbols import symbol_html
+
+ROWS = 14  # values shown beside a line: the changed ones first
+COLUMNS = "name symbol shape dtype device norm min max entries".split()
+
+# JupyterLab's own colours, so that a dark theme is followed; numbers for elsewhere.
+STYLE = """<style>
+.labkit-source {line-height: 1.3; max-height: 32em; overflow: auto; margin: 0;
+  max-width: min(46rem, 92vw)}
+.labkit-source div {padding-left: 4px; border-left: 4px solid transparent;
+  width: max-content; min-width: 100%; box-sizing: border-box; opacity: .75}
+.labkit-source .ran {opacity: 1}
+.labkit-source .lit {opacity: 1; font-weight: bold;
+  background: var(--jp-layout-color3, #ddd);
+  border-left-color: var(--jp-brand-color1, #1976d2)}
+.labkit-values {border-collapse: collapse}
+.labkit-values td, .labkit-values th {padding: 1px .5em; text-align: left;
+  white-space: nowrap; font-variant-numeric: tabular-nums}
+.labkit-values th {border-bottom: 1px solid currentColor}
+.labkit-values caption {caption-side: bottom; text-align: left}
+.labkit-values svg {outline: 1px solid; outline-color: color-mix(
+  in srgb, currentColor 40%, transparent); vertical-align: middle}
+.labkit-values .changed {font-weight: bold}
+</style>"""
+
+
+def source_html(record: LineRecord, ran: Iterable[int]) -> str:
+    """Source of a record's function: its line lit, lines that ran marked.
+
+    Parameters
+    ----------
+    ran : first lines of the statements of this function that ran.
+    """
+    filename, start = record.code.co_filename, record.code.co_firstlineno
+    lit = statement(filename, record.line)
+    done = {i for line in ran for i in statement(filename, line)}
+    lines = inspect.getblock(linecache.getlines(filename)[start - 1 :])
+    prose = _docstring_lines(lines)  # its equations stand beside the source
+    body = []
+    for number, text in enumerate(lines, start=start):
+        if number - start in prose[1:]:
+            continue
+        if number - start in prose[:1]:
+            text = text[: len(text) - len(text.lstrip())] + '"""…"""'
+        kind = "lit" if number in lit else "ran" if number in done else ""
+        mark = "▶" if number == lit[0] else "·" if kind else " "
+        aria = ' aria-current="step"' if number == lit[0] else ""
+        text = html.escape(text.rstrip("\n")) or " "
+        body.append(f'<div class="{kind}"{aria}>{mark} {number:4d} {text}</div>')
+    title = html.escape(record.code.co_qualname)
+    block = f"<pre class='labkit-source' tabindex='0'>{''.join(body)}</pre>"
+    return f"{STYLE}<b>{title}</b>{block}"
+
+
+def _docstring_lines(lines: list[str]) -> list[int]:
+    """Numbers of a function's lines, from 0, that its docstring takes."""
+    try:
+        (function,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except SyntaxError:  # a part of a line, as of a lambda
+        return []
+    first = getattr(function, "body", [None])[0]
+    if not (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)):
+        return []
+    return list(range(first.lineno - 1, first.end_lineno))
+
+
+def equation_html(equations: dict[str, str]) -> str:
+    """Equations by tag, for a widget that renders LaTeX."""
+    rows = [
+        rf"<div>({tag})&emsp;$\displaystyle {html.escape(latex)}$</div>"
+        for tag, latex in equations.items()
+    ]
+    return "".join(rows) or "<div>&emsp;</div>"
+
+
+def values_html(record: LineRecord, docs: Docstrings) -> str:
+    """Table of the values after the line, changed ones first and marked."""
+    values = dict(record.values)
+    order = sorted(values, key=lambda path: path not in record.changed)
+    rows = []
+    for path in order[:ROWS]:
+        symbol = symbol_html(docs.symbol(record, path))
+        rows.append(_value_row(path, symbol, values[path], path in record.changed))
+    more = len(order) - len(rows)
+    rest = f"<caption>{more} more, unchanged</caption>" if more > 0 else ""
+    head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
+    return f"<table class='labkit-values'>{rest}<tr>{head}</tr>{''.join(rows)}</table>"
+
+
+def _value_row(path, symbol, s: Summary, changed: bool) -> str:
+    shape = "" if s.shape is None else " × ".join(map(str, s.shape)) or "scalar"
+    numbers = ["" if np.isnan(v) else f"{v:.4g}" for v in (s.norm, s.least, s.greatest)]
+    entries = _heat(s.heat) if s.heat is not None else html.escape(s.text)
+    mark, kind = ("● ", "changed") if changed else ("", "")
+    cells = (
+        mark + html.escape(path),
+        symbol,
+        shape,
+        s.dtype or s.kind,
+        s.device,
+        *numbers,
+        entries,
+    )
+    return f"<tr class='{kind}'>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+
+
+def _heat(heat: np.ndarray) -> str:
+    """A small picture: blue below zero, orange above, the page's colour at zero."""
+    size = float(np.abs(heat[np.isfinite(heat)]).max(initial=0)) or 1.0
+    rows, columns = heat.shape
+    cells = []
+    for (i, j), value in np.ndenumerate(heat):
+        share = 1.0 if not np.isfinite(value) else abs(float(value)) / size
+        hue = "#d55e00" if value > 0 else "#0072b2"
+        cells.append(
+            f'<rect x="{j}" y="{i}" width="1" height="1" fill="{hue}" '
+            f'fill-opacity="{share:.2f}"/>'
+        )
+    label = f"entries between {heat.min():.3g} and {heat.max():.3g}"
+    return (
+        f'<svg role="img" aria-label="{label}" width="{5 * columns}" '
+        f'height="{5 * rows}" viewBox="0 0 {columns} {rows}">{"".join(cells)}</svg>'
+    )
+
+
+def table_html(stops: list[list[LineRecord]], docs: Docstrings) -> str:
+    """All stops as one static table: function, line, source, equations, changes."""
+    rows = []
+    for stop in stops:
+        record, filename = stop[0], stop[0].code.co_filename
+        lines = statement(filename, record.line)
+        parts = [linecache.getline(filename, i).split("  #")[0].strip() for i in lines]
+        text = " ".join(filter(None, parts))
+        turns = f" × {len(stop)}" if len(stop) > 1 else ""
+        cells = (
+            "&emsp;" * record.depth + html.escape(record.code.co_qualname),
+            str(record.line) + turns,
+            f"<code>{html.escape(text)}</code>",
+            equation_html(docs.equations(record)),
+            html.escape(", ".join(sorted(record.changed)[:4])),
+        )
+        row = "".join(f'<td style="text-align: left">{cell}</td>' for cell in cells)
+        rows.append(f"<tr>{row}</tr>")
+    names = ("function", "line", "source", "equation", "changed")
+    head = "".join(f'<th style="text-align: left">{name}</th>' for name in names)
+    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
