@@ -55,6 +55,19 @@ def test_a_group_is_kept_and_has_a_thread_each(workers):
     assert first == again and [n for n, _ in first] == [1, 1]
 
 
+def overwrite(rank, world, x):
+    dist.barrier()
+    x += rank + 1
+    dist.barrier()
+    return x
+
+
+def test_every_rank_has_arguments_of_its_own(workers):
+    x = torch.zeros(1000)
+    first, second = workers(overwrite, x)
+    assert (x.max(), first.max(), second.max()) == (0, 1, 2)
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

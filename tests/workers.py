@@ -16,6 +16,7 @@ starts a new one. Whatever becomes of pytest, no worker outlives it.
 
 import multiprocessing
 import os
+import pickle
 import signal
 import tempfile
 import threading
@@ -69,9 +70,11 @@ class Group:
         WorkerError
             With rank and traceback of each one that raised, ended or did not answer.
         """
+        # pickled by value: a pipe's own way would share the memory of tensors
+        work = pickle.dumps((function, args))
         for pipe in self.pipes:
             with suppress(BrokenPipeError):  # told below, with the exit code
-                pipe.send((function, args))
+                pipe.send_bytes(work)
         end = time.monotonic() + seconds
         answers, troubles = {}, {}
         while len(answers) + len(troubles) < len(self.pipes):
@@ -83,7 +86,7 @@ class Group:
             for pipe in ready:
                 rank = self.pipes.index(pipe)
                 try:
-                    fine, value = pipe.recv()
+                    fine, value = pickle.loads(pipe.recv_bytes())
                 except EOFError:
                     self.processes[rank].join(GRACE)
                     code = self.processes[rank].exitcode
@@ -125,17 +128,15 @@ def _serve(pipe, rank, world, meeting):
     )
     while True:
         try:
-            function, args = pipe.recv()
+            work = pipe.recv_bytes()
         except EOFError:
             return
-        except Exception:  # a function that cannot be imported here
-            pipe.send((False, traceback.format_exc()))
-            continue
         try:
-            answer = True, function(rank, world, *args)
-            pipe.send(answer)
+            function, args = pickle.loads(work)
+            answer = pickle.dumps((True, function(rank, world, *args)))
         except BaseException:
-            pipe.send((False, traceback.format_exc()))
+            answer = pickle.dumps((False, traceback.format_exc()))
+        pipe.send_bytes(answer)
 
 
 @pytest.fixture(scope="session")

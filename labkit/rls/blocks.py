@@ -11,8 +11,20 @@ class InputSum(NamedTuple):
     """Inputs of one block in one forward pass, summed over rows."""
 
     total: Tensor  # (n - 1,), or (n,) without bias: sum over the rows
-    rows: int  # samples x positions x time steps
-    sequences: int  # rows that count as one: rows / sequences is T
+    rows: int | Tensor  # samples x positions x time steps
+    sequences: int | Tensor  # rows that count as one: rows / sequences is T
+
+    @property
+    def steps(self) -> float | Tensor:
+        """T: time steps per sequence; 1 for FC and CONV layers."""
+        return self.rows / self.sequences
+
+    def mean(self, block: "Block") -> Tensor:
+        """(n,): mean over the rows, 1 appended if the block has a bias."""
+        x_mean = (self.total / self.rows).to(block.weight.dtype)
+        if block.bias is None:
+            return x_mean
+        return nn.functional.pad(x_mean, (0, 1), value=1)
 
 
 @dataclass(eq=False)
@@ -54,16 +66,18 @@ class Block:
         self.residuals.clear()
 
     @property
+    def inputs(self) -> InputSum:
+        """Inputs of all passes since the last step."""
+        return InputSum(self.total, self.rows, self.sequences)
+
+    @property
     def steps(self) -> float:
         """T: time steps per sequence; 1 for FC and CONV layers."""
-        return self.rows / self.sequences
+        return self.inputs.steps
 
     def mean_input(self) -> Tensor:
         """(n,): mean over the rows of all passes, 1 appended if there is a bias."""
-        x_mean = (self.total / self.rows).to(self.weight.dtype)
-        return (
-            x_mean if self.bias is None else nn.functional.pad(x_mean, (0, 1), value=1)
-        )
+        return self.inputs.mean(self)
 
     def gradient(self) -> Tensor:
         """(N, n): gradient by weight and bias, a new tensor."""

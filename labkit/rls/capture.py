@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import register_multi_grad_hook
 
 from labkit.rls.blocks import InputSum
-from labkit.rls.checks import check_inputs
+from labkit.rls.checks import check_inputs, check_shared
 from labkit.rls.layers import KINDS, blocks_of, sequences
 
 
@@ -29,10 +29,14 @@ class Capture:
     residuals : {"never", "cheaper", "always"}, when a Linear layer leaves its weight
         gradient unformed and keeps (X, dZ) instead; "cheaper": with fewer rows than
         units.
+    shared : whether the optimiser adds up the inputs of several workers.
     """
 
-    def __init__(self, name, module, *, time_steps=None, residuals="never"):
+    def __init__(
+        self, name, module, *, time_steps=None, residuals="never", shared=False
+    ):
         self.name, self.module, self.time_steps = name, module, time_steps
+        self.shared = shared
         if residuals == "always" and not isinstance(module, nn.Linear):
             raise ValueError(
                 f"layer {name!r} is a {type(module).__name__}; this variant is for "
@@ -48,6 +52,7 @@ class Capture:
     def __call__(self, module, inputs, output):
         """Read one forward pass; returns a replacement of the output or None."""
         check_inputs(self.name, module, inputs, self.time_steps)
+        check_shared(self.name, self.shared)
         weight, x = self.blocks[0].weight, inputs[0]
         if not weight.requires_grad:  # frozen since the optimiser was made
             return None

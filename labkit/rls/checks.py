@@ -164,3 +164,13 @@ def check_inputs(name: str, module: nn.Module, inputs: tuple, time_steps: int | 
             'its time_steps is, by layers=[{"layer": ..., "time_steps": T}]: T if the '
             "loss sums over T steps, 1 if it averages over all rows"
         )
+
+
+def check_shared(name: str, shared: bool):
+    """Raise ValueError if several workers run the model and RLS knows of one only."""
+    if not shared and nn.parallel.DistributedDataParallel._get_active_ddp_module():
+        raise ValueError(
+            f"layer {name!r} runs inside DistributedDataParallel, but RLS was made of "
+            "the bare model, so each worker's P would follow its own inputs: wrap the "
+            "model first and make RLS of the wrapped one, RLS(ddp_model)"
+        )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from labkit.rls.blocks import Block
 from labkit.rls.capture import Capture
 from labkit.rls.checks import check_fan_in, check_options, choose_layers
+from labkit.rls.distributed import pool, unwrap
 from labkit.rls.health import NumericalError, check_finite, check_healthy, healthy
 from labkit.rls.pending import Pending
 from labkit.rls.update import clip_factor, gain, update_inverse_
@@ -39,6 +40,8 @@ class RLS(torch.optim.Optimizer):
         Its layers' inputs are read by forward hooks, in training mode only, until
         :meth:`close`, another RLS on the same layer, or the end of this object. Frozen
         layers are left out.
+        If it is a ``DistributedDataParallel``, each worker steps with the inputs and
+        gradients of the whole minibatch; see the notes.
     forgetting : float
         lambda in (0, 1]. Below 1, P grows without bound in every direction that the
         inputs do not excite.
@@ -91,6 +94,24 @@ class RLS(torch.optim.Optimizer):
     for P, n^2 N again with ``l1``. float32 is enough for lambda = 1, and float64 is
     advised below.
 
+    Several workers: wrap the model, then ``RLS(ddp_model)``; layers keep the names that
+    they have in the bare model, and so do checkpoints, which any number of workers can
+    take up. With equal shares of the minibatch every worker ends with the P and the
+    weights of one process with all rows, to rounding, and with those of the others to
+    the last bit, so failures and resets happen on all of them at once. Unequal shares
+    do if each worker scales its loss by $p M_r / M$, M_r its own rows of M, since
+    ``DistributedDataParallel`` averages over the p workers; the mean inputs count every
+    row once in any case.
+
+    Per step a worker sends the gradient, $\sum N n$ numbers, by
+    ``DistributedDataParallel``'s calls, and the inputs, one all-reduce of
+    $\sum (n' + 2)$ numbers, n' the inputs without the one for the bias; around a ring
+    of p, each sends $2 (p - 1) / p$ times that. P is not sent and not divided: each
+    worker holds $\sum n^2$ numbers for it, $\sum N n$ for the momentum, and as many
+    for the reduction's buckets (none with ``gradient_as_bucket_view=True``), and
+    updates all of it. With ``max_grad_norm`` the weight gradient is formed there too,
+    since it is what the workers exchange. Tested with gloo; NCCL is not.
+
     Examples
     --------
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
@@ -132,6 +153,13 @@ class RLS(torch.optim.Optimizer):
             raise ValueError(f"on_failure must be raise or reset, got {on_failure!r}")
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise ValueError(f"max_grad_norm must be > 0 or None, got {max_grad_norm}")
+        model, group = unwrap(model)
+        if group is not None and self.keeps_inputs:
+            raise ValueError(
+                f"{type(self).__name__} needs every row of the whole minibatch, but "
+                "workers of a DistributedDataParallel share only means: train the bare "
+                "model in one process"
+            )
         chosen = choose_layers(model, layers)
         groups = []
         for name, module, options in chosen:
@@ -141,11 +169,16 @@ class RLS(torch.optim.Optimizer):
             )
         super().__init__(groups, defaults)
         self.model = model
+        self.process_group = group
         owned = "cheaper" if max_grad_norm is not None else "never"
         residuals = "always" if self.keeps_inputs else owned
         self.captures = [
             Capture(
-                name, module, time_steps=options.get("time_steps"), residuals=residuals
+                name,
+                module,
+                time_steps=options.get("time_steps"),
+                residuals=residuals if group is None else "never",
+                shared=group is not None,
             )
             for name, module, options in chosen
         ]
@@ -200,30 +233,40 @@ class RLS(torch.optim.Optimizer):
 
     def gather(self) -> list[Pending]:
         """What the passes since the last step give each block; changes nothing."""
-        pending = []
-        for group, capture in zip(self.param_groups, self.captures, strict=True):
-            for block in capture.blocks:
-                if block.rows:
-                    pending.append(self._pending(block, group))
-                elif block.weight.grad is not None:
-                    raise RuntimeError(
-                        f"layer {block.name!r} has a gradient, but no input of it was "
-                        "seen: run the forward pass in training mode, model.train()"
-                    )
-        if not pending:
+        alone = self.process_group is None
+        reached = [
+            (block, group)
+            for group, capture in zip(self.param_groups, self.captures, strict=True)
+            for block in capture.blocks
+            if block.weight.grad is not None or (alone and block.rows)
+        ]
+        if not reached:
             raise RuntimeError(
                 "step() found nothing to do: every step needs a forward pass in "
                 "training mode and loss.backward() before it"
             )
-        return pending
+        blocks = [block for block, _ in reached]
+        inputs = [block.inputs for block in blocks]
+        if not alone and any(seen.rows for seen in inputs):
+            inputs = pool(blocks, self.process_group)
+        for block, (total, rows, _) in zip(blocks, inputs, strict=True):
+            if total is None or (self._at_hand(block.weight) and not rows):
+                raise RuntimeError(
+                    f"layer {block.name!r} has a gradient, but no input of it was "
+                    "seen: run the forward pass in training mode, model.train()"
+                )
+        return [
+            self._pending(*each, seen)
+            for each, seen in zip(reached, inputs, strict=True)
+        ]
 
-    def _pending(self, block, group) -> Pending:
+    def _pending(self, block, group, inputs) -> Pending:
         weight = block.weight
         state = self.state[weight]
         if not state:
             state |= self.new_state(block, group["initial"])
             state |= {"step": torch.tensor(0.0), "resets": weight.new_zeros(())}
-        pending = Pending(block, group, state, block.mean_input())
+        pending = Pending(block, group, state, inputs.mean(block), inputs.steps)
         if weight.grad is None and block.residuals:
             pending.X, pending.dZ = block.joined_residuals()
         else:

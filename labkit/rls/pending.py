@@ -19,7 +19,8 @@ class Pending:
     block: Block
     options: Mapping[str, Any]  # the parameter group
     state: dict
-    x_mean: Tensor  # (n,)
+    x_mean: Tensor  # (n,), of the minibatches of all workers
+    steps: float | Tensor  # T, () if there are several workers
     gradient: Tensor | None = None  # (N, n), or in its place
     X: Tensor | None = None  # (M, n) inputs with the column of ones, and
     dZ: Tensor | None = None  # (M, N) residuals: the gradient is dZ' X
@@ -35,7 +36,7 @@ class Pending:
         return {
             "forgetting": options["forgetting"],
             "ratio": options["ratio"],
-            "steps": self.block.steps,
+            "steps": self.steps,
         }
 
     def squared_norm(self) -> Tensor:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from labkit.collectives import mean_over
+from labkit.rls.distributed import check_equal_shares, unwrap
 from labkit.rls.health import NumericalError
 from labkit.rls.hybrid import Hybrid
 from labkit.rls.networks import accuracy
@@ -60,7 +62,10 @@ def train(
 
     Parameters
     ----------
-    model : (M, ...) inputs -> (M, classes).
+    model : (M, ...) inputs -> (M, classes). If it is a ``DistributedDataParallel``,
+        every worker calls this with rows of its own, equally many; the whole minibatch
+        is M rows of each, and the losses and norms in the records of all workers are
+        the same, those of the whole.
     optimizer : RLS, Hybrid or any torch optimiser over the model's parameters.
     inputs, labels : (samples, ...), (samples,) int64, on the model's device.
     loss : mean over the minibatch from outputs and labels, such as
@@ -79,13 +84,17 @@ def train(
     Raises
     ------
     ValueError
-        If sizes do not fit, or RLS and Hybrid are given a second clip.
+        If sizes do not fit, workers have different numbers of inputs, or RLS and Hybrid
+        are given a second clip.
     DivergedError
         With the step and the last loss before it. Records up to there have been
         yielded.
     """
     size = batch_size if callable(batch_size) else lambda: batch_size
     _check(optimizer, inputs, labels, epochs, size(), drop_last, max_grad_norm)
+    bare, group = unwrap(model)
+    if group is not None:
+        check_equal_shares(inputs, group)
     limit, last, step = math.inf, math.nan, 0
     for epoch in range(1, epochs + 1):
         losses = []
@@ -94,6 +103,8 @@ def train(
             rows = rows.to(inputs.device)
             start = time.perf_counter()
             value = _backward(model, optimizer, loss, inputs[rows], labels[rows])
+            if group is not None:
+                (value,) = mean_over([value], group)
             looked = time.perf_counter()
             watched = watch() if watch else {}
             looked = time.perf_counter() - looked
@@ -118,7 +129,7 @@ def train(
             if last_of_epoch:
                 closing["epoch_loss"] = sum(losses) / len(losses)
                 if test is not None:
-                    closing["test_accuracy"] = accuracy(model, *test)
+                    closing["test_accuracy"] = accuracy(bare, *test)
             yield Record(
                 step, epoch, value, norm, clipped, seconds, **closing, watched=watched
             )

@@ -1,0 +1,61 @@
+r"""RLS on several workers, each with a part of the minibatch.
+
+``DistributedDataParallel`` averages the gradients over the workers. What it knows
+nothing of is the mean input $\bar x$ of the whole minibatch, (31), (51), (72), (92):
+its sum over the workers is all that RLS adds. P then changes in the same way everywhere
+and is never sent.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from labkit.collectives import sum_over
+from labkit.rls.blocks import Block, InputSum
+
+
+def unwrap(model: nn.Module) -> tuple[nn.Module, dist.ProcessGroup | None]:
+    """The model inside a ``DistributedDataParallel``, and the group that shares it."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        return model.module, model.process_group
+    return model, None
+
+
+def pool(blocks: Sequence[Block], group: dist.ProcessGroup) -> list[InputSum]:
+    r"""Inputs of each block, added up over all workers by one all-reduce.
+
+    Every worker's rows weigh the same, however many each has, so that x_mean is that of
+    the whole minibatch. A block that no row has reached on this worker counts as 0.
+
+    Returns
+    -------
+    InputSum of each block with ``rows`` and ``sequences`` as () tensors, so that
+    nothing waits for the device. Payload: $\sum (n' + 2)$ numbers, n' the inputs of a
+    block without the one for the bias.
+    """
+    pieces = []
+    for block in blocks:
+        total = block.total
+        if total is None:
+            total = block.weight.new_zeros(block.weight[0].numel())
+        rows, sequences = (
+            total.new_full((), count) for count in (block.rows, block.sequences)
+        )
+        pieces += [total, rows, sequences]
+    sums = sum_over(pieces, group)
+    triples = zip(sums[::3], sums[1::3], sums[2::3], strict=True)
+    return [InputSum(*triple) for triple in triples]
+
+
+def check_equal_shares(inputs: Tensor, group: dist.ProcessGroup):
+    """Raise ValueError, on all workers, if one has more rows than another."""
+    extremes = inputs.new_tensor([len(inputs), -len(inputs)], dtype=torch.int64)
+    dist.all_reduce(extremes, dist.ReduceOp.MAX, group)
+    most, least = extremes.abs().tolist()
+    if most != least:
+        raise ValueError(
+            "each worker must have as many inputs as the others, or the last ones wait "
+            f"for ever; there are from {least} to {most}, here {len(inputs)}"
+        )
