@@ -1,15 +1,18 @@
 """RLS while it learns: what P has seen, and what it does to the gradient."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
 import torch
 
-from labkit.instruments import angle, best_ratio, gradient_cosine
+from labkit.instruments import GradientNoise, angle, best_ratio, gradient_cosine
 from labkit.labs.rls.methods import (
     LAYERS,
     METHODS,
+    Problem,
+    Training,
     make_problem,
     make_training,
     noisy_labels,
@@ -64,20 +67,82 @@ def inspect(
 class TrainingKnobs:
     """What can be turned in the live experiment."""
 
-    method: str = knob("RLS+M", choices=METHODS, help="what trains the network")
-    layers: str = knob("FC", choices=LAYERS, help="kind of the hidden layers")
-    ratio: float = knob(0.1, low=1e-3, high=100.0, log=True, label="ratio k")
-    eta: float = knob(1.0, low=0.01, high=10.0, log=True, label="step factor eta")
+    method: str = knob(
+        "RLS+M+R",
+        choices=METHODS,
+        help="+M with momentum, +R with L1",
+        look_for="Adam and SGD have no P; on FC layers their loss falls more slowly.",
+    )
+    layers: str = knob(
+        "FC",
+        choices=LAYERS,
+        help="hidden layers",
+        look_for="LSTM: the loss falls last, long after that of the others.",
+    )
+    ratio: float = knob(
+        0.1,
+        low=1e-3,
+        high=100.0,
+        log=True,
+        label="ratio k",
+        restart=False,
+        look_for="100: h jumps and falls back; P switches off more and more directions.",
+    )
+    eta: float = knob(
+        1.0,
+        low=0.01,
+        high=10.0,
+        log=True,
+        label="step factor eta",
+        restart=False,
+        look_for="10: the loss runs away within a few steps.",
+    )
     forgetting: float = knob(
-        1.0, low=0.9, high=1.0, step=0.001, label="forgetting lambda"
+        1.0,
+        low=0.9,
+        high=1.0,
+        step=0.001,
+        label="forgetting lambda",
+        restart=False,
+        look_for="Below 1: a while later the loss runs away; 0.9 takes thirty steps.",
     )
-    batch: int = knob(128, low=8, high=256, step=8, unit="images")
-    momentum: float = knob(0.5, low=0.0, high=0.95, step=0.05, help="of +M")
-    l1: float = knob(1e-5, low=1e-7, high=1e-2, log=True, help="of +R")
+    batch: int = knob(
+        128,
+        low=8,
+        high=256,
+        step=8,
+        unit="images",
+        restart=False,
+        look_for="8: the gradient's variance and the angle jump up.",
+    )
+    momentum: float = knob(
+        0.5,
+        low=0.0,
+        high=0.95,
+        step=0.05,
+        help="alpha of +M",
+        restart=False,
+        look_for="0.95: the gradient's norm grows by about half; the loss still falls.",
+    )
+    l1: float = knob(
+        1e-5,
+        low=1e-7,
+        high=1e-2,
+        log=True,
+        help="gamma of +R",
+        restart=False,
+        look_for="From 1e-3 on the loss rises and the accuracy falls.",
+    )
     label_noise: float = knob(
-        0.0, low=0.0, high=0.8, step=0.05, help="share of labels drawn at random"
+        0.0,
+        low=0.0,
+        high=0.8,
+        step=0.05,
+        help="share of labels drawn at random",
+        restart=False,
+        look_for="Loss and gradient variance jump up; test accuracy loses less.",
     )
-    seed: int = knob(0, low=0, high=99)
+    seed: int = knob(0, low=0, high=99, help="weights, order, noise")
 
 
 def training_lab(
@@ -86,7 +151,7 @@ def training_lab(
     dataset="digits",
     samples=None,
     hidden=None,
-    epochs=20,
+    epochs=300,
     interactive=True,
     folder="",
     device="cpu",
@@ -106,50 +171,40 @@ def training_lab(
     problems = {} if problems is None else problems
 
     def rows(now):
-        knobs = now()
-        if knobs.layers not in problems:
-            problems[knobs.layers] = make_problem(
-                dataset, knobs.layers, hidden=hidden, samples=samples, device=device
+        layers = now().layers
+        if layers not in problems:
+            problems[layers] = make_problem(
+                dataset, layers, hidden=hidden, samples=samples, device=device
             )
-        return train_rows(problems[knobs.layers], knobs, epochs=epochs)
+        return train_rows(problems[layers], now, epochs=epochs)
 
     return LiveLab(
         knobs or TrainingKnobs(),
         rows,
-        name="training",
         tell=_tell,
         interactive=interactive,
         folder=folder,
         device=device,
-        **{"panels": TRAINING_PANELS, "height": 900} | look,
+        **{"name": "training", "panels": TRAINING_PANELS, "height": 900} | look,
     )
 
 
-def train_rows(problem, knobs: TrainingKnobs, *, epochs) -> Iterator[dict]:
-    """One row per minibatch: loss, accuracy, and :func:`inspect` of first and last."""
+def train_rows(
+    problem: Problem, now: Callable[[], TrainingKnobs], *, epochs
+) -> Iterator[dict]:
+    """One row per minibatch: loss, accuracy, and :func:`inspect` of first and last.
+
+    Every twentieth minibatch also says how noisy its gradient is, per layer.
+    """
+    knobs = now()
     torch.manual_seed(knobs.seed)
     model = problem.network()
     training = make_training(
-        knobs.method,
-        model,
-        clip=problem.clip,
-        l1=knobs.l1,
-        momentum=knobs.momentum,
-        ratio=knobs.ratio,
-        eta=knobs.eta,
-        forgetting=knobs.forgetting,
-        on_failure="reset",
+        knobs.method, model, clip=problem.clip, on_failure="reset", **_options(knobs)
     )
-    labels = noisy_labels(problem.train.targets, knobs.label_noise, seed=knobs.seed)
-    totals: dict = {}
-    watch = None
-    if training.rls is not None:
-        blocks = [block.name for block in training.rls.blocks]
-        ends = {blocks[-1]: "last", blocks[0]: "first"}
-        steps = count()
-        watch = lambda: _ends(  # noqa: E731
-            inspect(training.rls, totals, spectrum=next(steps) % EVERY == 0), ends
-        )
+    noise = GradientNoise(model)
+    labels = problem.train.targets.clone()
+    turn = _turner(now, training, labels, problem.train.targets)
     records = train(
         model,
         training.optimizer,
@@ -157,11 +212,11 @@ def train_rows(problem, knobs: TrainingKnobs, *, epochs) -> Iterator[dict]:
         labels,
         loss=training.loss,
         epochs=epochs,
-        batch_size=min(knobs.batch, len(labels)),
+        batch_size=lambda: min(turn().batch, len(labels)),
         generator=torch.Generator().manual_seed(knobs.seed),
         max_grad_norm=training.max_grad_norm,
         test=(problem.test.inputs, problem.test.targets),
-        watch=watch,
+        watch=_watch(training.rls),
     )
     clipped = 0
     try:
@@ -171,9 +226,59 @@ def train_rows(problem, knobs: TrainingKnobs, *, epochs) -> Iterator[dict]:
             row["gradient norm"] = record.gradient_norm
             if record.test_accuracy is not None:
                 row["accuracy"] = 100 * record.test_accuracy
+            if noise.measured == record.step - 1:
+                row |= noise_row(noise)
             yield row | dict(record.watched)
     except DivergedError as error:
         yield {"step": record.step + 1, "clipped": clipped, "note": str(error)}
+
+
+def _options(knobs: TrainingKnobs) -> dict:
+    """What the optimiser is told; it reads it again at each step."""
+    names = ("ratio", "eta", "forgetting", "momentum", "l1")
+    return {name: getattr(knobs, name) for name in names}
+
+
+def _turner(now, training: Training, labels, clean) -> Callable[[], TrainingKnobs]:
+    """Function to call before each step: puts the knobs as they stand now in force."""
+    share = 0.0
+
+    def turn():
+        nonlocal share
+        knobs = now()
+        training.turn(**_options(knobs))
+        if knobs.label_noise != share:
+            share = knobs.label_noise
+            labels.copy_(noisy_labels(clean, share, seed=knobs.seed))
+        return knobs
+
+    return turn
+
+
+def _watch(rls: RLS | None):
+    """What :func:`labkit.rls.train` calls to look at RLS; None without it."""
+    if rls is None:
+        return None
+    totals, steps = {}, count()
+    blocks = [block.name for block in rls.blocks]
+    ends = {blocks[-1]: "last", blocks[0]: "first"}
+    return lambda: _ends(inspect(rls, totals, spectrum=next(steps) % EVERY == 0), ends)
+
+
+def noise_row(noise: GradientNoise) -> dict[str, float]:
+    """Of the minibatch just measured, for the first and the last layer.
+
+    ``noise`` is the variance of the minibatch's mean gradient, V / M, and ``scale`` the
+    simple noise scale, left out where the minibatch is too small to tell.
+    """
+    layers = list(noise.per_layer.values())
+    row = {"batch": layers[0].examples}
+    for end, layer in (("first", layers[0]), ("last", layers[-1])):
+        row[f"noise {end}"] = float(layer.variance) / layer.examples
+        scale = float(layer.noise_scale)
+        if math.isfinite(scale):
+            row[f"scale {end}"] = scale
+    return row
 
 
 def _ends(row, ends) -> dict[str, float]:
@@ -207,6 +312,13 @@ TRAINING_PANELS = (
     Lines(_pair("cosine"), "Gradient and preconditioned gradient", "cosine"),
     Lines(_pair("below"), "Directions that P has switched off", "eigenvalues < 0.5"),
     Lines(_pair("angle"), "Mean input to running mean", "degrees"),
+    Lines(_pair("noise"), "Variance of the minibatch gradient", "L2 norm²", log=True),
+    Lines(
+        _pair("scale") | {"batch": "batch"},
+        "Noise scale: batch as noisy as its signal",
+        "images",
+        log=True,
+    ),
     Lines({"ratio first": "first layer"}, "Best-fitting k", "k"),
     Lines({"gradient norm": "before clipping"}, "Gradient norm", "L2 norm", log=True),
 )
