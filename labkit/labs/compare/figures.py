@@ -1,0 +1,52 @@
+"""The three views: against seconds, against rows, against noise."""
+
+import plotly.graph_objects as go
+
+from labkit.labs.compare.race import Noise, Race
+from labkit.panels.curves import curves
+
+
+def race_figure(result: Race) -> go.Figure:
+    """Test error against own seconds and against rows; means over the seeds."""
+    job = result.job
+    clocks = {"Against time": "seconds", "Against data": "passes"}
+    panels = {title: {} for title in clocks}
+    for label, runs in result.runs.groupby("label", sort=False):
+        looks = runs.groupby("look")
+        means = looks[["seconds", "passes", "score"]].mean()
+        means = means[looks.size() == result.seeds]  # looks that all seeds have
+        error = 100 - means.score if job.unit == "%" else means.score
+        for title, column in clocks.items():
+            panels[title][label] = (means[column], error)
+    return curves(
+        panels,
+        ("seconds of its own work", "rows handed over / training rows"),
+        "test error [%]" if job.unit == "%" else "squared error per test image",
+        log_x=True,
+        log_y=True,
+        height=480,
+    )
+
+
+def noise_figure(result: Noise) -> go.Figure:
+    """Test error against each kind of noise; means, bars of one sd over the seeds."""
+    titles = {"inputs": "Noise on the inputs", "labels": "Noise on the labels"}
+    panels, spreads = {}, []
+    for kind, title in titles.items():
+        panels[title] = {}
+        mine = result.runs[result.runs.kind == kind]
+        for label, runs in mine.groupby("label", sort=False):
+            levels = runs.groupby("level").score
+            panels[title][label] = (levels.mean().index, 100 - levels.mean())
+            spreads.append(levels.std())
+    figure = curves(
+        panels,
+        ("standard deviation (pixels span 1)", "share of labels drawn at random"),
+        "test error [%]",
+        log_y=True,
+        height=480,
+    )
+    lines = [trace for trace in figure.data if trace.x is not None]
+    for trace, spread in zip(lines, spreads, strict=True):
+        trace.error_y = {"type": "data", "array": list(spread), "thickness": 1}
+    return figure
