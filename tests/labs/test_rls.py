@@ -1,14 +1,15 @@
 """The RLS lab: names, live experiment, races, claims, and the digits and MNIST runs."""
 
+import dataclasses
 import math
 
 import pandas as pd
 import pytest
 import torch
 
-from labkit.instruments import Trace
+from labkit.instruments import GradientNoise, Trace
 from labkit.labs import rls as lab
-from labkit.rls import RLS, AveragedRLS, Hybrid, train
+from labkit.rls import RLS, AveragedRLS, Hybrid, squared_error, train
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_the_live_experiment_writes_what_its_panels_show(digits, tmp_path):
     )
     frame = live.run(12)
     drawn = {c for panel in live.plot.panels for c in panel.columns}
-    assert drawn - {"ratio first"} <= set(frame.columns)
+    assert drawn - {"ratio first"} <= set(frame.columns) | {"scale last"}
     assert frame["h first"].iloc[0] > frame["h first"].iloc[-1] > 1
     assert frame["cosine first"].iloc[0] == pytest.approx(1, abs=1e-6)
     assert frame["below first"].dropna().tolist() == [0, 1]
@@ -108,6 +109,167 @@ def test_a_diverging_run_ends_with_its_reason(digits):
     assert "the limit 100" in frame["note"].iloc[-1]
 
 
+# What each knob does when it is turned to its end while the network trains; the loss of
+# eta and forgetting runs away, as they say.
+LIVE = {
+    "ratio": 100.0,
+    "eta": 0.01,
+    "forgetting": 0.9,
+    "batch": 8,
+    "momentum": 0.95,
+    "l1": 1e-2,
+    "label_noise": 0.8,
+}
+
+
+def live(problem, **values):
+    values = {"method": "RLS+M+R"} | values
+    return lab.training_lab(
+        knobs(**values), interactive=False, problems={problem.name[8:]: problem}
+    )
+
+
+def columns(frame):
+    """All that was measured; ``turned`` tells of knobs."""
+    return frame.drop(columns="turned", errors="ignore")
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_live_knob_changes_the_next_step_and_restarts_nothing(digits, name):
+    turned, left = live(digits), live(digits)
+    turned.run(3), left.run(3)
+    turned.controls.set(**{name: LIVE[name]})
+    one, other = turned.run(2), left.run(2)
+    assert list(one.index) == [1, 2, 3, 4, 5] and "from step 4" in turned.turned.value
+    assert one["turned"].dropna().index.tolist() == [4]
+    before = [frame.iloc[:3].dropna(axis=1) for frame in (columns(one), other)]
+    pd.testing.assert_frame_equal(*before)
+    after = (
+        frame.iloc[3:][["loss", "h first", "angle last"]] for frame in (one, other)
+    )
+    assert not next(after).equals(next(after))
+
+
+@pytest.mark.filterwarnings("ignore:with forgetting < 1")
+@pytest.mark.parametrize("name", LIVE)
+def test_a_knob_turned_before_the_first_step_is_one_given(digits, name):
+    turned, given = live(digits), live(digits, **{name: LIVE[name]})
+    turned.controls.set(**{name: LIVE[name]})
+    pd.testing.assert_frame_equal(columns(turned.run(6)), given.run(6))
+
+
+def test_turned_knobs_are_what_the_optimiser_goes_by(digits):
+    """Bit for bit the run that changes options, labels and batch by hand."""
+    experiment = live(digits, seed=3)
+    experiment.run(5)
+    new = {name: LIVE[name] for name in LIVE if name != "forgetting"} | {"eta": 0.3}
+    experiment.controls.set(**new)
+    frame = experiment.run(4)
+
+    torch.manual_seed(3)
+    model = digits.network()
+    rls = RLS(
+        model, ratio=0.1, momentum=0.5, l1=1e-5, max_grad_norm=5.0, on_failure="reset"
+    )
+    X, y = digits.train.inputs, digits.train.targets
+    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(3))
+    batches = list(order.split(128))  # 512 rows: the fifth step is of another epoch
+    g = torch.Generator().manual_seed(3)
+    order = [torch.randperm(len(X), generator=g) for _ in range(2)][1]
+    batches = [*batches, order[:128], *order[128:].split(8)]
+    losses = []
+    for step, rows in enumerate(batches[:9], start=1):
+        if step == 6:
+            y = lab.noisy_labels(y, 0.8, seed=3)
+            for group in rls.param_groups:
+                group |= {"ratio": 100.0, "eta": 0.3, "momentum": 0.95, "l1": 1e-2}
+        rls.zero_grad()
+        loss = squared_error(model(X[rows]), y[rows])
+        loss.backward()
+        rls.step()
+        losses.append(float(loss.detach()))
+    assert frame["loss"].tolist() == losses
+
+
+def test_momentum_that_comes_back_from_zero_starts_at_rest(digits):
+    model = digits.network()
+    training = lab.make_training("RLS+M", model, clip=5.0)
+    options = {"ratio": 0.1, "eta": 1.0, "forgetting": 1.0, "l1": 0.0}
+    X, y = digits.train.inputs, digits.train.targets
+    training.loss(model(X), y).backward()
+    training.optimizer.step()
+    weight = model[0].weight
+    assert "velocity" in training.optimizer.state[weight]
+    training.turn(momentum=0.5, **options)
+    assert "velocity" in training.optimizer.state[weight]
+    training.turn(momentum=0.0, **options)
+    assert "velocity" not in training.optimizer.state[weight]
+
+
+def test_options_that_a_method_lacks_cannot_be_turned_on(digits):
+    training = lab.make_training("RLS", digits.network(), clip=5.0)
+    options = {"ratio": 0.2, "eta": 0.5, "forgetting": 0.99}
+    training.turn(momentum=0.9, l1=1e-3, **options)
+    for group in training.optimizer.param_groups:
+        assert (group["momentum"], group["l1"]) == (0.0, 0.0)
+        assert {name: group[name] for name in options} == options
+    adam = lab.make_training("Adam", digits.network(), clip=5.0)
+    before = adam.optimizer.state_dict()
+    adam.turn(momentum=0.9, l1=1e-3, **options)
+    assert adam.optimizer.state_dict() == before
+
+
+@pytest.mark.parametrize("end", ["low", "high"])
+@pytest.mark.parametrize("field", dataclasses.fields(lab.TrainingKnobs))
+@pytest.mark.filterwarnings("ignore:with forgetting < 1")
+def test_every_knob_works_at_its_ends(problems, field, end):
+    meta = field.metadata
+    choices = meta["choices"] or (meta["low"], meta["high"])
+    value = choices[0] if end == "low" else choices[-1]
+    experiment = lab.training_lab(knobs(), interactive=False, problems=problems)
+    experiment.run(2)
+    experiment.controls.set(**{field.name: type(field.default)(value)})
+    frame = experiment.run(3)
+    assert frame["loss"].notna().any()
+    assert meta["look_for"] or field.name == "seed"
+
+
+@pytest.mark.parametrize("layers", ["FC", "CONV", "RNN", "LSTM"])
+def test_the_noise_of_the_gradient_is_that_of_all_single_gradients(problems, layers):
+    problem = problems[layers]
+    experiment = lab.training_lab(
+        knobs(layers=layers, method="RLS", batch=16),
+        interactive=False,
+        problems=problems,
+    )
+    frame = experiment.run(21)
+    seen = frame["noise first"].dropna()
+    assert seen.index.tolist() == [1, 21] and (seen > 0).all()
+    torch.manual_seed(0)
+    model = problem.network()
+    g = torch.Generator().manual_seed(0)
+    rows = torch.randperm(len(problem.train.targets), generator=g)[:16]
+    weights = list(list(model.children())[-1].parameters())
+    single = []
+    for row in rows:
+        loss = squared_error(
+            model(problem.train.inputs[row, None]), problem.train.targets[row, None]
+        )
+        grads = torch.autograd.grad(loss, weights)
+        single.append(torch.cat([grad.flatten() for grad in grads]).double())
+    variance = torch.stack(single).var(0).sum() / 16
+    assert frame["noise last"].iloc[0] == pytest.approx(float(variance), rel=1e-4)
+
+
+def test_batch_and_label_noise_change_the_noise(digits):
+    quiet = live(digits, eta=0.01).run(21)["noise last"].iloc[-1]
+    small = live(digits, eta=0.01, batch=8).run(21)["noise last"].iloc[-1]
+    wrong = live(digits, label_noise=0.8)
+    right = live(digits)
+    assert small > 4 * quiet
+    assert wrong.run(41)["noise last"].iloc[-1] > right.run(41)["noise last"].iloc[-1]
+
+
 def test_looking_changes_nothing(digits):
     """With and without instruments the weights are the same, to the last bit."""
 
@@ -115,6 +277,7 @@ def test_looking_changes_nothing(digits):
         torch.manual_seed(0)
         model = digits.network()
         rls = RLS(model, momentum=0.5, max_grad_norm=5.0)
+        noise = GradientNoise(model, every=2) if watch else None
         totals = {}
         records = train(
             model,
@@ -127,6 +290,7 @@ def test_looking_changes_nothing(digits):
         )
         watched = [record.watched for record in records]
         assert all(watched) if watch else not any(watched)
+        assert noise is None or noise.measured == 6
         return list(model.parameters())
 
     for one, other in zip(trained(True), trained(False), strict=True):

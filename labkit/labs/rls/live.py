@@ -86,7 +86,7 @@ class TrainingKnobs:
         log=True,
         label="ratio k",
         restart=False,
-        look_for="100: h jumps and falls back; P switches off more and more directions.",
+        look_for="100: h jumps and falls back; ever more directions are switched off.",
     )
     eta: float = knob(
         1.0,

@@ -118,6 +118,7 @@ class Training:
     optimizer: object
     loss: Callable[[Tensor, Tensor], Tensor]
     max_grad_norm: float | None  # for optimisers that do not clip themselves
+    variants: frozenset[str] = frozenset()  # of "M" and "R"
 
     @property
     def rls(self) -> RLS | None:
@@ -125,6 +126,21 @@ class Training:
         if isinstance(self.optimizer, Hybrid):
             return self.optimizer.rls
         return self.optimizer if isinstance(self.optimizer, RLS) else None
+
+    def turn(self, **options):
+        """Have the RLS part, if there is one, take its next step by new options.
+
+        They are those of :func:`make_training`, which may have no variant for some. A
+        momentum that comes back from 0 starts with no velocity.
+        """
+        if self.rls is None:
+            return
+        options = _of_variants(self.variants, **options)
+        for group in self.rls.param_groups:
+            group.update(options)
+        if not options["momentum"]:
+            for state in self.rls.state.values():
+                state.pop("velocity", None)
 
 
 def make_training(
@@ -154,14 +170,21 @@ def make_training(
         raise ValueError(
             f"unknown method {name!r}; write one of {known}, and +M or +R after a RLS"
         )
-    options |= {"max_grad_norm": clip, "momentum": momentum if "M" in variants else 0.0}
-    options["l1"] = l1 if "R" in variants else 0.0
+    options = _of_variants(variants, momentum=momentum, l1=l1, **options)
+    options["max_grad_norm"] = clip
     hybrid = kind == "HRLS"
     return Training(
         _optimizer(KINDS[kind], model, lr, hybrid, options),
         nn.functional.cross_entropy if hybrid else squared_error,
         None,
+        frozenset(variants),
     )
+
+
+def _of_variants(variants, *, momentum, l1, **options) -> dict:
+    options["momentum"] = momentum if "M" in variants else 0.0
+    options["l1"] = l1 if "R" in variants else 0.0
+    return options
 
 
 def _optimizer(kind, model, lr, hybrid, options):
