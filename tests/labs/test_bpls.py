@@ -77,13 +77,86 @@ def test_the_live_experiment_writes_what_its_panels_show(digits, tmp_path):
     assert len(Trace.load(tmp_path / "walk-1.jsonl").frame()) == len(frame)
 
 
-def test_a_knob_restarts_the_walk(digits):
+def test_another_network_restarts_the_walk(digits):
     experiment = live(digits)
     first = experiment.run(4)["accuracy so far"].tolist()
-    experiment.controls.set(sigma=0.5)
-    assert experiment.run(4)["accuracy so far"].tolist() != first
-    experiment.controls.set(sigma=0.0)
-    assert experiment.run(4)["accuracy so far"].tolist() == first
+    for change in ({"width": 30}, {"depth": 2}, {"activation": "tanh"}, {"seed": 1}):
+        experiment.controls.set(**change)
+        assert len(experiment.trace.rows) == 0
+        assert experiment.run(4)["accuracy so far"].tolist() != first
+        experiment.controls.reset()
+        assert experiment.run(4)["accuracy so far"].tolist() == first
+
+
+# Another value for each knob that needs no restart, and rows until it shows.
+LIVE = {
+    "sigma": (0.4, 1),
+    "label_noise": (0.4, 1),
+    "reading": ("mean", 1),
+    "clamp": (0.2, 1),
+    "ridge": (1e-1, 1),
+    "stop": (True, None),
+    "walks": (3, None),
+}
+
+
+def test_what_needs_no_restart_is_what_is_tried_here():
+    assert set(LIVE) == {
+        f.name for f in dataclasses.fields(lab.WalkKnobs) if not f.metadata["restart"]
+    }
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_knob_turned_in_a_run_changes_what_comes_and_nothing_before(digits, name):
+    value, soon = LIVE[name]
+    plain, turned = live(digits, sigma=0.2), live(digits, sigma=0.2)
+    before = turned.run(4)
+    turned.controls.set(**{name: value})
+    assert len(turned.trace.rows) == 4 and name.replace("_", " ") in turned.turned.value
+    frame, wanted = turned.run(40), plain.run(44)
+    assert name.replace("_", " ") in frame["turned"].iloc[4]
+    assert frame["turned"].notna().sum() == 1
+    same = ["walk", "layer", "rows", "accuracy so far"]
+    assert frame[same].iloc[:4].equals(before[same])
+    assert frame[same].iloc[:4].equals(wanted[same].iloc[:4])
+    if soon is None:
+        assert len(frame) < len(wanted)
+    else:
+        shown = ["rows", "condition output", "clamped output", "overshoot output"]
+        there, here = (f[shown].iloc[4 : 4 + soon] for f in (wanted, frame))
+        assert not here.equals(there)
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_value_from_the_start_on_is_the_same_however_it_came(digits, name):
+    """Set when made, or turned before the first step: the same to the last bit."""
+    value, _ = LIVE[name]
+    made = live(digits, sigma=0.2) if name != "sigma" else live(digits)
+    made.controls.set(**{name: value})
+    options = {"sigma": 0.2} | {name: value}
+    one, two = made.run(12), live(digits, **options).run(12)
+    times = ["turned", "time"]
+    one, two = (f.drop(columns=times, errors="ignore") for f in (one, two))
+    assert one.equals(two)
+
+
+def test_noise_turned_in_a_run_has_its_own_misses(digits):
+    experiment = live(digits)
+    experiment.run(4)
+    experiment.controls.set(sigma=0.6)
+    frame = experiment.run(2)
+    assert frame["rows"].iloc[4] > 3 * frame["misses"].iloc[3]
+    noisy = lab.with_noise(digits, sigma=0.6)
+    assert frame["accuracy so far"].iloc[5] == frame["train"].iloc[5]
+    assert frame["misses"].iloc[5] == round(
+        len(noisy.y) * (1 - frame["train"].iloc[5] / 100)
+    )
+
+
+def test_every_knob_says_what_to_look_for():
+    for knobs in (lab.WalkKnobs, lab.ToyKnobs):
+        for field in dataclasses.fields(knobs):
+            assert field.metadata["look_for"] and field.metadata["help"], field.name
 
 
 ENDS = [
@@ -104,6 +177,7 @@ def test_every_knob_works_at_its_ends(digits, name, value):
     assert len(frame) >= 1
     if "note" in frame:
         assert (name, value) == ("clamp", 1e-8)  # below float32's distance to 1
+        assert "have no inverse" in frame["note"].iloc[-1]
     else:
         assert frame["accuracy so far"].between(0, 100).all()
 
@@ -117,8 +191,8 @@ def test_a_clamp_too_narrow_for_the_dtype_ends_with_its_reason(digits):
 
 def test_looking_changes_nothing(digits):
     """The rows' accuracies are those of a training that nobody looks at."""
-    knobs = lab.WalkKnobs(walks=3, width=12)
-    rows = [row for row in lab.walk_rows(digits, knobs) if "misses" in row]
+    knobs = lab.WalkKnobs(walks=3, width=12, stop=True)
+    rows = [row for row in lab.walk_rows(digits, lambda: knobs) if "misses" in row]
     start = random_weights(
         digits.sizes([12]), generator=torch.Generator().manual_seed(0)
     )

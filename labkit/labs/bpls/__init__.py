@@ -4,7 +4,8 @@ Wires `labkit.bpls` to its knobs, instruments and panels; holds no mathematics.
 """
 
 from labkit.labs.bpls.claims import claims_table
-from labkit.labs.bpls.live import WalkKnobs, walk_lab, walk_rows
+from labkit.labs.bpls.knobs import WalkKnobs
+from labkit.labs.bpls.live import walk_lab, walk_rows
 from labkit.labs.bpls.problems import (
     READING_NAMES,
     Problem,

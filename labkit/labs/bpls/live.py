@@ -1,45 +1,14 @@
 """BPLS while it walks: each layer's least squares, and what it pushes back."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import torch
 
-from labkit.bpls import ACTIVATIONS, activation, random_weights, scores, train
+from labkit.bpls import activation, random_weights, scores, train
 from labkit.bpls.train import blend
-from labkit.labs.bpls.problems import (
-    READING_NAMES,
-    Problem,
-    percent,
-    reading_of,
-    with_noise,
-)
-from labkit.panels import Lines, LiveLab, knob
-
-INVERTIBLE = tuple(a.name for a in ACTIVATIONS.values() if a.inverse is not None)
-
-
-@dataclass(frozen=True)
-class WalkKnobs:
-    """What can be turned in the live experiment."""
-
-    reading: str = knob("min_norm", choices=READING_NAMES, help="of equation (5)")
-    activation: str = knob("sigmoid", choices=INVERTIBLE, help="of hidden layers")
-    clamp: float = knob(
-        1e-2, low=1e-8, high=0.4, log=True, help="distance to the range's ends"
-    )
-    ridge: float = knob(1e-4, low=1e-10, high=1e-1, log=True, help="relative")
-    width: int = knob(50, low=2, high=200, label="hidden width", unit="neurons")
-    depth: int = knob(1, low=1, high=4, label="hidden layers")
-    sigma: float = knob(
-        0.0, low=0.0, high=1.0, step=0.05, label="pixel noise sigma", help="training"
-    )
-    label_noise: float = knob(
-        0.0, low=0.0, high=0.8, step=0.05, help="share of labels drawn at random"
-    )
-    walks: int = knob(12, low=0, high=40, help="walks on the misses at most")
-    stop: bool = knob(True, label="stop rule", help="at the first walk that fails")
-    seed: int = knob(0, low=0, high=99)
+from labkit.labs.bpls.knobs import WalkKnobs
+from labkit.labs.bpls.problems import Problem, percent, reading_of, with_noise
+from labkit.panels import Lines, LiveLab
 
 
 def walk_lab(
@@ -49,68 +18,87 @@ def walk_lab(
     interactive=True,
     folder="",
     device="cpu",
+    **look,
 ) -> LiveLab:
-    """Knobs, stepper and live figure; a step solves one layer."""
+    """Knobs, stepper and live figure; a step solves one layer.
+
+    ``look`` are keywords of :class:`~labkit.panels.LiveLab` in place of this lab's own,
+    such as ``panels``, ``only``, ``height``.
+    """
     return LiveLab(
         knobs or WalkKnobs(),
-        lambda now: walk_rows(problem, now()),
-        WALK_PANELS,
+        lambda now: walk_rows(problem, now),
         name="walk",
         tell=_tell,
         interactive=interactive,
         folder=folder,
         device=device,
-        height=1000,
+        **{"panels": WALK_PANELS, "height": 1000} | look,
     )
 
 
-def walk_rows(problem: Problem, knobs: WalkKnobs) -> Iterator[dict]:
+def walk_rows(problem: Problem, now: Callable[[], WalkKnobs]) -> Iterator[dict]:
     """One row per layer solved.
 
     ``accuracy so far`` is of the network with the layers solved up to here put in,
     blended as line 20 of Algorithm 2 will; halfway through a walk the layers do not fit
     each other. Other columns end in ``output``, ``input`` or ``hidden``, the layer
     solved. A walk that no inverse lets through ends with a ``note``.
+
+    Parameters
+    ----------
+    now : the knobs as they stand. Reading, clamp and ridge are asked for before every
+        layer, noise and where to end before every walk, the rest once.
     """
-    noisy = with_noise(
-        problem, sigma=knobs.sigma, label_noise=knobs.label_noise, seed=knobs.seed
-    )
-    X, y = noisy.X, noisy.y
-    hidden = [knobs.width] * knobs.depth
+    knobs = now()
+    level, noisy = None, problem
+
+    def data():
+        """The images and labels, disturbed anew where the noise has changed."""
+        nonlocal level, noisy
+        wanted = {"sigma": now().sigma, "label_noise": now().label_noise}
+        if wanted != level:
+            level, noisy = wanted, with_noise(problem, **wanted, seed=knobs.seed)
+        return noisy.X, noisy.y
+
+    X, y = data()
     weights = random_weights(
-        noisy.sizes(hidden),
+        problem.sizes([knobs.width] * knobs.depth),
         generator=torch.Generator().manual_seed(knobs.seed),
         dtype=X.dtype,
         device=X.device,
     )
     acts = [activation(knobs.activation)] * knobs.depth
-    records = train(
-        X,
-        y,
-        weights,
-        acts,
-        reading=reading_of(knobs.reading),
-        clamp=knobs.clamp,
-        ridge=knobs.ridge,
-        max_walks=knobs.walks,
-        stop=knobs.stop,
-    )
-    now, f, step = weights, 1.0, 0
+    turned = lambda: _options(now())  # noqa: E731
+    records = train(X, y, weights, acts, turned=turned, data=data)
+    current, step = weights, 0
     try:
         for record in records:
             step, i = record.step, record.layer - 1
+            f = record.samples / len(noisy.y)  # all in the first walk, then the misses
             (W,) = blend(weights[i : i + 1], (record.W,), f)
-            now = (*now[:i], W, *now[i + 1 :])
+            current = (*current[:i], W, *current[i + 1 :])
             row = _look(record, knobs.depth + 1)
-            row["accuracy so far"] = percent(scores(X, now, acts), y)
+            S = scores(noisy.X, current, acts)
+            row["accuracy so far"] = percent(S, noisy.y)
             if record.end:
-                weights = now = record.end.weights
-                f = record.end.misses / len(y)
+                weights = current = record.end.weights
                 S = scores(noisy.X_test, weights, acts)
                 row |= _finish(record.end, percent(S, noisy.y_test))
             yield row
     except ValueError as error:  # a target without inverse: the clamp is too narrow
         yield {"step": step + 1, "note": str(error)}
+
+
+def _options(knobs) -> dict:
+    """What `labkit.bpls.train` takes over while it runs."""
+    return {
+        "reading": reading_of(knobs.reading),
+        "clamp": knobs.clamp,
+        "ridge": knobs.ridge,
+        "max_walks": knobs.walks,
+        "stop": knobs.stop,
+    }
 
 
 def _look(record, top) -> dict:
