@@ -1,11 +1,17 @@
 """Finished curves side by side, for results that no trace holds."""
 
+import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.panels.theme import COLOURS, DASHES, SYMBOLS, axis, layout
+from labkit.panels import end_labels
+from labkit.panels.reading import Figure, describe, panel_text
+from labkit.panels.theme import COLOURS, DASHES, FITS, SYMBOLS, axis, layout
+
+REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
 
 
 def curves(
@@ -16,10 +22,11 @@ def curves(
     log_x=False,
     log_y=False,
     lines: tuple[str, ...] = (),
+    reading: str = "",
     width=960,
     height=420,
-) -> go.Figure:
-    """Panels side by side, one legend for all.
+) -> Figure:
+    """Panels side by side; names at the ends of curves, or one legend for all.
 
     Parameters
     ----------
@@ -27,15 +34,21 @@ def curves(
         A label has the same colour everywhere.
     x_titles : one for each panel, or one for all.
     lines : labels drawn without markers, as theory is.
+    reading : a sentence below: what to look at, and what it means.
     """
     titles = [f"<b>{title}</b>" for title in panels]
     if isinstance(x_titles, str):
         x_titles = [x_titles] * len(panels)
     figure = make_subplots(
-        cols=len(panels), subplot_titles=titles, horizontal_spacing=0.1
+        cols=len(panels),
+        subplot_titles=titles,
+        horizontal_spacing=0.1,
+        figure=Figure(),
     )
     labels = list(dict.fromkeys(label for each in panels.values() for label in each))
+    ends = all(_named_at_ends(each, len(panels), log_x) for each in panels.values())
     shown = set()
+    look = layout(width=width, height=height)
     for column, each in enumerate(panels.values(), start=1):
         for label, (x, y) in each.items():
             i = labels.index(label)
@@ -44,17 +57,56 @@ def curves(
                 y=list(y),
                 name=label,
                 legendgroup=label,
-                showlegend=label not in shown,
+                showlegend=not ends and label not in shown,
                 mode="lines" if label in lines else "lines+markers",
-                line={
-                    "color": COLOURS[i % len(COLOURS)],
-                    "dash": DASHES[(i + i // len(COLOURS)) % len(DASHES)],
-                },
+                line=_line(i),
                 marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "maxdisplayed": 12},
             )
             figure.add_trace(curve, 1, column)
             shown.add(label)
         figure.update_xaxes(axis(x_titles[column - 1], log=log_x), col=column)
         figure.update_yaxes(axis(y_title if column == 1 else "", log=log_y), col=column)
-    figure.update_layout(layout(width=width, height=height))
-    return figure
+    if ends:
+        _name_ends(figure, panels, labels, height - 106, log_y)
+    else:
+        below = math.ceil(sum(50 + end_labels.LETTER * len(n) for n in labels) / FITS)
+        look["margin"]["b"] += 20 * below
+        look["legend"] = {"orientation": "h", "x": 0, "y": 0, "yref": "container"}
+        look["legend"]["yanchor"] = "bottom"
+    figure.update_layout(look)
+    words = [
+        panel_text(title, y_title, x_title, each)
+        for (title, each), x_title in zip(panels.items(), x_titles, strict=True)
+    ]
+    return describe(figure, reading, words)
+
+
+def _line(i) -> dict:
+    return {
+        "color": COLOURS[i % len(COLOURS)],
+        "dash": DASHES[(i + i // len(COLOURS)) % len(DASHES)],
+    }
+
+
+def _named_at_ends(each, columns, log_x) -> bool:
+    """Whether a panel's curves all end near its right edge, and their names fit."""
+    if not end_labels.fit(list(each), columns):
+        return False
+    scale = np.log10 if log_x else np.asarray
+    with np.errstate(divide="ignore"):
+        xs = [scale(np.asarray(list(x), dtype=float)) for x, _ in each.values()]
+    if not all(len(x) for x in xs) or not np.isfinite(np.concatenate(xs)).all():
+        return False
+    low, high = min(x.min() for x in xs), max(x.max() for x in xs)
+    return all(x[-1] >= low + REACH * (high - low) for x in xs)
+
+
+def _name_ends(figure, panels, labels, pixels, log_y) -> None:
+    for column, each in enumerate(panels.values(), start=1):
+        drawn = [[np.asarray(list(v), dtype=float) for v in xy] for xy in each.values()]
+        x, y = end_labels.places(drawn, pixels=pixels, log=log_y)
+        names = end_labels.names_trace(list(each))
+        names["textfont"]["color"] = [_line(labels.index(n))["color"] for n in each]
+        figure.add_trace(names | {"x": x, "y": y}, 1, column)
+        at = figure.get_subplot(1, column).xaxis
+        at.domain = end_labels.narrowed(at.domain, list(each))

@@ -1,10 +1,10 @@
 """A matrix as colours, drawn anew on demand."""
 
-import json
-
 import numpy as np
 import plotly.graph_objects as go
+from IPython.display import display
 
+from labkit.panels.reading import Figure, describe, live, panel_text, with_reading
 from labkit.panels.theme import INK, layout
 
 
@@ -23,12 +23,15 @@ class HeatMap:
         Ends of the colours, in data units, for this and all later matrices.
     interactive : bool
         Make a ``FigureWidget``; otherwise a plain ``Figure``.
+    reading : str
+        A sentence below: what to look at, and what it means.
     width, height : int
         Size in pixels.
 
     Attributes
     ----------
     figure : plotly Figure or FigureWidget
+    widget : the ``FigureWidget`` with its reading below; ``None`` if not interactive.
 
     Examples
     --------
@@ -46,6 +49,7 @@ class HeatMap:
         *,
         limits: tuple[float, float],
         interactive: bool = True,
+        reading: str = "",
         width: int = 620,
         height: int = 560,
     ):
@@ -70,11 +74,17 @@ class HeatMap:
         )
         look = layout(title, width=width, height=height)
         ends = {"showgrid": False, "zeroline": False, "constrain": "domain"}
+        ends |= {"showline": False, "ticks": ""}
         look["xaxis"] = ends | {"range": [-0.5, columns - 0.5]}
         look["yaxis"] = ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
+        figure = describe(
+            Figure(data=[heat, edge], layout=look),
+            reading,
+            [panel_text("", f"colours are {colour_title}", "")],
+        )
         # Whole at construction: a widget that is reopened shows that state.
-        kind = go.FigureWidget if interactive else go.Figure
-        self.figure = kind(data=[heat, edge], layout=look)
+        self.figure = live(figure) if interactive else figure
+        self.widget = with_reading(self.figure) if interactive else None
 
     def draw(self, values, *, title: str | None = None, corner: int | None = None):
         """Show another matrix of the same shape.
@@ -95,11 +105,11 @@ class HeatMap:
             edge.y = [] if corner is None else [-0.5, at, at]
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        bundle = self.figure._repr_mimebundle_(include, exclude)
-        if bundle:
-            return bundle
-        # Outside a notebook plotly names no renderer; the data are right everywhere.
-        return {"application/vnd.plotly.v1+json": json.loads(self.figure.to_json())}
+        shown = self.widget if self.interactive else self.figure
+        return shown._repr_mimebundle_(include=include, exclude=exclude)
+
+    def _ipython_display_(self):
+        display(self.widget if self.interactive else self.figure)
 
 
 def _blank(values) -> np.ndarray:

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.panels.theme import COLOURS, DASHES, INK, SYMBOLS, axis
+from labkit.panels import end_labels
+from labkit.panels.reading import panel_text
+from labkit.panels.theme import COLOURS, DASHES, FITS, INK, PAPER, SYMBOLS, axis
 from labkit.panels.thin import thin
 
+LEGEND_ROW = 18  # pixels
 KEPT = COLOURS[0]
-MIXED = COLOURS[3]
+MIXED = COLOURS[1]
 
 
 @dataclass(frozen=True)
@@ -132,14 +135,14 @@ def curves_of(panel) -> list[dict]:
 
 
 def _line_curves(panel) -> list[dict]:
-    names = panel.columns
-    labels = names.values() if isinstance(names, Mapping) else names
+    names, labels = panel.columns, labels_of(panel)
     return [
         {
             "type": "scatter",
             "mode": "markers" if name in panel.marks else "lines+markers",
             "name": label,
             "showlegend": len(names) > 1,
+            "legendgroup": label,
             "line": {
                 "color": COLOURS[i % len(COLOURS)],
                 "dash": DASHES[i % len(DASHES)],
@@ -162,7 +165,7 @@ def _bar_curves(panel) -> list[dict]:
         "shape": "/",
         "fillmode": "replace",
         "bgcolor": MIXED,
-        "fgcolor": "white",
+        "fgcolor": PAPER,
         "size": 6,
         "solidity": 0.2,
     }
@@ -183,26 +186,65 @@ def _bar_curves(panel) -> list[dict]:
     ]
 
 
-def panel_layout(panels, figure) -> dict:
+def labels_of(panel) -> list[str]:
+    """Return what the panel's curves are called, in their order."""
+    if isinstance(panel, Bars):
+        return [panel.kept_label, panel.mixed_label, panel.level_label]
+    names = panel.columns
+    return list(names.values() if isinstance(names, Mapping) else names)
+
+
+def words_of(panel) -> str:
+    """Return in words what the panel shows."""
+    names = [curve["name"] for curve in curves_of(panel) if curve["showlegend"]]
+    return panel_text(panel.title, panel.y_title, panel.x_title, names)
+
+
+def names_ends(panel, columns: int) -> bool:
+    """Whether names stand at the ends of the panel's curves, and no legend above."""
+    return (
+        isinstance(panel, Lines)
+        and not panel.marks
+        and end_labels.fit(labels_of(panel), columns)
+    )
+
+
+def one_legend(panels, columns: int) -> bool:
+    """Whether one legend below says for all panels what each would say again."""
+    all_same = len({tuple(labels_of(panel)) for panel in panels}) == 1
+    return len(panels) > 1 and all_same and legend_rows(panels[0], columns) > 0
+
+
+def legend_rows(panel, columns: int) -> int:
+    """Return the rows of the legend above a panel, in the narrowest window."""
+    labels = [curve["name"] for curve in curves_of(panel) if curve["showlegend"]]
+    if not labels or names_ends(panel, columns):
+        return 0
+    widths = sum(end_labels.LETTER * len(label) + 50 for label in labels)
+    return math.ceil(widths / (FITS / columns - 80))
+
+
+def panel_layout(panels, figure, columns: int) -> dict:
     """Return axes, legends and titles of all panels."""
     entries: dict = {"barmode": "overlay", "annotations": []}
+    together = one_legend(panels, columns)
     for index, panel in enumerate(panels):
         k = "" if index == 0 else str(index + 1)
         x_axis, y_axis = axis(panel.x_title), _y_axis(panel)
         if isinstance(panel, Bars):
             x_axis |= _bar_ticks(panel)
+        domain = figure.layout[f"xaxis{k}"].domain
+        if names_ends(panel, columns):
+            x_axis["domain"] = end_labels.narrowed(domain, labels_of(panel))
         entries[f"xaxis{k}"], entries[f"yaxis{k}"] = x_axis, y_axis
         corner = {
-            "x": figure.layout[f"xaxis{k}"].domain[0],
+            "x": domain[0],
             "y": figure.layout[f"yaxis{k}"].domain[1],
             "xanchor": "left",
             "yanchor": "bottom",
         }
-        entries[f"legend{k}"] = corner | {
-            "orientation": "h",
-            "bgcolor": "rgba(0,0,0,0)",
-            "font": {"size": 11},
-        }
+        entries[f"legend{k}"] = corner | {"orientation": "h"}
+        rows = 0 if together else legend_rows(panel, columns)
         entries["annotations"].append(
             corner
             | {
@@ -210,15 +252,13 @@ def panel_layout(panels, figure) -> dict:
                 "xref": "paper",
                 "yref": "paper",
                 "showarrow": False,
-                "yshift": 24 if _has_legend(panel) else 6,
+                "yshift": 6 + LEGEND_ROW * rows,
                 "font": {"size": 13},
             }
         )
+    if together:
+        entries["legend"] |= {"x": 0, "y": 0, "yref": "container"}
     return entries
-
-
-def _has_legend(panel) -> bool:
-    return any(curve["showlegend"] for curve in curves_of(panel))
 
 
 def _y_axis(panel) -> dict:

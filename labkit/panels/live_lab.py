@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from IPython.display import display
 from ipywidgets import Label, VBox
 
 from labkit.instruments import Trace
@@ -178,13 +179,16 @@ class LiveLab:
             return self.plot._repr_mimebundle_(**options)
         return self.widget._repr_mimebundle_(**options)
 
+    def _ipython_display_(self):
+        display(self.widget if self.interactive else self.plot)
+
     @property
     def widget(self):
         """Knobs and buttons above the figure."""
         lines = (self.note, self.turned)
         controls = (self.controls.widget, self.stepper.widget, *lines)
-        below = [self.pictures.figure] if self.pictures else []
-        return VBox([*controls, self.plot.figure, *below])
+        below = [self.pictures.widget] if self.pictures else []
+        return VBox([*controls, self.plot.widget, *below])
 
 
 def _spoken(name: str) -> str:

@@ -1,25 +1,34 @@
 """A figure that follows a trace while it grows."""
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
+from IPython.display import display
+from ipywidgets import VBox
 from plotly.subplots import make_subplots
 
 from labkit.instruments import Trace
+from labkit.panels import end_labels
 from labkit.panels.kinds import (
+    LEGEND_ROW,
     Bars,
     Lines,
     check_panels,
     curves_of,
+    labels_of,
+    legend_rows,
     mark_layout,
+    names_ends,
+    one_legend,
     panel_layout,
     values_of,
+    words_of,
 )
+from labkit.panels.reading import Figure, describe, live, with_reading
 from labkit.panels.theme import layout
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
@@ -41,10 +50,13 @@ class LivePlot:
         a plain ``Figure`` of the trace as it then is gets built when asked for.
     title : str
         Title of the figure.
+    reading : str
+        A sentence below the figure: what to look at, and what it means.
     columns : int
         Panels side by side.
     width, height : int, optional
-        Size of the figure in pixels; by default 480 x 320 a panel.
+        Size of the figure in pixels; by default 480 x 320 a panel.  A width above 700
+        gives way to the page's.
     clock : callable
         Returns the time in seconds; for tests.
 
@@ -75,6 +87,7 @@ class LivePlot:
         *,
         interactive: bool = True,
         title: str = "",
+        reading: str = "",
         columns: int = 2,
         width: int | None = None,
         height: int | None = None,
@@ -85,11 +98,13 @@ class LivePlot:
         self.interactive = interactive
         self._columns = min(columns, len(self.panels))
         lines = math.ceil(len(self.panels) / self._columns)
+        self._reading, self._widget = reading, None
         self._look = layout(
             title,
             width=width or 480 * self._columns,
             height=height or 320 * lines + (40 if title else 0),
         )
+        self._make_room()
         self._clock = clock
         self._due = -math.inf  # the earliest time of the next redraw
         self._sent = -math.inf  # when the last redraw left
@@ -97,19 +112,26 @@ class LivePlot:
         self._drawing = False  # whether it still owes one
         self._timer = None  # a redraw owed for the rows after the last one
         self._until = None  # show no row after this step; None: all
-        self._marks = {}  # (x, what was marked) to text
+        self._marks = {}  # x to text
         self._noted = False  # whether marks changed since the last redraw
         self._unsubscribe = _nothing
         self._figure = None
         self.trace = trace
         if interactive:
             # Whole at construction: a widget that is reopened shows that state.
-            self._figure = go.FigureWidget(self._build())
+            self._figure = live(self._build())
             # What the browser sends after every drawing. on_edits_completed would be
             # the public way, but it waits for a message that plotly 7 never sends.
             if self._figure.has_trait("_js2py_traceDeltas"):
                 self._figure.observe(self._drawn, "_js2py_traceDeltas")
             self._unsubscribe = trace.subscribe(self._on_row)
+
+    @property
+    def widget(self) -> VBox:
+        """The ``FigureWidget`` with its reading below; only if interactive."""
+        if self._widget is None:
+            self._widget = with_reading(self._figure)
+        return self._widget
 
     @property
     def figure(self) -> go.Figure:
@@ -151,13 +173,11 @@ class LivePlot:
         Parameters
         ----------
         x : float
-            Where, in steps.
+            Where, in steps; a mark that is there already is replaced.
         text : str
-            A few words that stand along the line, such as ``"k = 0.1"``.  What stands
-            before ``=`` names what changed: of two marks of one name at the same `x`
-            the newer stays.
+            A few words that stand along the line, such as ``"k = 0.1"``.
         """
-        self._marks[float(x), text.partition("=")[0].strip()] = text
+        self._marks[float(x)] = text
         self._noted = True
         if self.interactive:
             self._on_row(None)
@@ -208,54 +228,97 @@ class LivePlot:
             self._timer = None
 
     def _values(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return x and y of all curves, then of the names at their ends."""
         rows = self.trace.rows
         if self._until is not None:
             rows = [row for row in rows if row["step"] <= self._until]
-        return [values for panel in self.panels for values in values_of(panel, rows)]
+        curves = [values_of(panel, rows) for panel in self.panels]
+        names = [
+            end_labels.places(
+                each, pixels=self._pixels(), log=panel.log, limits=panel.y_range
+            )
+            for panel, each in zip(self.panels, curves, strict=True)
+            if names_ends(panel, self._columns)
+        ]
+        return [values for each in curves for values in each] + names
 
-    def _build(self) -> go.Figure:
+    def _make_room(self) -> None:
+        """Make room for legends above the panels of the first line, or below all."""
+        first, margin = self.panels[: self._columns], self._look["margin"]
+        rows = max(legend_rows(panel, self._columns) for panel in first)
+        if one_legend(self.panels, self._columns):
+            # Below there is the whole width for it.
+            margin["b"] += LEGEND_ROW * legend_rows(first[0], 1)
+        else:
+            margin["t"] += LEGEND_ROW * rows
+
+    def _gap(self) -> float:
+        """Return the pixels between two lines of panels: axis title, title, legend."""
+        if one_legend(self.panels, self._columns):
+            return 90
+        below = self.panels[self._columns :]
+        rows = [legend_rows(panel, self._columns) for panel in below]
+        return 90 + LEGEND_ROW * max(rows, default=0)
+
+    def _pixels(self) -> float:
+        """Return the height of one panel."""
         lines = math.ceil(len(self.panels) / self._columns)
+        margin = self._look["margin"]
+        inner = self._look["height"] - margin["t"] - margin["b"]
+        return max((inner - (lines - 1) * self._gap()) / lines, 20)
+
+    def _build(self) -> Figure:
+        lines = math.ceil(len(self.panels) / self._columns)
+        margin = self._look["margin"]
+        inner = self._look["height"] - margin["t"] - margin["b"]
         figure = make_subplots(
             rows=lines,
             cols=self._columns,
             horizontal_spacing=0.22 / self._columns,
-            # Room for an axis title below and a panel title with legend above.
-            vertical_spacing=min(125 / self._look["height"], 0.9 / max(lines - 1, 1)),
+            vertical_spacing=min(self._gap() / inner, 0.9 / max(lines - 1, 1)),
+            figure=Figure(),
         )
         values = iter(self._values())
+        together = one_legend(self.panels, self._columns)
+        named = []
         for index, panel in enumerate(self.panels):
-            row, column = divmod(index, self._columns)
+            place = [part + 1 for part in divmod(index, self._columns)]
+            ends = names_ends(panel, self._columns)
+            shown = not ends and not (together and index)
             for curve in curves_of(panel):
                 x, y = next(values)
-                legend = "legend" if index == 0 else f"legend{index + 1}"
-                figure.add_trace(
-                    curve | {"x": x, "y": y, "legend": legend}, row + 1, column + 1
-                )
+                curve |= {
+                    "x": x,
+                    "y": y,
+                    "legend": "legend" if index == 0 else f"legend{index + 1}",
+                    "showlegend": shown and curve["showlegend"],
+                }
+                figure.add_trace(curve, *place)
+            if ends:
+                named.append((end_labels.names_trace(labels_of(panel)), place))
+        # Last, so that a curve is found where its panel and column say.
+        for names, place in named:
+            x, y = next(values)
+            figure.add_trace(names | {"x": x, "y": y}, *place)
         figure.update_layout(self._look)
-        entries = panel_layout(self.panels, figure)
+        entries = panel_layout(self.panels, figure, self._columns)
         self._titles = entries.pop("annotations")
         figure.update_layout(entries | self._notes())
-        return figure
+        return describe(figure, self._reading, map(words_of, self.panels))
 
     def _notes(self) -> dict:
         """Return what is written and drawn over the panels: titles and marks."""
         end = math.inf if self._until is None else self._until
-        marks = [(x, text) for (x, _), text in self._marks.items() if x <= end]
+        marks = [(x, text) for x, text in self._marks.items() if x <= end]
         drawn = mark_layout(self.panels, marks)
         return drawn | {"annotations": [*self._titles, *drawn["annotations"]]}
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        if self.interactive:
-            return self.figure._repr_mimebundle_(include=include, exclude=exclude)
-        figure = self.figure
-        bundle = figure._repr_mimebundle_(include, exclude)
-        if bundle:
-            return bundle
-        # Outside a notebook plotly names no renderer; the data are right everywhere.
-        return {
-            "application/vnd.plotly.v1+json": json.loads(figure.to_json()),
-            "text/plain": repr(self),
-        }
+        shown = self.widget if self.interactive else self.figure
+        return shown._repr_mimebundle_(include=include, exclude=exclude)
+
+    def _ipython_display_(self):
+        display(self.widget if self.interactive else self.figure)
 
     def __repr__(self) -> str:
         titles = ", ".join(panel.title for panel in self.panels)

@@ -1,18 +1,19 @@
 """Rows of small grey images, redrawn as a run goes on."""
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
+from IPython.display import display
 
-from labkit.panels.theme import axis, layout
+from labkit.panels.reading import Figure, describe, live, panel_text, with_reading
+from labkit.panels.theme import FITS, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws
-SCALE = 4  # screen pixels an image pixel, at the least
+MARGIN = {"l": 110, "r": 20, "t": 44, "b": 10}  # pixels
 EDGE = 1  # pixels between two images
 GAP = "#B8CDE0"  # white paper between white images would hide where they end
 SHARE = 0.2  # of the colours, below those of the images, stand for "no image"
@@ -28,6 +29,7 @@ class Pictures:
     side : (height, width) of an image in pixels.
     interactive : follow in a ``FigureWidget``; otherwise a plain ``Figure`` of what was
         drawn last is built when asked for.
+    reading : a sentence below: what to look at, and what it means.
     limits : values shown white and black; others are cut to these.
     clock : returns the time in seconds; for tests.
 
@@ -51,6 +53,7 @@ class Pictures:
         count: int,
         side: tuple[int, int],
         interactive: bool = True,
+        reading: str = "",
         limits: tuple[float, float] = (0.0, 1.0),
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -64,8 +67,9 @@ class Pictures:
         low, high = limits
         # A number, not nan: a widget's messages are JSON, which has none.
         self._least = low - (high - low) * SHARE / (1 - SHARE)
-        self._images, self._title = self._blank(), ""
-        self._figure = go.FigureWidget(self._build()) if interactive else None
+        self._images, self._title, self._reading = self._blank(), "", reading
+        self._figure = live(self._build()) if interactive else None
+        self.widget = with_reading(self._figure) if interactive else None
 
     @property
     def figure(self) -> go.Figure:
@@ -124,10 +128,10 @@ class Pictures:
         tall = tiles.transpose(0, 2, 1, 3).reshape(rows * (h + EDGE), -1)
         return tall[:-EDGE, :-EDGE]
 
-    def _build(self) -> go.Figure:
+    def _build(self) -> Figure:
         (h, w), rows = self.side, len(self.labels)
-        zoom = max(SCALE, 800 // (self.count * (w + EDGE)))
         height, width = rows * (h + EDGE) - EDGE, self.count * (w + EDGE) - EDGE
+        zoom = (FITS - MARGIN["l"] - MARGIN["r"]) / width
         heat = go.Heatmap(
             z=self._tiles(),
             zmin=self._least,
@@ -136,12 +140,11 @@ class Pictures:
             showscale=False,
             hoverinfo="skip",
         )
-        margin = {"l": 110, "r": 20, "t": 44, "b": 10}
         look = layout(
             self._title or " ",
-            width=zoom * width + margin["l"] + margin["r"],
-            height=zoom * height + margin["t"] + margin["b"],
-            margin=margin,
+            width=FITS,
+            height=zoom * height + MARGIN["t"] + MARGIN["b"],
+            margin=MARGIN,
         )
         plain = {"showline": False, "ticks": "", "showgrid": False}
         look["xaxis"] = axis("") | plain | {"showticklabels": False}
@@ -154,16 +157,15 @@ class Pictures:
                 "ticktext": list(self.labels),
             }
         )
-        return go.Figure([heat], look)
+        words = panel_text("images", " and ".join(self.labels), "")
+        return describe(Figure([heat], look), self._reading, [words])
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        figure = self.figure
-        if self.interactive:
-            return figure._repr_mimebundle_(include=include, exclude=exclude)
-        return figure._repr_mimebundle_(include, exclude) or {
-            "application/vnd.plotly.v1+json": json.loads(figure.to_json()),
-            "text/plain": repr(self),
-        }
+        shown = self.widget if self.interactive else self.figure
+        return shown._repr_mimebundle_(include=include, exclude=exclude)
+
+    def _ipython_display_(self):
+        display(self.widget if self.interactive else self.figure)
 
     def __repr__(self) -> str:
         return f"Pictures({', '.join(self.labels)}: {self._title or 'nothing'})"

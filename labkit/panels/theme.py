@@ -1,25 +1,134 @@
-"""How every figure looks: colours, dashes, markers, axes.
+"""How every figure looks, on white and on black: colours, dashes, markers, axes.
 
-The colours are those of Okabe and Ito (2008), told apart by readers with any form of
-colour blindness; dash and marker repeat what the colour says, for print in grey.
+Figures are drawn in the colours for white. On black each colour has a twin:
+:func:`dark` puts the twins into a figure, :func:`style` makes a page do so by itself.
+
+Curves stand at least 3 : 1 from the background, the first five and all text at least
+4.5 : 1 (WCAG 2, on #FFFFFF and #111111), and any two curves stay apart under each
+form of colour blindness. Dash and marker repeat what the colour says.
 """
 
 from math import log10
 
-COLOURS = (
-    "#0072B2",  # blue
-    "#D55E00",  # vermilion
-    "#009E73",  # bluish green
-    "#E69F00",  # orange
-    "#CC79A7",  # reddish purple
-    "#56B4E9",  # sky blue
-    "#000000",  # black
-)  # the eighth, yellow, is left out: it is hard to see on white
+# On white, and the twin on black.
+_CURVES = {
+    "#1D2FBF": "#6F86FF",  # blue
+    "#C25310": "#E07025",  # vermilion
+    "#477F50": "#5CF0B0",  # green
+    "#452B00": "#FFE14D",  # brown, yellow
+    "#831268": "#B5709F",  # purple
+    "#3A97D0": "#9AD0F5",  # sky blue
+    "#000000": "#FFFFFF",  # black, white
+}
+COLOURS = tuple(_CURVES)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
+PAPER = "#FFFFFF"
 INK = "#333333"
 GRID = "#E6E6E6"
+BUTTON = "#767676"  # legible on both
+_TWINS = _CURVES | {PAPER: "#111111", INK: "#DEDEDE", GRID: "#3A3A3A"}
+
+THEMES = ("light", "dark")
+FITS = 700  # pixels: the room for a figure in a window of 900
+WIDEST = 960  # pixels that a figure may grow to
+
+
+def template(theme: str = "light") -> dict:
+    """Return the lab's plotly template, as plain data.
+
+    Parameters
+    ----------
+    theme : str
+        ``"light"`` or ``"dark"``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such theme.
+
+    Examples
+    --------
+    >>> template("dark")["layout"]["paper_bgcolor"]
+    '#111111'
+    """
+    if theme not in THEMES:
+        raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
+    line = {
+        "showline": True,
+        "linecolor": INK,
+        "ticks": "outside",
+        "tickcolor": INK,
+        "gridcolor": GRID,
+        "zeroline": False,
+        "exponentformat": "power",
+        "automargin": True,
+        "title": {"standoff": 8, "font": {"size": 12}},
+    }
+    look = {
+        "colorway": list(COLOURS),
+        "font": {"family": "sans-serif", "size": 12, "color": INK},
+        "paper_bgcolor": PAPER,
+        "plot_bgcolor": PAPER,
+        "hovermode": "closest",
+        "hoverlabel": {"bgcolor": PAPER, "bordercolor": INK, "font": {"color": INK}},
+        "legend": {"bgcolor": "rgba(0,0,0,0)", "font": {"size": 11}},
+        "modebar": {
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": BUTTON,
+            "activecolor": BUTTON,
+            "remove": [
+                *("select", "lasso", "zoomin", "zoomout", "autoscale"),
+                "sendChartToCloud",  # nothing leaves this machine
+            ],
+        },
+        "xaxis": line,
+        "yaxis": line,
+    }
+    return {"layout": look if theme == "light" else dark(look)}
+
+
+def dark(plain):
+    """Return a figure's plain data, or a part of it, in the colours for black.
+
+    Parameters
+    ----------
+    plain : dict, list, str, number or None
+        Such as ``figure.to_plotly_json()``.
+
+    Examples
+    --------
+    >>> dark({"line": {"color": "#1D2FBF", "width": 2}})
+    {'line': {'color': '#6F86FF', 'width': 2}}
+    """
+    if isinstance(plain, dict):
+        return {key: dark(value) for key, value in plain.items()}
+    if isinstance(plain, (list, tuple)):
+        return [dark(value) for value in plain]
+    if isinstance(plain, str):
+        return _TWINS.get(plain.upper(), plain)
+    return plain
+
+
+def style() -> str:
+    """Return CSS that draws figures in dark on a page that says it is dark.
+
+    JupyterLab marks its page by ``data-jp-theme-light``; pages of runs do the same.
+    Nothing is drawn anew, so a change of theme costs a figure nothing.
+    """
+    rules = [".main-svg { background: transparent !important; }"]
+    for light, twin in _TWINS.items():
+        red, green, blue = (int(light[i : i + 2], 16) for i in (1, 3, 5))
+        rgb = f"rgb({red}, {green}, {blue})"
+        for kind in ("stroke", "fill"):
+            marked = f'[style*="{kind}: {rgb}"], [{kind}="{rgb}"]'
+            rules.append(f"{marked} {{ {kind}: {twin} !important; }}")
+    inner = "\n".join(rules)
+    return (
+        f".js-plotly-plot {{ max-width: {WIDEST}px; }}\n"
+        f'[data-jp-theme-light="false"] .js-plotly-plot {{\n{inner}\n}}\n'
+    )
 
 
 def layout(title: str = "", *, width: int, height: int, **more) -> dict:
@@ -30,26 +139,28 @@ def layout(title: str = "", *, width: int, height: int, **more) -> dict:
     title : str
         The figure's title; none if empty.
     width, height : int
-        Size in pixels; fixed, since a figure in a box does not resize by itself.
+        Size in pixels. A figure wider than 700 takes the width of the page instead,
+        up to 960.
     **more
         Further plotly layout entries; they win.
 
     Examples
     --------
-    >>> layout("Loss", width=480, height=320)["template"]
-    'none'
+    >>> layout("Loss", width=480, height=320)["title"]["text"]
+    'Loss'
+    >>> "width" in layout(width=960, height=320)
+    False
     """
     base = {
-        "template": "none",  # plotly's default template is 7 kB in every figure
-        "width": width,
+        "template": template(),
         "height": height,
-        "colorway": list(COLOURS),
-        "font": {"family": "sans-serif", "size": 12, "color": INK},
-        "paper_bgcolor": "white",
-        "plot_bgcolor": "white",
+        # Above the panels' titles there is room for plotly's buttons.
         "margin": {"l": 70, "r": 20, "t": 90 if title else 56, "b": 50},
-        "hovermode": "closest",
     }
+    if width <= FITS:
+        base["width"] = width
+    else:
+        base["autosize"] = True
     if title:
         base["title"] = {
             "text": title,
@@ -82,18 +193,7 @@ def axis(title: str, *, log: bool = False, limits=None) -> dict:
     ValueError
         If a logarithmic axis is given limits that are not positive.
     """
-    line = {
-        "title": {"text": title, "standoff": 8, "font": {"size": 12}},
-        "type": "log" if log else "linear",
-        "showline": True,
-        "linecolor": INK,
-        "ticks": "outside",
-        "tickcolor": INK,
-        "gridcolor": GRID,
-        "zeroline": False,
-        "exponentformat": "power",
-        "automargin": True,
-    }
+    line = {"title": {"text": title}, "type": "log" if log else "linear"}
     if limits is not None:
         line["range"] = list(_exponents(limits) if log else map(float, limits))
     return line

@@ -128,7 +128,7 @@ def test_what_is_shown(interactive):
     kind = "widget-view" if interactive else "plotly"
     assert any(kind in key for key in bundle)
     if interactive:
-        assert lab.plot.figure in lab.widget.children
+        assert lab.plot.widget in lab.widget.children
 
 
 def test_pictures_follow_the_step_shown_and_are_not_logged():
@@ -142,7 +142,7 @@ def test_pictures_follow_the_step_shown_and_are_not_logged():
     lab = LiveLab(Knobs(), with_pictures, panels, name="p", pictures=pictures)
     assert "pictures" not in lab.run(4)
     assert pictures.figure.data[0].z[0][0] == 4
-    assert lab.widget.children[-1] is pictures.figure
+    assert lab.widget.children[-1] is pictures.widget
     lab.stepper.back(2)
     assert pictures.figure.data[0].z[0][0] == 2
     assert pictures.figure.layout.title.text == "Step 2"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from IPython.display import display
 from ipywidgets import VBox
 from torch import Tensor
 
@@ -99,12 +100,15 @@ class SweepLab:
     @property
     def widget(self):
         """Knobs and buttons above the heat map."""
-        return VBox([self.controls.widget, self.stepper.widget, self.heat.figure])
+        return VBox([self.controls.widget, self.stepper.widget, self.heat.widget])
 
     def _repr_mimebundle_(self, **options):
         if not self.interactive:
             return self.heat._repr_mimebundle_(**options)
         return self.widget._repr_mimebundle_(**options)
+
+    def _ipython_display_(self):
+        display(self.widget if self.interactive else self.heat)
 
 
 def magnitude(matrix: Tensor) -> Tensor:

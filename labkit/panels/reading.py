@@ -1,0 +1,163 @@
+"""What a figure says in words: a sentence below it, and a text in its place.
+
+The sentence tells a reader what to look at; the text (alt text) tells someone who does
+not see the figure what is drawn.  Both travel in the figure's ``layout.meta``.
+"""
+
+import html
+import json
+
+import anywidget
+import plotly.graph_objects as go
+import traitlets
+from IPython.display import display
+from ipywidgets import VBox
+
+from labkit.panels.theme import dark, style, template
+
+CONFIG = {"responsive": True, "displaylogo": False}
+BELOW = "labkit-reading"  # class of the sentence, in widgets and pages alike
+_STYLE = (
+    style()
+    + f".{BELOW} {{ max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic; }}\n"
+)
+
+# In a page: the output before the sentence is the figure.
+_SCRIPT = """
+(() => {
+  const mine = document.currentScript?.closest('.jp-OutputArea-child');
+  const figure = mine?.previousElementSibling?.querySelector('.jp-OutputArea-output');
+  figure?.setAttribute('role', 'img');
+  figure?.setAttribute('aria-label', %s);
+})();
+"""
+
+
+def describe(figure: go.Figure, reading: str, panels) -> go.Figure:
+    """Write into a figure what it says in words, and return it.
+
+    Parameters
+    ----------
+    figure : plotly Figure
+    reading : str
+        The sentence below the figure; none if empty.
+    panels : iterable of str
+        What each panel shows, see :func:`panel_text`.
+    """
+    title = figure.layout.title.text
+    parts = [title] if title and title.strip() else []
+    text = ". ".join([*parts, *panels, *([reading.rstrip(".")] if reading else [])])
+    figure.layout.meta = {"reading": reading, "alt": f"{text}."}
+    return figure
+
+
+def panel_text(title: str, y: str, x: str, names=()) -> str:
+    """Return in words what one panel shows.
+
+    Examples
+    --------
+    >>> panel_text("Loss", "nats", "step", ["training", "test"])
+    'Loss: nats against step; training, test'
+    """
+    axes = " against ".join(part for part in (y, x) if part)
+    text = ": ".join(part for part in (title, axes) if part)
+    return "; ".join(part for part in (text, ", ".join(names)) if part)
+
+
+class Figure(go.Figure):
+    """A finished figure that shows its reading below and describes itself.
+
+    Examples
+    --------
+    >>> figure = describe(Figure(), "It falls.", ["Loss: nats against step"])
+    >>> figure.layout.meta["alt"]
+    'Loss: nats against step. It falls.'
+    """
+
+    def in_theme(self, theme: str) -> "Figure":
+        """Return the figure in the theme ``"light"`` or ``"dark"``, to be exported."""
+        template(theme)  # refuses what is no theme
+        plain = json.loads(self.to_json())
+        return Figure(plain if theme == "light" else dark(plain), skip_invalid=False)
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        plain = json.loads(self.to_json())
+        return {
+            "application/vnd.plotly.v1+json": plain | {"config": CONFIG},
+            "text/plain": (self.layout.meta or {}).get("alt", "Figure"),
+        }
+
+    def _ipython_display_(self):
+        display(self._repr_mimebundle_(), raw=True)
+        if self.layout.meta:
+            display(_below(self.layout.meta), raw=True)
+
+
+def _below(meta) -> dict:
+    """Return the output below a finished figure."""
+    alt = json.dumps(meta["alt"]).replace("</", "<\\/")
+    text = html.escape(meta["reading"])
+    return {
+        "text/html": f'<style>{_STYLE}</style><p class="{BELOW}">{text}</p>'
+        f"<script>{_SCRIPT % alt}</script>",
+        "text/plain": meta["reading"],
+    }
+
+
+class Reading(anywidget.AnyWidget):
+    """The sentence below a live figure; names the figure above it for screen readers.
+
+    A figure in a box takes the box's width only when the window says that its size
+    has changed, so this says it, once the figure is there and whenever the box has
+    another width.
+    """
+
+    text = traitlets.Unicode().tag(sync=True)
+    alt = traitlets.Unicode().tag(sync=True)
+    _css = _STYLE
+    _esm = """
+    export default {
+      render({ model, el }) {
+        const line = document.createElement('p');
+        line.className = 'labkit-reading';
+        el.append(line);
+        let width = 0;
+        const show = () => {
+          line.textContent = model.get('text');
+          const plot = el.parentElement?.querySelector('.js-plotly-plot');
+          plot?.setAttribute('role', 'img');
+          plot?.setAttribute('aria-label', model.get('alt'));
+          if (!plot?.querySelector('.main-svg')) return;
+          come.disconnect();
+          if (width === el.offsetWidth) return;
+          width = el.offsetWidth;
+          window.dispatchEvent(new Event('resize'));
+        };
+        const come = new MutationObserver(show);
+        const sized = new ResizeObserver(() => {
+          if (el.parentElement && !width) {
+            come.observe(el.parentElement, { childList: true, subtree: true });
+          }
+          show();
+        });
+        sized.observe(el);
+        model.on('change', show);
+        return () => { sized.disconnect(); come.disconnect(); };
+      },
+    };
+    """
+
+
+def with_reading(figure: go.FigureWidget) -> VBox:
+    """Return a live figure with its reading below it."""
+    meta = figure.layout.meta
+    box = VBox([figure, Reading(text=meta["reading"], alt=meta["alt"])])
+    box.layout.width = "100%"
+    return box
+
+
+def live(figure: go.Figure) -> go.FigureWidget:
+    """Return a figure's widget, which takes the width of the page."""
+    widget = go.FigureWidget(figure)
+    widget._config = widget._config | CONFIG  # plotly's documented way
+    return widget
