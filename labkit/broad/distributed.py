@@ -145,7 +145,7 @@ def sums_here(
         mine = H[:, rows]
         X[rows, rows] += gram(mine)
         X[rows, rows.stop : q].addmm_(mine.T, H[:, rows.stop :])
-        X[rows, q:].addmm_(mine.T, Y)
+        X[rows, q:] += mm(mine.T, Y)
     return P, X
 
 
@@ -188,13 +188,13 @@ def chol1_step(F, z, W, P, X, ridge, k, place):
     p, q = place.p, P.shape[1]
     V = upper_t_mm(F, place.gathered(P, k), every=p)  # (a)
     X[:, :q] -= gram(V)  # (42a)
-    X[:, q:] -= V.T @ z  # (50)
+    X[:, q:] -= mm(V.T, z)  # (50)
     X = place.summed(X)
     G = inverse_cholesky_(with_ridge(X[:, :q], ridge), offset=k)  # (42a)
     E = G.T @ X[:, q:]  # (50)
     V = mm_upper(V, G).neg_()  # (42b)
     T = upper_mm(F, V, every=p)  # (42b)
-    T, TE = place.scattered(T, upper_mm(F, V @ E, every=p), k)
+    T, TE = place.scattered(T, T @ E, k)
     W = torch.cat([W + TE, (G @ E)[place.own(k)]])  # (50)
     return T, G, E, W
 

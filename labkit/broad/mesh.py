@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.functional import pad
 
 from labkit.collectives import sum_over
 
@@ -77,7 +76,7 @@ class Place:
             return P
         n, q = -(-k // self.p), P.shape[1]
         whole = P.new_empty(self.p, q, n)  # transposed, as products of few columns are
-        mine = pad(P.T, (0, n - len(P))).contiguous()
+        mine = _padded(P, n).T.contiguous()
         dist.all_gather(list(whole), mine, group=self.nodes)
         return whole.permute(1, 2, 0).reshape(q, n * self.p)[:, :k].T
 
@@ -122,8 +121,13 @@ class Place:
 
 def _flat(X: Tensor, own: slice, rows: int) -> Tensor:
     """Rows ``own`` of X, and rows of zeros up to ``rows``, in one line."""
-    X = X[own]
-    return pad(X, (0, 0, 0, rows - len(X))).flatten()
+    return _padded(X[own], rows).flatten()
+
+
+def _padded(X: Tensor, rows: int) -> Tensor:
+    """X, with rows of zeros up to ``rows``."""
+    missing = rows - len(X)
+    return torch.cat([X, X.new_zeros(missing, X.shape[1])]) if missing else X
 
 
 def check_mesh(mesh: DeviceMesh) -> tuple[str, ...]:
