@@ -117,6 +117,99 @@ def test_every_knob_works_at_its_ends(problem, change):
     assert len(frame) == 3 and frame["validation"].notna().all()
 
 
+# Another value for each knob that needs no restart, and what shows it at once.
+LIVE = {
+    "theta": (0.05, "noise bound"),
+    "nmax": (40, None),
+    "drop": (0.5, None),
+    "preconditioner": ("none", "validation"),
+    "budget": (3, "budget"),
+    "recover": (0, None),
+    "published": (True, "taken"),
+    "noise": (0.4, "batch before"),
+    "damping": ("scaled", "validation"),
+    "centre": ("start", "validation"),
+}
+
+
+def test_what_needs_no_restart_is_what_is_tried_here():
+    live = {f.name for f in fields(lab.TrainingKnobs) if not f.metadata["restart"]}
+    assert set(LIVE) == live
+
+
+@pytest.fixture(scope="module")
+def plain(problem):
+    return make_live(problem).run(8)
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_knob_turned_in_a_run_changes_the_next_step_and_none_before(
+    problem, plain, name
+):
+    value, shown = LIVE[name]
+    live = make_live(problem)
+    before = live.run(3)
+    live.controls.set(**{name: value})
+    assert len(live.trace.rows) == 3
+    frame = live.run(1)
+    assert frame["validation"].iloc[:3].equals(before["validation"])
+    assert frame["validation"].iloc[:3].equals(plain["validation"].iloc[:3])
+    assert frame["turned"].notna().tolist() == [False, False, False, True]
+    if shown:
+        assert frame[shown].iloc[3] != plain[shown].iloc[3]
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_value_from_the_start_on_is_the_same_however_it_came(problem, name):
+    """Set when made, or turned before the first step: the same to the last bit."""
+    value, _ = LIVE[name]
+    live = make_live(problem)
+    live.controls.set(**{name: value})
+    one, two = live.run(4), make_live(problem, **{name: value}).run(4)
+    clocks = ["turned", "time", "seconds"]
+    one, two = (f.drop(columns=clocks, errors="ignore") for f in (one, two))
+    assert one.equals(two)
+
+
+def test_the_damping_falls_by_the_drop_of_the_moment(problem):
+    live = make_live(problem)
+    live.run(2)
+    live.controls.set(drop=0.5)
+    lam = live.run(3)["lambda"]
+    assert lam.loc[2] == pytest.approx(0.8 * lam.loc[1])
+    assert lam.loc[4] == pytest.approx(0.5 * lam.loc[3])
+
+
+def test_a_turned_budget_grows_along_from_there(problem):
+    live = make_live(problem, theta=0.2)
+    live.controls.set(budget=7)
+    frame = live.run(9)
+    live.controls.set(budget=5)
+    frame = live.run(3)
+    assert frame["budget"].loc[1] == 7 < frame["budget"].loc[9]
+    assert frame["budget"].loc[10] == 5
+    for step in (10, 11):
+        grown = -(-frame["n"].loc[step + 1] * frame["budget"].loc[step])
+        assert frame["budget"].loc[step + 1] == -(-grown // frame["n"].loc[step])
+
+
+def test_what_a_run_begins_with_restarts_it(problem):
+    live = make_live(problem)
+    first = live.run(2)["validation"].tolist()
+    for change in ({"n1": 80}, {"lam1": 5.0}, {"seed": 1}):
+        live.controls.set(**change)
+        assert len(live.trace.rows) == 0
+        assert live.run(2)["validation"].tolist() != first
+        live.controls.reset()
+        assert live.run(2)["validation"].tolist() == first
+
+
+def test_every_knob_says_what_to_look_for():
+    for knobs in (lab.TrainingKnobs, lab.KrylovKnobs):
+        for field in fields(knobs):
+            assert field.metadata["look_for"] and field.metadata["help"], field.name
+
+
 def test_a_run_that_stops_being_finite_tells(problem):
     spoiled = replace(problem, train=problem.train.clone())
     live = make_live(spoiled, n1=200)
@@ -130,7 +223,7 @@ def test_a_run_that_stops_being_finite_tells(problem):
 def test_looking_changes_nothing(problem):
     """With pictures and panels the run is the same, to the last bit."""
     knobs = lab.knobs_of(problem, noise=0.1)
-    net, _, records = lab.start(problem, knobs, steps=6)
+    net, _, records = lab.start(problem, lambda: knobs, steps=6)
     plain = [record.validation_error for record in records]
     live = make_live(problem, noise=0.1)
     assert live.run(6)["validation"].tolist() == plain

@@ -4,6 +4,7 @@ Wires `labkit.hessian_free` to its knobs, instruments and panels; holds no mathe
 """
 
 from labkit.labs.hessian_free.claims import claims_table
+from labkit.labs.hessian_free.knobs import TrainingKnobs, knobs_of
 from labkit.labs.hessian_free.krylov import (
     KrylovKnobs,
     Moment,
@@ -17,14 +18,7 @@ from labkit.labs.hessian_free.krylov import (
     moments,
     settings_table,
 )
-from labkit.labs.hessian_free.live import (
-    TrainingKnobs,
-    as_row,
-    knobs_of,
-    start,
-    train_rows,
-    training_lab,
-)
+from labkit.labs.hessian_free.live import as_row, start, train_rows, training_lab
 from labkit.labs.hessian_free.problems import SIZES, Problem, make_problem
 from labkit.labs.hessian_free.race import (
     METHODS,

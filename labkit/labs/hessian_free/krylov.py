@@ -21,7 +21,8 @@ from labkit.hessian_free.precondition import KINDS
 from labkit.hessian_free.system import CENTRES, DAMPINGS
 from labkit.hessian_free.train import draw
 from labkit.hessian_free.tuples import add, copied, dot, norm
-from labkit.labs.hessian_free.live import TrainingKnobs, start
+from labkit.labs.hessian_free.knobs import TrainingKnobs
+from labkit.labs.hessian_free.live import start
 from labkit.labs.hessian_free.problems import Problem
 from labkit.panels import Lines, LiveLab, knob
 
@@ -62,7 +63,7 @@ class Moment:
 def moments(problem: Problem, *, seed=0, after=AFTER, rows=ROWS) -> dict[int, Moment]:
     """Train with short-run settings; keep what is needed to solve again, by step."""
     knobs = TrainingKnobs(n1=60, nmax=300, seed=seed)
-    net, optimizer, records = start(problem, knobs, steps=max(after))
+    net, optimizer, records = start(problem, lambda: knobs, steps=max(after))
     g = torch.Generator().manual_seed(500 + seed)
     kept = {}
     for record in records:
@@ -106,14 +107,55 @@ def iterates(problem: Subproblem) -> Iterator[dict[str, tuple]]:
 
 @dataclass(frozen=True)
 class KrylovKnobs:
-    """What can be turned on the frozen subproblem."""
+    """What can be turned on the frozen subproblem; each makes another problem."""
 
-    after: int = knob(20, choices=AFTER, label="after step", help="of the training")
-    lam: float = knob(0.03, low=1e-3, high=10.0, log=True, label="damping lambda")
-    preconditioner: str = knob("random_signs", choices=KINDS)
-    damping: str = knob("identity", choices=DAMPINGS, help="of LSMR; CG: identity")
-    centre: str = knob("zero", choices=CENTRES, help="of LSMR; CG: zero")
-    recover: int = knob(20, low=0, high=100, unit="iterations", help="LSMR's patience")
+    after: int = knob(
+        20,
+        choices=AFTER,
+        label="after step",
+        unit="steps",
+        help="of the training",
+        look_for="The later, the slower: after 40 iterations the model is 0.2 % above "
+        "its least at step 1 and 7 % at step 20.",
+    )
+    lam: float = knob(
+        0.03,
+        low=1e-3,
+        high=10.0,
+        log=True,
+        label="damping lambda",
+        help="of the frozen problem",
+        look_for="At 1 both methods arrive within 40 iterations, at 0.001 neither in "
+        "120.",
+    )
+    preconditioner: str = knob(
+        "random_signs",
+        choices=KINDS,
+        help="of both methods",
+        look_for="The model value: jacobi is ahead for some 40 iterations and far "
+        "behind at 120.",
+    )
+    damping: str = knob(
+        "identity",
+        choices=DAMPINGS,
+        help="of LSMR; CG: identity",
+        look_for="The distance: with scaled LSMR settles 16 % from the stated step.",
+    )
+    centre: str = knob(
+        "zero",
+        choices=CENTRES,
+        help="of LSMR; CG: zero",
+        look_for="The distance: with start LSMR settles 23 % from the stated step.",
+    )
+    recover: int = knob(
+        20,
+        low=0,
+        high=100,
+        unit="iterations",
+        help="LSMR's patience",
+        look_for="The mark of the stop moves to the right, the one of what is taken "
+        "stays.",
+    )
 
 
 def krylov_lab(
@@ -125,9 +167,10 @@ def krylov_lab(
     device="cpu",
 ) -> LiveLab:
     """Knobs, stepper and live figure; a step is one iteration of both methods."""
+    answers = {}
     return LiveLab(
         knobs or KrylovKnobs(),
-        lambda now: krylov_rows(kept[now().after], now()),
+        lambda now: krylov_rows(kept[now().after], now(), answers),
         KRYLOV_PANELS,
         name="krylov",
         tell=_tell,
@@ -138,8 +181,13 @@ def krylov_lab(
     )
 
 
-def krylov_rows(moment: Moment, knobs: KrylovKnobs) -> Iterator[dict]:
-    """One row per iteration of LSMR and CG; where LSMR would stop is marked."""
+def krylov_rows(
+    moment: Moment, knobs: KrylovKnobs, answers: dict | None = None
+) -> Iterator[dict]:
+    """One row per iteration of LSMR and CG; where LSMR would stop is marked.
+
+    ``answers`` keeps the solutions by moment and lambda, the slow part of a start.
+    """
     problem = moment.subproblem(
         knobs.lam,
         preconditioner=knobs.preconditioner,
@@ -150,7 +198,11 @@ def krylov_rows(moment: Moment, knobs: KrylovKnobs) -> Iterator[dict]:
         merit=lambda d: moment.error(d, moment.valid),
         **{"atol": 1e-6, "ftol": 1e-5, "maxiter": 600, "recover": knobs.recover},
     )
-    answer = exact(problem._replace(damping="identity", centre="zero"))
+    answers = {} if answers is None else answers
+    key = moment.step, knobs.lam
+    if key not in answers:
+        answers[key] = exact(moment.subproblem(knobs.lam))
+    answer = answers[key]
     low = model_value(problem, answer)
     size = float(norm(answer))
     for k, each in enumerate(iterates(problem)):

@@ -1,8 +1,7 @@
 """SHF while it trains: its batch and why it grows, its damping, its Krylov runs."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -14,50 +13,14 @@ from labkit.hessian_free import (
     squared_error,
     train,
 )
-from labkit.hessian_free.precondition import KINDS
-from labkit.hessian_free.system import CENTRES, DAMPINGS
+from labkit.labs.hessian_free.knobs import TrainingKnobs, knobs_of
 from labkit.labs.hessian_free.problems import Problem
-from labkit.panels import Bars, Lines, LiveLab, knob
+from labkit.panels import Bars, Lines, LiveLab
 from labkit.panels.pictures import Pictures
 
 IMAGES = 16  # test images whose reconstructions are shown
 # Where the merit function is looked at, see labkit.hessian_free.lsmr; at most these.
 CHECKS = (5, 7, 9, 12, 15, 19, 24, 30, 38, 48, 60, 75, 94, 118, 148, 185, 232, 290)
-
-
-@dataclass(frozen=True)
-class TrainingKnobs:
-    """What can be turned in the live experiment."""
-
-    theta: float = knob(
-        0.5, low=0.05, high=0.95, step=0.05, help="noise tolerated in the gradient"
-    )
-    n1: int = knob(60, low=2, high=2500, label="first batch n1", unit="rows")
-    nmax: int = knob(650, low=2, high=6000, label="largest batch nmax", unit="rows")
-    lam1: float = knob(1.0, low=0.01, high=30.0, log=True, label="damping lambda_1")
-    drop: float = knob(0.8, low=0.5, high=0.99, step=0.01, help="factor of lambda")
-    preconditioner: str = knob("random_signs", choices=KINDS)
-    damping: str = knob("identity", choices=DAMPINGS, help="identity: the stated one")
-    centre: str = knob("zero", choices=CENTRES, help="zero: the stated problem")
-    budget: int = knob(
-        150, low=1, high=300, label="Krylov budget", unit="iterations", help="first"
-    )
-    recover: int = knob(
-        20, low=0, high=100, unit="iterations", help="patience; paper: 100"
-    )
-    published: bool = knob(False, label="return the last iterate, as published")
-    noise: float = knob(
-        0.0, low=0.0, high=0.5, step=0.02, label="noise on the inputs", help="std"
-    )
-    seed: int = knob(0, low=0, high=99)
-
-
-def knobs_of(problem: Problem, **changes) -> TrainingKnobs:
-    """The knobs at a problem's setting."""
-    s = problem.setting
-    names = {"theta": s.theta, "n1": s.n1, "nmax": s.nmax, "lam1": s.damp}
-    names |= {"drop": s.drop, "budget": s.maxiter}
-    return TrainingKnobs(**names | changes)
 
 
 def make_optimizer(net, setting, *, knobs: TrainingKnobs) -> HessianFree:
@@ -66,40 +29,74 @@ def make_optimizer(net, setting, *, knobs: TrainingKnobs) -> HessianFree:
     return HessianFree(
         net,
         damp=knobs.lam1,
-        drop=knobs.drop,
         gamma=setting.gamma,
         atol=setting.atol,
         ftol=setting.ftol,
         maxiter=knobs.budget,
-        recover=knobs.recover,
-        preconditioner=knobs.preconditioner,
-        damping=knobs.damping,
-        centre=knobs.centre,
-        as_published=knobs.published,
         generator=torch.Generator(device).manual_seed(1000 + knobs.seed),
+        **_options(knobs),
     )
 
 
-def start(problem: Problem, knobs: TrainingKnobs, *, steps=None):
+def start(problem: Problem, now: Callable[[], TrainingKnobs], *, steps=None):
     """A net, its optimiser, and the records of its training to come.
 
-    A first batch above the largest, and a largest above the data, are cut.
+    Parameters
+    ----------
+    now : the knobs as they stand; those that need no restart are asked for before every
+        step. A first batch above the largest, and a largest above the data, are cut.
     """
+    knobs = now()
     net, g = problem.network(knobs.seed)
     optimizer = make_optimizer(net, problem.setting, knobs=knobs)
-    largest = min(knobs.nmax, len(problem.train))
+    settings = _settings(problem, knobs)
     records = train(
         *(net, optimizer, problem.train),
         validation=problem.valid,
         test=problem.test,
-        batch_size=min(knobs.n1, largest),
-        max_batch_size=largest,
-        theta=knobs.theta,
-        input_noise=knobs.noise,
+        batch_size=min(knobs.n1, settings["max_batch_size"]),
+        turned=_turning(problem, optimizer, now),
         steps=steps,
         generator=g,
+        **settings,
     )
     return net, optimizer, records
+
+
+def _settings(problem, knobs) -> dict:
+    """What the training loop takes over between steps."""
+    return {
+        "theta": knobs.theta,
+        "max_batch_size": min(knobs.nmax, len(problem.train)),
+        "input_noise": knobs.noise,
+    }
+
+
+def _options(knobs) -> dict:
+    """What the optimiser keeps in its group, and may be changed between steps."""
+    return {
+        "drop": knobs.drop,
+        "recover": knobs.recover,
+        "preconditioner": knobs.preconditioner,
+        "damping": knobs.damping,
+        "centre": knobs.centre,
+        "as_published": knobs.published,
+    }
+
+
+def _turning(problem, optimizer, now):
+    """What `train` asks before every step; it hands the optimiser its part."""
+    group, budget = optimizer.param_groups[0], now().budget
+
+    def turned():
+        nonlocal budget
+        knobs = now()
+        group.update(_options(knobs))
+        if knobs.budget != budget:  # else it grows along with the batch
+            group["maxiter"] = budget = knobs.budget
+        return _settings(problem, knobs)
+
+    return turned
 
 
 def training_lab(
@@ -124,30 +121,30 @@ def training_lab(
     )
     return LiveLab(
         knobs or knobs_of(problem),
-        lambda now: train_rows(problem, now()),
-        name="training",
+        lambda now: train_rows(problem, now),
         tell=_tell,
         pictures=pictures,
         interactive=interactive,
         folder=folder,
         device=device,
-        **{"panels": TRAINING_PANELS, "height": 1280} | look,
+        **{"name": "training", "panels": TRAINING_PANELS, "height": 1280} | look,
     )
 
 
-def train_rows(problem: Problem, knobs: TrainingKnobs) -> Iterator[dict]:
-    """One row per outer step, with images under ``pictures``.
+def train_rows(problem: Problem, now: Callable[[], TrainingKnobs]) -> Iterator[dict]:
+    """One row per outer step, with images under ``pictures``; ``now`` as in `start`.
 
     A run that stops being finite ends with a ``note``.
     """
-    net, _, records = start(problem, knobs)
+    net, _, records = start(problem, now)
     images = problem.test[:IMAGES]
-    g = torch.Generator().manual_seed(knobs.seed)
+    g = torch.Generator().manual_seed(now().seed)
     noise = torch.randn(images.shape, generator=g, dtype=images.dtype)
-    noisy = images + knobs.noise * noise.to(images.device)
+    noise = noise.to(images.device)
     step, before = 0, float(squared_error(net, problem.valid))
     try:
         for record in records:
+            noisy = images + now().noise * noise
             yield as_row(record, before) | {"pictures": _shown(net, images, noisy)}
             step, before = record.step, record.validation_error
     except (DivergedError, FloatingPointError) as error:

@@ -17,7 +17,8 @@ from labkit.hessian_free import (
 )
 from labkit.hessian_free.train import Clock
 from labkit.instruments import Trace
-from labkit.labs.hessian_free.live import knobs_of, start
+from labkit.labs.hessian_free.knobs import knobs_of
+from labkit.labs.hessian_free.live import start
 from labkit.labs.hessian_free.problems import Problem
 from labkit.panels.curves import curves
 
@@ -91,7 +92,8 @@ def _errors(net, problem):
 
 def _second_order(problem, label, seed, seconds, recover) -> Iterator[dict]:
     if label == SHF:
-        net, _, records = start(problem, knobs_of(problem, seed=seed, recover=recover))
+        knobs = knobs_of(problem, seed=seed, recover=recover)
+        net, _, records = start(problem, lambda: knobs)
     else:
         net, g = problem.network(seed)
         records = train_martens(
