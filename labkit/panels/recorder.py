@@ -15,9 +15,10 @@ from typing import Any
 from labkit.panels.source import statement
 from labkit.panels.summaries import Summary, leaves, summarise, version
 
-PASSES = 200  # of one line, reached one way, that are kept; more are counted only
+PASSES = 30  # of one line, reached one way, that are kept; more are counted only
 FULL = 16  # records of one call from one full list of values to the next
 _GENERATOR = 0x20  # flag of a code object
+_NONE: frozenset[str] = frozenset()
 
 
 class Values(Mapping):
@@ -28,7 +29,7 @@ class Values(Mapping):
     def __init__(
         self,
         new: dict[str, Summary],
-        gone: frozenset[str] = frozenset(),
+        gone: frozenset[str] = _NONE,
         before: "Values | None" = None,
     ):
         self._new, self._gone, self._before = new, gone, before
@@ -61,7 +62,7 @@ class Values(Mapping):
             return cls(dict(seen))
         old = before._all()
         new = {path: s for path, s in seen.items() if old.get(path) is not s}
-        gone = frozenset(old.keys() - seen.keys())
+        gone = frozenset(old.keys() - seen.keys()) or _NONE
         return before if not new and not gone else cls(new, gone, before)
 
 
@@ -225,6 +226,7 @@ class _Tracer:
         self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
         self._turns: dict[tuple, int] = {}
         self._statements: dict[tuple, range] = {}
+        self._once: dict = {}  # equal paths and changes are kept once
 
     def enter(self, frame: FrameType, event: str, arg):
         """A frame begins: follow it or not."""
@@ -270,9 +272,11 @@ class _Tracer:
 
     def _note(self, call, frame):
         path = tuple((f.f_code, c.line) for f, c in self._calls.items())
+        path = self._once.setdefault(path, path)
         turn = self._turns.get(path, 0)
         self._turns[path] = turn + 1
         changed = call.look(frame)
+        changed = self._once.setdefault(changed, changed)
         if turn >= PASSES:
             self.left_out += 1
             return

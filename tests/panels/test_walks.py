@@ -1,0 +1,153 @@
+"""Every room walks: the bits of a plain call, and each tag leads to its equation."""
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import CodeType
+from typing import Any
+
+import pytest
+import torch
+
+from labkit import hessian_free, rls, rtrl
+from labkit.panels import record_lines
+from labkit.panels.docstrings import Docstrings
+from labkit.panels.equations import equations_of
+from labkit.panels.source import tags
+from tests.panels.walks import WALKS, Walk, generator, random
+
+
+def recorded(walk: Walk):
+    """Record a walk; a partial's function is what is walked."""
+    if isinstance(walk.call, partial):
+        call = walk.call
+        return record_lines(call.func, *call.args, follow=walk.follow, **call.keywords)
+    return record_lines(walk.call, follow=walk.follow)
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """All tensors and plain values that something holds, in order."""
+    if isinstance(value, torch.Generator):
+        yield value.get_state()
+    elif isinstance(value, Mapping):
+        for key, held in value.items():
+            yield str(key)
+            yield from flat(held)
+    elif isinstance(value, list | tuple):
+        for held in value:
+            yield from flat(held)
+    elif dataclasses.is_dataclass(value):
+        yield from flat(vars(value))
+    elif not callable(value):
+        yield value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values agree to the bit."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and bits(a) == bits(b)
+    if isinstance(a, float) and math.isnan(a):
+        return math.isnan(b)
+    return type(a) is type(b) and a == b
+
+
+def bits(x: torch.Tensor) -> bytes:
+    return x.detach().contiguous().numpy().tobytes()
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_has_the_bits_of_a_plain_call(name):
+    plain, walked_ = WALKS[name](), WALKS[name]()
+    wanted = [*flat(plain.call()), *flat(plain.kept())]
+    found = [*flat(recorded(walked_).result), *flat(walked_.kept())]
+    assert len(wanted) == len(found) and any(
+        isinstance(v, torch.Tensor | float | int) for v in wanted
+    )
+    assert all(map(same, wanted, found))
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_each_tag_on_the_way_has_its_equation_and_all_equations_are_met(name):
+    walk = WALKS[name]()
+    recording = recorded(walk)
+    docs = Docstrings(recording.functions)
+    assert recording.lines
+    empty = {
+        (r.code.co_qualname, r.line, tag)
+        for r in recording.lines
+        for tag, latex in docs.equations(r).items()
+        if not latex
+    }
+    assert not empty, f"tags without an equation: {sorted(empty)}"
+    for function, shows in walk.shows.items():
+        code = code_of(function)
+        below = [r for r in recording.lines if code in {c for c, _ in r.path}]
+        assert below, f"{function.__qualname__} is not on the way"
+        met = {t for r in below for t in tags(r.code.co_filename, r.line)}
+        assert set(shows.split()) <= met, f"{function.__qualname__}: {met}"
+
+
+def code_of(function) -> CodeType:
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function.__code__
+
+
+def test_what_a_walk_shows_is_all_that_its_docstring_numbers():
+    """The lists above are complete: nothing of an update's docstring is left out."""
+    shown: dict[Callable, set[str]] = {}
+    for make in WALKS.values():
+        for function, shows in make().shows.items():
+            shown.setdefault(function, set()).update(shows.split())
+    for function, found in shown.items():
+        missing = equations_of(function.__doc__).keys() - found
+        assert not missing, f"{function.__qualname__} never shows {missing}"
+
+
+# Size
+
+
+def held(value: Any, seen: set[int]) -> int:
+    """Bytes of all that something holds; a tensor in it is a mistake."""
+    if id(value) in seen or isinstance(value, CodeType):
+        return 0
+    seen.add(id(value))
+    assert not isinstance(value, torch.Tensor)
+    size = sys.getsizeof(value)
+    if isinstance(value, dict):
+        return size + sum(held(k, seen) + held(v, seen) for k, v in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return size + sum(held(v, seen) for v in value)
+    inner = [getattr(value, name) for name in getattr(type(value), "__slots__", ())]
+    inner += getattr(value, "__dict__", {}).values()
+    return size + sum(held(v, seen) for v in inner)
+
+
+def rls_thousand():
+    x, gradient, theta = random(1000, (1000, 1000), (1000, 1000), dtype=torch.float32)
+    state = rls.LayerState(theta, torch.zeros_like(theta), torch.eye(1000))
+    return partial(rls.rls_step, state, x, gradient, momentum=0.5, l1=0.1)
+
+
+def ok_thousand():
+    cell = rtrl.RNNCell(3, 1000, generator=generator())
+    made = rtrl.OK(cell, batch_size=1, rank=2, generator=generator())
+    return partial(made.step, torch.ones(1, 3))
+
+
+def hf_long():
+    net = hessian_free.Autoencoder((64, 32, 8, 32, 64), generator=generator())
+    (X,) = random((100, 64), dtype=torch.float32)
+    optimizer = hessian_free.HessianFree(net, damp=0.1, maxiter=40)
+    return partial(optimizer.step, X.sigmoid(), validation=X[:30].sigmoid())
+
+
+@pytest.mark.parametrize(
+    ("make", "megabytes"), [(rls_thousand, 0.2), (ok_thousand, 0.5), (hf_long, 5)]
+)
+def test_a_record_is_small_and_holds_no_tensor(make, megabytes):
+    recording = recorded(Walk(make(), tuple))
+    assert len(recording.lines) > 5
+    assert held(recording.lines, set()) < megabytes * 1e6
