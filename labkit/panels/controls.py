@@ -6,6 +6,7 @@ import math
 import numbers
 import typing
 from collections.abc import Callable
+from typing import Any
 
 import ipywidgets as widgets
 
@@ -31,7 +32,7 @@ def knob(
     label: str | None = None,
     log: bool = False,
     look_for: str = "",
-    restart: bool = True,
+    restart: bool | Callable[[Any], bool] = True,
 ):
     """Declare a dataclass field that `Controls` can turn into a knob.
 
@@ -53,9 +54,10 @@ def knob(
         Logarithmic slider (floats only).
     look_for : str
         One sentence, shown beside the knob: what to look for when turning it.
-    restart : bool
+    restart : bool or callable
         Whether a change begins the run anew; False: it holds from the next step of the
-        run in progress on. Said beside the knob.
+        run in progress on. Said beside the knob. A function is given the values of all
+        knobs: what a method allows another may not.
 
     Returns
     -------
@@ -172,7 +174,7 @@ class Controls:
         self._observers: list[list[Callable]] = []
         self._quiet = False  # true while the widgets follow the values, not the user
         self.interactive = interactive
-        self.widgets = {}
+        self.widgets, self._texts = {}, {}
         self.widget = None
         if interactive:
             self._message = widgets.HTML()
@@ -230,7 +232,8 @@ class Controls:
 
     def restarts(self, name: str) -> bool:
         """Whether a change of this field begins the run anew; see `knob`."""
-        return self._fields[name].metadata.get("restart", True)
+        restart = self._fields[name].metadata.get("restart", True)
+        return restart(self._value) if callable(restart) else restart
 
     def _commit(self, new) -> None:
         old, self._value = self._value, new
@@ -271,7 +274,7 @@ class Controls:
 
     def _row(self, name: str, made) -> widgets.Box:
         """A knob, and beside it what can be known of it before it is turned."""
-        text = widgets.HTML(self._text(name), layout=TEXT)
+        self._texts[name] = text = widgets.HTML(self._text(name), layout=TEXT)
         text.add_class("labkit-knob-text")
         row = widgets.Box([made, text], layout=ROW)
         row.add_class("labkit-knob-row")
@@ -307,6 +310,7 @@ class Controls:
         try:
             for name, made in self.widgets.items():
                 made.value = getattr(self._value, name)
+                self._texts[name].value = self._text(name)
         finally:
             self._quiet = False
 

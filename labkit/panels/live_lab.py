@@ -150,8 +150,7 @@ class LiveLab:
         rows = self.trace.rows
         step = rows[-1]["step"] + 1 if rows else 1
         self.turned.value = f"{_values(self._pending, ' = ')} from step {step} on"
-        if hasattr(self.plot, "mark"):
-            self.plot.mark(step, _values(self._pending, " "))
+        self.plot.mark(step, _values(self._pending, " "))
 
     def _restart(self):
         self._pending = {}

@@ -177,12 +177,40 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     return u, A, d, Y
 
 
-def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None):
-    """Equations (1)-(6) of :func:`ok_step` in float64; all (b, r+1, r+1) or smaller."""
+def other_terms(u, A, rank, signs):
+    r"""Write a Kronecker sum with another number of terms, unbiased.
+
+    By X and Z of :func:`ok_step`, (1)-(6), with these r terms alone,
+
+    (1) $u'_j = \sum_i X_{ij} u_i$    (2) $A'_j = \sum_i Z_{ij} A_i$
+
+    The numbers are ours. With ``rank`` >= r the sum stays what it was, up to rounding.
+
+    Parameters
+    ----------
+    u : (b, r, m);  A : (b, r, K n, S), transposed.
+    rank : terms wanted.
+    signs : (b, r) of -1 and +1, used if rank < r; None truncates, biased.
+
+    Returns
+    -------
+    u' (b, rank, m), A' (b, rank, K n, S).
+    """
+    flat = A.flatten(2)
+    X, Z, *_ = mix(u @ u.mT, flat @ flat.mT, signs, rank)
+    X, Z = X.to(u.dtype), Z.to(u.dtype)
+    return X.mT @ u, (Z.mT @ flat).unflatten(2, A.shape[2:])  # (1), (2)
+
+
+def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None):
+    """Equations (1)-(6) of :func:`ok_step` in float64, to ``rank`` terms, by default r.
+
+    G_u, G_A : (b, q, q), q = r + 1 in a step.
+    """
     roots = gram_root(torch.stack([G_u, G_A]).double())
     L, R = roots.unbind(0)  # (1), (2)
     U, d, Vh = torch.linalg.svd(L @ R.mT)  # (3)
-    r = d.shape[-1] - 1
+    r = d.shape[-1] - 1 if rank is None else rank
     Y = truncation_matrix(d, r) if signs is None else mixing_matrix(d, r, signs)  # (4)
     safe = d > TOLERANCE * d[..., :1]
     scaled = torch.where(safe, 1 / torch.where(safe, d, 1), 0)[..., None] * Y
@@ -223,13 +251,35 @@ class OK(Learner):
 
     def __init__(self, cell, *, batch_size, rank, biased=False, generator=None):
         super().__init__(cell, batch_size=batch_size, generator=generator)
-        self.rank = check_rank(rank, cell.augmented_size)
+        check_rank(rank, cell.augmented_size)
         self.biased = biased
         self.u = self._zeros(rank, cell.augmented_size)
         self.A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
+        self._allocate(rank)
+
+    def _allocate(self, rank):
+        self.rank = rank
         self._work = torch.empty_like(self.A)
         self.spectrum = self._zeros(rank + 1).double()
         self.mixing = self._zeros(rank + 1, rank).double()
+
+    @torch.no_grad()
+    def change_rank(self, rank: int) -> None:
+        """Go on from here with another number of terms.
+
+        More terms change nothing before the next step; fewer are mixed with signs of
+        their own, with minimum variance and the same mean, or truncated if biased.
+
+        Raises
+        ------
+        ValueError
+            If rank is not in 1..m.
+        """
+        check_rank(rank, self.cell.augmented_size)
+        fewer = rank < self.rank and not self.biased
+        signs = self._signs(self.rank) if fewer else None
+        self.u, self.A = other_terms(self.u, self.A, rank, signs)
+        self._allocate(rank)
 
     def _advance(self, x):
         step = self.cell.step(x, self.state)

@@ -1,5 +1,6 @@
 """The RTRL lab: names, the noise experiment, its panel, races and tables."""
 
+import dataclasses
 import math
 from itertools import islice
 
@@ -169,7 +170,7 @@ def test_the_lab_headless_writes_one_trace_per_measurement(text, tmp_path):
     noise = lab.noise_lab(text, knobs(), interactive=False, folder=str(tmp_path))
     first = noise.run(5)
     assert list(first.index) == [1, 2, 3, 4, 5]
-    noise.controls.set(rank=3, seed=7)
+    noise.controls.set(hidden=16, rank=3, seed=7)
     second = noise.run(4)
     assert len(second) == 4 and "d4" in second and "d4" not in first
     noise.trace.close()
@@ -217,12 +218,14 @@ def test_the_lab_trains_first_and_only_once(text):
 def test_the_interactive_lab_builds_its_widget(text):
     noise = lab.noise_lab(text, knobs())
     children = noise.widget.children
-    for part in (noise.controls.widget, noise.stepper.widget, noise.plot.figure):
+    for part in (noise.controls.widget, noise.stepper.widget, noise.plot.widget):
         assert any(child is part for child in children)
     noise.stepper.step(3)
     noise.plot.update()
     assert list(noise.plot.figure.data[0].x) == [1, 2, 3]
     noise.controls.set(rank=4)
+    assert len(noise.trace) == 3 and noise.stepper.position == 3
+    noise.controls.set(batch=2)
     assert len(noise.trace) == 0 and noise.stepper.position == 0
     assert "application/vnd.jupyter.widget-view+json" in noise._repr_mimebundle_()
 
@@ -231,6 +234,105 @@ def test_the_headless_lab_shows_its_figure_alone(text):
     noise = lab.noise_lab(text, knobs(), interactive=False)
     noise.run(2)
     assert "application/vnd.plotly.v1+json" in noise._repr_mimebundle_()
+
+
+# Knobs turned while it measures
+
+
+def columns(frame):
+    """All that was measured; ``turned`` tells of knobs."""
+    return frame.drop(columns="turned", errors="ignore")
+
+
+@pytest.mark.parametrize("method", ["OK", "B-OK"])
+@pytest.mark.parametrize("rank", [1, 16])
+def test_rank_turns_without_a_restart(text, method, rank):
+    """From the next step on OK has other terms; steps before are untouched."""
+    start = knobs(rank=3, method=method)
+    turned, left = (
+        lab.noise_lab(text, start, interactive=False, repeats=3) for _ in range(2)
+    )
+    turned.run(4), left.run(4)
+    turned.controls.set(rank=rank)
+    one, other = turned.run(3), left.run(3)
+    assert list(one.index) == list(range(1, 8))
+    assert one["turned"].dropna().to_dict() == {5: f"rank = {rank}"}
+    pd.testing.assert_series_equal(one["cosine"].iloc[:4], other["cosine"].iloc[:4])
+    # More terms of a truncated sum may agree to rounding; the numbers still move.
+    assert not one["cosine"].iloc[4:].equals(other["cosine"].iloc[4:])
+    if method == "OK":
+        values = one.filter(regex=r"^d\d").notna().sum(axis=1)
+        assert values.tolist() == [4] * 4 + [rank + 1] * 3
+
+
+def test_turned_rank_and_signs_are_what_the_learner_goes_by(text):
+    """Bit for bit the learner that is changed by hand."""
+    turned = lab.noise_lab(text, knobs(rank=3), interactive=False, repeats=4)
+    turned.run(3)
+    turned.controls.set(rank=2, seed=9)
+    turned.run(2)
+    turned.controls.set(rank=5)
+    steps = iter(range(1, 9))
+
+    def turn(learner):
+        step = next(steps)
+        if step == 4:
+            learner.generator.manual_seed(9)
+            learner.change_rank(2)
+        if step == 6:
+            learner.change_rank(5)
+
+    network = lab.new_network(len(text.symbols), 8)
+    rows = lab.measure_noise(network, "3-OK", text, repeats=4, turn=turn)
+    expected = [row["cosine"] for row in islice(rows, 8)]
+    assert turned.run(3)["cosine"].tolist() == expected
+
+
+@pytest.mark.parametrize("values", [{"rank": 5}, {"seed": 9}])
+def test_a_knob_turned_before_the_first_step_is_one_given(text, values):
+    turned = lab.noise_lab(text, knobs(), interactive=False)
+    turned.controls.set(**values)
+    given = lab.noise_lab(text, knobs(**values), interactive=False)
+    pd.testing.assert_frame_equal(columns(turned.run(4)), given.run(4))
+
+
+def test_signs_are_drawn_anew_from_the_next_step_on(text):
+    turned, left = (lab.noise_lab(text, knobs(), interactive=False) for _ in range(2))
+    turned.run(3), left.run(3)
+    turned.controls.set(seed=1)
+    one, other = turned.run(3)["cosine"], left.run(3)["cosine"]
+    assert one.iloc[:3].equals(other.iloc[:3])
+    assert not one.iloc[3:].equals(other.iloc[3:])
+
+
+def test_a_knob_turned_while_the_network_trains_holds_when_it_measures(text):
+    noise = lab.noise_lab(text, knobs(trained=True), interactive=False, updates=3)
+    noise.stepper.step(2)
+    noise.controls.set(rank=4, seed=3)
+    frame = noise.run(2)
+    assert frame["measured"].tolist() == [False] * 3 + [True] * 2
+    assert "d5" in frame and "d6" not in frame
+
+
+@pytest.mark.parametrize("method", sorted(set(lab.METHODS) - {"OK", "B-OK"}))
+def test_other_methods_begin_anew_with_another_rank(text, method):
+    noise = lab.noise_lab(text, knobs(method=method), interactive=False)
+    noise.run(2)
+    noise.controls.set(rank=3)
+    assert noise.turned.value == "rank restarts the run" and len(noise.run(1)) == 1
+
+
+@pytest.mark.parametrize("end", [0, -1])
+@pytest.mark.parametrize("field", dataclasses.fields(lab.NoiseKnobs))
+def test_every_knob_works_at_its_ends(text, field, end):
+    meta = field.metadata
+    bounds = (meta["low"], meta["high"]) if meta["low"] is not None else (False, True)
+    value = (meta["choices"] or bounds)[end]
+    noise = lab.noise_lab(text, knobs(), interactive=False, updates=2, repeats=2)
+    noise.run(2)
+    noise.controls.set(**{field.name: value})
+    assert noise.run(2)["cosine"].notna().any()
+    assert meta["look_for"]
 
 
 # Races and tables
@@ -263,7 +365,8 @@ def test_the_copy_race_logs_every_method(tmp_path):
     assert table["symbols in equal time"].max() == 60  # the fastest
     assert (table["ms per symbol"] > 0).all()
     plot = lab.race_plot(trace, RACERS, interactive=False)
-    assert len(plot.figure.data) == 2 * len(RACERS)
+    shown = [curve.legendgroup for curve in plot.figure.data if curve.legendgroup]
+    assert sorted(shown) == sorted(2 * RACERS)
 
 
 def test_racers_see_the_same_symbols(monkeypatch):
@@ -307,7 +410,7 @@ def test_text_is_learned_online(text, tmp_path):
         bits = frame[f"bits {name}"]
         assert 4 < bits.iloc[0] < 6.5 and bits.iloc[-1] < bits.iloc[0] - 0.3
     plot = lab.text_plot(trace, names, interactive=False)
-    assert len(plot.figure.data) == 2
+    assert [c.legendgroup for c in plot.figure.data if c.legendgroup] == names
 
 
 def test_the_papers_claims_stand_beside_a_value():

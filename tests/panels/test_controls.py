@@ -141,6 +141,25 @@ def test_only_some_fields_get_a_knob():
         Controls(Parameters(), only=["rat"])
 
 
+@pytest.mark.parametrize("interactive", [True, False])
+def test_whether_a_knob_restarts_may_hang_on_another(interactive):
+    @dataclass(frozen=True)
+    class Methods:
+        method: str = knob("OK", choices=("OK", "UORO"))
+        rank: int = knob(1, low=1, high=9, restart=lambda all: all.method != "OK")
+
+    controls = Controls(Methods(), interactive=interactive)
+
+    def said():
+        if not interactive:
+            return controls._repr_mimebundle_()["text/html"].split("<tr>")[-1]
+        return find(controls.widget, "labkit-knob-text")[1].value
+
+    assert not controls.restarts("rank") and "next step" in said()
+    controls.set(method="UORO")
+    assert controls.restarts("rank") and "restarts" in said()
+
+
 def test_a_turned_knob_is_heard():
     controls = Controls(Parameters())
     heard = []

@@ -29,6 +29,34 @@ every = pytest.mark.parametrize("name", LEARNERS)
 B, D_X, N = 3, 2, 3  # sequences, input width, units
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_ok_goes_on_with_another_rank(biased):
+    """Up nothing changes before the next step; then it is a learner of that rank."""
+    g = torch.Generator().manual_seed(0)
+    ok = OK(small(), batch_size=B, rank=2, biased=biased, generator=g)
+    xs = inputs(6)
+    for x in xs[:3]:
+        ok.step(x)
+    before, stream = ok.influence(), ok.generator.get_state()
+    ok.change_rank(4)
+    assert torch.allclose(ok.influence(), before, rtol=0, atol=1e-12)
+    assert torch.equal(ok.generator.get_state(), stream)  # no sign was drawn
+    ok.step(xs[3])
+    assert ok.rank == 4 and ok.u.shape[1] == 4
+    assert ok.spectrum.shape == (B, 5) and ok.mixing.shape == (B, 5, 4)
+    ok.change_rank(1)
+    ok.step(xs[4])
+    assert ok.spectrum.shape == (B, 2) and torch.isfinite(ok.influence()).all()
+    with pytest.raises(ValueError, match=r"rank must be an integer in 1\.\."):
+        ok.change_rank(0)
+    saved = ok.state_dict()
+    ok.step(xs[5])
+    after = ok.influence()
+    ok.load_state_dict(saved)
+    ok.step(xs[5])
+    assert torch.equal(ok.influence(), after)
+
+
 def make(name, cell, *, batch_size=B, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return LEARNERS[name](cell, batch_size=batch_size, generator=generator)

@@ -8,7 +8,7 @@ import torch
 
 from labkit.rtrl import minimum_variance
 from labkit.rtrl.exact import rtrl_step
-from labkit.rtrl.kronecker import gram_root, kf_step, mix, ok_step
+from labkit.rtrl.kronecker import gram_root, kf_step, mix, ok_step, other_terms
 from labkit.rtrl.ktp import diagonal_factors, ktp_shared_step, ktp_step
 from labkit.rtrl.uoro import uoro_step
 
@@ -114,6 +114,32 @@ def test_ok_with_work_buffer_is_the_same_step(kind):
     for x, y in zip(plain, in_place, strict=True):
         assert torch.equal(x, y)
     assert in_place[1].data_ptr() == args[1].data_ptr()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_fewer_terms_keep_the_mean_at_minimum_variance(rank):
+    u, A = randn(1, 4, 5, seed=1), randn(1, 4, 6, 3, seed=2)
+    goal, signs = dense(u, A), all_signs(4)
+    G = dense(*other_terms(*repeat(len(signs), u, A), rank, signs))
+    assert close(G.mean(0), goal[0])
+    # The sum as a matrix with one row per entry of u: its singular values.
+    d = torch.linalg.svdvals(u[0].T @ A[0].flatten(1))
+    squared = (G - goal).square().sum((1, 2))
+    expected = float(minimum_variance(d[:4], rank))
+    assert squared.mean() == pytest.approx(expected, rel=1e-10)
+    best = dense(*other_terms(u, A, rank, None))
+    assert float((best - goal).square().sum()) == pytest.approx(
+        float(d[rank:].square().sum()), rel=1e-10
+    )
+
+
+@pytest.mark.parametrize("rank", [2, 3, 5])
+def test_more_terms_are_the_same_sum(rank):
+    u, A = randn(3, 2, 5, seed=1), randn(3, 2, 6, 3, seed=2)
+    u[2], A[1, 0] = 0, 0  # a sequence just reset, a term that is none
+    new_u, new_A = other_terms(u, A, rank, None)
+    assert new_u.shape == (3, rank, 5) and new_A.shape == (3, rank, 6, 3)
+    assert close(dense(new_u, new_A), dense(u, A))
 
 
 @cells

@@ -1,6 +1,6 @@
 """The noise experiment: repeated estimates beside exact RTRL, weights frozen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -20,12 +20,13 @@ from labkit.rtrl import OK, RTRL, CharStream, minimum_variance, water_level
 
 
 def measure_noise(
-    network: Network, name: str, text, *, batch=1, repeats=20, seed=0
+    network: Network, name: str, text, *, batch=1, repeats=20, seed=0, turn=None
 ) -> Iterator[dict[str, float]]:
     """Compare a method with exact RTRL on one stretch of text, weights frozen.
 
     All repeats read the same ``batch`` sequences and differ in their signs alone, so
-    one exact learner serves them all; they run as one batch.
+    one exact learner serves them all; they run as one batch. ``turn`` is called with
+    the method's learner before each step, to change it.
 
     Yields
     ------
@@ -42,6 +43,8 @@ def measure_noise(
     learner = make_learner(name, cell, batch_size=repeats * batch, seed=seed)
     exact = RTRL(cell, batch_size=batch)
     for x, target, _ in stream:
+        if turn:
+            turn(learner)
         learner.step(x.repeat(repeats, 1))
         _, dL_dh, _ = readout.loss(exact.step(x), target)
         truth = exact.gradient(dL_dh)
@@ -91,20 +94,67 @@ def noise_table(
 class NoiseKnobs:
     """What can be turned in the noise experiment."""
 
-    method: str = knob("OK", choices=tuple(METHODS), help="how G' is approximated")
-    rank: int = knob(
-        4, low=1, high=16, unit="terms", help="terms or copies; TBPTT: steps"
+    method: str = knob(
+        "OK",
+        choices=tuple(METHODS),
+        help="how G' is approximated",
+        look_for="UORO, KTP: a cosine near 0.1; OK from rank 2 on: near 1.",
     )
-    hidden: int = knob(32, low=8, high=64, step=8, unit="units", help="n")
+    rank: int = knob(
+        4,
+        low=1,
+        high=16,
+        unit="terms",
+        help="terms or copies; TBPTT: steps",
+        # Only OK's sum can be written with other terms without bias.
+        restart=lambda knobs: knobs.method not in ("OK", "B-OK"),
+        look_for="OK at 1: the variance jumps up by decades; at 16: down to rounding.",
+    )
+    hidden: int = knob(
+        32,
+        low=8,
+        high=64,
+        step=8,
+        unit="units",
+        help="n",
+        look_for="The spectrum grows; OK's relative variance hardly changes.",
+    )
     batch: int = knob(
         1,
         low=1,
         high=8,
         unit="sequences",
-        help="sequences averaged: noise and gradient shrink",
+        help="averaged",
+        look_for="Noise and gradient shrink alike: much the same relative variance.",
     )
-    trained: bool = knob(False, help="train on the text first, or start from noise")
-    seed: int = knob(0, low=0, high=99, help="of the random signs: re-draw them")
+    trained: bool = knob(
+        False,
+        help="on the text, before",
+        look_for="A flatter spectrum, and with it more variance.",
+    )
+    seed: int = knob(
+        0,
+        low=0,
+        high=99,
+        label="re-draw signs (seed)",
+        restart=False,
+        look_for="Another path at the same level: what is seen is chance.",
+    )
+
+
+def _turner(now, before: NoiseKnobs) -> Callable:
+    """Function to call with the learner before each step: what knobs say, it does."""
+
+    def turn(learner):
+        nonlocal before
+        knobs = now()
+        if knobs.seed != before.seed:
+            learner.generator.manual_seed(knobs.seed)
+        if knobs.rank != before.rank:
+            learner.change_rank(knobs.rank)
+        before = knobs
+
+    return turn
 
 
 def noise_lab(
@@ -145,8 +195,10 @@ def noise_lab(
             network = networks[knobs.hidden]
         else:
             network = new_network(len(text.symbols), knobs.hidden, device=device)
+        knobs = now()  # rank and seed may have been turned while it trained
         name = method_label(knobs.method, knobs.rank)
         options = {"batch": knobs.batch, "repeats": repeats, "seed": knobs.seed}
+        options["turn"] = _turner(now, knobs)
         for row in measure_noise(network, name, text, **options):
             step += 1
             yield {"step": step, "measured": True, **row}
