@@ -86,11 +86,12 @@ def start(
         On every worker alike.
     """
     check_start(A, Y, ridge)
-    state = empty(Y, ridge, mesh, capacity)
+    state, pivots = empty(Y, ridge, mesh, capacity), []
     for i in range(0, A.shape[1], panel):
         H = A[:, i : i + panel]
         state = update(state, A[:, :i][:, state.place.own(0)], H, Y)
-    return state
+        pivots.append(state.pivot)
+    return replace(state, pivot=torch.stack(pivots).amin())
 
 
 def empty(
@@ -150,7 +151,10 @@ def sums_here(
 
 
 def update_from(state: ShardedState, sums: tuple[Tensor, Tensor]) -> ShardedState:
-    """:func:`update` from :func:`sums_here`, which are overwritten."""
+    r""":func:`update` from :func:`sums_here`, which are overwritten.
+
+    (41) $F \leftarrow [[F, T], [0, G]]$
+    """
     place, k, here = state.place, state.columns, len(state.W)
     q, own = len(sums[1]), place.own(k)
     buffer = _room_for(state, q)
@@ -214,12 +218,15 @@ def whole(state: ShardedState) -> Tensor:
     return state.place.gathered(state.W, state.columns)
 
 
+def norm_bound(place: Place, *blocks: Tensor) -> Tensor:
+    """Sum of all workers' squared norms, not less than that of all columns together."""
+    bound = squared_norm(*blocks).nan_to_num()  # of a worker without nodes
+    return place.summed(*place.summed_over_samples(bound))
+
+
 def _named(lost, state, A, H) -> NotPositiveDefinite:
-    """The same error with a ridge that would be safe: from a bound on |[A, H]|^2."""
-    place = state.place
-    bound = squared_norm(A, H[:, place.own(state.columns)])
-    bound = bound.nan_to_num()  # of a worker without nodes
-    bound = place.summed(*place.summed_over_samples(bound))
+    """The same error with a ridge that would be safe."""
+    bound = norm_bound(state.place, A, H[:, state.place.own(state.columns)])
     return NotPositiveDefinite(lost.index, lost.pivot, safe_ridge(bound))
 
 

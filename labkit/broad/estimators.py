@@ -42,11 +42,17 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         are; ``chol-1`` needs one pass over the samples for each change.
     fallback : ``"chol-2"`` takes over for good where ``chol-1`` loses a pivot in an
         update; ``history_`` says so.
+    mesh : a :class:`torch.distributed.device_mesh.DeviceMesh` whose dimension
+        ``"nodes"`` shares the columns of the model among workers, and ``"samples"`` the
+        training data; for ``chol-1``. All workers of the mesh then fit and grow
+        together, each with the training data of its own samples; each can predict on
+        its own. See :mod:`labkit.broad.distributed`.
 
     Attributes
     ----------
     classes_ : (c,) class labels.
-    history_ : list of :class:`~labkit.broad.growth.Growth`.
+    history_ : list of :class:`~labkit.broad.growth.Growth`; on a mesh, of the whole
+        model on this worker's samples.
     nodes_ : :class:`~labkit.broad.nodes.Nodes`, all that expands an input.
     solver_ : the solver at work.
     coef_ : (k, c) output weights; one column for two classes.
@@ -82,12 +88,12 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         """
         X, y = validate_data(self, X, y)
         check_classification_targets(y)
-        self.classes_, code = np.unique(y, return_inverse=True)
+        self.classes_ = self._place.united(np.unique(y))
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y must hold two classes or more, got 1 class: {self.classes_[0]}"
             )
-        Y = np.where(code[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+        Y = np.where(y[:, None] == self.classes_, 1.0, -1.0)
         return self._fit(X, Y[:, 1:] if len(self.classes_) == 2 else Y)
 
     def decision_function(self, X) -> np.ndarray:

@@ -14,7 +14,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from labkit.broad.cost import start_operations, update_operations
+from labkit.broad.distributed import ShardedState, empty, norm_bound, whole
+from labkit.broad.distributed import truncated as truncated_on_mesh
 from labkit.broad.factor import NotPositiveDefinite
+from labkit.broad.mesh import ALONE, Place
+from labkit.broad.mesh_growth import grow_on_mesh, room_on_mesh, stream_on_mesh
 from labkit.broad.nodes import (
     CHUNK,
     SCALINGS,
@@ -82,6 +86,7 @@ class BroadLearning(BaseEstimator):
         capacity=None,
         chunk=None,
         fallback=None,
+        mesh=None,
     ):
         self.n_groups = n_groups
         self.nodes_per_group = nodes_per_group
@@ -99,6 +104,7 @@ class BroadLearning(BaseEstimator):
         self.capacity = capacity
         self.chunk = chunk
         self.fallback = fallback
+        self.mesh = mesh
 
     # Growing
 
@@ -108,16 +114,22 @@ class BroadLearning(BaseEstimator):
         began = time.perf_counter()
         X, Y = self._tensor(X), self._tensor(Y)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
+        seed = self._place.first_of(torch.tensor(seed, device=X.device))
         self._generator = torch.Generator().manual_seed(int(seed))
         self._X, self._Y = X, Y
-        nodes, Z = Nodes(Preparation.fit(self.scaling, X)), X.new_zeros(len(X), 0)
+        prepare = Preparation.fit(self.scaling, X, self._place)
+        nodes, Z = Nodes(prepare), X.new_zeros(len(X), 0)
         for _ in range(self.n_groups):
             nodes, Z = self._with_features(nodes, Z, self.nodes_per_group)
         nodes = self._with_enhancement(nodes, Z, self.n_enhancement)
         self.history_, self.solver_ = [], self.solver
         self._stages = []
         k = nodes.columns
-        if self.chunk is None:
+        if self.mesh is not None:
+            made = time.perf_counter()
+            state = empty(Y, self.ridge, self.mesh, self.capacity)
+            room, state = self._grow_on_mesh(state, nodes, Z, None)
+        elif self.chunk is None:
             room = X.new_empty(len(X), self.capacity or k)
             A = nodes.expand(Z, out=room[:, :k])
             made = time.perf_counter()
@@ -207,9 +219,11 @@ class BroadLearning(BaseEstimator):
                 "orig keeps no state for fewer columns; drop_last needs another solver"
             )
         began = time.perf_counter()
-        nodes = self.nodes_.first(k)
+        nodes = self.nodes_.between(0, k)
         Z = self._Z[:, : nodes.features]
-        if self.solver_ in ("d-rdg", "r-inv"):
+        if self.mesh is not None:
+            state = truncated_on_mesh(self._state, k)
+        elif self.solver_ in ("d-rdg", "r-inv"):
             state = self._start(self._room[:, :k])
         else:
             state = truncated(self._state, k)
@@ -221,7 +235,10 @@ class BroadLearning(BaseEstimator):
         k, grown = self.nodes_.columns, nodes.columns
         q, l = grown - k, len(Z)  # noqa: E741
         fallback = False
-        if self.chunk is None:
+        if self.mesh is not None:
+            made = time.perf_counter()
+            room, state = self._grow_on_mesh(self._state, nodes, Z, self._room)
+        elif self.chunk is None:
             room = self._room
             if room.shape[1] < grown:
                 room = Z.new_empty(l, grown)
@@ -275,6 +292,15 @@ class BroadLearning(BaseEstimator):
         self._norm = norm
         return state
 
+    def _grow_on_mesh(self, state: ShardedState, nodes: Nodes, Z: Tensor, room):
+        if self.chunk is not None:
+            return None, stream_on_mesh(state, nodes, Z, self._Y, self.chunk)
+        first, room = room is None, room_on_mesh(state, Z, nodes.columns, room)
+        state = grow_on_mesh(state, nodes, Z, self._Y, room)
+        if first and Z.dtype == torch.float32:
+            self._warn(norm_bound(state.place, room[:, : len(state.W)]))
+        return room, state
+
     def _named(self, lost: NotPositiveDefinite, norm: Tensor) -> NotPositiveDefinite:
         return NotPositiveDefinite(lost.index, lost.pivot, safe_ridge(norm))
 
@@ -291,7 +317,8 @@ class BroadLearning(BaseEstimator):
         pivot = float(state.pivot)  # waits for the device
         now = time.perf_counter()
         self.nodes_, self._Z, self._room, self._state = nodes, Z, room, state
-        self._stages.append((nodes.columns, state.W))
+        self._W = state.W if self.mesh is None else whole(state)
+        self._stages.append((nodes.columns, self._W))
         self.history_.append(
             Growth(
                 columns=nodes.columns,
@@ -308,12 +335,14 @@ class BroadLearning(BaseEstimator):
 
     def _with_features(self, nodes: Nodes, Z: Tensor, n: int):
         prepared = _Prepared(nodes.prepare, self._X, self.chunk or CHUNK)
-        return add_features(nodes, prepared, Z, n, self._recipe(), self._generator)
+        g, place = self._generator, self._place
+        return add_features(nodes, prepared, Z, n, self._recipe(), g, place)
 
     def _with_enhancement(self, nodes: Nodes, Z: Tensor, n: int, reads=None):
         if n == 0:
             return nodes
-        return add_enhancement(nodes, Z, n, self._recipe(), self._generator, reads)
+        g, place = self._generator, self._place
+        return add_enhancement(nodes, Z, n, self._recipe(), g, reads, place)
 
     def _recipe(self) -> Recipe:
         return Recipe(
@@ -323,10 +352,14 @@ class BroadLearning(BaseEstimator):
     # Looking
 
     @property
+    def _place(self) -> Place:
+        return ALONE if self.mesh is None else Place.on(self.mesh)
+
+    @property
     def coef_(self) -> np.ndarray:
         """W (k, c), the output weights in the order of growth."""
         check_is_fitted(self, "history_")
-        return self._state.W.cpu().numpy()
+        return self._W.cpu().numpy()
 
     def expand(self, X) -> np.ndarray:
         """A (l, k), the expanded input of X (l, d)."""
@@ -341,7 +374,8 @@ class BroadLearning(BaseEstimator):
         """
         check_is_fitted(self)
         if not isinstance(self._state, FactorState):
-            raise ValueError(f"{self.solver_} keeps no inverse Cholesky factor")
+            keeper = "a worker" if self.mesh is not None else self.solver_
+            raise ValueError(f"{keeper} keeps no inverse Cholesky factor")
         F, step = self._state.F, self.chunk or CHUNK
         error = self.ridge * gram(F)
         for z in self._Z.split(step):
@@ -355,7 +389,7 @@ class BroadLearning(BaseEstimator):
         """A W (l, c), a chunk of samples at a time."""
         X = self._validated(X)
         chunks = X.split(self.chunk or CHUNK)
-        return torch.cat([self.nodes_.apply(x) @ self._state.W for x in chunks])
+        return torch.cat([self.nodes_.apply(x) @ self._W for x in chunks])
 
     def _staged_raw(self, X) -> Iterator[Tensor]:
         A = self.nodes_.apply(self._validated(X))
@@ -389,6 +423,11 @@ class BroadLearning(BaseEstimator):
         if self.fallback is not None and self.solver != "chol-1":
             raise ValueError(
                 f"fallback={self.fallback!r} needs solver='chol-1', got {self.solver!r}"
+            )
+        if self.mesh is not None and (self.solver, self.fallback) != ("chol-1", None):
+            raise ValueError(
+                f"mesh needs solver='chol-1' without fallback, got "
+                f"solver={self.solver!r}, fallback={self.fallback!r}"
             )
         if self.chunk is not None:
             _check_count("chunk", self.chunk, 1)

@@ -14,12 +14,13 @@ worker makes the same calls as any other.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from labkit.collectives import sum_over
+from labkit.collectives import mean_over, sum_over
 
 DIMENSIONS = ("samples", "nodes")
 
@@ -117,6 +118,38 @@ class Place:
     def summed_over_samples(self, *sums: Tensor) -> tuple[Tensor, ...]:
         """The same sums over everyone's samples; one all-reduce."""
         return sums if self.samples is None else tuple(sum_over(sums, self.samples))
+
+    def mean_over_samples(self, X: Tensor) -> Tensor:
+        """Column means (d,) of everyone's rows of X (l, d); one all-reduce."""
+        if self.samples is None:
+            return X.mean(0)
+        return mean_over([X.mean(0)], self.samples, weight=len(X))[0]
+
+    def largest_over_samples(self, *x: Tensor) -> tuple[Tensor, ...]:
+        """Entry by entry, the largest that a worker has; one all-reduce."""
+        if self.samples is None:
+            return x
+        largest = torch.stack(x)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.samples)
+        return largest.unbind()
+
+    def first_of(self, x: Tensor) -> Tensor:
+        """What the first worker of all has; a broadcast along every dimension."""
+        for group in (self.samples, self.nodes):
+            if group is not None:
+                dist.broadcast(x, group=group, group_src=0)
+        return x
+
+    def united(self, values: np.ndarray) -> np.ndarray:
+        """All distinct values of the workers that share the samples, sorted."""
+        everyone = [values]
+        if self.samples is not None:
+            everyone *= self.samples.size()
+            dist.all_gather_object(everyone, values, group=self.samples)
+        return np.unique(np.concatenate(everyone))
+
+
+ALONE = Place()  # one worker that exchanges nothing
 
 
 def _flat(X: Tensor, own: slice, rows: int) -> Tensor:

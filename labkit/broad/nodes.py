@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
+from labkit.broad.mesh import ALONE, Place
+
 BIAS = 0.1  # the constant input of every node
 CHUNK = 8192  # samples at a time where the whole is not needed
 SCALINGS = ("sample", "feature", "none")
@@ -76,11 +78,13 @@ class Preparation:
         return torch.cat([X, X.new_full((len(X), 1), BIAS)], 1)
 
     @classmethod
-    def fit(cls, scaling: str, X: Tensor) -> "Preparation":
-        """The preparation for training inputs X (l, d)."""
+    def fit(cls, scaling: str, X: Tensor, place: Place = ALONE) -> "Preparation":
+        """The preparation for training inputs X (l, d), and those of other workers."""
         if scaling != "feature":
             return cls(scaling)
-        return cls(scaling, X.mean(0), nonzero(X.std(0, correction=0)))
+        mean = place.mean_over_samples(X)
+        variance = place.mean_over_samples((X - mean).square())
+        return cls(scaling, mean, nonzero(variance.sqrt()))
 
 
 @dataclass(frozen=True)
@@ -139,19 +143,26 @@ class Nodes:
         """A (l, k) of raw inputs X (l, d); of the training inputs, A itself."""
         return self.expand(self.features_of(X))
 
-    def first(self, k: int) -> "Nodes":
-        """The nodes of the first k columns."""
+    def between(self, i: int, j: int) -> "Nodes":
+        """The nodes of the columns from i to j."""
         kept = []
         for group in self.groups:
-            n = min(group.weight.shape[1], k)
-            k -= n
-            if n:
-                kept.append(_narrowed(group, n))
+            n = group.weight.shape[1]
+            start, stop = max(i, 0), min(j, n)
+            if start < stop:
+                kept.append(_narrowed(group, start, stop))
+            i, j = i - n, j - n
         return replace(self, groups=tuple(kept))
 
 
 def add_features(
-    nodes: Nodes, X: Iterable[Tensor], Z: Tensor, n: int, recipe: Recipe, g: Generator
+    nodes: Nodes,
+    X: Iterable[Tensor],
+    Z: Tensor,
+    n: int,
+    recipe: Recipe,
+    g: Generator,
+    place: Place = ALONE,
 ) -> tuple[Nodes, Tensor]:
     """Draw and tune one feature group of n nodes; see (9).
 
@@ -160,6 +171,7 @@ def add_features(
     nodes : so far.
     X : chunks of the prepared training inputs, (l_i, d + 1); walked through twice.
     Z : (l, f) features of the training data so far.
+    place : tells whether other workers have samples too, which then count.
 
     Returns
     -------
@@ -172,11 +184,13 @@ def add_features(
         M = rows_to_unit_range(x @ W)
         gram.addmm_(M.T, M)
         cross.addmm_(M.T, x)
+    gram, cross = place.summed_over_samples(gram, cross)
     weight = sparse_autoencoder(gram, cross, recipe.sparse_penalty, recipe.sparse_iter)
     T = torch.cat([x @ weight.T for x in X])
-    low, span = T.amin(0), nonzero(T.amax(0) - T.amin(0))
-    place = (Z.shape[1], Z.shape[1] + n)
-    group = Features(weight.T.contiguous(), low, span, place)
+    minus_low, high = place.largest_over_samples(-T.amin(0), T.amax(0))
+    low, span = -minus_low, nonzero(high + minus_low)
+    columns = (Z.shape[1], Z.shape[1] + n)
+    group = Features(weight.T.contiguous(), low, span, columns)
     nodes = replace(nodes, groups=(*nodes.groups, group))
     return nodes, torch.cat([Z, (T - low) / span], 1)  # (9), (10)
 
@@ -188,6 +202,7 @@ def add_enhancement(
     recipe: Recipe,
     g: Generator,
     reads: tuple[int, int] | None = None,
+    place: Place = ALONE,
 ) -> Nodes:
     """Draw one enhancement group of n nodes; see (11).
 
@@ -196,6 +211,7 @@ def add_enhancement(
     Z : (l, f) features of the training data: they set the group's common scale, so
         that its largest pre-activation is ``recipe.shrink``.
     reads : which features the group sees; None for all there are.
+    place : tells whether other workers have samples too, which then count.
     """
     reads = (0, Z.shape[1]) if reads is None else reads
     seen = Z[:, slice(*reads)]
@@ -203,6 +219,7 @@ def add_enhancement(
     W = (orthonormal(W) if recipe.orthonormal else W).to(Z)
     chunks = seen.split(CHUNK)
     largest = torch.stack([(z @ W[:-1] + BIAS * W[-1]).amax() for z in chunks]).amax()
+    (largest,) = place.largest_over_samples(largest)
     scale = recipe.shrink / torch.where(largest > 0, largest, 1)
     return replace(nodes, groups=(*nodes.groups, Enhancement(W * scale, reads)))
 
@@ -263,9 +280,9 @@ def nonzero(x: Tensor) -> Tensor:
     return torch.where(x > 0, x, 1)
 
 
-def _narrowed(group: Features | Enhancement, n: int) -> Features | Enhancement:
-    weight = group.weight[:, :n]
+def _narrowed(group: Features | Enhancement, i: int, j: int) -> Features | Enhancement:
+    weight = group.weight[:, i:j]
     if isinstance(group, Enhancement):
         return replace(group, weight=weight)
-    place = (group.place[0], group.place[0] + n)
-    return Features(weight, group.low[:n], group.span[:n], place)
+    columns = (group.place[0] + i, group.place[0] + j)
+    return Features(weight, group.low[i:j], group.span[i:j], columns)

@@ -90,7 +90,7 @@ def test_training_features_fill_the_unit_range_and_shrink_bounds_the_enhancement
 def test_the_first_nodes_are_the_leading_columns(k):
     X = data()
     nodes, Z = mixed_growth(X)
-    short = nodes.first(k)
+    short = nodes.between(0, k)
     assert short.columns == k
     assert torch.allclose(short.apply(X), nodes.expand(Z)[:, :k], rtol=0, atol=1e-12)
 
