@@ -9,12 +9,21 @@ import pytest
 pytest.importorskip("selenium")
 
 from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
-# The figure under the knobs as it is drawn: outlines of curves, markers and bars.
+# Marks the output that holds an element: the panel that is looked at from now on.
+LOOK_AT = """
+const output = document.querySelector(arguments[0]).closest('.jp-OutputArea-output');
+document.querySelectorAll('[data-looked-at]')
+  .forEach((other) => delete other.dataset.lookedAt);
+output.dataset.lookedAt = '';
+"""
+
+# The panel's first figure as it is drawn: outlines of curves, markers and bars.
 DRAWN = """
-const cell = document.querySelector('.labkit-run')?.closest('.jp-Cell');
-const plot = cell?.querySelector('.js-plotly-plot');
+const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
 if (!plot) return null;
 const outlines = (selector) => [...plot.querySelectorAll(selector)]
   .map((path) => path.getAttribute('d') + (path.getAttribute('transform') ?? ''))
@@ -23,8 +32,59 @@ return {
   curves: outlines('.scatterlayer .trace path.js-line'),
   points: outlines('.scatterlayer .trace .points path'),
   bars: outlines('.barlayer .point path'),
+  notes: [...plot.querySelectorAll('.annotation-text')].map((note) => note.textContent),
 };
 """
+
+# Notes when a knob moves and what the figure shows whenever it is drawn: how many
+# points, and which words over it. Times by the page's own clock, in milliseconds.
+NOTE_DRAWINGS = """
+const panel = document.querySelector('[data-looked-at]');
+const plot = panel.querySelector('.js-plotly-plot');
+const noted = window.labkitDrawings = {moved: null, drawings: []};
+window.labkitObserver?.disconnect();
+const note = () => {
+  const words = [...plot.querySelectorAll('.annotation-text')]
+    .map((text) => text.textContent).join('; ');
+  const points = (plot._fullData ?? [])
+    .reduce((sum, curve) => sum + (curve.x?.length ?? 0), 0);
+  const [, lastPoints, lastWords] = noted.drawings.at(-1) ?? [];
+  if (points !== lastPoints || words !== lastWords)
+    noted.drawings.push([performance.now(), points, words]);
+};
+note();
+window.labkitObserver = new MutationObserver(note);
+window.labkitObserver.observe(
+  plot, {subtree: true, childList: true, attributes: true, characterData: true});
+panel.addEventListener(
+  'keydown', () => noted.moved = performance.now(), {capture: true, once: true});
+"""
+DRAWINGS = "return window.labkitDrawings;"
+
+# Notes when Pause is clicked and when the line below says that it has been heard.
+NOTE_PAUSE = """
+const panel = document.querySelector('[data-looked-at]');
+const line = panel.querySelector('.labkit-status');
+const noted = window.labkitPause = {clicked: null, heard: null};
+panel.querySelector('.labkit-pause').addEventListener(
+  'click', () => noted.clicked = performance.now(), {capture: true, once: true});
+const observer = new MutationObserver(() => {
+  if (noted.clicked === null || !line.textContent.includes('paused')) return;
+  noted.heard ??= performance.now();
+  observer.disconnect();
+});
+observer.observe(line, {childList: true, subtree: true, characterData: true});
+"""
+PAUSE = "return window.labkitPause;"
+
+# What can have the focus in the panel, but for what is disabled or not shown.
+CONTROLS = """
+const css = 'a[href], button, input, select, textarea, [contenteditable="true"], '
+  + '[tabindex]:not([tabindex="-1"])';
+return [...document.querySelectorAll(`[data-looked-at] :is(${css})`)]
+  .filter((control) => !control.disabled && control.checkVisibility());
+"""
+FOCUS = "return document.activeElement;"
 
 # Prompts of the cells in the notebook that is looked at, and what went wrong in them.
 PROMPTS = """
@@ -40,7 +100,7 @@ return kinds.flatMap((kind) =>
 
 # Notes every status line from now on, also those too short to be seen from outside.
 NOTE_STATUS = """
-const line = document.querySelector('.labkit-status');
+const line = document.querySelector('[data-looked-at] .labkit-status');
 window.labkitNoted = [];
 new MutationObserver(() => window.labkitNoted.push(line.textContent))
   .observe(line, {childList: true, subtree: true, characterData: true});
@@ -71,7 +131,7 @@ class Page:
     """A notebook open in JupyterLab."""
 
     def __init__(self, driver, server, name):
-        self.driver, self.server = driver, server
+        self.driver, self.server, self.name = driver, server, name
         # "reset" opens this notebook alone, whatever was open before.
         driver.get(server.address(f"lab/tree/{name}.ipynb") + "&reset")
         wait(lambda: self.find(".jp-CodeCell"), 60, "the notebook opens")
@@ -84,6 +144,15 @@ class Page:
 
     def find(self, css):
         return self.driver.find_element(By.CSS_SELECTOR, css)
+
+    def look_at(self, css=".labkit-run"):
+        """Have all below go by the panel that holds the first element of this kind."""
+        self.script(LOOK_AT, css)
+        self.show_panel()
+
+    def within(self, css):
+        """Find in the panel that is looked at."""
+        return self.find(f"[data-looked-at] {css}")
 
     def script(self, text, *arguments):
         return self.driver.execute_script(text, *arguments)
@@ -100,19 +169,20 @@ class Page:
         pytest.fail("'Run All Cells' was ordered three times, and no cell ran")
 
     def _order_run_all(self):
-        def choose(css, text):
+        self.choose(".lm-MenuBar-itemLabel", "Run")
+        self.choose(".lm-Menu-itemLabel", "Run All Cells")
+
+    def choose(self, css, text):
+        """Click the item of a menu, as soon as it is there."""
+
+        def click():
             for item in self.driver.find_elements(By.CSS_SELECTOR, css):
                 if item.text == text:
                     item.click()
                     return True
             return False
 
-        wait(lambda: choose(".lm-MenuBar-itemLabel", "Run"), 10, "the menu Run")
-        wait(
-            lambda: choose(".lm-Menu-itemLabel", "Run All Cells"),
-            10,
-            "the entry Run All Cells",
-        )
+        wait(click, 10, f"the menu's {text}")
 
     def _wait_for_cells(self, seconds):
         def done():
@@ -129,7 +199,7 @@ class Page:
         return self.script(DRAWN)
 
     def status(self):
-        return self.find(".labkit-status").text
+        return self.within(".labkit-status").text
 
     def count(self):
         return count_in(self.status())
@@ -153,8 +223,8 @@ class Page:
     def press(self, name):
         """Click a button once it can be clicked; return the time of the click."""
         button = f".labkit-{name}"
-        wait(lambda: self.find(button).is_enabled(), 10, f"{name} can be pressed")
-        found = self.find(button)
+        wait(lambda: self.within(button).is_enabled(), 10, f"{name} can be pressed")
+        found = self.within(button)
         clicked = time.monotonic()
         found.click()
         return clicked
@@ -162,10 +232,10 @@ class Page:
     def key(self, knob, key):
         """Give the slider a key; return the number shown beside it afterwards."""
         shown = f".labkit-knob-{knob} .widget-readout"
-        before = self.find(shown).text
-        self.find(f".labkit-knob-{knob} .noUi-handle").send_keys(key)
+        before = self.within(shown).text
+        self.within(f".labkit-knob-{knob} .noUi-handle").send_keys(key)
         return wait(
-            lambda: (now := self.find(shown).text) != before and now,
+            lambda: (now := self.within(shown).text) != before and now,
             5,
             f"the knob {knob} moves from {before}",
         )
@@ -173,6 +243,73 @@ class Page:
     def show_panel(self):
         """Scroll until the knobs are at the top of the window."""
         self.script(
-            "document.querySelector('.labkit-run').closest('.jp-OutputArea-output')"
+            "document.querySelector('[data-looked-at]')"
             ".scrollIntoView({block: 'start'});"
         )
+
+    def turned(self):
+        """What the panel says of the knob turned last."""
+        return self.within(".labkit-turned").text
+
+    def _drawn_after(self, condition, what):
+        """Seconds from the key to the first drawing that fulfils the condition."""
+
+        def first():
+            noted = self.script(DRAWINGS)
+            if noted["moved"] is None:
+                return None
+            before = [d for d in noted["drawings"] if d[0] <= noted["moved"]][-1]
+            later = noted["drawings"][noted["drawings"].index(before) + 1 :]
+            times = [time for time, *seen in later if condition(before[1:], seen)]
+            return times and (times[0] - noted["moved"]) / 1000
+
+        return wait(first, 15, what)
+
+    def seconds_to_mark(self, knob, key):
+        """Seconds until a knob that restarts nothing has its mark in the figure."""
+        said = self.turned()
+        self.script(NOTE_DRAWINGS)
+        self.key(knob, key)
+        told = wait(
+            lambda: (now := self.turned()) != said and " from step " in now and now,
+            5,
+            f"the panel tells of {knob}; it says {self.turned()!r}",
+        )
+        mark = told.partition(" from step ")[0].replace(" = ", " ")
+        return self._drawn_after(
+            lambda _, after: mark in after[1], f"the mark {mark!r} in the figure"
+        )
+
+    def seconds_to_restart(self, knob, key):
+        """Seconds until the figure shows fewer points, those of a run begun anew."""
+        self.script(NOTE_DRAWINGS)
+        self.key(knob, key)
+        return self._drawn_after(
+            lambda before, after: after[0] < before[0], f"{knob} begins anew"
+        )
+
+    def seconds_to_pause(self):
+        """Seconds from the click on Pause until the panel says that it pauses."""
+        self.script(NOTE_PAUSE)
+        self.press("pause")
+        noted = wait(
+            lambda: (noted := self.script(PAUSE))["heard"] and noted, 15, "a pause"
+        )
+        return (noted["heard"] - noted["clicked"]) / 1000
+
+    def controls(self):
+        """All of the panel that can have the focus now."""
+        return self.script(CONTROLS)
+
+    def walk_by_tab(self):
+        """Press Tab from the first control on; return the controls that it reaches."""
+        left = self.controls()
+        self.script("arguments[0].focus()", left[0])
+        reached = []
+        for _ in range(len(left) + 10):
+            focus = self.script(FOCUS)
+            if focus not in left:
+                break
+            reached.append(focus)
+            ActionChains(self.driver).send_keys(Keys.TAB).perform()
+        return reached

@@ -120,28 +120,3 @@ def test_live_experiment(page, tmp_path):
     page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
     assert page.errors() == []
     save_screenshot(page, tmp_path)
-
-
-@pytest.mark.parametrize("page", ["01_rls"], indirect=True)
-def test_line_stepper(page):
-    """Next, Back and the arrow keys move the lit line; its equation is rendered."""
-    page.run_all()
-    assert page.errors() == []
-    lit = "return document.querySelector('.labkit-source .lit')?.textContent;"
-    equation = "return document.querySelector('.labkit-line').closest('.jp-Cell')"
-    equation += ".querySelectorAll('mjx-container, .MathJax').length;"
-    seen = [wait(lambda: page.script(lit), 10, "a line is lit")]
-
-    def moved(what):
-        seen.append(wait(lambda: (s := page.script(lit)) != seen[-1] and s, 10, what))
-
-    page.find(".labkit-line-next").click()
-    moved("Next moves the lit line")
-    page.find(".labkit-line-back").click()
-    moved("Back moves it back")
-    assert seen[0] == seen[2]
-    wait(lambda: page.script(equation), 10, "the equation is rendered")
-    handle = page.find(".labkit-line .noUi-handle")
-    handle.send_keys(Keys.ARROW_RIGHT)
-    moved("the arrow key moves it")
-    assert seen[3] == seen[1]
