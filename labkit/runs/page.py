@@ -11,15 +11,33 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
-# nbconvert's own page, except that plotly.js takes the place of require.js: that one
-# comes from the network, and plotly.js would hide inside it instead of being global.
+# nbconvert's own page, except for two things. Plotly.js takes the place of require.js:
+# that one comes from the network, and plotly.js would hide inside it instead of being
+# global. And where the reader's system is dark, so is the page; it says it to its
+# figures as JupyterLab does.
 TEMPLATE = """\
 {% extends 'lab/index.html.j2' %}
 {% block html_head_js_requirejs %}
 {% if resources.plotly_js %}
 <script src="{{ resources.plotly_js | e }}"></script>
 {% endif %}
+<script>
+(() => {
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  const tell = () => { document.body.dataset.jpThemeLight = !dark.matches; };
+  document.addEventListener('DOMContentLoaded', tell);
+  dark.addEventListener('change', tell);
+  // The first figure is drawn before the page has said how wide figures may be.
+  addEventListener('load', () => dispatchEvent(new Event('resize')));
+})();
+</script>
 {% endblock html_head_js_requirejs %}
+{% block notebook_css %}
+{{ super() }}
+<style media="(prefers-color-scheme: dark)">
+{% include 'static/theme-dark.css' %}
+</style>
+{% endblock notebook_css %}
 """
 
 
