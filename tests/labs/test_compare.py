@@ -243,7 +243,8 @@ def test_the_noise_race_starts_from_the_clean_one(jobs):
     last = judge.last_looks(clean.runs).score
     assert sorted(at_zero[at_zero.kind == "labels"].score) == sorted(last)
     figure = lab.noise_figure(noise)
-    assert all(trace.error_y.array is not None for trace in figure.data)
+    drawn = [trace for trace in figure.data if trace.legendgroup]
+    assert len(drawn) == 4 and all(len(trace.error_y.array) == 2 for trace in drawn)
     assert "Noise on labels" in lab.findings(clean, noise)
     with pytest.raises(ValueError, match="the clean race has 2 seeds, got 3"):
         lab.noise_race(job, values, seeds=3, **options)
@@ -288,7 +289,12 @@ def test_verdicts_follow_the_numbers(jobs):
     told = lab.findings(result)
     assert "At the end of the budget broad (99.0 ± 0.1 %) is ahead" in told
     assert "Adam does not get there in every seed" in told
-    assert "Ahead of tuned Adam on no count: SGD, RLS, BPLS." in told
+    assert "Not at 96.0 % in every seed: Adam, SGD, RLS, BPLS." in told
+    said = lab.idle([(result, None)])
+    assert [line[4:].split("*")[0] for line in said.splitlines()] == [
+        "SGD", "RLS", "BPLS"
+    ]  # fmt: skip
+    assert "95.2 ± 0.4 % at the end, Adam 95.1 ± 0.1 %, at 2.0 times its" in said
     summary = lab.summary_table([(result, None)])
     assert summary["best by samples"].tolist() == ["broad"]
     assert summary["best under noise"].tolist() == ["not measured"]

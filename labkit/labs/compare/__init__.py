@@ -5,6 +5,7 @@ mathematics.
 """
 
 from labkit.labs.compare.autoencoders import reconstruction
+from labkit.labs.compare.claims import claims_table
 from labkit.labs.compare.classifiers import classification
 from labkit.labs.compare.figures import noise_figure, race_figure
 from labkit.labs.compare.gradients import gradient_table
@@ -29,13 +30,14 @@ from labkit.labs.compare.race import (
     tuning_table,
 )
 from labkit.labs.compare.recurrent import sequences
-from labkit.labs.compare.verdicts import (
+from labkit.labs.compare.report import (
     ends_table,
     findings,
+    idle,
     noise_table,
-    pays_table,
     summary_table,
 )
+from labkit.labs.compare.verdicts import pays_table
 
 __all__ = [
     "Data",
@@ -47,10 +49,12 @@ __all__ = [
     "Rule",
     "Setting",
     "Tuned",
+    "claims_table",
     "classification",
     "ends_table",
     "findings",
     "gradient_table",
+    "idle",
     "load_data",
     "noise_figure",
     "noise_race",

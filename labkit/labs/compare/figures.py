@@ -46,7 +46,7 @@ def noise_figure(result: Noise) -> go.Figure:
         log_y=True,
         height=480,
     )
-    lines = [trace for trace in figure.data if trace.x is not None]
+    lines = [trace for trace in figure.data if trace.legendgroup]
     for trace, spread in zip(lines, spreads, strict=True):
         trace.error_y = {"type": "data", "array": list(spread), "thickness": 1}
     return figure

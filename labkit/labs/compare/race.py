@@ -9,7 +9,7 @@ import pandas as pd
 from labkit.instruments import Trace
 from labkit.labs.compare.harness import Job, scored, trials, with_noise
 
-TUNING_SEED = 1000  # its weights, batches and nodes are used for nothing else
+TUNING_SEED = 1000  # from here on: their weights, batches and nodes serve no race
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,11 +20,15 @@ class Tuned:
     trials: pd.DataFrame  # label, trial, values, score, seconds; nan: failed
 
 
-def tune(job: Job, count: int) -> Tuned:
+def tune(job: Job, count: int, *, seeds: int = 1) -> Tuned:
     """Give every rule the same number of trials; the best on the tuning rows wins.
 
-    A trial has the whole budget and is judged by its last look. Of equal trials the
-    earlier one is taken.
+    A trial has the whole budget and is judged by its last look, mean over the seeds. Of
+    equal trials the earlier one is taken.
+
+    Parameters
+    ----------
+    seeds : runs of each trial.
 
     Raises
     ------
@@ -34,17 +38,24 @@ def tune(job: Job, count: int) -> Tuned:
     rows, values = [], {}
     for label, rule in job.rules.items():
         tried = trials(rule, count)
-        scores = []
         for number, each in enumerate(tried, start=1):
-            *_, last = scored(job, label, each, TUNING_SEED, on=job.data.tune)
-            scores.append(last["score"] if job.higher else -last["score"])
+            lasts = []
+            for seed in range(TUNING_SEED, TUNING_SEED + seeds):
+                *_, last = scored(job, label, each, seed, on=job.data.tune)
+                lasts.append(last)
+            means = {
+                key: float(np.mean([last[key] for last in lasts]))
+                for key in ("score", "seconds")
+            }
             row = {"label": label, "trial": number, "values": spelled(each)}
-            rows.append(row | {key: last[key] for key in ("score", "seconds")})
+            rows.append(row | means)
+        scores = np.array([row["score"] for row in rows[-count:]])
         if np.isnan(scores).all():
             raise ValueError(
                 f"all {count} trials of {label} failed; widen its range or try more"
             )
-        values[label] = tried[int(np.nanargmax(scores))]
+        best = np.nanargmax(scores if job.higher else -scores)
+        values[label] = tried[int(best)]
     return Tuned(values, pd.DataFrame(rows))
 
 
