@@ -64,7 +64,11 @@ def curves(
             )
             figure.add_trace(curve, 1, column)
             shown.add(label)
-        figure.update_xaxes(axis(x_titles[column - 1], log=log_x), col=column)
+        at = figure.get_subplot(1, column).xaxis
+        at.update(axis(x_titles[column - 1], log=log_x))
+        figure.layout.annotations[column - 1].update(
+            x=at.domain[0], xanchor="left", font={"size": 13}
+        )
         figure.update_yaxes(axis(y_title if column == 1 else "", log=log_y), col=column)
     if ends:
         _name_ends(figure, panels, labels, height - 106, log_y)

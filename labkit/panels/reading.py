@@ -77,8 +77,8 @@ class Figure(go.Figure):
     def in_theme(self, theme: str) -> "Figure":
         """Return the figure in the theme ``"light"`` or ``"dark"``, to be exported."""
         template(theme)  # refuses what is no theme
-        plain = json.loads(self.to_json())
-        return Figure(plain if theme == "light" else dark(plain), skip_invalid=False)
+        plain = self.to_plotly_json()
+        return Figure(plain if theme == "light" else dark(plain))
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
         plain = json.loads(self.to_json())

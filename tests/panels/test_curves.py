@@ -1,0 +1,31 @@
+import numpy as np
+
+from labkit.panels.curves import curves
+from labkit.panels.theme import COLOURS
+
+
+def test_a_label_has_one_colour_in_all_panels():
+    figure = curves(
+        {"A": {"x": ([1, 2], [1, 2])}, "B": {"y": ([1, 2], [1, 2])}}, ("s", "m"), "u"
+    )
+    assert [c.line.color for c in figure.data] == list(COLOURS[:2])
+    assert figure.layout.xaxis2.title.text == "m"
+    assert [c.showlegend for c in figure.data] == [True, True]
+
+
+def test_names_stand_at_the_ends_where_all_curves_reach_the_right_edge():
+    whole = {"one": ([1, 10], [1.0, 2.0]), "two": ([1, 9], [1.0, 3.0])}
+    figure = curves({"A": whole}, "s", "m", width=720)
+    *drawn, names = figure.data
+    assert not any(c.showlegend for c in drawn)
+    assert names.mode == "text" and list(names.x) == [10, 9]
+    assert np.allclose(names.y, [2, 3])
+    early = whole | {"two": ([1, 5], [1.0, 3.0])}
+    figure = curves({"A": early}, "s", "m", width=720)
+    assert [c.showlegend for c in figure.data] == [True, True]
+
+
+def test_reach_is_judged_on_the_axis_as_drawn():
+    lines = {"one": ([1, 1000], [1.0, 2.0]), "two": ([1, 300], [1.0, 3.0])}
+    assert curves({"A": lines}, "s", "m", log_x=True).data[-1].mode == "text"
+    assert curves({"A": lines}, "s", "m").data[-1].mode != "text"
