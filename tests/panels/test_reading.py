@@ -86,7 +86,8 @@ def test_a_figure_in_dark_has_the_twins_of_its_colours():
     figure.add_scatter(x=np.arange(3.0), y=[1, 2, 3], line={"color": COLOURS[0]})
     black = figure.in_theme("dark")
     assert black.data[0].line.color == dark(COLOURS[0]) != COLOURS[0]
-    assert list(black.data[0].x) == [0, 1, 2]
+    drawn = [json.loads(each.to_json())["data"][0] for each in (figure, black)]
+    assert drawn[0]["x"] == drawn[1]["x"] and drawn[0]["y"] == drawn[1]["y"]
     assert figure.data[0].line.color == COLOURS[0]
     assert figure.in_theme("light").data[0].line.color == COLOURS[0]
     with pytest.raises(ValueError, match="got 'grey'"):
