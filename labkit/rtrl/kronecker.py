@@ -206,16 +206,25 @@ def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None)
     """Equations (1)-(6) of :func:`ok_step` in float64, to ``rank`` terms, by default r.
 
     G_u, G_A : (b, q, q), q = r + 1 in a step.
+
+    Singular vectors come in pairs without a sign of their own: LAPACK's choice can turn
+    with the last bit of C, since L and R are just any roots, and a sign turned is noise
+    drawn anew. So the pair is taken that gives the last term, the new one, a positive
+    weight. Then ``signs`` determine the noise on every machine and in every batch, to
+    rounding; its distribution is what it was.
     """
     roots = gram_root(torch.stack([G_u, G_A]).double())
     L, R = roots.unbind(0)  # (1), (2)
     U, d, Vh = torch.linalg.svd(L @ R.mT)  # (3)
     r = d.shape[-1] - 1 if rank is None else rank
+    X, Z = R.mT @ Vh.mT, L.mT @ U
+    if signs is not None:
+        signs = torch.where(Z[..., -1, :] < 0, -signs, signs)
     Y = truncation_matrix(d, r) if signs is None else mixing_matrix(d, r, signs)  # (4)
     safe = d > TOLERANCE * d[..., :1]
     scaled = torch.where(safe, 1 / torch.where(safe, d, 1), 0)[..., None] * Y
-    X = R.mT @ (Vh.mT @ scaled)  # (5)
-    Z = L.mT @ (U @ scaled)  # (6)
+    X = X @ scaled  # (5)
+    Z = Z @ scaled  # (6)
     return X, Z, d, Y
 
 

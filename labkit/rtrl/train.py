@@ -9,8 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from labkit.collectives import mean_over
+from labkit.rtrl.distributed import join
 from labkit.rtrl.learner import Learner
 
 
@@ -81,6 +84,7 @@ def train(
     optimizer: torch.optim.Optimizer | None = None,
     clip: float = 1.0,
     watch: Mapping[str, Learner] | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> Iterator[Record]:
     r"""Train online; yields one :class:`Record` per time step.
 
@@ -98,12 +102,30 @@ def train(
     watch : learners of the same cell that see the same symbols and change nothing;
         their gradients appear in the record under their names. ``learner``'s own is
         there too, under ``"learner"``, whenever ``watch`` is given.
+    group : of the workers that train together, such as ``torch.distributed.group.
+        WORLD``; each calls this with a learner and a task over sequences of its own, as
+        many as it likes, with a generator of its own for the noise. See the notes.
 
     Raises
     ------
+    ValueError
+        If the watched learners do not fit, or two workers would draw the same noise.
     DivergedError
         When the loss is not finite, with the step and the last finite loss. Records up
         to there have been yielded.
+
+    Notes
+    -----
+    On several workers each step is that of one process with all b sequences: the
+    gradients and the loss are means over the sequences of all, so every worker has the
+    same loss in its records, the same curriculum, and the same weights to the last bit;
+    it begins with those of rank 0. ``gradients`` are of the worker's own sequences.
+
+    A step is one all-reduce of $m K n + (n + 1) V + 2$ numbers (the cell's gradient,
+    the readout's, the loss and the number of sequences; with :class:`TBPTT` only the
+    last two between its updates), of which each of p workers sends $2 (p - 1) / p$
+    times as many around a ring. States and estimators stay where they are: a worker
+    holds those of its b / p sequences, and the weights. Tested with gloo; NCCL is not.
     """
     watch = dict(watch or {})
     learners = [learner, *watch.values()]
@@ -111,6 +133,8 @@ def train(
         raise ValueError("every watched learner must share the trained learner's cell")
     if "learner" in watch:
         raise ValueError("the name 'learner' is taken by the trained learner")
+    if group is not None:
+        join(learner, [learner.cell.weight, readout.weight], group)
     pending: list[Tensor] = []
     last = math.nan
     for step, (x, target, restart) in enumerate(task, start=1):
@@ -124,31 +148,44 @@ def train(
             gradients[name] = other.gradient(dL_dh)
         if watch:
             gradients["learner"] = learner.gradient(dL_dh)
+        update = []
+        if optimizer is not None:
+            pending.append(dL_dW)
+            update = _collect(learner, dL_dh, pending)
+        if group is not None:
+            weight = learner.batch_size
+            loss, *update = mean_over([loss, *update], group, weight=weight)
         nats = float(loss)
         if not math.isfinite(nats):
             raise DivergedError(
                 f"the loss is {nats} at step {step}; the last finite one was {last}"
             )
         last = nats
-        updated = False
-        if optimizer is not None:
-            pending.append(dL_dW)
-            updated = _update(learner, readout, optimizer, dL_dh, pending, clip)
+        if update:
+            _apply(learner, readout, optimizer, *update, clip)
         bits = nats / math.log(2)
         task.observe(bits)
-        yield Record(step, step, nats, bits, task.level, updated, gradients)
+        yield Record(step, step, nats, bits, task.level, bool(update), gradients)
         if step == steps:
             return
 
 
-def _update(learner, readout, optimizer, dL_dh, pending, clip) -> bool:
-    """Apply the gradient if the learner has one to apply; empties ``pending`` then."""
+def _collect(learner, dL_dh, pending) -> list[Tensor]:
+    """The cell's gradient and the readout's if there is one to apply, else nothing.
+
+    Empties ``pending``, the readout's gradients so far, then.
+    """
     gradient = learner.backward(dL_dh)
     if gradient is None:
-        return False
+        return []
+    readout = torch.stack(pending).mean(0)
+    pending.clear()
+    return [gradient, readout]
+
+
+def _apply(learner, readout, optimizer, gradient, readout_gradient, clip):
+    """Clip the cell's gradient and let the optimiser step."""
     size = torch.linalg.vector_norm(gradient)
     learner.cell.weight.grad = gradient * (clip / size.clamp_min(clip))
-    readout.weight.grad = torch.stack(pending).mean(0)
-    pending.clear()
+    readout.weight.grad = readout_gradient
     optimizer.step()
-    return True

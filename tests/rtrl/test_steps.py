@@ -6,7 +6,7 @@ The batch dimension holds the sign patterns, so a mean over it is an exact expec
 import pytest
 import torch
 
-from labkit.rtrl import minimum_variance
+from labkit.rtrl import OK, minimum_variance
 from labkit.rtrl.exact import rtrl_step
 from labkit.rtrl.kronecker import gram_root, kf_step, mix, ok_step, other_terms
 from labkit.rtrl.ktp import diagonal_factors, ktp_shared_step, ktp_step
@@ -470,3 +470,23 @@ def test_mean_over_all_sign_sequences_is_exact(name, kind, steps):
     draws = delta @ influence(*estimate)
     assert close(draws.mean(0), delta @ G[0])
     assert draws.std(0).max() > 1e-2  # the draws differ
+
+
+@cells
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_signs_alone_make_the_noise_of_ok(kind, rank):
+    """A last bit turned in the weights is not noise drawn anew.
+
+    After r + 1 steps the terms of OK have r equal norms, so that LAPACK is free to
+    choose eigenvectors, and their signs.
+    """
+    influences = []
+    for last_bits in (0.0, 1e-15):
+        cell = make_cell(kind, 2, KINDS[kind] + 2)
+        cell.weight.data *= 1 + last_bits * randn(*cell.weight.shape, seed=1)
+        learner = OK(cell, batch_size=8, rank=rank)
+        for i in range(rank + 4):
+            learner.step(randn(8, 2, seed=i))
+        influences.append(learner.influence())
+    first, second = influences
+    assert float((first - second).norm()) < 1e-10 * float(first.norm())

@@ -1,0 +1,266 @@
+"""Online learning on several workers equals one process with all sequences."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from labkit.instruments import Traffic
+from labkit.rtrl import (
+    KFRTRL,
+    KTP,
+    OK,
+    RTRL,
+    TBPTT,
+    UORO,
+    CharStream,
+    CopyTask,
+    DivergedError,
+    Readout,
+    Symbols,
+    train,
+)
+from labkit.rtrl.low_rank import random_signs
+
+from .conftest import make_cell, randn
+
+V, N, B = 4, 5, 6  # symbols of the Copy task, units, sequences in all
+STEPS, HORIZON = 8, 3
+
+LEARNERS = {
+    "rtrl": (RTRL, {}),
+    "ok": (OK, {"rank": 2}),
+    "biased ok": (OK, {"rank": 2, "biased": True}),
+    "kf": (KFRTRL, {"copies": 2}),
+    "uoro": (UORO, {}),
+    "ktp": (KTP, {"rank": 3}),
+    "tbptt": (TBPTT, {"horizon": HORIZON}),
+}
+
+
+def shares(world, even=True):
+    """First and last sequence of each worker."""
+    sizes = [B // world] * world if even else [1, 5] if world == 2 else [1, 2, 3]
+    ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
+    return [slice(*pair) for pair in pairwise(ends)]
+
+
+class Part:
+    """Some of the sequences of a task, which runs as a whole on every worker."""
+
+    def __init__(self, part):
+        g = torch.Generator().manual_seed(2)
+        self.task = CopyTask(B, generator=g, dtype=torch.float64, level=3)
+        self.task.error = 0.16  # so that the level rises soon
+        self.part, self.seen = part, []
+
+    level = property(lambda self: self.task.level)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return Symbols(*(each[self.part] for each in next(self.task)))
+
+    def observe(self, bits):
+        self.seen.append(bits)
+        self.task.observe(bits)
+
+
+def give_signs(learner, part):
+    """The signs that a learner of all sequences would draw for these ones."""
+    g = torch.Generator().manual_seed(5)
+    dtype = learner.state.dtype
+    learner._signs = lambda *shape: random_signs((B, *shape), generator=g, dtype=dtype)[
+        part
+    ]
+
+
+def make(kind, name, part, seed=0):
+    cell = make_cell(kind, V, N)
+    learner_of, options = LEARNERS[name]
+    b = len(range(B)[part])
+    g = torch.Generator().manual_seed(seed)
+    learner = learner_of(cell, batch_size=b, generator=g, **options)
+    give_signs(learner, part)
+    readout = Readout(N, V, dtype=torch.float64)
+    with torch.no_grad():
+        readout.weight.copy_(0.5 * randn(N + 1, V, seed=1))
+    return learner, readout
+
+
+def run(rank, world, kind, name, even=True, lr=0.1):
+    """Weights, losses and levels of a few steps; ``world`` None: in one process."""
+    part = slice(0, B) if world is None else shares(world, even)[rank]
+    learner, readout = make(kind, name, part, seed=rank)
+    weights = [learner.cell.weight, readout.weight]
+    if rank:  # what it begins with does not matter
+        with torch.no_grad():
+            for weight in weights:
+                weight += 1.0
+    records = train(
+        learner,
+        readout,
+        Part(part),
+        steps=STEPS,
+        optimizer=torch.optim.SGD(weights, lr=lr, momentum=0.5),
+        clip=0.05,
+        group=None if world is None else dist.group.WORLD,
+    )
+    seen = [(r.loss, r.bits, float(r.level), float(r.updated)) for r in records]
+    return [w.detach() for w in weights], seen
+
+
+def run_all(rank, world, cases):
+    return [run(rank, world, *case) for case in cases]
+
+
+def assert_close(found, wanted):
+    for x, y in zip(found, wanted, strict=True):
+        assert float((x - y).norm()) <= 1e-12 * float(y.norm())
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_workers_end_with_what_one_process_has(workers, world):
+    cases = [("rhn", name) for name in LEARNERS]
+    cases += [("lstm", "ok"), ("lstm", "rtrl"), ("rnn", "ok")]
+    if world > 1:
+        cases += [("rhn", name, False) for name in ("ok", "tbptt")]
+    ranks = workers(run_all, cases, world=world)
+    for i, case in enumerate(cases):
+        weights, seen = run(0, None, *case)
+        start = make(*case[:2], slice(0, B))[0].cell.weight.detach()
+        assert float((weights[0] - start).norm()) > 1e-3
+        assert sum(updated for *_, updated in seen) == (
+            STEPS // HORIZON if case[1] == "tbptt" else STEPS
+        )
+        for rank in ranks:
+            found, records = rank[i]
+            assert_close(found, weights)
+            assert_close([torch.tensor(records)], [torch.tensor(seen)])
+            assert all(map(torch.equal, found, ranks[0][i][0]))
+            assert records == ranks[0][i][1]
+
+
+# Traffic
+
+
+def counted(rank, world, name):
+    part = shares(world)[rank]
+    learner, readout = make("rhn", name, part, seed=rank)
+    weights = [learner.cell.weight, readout.weight]
+    records = train(
+        learner,
+        readout,
+        Part(part),
+        optimizer=torch.optim.Adam(weights),
+        group=dist.group.WORLD,
+    )
+    next(records)  # it has begun, and is at the first step of TBPTT's window
+    calls = []
+    for _ in range(HORIZON):
+        with Traffic() as traffic:
+            next(records)
+        calls.append(traffic.calls)
+    return calls, sum(w.numel() for w in weights)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("name", ["ok", "tbptt"])
+def test_a_step_is_one_all_reduce_of_the_gradient(workers, world, name):
+    for calls, weights in workers(counted, name, world=world):
+        updates = [True] * 3 if name == "ok" else [False, True, False]
+        for (call,), updated in zip(calls, updates, strict=True):
+            assert call.kind == "all_reduce"
+            assert call.elements == (weights if updated else 0) + 2
+            assert call.bytes == 8 * call.elements
+            assert call.wire == pytest.approx(2 * (world - 1) / world * call.bytes)
+
+
+# What they do alike
+
+
+def frozen(rank, world):
+    learner, readout = make("rhn", "ok", shares(world)[rank], seed=rank)
+    task = Part(shares(world)[rank])
+    records = train(learner, readout, task, steps=3, group=dist.group.WORLD)
+    return [(r.loss, r.updated) for r in records]
+
+
+def test_frozen_weights_still_give_everyone_the_mean_loss(workers):
+    learner, readout = make("rhn", "ok", slice(0, B))
+    wanted = [r.loss for r in train(learner, readout, Part(slice(0, B)), steps=3)]
+    first, second = workers(frozen)
+    assert first == second
+    assert [loss for loss, _ in first] == pytest.approx(wanted, rel=1e-12)
+    assert not any(updated for _, updated in first)
+
+
+def diverge(rank, world):
+    """Only the last worker's loss is not finite."""
+    tokens = torch.arange(100) % V
+    learner, _ = make("rhn", "rtrl", slice(0, B))
+    readout = Readout(N, V, dtype=torch.float64)
+    task = CharStream(tokens, V, B, dtype=torch.float64)
+    weights = [learner.cell.weight, readout.weight]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    records = train(learner, readout, task, optimizer=optimizer, group=dist.group.WORLD)
+    last = [next(records).loss for _ in range(3)][-1]
+    if rank == world - 1:
+        learner.state.fill_(math.nan)
+    with pytest.raises(DivergedError) as caught:
+        next(records)
+    assert f"at step 4; the last finite one was {last}" in str(caught.value)
+    return str(caught.value), [w.detach() for w in weights]
+
+
+def test_all_workers_stop_at_the_same_step(workers):
+    (told, weights), (also_told, same) = workers(diverge)
+    assert told == also_told
+    assert all(map(torch.equal, weights, same))
+
+
+# At the door
+
+
+def same_noise(rank, world, name):
+    learner_of, options = LEARNERS[name]
+    learner = learner_of(make_cell("rhn", V, N), batch_size=2, **options)
+    readout = Readout(N, V, dtype=torch.float64)
+    task = CopyTask(2, dtype=torch.float64)
+    try:
+        next(train(learner, readout, task, group=dist.group.WORLD))
+    except ValueError as error:
+        return str(error)
+
+
+def test_workers_that_would_draw_the_same_noise_are_refused(workers):
+    for told in workers(same_noise, "uoro", world=3):
+        assert "two workers would draw the same noise" in told
+        assert "manual_seed(seed + rank)" in told
+
+
+@pytest.mark.parametrize("name", ["rtrl", "tbptt"])
+def test_learners_that_draw_nothing_need_no_seed(workers, name):
+    assert workers(same_noise, name) == [None, None]
+
+
+def in_a_part_of_the_world(rank, world):
+    """Ranks 1 and 2 train together; 0 is no part of it."""
+    group = dist.new_group([1, 2])
+    if rank == 0:
+        return None
+    learner, readout = make("rhn", "rtrl", shares(2)[rank - 1], seed=rank)
+    weights = [learner.cell.weight, readout.weight]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    task = Part(shares(2)[rank - 1])
+    list(train(learner, readout, task, steps=2, optimizer=optimizer, group=group))
+    return [w.detach() for w in weights]
+
+
+def test_a_group_may_be_a_part_of_the_world(workers):
+    nothing, first, second = workers(in_a_part_of_the_world, world=3)
+    assert nothing is None
+    assert all(map(torch.equal, first, second))
