@@ -157,6 +157,8 @@ def race(
     racing = {name: (solver_named(name), None) for name in solvers}
     k = 0
     for step, grown in enumerate(widths):
+        if not racing:
+            return
         if not k < grown <= A.shape[1]:
             raise ValueError(
                 f"widths must ascend to at most {A.shape[1]} columns, "

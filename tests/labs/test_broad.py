@@ -1,6 +1,7 @@
 """The broad learning lab: shared columns, live growth, breakdowns, sweep, claims."""
 
 import math
+from dataclasses import fields
 
 import pandas as pd
 import pytest
@@ -98,6 +99,7 @@ def test_the_live_experiment_writes_what_its_panels_show(tmp_path):
     "extreme",
     [
         {"ridge": 1e-12},
+        {"precision": "float32", "ridge": 0.1},
         {"ridge": 100.0},
         {"budget": 10},
         {"budget": 80},
@@ -115,6 +117,76 @@ def test_every_knob_works_at_its_ends(extreme):
     frame = make(knobs(**extreme), updates=2).run(99)
     assert len(frame) == 3
     assert frame["accuracy greville"].between(0, 100).all()
+
+
+@pytest.mark.parametrize("turn", [{"budget": 40}, {"features": 0}], ids=str)
+def test_other_updates_need_no_restart(turn):
+    plain, live = make(), make()
+    live.run(2)
+    live.controls.set(**turn)
+    assert len(live.trace.rows) == 2
+    frame, wanted = live.run(99), plain.run(99)
+    kept = ["accuracy exact", "residual exact", "accuracy greville"]
+    assert frame[kept].iloc[:2].equals(wanted[kept].iloc[:2])
+    assert frame["turned"].notna().tolist() == [False, False, True, False]
+    assert (frame["residual exact"] < 1e-9).all()
+    if "budget" in turn:
+        assert list(frame.index) == [110, 130, 170, 210]
+    else:
+        assert list(frame.index) == list(wanted.index)
+        assert frame["law"].iloc[2] != wanted["law"].iloc[2]
+
+
+@pytest.mark.parametrize("turn", [{"budget": 40}, {"features": 0}], ids=str)
+def test_a_value_from_the_start_on_is_the_same_however_it_came(turn):
+    """Set when made, or turned before the first step: the same to the last bit."""
+    turned = make()
+    turned.controls.set(**turn)
+    one, two = turned.run(99), make(knobs(**turn)).run(99)
+    times = ["turned", "time"]
+    assert one.drop(columns=times, errors="ignore").equals(
+        two.drop(columns=times, errors="ignore")
+    )
+
+
+def test_what_the_factor_was_made_of_restarts_it():
+    live = make()
+    first = live.run(2)["residual exact"].tolist()
+    for change in ({"ridge": 1e-2}, {"precision": "float32"}, {"exact": "r-inv"}):
+        live.controls.set(**change)
+        assert len(live.trace.rows) == 0
+        assert live.run(2)["residual exact"].tolist() != first
+        live.controls.reset()
+        assert live.run(2)["residual exact"].tolist() == first
+
+
+def test_in_float32_chol_1_ends_where_chol_2_grows_on():
+    ends = {}
+    for solver in ("chol-1", "chol-2"):
+        chosen = knobs(exact=solver, precision="float32", ridge=1e-3, budget=50)
+        live = make(chosen, samples=None, updates=4)
+        ends[solver] = live.run(99)["accuracy exact"].count()
+    assert ends["chol-1"] < ends["chol-2"] == 5
+    none = make(knobs(precision="float32", ridge=1e-6), samples=None)
+    frame = none.run(99)
+    assert len(frame) == 1 and "orig ended" in frame["note"].iloc[0]
+    assert "chol-1 ended" in frame["note"].iloc[0]
+
+
+def test_columns_come_as_if_they_had_been_drawn_at_once(problem):
+    updates = lab.paper_updates(3, 20, 4)
+    whole = lab.make_columns(problem, updates)
+    steps = lab.grow_columns(problem, iter(updates), room=200)
+    for k, columns in zip(whole.widths, steps, strict=True):
+        assert columns.widths[-1] == k
+        assert torch.allclose(columns.A[:, :k], whole.A[:, :k], rtol=1e-12)
+        assert torch.allclose(columns.B[:, :k], whole.B[:, :k], rtol=1e-12)
+
+
+def test_every_knob_says_what_to_look_for():
+    for kind in (lab.GrowthKnobs, lab.SweepKnobs):
+        for field in fields(kind):
+            assert field.metadata["look_for"] and field.metadata["help"], field.name
 
 
 def test_who_has_lost_a_pivot_is_left_out_and_named():

@@ -7,11 +7,13 @@ from labkit.labs.broad.claims import claims_table, initial_table
 from labkit.labs.broad.columns import (
     Columns,
     Problem,
+    grow_columns,
     make_columns,
     make_problem,
     paper_updates,
 )
-from labkit.labs.broad.live import GrowthKnobs, growth_lab, growth_rows
+from labkit.labs.broad.knobs import GrowthKnobs
+from labkit.labs.broad.live import growth_lab, growth_rows
 from labkit.labs.broad.race import (
     RIDGES,
     accuracy_table,
@@ -40,6 +42,7 @@ __all__ = [
     "cost_table",
     "demonstration",
     "error_table",
+    "grow_columns",
     "growth_lab",
     "growth_rows",
     "initial_accuracies",

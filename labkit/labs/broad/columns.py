@@ -1,7 +1,8 @@
 """The data and the columns that all solvers of a comparison share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ RECIPE = Recipe()
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Images and labels, float64."""
+    """Images and labels."""
 
     name: str
     X: Tensor  # (l, d) training images
@@ -36,12 +37,12 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Expanded inputs, grown to their full width, and the widths on the way."""
+    """Expanded inputs, and the widths that they were grown through so far."""
 
     name: str
-    A: Tensor  # (l, k) of the training images
+    A: Tensor  # (l, room) of the training images; the last width is how far it is made
     Y: Tensor  # (l, classes)
-    B: Tensor  # (t, k) of the test images
+    B: Tensor  # (t, room) of the test images
     targets: Tensor  # (t,)
     widths: tuple[int, ...]  # columns at the start and after every update
 
@@ -58,6 +59,7 @@ def make_problem(
     input_noise=0.0,
     label_noise=0.0,
     seed=0,
+    dtype=torch.float64,
     device=None,
 ) -> Problem:
     """Load a data set; noise goes to the training part only.
@@ -69,6 +71,7 @@ def make_problem(
     input_noise : standard deviation of noise added to pixels in [0, 1].
     label_noise : share of the labels drawn at random.
     seed : of the noise.
+    dtype : of all that comes of it; drawn and added is in float64 first.
     """
     if dataset not in DATASETS:
         raise ValueError(
@@ -79,8 +82,8 @@ def make_problem(
     g = torch.Generator().manual_seed(seed)
     X = X + input_noise * torch.randn(X.shape, generator=g, dtype=X.dtype)
     Y = 2 * one_hot(noisy_labels(labels, label_noise, seed=seed), 10).double() - 1
-    parts = (X, Y, test.inputs, test.targets)
-    return Problem(dataset, *(part.to(device) for part in parts))
+    parts = (part.to(device, dtype) for part in (X, Y, test.inputs))
+    return Problem(dataset, *parts, test.targets.to(device))
 
 
 SPLITS = ("train", "test")
@@ -104,24 +107,50 @@ def make_columns(
     updates : see :class:`labkit.broad.Update` and :func:`paper_updates`.
     groups, nodes_per_group, enhancement : of the start.  seed : of all weights.
     """
+    start = {"groups": groups, "nodes_per_group": nodes_per_group}
+    start |= {"enhancement": enhancement}
+    room = groups * nodes_per_group + enhancement
+    room += sum(each.features + each.own + each.extra for each in updates)
+    *_, last = grow_columns(problem, updates, room=room, seed=seed, **start)
+    return last
+
+
+def grow_columns(
+    problem: Problem,
+    updates: Iterable[Update],
+    *,
+    room: int,
+    groups=1,
+    nodes_per_group=10,
+    enhancement=100,
+    seed=0,
+) -> Iterator[Columns]:
+    """Yield the columns of the start, then those after each update, when asked for.
+
+    All share their memory, which has ``room`` columns; an update is read from
+    ``updates`` only when its columns are asked for. See :func:`make_columns`.
+    """
     X, g = problem.X, torch.Generator().manual_seed(seed)
+    A, B = (part.new_empty(len(part), room) for part in (X, problem.tests))
     nodes = Nodes(Preparation.fit("sample", X))
     prepared, Z = nodes.prepare(X).split(CHUNK), X.new_zeros(len(X), 0)
     for _ in range(groups):
         nodes, Z = add_features(nodes, prepared, Z, nodes_per_group, RECIPE, g)
-    nodes = add_enhancement(nodes, Z, enhancement, RECIPE, g)
-    widths = [nodes.columns]
-    for update in updates:
+    widths, since, tests = (), 0, nodes.features_of(problem.tests)
+    for update in chain([Update(extra=enhancement)], updates):
         if update.features:
             nodes, Z = add_features(nodes, prepared, Z, update.features, RECIPE, g)
+            tests = nodes.features_of(problem.tests)
         if update.own:
             new = (Z.shape[1] - update.features, Z.shape[1])
             nodes = add_enhancement(nodes, Z, update.own, RECIPE, g, reads=new)
         if update.extra:
             nodes = add_enhancement(nodes, Z, update.extra, RECIPE, g)
-        widths.append(nodes.columns)
-    A, B = nodes.expand(Z), nodes.apply(problem.tests)
-    return Columns(problem.name, A, problem.Y, B, problem.targets, tuple(widths))
+        added = slice(widths[-1] if widths else 0, nodes.columns)
+        nodes.expand(Z, out=A[:, added], since=since)
+        nodes.expand(tests, out=B[:, added], since=since)
+        widths, since = (*widths, nodes.columns), len(nodes.groups)
+        yield Columns(problem.name, A, problem.Y, B, problem.targets, widths)
 
 
 def paper_updates(count: int, budget: int, features: int = 0) -> list[Update]:

@@ -3,43 +3,20 @@
 Both grow over the same columns, so that all that differs is the algebra.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 import torch
 
-from labkit.broad import SOLVERS, race
+from labkit.broad import race
 from labkit.broad.state import squared_norm
-from labkit.labs.broad.columns import make_columns, make_problem, paper_updates
-from labkit.panels import Lines, LiveLab, knob
+from labkit.labs.broad.columns import grow_columns, make_problem, paper_updates
+from labkit.labs.broad.knobs import LARGEST, PRECISIONS, GrowthKnobs
+from labkit.panels import Lines, LiveLab
 
-EXACT = tuple(name for name, solver in SOLVERS.items() if solver.exact)
-GREVILLE = tuple(name for name, solver in SOLVERS.items() if not solver.exact)
+START = 110  # nodes
 # |F^T R F - I| over eps |A|^2 / ridge, as measured for models of this kind; float64.
 LAW = 0.04
-
-
-@dataclass(frozen=True)
-class GrowthKnobs:
-    """What can be turned in the live experiment."""
-
-    ridge: float = knob(1e-4, low=1e-12, high=100.0, log=True, help="lambda")
-    budget: int = knob(
-        50, low=10, high=80, step=5, unit="nodes", label="nodes in an update"
-    )
-    features: int = knob(
-        4, low=0, high=9, unit="nodes", help="feature nodes among them"
-    )
-    exact: str = knob("chol-1", choices=EXACT, label="ridge solver")
-    greville: str = knob("orig", choices=GREVILLE, label="Greville solver")
-    input_noise: float = knob(
-        0.0, low=0.0, high=1.0, step=0.05, unit="sd", help="added to training pixels"
-    )
-    label_noise: float = knob(
-        0.0, low=0.0, high=0.8, step=0.05, help="share of labels drawn at random"
-    )
-    seed: int = knob(0, low=0, high=99, help="of the nodes and the noise")
 
 
 def growth_lab(
@@ -61,7 +38,7 @@ def growth_lab(
 
     def rows(now):
         return growth_rows(
-            now(), dataset=dataset, samples=samples, updates=updates, device=device
+            now, dataset=dataset, samples=samples, updates=updates, device=device
         )
 
     return LiveLab(
@@ -77,9 +54,19 @@ def growth_lab(
 
 
 def growth_rows(
-    knobs: GrowthKnobs, *, dataset="digits", samples=None, updates=12, device=None
+    now: Callable[[], GrowthKnobs],
+    *,
+    dataset="digits",
+    samples=None,
+    updates=12,
+    device=None,
 ) -> Iterator[dict]:
     """One row for the start and for every update; ``step`` counts columns.
+
+    Parameters
+    ----------
+    now : the knobs as they stand; what an update brings is asked for when its columns
+        are made, the rest once.
 
     Yields
     ------
@@ -88,28 +75,36 @@ def growth_rows(
     error`` of the exact solver where it keeps F, and its ``law``; ``ridge``. A solver
     that has lost a pivot is left out from there, and ``note`` says why.
     """
+    knobs = now()
     problem = make_problem(
         dataset,
         samples=samples,
         input_noise=knobs.input_noise,
         label_noise=knobs.label_noise,
         seed=knobs.seed,
+        dtype=PRECISIONS[knobs.precision],
         device=device,
     )
-    growth = paper_updates(updates, knobs.budget, knobs.features)
-    columns = make_columns(problem, growth, seed=knobs.seed)
+    following = (_update(now()) for _ in range(updates))
+    room = START + updates * LARGEST
+    growing = grow_columns(problem, following, room=room, seed=knobs.seed)
+    columns = next(growing)
     kinds = {knobs.exact: "exact", knobs.greville: "greville"}
     records = race(
         columns.A,
-        columns.widths,
+        (each.widths[-1] for each in chain([columns], growing)),
         columns.Y,
         knobs.ridge,
         kinds,
         score=columns.score,
         factor_error=True,
     )
-    notes = []
-    for k, group in groupby(records, key=lambda record: record.columns):
+    notes, racing, group = [], set(kinds), []
+    for record in records:
+        group.append(record)
+        if len(group) < len(racing):  # not itertools.groupby, which reads one ahead
+            continue
+        k = record.columns
         eps = torch.finfo(columns.A.dtype).eps
         law = LAW * eps * float(squared_norm(columns.A[:, :k])) / knobs.ridge
         row = {"step": k, "ridge": knobs.ridge, "law": law}
@@ -117,8 +112,15 @@ def growth_rows(
             if record.lost is None:
                 row |= _values(record, kinds[record.solver])
             else:
+                racing.remove(record.solver)
                 notes.append(f"{record.solver} ended at {k} columns: {record.lost}")
+        group = []
         yield row | ({"note": "; ".join(notes)} if notes else {})
+
+
+def _update(knobs):
+    """The update that the knobs ask for."""
+    return paper_updates(1, knobs.budget, knobs.features)[0]
 
 
 def _values(record, kind) -> dict[str, float]:

@@ -17,11 +17,22 @@ METHODS = ("sweep", "column by column")
 
 @dataclass(frozen=True)
 class SweepKnobs:
-    """What can be turned in the sweep."""
+    """What can be turned in the sweep; R is overwritten on the way, so it restarts."""
 
-    method: str = knob("sweep", choices=METHODS, help="how F is filled in")
+    method: str = knob(
+        "sweep",
+        choices=METHODS,
+        help="how F is filled in",
+        look_for="What is left to the right: the sweep keeps changing it, column by "
+        "column leaves it as it is.",
+    )
     panel: int = knob(
-        1, low=1, high=16, unit="columns", help="of a step of the sweep, at a time"
+        1,
+        low=1,
+        high=16,
+        unit="columns",
+        help="at a time, of a step of the sweep",
+        look_for="The number of steps until F is there, and that F is the same.",
     )
 
 
