@@ -182,7 +182,9 @@ class LineStepper:
         self._slider.observe(lambda c: self._moved(c["new"] - 1, 0), "value")
         self._turns.observe(lambda c: self._moved(self.position, c["new"] - 1), "value")
         self._status, self._source, self._values = (widgets.HTML() for _ in range(3))
-        self._equation = widgets.HTMLMath(layout={"overflow": "auto hidden"})
+        self._equation = widgets.HTMLMath(
+            layout={"overflow": "auto hidden", "min_height": "3.5em"}
+        )
         self._equation.add_class("labkit-line-equation")
         arrows = {"ArrowLeft": self.back, "ArrowRight": self.next}
         keys = Keys(
@@ -192,15 +194,17 @@ class LineStepper:
         )
         wrap = {"flex_flow": "row wrap"}
         thin = {"min_width": "0", "max_width": "100%", "overflow": "auto"}
-        side = widgets.VBox([self._equation, self._values], layout=thin)
-        source = widgets.VBox([self._source], layout=thin)
+        both = [
+            widgets.VBox([part], layout=thin) for part in (self._source, self._values)
+        ]
         self._busy = False
         self.widget = widgets.VBox(
             [
                 widgets.HBox(buttons, layout=wrap),
                 widgets.HBox([self._slider, self._turns], layout=wrap),
                 self._status,
-                widgets.HBox([source, side], layout=wrap),
+                self._equation,
+                widgets.HBox(both, layout=wrap),
                 keys,
                 Names(),
             ]

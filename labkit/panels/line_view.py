@@ -28,8 +28,8 @@ STYLE = """<style>
 .labkit-source .lit {opacity: 1; font-weight: bold;
   background: var(--jp-layout-color3, #ddd);
   border-left-color: var(--jp-brand-color1, #1976d2)}
-.labkit-values {border-collapse: collapse}
-.labkit-values td, .labkit-values th {padding: 1px .5em; text-align: left;
+.labkit-values {border-collapse: collapse; font-size: 12px; line-height: 1.5}
+.labkit-values td, .labkit-values th {padding: 1px .4em; text-align: left;
   white-space: nowrap; font-variant-numeric: tabular-nums}
 .labkit-values th {border-bottom: 1px solid currentColor}
 .labkit-values caption {caption-side: bottom; text-align: left}
