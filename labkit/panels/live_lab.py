@@ -1,5 +1,6 @@
 """Knobs, buttons and a live figure around one generator of rows."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ class LiveLab:
 
     A knob declared with ``restart=False`` holds from the next step on: the panels get a
     mark there, and the next row of the trace a column ``turned``. Any other begins the
-    run anew, with a trace of its own.
+    run anew, with a trace of its own; so does each once the run has ended.
 
     Parameters
     ----------
@@ -126,31 +127,31 @@ class LiveLab:
         restarting = [name for name in changed if self.controls.restarts(name)]
         with self.stepper.between_steps():
             self._knobs = knobs
-            if restarting:
+            if self.stepper.exhausted or self.stepper.error is not None:
+                self._begin_anew(changed, ", which had ended")
+            elif restarting:
                 self._begin_anew(restarting)
             else:
                 self._go_on({name: getattr(knobs, name) for name in changed})
 
-    def _begin_anew(self, names):
-        running = self.stepper.running
+    def _begin_anew(self, names, why=""):
+        """Restart; what ran, or had run to its end before the eyes of someone, runs."""
+        seen = self.interactive and self.stepper.exhausted and _in_loop()
+        running = self.stepper.running or seen
         self.stepper.reset()
         verb = "restarts" if len(names) == 1 else "restart"
-        self.turned.value = f"{' and '.join(map(_spoken, names))} {verb} the run"
+        self.turned.value = f"{' and '.join(map(_spoken, names))} {verb} the run{why}"
         if running:
             self.stepper.start()
 
     def _go_on(self, values):
         """Mark the next step; the generator reads the new values there."""
-        if self.stepper.exhausted or self.stepper.error is not None:
-            self.turned.value = (
-                f"{_values(values, ' = ')} in the next run: this one has ended"
-            )
-            return
         self._pending |= values
         rows = self.trace.rows
         step = rows[-1]["step"] + 1 if rows else 1
         self.turned.value = f"{_values(self._pending, ' = ')} from step {step} on"
-        self.plot.mark(step, _values(self._pending, " "))
+        if rows:  # else there is no before to tell apart
+            self.plot.mark(step, _values(self._pending, " "))
 
     def _restart(self):
         self._pending = {}
@@ -188,6 +189,14 @@ class LiveLab:
         controls = (self.controls.widget, self.stepper.widget, *lines)
         below = [self.pictures.widget] if self.pictures else []
         return VBox([*controls, self.plot.widget, *below])
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _spoken(name: str) -> str:

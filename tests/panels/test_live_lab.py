@@ -98,9 +98,25 @@ def test_a_live_knob_before_the_first_step_and_after_the_last():
     assert frame["value"].dropna().tolist() == [4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
     assert frame["turned"].dropna().to_dict() == {1: "gain = 2"}
     lab.controls.set(gain=3.0)
-    assert lab.turned.value == "gain = 3 in the next run: this one has ended"
-    lab.stepper.reset()
-    assert lab.run(1)["value"].dropna().tolist() == [6.0]
+    assert lab.turned.value == "gain restarts the run, which had ended"
+    assert not lab.stepper.running
+    assert lab.run(1)["value"].dropna().tolist() == [3.0 * 2]
+    assert lab.trace.header["parameters"]["gain"] == 3.0
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+def test_a_run_that_has_ended_runs_anew_where_someone_looks_on(interactive):
+    async def main():
+        lab = make(interactive=interactive)
+        lab.run(100)
+        lab.controls.set(gain=2.0)
+        assert lab.stepper.running == interactive
+        while lab.stepper.running:
+            await asyncio.sleep(0)
+        return lab.trace.frame()
+
+    frame = asyncio.run(asyncio.wait_for(main(), 30))
+    assert len(frame) == (7 if interactive else 0)
 
 
 def test_a_running_lab_goes_on_under_a_live_knob():
