@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from types import CodeType
 
-from labkit.panels.equations import equations_of
+from labkit.panels.equations import equations_of, formulas_of
 from labkit.panels.recorder import LineRecord
 from labkit.panels.source import tags
 from labkit.panels.symbols import declared, occurs, spelled
 
 _equations = lru_cache(maxsize=512)(equations_of)
+_formulas = lru_cache(maxsize=512)(formulas_of)
 _declared = lru_cache(maxsize=512)(declared)
 
 
@@ -45,9 +46,8 @@ class Docstrings:
         for docstring in self._around(record):
             if name in (known := _declared(docstring)):
                 return known[name]
-            formulas = _equations(docstring).values()
             for symbol in spelled(name):
-                if any(occurs(symbol, latex) for latex in formulas):
+                if any(occurs(symbol, latex) for latex in _formulas(docstring)):
                     return symbol
         return ""
 

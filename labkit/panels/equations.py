@@ -67,3 +67,16 @@ def equations_of(docstring: str | None) -> dict[str, str]:
         for tag in re.findall(TAG, match[1]):
             found.setdefault(tag, latex)
     return found
+
+
+def formulas_of(docstring: str | None) -> list[str]:
+    r"""All LaTeX of a docstring, numbered or not.
+
+    Examples
+    --------
+    >>> formulas_of(r"With $z = \hat h W$, (1) $h' = \tanh z$.")
+    ['z = \\hat h W', "h' = \\tanh z"]
+    """
+    text = inspect.cleandoc(docstring or "")
+    blocks = [block[1] or block[2] for block in _BLOCK.finditer(text)]
+    return blocks + re.findall(r"\$([^$]+)\$", _BLOCK.sub("\n", text))

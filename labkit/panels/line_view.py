@@ -4,12 +4,13 @@ import ast
 import html
 import inspect
 import linecache
+import re
 import textwrap
 from collections.abc import Iterable
 
 import numpy as np
 
-from labkit.panels.docstrings import Docstrings
+from labkit.panels.docstrings import Docstrings, name_of
 from labkit.panels.recorder import LineRecord
 from labkit.panels.source import statement
 from labkit.panels.summaries import Summary
@@ -79,6 +80,14 @@ def _docstring_lines(lines: list[str]) -> list[int]:
     return list(range(first.lineno - 1, first.end_lineno))
 
 
+def _text(record: LineRecord) -> str:
+    """A record's statement in one line, without comments."""
+    filename = record.code.co_filename
+    lines = statement(filename, record.line)
+    parts = [linecache.getline(filename, i).split("  #")[0].strip() for i in lines]
+    return " ".join(filter(None, parts))
+
+
 def equation_html(equations: dict[str, str]) -> str:
     """Equations by tag, for a widget that renders LaTeX."""
     rows = [
@@ -89,9 +98,13 @@ def equation_html(equations: dict[str, str]) -> str:
 
 
 def values_html(record: LineRecord, docs: Docstrings) -> str:
-    """Table of the values after the line, changed ones first and marked."""
+    """Table of the values after the line: changed ones, marked, then those it names."""
     values = dict(record.values)
-    order = sorted(values, key=lambda path: path not in record.changed)
+    words = set(re.findall(r"[A-Za-z_]\w*", _text(record))) - {"self"}
+    named = lambda path: bool({name_of(path), path.split(".")[0]} & words)  # noqa: E731
+    order = sorted(
+        values, key=lambda path: (path not in record.changed, not named(path))
+    )
     rows = []
     for path in order[:ROWS]:
         symbol = symbol_html(docs.symbol(record, path))
@@ -142,15 +155,12 @@ def table_html(stops: list[list[LineRecord]], docs: Docstrings) -> str:
     """All stops as one static table: function, line, source, equations, changes."""
     rows = []
     for stop in stops:
-        record, filename = stop[0], stop[0].code.co_filename
-        lines = statement(filename, record.line)
-        parts = [linecache.getline(filename, i).split("  #")[0].strip() for i in lines]
-        text = " ".join(filter(None, parts))
+        record = stop[0]
         turns = f" × {len(stop)}" if len(stop) > 1 else ""
         cells = (
             "&emsp;" * record.depth + html.escape(record.code.co_qualname),
             str(record.line) + turns,
-            f"<code>{html.escape(text)}</code>",
+            f"<code>{html.escape(_text(record))}</code>",
             equation_html(docs.equations(record)),
             html.escape(", ".join(sorted(record.changed)[:4])),
         )

@@ -2,9 +2,8 @@ r"""A variable's symbol in its paper: from what its docstrings say.
 
 A docstring names a symbol outright, ``x_mean : $\bar x$``, several at once,
 ``forgetting, ratio : $\lambda$, $k$``, at the start of a parameter's description, or by
-an equation in which the variable occurs as it is usually spelled in ASCII: ``h_hat``
-for $\hat h$, ``p1`` for $p_1$, ``theta`` for $\Theta$. What no docstring has gets no
-symbol.
+a formula in which the variable occurs as it is usually spelled in ASCII: ``h_hat`` for
+$\hat h$, ``p1`` for $p_1$, ``theta`` for $\Theta$. What no docstring has gets none.
 """
 
 import html
