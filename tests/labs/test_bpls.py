@@ -153,6 +153,43 @@ def test_noise_turned_in_a_run_has_its_own_misses(digits):
     )
 
 
+def test_what_noise_says_to_look_for_is_there(whole):
+    experiment = live(whole)
+    experiment.run(20)
+    experiment.controls.set(sigma=0.4)
+    frame = experiment.run(16)
+    assert frame["rows"].iloc[20] > 10 * frame["rows"].iloc[18]
+    misses, test = frame["misses"].dropna(), frame["test"].dropna()
+    assert misses.iloc[-1] > 3 * misses.iloc[9] and test.iloc[-8:].min() > 90
+    experiment.controls.set(sigma=0.0)
+    experiment.run(10)
+    experiment.controls.set(label_noise=0.2)
+    fallen = experiment.run(16)["test"].dropna()
+    assert fallen.iloc[-1] < fallen.iloc[-9] - 8
+    experiment.controls.set(label_noise=0.0)
+    assert experiment.run(10)["test"].dropna().iloc[-1] > 88
+
+
+def test_what_the_other_knobs_say_to_look_for_is_there(whole):
+    def first(**values):
+        return live(whole, **values).run(1 + values.get("depth", 1))
+
+    tight, loose = (first(ridge=r)["condition input"].iloc[1] for r in (1e-4, 1e-2))
+    assert tight / loose == pytest.approx(10, rel=0.1)
+    clamped = {a: first(activation=a)["clamped output"].iloc[0] for a in ACTIVATIONS}
+    assert clamped["identity"] == 0 and clamped["softmax"] > 60
+    linear = [first(activation="identity", width=w).train.iloc[1] for w in (10, 200)]
+    assert linear[0] == pytest.approx(linear[1], abs=0.3)
+    deep = {d: first(depth=d).train.iloc[-1] for d in (1, 3)}
+    assert deep[3] < deep[1] - 30
+    assert first(clamp=1e-6).train.iloc[-1] < deep[1] - 8
+    mean = live(whole, reading="mean", activation="identity").run(8)
+    assert mean["train"].dropna().iloc[-1] < 60 < 90 < mean["train"].dropna().iloc[0]
+
+
+ACTIVATIONS = ("identity", "softmax")
+
+
 def test_every_knob_says_what_to_look_for():
     for knobs in (lab.WalkKnobs, lab.ToyKnobs):
         for field in dataclasses.fields(knobs):

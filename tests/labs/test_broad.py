@@ -183,6 +183,23 @@ def test_columns_come_as_if_they_had_been_drawn_at_once(problem):
         assert torch.allclose(columns.B[:, :k], whole.B[:, :k], rtol=1e-12)
 
 
+def test_what_the_knobs_say_to_look_for_is_there():
+    def ends(**values):
+        live = lab.growth_lab(lab.GrowthKnobs(**values), interactive=False)
+        frame = live.run(99)
+        return frame["accuracy exact"].iloc[-1], frame["accuracy greville"].iloc[-1]
+
+    exact, greville = ends(budget=80)
+    assert 25 < exact - greville < 40
+    exact, greville = ends(budget=10)
+    assert 10 < exact - greville < 20
+    for ridge in (1e-12, 100.0):
+        exact, greville = ends(ridge=ridge)
+        assert abs(exact - greville) < 2
+    exact, _ = ends(features=0, ridge=1e-2)
+    assert exact < 94 < ends(ridge=1e-2)[0]
+
+
 def test_every_knob_says_what_to_look_for():
     for kind in (lab.GrowthKnobs, lab.SweepKnobs):
         for field in fields(kind):

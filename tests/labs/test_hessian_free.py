@@ -204,6 +204,22 @@ def test_what_a_run_begins_with_restarts_it(problem):
         assert live.run(2)["validation"].tolist() == first
 
 
+def test_what_the_knobs_say_to_look_for_is_there():
+    digits = lab.make_problem("digits")
+    live = make_live(digits)
+    live.run(20)
+    live.controls.set(noise=0.3)
+    frame = live.run(8)
+    noise, n = frame["noise"], frame["n"]
+    assert 4 < noise.loc[21] / noise.loc[20] < 10 and n.loc[28] > n.loc[21]
+    live.controls.set(budget=5)
+    frame = live.run(2)
+    assert frame["iterations"].loc[30] == frame["budget"].loc[30]
+    slow = make_live(digits, drop=0.99).run(30)["validation"]
+    assert slow.loc[30] > 4 > 2 > frame["validation"].loc[20]
+    assert make_live(digits, n1=300).run(11)["n"].loc[11] < 650
+
+
 def test_every_knob_says_what_to_look_for():
     for knobs in (lab.TrainingKnobs, lab.KrylovKnobs):
         for field in fields(knobs):

@@ -24,9 +24,9 @@ class WalkKnobs:
         step=0.05,
         label="pixel noise sigma",
         unit="of the range",
-        help="training images, from the next walk on",
-        look_for="The misses leap and settle at a higher level, while the accuracy on "
-        "the test images, which stay clean, holds up to 0.4.",
+        help="on training images, from the next walk on",
+        look_for="The misses leap and settle higher; the test, on clean images, holds "
+        "up to 0.4.",
         restart=False,
     )
     label_noise: float = knob(
@@ -36,16 +36,15 @@ class WalkKnobs:
         step=0.05,
         unit="share",
         help="labels drawn at random, from the next walk on",
-        look_for="Unlike pixel noise it takes the test accuracy down walk by walk; "
-        "back at 0 a few walks mend it.",
+        look_for="The test accuracy falls walk by walk; back at 0 a few walks mend it.",
         restart=False,
     )
     reading: str = knob(
         "min_norm",
         choices=READING_NAMES,
         help="of equation (5)",
-        look_for="The overshoot, 1 for min_norm, at once; the accuracy follows only "
-        "while many rows are walked: begin a run with identity and mean.",
+        look_for="The overshoot, 1 for min_norm; a run begun with identity and mean "
+        "collapses.",
         restart=False,
     )
     clamp: float = knob(
@@ -54,9 +53,9 @@ class WalkKnobs:
         high=0.4,
         log=True,
         unit="of the range",
-        help="distance to the ends of the activation's range",
-        look_for="The share of targets that it moves; a run that begins with 1e-6 "
-        "starts ten points lower, and 1e-8 ends it: float32 cannot tell it from 0.",
+        help="distance to the ends",
+        look_for="The share it moves; a run begun at 1e-6 starts ten points lower, "
+        "1e-8 ends it.",
         restart=False,
     )
     ridge: float = knob(
@@ -66,16 +65,14 @@ class WalkKnobs:
         log=True,
         unit="relative",
         help="of the mean diagonal of H'H",
-        look_for="The condition of the input layer: a hundred times the ridge, a tenth "
-        "of the condition.",
+        look_for="Condition of the input layer: a hundredfold ridge, a tenth of it.",
         restart=False,
     )
     stop: bool = knob(
         False,
         label="stop rule",
         help="end at the first walk whose misses do not fall",
-        look_for="How soon the run ends, and what the walks after that would have "
-        "gained without noise, or undone with it.",
+        look_for="How soon a run ends, and what more walks gain, or undo under noise.",
         restart=False,
     )
     walks: int = knob(
@@ -84,15 +81,15 @@ class WalkKnobs:
         high=1000,
         unit="walks",
         help="on the misses at most",
-        look_for="The walk that the run ends with; 0 leaves the first walk only.",
+        look_for="The walk that a run ends with; 0: the first walk only.",
         restart=False,
     )
     activation: str = knob(
         "sigmoid",
         choices=INVERTIBLE,
-        help="of hidden layers: another network",
-        look_for="Targets that the clamp moved: none with identity, two thirds in the "
-        "first walk with softmax.",
+        help="another network",
+        look_for="Targets moved by the clamp: none with identity, two thirds at first "
+        "with softmax.",
     )
     width: int = knob(
         50,
@@ -101,8 +98,8 @@ class WalkKnobs:
         label="hidden width",
         unit="neurons",
         help="another network",
-        look_for="The first walk: with identity it is the same from ten neurons on, "
-        "one a class; with sigmoid it rises to the end.",
+        look_for="First walk: with identity the same from ten neurons on, with sigmoid "
+        "rising to the end.",
     )
     depth: int = knob(
         1,
@@ -111,14 +108,14 @@ class WalkKnobs:
         label="hidden layers",
         unit="layers",
         help="another network",
-        look_for="The first walk: with identity it stays, with sigmoid the third layer "
-        "costs it forty points.",
+        look_for="First walk: identity stays, sigmoid loses forty points with the "
+        "third layer.",
     )
     seed: int = knob(
         0,
         low=0,
         high=99,
         help="of weights and noise",
-        look_for="What chance does: the first walks of six seeds differ by four "
-        "points in the test.",
+        look_for="Chance: the first walks of six seeds differ by four points in the "
+        "test.",
     )

@@ -27,31 +27,31 @@ class GrowthKnobs:
         high=100.0,
         log=True,
         help="lambda, inside the factor",
-        look_for="Where the curves part: between 1e-8 and 1 within a few updates; at "
-        "1e-12 and at 100 they stay together, at 100 ten points lower.",
+        look_for="The curves part between 1e-8 and 1; at 1e-12 and at 100, ten points "
+        "lower, they do not.",
     )
     precision: str = knob(
         "float64",
         choices=tuple(PRECISIONS),
         help="of nodes and solvers",
-        look_for="In float32 chol-1 ends for want of a pivot: at ridge 1e-3 with 210 "
-        "columns, at 1e-2 with 610, after a pivot below the ridge and a fall to 26 %.",
+        look_for="float32, ridge 1e-2: a pivot below the ridge, 26 %, and with 610 "
+        "columns the end of chol-1.",
     )
     exact: str = knob(
         "chol-1",
         choices=EXACT,
         label="ridge solver",
         help="each keeps a state of its own",
-        look_for="In float32 at ridge 1e-3: chol-1, d-rdg and bordered lose a pivot, "
-        "chol-2 and r-inv grow on.",
+        look_for="float32, ridge 1e-3: chol-1, d-rdg and bordered lose a pivot, chol-2 "
+        "and r-inv grow on.",
     )
     greville: str = knob(
         "orig",
         choices=GREVILLE,
         label="Greville solver",
         help="each keeps a state of its own",
-        look_for="No difference but by rounding: in float32 at ridge 1e-3 orig ends "
-        "seven times as far from the ridge solution.",
+        look_for="float32, ridge 1e-3: orig ends seven times as far from the ridge "
+        "solution as exg-e.",
     )
     budget: int = knob(
         50,
@@ -61,8 +61,8 @@ class GrowthKnobs:
         unit="nodes",
         label="nodes in an update",
         help="of the updates to come",
-        look_for="Twelve updates of 80 nodes cost the Greville solver 33 points; "
-        "twelve of 10 nodes still 15.",
+        look_for="Twelve updates of 80 nodes cost the Greville solver 33 points, "
+        "twelve of 10 still 15.",
         restart=False,
     )
     features: int = knob(
@@ -72,8 +72,8 @@ class GrowthKnobs:
         unit="nodes",
         label="feature nodes among them",
         help="of the updates to come",
-        look_for="At 0 new nodes only mix known features: the ridge solver hardly "
-        "climbs any more, at ridge 1e-2 not at all.",
+        look_for="At 0 nodes only mix known features: the ridge solver hardly climbs, "
+        "at 1e-2 not at all.",
         restart=False,
     )
     input_noise: float = knob(
@@ -82,8 +82,8 @@ class GrowthKnobs:
         high=1.0,
         step=0.05,
         unit="sd",
-        help="added to training pixels, of which all columns are made",
-        look_for="How much the nodes still bring: at 0.5 nine points, from 79 % on.",
+        help="on training pixels, under all columns",
+        look_for="What the nodes still bring: at 0.5 nine points, from 79 % on.",
     )
     label_noise: float = knob(
         0.0,
@@ -91,7 +91,7 @@ class GrowthKnobs:
         high=0.8,
         step=0.05,
         unit="share",
-        help="labels drawn at random; the solvers keep A'Y",
+        help="labels drawn at random; solvers keep A'Y",
         look_for="From 0.5 on more nodes harm the ridge solver too: they fit the "
         "noise.",
     )
@@ -99,6 +99,6 @@ class GrowthKnobs:
         0,
         low=0,
         high=99,
-        help="of the nodes and the noise",
-        look_for="What chance does: both ends move by less than two points.",
+        help="of nodes and noise",
+        look_for="Chance: both ends move by less than two points.",
     )

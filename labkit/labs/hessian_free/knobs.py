@@ -18,10 +18,9 @@ class TrainingKnobs:
         high=0.95,
         step=0.05,
         unit="of the gradient's norm",
-        help="noise tolerated in the gradient",
-        look_for="The bound in the variance test moves with theta squared, at once; at "
-        "0.05 the batch reaches its largest within a few steps, at 0.95 it hardly "
-        "grows any more.",
+        help="noise tolerated in it",
+        look_for="The bound in the variance test; at 0.05 the batch is soon at its "
+        "largest, at 0.95 it stands.",
         restart=False,
     )
     nmax: int = knob(
@@ -31,8 +30,8 @@ class TrainingKnobs:
         label="largest batch nmax",
         unit="rows",
         help="at most all training rows",
-        look_for="The batch stops growing there, but never shrinks; a run that begins "
-        "with 60 is at 1.6 after 40 steps, not at 0.9.",
+        look_for="Growth stops there, never back; a run begun with 60 is at 1.6 after "
+        "40 steps, not at 0.9.",
         restart=False,
     )
     drop: float = knob(
@@ -41,17 +40,17 @@ class TrainingKnobs:
         high=0.99,
         step=0.01,
         unit="factor of lambda",
-        help="at each step that the model predicted well",
-        look_for="The slope of the damping; a run that begins with 0.99 is still at an "
-        "error of 5 after 30 steps.",
+        help="at steps that the model predicted well",
+        look_for="The slope of the damping; a run begun with 0.99 is at an error of 5 "
+        "after 30 steps.",
         restart=False,
     )
     preconditioner: str = knob(
         "random_signs",
         choices=KINDS,
         help="c of d = c o y",
-        look_for="Krylov iterations once lambda is small: more with none, fewer with "
-        "jacobi and fisher, and nearly the same error.",
+        look_for="Late iterations: more with none, fewer with jacobi and fisher; "
+        "nearly the same error.",
         restart=False,
     )
     budget: int = knob(
@@ -60,9 +59,9 @@ class TrainingKnobs:
         high=300,
         label="Krylov budget",
         unit="iterations",
-        help="of the next step; from there it grows along with the batch",
-        look_for="At 5, done meets allowed and the error nearly stops falling; above "
-        "what the merit function lets through it changes nothing.",
+        help="of the next step; grows with the batch",
+        look_for="At 5 done meets allowed and the error nearly stands; a large one "
+        "changes nothing.",
         restart=False,
     )
     recover: int = knob(
@@ -70,17 +69,17 @@ class TrainingKnobs:
         low=0,
         high=100,
         unit="iterations",
-        help="LSMR's patience with the merit function; paper: 100",
-        look_for="The gap between iterations done and taken: the step is the same, "
-        "found out later.",
+        help="LSMR's patience; paper: 100",
+        look_for="The gap between iterations done and taken: the same step, found out "
+        "later.",
         restart=False,
     )
     published: bool = knob(
         False,
         label="return the last iterate, as published",
         help="off: the iterate of least merit",
-        look_for="Iterations taken rise to those done, rho falls below 1, and the "
-        "error on the batch goes further below that on validation rows.",
+        look_for="Taken rises to done, rho falls, and the batch's error falls below "
+        "that of validation.",
         restart=False,
     )
     noise: float = knob(
@@ -90,25 +89,25 @@ class TrainingKnobs:
         step=0.02,
         label="noise on the inputs",
         unit="sd",
-        help="of the next batches; the targets stay clean",
-        look_for="At 0.3 the gradient's noise leaps sevenfold and over its bound, the "
-        "batch grows after it, and LSMR is stopped sooner; see the images below.",
+        help="on the next batches; targets stay clean",
+        look_for="At 0.3 the gradient's noise leaps sevenfold and the batch grows "
+        "after it.",
         restart=False,
     )
     damping: str = knob(
         "identity",
         choices=DAMPINGS,
         help="identity: the stated one",
-        look_for="Nothing late, when lambda is small; a run that begins with scaled is "
-        "at 1.17 after 30 steps, not at 0.99.",
+        look_for="Late nothing; a run begun with scaled is at 1.17 after 30 steps, not "
+        "at 0.99.",
         restart=False,
     )
     centre: str = knob(
         "zero",
         choices=CENTRES,
         help="zero: the stated problem",
-        look_for="Nothing late, when lambda is small; a run that begins with start, "
-        "which acts as momentum, is ahead at step 10 and behind at step 30.",
+        look_for="Late nothing; a run begun with start, a momentum, leads at step 10 "
+        "and trails at 30.",
         restart=False,
     )
     n1: int = knob(
@@ -118,8 +117,8 @@ class TrainingKnobs:
         label="first batch n1",
         unit="rows",
         help="what a run begins with",
-        look_for="At step 11 the batch has some hundreds of rows, whether it began "
-        "with 10 or with 300.",
+        look_for="At step 11 the batch has some hundreds of rows, begun with 10 or "
+        "with 300.",
     )
     lam1: float = knob(
         1.0,
@@ -129,15 +128,14 @@ class TrainingKnobs:
         label="damping lambda_1",
         help="what a run begins with",
         look_for="At 30 the error is still 12 after 15 steps; at 0.01 it is lower at "
-        "first and higher at step 30.",
+        "first, then higher.",
     )
     seed: int = knob(
         0,
         low=0,
         high=99,
         help="of weights, batches and noise",
-        look_for="What chance does: with seeds 0, 1 and 2 the error after 30 steps is "
-        "0.99, 1.04 and 1.23.",
+        look_for="Chance: seeds 0, 1 and 2 are at 0.99, 1.04 and 1.23 after 30 steps.",
     )
 
 
