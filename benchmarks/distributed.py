@@ -1,0 +1,228 @@
+"""One step on one and on two processes, side by side; and on paper on many.
+
+    python benchmarks/distributed.py speed [PART ...] [--repeats N]
+    python benchmarks/distributed.py projection
+
+``speed``: every part of PARTS, or those named. All ways of a part take turns in one
+run, on groups of processes that stay; a turn's time is that of its slowest process. For
+each way: the best time; the median over the turns of its ratio to the plain step, which
+is the same process without a group; the numbers that its collective calls carry and
+what a process sends for them around a ring. One thread a process: two processes need
+two free cores. gloo, CPU, float64.
+
+``projection``: one update of broad learning at the last size of Zhu's experiments on
+eight GPUs and on a thousand cores, from the formulas of labkit.broad.distributed and
+the rates that are printed with it. Nothing there is measured.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the groups of processes
+from labkit.broad import distributed as sharded
+from labkit.broad.ridge import chol1_start, chol1_update
+from labkit.instruments.traffic import Traffic
+from tests.workers import Group
+
+MEGA, GIGA = 1e6, 1e9
+_STEPS = {}  # what a process repeats, by the name of the way
+
+
+@dataclass(frozen=True)
+class Way:
+    """One line of the table; the first way of a part is the plain step.
+
+    ``prepare(rank, world, *args)`` runs on every process and returns the step, a
+    function without arguments that leaves all as it was or goes on from there.
+    """
+
+    name: str
+    world: int
+    prepare: Callable
+    args: tuple = ()
+
+
+# Broad learning: nodes or samples shared
+
+BROAD = {"l": 6000, "k": 3000, "q": 500, "c": 10}
+
+
+def broad_step(rank, world, shared):
+    """One update of Chol-1 from k to k + q nodes, always the same one."""
+    l, k, q, c = BROAD.values()  # noqa: E741
+    g = torch.Generator().manual_seed(0)
+    A = torch.randn(l, k + q, generator=g, dtype=torch.float64)
+    Y = torch.randn(l, c, generator=g, dtype=torch.float64)
+    if shared is None:
+        state = chol1_start(A[:, :k], Y, 1.0, k + q)
+        return lambda: chol1_update(state, A[:, :k], A[:, k:], Y)
+    if shared == "samples":
+        A, Y = (x.tensor_split(world)[rank].clone() for x in (A, Y))
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=(shared,))
+    state = sharded.start(A[:, :k], Y, 1.0, mesh, k + q)
+    own, H = A[:, :k][:, state.place.own(0)].clone(), A[:, k:].clone()
+    return lambda: sharded.update(state, own, H, Y)
+
+
+def broad():
+    l, k, q, c = BROAD.values()  # noqa: E741
+    title = f"broad: {l} samples, {k} to {k + q} nodes, {c} outputs"
+    ways = [Way("plain", 1, broad_step, (None,))]
+    for world in (1, 2):
+        for shared in ("nodes", "samples"):
+            ways.append(Way(f"{shared}, {world}", world, broad_step, (shared,)))
+    return title, ways
+
+
+PARTS = {"broad": broad}
+
+
+# Side by side
+
+
+def prepare(rank, world, way):
+    """Build the step, warm up, and look at the collective calls of one step."""
+    step = _STEPS[way.name] = way.prepare(rank, world, *way.args)
+    step()
+    with Traffic() as traffic:
+        step()
+    return [(call.elements, call.wire) for call in traffic.calls]
+
+
+def turn(rank, world, name):
+    """Seconds of one step of this process."""
+    if world > 1:
+        dist.barrier()
+    began = time.perf_counter()
+    _STEPS[name]()
+    return time.perf_counter() - began
+
+
+def speed(part: str, repeats: int) -> None:
+    title, ways = PARTS[part]()
+    groups = {world: Group(world) for world in {way.world for way in ways}}
+    try:
+        seconds, calls = {way.name: [] for way in ways}, {}
+        for way in ways:
+            calls[way.name] = groups[way.world].run(prepare, way, seconds=300)
+        for _ in range(repeats):
+            for way in ways:
+                times = groups[way.world].run(turn, way.name, seconds=300)
+                seconds[way.name].append(max(times))
+    finally:
+        for group in groups.values():
+            group.close()
+    print(f"\n{title}; best and median ratio of {repeats} turns")
+    print(f"{'way, processes':<16}{'best s':>9}{'/ plain':>9}{'median':>9}", end="")
+    print(f"{'calls':>7}{'numbers':>12}{'MB sent':>9}")
+    plain = seconds[ways[0].name]
+    for way in ways:
+        mine = seconds[way.name]
+        ratio = statistics.median(a / b for a, b in zip(mine, plain, strict=True))
+        line = (
+            f"{way.name:<16}{min(mine):9.4f}{min(mine) / min(plain):9.3f}{ratio:9.3f}"
+        )
+        sent = max(sum(wire for _, wire in own) for own in calls[way.name])
+        numbers = max(sum(n for n, _ in own) for own in calls[way.name])
+        line += f"{len(calls[way.name][0]):7d}{numbers:12d}{sent / MEGA:9.3f}"
+        print(line, flush=True)
+
+
+# On paper
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What one worker is taken to do and to send in a second."""
+
+    name: str
+    product: float  # operations of matrix products, float64
+    factor: float  # operations of an inverse Cholesky factor of q x q
+    link: float  # bytes
+
+
+MACHINES = {
+    "core": Machine("core", 50 * GIGA, 18 * GIGA, 12.5 * GIGA / 16),
+    "machine": Machine("machine of 16 cores", 800 * GIGA, 100 * GIGA, 12.5 * GIGA),
+    "gpu": Machine("GPU", 30_000 * GIGA, 1000 * GIGA, 200 * GIGA),
+}
+LAST = {"l": 60_000, "k": 23_160, "q": 2010, "c": 10, "f": 160}
+LAYOUTS = [  # workers along samples and along nodes
+    ("gpu", [(1, 1), (8, 1), (1, 8), (2, 4)]),
+    ("core", [(1, 1), (1000, 1), (1, 1000), (4, 250)]),
+    ("machine", [(1, 63), (63, 1), (2, 32)]),
+]
+
+
+def on_paper(l, k, q, c, f, samples, nodes):  # noqa: E741
+    """Operations, bytes sent and bytes held by one of samples x nodes workers.
+
+    Returns
+    -------
+    Operations of products, of the factor of q x q and of making nodes; bytes sent;
+    bytes kept from update to update and bytes needed during one.
+    """
+    rows, n, m = -(-l // samples), -(-k // nodes), -(-q // nodes)
+    products = l * q * (2 * k + q) / (samples * nodes) + 2 * k * q * (k + q) / nodes
+    sent = 2 * (samples - 1) / samples * (n * q + q * (q + c))
+    shares = nodes * n * q + 2 * q * (q + c) + nodes * (m * k + n * c)
+    sent += (nodes - 1) / nodes * shares
+    kept = rows * n + n * k + 2 * n * c + rows * f
+    needed = rows * q + 3 * k * q
+    return products, 2 * q**3 / 3, 2 * rows * f * q, 8 * sent, 8 * kept, 8 * needed
+
+
+def projection() -> None:
+    l, k, q, c, f = LAST.values()  # noqa: E741
+    print(f"One update from {k} to {k + q} nodes, {l} samples, {f} features, float64")
+    one = MACHINES["core"]
+    for name, layouts in LAYOUTS:
+        machine = MACHINES[name]
+        print(
+            f"\n{machine.name}: products {machine.product / GIGA:g} GFLOP/s, factor "
+            f"{machine.factor / GIGA:g} GFLOP/s, sends {machine.link / GIGA:.3g} GB/s"
+        )
+        print(f"{'samples x nodes':<16}{'s':>9}{'speed-up':>10}", end="")
+        print(f"{'products':>10}{'factor':>9}{'making':>9}{'sending':>9}", end="")
+        print(f"{'GB sent':>9}{'GB kept':>9}{'GB more':>9}")
+        for index, (samples, nodes) in enumerate(layouts):
+            *work, sent, kept, needed = on_paper(**LAST, samples=samples, nodes=nodes)
+            rates = (machine.product, machine.factor, machine.product, machine.link)
+            times = [x / y for x, y in zip([*work, sent], rates, strict=True)]
+            if index == 0 and name != "machine":
+                alone = sum(times)
+            line = f"{f'{samples} x {nodes}':<16}{sum(times):9.3f}"
+            line += f"{alone / sum(times):10.1f}" + "".join(f"{t:9.3f}" for t in times)
+            print(line + "".join(f"{x / GIGA:9.2f}" for x in (sent, kept, needed)))
+        if name == "machine":
+            print(f"speed-up over one {one.name}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    timed = commands.add_parser("speed", help="on one and on two processes")
+    timed.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    timed.add_argument("--repeats", type=int, default=9)
+    commands.add_parser("projection", help="broad learning on many, on paper")
+    args = parser.parse_args()
+    if args.command == "projection":
+        return projection()
+    unknown = set(args.parts) - set(PARTS)
+    if unknown or args.repeats < 1:
+        parser.error(f"PART is one of {', '.join(PARTS)}; --repeats at least 1")
+    for part in args.parts or PARTS:
+        speed(part, args.repeats)
+
+
+if __name__ == "__main__":
+    main()
