@@ -182,9 +182,8 @@ def on_paper(l, k, q, c, f, samples, nodes):  # noqa: E741
 
 
 def projection() -> None:
-    l, k, q, c, f = LAST.values()  # noqa: E741
-    print(f"One update from {k} to {k + q} nodes, {l} samples, {f} features, float64")
-    one = MACHINES["core"]
+    size = "{k} nodes and {q} more, {l} samples, {c} outputs, {f} features"
+    print(f"One update: {size.format(**LAST)}, float64")
     for name, layouts in LAYOUTS:
         machine = MACHINES[name]
         print(
@@ -199,12 +198,11 @@ def projection() -> None:
             rates = (machine.product, machine.factor, machine.product, machine.link)
             times = [x / y for x, y in zip([*work, sent], rates, strict=True)]
             if index == 0 and name != "machine":
-                alone = sum(times)
+                alone = sum(times)  # for machines: of a core
             line = f"{f'{samples} x {nodes}':<16}{sum(times):9.3f}"
             line += f"{alone / sum(times):10.1f}" + "".join(f"{t:9.3f}" for t in times)
             print(line + "".join(f"{x / GIGA:9.2f}" for x in (sent, kept, needed)))
-        if name == "machine":
-            print(f"speed-up over one {one.name}")
+        print(f"speed-up over one {'core' if name == 'machine' else name}")
 
 
 def main() -> None:
