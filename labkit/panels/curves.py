@@ -64,25 +64,40 @@ def curves(
             )
             figure.add_trace(curve, 1, column)
             shown.add(label)
-        at = figure.get_subplot(1, column).xaxis
-        at.update(axis(x_titles[column - 1], log=log_x))
-        figure.layout.annotations[column - 1].update(
-            x=at.domain[0], xanchor="left", font={"size": 13}
-        )
+        figure.update_xaxes(axis(x_titles[column - 1], log=log_x), col=column)
         figure.update_yaxes(axis(y_title if column == 1 else "", log=log_y), col=column)
     if ends:
         _name_ends(figure, panels, labels, height - 106, log_y)
     else:
-        below = math.ceil(sum(50 + end_labels.LETTER * len(n) for n in labels) / FITS)
-        look["margin"]["b"] += 20 * below
-        look["legend"] = {"orientation": "h", "x": 0, "y": 0, "yref": "container"}
-        look["legend"]["yanchor"] = "bottom"
+        legend_below(look, labels)
+    titles_left(figure)
     figure.update_layout(look)
     words = [
         panel_text(title, y_title, x_title, each)
         for (title, each), x_title in zip(panels.items(), x_titles, strict=True)
     ]
     return describe(figure, reading, words)
+
+
+def legend_below(look: dict, labels: Sequence[str]) -> None:
+    """Put a legend of these names below all panels, into a layout."""
+    rows = math.ceil(sum(42 + end_labels.LETTER * len(n) for n in labels) / FITS)
+    look["margin"] = look["margin"] | {"b": look["margin"]["b"] + 20 * rows}
+    look["legend"] = {
+        "orientation": "h",
+        "traceorder": "normal",
+        "x": 0,
+        "y": 0,
+        "yref": "container",
+        "yanchor": "bottom",
+    }
+
+
+def titles_left(figure: go.Figure) -> None:
+    """Put the titles of panels side by side where panels of live figures have them."""
+    for column, title in enumerate(figure.layout.annotations, start=1):
+        start = figure.get_subplot(1, column).xaxis.domain[0]
+        title.update(x=start, xanchor="left", yshift=6, font={"size": 13})
 
 
 def _line(i) -> dict:
@@ -109,8 +124,8 @@ def _name_ends(figure, panels, labels, pixels, log_y) -> None:
     for column, each in enumerate(panels.values(), start=1):
         drawn = [[np.asarray(list(v), dtype=float) for v in xy] for xy in each.values()]
         x, y = end_labels.places(drawn, pixels=pixels, log=log_y)
-        names = end_labels.names_trace(list(each))
-        names["textfont"]["color"] = [_line(labels.index(n))["color"] for n in each]
+        colours = [_line(labels.index(name))["color"] for name in each]
+        names = end_labels.names_trace(list(each), colours)
         figure.add_trace(names | {"x": x, "y": y}, 1, column)
         at = figure.get_subplot(1, column).xaxis
         at.domain = end_labels.narrowed(at.domain, list(each))

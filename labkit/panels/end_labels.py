@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from labkit.panels.theme import COLOURS, FITS
+from labkit.panels.theme import FITS
 
 MOST = 4  # curves of a panel that are named at their ends
-LETTER = 6.5  # pixels of one letter, on average
+LETTER = 5.3  # pixels of one letter, on average
 LINE = 14  # pixels between two names
-SHARE = 0.3  # of a panel's width, at most, for the names
+SHARE = 0.32  # of a panel's width, at most, for the names
 
 
 def room(labels: Sequence[str]) -> float:
@@ -27,10 +27,10 @@ def fit(labels: Sequence[str], columns: int) -> bool:
     True
     >>> fit(["train", "test", "validation", "theory", "bound"], columns=2)
     False
-    >>> fit(["on the training set", "on the test set"], columns=2)
+    >>> fit(["on the training images", "on the test images"], columns=2)
     False
     """
-    return 2 <= len(labels) <= MOST and room(labels) <= SHARE * FITS / columns
+    return 1 < len(labels) <= MOST and room(labels) <= SHARE * FITS / columns
 
 
 def narrowed(domain: Sequence[float], labels: Sequence[str]) -> list[float]:
@@ -38,13 +38,13 @@ def narrowed(domain: Sequence[float], labels: Sequence[str]) -> list[float]:
     return [domain[0], domain[1] - room(labels) / (FITS - 90)]
 
 
-def names_trace(labels: Sequence[str]) -> dict:
+def names_trace(labels: Sequence[str], colours: Sequence[str]) -> dict:
     """Return the plotly trace of the names, without their places."""
     return {
         "type": "scatter",
         "mode": "text",
         "text": [f"\u00a0\u00a0{label}" for label in labels],
-        "textfont": {"color": list(COLOURS[: len(labels)]), "size": 11},
+        "textfont": {"color": list(colours), "size": 11},
         "textposition": "middle right",
         "cliponaxis": False,
         "hoverinfo": "skip",

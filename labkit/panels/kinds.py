@@ -186,6 +186,13 @@ def _bar_curves(panel) -> list[dict]:
     ]
 
 
+def named_of(panel) -> list[int]:
+    """Return which of the panel's curves may have their names at their ends."""
+    if isinstance(panel, Bars):
+        return []
+    return [i for i, name in enumerate(panel.columns) if name not in panel.marks]
+
+
 def labels_of(panel) -> list[str]:
     """Return what the panel's curves are called, in their order."""
     if isinstance(panel, Bars):
@@ -201,27 +208,32 @@ def words_of(panel) -> str:
 
 
 def names_ends(panel, columns: int) -> bool:
-    """Whether names stand at the ends of the panel's curves, and no legend above."""
-    return (
-        isinstance(panel, Lines)
-        and not panel.marks
-        and end_labels.fit(labels_of(panel), columns)
-    )
+    """Whether names stand at the ends of the panel's curves, not in its legend."""
+    labels = labels_of(panel)
+    return end_labels.fit([labels[i] for i in named_of(panel)], columns)
 
 
 def one_legend(panels, columns: int) -> bool:
     """Whether one legend below says for all panels what each would say again."""
-    all_same = len({tuple(labels_of(panel)) for panel in panels}) == 1
-    return len(panels) > 1 and all_same and legend_rows(panels[0], columns) > 0
+    all_same = len({tuple(legend_of(panel, columns)) for panel in panels}) == 1
+    return len(panels) > 1 and all_same and bool(legend_of(panels[0], columns))
+
+
+def legend_of(panel, columns: int) -> list[str]:
+    """Return what stands in the panel's legend."""
+    ends = named_of(panel) if names_ends(panel, columns) else []
+    curves = enumerate(curves_of(panel))
+    return [c["name"] for i, c in curves if c["showlegend"] and i not in ends]
 
 
 def legend_rows(panel, columns: int) -> int:
-    """Return the rows of the legend above a panel, in the narrowest window."""
-    labels = [curve["name"] for curve in curves_of(panel) if curve["showlegend"]]
-    if not labels or names_ends(panel, columns):
-        return 0
-    widths = sum(end_labels.LETTER * len(label) + 50 for label in labels)
-    return math.ceil(widths / (FITS / columns - 80))
+    """Return the rows of the legend above a panel: one, or one for each name.
+
+    Plotly does not break a legend where its panel ends.
+    """
+    labels = legend_of(panel, columns)
+    width = sum(end_labels.LETTER * len(label) + 42 for label in labels)
+    return len(labels) if width > FITS / columns - 72 else min(len(labels), 1)
 
 
 def panel_layout(panels, figure, columns: int) -> dict:
@@ -235,7 +247,8 @@ def panel_layout(panels, figure, columns: int) -> dict:
             x_axis |= _bar_ticks(panel)
         domain = figure.layout[f"xaxis{k}"].domain
         if names_ends(panel, columns):
-            x_axis["domain"] = end_labels.narrowed(domain, labels_of(panel))
+            names = [labels_of(panel)[i] for i in named_of(panel)]
+            x_axis["domain"] = end_labels.narrowed(domain, names)
         entries[f"xaxis{k}"], entries[f"yaxis{k}"] = x_axis, y_axis
         corner = {
             "x": domain[0],
@@ -243,8 +256,8 @@ def panel_layout(panels, figure, columns: int) -> dict:
             "xanchor": "left",
             "yanchor": "bottom",
         }
-        entries[f"legend{k}"] = corner | {"orientation": "h"}
         rows = 0 if together else legend_rows(panel, columns)
+        entries[f"legend{k}"] = corner | {"orientation": "h" if rows < 2 else "v"}
         entries["annotations"].append(
             corner
             | {

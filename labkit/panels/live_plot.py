@@ -19,9 +19,9 @@ from labkit.panels.kinds import (
     Lines,
     check_panels,
     curves_of,
-    labels_of,
     legend_rows,
     mark_layout,
+    named_of,
     names_ends,
     one_legend,
     panel_layout,
@@ -32,6 +32,7 @@ from labkit.panels.reading import Figure, describe, live, with_reading
 from labkit.panels.theme import layout
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
+TALL, LOW = 214, 150  # pixels of a panel, by default, and where there are many
 MAX_WAIT = 10.0  # seconds until a redraw that no browser confirms counts as done
 MAX_SHARE = 0.2  # of the time goes to redrawing, however long the trace has grown
 
@@ -55,8 +56,8 @@ class LivePlot:
     columns : int
         Panels side by side.
     width, height : int, optional
-        Size of the figure in pixels; by default 480 x 320 a panel.  A width above 700
-        gives way to the page's.
+        Size of the figure in pixels; by default 480 a panel across, and as high as its
+        panels need.  A width above 700 gives way to the page's.
     clock : callable
         Returns the time in seconds; for tests.
 
@@ -99,12 +100,13 @@ class LivePlot:
         self._columns = min(columns, len(self.panels))
         lines = math.ceil(len(self.panels) / self._columns)
         self._reading, self._widget = reading, None
-        self._look = layout(
-            title,
-            width=width or 480 * self._columns,
-            height=height or 320 * lines + (40 if title else 0),
-        )
+        self._look = layout(title, width=width or 480 * self._columns, height=height)
         self._make_room()
+        if height is None:
+            margin = self._look["margin"]
+            panel = TALL if lines <= 2 else LOW
+            inner = lines * panel + (lines - 1) * self._gap()
+            self._look["height"] = inner + margin["t"] + margin["b"]
         self._clock = clock
         self._due = -math.inf  # the earliest time of the next redraw
         self._sent = -math.inf  # when the last redraw left
@@ -235,7 +237,10 @@ class LivePlot:
         curves = [values_of(panel, rows) for panel in self.panels]
         names = [
             end_labels.places(
-                each, pixels=self._pixels(), log=panel.log, limits=panel.y_range
+                [each[i] for i in named_of(panel)],
+                pixels=self._pixels(),
+                log=panel.log,
+                limits=panel.y_range,
             )
             for panel, each in zip(self.panels, curves, strict=True)
             if names_ends(panel, self._columns)
@@ -283,19 +288,23 @@ class LivePlot:
         named = []
         for index, panel in enumerate(self.panels):
             place = [part + 1 for part in divmod(index, self._columns)]
-            ends = names_ends(panel, self._columns)
-            shown = not ends and not (together and index)
-            for curve in curves_of(panel):
+            ends = named_of(panel) if names_ends(panel, self._columns) else []
+            drawn = curves_of(panel)
+            for i, curve in enumerate(drawn):
                 x, y = next(values)
+                shown = i not in ends and not (together and index)
+                place_of_legend = "legend" if index == 0 else f"legend{index + 1}"
                 curve |= {
                     "x": x,
                     "y": y,
-                    "legend": "legend" if index == 0 else f"legend{index + 1}",
+                    "legend": place_of_legend,
                     "showlegend": shown and curve["showlegend"],
                 }
                 figure.add_trace(curve, *place)
             if ends:
-                named.append((end_labels.names_trace(labels_of(panel)), place))
+                colours = [drawn[i]["line"]["color"] for i in ends]
+                names = [drawn[i]["name"] for i in ends]
+                named.append((end_labels.names_trace(names, colours), place))
         # Last, so that a curve is found where its panel and column say.
         for names, place in named:
             x, y = next(values)

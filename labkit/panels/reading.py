@@ -57,11 +57,11 @@ def panel_text(title: str, y: str, x: str, names=()) -> str:
     Examples
     --------
     >>> panel_text("Loss", "nats", "step", ["training", "test"])
-    'Loss: nats against step; training, test'
+    'Loss: nats against step; training; test'
     """
     axes = " against ".join(part for part in (y, x) if part)
     text = ": ".join(part for part in (title, axes) if part)
-    return "; ".join(part for part in (text, ", ".join(names)) if part)
+    return "; ".join(part for part in (text, *names) if part)
 
 
 class Figure(go.Figure):

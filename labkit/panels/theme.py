@@ -194,6 +194,8 @@ def axis(title: str, *, log: bool = False, limits=None) -> dict:
         If a logarithmic axis is given limits that are not positive.
     """
     line = {"title": {"text": title}, "type": "log" if log else "linear"}
+    if log:
+        line["nticks"] = 4  # more would put small 2s and 5s between the powers of 10
     if limits is not None:
         line["range"] = list(_exponents(limits) if log else map(float, limits))
     return line

@@ -74,7 +74,7 @@ def test_a_live_figure_stands_above_its_reading(name):
 def test_the_text_names_title_axes_and_curves():
     plot = LivePlot(Trace(), PANELS, interactive=False, title="Lab")
     assert plot.figure.layout.meta["alt"] == (
-        "Lab. Loss: nats against step; train, test."
+        "Lab. Loss: nats against step; train; test."
     )
     figure = curves({"A": {"one": ([1], [2])}, "B": {"two": ([1], [2])}}, "s", "m")
     assert figure.layout.meta["alt"] == "A: m against s; one. B: m against s; two."
