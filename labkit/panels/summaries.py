@@ -4,6 +4,7 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Iterator, Mapping
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ DEPTH = 3  # levels of attributes, keys and items that are opened
 WIDTH = 12  # items of one list, tuple or mapping that are opened
 TEXT = 80  # characters of a plain value that are kept
 
-_PLAIN = (bool, int, float, complex, str, type(None), np.generic, torch.dtype)
+_PLAIN = (Number, str, type(None), np.generic, torch.dtype)
 
 
 class Summary(NamedTuple):
