@@ -239,7 +239,7 @@ def test_the_lock_has_what_is_declared(requirements, locked):
 
 def test_the_top_level_is_as_designed():
     expected = {
-        *("labkit", "notebooks", "data", "benchmarks", "tests", ".ci"),
+        *("labkit", "notebooks", "data", "benchmarks", "docs", "tests", ".ci"),
         *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
         *("pyproject.toml", "requirements.lock", "environment.yml", "Makefile"),
     }

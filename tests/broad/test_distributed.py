@@ -4,8 +4,15 @@ All in float64 on normal numbers, where the condition of A is below 10, so that 
 holds for all that is compared.
 """
 
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,7 +238,7 @@ def model_here(rank, world, names, options):
 )
 @pytest.mark.parametrize(("world", "names"), MESHES, ids=NAMES)
 def test_a_model_on_a_mesh_is_that_of_one_process(world, names, options, workers):
-    """To 1e-9: the condition of R is some 2e3 here, and nodes are tuned on sums in another order."""
+    """To 1e-9: the condition of R is some 2e3, and nodes are tuned on other sums."""
     expected = grown_model(model_on(None, **options), *images())
     for found in workers(model_here, names, options, world=world):
         for one, other in zip(found[0], expected[0], strict=True):
@@ -381,3 +388,62 @@ def test_a_pivot_lost_in_the_block_sweep_stops_all_that_wait_for_it(workers):
     A[:, 4] = 0
     results = workers(indefinite_here, [0, 3, 6, 9], A, 0.0, world=3)
     assert results == ["done", 4, 4]
+
+
+# The example of docs/scaling.md, as its reader starts it
+
+
+def started(folder, change=lambda script: script):
+    """The example under torchrun on two processes in a folder; its output in `said`."""
+    root = Path(__file__).parents[2]
+    page = root / "docs/scaling.md"
+    script = re.search(r"```python\n(# grow.py\n.*?)```", page.read_text("utf-8"), re.S)
+    (folder / "grow.py").write_text(change(script[1]), "utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    with open(folder / "said", "w") as said:
+        return subprocess.Popen(
+            [*torchrun, "--nproc-per-node", "2", "grow.py"],
+            cwd=folder,
+            stdout=said,
+            stderr=said,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
+        )
+
+
+def columns_in(folder):
+    path = folder / "grow.jsonl"
+    if not path.exists():
+        return []
+    lines = path.read_text("utf-8").splitlines()
+    return [json.loads(line)["columns"] for line in lines[1:]]
+
+
+def test_the_example_of_the_page_runs(tmp_path):
+    run = started(tmp_path)
+    assert run.wait(60) == 0, (tmp_path / "said").read_text()
+    assert columns_in(tmp_path) == [340, 440, 540, 640, 740]
+
+
+def test_a_killed_worker_is_named_and_nothing_written_is_lost(tmp_path):
+    def endless(script):
+        tell = "open(f'pid{rank}', 'w').write(str(os.getpid()))\nmesh ="
+        script = script.replace("mesh =", tell, 1).replace("range(5)", "range(10**6)")
+        return "import os\n" + script.replace("add_nodes(100)", "add_nodes(1)")
+
+    run = started(tmp_path, endless)
+    try:
+        end = time.monotonic() + 60
+        while len(columns_in(tmp_path)) < 3 and time.monotonic() < end:
+            time.sleep(0.05)
+        before = columns_in(tmp_path)
+        os.kill(int((tmp_path / "pid1").read_text()), signal.SIGKILL)
+        assert run.wait(60) != 0
+    finally:
+        run.kill()
+    said = (tmp_path / "said").read_text("utf-8")
+    cause = said[said.index("Root Cause") :]
+    assert re.search(r"rank +: 1 .*\n +exitcode +: -9", cause), said
+    kept = columns_in(tmp_path)  # every line is whole, or it could not be read
+    assert len(before) >= 3
+    assert kept == list(range(241, 241 + len(kept)))
+    assert kept[: len(before)] == before
