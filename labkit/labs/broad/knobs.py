@@ -34,8 +34,8 @@ class GrowthKnobs:
         "float64",
         choices=tuple(PRECISIONS),
         help="of nodes and solvers",
-        look_for="float32, ridge 1e-2: a pivot below the ridge, 26 %, and with 610 "
-        "columns the end of chol-1.",
+        look_for="float32, ridge 1e-2: a pivot below the ridge, a fall in accuracy, "
+        "the end of chol-1.",
     )
     exact: str = knob(
         "chol-1",
