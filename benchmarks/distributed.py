@@ -5,10 +5,11 @@
 
 ``speed``: every part of PARTS, or those named. All ways of a part take turns in one
 run, on groups of processes that stay; a turn's time is that of its slowest process. For
-each way: the best time; the median over the turns of its ratio to the plain step, which
-is the same process without a group; the numbers that its collective calls carry and
-what a process sends for them around a ring. One thread a process: two processes need
-two free cores. gloo, CPU, float64.
+each way: the best time, its ratio to that of the plain step, which is the same without
+a group, and the median of the turns' ratios; the ratio of the best processor times,
+which other work on the machine disturbs less; the numbers that its collective calls
+carry, and what a process sends for them around a ring. One thread a process: two
+processes need two free cores. gloo, CPU, float64.
 
 ``projection``: one update of broad learning at the last size of Zhu's experiments on
 eight GPUs and on a thousand cores, from the formulas of labkit.broad.distributed and
@@ -16,13 +17,13 @@ the rates that are printed with it. Nothing there is measured.
 """
 
 import argparse
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -99,42 +100,46 @@ def prepare(rank, world, way):
 
 
 def turn(rank, world, name):
-    """Seconds of one step of this process."""
+    """Seconds and processor seconds of one step of this process."""
     if world > 1:
         dist.barrier()
-    began = time.perf_counter()
+    began = time.perf_counter(), time.process_time()
     _STEPS[name]()
-    return time.perf_counter() - began
+    return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
 def speed(part: str, repeats: int) -> None:
     title, ways = PARTS[part]()
     groups = {world: Group(world) for world in {way.world for way in ways}}
     try:
-        seconds, calls = {way.name: [] for way in ways}, {}
-        for way in ways:
-            calls[way.name] = groups[way.world].run(prepare, way, seconds=300)
-        for _ in range(repeats):
-            for way in ways:
-                times = groups[way.world].run(turn, way.name, seconds=300)
-                seconds[way.name].append(max(times))
+        calls = [groups[w.world].run(prepare, w, seconds=300) for w in ways]
+        turns = [
+            [groups[w.world].run(turn, w.name, seconds=300) for w in ways]
+            for _ in range(repeats)
+        ]
     finally:
         for group in groups.values():
             group.close()
-    print(f"\n{title}; best and median ratio of {repeats} turns")
-    print(f"{'way, processes':<16}{'best s':>9}{'/ plain':>9}{'median':>9}", end="")
-    print(f"{'calls':>7}{'numbers':>12}{'MB sent':>9}")
-    plain = seconds[ways[0].name]
-    for way in ways:
-        mine = seconds[way.name]
-        ratio = statistics.median(a / b for a, b in zip(mine, plain, strict=True))
-        line = (
-            f"{way.name:<16}{min(mine):9.4f}{min(mine) / min(plain):9.3f}{ratio:9.3f}"
-        )
-        sent = max(sum(wire for _, wire in own) for own in calls[way.name])
-        numbers = max(sum(n for n, _ in own) for own in calls[way.name])
-        line += f"{len(calls[way.name][0]):7d}{numbers:12d}{sent / MEGA:9.3f}"
-        print(line, flush=True)
+    print(f"\n{title}; {repeats} turns")
+    print(f"{'way, processes':<20}{'best s':>9}{'/ plain':>9}{'median':>9}", end="")
+    print(f"{'CPU':>9}{'calls':>7}{'numbers':>10}{'MB sent':>9}")
+    wall, cpu = (  # (repeats, ways), of the slowest process
+        np.array([[max(t[i] for t in way) for way in row] for row in turns])
+        for i in (0, 1)
+    )
+    columns = zip(
+        wall.min(0),
+        wall.min(0) / wall.min(0)[0],
+        np.median(wall / wall[:, :1], 0),
+        cpu.min(0) / cpu.min(0)[0],
+        strict=True,
+    )
+    for way, times, own in zip(ways, columns, calls, strict=True):
+        best, *ratios = times
+        line = f"{way.name:<20}{best:9.4f}" + "".join(f"{r:9.3f}" for r in ratios)
+        numbers = max(sum(n for n, _ in each) for each in own)
+        sent = max(sum(wire for _, wire in each) for each in own) / MEGA
+        print(f"{line}{len(own[0]):7d}{numbers:10d}{sent:9.3f}", flush=True)
 
 
 # On paper
