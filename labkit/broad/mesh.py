@@ -24,6 +24,13 @@ from labkit.collectives import mean_over, sum_over
 
 DIMENSIONS = ("samples", "nodes")
 
+# torch 2.13 gave these two new names and warns of the old ones.
+if hasattr(dist, "all_gather_single"):
+    _all_gather, _reduce_scatter = dist.all_gather_single, dist.reduce_scatter_single
+else:
+    _all_gather = dist.all_gather_into_tensor
+    _reduce_scatter = dist.reduce_scatter_tensor
+
 
 @dataclass(frozen=True)
 class Place:
@@ -78,7 +85,7 @@ class Place:
         n, q = -(-k // self.p), P.shape[1]
         whole = P.new_empty(self.p, q, n)  # transposed, as products of few columns are
         mine = _padded(P, n).T.contiguous()
-        dist.all_gather(list(whole), mine, group=self.nodes)
+        _all_gather(whole.view(-1, n), mine, group=self.nodes)
         return whole.permute(1, 2, 0).reshape(q, n * self.p)[:, :k].T
 
     def summed(self, X: Tensor) -> Tensor:
@@ -106,12 +113,11 @@ class Place:
             -(-T.shape[1] // self.p),
             -(-k // self.p),
         )
-        parts = [
-            torch.cat([_flat(T.T, other.own(k), m), _flat(U, other.own(0), n)])
-            for other in (Place(self.p, rank) for rank in range(self.p))
-        ]
-        mine = torch.empty_like(parts[0])
-        dist.reduce_scatter(mine, parts, group=self.nodes)
+        parts = []
+        for other in (Place(self.p, rank) for rank in range(self.p)):
+            parts += [_flat(T.T, other.own(k), m), _flat(U, other.own(0), n)]
+        mine = T.new_empty(m * k + n * c)
+        _reduce_scatter(mine, torch.cat(parts), group=self.nodes)
         T, U = mine[: m * k].view(m, k), mine[m * k :].view(n, c)
         return T[: self.count(k + q) - self.count(k)].T, U[: self.count(k)]
 
