@@ -10,7 +10,7 @@ from labkit.panels.theme import FITS
 MOST = 4  # curves of a panel that are named at their ends
 LETTER = 5.3  # pixels of one letter, on average
 LINE = 14  # pixels between two names
-SHARE = 0.32  # of a panel's width, at most, for the names
+SHARE = 0.33  # of a panel's width, at most, for the names
 
 
 def room(labels: Sequence[str]) -> float:

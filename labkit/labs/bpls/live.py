@@ -33,7 +33,7 @@ def walk_lab(
         interactive=interactive,
         folder=folder,
         device=device,
-        **{"panels": WALK_PANELS, "height": 1000} | look,
+        **{"panels": WALK_PANELS, "reading": READING} | look,
     )
 
 
@@ -145,6 +145,11 @@ def _at(quantity, *places):
 
 _ALL, _UPPER = ("output", "hidden", "input"), ("output", "hidden")
 
+READING = (
+    "The first walk solves on all rows, each later one on the misses of the one "
+    "before; accuracy counts only when a walk is done, since halfway the layers do not "
+    "fit each other."
+)
 WALK_PANELS = (
     Lines(
         {

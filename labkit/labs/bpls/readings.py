@@ -26,7 +26,8 @@ from labkit.labs.bpls.problems import (
     reading_of,
     with_noise,
 )
-from labkit.panels.curves import curves
+from labkit.panels.curves import curves, legend_below
+from labkit.panels.theme import COLOURS
 
 
 def start_weights(problem: Problem, width, seed, depth=1):
@@ -162,19 +163,28 @@ def collapse_figure(paths: pd.DataFrame) -> go.Figure:
     """Training accuracy against walks; a star where the stop rule ends."""
     lines = {name: (path.index, path) for name, path in paths.items()}
     panel = {"Training accuracy without the stop rule": lines}
-    figure = curves(panel, "walk on misses", "%", width=720)
+    figure = curves(
+        panel,
+        "walk on misses",
+        "%",
+        width=720,
+        reading="Walking on past the star costs accuracy where the pixels are noisy: "
+        "the stop rule keeps the walk before the first that is no better.",
+    )
     for i, path in enumerate(paths):
         kept = kept_walk(paths[path])
         star = go.Scatter(
             x=[kept],
             y=[paths[path][kept]],
             mode="markers",
-            marker={"symbol": "star", "size": 16, "color": "black"},
+            marker={"symbol": "star", "size": 16, "color": COLOURS[-1]},
             name="stop rule keeps this",
             showlegend=i == 0,
         )
         figure.add_trace(star)
-    return figure
+    look = {"margin": figure.layout.margin.to_plotly_json()}
+    legend_below(look, ["stop rule keeps this"])
+    return figure.update_layout(look)
 
 
 def kept_walk(path: pd.Series) -> int:
@@ -199,4 +209,10 @@ def layer_picture(problem: Problem, hidden="sigmoid", *, width=20, samples=30, s
         "target, inverted": step.B,
     }
     maps = {title: values[:samples].cpu().numpy() for title, values in maps.items()}
-    return heat_maps(maps, "neuron", "sample")
+    return heat_maps(
+        maps,
+        "neuron",
+        "sample",
+        reading="The correction asks for values that a sigmoid cannot give; the clamp "
+        "cuts them off, and near its ends the inverse makes large targets of them.",
+    )

@@ -100,8 +100,19 @@ def toy_figure(table: pd.DataFrame, *, log=False) -> go.Figure:
         }
         for part in ("train", "test")
     }
+    linear = THEORY_LINE in table.index.get_level_values("method")
     return curves(
-        panels, "noise sigma", "RMSE", log_x=log, log_y=log, lines=(THEORY_LINE,)
+        panels,
+        "noise sigma",
+        "RMSE",
+        log_x=log,
+        log_y=log,
+        lines=(THEORY_LINE,),
+        reading="BPLS lies on the theory, since here it is least squares; gradient "
+        "methods stopped early lie above, most plainly where there is little noise."
+        if linear
+        else "Plain BPLS lies above both of its remedies at every noise; its single "
+        "runs, below, say why.",
     )
 
 
@@ -114,7 +125,14 @@ def tail_figure(errors: dict, index: int) -> go.Figure:
         lines[label] = (sorted_, share)
     panel = {"Share of runs whose test error is larger": lines}
     return curves(
-        panel, "test error of a run", "share", log_x=True, log_y=True, width=760
+        panel,
+        "test error of a run",
+        "share",
+        log_x=True,
+        log_y=True,
+        width=760,
+        reading="Most runs of plain BPLS are like those of its remedies; the few in "
+        "its long tail, on the right, make its mean.",
     )
 
 
@@ -191,6 +209,8 @@ def toy_lab(knobs: ToyKnobs | None = None, *, interactive=True, folder="") -> Li
         lambda now: toy_rows(now()),
         TOY_PANELS,
         name="toy",
+        reading="In the non-linear toy single bad runs set the RMSE over all: the "
+        "worst jumps, while the median hardly moves.",
         interactive=interactive,
         folder=folder,
     )

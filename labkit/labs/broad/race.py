@@ -16,7 +16,9 @@ from labkit.labs.broad.columns import (
     make_problem,
     paper_updates,
 )
-from labkit.panels.theme import COLOURS, axis, layout
+from labkit.panels.curves import legend_below, titles_left
+from labkit.panels.reading import Figure, describe
+from labkit.panels.theme import COLOURS, PAPER, axis, layout
 
 # The ridges of Tables II and III; see the notebook on how they were found.
 RIDGES = tuple(10.0**power for power in range(-8, 0))
@@ -237,10 +239,11 @@ def cost_plot(frame: pd.DataFrame) -> go.Figure:
     """Stacked operations by formula, left, beside measured seconds, right."""
     steps = [name for name in frame.columns if name.startswith("seconds ")]
     figure = make_subplots(
+        figure=Figure(),
         cols=2,
         shared_yaxes=True,
         horizontal_spacing=0.05,
-        subplot_titles=["Operations, by formula", "Seconds, measured"],
+        subplot_titles=["<b>Operations, by formula</b>", "<b>Seconds, measured</b>"],
     )
     for i, (term, label) in enumerate(_TERM_LABELS.items()):
         look = {"color": COLOURS[i], "pattern": {"shape": _PATTERNS[i]}}
@@ -254,26 +257,31 @@ def cost_plot(frame: pd.DataFrame) -> go.Figure:
             row=1,
         )
     for i, step in enumerate(steps):
-        shade = 0.35 + 0.6 * i / max(len(steps) - 1, 1)
+        edge = {"color": PAPER, "width": 2}
+        stripes = {"shape": "/" if i == 0 else "", "fgcolor": PAPER}
         figure.add_bar(
             x=frame[step],
             y=frame.index,
             orientation="h",
             name="start" if i == 0 else f"update {i}",
-            marker={"color": f"rgba(60, 60, 60, {shade:.2f})"},
+            marker={"color": COLOURS[0], "line": edge, "pattern": stripes},
             showlegend=False,
             col=2,
             row=1,
         )
-    look = layout(width=960, height=420) | {
-        "barmode": "stack",
-        "legend": {"orientation": "h", "y": -0.2, "traceorder": "normal"},
-    }
+    look = layout(width=960, height=420, barmode="stack")
+    look["margin"]["l"] = 90
+    legend_below(look, list(_TERM_LABELS.values()))
+    titles_left(figure)
     figure.update_layout(look)
     figure.update_layout(
         xaxis=axis("1e9 operations"),
-        xaxis2=axis("seconds, start (light) and updates (darker)"),
+        xaxis2=axis("seconds, start (striped) and updates"),
         yaxis={"autorange": "reversed"},
-        margin={"l": 90, "b": 110},
     )
-    return figure
+    reading = (
+        "Chol-1 needs neither C nor B: its bar on the left lacks what they cost, and "
+        "on the right it is among the shortest."
+    )
+    words = ("Operations by formula; " + "; ".join(_TERM_LABELS.values()), "Seconds")
+    return describe(figure, reading, [f"{text}, of each solver" for text in words])

@@ -82,6 +82,9 @@ class SweepLab:
             # A few tiny entries would take most of the colours.
             limits=(float(sizes[len(sizes) // 20]), float(sizes[-1])),
             interactive=interactive,
+            reading="Left of the outline F is finished; the outlined corner is still "
+            "to be factorised, and shrinks towards the ridge once the feature columns "
+            "are swept.",
         )
         self.stepper = Stepper(
             lambda: sweep_rows(R, self.controls.value),

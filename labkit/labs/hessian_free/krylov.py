@@ -177,7 +177,8 @@ def krylov_lab(
         interactive=interactive,
         folder=folder,
         device=device,
-        height=760,
+        reading="LSMR makes the gradient of the model fall at every iteration and CG "
+        "its value; the merit stops falling long before either has solved the system.",
     )
 
 

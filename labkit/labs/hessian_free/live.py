@@ -118,6 +118,8 @@ def training_lab(
         count=IMAGES,
         side=problem.side,
         interactive=interactive,
+        reading="Test images, what the network is given, and what it makes of it: "
+        "strokes sharpen as the error falls.",
     )
     return LiveLab(
         knobs or knobs_of(problem),
@@ -127,7 +129,7 @@ def training_lab(
         interactive=interactive,
         folder=folder,
         device=device,
-        **{"name": "training", "panels": TRAINING_PANELS, "height": 1280} | look,
+        **{"name": "training", "panels": TRAINING_PANELS, "reading": READING} | look,
     )
 
 
@@ -204,6 +206,11 @@ def _tell(row) -> str:
     )
 
 
+READING = (
+    "The batch grows when the expected noise of the gradient rises above its bound, or "
+    "when the validation error stalls; fewer Krylov iterations are taken than done, "
+    "since LSMR goes back to where that error was least."
+)
 TRAINING_PANELS = (
     Lines(
         {

@@ -164,6 +164,8 @@ def race_plot(result: Race, *, seed=0) -> go.Figure:
         "squared error per image, training rows",
         log_x=True,
         log_y=True,
+        reading="In rows drawn SHF is ahead of the full variant at every level; in "
+        "seconds it has no such lead.",
     )
 
 

@@ -185,7 +185,7 @@ def training_lab(
         interactive=interactive,
         folder=folder,
         device=device,
-        **{"name": "training", "panels": TRAINING_PANELS, "height": 900} | look,
+        **{"name": "training", "panels": TRAINING_PANELS, "reading": READING} | look,
     )
 
 
@@ -305,6 +305,10 @@ def _pair(quantity):
     return {f"{quantity} {key}": label for key, label in _FIRST_LAST.items()}
 
 
+READING = (
+    "After the first steps h is 1 and the cosine stays well below it: P has switched "
+    "off the direction of the mean input, and hardly any other."
+)
 TRAINING_PANELS = (
     Lines({"loss": "minibatch"}, "Loss", "loss", log=True),
     Lines({"accuracy": "after each epoch"}, "Test accuracy", "%"),
@@ -312,9 +316,14 @@ TRAINING_PANELS = (
     Lines(_pair("cosine"), "Gradient and preconditioned gradient", "cosine"),
     Lines(_pair("below"), "Directions that P has switched off", "eigenvalues < 0.5"),
     Lines(_pair("angle"), "Mean input to running mean", "degrees"),
-    Lines(_pair("noise"), "Variance of the minibatch gradient", "L2 norm²", log=True),
     Lines(
-        _pair("scale") | {"batch": "batch"},
+        {"noise first": "first layer", "noise last": "last layer"},
+        "Variance of the minibatch gradient",
+        "L2 norm²",
+        log=True,
+    ),
+    Lines(
+        {"scale first": "first layer", "scale last": "last layer", "batch": "batch"},
         "Noise scale: batch as noisy as its signal",
         "images",
         log=True,

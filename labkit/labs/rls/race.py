@@ -142,8 +142,8 @@ def race_table(result: Race) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("method")
 
 
-def race_plot(result: Race, *, interactive=True) -> LivePlot:
-    """Training loss and test accuracy against epochs."""
+def race_plot(result: Race, *, reading="", interactive=True) -> LivePlot:
+    """Training loss and test accuracy against epochs; ``reading`` stands below."""
     labels = result.labels
     panels = (
         Lines(
@@ -157,7 +157,7 @@ def race_plot(result: Race, *, interactive=True) -> LivePlot:
             {f"accuracy {n}": n for n in labels}, "Test accuracy", "%", x_title="epoch"
         ),
     )
-    return LivePlot(result.trace, panels, interactive=interactive)
+    return LivePlot(result.trace, panels, reading=reading, interactive=interactive)
 
 
 def sweep(name: str, option: str, values: Sequence[float]) -> dict:

@@ -217,10 +217,14 @@ def noise_lab(
         interactive=interactive,
         folder=folder,
         device=device,
-        **{"panels": NOISE_PANELS, "height": 720} | look,
+        **{"panels": NOISE_PANELS, "reading": READING} | look,
     )
 
 
+READING = (
+    "Above, the estimate beside exact RTRL; below, the noise that OK's mixing adds "
+    "lies on the theorem's value, and only the terms under the water level are mixed."
+)
 NOISE_PANELS = (
     Lines(
         {"cosine": "mean of the draws"},
@@ -235,7 +239,7 @@ NOISE_PANELS = (
         y_range=(1e-10, 1e3),
     ),
     Lines(
-        {"drawn": "drawn, mean", "theorem": "theorem: s1²/k - s2"},
+        {"drawn": "drawn, mean", "theorem": "theorem s1²/k - s2"},
         "Noise added by this step's mixing",
         "variance / |d|²",
         log=True,
@@ -243,7 +247,7 @@ NOISE_PANELS = (
     ),
     Bars(
         tuple(f"d{i}" for i in range(1, 18)),
-        "Spectrum d: kept above the water, mixed below",
+        "Spectrum d and the water level",
         "singular value",
         level="level",
         level_label="water level s1/k",

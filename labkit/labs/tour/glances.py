@@ -24,6 +24,8 @@ def rls(**options) -> LiveLab:
         name="rls",
         only=("method", "eta", "label_noise"),
         panels=_pick(RLS_PANELS, "loss", "cosine first"),
+        reading="P turns the step away from the gradient while the loss falls: a "
+        "cosine well below 1 is what RLS changes.",
         height=HEIGHT,
         **options,
     )
@@ -35,6 +37,8 @@ def bpls(**options) -> LiveLab:
         bpls_problem("digits", device=options.get("device")),
         only=("reading", "sigma", "width"),
         panels=_pick(WALK_PANELS, "accuracy so far", "misses"),
+        reading="Each walk on the misses of the one before leaves fewer of them, until "
+        "one leaves no fewer.",
         height=HEIGHT,
         **options,
     )
@@ -47,6 +51,8 @@ def hessian_free(**options) -> LiveLab:
         name="hessian_free",
         only=("theta", "drop", "budget"),
         panels=_pick(SHF_PANELS, "n", "validation"),
+        reading="The error falls on a few dozen rows at first; the batch grows when "
+        "they say too little about all rows.",
         height=HEIGHT,
         **options,
     )
@@ -57,6 +63,8 @@ def broad(**options) -> LiveLab:
     return growth_lab(
         only=("ridge", "exact", "greville"),
         panels=_pick(GROWTH_PANELS, "accuracy exact", "residual exact"),
+        reading="Both solvers grow over the same columns; the one that leaves the "
+        "ridge solution, on the right, loses accuracy on the left.",
         height=HEIGHT,
         **options,
     )
@@ -69,6 +77,8 @@ def rtrl(text, **options) -> LiveLab:
         NoiseKnobs(method="OK", rank=2, hidden=16, trained=True),
         only=("method", "rank", "trained"),
         panels=_pick(NOISE_PANELS, "relative_variance", "d1"),
+        reading="The estimate is noisy only by the terms under the water level, which "
+        "are mixed; those above are kept.",
         height=HEIGHT,
         **options,
     )
