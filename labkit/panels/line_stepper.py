@@ -191,6 +191,7 @@ class LineStepper:
             "labkit-walk",
             arrows | {"Home": self.first, "End": self.last},
             "Keys ← and →: Back and Next; Home and End: First and Last.",
+            shown=".labkit-source [aria-current]",
         )
         wrap = {"flex_flow": "row wrap"}
         thin = {"min_width": "0", "max_width": "100%", "overflow": "auto"}

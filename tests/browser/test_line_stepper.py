@@ -27,6 +27,11 @@ return [
   panel.querySelector('.labkit-values')?.textContent,
 ];
 """
+IN_VIEW = """
+const line = document.querySelector('.labkit-walk [aria-current="step"]');
+const [a, b] = [line, line.parentElement].map((part) => part.getBoundingClientRect());
+return b.top <= a.top + 1 && a.bottom <= b.bottom + 1;
+"""
 RENDERED = """
 const place = document.querySelector('.labkit-walk .labkit-line-equation');
 return [place.querySelectorAll('mjx-container').length, place.textContent];
@@ -111,6 +116,7 @@ class Walk:
         before = self.seen[-1]
         wait(lambda: (s := self.shown()) and s[0] != before[0], 10, what)
         now = wait(self.settled, 10, f"{what}, and the values follow")
+        assert self.page.script(IN_VIEW), f"the lit line can be seen: {now[0]}"
         self.seen.append(now)
         return now
 
@@ -164,6 +170,8 @@ def walk_by_mouse(page, walk):
     assert walk.moved("Home goes to the first") == start
     walk.find("last").click()
     assert walk.moved("Last goes to the last line") == last
+    walk.find("back").click()
+    walk.moved("Back from there")
     walk.find("first").click()
     assert walk.moved("First goes to the first") == start
 
