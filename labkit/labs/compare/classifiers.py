@@ -26,7 +26,7 @@ from labkit.labs.compare.minibatch import descend, training_of
 
 CLASSES = 10
 MERIT_SHARE = 6  # Hessian-free watches one in so many of its own rows
-FIRST_BATCH = 100  # of Hessian-free
+FIRST_BATCH = 200  # of Hessian-free
 # Krylov iterations: the paper's 150, 60 and 100 are for long runs of deep networks.
 KRYLOV = {"maxiter": 20, "miniter": 10, "recover": 5}
 GROUPS, NODES = 8, 10  # feature nodes of broad learning

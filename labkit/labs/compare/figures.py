@@ -5,6 +5,15 @@ import plotly.graph_objects as go
 from labkit.labs.compare.race import Noise, Race
 from labkit.panels.curves import curves
 
+RACE_READING = (
+    "Lower and further left is better; a rule that moves to the left between the "
+    "panels makes little work of a row, one that moves to the right much."
+)
+NOISE_READING = (
+    "A curve that starts low and crosses the others has learned the noise with the "
+    "rows; bars that overlap decide nothing."
+)
+
 
 def race_figure(result: Race) -> go.Figure:
     """Test error against own seconds and against rows; means over the seeds."""
@@ -24,6 +33,7 @@ def race_figure(result: Race) -> go.Figure:
         "test error [%]" if job.unit == "%" else "squared error per test image",
         log_x=True,
         log_y=True,
+        reading=RACE_READING,
         height=480,
     )
 
@@ -44,6 +54,7 @@ def noise_figure(result: Noise) -> go.Figure:
         ("standard deviation (pixels span 1)", "share of labels drawn at random"),
         "test error [%]",
         log_y=True,
+        reading=NOISE_READING,
         height=480,
     )
     lines = [trace for trace in figure.data if trace.legendgroup]

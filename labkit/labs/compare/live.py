@@ -39,6 +39,11 @@ VALUES = {
     for label, rule in RULES.items()
 }
 
+READING = (
+    "Turn a noise up and down again: on the left a curve follows the newest "
+    "minibatches, on the right all rows that the rule still has."
+)
+
 
 @dataclass(frozen=True)
 class RaceKnobs:
@@ -51,7 +56,7 @@ class RaceKnobs:
         step=0.05,
         unit="of the pixels' range",
         help="standard deviation, on minibatches to come",
-        look_for="Which curve falls at once, and which only as noisy rows pile up?",
+        look_for="Which curve rises at once, and which only as noisy rows pile up?",
         restart=False,
     )
     label_noise: float = knob(
@@ -61,7 +66,7 @@ class RaceKnobs:
         step=0.05,
         unit="share",
         help="labels drawn at random, in minibatches to come",
-        look_for="Put it back to 0: rules without memory recover first.",
+        look_for="Put it back to 0: which curve comes down first?",
         restart=False,
     )
     batch: int = knob(
@@ -71,7 +76,7 @@ class RaceKnobs:
         step=4,
         unit="rows",
         help="of the minibatches to come",
-        look_for="Small ones hurt the rule that solves each one most exactly.",
+        look_for="Which rule suffers most from small ones?",
         restart=False,
     )
     seed: int = knob(
@@ -106,6 +111,7 @@ def race_lab(
         folder=folder,
         device=device,
         height=520,
+        reading=READING,
     )
 
 
