@@ -8,7 +8,8 @@ run, on groups of processes that stay; a turn's time is that of its slowest proc
 each way: the best time, its ratio to that of the plain step, which is the same without
 a group, and the median of the turns' ratios; the ratio of the best processor times,
 which other work on the machine disturbs less; the numbers that its collective calls
-carry, and what a process sends for them around a ring. One thread a process: two
+carry, what a process sends for them around a ring, and what it did send, as the least
+that the loopback interface counted during a turn (Linux). One thread a process: two
 processes need two free cores. gloo, CPU, float64.
 
 ``projection``: one update of broad learning at the last size of Zhu's experiments on
@@ -108,21 +109,36 @@ def turn(rank, world, name):
     return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
+def loopback() -> float:
+    """Bytes that the loopback interface has carried; nan where that is not told."""
+    try:
+        lines = Path("/proc/net/dev").read_text().splitlines()
+    except OSError:
+        return float("nan")
+    (counts,) = (line.split(":")[1] for line in lines if line.strip().startswith("lo:"))
+    return float(counts.split()[0])
+
+
 def speed(part: str, repeats: int) -> None:
     title, ways = PARTS[part]()
     groups = {world: Group(world) for world in {way.world for way in ways}}
     try:
         calls = [groups[w.world].run(prepare, w, seconds=300) for w in ways]
-        turns = [
-            [groups[w.world].run(turn, w.name, seconds=300) for w in ways]
-            for _ in range(repeats)
-        ]
+        turns, counted = [], []
+        for _ in range(repeats):
+            turns.append([])
+            counted.append([])
+            for way in ways:
+                before = loopback()
+                times = groups[way.world].run(turn, way.name, seconds=300)
+                turns[-1].append(times)
+                counted[-1].append((loopback() - before) / way.world)
     finally:
         for group in groups.values():
             group.close()
     print(f"\n{title}; {repeats} turns")
     print(f"{'way, processes':<20}{'best s':>9}{'/ plain':>9}{'median':>9}", end="")
-    print(f"{'CPU':>9}{'calls':>7}{'numbers':>10}{'MB sent':>9}")
+    print(f"{'CPU':>9}{'calls':>7}{'numbers':>10}{'MB ring':>9}{'MB sent':>9}")
     wall, cpu = (  # (repeats, ways), of the slowest process
         np.array([[max(t[i] for t in way) for way in row] for row in turns])
         for i in (0, 1)
@@ -134,12 +150,14 @@ def speed(part: str, repeats: int) -> None:
         cpu.min(0) / cpu.min(0)[0],
         strict=True,
     )
-    for way, times, own in zip(ways, columns, calls, strict=True):
+    counted = np.min(counted, 0) / MEGA
+    for way, times, own, real in zip(ways, columns, calls, counted, strict=True):
         best, *ratios = times
         line = f"{way.name:<20}{best:9.4f}" + "".join(f"{r:9.3f}" for r in ratios)
         numbers = max(sum(n for n, _ in each) for each in own)
-        sent = max(sum(wire for _, wire in each) for each in own) / MEGA
-        print(f"{line}{len(own[0]):7d}{numbers:10d}{sent:9.3f}", flush=True)
+        ring = max(sum(wire for _, wire in each) for each in own) / MEGA
+        line += f"{len(own[0]):7d}{numbers:10d}{ring:9.3f}"
+        print(line + (f"{real:9.3f}" if way.world > 1 else ""), flush=True)
 
 
 # On paper
