@@ -119,9 +119,9 @@ class LineStepper:
 
     @property
     def changing(self) -> list[str]:
-        """Paths of the values that lines change, those changed first in front."""
+        """Paths of the values that lines change, locals first, in their order."""
         paths = (p for stop in self.stops for r in stop for p in sorted(r.changed))
-        return list(dict.fromkeys(paths))
+        return sorted(dict.fromkeys(paths), key=lambda path: not path.isidentifier())
 
     # What is shown
 

@@ -21,8 +21,9 @@ COLUMNS = "name symbol shape dtype device norm min max entries".split()
 
 # JupyterLab's own colours, so that a dark theme is followed; numbers for elsewhere.
 STYLE = """<style>
-.labkit-source {line-height: 1.3; max-height: 32em; overflow: auto; margin: 0;
-  max-width: min(46rem, 92vw)}
+.labkit-source {line-height: 1.3; max-height: 24em; overflow: auto; margin: 0;
+  max-width: 100%}
+.labkit-walk .widget-html, .labkit-walk .widget-html-content {min-width: 0}
 .labkit-source div {padding-left: 4px; border-left: 4px solid transparent;
   width: max-content; min-width: 100%; box-sizing: border-box; opacity: .75}
 .labkit-source .ran {opacity: 1}
@@ -101,10 +102,12 @@ def values_html(record: LineRecord, docs: Docstrings) -> str:
     """Table of the values after the line: changed ones, marked, then those it names."""
     values = dict(record.values)
     words = set(re.findall(r"[A-Za-z_]\w*", _text(record))) - {"self"}
-    named = lambda path: bool({name_of(path), path.split(".")[0]} & words)  # noqa: E731
-    order = sorted(
-        values, key=lambda path: (path not in record.changed, not named(path))
-    )
+
+    def rank(path):
+        named = words & {name_of(path), re.split(r"[.\[]", path)[0]}
+        return path not in record.changed, not named, path.startswith("self.")
+
+    order = sorted(values, key=rank)
     rows = []
     for path in order[:ROWS]:
         symbol = symbol_html(docs.symbol(record, path))
@@ -158,7 +161,7 @@ def table_html(stops: list[list[LineRecord]], docs: Docstrings) -> str:
         record = stop[0]
         turns = f" × {len(stop)}" if len(stop) > 1 else ""
         cells = (
-            "&emsp;" * record.depth + html.escape(record.code.co_qualname),
+            "&nbsp;&nbsp;" * record.depth + html.escape(record.code.co_qualname),
             str(record.line) + turns,
             f"<code>{html.escape(_text(record))}</code>",
             equation_html(docs.equations(record)),
