@@ -4,6 +4,7 @@ import plotly.graph_objects as go
 
 from labkit.labs.compare.race import Noise, Race
 from labkit.panels.curves import curves
+from labkit.panels.theme import COLOURS
 
 RACE_READING = (
     "Lower and further left is better; a rule that moves to the left between the "
@@ -27,7 +28,7 @@ def race_figure(result: Race) -> go.Figure:
         error = 100 - means.score if job.unit == "%" else means.score
         for title, column in clocks.items():
             panels[title][label] = (means[column], error)
-    return curves(
+    figure = curves(
         panels,
         ("seconds of its own work", "rows handed over / training rows"),
         "test error [%]" if job.unit == "%" else "squared error per test image",
@@ -36,6 +37,7 @@ def race_figure(result: Race) -> go.Figure:
         reading=RACE_READING,
         height=480,
     )
+    return _told_apart(figure, result.labels)
 
 
 def noise_figure(result: Noise) -> go.Figure:
@@ -60,4 +62,12 @@ def noise_figure(result: Noise) -> go.Figure:
     lines = [trace for trace in figure.data if trace.legendgroup]
     for trace, spread in zip(lines, spreads, strict=True):
         trace.error_y = {"type": "data", "array": list(spread), "thickness": 1}
+    return _told_apart(figure, list(dict.fromkeys(result.runs.label)))
+
+
+def _told_apart(figure: go.Figure, labels: list[str]) -> go.Figure:
+    """Open markers for the rules to whom colours and markers come a second time."""
+    for trace in figure.data:
+        if trace.legendgroup in labels[len(COLOURS) :]:
+            trace.marker.symbol += "-open"
     return figure
