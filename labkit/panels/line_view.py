@@ -104,8 +104,9 @@ def values_html(record: LineRecord, docs: Docstrings) -> str:
     words = set(re.findall(r"[A-Za-z_]\w*", _text(record))) - {"self"}
 
     def rank(path):
-        named = words & {name_of(path), re.split(r"[.\[]", path)[0]}
-        return path not in record.changed, not named, path.startswith("self.")
+        held_by = re.split(r"[.\[]", path)[0]
+        near = (path in words, name_of(path) in words, held_by in words)
+        return path not in record.changed, *(not n for n in near), held_by == "self"
 
     order = sorted(values, key=rank)
     rows = []
@@ -137,21 +138,22 @@ def _value_row(path, symbol, s: Summary, changed: bool) -> str:
 
 def _heat(heat: np.ndarray) -> str:
     """A small picture: blue below zero, orange above, the page's colour at zero."""
-    size = float(np.abs(heat[np.isfinite(heat)]).max(initial=0)) or 1.0
+    most = float(np.abs(heat[np.isfinite(heat)]).max(initial=0)) or 1.0
     rows, columns = heat.shape
     cells = []
     for (i, j), value in np.ndenumerate(heat):
-        share = 1.0 if not np.isfinite(value) else abs(float(value)) / size
+        share = 1.0 if not np.isfinite(value) else abs(float(value)) / most
         hue = "#d55e00" if value > 0 else "#0072b2"
         cells.append(
             f'<rect x="{j}" y="{i}" width="1" height="1" fill="{hue}" '
             f'fill-opacity="{share:.2f}"/>'
         )
+    pixels = max(2, min(5, 40 // max(rows, columns)))  # of one entry
     label = f"entries between {heat.min():.3g} and {heat.max():.3g}"
-    return (
-        f'<svg role="img" aria-label="{label}" width="{5 * columns}" '
-        f'height="{5 * rows}" viewBox="0 0 {columns} {rows}">{"".join(cells)}</svg>'
-    )
+    size = f'width="{pixels * columns}" height="{pixels * rows}"'
+    box = f'viewBox="0 0 {columns} {rows}"'
+    picture = "".join(cells)
+    return f'<svg role="img" aria-label="{label}" {size} {box}>{picture}</svg>'
 
 
 def table_html(stops: list[list[LineRecord]], docs: Docstrings) -> str:
