@@ -30,7 +30,8 @@ class RLS(torch.optim.Optimizer):
         \Theta_s &= \Theta_{s-1} + \Omega_s
             - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s                   &&(100)
 
-    with P the inverse autocorrelation of its mean inputs, as :func:`rls_step` has them.
+    with P the inverse autocorrelation of its mean inputs, as :func:`rls_step` has them;
+    velocity, gradient, steps : $\Omega$, $\tilde\nabla$, $T$.
     Zhang et al. 2021, Algorithms 1 and 2; without momentum (99) and (100) are one line,
     the paper's (98).
 
@@ -43,16 +44,16 @@ class RLS(torch.optim.Optimizer):
         If it is a ``DistributedDataParallel``, each worker steps with the inputs and
         gradients of the whole minibatch; see the notes.
     forgetting : float
-        lambda in (0, 1]. Below 1, P grows without bound in every direction that the
+        $\lambda$ in (0, 1]. Below 1, P grows without bound in every direction that the
         inputs do not excite.
     ratio : float
-        k > 0, weight of a minibatch in P: the strength of the data against ``initial``.
+        $k$ > 0, weight of a minibatch in P: the strength of the data against ``initial``.
     eta : float
-        Step factor > 0, of all layers; the paper's theory has 1 for the last one.
+        $\eta$ > 0, step factor of all layers; the paper's theory has 1 for the last one.
     momentum : float
-        alpha in [0, 1); RLS+M has 0.5, which doubles the effective step.
+        $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the effective step.
     l1 : float
-        gamma >= 0; RLS+R has 1e-5, for LSTMs 1e-6. Biases are included, as printed.
+        $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. Biases are included, as printed.
     initial : float
         P starts as ``initial`` > 0 times the identity.
     max_grad_norm : float, optional

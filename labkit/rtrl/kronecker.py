@@ -217,7 +217,7 @@ def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None)
     L, R = roots.unbind(0)  # (1), (2)
     U, d, Vh = torch.linalg.svd(L @ R.mT)  # (3)
     r = d.shape[-1] - 1 if rank is None else rank
-    X, Z = R.mT @ Vh.mT, L.mT @ U
+    X, Z = R.mT @ Vh.mT, L.mT @ U  # (5), (6)
     if signs is not None:
         signs = torch.where(Z[..., -1, :] < 0, -signs, signs)
     Y = truncation_matrix(d, r) if signs is None else mixing_matrix(d, r, signs)  # (4)
