@@ -47,9 +47,10 @@ class RLS(torch.optim.Optimizer):
         $\lambda$ in (0, 1]. Below 1, P grows without bound in every direction that the
         inputs do not excite.
     ratio : float
-        $k$ > 0, weight of a minibatch in P: the strength of the data against ``initial``.
+        $k$ > 0, weight of a minibatch in P: the strength of the data against
+        ``initial``.
     eta : float
-        $\eta$ > 0, step factor of all layers; the paper's theory has 1 for the last one.
+        $\eta$ > 0, step factor of all layers; the paper's theory has 1 for the last.
     momentum : float
         $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the effective step.
     l1 : float
