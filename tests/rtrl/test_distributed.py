@@ -1,8 +1,16 @@
 """Online learning on several workers equals one process with all sequences."""
 
+import json
 import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from itertools import pairwise
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -264,3 +272,74 @@ def test_a_group_may_be_a_part_of_the_world(workers):
     nothing, first, second = workers(in_a_part_of_the_world, world=3)
     assert nothing is None
     assert all(map(torch.equal, first, second))
+
+
+# A worker that dies
+
+SCRIPT = """\
+import os, sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from labkit.instruments import Trace
+from labkit.rtrl import OK, CopyTask, Readout, RNNCell, train
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=50))
+rank = dist.get_rank()
+with open(f"{sys.argv[1]}/{rank}.pid", "w") as file:
+    print(os.getpid(), file=file, flush=True)
+seed = torch.Generator().manual_seed(rank)
+cell, readout = RNNCell(4, 8), Readout(8, 4)
+learner = OK(cell, batch_size=2, rank=2, generator=seed)
+optimizer = torch.optim.SGD([cell.weight, readout.weight], lr=0.1)
+task = CopyTask(2, generator=torch.Generator().manual_seed(rank))
+options = {"optimizer": optimizer, "steps": 50_000}  # an end, should pytest be gone
+records = train(learner, readout, task, **options, group=dist.group.WORLD)
+trace = Trace(f"{sys.argv[1]}/trace.jsonl", parameters={}) if rank == 0 else None
+for record in records:
+    if rank == 0:
+        trace.log(record.step, bits=record.bits)
+"""
+
+
+def test_a_killed_worker_is_named_and_ends_the_run(tmp_path):
+    """By torchrun, within a minute; what rank 0 has measured is on disk."""
+    victim = 1
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(tmp_path / "script.py"), str(tmp_path)]
+    trace = tmp_path / "trace.jsonl"
+    with open(tmp_path / "told", "w") as told:
+        process = subprocess.Popen(
+            command,
+            stderr=told,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        try:
+            wait_for(lambda: trace.exists() and trace.read_text().count("\n") > 20)
+            pids = [int((tmp_path / f"{r}.pid").read_text()) for r in (0, 1)]
+            os.kill(pids[victim], signal.SIGKILL)
+            written = trace.read_text().count("\n")
+            assert process.wait(60) == 1
+            wait_for(lambda: not any(map(psutil.pid_exists, pids)))
+        finally:
+            if process.poll() is None:  # its workers have sessions of their own
+                torchrun = psutil.Process(process.pid)
+                for each in [*torchrun.children(recursive=True), torchrun]:
+                    each.kill()
+    named = rf"rank +: {victim} .*\n +exitcode +: -9 .*\(SIGKILL\)"
+    assert re.search(named, (tmp_path / "told").read_text())
+    lines = trace.read_text().splitlines(keepends=True)
+    assert len(lines) >= written and lines[-1].endswith("\n")
+    steps = [json.loads(line)["step"] for line in lines[1:]]
+    assert steps == list(range(1, len(steps) + 1))
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
