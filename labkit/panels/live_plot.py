@@ -1,6 +1,8 @@
 """A figure that follows a trace while it grows."""
 
 import asyncio
+import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +37,17 @@ MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
 TALL, LOW = 214, 150  # pixels of a panel, by default, and where there are many
 MAX_WAIT = 10.0  # seconds until a redraw that no browser confirms counts as done
 MAX_SHARE = 0.2  # of the time goes to redrawing, however long the trace has grown
+
+
+def _alone(method):
+    """Have a method wait for others of the same plot, on other threads."""
+
+    @functools.wraps(method)
+    def waiting(self, *args):
+        with self._lock:
+            return method(self, *args)
+
+    return waiting
 
 
 class LivePlot:
@@ -118,14 +131,13 @@ class LivePlot:
         self._noted = False  # whether marks changed since the last redraw
         self._unsubscribe = _nothing
         self._figure = None
+        self._lock = contextlib.nullcontext()
         self.trace = trace
         if interactive:
             # Whole at construction: a widget that is reopened shows that state.
             self._figure = live(self._build())
-            # What the browser sends after every drawing. on_edits_completed would be
-            # the public way, but it waits for a message that plotly 7 never sends.
-            if self._figure.has_trait("_js2py_traceDeltas"):
-                self._figure.observe(self._drawn, "_js2py_traceDeltas")
+            self._lock = self._figure.lock
+            self._figure.when_drawn(self._drawn)
             self._unsubscribe = trace.subscribe(self._on_row)
 
     @property
@@ -140,12 +152,15 @@ class LivePlot:
         """The ``FigureWidget`` if interactive, else a ``Figure`` built just now."""
         return self._figure if self.interactive else self._build()
 
+    @_alone
     def update(self) -> None:
         """Redraw now, whenever the last redraw was; does nothing headless."""
         self._cancel_timer()
         if not self.interactive:
             return
-        begin = self._clock()
+        # Before it leaves: the browser may confirm it on another thread at once.
+        self._sent = begin = self._clock()
+        self._drawing = True
         values = self._values()
         with self._figure.batch_update():
             for curve, new in zip(self._figure.data, values, strict=True):
@@ -157,8 +172,8 @@ class LivePlot:
                 self._noted = False
         end = self._clock()
         self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)
-        self._sent, self._drawing = begin, True
 
+    @_alone
     def attach(self, trace: Trace) -> None:
         """Follow another trace, as after a reset, and redraw without marks."""
         self._unsubscribe()
@@ -169,6 +184,7 @@ class LivePlot:
             self._unsubscribe = trace.subscribe(self._on_row)
         self.update()
 
+    @_alone
     def mark(self, x: float, text: str) -> None:
         """Draw a dotted line at `x` in all panels of lines, until :meth:`attach`.
 
@@ -182,8 +198,11 @@ class LivePlot:
         self._marks[float(x)] = text
         self._noted = True
         if self.interactive:
+            # A hand is on the knob: it waits for no share of the time.
+            self._due = min(self._due, self._sent + MIN_INTERVAL)
             self._on_row(None)
 
+    @_alone
     def show_until(self, step: int | None) -> None:
         """Draw only the rows up to `step`, to look back; ``None`` follows again.
 
@@ -195,14 +214,15 @@ class LivePlot:
         self._until, self._noted = step, bool(self._marks)
         self.update()
 
-    def _drawn(self, change) -> None:
+    @_alone
+    def _drawn(self) -> None:
         """Hear that the browser has drawn: leave it as long again for other things.
 
         A browser slower than the kernel would otherwise fall behind, and every button
         would wait in a queue of old pictures.
         """
         self._answers = True
-        if change["new"] is None or not self._drawing:  # plotly clears the message
+        if not self._drawing:
             return
         self._drawing = False
         now = self._clock()
@@ -211,6 +231,7 @@ class LivePlot:
             self._cancel_timer()
             self._on_row(None)
 
+    @_alone
     def _on_row(self, _row) -> None:
         now = self._clock()
         wait = self._due - now

@@ -4,8 +4,11 @@ The sentence tells a reader what to look at; the text (alt text) tells someone w
 not see the figure what is drawn.  Both travel in the figure's ``layout.meta``.
 """
 
+import contextlib
 import html
 import json
+import threading
+from collections.abc import Callable
 
 import anywidget
 import plotly.graph_objects as go
@@ -15,6 +18,7 @@ from ipywidgets import VBox
 
 from labkit.panels.theme import dark, style, template
 
+_DRAWN = "_js2py_traceDeltas"  # on_edits_completed would wait for what never comes
 CONFIG = {"responsive": True, "displaylogo": False}
 BELOW = "labkit-reading"  # class of the sentence, in widgets and pages alike
 _STYLE = (
@@ -156,8 +160,55 @@ def with_reading(figure: go.FigureWidget) -> VBox:
     return box
 
 
-def live(figure: go.Figure) -> go.FigureWidget:
+class LiveFigure(go.FigureWidget):
+    """A widget that the browser's messages and redraws change one at a time.
+
+    JupyterLab hands messages to a thread of their own, beside the one that a run goes
+    on in. While ipywidgets takes a message in, it holds back what is sent; a redraw
+    from the other thread would be lost then, and never confirmed.
+    """
+
+    # Here, for plotly refuses attributes that the class does not know.
+    _one_at_a_time = None
+    _on_drawn = None
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._one_at_a_time = threading.RLock()
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Whoever holds it changes the figure alone."""
+        return self._one_at_a_time
+
+    def when_drawn(self, callback: Callable[[], None]) -> None:
+        """Have `callback()` called whenever the browser has drawn a change."""
+        self._on_drawn = callback
+
+    def set_state(self, sync_data):
+        """Take in what the browser says.
+
+        What it sends after every drawing, the defaults that it has filled in, is told
+        to `when_drawn` and goes no further: nobody asks for them, and plotly 7 fails
+        over those of arrays.
+        """
+        drawn = sync_data.get(_DRAWN) is not None
+        rest = {name: value for name, value in sync_data.items() if name != _DRAWN}
+        with self._one_at_a_time:
+            if rest:
+                super().set_state(rest)
+            if drawn and self._on_drawn is not None:
+                self._on_drawn()
+
+    @contextlib.contextmanager
+    def batch_update(self):
+        """Send all changes made within in one message."""
+        with self._one_at_a_time, super().batch_update():
+            yield
+
+
+def live(figure: go.Figure) -> LiveFigure:
     """Return a figure's widget, which takes the width of the page."""
-    widget = go.FigureWidget(figure)
+    widget = LiveFigure(figure)
     widget._config = widget._config | CONFIG  # plotly's documented way
     return widget

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import math
+import threading
 
 import numpy as np
 import plotly.graph_objects as go
@@ -254,21 +255,59 @@ def test_what_is_no_panel_is_refused():
 def test_a_browser_that_owes_a_drawing_gets_no_other():
     clock, trace = Clock(), Trace()
     plot = LivePlot(trace, PANELS, clock=clock)
-    confirm = {"trace_deltas": [], "trace_edit_id": -1}
-    plot.figure._js2py_traceDeltas = confirm  # a browser is there
+    # What plotly itself could not take in: a default that is an array.
+    delta = {"uid": plot.figure.data[0].uid, "x": [1.0, 2.0]}
+    confirm = {"trace_deltas": [delta], "trace_edit_id": 0}
+    plot.figure.set_state({"_js2py_traceDeltas": confirm})  # a browser is there
     clock.now = 1
     trace.log(1, loss=1.0)
     drawn = len(plot.figure.data[0].y)
     clock.now = 5  # still drawing
     trace.log(2, loss=1.0)
     assert len(plot.figure.data[0].y) == drawn
-    plot.figure._js2py_traceDeltas = confirm  # took four seconds: leave it four more
+    plot.figure.set_state(
+        {"_js2py_traceDeltas": confirm}
+    )  # took four seconds: leave it four more
     clock.now = 8
     trace.log(3, loss=1.0)
     assert len(plot.figure.data[0].y) == drawn
     clock.now = 9.5
     trace.log(4, loss=1.0)
     assert len(plot.figure.data[0].y) > drawn
+
+
+def test_a_mark_waits_for_no_share_of_the_time():
+    clock, trace = Clock(), filled()
+
+    def ticking():  # every look at the clock takes a second
+        clock.now += 1
+        return clock.now
+
+    plot = LivePlot(trace, PANELS, clock=ticking)
+    row(trace, 10)
+    before = len(plot.figure.data[0].x)
+    row(trace, 11)
+    assert len(plot.figure.data[0].x) == before
+    plot.mark(12, "k = 1")
+    assert len(plot.figure.data[0].x) == before + 1 and noted(plot)[0] == [12]
+
+
+def test_redraws_and_the_browsers_messages_come_one_at_a_time():
+    """A thread that has begun to redraw is waited for."""
+    plot = LivePlot(filled(), PANELS, clock=Clock())
+    order = []
+
+    def message():
+        plot.figure.set_state({"_view_count": 2})
+        order.append("message")
+
+    with plot.figure.batch_update():
+        thread = threading.Thread(target=message)
+        thread.start()
+        thread.join(0.2)
+        order.append("redraw")
+    thread.join(10)
+    assert order == ["redraw", "message"] and plot.figure._view_count == 2
 
 
 def test_events_are_marks_and_every_one_is_drawn():
