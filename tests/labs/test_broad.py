@@ -204,6 +204,9 @@ def test_every_knob_says_what_to_look_for():
     for kind in (lab.GrowthKnobs, lab.SweepKnobs):
         for field in fields(kind):
             assert field.metadata["look_for"] and field.metadata["help"], field.name
+            name = field.metadata["label"] or field.name
+            room = 23 - len(field.metadata["unit"] and f" [{field.metadata['unit']}]")
+            assert len(name) <= room or field.type is bool, field.name  # else cut off
 
 
 def test_who_has_lost_a_pivot_is_left_out_and_named():

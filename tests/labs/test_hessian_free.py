@@ -224,6 +224,9 @@ def test_every_knob_says_what_to_look_for():
     for knobs in (lab.TrainingKnobs, lab.KrylovKnobs):
         for field in fields(knobs):
             assert field.metadata["look_for"] and field.metadata["help"], field.name
+            name = field.metadata["label"] or field.name
+            room = 23 - len(field.metadata["unit"] and f" [{field.metadata['unit']}]")
+            assert len(name) <= room or field.type is bool, field.name  # else cut off
 
 
 def test_a_run_that_stops_being_finite_tells(problem):

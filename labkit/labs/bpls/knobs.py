@@ -22,9 +22,9 @@ class WalkKnobs:
         low=0.0,
         high=1.0,
         step=0.05,
-        label="pixel noise sigma",
-        unit="of the range",
-        help="on training images, from the next walk on",
+        label="pixel noise",
+        unit="sd",
+        help="sigma of the training images, from the next walk on",
         look_for="The misses leap and settle higher; the test, on clean images, holds "
         "up to 0.4.",
         restart=False,
@@ -79,8 +79,9 @@ class WalkKnobs:
         200,
         low=0,
         high=1000,
+        label="at most",
         unit="walks",
-        help="on the misses at most",
+        help="on the misses, after the first",
         look_for="The walk that a run ends with; 0: the first walk only.",
         restart=False,
     )

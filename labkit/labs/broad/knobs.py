@@ -59,7 +59,7 @@ class GrowthKnobs:
         high=LARGEST,
         step=5,
         unit="nodes",
-        label="nodes in an update",
+        label="per update",
         help="of the updates to come",
         look_for="Twelve updates of 80 nodes cost the Greville solver 33 points, "
         "twelve of 10 still 15.",
@@ -70,7 +70,7 @@ class GrowthKnobs:
         low=0,
         high=9,
         unit="nodes",
-        label="feature nodes among them",
+        label="features of it",
         help="of the updates to come",
         look_for="At 0 nodes only mix known features: the ridge solver hardly climbs, "
         "at 1e-2 not at all.",

@@ -17,8 +17,8 @@ class TrainingKnobs:
         low=0.05,
         high=0.95,
         step=0.05,
-        unit="of the gradient's norm",
-        help="noise tolerated in it",
+        unit="relative",
+        help="noise tolerated in the gradient",
         look_for="The bound in the variance test; at 0.05 the batch is soon at its "
         "largest, at 0.95 it stands.",
         restart=False,
@@ -27,9 +27,9 @@ class TrainingKnobs:
         650,
         low=2,
         high=6000,
-        label="largest batch nmax",
+        label="largest batch",
         unit="rows",
-        help="at most all training rows",
+        help="nmax, at most all training rows",
         look_for="Growth stops there, never back; a run begun with 60 is at 1.6 after "
         "40 steps, not at 0.9.",
         restart=False,
@@ -39,8 +39,8 @@ class TrainingKnobs:
         low=0.5,
         high=0.99,
         step=0.01,
-        unit="factor of lambda",
-        help="at steps that the model predicted well",
+        unit="factor",
+        help="of lambda, at steps that the model predicted well",
         look_for="The slope of the damping; a run begun with 0.99 is at an error of 5 "
         "after 30 steps.",
         restart=False,
@@ -57,9 +57,8 @@ class TrainingKnobs:
         150,
         low=1,
         high=300,
-        label="Krylov budget",
         unit="iterations",
-        help="of the next step; grows with the batch",
+        help="of the next Krylov run; grows with the batch",
         look_for="At 5 done meets allowed and the error nearly stands; a large one "
         "changes nothing.",
         restart=False,
@@ -76,7 +75,7 @@ class TrainingKnobs:
     )
     published: bool = knob(
         False,
-        label="return the last iterate, as published",
+        label="last iterate, as published",
         help="off: the iterate of least merit",
         look_for="Taken rises to done, rho falls, and the batch's error falls below "
         "that of validation.",
@@ -87,7 +86,7 @@ class TrainingKnobs:
         low=0.0,
         high=0.5,
         step=0.02,
-        label="noise on the inputs",
+        label="input noise",
         unit="sd",
         help="on the next batches; targets stay clean",
         look_for="At 0.3 the gradient's noise leaps sevenfold and the batch grows "
@@ -114,9 +113,9 @@ class TrainingKnobs:
         60,
         low=2,
         high=2500,
-        label="first batch n1",
+        label="first batch",
         unit="rows",
-        help="what a run begins with",
+        help="n1, what a run begins with",
         look_for="At step 11 the batch has some hundreds of rows, begun with 10 or "
         "with 300.",
     )
