@@ -52,7 +52,7 @@ def panel(*labels):
     [
         (("train", "test"), True),
         (("train",), False),
-        (("on the training set", "on the test set"), False),
+        (("on the training images", "on the test images"), False),
         (("a", "b", "c", "d", "e"), False),
     ],
 )
