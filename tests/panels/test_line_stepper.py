@@ -1,7 +1,10 @@
 """Walking the lines of a real step: stops, loops, equations, what is shown."""
 
+import re
+
 import pytest
 import torch
+from torch import nn
 
 from labkit.panels import LineStepper
 from labkit.panels.docstrings import docstrings_of
@@ -242,3 +245,19 @@ def test_docstrings_are_the_functions_its_classes_its_modules():
     own, owner, module = docstrings_of(OK._advance)
     assert own is None and owner == OK.__doc__ and "Kronecker" in module
     assert list(docstrings_of(None)) == []
+
+
+def ranked(self, b):
+    a, used = {"x": b}, 2
+    c = used + len(a)
+    return c
+
+
+def test_what_a_line_changes_and_names_stands_first():
+    held = nn.Linear(2, 2)
+    walk = LineStepper(ranked, held, 7, interactive=False)
+    walk.next_change("c")
+    rows = re.findall(r"<tr class='\w*'><td>(?:● )?([^<]+)</td>", walk.values_html())
+    assert rows == ["c", "used", "a[&quot;x&quot;]", "b", "self.weight", "self.bias"]
+    sizes = re.findall(r'<svg[^>]* width="(\d+)" height="(\d+)"', walk.values_html())
+    assert sizes == [("10", "10"), ("10", "5")]
