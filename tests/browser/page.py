@@ -2,7 +2,6 @@
 
 import re
 import time
-from itertools import pairwise
 
 import pytest
 
@@ -97,15 +96,6 @@ return kinds.flatMap((kind) =>
   [...document.querySelectorAll(`.jp-OutputArea [data-mime-type="${kind}"]`)]
     .map((output) => output.textContent));
 """
-
-# Notes every status line from now on, also those too short to be seen from outside.
-NOTE_STATUS = """
-const line = document.querySelector('[data-looked-at] .labkit-status');
-window.labkitNoted = [];
-new MutationObserver(() => window.labkitNoted.push(line.textContent))
-  .observe(line, {childList: true, subtree: true, characterData: true});
-"""
-NOTED = "return window.labkitNoted;"
 
 
 def wait(condition, seconds, what):
@@ -203,11 +193,6 @@ class Page:
 
     def count(self):
         return count_in(self.status())
-
-    def begun_anew(self):
-        """Whether the count has fallen since NOTE_STATUS."""
-        counts = [count_in(line) for line in self.script(NOTED) if line]
-        return any(after < before for before, after in pairwise(counts))
 
     def wait_for_status(self, pattern, seconds=15):
         """Return the first status that matches."""

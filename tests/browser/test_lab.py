@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from dataclasses import dataclass
 
 import pytest
 
@@ -10,113 +11,137 @@ pytest.importorskip("selenium")
 
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.page import NOTE_STATUS, wait
+from tests.browser.page import wait
 
 pytestmark = pytest.mark.browser
 
-PAUSE_WITHIN = 1.0  # seconds that a reader waits for Pause at most
+DRAWN_WITHIN = 0.5  # seconds from a knob's move to the figure that shows it
+PAUSE_WITHIN = 1.0  # seconds from the click on Pause to the word "paused"
+# The best of so many: other programs on the machine only ever make it longer.
+TRIES = 3
 
 
-@pytest.mark.parametrize("page", ["05_rtrl"], indirect=True)
-def test_noise_lab(page, tmp_path):
+@dataclass(frozen=True)
+class Live:
+    """The live panel of a notebook, and sliders in it that are turned."""
+
+    live: str  # holds from the next step on
+    restarts: str  # begins the run anew
+    speed: int = 0  # notches below "max", where the run would end too soon
+
+
+LABS = {
+    "01_rls": Live("eta", "seed"),
+    "02_bpls": Live("ridge", "width", speed=5),
+    "03_hessian_free": Live("theta", "seed"),
+    "04_broad": Live("budget", "seed", speed=5),
+    "05_rtrl": Live("rank", "batch"),
+}
+
+
+@pytest.mark.parametrize("page", LABS, indirect=True)
+def test_live_panel(page, tmp_path, request):
+    lab = LABS[request.node.callspec.params["page"]]
     page.run_all()
     assert page.errors() == []
-    page.show_panel()
-    first = page.wait_for_figure(
-        lambda d: d["curves"] and d["points"] and d["bars"], "the noise figure is drawn"
-    )
-    page.wait_for_status(r"step 10 of 10, paused")
+    page.look_at(f".labkit-knob-{lab.live}")
+    page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
+    page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
 
-    # Paused: a knob begins anew, Step and Back walk.
-    assert page.key("rank", Keys.ARROW_RIGHT) == "5"
+    walk(page)
+    turn_while_paused(page, lab)
+    turn_while_running(page, lab)
+    reach_every_control(page)
+    assert page.errors() == []
+    save_screenshots(page, tmp_path)
+
+
+def walk(page):
+    """Step forwards, and back to look."""
+    page.press("reset")
     page.wait_for_status(r"step 0 of 0, paused")
-    page.wait_for_figure(lambda d: d != first, "rank changes the figure")
-    page.press("step")
-    page.wait_for_status(r"step 1 of 1, paused")
-    page.press("step")
-    page.wait_for_status(r"step 2 of 2, paused")
+    empty = page.drawn()
+    for step in (1, 2, 3):
+        page.press("step")
+        page.wait_for_status(rf"step {step} of {step}, paused")
+    page.wait_for_figure(lambda d: d != empty, "three steps draw another figure")
+
+
+def turn_while_paused(page, lab):
+    """A live knob loses nothing, and Back still looks; another begins anew."""
+    page.seconds_to_mark(lab.live, Keys.ARROW_RIGHT)
+    assert page.status() == "step 3 of 3, paused"
     page.press("back")
-    page.wait_for_status(r"step 1 of 2, paused")
+    page.wait_for_status(r"step 2 of 3, paused")
+    page.key(lab.restarts, Keys.ARROW_RIGHT)
+    page.wait_for_status(r"step 0 of 0, paused")
+    assert page.turned().endswith("the run")
+    page.press("knobs-reset")
+    page.wait_for_status(r"step 0 of 0, paused")
 
-    # Running: the count grows, and a knob begins anew without stopping.
-    page.press("run")
-    page.wait_for_status(r"step (\d+) of \1, running")
-    count = page.count()
-    wait(lambda: page.count() > count + 5, 15, "the count grows")
-    before = page.wait_for_figure(lambda d: d["curves"], "curves")["bars"]
-    page.script(NOTE_STATUS)
-    assert page.key("rank", Keys.ARROW_RIGHT) == "6"
-    wait(page.begun_anew, 15, "rank begins anew")
-    page.wait_for_figure(
-        lambda d: d["curves"] and d["bars"] != before, "rank changes the running figure"
-    )
-    page.wait_for_status(r"step (\d+) of \1, running")
-    count = page.count()
-    wait(lambda: page.count() > count + 5, 15, "the count grows after rank")
 
-    clicked = page.press("pause")
-    page.wait_for_status(r"step (\d+) of \1, paused")
-    took = time.monotonic() - clicked
-    assert took < PAUSE_WITHIN, f"Pause was heard after {took:.2f} s"
+def turn_while_running(page, lab):
+    """The figure follows the knobs, and Pause is heard, in time."""
+    for _ in range(lab.speed):
+        page.within(".labkit-speed .noUi-handle").send_keys(Keys.ARROW_LEFT)
+    marks, restarts, pauses = [], [], []
+    keys = (Keys.ARROW_LEFT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
+    for key in keys[:TRIES]:
+        page.press("run")
+        page.wait_for_status(r"step (\d+) of \1, running")
+        wait(lambda: page.count() >= 3, 15, "the count grows")
+        marks.append(page.seconds_to_mark(lab.live, key))
+        restarts.append(page.seconds_to_restart(lab.restarts, Keys.ARROW_RIGHT))
+        page.wait_for_status(r"step (\d+) of \1, running")
+        pauses.append(page.seconds_to_pause())
+    for what, seconds in (("mark", marks), ("restart", restarts), ("pause", pauses)):
+        print(f"{what}: {', '.join(f'{s:.2f}' for s in seconds)} s")
+    assert min(marks) < DRAWN_WITHIN, marks
+    assert min(restarts) < DRAWN_WITHIN, restarts
+    assert min(pauses) < PAUSE_WITHIN, pauses
     count = page.count()
     time.sleep(0.5)
     still = page.drawn()
     time.sleep(0.5)
     assert page.count() == count
     assert page.drawn() == still
-    assert page.errors() == []
-    save_screenshot(page, tmp_path)
 
 
-def save_screenshot(page, folder):
-    """Keep a picture of the panel, also where LABKIT_SCREENSHOT says."""
-    page.show_panel()
-    picture = folder / "noise.png"
-    assert page.driver.save_screenshot(str(picture))
-    if wanted := os.environ.get("LABKIT_SCREENSHOT"):
-        shutil.copy(picture, wanted)
+def reach_every_control(page):
+    """Each has a name for assistive technology, and Tab comes by."""
+    controls = page.controls()
+    names = [control.accessible_name for control in controls]
+    assert all(names), list(zip(names, controls, strict=True))
+    assert len(set(names)) > len(names) / 2  # they tell the controls apart
+    reached = page.walk_by_tab()
+    missed = [n for n, c in zip(names, controls, strict=True) if c not in reached]
+    assert missed == []
+
+
+def save_screenshots(page, folder):
+    """Keep pictures of the panel at two widths, also where LABKIT_SCREENSHOT says."""
+    for width in (1280, 900):
+        page.driver.set_window_size(width, 1400)
+        page.show_panel()
+        time.sleep(0.3)
+        picture = folder / f"{page.name}-{width}.png"
+        assert page.driver.save_screenshot(str(picture))
+        if wanted := os.environ.get("LABKIT_SCREENSHOT"):
+            shutil.copy(picture, wanted)
+    page.driver.set_window_size(1400, 1400)
 
 
 @pytest.mark.parametrize("page", ["00_tour"], indirect=True)
 def test_tour(page):
     page.run_all()
     assert page.errors() == []
-    page.show_panel()
-    first = page.wait_for_figure(
-        lambda d: d["curves"], "the tour's first figure is drawn"
-    )
-    page.wait_for_status(r"step 10 of 10, paused")
+    page.look_at()
+    first = page.wait_for_figure(lambda d: d["curves"], "the first figure is drawn")
+    page.wait_for_status(r"step (\d+) of \1, paused")
+    count = page.count()
     page.press("step")
-    page.wait_for_status(r"step 11 of 11, paused")
+    page.wait_for_status(rf"step {count + 1} of {count + 1}, paused")
     page.wait_for_figure(lambda d: d != first, "a step changes the figure")
     page.press("back")
-    page.wait_for_status(r"step 10 of 11, paused")
+    page.wait_for_status(rf"step {count} of {count + 1}, paused")
     page.wait_for_figure(lambda d: d == first, "back shows the figure of before")
-
-
-@pytest.mark.parametrize(
-    "page", ["01_rls", "02_bpls", "03_hessian_free", "04_broad"], indirect=True
-)
-def test_live_experiment(page, tmp_path):
-    """Run the notebook, walk its first live experiment, let it run and pause."""
-    page.run_all()
-    assert page.errors() == []
-    page.show_panel()
-    first = page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
-    page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
-    page.press("reset")
-    page.wait_for_status(r"step 0 of 0, paused")
-    for step in (1, 2, 3):
-        page.press("step")
-        page.wait_for_status(rf"step {step} of {step}, paused")
-    page.wait_for_figure(lambda d: d != first, "three steps draw another figure")
-    page.press("back")
-    page.wait_for_status(r"step 2 of 3, paused")
-    page.press("run")
-    page.wait_for_status(r"step (\d+) of \1, (running|finished)")
-    wait(lambda: page.count() > 4, 15, "the count grows")
-    if page.find(".labkit-pause").is_enabled():
-        page.find(".labkit-pause").click()
-    page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
-    assert page.errors() == []
-    save_screenshot(page, tmp_path)
