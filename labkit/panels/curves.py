@@ -1,6 +1,5 @@
 """Finished curves side by side, for results that no trace holds."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,7 +8,7 @@ from plotly.subplots import make_subplots
 
 from labkit.panels import end_labels
 from labkit.panels.reading import Figure, describe, panel_text
-from labkit.panels.theme import COLOURS, DASHES, FITS, SYMBOLS, axis, layout
+from labkit.panels.theme import COLOURS, DASHES, SYMBOLS, axis, layout
 
 REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
 
@@ -81,8 +80,8 @@ def curves(
 
 def legend_below(look: dict, labels: Sequence[str]) -> None:
     """Put a legend of these names below all panels, into a layout."""
-    rows = math.ceil(sum(42 + end_labels.LETTER * len(n) for n in labels) / FITS)
-    look["margin"] = look["margin"] | {"b": look["margin"]["b"] + 20 * rows}
+    height = end_labels.legend_height(end_labels.legend_rows(labels))
+    look["margin"] = look["margin"] | {"b": look["margin"]["b"] + height}
     look["legend"] = {
         "orientation": "h",
         "traceorder": "normal",

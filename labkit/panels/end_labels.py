@@ -10,6 +10,8 @@ from labkit.panels.theme import FITS
 MOST = 4  # curves of a panel that are named at their ends
 LETTER = 5.3  # pixels of one letter, on average
 LINE = 14  # pixels between two names
+LEGEND_ROW = 18  # pixels of a legend's only row
+LEGEND_ROWS = 29  # pixels of each where there are several
 SHARE = 0.33  # of a panel's width, at most, for the names
 
 
@@ -31,6 +33,21 @@ def fit(labels: Sequence[str], columns: int) -> bool:
     False
     """
     return 1 < len(labels) <= MOST and room(labels) <= SHARE * FITS / columns
+
+
+def legend_rows(labels: Sequence[str]) -> int:
+    """Return the rows of a legend across a whole figure, in the narrowest window."""
+    return math.ceil(sum(map(entry, labels)) / (FITS - 90))
+
+
+def entry(label: str) -> float:
+    """Return the pixels that a name takes across a legend, its sign included."""
+    return LETTER * len(label) + 42
+
+
+def legend_height(rows: int) -> int:
+    """Return the pixels that a legend takes."""
+    return LEGEND_ROW if rows == 1 else LEGEND_ROWS * rows
 
 
 def narrowed(domain: Sequence[float], labels: Sequence[str]) -> list[float]:

@@ -11,7 +11,6 @@ from labkit.panels.reading import panel_text
 from labkit.panels.theme import COLOURS, DASHES, FITS, INK, PAPER, SYMBOLS, axis
 from labkit.panels.thin import thin
 
-LEGEND_ROW = 18  # pixels
 KEPT = COLOURS[0]
 MIXED = COLOURS[1]
 
@@ -232,7 +231,7 @@ def legend_rows(panel, columns: int) -> int:
     Plotly does not break a legend where its panel ends.
     """
     labels = legend_of(panel, columns)
-    width = sum(end_labels.LETTER * len(label) + 42 for label in labels)
+    width = sum(map(end_labels.entry, labels))
     return len(labels) if width > FITS / columns - 72 else min(len(labels), 1)
 
 
@@ -265,7 +264,7 @@ def panel_layout(panels, figure, columns: int) -> dict:
                 "xref": "paper",
                 "yref": "paper",
                 "showarrow": False,
-                "yshift": 6 + LEGEND_ROW * rows,
+                "yshift": 6 + end_labels.legend_height(rows),
                 "font": {"size": 13},
             }
         )

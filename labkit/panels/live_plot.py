@@ -16,11 +16,11 @@ from plotly.subplots import make_subplots
 from labkit.instruments import Trace
 from labkit.panels import end_labels
 from labkit.panels.kinds import (
-    LEGEND_ROW,
     Bars,
     Lines,
     check_panels,
     curves_of,
+    legend_of,
     legend_rows,
     mark_layout,
     named_of,
@@ -274,9 +274,10 @@ class LivePlot:
         rows = max(legend_rows(panel, self._columns) for panel in first)
         if one_legend(self.panels, self._columns):
             # Below there is the whole width for it.
-            margin["b"] += LEGEND_ROW * legend_rows(first[0], 1)
+            below = end_labels.legend_rows(legend_of(first[0], self._columns))
+            margin["b"] += end_labels.legend_height(below)
         else:
-            margin["t"] += LEGEND_ROW * rows
+            margin["t"] += end_labels.legend_height(rows)
 
     def _gap(self) -> float:
         """Return the pixels between two lines of panels: axis title, title, legend."""
@@ -284,7 +285,7 @@ class LivePlot:
             return 90
         below = self.panels[self._columns :]
         rows = [legend_rows(panel, self._columns) for panel in below]
-        return 90 + LEGEND_ROW * max(rows, default=0)
+        return 90 + end_labels.legend_height(max(rows, default=0))
 
     def _pixels(self) -> float:
         """Return the height of one panel."""

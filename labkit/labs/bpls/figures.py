@@ -30,7 +30,7 @@ def heat_maps(
             "y": -0.2,
             "yanchor": "top",
             "thickness": 10,
-            "nticks": 4,
+            "nticks": 7,
         }
         heat = go.Heatmap(z=matrix, colorscale="Cividis", colorbar=bar)
         figure.add_trace(heat, 1, column)

@@ -153,7 +153,7 @@ READING = (
 WALK_PANELS = (
     Lines(
         {
-            "accuracy so far": "train, layer by layer",
+            "accuracy so far": "layer by layer",
             "train": "walk done",
             "test": "test",
         },
