@@ -4,6 +4,8 @@ All in float64 on normal numbers, where the condition of A is below 10, so that 
 holds for all that is compared.
 """
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -390,47 +392,54 @@ def test_a_pivot_lost_in_the_block_sweep_stops_all_that_wait_for_it(workers):
     assert results == ["done", 4, 4]
 
 
-# The example of docs/scaling.md, as its reader starts it
+# The example of docs/scaling.md
+
+ROOT = Path(__file__).parents[2]
 
 
-def started(folder, change=lambda script: script):
-    """The example under torchrun on two processes in a folder; its output in `said`."""
-    root = Path(__file__).parents[2]
-    page = root / "docs/scaling.md"
-    script = re.search(r"```python\n(# grow.py\n.*?)```", page.read_text("utf-8"), re.S)
-    (folder / "grow.py").write_text(change(script[1]), "utf-8")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    with open(folder / "said", "w") as said:
-        return subprocess.Popen(
-            [*torchrun, "--nproc-per-node", "2", "grow.py"],
-            cwd=folder,
-            stdout=said,
-            stderr=said,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
-        )
+def example():
+    page = (ROOT / "docs/scaling.md").read_text("utf-8")
+    return re.search(r"```python\n(# grow.py\n.*?)```", page, re.DOTALL)[1]
 
 
 def columns_in(folder):
     path = folder / "grow.jsonl"
-    if not path.exists():
-        return []
-    lines = path.read_text("utf-8").splitlines()
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
     return [json.loads(line)["columns"] for line in lines[1:]]
 
 
-def test_the_example_of_the_page_runs(tmp_path):
-    run = started(tmp_path)
-    assert run.wait(60) == 0, (tmp_path / "said").read_text()
+def run_here(rank, world, script, folder):
+    """The script in a group that is there already."""
+    script = re.sub(r"dist\.(init|destroy)_process_group\(.*\)\n", "", script)
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as said:
+        exec(script, {})
+    return said.getvalue()
+
+
+def test_the_example_of_the_page_runs(tmp_path, workers):
+    one, other = workers(run_here, example(), tmp_path, world=2)
     assert columns_in(tmp_path) == [340, 440, 540, 640, 740]
+    assert [
+        line.split()[0] for line in one.splitlines()
+    ] == "340 440 540 640 740".split()
+    assert other == ""
 
 
 def test_a_killed_worker_is_named_and_nothing_written_is_lost(tmp_path):
-    def long(script):
-        tell = "open(f'pid{rank}', 'w').write(str(os.getpid()))\nmesh ="
-        script = script.replace("mesh =", tell, 1).replace("range(5)", "range(5000)")
-        return "import os\n" + script.replace("add_nodes(100)", "add_nodes(1)")
-
-    run = started(tmp_path, long)
+    """The page's script under torchrun, as the page starts it."""
+    script = example().replace("range(5)", "range(5000)").replace("(100)", "(1)")
+    tell = "open(f'pid{rank}', 'w').write(str(os.getpid()))\nmesh ="
+    script = "import os\n" + script.replace("mesh =", tell, 1)
+    (tmp_path / "grow.py").write_text(script, "utf-8")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    with open(tmp_path / "said", "w") as said:
+        run = subprocess.Popen(
+            [*command, "--nproc-per-node", "2", "grow.py"],
+            cwd=tmp_path,
+            stdout=said,
+            stderr=said,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        )
     try:
         end = time.monotonic() + 60
         while len(columns_in(tmp_path)) < 3 and time.monotonic() < end:
