@@ -320,18 +320,27 @@ def test_errors_are_better_when_lower(jobs):
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "verdict"),
+    ("seconds", "scores", "verdict"),
     [
-        (1.0, 2.0, "ahead"),
-        (1.0, 1.2, "level"),
-        (2.0, 1.0, "behind"),
-        (math.nan, 1.0, "behind"),
-        (1.0, math.nan, "ahead"),
-        (math.nan, math.nan, "level"),
+        (1.0, (95.0, 95.2), "ahead"),
+        (1.7, (95.0, 95.2), "level"),
+        (3.0, (95.0, 95.2), "behind"),
+        (1.0, (80.0, 95.2), "level"),  # one seed misses the goal, the ends are level
+        (1.0, (80.0, 80.2), "behind"),
+        (1.0, (math.nan, 95.2), "behind"),
     ],
 )
-def test_clocks_are_compared_with_a_margin(a, b, verdict):
-    assert judge.on_the_clock(a, b) == verdict
+def test_clocks_are_compared_with_a_margin(jobs, seconds, scores, verdict):
+    runs = {"Adam": ((95.0, 95.2), 2.0, 50.0), "RLS": (scores, seconds, 50.0)}
+    result = made_up(jobs["classification"], runs)
+    assert judge.on_the_clock(result, "RLS", "seconds") == verdict
+
+
+def test_where_nobody_gets_to_a_goal_in_every_seed_nobody_is_first(jobs):
+    runs = {"Adam": ((95.0, 60.0), 2.0, 50.0), "RLS": ((math.nan, 95.0), 1.0, 50.0)}
+    result = made_up(jobs["classification"], runs)
+    assert judge.on_the_clock(result, "Adam", "passes") == "level"
+    assert judge.fastest(judge.to_goal(result).seconds) == ["Adam"]
 
 
 def test_a_figure_has_every_rule_in_both_views(jobs):
