@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -36,17 +37,23 @@ from labkit.broad.triangular import upper_mm, upper_t_mm
 from labkit.instruments.traffic import Traffic
 from tests.broad.conftest import problem
 
-WIDTHS = [7, 12, 13, 14, 29]  # no multiples of 2 or 3; updates of fewer nodes than p
-MESHES = [(1, ("nodes",)), (2, ("nodes",)), (3, ("nodes",))]
-MESHES += [(1, ("samples",)), (2, ("samples",)), (3, ("samples",))]
-MESHES += [(2, ("samples", "nodes")), (2, ("nodes", "samples"))]
-NAMES = [f"{world} by {' and '.join(names)}" for world, names in MESHES]
+WIDTHS = [7, 12, 13, 14, 29]  # updates of 5, 1, 1 and 15 nodes: uneven, or fewer than p
+MESHES = [{"nodes": 1}, {"nodes": 2}, {"nodes": 3}]
+MESHES += [{"samples": 1}, {"samples": 2}, {"samples": 3}]
+MESHES += [{"samples": 1, "nodes": 2}, {"nodes": 1, "samples": 3}]
+MESHES += [{"samples": 2, "nodes": 2}]
+on_every_mesh = pytest.mark.parametrize(
+    "mesh", MESHES, ids=[" ".join(f"{n} by {d}" for d, n in m.items()) for m in MESHES]
+)
 
 
-def mesh_of(world, names):
-    """All workers along the last dimension; one along the other, if there is one."""
-    shape = (1,) * (len(names) - 1) + (world,)
+def mesh_of(mesh):
+    names, shape = tuple(mesh), tuple(mesh.values())
     return init_device_mesh("cpu", shape, mesh_dim_names=names)
+
+
+def processes(mesh):
+    return prod(mesh.values())
 
 
 def close(x, y):
@@ -56,12 +63,12 @@ def close(x, y):
     return x.shape == y.shape and gap <= 1e-12 * abs(y).max(initial=1)
 
 
-def samples_of(place, rank, world):
+def samples_of(place):
     """Uneven shares of the samples, or all of them."""
-    if place.samples is None or place.samples.size() == 1:
+    if place.samples is None:
         return slice(None)
-    edges = [0, 11, 35, 60] if world == 3 else [0, 23, 60]
-    return slice(edges[rank], edges[rank + 1])
+    edges = {1: [0, 60], 2: [0, 23, 60], 3: [0, 11, 35, 60]}[place.samples.size()]
+    return slice(*edges[place.samples.rank() :][:2])
 
 
 # Where nodes live
@@ -104,14 +111,15 @@ def test_products_with_every_pth_column_of_a_triangle(p, k):
 # The solver
 
 
-def grow_here(rank, world, names, capacity):
-    """States of a growing model on this worker, W gathered, and each update's calls."""
+def grow_here(rank, world, mesh, capacity):
+    """What a worker has after each update, and its calls. It starts node by node."""
     A, H, Y = problem(k=7, q=22)
     A = torch.cat([A, H], 1)
-    mesh = mesh_of(world, names)
-    rows = samples_of(Place.on(mesh), rank, world)
+    mesh = mesh_of(mesh)
+    rows = samples_of(Place.on(mesh))
     A, Y = A[rows], Y[rows]
-    state = sharded.start(A[:, :7], Y, 0.1, mesh, capacity, panel=4)
+    state = sharded.start(A[:, :7], Y, 0.1, mesh, capacity, panel=1)
+    place = state.place
     stages = [(state.F.clone(), state.z, sharded.whole(state), float(state.pivot), [])]
     for k, grown in pairwise(WIDTHS):
         kept = A[:, :k][:, state.place.own(0)]
@@ -122,48 +130,49 @@ def grow_here(rank, world, names, capacity):
         stages.append((state.F.clone(), state.z, whole, float(state.pivot), calls))
     short = sharded.truncated(state, 13)
     again = sharded.update(short, A[:, :13][:, state.place.own(0)], A[:, 13:14], Y)
-    return stages, sharded.whole(short), sharded.whole(again)
+    whole = sharded.whole(short), sharded.whole(again)
+    return (place.p, place.rank), stages, *whole
 
 
-@pytest.mark.parametrize(("world", "names"), MESHES, ids=NAMES)
-def test_equal_to_one_process(world, names, capacity, workers):
+@on_every_mesh
+def test_equal_to_one_process(mesh, capacity, workers):
     """F, z = F^T A^T Y, W, smallest pivot: of every worker, after every update."""
     A, H, Y = problem(k=7, q=22)
     A = torch.cat([A, H], 1)
-    p = world if names[-1] == "nodes" else 1
-    results = workers(grow_here, names, capacity, world=world)
+    results = workers(grow_here, mesh, capacity, world=processes(mesh))
     state = chol1_start(A[:, :7], Y, 0.1)
     for stage, k in enumerate(WIDTHS):
         if stage:
             before = WIDTHS[stage - 1]
             state = chol1_update(state, A[:, :before], A[:, before:k], Y)
-        for rank, (stages, _, _) in enumerate(results):
+        for (p, rank), stages, _, _ in results:
             F, z, W, pivot, _ = stages[stage]
-            own = Place(p, rank % p).own(0)
+            own = slice(rank, None, p)
             assert close(F, state.F[:, own])
             assert close(z, (state.F.T @ state.AY)[own])
             assert close(W, state.W)
             assert pivot == pytest.approx(float(state.pivot), rel=1e-12)
     short, again = truncated(state, 13), truncated(state, 14)
-    for _, W, W_again in results:
+    for _, _, W, W_again in results:
         assert close(W, short.W)
         assert close(W_again, again.W)
 
 
-@pytest.mark.parametrize(("world", "names"), MESHES, ids=NAMES)
-def test_the_traffic_is_the_formula_and_knows_no_samples(world, names, workers):
+@on_every_mesh
+def test_the_traffic_is_the_formula_and_knows_no_samples(mesh, workers):
     c = 3
-    p = world if names[-1] == "nodes" else 1
-    results = workers(grow_here, names, None, world=world)
-    for rank, (stages, _, _) in enumerate(results):
+    for (p, rank), stages, _, _ in workers(
+        grow_here, mesh, None, world=processes(mesh)
+    ):
+        assert p == mesh.get("nodes", 1)
         for (k, grown), stage in zip(pairwise(WIDTHS), stages[1:], strict=True):
             q, n, m = grown - k, -(-k // p), -(-(grown - k) // p)
             expected = []
-            if "samples" in names:
-                group = world if names[-1] == "samples" else 1
-                here = Place(p, rank % p).count(k)
-                expected += [("all_reduce", here * q + q * (q + c), group)]
-            if "nodes" in names:
+            if "samples" in mesh:
+                here = len(range(rank, k, p))
+                numbers = here * q + q * (q + c)
+                expected += [("all_reduce", numbers, mesh["samples"])]
+            if "nodes" in mesh:
                 expected += [("all_gather", p * n * q, p)]
                 expected += [("all_reduce", q * (q + c), p)]
                 expected += [("reduce_scatter", p * (m * k + n * c), p)]
@@ -172,10 +181,10 @@ def test_the_traffic_is_the_formula_and_knows_no_samples(world, names, workers):
             assert all(size == 8 * n for _, n, size, _ in calls)
 
 
-def lose_a_pivot(rank, world, names, big):
+def lose_a_pivot(rank, world, mesh, big):
     A, _, Y = problem()
-    mesh = mesh_of(world, names)
-    rows = samples_of(Place.on(mesh), rank, world)
+    mesh = mesh_of(mesh)
+    rows = samples_of(Place.on(mesh))
     A, Y = big * A[rows], Y[rows]
     state = sharded.start(A, Y, 1e-9, mesh)
     try:
@@ -185,15 +194,15 @@ def lose_a_pivot(rank, world, names, big):
     return None
 
 
-@pytest.mark.parametrize(("world", "names"), MESHES[:6], ids=NAMES[:6])
-def test_a_lost_pivot_is_named_on_every_worker(world, names, workers):
-    results = workers(lose_a_pivot, names, 1e6, world=world)
+@on_every_mesh
+def test_a_lost_pivot_is_named_on_every_worker(mesh, workers):
+    results = workers(lose_a_pivot, mesh, 1e6, world=processes(mesh))
     A, _, _ = problem()
     least = safe_ridge(squared_norm(1e6 * A, 1e6 * A[:, :8]))
     for lost in results:
         assert 12 <= lost.index < 20
         assert lost.index == results[0].index
-        assert 0.99 * least <= lost.safe_ridge <= 2 * world * least
+        assert 0.99 * least <= lost.safe_ridge <= 2 * processes(mesh) * least
 
 
 # The estimators
@@ -224,10 +233,10 @@ def grown_model(model, X, y, new):
     return weights, table, model.classes_, model.decision_function(new), staged
 
 
-def model_here(rank, world, names, options):
+def model_here(rank, world, mesh, options):
     X, y, new = images()
-    mesh = mesh_of(world, names)
-    rows = samples_of(Place.on(mesh), rank, world)
+    mesh = mesh_of(mesh)
+    rows = samples_of(Place.on(mesh))
     if world > 1:
         options = {**options, "random_state": 5 + rank}  # the first worker's counts
     return grown_model(model_on(mesh, **options), X[rows], y[rows], new)
@@ -238,11 +247,11 @@ def model_here(rank, world, names, options):
     [{}, {"capacity": 40}, {"chunk": 7}, {"scaling": "sample"}],
     ids=["plain", "capacity", "chunk", "by sample"],
 )
-@pytest.mark.parametrize(("world", "names"), MESHES, ids=NAMES)
-def test_a_model_on_a_mesh_is_that_of_one_process(world, names, options, workers):
+@on_every_mesh
+def test_a_model_on_a_mesh_is_that_of_one_process(mesh, options, workers):
     """To 1e-9: the condition of R is some 2e3, and nodes are tuned on other sums."""
     expected = grown_model(model_on(None, **options), *images())
-    for found in workers(model_here, names, options, world=world):
+    for found in workers(model_here, mesh, options, world=processes(mesh)):
         for one, other in zip(found[0], expected[0], strict=True):
             assert np.allclose(one, other, rtol=0, atol=1e-9)
         assert [row[:3] for row in found[1]] == [row[:3] for row in expected[1]]
@@ -259,8 +268,7 @@ def many_panels_here(rank, world):
     X, y, new = images()
     mesh_growth.PANEL, kept = 4, mesh_growth.PANEL
     try:
-        mesh = mesh_of(world, ("nodes",))
-        return grown_model(model_on(mesh), X, y, new)
+        return grown_model(model_on(mesh_of({"nodes": world})), X, y, new)
     finally:
         mesh_growth.PANEL = kept
 
