@@ -5,7 +5,7 @@
 
 ``speed``: every part of PARTS, or those named. All ways of a part take turns in one
 run, on groups of processes that stay; a turn's time is that of its slowest process. For
-each way: the best time, its ratio to that of the plain step, which is the same without
+each way: the best time, its ratio to that of the plain step above it, the same without
 a group, and the median of the turns' ratios; the ratio of the best processor times,
 which other work on the machine disturbs less; the numbers that its collective calls
 carry, what a process sends for them around a ring, and what it did send, as the least
@@ -28,11 +28,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the groups of processes
 from labkit.broad import distributed as sharded
 from labkit.broad.ridge import chol1_start, chol1_update
 from labkit.instruments.traffic import Traffic
+from labkit.rls import RLS, dense_network, small_cnn, squared_error
+from labkit.rtrl import OK, UORO, CopyTask, Readout, RHNCell, train
 from tests.workers import Group
 
 MEGA, GIGA = 1e6, 1e9
@@ -41,7 +44,7 @@ _STEPS = {}  # what a process repeats, by the name of the way
 
 @dataclass(frozen=True)
 class Way:
-    """One line of the table; the first way of a part is the plain step.
+    """One line of the table; ways called plain have no group.
 
     ``prepare(rank, world, *args)`` runs on every process and returns the step, a
     function without arguments that leaves all as it was or goes on from there.
@@ -51,6 +54,7 @@ class Way:
     world: int
     prepare: Callable
     args: tuple = ()
+    times: int = 1  # steps of a turn, for those too short to be timed alone
 
 
 # Broad learning: nodes or samples shared
@@ -85,7 +89,79 @@ def broad():
     return title, ways
 
 
-PARTS = {"broad": broad}
+# RLS: rows of the minibatch shared
+
+NETWORKS = {  # of the minibatch, what trains it, and how many steps make a turn
+    "FNN": (dense_network, 256, 10),
+    "CNN": (lambda: small_cnn(28), 128, 2),
+}
+
+
+def rls_step(rank, world, network, shared, clip=None):
+    """One training step, forward pass included."""
+    make, rows, _ = NETWORKS[network]
+    torch.manual_seed(0)
+    model = make().double()
+    x = torch.rand(rows, 784, dtype=torch.float64)[rank::world]
+    y = torch.randint(10, (rows,))[rank::world]
+    if shared:
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = RLS(model, momentum=0.5, max_grad_norm=clip)
+
+    def step():
+        optimizer.zero_grad()
+        squared_error(model(x), y).backward()
+        optimizer.step()
+
+    step()  # at the second one DDP settles its buckets
+    return step
+
+
+def rls():
+    title = "rls with momentum: FNN 784-512-10 on 256 rows, CNN 16-32 on 128 of 28 x 28"
+    ways = []
+    for name, clip in (("FNN", None), ("FNN clipped", 5.0), ("CNN", None)):
+        network = name[:3]
+        for way, world in (("plain", 1), ("1", 1), ("2", 2)):
+            args = (network, way != "plain", clip)
+            times = NETWORKS[network][-1]
+            ways.append(Way(f"{name}, {way}", world, rls_step, args, times))
+    return title, ways
+
+
+# Online learning: sequences shared
+
+SEQUENCES = 16
+
+
+def rtrl_step(rank, world, shared, kind, n):
+    """One time step of training on the Copy task."""
+    b = SEQUENCES // world
+    g = torch.Generator().manual_seed(rank)
+    cell = RHNCell(4, n, generator=g, dtype=torch.float64)
+    readout = Readout(n, 4, generator=g, dtype=torch.float64)
+    options = {"rank": 8} if kind is OK else {}
+    learner = kind(cell, batch_size=b, generator=g, **options)
+    task = CopyTask(
+        b, generator=torch.Generator().manual_seed(rank), level=10, dtype=torch.float64
+    )
+    optimizer = torch.optim.SGD([cell.weight, readout.weight], lr=1e-3)
+    group = dist.group.WORLD if shared else None
+    records = train(learner, readout, task, optimizer=optimizer, group=group)
+    return lambda: next(records)
+
+
+def rtrl():
+    title = f"rtrl: highway cell, {SEQUENCES} sequences, update of the weights included"
+    ways = []
+    for name, kind, n, times in (("8-OK", OK, 128, 4), ("UORO", UORO, 256, 10)):
+        for way, world in (("plain", 1), ("1", 1), ("2", 2)):
+            args = (way != "plain", kind, n)
+            ways.append(Way(f"{name} n = {n}, {way}", world, rtrl_step, args, times))
+    return title, ways
+
+
+PARTS = {"broad": broad, "rls": rls, "rtrl": rtrl}
 
 
 # Side by side
@@ -93,7 +169,8 @@ PARTS = {"broad": broad}
 
 def prepare(rank, world, way):
     """Build the step, warm up, and look at the collective calls of one step."""
-    step = _STEPS[way.name] = way.prepare(rank, world, *way.args)
+    step = way.prepare(rank, world, *way.args)
+    _STEPS[way.name] = step, way.times
     step()
     with Traffic() as traffic:
         step()
@@ -102,11 +179,14 @@ def prepare(rank, world, way):
 
 def turn(rank, world, name):
     """Seconds and processor seconds of one step of this process."""
+    step, times = _STEPS[name]
     if world > 1:
         dist.barrier()
     began = time.perf_counter(), time.process_time()
-    _STEPS[name]()
-    return time.perf_counter() - began[0], time.process_time() - began[1]
+    for _ in range(times):
+        step()
+    ended = time.perf_counter(), time.process_time()
+    return tuple((y - x) / times for x, y in zip(began, ended, strict=True))
 
 
 def loopback() -> float:
@@ -132,7 +212,8 @@ def speed(part: str, repeats: int) -> None:
                 before = loopback()
                 times = groups[way.world].run(turn, way.name, seconds=300)
                 turns[-1].append(times)
-                counted[-1].append((loopback() - before) / way.world)
+                sent = loopback() - before
+                counted[-1].append(sent / way.world / way.times)
     finally:
         for group in groups.values():
             group.close()
@@ -143,11 +224,13 @@ def speed(part: str, repeats: int) -> None:
         np.array([[max(t[i] for t in way) for way in row] for row in turns])
         for i in (0, 1)
     )
+    is_plain = np.array(["plain" in way.name for way in ways])
+    plain = np.flatnonzero(is_plain)[is_plain.cumsum() - 1]  # the one above each way
     columns = zip(
         wall.min(0),
-        wall.min(0) / wall.min(0)[0],
-        np.median(wall / wall[:, :1], 0),
-        cpu.min(0) / cpu.min(0)[0],
+        wall.min(0) / wall.min(0)[plain],
+        np.median(wall / wall[:, plain], 0),
+        cpu.min(0) / cpu.min(0)[plain],
         strict=True,
     )
     counted = np.min(counted, 0) / MEGA

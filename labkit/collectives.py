@@ -1,6 +1,7 @@
 """Sums over the workers of a group, several tensors in one call."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 import torch.distributed as dist
@@ -17,16 +18,10 @@ def sum_over(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> list[Tensor
 
     Returns
     -------
-    New tensors of the same shapes and dtypes, from one all-reduce of one flat tensor in
-    the widest dtype. Payload: all their elements.
+    New tensors of the same shapes and dtypes, parts of one flat tensor, from one
+    all-reduce in the widest dtype. Payload: all their elements.
     """
-    flat = torch.cat([each.detach().flatten() for each in tensors])
-    dist.all_reduce(flat, group=group)
-    parts = flat.split([each.numel() for each in tensors])
-    return [
-        part.view_as(each).to(each.dtype)
-        for part, each in zip(parts, tensors, strict=True)
-    ]
+    return _parts(_added_up(tensors, group), tensors)
 
 
 def mean_over(
@@ -39,6 +34,22 @@ def mean_over(
     weight : of this rank's tensors, such as the number of sequences that they are means
         of; one number more goes into the payload for it.
     """
-    ones = tensors[0].new_full((), weight)
-    *sums, total = sum_over([weight * each for each in tensors] + [ones], group)
-    return [each / total for each in sums]
+    flat = _added_up([*tensors, tensors[0].new_ones(())], group, weight)
+    return _parts(flat[:-1].div_(flat[-1].clone()), tensors)
+
+
+def _added_up(tensors, group, weight=1.0) -> Tensor:
+    """Weighted sums over the ranks, all in one flat tensor."""
+    sizes = [each.numel() for each in tensors]
+    dtype = reduce(torch.promote_types, (each.dtype for each in tensors))
+    flat = tensors[0].new_empty(sum(sizes), dtype=dtype)
+    for part, each in zip(flat.split(sizes), tensors, strict=True):
+        torch.mul(each.detach().flatten(), weight, out=part)
+    dist.all_reduce(flat, group=group)
+    return flat
+
+
+def _parts(flat, tensors) -> list[Tensor]:
+    """The flat tensor in the shapes and dtypes of the tensors."""
+    parts = zip(flat.split([each.numel() for each in tensors]), tensors, strict=True)
+    return [part.view_as(each).to(each.dtype) for part, each in parts]
