@@ -85,7 +85,7 @@ def places(curves, *, pixels: float, log=False, limits=None):
     -------
     x, y : (n,) arrays in data units; ``nan`` for a curve without a point.
     """
-    ends, seen = [], [np.log10(limits) if log else np.asarray(limits)] if limits else []
+    ends, seen = [], []
     for x, y in curves:
         with np.errstate(invalid="ignore", divide="ignore"):
             height = np.log10(y) if log else np.asarray(y, dtype=np.float64)
@@ -94,6 +94,8 @@ def places(curves, *, pixels: float, log=False, limits=None):
         seen.append(height[there])
     x, y = np.array(ends, dtype=np.float64).T
     seen = np.concatenate(seen)
+    if limits:
+        seen = np.log10(limits) if log else np.asarray(limits)
     span = np.ptp(seen) if len(seen) else 0.0
     known = np.flatnonzero(~np.isnan(y))
     y[known] = spread(y[known], LINE / pixels * (span or 1.0))

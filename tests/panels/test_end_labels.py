@@ -43,6 +43,12 @@ def test_on_a_logarithmic_axis_names_are_apart_in_pixels():
     assert y[2] == pytest.approx(1e-8)  # zero cannot be drawn
 
 
+def test_an_axis_with_given_ends_says_how_high_a_pixel_is():
+    curves = [(np.arange(2.0), np.array([1e-30, y])) for y in (1.0, 1.1)]
+    _, y = places(curves, pixels=140, log=True, limits=(1e-10, 1.0))
+    assert np.log10(y[1] / y[0]) == pytest.approx(10 * LINE / 140)
+
+
 def panel(*labels):
     return Lines({f"c{i}": label for i, label in enumerate(labels)}, "A", "y")
 
