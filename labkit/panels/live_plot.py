@@ -36,6 +36,7 @@ from labkit.panels.theme import layout
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
 TALL, LOW = 214, 150  # pixels of a panel, by default, and where there are many
 MAX_WAIT = 10.0  # seconds until a redraw that no browser confirms counts as done
+MAX_PAUSE = 2.0  # seconds that one slow redraw, as of a page still loading, can cost
 MAX_SHARE = 0.2  # of the time goes to redrawing, however long the trace has grown
 
 
@@ -171,7 +172,8 @@ class LivePlot:
                 self._figure.layout.annotations = notes["annotations"]
                 self._noted = False
         end = self._clock()
-        self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)
+        pause = min((end - begin) / MAX_SHARE, MAX_PAUSE)
+        self._due = max(begin + MIN_INTERVAL, end + pause)
 
     @_alone
     def attach(self, trace: Trace) -> None:
@@ -226,7 +228,7 @@ class LivePlot:
             return
         self._drawing = False
         now = self._clock()
-        self._due = max(self._due, now + (now - self._sent))
+        self._due = max(self._due, now + min(now - self._sent, MAX_PAUSE))
         if self._timer is not None and _loop() is not None:
             self._cancel_timer()
             self._on_row(None)
