@@ -286,9 +286,7 @@ class Controls:
         facts = [_span(self._kinds[name], metadata), metadata.get("help")]
         facts = html.escape(", ".join(fact for fact in facts if fact))
         look_for = html.escape(metadata.get("look_for") or "")
-        return (
-            f"<div>{mark} {facts}{'.' if facts and look_for else ''} {look_for}</div>"
-        )
+        return f"<div>{mark} {facts}</div><div>{look_for}</div>"
 
     def _effect(self, name: str) -> str:
         return "restarts" if self.restarts(name) else "next step"

@@ -34,9 +34,26 @@ SETTINGS = {
 SMALL = {
     "00_tour": {"steps": 10},
     "01_rls": {"epochs": 3, "seeds": 1, "live_steps": 10},
-    "02_bpls": {},
-    "03_hessian_free": {},
-    "04_broad": {},
+    "02_bpls": {
+        "seeds": 1,
+        "epochs": 1,
+        "epochs_128": 20,
+        "sweeps": 2,
+        "runs": 200,
+        "toy_epochs": 20,
+    },
+    "03_hessian_free": {
+        "seeds": 1,
+        "iterations": 60,
+        "race_seconds": 0.4,
+        "live_steps": 10,
+    },
+    "04_broad": {
+        "cost_samples": 400,
+        "cost_start": 100,
+        "cost_added": 50,
+        "cost_updates": 1,
+    },
     "05_rtrl": {
         "updates": 100,
         "measured": 10,
@@ -69,7 +86,7 @@ class Server:
         return f"{self.url}/{path}?token={self.token}"
 
 
-def shrink(source: str, values: dict[str, int]) -> str:
+def shrink(source: str, values: dict[str, float]) -> str:
     """Replace the defaults in a parameters cell: one line each, as in the notebooks."""
     lines = []
     opened = False  # inside the brackets of a default that was replaced
@@ -80,7 +97,7 @@ def shrink(source: str, values: dict[str, int]) -> str:
         name = line.partition(":")[0]
         if name in values:
             opened = line.rstrip().endswith("(")
-            line = f"{name}: int = {values[name]}"
+            line = f"{name}: {type(values[name]).__name__} = {values[name]}"
         lines.append(line)
     missing = values.keys() - {line.partition(":")[0] for line in lines}
     assert not missing, f"no parameter {missing}"

@@ -202,8 +202,8 @@ class Page:
             lambda: f"status {pattern!r}; it is {self.status()!r}",
         )
 
-    def wait_for_figure(self, condition, what):
-        return wait(lambda: (d := self.drawn()) and condition(d) and d, 15, what)
+    def wait_for_figure(self, condition, what, seconds=15):
+        return wait(lambda: (d := self.drawn()) and condition(d) and d, seconds, what)
 
     def press(self, name):
         """Click a button once it can be clicked; return the time of the click."""

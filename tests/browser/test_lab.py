@@ -45,7 +45,7 @@ def test_live_panel(page, tmp_path, request):
     page.run_all()
     assert page.errors() == []
     page.look_at(f".labkit-knob-{lab.live}")
-    page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
+    page.wait_for_figure(lambda d: d["curves"], "the figure is drawn", 60)
     page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
 
     walk(page)
@@ -136,7 +136,7 @@ def test_tour(page):
     page.run_all()
     assert page.errors() == []
     page.look_at()
-    first = page.wait_for_figure(lambda d: d["curves"], "the first figure is drawn")
+    first = page.wait_for_figure(lambda d: d["curves"], "the figure is drawn", 60)
     page.wait_for_status(r"step (\d+) of \1, paused")
     count = page.count()
     page.press("step")

@@ -123,7 +123,9 @@ def test_each_knob_says_what_a_change_does_and_what_to_look_for():
     texts = [text.value for text in find(controls.widget, "labkit-knob-text")]
     said = dict(zip(controls.widgets, texts, strict=True))
     assert "restarts</span> 1 to 64 terms, terms kept" in said["rank"]
-    assert "next step</span> 0.0001 to 1 1/step. A loss &lt;below" in said["rate"]
+    assert (
+        "next step</span> 0.0001 to 1 1/step</div><div>A loss &lt;below" in said["rate"]
+    )
     assert "restarts</span> on or off" in said["exact"]
     assert "2 choices" in said["cell"] and "any number" in said["size"]
     assert controls.restarts("rank") and controls.restarts("name")
