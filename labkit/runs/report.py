@@ -1,6 +1,7 @@
 """The HTML index over the runs in a folder."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -8,6 +9,8 @@ from urllib.parse import quote
 import jinja2
 
 from .parameters import RunRefused
+
+MANIFEST = "sweep.json"  # what makes a folder that of a sweep
 
 TEMPLATE = """\
 <!DOCTYPE html>
@@ -140,12 +143,12 @@ class Run:
 
 
 def report(out: str | Path = "runs") -> Path:
-    """Write ``index.html`` over all runs in a folder.
+    """Write ``index.html`` over all runs in a folder, those of its sweeps included.
 
     Parameters
     ----------
     out : str or Path
-        The folder that the runs were written to.
+        The folder that the runs were written to, or that of one sweep.
 
     Returns
     -------
@@ -162,13 +165,14 @@ def report(out: str | Path = "runs") -> Path:
     out = Path(out).absolute()
     if not out.is_dir():
         raise RunRefused(f"there is no folder of runs at {out}; 'labkit run' makes one")
-    folders = [path for path in out.iterdir() if path.is_dir()]
+    sweeps = [path.parent for path in out.glob(f"*/{MANIFEST}")]
+    folders = [path for at in (out, *sweeps) for path in at.iterdir() if path.is_dir()]
     partial = [path for path in folders if path.name.endswith(".partial")]
     complete = [path for path in folders if (path / "run.json").exists()]
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     html = environment.from_string(TEMPLATE).render(
-        complete=_newest_first(path for path in complete if path not in partial),
-        partial=_newest_first(partial),
+        complete=_newest_first(out, (path for path in complete if path not in partial)),
+        partial=_newest_first(out, partial),
     )
     write_atomically(out / "index.html", html)
     return out / "index.html"
@@ -193,12 +197,12 @@ def _is_header(line: bytes) -> bool:
     return isinstance(first, dict) and "step" not in first
 
 
-def _newest_first(folders) -> list[Run]:
-    runs = [_read(folder) for folder in folders]
+def _newest_first(out: Path, folders: Iterable[Path]) -> list[Run]:
+    runs = [_read(out, folder) for folder in folders]
     return sorted(runs, key=lambda r: (r.record["started"], r.folder), reverse=True)
 
 
-def _read(folder: Path) -> Run:
+def _read(out: Path, folder: Path) -> Run:
     try:
         record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         record = {**UNREADABLE, "error": None, "name": folder.name, **record}
@@ -206,15 +210,15 @@ def _read(folder: Path) -> Run:
         record = {**UNREADABLE, "name": folder.name}
     page = folder / f"{record['name']}.html"
     return Run(
-        folder.name,
+        folder.relative_to(out).as_posix(),
         record,
-        _link(folder, page) if page.exists() else "",
+        _link(out, page) if page.exists() else "",
         tuple(
-            Trace(str(path.relative_to(folder)), _link(folder, path), count_rows(path))
+            Trace(str(path.relative_to(folder)), _link(out, path), count_rows(path))
             for path in sorted(folder.rglob("*.jsonl"))
         ),
     )
 
 
-def _link(folder: Path, path: Path) -> str:
-    return quote(path.relative_to(folder.parent).as_posix())
+def _link(out: Path, path: Path) -> str:
+    return quote(path.relative_to(out).as_posix())

@@ -16,11 +16,11 @@ import nbformat
 
 from .execute import Plan, prepare
 from .parameters import ParameterError, RunRefused, Value
+from .report import MANIFEST
 
 MAX_RUNS = 10_000
 MAX_NAME = 150  # characters of a run's name; file systems take 255
 CONNECT_SECONDS = 5
-MANIFEST = "sweep.json"
 OWN_COLUMNS = ("run", "state", "seconds", "error")
 RANGE = re.compile(r"(-?\d+):(-?\d+)")
 

@@ -126,6 +126,31 @@ def test_the_index_escapes_what_it_shows(tmp_path):
     assert "&lt;script&gt;" in index and "(2 rows)" in index
 
 
+def test_the_index_has_the_runs_of_sweeps(tmp_path):
+    """Those of a folder that only looks like a sweep's are none."""
+    for parent in ("", "sweep-rls-1a", "sweep-rls-2b", "no-sweep"):
+        folder = tmp_path / parent / f"20300102-030405-rls-{parent}0"
+        folder.mkdir(parents=True)
+        record = {"name": f"rls-{parent}0", "status": "finished"}
+        (folder / "run.json").write_text(json.dumps(record))
+        (folder / f"rls-{parent}0.html").touch()
+        (folder / "steps.jsonl").write_text('{"step": 0}\n')
+        cut_off = tmp_path / parent / f".20300102-030405-rls-{parent}1.partial"
+        cut_off.mkdir()
+    for sweep in ("sweep-rls-1a", "sweep-rls-2b"):
+        (tmp_path / sweep / "sweep.json").write_text("{}")
+    index = report(tmp_path).read_text()
+    assert "3 runs,\nnewest first" in index and "3 runs without" in index
+    assert "no-sweep" not in index
+    run = "sweep-rls-2b/20300102-030405-rls-sweep-rls-2b0"
+    for link in (f"{run}/rls-sweep-rls-2b0.html", f"{run}/steps.jsonl"):
+        assert f'href="{link}"' in index and (tmp_path / link).is_file()
+    assert "<code>sweep-rls-2b/.20300102-030405-rls-sweep-rls-2b1.partial" in index
+    own = report(tmp_path / "sweep-rls-2b").read_text()
+    assert 'href="20300102-030405-rls-sweep-rls-2b0/steps.jsonl"' in own
+    assert "sweep-rls-1a" not in own
+
+
 def test_the_index_of_damaged_and_of_no_runs(labkit, tmp_path):
     out = tmp_path / "runs"
     out.mkdir()
