@@ -228,7 +228,8 @@ class LivePlot:
             return
         self._drawing = False
         now = self._clock()
-        self._due = max(self._due, now + min(now - self._sent, MAX_PAUSE))
+        if not self._noted:  # a mark waits no longer
+            self._due = max(self._due, now + min(now - self._sent, MAX_PAUSE))
         if self._timer is not None and _loop() is not None:
             self._cancel_timer()
             self._on_row(None)

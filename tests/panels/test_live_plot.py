@@ -291,6 +291,23 @@ def test_a_mark_waits_for_no_share_of_the_time():
     assert len(plot.figure.data[0].x) == before + 1 and noted(plot)[0] == [12]
 
 
+def test_a_mark_is_drawn_as_soon_as_the_browser_is_free():
+    clock, trace = Clock(), Trace()
+    plot = LivePlot(trace, PANELS, clock=clock)
+    confirm = {"trace_deltas": [], "trace_edit_id": 0}
+    plot.figure.set_state({"_js2py_traceDeltas": confirm})
+    clock.now = 1
+    trace.log(1, loss=1.0)
+    clock.now = 2
+    plot.mark(2, "k = 1")  # the browser still draws
+    assert noted(plot)[0] == []
+    clock.now = 3
+    plot.figure.set_state({"_js2py_traceDeltas": confirm})
+    clock.now = 3.01
+    trace.log(2, loss=1.0)
+    assert noted(plot)[0] == [2]
+
+
 def test_redraws_and_the_browsers_messages_come_one_at_a_time():
     """A thread that has begun to redraw is waited for."""
     plot = LivePlot(filled(), PANELS, clock=Clock())
