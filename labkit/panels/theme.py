@@ -195,7 +195,7 @@ def axis(title: str, *, log: bool = False, limits=None) -> dict:
     """
     line = {"title": {"text": title}, "type": "log" if log else "linear"}
     if log:
-        line["nticks"] = 4  # more would put small 2s and 5s between the powers of 10
+        line["nticks"] = 3  # more would put small 2s and 5s between the powers of 10
     if limits is not None:
         line["range"] = list(_exponents(limits) if log else map(float, limits))
     return line

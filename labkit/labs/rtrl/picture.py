@@ -15,7 +15,7 @@ def main(path: str) -> None:
     knobs = NoiseKnobs(method="OK", rank=2, hidden=32, trained=True)
     lab = noise_lab(text, knobs, interactive=False, networks=networks)
     cosine = lab.run(120).cosine.mean()
-    lab.plot.figure.write_image(path, width=1000, height=720)
+    lab.plot.figure.write_image(path, width=960)
     print(f"{path}: mean cosine of 2-OK {cosine:.3f}")
 
 
