@@ -40,8 +40,8 @@ VALUES = {
 }
 
 READING = (
-    "Turn a noise up and down again: on the left a curve follows the newest "
-    "minibatches, on the right all rows that the rule still has."
+    "Turn a noise up and down again: in the upper panels a curve follows the newest "
+    "minibatches, in the lower one all rows that the rule still has."
 )
 
 
@@ -110,7 +110,7 @@ def race_lab(
         interactive=interactive,
         folder=folder,
         device=device,
-        height=520,
+        height=700,
         reading=READING,
     )
 
@@ -224,7 +224,8 @@ RACE_PANELS = tuple(
         y_range=(1.0, 100.0),
     )
     for title, labels in (
-        ("Minibatch by minibatch", ("Adam", *BY_MINIBATCH, NEWTON)),
+        ("Gradients, and a Hessian", ("Adam", "SGD", NEWTON)),
+        ("Recursive least squares, beside Adam", ("Adam", "RLS", "RLS+M", "HRLS+M")),
         ("Solved on the rows so far, beside Adam", ("Adam", *WHOLE)),
     )
 )
