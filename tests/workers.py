@@ -48,7 +48,7 @@ class Group:
         # A fork server imports torch once for all workers. It has no threads when it
         # forks, unlike pytest itself.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "torch.distributed"])
+        context.set_forkserver_preload(["torch.distributed.tensor"])
         self.folder = tempfile.TemporaryDirectory()
         meeting = os.path.join(self.folder.name, "meeting")
         self.pipes, self.processes = [], []
