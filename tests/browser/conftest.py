@@ -60,6 +60,16 @@ SMALL = {
         "race_steps": 40,
         "text_steps": 50,
     },
+    "06_compare": {
+        "samples": 300,
+        "trials": 1,
+        "seeds": 2,
+        "other_samples": 100,
+        "other_passes": 2,
+        "other_trials": 1,
+        "other_seeds": 2,
+        "live_steps": 8,
+    },
 }
 
 CHROMIUM = (

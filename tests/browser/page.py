@@ -205,6 +205,16 @@ class Page:
     def wait_for_figure(self, condition, what, seconds=15):
         return wait(lambda: (d := self.drawn()) and condition(d) and d, seconds, what)
 
+    def wait_until_still(self, seconds=10):
+        """Wait until the figure shows the same for half a second."""
+
+        def still():
+            before = self.drawn()
+            time.sleep(0.5)
+            return self.drawn() == before
+
+        wait(still, seconds, "the figure stands still")
+
     def press(self, name):
         """Click a button once it can be clicked; return the time of the click."""
         button = f".labkit-{name}"
