@@ -159,9 +159,7 @@ class LivePlot:
         self._cancel_timer()
         if not self.interactive:
             return
-        # Before it leaves: the browser may confirm it on another thread at once.
-        self._sent = begin = self._clock()
-        self._drawing = True
+        begin, edits = self._clock(), self._figure.edits
         values = self._values()
         with self._figure.batch_update():
             for curve, new in zip(self._figure.data, values, strict=True):
@@ -171,6 +169,8 @@ class LivePlot:
                 self._figure.layout.shapes = notes["shapes"]
                 self._figure.layout.annotations = notes["annotations"]
                 self._noted = False
+        if self._figure.edits != edits:
+            self._sent, self._drawing = begin, True
         end = self._clock()
         pause = min((end - begin) / MAX_SHARE, MAX_PAUSE)
         self._due = max(begin + MIN_INTERVAL, end + pause)

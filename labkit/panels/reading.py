@@ -181,6 +181,11 @@ class LiveFigure(go.FigureWidget):
         """Whoever holds it changes the figure alone."""
         return self._one_at_a_time
 
+    @property
+    def edits(self) -> int:
+        """Number of changes sent to the browser; what changes nothing is not sent."""
+        return self._last_trace_edit_id
+
     def when_drawn(self, callback: Callable[[], None]) -> None:
         """Have `callback()` called whenever the browser has drawn a change."""
         self._on_drawn = callback

@@ -64,8 +64,6 @@ SMALL = {
         "samples": 300,
         "trials": 1,
         "seeds": 2,
-        "other_samples": 100,
-        "other_passes": 2,
         "other_trials": 1,
         "other_seeds": 2,
         "live_steps": 8,

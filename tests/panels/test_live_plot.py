@@ -291,6 +291,18 @@ def test_a_mark_waits_for_no_share_of_the_time():
     assert len(plot.figure.data[0].x) == before + 1 and noted(plot)[0] == [12]
 
 
+def test_a_redraw_that_changes_nothing_is_not_waited_for():
+    clock, trace = Clock(), filled()
+    plot = LivePlot(trace, PANELS, clock=clock)
+    confirm = {"trace_deltas": [], "trace_edit_id": 0}
+    plot.figure.set_state({"_js2py_traceDeltas": confirm})
+    clock.now = 1
+    trace.log(100, nowhere=1.0)
+    clock.now = 2
+    plot.mark(101, "k = 1")
+    assert noted(plot)[0] == [101]
+
+
 def test_a_mark_is_drawn_as_soon_as_the_browser_is_free():
     clock, trace = Clock(), Trace()
     plot = LivePlot(trace, PANELS, clock=clock)

@@ -142,7 +142,13 @@ class TrainingKnobs:
         restart=False,
         look_for="Loss and gradient variance jump up; test accuracy loses less.",
     )
-    seed: int = knob(0, low=0, high=99, help="weights, order, noise")
+    seed: int = knob(
+        0,
+        low=0,
+        high=99,
+        help="weights, order, noise",
+        look_for="Chance: after 120 steps five seeds are a point apart in the test.",
+    )
 
 
 def training_lab(
