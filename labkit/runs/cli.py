@@ -174,16 +174,26 @@ def sweep(
     except KeyboardInterrupt as stop:
         typer.echo("labkit: stopped; --resume goes on with this sweep", err=True)
         raise typer.Exit(130) from stop
-    hidden = {"run", "error", *plan.runs[0].values}.difference(plan.varied)
-    columns = [*plan.varied, *result.table.columns.drop([*hidden, *plan.varied])]
-    shown = result.table[columns].astype(object).fillna("")
-    width = shutil.get_terminal_size().columns
-    typer.echo(shown.to_string(index=False, max_rows=60, line_width=width))
-    typer.echo(f"\n{result.parquet}\n{result.html}")
+    typer.echo(_shown(result.table, plan))
+    typer.echo(f"{result.parquet}\n{result.html}")
     if not result.ok:
         bad = int((result.table["state"] != "finished").sum())
         typer.echo(f"labkit: {bad} of {len(plan.runs)} runs not finished", err=True)
         raise typer.Exit(1)
+
+
+def _shown(table, plan) -> str:
+    """Show the columns in which runs differ, as many as fit; the file has them all."""
+    first = [*plan.varied, "state", "seconds"]
+    hidden = {"run", "error", *plan.runs[0].values, *first}
+    rest = [c for c in table if c not in hidden and table[c].nunique(dropna=False) > 1]
+    text = table.astype(object).fillna("")
+    wide = shutil.get_terminal_size().columns
+    while rest and text[first + rest].to_string(index=False).index("\n") > wide:
+        rest.pop()
+    shown = text[first + rest].to_string(index=False, max_rows=60)
+    left = len(table.columns) - len(first) - len(rest)
+    return f"{shown}\n\nAll of it, {left} more columns:" if left else f"{shown}\n"
 
 
 @app.command()
