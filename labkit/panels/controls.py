@@ -102,7 +102,10 @@ def knob(
 # Of the static table.
 COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look for")
 
+# Many knobs scroll, so that the figure below stays in sight while one is turned.
 _STYLE = """<style>
+.labkit-knobs {max-height: 45vh; overflow-y: auto}
+.labkit-knobs > * {flex-shrink: 0}
 .labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 8px;
   color: var(--jp-ui-font-color1, inherit)}
 .labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
@@ -190,7 +193,9 @@ class Controls:
             reset.add_class("labkit-knobs-reset")
             reset.on_click(lambda _: self.reset())
             style = widgets.HTML(_STYLE, layout={"display": "none"})
-            self.widget = widgets.VBox([style, *rows, reset, self._message, Names()])
+            knobs = widgets.VBox(rows)
+            knobs.add_class("labkit-knobs")
+            self.widget = widgets.VBox([style, knobs, reset, self._message, Names()])
 
     @property
     def value(self):

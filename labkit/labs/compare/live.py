@@ -54,8 +54,8 @@ class RaceKnobs:
         low=0.0,
         high=1.0,
         step=0.05,
-        unit="of the pixels' range",
-        help="standard deviation, on minibatches to come",
+        unit="sd",
+        help="of the pixels' range, on minibatches to come",
         look_for="Which curve rises at once, and which only as noisy rows pile up?",
         restart=False,
     )
