@@ -115,7 +115,7 @@ class RecurrentCall:
         dh = (
             torch.zeros_like(h[1:])
             if dy is None
-            else self.time_first(dy).to(dtype, copy=True)
+            else self.time_first(dy).to(dtype, copy=dh_T is not None)
         )
         if dh_T is not None:
             dh[-1] += dh_T.view_as(dh[-1])
@@ -133,7 +133,11 @@ class RecurrentCall:
         """Of both weights as one: they share their deltas, and so the deltas' Gram."""
         dtype = working_dtype(module.weight_hh_l0)
         pairs = zip(*(c.inputs_and_deltas(module, dtype) for c in calls), strict=True)
-        x, d = (torch.cat(parts).transpose(0, 1).contiguous() for parts in pairs)
+        # Without copies: large arrays move at the speed of memory.
+        x, d = (
+            (torch.cat(parts) if len(parts) > 1 else parts[0]).transpose(0, 1)
+            for parts in pairs
+        )
         if "weight_ih_l0" not in wanted:
             x = x[:, :, module.input_size :]
         if "weight_hh_l0" not in wanted:

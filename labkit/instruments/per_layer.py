@@ -72,6 +72,8 @@ def weight_moments(x: Tensor, d: Tensor) -> Moments:
         squares = x.square().sum(2).flatten() @ d.square().sum(2).flatten()  # (1)
     else:
         squares = (torch.bmm(x, x.mT) * torch.bmm(d, d.mT)).sum()  # (2)
+    if d.stride(0) < d.stride(1):  # a view with the time first: (3) has no order
+        x, d = x.transpose(0, 1), d.transpose(0, 1)
     X, D = x.flatten(0, 1), d.flatten(0, 1)
     if M * T * (n + N) < n * N:
         norm2 = ((X @ X.T) * (D @ D.T)).sum().clamp_min(0)  # (3)
@@ -200,7 +202,8 @@ def lstm_deltas(
     Parameters
     ----------
     z : (T, M, 4 H) tensor
-        Pre-activations, recomputed from inputs and states by one product.
+        Pre-activations, recomputed from inputs and states by one product; they are
+        overwritten.
     c_0 : (M, H) tensor
         The first cell state.
     dh : (T, M, H) tensor
@@ -211,7 +214,7 @@ def lstm_deltas(
 
     Returns
     -------
-    deltas : (T, M, 4 H) tensor
+    deltas : (T, M, 4 H) tensor, in the memory of z
 
     Notes
     -----
@@ -219,13 +222,12 @@ def lstm_deltas(
     """
     T, (M, H) = len(z), c_0.shape
     c = torch.empty(T + 1, M, H, dtype=z.dtype, device=z.device)
-    deltas = torch.empty(T, M, 4, H, dtype=z.dtype, device=z.device)
+    deltas = z.view(T, M, 4, H)
     c[0] = c_0
     for t in range(T):  # by steps: small arrays stay in the cache
-        torch.sigmoid(
-            z[t].view(M, 4, H), out=deltas[t]
-        )  # gates, until (9) replaces them
-        torch.tanh(z[t, :, 2 * H : 3 * H], out=deltas[t, :, 2])
+        deltas[t, :, :2].sigmoid_()  # gates, until (9) replaces them
+        deltas[t, :, 2].tanh_()
+        deltas[t, :, 3].sigmoid_()
         i, f, g, _ = deltas[t].unbind(1)
         torch.addcmul(f * c[t], i, g, out=c[t + 1])  # (6)
     through = torch.zeros_like(c_0) if dc is None else dc  # s_{t+1} f_{t+1}
@@ -233,15 +235,17 @@ def lstm_deltas(
     for t in reversed(range(T)):
         i, f, g, o = deltas[t].unbind(1)
         tanh_c = c[t + 1].tanh()
-        s = torch.addcmul(through, e * o, 1 - tanh_c.square())  # (8)
+        eo = e * o
+        eoc = eo * tanh_c
+        s = torch.addcmul(through + eo, eoc, tanh_c, value=-1)  # (8)
         through = s * f
-        parts = (
-            s * g * i * (1 - i),
-            through * c[t] * (1 - f),
-            s * i * (1 - g.square()),
-            e * tanh_c * o * (1 - o),
-        )
-        torch.stack(parts, 1, out=deltas[t])  # (9)
+        si, fc = s * i, through * c[t]
+        sig = si * g
+        # (9), each over its gate: x (1 - y) as x - x y, one pass over memory
+        torch.addcmul(sig, sig, i, value=-1, out=i)
+        torch.addcmul(fc, fc, f, value=-1, out=f)
+        torch.addcmul(si, sig, g, value=-1, out=g)
+        torch.addcmul(eoc, eoc, o, value=-1, out=o)
         if t:
             e = torch.addmm(dh[t - 1], deltas[t].view(M, 4 * H), W_hh)  # (7)
     return deltas.flatten(2)
