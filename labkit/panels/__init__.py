@@ -1,9 +1,10 @@
 """What is seen and touched: figures that follow a trace, knobs, the stepper."""
 
 from labkit.panels.controls import Controls, knob
+from labkit.panels.curves import curves
 from labkit.panels.heatmap import HeatMap
 from labkit.panels.line_stepper import LineStepper
-from labkit.panels.live_lab import LiveLab
+from labkit.panels.live_lab import Experiment, LiveLab
 from labkit.panels.live_plot import Bars, Lines, LivePlot
 from labkit.panels.recorder import record_lines
 from labkit.panels.stepper import Stepper
@@ -11,12 +12,14 @@ from labkit.panels.stepper import Stepper
 __all__ = [
     "Bars",
     "Controls",
+    "Experiment",
     "HeatMap",
     "LineStepper",
     "Lines",
     "LiveLab",
     "LivePlot",
     "Stepper",
+    "curves",
     "knob",
     "record_lines",
 ]

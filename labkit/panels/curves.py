@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labkit.panels import end_labels
-from labkit.panels.reading import Figure, describe, panel_text
+from labkit.panels.captions import Figure, describe, panel_text
 from labkit.panels.theme import COLOURS, DASHES, SYMBOLS, axis, layout
 
 REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
@@ -16,12 +16,12 @@ REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
 def curves(
     panels: Mapping[str, Mapping[str, tuple]],
     x_titles: str | Sequence[str],
-    y_title: str,
+    y_titles: str | Sequence[str],
     *,
-    log_x=False,
-    log_y=False,
+    log_x: bool | Sequence[bool] = False,
+    log_y: bool | Sequence[bool] = False,
     lines: tuple[str, ...] = (),
-    reading: str = "",
+    caption: str = "",
     width=960,
     height=420,
 ) -> Figure:
@@ -29,15 +29,22 @@ def curves(
 
     Parameters
     ----------
-    panels : title -> label -> (x, y)
-        A label has the same colour everywhere.
+    panels : title -> label -> (x, y) or (x, y, sd)
+        A label has the same colour everywhere; ``sd`` are bars in y.
     x_titles : one for each panel, or one for all.
+    y_titles : likewise; one for all stands at the first panel only.
+    log_x, log_y : logarithmic axes, for each panel or for all.
     lines : labels drawn without markers, as theory is.
-    reading : a sentence below: what to look at, and what it means.
+    caption : a sentence below: what to look at, and what it means.
     """
     titles = [f"<b>{title}</b>" for title in panels]
-    if isinstance(x_titles, str):
-        x_titles = [x_titles] * len(panels)
+    count = len(panels)
+    x_titles = [x_titles] * count if isinstance(x_titles, str) else x_titles
+    if isinstance(y_titles, str):
+        y_titles = [y_titles] + [""] * (count - 1)
+    log_x, log_y = (
+        [log] * count if isinstance(log, bool) else log for log in (log_x, log_y)
+    )
     figure = make_subplots(
         cols=len(panels),
         subplot_titles=titles,
@@ -45,11 +52,14 @@ def curves(
         figure=Figure(),
     )
     labels = list(dict.fromkeys(label for each in panels.values() for label in each))
-    ends = all(_named_at_ends(each, len(panels), log_x) for each in panels.values())
+    ends = all(
+        _named_at_ends(each, count, log)
+        for each, log in zip(panels.values(), log_x, strict=True)
+    )
     shown = set()
     look = layout(width=width, height=height)
     for column, each in enumerate(panels.values(), start=1):
-        for label, (x, y) in each.items():
+        for label, (x, y, *sd) in each.items():
             i = labels.index(label)
             curve = go.Scatter(
                 x=list(x),
@@ -59,12 +69,14 @@ def curves(
                 showlegend=not ends and label not in shown,
                 mode="lines" if label in lines else "lines+markers",
                 line=_line(i),
-                marker={"symbol": SYMBOLS[i % len(SYMBOLS)], "maxdisplayed": 12},
+                marker={"symbol": _symbol(i), "maxdisplayed": 12},
+                error_y=_bars(*sd),
             )
             figure.add_trace(curve, 1, column)
             shown.add(label)
-        figure.update_xaxes(axis(x_titles[column - 1], log=log_x), col=column)
-        figure.update_yaxes(axis(y_title if column == 1 else "", log=log_y), col=column)
+        i = column - 1
+        figure.update_xaxes(axis(x_titles[i], log=log_x[i]), col=column)
+        figure.update_yaxes(axis(y_titles[i], log=log_y[i]), col=column)
     if ends:
         _name_ends(figure, panels, labels, height - 106, log_y)
     else:
@@ -72,10 +84,12 @@ def curves(
     titles_left(figure)
     figure.update_layout(look)
     words = [
-        panel_text(title, y_title, x_title, each)
-        for (title, each), x_title in zip(panels.items(), x_titles, strict=True)
+        panel_text(title, y_title or y_titles[0], x_title, each)
+        for (title, each), x_title, y_title in zip(
+            panels.items(), x_titles, y_titles, strict=True
+        )
     ]
-    return describe(figure, reading, words)
+    return describe(figure, caption, words)
 
 
 def legend_below(look: dict, labels: Sequence[str]) -> None:
@@ -106,13 +120,22 @@ def _line(i) -> dict:
     }
 
 
+def _symbol(i) -> str:
+    """A marker; open where colours and markers come a second time."""
+    return SYMBOLS[i % len(SYMBOLS)] + ("" if i < len(COLOURS) else "-open")
+
+
+def _bars(sd=None) -> dict | None:
+    return None if sd is None else {"type": "data", "array": list(sd), "thickness": 1}
+
+
 def _named_at_ends(each, columns, log_x) -> bool:
     """Whether a panel's curves all end near its right edge, and their names fit."""
     if not end_labels.fit(list(each), columns):
         return False
     scale = np.log10 if log_x else np.asarray
     with np.errstate(divide="ignore"):
-        xs = [scale(np.asarray(list(x), dtype=float)) for x, _ in each.values()]
+        xs = [scale(np.asarray(list(x), dtype=float)) for x, *_ in each.values()]
     if not all(len(x) for x in xs) or not np.isfinite(np.concatenate(xs)).all():
         return False
     low, high = min(x.min() for x in xs), max(x.max() for x in xs)
@@ -121,8 +144,11 @@ def _named_at_ends(each, columns, log_x) -> bool:
 
 def _name_ends(figure, panels, labels, pixels, log_y) -> None:
     for column, each in enumerate(panels.values(), start=1):
-        drawn = [[np.asarray(list(v), dtype=float) for v in xy] for xy in each.values()]
-        x, y = end_labels.places(drawn, pixels=pixels, log=log_y)
+        drawn = [
+            [np.asarray(list(v), dtype=float) for v in (x, y)]
+            for x, y, *_ in each.values()
+        ]
+        x, y = end_labels.places(drawn, pixels=pixels, log=log_y[column - 1])
         colours = [_line(labels.index(name))["color"] for name in each]
         names = end_labels.names_trace(list(each), colours)
         figure.add_trace(names | {"x": x, "y": y}, 1, column)

@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 from IPython.display import display
 
-from labkit.panels.reading import Figure, describe, live, panel_text, with_reading
+from labkit.panels.captions import Figure, describe, live, panel_text, with_caption
 from labkit.panels.theme import INK, layout
 
 
@@ -23,7 +23,7 @@ class HeatMap:
         Ends of the colours, in data units, for this and all later matrices.
     interactive : bool
         Make a ``FigureWidget``; otherwise a plain ``Figure``.
-    reading : str
+    caption : str
         A sentence below: what to look at, and what it means.
     width, height : int
         Size in pixels.
@@ -31,7 +31,7 @@ class HeatMap:
     Attributes
     ----------
     figure : plotly Figure or FigureWidget
-    widget : the ``FigureWidget`` with its reading below; ``None`` if not interactive.
+    widget : the ``FigureWidget`` with its caption below; ``None`` if not interactive.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class HeatMap:
         *,
         limits: tuple[float, float],
         interactive: bool = True,
-        reading: str = "",
+        caption: str = "",
         width: int = 620,
         height: int = 560,
     ):
@@ -79,12 +79,12 @@ class HeatMap:
         look["yaxis"] = ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
         figure = describe(
             Figure(data=[heat, edge], layout=look),
-            reading,
+            caption,
             [panel_text("", f"colours are {colour_title}", "")],
         )
         # Whole at construction: a widget that is reopened shows that state.
         self.figure = live(figure) if interactive else figure
-        self.widget = with_reading(self.figure) if interactive else None
+        self.widget = with_caption(self.figure) if interactive else None
 
     def draw(self, values, *, title: str | None = None, corner: int | None = None):
         """Show another matrix of the same shape.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labkit.panels import end_labels
-from labkit.panels.reading import panel_text
+from labkit.panels.captions import panel_text
 from labkit.panels.theme import COLOURS, DASHES, FITS, INK, PAPER, SYMBOLS, axis
 from labkit.panels.thin import thin
 

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,6 +18,47 @@ from labkit.panels.pictures import Pictures
 from labkit.panels.stepper import Stepper
 
 
+@dataclass(frozen=True)
+class Experiment:
+    """What can be turned, what runs, and what is drawn of it.
+
+    Attributes
+    ----------
+    name : str
+        Each run writes its own trace, ``NAME-1.jsonl``, ``NAME-2.jsonl``, ...
+    knobs : type
+        Frozen dataclass; its fields are made by :func:`~labkit.panels.knob`.
+    rows : callable
+        ``rows(settings, *problem)`` yields mappings to log, each with ``step``.
+        ``settings`` has the knobs as attributes. Those declared with ``restart=False``
+        change between two rows, so it reads them before each step; the others never
+        change in one run. A row with ``measured`` False, such as one of a training
+        before, does not count towards :meth:`LiveLab.run`. Under ``pictures`` it may
+        hold images.
+    panels : sequence of Lines and Bars
+        What is drawn of the rows.
+    caption : str
+        The sentence below the figure: what to look at, and what it means.
+    status : callable, optional
+        From a row to the line of text under the buttons.
+    only : tuple of str, optional
+        The knobs that are shown; all of them if not given.
+    """
+
+    name: str
+    knobs: type
+    rows: Callable[..., Iterator[Mapping]]
+    panels: Sequence
+    caption: str = ""
+    status: Callable[[Mapping], str] | None = None
+    only: tuple[str, ...] | None = None
+
+    def glance(self, columns: Sequence[str], knobs: Sequence[str], caption: str):
+        """The same with a few knobs, and the panels that draw these columns alone."""
+        panels = [next(p for p in self.panels if c in p.columns) for c in columns]
+        return replace(self, panels=panels, only=tuple(knobs), caption=caption)
+
+
 class LiveLab:
     """An experiment whose knobs can be turned while it runs.
 
@@ -25,28 +68,18 @@ class LiveLab:
 
     Parameters
     ----------
-    knobs : frozen dataclass
-        Start values; its fields are made by :func:`~labkit.panels.knob`.
-    rows : callable
-        From ``now``, a function that returns the knobs' values at the time of the call,
-        to an iterator of mappings to log, each with ``step``. Knobs that restart never
-        change during one iterator; the others it reads by ``now()`` before each step.
-        A row with ``measured`` False, such as one of a training before, does not count
-        towards :meth:`run`. Under ``pictures`` it may hold images, see below.
-    panels : sequence of Lines and Bars
-        What is drawn of the rows.
-    name : str
-        Each restart writes its own trace, ``NAME-1.jsonl``, ``NAME-2.jsonl``, ... into
-        ``folder``, if one is given.
-    tell : callable, optional
-        From a row to the line of text under the buttons.
-    only : sequence of str, optional
-        Fields of ``knobs`` that get a knob; all of them if not given.
+    experiment : Experiment
+    problem : positional arguments
+        Handed to the experiment's ``rows`` after the settings.
+    knobs : dataclass, optional
+        Values to start with; the defaults of ``experiment.knobs`` if not given.
     pictures : Pictures, optional
         Shows what rows hold under ``pictures``; that is not logged. Stands below the
         figure; headless it is to be displayed by itself.
     interactive : bool
         Widgets; otherwise the figure alone is shown, and all methods work the same.
+    folder : str
+        Where traces are written; nowhere if empty.
     device : str
         Noted in the traces.
     figure : keywords of :class:`~labkit.panels.LivePlot`, such as ``height``.
@@ -54,39 +87,42 @@ class LiveLab:
     Attributes
     ----------
     controls, stepper, plot, trace : the parts, to be used directly.
-    note, turned : lines of text: what ``tell`` says, and what the knob turned last does
-        (CSS class ``labkit-turned``).
+    note, turned : lines of text: the experiment's ``status``, and what the knob turned
+        last does (CSS class ``labkit-turned``).
     """
 
     def __init__(
         self,
-        knobs,
-        rows: Callable[[Callable[[], Any]], Iterator[Mapping]],
-        panels: Sequence,
-        *,
-        name: str,
-        tell: Callable[[Mapping], str] | None = None,
-        only: Sequence[str] | None = None,
+        experiment: Experiment,
+        *problem,
+        knobs=None,
         pictures: Pictures | None = None,
         interactive: bool = True,
         folder: str = "",
         device: str = "cpu",
         **figure,
     ):
-        self.name, self.folder, self.device = name, folder, device
+        self.experiment, self.folder, self.device = experiment, folder, device
         self.interactive = interactive
-        self.controls = Controls(knobs, only=only, interactive=interactive)
-        self._knobs = self.controls.value  # those that the run goes by
+        self.controls = Controls(
+            knobs or experiment.knobs(), only=experiment.only, interactive=interactive
+        )
+        # The one object that the run reads; turning a knob sets its attribute.
+        self._settings = SimpleNamespace(**vars(self.controls.value))
         self._pending = {}  # turned since the last row, by name
         self.note, self.turned = Label(), Label()
         self.turned.add_class("labkit-turned")
-        self._tell = tell
         self.pictures = pictures
         self._restarts = 0
         self.trace = self._new_trace()
-        self.plot = LivePlot(self.trace, panels, interactive=interactive, **figure)
+        self.plot = LivePlot(
+            self.trace,
+            experiment.panels,
+            interactive=interactive,
+            **{"caption": experiment.caption} | figure,
+        )
         self.stepper = Stepper(
-            lambda: rows(lambda: self._knobs),
+            lambda: experiment.rows(self._settings, *problem),
             on_record=self._log,
             on_show=self._look_back,
             on_reset=self._restart,
@@ -112,8 +148,8 @@ class LiveLab:
             self._pending = {}
         self.trace.log(**scalars)
         self._draw(row)
-        if self._tell:
-            self.note.value = self._tell(row)
+        if self.experiment.status:
+            self.note.value = self.experiment.status(row)
 
     def _look_back(self, row):
         self.plot.show_until(row["step"])
@@ -126,7 +162,7 @@ class LiveLab:
     def _turn(self, knobs, changed):
         restarting = [name for name in changed if self.controls.restarts(name)]
         with self.stepper.between_steps():
-            self._knobs = knobs
+            vars(self._settings).update(vars(knobs))
             if self.stepper.exhausted or self.stepper.error is not None:
                 self._begin_anew(changed, ", which had ended")
             elif restarting:
@@ -164,7 +200,7 @@ class LiveLab:
 
     def _new_trace(self):
         self._restarts += 1
-        file = f"{self.name}-{self._restarts}.jsonl"
+        file = f"{self.experiment.name}-{self._restarts}.jsonl"
         knobs = vars(self.controls.value)
         return Trace(
             Path(self.folder) / file if self.folder else None,

@@ -30,7 +30,7 @@ from labkit.panels.kinds import (
     values_of,
     words_of,
 )
-from labkit.panels.reading import Figure, describe, live, with_reading
+from labkit.panels.captions import Figure, describe, live, with_caption
 from labkit.panels.theme import layout
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
@@ -65,7 +65,7 @@ class LivePlot:
         a plain ``Figure`` of the trace as it then is gets built when asked for.
     title : str
         Title of the figure.
-    reading : str
+    caption : str
         A sentence below the figure: what to look at, and what it means.
     columns : int
         Panels side by side.
@@ -102,7 +102,7 @@ class LivePlot:
         *,
         interactive: bool = True,
         title: str = "",
-        reading: str = "",
+        caption: str = "",
         columns: int = 2,
         width: int | None = None,
         height: int | None = None,
@@ -113,7 +113,7 @@ class LivePlot:
         self.interactive = interactive
         self._columns = min(columns, len(self.panels))
         lines = math.ceil(len(self.panels) / self._columns)
-        self._reading, self._widget = reading, None
+        self._caption, self._widget = caption, None
         self._look = layout(title, width=width or 480 * self._columns, height=height)
         self._make_room()
         if height is None:
@@ -143,9 +143,9 @@ class LivePlot:
 
     @property
     def widget(self) -> VBox:
-        """The ``FigureWidget`` with its reading below; only if interactive."""
+        """The ``FigureWidget`` with its caption below; only if interactive."""
         if self._widget is None:
-            self._widget = with_reading(self._figure)
+            self._widget = with_caption(self._figure)
         return self._widget
 
     @property
@@ -338,7 +338,7 @@ class LivePlot:
         entries = panel_layout(self.panels, figure, self._columns)
         self._titles = entries.pop("annotations")
         figure.update_layout(entries | self._notes())
-        return describe(figure, self._reading, map(words_of, self.panels))
+        return describe(figure, self._caption, map(words_of, self.panels))
 
     def _notes(self) -> dict:
         """Return what is written and drawn over the panels: titles and marks."""

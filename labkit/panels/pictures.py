@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 from IPython.display import display
 
-from labkit.panels.reading import Figure, describe, live, panel_text, with_reading
+from labkit.panels.captions import Figure, describe, live, panel_text, with_caption
 from labkit.panels.theme import FITS, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws
@@ -29,7 +29,7 @@ class Pictures:
     side : (height, width) of an image in pixels.
     interactive : follow in a ``FigureWidget``; otherwise a plain ``Figure`` of what was
         drawn last is built when asked for.
-    reading : a sentence below: what to look at, and what it means.
+    caption : a sentence below: what to look at, and what it means.
     limits : values shown white and black; others are cut to these.
     clock : returns the time in seconds; for tests.
 
@@ -53,7 +53,7 @@ class Pictures:
         count: int,
         side: tuple[int, int],
         interactive: bool = True,
-        reading: str = "",
+        caption: str = "",
         limits: tuple[float, float] = (0.0, 1.0),
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -67,9 +67,9 @@ class Pictures:
         low, high = limits
         # A number, not nan: a widget's messages are JSON, which has none.
         self._least = low - (high - low) * SHARE / (1 - SHARE)
-        self._images, self._title, self._reading = self._blank(), "", reading
+        self._images, self._title, self._caption = self._blank(), "", caption
         self._figure = live(self._build()) if interactive else None
-        self.widget = with_reading(self._figure) if interactive else None
+        self.widget = with_caption(self._figure) if interactive else None
 
     @property
     def figure(self) -> go.Figure:
@@ -158,7 +158,7 @@ class Pictures:
             }
         )
         words = panel_text("images", " and ".join(self.labels), "")
-        return describe(Figure([heat], look), self._reading, [words])
+        return describe(Figure([heat], look), self._caption, [words])
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
         shown = self.widget if self.interactive else self.figure

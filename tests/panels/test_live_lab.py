@@ -1,14 +1,14 @@
 """The frame around one generator of rows: restarts, traces, headless and live."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 import pytest
 
 from labkit.instruments import Trace
-from labkit.panels import Lines, LiveLab, knob
+from labkit.panels import Experiment, Lines, LiveLab, knob
 from labkit.panels.pictures import Pictures
 
 
@@ -20,16 +20,31 @@ class Knobs:
     label_noise: float = knob(0.0, low=0.0, high=1.0, restart=False)
 
 
-def rows(now):
-    start = now().start
+def rows(settings, last=8):
+    start = settings.start
     yield {"step": 1, "measured": False, "warm": 1.0}
-    for step in range(2, 8):
-        yield {"step": step, "value": start * step * now().gain}
+    for step in range(2, last):
+        yield {"step": step, "value": start * step * settings.gain}
 
 
-def make(**options):
-    panels = (Lines(("value",), "Value", "unit"),)
-    return LiveLab(Knobs(), rows, panels, name="rows", **options)
+PANELS = (Lines(("warm",), "Warm", "unit"), Lines(("value",), "Value", "unit"))
+ROWS = Experiment("rows", Knobs, rows, PANELS, "Look.", lambda row: f"told {row}")
+
+
+def make(*problem, **options):
+    return LiveLab(ROWS, *problem, **options)
+
+
+def test_an_experiment_takes_a_problem_and_start_values():
+    lab = make(4, knobs=Knobs(start=2), interactive=False)
+    assert lab.run(9)["value"].dropna().tolist() == [4.0, 6.0]
+    assert "Look." in lab.plot.figure.layout.meta["alt"]
+
+
+def test_at_a_glance_few_knobs_and_panels_are_left():
+    few = ROWS.glance(["value"], ["gain"], "Less.")
+    assert few.panels == [PANELS[1]] and few.only == ("gain",)
+    assert list(LiveLab(few).controls.widgets) == ["gain"]
 
 
 def test_run_counts_measured_rows_and_stops_at_the_end():
@@ -42,7 +57,7 @@ def test_run_counts_measured_rows_and_stops_at_the_end():
 
 
 def test_a_turned_knob_restarts_into_a_new_trace(tmp_path):
-    lab = make(interactive=False, folder=str(tmp_path), tell=lambda row: str(row))
+    lab = make(interactive=False, folder=str(tmp_path))
     lab.run(1)
     lab.controls.set(start=3, seed=4)
     frame = lab.run(1)
@@ -56,7 +71,7 @@ def test_a_turned_knob_restarts_into_a_new_trace(tmp_path):
 
 @pytest.mark.parametrize("interactive", [True, False])
 def test_a_live_knob_holds_from_the_next_step_on(interactive, tmp_path):
-    lab = make(interactive=interactive, folder=str(tmp_path), tell=lambda row: "told")
+    lab = make(interactive=interactive, folder=str(tmp_path))
     marks = []
     lab.plot.mark = lambda x, text: marks.append((x, text))
     lab.run(1)
@@ -69,7 +84,7 @@ def test_a_live_knob_holds_from_the_next_step_on(interactive, tmp_path):
     assert list(frame.index) == [1, 2, 3, 4]  # nothing begun anew, nothing lost
     assert frame["value"].tolist()[1:] == [2.0, 9.0, 12.0]
     assert frame["turned"].dropna().to_dict() == {3: "gain = 3, label noise = 0.25"}
-    assert lab.turned.value.endswith("from step 3 on") and lab.note.value == "told"
+    assert lab.turned.value.endswith("from step 3 on") and lab.note.value.startswith("told")
     lab.trace.close()
     (file,) = tmp_path.iterdir()
     assert Trace.load(file).rows == lab.trace.rows
@@ -148,14 +163,13 @@ def test_what_is_shown(interactive):
 
 
 def test_pictures_follow_the_step_shown_and_are_not_logged():
-    def with_pictures(now):
+    def with_pictures(settings):
         for step in range(1, 5):
             yield {"step": step, "value": 1.0, "pictures": np.full((1, 2, 4), step)}
 
     clock = count(step=9).__next__
     pictures = Pictures(("image",), count=2, side=(2, 2), limits=(0, 9), clock=clock)
-    panels = (Lines(("value",), "Value", "unit"),)
-    lab = LiveLab(Knobs(), with_pictures, panels, name="p", pictures=pictures)
+    lab = LiveLab(replace(ROWS, rows=with_pictures), pictures=pictures)
     assert "pictures" not in lab.run(4)
     assert pictures.figure.data[0].z[0][0] == 4
     assert lab.widget.children[-1] is pictures.widget

@@ -17,7 +17,7 @@ from labkit.labs.broad.columns import (
     paper_updates,
 )
 from labkit.panels.curves import legend_below, titles_left
-from labkit.panels.reading import Figure, describe
+from labkit.panels.captions import Figure, describe
 from labkit.panels.theme import COLOURS, PAPER, axis, layout
 
 # The ridges of Tables II and III; see the notebook on how they were found.

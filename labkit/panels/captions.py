@@ -20,7 +20,7 @@ from labkit.panels.theme import dark, style, template
 
 _DRAWN = "_js2py_traceDeltas"  # on_edits_completed would wait for what never comes
 CONFIG = {"responsive": True, "displaylogo": False}
-BELOW = "labkit-reading"  # class of the sentence, in widgets and pages alike
+BELOW = "labkit-caption"  # class of the sentence, in widgets and pages alike
 _STYLE = (
     style()
     + f".{BELOW} {{ max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic; }}\n"
@@ -37,21 +37,21 @@ _SCRIPT = """
 """
 
 
-def describe(figure: go.Figure, reading: str, panels) -> go.Figure:
+def describe(figure: go.Figure, caption: str, panels) -> go.Figure:
     """Write into a figure what it says in words, and return it.
 
     Parameters
     ----------
     figure : plotly Figure
-    reading : str
+    caption : str
         The sentence below the figure; none if empty.
     panels : iterable of str
         What each panel shows, see :func:`panel_text`.
     """
     title = figure.layout.title.text
     parts = [title] if title and title.strip() else []
-    text = ". ".join([*parts, *panels, *([reading.rstrip(".")] if reading else [])])
-    figure.layout.meta = {"reading": reading, "alt": f"{text}."}
+    text = ". ".join([*parts, *panels, *([caption.rstrip(".")] if caption else [])])
+    figure.layout.meta = {"caption": caption, "alt": f"{text}."}
     return figure
 
 
@@ -69,7 +69,7 @@ def panel_text(title: str, y: str, x: str, names=()) -> str:
 
 
 class Figure(go.Figure):
-    """A finished figure that shows its reading below and describes itself.
+    """A finished figure that shows its caption below and describes itself.
 
     Examples
     --------
@@ -100,15 +100,15 @@ class Figure(go.Figure):
 def _below(meta) -> dict:
     """Return the output below a finished figure."""
     alt = json.dumps(meta["alt"]).replace("</", "<\\/")
-    text = html.escape(meta["reading"])
+    text = html.escape(meta["caption"])
     return {
         "text/html": f'<style>{_STYLE}</style><p class="{BELOW}">{text}</p>'
         f"<script>{_SCRIPT % alt}</script>",
-        "text/plain": meta["reading"],
+        "text/plain": meta["caption"],
     }
 
 
-class Reading(anywidget.AnyWidget):
+class Caption(anywidget.AnyWidget):
     """The sentence below a live figure; names the figure above it for screen readers.
 
     A figure in a box takes the box's width only when the window says that its size
@@ -123,7 +123,7 @@ class Reading(anywidget.AnyWidget):
     export default {
       render({ model, el }) {
         const line = document.createElement('p');
-        line.className = 'labkit-reading';
+        line.className = 'labkit-caption';
         el.append(line);
         let width = 0;
         const show = () => {
@@ -152,10 +152,10 @@ class Reading(anywidget.AnyWidget):
     """
 
 
-def with_reading(figure: go.FigureWidget) -> VBox:
-    """Return a live figure with its reading below it."""
+def with_caption(figure: go.FigureWidget) -> VBox:
+    """Return a live figure with its caption below it."""
     meta = figure.layout.meta
-    box = VBox([figure, Reading(text=meta["reading"], alt=meta["alt"])])
+    box = VBox([figure, Caption(text=meta["caption"], alt=meta["alt"])])
     box.layout.width = "100%"
     return box
 

@@ -8,31 +8,31 @@ from labkit.instruments import Trace
 from labkit.panels import HeatMap, Lines, LivePlot
 from labkit.panels.curves import curves
 from labkit.panels.pictures import Pictures
-from labkit.panels.reading import Figure, Reading, describe, panel_text
+from labkit.panels.captions import Figure, Caption, describe, panel_text
 from labkit.panels.theme import COLOURS, dark
 
 PLOTLY = "application/vnd.plotly.v1+json"
-READING = "It falls </p> until 'step' 3."
+CAPTION = "It falls </p> until 'step' 3."
 PANELS = [Lines({"a": "train", "b": "test"}, "Loss", "nats")]
 
 
 def plots(interactive):
     return {
-        "live": LivePlot(Trace(), PANELS, interactive=interactive, reading=READING),
+        "live": LivePlot(Trace(), PANELS, interactive=interactive, caption=CAPTION),
         "heat": HeatMap(
             [[1, 2]],
             "R",
             "size",
             limits=(0, 2),
             interactive=interactive,
-            reading=READING,
+            caption=CAPTION,
         ),
         "pictures": Pictures(
             ("in", "out"),
             count=2,
             side=(2, 2),
             interactive=interactive,
-            reading=READING,
+            caption=CAPTION,
         ),
     }
 
@@ -50,23 +50,23 @@ def published(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["live", "heat", "pictures"])
-def test_a_finished_figure_is_followed_by_its_reading(published, name):
+def test_a_finished_figure_is_followed_by_its_caption(published, name):
     plots(interactive=False)[name]._ipython_display_()
     figure, below = published
-    assert figure[PLOTLY]["layout"]["meta"]["reading"] == READING
+    assert figure[PLOTLY]["layout"]["meta"]["caption"] == CAPTION
     assert "It falls &lt;/p&gt; until" in below["text/html"]
-    assert below["text/plain"] == READING
+    assert below["text/plain"] == CAPTION
     # The text in the figure's place cannot end the script that sets it.
     script = below["text/html"].split("<script>")[1]
     assert "It falls <\\/p>" in script and script.count("</") == 1
 
 
 @pytest.mark.parametrize("name", ["live", "heat", "pictures"])
-def test_a_live_figure_stands_above_its_reading(name):
+def test_a_live_figure_stands_above_its_caption(name):
     plot = plots(interactive=True)[name]
     figure, below = plot.widget.children
-    assert figure is plot.figure and isinstance(below, Reading)
-    assert below.text == READING and READING.rstrip(".") in below.alt
+    assert figure is plot.figure and isinstance(below, Caption)
+    assert below.text == CAPTION and CAPTION.rstrip(".") in below.alt
     assert plot.widget is plot.widget
     assert any("widget-view" in mime for mime in plot._repr_mimebundle_())
 
@@ -82,7 +82,7 @@ def test_the_text_names_title_axes_and_curves():
 
 
 def test_a_figure_in_dark_has_the_twins_of_its_colours():
-    figure = describe(Figure(), READING, [])
+    figure = describe(Figure(), CAPTION, [])
     figure.add_scatter(x=np.arange(3.0), y=[1, 2, 3], line={"color": COLOURS[0]})
     black = figure.in_theme("dark")
     assert black.data[0].line.color == dark(COLOURS[0]) != COLOURS[0]

@@ -1,0 +1,115 @@
+"""The rows that rules learn from, tune on and are judged by, with noise if wanted."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from labkit.datasets import Labelled, load
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One data set, cut in two or three.
+
+    Attributes
+    ----------
+    fit : Labelled
+        Rows to learn from.
+    test : Labelled
+        Rows for the end.
+    tune : Labelled, optional
+        Rows to tune on, or to validate with.
+    """
+
+    fit: Labelled
+    test: Labelled
+    tune: Labelled | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the data set."""
+        return self.fit.name
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return int(self.fit.targets.max()) + 1
+
+
+def load_problem(
+    dataset: str = "digits", *, samples=None, tune=0.0, dtype=torch.float32, device=None
+) -> Problem:
+    """Load a data set and cut it.
+
+    Parameters
+    ----------
+    dataset : str
+        A name of :func:`labkit.datasets.load` with rows and labels.
+    samples : int, optional
+        So many rows to learn from, the first ones; all but those for tuning if not
+        given.
+    tune : float in [0, 1)
+        Share of the training rows, the last ones, that is kept for tuning.
+    """
+    train, test = (
+        _labelled(dataset, part, dtype, device) for part in ("train", "test")
+    )
+    n = len(train.targets) - int(len(train.targets) * tune)
+    kept = rows(train, slice(n, None)) if tune else None
+    return Problem(rows(train, slice(min(n, samples or n))), test, kept)
+
+
+def rows(data: Labelled, chosen) -> Labelled:
+    """Some rows of a data set, by slice or index."""
+    return replace(data, inputs=data.inputs[chosen], targets=data.targets[chosen])
+
+
+def with_noise(problem: Problem, *, inputs=0.0, labels=0.0, seed=0) -> Problem:
+    """Disturb the rows to learn from; those for tuning and test stay as they are.
+
+    Parameters
+    ----------
+    inputs : float
+        Standard deviation of Gaussian noise on every pixel (their range is 1).
+    labels : float
+        Share of labels drawn anew from all classes.
+    seed : int
+        The same disturbance at every level, scaled.
+
+    Raises
+    ------
+    ValueError
+        For a level out of its range.
+    """
+    if not (inputs >= 0 and 0 <= labels <= 1):
+        raise ValueError(
+            f"inputs must be >= 0 and labels in [0, 1], got {inputs} and {labels}"
+        )
+    X, y = problem.fit.inputs, problem.fit.targets
+    g = torch.Generator().manual_seed(seed)
+    if inputs:
+        X = X + inputs * torch.randn(X.shape, generator=g).to(X)
+    y = noisy_labels(y, labels, torch.Generator().manual_seed(seed), problem.classes)
+    return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
+
+
+def noisy_labels(
+    labels: Tensor, share: float, generator: torch.Generator, classes: int
+) -> Tensor:
+    """Replace a share of the labels by labels drawn at random from all classes."""
+    hit = torch.rand(len(labels), generator=generator) < share
+    drawn = torch.randint(classes, (len(labels),), generator=generator)
+    return torch.where(hit.to(labels.device), drawn.to(labels.device), labels)
+
+
+def percent(outputs: Tensor, labels: Tensor) -> float:
+    """Share of rows whose largest output is at the label, in percent."""
+    return 100 * float((outputs.argmax(1) == labels).double().mean())
+
+
+def _labelled(dataset, part, dtype, device) -> Labelled:
+    if dataset == "imdb":
+        data = load(dataset, part, device=device)
+        return Labelled(dataset, data.tokens, data.targets)
+    return load(dataset, part, dtype=dtype, device=device)

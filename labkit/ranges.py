@@ -1,0 +1,82 @@
+"""What options may be: a table of ranges, checked at the door."""
+
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Range(NamedTuple):
+    """What an option must be, in words and as a test."""
+
+    words: str  # after "must be"
+    holds: Callable[[Any], bool]
+
+
+def number(words: str, holds: Callable[[float], bool]) -> Range:
+    """Real numbers for which ``holds``; booleans are none, and nan never holds."""
+    return Range(words, lambda v: _is(v, numbers.Real) and bool(holds(v)))
+
+
+def integer(low: int, high: float = math.inf) -> Range:
+    """Integers from ``low`` to ``high``; booleans are none."""
+    words = (
+        f"an integer >= {low}" if high == math.inf else f"an integer in {low}..{high}"
+    )
+    return Range(words, lambda v: _is(v, numbers.Integral) and low <= v <= high)
+
+
+def one_of(allowed: Sequence) -> Range:
+    """One of a few values."""
+    known = tuple(allowed)
+    return Range(f"one of {', '.join(map(str, known))}", lambda v: v in known)
+
+
+def optional(inner: Range) -> Range:
+    """None, or what another range allows."""
+    return Range(f"None or {inner.words}", lambda v: v is None or inner.holds(v))
+
+
+POSITIVE = number("> 0 and finite", lambda v: 0 < v < math.inf)
+NOT_NEGATIVE = number(">= 0 and finite", lambda v: 0 <= v < math.inf)
+SHARE = number("in [0, 1]", lambda v: 0 <= v <= 1)
+INSIDE = number("in (0, 1)", lambda v: 0 < v < 1)
+UP_TO_ONE = number("in (0, 1]", lambda v: 0 < v <= 1)
+BELOW_ONE = number("in [0, 1)", lambda v: 0 <= v < 1)
+COUNT = integer(1)
+
+
+def check(values: Mapping[str, Any], table: Mapping[str, Range], owner: str = ""):
+    """Refuse an option that its table does not know, or a value out of its range.
+
+    Parameters
+    ----------
+    values : mapping
+        Options by name.
+    table : mapping of name to Range
+    owner : str
+        Whose options they are; stands before the message.
+
+    Raises
+    ------
+    ValueError
+        With the name, what it must be and what was given.
+
+    Examples
+    --------
+    >>> check({"rank": 0}, {"rank": COUNT})
+    Traceback (most recent call last):
+    ValueError: rank must be an integer >= 1, got 0
+    """
+    start = f"{owner}: " if owner else ""
+    for name, value in values.items():
+        if name not in table:
+            known = ", ".join(table)
+            raise ValueError(f"{start}there is no option {name!r}; there are: {known}")
+        words, holds = table[name]
+        if not holds(value):
+            raise ValueError(f"{start}{name} must be {words}, got {value!r}")
+
+
+def _is(value, kind) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
