@@ -15,6 +15,7 @@ from plotly.subplots import make_subplots
 
 from labkit.instruments import Trace
 from labkit.panels import end_labels
+from labkit.panels.captions import Figure, describe, live, with_caption
 from labkit.panels.kinds import (
     Bars,
     Lines,
@@ -30,7 +31,6 @@ from labkit.panels.kinds import (
     values_of,
     words_of,
 )
-from labkit.panels.captions import Figure, describe, live, with_caption
 from labkit.panels.theme import layout
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second

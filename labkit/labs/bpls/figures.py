@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.panels.curves import titles_left
 from labkit.panels.captions import Figure, describe, panel_text
+from labkit.panels.curves import titles_left
 from labkit.panels.theme import axis, layout
 
 

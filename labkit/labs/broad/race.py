@@ -16,8 +16,8 @@ from labkit.labs.broad.columns import (
     make_problem,
     paper_updates,
 )
-from labkit.panels.curves import legend_below, titles_left
 from labkit.panels.captions import Figure, describe
+from labkit.panels.curves import legend_below, titles_left
 from labkit.panels.theme import COLOURS, PAPER, axis, layout
 
 # The ridges of Tables II and III; see the notebook on how they were found.
