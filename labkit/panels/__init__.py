@@ -2,10 +2,11 @@
 
 from labkit.panels.controls import Controls, knob
 from labkit.panels.curves import curves
-from labkit.panels.heatmap import HeatMap
+from labkit.panels.heatmap import HeatMap, heat_maps
 from labkit.panels.line_stepper import LineStepper
 from labkit.panels.live_lab import Experiment, LiveLab
 from labkit.panels.live_plot import Bars, Lines, LivePlot
+from labkit.panels.pictures import Pictures
 from labkit.panels.recorder import record_lines
 from labkit.panels.stepper import Stepper
 
@@ -18,8 +19,10 @@ __all__ = [
     "Lines",
     "LiveLab",
     "LivePlot",
+    "Pictures",
     "Stepper",
     "curves",
+    "heat_maps",
     "knob",
     "record_lines",
 ]

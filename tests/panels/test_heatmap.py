@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from labkit.panels import HeatMap
+from labkit.panels import HeatMap, heat_maps
 
 
 def make(**options):
@@ -55,3 +55,15 @@ def test_shows_its_data_outside_a_notebook():
     assert data["type"] == "heatmap"
     assert "NaN" not in json.dumps(bundle)
     assert heat.figure.data[0].z[0, 0] is None
+
+
+def test_finished_maps_stand_side_by_side_each_with_its_colours_and_in_words():
+    maps = {"A": np.eye(2), "B": 9 * np.eye(3)}
+    figure = heat_maps(maps, "column", "row", caption="They differ.")
+    assert [np.shape(heat.z) for heat in figure.data] == [(2, 2), (3, 3)]
+    first, second = (heat.colorbar.x for heat in figure.data)
+    assert first < 0.5 < second
+    titles = [axis.title.text for axis in (figure.layout.yaxis, figure.layout.yaxis2)]
+    assert titles == ["row", ""]
+    alt = "A: row against column. B: row against column. They differ."
+    assert figure.layout.meta["alt"] == alt

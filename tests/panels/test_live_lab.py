@@ -84,7 +84,9 @@ def test_a_live_knob_holds_from_the_next_step_on(interactive, tmp_path):
     assert list(frame.index) == [1, 2, 3, 4]  # nothing begun anew, nothing lost
     assert frame["value"].tolist()[1:] == [2.0, 9.0, 12.0]
     assert frame["turned"].dropna().to_dict() == {3: "gain = 3, label noise = 0.25"}
-    assert lab.turned.value.endswith("from step 3 on") and lab.note.value.startswith("told")
+    assert lab.turned.value.endswith("from step 3 on") and lab.note.value.startswith(
+        "told"
+    )
     lab.trace.close()
     (file,) = tmp_path.iterdir()
     assert Trace.load(file).rows == lab.trace.rows

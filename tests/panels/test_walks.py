@@ -1,4 +1,4 @@
-"""Every room walks: the bits of a plain call, and each tag leads to its equation."""
+"""Every room walks the step that it trains with, and each tag leads to its equation."""
 
 import dataclasses
 import math
@@ -16,7 +16,16 @@ from labkit.panels import record_lines
 from labkit.panels.docstrings import Docstrings
 from labkit.panels.equations import equations_of
 from labkit.panels.source import tags
-from tests.panels.walks import WALKS, Walk, generator, random
+from tests.bpls import walks as bpls_walks
+from tests.broad import walks as broad_walks
+from tests.hessian_free import walks as hessian_free_walks
+from tests.rls import walks as rls_walks
+from tests.rtrl import walks as rtrl_walks
+from tests.walks import Walk, generator, random
+
+ROOMS = (rls_walks, bpls_walks, hessian_free_walks, broad_walks, rtrl_walks)
+WALKS = {name: make for room in ROOMS for name, make in room.WALKS.items()}
+STEPS = {function: run for room in ROOMS for function, run in room.STEPS.items()}
 
 
 def recorded(walk: Walk):
@@ -104,6 +113,26 @@ def test_what_a_walk_shows_is_all_that_its_docstring_numbers():
     for function, found in shown.items():
         missing = equations_of(function.__doc__).keys() - found
         assert not missing, f"{function.__qualname__} never shows {missing}"
+
+
+# One step: what is walked is what runs
+
+
+def called(run: Callable[[], Any]) -> set[CodeType]:
+    """Code of all functions that begin while something runs."""
+    seen = set()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: event == "call" and seen.add(frame.f_code))
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return seen
+
+
+@pytest.mark.parametrize("function", STEPS, ids=lambda f: f.__qualname__)
+def test_the_function_that_is_walked_is_the_one_that_trains(function):
+    assert code_of(function) in called(STEPS[function])
 
 
 # Size

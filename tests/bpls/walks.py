@@ -1,0 +1,80 @@
+"""Real steps of BPLS, to be recorded; each made anew at every call."""
+
+import dataclasses
+from functools import partial
+
+import torch
+
+from labkit import bpls
+from labkit.bpls.activations import activation
+from labkit.bpls.refine import sweep, with_output
+from labkit.bpls.solve import factor
+from labkit.bpls.targets import READINGS, hidden_targets
+from labkit.bpls.walk import hidden_values, layer_step, walked
+from tests.walks import Walk, generator, random
+
+
+def bpls_layer(reading, method=None, second_solve=False):
+    H, B = random((30, 5), (30, 2))
+    a = activation("tanh")
+    options = {"reading": reading, "method": method, "second_solve": second_solve}
+    call = partial(layer_step, 2, H.tanh(), B, a, **options)
+    both = "5 6 7 8 9" if second_solve else "5 6 7 8"
+    names = {"per_neuron": "5a", "gauss_seidel": "5b", "mean": "5c", "cyclic": "5d"}
+    names |= {"label": "5e", 1: "5f", "min_norm": "5'", "none": ""}
+    return Walk(
+        call, lambda: (H, B), {layer_step: both, hidden_targets: names[reading]}
+    )
+
+
+def bpls_walk():
+    X, Y = random((30, 4), (30, 2))
+    a = [activation("tanh")] * 2
+    weights = bpls.random_weights((4, 6, 5, 2), generator=generator(), dtype=X.dtype)
+    call = partial(walked, X, Y, weights, a)
+    shows = {bpls.walk: "5 6 7 8", hidden_values: "2 3"}
+    return Walk(call, lambda: (X, Y, weights), shows)
+
+
+def bpls_train():
+    (X,) = random((40, 6))
+    Y = torch.arange(40) % 3
+    weights = bpls.random_weights((6, 5, 3), generator=generator(), dtype=X.dtype)
+
+    def call():
+        records = list(bpls.train(X, Y, weights, max_walks=2))
+        return [dataclasses.replace(r, seconds=0, end=None) for r in records]
+
+    shows = {bpls.train: "1 2 3 5 6 7 8 9 20"}
+    return Walk(call, lambda: weights, shows, ("labkit.bpls",))
+
+
+def bpls_sweep():
+    X, B, W1 = random((30, 4), (30, 2), (4, 5))
+    a, regular = activation("tanh"), factor(X, 1e-3)
+    state = with_output(X, B, W1, a, 1e-3)
+    call = partial(sweep, X, B, state, regular, a, alpha=1.0, mu=0.1, ridge=1e-3)
+    return Walk(call, lambda: state, {sweep: "1 2 3 4 5 6"})
+
+
+WALKS = {
+    **{
+        f"BPLS {reading}": partial(bpls_layer, reading)
+        for reading in (*READINGS[:-1], 1)
+    },
+    "BPLS eigh": partial(bpls_layer, "min_norm", "eigh", True),
+    "BPLS svd": partial(bpls_layer, "min_norm", "svd", True),
+    "BPLS walk": bpls_walk,
+    "BPLS train": bpls_train,
+    "BPLS refinement": bpls_sweep,
+}
+
+
+def train():
+    X, Y = random((40, 6), (40, 2))
+    weights = bpls.random_weights((6, 5, 2), generator=generator(), dtype=X.dtype)
+    return list(bpls.train(X, Y, weights))
+
+
+# The walked function, and a training run that goes through it.
+STEPS = {layer_step: train}

@@ -1,0 +1,77 @@
+"""Real steps of broad learning, to be recorded; each made anew at every call."""
+
+from functools import partial
+
+from labkit.broad import BroadLearningRegressor
+from labkit.broad import factor as factors
+from labkit.broad.solvers import SOLVERS
+from tests.walks import Walk, random
+
+UPDATES = {
+    "d-rdg": "35 6",
+    "orig": "23 22 21a 20 24",
+    "exg-e": "30 22 32a 32b 33 41",
+    "chol-1": "a 42a 42b 41 50",
+    "chol-2": "51 52 57 59 61 41",
+    "r-inv": "67 52 68 64 66",
+    "bordered": "1 2 3 4 5",
+}
+
+
+def broad_update(name):
+    A, H, Y = random((20, 6), (20, 3), (20, 2))
+    solver = SOLVERS[name]
+    state = solver.start(A, Y, 0.1)
+    call = partial(solver.update, state, A, H, Y)
+    return Walk(call, lambda: state, {solver.update: UPDATES[name]})
+
+
+def broad_start(name, shows):
+    A, Y = random((20, 6), (20, 2))
+    start = SOLVERS[name].start
+    return Walk(partial(start, A, Y, 0.1), lambda: (A, Y), {start: shows})
+
+
+def broad_factor(function, shows, **options):
+    (A,) = random((20, 7))
+    R = A.T @ A
+    return Walk(partial(function, R, **options), lambda: R, {function: shows})
+
+
+def broad_extend():
+    (A,) = random((20, 7))
+    R = A.T @ A
+    extend = factors.extend_inverse_cholesky
+    F = factors.inverse_cholesky(R[:4, :4])
+    call = partial(extend, F, R[:4, 4:], R[4:, 4:])
+    return Walk(call, lambda: (F, R), {extend: "a 42a 42b 41"})
+
+
+WALKS = {
+    **{f"broad {name}": partial(broad_update, name) for name in UPDATES},
+    "broad start d-rdg": partial(broad_start, "d-rdg", "35 6"),
+    "broad start chol-1": partial(broad_start, "chol-1", "34 49"),
+    "broad start r-inv": partial(broad_start, "r-inv", "7 6"),
+    "broad start bordered": partial(broad_start, "bordered", "1 2 3"),
+    "inverse Cholesky, panels": partial(
+        broad_factor, factors.inverse_cholesky, "124a 124b 124c 124d a", panel=3
+    ),
+    "inverse Cholesky, columns": partial(
+        broad_factor, factors.inverse_cholesky, "107a 107b", method="columns"
+    ),
+    "inverse Cholesky, extended": broad_extend,
+    "inverse LDL": partial(broad_factor, factors.inverse_ldl, "222 223a 223b 223c a"),
+    "division free": partial(
+        broad_factor, factors.division_free_inverse_ldl, "1 2 3 4 5 6"
+    ),
+}
+
+
+def fit(name):
+    X, y = random((30, 3), 30)
+    model = BroadLearningRegressor(solver=name, random_state=0)
+    return model.fit(X.numpy(), y.numpy()).add_nodes(3)
+
+
+# The walked function, and a training run that goes through it.
+STEPS = {SOLVERS[name].update: partial(fit, name) for name in SOLVERS}

@@ -1,0 +1,93 @@
+"""Real steps of Hessian-free, to be recorded; each made anew at every call."""
+
+from functools import partial
+
+from labkit import hessian_free
+from labkit.hessian_free.batch_size import gradient_variance, grow
+from labkit.hessian_free.linearise import linearise
+from tests.walks import Walk, generator, random
+
+
+def autoencoder():
+    net = hessian_free.Autoencoder((6, 3, 6), generator=generator(), incoming=3)
+    return net.double(), random((20, 6))[0].sigmoid()
+
+
+def hf_step(preconditioner="random_signs", shows="1 2 3 4 5 6 7 8"):
+    net, X = autoencoder()
+    g = generator(1)
+    optimizer = hessian_free.HessianFree(
+        net, damp=0.3, maxiter=8, preconditioner=preconditioner, generator=g
+    )
+    optimizer.step(X)
+    call = partial(optimizer.step, X, validation=X[:9])
+    kept = lambda: (list(net.parameters()), optimizer.state_dict(), g)  # noqa: E731
+    return Walk(call, kept, {hessian_free.HessianFree.step: shows + " A1 A2 B1 B2 B3"})
+
+
+def hf_martens():
+    net, X = autoencoder()
+    optimizer = hessian_free.MartensHF(net, damp=0.3, maxiter=8)
+    optimizer.step(X)
+    kept = lambda: (list(net.parameters()), optimizer.state_dict())  # noqa: E731
+    shows = {hessian_free.MartensHF.step: "1 2 3 4 5 6 7 8"}
+    return Walk(partial(optimizer.step, X, chunk=X[:9]), kept, shows)
+
+
+def hf_lsmr():
+    A, b, c = random((12, 5), 12, 5)
+    call = partial(hessian_free.lsmr, A, None, b, damp=0.5, scale=c.exp())
+    return Walk(call, lambda: (A, b, c), {hessian_free.lsmr: "1 2 3 4 5 6 7 8 9"})
+
+
+def hf_cg():
+    A, b = random((12, 5), 5)
+    B = A.T @ A
+    call = partial(hessian_free.cg, lambda x: B @ x, b)
+    return Walk(call, lambda: (B, b), {hessian_free.cg: "1 2 3 4 5 6"})
+
+
+def hf_variance():
+    net, X = autoencoder()
+    point = linearise(net, X)
+    return Walk(partial(gradient_variance, point), lambda: X, {gradient_variance: "1"})
+
+
+def hf_next_size():
+    call = partial(hessian_free.next_batch_size, 4.0, 1.0, 1000, 0.5)
+    return Walk(call, tuple, {hessian_free.next_batch_size: "2 3"})
+
+
+def hf_grow(n):
+    call = partial(grow, n, 150, [90] * 6, [1.0] * 6, 2000)
+    return Walk(call, tuple, {grow: "4 5 6 7"})
+
+
+WALKS = {
+    **{
+        f"HessianFree {kind}": partial(hf_step, kind)
+        for kind in ("random_signs", "fisher", "jacobi", "none")
+    },
+    "MartensHF": hf_martens,
+    "LSMR": hf_lsmr,
+    "CG": hf_cg,
+    "gradient variance": hf_variance,
+    "next batch size": hf_next_size,
+    "growth, stalled": partial(hf_grow, 100),
+    "growth, variance": partial(hf_grow, 50),
+}
+
+
+def train():
+    net, X = autoencoder()
+    optimizer = hessian_free.HessianFree(net, maxiter=8, generator=generator(1))
+    sizes = {"batch_size": 10, "max_batch_size": 15, "steps": 2}
+    run = hessian_free.train(net, optimizer, X, validation=X, **sizes)
+    return list(run)
+
+
+# The walked function, and a training run that goes through it.
+STEPS = {
+    hessian_free.HessianFree.step: train,
+    hessian_free.next_batch_size: train,
+}
