@@ -387,7 +387,7 @@ def toy(args):
         if kind == "nonlinear":
             variants |= {
                 "BPLS, clamp 1e-6": {"clamp": 1e-6},
-                "  remedy: no correction": {"reading": "none", "clamp": 1e-6},
+                "  remedy: no correction": {"interpretation": "none", "clamp": 1e-6},
                 "  remedy: output again": {"solve_again": True},
             }
         print(f"\n{kind:32s}" + "".join(f"{s:>18.2f}" for s in sigmas))

@@ -6,62 +6,46 @@ refinement is ours.
 """
 
 from labkit.bpls.activations import ACTIVATIONS, Activation, activation
-from labkit.bpls.baselines import OPTIMIZERS, DescentStep, descend
+from labkit.bpls.baselines import descend
 from labkit.bpls.estimators import BPLSClassifier, BPLSRegressor
-from labkit.bpls.refine import gauss_newton_targets, refine, refined_scores
-from labkit.bpls.solve import METHODS, Solve, solve_layer
-from labkit.bpls.targets import READINGS, hidden_targets, overshoot
-from labkit.bpls.toy import (
-    Toy,
-    noisy_outputs,
-    rmse,
-    toy_errors,
-    toy_problem,
-    toy_walk,
-)
+from labkit.bpls.refine import refine, refined_scores
+from labkit.bpls.settings import Settings
+from labkit.bpls.solve import solve_layer
+from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
+from labkit.bpls.toy import noisy_outputs, rmse, toy_errors, toy_problem, toy_walk
 from labkit.bpls.train import Record, WalkEnd, train
 from labkit.bpls.walk import (
-    LayerStep,
     hidden_values,
     layer_step,
     output_targets,
     random_weights,
     scores,
-    solve_output,
     walk,
     walked,
 )
 
 __all__ = [
     "ACTIVATIONS",
-    "METHODS",
-    "OPTIMIZERS",
-    "READINGS",
+    "INTERPRETATIONS",
     "Activation",
     "BPLSClassifier",
     "BPLSRegressor",
-    "DescentStep",
-    "LayerStep",
     "Record",
-    "Solve",
-    "Toy",
+    "Settings",
     "WalkEnd",
     "activation",
     "descend",
-    "gauss_newton_targets",
     "hidden_targets",
     "hidden_values",
     "layer_step",
     "noisy_outputs",
     "output_targets",
-    "overshoot",
     "random_weights",
     "refine",
     "refined_scores",
     "rmse",
     "scores",
     "solve_layer",
-    "solve_output",
     "toy_errors",
     "toy_problem",
     "toy_walk",

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation
-from labkit.bpls.train import Clock
 from labkit.bpls.walk import Weights, scores
+from labkit.clock import Clock
+from labkit.ranges import COUNT, POSITIVE, check, integer, one_of
 
 # the paper's four, with the settings that Kingma and Ba (2015) and torch name as usual
 OPTIMIZERS = {
@@ -22,6 +23,12 @@ OPTIMIZERS = {
     "nag": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
     "sgd": (torch.optim.SGD, {}),
     "adagrad": (torch.optim.Adagrad, {}),
+}
+RANGES = {
+    "optimizer": one_of(OPTIMIZERS),
+    "lr": POSITIVE,
+    "batch_size": COUNT,
+    "epochs": integer(0),
 }
 
 
@@ -80,53 +87,42 @@ def descend(
     ValueError
         An unknown optimizer or activation; a number out of range.
     """
-    check_descent(optimizer, lr, batch_size, epochs)
+    options = dict(optimizer=optimizer, lr=lr, batch_size=batch_size, epochs=epochs)
+    check(options, RANGES)
     hidden = len(weights) - 1
     if isinstance(activations, str | Activation):
         activations = [activations] * hidden
     activations = [activation(a) for a in activations]
     output = activation(output)
-    clock = Clock()
-    weights = tuple(W.detach().clone().requires_grad_() for W in weights)
-    live = tuple(W.detach() for W in weights)
-    method, options = OPTIMIZERS[optimizer]
-    descent = method(weights, lr=lr, **options)
-    D = len(X)
     labelled = Y.dtype == torch.int64
-    steps = math.ceil(D / batch_size)
+    steps = math.ceil(len(X) / batch_size)
     source = X.device if generator is None else generator.device
+    clock = Clock(X.device)
+    with clock:
+        weights = tuple(W.detach().clone().requires_grad_() for W in weights)
+        method, momentum = OPTIMIZERS[optimizer]
+        descent = method(weights, lr=lr, **momentum)
+    live = tuple(W.detach() for W in weights)
     for epoch in range(epochs):
-        order = torch.randperm(D, generator=generator, device=source).to(X.device)
-        for i, rows in enumerate(order.split(batch_size), start=1):
-            with torch.enable_grad():
-                S = scores(X[rows], weights, activations)
-                if labelled:
-                    error = F.cross_entropy(S, Y[rows])
-                else:
-                    error = output.value(S) - Y[..., rows, :]
-                    error = error.square().sum() / 2 / len(rows)
-                descent.zero_grad()
-                error.backward()
-            descent.step()
-            clock.stop()
+        with clock:
+            order = torch.randperm(len(X), generator=generator, device=source)
+            batches = order.to(X.device).split(batch_size)
+        for i, rows in enumerate(batches, start=1):
+            with clock:
+                with torch.enable_grad():
+                    S = scores(X[rows], weights, activations)
+                    if labelled:
+                        error = F.cross_entropy(S, Y[rows])
+                    else:
+                        error = output.value(S) - Y[..., rows, :]
+                        error = error.square().sum() / 2 / len(rows)
+                    descent.zero_grad()
+                    error.backward()
+                descent.step()
             yield DescentStep(
                 step=epoch * steps + i,
-                epoch=epoch + min(i * batch_size, D) / D,
+                epoch=epoch + min(i * batch_size, len(X)) / len(X),
                 loss=error.detach(),
-                seconds=clock.total,
+                seconds=clock.seconds,
                 weights=live,
             )
-            clock.start()
-
-
-def check_descent(optimizer, lr, batch_size, epochs) -> None:
-    """Raise ValueError for options that `descend` cannot take."""
-    if optimizer not in OPTIMIZERS:
-        known = ", ".join(OPTIMIZERS)
-        raise ValueError(f"unknown optimizer {optimizer!r}; there are: {known}")
-    if not lr > 0:
-        raise ValueError(f"lr must be > 0, got {lr}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
-    if epochs < 0:
-        raise ValueError(f"epochs must be >= 0, got {epochs}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import numbers
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,12 +14,27 @@ from torch.nn import functional as F
 
 from labkit.bpls.activations import CLAMP, activation, invertible
 from labkit.bpls.refine import SCALE, refine, refined_scores
-from labkit.bpls.train import WalkEnd, check_walks, train
+from labkit.bpls.settings import Settings
+from labkit.bpls.train import WalkEnd, train
 from labkit.bpls.walk import random_weights, scores
+from labkit.ranges import Range, check, one_of
 
-REFINE = (None, "gauss-newton")
 DTYPES = {"float32": np.float32, "float64": np.float64}
 HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
+RANGES = {
+    "hidden_sizes": Range(
+        "a sequence of at least one width >= 1",
+        lambda sizes: (
+            isinstance(sizes, Sequence)
+            and len(sizes) > 0
+            and all(isinstance(n, numbers.Integral) and n >= 1 for n in sizes)
+        ),
+    ),
+    "refine": one_of([None, "gauss-newton"]),
+    "dtype": Range(
+        "None, float32 or float64", lambda d: d is None or _name(d) in DTYPES
+    ),
+}
 
 
 class _BPLS(BaseEstimator):
@@ -28,7 +44,7 @@ class _BPLS(BaseEstimator):
         self,
         hidden_sizes=(50,),
         activation="sigmoid",
-        reading="min_norm",
+        interpretation="min_norm",
         clamp=CLAMP,
         ridge=None,
         bias=False,
@@ -40,7 +56,7 @@ class _BPLS(BaseEstimator):
     ):
         self.hidden_sizes = hidden_sizes
         self.activation = activation
-        self.reading = reading
+        self.interpretation = interpretation
         self.clamp = clamp
         self.ridge = ridge
         self.bias = bias
@@ -51,32 +67,19 @@ class _BPLS(BaseEstimator):
         self.device = device
 
     def _check_parameters(self):
-        sizes = self.hidden_sizes
-        if isinstance(sizes, numbers.Integral):
-            raise ValueError(f"hidden_sizes must be a sequence of widths, got {sizes}")
-        if not sizes or any(
-            not isinstance(n, numbers.Integral) or n < 1 for n in sizes
-        ):
-            raise ValueError(
-                f"hidden_sizes must hold at least one width >= 1, got {sizes!r}"
-            )
-        if self.refine not in REFINE:
-            raise ValueError(
-                f'refine must be None or "gauss-newton", got {self.refine!r}'
-            )
-        if self.refine and len(sizes) != 1:
-            raise ValueError(
-                f"the refinement takes one hidden layer, got hidden_sizes={sizes!r}"
-            )
-        check_walks(self.reading, self.clamp, self.max_walks)
+        check({name: getattr(self, name) for name in RANGES}, RANGES)
+        self._settings().check()
         (activation if self.refine else invertible)(self.activation)
-        if self.ridge is not None and not self.ridge >= 0:
-            raise ValueError(f"ridge must be >= 0, got {self.ridge}")
-        if self.dtype is not None and _name(self.dtype) not in DTYPES:
-            known = ", ".join(DTYPES)
+        if self.refine and len(self.hidden_sizes) != 1:
             raise ValueError(
-                f"dtype must be None or one of {known}; got {self.dtype!r}"
+                "the refinement takes one hidden layer, got hidden_sizes="
+                f"{self.hidden_sizes!r}"
             )
+
+    def _settings(self):
+        return Settings(
+            self.interpretation, self.clamp, self.ridge, max_walks=self.max_walks
+        )
 
     def _validated(self, X, reset=False, **y):
         """X, and y if given, as arrays of the type that the network has."""
@@ -94,7 +97,7 @@ class _BPLS(BaseEstimator):
 
     def _scores(self, X):
         """Outputs (D, J) of the fitted network, as an array."""
-        check_is_fitted(self)
+        check_is_fitted(self, "weights_")
         X = self._inputs(self._validated(X))
         if self.refine:
             S = refined_scores(X, self.weights_, self.activation)
@@ -113,22 +116,13 @@ class _BPLS(BaseEstimator):
             dtype=X.dtype,
             device=X.device,
         )
-        ridge = {} if self.ridge is None else {"ridge": self.ridge}
         if self.refine:
+            ridge = {} if self.ridge is None else {"ridge": self.ridge}
             ends = refine(
                 X, Y, start[0], self.activation, sweeps=self.max_walks, **ridge
             )
         else:
-            records = train(
-                X,
-                Y,
-                start,
-                self.activation,
-                reading=self.reading,
-                clamp=self.clamp,
-                max_walks=self.max_walks,
-                **ridge,
-            )
+            records = train(X, Y, start, self.activation, self._settings())
             ends = (record.end for record in records if record.end)
         self.history_ = []
         for end in ends:
@@ -148,11 +142,11 @@ class BPLSRegressor(RegressorMixin, _BPLS):
     activation : str
         "identity", "sigmoid", "tanh", "softplus", "elu" or "softmax"; the outputs have
         none. With ``refine`` also "relu", and not "softmax".
-    reading : str or int
+    interpretation : str or int
         Of equation (5), see `hidden_targets`.
-    clamp : float in [0, 0.5) or None
-        How far hidden targets are kept from the ends of the activation's range. 0 or
-        None leaves them, which raises where a target has no inverse.
+    clamp : float in (0, 0.5) or None
+        How far hidden targets are kept from the ends of the activation's range. None
+        leaves them, which raises where a target has no inverse.
     ridge : float >= 0, optional
         Relative ridge of every solve: 1e-4 if not given, 1e-3 with ``refine``. 0 is the
         exact minimum-norm solution, not for ``refine``.
@@ -184,7 +178,7 @@ class BPLSRegressor(RegressorMixin, _BPLS):
     -----
     In a small network single draws of the initial weights end in saturated units, as in
     the paper's non-linear toy: compare a few of ``random_state``, or take
-    ``reading="none"``, which leaves the hidden layer random.
+    ``interpretation="none"``, which leaves the hidden layer random.
 
     Examples
     --------
@@ -202,16 +196,7 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         return tags
 
     def fit(self, X, y):
-        """Fit the weights.
-
-        Parameters
-        ----------
-        X : (D, M) array-like
-        y : (D,) or (D, J) array-like
-
-        Returns
-        -------
-        self
+        """Fit to X (D, M) and y (D,) or (D, J).
 
         Raises
         ------
@@ -226,21 +211,7 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         return self._fit(X, Y, Y.shape[1])
 
     def predict(self, X):
-        """Outputs of the network.
-
-        Parameters
-        ----------
-        X : (D, M) array-like
-
-        Returns
-        -------
-        (D,) or (D, J) array, as y was
-
-        Raises
-        ------
-        ValueError
-            If X has another width than at ``fit``.
-        """
+        """Outputs, (D,) or (D, J) as y was; ValueError if X has another width."""
         S = self._scores(X)
         return S[:, 0] if self._single else S
 
@@ -254,13 +225,13 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
 
     Parameters
     ----------
-    hidden_sizes, activation, reading, clamp, ridge, bias, random_state, dtype, device :
+    hidden_sizes, activation, interpretation, clamp, ridge, bias
         See `BPLSRegressor`. The outputs are a softmax, whose decision is the largest
         score.
     max_walks : int >= 0
         Cap on the walks over misses; 0 leaves the first walk only. With ``refine`` the
         number of sweeps.
-    refine : {None, "gauss-newton"}
+    refine, random_state, dtype, device
         See `BPLSRegressor`.
 
     Attributes
@@ -280,16 +251,7 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
     """
 
     def fit(self, X, y):
-        """Fit the weights.
-
-        Parameters
-        ----------
-        X : (D, M) array-like
-        y : (D,) array-like of labels
-
-        Returns
-        -------
-        self
+        """Fit to X (D, M) and the labels y (D,).
 
         Raises
         ------
@@ -310,40 +272,17 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
         return self._fit(X, Y, len(self.classes_))
 
     def decision_function(self, X):
-        """Scores before the output softmax.
-
-        Parameters
-        ----------
-        X : (D, M) array-like
+        """Scores before the output softmax; ValueError if X has another width.
 
         Returns
         -------
         (D, J) array, or (D,) for two classes: the second's score minus the first's
-
-        Raises
-        ------
-        ValueError
-            If X has another width than at ``fit``.
         """
         S = self._scores(X)
         return S[:, 1] - S[:, 0] if len(self.classes_) == 2 else S
 
     def predict(self, X):
-        """Class of the largest score.
-
-        Parameters
-        ----------
-        X : (D, M) array-like
-
-        Returns
-        -------
-        (D,) array
-
-        Raises
-        ------
-        ValueError
-            If X has another width than at ``fit``.
-        """
+        """Class of the largest score, (D,); ValueError if X has another width."""
         S = self._scores(X)
         return self.classes_[S.argmax(1)]
 

@@ -4,8 +4,8 @@ The paper corrects a hidden value, clamps it into the range of the activation an
 inverts the activation. Here the correction is made before the activation instead:
 linearise $a(z + \Delta z) \approx a(z) + a'(z) \circ \Delta z$ and take the smallest
 damped $\Delta z$ that removes the residual. No clamp and no inverse is needed, so ReLU
-may come too. With the identity and without damping it is reading (5') of the paper's
-correction.
+may come too. With the identity and without damping it is (5'), the joint
+interpretation of the paper's correction.
 
 One hidden layer; the output layer has a constant unit beside the hidden ones. It solves
 for one-hot labels or values by least squares, on all samples in every sweep.
@@ -21,11 +21,14 @@ from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation
 from labkit.bpls.solve import Factor, cross, factor, solve_layer
-from labkit.bpls.train import Clock, WalkEnd, check_shapes
+from labkit.bpls.train import WalkEnd, check_shapes
 from labkit.bpls.walk import Weights
+from labkit.clock import Clock
+from labkit.ranges import POSITIVE, check, integer
 
 RIDGE = 1e-3  # relative, of both layers
 SCALE = 0.3  # of the initial weights; with 1 tanh units start saturated
+RANGES = {"sweeps": integer(0), "alpha": POSITIVE, "mu": POSITIVE, "ridge": POSITIVE}
 
 
 class State(NamedTuple):
@@ -104,7 +107,10 @@ def sweep(
 
     Parameters
     ----------
-    X : (D, M);  B : (D, J) targets.
+    X : (D, M) tensor
+        Inputs.
+    B : (D, J) tensor
+        Targets of the outputs.
     state : State
     regular : Factor
         Of X, made once for all sweeps.
@@ -199,30 +205,34 @@ def refine(
     D M^2 multiply-adds once for the factor of X^T X + lambda I, then 3 D M N a sweep.
     """
     a = activation(a)
-    check_refine(a, sweeps, alpha, mu, ridge)
+    check(dict(sweeps=sweeps, alpha=alpha, mu=mu, ridge=ridge), RANGES)
+    if a.slope is None:
+        raise ValueError(
+            f"the refinement needs one slope per hidden unit, and {a.name!r} couples "
+            "the units of a layer; use tanh or sigmoid, say"
+        )
     labelled = Y.dtype == torch.int64
     outputs = int(Y.max()) + 1 if labelled else Y.shape[-1]
     check_shapes(X, Y, (W1, W1.new_empty(W1.shape[-1], outputs)))
-    clock = Clock()
-    B = F.one_hot(Y).to(X.dtype) if labelled else Y
-    regular = factor(X, ridge)
-    rank, condition = int(regular.info().rank), float(regular.info().condition)
-    state = with_output(X, B, W1, a, ridge)
-    best, least = None, math.inf
-    ratio = along = math.nan
+    best, least, ratio, along = None, math.inf, math.nan, math.nan
+    clock = Clock(X.device)
+    with clock:
+        B = F.one_hot(Y).to(X.dtype) if labelled else Y
+        regular = factor(X, ridge)
+        rank, condition = map(float, regular.info())
+        state = with_output(X, B, W1, a, ridge)
+    options = {"alpha": alpha, "mu": mu, "ridge": ridge}
     for tau in range(sweeps + 1):
-        if tau:
-            state, ratio, along = sweep(
-                X, B, state, regular, a, alpha=alpha, mu=mu, ridge=ridge
-            )
-        weights = (state.W1, state.W2)
-        rmse = float(state.R.square().mean().sqrt())
-        misses = int(((B - state.R).argmax(-1) != Y).sum()) if labelled else None
+        with clock:
+            if tau:
+                state, ratio, along = sweep(X, B, state, regular, a, **options)
+            weights = (state.W1, state.W2)
+            rmse = float(state.R.square().mean().sqrt())
+            misses = int(((B - state.R).argmax(-1) != Y).sum()) if labelled else None
         error = misses if labelled else rmse
         kept = error < least
         if kept:
             best, least = weights, error
-        clock.stop()
         yield WalkEnd(
             walk=tau,
             samples=len(X),
@@ -231,8 +241,8 @@ def refine(
             accuracy=1 - misses / len(X) if labelled else None,
             rmse=None if labelled else rmse,
             kept=kept,
-            seconds=clock.total,
-            rank=rank,
+            seconds=clock.seconds,
+            rank=int(rank),
             condition=condition,
             overshoot=float(ratio),
             clamped=0.0,
@@ -240,24 +250,10 @@ def refine(
             weights=weights,
             best=best,
         )
-        clock = Clock()
+        clock = Clock(X.device)
 
 
 def refined_scores(X: Tensor, weights: Weights, a: str | Activation) -> Tensor:
     """Outputs (D, J) of a refined network, [a(X W_1), 1] W_2."""
     W1, W2 = weights
     return activation(a).value(X @ W1) @ W2[:-1] + W2[-1]
-
-
-def check_refine(a: Activation, sweeps, alpha, mu, ridge) -> None:
-    """Raise ValueError for options that `refine` cannot take."""
-    if a.slope is None:
-        raise ValueError(
-            f"the refinement needs one slope per hidden unit, and {a.name!r} couples "
-            "the units of a layer; use tanh or sigmoid, say"
-        )
-    if sweeps < 0:
-        raise ValueError(f"sweeps must be >= 0, got {sweeps}")
-    for name, value in {"alpha": alpha, "mu": mu, "ridge": ridge}.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be > 0, got {value}")

@@ -16,9 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from labkit.ranges import NOT_NEGATIVE, check, one_of
+
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
 SMALL = 1 << 16  # entries of A up to which the SVD of A costs next to nothing
 METHODS = ("cholesky", "eigh", "svd")
+RANGES = {"ridge": NOT_NEGATIVE, "method": one_of(METHODS)}
 
 
 class Solve(NamedTuple):
@@ -102,11 +105,7 @@ def solve_layer(
 
 def check_solve(A: Tensor, B: Tensor, ridge: float, method: str) -> None:
     """Raise ValueError for what `solve_layer` cannot take."""
-    if method not in METHODS:
-        known = ", ".join(METHODS)
-        raise ValueError(f"unknown method {method!r}; there are: {known}")
-    if not ridge >= 0:
-        raise ValueError(f"ridge must be >= 0, got {ridge}")
+    check({"ridge": ridge, "method": method}, RANGES)
     if method == "cholesky" and ridge == 0:
         raise ValueError(
             "the Cholesky factor of a singular matrix needs a ridge > 0, got 0; "

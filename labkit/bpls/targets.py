@@ -1,4 +1,4 @@
-r"""What a layer should have produced: the readings of equation (5).
+r"""What a layer should have produced: the interpretations of equation (5).
 
 Tomic et al. 2024, equation (5), asks of neuron $i$ the value that repairs output $j$
 while all other neurons stay as they are. With the residual $R = B - H W$ it reads
@@ -13,7 +13,7 @@ times over, since all $N$ neurons move at once: ``overshoot`` measures it.
 import torch
 from torch import Tensor
 
-READINGS = (
+INTERPRETATIONS = (
     "min_norm",
     "per_neuron",
     "gauss_seidel",
@@ -25,7 +25,7 @@ READINGS = (
 
 
 def hidden_targets(
-    H: Tensor, W: Tensor, B: Tensor, reading: str | int = "min_norm"
+    H: Tensor, W: Tensor, B: Tensor, interpretation: str | int = "min_norm"
 ) -> Tensor:
     r"""Corrected values of a hidden layer, before clamp and inverse activation.
 
@@ -54,9 +54,9 @@ def hidden_targets(
         Weights above it, as solved.
     B : (..., D, J) tensor
         Targets of the layer above.
-    reading : {"min_norm", "per_neuron", "gauss_seidel", "mean", "cyclic", "label", \
-"none"} or int
-        Which reading of (5). "none" makes no correction.
+    interpretation : str or int
+        One of `INTERPRETATIONS`, or the index of one output. "none" makes no
+        correction.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def hidden_targets(
     Raises
     ------
     ValueError
-        An unknown reading, or an output index that W does not have.
+        An unknown interpretation, or an output index that W does not have.
 
     Notes
     -----
@@ -84,42 +84,46 @@ def hidden_targets(
     >>> hidden_targets(H, W, B, 0) @ W  # repaired by both neurons
     tensor([[4.]])
     """
-    check_reading(reading, W.shape[-1])
-    if reading == "none":
+    check_interpretation(interpretation, W.shape[-1])
+    if interpretation == "none":
         return H
     R = B - H @ W
-    if reading == "min_norm":
+    if interpretation == "min_norm":
         rtol = torch.finfo(W.dtype).eps ** 0.5
         return H + R @ torch.linalg.pinv(W, rtol=rtol)  # (5')
-    if reading == "per_neuron":
+    if interpretation == "per_neuron":
         return H + (R @ W.mT) * reciprocal(W.square().sum(-1))[..., None, :]  # (5a)
-    if reading == "gauss_seidel":
+    if interpretation == "gauss_seidel":
         return neuron_by_neuron(H, W, R)  # (5b)
     V = reciprocal(W)
-    if reading == "mean":
+    if interpretation == "mean":
         return H + R @ V.mT / W.shape[-1]  # (5c)
-    if reading == "label":
+    if interpretation == "label":
         j = B.expand_as(R).argmax(-1, keepdim=True)
         once = torch.zeros_like(R).scatter(-1, j, R.gather(-1, j))
         return H + once @ V.mT  # (5e)
     i = torch.arange(W.shape[-2], device=W.device)
-    j = i % W.shape[-1] if reading == "cyclic" else torch.full_like(i, reading)
+    j = (
+        i % W.shape[-1]
+        if interpretation == "cyclic"
+        else torch.full_like(i, interpretation)
+    )
     return H + R[..., j] * V[..., i, j][..., None, :]  # (5d), (5f)
 
 
-def check_reading(reading: str | int, outputs: int | None = None) -> None:
-    """Raise ValueError unless `hidden_targets` knows the reading."""
-    if isinstance(reading, int) and not isinstance(reading, bool):
-        if reading < 0 or (outputs is not None and reading >= outputs):
+def check_interpretation(interpretation: str | int, outputs: int | None = None) -> None:
+    """Raise ValueError unless `hidden_targets` knows the interpretation."""
+    if isinstance(interpretation, int) and not isinstance(interpretation, bool):
+        if interpretation < 0 or (outputs is not None and interpretation >= outputs):
             raise ValueError(
-                f"reading {reading} names an output, but the layer above has "
-                f"{outputs}, counted from 0"
+                f"interpretation {interpretation} names an output, but the layer above "
+                f"has {outputs}, counted from 0"
             )
-    elif reading not in READINGS:
-        known = ", ".join(READINGS)
+    elif interpretation not in INTERPRETATIONS:
+        known = ", ".join(INTERPRETATIONS)
         raise ValueError(
-            f"unknown reading {reading!r} of equation (5); there are: {known}, "
-            "or the index of one output"
+            f"unknown interpretation {interpretation!r} of equation (5); there are: "
+            f"{known}, or the index of one output"
         )
 
 

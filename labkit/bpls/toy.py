@@ -4,9 +4,9 @@ Two inputs, one of them constant 1, one hidden layer of three, two outputs; trai
 x = 1, 3, 5, 7, 9 and test on x = 2, 4, 6, 8, 10. The paper does not say what the noise
 is added to; here it is the training outputs.
 
-For the linear problem every reading of equation (5) but "label", which picks another
-output for every sample, gives ordinary least squares on (x, 1). So the errors are known
-exactly: $2\sigma$ in training and $\sqrt{4.25}\,\sigma$ in test.
+For the linear problem every interpretation of equation (5) but "label", which picks
+another output for every sample, gives ordinary least squares on (x, 1). So the errors
+are known exactly: $2\sigma$ in training and $\sqrt{4.25}\,\sigma$ in test.
 """
 
 import math
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from labkit.bpls.activations import CLAMP, activation
 from labkit.bpls.walk import Weights, output_targets, scores, solve_output, walked
+from labkit.ranges import check, one_of
 
 SIZES = (2, 3, 2)
 THEORY = {"train": 2.0, "test": math.sqrt(4.25)}  # RMSE over sigma, linear
@@ -44,18 +45,12 @@ def toy_problem(
     nonlinear: $y_1 = 1 / (1 + \exp(\log_{10} x^{-3/2}))$,
     $y_2 = 1 / (1 + \exp(x^{-1/4}))$, sigmoids in the hidden layer and at the outputs.
 
-    Parameters
-    ----------
-    kind : {"linear", "nonlinear"}
-    dtype, device : optional
-
     Raises
     ------
     ValueError
         If ``kind`` is neither.
     """
-    if kind not in ("linear", "nonlinear"):
-        raise ValueError(f'kind must be "linear" or "nonlinear", got {kind!r}')
+    check({"kind": kind}, {"kind": one_of(["linear", "nonlinear"])})
 
     def outputs(x):
         if kind == "linear":
@@ -80,11 +75,8 @@ def noisy_outputs(
 
     Parameters
     ----------
-    toy : Toy
     sigma : float or (S,) tensor
         All of them see the same draws.
-    runs : int
-    generator : torch.Generator, optional
 
     Returns
     -------
@@ -103,7 +95,7 @@ def toy_walk(
     Y: Tensor,
     weights: Weights,
     *,
-    reading: str | int = "min_norm",
+    interpretation: str | int = "min_norm",
     clamp: float | None = CLAMP,
     output_clamp: float | None = CLAMP,
     solve_again: bool = False,
@@ -118,22 +110,18 @@ def toy_walk(
         `noisy_outputs`.
     weights : tuple of (..., 2, 3) and (..., 3, 2) tensors
         `random_weights` of `SIZES`, one network per run.
-    reading, clamp : see `walk`
+    interpretation, clamp : see `walk`
     output_clamp : float or None
         Of the outputs, which noise may drive out of the range of the sigmoid.
     solve_again : bool
-        Solve the output layer once more at the end; with ``reading="none"`` the other
-        remedy against saturated draws.
+        Solve the output layer once more at the end; with ``interpretation="none"`` the
+        other remedy against saturated draws.
     **solver
         ``ridge``, ``rcond``, ``method`` of `solve_layer`.
-
-    Returns
-    -------
-    tuple of tensors
     """
     a = activation(toy.activation)
     B = output_targets(Y, a, output_clamp)
-    options = {"reading": reading, "clamp": clamp} | solver
+    options = {"interpretation": interpretation, "clamp": clamp} | solver
     weights = walked(toy.X, B, weights, [a], **options)
     return solve_output(toy.X, B, weights, [a], **solver) if solve_again else weights
 
@@ -142,11 +130,7 @@ def toy_errors(toy: Toy, weights: Weights) -> tuple[Tensor, Tensor]:
     """Squared errors of each run against the outputs without noise, train and test.
 
     The norm is over the samples and the outputs of a run. The root of the mean over
-    runs, `rmse`, is the paper's figure; single runs show its tail.
-
-    Returns
-    -------
-    pair of (...,) tensors, the runs last
+    runs, the last dimension, is the paper's figure; single runs show its tail.
     """
     a = activation(toy.activation)
     pairs = ((toy.X, toy.Y), (toy.X_test, toy.Y_test))

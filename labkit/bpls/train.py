@@ -1,18 +1,17 @@
 """Training as a generator: one record per layer solved."""
 
 import math
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.bpls.activations import CLAMP, Activation, invertible
-from labkit.bpls.targets import check_reading, overshoot
+from labkit.bpls.activations import Activation, invertible
+from labkit.bpls.settings import Settings
+from labkit.bpls.targets import overshoot
 from labkit.bpls.walk import (
     LayerStep,
     Weights,
@@ -21,6 +20,7 @@ from labkit.bpls.walk import (
     scores,
     walk,
 )
+from labkit.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -64,38 +64,15 @@ class Record:
     end: WalkEnd | None = None  # with layer 1, when the walk is complete
 
 
-class Clock:
-    """Seconds spent computing, without those between ``stop`` and ``start``."""
-
-    def __init__(self):
-        self.total = 0.0
-        self.start()
-
-    def start(self) -> None:
-        """Go on."""
-        self._since = time.perf_counter()
-
-    def stop(self) -> float:
-        """Halt, and give the seconds since the last ``start``."""
-        lap = time.perf_counter() - self._since
-        self.total += lap
-        return lap
-
-
 def train(
     X: Tensor,
     Y: Tensor,
     weights: Weights,
     activations: str | Activation | Sequence[str | Activation] = "sigmoid",
+    settings: Settings | None = None,
     *,
     output: str | Activation = "identity",
-    reading: str | int = "min_norm",
-    clamp: float | None = CLAMP,
-    max_walks: int = 20,
-    stop: bool = True,
-    turned: Callable[[], Mapping] | None = None,
-    data: Callable[[], tuple[Tensor, Tensor]] | None = None,
-    **solver,
+    **options,
 ) -> Iterator[Record]:
     r"""Train by walks; yields one `Record` per layer solved.
 
@@ -115,28 +92,13 @@ def train(
     weights : tuple of tensors
         Where to start, `random_weights`.
     activations : str, Activation, or a sequence of one per hidden layer
+    settings : Settings, optional
+        Read before each layer and between walks; the caller may change it between two
+        records.
     output : str or Activation
         Output activation, for values. For labels it is softmax.
-    reading : str or int
-        Of equation (5); see `hidden_targets`.
-    clamp : float or None
-        See `clamp_targets`; for values also of the outputs.
-    max_walks : int >= 0
-        Cap on the walks over misses; 0 leaves the first walk only.
-    stop : bool
-        Stop at the first walk that does not lower the misses. The paper's own
-        condition, line 18, lets later walks undo what earlier ones found; False shows
-        it. The best weights are kept either way.
-    turned : function of no arguments, optional
-        Asked before every layer for options that take the place of those given:
-        ``reading``, ``clamp``, ``ridge``, ``rcond``, ``method``; and before every walk
-        on misses for ``max_walks`` and ``stop``.
-    data : function of no arguments, optional
-        Asked before every walk on misses for (X, Y), such as the same images with
-        other noise. Where they are not the tensors of the walk before, the misses are
-        counted anew on them, and the best weights are looked for from there on.
-    **solver
-        ``ridge``, ``rcond``, ``method`` of `solve_layer`.
+    **options
+        Fields of `Settings`, where no object is given.
 
     Yields
     ------
@@ -145,129 +107,82 @@ def train(
     Raises
     ------
     ValueError
-        Negative ``max_walks``; an activation without inverse; weights that do not fit
-        X, Y or ``activations``; targets outside the range of an inverse without a
-        clamp.
+        Settings out of range; an activation without inverse; weights that do not fit X,
+        Y or ``activations``; targets outside the range of an inverse without a clamp.
 
     Notes
     -----
     The cosines cost a backward pass over the rows of a walk and change nothing.
     """
+    settings = Settings(**options) if settings is None else settings
+    settings.check()
     activations = check_network(X, Y, weights, activations)
-    check_walks(reading, clamp, max_walks)
     output = invertible(output)
     labelled = Y.dtype == torch.int64
-    given = {"reading": reading, "clamp": clamp, "second_solve": labelled, **solver}
-    now = partial(_now, given | {"max_walks": max_walks, "stop": stop}, turned)
-    clock = Clock()
     to_output = {"classes": weights[-1].shape[-1], "dtype": X.dtype}
-    targets = partial(output_targets, output=output, clamp=clamp, **to_output)
-    B, rows = targets(Y), slice(None)
-    best, fewest, f, step = weights, math.inf, 1.0, 0
+    clock = Clock(X.device)
+    with clock:
+        B = output_targets(Y, output, settings.clamp, **to_output)
+    best, least, f, rows, step = weights, math.inf, 1.0, slice(None), 0
     for tau in count():
-        start = (X[rows], B[rows], Y[rows])
-        layers = _layers(tau, step, start, weights, activations, output, now, clock)
-        records, found, along = yield from layers  # lines 3 to 14
-        step += len(records)
-        weights = blend(weights, found, f)  # (20)
-        error, miss = _judged(X, Y, weights, activations, output)
-        kept = error < fewest
+        records = []
+        with clock:
+            T = B[rows]
+            H, gradients = differentiate(X[rows], Y[rows], weights, activations, output)
+        layers = walk(H, T, activations, settings, second_solve=labelled)
+        for i in reversed(range(len(weights))):  # lines 3 to 14, layer i + 1
+            with clock:
+                solved = next(layers)
+                seen = measure(H[i], T, solved, weights[i], gradients[i])
+            step += 1
+            seen["seconds"] = clock.seconds - sum(r.seconds for r in records)
+            records.append(Record(step, tau, i + 1, len(T), **seen, W=solved.W, B=T))
+            if i:
+                yield records[-1]
+            T = solved.B
+        with clock:
+            found = tuple(record.W for record in reversed(records))
+            cosine = descent_cosine(found, weights, gradients)
+            weights = blend(weights, found, f)  # (20)
+            error, miss = judge(X, Y, weights, activations, output)
+        kept = error < least
         if kept:
-            best, fewest = weights, error
-        lap = clock.stop()
-        yield replace(
-            records[-1],
-            seconds=records[-1].seconds + lap,
-            end=WalkEnd(
-                walk=tau,
-                samples=len(start[0]),
-                blend=f,
-                misses=len(miss) if labelled else None,
-                accuracy=1 - len(miss) / len(X) if labelled else None,
-                rmse=None if labelled else error,
-                kept=kept,
-                seconds=clock.total,
-                rank=records[-1].rank,
-                condition=max(record.condition for record in records),
-                overshoot=records[0].overshoot,
-                clamped=_mean([record.clamped for record in records[:-1]]),
-                cosine=along,
-                weights=weights,
-                best=best,
-            ),
+            best, least = weights, error
+        clamped = [record.clamped for record in records[:-1]]
+        last = records[-1]
+        end = WalkEnd(
+            walk=tau,
+            samples=last.samples,
+            blend=f,
+            misses=len(miss) if labelled else None,
+            accuracy=1 - len(miss) / len(X) if labelled else None,
+            rmse=None if labelled else error,
+            kept=kept,
+            seconds=clock.seconds,
+            rank=last.rank,
+            condition=max(record.condition for record in records),
+            overshoot=records[0].overshoot,
+            clamped=sum(clamped) / len(clamped),
+            cosine=cosine,
+            weights=weights,
+            best=best,
         )
+        yield replace(last, seconds=last.seconds + clock.lap, end=end)
         if not labelled:
             return
-        clock = Clock()
-        fresh = (X, Y) if data is None else data()
-        if fresh[0] is not X or fresh[1] is not Y:
-            X, Y = fresh
+        settings.check()
+        clock = Clock(X.device)
+        wanted = settings.data or (X, Y)
+        if wanted[0] is not X or wanted[1] is not Y:
+            X, Y = wanted
             check_shapes(X, Y, weights)
-            B, kept, best = targets(Y), True, weights
-            fewest, miss = _judged(X, Y, weights, activations, output)
-        options = now()
-        if (
-            not len(miss)
-            or (options["stop"] and not kept)
-            or tau >= options["max_walks"]
-        ):
+            with clock:
+                B = output_targets(Y, **to_output)
+                least, miss = judge(X, Y, weights, activations, output)
+            best, kept = weights, True
+        if not len(miss) or (settings.stop and not kept) or tau >= settings.max_walks:
             return
         rows, f = miss, len(miss) / len(X)
-
-
-def _now(given: Mapping, turned: Callable[[], Mapping] | None) -> Mapping:
-    """Options as they stand, refused where no walk can take them."""
-    options = given if turned is None else given | turned()
-    check_walks(options["reading"], options["clamp"], options["max_walks"])
-    return options
-
-
-def _judged(X, Y, weights, activations, output) -> tuple:
-    """Misses counted, and which they are; for values the RMSE, and None."""
-    S = scores(X, weights, activations)
-    if Y.dtype != torch.int64:
-        return _rmse(S, Y, output), None
-    miss = (S.argmax(-1) != Y).nonzero().squeeze(-1)
-    return len(miss), miss
-
-
-def _layers(
-    tau, step, start, weights, activations, output, now, clock
-) -> Generator[Record, None, tuple]:
-    """One walk: yields the records of layers L + 1 to 2.
-
-    Returns all records, the walk's weights, and the cosine over all of them.
-    """
-    X, B, Y = start
-    H, gradients = differentiate(X, weights, activations, lambda S: loss(S, Y, output))
-    records, found = [], []
-    for layer in range(len(H), 0, -1):
-        options = {k: v for k, v in now().items() if k not in ("max_walks", "stop")}
-        solved = next(walk(H[:layer], B, activations[: layer - 1], **options))
-        below = layer - 1
-        step += 1
-        change = solved.W - weights[below]
-        measures = measure(H[below], B, solved)
-        cosine = descent_cosine([change], [gradients[below]])
-        record = Record(
-            step,
-            tau,
-            layer,
-            len(X),
-            *measures,
-            cosine,
-            clock.stop(),
-            solved.W,
-            B,
-        )
-        records.append(record)
-        found.insert(0, solved.W)
-        if below:
-            yield record
-        clock.start()
-        B = solved.B
-    changes = [new - old for new, old in zip(found, weights, strict=True)]
-    return records, tuple(found), descent_cosine(changes, gradients)
 
 
 def blend(old: Weights, new: Weights, f: float) -> Weights:
@@ -278,39 +193,58 @@ def blend(old: Weights, new: Weights, f: float) -> Weights:
     return tuple((1 - f) * W + f * V for W, V in zip(old, new, strict=True))  # (20)
 
 
-def measure(H: Tensor, B: Tensor, solved: LayerStep) -> tuple:
-    """Rank, condition, residual, overshoot and share clamped of a layer, as numbers."""
-    rank, condition = int(solved.info.rank), float(solved.info.condition)
+def measure(H: Tensor, B: Tensor, solved: LayerStep, W: Tensor, gradient: Tensor):
+    """Numbers of a `Record`, of a layer with values H below it and weights W before."""
     R = B - H @ solved.V
-    residual = float(R.square().mean().sqrt())
-    if solved.T is None:
-        return rank, condition, residual, math.nan, math.nan
-    clamped = int(torch.count_nonzero(solved.T != solved.C)) / solved.T.numel()
-    ratio = float(overshoot(solved.T - H, solved.V, R))
-    return rank, condition, residual, ratio, clamped
+    overshot = clamped = math.nan
+    if solved.T is not None:
+        overshot = float(overshoot(solved.T - H, solved.V, R))
+        clamped = int(torch.count_nonzero(solved.T != solved.C)) / solved.T.numel()
+    return {
+        "rank": int(solved.info.rank),
+        "condition": float(solved.info.condition),
+        "residual": float(R.square().mean().sqrt()),
+        "overshoot": overshot,
+        "clamped": clamped,
+        "cosine": descent_cosine([solved.W], [W], [gradient]),
+    }
 
 
-def loss(S: Tensor, Y: Tensor, output: Activation) -> Tensor:
-    """Cross-entropy of labels in nats, or half the mean squared error of values."""
-    if Y.dtype == torch.int64:
-        return F.cross_entropy(S, Y)
-    return (output.value(S) - Y).square().mean() / 2
+def judge(X, Y, weights, activations, output) -> tuple[float, Tensor | None]:
+    """Number of misses, and which they are; for values the RMSE, and None."""
+    S = scores(X, weights, activations)
+    if Y.dtype != torch.int64:
+        return float((output.value(S) - Y).square().mean().sqrt()), None
+    miss = (S.argmax(-1) != Y).nonzero().squeeze(-1)
+    return len(miss), miss
 
 
 def differentiate(
-    X: Tensor, weights: Weights, activations: Sequence[Activation], objective: Callable
+    X: Tensor,
+    Y: Tensor,
+    weights: Weights,
+    activations: Sequence[Activation],
+    output: Activation,
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Hidden values H_0..H_L and the gradient of ``objective(S)``, in one pass."""
+    """Hidden values H_0..H_L and the gradient of the loss, in one pass.
+
+    The loss is the cross-entropy of labels, or half the mean squared error of values.
+    """
     with torch.enable_grad():
         leaves = tuple(W.detach().requires_grad_() for W in weights)
         H = hidden_values(X, leaves, activations)
-        gradients = torch.autograd.grad(objective(H[-1] @ leaves[-1]), leaves)
+        S = H[-1] @ leaves[-1]
+        if Y.dtype == torch.int64:
+            loss = F.cross_entropy(S, Y)
+        else:
+            loss = (output.value(S) - Y).square().mean() / 2
+        gradients = torch.autograd.grad(loss, leaves)
     return [h.detach() for h in H], gradients
 
 
-def descent_cosine(changes: Sequence[Tensor], gradients: Sequence[Tensor]) -> float:
+def descent_cosine(new: Weights, old: Weights, gradients: Sequence[Tensor]) -> float:
     """Cosine of a change of weights with the negative gradient; 0 if either is 0."""
-    change = torch.cat([c.flatten() for c in changes])
+    change = torch.cat([(V - W).flatten() for V, W in zip(new, old, strict=True)])
     gradient = torch.cat([g.flatten() for g in gradients])
     return float(F.cosine_similarity(change, -gradient, 0))
 
@@ -354,20 +288,3 @@ def check_shapes(X: Tensor, Y: Tensor, weights: Weights) -> None:
             )
     elif Y.shape[-1] != widths[-1]:
         raise ValueError(f"Y has {Y.shape[-1]} columns for {widths[-1]} outputs")
-
-
-def check_walks(reading, clamp, max_walks) -> None:
-    """Raise ValueError for options of `train` that no walk can take."""
-    check_reading(reading)
-    if clamp is not None and not 0 <= clamp < 0.5:
-        raise ValueError(f"clamp must lie in [0, 0.5), got {clamp}")
-    if max_walks < 0:
-        raise ValueError(f"max_walks must be >= 0, got {max_walks}")
-
-
-def _rmse(S: Tensor, Y: Tensor, output: Activation) -> float:
-    return float((output.value(S) - Y).square().mean().sqrt())
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)

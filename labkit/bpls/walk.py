@@ -11,6 +11,7 @@ functions.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from labkit.bpls.activations import (
     invertible,
     send_back,
 )
+from labkit.bpls.settings import Settings
 from labkit.bpls.solve import Solve, solve_layer
 from labkit.bpls.targets import hidden_targets
 
@@ -67,27 +69,14 @@ def random_weights(
     generator : torch.Generator, optional
         Its device is where the numbers are drawn, in float64, so that every dtype and
         every ``device`` gets the same network.
-    dtype, device : optional
-        Of the result; torch's defaults if not given.
-
-    Returns
-    -------
-    tuple of (..., N_{l-1}, N_l) tensors
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
     source = "cpu" if generator is None else generator.device
-    drawn = []
-    for rows, columns in pairwise(sizes):
-        u = torch.rand(
-            *runs,
-            rows,
-            columns,
-            generator=generator,
-            dtype=torch.float64,
-            device=source,
-        )
-        drawn.append((scale * (2 * u - 1)).to(dtype=dtype, device=device))
-    return tuple(drawn)
+    draw = partial(torch.rand, generator=generator, dtype=torch.float64, device=source)
+    return tuple(
+        (scale * (2 * draw(*runs, *shape) - 1)).to(dtype=dtype, device=device)
+        for shape in pairwise(sizes)
+    )
 
 
 def hidden_values(
@@ -133,10 +122,6 @@ def output_targets(
     classes, dtype : optional
         J and the type of the targets, for labels.
 
-    Returns
-    -------
-    (..., D, J) tensor
-
     Raises
     ------
     ValueError
@@ -156,7 +141,7 @@ def layer_step(
     B: Tensor,
     a: Activation,
     *,
-    reading: str | int = "min_norm",
+    interpretation: str | int = "min_norm",
     clamp: float | None = CLAMP,
     second_solve: bool = False,
     **solver,
@@ -188,7 +173,7 @@ def layer_step(
         The layer's targets.
     a : Activation
         Of the values H.
-    reading : str or int
+    interpretation : str or int
         Of (5); see `hidden_targets`.
     clamp : float or None
         See `clamp_targets`.
@@ -202,7 +187,7 @@ def layer_step(
     LayerStep
     """
     V, info = solve_layer(H, B, **solver)  # (6)
-    T = hidden_targets(H, V, B, reading)  # (5)
+    T = hidden_targets(H, V, B, interpretation)  # (5)
     C = clamp_targets(T, a, clamp)  # (7)
     below = send_back(C, a)  # (8)
     W = solve_layer(C, B, **solver)[0] if second_solve else V  # (9)
@@ -213,11 +198,10 @@ def walk(
     H: Sequence[Tensor],
     B: Tensor,
     activations: Sequence[Activation],
+    settings: Settings | None = None,
     *,
-    reading: str | int = "min_norm",
-    clamp: float | None = CLAMP,
     second_solve: bool = False,
-    **solver,
+    **options,
 ) -> Iterator[LayerStep]:
     r"""Solve every layer once, from the output to the input.
 
@@ -232,8 +216,12 @@ def walk(
     B : (..., D, J) tensor
         `output_targets`.
     activations : sequence of L `Activation`
-    reading, clamp, second_solve, **solver
-        See `layer_step`. ``second_solve`` is what parts Algorithm 2 from Algorithm 1.
+    settings : Settings, optional
+        Read before each layer.
+    second_solve : bool
+        See `layer_step`; what parts Algorithm 2 from Algorithm 1.
+    **options
+        Fields of `Settings`, where there is no object that may change.
 
     Yields
     ------
@@ -245,20 +233,19 @@ def walk(
     One factorisation serves all neurons of a layer, so a walk costs about
     D sum_l N_{l-1}^2 multiply-adds, which the input layer dominates.
     """
+    settings = Settings(**options) if settings is None else settings
     for layer in range(len(H), 1, -1):
         step = layer_step(
             layer,
             H[layer - 1],
             B,
             activations[layer - 2],
-            reading=reading,
-            clamp=clamp,
             second_solve=second_solve,
-            **solver,
+            **settings.of_layer(),
         )
         yield step
         B = step.B
-    W, info = solve_layer(H[0], B, **solver)  # (6), for l = 1
+    W, info = solve_layer(H[0], B, **settings.of_solve())  # (6), for l = 1
     yield LayerStep(1, W, W, info)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from labkit.bpls import ACTIVATIONS, activation, gauss_newton_targets, refine
-from labkit.bpls.refine import refined_scores
+from labkit.bpls import ACTIVATIONS, activation, refine, refined_scores
+from labkit.bpls.refine import gauss_newton_targets
 
 from .conftest import blobs, randn, start
 
@@ -30,7 +30,7 @@ def test_without_damping_the_linearised_residual_is_gone(name):
     slope = a.slope(Z, a.value(Z))
     dZ = gauss_newton_targets(R, W, slope, 0)
     torch.testing.assert_close((dZ * slope) @ W, R, rtol=0, atol=1e-9)
-    if name == "identity":  # reading (5') of the paper's correction
+    if name == "identity":  # (5') of the paper's correction
         torch.testing.assert_close(dZ, R @ torch.linalg.pinv(W), rtol=0, atol=1e-9)
 
 
@@ -121,10 +121,10 @@ def test_it_keeps_the_best_and_counts_right():
     [
         ({"a": "softmax"}, "one slope per hidden unit, and 'softmax' couples"),
         ({"a": "gelu"}, "unknown activation 'gelu'"),
-        ({"sweeps": -1}, "sweeps must be >= 0, got -1"),
-        ({"alpha": 0}, "alpha must be > 0, got 0"),
-        ({"mu": -1.0}, "mu must be > 0, got -1.0"),
-        ({"ridge": 0}, "ridge must be > 0, got 0"),
+        ({"sweeps": -1}, "sweeps must be an integer >= 0, got -1"),
+        ({"alpha": 0}, "alpha must be > 0 and finite, got 0"),
+        ({"mu": -1.0}, "mu must be > 0 and finite, got -1.0"),
+        ({"ridge": 0}, "ridge must be > 0 and finite, got 0"),
         ({"W1": start(5, N)[0]}, "W_1 has 5 rows, but the layer below has 4"),
     ],
 )

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.bpls import METHODS, solve_layer
-from labkit.bpls.solve import gram
+from labkit.bpls import solve_layer
+from labkit.bpls.solve import METHODS, gram
 
 from .conftest import randn
 
@@ -156,9 +156,9 @@ def test_a_ridge_below_rounding_is_no_singular_matrix_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "lstsq"}, "unknown method 'lstsq'; there are: cholesky, eigh, svd"),
-        ({"ridge": -1.0}, "ridge must be >= 0, got -1.0"),
-        ({"ridge": float("nan")}, "ridge must be >= 0, got nan"),
+        ({"method": "lstsq"}, "method must be one of cholesky, eigh, svd, got 'lstsq'"),
+        ({"ridge": -1.0}, "ridge must be >= 0 and finite, got -1.0"),
+        ({"ridge": float("nan")}, "ridge must be >= 0 and finite, got nan"),
         ({"ridge": 0, "method": "cholesky"}, 'needs a ridge > 0, got 0; .*"eigh"'),
     ],
 )

@@ -1,4 +1,4 @@
-"""The readings of equation (5), against the paper's letters and its consequences."""
+"""The interpretations of (5), against the paper's letters and its consequences."""
 
 import math
 
@@ -7,12 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.bpls import READINGS, hidden_targets, overshoot
+from labkit.bpls import INTERPRETATIONS, hidden_targets
+from labkit.bpls.targets import overshoot
 
 from .conftest import randn
 
 D, N, J = 7, 5, 3
-ALL = (*READINGS, 0, J - 1)
+ALL = (*INTERPRETATIONS, 0, J - 1)
 
 
 def problem(seed=0, *, D=D, N=N, J=J):
@@ -94,12 +95,12 @@ def test_min_norm_is_the_smallest_change_that_fits_best(seed, N, J):
         torch.testing.assert_close(T @ W, B, rtol=1e-4, atol=1e-5)
 
 
-def test_how_often_each_reading_repairs_the_residual():
+def test_how_often_each_interpretation_repairs_the_residual():
     H, W, B = problem(J=1)
     expected = {"min_norm": 1, "gauss_seidel": 1, "per_neuron": N, 0: N}
     expected |= {"mean": N, "cyclic": N, "label": N, "none": 0}
-    for reading, times in expected.items():
-        T = hidden_targets(H, W, B, reading)
+    for interpretation, times in expected.items():
+        T = hidden_targets(H, W, B, interpretation)
         assert float(overshoot(T - H, W, B - H @ W)) == pytest.approx(times, abs=1e-9)
     H, W, B = problem()
     T = hidden_targets(H, W, B)
@@ -111,18 +112,18 @@ def test_how_often_each_reading_repairs_the_residual():
 
 def test_without_a_residual_there_is_no_correction_and_no_ratio():
     H, W, _ = problem()
-    for reading in ALL:
-        T = hidden_targets(H, W, H @ W, reading)
+    for interpretation in ALL:
+        T = hidden_targets(H, W, H @ W, interpretation)
         torch.testing.assert_close(T, H, rtol=0, atol=1e-12)
         assert math.isnan(float(overshoot(T - H, W, 0 * (H @ W))))
 
 
-@pytest.mark.parametrize("reading", ALL)
-def test_zero_weights_correct_nothing_and_stay_finite(reading):
+@pytest.mark.parametrize("interpretation", ALL)
+def test_zero_weights_correct_nothing_and_stay_finite(interpretation):
     H, W, B = problem()
-    torch.testing.assert_close(hidden_targets(H, 0 * W, B, reading), H)
+    torch.testing.assert_close(hidden_targets(H, 0 * W, B, interpretation), H)
     W[2] = 0  # a neuron that no output hears
-    T = hidden_targets(H, W, B, reading)
+    T = hidden_targets(H, W, B, interpretation)
     assert torch.isfinite(T).all()
     torch.testing.assert_close(T[:, 2], H[:, 2])
 
@@ -134,24 +135,24 @@ def test_a_doubled_output_is_corrected_once():
     torch.testing.assert_close(T, hidden_targets(H, W[:, :2], B[:, :2]))
 
 
-@pytest.mark.parametrize("reading", ALL)
-def test_leading_dimensions_are_independent(reading):
+@pytest.mark.parametrize("interpretation", ALL)
+def test_leading_dimensions_are_independent(interpretation):
     H, W, B = randn(4, D, N), randn(4, N, J, seed=1), randn(4, D, J, seed=2)
-    together = hidden_targets(H, W, B, reading)
+    together = hidden_targets(H, W, B, interpretation)
     for i in range(4):
-        alone = hidden_targets(H[i], W[i], B[i], reading)
+        alone = hidden_targets(H[i], W[i], B[i], interpretation)
         torch.testing.assert_close(together[i], alone)
 
 
 @pytest.mark.parametrize(
-    ("reading", "message"),
+    ("interpretation", "message"),
     [
-        ("printed", "unknown reading 'printed'.*min_norm, per_neuron"),
-        (J, "reading 3 names an output, but the layer above has 3"),
-        (-1, "reading -1 names an output"),
-        (True, "unknown reading True"),
+        ("printed", "unknown interpretation 'printed'.*min_norm, per_neuron"),
+        (J, "interpretation 3 names an output, but the layer above has 3"),
+        (-1, "interpretation -1 names an output"),
+        (True, "unknown interpretation True"),
     ],
 )
-def test_what_it_refuses(reading, message):
+def test_what_it_refuses(interpretation, message):
     with pytest.raises(ValueError, match=message):
-        hidden_targets(*problem(), reading)
+        hidden_targets(*problem(), interpretation)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from labkit.bpls import (
-    READINGS,
+    INTERPRETATIONS,
     descend,
     noisy_outputs,
     random_weights,
@@ -40,10 +40,10 @@ def nonlinear(sigma, *, runs=4000, **options):
     return float(rmse(test)), test.sqrt()
 
 
-@pytest.mark.parametrize("reading", [*READINGS, 0, 1])
-def test_without_noise_the_linear_toy_is_exact_for_every_reading(reading):
+@pytest.mark.parametrize("interpretation", [*INTERPRETATIONS, 0, 1])
+def test_without_noise_the_linear_toy_is_exact_for_every_interpretation(interpretation):
     toy = toy_problem("linear")
-    weights = toy_walk(toy, toy.Y, networks(50), reading=reading, **EXACT)
+    weights = toy_walk(toy, toy.Y, networks(50), interpretation=interpretation, **EXACT)
     a = [activation("identity")]
     for X, Y in ((toy.X, toy.Y), (toy.X_test, toy.Y_test)):
         S = scores(X, weights, a)
@@ -56,11 +56,13 @@ def test_its_hidden_layer_has_rank_two_of_three():
     assert torch.linalg.matrix_rank(H, rtol=1e-10).tolist() == [2] * 50
 
 
-@pytest.mark.parametrize("reading", [r for r in (*READINGS, 0) if r != "label"])
-def test_with_noise_the_linear_toy_is_ordinary_least_squares(reading):
+@pytest.mark.parametrize(
+    "interpretation", [r for r in (*INTERPRETATIONS, 0) if r != "label"]
+)
+def test_with_noise_the_linear_toy_is_ordinary_least_squares(interpretation):
     toy = toy_problem("linear")
     Y = noisy_outputs(toy, 0.7, 50, generator=seeded(1))
-    weights = toy_walk(toy, Y, networks(50), reading=reading, **EXACT)
+    weights = toy_walk(toy, Y, networks(50), interpretation=interpretation, **EXACT)
     S = scores(toy.X_test, weights, [activation("identity")])
     for run in range(50):
         expected = ols(toy.X, Y[run], toy.X_test)
@@ -71,18 +73,18 @@ def test_choosing_the_output_by_the_sample_is_not_least_squares():
     # the part of a residual picked sample by sample is no longer orthogonal to X
     toy = toy_problem("linear")
     Y = noisy_outputs(toy, 0.7, 1, generator=seeded(1))
-    weights = toy_walk(toy, Y, networks(1), reading="label", **EXACT)
+    weights = toy_walk(toy, Y, networks(1), interpretation="label", **EXACT)
     S = scores(toy.X_test, weights, [activation("identity")])
     assert float((S[0] - ols(toy.X, Y[0], toy.X_test)).abs().max()) > 0.1
 
 
-@pytest.mark.parametrize("reading", ["min_norm", "cyclic"])
-def test_its_error_over_a_thousand_runs_is_the_theory_line(reading):
+@pytest.mark.parametrize("interpretation", ["min_norm", "cyclic"])
+def test_its_error_over_a_thousand_runs_is_the_theory_line(interpretation):
     toy = toy_problem("linear")
     sigmas = torch.tensor([0.1, 0.5, 2.0])
     Y = noisy_outputs(toy, sigmas, RUNS, generator=seeded(1))
     assert Y.shape == (3, RUNS, 5, 2)
-    weights = toy_walk(toy, Y, networks(RUNS), reading=reading, **EXACT)
+    weights = toy_walk(toy, Y, networks(RUNS), interpretation=interpretation, **EXACT)
     train, test = map(rmse, toy_errors(toy, weights))
     # the relative standard error is 1.6 % in training and 2.0 % in test
     for found, line in ((train, THEORY["train"]), (test, THEORY["test"])):
@@ -105,7 +107,7 @@ def test_plain_algorithm_1_has_a_heavy_tail_and_both_remedies_cut_it():
     # among sets of 500 the first varies by 8 %, the others by 3 %
     assert plain == pytest.approx(0.206, rel=0.2)
     assert median == pytest.approx(0.131, rel=0.05)
-    skipped = nonlinear(0.05, reading="none", clamp=1e-6)[0]
+    skipped = nonlinear(0.05, interpretation="none", clamp=1e-6)[0]
     again = nonlinear(0.05, solve_again=True)[0]
     assert skipped == pytest.approx(0.145, rel=0.1)
     assert again == pytest.approx(0.137, rel=0.1)
@@ -131,5 +133,7 @@ def test_descent_of_many_runs_at_once_is_each_run_alone():
 
 
 def test_an_unknown_toy_is_refused():
-    with pytest.raises(ValueError, match='"linear" or "nonlinear", got \'cubic\''):
+    with pytest.raises(
+        ValueError, match="kind must be one of linear, nonlinear, got 'cubic'"
+    ):
         toy_problem("cubic")

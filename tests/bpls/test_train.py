@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from labkit.bpls import (
+    Settings,
     activation,
     descend,
     output_targets,
@@ -84,65 +85,57 @@ def test_without_the_stop_rule_all_walks_are_made_and_the_best_still_kept():
     assert misses(X, y, found[-1].best) == min(end.misses for end in found)
 
 
-def test_options_turned_between_layers_are_those_of_the_layers_after():
+def test_settings_changed_between_layers_are_those_of_the_layers_after():
     X, y = blobs(spread=1)
-    given = {"reading": "min_norm", "ridge": 1e-2, "max_walks": 6, "stop": False}
-    other = {"reading": "gauss_seidel", "clamp": 1e-3, "ridge": 1e-5}
+    given = {"ridge": 1e-2, "max_walks": 6, "stop": False}
     plain = list(train(X, y, start(4, 6, 5, 3), "sigmoid", **given))
-    now = {}
-    records = train(X, y, start(4, 6, 5, 3), "sigmoid", turned=lambda: now, **given)
-    first = [next(records), next(records)]
-    for found, wanted in zip(first, plain, strict=False):
-        assert torch.equal(found.W, wanted.W)
-    now = other
+    settings = Settings(**given)
+    records = train(X, y, start(4, 6, 5, 3), "sigmoid", settings)
+    for wanted, found in zip(plain[:2], records, strict=False):
+        assert torch.equal(found.W, wanted.W) and torch.equal(found.B, wanted.B)
+    settings.interpretation, settings.clamp, settings.ridge = "mean", 1e-3, 1e-5
     last = next(records)
     (W, info) = solve_layer(X, last.B, ridge=1e-5)
     assert torch.equal(last.W, W) and not torch.equal(last.W, plain[2].W)
     assert last.condition == float(info.condition)
-    now = other | {"max_walks": 2}
+    settings.max_walks = 2
     assert [record.walk for record in records] == [1, 1, 1, 2, 2, 2]
-
-
-def test_options_that_hold_from_the_start_are_the_options():
-    X, y = blobs(spread=1)
-    options = {"reading": "mean", "clamp": 0.1, "ridge": 1e-3}
-    options |= {"max_walks": 3, "stop": False}
-    plain = train(X, y, start(4, 6, 3), "sigmoid", **options)
-    turned = train(X, y, start(4, 6, 3), "sigmoid", turned=lambda: options)
-    for one, two in zip(plain, turned, strict=True):
-        assert torch.equal(one.W, two.W) and torch.equal(one.B, two.B)
 
 
 def test_the_stop_rule_can_be_taken_off_before_it_ends_the_run():
     X, y = blobs(seed=1, spread=1)
-    now = {"stop": True}
-    records = train(X, y, start(4, 6, 3), max_walks=9, turned=lambda: now)
-    for record in records:
-        if record.end and not record.end.kept:
-            now = {"stop": False}
+    settings = Settings(max_walks=9)
+    for record in train(X, y, start(4, 6, 3), settings=settings):
+        settings.stop = settings.stop and not (record.end and not record.end.kept)
     assert record.walk == 9
 
 
-def test_turned_options_are_refused_where_no_walk_can_take_them():
+@pytest.mark.parametrize(
+    ("name", "value"), [("clamp", 0.5), ("interpretation", "x"), ("max_walks", -1)]
+)
+def test_changed_settings_are_refused_where_no_walk_can_take_them(name, value):
     X, y = blobs()
-    for now, match in (({"clamp": 0.5}, "clamp"), ({"reading": "x"}, "reading")):
-        with pytest.raises(ValueError, match=match):
-            next(train(X, y, start(4, 6, 3), turned=lambda now=now: now))
+    settings = Settings()
+    records = train(X, y, start(4, 6, 3), settings=settings)
+    next(records)
+    setattr(settings, name, value)
+    with pytest.raises(ValueError, match=name):
+        next(records)
 
 
 def test_other_data_begin_with_their_own_misses():
     X, y = blobs(spread=1)
     noisy = X + 0.5 * randn(*X.shape, seed=3)
-    now = X, y
-    records = train(X, y, start(4, 6, 3), data=lambda: now, max_walks=2, stop=False)
+    settings = Settings(max_walks=2, stop=False)
+    records = train(X, y, start(4, 6, 3), settings=settings)
     first = [next(records), next(records)][-1].end
-    now = noisy, y
+    settings.data = noisy, y
     second = [next(records), next(records)][-1].end
     assert second.samples == misses(noisy, y, first.weights)
     assert second.samples != first.misses
     assert second.misses == misses(noisy, y, second.weights)
     assert second.kept == (second.misses < second.samples)
-    again = train(X, y, start(4, 6, 3), data=lambda: (X, y), max_walks=2, stop=False)
+    again = train(X, y, start(4, 6, 3), data=(X, y), max_walks=2, stop=False)
     plain = train(X, y, start(4, 6, 3), max_walks=2, stop=False)
     for one, two in zip(again, plain, strict=True):
         assert torch.equal(one.W, two.W)
@@ -276,19 +269,22 @@ def test_the_type_is_that_of_the_inputs(dtype):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"max_walks": -1}, "max_walks must be >= 0, got -1"),
-        ({"clamp": 0.5}, r"clamp must lie in \[0, 0.5\), got 0.5"),
-        ({"clamp": -0.1}, r"clamp must lie in \[0, 0.5\), got -0.1"),
-        ({"reading": "printed"}, "unknown reading 'printed'"),
-        ({"reading": 3}, "reading 3 names an output, but the layer above has 3"),
+        ({"max_walks": -1}, "max_walks must be an integer >= 0, got -1"),
+        ({"clamp": 0.5}, r"clamp must be None or in \(0, 0.5\), got 0.5"),
+        ({"clamp": -0.1}, r"clamp must be None or in \(0, 0.5\), got -0.1"),
+        ({"interpretation": "printed"}, "unknown interpretation 'printed'"),
+        (
+            {"interpretation": 3},
+            "interpretation 3 names an output, but the layer above has 3",
+        ),
         ({"activations": "relu"}, "'relu' has no inverse"),
         ({"activations": ["tanh", "tanh"]}, "1 hidden layers need as many.*got 2"),
         ({"weights": start(4, 3)}, "needs a hidden layer"),
         ({"weights": start(5, 6, 3)}, "W_1 has 5 rows, but the layer below has 4"),
         ({"weights": start(4, 6, 2)}, r"labels must lie in 0\.\.1, got 0\.\.2"),
-        ({"ridge": -1}, "ridge must be >= 0"),
-        ({"method": "qr"}, "unknown method 'qr'"),
-        ({"clamp": 0}, "targets have no inverse under 'sigmoid'.*clamp them"),
+        ({"ridge": -1}, "ridge must be None or >= 0"),
+        ({"method": "qr"}, "method must be None or one of .*, got 'qr'"),
+        ({"clamp": 0}, r"clamp must be None or in \(0, 0.5\), got 0"),
         ({"clamp": None}, "targets have no inverse under 'sigmoid'.*clamp them"),
     ],
 )
@@ -358,10 +354,10 @@ def test_descent_learns():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"optimizer": "lbfgs"}, "unknown optimizer 'lbfgs'; there are: adam, nag"),
-        ({"lr": 0}, "lr must be > 0, got 0"),
-        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
-        ({"epochs": -1}, "epochs must be >= 0, got -1"),
+        ({"optimizer": "lbfgs"}, "optimizer must be one of adam, nag, .*'lbfgs'"),
+        ({"lr": 0}, "lr must be > 0 and finite, got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+        ({"epochs": -1}, "epochs must be an integer >= 0, got -1"),
         ({"activations": "gelu"}, "unknown activation 'gelu'"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.bpls import (
-    READINGS,
+    INTERPRETATIONS,
     activation,
     hidden_targets,
     hidden_values,
@@ -15,10 +15,10 @@ from labkit.bpls import (
     output_targets,
     random_weights,
     scores,
-    solve_output,
     walk,
     walked,
 )
+from labkit.bpls.walk import solve_output
 
 from .conftest import ols, randn, seeded, start
 
@@ -47,19 +47,21 @@ def test_printed_five_overshoots_by_the_number_of_neurons():
     before = start(12, 5, 2)
     H = X @ before[0]
     z, P = ols(H, Y), ols(X, Y)
-    weights = walked(X, Y, before, [LINEAR], reading=0, **EXACT)
+    weights = walked(X, Y, before, [LINEAR], interpretation=0, **EXACT)
     S = scores(X, weights, [LINEAR])
     torch.testing.assert_close(S[:, 0], (z + 5 * (P - z))[:, 0], rtol=0, atol=1e-8)
     assert float((S - P)[:, 0].norm()) > 1
 
 
-@pytest.mark.parametrize("reading", [*READINGS, 0])
+@pytest.mark.parametrize("interpretation", [*INTERPRETATIONS, 0])
 @pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh", "softplus", "elu"])
-def test_realisable_targets_leave_the_hidden_layer_alone(name, reading):
+def test_realisable_targets_leave_the_hidden_layer_alone(name, interpretation):
     a = activation(name)
     X, before = randn(40, 6), start(6, 4, 2)
     Y = a.value(X @ before[0]) @ randn(4, 2, seed=1)
-    after = walked(X, Y, before, [a], reading=reading, clamp=1e-6, **EXACT)
+    after = walked(
+        X, Y, before, [a], interpretation=interpretation, clamp=1e-6, **EXACT
+    )
     torch.testing.assert_close(after[0], before[0], rtol=0, atol=1e-6)
     torch.testing.assert_close(scores(X, after, [a]), Y, rtol=0, atol=1e-6)
 
@@ -135,14 +137,18 @@ def test_the_clamp_is_where_it_says():
     torch.testing.assert_close(a.value(step.B), step.T.clamp(0.2, 0.8))
 
 
-@given(st.integers(0, 100), st.sampled_from([*READINGS, 1]), st.booleans())
-def test_networks_in_a_batch_walk_alone(seed, reading, second_solve):
+@given(st.integers(0, 100), st.sampled_from([*INTERPRETATIONS, 1]), st.booleans())
+def test_networks_in_a_batch_walk_alone(seed, interpretation, second_solve):
     a = [activation("sigmoid")] * 2
     X, Y = randn(9, 3, seed=seed), randn(4, 9, 2, seed=seed + 1)
     before = random_weights(
         (3, 5, 4, 2), runs=(4,), generator=seeded(seed), dtype=X.dtype
     )
-    options = {"reading": reading, "second_solve": second_solve, "ridge": 1e-3}
+    options = {
+        "interpretation": interpretation,
+        "second_solve": second_solve,
+        "ridge": 1e-3,
+    }
     together = walked(X, Y, before, a, **options)
     for i in range(4):
         alone = walked(X, Y[i], tuple(W[i] for W in before), a, **options)
@@ -169,8 +175,8 @@ def test_zero_weights_stay_finite():
     before = tuple(0 * W for W in start(4, 3, 2))
     for name in ("identity", "sigmoid", "tanh", "softmax"):
         a = [activation(name)]
-        for reading in (*READINGS, 0):
-            weights = walked(X, Y, before, a, reading=reading)
+        for interpretation in (*INTERPRETATIONS, 0):
+            weights = walked(X, Y, before, a, interpretation=interpretation)
             assert all(torch.isfinite(W).all() for W in weights)
     weights = walked(X, 0 * Y, start(4, 3, 2), [LINEAR])  # a zero output layer
     assert all(torch.isfinite(W).all() for W in weights)

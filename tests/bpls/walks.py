@@ -9,21 +9,25 @@ from labkit import bpls
 from labkit.bpls.activations import activation
 from labkit.bpls.refine import sweep, with_output
 from labkit.bpls.solve import factor
-from labkit.bpls.targets import READINGS, hidden_targets
+from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
 from labkit.bpls.walk import hidden_values, layer_step, walked
 from tests.walks import Walk, generator, random
 
 
-def bpls_layer(reading, method=None, second_solve=False):
+def bpls_layer(interpretation, method=None, second_solve=False):
     H, B = random((30, 5), (30, 2))
     a = activation("tanh")
-    options = {"reading": reading, "method": method, "second_solve": second_solve}
+    options = {
+        "interpretation": interpretation,
+        "method": method,
+        "second_solve": second_solve,
+    }
     call = partial(layer_step, 2, H.tanh(), B, a, **options)
     both = "5 6 7 8 9" if second_solve else "5 6 7 8"
     names = {"per_neuron": "5a", "gauss_seidel": "5b", "mean": "5c", "cyclic": "5d"}
     names |= {"label": "5e", 1: "5f", "min_norm": "5'", "none": ""}
     return Walk(
-        call, lambda: (H, B), {layer_step: both, hidden_targets: names[reading]}
+        call, lambda: (H, B), {layer_step: both, hidden_targets: names[interpretation]}
     )
 
 
@@ -59,8 +63,8 @@ def bpls_sweep():
 
 WALKS = {
     **{
-        f"BPLS {reading}": partial(bpls_layer, reading)
-        for reading in (*READINGS[:-1], 1)
+        f"BPLS {interpretation}": partial(bpls_layer, interpretation)
+        for interpretation in (*INTERPRETATIONS[:-1], 1)
     },
     "BPLS eigh": partial(bpls_layer, "min_norm", "eigh", True),
     "BPLS svd": partial(bpls_layer, "min_norm", "svd", True),
@@ -76,5 +80,10 @@ def train():
     return list(bpls.train(X, Y, weights))
 
 
+def refined():
+    X, Y, W1 = random((40, 6), (40, 2), (6, 5))
+    return list(bpls.refine(X, Y, W1, sweeps=1))
+
+
 # The walked function, and a training run that goes through it.
-STEPS = {layer_step: train}
+STEPS = {layer_step: train, hidden_targets: train, bpls.walk: train, sweep: refined}
