@@ -1,7 +1,12 @@
-"""What there is, and the one function that loads it."""
+"""What there is, and the one function that loads it.
+
+The loaders of the sets take `split` and, where inputs are numbers, `dtype` as `load`
+does; those that need files raise what `labkit.datasets.fetch.fetch` raises.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -9,9 +14,9 @@ from labkit.datasets.cifar import load_cifar10, look_for_cifar10
 from labkit.datasets.curves import load_curves
 from labkit.datasets.digits import load_digits
 from labkit.datasets.fetch import find
-from labkit.datasets.images import load_fashion_mnist, load_mnist
+from labkit.datasets.images import load_idx
 from labkit.datasets.imdb import load_imdb, look_for_imdb
-from labkit.datasets.registry import FASHION_MNIST, MNIST, PTB, USPS, RemoteFile
+from labkit.datasets.registry import FILES
 from labkit.datasets.synthetic import load_copy
 from labkit.datasets.text import load_ptb, load_text
 from labkit.datasets.usps import load_usps
@@ -52,80 +57,76 @@ class _Entry:
     description: str
     splits: tuple[str, ...]
     load: Callable
-    files: tuple[RemoteFile, ...] = ()
-    look: Callable | None = None  # in place of `files`: gives `here` and `part`
-    takes_dtype: bool = False
+    look: Callable | str = ""  # gives `here` and `part`; or the folder of all its files
+    takes_dtype: bool = True
 
     def info(self):
-        if self.look is not None:
+        if callable(self.look):
             return DatasetInfo(self.description, self.splits, *self.look())
-        here = all(find(file) is not None for file in self.files)
+        files = [path for path in FILES if path.startswith(f"{self.look}/")]
+        here = all(find(path) is not None for path in files)
         return DatasetInfo(self.description, self.splits, here)
 
 
-_SPLITS = ("train", "valid", "test")
+_TWO, _THREE = ("train", "test"), ("train", "valid", "test")
 _CATALOGUE = {
     "text": _Entry(
         "Python's language reference from the standard library, as characters",
-        _SPLITS,
+        _THREE,
         load_text,
+        takes_dtype=False,
     ),
     "ptb": _Entry(
         "Penn Treebank (Mikolov's word files), as characters, 50 symbols",
-        _SPLITS,
+        _THREE,
         load_ptb,
-        files=tuple(PTB.values()),
+        look="ptb",
+        takes_dtype=False,
     ),
     "digits": _Entry(
-        "1,797 handwritten digits of 8 x 8 pixels, from scikit-learn",
-        ("train", "test"),
-        load_digits,
-        takes_dtype=True,
+        "1,797 handwritten digits of 8 x 8 pixels, from scikit-learn", _TWO, load_digits
     ),
     "copy": _Entry(
         "the Copy task: 1,000 rows of five bits to repeat, synthetic",
-        _SPLITS,
+        _THREE,
         load_copy,
+        takes_dtype=False,
     ),
     "mnist": _Entry(
         "70,000 handwritten digits of 28 x 28 pixels",
-        ("train", "test"),
-        load_mnist,
-        files=tuple(MNIST.values()),
-        takes_dtype=True,
+        _TWO,
+        partial(load_idx, "mnist"),
+        look="mnist",
     ),
     "fashion-mnist": _Entry(
         "70,000 pieces of clothing in ten classes, 28 x 28 pixels",
-        ("train", "test"),
-        load_fashion_mnist,
-        files=tuple(FASHION_MNIST.values()),
-        takes_dtype=True,
+        _TWO,
+        partial(load_idx, "fashion-mnist"),
+        look="fashion-mnist",
     ),
     "cifar10": _Entry(
         "60,000 colour photographs in ten classes, 32 x 32 pixels",
-        ("train", "test"),
+        _TWO,
         load_cifar10,
         look=look_for_cifar10,
-        takes_dtype=True,
     ),
     "usps": _Entry(
         "11,000 handwritten digits of 16 x 16 pixels, Roweis's file",
-        _SPLITS,
+        _THREE,
         load_usps,
-        files=(USPS,),
-        takes_dtype=True,
+        look="usps",
     ),
     "curves": _Entry(
         "30,000 drawn curves of 28 x 28 pixels, a stand-in for CURVES, synthetic",
-        ("train", "test"),
+        _TWO,
         load_curves,
-        takes_dtype=True,
     ),
     "imdb": _Entry(
         "50,000 film reviews with their verdict, as rows of 256 words",
-        ("train", "test"),
+        _TWO,
         load_imdb,
         look=look_for_imdb,
+        takes_dtype=False,
     ),
 }
 
@@ -170,22 +171,21 @@ def load(name, split="train", *, device=None, dtype=None):
 
     Returns
     -------
-    Text, Sequences, Labelled, Images or Reviews
+    Labelled or Text
         The same at every call:
 
-        ========================================  ===========  ====================
-        ``text``, ``ptb``                         `Text`       tokens (T,)
-        ``copy``                                  `Sequences`  inputs (N, 12)
-        ``digits``, ``usps``                      `Labelled`   inputs (N, 64 or 256)
-        ``mnist``, ``fashion-mnist``              `Labelled`   inputs (N, 784)
-        ``cifar10``                               `Labelled`   inputs (N, 3, 32, 32)
-        ``curves``                                `Images`     inputs (N, 784)
-        ``imdb``                                  `Reviews`    tokens (N, 256)
-        ========================================  ===========  ====================
+        ========================================  ==========  =====================
+        ``text``, ``ptb``                         `Text`      tokens (T,)
+        ``digits``, ``usps``                      `Labelled`  inputs (N, 64 or 256)
+        ``mnist``, ``fashion-mnist``, ``curves``  `Labelled`  inputs (N, 784)
+        ``cifar10``                               `Labelled`  inputs (N, 3, 32, 32)
+        ``copy``, ``imdb``                        `Labelled`  inputs (N, 12 or 256)
+        ========================================  ==========  =====================
 
-        Pictures have ink or light in [0, 1]. ``curves`` is generated, a stand-in for a
-        data set that is not to be had; ``imdb`` has 20,000 words, and
-        `labkit.datasets.imdb.load_imdb` takes other numbers.
+        Pictures have ink or light in [0, 1]; ``copy`` and ``imdb`` have indices into
+        their `vocabulary`. ``curves`` is generated, a stand-in for a data set that is
+        not to be had, and has no targets; ``imdb`` has 20,000 words, and
+        `labkit.datasets.load_imdb` takes other numbers.
 
     Warns
     -----
@@ -223,13 +223,8 @@ def load(name, split="train", *, device=None, dtype=None):
             "tokens and labels are int64 in any case"
         )
     data = entry.load(split, dtype) if entry.takes_dtype else entry.load(split)
-    return data if device is None else _to(data, device)
-
-
-def _to(data, device):
-    tensors = {
-        name: value.to(device)
-        for name, value in vars(data).items()
-        if isinstance(value, torch.Tensor)
-    }
-    return replace(data, **tensors)
+    if device is None:
+        return data
+    values = vars(data).items()
+    moved = {k: v.to(device) for k, v in values if isinstance(v, torch.Tensor)}
+    return replace(data, **moved)

@@ -7,11 +7,17 @@ from pathlib import PurePosixPath
 import numpy as np
 import torch
 
-from labkit.datasets.digits import Labelled
 from labkit.datasets.fetch import fetch, find
 from labkit.datasets.images import unit_interval
-from labkit.datasets.registry import CIFAR10, CIFAR10_ARCHIVE, CIFAR10_TEST_CUT
+from labkit.datasets.registry import FILES
+from labkit.datasets.results import Labelled
 
+ARCHIVE = "cifar10/cifar-10-binary.tar.gz"
+BATCHES = {
+    "train": [f"cifar10/data_batch_{i}.bin" for i in range(1, 6)],
+    "test": ["cifar10/test_batch.bin"],
+}
+TEST_CUT = "cifar10/test_batch_first1000.bin"
 _RECORD = 1 + 3 * 32 * 32  # the label, then the red, green and blue plane
 _WORDS = {"train": "training", "test": "test"}
 
@@ -24,13 +30,6 @@ def load_cifar10(split, dtype=torch.float32):
     unpacked; the archive, read in place; a part of the batches, with a warning that
     names the part; the archive, downloaded (170 MB).
 
-    Parameters
-    ----------
-    split : {"train", "test"}
-        The official parts, in the order of the files.
-    dtype : torch.dtype
-        Of the inputs.
-
     Returns
     -------
     Labelled
@@ -42,25 +41,21 @@ def load_cifar10(split, dtype=torch.float32):
     UserWarning
         If only a part of the split is on this machine.
 
-    Raises
-    ------
-    ChecksumError, DatasetUnavailable
-        See `labkit.datasets.fetch.fetch`.
-
     References
     ----------
     A. Krizhevsky, *Learning multiple layers of features from tiny images*, University
     of Toronto, 2009.
     """
-    files, whole = _files_here(split)
-    if files and (whole or find(CIFAR10_ARCHIVE) is None):
+    paths, whole = _here(split)
+    if paths and (whole or find(ARCHIVE) is None):
         if not whole:
+            advice = f"For all of them, put {FILES[ARCHIVE].urls[0]} as it is into the "
+            advice += "folder cifar10 of a data folder"
             # Of `load`'s caller, as this function is called by `load`.
-            warnings.warn(f"cifar10: {_extent(split, files)}. {_ADVICE}", stacklevel=3)
-        contents = {_name(file): fetch(file).read_bytes() for file in files}
+            warnings.warn(f"cifar10: {_extent(split, paths)}. {advice}", stacklevel=3)
+        contents = {_name(path): fetch(path).read_bytes() for path in paths}
     else:
-        names = [_name(file) for file in CIFAR10[split]]
-        contents = read_members(fetch(CIFAR10_ARCHIVE), names)
+        contents = read_members(fetch(ARCHIVE), [_name(p) for p in BATCHES[split]])
     parts = [read_records(content, name) for name, content in contents.items()]
     pixels, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
     targets = torch.from_numpy(labels.astype(np.int64))
@@ -78,39 +73,31 @@ def look_for_cifar10():
         What is here if not all is: ``"10,000 of 50,000 training images
         (data_batch_1.bin)"``. Empty if all or nothing is.
     """
-    if find(CIFAR10_ARCHIVE) is not None:
+    found = {split: _here(split) for split in BATCHES}
+    if find(ARCHIVE) is not None or all(whole for _, whole in found.values()):
         return True, ""
-    found = {split: _files_here(split) for split in CIFAR10}
-    if all(whole for _, whole in found.values()):
-        return True, ""
-    parts = [_extent(split, files) for split, (files, _) in found.items() if files]
-    return all(files for files, _ in found.values()), ", ".join(parts)
+    parts = [_extent(split, paths) for split, (paths, _) in found.items() if paths]
+    return all(paths for paths, _ in found.values()), ", ".join(parts)
 
 
-_ADVICE = (
-    f"For all of them, put {CIFAR10_ARCHIVE.urls[0]} as it is into the folder cifar10 "
-    "of a data folder"
-)
+def _name(path):
+    return PurePosixPath(path).name
 
 
-def _name(file):
-    return PurePosixPath(file.path).name
+def _here(split):
+    """Return the files of a split that lie here, and whether they are all."""
+    paths = [path for path in BATCHES[split] if find(path) is not None]
+    whole = len(paths) == len(BATCHES[split])
+    if split == "test" and not paths and find(TEST_CUT) is not None:
+        paths = [TEST_CUT]
+    return paths, whole
 
 
-def _files_here(split):
-    """Return the pinned files of a split that lie here, and whether they are all."""
-    files = [file for file in CIFAR10[split] if find(file) is not None]
-    whole = len(files) == len(CIFAR10[split])
-    if split == "test" and not files and find(CIFAR10_TEST_CUT) is not None:
-        files = [CIFAR10_TEST_CUT]
-    return files, whole
-
-
-def _extent(split, files):
+def _extent(split, paths):
     images, total = (
-        sum(f.size for f in fs) // _RECORD for fs in (files, CIFAR10[split])
+        sum(FILES[p].size for p in some) // _RECORD for some in (paths, BATCHES[split])
     )
-    names = ", ".join(map(_name, files))
+    names = ", ".join(map(_name, paths))
     return f"{images:,} of {total:,} {_WORDS[split]} images ({names})"
 
 
@@ -136,9 +123,8 @@ def read_members(path, names):
     contents = dict.fromkeys(names)
     with tarfile.open(path, "r|gz") as archive:
         for member in archive:
-            name = PurePosixPath(member.name).name
-            if name in contents and member.isfile():
-                contents[name] = archive.extractfile(member).read()
+            if _name(member.name) in contents and member.isfile():
+                contents[_name(member.name)] = archive.extractfile(member).read()
     if missing := [name for name, content in contents.items() if content is None]:
         raise ValueError(f"{path} has no {', '.join(missing)}")
     return contents

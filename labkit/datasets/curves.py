@@ -9,9 +9,9 @@ Symbols: b images of a chunk, t the parameter along a curve, s places along its 
 The equations are numbered here, after no paper.
 """
 
-from dataclasses import dataclass
-
 import torch
+
+from labkit.datasets.results import Labelled
 
 SIDE = 28  # [pixels]
 _CORNER, _WIDTH = 3.0, 21.0  # the points are uniform in [3, 24]^2 [pixels]
@@ -21,21 +21,6 @@ _BLUR = (0.15, 0.70, 0.15)
 _CHUNK = 1000  # images drawn at once, so that the work fits into the caches
 _SEEDS = {"train": 0, "test": 1}
 _SIZES = {"train": 20_000, "test": 10_000}
-
-
-@dataclass(frozen=True, eq=False)
-class Images:
-    """Images without labels.
-
-    Attributes
-    ----------
-    name : str
-        Name of the data set.
-    inputs : torch.Tensor, shape (N, features), floating point
-    """
-
-    name: str
-    inputs: torch.Tensor
 
 
 def draw_curves(points):
@@ -107,8 +92,8 @@ def curve_images(n, *, generator, dtype=torch.float32):
 
     Returns
     -------
-    Images
-        `inputs` (n, 784): ink in [0, 1], pixels in row order.
+    Labelled
+        Without targets; `inputs` (n, 784): ink in [0, 1], pixels in row order.
 
     Raises
     ------
@@ -127,7 +112,7 @@ def curve_images(n, *, generator, dtype=torch.float32):
     )
     chunks = (_CORNER + _WIDTH * points).split(_CHUNK)
     inputs = torch.cat([draw_curves(chunk).flatten(1).to(dtype) for chunk in chunks])
-    return Images("curves", inputs)
+    return Labelled("curves", inputs)
 
 
 def load_curves(split, dtype=torch.float32):
@@ -136,16 +121,10 @@ def load_curves(split, dtype=torch.float32):
     It has the sizes of the original, of which the literature takes 20,000 images to
     train and 10,000 to test, and none of its images.
 
-    Parameters
-    ----------
-    split : {"train", "test"}
-    dtype : torch.dtype
-        Of the inputs.
-
     Returns
     -------
-    Images
-        `inputs` (20000 or 10000, 784): ink in [0, 1], pixels in row order.
+    Labelled
+        Without targets; `inputs` (20000 or 10000, 784): ink in [0, 1].
 
     References
     ----------

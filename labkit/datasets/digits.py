@@ -1,31 +1,12 @@
 """Handwritten digits that come with scikit-learn."""
 
-from dataclasses import dataclass
-
 import torch
 from sklearn.datasets import load_digits as sklearn_digits
 from sklearn.model_selection import train_test_split
 
+from labkit.datasets.results import Labelled
+
 N_TRAIN = 1437  # four fifths of 1797
-
-
-@dataclass(frozen=True, eq=False)
-class Labelled:
-    """Examples with class labels.
-
-    Attributes
-    ----------
-    name : str
-        Name of the data set.
-    inputs : torch.Tensor, shape (N, features) or (N, channels, height, width)
-        Floating point.
-    targets : torch.Tensor, shape (N,), int64
-        Class of each example, from 0.
-    """
-
-    name: str
-    inputs: torch.Tensor
-    targets: torch.Tensor
 
 
 def load_digits(split, dtype=torch.float32):
@@ -35,12 +16,6 @@ def load_digits(split, dtype=torch.float32):
     In the file, neighbours come from the same hand; a contiguous cut would test mostly
     on hands not seen in training, which costs every method some five points and makes
     figures incomparable with published ones.
-
-    Parameters
-    ----------
-    split : {"train", "test"}
-    dtype : torch.dtype
-        Of the inputs.
 
     Returns
     -------

@@ -1,14 +1,21 @@
-"""Find a pinned file on this machine, or download it; check it either way."""
+"""Find a pinned file on this machine, or download it; check it either way.
+
+Pooch's own store takes one folder and one source per file, and replaces a file that
+has another checksum; here a found file is the user's and never touched.
+"""
 
 import os
+import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pooch
 from tqdm import tqdm
 
+from labkit.datasets.registry import FILES
+
 _SOURCE_TREE = Path(__file__).resolve().parents[2]
+_ABANDONED = 3600  # [s] nobody has written to a download: its process was killed
 
 
 class ChecksumError(ValueError):
@@ -34,51 +41,36 @@ def data_folders():
     NotADirectoryError
         If ``$LABKIT_DATA`` names something that is not a folder. A folder that is
         not there yet is fine: the first download makes it.
-
-    Examples
-    --------
-    >>> len(data_folders()) in (1, 2)
-    True
     """
-    folders = []
-    if given := os.environ.get("LABKIT_DATA"):
-        folder = Path(given).expanduser().absolute()
-        if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(
-                f"LABKIT_DATA must name a folder, and {folder} is not one; "
-                "give the folder that holds e.g. ptb/ptb.train.txt"
-            )
-        folders.append(folder)
     # A source tree has pyproject.toml beside the package; site-packages has not.
     if (_SOURCE_TREE / "pyproject.toml").is_file():
-        folders.append(_SOURCE_TREE / "data")
+        own = _SOURCE_TREE / "data"
     else:
-        folders.append(Path(pooch.os_cache("labkit")))
-    return folders
+        own = Path(pooch.os_cache("labkit"))
+    if not (given := os.environ.get("LABKIT_DATA")):
+        return [own]
+    folder = Path(given).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(
+            f"LABKIT_DATA must name a folder, and {folder} is not one; "
+            "give the folder that holds e.g. ptb/ptb.train.txt"
+        )
+    return [folder, own]
 
 
-def find(file):
-    """Look for a file in the data folders, without opening it.
-
-    Parameters
-    ----------
-    file : RemoteFile
-
-    Returns
-    -------
-    pathlib.Path or None
-        The first place where it lies; None if it lies nowhere.
-    """
-    places = (folder / file.path for folder in data_folders())
+def find(path):
+    """Give the first place where a file of the registry lies, unopened, or None."""
+    places = (folder / path for folder in data_folders())
     return next((place for place in places if place.exists()), None)
 
 
-def fetch(file):
-    """Give the path of a file whose checksum holds, downloading it if need be.
+def fetch(path):
+    """Give the place of a file whose checksum holds, downloading it if need be.
 
     Parameters
     ----------
-    file : RemoteFile
+    path : str
+        As in the registry: ``"ptb/ptb.train.txt"``.
 
     Returns
     -------
@@ -95,7 +87,8 @@ def fetch(file):
         If the file is not here and no source can be reached, or there is no place
         to write it to.
     """
-    found = find(file)
+    file = FILES[path]
+    found = find(path)
     if found is None:
         return _download(file)
     _check(found, file, advice=" It was left as it is; move it away or replace it.")
@@ -120,45 +113,70 @@ def _check(path, file, *, name=None, advice=""):
     )
 
 
-def _download_checked(file, url, output, pooch_):
-    # Pooch runs this on its temporary file. Checking here, before pooch does, puts
-    # both sums and both lengths into the error; pooch removes the file in any case.
-    # The bar is ours so that it is closed, too, when the download fails.
-    with tqdm(total=file.size, unit="B", unit_scale=True, desc=file.path) as bar:
-        pooch.HTTPDownloader(progressbar=bar)(url, output, pooch_)
-    _check(output, file, name=url)
-
-
 def _download(file):
     """Try the sources in order; return the path of the first good file."""
     target = data_folders()[0] / file.path
-    made = not target.parent.exists()
+    made = [folder for folder in target.parents if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unavailable(file, f"Its folder cannot be made: {error}.") from error
+    for left in target.parent.glob(f".{target.name}.*.part"):
+        with suppress(OSError):  # another process was faster
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                left.unlink()
     failures = []
     for url in file.urls:
         try:
-            pooch.retrieve(
-                url,
-                known_hash=f"sha256:{file.sha256}",
-                fname=target.name,
-                path=target.parent,
-                downloader=partial(_download_checked, file),
-            )
-            return target
+            return _download_from(url, file, target)
         except (ChecksumError, OSError) as error:  # requests' errors are OSErrors
             failures.append((url, error))
-    if made:
+    for folder in made:
         with suppress(OSError):  # not empty: another process has put a file there
-            target.parent.rmdir()
+            folder.rmdir()
+    cause = failures[-1][1] if failures else None
     tried = "".join(f"\n  {url}: {error}" for url, error in failures)
+    tried = tried or " it has no source."
     if any(isinstance(error, ChecksumError) for _, error in failures):
         raise ChecksumError(
             f"no source gave the expected {target}; nothing was kept. Tried:{tried}"
-        ) from failures[-1][1]
-    raise _unavailable(file, f"Tried to download:{tried}") from failures[-1][1]
+        ) from cause
+    raise _unavailable(file, f"Tried to download:{tried}") from cause
+
+
+def _download_from(url, file, target):
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        # The bar is ours so that it is closed, too, when the download fails.
+        with (
+            tqdm(total=file.size, unit="B", unit_scale=True, desc=file.path) as bar,
+            partial.open("wb") as output,
+        ):
+            pooch.HTTPDownloader(progressbar=bar)(
+                url, _Bounded(output, file.size, url), None
+            )
+        _check(partial, file, name=url)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+class _Bounded:
+    """A file that takes no more bytes than the registry says."""
+
+    def __init__(self, output, size, url):
+        self.output, self.left, self.size, self.url = output, size, size, url
+        self.flush = output.flush
+
+    def write(self, chunk):
+        self.left -= len(chunk)
+        if self.left < 0:
+            raise ChecksumError(
+                f"{self.url} is not the expected file: it has more than "
+                f"{self.size:,} bytes; the rest was not read"
+            )
+        self.output.write(chunk)
 
 
 def _unavailable(file, reason):

@@ -6,22 +6,21 @@ import zlib
 import numpy as np
 import torch
 
-from labkit.datasets.digits import Labelled
 from labkit.datasets.fetch import fetch
-from labkit.datasets.registry import FASHION_MNIST, MNIST
+from labkit.datasets.results import Labelled
 
 _UNSIGNED_BYTE = 8  # the only type code of the format that these files use
 
 
-def load_mnist(split, dtype=torch.float32):
-    """Read MNIST: 70,000 handwritten digits of 28 x 28 pixels.
+# By folder: as published, in MNIST's layout.
+_PARTS = {"train": "train", "test": "t10k"}
 
-    Parameters
-    ----------
-    split : {"train", "test"}
-        The two official parts, in the order of the files.
-    dtype : torch.dtype
-        Of the inputs.
+
+def load_idx(name, split, dtype=torch.float32):
+    """Read MNIST or Fashion-MNIST: 70,000 pictures of 28 x 28 pixels.
+
+    Fashion-MNIST's classes 0 to 9: T-shirt/top, trouser, pullover, dress, coat, sandal,
+    shirt, sneaker, bag, ankle boot.
 
     Returns
     -------
@@ -29,52 +28,17 @@ def load_mnist(split, dtype=torch.float32):
         `inputs` (60000 or 10000, 784): ink in [0, 1], pixels in row order;
         `targets`: 0 to 9.
 
-    Raises
-    ------
-    ChecksumError, DatasetUnavailable
-        See `labkit.datasets.fetch.fetch`.
-
     References
     ----------
     Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, *Gradient-based learning applied to
-    document recognition*, Proceedings of the IEEE 86, 1998.
+    document recognition*, Proceedings of the IEEE 86, 1998; H. Xiao, K. Rasul,
+    R. Vollgraf, *Fashion-MNIST: a novel image dataset for benchmarking machine learning
+    algorithms*, arXiv:1708.07747, 2017.
     """
-    return _load("mnist", MNIST, split, dtype)
-
-
-def load_fashion_mnist(split, dtype=torch.float32):
-    """Read Fashion-MNIST: 70,000 pieces of clothing, in MNIST's form.
-
-    The classes 0 to 9: T-shirt/top, trouser, pullover, dress, coat, sandal, shirt,
-    sneaker, bag, ankle boot.
-
-    Parameters
-    ----------
-    split : {"train", "test"}
-    dtype : torch.dtype
-        Of the inputs.
-
-    Returns
-    -------
-    Labelled
-        As `load_mnist`.
-
-    Raises
-    ------
-    ChecksumError, DatasetUnavailable
-        See `labkit.datasets.fetch.fetch`.
-
-    References
-    ----------
-    H. Xiao, K. Rasul, R. Vollgraf, *Fashion-MNIST: a novel image dataset for
-    benchmarking machine learning algorithms*, arXiv:1708.07747, 2017.
-    """
-    return _load("fashion-mnist", FASHION_MNIST, split, dtype)
-
-
-def _load(name, files, split, dtype):
-    images = read_idx(fetch(files[f"{split} images"]))
-    labels = read_idx(fetch(files[f"{split} labels"]))
+    images, labels = (
+        read_idx(fetch(f"{name}/{_PARTS[split]}-{what}-ubyte.gz"))
+        for what in ("images-idx3", "labels-idx1")
+    )
     inputs = unit_interval(images.reshape(len(images), -1), dtype)
     return Labelled(name, inputs, torch.from_numpy(labels.astype(np.int64)))
 

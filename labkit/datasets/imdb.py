@@ -3,58 +3,27 @@
 import re
 import tarfile
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from labkit.datasets.fetch import fetch, find
-from labkit.datasets.registry import IMDB_ARCHIVE, IMDB_PARTS
+from labkit.datasets.results import Labelled
 
+ARCHIVE = "imdb/aclImdb_v1.tar.gz"
+PARTS = {  # its labelled reviews, one archive a split
+    split: f"imdb/aclImdb_{split}_labelled.tar.gz" for split in ("train", "test")
+}
 PADDING, UNKNOWN = "<pad>", "<unk>"  # words 0 and 1; no word has angle brackets
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _VERDICTS = ("neg", "pos")
 _SEEDS = {"train": 0, "test": 1}
 
 
-@dataclass(frozen=True, eq=False)
-class Reviews:
-    """Texts as rows of words of one length, with class labels.
-
-    Attributes
-    ----------
-    name : str
-        Name of the data set.
-    tokens : torch.Tensor, shape (N, length), int64
-        Indices into `vocabulary`. A row ends with the last word of its review; a
-        short review has ``<pad>`` in front.
-    lengths : torch.Tensor, shape (N,), int64
-        Words in each row, ``<pad>`` not counted: 0 to `length`.
-    targets : torch.Tensor, shape (N,), int64
-        1 for a positive review, 0 for a negative one.
-    vocabulary : tuple of str
-        ``<pad>``, ``<unk>``, then words; the same for all splits.
-    """
-
-    name: str
-    tokens: torch.Tensor
-    lengths: torch.Tensor
-    targets: torch.Tensor
-    vocabulary: tuple[str, ...]
-
-
 def split_words(text):
     """Part a text into words: lower case, line breaks of HTML and all signs dropped.
 
     A word is a run of letters and digits; an apostrophe within it belongs to it.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    list of str
 
     Examples
     --------
@@ -80,16 +49,7 @@ def most_frequent_words(reviews, words):
         ``<pad>``, ``<unk>``, then the most frequent words, the most frequent first;
         among equals in the order of code points. Shorter than `words` if the texts
         have fewer.
-
-    Raises
-    ------
-    ValueError
-        If `words` is less than 3.
     """
-    if words < 3:
-        raise ValueError(
-            f"words must be at least 3 ({PADDING}, {UNKNOWN} and a word), got {words!r}"
-        )
     counts = Counter()
     for review in reviews:
         counts.update(review)
@@ -116,37 +76,21 @@ def encode_words(reviews, vocabulary, length):
     Returns
     -------
     tokens : torch.Tensor, shape (N, length), int64
-        Words that are not in `vocabulary` are 1, ``<unk>``.
-    lengths : torch.Tensor, shape (N,), int64
-
-    Raises
-    ------
-    ValueError
-        If `length` is less than 1, or `vocabulary` does not start with the two marks.
+        0 is ``<pad>``; words that are not in `vocabulary` are 1, ``<unk>``.
 
     Examples
     --------
     >>> vocabulary = ("<pad>", "<unk>", "good", "not")
     >>> reviews = [["not", "very", "good"], ["good"]]
-    >>> tokens, lengths = encode_words(reviews, vocabulary, length=2)
-    >>> tokens.tolist(), lengths.tolist()
-    ([[1, 2], [0, 2]], [2, 1])
+    >>> encode_words(reviews, vocabulary, length=2).tolist()
+    [[1, 2], [0, 2]]
     """
-    if length < 1:
-        raise ValueError(f"length must be at least 1, got {length!r}")
-    if tuple(vocabulary[:2]) != (PADDING, UNKNOWN):
-        raise ValueError(
-            f"vocabulary must start with {PADDING}, {UNKNOWN}; "
-            f"it starts with {vocabulary[:2]!r}"
-        )
     index = {word: i for i, word in enumerate(vocabulary)}
     tokens = np.zeros((len(reviews), length), dtype=np.int64)
-    lengths = np.zeros(len(reviews), dtype=np.int64)
     for row, review in enumerate(reviews):
         kept = [index.get(word, 1) for word in review[-length:]]
         tokens[row, length - len(kept) :] = kept
-        lengths[row] = len(kept)
-    return torch.from_numpy(tokens), torch.from_numpy(lengths)
+    return torch.from_numpy(tokens)
 
 
 def load_imdb(split, *, words=20_000, length=256):
@@ -169,8 +113,10 @@ def load_imdb(split, *, words=20_000, length=256):
 
     Returns
     -------
-    Reviews
-        25,000 rows, half of them positive.
+    Labelled
+        25,000 rows, half of them positive. `inputs` (N, length): indices into
+        `vocabulary`, the same for all splits; a short review has ``<pad>``, 0, in
+        front. `targets`: 1 for a positive review, 0 for a negative one.
 
     Raises
     ------
@@ -192,22 +138,20 @@ def load_imdb(split, *, words=20_000, length=256):
     if split != "train":
         del reviews  # hundreds of megabytes, before the next as many
         reviews, targets = _read(split)
-    tokens, lengths = encode_words(reviews, vocabulary, length)
+    tokens = encode_words(reviews, vocabulary, length)
     generator = torch.Generator().manual_seed(_SEEDS[split])
     order = torch.randperm(len(reviews), generator=generator)
-    targets = torch.tensor(targets)[order]
-    return Reviews("imdb", tokens[order], lengths[order], targets, vocabulary)
+    return Labelled("imdb", tokens[order], torch.tensor(targets)[order], vocabulary)
 
 
 def look_for_imdb():
     """Tell whether the reviews are here, and (as all or nothing is) no part of them."""
-    parts = all(find(part) is not None for part in IMDB_PARTS.values())
-    return parts or find(IMDB_ARCHIVE) is not None, ""
+    parts = all(find(part) is not None for part in PARTS.values())
+    return parts or find(ARCHIVE) is not None, ""
 
 
 def _read(split):
-    part = IMDB_PARTS[split]
-    path = fetch(IMDB_ARCHIVE if find(part) is None else part)
+    path = fetch(ARCHIVE if find(PARTS[split]) is None else PARTS[split])
     texts = sorted(read_reviews(path, split))
     return [split_words(text) for _, _, text in texts], [good for _, good, _ in texts]
 

@@ -1,32 +1,12 @@
 """The Copy task: repeat a row of bits after having read it."""
 
-from dataclasses import dataclass
-
 import torch
+
+from labkit.datasets.results import Labelled
 
 COPY_SYMBOLS = ("0", "1", "#", "*")
 _START, _BLANK = COPY_SYMBOLS.index("#"), COPY_SYMBOLS.index("*")
 _SEEDS = {"train": 0, "valid": 1, "test": 2}
-
-
-@dataclass(frozen=True, eq=False)
-class Sequences:
-    """Pairs of sequences, one target symbol for each input symbol.
-
-    Attributes
-    ----------
-    name : str
-        Name of the data set.
-    inputs, targets : torch.Tensor, shape (N, steps), int64
-        Indices into `symbols`.
-    symbols : tuple of str
-        One character each.
-    """
-
-    name: str
-    inputs: torch.Tensor
-    targets: torch.Tensor
-    symbols: tuple[str, ...]
 
 
 def copy_sequences(n, length, *, generator):
@@ -50,7 +30,7 @@ def copy_sequences(n, length, *, generator):
 
     Returns
     -------
-    Sequences
+    Labelled
         `inputs` and `targets` of shape (n, 2 T + 2).
 
     Raises
@@ -71,11 +51,11 @@ def copy_sequences(n, length, *, generator):
     bits = torch.randint(2, (n, length), generator=generator, device=device)
     start = torch.full((n, 1), _START, device=device)
     blanks = torch.full((n, length + 1), _BLANK, device=device)
-    return Sequences(
+    return Labelled(
         "copy",
         inputs=torch.cat([start, bits, blanks], dim=1),
         targets=torch.cat([blanks, start, bits], dim=1),
-        symbols=COPY_SYMBOLS,
+        vocabulary=COPY_SYMBOLS,
     )
 
 
@@ -85,13 +65,9 @@ def load_copy(split):
     There are only 32 rows of five bits, so the splits differ in order and in
     counts, not in what can occur: they test memory, not generalisation.
 
-    Parameters
-    ----------
-    split : {"train", "valid", "test"}
-
     Returns
     -------
-    Sequences
+    Labelled
         `inputs` and `targets` of shape (1000, 12).
     """
     generator = torch.Generator().manual_seed(_SEEDS[split])

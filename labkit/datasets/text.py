@@ -1,35 +1,15 @@
 """Text as characters: the embedded text and the Penn Treebank."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from labkit.datasets.fetch import DatasetUnavailable, fetch
-from labkit.datasets.registry import PTB
+from labkit.datasets.results import Text
 
 OTHER = "\N{REPLACEMENT CHARACTER}"  # occurs in neither text, prints as one sign
 N_KEPT = 49  # with OTHER 50 symbols, as many as the Penn Treebank has
-
-
-@dataclass(frozen=True, eq=False)
-class Text:
-    """A text as a row of symbols.
-
-    Attributes
-    ----------
-    name : str
-        Name of the data set.
-    tokens : torch.Tensor, shape (T,), int64
-        Indices into `symbols`.
-    symbols : tuple of str
-        One character each; the same for all splits of a data set.
-    """
-
-    name: str
-    tokens: torch.Tensor
-    symbols: tuple[str, ...]
 
 
 def encode(text, symbols, other=None):
@@ -79,10 +59,6 @@ def load_text(split):
     others. The text belongs to the running Python, so its length and its symbols
     differ a little from one Python version to the next.
 
-    Parameters
-    ----------
-    split : {"train", "valid", "test"}
-
     Returns
     -------
     Text
@@ -129,19 +105,10 @@ def load_ptb(split):
     those of ``train``, in code point order, for all splits; so every split needs
     the train file too.
 
-    Parameters
-    ----------
-    split : {"train", "valid", "test"}
-
     Returns
     -------
     Text
         5,017,482 tokens in ``train``, 393,042 in ``valid``, 442,423 in ``test``.
-
-    Raises
-    ------
-    ChecksumError, DatasetUnavailable
-        See `labkit.datasets.fetch.fetch`.
 
     References
     ----------
@@ -155,5 +122,5 @@ def load_ptb(split):
 
 
 def _ptb_characters(split):
-    lines = fetch(PTB[split]).read_text(encoding="ascii").splitlines()
+    lines = fetch(f"ptb/ptb.{split}.txt").read_text(encoding="ascii").splitlines()
     return "".join(line.strip().replace(" ", "_") + "\n" for line in lines)

@@ -4,10 +4,9 @@ import numpy as np
 import scipy.io
 import torch
 
-from labkit.datasets.digits import Labelled
 from labkit.datasets.fetch import fetch
 from labkit.datasets.images import unit_interval
-from labkit.datasets.registry import USPS
+from labkit.datasets.results import Labelled
 
 _CLASSES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 0)  # the zeros come last in the file
 _PERIOD = 11
@@ -28,22 +27,11 @@ def load_usps(split, dtype=torch.float32):
     This is not the common set of 7,291 + 2,007 images, which is scaled and slanted
     otherwise; figures do not carry over.
 
-    Parameters
-    ----------
-    split : {"train", "valid", "test"}
-    dtype : torch.dtype
-        Of the inputs.
-
     Returns
     -------
     Labelled
         `inputs` (8000, 1000 or 2000, 256): ink in [0, 1], pixels in row order;
         `targets`: 0 to 9.
-
-    Raises
-    ------
-    ChecksumError, DatasetUnavailable
-        See `labkit.datasets.fetch.fetch`.
 
     References
     ----------
@@ -51,7 +39,7 @@ def load_usps(split, dtype=torch.float32):
     I. Emirahmetoglu, D. E. Stewart, *Training autoencoders using stochastic
     Hessian-free optimization with LSMR*, table 1.
     """
-    pixels = read_usps(fetch(USPS))
+    pixels = read_usps(fetch("usps/usps_all.mat"))
     kept = np.isin(np.arange(len(pixels)) % _PERIOD, _PLACES[split])
     inputs = unit_interval(pixels[kept].reshape(-1, 256), dtype)
     targets = torch.tensor(_CLASSES).repeat(int(kept.sum()))

@@ -9,7 +9,6 @@ infinities are written as ``NaN``, ``Infinity`` and ``-Infinity``, which Python'
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import json
 import math
 import platform
@@ -19,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+
+from labkit import __version__
 
 FORMAT = "labkit-trace"
 FORMAT_VERSION = 1
@@ -217,7 +218,7 @@ def _header(parameters, device, seed) -> dict:
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),
-            "labkit": _labkit_version(),
+            "labkit": __version__,
         },
         "device": None if device is None else str(device),
         "seed": None if seed is None else int(seed),
@@ -240,13 +241,6 @@ def _plain(parameters) -> dict:
                 f"{type(value).__name__} {value!r}"
             ) from error
     return plain
-
-
-def _labkit_version() -> str:
-    try:
-        return importlib.metadata.version("labkit")
-    except importlib.metadata.PackageNotFoundError:  # used from a bare source tree
-        return "unknown"
 
 
 def _create(path: Path):

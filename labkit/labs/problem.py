@@ -53,7 +53,7 @@ def load_problem(
         Share of the training rows, the last ones, that is kept for tuning.
     """
     train, test = (
-        _labelled(dataset, part, dtype, device) for part in ("train", "test")
+        load(dataset, part, dtype=dtype, device=device) for part in ("train", "test")
     )
     n = len(train.targets) - int(len(train.targets) * tune)
     kept = rows(train, slice(n, None)) if tune else None
@@ -106,10 +106,3 @@ def noisy_labels(
 def percent(outputs: Tensor, labels: Tensor) -> float:
     """Share of rows whose largest output is at the label, in percent."""
     return 100 * float((outputs.argmax(1) == labels).double().mean())
-
-
-def _labelled(dataset, part, dtype, device) -> Labelled:
-    if dataset == "imdb":
-        data = load(dataset, part, device=device)
-        return Labelled(dataset, data.tokens, data.targets)
-    return load(dataset, part, dtype=dtype, device=device)

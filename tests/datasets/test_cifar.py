@@ -1,29 +1,16 @@
 """CIFAR-10: records, the archive, and folders that hold only a part."""
 
-import hashlib
-import io
-import tarfile
 import warnings
 
 import numpy as np
 import pytest
 import torch
 
-from labkit.datasets import (
-    ChecksumError,
-    DatasetUnavailable,
-    available,
-    cifar,
-    fetch,
-    load,
-)
-from labkit.datasets.registry import RemoteFile
+from labkit.datasets import ChecksumError, DatasetUnavailable, available, cifar, load
+from labkit.datasets.cifar import ARCHIVE, BATCHES, TEST_CUT
+from tests.datasets.conftest import archive
 
-NAMES = {
-    "train": [f"data_batch_{i}.bin" for i in (1, 2, 3, 4, 5)],
-    "test": ["test_batch.bin"],
-}
-CUT = "test_batch_first1000.bin"
+FIRST, THIRD = BATCHES["train"][0], BATCHES["train"][2]
 
 
 def batch(first, n=4):
@@ -33,54 +20,31 @@ def batch(first, n=4):
     return pixels.tobytes()
 
 
-CONTENT = {name: batch(3 * i) for i, name in enumerate(NAMES["train"] + NAMES["test"])}
-CONTENT[CUT] = CONTENT["test_batch.bin"][: 2 * 3073]
+CONTENT = {
+    path: batch(3 * i) for i, path in enumerate(BATCHES["train"] + BATCHES["test"])
+}
+CONTENT[TEST_CUT] = CONTENT["cifar10/test_batch.bin"][: 2 * 3073]
+# Not in the order of their names, as in the published archive.
+ORDER = [BATCHES["train"][3], *BATCHES["test"], *BATCHES["train"]]
+PACKED = archive(
+    {p.replace("cifar10/", "cifar-10-batches-bin/"): CONTENT[p] for p in ORDER}
+)
 
 
-def pin(name, content, urls=()):
-    sha256 = hashlib.sha256(content).hexdigest()
-    return RemoteFile(f"cifar10/{name}", sha256, len(content), urls)
+@pytest.fixture(autouse=True)
+def small(request):
+    """Have the registry pin the small files above."""
+    if "real_data" not in request.keywords:
+        request.getfixturevalue("folder")
+        pin = request.getfixturevalue("pin")
+        for path, content in CONTENT.items():
+            pin(path, content)
+        # nothing listens there
+        pin(ARCHIVE, PACKED, "http://127.0.0.1:9/cifar-10-binary.tar.gz")
 
 
-def archive():
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as tar:
-        # Not in the order of their names, as in the published archive.
-        for name in ["data_batch_4.bin", *NAMES["test"], *NAMES["train"]]:
-            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
-            member.size = len(CONTENT[name])
-            tar.addfile(member, io.BytesIO(CONTENT[name]))
-    return file.getvalue()
-
-
-ARCHIVE = archive()
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty data folder, and a registry that pins the small files above."""
-    place, tree = tmp_path / "given" / "cifar10", tmp_path / "tree"
-    place.mkdir(parents=True)
-    tree.mkdir()
-    (tree / "pyproject.toml").touch()
-    monkeypatch.setenv("LABKIT_DATA", str(tmp_path / "given"))
-    monkeypatch.setattr(fetch, "_SOURCE_TREE", tree)
-    pins = {
-        split: tuple(pin(name, CONTENT[name]) for name in names)
-        for split, names in NAMES.items()
-    }
-    url = "http://127.0.0.1:9/cifar-10-binary.tar.gz"  # nothing listens
-    monkeypatch.setattr(cifar, "CIFAR10", pins)
-    monkeypatch.setattr(cifar, "CIFAR10_TEST_CUT", pin(CUT, CONTENT[CUT]))
-    monkeypatch.setattr(
-        cifar, "CIFAR10_ARCHIVE", pin("cifar-10-binary.tar.gz", ARCHIVE, (url,))
-    )
-    return place
-
-
-def put(folder, *names):
-    for name in names:
-        (folder / name).write_bytes(CONTENT[name])
+def some(*paths):
+    return {path: CONTENT[path] for path in paths}
 
 
 def naive(names):
@@ -99,30 +63,27 @@ def naive(names):
 
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_whole_set_is_read_without_a_warning(folder, split, packed):
-    if packed:
-        (folder / "cifar-10-binary.tar.gz").write_bytes(ARCHIVE)
-    else:
-        put(folder, *NAMES["train"], *NAMES["test"])
+def test_a_whole_set_is_read_without_a_warning(put, split, packed):
+    put({ARCHIVE: PACKED} if packed else some(*BATCHES["train"], *BATCHES["test"]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data = load("cifar10", split, dtype=torch.float64)
-    inputs, targets = naive(NAMES[split])
+    inputs, targets = naive(BATCHES[split])
     assert data.targets.dtype == torch.int64 and data.targets.tolist() == targets
     torch.testing.assert_close(data.inputs, inputs, rtol=1e-15, atol=0)
     assert str(available()["cifar10"]).endswith("[train, test; here]")
 
 
-def test_a_part_is_read_with_a_notice(folder):
-    put(folder, "data_batch_1.bin", "data_batch_3.bin", CUT)
+def test_a_part_is_read_with_a_notice(put):
+    put(some(FIRST, THIRD, TEST_CUT))
     notice = (
         r"cifar10: 8 of 20 training images \(data_batch_1.bin, data_batch_3.bin\)\. "
-        r"For all of them, put https://.*/cifar-10-binary\.tar\.gz"
+        r"For all of them, put http://.*/cifar-10-binary\.tar\.gz"
     )
     with pytest.warns(UserWarning, match=notice) as caught:
         train = load("cifar10")
     assert caught[0].filename == __file__  # the warning points at who called load
-    assert train.targets.tolist() == naive(["data_batch_1.bin", "data_batch_3.bin"])[1]
+    assert train.targets.tolist() == naive([FIRST, THIRD])[1]
     with pytest.warns(UserWarning, match=r"2 of 4 test images \(test_batch_first1000"):
         assert len(load("cifar10", "test").targets) == 2
     info = available()["cifar10"]
@@ -131,39 +92,38 @@ def test_a_part_is_read_with_a_notice(folder):
     assert "2 of 4 test images" in info.part
 
 
-def test_the_whole_test_batch_goes_before_its_cut(folder, recwarn):
-    put(folder, CUT, "test_batch.bin")
+def test_the_whole_test_batch_goes_before_its_cut(put, recwarn):
+    put(some(TEST_CUT, *BATCHES["test"]))
     assert len(load("cifar10", "test").targets) == 4
     assert not recwarn.list
     assert not available()["cifar10"].here  # nothing to train on
 
 
-def test_the_archive_goes_before_a_part(folder, recwarn):
-    put(folder, "data_batch_1.bin", CUT)
-    (folder / "cifar-10-binary.tar.gz").write_bytes(ARCHIVE)
+def test_the_archive_goes_before_a_part(put, recwarn):
+    put(some(FIRST, TEST_CUT) | {ARCHIVE: PACKED})
     assert len(load("cifar10").targets) == 20
     assert len(load("cifar10", "test").targets) == 4
     assert not recwarn.list
     assert str(available()["cifar10"]).endswith("; here]")
 
 
-def test_nothing_here_says_how_to_get_it(folder):
+def test_nothing_here_says_how_to_get_it(put):
     info = available()["cifar10"]
     assert (info.here, info.part) == (False, "")
     message = r"(?s)cifar10/cifar-10-binary\.tar\.gz is not .*127\.0\.0\.1:9.*by hand"
     with pytest.raises(DatasetUnavailable, match=message):
         load("cifar10")
-    put(folder, "data_batch_1.bin")
+    put(some(FIRST))
     assert not available()["cifar10"].here
     with pytest.raises(DatasetUnavailable, match="by hand"):
         load("cifar10", "test")
 
 
 @pytest.mark.filterwarnings("ignore:cifar10")
-@pytest.mark.parametrize("name", ["data_batch_2.bin", "cifar-10-binary.tar.gz"])
-def test_another_file_is_refused(folder, name):
-    (folder / name).write_bytes(batch(7, n=3))
-    with pytest.raises(ChecksumError, match=rf"{name} is not the expected.* too short"):
+@pytest.mark.parametrize("path", [BATCHES["train"][1], ARCHIVE])
+def test_another_file_is_refused(put, path):
+    put({path: batch(7, n=3)})
+    with pytest.raises(ChecksumError, match=rf"{path} is not the expected.* too short"):
         load("cifar10")
 
 
@@ -178,9 +138,9 @@ def test_records_must_be_whole():
 
 def test_an_archive_must_hold_what_is_read(tmp_path):
     path = tmp_path / "some.tar.gz"
-    path.write_bytes(ARCHIVE)
+    path.write_bytes(PACKED)
     assert cifar.read_members(path, ["test_batch.bin"]) == {
-        "test_batch.bin": CONTENT["test_batch.bin"]
+        "test_batch.bin": CONTENT["cifar10/test_batch.bin"]
     }
     with pytest.raises(ValueError, match=r"some\.tar\.gz has no data_batch_6\.bin"):
         cifar.read_members(path, ["data_batch_1.bin", "data_batch_6.bin"])

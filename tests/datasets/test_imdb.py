@@ -1,8 +1,5 @@
 """Reviews: words, vocabulary, rows, and the two kinds of archive."""
 
-import hashlib
-import io
-import tarfile
 from collections import Counter
 
 import pytest
@@ -14,14 +11,13 @@ from labkit.datasets import (
     ChecksumError,
     DatasetUnavailable,
     available,
-    encode_words,
     fetch,
     imdb,
     load,
     load_imdb,
-    split_words,
 )
-from labkit.datasets.registry import RemoteFile
+from labkit.datasets.imdb import ARCHIVE, PARTS, encode_words, split_words
+from tests.datasets.conftest import archive
 
 TEXTS = {
     "aclImdb/train/neg/0_3.txt": "Bad.<br /><br />Bad, bad!",
@@ -40,50 +36,30 @@ OTHERS = {
 }
 
 
-def archive(texts):
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as tar:
-        for name, text in texts.items():
-            content = text.encode()
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return file.getvalue()
+def packed(texts):
+    return archive({name: text.encode() for name, text in texts.items()})
 
 
-PARTS = {
-    split: archive({k: v for k, v in (TEXTS | OTHERS).items() if f"/{split}/" in k})
-    for split in ("train", "test")
+SPLITS = {
+    PARTS[split]: packed(
+        {k: v for k, v in (TEXTS | OTHERS).items() if f"/{split}/" in k}
+    )
+    for split in PARTS
 }
 # The published archive, in another order.
-WHOLE = archive(dict(reversed((TEXTS | OTHERS).items())))
+WHOLE = {ARCHIVE: packed(dict(reversed((TEXTS | OTHERS).items())))}
+TRAIN, TEST = ({path: content} for path, content in SPLITS.items())
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty data folder, and a registry that pins the small archives above."""
-    place, tree = tmp_path / "given" / "imdb", tmp_path / "tree"
-    place.mkdir(parents=True)
-    tree.mkdir()
-    (tree / "pyproject.toml").touch()
-    monkeypatch.setenv("LABKIT_DATA", str(tmp_path / "given"))
-    monkeypatch.setattr(fetch, "_SOURCE_TREE", tree)
-
-    def pin(name, content, *urls):
-        sha256 = hashlib.sha256(content).hexdigest()
-        return RemoteFile(f"imdb/{name}", sha256, len(content), urls)
-
-    parts = {split: pin(f"{split}.tar.gz", part) for split, part in PARTS.items()}
-    monkeypatch.setattr(imdb, "IMDB_PARTS", parts)
-    url = "http://127.0.0.1:9/whole.tar.gz"  # nothing listens
-    monkeypatch.setattr(imdb, "IMDB_ARCHIVE", pin("whole.tar.gz", WHOLE, url))
-    return place
-
-
-def put(folder, *kinds):
-    contents = PARTS | {"whole": WHOLE}
-    for kind in kinds:
-        (folder / f"{kind}.tar.gz").write_bytes(contents[kind])
+@pytest.fixture(autouse=True)
+def small(request):
+    """Have the registry pin the small archives above."""
+    if "real_data" not in request.keywords:
+        request.getfixturevalue("folder")
+        pin = request.getfixturevalue("pin")
+        for path, content in SPLITS.items():
+            pin(path, content)
+        pin(ARCHIVE, WHOLE[ARCHIVE], "http://127.0.0.1:9/whole.tar.gz")  # not there
 
 
 @pytest.mark.parametrize(
@@ -105,8 +81,6 @@ def test_the_vocabulary_is_ranked_by_count_then_by_name():
     found = imdb.most_frequent_words(reviews, 5)
     assert found == ("<pad>", "<unk>", "b", "c", "a")
     assert imdb.most_frequent_words(reviews, 99) == (*found, "d")
-    with pytest.raises(ValueError, match=r"words must be at least 3 .* got 2"):
-        imdb.most_frequent_words(reviews, 2)
 
 
 @given(
@@ -115,37 +89,26 @@ def test_the_vocabulary_is_ranked_by_count_then_by_name():
 )
 def test_rows_end_with_the_last_words(reviews, length):
     vocabulary = ("<pad>", "<unk>", "c", "a", "b")
-    tokens, lengths = encode_words(reviews, vocabulary, length)
-    assert tokens.shape == (len(reviews), length)
-    assert tokens.dtype == lengths.dtype == torch.int64
-    for row, n, review in zip(tokens.tolist(), lengths.tolist(), reviews, strict=True):
-        assert n == min(length, len(review))
+    tokens = encode_words(reviews, vocabulary, length)
+    assert tokens.shape == (len(reviews), length) and tokens.dtype == torch.int64
+    for row, review in zip(tokens.tolist(), reviews, strict=True):
+        n = min(length, len(review))
         assert row[: length - n] == [0] * (length - n)
         known = [word if word in "abc" else "<unk>" for word in review]
         assert [vocabulary[i] for i in row[length - n :]] == known[len(known) - n :]
 
 
-def test_rows_need_a_length_and_the_marks():
-    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
-        encode_words([["a"]], ("<pad>", "<unk>", "a"), 0)
-    with pytest.raises(
-        ValueError, match=r"must start with <pad>, <unk>; it .*'a', 'b'"
-    ):
-        encode_words([["a"]], ("a", "b", "c"), 3)
-
-
 def decoded(data):
     """Return (words of the row, target) of each row, in order."""
-    rows = zip(data.tokens, data.lengths, data.targets, strict=True)
+    rows = zip(data.inputs.tolist(), data.targets.tolist(), strict=True)
     return [
-        (" ".join(data.vocabulary[i] for i in row[len(row) - n :]), int(target))
-        for row, n, target in rows
+        (" ".join(data.vocabulary[i] for i in row if i), target) for row, target in rows
     ]
 
 
-@pytest.mark.parametrize("kinds", [("train", "test"), ("whole",)])
-def test_either_kind_of_archive_is_read(folder, kinds):
-    put(folder, *kinds)
+@pytest.mark.parametrize("archives", [SPLITS, WHOLE])
+def test_either_kind_of_archive_is_read(put, archives):
+    put(archives)
     train, test = load_imdb("train", length=5), load_imdb("test", length=5)
     assert set(decoded(train)) == {
         ("bad bad bad", 0),
@@ -159,54 +122,53 @@ def test_either_kind_of_archive_is_read(folder, kinds):
     assert train.vocabulary[:4] == ("<pad>", "<unk>", "bad", "a")
 
 
-def test_the_order_does_not_depend_on_the_archive(folder):
-    put(folder, "whole")
+def test_the_order_does_not_depend_on_the_archive(folder, put):
+    put(WHOLE)
     from_whole = decoded(load("imdb"))
-    (folder / "whole.tar.gz").unlink()
-    put(folder, "train")
+    (folder / ARCHIVE).unlink()
+    put(TRAIN)
     assert decoded(load("imdb")) == from_whole
 
 
-def test_device_moves_every_tensor(folder):
-    put(folder, "train")
+def test_device_moves_every_tensor(put):
+    put(TRAIN)
     data = load("imdb", device="meta")
-    for tensor in (data.tokens, data.lengths, data.targets):
-        assert tensor.device.type == "meta"
+    assert data.inputs.device.type == data.targets.device.type == "meta"
 
 
-def test_what_is_here_is_seen(folder):
+def test_what_is_here_is_seen(folder, put):
     assert not available()["imdb"].here
-    put(folder, "train")
+    put(TRAIN)
     assert not available()["imdb"].here
-    put(folder, "test")
+    put(TEST)
     assert available()["imdb"].here
-    (folder / "train.tar.gz").unlink()
-    put(folder, "whole")
+    (folder / PARTS["train"]).unlink()
+    put(WHOLE)
     assert available()["imdb"].here
 
 
-def test_nothing_here_says_how_to_get_it(folder):
-    message = r"(?s)imdb/whole\.tar\.gz is not .*127\.0\.0\.1:9.*by hand"
+def test_nothing_here_says_how_to_get_it():
+    message = r"(?s)imdb/aclImdb_v1\.tar\.gz is not .*127\.0\.0\.1:9.*by hand"
     with pytest.raises(DatasetUnavailable, match=message):
         load("imdb")
 
 
-def test_another_archive_is_refused(folder):
-    (folder / "train.tar.gz").write_bytes(PARTS["test"])
-    with pytest.raises(ChecksumError, match=r"train\.tar\.gz is not the expected file"):
+def test_another_archive_is_refused(put):
+    put({PARTS["train"]: SPLITS[PARTS["test"]]})
+    with pytest.raises(ChecksumError, match=r"train_labelled\S+ is not the expected"):
         load("imdb")
 
 
 def test_an_archive_without_reviews_is_refused(tmp_path):
     path = tmp_path / "some.tar.gz"
-    path.write_bytes(archive(OTHERS))
+    path.write_bytes(packed(OTHERS))
     with pytest.raises(
         ValueError, match=r"some\.tar\.gz has no reviews aclImdb/train/"
     ):
         imdb.read_reviews(path, "train")
 
 
-def test_sizes_are_checked_before_reading(folder):
+def test_sizes_are_checked_before_reading():
     with pytest.raises(ValueError, match="words must be at least 3, got 0"):
         load_imdb("train", words=0)
     with pytest.raises(ValueError, match="length must be at least 1, got -1"):
@@ -217,13 +179,12 @@ def test_sizes_are_checked_before_reading(folder):
 def test_counts_and_rows():
     data = load("imdb", "test")
     assert data.name == "imdb"
-    assert data.tokens.shape == (25_000, 256) and data.tokens.dtype == torch.int64
+    assert data.inputs.shape == (25_000, 256) and data.inputs.dtype == torch.int64
     assert torch.bincount(data.targets).tolist() == [12_500, 12_500]
     assert len(data.vocabulary) == len(set(data.vocabulary)) == 20_000
     assert data.vocabulary[:5] == ("<pad>", "<unk>", "the", "and", "a")
-    assert torch.equal((data.tokens != 0).sum(1), data.lengths)
-    assert data.lengths.min() >= 1 and (data.tokens[:, -1] != 0).all()
-    unknown = (data.tokens == 1).sum() / data.lengths.sum()
+    assert (data.inputs[:, -1] != 0).all()
+    unknown = (data.inputs == 1).sum() / (data.inputs != 0).sum()
     assert 0.02 < unknown < 0.04  # 3.1 %; of `train`, from which the words are, 2.5 %
     # Shuffled: each hundred has both verdicts, at most about four deviations from 50.
     halves = data.targets.reshape(-1, 100).sum(1)
@@ -232,6 +193,6 @@ def test_counts_and_rows():
 
 @pytest.mark.real_data
 def test_the_archive_is_the_one_described():
-    texts = imdb.read_reviews(fetch.fetch(imdb.IMDB_PARTS["train"]), "train")
+    texts = imdb.read_reviews(fetch.fetch(PARTS["train"]), "train")
     assert Counter(good for _, good, _ in texts) == {0: 12_500, 1: 12_500}
     assert sum(len(text.encode()) for _, _, text in texts) == 33_132_823

@@ -133,9 +133,9 @@ def test_encode():
 
 def test_copy_example():
     data = copy_sequences(200, 5, generator=torch.Generator().manual_seed(3))
-    assert data.symbols == ("0", "1", "#", "*")
+    assert data.vocabulary == ("0", "1", "#", "*")
     pairs = {
-        (as_string(x, data.symbols), as_string(y, data.symbols))
+        (as_string(x, data.vocabulary), as_string(y, data.vocabulary))
         for x, y in zip(data.inputs, data.targets, strict=True)
     }
     assert ("#01101******", "******#01101") in pairs

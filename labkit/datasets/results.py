@@ -1,0 +1,48 @@
+"""What `load` gives: rows to draw from, or one long text."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Rows of inputs, with targets where the data set has them.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data set.
+    inputs : torch.Tensor, shape (N, ...)
+        Floating point (N, features) or (N, channels, height, width), or int64
+        (N, steps), indices into `vocabulary`.
+    targets : torch.Tensor or None, int64
+        Class of each row, from 0, shape (N,); of the Copy task a symbol for each
+        step, shape (N, steps); None where there are no labels.
+    vocabulary : tuple of str
+        What indices among the inputs stand for; empty where inputs are numbers.
+    """
+
+    name: str
+    inputs: torch.Tensor
+    targets: torch.Tensor | None = None
+    vocabulary: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A text as a row of symbols.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data set.
+    tokens : torch.Tensor, shape (T,), int64
+        Indices into `symbols`.
+    symbols : tuple of str
+        One character each; the same for all splits of a data set.
+    """
+
+    name: str
+    tokens: torch.Tensor
+    symbols: tuple[str, ...]
