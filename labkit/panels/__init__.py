@@ -2,11 +2,11 @@
 
 from labkit.panels.controls import Controls, knob
 from labkit.panels.curves import curves
-from labkit.panels.heatmap import HeatMap, heat_maps
+from labkit.panels.images import HeatMap, Pictures, heat_maps
 from labkit.panels.line_stepper import LineStepper
 from labkit.panels.live_lab import Experiment, LiveLab
-from labkit.panels.live_plot import Bars, Lines, LivePlot
-from labkit.panels.pictures import Pictures
+from labkit.panels.live_plot import LivePlot
+from labkit.panels.panel_types import Bars, Lines
 from labkit.panels.recorder import record_lines
 from labkit.panels.stepper import Stepper
 

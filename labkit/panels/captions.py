@@ -212,6 +212,20 @@ class LiveFigure(go.FigureWidget):
             yield
 
 
+class Shown:
+    """Something that shows its ``widget`` if ``interactive``, else its ``figure``."""
+
+    @property
+    def _shown(self):
+        return self.widget if self.interactive else self.figure
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        return self._shown._repr_mimebundle_(include=include, exclude=exclude)
+
+    def _ipython_display_(self):
+        display(self._shown)
+
+
 def live(figure: go.Figure) -> LiveFigure:
     """Return a figure's widget, which takes the width of the page."""
     widget = LiveFigure(figure)

@@ -13,8 +13,8 @@ from ipywidgets import Label, VBox
 
 from labkit.instruments import Trace
 from labkit.panels.controls import Controls
+from labkit.panels.images import Pictures
 from labkit.panels.live_plot import LivePlot
-from labkit.panels.pictures import Pictures
 from labkit.panels.stepper import Stepper
 
 

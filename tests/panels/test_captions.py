@@ -8,7 +8,7 @@ from labkit.instruments import Trace
 from labkit.panels import HeatMap, Lines, LivePlot
 from labkit.panels.captions import Caption, Figure, describe, panel_text
 from labkit.panels.curves import curves
-from labkit.panels.pictures import Pictures
+from labkit.panels.images import Pictures
 from labkit.panels.theme import COLOURS, dark
 
 PLOTLY = "application/vnd.plotly.v1+json"

@@ -9,7 +9,7 @@ import pytest
 
 from labkit.instruments import Trace
 from labkit.panels import Experiment, Lines, LiveLab, knob
-from labkit.panels.pictures import Pictures
+from labkit.panels.images import Pictures
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from labkit.instruments import Trace
 from labkit.panels import Bars, Lines, LivePlot
-from labkit.panels.kinds import KEPT, MIXED
+from labkit.panels.decimate import MAX_POINTS, decimate
+from labkit.panels.panel_types import KEPT, MIXED
 from labkit.panels.theme import axis
-from labkit.panels.thin import MAX_POINTS, thin
 
 PANELS = [
     Lines(
@@ -213,7 +213,7 @@ def test_thinning_keeps_ends_and_extremes(n, limit, seed, gap):
     y = np.random.default_rng(seed).normal(size=n)
     if gap and n > 5:
         y[n // 3 : n // 2] = np.nan
-    kept = thin(y, limit)
+    kept = decimate(y, limit)
     assert len(kept) <= max(limit, 0) and (np.diff(kept) > 0).all()
     if n:
         assert kept[0] == 0 and kept[-1] == n - 1
@@ -227,7 +227,7 @@ def test_long_curves_are_thinned_and_short_ones_whole():
         trace.log(step, loss=float(step))
     x = LivePlot(trace, PANELS, interactive=False).figure.data[0].x
     assert len(x) <= MAX_POINTS and x[0] == 0 and x[-1] == MAX_POINTS + 999
-    assert thin(np.zeros(MAX_POINTS)).size == MAX_POINTS
+    assert decimate(np.zeros(MAX_POINTS)).size == MAX_POINTS
 
 
 def test_colour_dash_and_marker_tell_curves_apart():

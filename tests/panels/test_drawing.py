@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from labkit.instruments import Trace
 from labkit.panels import Lines, LivePlot
-from labkit.panels.end_labels import LINE, fit, places, room, spread
+from labkit.panels.drawing import LINE, fit, places, room, spread
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,7 +7,7 @@ import numpy as np
 MAX_POINTS = 2000  # of one curve that are sent to the browser
 
 
-def thin(y: np.ndarray, limit: int = MAX_POINTS) -> np.ndarray:
+def decimate(y: np.ndarray, limit: int = MAX_POINTS) -> np.ndarray:
     """Return the indices of at most `limit` points that keep a curve's look.
 
     Parameters
@@ -19,17 +19,13 @@ def thin(y: np.ndarray, limit: int = MAX_POINTS) -> np.ndarray:
 
     Returns
     -------
-    indices : (m,) int array, m <= limit
-        Sorted: both ends, and the lowest and the highest point of each stretch between,
-        so that no spike is lost.
-
-    Notes
-    -----
-    Cost: O(n).
+    indices : (m,) int array
+        m <= limit, sorted: both ends, and the lowest and the highest point of each
+        stretch between, so that no spike is lost.  Cost: O(n).
 
     Examples
     --------
-    >>> thin(np.array([0.0, 0, 0, 9, 0, 0, 0]), limit=4).tolist()
+    >>> decimate(np.array([0.0, 0, 0, 9, 0, 0, 0]), limit=4).tolist()
     [0, 1, 3, 6]
     """
     n = len(y)

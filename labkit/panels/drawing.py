@@ -1,0 +1,315 @@
+"""The one drawer of lines: curves, their names, legends, titles, and room for all."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from plotly.subplots import make_subplots
+
+from labkit.panels.captions import Figure
+from labkit.panels.theme import COLOURS, DASHES, FITS, INK, SYMBOLS, layout
+
+MOST = 4  # curves of a panel that are named at their ends
+LETTER = 5.3  # pixels of one letter, on average: what is drawn cannot be asked
+LINE = 14  # pixels between two names
+ROW = 19  # pixels of a row of a legend
+SHARE = 0.33  # of a panel's width, at most, for the names
+TALL, LOW = 214, 150  # pixels of a panel, by default, and where there are many
+GAP = 90  # pixels between two lines of panels: an axis title, and a title
+
+
+def line(i: int, label: str, mode: str = "lines+markers") -> dict:
+    """Return the plotly trace of curve number `i`, without its data."""
+    again = i // len(COLOURS)  # markers are open where colours come a second time
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": label,
+        "legendgroup": label,
+        "line": {
+            "color": COLOURS[i % len(COLOURS)],
+            "dash": DASHES[(i + again) % len(DASHES)],
+            "width": 2,
+        },
+        # A dozen markers tell the curves apart; one a point would hide them.
+        "marker": {
+            "symbol": SYMBOLS[i % len(SYMBOLS)] + ("-open" if again else ""),
+            "maxdisplayed": 0 if mode == "markers" else 12,
+        },
+    }
+
+
+def panel_title(text: str, place: dict, shift: float = 0) -> dict:
+    """Return a panel's title, at its upper left corner, as a layout's annotation."""
+    look = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": 13}}
+    return place | look | {"text": f"<b>{text}</b>", "yshift": 6 + shift}
+
+
+def corner(subplot) -> dict:
+    """Return the upper left corner of a panel, as a place in the figure."""
+    x, y = subplot.xaxis.domain[0], subplot.yaxis.domain[1]
+    return {"x": x, "y": y, "xanchor": "left", "yanchor": "bottom"}
+
+
+class Drawing:
+    """Panels side by side, line by line, in one figure.
+
+    Names stand at the ends of curves where they fit; else in a legend above the panel,
+    or in one below all where each would say the same.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+    columns : int
+        Panels side by side.
+    title : str
+        Title of the figure.
+    width, height : int, optional
+        Size in pixels; by default 480 a panel across, and as high as panels need.
+    shared : bool, optional
+        One legend below for all panels; by default where all legends are the same.
+    """
+
+    def __init__(
+        self, panels, columns, *, title="", width=None, height=None, shared=None
+    ):
+        self.panels, self.columns = panels, min(columns, len(panels))
+        self.lines = math.ceil(len(panels) / self.columns)
+        self._named = [self._ends(panel) for panel in panels]
+        self._legends = [
+            [
+                trace["name"]
+                for i, trace in enumerate(panel.traces())
+                if trace["showlegend"] and i not in ends
+            ]
+            for panel, ends in zip(panels, self._named, strict=True)
+        ]
+        if shared is None:
+            shared = len(panels) > 1 and len(set(map(tuple, self._legends))) == 1
+        self._shared = shared and any(self._legends)
+        self._rows = [0 if self._shared else self._above(n) for n in self._legends]
+        self.look = layout(title, width=width or 480 * self.columns, height=height)
+        margin = self.look["margin"]
+        margin["t"] += ROW * max(self._rows[: self.columns])
+        if self._shared:
+            names = dict.fromkeys(name for each in self._legends for name in each)
+            margin["b"] += ROW * math.ceil(_across(names) / (FITS - 90))
+        self._gap = GAP + ROW * max(self._rows[self.columns :], default=0)
+        if height is None:
+            panel = TALL if self.lines <= 2 else LOW
+            inner = self.lines * panel + (self.lines - 1) * self._gap
+            self.look["height"] = inner + margin["t"] + margin["b"]
+
+    def _ends(self, panel) -> list[int]:
+        labels = [panel.labels[i] for i in panel.ends]
+        return list(panel.ends) if fit(labels, self.columns) else []
+
+    def _above(self, legend) -> int:
+        """Rows of the legend above a panel: one, or one for each name.
+
+        Plotly does not break a legend where its panel ends.
+        """
+        wide = _across(legend) > FITS / self.columns - 72
+        return len(legend) if wide else min(len(legend), 1)
+
+    @property
+    def _inner(self) -> float:
+        margin = self.look["margin"]
+        return self.look["height"] - margin["t"] - margin["b"]
+
+    @property
+    def pixels(self) -> float:
+        """Height of one panel."""
+        return max((self._inner - (self.lines - 1) * self._gap) / self.lines, 20)
+
+    def values(self, rows=()) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return x and y of all curves, then of the names at their ends."""
+        curves = [panel.values(rows) for panel in self.panels]
+        names = [
+            places(
+                [each[i] for i in ends],
+                pixels=self.pixels,
+                log=panel.log,
+                limits=panel.y_range,
+            )
+            for panel, each, ends in zip(self.panels, curves, self._named, strict=True)
+            if ends
+        ]
+        return [values for each in curves for values in each] + names
+
+    def build(self, rows=()) -> Figure:
+        """Draw all panels; their titles are the layout's first annotations."""
+        figure = make_subplots(
+            rows=self.lines,
+            cols=self.columns,
+            horizontal_spacing=max(0.1, 0.22 / self.columns),
+            vertical_spacing=min(self._gap / self._inner, 0.9 / max(self.lines - 1, 1)),
+            figure=Figure(),
+        )
+        entries = self.look | {"barmode": "overlay", "annotations": []}
+        traces, names, shown = [], [], set()
+        for index, panel in enumerate(self.panels):
+            row, column = divmod(index, self.columns)
+            place = {"row": row + 1, "col": column + 1}
+            k = "" if index == 0 else str(index + 1)
+            ends, subplot = self._named[index], figure.get_subplot(**place)
+            labels = [panel.labels[i] for i in ends]
+            drawn = panel.traces()
+            for i, trace in enumerate(drawn):
+                said = i in ends or (self._shared and trace["name"] in shown)
+                trace |= {"showlegend": trace["showlegend"] and not said}
+                trace["legend"] = "legend" if self._shared else f"legend{k}"
+                shown.add(trace["name"])
+                traces.append((trace, place))
+            if ends:
+                colours = [drawn[i]["line"]["color"] for i in ends]
+                names.append((_names(labels, colours), place))
+            x_axis, y_axis = panel.axes()
+            if ends:
+                start, end = subplot.xaxis.domain
+                x_axis["domain"] = [start, end - room(labels) / (FITS - 90)]
+            entries |= {f"xaxis{k}": x_axis, f"yaxis{k}": y_axis}
+            at, rows_above = corner(subplot), self._rows[index]
+            flow = {"orientation": "h" if rows_above < 2 else "v"}
+            flow |= {"tracegroupgap": 0, "traceorder": "normal"}
+            entries[f"legend{k}"] = at | flow
+            title = panel_title(panel.title, at, ROW * rows_above)
+            entries["annotations"].append(title)
+        if self._shared:
+            entries["legend"] |= {"x": 0, "y": 0, "yref": "container"}
+        # Names last, so that a curve is found where its panel and column say.
+        for (trace, place), (x, y) in zip(
+            traces + names, self.values(rows), strict=True
+        ):
+            figure.add_trace(trace | {"x": x, "y": y}, **place)
+        return figure.update_layout(entries)
+
+    def marks(self, marks) -> dict:
+        """Return a dotted line and a text for each of (x, text), over panels of steps.
+
+        Shapes and annotations; those of the titles are not among them.
+        """
+        shapes, texts = [], []
+        for index, panel in enumerate(self.panels):
+            if not panel.over_steps:
+                continue
+            k = "" if index == 0 else str(index + 1)
+            place = {"xref": f"x{k}", "yref": f"y{k} domain"}
+            for x, text in marks:
+                dots = {"color": INK, "dash": "dot", "width": 1}
+                ends = {"x0": x, "x1": x, "y0": 0, "y1": 1}
+                shapes.append(place | ends | {"type": "line", "line": dots})
+                at = {"x": x, "y": 1, "xanchor": "right", "yanchor": "top"}
+                look = {"textangle": -90, "showarrow": False, "font": {"size": 11}}
+                texts.append(place | at | look | {"text": text})
+        return {"shapes": shapes, "annotations": texts}
+
+
+# Room
+
+
+def room(labels: Sequence[str]) -> float:
+    """Return the pixels that the names take beside a panel."""
+    return LETTER * max(map(len, labels)) + 12
+
+
+def fit(labels: Sequence[str], columns: int) -> bool:
+    """Whether names at the ends fit beside panels, so many of them side by side.
+
+    Examples
+    --------
+    >>> fit(["train", "test"], columns=2)
+    True
+    >>> fit(["train", "test", "validation", "theory", "bound"], columns=2)
+    False
+    >>> fit(["on the training images", "on the test images"], columns=2)
+    False
+    """
+    return 1 < len(labels) <= MOST and room(labels) <= SHARE * FITS / columns
+
+
+def _across(labels: Sequence[str]) -> float:
+    """Pixels that names take in one row of a legend, their signs included."""
+    return sum(LETTER * len(label) + 42 for label in labels)
+
+
+# Names at the ends of curves, in the place of a legend
+
+
+def _names(labels: Sequence[str], colours: Sequence[str]) -> dict:
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "text": [f"\u00a0\u00a0{label}" for label in labels],
+        "textfont": {"color": list(colours), "size": 11},
+        "textposition": "middle right",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def places(curves, *, pixels: float, log=False, limits=None):
+    """Return where the names stand: at the ends, moved apart where they would touch.
+
+    Parameters
+    ----------
+    curves : sequence of (x, y) arrays
+        ``nan`` is a gap.
+    pixels : float
+        Height of the panel.
+    log : bool
+        Logarithmic vertical axis.
+    limits : pair of float, optional
+        Ends of the vertical axis; ``None``: those of the data.
+
+    Returns
+    -------
+    x, y : (n,) arrays in data units
+        ``nan`` for a curve without a point.
+    """
+    ends, seen = [], []
+    for x, y in curves:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            height = np.log10(y) if log else np.asarray(y, dtype=np.float64)
+        there = np.flatnonzero(np.isfinite(height))
+        ends.append((x[there[-1]], height[there[-1]]) if len(there) else (np.nan,) * 2)
+        seen.append(height[there])
+    x, y = np.array(ends, dtype=np.float64).T
+    seen = np.concatenate(seen)
+    if limits:
+        seen = np.log10(limits) if log else np.asarray(limits)
+    span = np.ptp(seen) if len(seen) else 0.0
+    known = np.flatnonzero(~np.isnan(y))
+    y[known] = spread(y[known], LINE / pixels * (span or 1.0))
+    return x, (10.0**y if log else y)
+
+
+def spread(heights, gap: float) -> np.ndarray:
+    """Return heights at least `gap` apart, in the same order, moved little.
+
+    Names that touch form a group that is centred where its members would be.
+
+    Examples
+    --------
+    >>> spread([0.0, 5.0, 5.1], gap=1.0).tolist()
+    [0.0, 4.55, 5.55]
+    """
+    heights = np.asarray(heights, dtype=np.float64)
+    order = np.argsort(heights, kind="stable")
+    groups: list[list[float]] = []  # of each: its members' heights
+    for height in heights[order]:
+        groups.append([height])
+        while len(groups) > 1 and _foot(groups[-1], gap) < _head(groups[-2], gap) + gap:
+            groups[-2:] = [groups[-2] + groups[-1]]
+    moved = np.empty_like(heights)
+    moved[order] = [_foot(g, gap) + i * gap for g in groups for i in range(len(g))]
+    return moved
+
+
+def _foot(group, gap) -> float:
+    return math.fsum(group) / len(group) - gap * (len(group) - 1) / 2
+
+
+def _head(group, gap) -> float:
+    return _foot(group, gap) + gap * (len(group) - 1)

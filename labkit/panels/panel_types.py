@@ -1,0 +1,200 @@
+"""The kinds of panels of a live figure: what each draws of a trace's rows."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from labkit.panels.captions import panel_text
+from labkit.panels.decimate import decimate
+from labkit.panels.drawing import line
+from labkit.panels.theme import COLOURS, INK, PAPER, axis
+
+KEPT, MIXED = COLOURS[:2]
+
+Values = list[tuple[np.ndarray, np.ndarray]]  # x and y of each curve
+
+
+class Panel:
+    """What :class:`~labkit.panels.drawing.Drawing` asks of a panel."""
+
+    y_range = None
+    over_steps = True  # so that a step can be marked
+
+    @property
+    def labels(self) -> list[str]:
+        """What the panel's curves are called, in their order."""
+        return [trace["name"] for trace in self.traces()]
+
+    @property
+    def words(self) -> str:
+        """What the panel shows."""
+        names = [trace["name"] for trace in self.traces() if trace["showlegend"]]
+        return panel_text(self.title, self.y_title, self.x_title, names)
+
+
+@dataclass(frozen=True)
+class Lines(Panel):
+    """Curves over the step, one per column of the trace.
+
+    Attributes
+    ----------
+    columns : mapping of column to label, or tuple of columns
+        The curves, in the order of colours.
+    title : str
+        Title of the panel.
+    y_title, x_title : str
+        Titles of the axes, with units.
+    log : bool
+        Logarithmic vertical axis.
+    y_range : pair of float, optional
+        Ends of the vertical axis in data units; ``None`` fits the data.
+    marks : tuple of str
+        Columns drawn as marks alone, each of them; for events.
+    """
+
+    columns: Mapping[str, str] | tuple[str, ...]
+    title: str
+    y_title: str
+    x_title: str = "step"
+    log: bool = False
+    y_range: tuple[float, float] | None = None
+    marks: tuple[str, ...] = ()
+
+    def traces(self) -> list[dict]:
+        """Plotly's traces, without their data."""
+        names = self.columns
+        labels = names.values() if isinstance(names, Mapping) else names
+        return [
+            line(i, label, "markers" if name in self.marks else "lines+markers")
+            | {"showlegend": len(names) > 1}
+            for i, (name, label) in enumerate(zip(names, labels, strict=True))
+        ]
+
+    @property
+    def ends(self) -> list[int]:
+        """Curves that may have their names at their ends."""
+        return [i for i, name in enumerate(self.columns) if name not in self.marks]
+
+    def axes(self) -> tuple[dict, dict]:
+        """Both axes, as plain data."""
+        y = axis(self.y_title, log=self.log, limits=self.y_range)
+        return axis(self.x_title), y
+
+    def values(self, rows) -> Values:
+        """The data of each trace."""
+        return [_line_values(name, rows) for name in self.columns]
+
+
+@dataclass(frozen=True)
+class Bars(Panel):
+    """The newest values of some columns as bars under a water level.
+
+    Bars that reach the level are kept, those below it are mixed; the level is a line.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        One column a bar, from left to right; a missing or ``nan`` value has no bar.
+    title : str
+        Title of the panel.
+    y_title, x_title : str
+        Titles of the axes, with units.
+    level : str, optional
+        The column that holds the level; without one all bars are kept.
+    level_label, kept_label, mixed_label : str
+        What the legend calls the level and the bars on either side.
+    log : bool
+        Logarithmic vertical axis.
+    """
+
+    columns: tuple[str, ...]
+    title: str
+    y_title: str
+    level: str | None = None
+    level_label: str = "level"
+    kept_label: str = "kept"
+    mixed_label: str = "mixed"
+    x_title: str = "component"
+    log: bool = False
+
+    ends = ()
+    over_steps = False
+
+    def traces(self) -> list[dict]:
+        """Plotly's traces, without their data."""
+        stripes = {"shape": "/", "fillmode": "replace", "bgcolor": MIXED}
+        stripes |= {"fgcolor": PAPER, "size": 6, "solidity": 0.2}
+        bar = {"type": "bar", "width": 0.8}
+        level = {"type": "scatter", "mode": "lines"}
+        level |= {"line": {"color": INK, "dash": "dash", "width": 2}}
+        drawn = (
+            bar | {"name": self.kept_label, "marker": {"color": KEPT}},
+            bar
+            | {
+                "name": self.mixed_label,
+                "marker": {"color": MIXED, "pattern": stripes},
+            },
+            level | {"name": self.level_label},
+        )
+        return [trace | {"showlegend": self.level is not None} for trace in drawn]
+
+    def axes(self) -> tuple[dict, dict]:
+        """Both axes, as plain data."""
+        count = len(self.columns)
+        every = math.ceil(count / 12)  # more names than that run into each other
+        ticks = {
+            "range": [0.4, count + 0.6],
+            "tickvals": list(range(1, count + 1, every)),
+            "ticktext": list(self.columns[::every]),
+            "showgrid": False,
+        }
+        y = axis(self.y_title, log=self.log)
+        return axis(self.x_title) | ticks, y | (
+            {} if self.log else {"rangemode": "tozero"}
+        )
+
+    def values(self, rows) -> Values:
+        """The data of the kept bars, the mixed bars and the level line."""
+        shown = set(self.columns)
+        newest = next((row for row in reversed(rows) if row.keys() & shown), {})
+        heights = np.array([_number(newest.get(name)) for name in self.columns])
+        level = _number(newest.get(self.level))
+        x = np.arange(1.0, len(heights) + 1)
+        there = ~np.isnan(heights)
+        # At the level a component is still kept whole.  Without one (nan) all are.
+        mixed = there & (heights < level)
+        kept = there & ~mixed
+        ends = [] if math.isnan(level) else [0.5, len(heights) + 0.5]
+        line = np.array(ends), np.full(len(ends), level)
+        return [(x[kept], heights[kept]), (x[mixed], heights[mixed]), line]
+
+
+def check_panels(panels, columns) -> None:
+    """Refuse what cannot be drawn, with the reason."""
+    if not panels:
+        raise ValueError("a plot needs at least one panel")
+    if columns < 1:
+        raise ValueError(f"columns must be >= 1, got {columns}")
+    for panel in panels:
+        if not isinstance(panel, Lines | Bars):
+            raise TypeError(f"a panel is Lines or Bars, got {type(panel).__name__}")
+        if isinstance(panel.columns, str) or not panel.columns:
+            raise ValueError(
+                f"panel {panel.title!r} needs a tuple or mapping of columns, "
+                f"got {panel.columns!r}"
+            )
+
+
+def _number(value) -> float:
+    """Return what can be drawn; strings and missing values cannot."""
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _line_values(name, rows) -> tuple[np.ndarray, np.ndarray]:
+    # A row without the column is no gap in the curve; a nan in it is one.
+    pairs = [(row["step"], _number(row[name])) for row in rows if name in row]
+    table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    kept = decimate(table[:, 1])
+    return table[kept, 0], table[kept, 1]
