@@ -18,9 +18,7 @@ Both read MNIST as :func:`labkit.datasets.load` finds it.
 
 import argparse
 import sys
-import time
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -28,62 +26,39 @@ import torch
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
-from labkit.broad import SOLVERS, NotPositiveDefinite
+from labkit.broad import SOLVERS, side_by_side
 from labkit.broad.cost import start_operations, update_operations
-from labkit.broad.nodes import (
-    Nodes,
-    Preparation,
-    Recipe,
-    add_enhancement,
-    add_features,
-)
+from labkit.broad.nodes import Nodes, Preparation, Recipe, Update, draw
+from labkit.clock import Clock
 from labkit.datasets import load
 
 CLASSES = 10
-DRAFT = Recipe()
 
 
 @dataclass(frozen=True)
-class Growth:
+class Size:
     """Nodes at the start and in every update."""
 
     groups: int  # feature groups at the start
     enhancement: int
-    features: int  # in every update, as the following two
-    own: int
-    extra: int
+    update: Update
 
 
-SMALL = Growth(6, 1000, 10, 190, 300)
-PAPER = Growth(6, 3000, 10, 750, 1250)
+SMALL = Size(6, 1000, Update(10, 190, 300))
+PAPER = Size(6, 3000, Update(10, 750, 1250))
 
 
-def seconds_of(f, device) -> tuple[float, object]:
-    """Wall-clock time of one call and its result, the device's queue drained."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    result = f()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start, result
-
-
-def grown_nodes(X, growth, updates, seed):
+def grown_nodes(X, size, updates, seed):
     """All nodes of the start and the updates, and the width of A after each."""
     g = torch.Generator().manual_seed(seed)
     prepare = Preparation.fit("sample", X)
     prepared = prepare(X).split(8192)
     nodes, Z = Nodes(prepare), X.new_zeros(len(X), 0)
-    for _ in range(growth.groups):
-        nodes, Z = add_features(nodes, prepared, Z, 10, DRAFT, g)
-    nodes = add_enhancement(nodes, Z, growth.enhancement, DRAFT, g)
-    widths = [nodes.columns]
-    for _ in range(updates):
-        nodes, Z = add_features(nodes, prepared, Z, growth.features, DRAFT, g)
-        new = (Z.shape[1] - growth.features, Z.shape[1])
-        nodes = add_enhancement(nodes, Z, growth.own, DRAFT, g, reads=new)
-        nodes = add_enhancement(nodes, Z, growth.extra, DRAFT, g)
+    widths = []
+    for each in size.groups * [Update(10)]:
+        nodes, Z = draw(nodes, prepared, Z, each, Recipe(), g)
+    for each in [Update(extra=size.enhancement), *updates * [size.update]]:
+        nodes, Z = draw(nodes, prepared, Z, each, Recipe(), g)
         widths.append(nodes.columns)
     return nodes, Z, widths
 
@@ -110,7 +85,7 @@ def speed(args):
     names += ["r-inv", "chol-2", "d-rdg"] if args.all else []
     square = torch.rand(2000, 2000, dtype=A.dtype, device=device)
     best = {name: [float("inf")] * len(widths) for name in [*names, "Ridge"]}
-    gemm = float("inf")
+    clock, gemm = Clock(device), float("inf")
     with threadpool_limits(1):
         for _ in range(args.repeats):
             states = {}
@@ -119,20 +94,20 @@ def speed(args):
                 new = A[:, (widths[i - 1] if i else 0) : k]
                 for name in names:
                     start, update, _ = SOLVERS[name]
-                    if i == 0:
-                        step = partial(start, new, Y, ridge, last)
-                    else:
-                        step = partial(update, states[name], before, new, Y)
-                    seconds, states[name] = seconds_of(step, device)
-                    best[name][i] = min(best[name][i], seconds)
-                refit = partial(
-                    Ridge(alpha=ridge, fit_intercept=False).fit,
-                    np.ascontiguousarray(A[:, :k].cpu()),
-                    Y.cpu().numpy(),
-                )
-                seconds, model = seconds_of(refit, device)
-                best["Ridge"][i] = min(best["Ridge"][i], seconds)
-                gemm = min(gemm, seconds_of(lambda: square @ square, device)[0])
+                    with clock:
+                        if i == 0:
+                            states[name] = start(new, Y, ridge, last)
+                        else:
+                            states[name] = update(states[name], before, new, Y)
+                    best[name][i] = min(best[name][i], clock.lap)
+                model = Ridge(alpha=ridge, fit_intercept=False)
+                dense = np.ascontiguousarray(A[:, :k].cpu()), Y.cpu().numpy()
+                with clock:
+                    model.fit(*dense)
+                best["Ridge"][i] = min(best["Ridge"][i], clock.lap)
+                with clock:
+                    square @ square
+                gemm = min(gemm, clock.lap)
     rate = 2 * len(square) ** 3 / gemm / 1e9
     W = states["chol-1"].W.cpu().numpy()
     gap = abs(W - model.coef_.T).max() / abs(W).max()
@@ -233,31 +208,19 @@ def accuracy(args):
     for ridge in args.ridge:
         for name in args.solvers:
             percents, seconds = [], []
-            try:
-                for k, t, W in _growth(name, A, Y, ridge, widths, device):
-                    right = (B[:, :k] @ W).argmax(1) == classes
-                    percents.append(f"{100 * right.double().mean():8.2f}")
-                    seconds.append(f"{t:8.1f}")
-            except NotPositiveDefinite as lost:
-                percents.append(f"      NA ({lost})")
+            for record in side_by_side(A, widths, Y, ridge, [name]):
+                if record.lost:
+                    percents.append(f"      NA ({record.lost})")
+                    break
+                right = (B[:, : record.columns] @ record.W).argmax(1) == classes
+                percents.append(f"{100 * right.double().mean():8.2f}")
+                seconds.append(f"{record.seconds:8.1f}")
             print(f"{name:10s} ridge {ridge:<8g}" + "".join(percents))
             table = RIDGE if SOLVERS[name].exact else GREVILLE
             if ridge in table:
                 row = table[ridge].split()[: len(widths)]
                 print(f"{'  the paper':24s}" + "".join(f"{x:>8s}" for x in row))
             print(f"{'  seconds':24s}" + "".join(seconds), flush=True)
-
-
-def _growth(name, A, Y, ridge, widths, device):
-    """Yield columns, seconds and W after the start and every update."""
-    start, update, _ = SOLVERS[name]
-    first = A[:, : widths[0]]
-    t, state = seconds_of(partial(start, first, Y, ridge, widths[-1]), device)
-    yield widths[0], t, state.W
-    for k, grown in pairwise(widths):
-        step = partial(update, state, A[:, :k], A[:, k:grown], Y)
-        t, state = seconds_of(step, device)
-        yield grown, t, state.W
 
 
 def main():

@@ -13,13 +13,16 @@ def sum_over(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> list[Tensor
 
     Parameters
     ----------
-    tensors : of the same shapes on all ranks, on one device.  They are not changed.
-    group : who takes part; every rank of it must make this call.
+    tensors : sequence of tensors
+        Of the same shapes on all ranks, on one device. They are not changed.
+    group : ProcessGroup
+        Who takes part; every rank of it must make this call.
 
     Returns
     -------
-    New tensors of the same shapes and dtypes, parts of one flat tensor, from one
-    all-reduce in the widest dtype. Payload: all their elements.
+    list of tensors
+        New ones of the same shapes and dtypes, parts of one flat tensor, from one
+        all-reduce in the widest dtype. Payload: all their elements.
     """
     return _parts(_added_up(tensors, group), tensors)
 
@@ -31,8 +34,15 @@ def mean_over(
 
     Parameters
     ----------
-    weight : of this rank's tensors, such as the number of sequences that they are means
-        of; one number more goes into the payload for it.
+    tensors, group
+        As there.
+    weight : float
+        Of this rank's tensors, such as the number of sequences that they are means of;
+        one number more goes into the payload for it.
+
+    Returns
+    -------
+    list of tensors
     """
     flat = _added_up([*tensors, tensors[0].new_ones(())], group, weight)
     return _parts(flat[:-1].div_(flat[-1].clone()), tensors)

@@ -16,23 +16,22 @@ from labkit.broad.factor import (
     inverse_ldl,
 )
 from labkit.broad.growth import Growth
+from labkit.broad.nodes import Update
 from labkit.broad.solvers import SOLVERS, Solver
-from labkit.broad.train import GrowthRecord, RaceRecord, Update, grow, race
+from labkit.broad.train import SolverRecord, side_by_side
 
 __all__ = [
     "SOLVERS",
     "BroadLearningClassifier",
     "BroadLearningRegressor",
     "Growth",
-    "GrowthRecord",
     "NotPositiveDefinite",
-    "RaceRecord",
     "Solver",
+    "SolverRecord",
     "Update",
     "division_free_inverse_ldl",
     "extend_inverse_cholesky",
-    "grow",
     "inverse_cholesky",
     "inverse_ldl",
-    "race",
+    "side_by_side",
 ]

@@ -30,20 +30,26 @@ from labkit.broad.triangular import gram, mm
 def block_inverse_ldl(
     A: Tensor, edges: Sequence[int], ridge: float, mesh: DeviceMesh
 ) -> tuple[Tensor, Tensor]:
-    """Columns of L and d of this worker, with R^-1 = L diag(d) L^T (206).
+    r"""Columns of L and d of this worker, with R^-1 = L diag(d) L^T (206).
 
     Parameters
     ----------
-    A : (l, k_w) this worker's nodes.
-    edges : 0 = first < ... < last = k, p + 1 of them: worker w has the nodes from
-        edges[w] to edges[w + 1].
-    ridge : lambda > 0.
-    mesh : of one dimension.
+    A : (l, k_w) tensor
+        This worker's nodes.
+    edges : sequence of int
+        0 = first < ... < last = k, p + 1 of them: worker w has the nodes from edges[w]
+        to edges[w + 1].
+    ridge : float
+        $\lambda$ > 0.
+    mesh : DeviceMesh
+        Of one dimension.
 
     Returns
     -------
-    L (k, k_w), unit upper triangular together with the other workers' columns;
-    d (k_w,). Cost k^3 / p operations on average; the last worker has the most.
+    L : (k, k_w) tensor
+        Unit upper triangular together with the other workers' columns.
+    d : (k_w,) tensor
+        Cost k^3 / p operations on average; the last worker has the most.
 
     Raises
     ------
@@ -72,7 +78,7 @@ def block_of_gram(A, edges, ridge: float, group) -> Tensor:
 
     Returns
     -------
-    (edges[w + 1], k_w)
+    (edges[w + 1], k_w) tensor
     """
     w, blocks = group.rank(), []
     for i, (start, end) in enumerate(pairwise(edges[: w + 1])):

@@ -35,14 +35,11 @@ def update_terms(solver: str, l: int, k: int, q: int, c: int) -> dict[str, float
 
     Returns
     -------
-    dict with the keys `TERMS`:
-
-    cross : A^T H or A_dagger H.
-    residual : C = H - A D.
-    square : H^T H or C^T C, and V^T V or D^T D.
-    factor : products with F (or solves with L), G or the inverse, and T.
-    dagger : B and A_dagger - D B.
-    weights : the new W.
+    dict
+        Keys `TERMS`: ``cross``, A^T H or A_dagger H; ``residual``, C = H - A D;
+        ``square``, H^T H or C^T C, and V^T V or D^T D; ``factor``, products with F (or
+        solves with L), G or the inverse, and T; ``dagger``, B and A_dagger - D B;
+        ``weights``, the new W.
     """
     if solver == "d-rdg":
         terms = start_terms(solver, l, k + q, c)

@@ -38,7 +38,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from labkit.broad.factor import NotPositiveDefinite, inverse_cholesky_
 from labkit.broad.mesh import Place
 from labkit.broad.ridge import with_ridge
-from labkit.broad.state import check_room, check_start, safe_ridge, squared_norm
+from labkit.broad.state import (
+    check_room,
+    check_start,
+    squared_norm,
+    with_safe_ridge,
+)
 from labkit.broad.triangular import gram, mm, mm_upper, upper_mm, upper_t_mm
 
 PANEL = 512  # nodes that a start adds at a time
@@ -71,14 +76,20 @@ def start(
     capacity: int | None = None,
     panel: int = PANEL,
 ) -> ShardedState:
-    """Grow from no nodes at all to the k columns of A, ``panel`` of them at a time.
+    r"""Grow from no nodes at all to the k columns of A, ``panel`` of them at a time.
 
     Parameters
     ----------
-    A : (l, k) all nodes, of this worker's samples.  Y : (l, c).
-    ridge : lambda > 0.
-    mesh : with the dimensions ``"nodes"``, ``"samples"`` or both.
-    capacity : columns to set aside, of all workers together.
+    A : (l, k) tensor
+        All nodes, of this worker's samples.
+    Y : (l, c) tensor
+    ridge : float
+        $\lambda$ > 0.
+    mesh : DeviceMesh
+        With the dimensions ``"nodes"``, ``"samples"`` or both.
+    capacity : int, optional
+        Columns to set aside, of all workers together.
+    panel : int
 
     Raises
     ------
@@ -110,9 +121,12 @@ def update(state: ShardedState, A: Tensor, H: Tensor, Y: Tensor) -> ShardedState
 
     Parameters
     ----------
-    A : (l, k_w) this worker's nodes before the update.
-    H : (l, q) all new nodes; those that live here are ``H[:, place.own(k)]``.
-    Y : (l, c).  All of this worker's samples.
+    A : (l, k_w) tensor
+        This worker's nodes before the update.
+    H : (l, q) tensor
+        All new nodes; those that live here are ``H[:, place.own(k)]``.
+    Y : (l, c) tensor
+        All three of this worker's samples.
 
     Raises
     ------
@@ -122,7 +136,8 @@ def update(state: ShardedState, A: Tensor, H: Tensor, Y: Tensor) -> ShardedState
     try:
         return update_from(state, sums_here(state, [(A, H, Y)]))
     except NotPositiveDefinite as lost:
-        raise _named(lost, state, A, H) from None
+        own = H[:, state.place.own(state.columns)]
+        raise with_safe_ridge(lost, norm_bound(state.place, A, own)) from None
 
 
 def sums_here(
@@ -132,8 +147,11 @@ def sums_here(
 
     Returns
     -------
-    P (k_w, q), $A_w^T H$; X (q, q + c), this worker's rows of $[H^T H, H^T Y]$, zeros
-    elsewhere, of $H^T H$ the upper triangle. Cost l q (2 k + q) / p operations.
+    P : (k_w, q) tensor
+        $A_w^T H$.
+    X : (q, q + c) tensor
+        This worker's rows of $[H^T H, H^T Y]$, zeros elsewhere, of $H^T H$ the upper
+        triangle. Cost l q (2 k + q) / p operations.
     """
     P = X = None
     for A, H, Y in chunks:
@@ -179,15 +197,27 @@ def chol1_step(F, z, W, P, X, ridge, k, place):
 
     Parameters
     ----------
-    F : (k, k_w);  z, W : (k_w, c), what lives here.
-    P : (k_w, q) own rows of A^T H.
-    X : (q, q + c) this worker's share of the sum [S, H^T Y], without ridge; S is read
-        in its upper triangle.
+    F : (k, k_w) tensor
+        What lives here, as of z and W.
+    z, W : (k_w, c) tensors
+    P : (k_w, q) tensor
+        Own rows of A^T H.
+    X : (q, q + c) tensor
+        This worker's share of the sum [S, H^T Y], without ridge; S is read in its upper
+        triangle.
+    ridge : float
+        $\lambda$.
+    k : int
+    place : Place
 
     Returns
     -------
-    T (k, q_w), its own columns; G (q, q) and E (q, c), alike on every worker;
-    W (k_w + q_w, c). Cost (2 k^2 q + 2 k q^2) / p + 2/3 q^3 operations.
+    T : (k, q_w) tensor
+        Its own columns.
+    G, E : (q, q) and (q, c) tensors
+        Alike on every worker.
+    W : (k_w + q_w, c) tensor
+        Cost (2 k^2 q + 2 k q^2) / p + 2/3 q^3 operations.
     """
     p, q = place.p, P.shape[1]
     V = upper_t_mm(F, place.gathered(P, k), every=p)  # (a)
@@ -222,12 +252,6 @@ def norm_bound(place: Place, *blocks: Tensor) -> Tensor:
     """Sum of all workers' squared norms, not less than that of all columns together."""
     bound = squared_norm(*blocks).nan_to_num()  # of a worker without nodes
     return place.summed(*place.summed_over_samples(bound))
-
-
-def _named(lost, state, A, H) -> NotPositiveDefinite:
-    """The same error with a ridge that would be safe."""
-    bound = norm_bound(state.place, A, H[:, state.place.own(state.columns)])
-    return NotPositiveDefinite(lost.index, lost.pivot, safe_ridge(bound))
 
 
 def _room_for(state: ShardedState, q: int) -> Tensor:

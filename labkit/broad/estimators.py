@@ -18,45 +18,64 @@ from labkit.broad.growth import BroadLearning
 
 
 class BroadLearningClassifier(ClassifierMixin, BroadLearning):
-    """Broad learning system for classes, which grows without being trained again.
+    r"""Broad learning system for classes, which grows without being trained again.
 
     Parameters
     ----------
-    n_groups, nodes_per_group : feature groups of the start and nodes in each.
-    n_enhancement : enhancement nodes of the start.
-    ridge : lambda > 0, of A^T A + lambda I; not divided by the number of samples.
-    solver : a name of :data:`labkit.broad.SOLVERS`. ``"orig"`` and ``"exg-e"`` are the
+    n_groups, nodes_per_group : int
+        Feature groups of the start and nodes in each.
+    n_enhancement : int
+        Enhancement nodes of the start.
+    ridge : float
+        $\lambda$ > 0, of A^T A + lambda I; not divided by the number of samples.
+    solver : str
+        A name of :data:`labkit.broad.SOLVERS`. ``"orig"`` and ``"exg-e"`` are the
         published predecessors, which drift from the ridge solution as they grow.
-    scaling : ``"sample"`` standardises every row, as the paper does with images;
+    scaling : str
+        ``"sample"`` standardises every row, as the paper does with images;
         ``"feature"`` every column, the choice for tables; ``"none"``.
-    shrink : largest pre-activation of an enhancement group on the training data.
-    orthonormal : whether enhancement weights are orthonormalised.
-    sparse_penalty, sparse_iter : of the autoencoder that tunes feature groups.
-    dtype : ``"float64"``, or ``"float32"`` for large ridges only: ``fit`` warns where
-        it cannot resolve the ridge.
-    device : of all tensors, for example ``"cuda"``.
-    random_state : int, RandomState or None. Nodes are drawn on the CPU in float64, so
-        that they are the same on every device.
-    capacity : columns to set aside: growth then copies nothing of that width.
-    chunk : samples at a time. The expanded input is then never stored, only features
-        are; ``chol-1`` needs one pass over the samples for each change.
-    fallback : ``"chol-2"`` takes over for good where ``chol-1`` loses a pivot in an
-        update; ``history_`` says so.
-    mesh : a :class:`torch.distributed.device_mesh.DeviceMesh` whose dimension
-        ``"nodes"`` shares the columns of the model among workers, and ``"samples"`` the
-        training data; for ``chol-1``. All workers of the mesh then fit and grow
-        together, each with the training data of its own samples; each can predict on
-        its own. See :mod:`labkit.broad.distributed`.
+    shrink : float
+        Largest pre-activation of an enhancement group on the training data.
+    orthonormal : bool
+        Whether enhancement weights are orthonormalised.
+    sparse_penalty, sparse_iter : float and int
+        Of the autoencoder that tunes feature groups.
+    dtype : str
+        ``"float64"``, or ``"float32"`` for large ridges only: ``fit`` warns where it
+        cannot resolve the ridge.
+    device : str, optional
+        Of all tensors, for example ``"cuda"``.
+    random_state : int, RandomState or None
+        Nodes are drawn on the CPU in float64, so that they are the same on every
+        device.
+    capacity : int, optional
+        Columns to set aside: growth then copies nothing of that width.
+    chunk : int, optional
+        Samples at a time. The expanded input is then never stored, only features are;
+        ``chol-1`` needs one pass over the samples for each change.
+    fallback : str, optional
+        ``"chol-2"`` takes over for good where ``chol-1`` loses a pivot in an update;
+        ``history_`` says so.
+    mesh : DeviceMesh, optional
+        Its dimension ``"nodes"`` shares the columns of the model among workers, and
+        ``"samples"`` the training data; for ``chol-1``. All workers of the mesh then
+        fit and grow together, each with the training data of its own samples; each can
+        predict on its own. See :mod:`labkit.broad.distributed`.
 
     Attributes
     ----------
-    classes_ : (c,) class labels.
-    history_ : list of :class:`~labkit.broad.growth.Growth`; on a mesh, of the whole
-        model on this worker's samples.
-    nodes_ : :class:`~labkit.broad.nodes.Nodes`, all that expands an input.
-    solver_ : the solver at work.
-    coef_ : (k, c) output weights; one column for two classes.
-    n_features_in_, feature_names_in_ : as in scikit-learn.
+    classes_ : (c,) array
+        Class labels.
+    history_ : list of :class:`~labkit.broad.growth.Growth`
+        On a mesh, of the whole model on this worker's samples.
+    nodes_ : :class:`~labkit.broad.nodes.Nodes`
+        All that expands an input.
+    solver_ : str
+        The solver at work.
+    coef_ : (k, c) array
+        Output weights; one column for two classes.
+    n_features_in_, feature_names_in_ : int and array
+        As in scikit-learn.
 
     Examples
     --------
@@ -74,7 +93,8 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
 
         Parameters
         ----------
-        X : (l, d) array.  y : (l,) class labels.
+        X : (l, d) array
+        y : (l,) array of class labels
 
         Returns
         -------
@@ -149,7 +169,8 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
 
         Parameters
         ----------
-        X : (l, d) array.  y : (l,) or (l, c) numbers.
+        X : (l, d) array
+        y : (l,) or (l, c) array of numbers
 
         Returns
         -------

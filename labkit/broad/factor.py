@@ -36,9 +36,12 @@ class NotPositiveDefinite(ArithmeticError):
 
     Attributes
     ----------
-    index : column of the lost pivot, from 0, among all columns.
-    pivot : its value.
-    safe_ridge : smallest ridge that is safe for this data, or None where unknown.
+    index : int
+        Column of the lost pivot, from 0, among all columns.
+    pivot : float
+        Its value.
+    safe_ridge : float or None
+        Smallest ridge that is safe for this data, where known.
     """
 
     def __init__(self, index: int, pivot: float, safe_ridge: float | None = None):
@@ -84,14 +87,17 @@ def inverse_cholesky(R: Tensor, *, method: str = "panels", panel: int | None = N
 
     Parameters
     ----------
-    R : (k, k), symmetric positive definite; only its upper triangle is read.
-    method : ``"panels"`` for :func:`panel_sweep`, ``"columns"`` for
-        :func:`column_growth`.
-    panel : columns of a panel; None for what suits the device.
+    R : (k, k) tensor
+        Symmetric positive definite; only its upper triangle is read.
+    method : str
+        ``"panels"`` for :func:`panel_sweep`, ``"columns"`` for :func:`column_growth`.
+    panel : int, optional
+        Columns of a panel; what suits the device if not given.
 
     Returns
     -------
-    F (k, k) of R's dtype and device. Cost 2 k^3 / 3 operations.
+    F : (k, k) tensor
+        Of R's dtype and device. Cost 2 k^3 / 3 operations.
 
     Raises
     ------
@@ -190,11 +196,14 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
 
     Parameters
     ----------
-    F : (k, k);  P : (k, q);  S : (q, q), symmetric.
+    F, P : (k, k) and (k, q) tensors
+    S : (q, q) tensor
+        Symmetric.
 
     Returns
     -------
-    (k + q, k + q). Cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
+    (k + q, k + q) tensor
+        Cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
 
     Raises
     ------
@@ -268,13 +277,16 @@ def division_free_inverse_ldl(R: Tensor, *, scale: bool = True):
 
     Parameters
     ----------
-    R : (k, k), only its upper triangle is read.
-    scale : multiply by powers of two so that beta stays in [0.5, 1). Without, beta is
-        about squared at every column and soon leaves the range of the dtype.
+    R : (k, k) tensor
+        Only its upper triangle is read.
+    scale : bool
+        Multiply by powers of two so that beta stays in [0.5, 1). Without, beta is about
+        squared at every column and soon leaves the range of the dtype.
 
     Returns
     -------
-    U (k, k) upper, delta (k,), beta (). Cost 2 k^3 operations.
+    U, delta, beta : (k, k), (k,) and () tensors
+        $U$, $\delta$, $\beta$. Cost 2 k^3 operations.
 
     Raises
     ------

@@ -6,8 +6,6 @@ the one term ridge D^T D of (68), which Orig and Exg-E leave out: they are the r
 solution only in the limit of a vanishing ridge, and over-shoot the more, the better the
 new columns are explained by the old.
 
-ridge, AY, HY : $\lambda$, $A^T Y$, $H^T Y$.
-
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update.
 """
@@ -16,13 +14,15 @@ import torch
 from torch import Tensor
 
 from labkit.broad.factor import NotPositiveDefinite, cholesky, inverse_cholesky_
-from labkit.broad.ridge import grown, named, negative, with_ridge
+from labkit.broad.ridge import grown, negative, with_ridge
 from labkit.broad.state import (
     DaggerState,
     FactorState,
     check_room,
     check_start,
     room_for,
+    squared_norm,
+    with_safe_ridge,
 )
 from labkit.broad.triangular import gram, mm, mm_upper, spans, upper_mm, upper_t_mm
 
@@ -41,7 +41,7 @@ def dagger_start(A, Y, ridge, capacity=None) -> DaggerState:
     try:
         L = cholesky(with_ridge(gram(A), ridge))
     except NotPositiveDefinite as lost:
-        raise named(lost, A) from None
+        raise with_safe_ridge(lost, squared_norm(A)) from None
     A_dagger = buffer[:k]
     A_dagger.copy_(A.T)
     solve_(L, A_dagger)  # (7)
@@ -64,13 +64,20 @@ def r_inv_step(A_dagger, B, W, A, H, Y, ridge):
 
     Parameters
     ----------
-    A_dagger : (k, l), updated in place.  B : (q, l), the memory below it: receives
-        first C^T, then B.
-    W : (k, c);  A : (l, k);  H : (l, q);  Y : (l, c).
+    A_dagger : (k, l) tensor
+        $A^\dagger$, updated in place.
+    B : (q, l) tensor
+        The memory below it: receives first C^T, then B.
+    W : (k, c) tensor
+    A, H, Y : (l, k), (l, q) and (l, c) tensors
+    ridge : float
+        $\lambda$.
 
     Returns
     -------
-    W (k + q, c) and the smallest pivot (). Cost 3 l q (2 k + q) + k q^2 operations.
+    W : (k + q, c) tensor
+    pivot : () tensor
+        The smallest. Cost 3 l q (2 k + q) + k q^2 operations.
     """
     D = mm(A_dagger, H)  # (67)
     torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (52), transposed
@@ -101,13 +108,22 @@ def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
 
     Parameters
     ----------
-    A_dagger : (k, l), A^+, updated in place.  B : (q, l), the memory below it.
-    W : (k, c);  A : (l, k);  H : (l, q);  Y : (l, c).
-    tolerance : the largest entry of C that counts as 0.
+    A_dagger : (k, l) tensor
+        $A^+$, updated in place.
+    B : (q, l) tensor
+        The memory below it.
+    W : (k, c) tensor
+    A, H, Y : (l, k), (l, q) and (l, c) tensors
+    ridge : float
+        $\lambda$.
+    tolerance : float
+        The largest entry of C that counts as 0.
 
     Returns
     -------
-    W (k + q, c) and the smallest pivot (). Cost 3 l q (2 k + q) operations.
+    W : (k + q, c) tensor
+    pivot : () tensor
+        The smallest. Cost 3 l q (2 k + q) operations.
     """
     D = mm(A_dagger, H)  # (23)
     torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (22), transposed
@@ -130,7 +146,7 @@ def _dagger_update(step, state, A, H, Y):
     try:
         W, pivot = step(buffer[:k], buffer[k : k + q], state.W, A, H, Y, state.ridge)
     except NotPositiveDefinite as lost:
-        raise named(lost, A, H) from None
+        raise with_safe_ridge(lost, squared_norm(A, H)) from None
     return DaggerState(buffer, W, state.ridge, pivot, state.capacity)
 
 
@@ -151,7 +167,7 @@ def exg_e_update(state, A, H, Y) -> FactorState:
             out=buffer.T[:k, k : k + q],
         )
     except NotPositiveDefinite as lost:
-        raise named(lost, A, H) from None
+        raise with_safe_ridge(lost, squared_norm(A, H)) from None
     return grown(state, buffer, T, G, torch.cat([state.AY, HY]), W)
 
 
@@ -164,13 +180,21 @@ def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
 
     Parameters
     ----------
-    F : (k, k);  AY, W : (k, c);  A : (l, k);  H : (l, q);  HY : (q, c).
-    out : (k, q) receives T, or None.
+    F : (k, k) tensor
+    AY, W : (k, c) tensors
+        $A^T Y$, $W$.
+    A, H : (l, k) and (l, q) tensors
+    HY : (q, c) tensor
+        $H^T Y$.
+    ridge : float
+        $\lambda$.
+    out : (k, q) tensor, optional
+        Receives T.
 
     Returns
     -------
-    T (k, q), G (q, q), W (k + q, c). Cost l q (4 k + q) + 2 k^2 q + k q^2 + 2/3 q^3
-    operations and l q numbers for C.
+    T, G, W : (k, q), (q, q) and (k + q, c) tensors
+        Cost l q (4 k + q) + 2 k^2 q + k q^2 + 2/3 q^3 operations and l q numbers for C.
     """
     D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (30)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (22)

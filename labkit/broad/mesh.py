@@ -99,20 +99,21 @@ class Place:
 
         Parameters
         ----------
-        T : (k, q), of nodes k to k + q.  U : (k, c), a row for each of the k nodes.
+        T : (k, q) tensor
+            Of nodes k to k + q.
+        U : (k, c) tensor
+            A row for each of the k nodes.
 
         Returns
         -------
-        (k, q_w) the columns and (k_w, c) the rows of the nodes that live here. On the
-        way, shares are padded to the same ceil(q / p) columns and ceil(k / p) rows.
+        T, U : (k, q_w) and (k_w, c) tensors
+            The columns and the rows of the nodes that live here. On the way, shares are
+            padded to the same ceil(q / p) columns and ceil(k / p) rows.
         """
         if self.nodes is None or k == 0:
             return T[:, self.own(k)], U
-        (q, c), m, n = (
-            (T.shape[1], U.shape[1]),
-            -(-T.shape[1] // self.p),
-            -(-k // self.p),
-        )
+        q, c = T.shape[1], U.shape[1]
+        m, n = -(-q // self.p), -(-k // self.p)
         parts = []
         for other in (Place(self.p, rank) for rank in range(self.p)):
             parts += [_flat(T.T, other.own(k), m), _flat(U, other.own(0), n)]

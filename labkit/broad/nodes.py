@@ -28,6 +28,26 @@ SCALINGS = ("sample", "feature", "none")
 
 
 @dataclass(frozen=True)
+class Update:
+    """Nodes to add at once: a feature group and its own, and some that see all."""
+
+    features: int = 0
+    own: int = 0  # enhancement nodes of the new features only
+    extra: int = 0  # enhancement nodes of all features
+
+    def __post_init__(self):
+        if min(self.features, self.own, self.extra) < 0:
+            raise ValueError(f"counts must not be negative, got {self}")
+        if self.features + self.extra == 0 or (self.own and not self.features):
+            raise ValueError(f"an update needs features or extra nodes, got {self}")
+
+    @property
+    def columns(self) -> int:
+        """How many nodes they are."""
+        return self.features + self.own + self.extra
+
+
+@dataclass(frozen=True)
 class Features:
     """One group of feature nodes."""
 
@@ -124,15 +144,14 @@ class Nodes:
                     z[:, slice(*group.place)] = group(x)  # (10)
         return Z
 
-    def expand(self, Z: Tensor, out: Tensor | None = None, since: int = 0) -> Tensor:
-        """Columns of A of the groups from ``since`` on, from Z (l, f).
+    def expand(self, Z: Tensor, out: Tensor | None = None) -> Tensor:
+        """A (l, k) from Z (l, f).
 
         Cost 2 l f operations per enhancement node.
         """
-        groups = self.groups[since:]
-        widths = [group.weight.shape[1] for group in groups]
+        widths = [group.weight.shape[1] for group in self.groups]
         A = Z.new_empty(len(Z), sum(widths)) if out is None else out
-        for group, block in zip(groups, A.split(widths, 1), strict=True):
+        for group, block in zip(self.groups, A.split(widths, 1), strict=True):
             if isinstance(group, Features):
                 block.copy_(Z[:, slice(*group.place)])
             else:
@@ -155,6 +174,47 @@ class Nodes:
         return replace(self, groups=tuple(kept))
 
 
+def draw(
+    nodes: Nodes,
+    X: Iterable[Tensor],
+    Z: Tensor,
+    update: Update,
+    recipe: Recipe,
+    g: Generator,
+    place: Place = ALONE,
+) -> tuple[Nodes, Tensor]:
+    """Draw the nodes of an update: (9) and (11), or a start's, one group at a time.
+
+    Parameters
+    ----------
+    nodes : Nodes
+        So far.
+    X : iterable of (l_i, d + 1) tensors
+        Chunks of the prepared training inputs; walked through twice.
+    Z : (l, f) tensor
+        Features of the training data so far.
+    update : Update
+    recipe : Recipe
+    g : torch.Generator
+    place : Place
+        Tells whether other workers have samples too, which then count.
+
+    Returns
+    -------
+    nodes : Nodes
+        With those of the update.
+    Z : (l, f + features) tensor
+    """
+    if update.features:
+        nodes, Z = add_features(nodes, X, Z, update.features, recipe, g, place)
+    if update.own:
+        new = (Z.shape[1] - update.features, Z.shape[1])
+        nodes = add_enhancement(nodes, Z, update.own, recipe, g, new, place)
+    if update.extra:
+        nodes = add_enhancement(nodes, Z, update.extra, recipe, g, place=place)
+    return nodes, Z
+
+
 def add_features(
     nodes: Nodes,
     X: Iterable[Tensor],
@@ -164,19 +224,7 @@ def add_features(
     g: Generator,
     place: Place = ALONE,
 ) -> tuple[Nodes, Tensor]:
-    """Draw and tune one feature group of n nodes; see (9).
-
-    Parameters
-    ----------
-    nodes : so far.
-    X : chunks of the prepared training inputs, (l_i, d + 1); walked through twice.
-    Z : (l, f) features of the training data so far.
-    place : tells whether other workers have samples too, which then count.
-
-    Returns
-    -------
-    The nodes with the group, Z (l, f + n) with its columns.
-    """
+    """Draw and tune one feature group of n nodes, see (9); as :func:`draw`."""
     d = next(iter(X)).shape[1]
     W = uniform(d, n, g).to(Z)
     gram, cross = Z.new_zeros(n, n), Z.new_zeros(n, d)
@@ -208,10 +256,13 @@ def add_enhancement(
 
     Parameters
     ----------
-    Z : (l, f) features of the training data: they set the group's common scale, so
-        that its largest pre-activation is ``recipe.shrink``.
-    reads : which features the group sees; None for all there are.
-    place : tells whether other workers have samples too, which then count.
+    Z : (l, f) tensor
+        Features of the training data: they set the group's common scale, so that its
+        largest pre-activation is ``recipe.shrink``.
+    reads : (int, int), optional
+        Which features the group sees; all there are if not given.
+    place : Place
+        As for :func:`draw`.
     """
     reads = (0, Z.shape[1]) if reads is None else reads
     seen = Z[:, slice(*reads)]
@@ -234,11 +285,20 @@ def sparse_autoencoder(
 
     Parameters
     ----------
-    gram : (n, n) M^T M.  cross : (n, d) M^T X.  penalty : mu.
+    gram : (n, n) tensor
+        $M^T M$.
+    cross : (n, d) tensor
+        $M^T X$.
+    penalty : float
+        $\mu$.
+    steps : int
+    rho : float
+        $\rho$.
 
     Returns
     -------
-    o (n, d). Cost 2 n^2 d operations per step.
+    (n, d) tensor
+        $o$. Cost 2 n^2 d operations per step.
     """
     eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     L = torch.linalg.cholesky(gram + rho * eye)

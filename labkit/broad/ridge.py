@@ -2,9 +2,7 @@ r"""The ridge solutions of Zhu's paper by factors: D-Rdg, Chol-1, Chol-2; and bo
 
 Symbols as in the paper: A (l, k) the expanded input, H (l, q) new columns, Y (l, c)
 labels, R = A^T A + ridge I (35), F upper with F F^T = R^-1 (34), P = A^T H and
-S = H^T H + ridge I the new blocks of R (40).
-
-ridge, AY, HY : $\lambda$, $A^T Y$, $H^T Y$.
+S = H^T H + ridge I the new blocks of R (40); AY = A^T Y, HY = H^T Y.
 
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update.
@@ -24,9 +22,9 @@ from labkit.broad.state import (
     FactorState,
     check_start,
     room_for,
-    safe_ridge,
     square_room,
     squared_norm,
+    with_safe_ridge,
 )
 from labkit.broad.triangular import (
     gram,
@@ -74,7 +72,7 @@ def _direct(R, AY, ridge, *blocks):
     try:
         L = cholesky(with_ridge(R, ridge))  # (35)
     except NotPositiveDefinite as lost:
-        raise named(lost, *blocks) from None
+        raise with_safe_ridge(lost, squared_norm(*blocks)) from None
     W = torch.cholesky_solve(AY, L)  # (6)
     return DirectState(AY, W, ridge, L.diagonal().amin().square())
 
@@ -114,7 +112,7 @@ def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
     try:
         return chol1_start_from(Sums(None, gram(A), mm(A.T, Y)), ridge, capacity)
     except NotPositiveDefinite as lost:
-        raise named(lost, A) from None
+        raise with_safe_ridge(lost, squared_norm(A)) from None
 
 
 def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
@@ -134,7 +132,7 @@ def chol1_update(state, A, H, Y) -> FactorState:
     try:
         return chol1_update_from(state, Sums(mm(A.T, H), gram(H), mm(H.T, Y)))
     except NotPositiveDefinite as lost:
-        raise named(lost, A, H) from None
+        raise with_safe_ridge(lost, squared_norm(A, H)) from None
 
 
 def chol1_update_from(state, sums: Sums) -> FactorState:
@@ -157,14 +155,22 @@ def chol1_step(F, AY, W, P, S, HY, out=None):
 
     Parameters
     ----------
-    F : (k, k);  AY, W : (k, c);  P : (k, q);  HY : (q, c).
-    S : (q, q) with the ridge on its diagonal.
-    out : (k, q) receives T, or None.
+    F : (k, k) tensor
+    AY, W : (k, c) tensors
+        $A^T Y$, $W$.
+    P : (k, q) tensor
+    S : (q, q) tensor
+        With the ridge on its diagonal.
+    HY : (q, c) tensor
+        $H^T Y$.
+    out : (k, q) tensor, optional
+        Receives T.
 
     Returns
     -------
-    T (k, q), G (q, q), W (k + q, c). Cost 2 k^2 q + 2 k q^2 + 2/3 q^3 + 4 k q c
-    operations; the caller's P and S cost l q (2 k + q).
+    T, G, W : (k, q), (q, q) and (k + q, c) tensors
+        Cost 2 k^2 q + 2 k q^2 + 2/3 q^3 + 4 k q c operations; the caller's P and S
+        cost l q (2 k + q).
 
     Raises
     ------
@@ -196,7 +202,7 @@ def chol2_update(state, A, H, Y) -> FactorState:
             state.F, state.W, A, H, Y, state.ridge, out=buffer.T[:k, k : k + q]
         )
     except NotPositiveDefinite as lost:
-        raise named(lost, A, H) from None
+        raise with_safe_ridge(lost, squared_norm(A, H)) from None
     return grown(state, buffer, T, G, torch.cat([state.AY, H.T @ Y]), W)
 
 
@@ -212,13 +218,19 @@ def chol2_step(F, W, A, H, Y, ridge, out=None):
 
     Parameters
     ----------
-    F : (k, k);  W : (k, c);  A : (l, k);  H : (l, q);  Y : (l, c).
-    out : (k, q) receives T, or None.
+    F : (k, k) tensor
+    W : (k, c) tensor
+    A, H, Y : (l, k), (l, q) and (l, c) tensors
+    ridge : float
+        $\lambda$.
+    out : (k, q) tensor, optional
+        Receives T.
 
     Returns
     -------
-    T (k, q), G (q, q), W (k + q, c). Cost l q (4 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3
-    operations and l q numbers for C.
+    T, G, W : (k, q), (q, q) and (k + q, c) tensors
+        Cost l q (4 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3 operations and l q numbers for
+        C.
     """
     D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (51)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (52)
@@ -245,7 +257,7 @@ def bordered_start(A, Y, ridge, capacity=None) -> BorderedState:
     try:
         L.copy_(cholesky(with_ridge(gram(A), ridge)))  # (1)
     except NotPositiveDefinite as lost:
-        raise named(lost, A) from None
+        raise with_safe_ridge(lost, squared_norm(A)) from None
     z = lower_solve(L, mm(A.T, Y))  # (2)
     W = lower_t_solve(L, z)  # (3)
     return BorderedState(buffer, z, W, ridge, L.diagonal().amin().square(), capacity)
@@ -266,7 +278,7 @@ def bordered_update(state, A, H, Y) -> BorderedState:
     try:
         L_s = cholesky(with_ridge(gram(H), state.ridge) - gram(V), offset=k)  # (2)
     except NotPositiveDefinite as lost:
-        raise named(lost, A, H) from None
+        raise with_safe_ridge(lost, squared_norm(A, H)) from None
     buffer[k : k + q, :k] = V.T  # (3)
     buffer[k : k + q, k : k + q] = L_s  # (3)
     z = torch.cat([state.z, lower_solve(L_s, mm(H.T, Y) - V.T @ state.z)])  # (4)
@@ -307,9 +319,3 @@ def grown(state, buffer, T, G, AY, W) -> FactorState:
 
 def _pivot(G: Tensor) -> Tensor:
     return G.diagonal().amax().square().reciprocal()
-
-
-def named(lost: NotPositiveDefinite, *blocks: Tensor) -> NotPositiveDefinite:
-    """The same error with the ridge that would be safe for these columns."""
-    ridge = safe_ridge(squared_norm(*blocks))
-    return NotPositiveDefinite(lost.index, lost.pivot, ridge)

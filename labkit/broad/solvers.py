@@ -31,10 +31,3 @@ SOLVERS = {
     "r-inv": Solver(greville.dagger_start, greville.r_inv_update, True),
     "bordered": Solver(ridge.bordered_start, ridge.bordered_update, True),
 }
-
-
-def solver_named(name: str) -> Solver:
-    """The solver, or a ValueError that lists them."""
-    if name not in SOLVERS:
-        raise ValueError(f"solver must be one of {', '.join(SOLVERS)}; got {name!r}")
-    return SOLVERS[name]

@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.broad.factor import NotPositiveDefinite
+from labkit.ranges import POSITIVE, check
+
 
 @dataclass(frozen=True)
 class DirectState:
@@ -110,14 +113,17 @@ def check_start(A: Tensor, Y: Tensor, ridge: float) -> None:
             f"A (l, k) and Y (l, c) must have the same rows, got shapes "
             f"{tuple(A.shape)} and {tuple(Y.shape)}"
         )
-    if not 0 < ridge < float("inf"):
-        raise ValueError(f"ridge must be positive and finite, got {ridge}")
+    check({"ridge": ridge}, {"ridge": POSITIVE})
 
 
 def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:
     """About |[A, H, ...]|_2^2, from below, by power iteration over the samples.
 
-    blocks : (l, k_i).  Cost 4 l k (steps + 1) operations.
+    Parameters
+    ----------
+    blocks : (l, k_i) tensors
+    steps : int
+        Cost 4 l k (steps + 1) operations.
     """
     u = sum(block.sum(1) for block in blocks)
     for _ in range(steps):
@@ -141,3 +147,8 @@ def safe_ridge(norm: Tensor) -> float:
     well-conditioned A gets by with less.
     """
     return 10 * torch.finfo(norm.dtype).eps * float(norm)
+
+
+def with_safe_ridge(lost: NotPositiveDefinite, norm: Tensor) -> NotPositiveDefinite:
+    """The same error with the ridge that would be safe where norm is |A|^2."""
+    return NotPositiveDefinite(lost.index, lost.pivot, safe_ridge(norm))

@@ -26,7 +26,6 @@ from labkit.broad import (
     BroadLearningClassifier,
     NotPositiveDefinite,
     inverse_ldl,
-    mesh_growth,
 )
 from labkit.broad import distributed as sharded
 from labkit.broad.block_sweep import block_inverse_ldl, messages
@@ -266,11 +265,11 @@ def test_a_model_on_a_mesh_is_that_of_one_process(mesh, options, workers):
 def many_panels_here(rank, world):
     """More nodes than a panel; only the panel is a constant of the library."""
     X, y, new = images()
-    mesh_growth.PANEL, kept = 4, mesh_growth.PANEL
+    sharded.PANEL, kept = 4, sharded.PANEL
     try:
         return grown_model(model_on(mesh_of({"nodes": world})), X, y, new)
     finally:
-        mesh_growth.PANEL = kept
+        sharded.PANEL = kept
 
 
 def test_growth_in_several_panels(workers):
@@ -333,7 +332,7 @@ def bad_calls(rank, world):
 def test_refusals(workers):
     said = workers(bad_calls, world=1)[0]
     parts = [
-        "ridge must be positive and finite, got 0.0",
+        "ridge must be > 0 and finite, got 0.0",
         "must have the same rows, got shapes",
         "mesh needs mesh_dim_names out of .* got .'rows'",
         "mesh needs mesh_dim_names out of .* got None",

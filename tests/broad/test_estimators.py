@@ -18,6 +18,7 @@ from labkit.broad import (
     BroadLearningRegressor,
     NotPositiveDefinite,
 )
+from labkit.broad.nodes import Nodes
 
 EXACT = [name for name, solver in SOLVERS.items() if solver.exact]
 
@@ -74,11 +75,27 @@ def test_history_tells_what_was_done(digits):
         assert (record.solver, record.fallback) == ("chol-1", False)
     A = model.expand(X)
     error = model.factor_error()
-    F = model._state.F.numpy()
+    F = model._columns.state.F.numpy()
     R = A.T @ A + 1e-2 * np.eye(87)
     assert error == pytest.approx(float(abs(F.T @ R @ F - np.eye(87)).max()), abs=1e-9)
     assert model.history_[-1].factor_error == error < 1e-7
     assert error < np.finfo(float).eps * np.linalg.norm(A, 2) ** 2 / 1e-2
+
+
+@pytest.mark.parametrize("chunk", [None, 64])
+def test_no_solver_pays_for_the_making_of_its_nodes(chunk, digits, monkeypatch):
+    """On a clock that goes on by 1 whenever columns are made, and else stands still."""
+    made, expand = [], Nodes.expand
+
+    def counted(self, Z, out=None):
+        made.append(self.columns)
+        return expand(self, Z, out)
+
+    monkeypatch.setattr(Nodes, "expand", counted)
+    monkeypatch.setattr("labkit.clock.time.perf_counter", lambda: len(made))
+    model = grown(classifier(chunk=chunk), *digits)
+    assert [record.seconds for record in model.history_] == [0, 0, 0]
+    assert sum(record.node_seconds for record in model.history_) == len(made) > 2
 
 
 def test_staged_score_is_the_score_of_every_size(digits):
@@ -154,12 +171,12 @@ def test_streaming_memory_holds_no_samples_by_nodes(monkeypatch):
 def test_capacity_is_one_piece_of_memory(digits):
     X, y = digits
     model = classifier(capacity=87).fit(X, y)
-    rooms = {model._room.data_ptr()}
-    factors = {model._state.buffer.data_ptr()}
+    rooms = {model._columns.room.data_ptr()}
+    factors = {model._columns.state.buffer.data_ptr()}
     for _ in range(2):
         model.add_nodes(15)
-        rooms.add(model._room.data_ptr())
-        factors.add(model._state.buffer.data_ptr())
+        rooms.add(model._columns.room.data_ptr())
+        factors.add(model._columns.state.buffer.data_ptr())
     assert len(rooms) == len(factors) == 1
 
 
@@ -172,6 +189,18 @@ def test_a_grown_model_survives_pickling(digits):
         rtol=0,
         atol=1e-9,
     )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [lambda X: X[:, ::-1], lambda X: X.astype(">f8"), lambda X: X.astype("longdouble")],
+    ids=["negative strides", "big-endian", "long double"],
+)
+def test_whatever_numpy_holds_is_taken(odd, digits):
+    X, y = digits
+    found = classifier().fit(odd(X), y)
+    wanted = classifier().fit(np.array(odd(X), float, order="C"), y)
+    assert np.array_equal(found.predict(odd(X)), wanted.predict(odd(X).astype(float)))
 
 
 def test_two_classes_by_name(digits):
@@ -269,20 +298,20 @@ def test_float32_warns_below_the_safe_ridge_and_only_there(digits):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ridge": 0}, "ridge must be positive and finite, got 0"),
-        ({"ridge": -1.0}, r"ridge must be positive and finite, got -1\.0"),
+        ({"ridge": 0}, "ridge must be > 0 and finite, got 0"),
+        ({"ridge": -1.0}, r"ridge must be > 0 and finite, got -1\.0"),
         ({"solver": "chol-3"}, "solver must be one of d-rdg, orig, .* got 'chol-3'"),
         ({"n_groups": 0}, "n_groups must be an integer >= 1, got 0"),
         ({"nodes_per_group": -2}, "nodes_per_group must be an integer >= 1, got -2"),
         ({"n_enhancement": -1}, "n_enhancement must be an integer >= 0, got -1"),
         ({"n_enhancement": 2.5}, r"n_enhancement must be an integer >= 0, got 2\.5"),
-        ({"shrink": 0}, "shrink must be positive and finite, got 0"),
+        ({"shrink": 0}, "shrink must be > 0 and finite, got 0"),
         ({"dtype": "float16"}, "dtype must be one of .* got 'float16'"),
         ({"scaling": "rows"}, "scaling must be one of .* got 'rows'"),
         ({"capacity": 49}, "50 columns exceed the capacity of 49"),
-        ({"chunk": 0}, "chunk must be an integer >= 1, got 0"),
+        ({"chunk": 0}, "chunk must be None or an integer >= 1, got 0"),
         ({"chunk": 9, "solver": "chol-2"}, "chunk needs solver='chol-1'"),
-        ({"fallback": "r-inv"}, "fallback must be one of None, 'chol-2'; got 'r-inv'"),
+        ({"fallback": "r-inv"}, "fallback must be None or one of chol-2, got 'r-inv'"),
         ({"fallback": "chol-2", "solver": "orig"}, "needs solver='chol-1', got 'orig'"),
     ],
 )
@@ -324,6 +353,26 @@ def test_predict_refuses_another_width(digits):
 def test_nothing_before_fit(call):
     with pytest.raises(NotFittedError):
         call(classifier())
+
+
+def test_a_failed_first_fit_is_none(digits):
+    model = BroadLearningClassifier(1, 5, 700, ridge=1e-14, random_state=0)
+    with pytest.raises(NotPositiveDefinite):
+        model.fit(*digits)
+    with pytest.raises(NotFittedError):
+        model.predict(digits[0])
+
+
+def test_parameters_set_after_a_fit_wait_for_the_next(digits):
+    X, y = digits
+    model = classifier().fit(X, y)
+    model.set_params(chunk=64, dtype="float32", solver="orig", capacity=500)
+    assert np.array_equal(model.add_nodes(15).coef_, plain_grown(X, y).coef_)
+    assert model.predict(X).shape == y.shape
+
+
+def plain_grown(X, y):
+    return classifier().fit(X, y).add_nodes(15)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,7 @@
 import pytest
 import torch
 
-from labkit.broad.nodes import (
-    Nodes,
-    Preparation,
-    Recipe,
-    add_enhancement,
-    add_features,
-)
+from labkit.broad.nodes import Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.ridge import Sums, chol1_start_from, sums_over
 from labkit.datasets import load
 
@@ -34,9 +28,8 @@ def test_initial_network_has_the_papers_accuracy_at_every_ridge():
     X, g = train.inputs, torch.Generator().manual_seed(0)
     nodes = Nodes(Preparation.fit("sample", X))
     prepared, Z = nodes.prepare(X).split(8192), X.new_zeros(len(X), 0)
-    for _ in range(6):
-        nodes, Z = add_features(nodes, prepared, Z, 10, Recipe(), g)
-    nodes = add_enhancement(nodes, Z, 3000, Recipe(), g)
+    for update in [*6 * [Update(10)], Update(extra=3000)]:
+        nodes, Z = draw(nodes, prepared, Z, update, Recipe(), g)
     Y = 2 * torch.nn.functional.one_hot(train.targets, 10).double() - 1
     chunks = zip(Z.split(8192), Y.split(8192), strict=True)
     sums = sums_over((z[:, :0], nodes.expand(z), y) for z, y in chunks)

@@ -11,8 +11,8 @@ from labkit.broad.nodes import (
     Nodes,
     Preparation,
     Recipe,
-    add_enhancement,
-    add_features,
+    Update,
+    draw,
     orthonormal,
     rows_to_unit_range,
     sparse_autoencoder,
@@ -30,12 +30,9 @@ def mixed_growth(X, scaling="sample", recipe=None, seed=0):
     prepare = Preparation.fit(scaling, X)
     prepared = prepare(X).split(7)
     nodes, Z = Nodes(prepare), X.new_zeros(len(X), 0)
-    for _ in range(2):
-        nodes, Z = add_features(nodes, prepared, Z, 4, recipe, g)
-    nodes = add_enhancement(nodes, Z, 30, recipe, g)
-    nodes, Z = add_features(nodes, prepared, Z, 3, recipe, g)
-    nodes = add_enhancement(nodes, Z, 5, recipe, g, reads=(8, 11))
-    return add_enhancement(nodes, Z, 2, recipe, g), Z
+    for update in [Update(4), Update(4, extra=30), Update(3, 5, 2)]:
+        nodes, Z = draw(nodes, prepared, Z, update, recipe, g)
+    return nodes, Z
 
 
 def data(rows=40, columns=6, seed=0):
@@ -50,7 +47,9 @@ def test_apply_on_the_training_inputs_reproduces_a(scaling):
     assert A.shape == (40, nodes.columns) == (40, 48)
     assert nodes.features == 11
     assert torch.allclose(nodes.apply(X), A, rtol=0, atol=1e-12)
-    assert torch.allclose(nodes.expand(Z, since=4), A[:, 41:], rtol=0, atol=1e-12)
+    assert torch.allclose(
+        nodes.between(41, 48).expand(Z), A[:, 41:], rtol=0, atol=1e-12
+    )
     assert torch.equal(A[:, :8], Z[:, :8])
     assert torch.equal(A[:, 38:41], Z[:, 8:])
 
@@ -159,3 +158,9 @@ def test_nodes_come_from_the_generator_only():
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("counts", [(-1, 0, 3), (0, 0, 0), (0, 3, 3)])
+def test_an_update_refuses_bad_counts(counts):
+    with pytest.raises(ValueError, match=r"negative|needs features or extra"):
+        Update(*counts)

@@ -254,7 +254,7 @@ def test_a_lost_pivot_names_the_ridge_that_would_be_safe():
 @pytest.mark.parametrize("ridge", [0, -1.0, float("nan"), float("inf")])
 def test_refuses_a_bad_ridge(name, ridge):
     A, _, Y = problem()
-    with pytest.raises(ValueError, match="ridge must be positive and finite, got"):
+    with pytest.raises(ValueError, match="ridge must be > 0 and finite, got"):
         SOLVERS[name].start(A, Y, ridge)
 
 

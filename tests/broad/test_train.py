@@ -1,10 +1,9 @@
-"""Growing as generators: what a notebook draws is what the estimator did."""
+"""Solvers side by side on the same columns, and what their steps cost."""
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
-from labkit.broad import SOLVERS, BroadLearningClassifier, Update, grow, race
+from labkit.broad import SOLVERS, side_by_side
 from labkit.broad.cost import (
     TERMS,
     start_operations,
@@ -15,29 +14,12 @@ from labkit.broad.cost import (
 from tests.broad.conftest import problem
 
 
-def test_grow_yields_the_fit_and_every_update():
-    X, y = load_digits(return_X_y=True)
-    X, y, test = X[:300], y[:300], (X[300:500], y[300:500])
-    model = BroadLearningClassifier(2, 5, 40, ridge=1e-2, random_state=0)
-    updates = [Update(extra=20), Update(4, 6, 10)]
-    records = []
-    for record in grow(model, X, y, updates, test=test, factor_error=True):
-        assert record.score == model.score(*test)
-        assert record.train_score == model.score(X, y)
-        assert record.factor_error < 1e-6
-        records.append(record)
-    assert [r.columns for r in records] == [50, 70, 90]
-    assert [r.features for r in records] == [10, 10, 14]
-    assert [r.step for r in records] == [0, 1, 2]
-    assert [r.smallest_pivot for r in records] == [
-        h.smallest_pivot for h in model.history_
-    ]
-
-
-def test_a_race_shows_who_is_the_ridge_solution():
+def test_who_is_the_ridge_solution():
     A, H, Y = problem(l=80, q=8)
     A = torch.cat([A, H], 1)
-    records = list(race(A, [12, 16, 20], Y, 1e-2, SOLVERS, score=lambda W: len(W)))
+    records = list(
+        side_by_side(A, [12, 16, 20], Y, 1e-2, SOLVERS, score=lambda W: len(W))
+    )
     assert [r.solver for r in records] == [*SOLVERS] * 3
     for r in records:
         assert r.score == r.columns == len(r.W)
@@ -46,40 +28,50 @@ def test_a_race_shows_who_is_the_ridge_solution():
         assert (r.residual < 1e-10) == exact
 
 
-def test_who_loses_a_pivot_drops_out_of_the_race():
+def test_who_loses_a_pivot_drops_out():
     A, H, Y = problem()
     A = 1e6 * torch.cat([A, A[:, :2], H], 1)
-    records = list(race(A, [12, 14, 20], Y, 1e-9, ["chol-1", "chol-2"]))
+    records = list(side_by_side(A, [12, 14, 20], Y, 1e-9, ["chol-1", "chol-2"]))
     lost = [r for r in records if r.lost is not None]
     assert [(r.solver, r.step) for r in lost] == [("chol-1", 1)]
     assert lost[0].lost.safe_ridge > 1e-9
     assert [r.solver for r in records if r.step == 2] == ["chol-2"]
 
 
-def test_a_race_measures_the_factors_that_are_kept():
+def test_the_factors_that_are_kept_are_measured():
     A, H, Y = problem(l=80, q=8)
     A = torch.cat([A, H], 1)
-    records = list(race(A, [12, 20], Y, 1e-2, SOLVERS, factor_error=True))
+    records = list(side_by_side(A, [12, 20], Y, 1e-2, SOLVERS, factor_error=True))
     for r in records:
         kept = r.solver in ("chol-1", "chol-2", "exg-e")
         assert (r.factor_error is not None) == kept
         if kept:
             exact = SOLVERS[r.solver].exact or r.step == 0
             assert (r.factor_error < 1e-11) == exact
-    plain = list(race(A, [12, 20], Y, 1e-2, SOLVERS))
+    plain = list(side_by_side(A, [12, 20], Y, 1e-2, SOLVERS))
     assert {r.factor_error for r in plain} == {None}
     for r, p in zip(records, plain, strict=True):
         assert torch.equal(r.W, p.W)
 
 
 @pytest.mark.parametrize("widths", [[], [3, 2], [2, 2], [2, 99]])
-def test_race_refuses_bad_widths(widths):
+@pytest.mark.parametrize("kind", [list, iter])
+def test_refuses_bad_widths(widths, kind):
     A, _, Y = problem()
-    with pytest.raises(ValueError, match="widths must ascend to at most 12 columns"):
-        next(race(A, widths, Y, 1.0, ["chol-1"]))
+    said = (
+        r"at most 12 columns, got \d+ after \d+" if widths else "hold the columns of a"
+    )
+    with pytest.raises(ValueError, match=f"widths must .*{said}"):
+        list(side_by_side(A, kind(widths), Y, 1.0, ["chol-1"]))
 
 
-def test_columns_may_come_while_the_race_is_on():
+def test_refuses_an_unknown_solver():
+    A, _, Y = problem()
+    with pytest.raises(ValueError, match=r"solver must be one of d-rdg, .* got 'chol'"):
+        next(side_by_side(A, [12], Y, 1.0, ["chol-1", "chol"]))
+
+
+def test_columns_may_come_on_the_way():
     A, H, Y = problem(l=80, q=8)
     A = torch.cat([A, H], 1)
     come = torch.full_like(A, torch.nan)
@@ -89,21 +81,12 @@ def test_columns_may_come_while_the_race_is_on():
             come[:, :k] = A[:, :k]
             yield k
 
-    whole = race(A, [12, 16, 20], Y, 1e-2, SOLVERS, factor_error=True)
-    pairs = zip(race(come, widths(), Y, 1e-2, SOLVERS), whole, strict=True)
+    whole = side_by_side(A, [12, 16, 20], Y, 1e-2, SOLVERS, factor_error=True)
+    pairs = zip(side_by_side(come, widths(), Y, 1e-2, SOLVERS), whole, strict=True)
     for here, there in pairs:
         assert (here.solver, here.columns) == (there.solver, there.columns)
         torch.testing.assert_close(here.W, there.W)
         assert here.residual == pytest.approx(there.residual, rel=0.1, abs=1e-10)
-    for bad in ([2, 2], [13, 99]):
-        with pytest.raises(ValueError, match=r"at most 20 columns, got \d+ after \d+"):
-            list(race(A, iter(bad), Y, 1.0, ["chol-1"]))
-
-
-@pytest.mark.parametrize("counts", [(-1, 0, 3), (0, 0, 0), (0, 3, 3)])
-def test_an_update_refuses_bad_counts(counts):
-    with pytest.raises(ValueError, match=r"negative|needs features or extra"):
-        Update(*counts)
 
 
 def test_operations_have_the_papers_ratios():

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from labkit.broad import BroadLearningRegressor
+from labkit.broad import BroadLearningRegressor, greville, ridge
 from labkit.broad import factor as factors
 from labkit.broad.solvers import SOLVERS
 from tests.walks import Walk, random
@@ -67,11 +67,20 @@ WALKS = {
 }
 
 
-def fit(name):
+def fit(name, **options):
     X, y = random((30, 3), 30)
-    model = BroadLearningRegressor(solver=name, random_state=0)
+    model = BroadLearningRegressor(2, 3, 20, solver=name, random_state=0, **options)
     return model.fit(X.numpy(), y.numpy()).add_nodes(3)
 
 
 # The walked function, and a training run that goes through it.
-STEPS = {SOLVERS[name].update: partial(fit, name) for name in SOLVERS}
+STEPS = {
+    **{SOLVERS[name].update: partial(fit, name) for name in SOLVERS},
+    **{SOLVERS[name].start: partial(fit, name) for name in SOLVERS},
+    ridge.chol1_step: partial(fit, "chol-1", chunk=7),
+    ridge.chol2_step: partial(fit, "chol-2"),
+    greville.exg_e_step: partial(fit, "exg-e"),
+    greville.orig_step: partial(fit, "orig"),
+    greville.r_inv_step: partial(fit, "r-inv"),
+    factors.panel_sweep: partial(fit, "chol-1"),
+}
