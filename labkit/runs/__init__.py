@@ -1,15 +1,15 @@
 """Notebooks run headless, with typed parameters: single runs, sweeps, reports."""
 
-from .execute import RunResult, notebooks, run
-from .parameters import (
+from labkit.runs.execute import RunResult, notebooks, run
+from labkit.runs.parameters import (
     Parameter,
     ParameterError,
     RunRefused,
     read_parameters,
     resolve,
 )
-from .report import report
-from .sweep import SweepResult, sweep
+from labkit.runs.report import report
+from labkit.runs.sweep import SweepResult, sweep
 
 __all__ = [
     "Parameter",

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from .execute import check_out, execute, notebooks, prepare
-from .parameters import ParameterError, RunRefused, read_parameters
-from .report import report as write_report
-from .sweep import execute_sweep
-from .sweep_plan import parse_values, prepare_sweep
+from labkit.runs.execute import check_out, execute, notebooks, prepare
+from labkit.runs.parameters import ParameterError, RunRefused, read_parameters
+from labkit.runs.report import report as write_report
+from labkit.runs.sweep import execute_sweep
+from labkit.runs.sweep_plan import parse_values, prepare_sweep
 
 app = typer.Typer(
     add_completion=False,

@@ -22,8 +22,7 @@ from importlib import metadata
 from pathlib import Path
 
 import labkit
-
-from .parameters import (
+from labkit.runs.parameters import (
     Parameter,
     ParameterError,
     RunRefused,
@@ -231,7 +230,7 @@ def check_out(out: str | Path) -> Path:
 def execute(plan: Plan) -> RunResult:
     """Carry out a plan; see `run`."""
     # here, since these take seconds that `labkit list` need not wait
-    from .page import write_atomically, write_page
+    from labkit.runs.page import write_atomically, write_page
 
     started = datetime.now(UTC)
     partial, final = _reserve(plan.out, plan.name, started)
@@ -322,7 +321,7 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
     import papermill
     from nbclient.exceptions import DeadKernelError
 
-    from .kernel import ThisPython
+    from labkit.runs.kernel import ThisPython
 
     # its own reading of the parameters cell fails on our comments and then warns
     # of unknown parameters; `prepare` has checked them all

@@ -11,35 +11,6 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
-# nbconvert's own page, except for two things. Plotly.js takes the place of require.js:
-# that one comes from the network, and plotly.js would hide inside it instead of being
-# global. And where the reader's system is dark, so is the page; it says it to its
-# figures as JupyterLab does.
-TEMPLATE = """\
-{% extends 'lab/index.html.j2' %}
-{% block html_head_js_requirejs %}
-{% if resources.plotly_js %}
-<script src="{{ resources.plotly_js | e }}"></script>
-{% endif %}
-<script>
-(() => {
-  const dark = matchMedia('(prefers-color-scheme: dark)');
-  const tell = () => { document.body.dataset.jpThemeLight = !dark.matches; };
-  document.addEventListener('DOMContentLoaded', tell);
-  dark.addEventListener('change', tell);
-  // The first figure is drawn before the page has said how wide figures may be.
-  addEventListener('load', () => dispatchEvent(new Event('resize')));
-})();
-</script>
-{% endblock html_head_js_requirejs %}
-{% block notebook_css %}
-{{ super() }}
-<style media="(prefers-color-scheme: dark)">
-{% include 'static/theme-dark.css' %}
-</style>
-{% endblock notebook_css %}
-"""
-
 
 def write_page(notebook: Path, page: Path) -> None:
     """Write an executed notebook as an HTML page.
@@ -61,8 +32,8 @@ def write_page(notebook: Path, page: Path) -> None:
         script = _keep_plotly_js(page.parent.parent)
         resources["plotly_js"] = f"../{script.parent.name}/{script.name}"
     exporter = HTMLExporter(
-        extra_loaders=[jinja2.DictLoader({"run.html.j2": TEMPLATE})],
-        template_file="run.html.j2",
+        extra_loaders=[jinja2.PackageLoader("labkit.runs", ".")],
+        template_file="page.html.j2",
     )
     body, _ = exporter.from_notebook_node(node, resources=resources)
     page.write_text(body, encoding="utf-8")

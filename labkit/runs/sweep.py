@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .execute import Plan, execute
-from .parameters import RunRefused, Value
-from .report import report
-from .sweep_folder import (
+from labkit.runs.execute import Plan, execute
+from labkit.runs.parameters import RunRefused, Value
+from labkit.runs.report import report
+from labkit.runs.sweep_folder import (
     Outcome,
     begin,
     find_folders,
@@ -41,7 +41,7 @@ from .sweep_folder import (
     remove_unfinished,
     tabulate,
 )
-from .sweep_plan import MANIFEST, SweepPlan, code_digest, prepare_sweep
+from labkit.runs.sweep_plan import MANIFEST, SweepPlan, code_digest, prepare_sweep
 
 if TYPE_CHECKING:
     import pandas as pd

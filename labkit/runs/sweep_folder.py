@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .parameters import Value
-from .sweep_plan import MANIFEST, SweepPlan
+from labkit.runs.parameters import Value
+from labkit.runs.sweep_plan import MANIFEST, SweepPlan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ class Outcome:
 
 def begin(plan: SweepPlan) -> None:
     """Write down what the sweep is, before its first run."""
-    from .page import write_atomically
+    from labkit.runs.page import write_atomically
 
     plan.folder.mkdir(parents=True, exist_ok=True)
     if (plan.folder / MANIFEST).is_file():

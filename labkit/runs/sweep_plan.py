@@ -14,9 +14,9 @@ from pathlib import Path
 
 import nbformat
 
-from .execute import Plan, prepare
-from .parameters import ParameterError, RunRefused, Value
-from .report import MANIFEST
+from labkit.runs.execute import Plan, prepare
+from labkit.runs.parameters import ParameterError, RunRefused, Value
+from labkit.runs.report import MANIFEST
 
 MAX_RUNS = 10_000
 MAX_NAME = 150  # characters of a run's name; file systems take 255

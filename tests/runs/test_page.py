@@ -10,7 +10,7 @@ from labkit.runs.page import write_page
 
 @pytest.fixture
 def page(tmp_path):
-    figure = curves({"A": {"one": ([1, 2], [3, 4])}}, "x", "y", reading="It rises.")
+    figure = curves({"A": {"one": ([1, 2], [3, 4])}}, "x", "y", caption="It rises.")
     cell = new_code_cell(
         outputs=[new_output("display_data", figure._repr_mimebundle_())]
     )
