@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for the groups of processe
 from labkit.broad import distributed as sharded
 from labkit.broad.ridge import chol1_start, chol1_update
 from labkit.instruments.traffic import Traffic
-from labkit.rls import RLS, dense_network, small_cnn, squared_error
+from labkit.rls import RLS, dense_network, loss_one_hot, small_cnn
 from labkit.rtrl import OK, UORO, CopyTask, Readout, RHNCell, train
 from tests.workers import Group
 
@@ -110,7 +110,7 @@ def rls_step(rank, world, network, shared, clip=None):
 
     def step():
         optimizer.zero_grad()
-        squared_error(model(x), y).backward()
+        loss_one_hot(model(x), y).backward()
         optimizer.step()
 
     step()  # at the second one DDP settles its buckets

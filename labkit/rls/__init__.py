@@ -15,36 +15,37 @@ from labkit.rls.networks import (
     vgg5,
 )
 from labkit.rls.optimizer import RLS
-from labkit.rls.train import DivergedError, Record, squared_error, train
+from labkit.rls.train import Record, Settings, train
 from labkit.rls.update import (
-    LayerState,
+    Residuals,
+    Theta,
     clip_factor,
     gain,
     loss_mse,
+    loss_one_hot,
     rls_step,
-    update_inverse_,
 )
 
 __all__ = [
     "RLS",
     "AveragedRLS",
-    "DivergedError",
     "Hybrid",
     "KailathRLS",
-    "LayerState",
     "NumericalError",
     "Record",
+    "Residuals",
     "RunningMeanRLS",
     "SequenceClassifier",
+    "Settings",
+    "Theta",
     "accuracy",
     "clip_factor",
     "dense_network",
     "gain",
     "loss_mse",
+    "loss_one_hot",
     "rls_step",
     "small_cnn",
-    "squared_error",
     "train",
-    "update_inverse_",
     "vgg5",
 ]

@@ -3,11 +3,15 @@ r"""Three relatives of RLS that show which part of it does the work.
 They teach; none is meant for use. All but the product with P is :class:`RLS`'s own.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from labkit.rls.blocks import Block
-from labkit.rls.optimizer import RLS, Pending
+from labkit.ranges import Range, check
+from labkit.rls.blocks import Block, BlockStep
+from labkit.rls.optimizer import RLS
+from labkit.rls.update import Residuals
 
 
 class KailathRLS(RLS):
@@ -20,27 +24,30 @@ class KailathRLS(RLS):
         P_s = \tfrac1\lambda\bigl(P_{s-1} - P_{s-1}X^\top S^{-1} X P_{s-1}\bigr) \\
         \Theta_s &= \Theta_{s-1}-\eta\,\tilde\nabla P_s,\quad X P_s = M S^{-1}X P_{s-1}
 
-    Steps die out like 1/s. ``ratio`` has no effect. Linear layers only; one M x M
-    factorisation a step.
+    Steps die out like 1/s. ``mean_weight`` has no effect. Linear layers only; one
+    M x M factorisation a step.
     """
 
     keeps_inputs = True
 
-    def precondition(self, each: Pending):
-        """Set ``left @ right`` to the gradient times the new P; h = 1."""
-        P, X, forgetting = each.state["P"], each.X, each.options["forgetting"]
-        XP = X @ P
-        M = each.block.sequences
-        S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * M)
-        L, _ = torch.linalg.cholesky_ex(S)  # what is not finite is refused afterwards
-        each.left, each.right = each.dZ.T, M * torch.cholesky_solve(XP, L)
-        each.u = torch.linalg.solve_triangular(L, XP, upper=False)
-        each.h = torch.ones_like(XP[0, 0])
+    def gain(self, each: BlockStep):
+        """No vector; h = 1."""
+        return None, torch.ones_like(each.x_mean[0])
 
-    def remember(self, each: Pending):
-        """Replace P by the exact inverse, made symmetric again."""
-        P = (each.state["P"] - each.u.T @ each.u) / each.options["forgetting"]
-        each.state["P"].copy_((P + P.T) / 2)
+    def update(self, each: BlockStep, velocity, clip):
+        """Step by the new P, the exact inverse, made symmetric again."""
+        P, (dZ, X) = each.state["P"], each.gradient
+        theta, forgetting = each.block.theta, each.options["forgetting"]
+        M, XP = each.block.sequences, X @ P
+        S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * M)
+        L, _ = torch.linalg.cholesky_ex(S)
+        signs = theta.sign()
+        descend(each, dZ.T @ (M * torch.cholesky_solve(XP, L)), velocity, clip)
+        u = torch.linalg.solve_triangular(L, XP, upper=False)
+        new = (P - u.T @ u) / forgetting
+        P.copy_((new + new.T) / 2)
+        if each.options["l1"]:
+            theta.addmm_(signs.mul_(-each.options["l1"]), P)
 
 
 class AveragedRLS(RLS):
@@ -53,11 +60,11 @@ class AveragedRLS(RLS):
 
     keeps_inputs = True
 
-    def precondition(self, each: Pending):
-        """Set ``left @ right`` to the product of the means."""
-        super().precondition(each)
-        each.left = each.dZ.sum(0)[:, None]
-        each.right = each.options["ratio"] * each.u[None]
+    def update(self, each: BlockStep, velocity, clip):
+        """The step of RLS, with the product of the means for the gradient."""
+        mean = each.options["mean_weight"] * each.x_mean
+        means = Residuals(each.gradient.dZ.sum(0)[None], mean[None])
+        super().update(replace(each, gradient=means), velocity, clip)
 
 
 class RunningMeanRLS(RLS):
@@ -75,33 +82,47 @@ class RunningMeanRLS(RLS):
 
     def __init__(self, model, **options):
         super().__init__(model, **options)
+        fixed = {
+            "forgetting": Range("1", lambda v: v == 1),
+            "l1": Range("0", lambda v: v == 0),
+        }
         for group in self.param_groups:
-            for name, value in (("forgetting", 1), ("l1", 0)):
-                if group[name] != value:
-                    raise ValueError(
-                        f"RunningMeanRLS: {name} must be {value}, got {group[name]}"
-                    )
+            check({name: group[name] for name in fixed}, fixed, "RunningMeanRLS")
 
-    def new_state(self, block: Block, initial: float) -> dict:
+    def new_state(self, block: Block, P0_scale: float) -> dict:
         """Sum of the mean inputs so far, (n,), and how many they are."""
         zeros = block.weight.new_zeros
         return {"total": zeros(block.fan_in), "count": zeros(())}
 
-    def precondition(self, each: Pending):
-        """Multiply the gradient by P without making it."""
-        total, start = each.state["total"], each.options["initial"]
-        weight = start * each.rule["ratio"] * each.rule["steps"]
-        weight = weight / each.state["count"].clamp(min=1)
-        c = weight / (1 + weight * total.square().sum())
+    def gain(self, each: BlockStep):
+        """Vector u and normaliser h."""
+        u = _times_P(each, each.x_mean)
+        weight = each.options["mean_weight"] * each.steps
+        return u, 1 + weight * (each.x_mean @ u)
 
-        def times_P(rows: Tensor) -> Tensor:
-            return start * (rows - c * (rows @ total)[..., None] * total)
-
-        each.u = times_P(each.x_mean)
-        each.h = 1 + each.rule["ratio"] * each.rule["steps"] * (each.x_mean @ each.u)
-        each.left, each.right = times_P(each.block.gradient()), None
-
-    def remember(self, each: Pending):
-        """Add this step's mean input."""
+    def update(self, each: BlockStep, velocity, clip):
+        """Multiply the gradient by P without making it; add this step's mean input."""
+        descend(each, _times_P(each, each.block.gradient()), velocity, clip)
         each.state["total"] += each.x_mean
         each.state["count"] += 1
+
+
+def _times_P(each: BlockStep, rows: Tensor) -> Tensor:
+    """Rows (..., n) times the P of :class:`RunningMeanRLS`."""
+    total, start = each.state["total"], each.options["P0_scale"]
+    weight = start * each.options["mean_weight"] * each.steps
+    weight = weight / each.state["count"].clamp(min=1)
+    c = weight / (1 + weight * total.square().sum())
+    return start * (rows - c * (rows @ total)[..., None] * total)
+
+
+def descend(each: BlockStep, product: Tensor, velocity, clip):
+    r"""Step against what stands in for the gradient times P, (N, n).
+
+    (99), (100) $\Theta_s = \Theta_{s-1} + \Omega_s$ with
+    $\Omega_s = \alpha\,\Omega_{s-1} - \tfrac{\eta}{h}\,\tilde\nabla P$
+    """
+    change = product * (-each.options["lr"] / each.h * clip)
+    if velocity is not None:
+        change = velocity.mul_(each.options["momentum"]).add_(change)  # (99)
+    each.block.theta.add_(change)  # (100)

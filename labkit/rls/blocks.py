@@ -1,30 +1,21 @@
 """A weight, its bias, and what backward passes have left since the last step."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from labkit.rls.update import Residuals, Theta
+
 
 class InputSum(NamedTuple):
-    """Inputs of one block in one forward pass, summed over rows."""
+    """Inputs of one block, summed over rows."""
 
     total: Tensor  # (n - 1,), or (n,) without bias: sum over the rows
     rows: int | Tensor  # samples x positions x time steps
     sequences: int | Tensor  # rows that count as one: rows / sequences is T
-
-    @property
-    def steps(self) -> float | Tensor:
-        """T: time steps per sequence; 1 for FC and CONV layers."""
-        return self.rows / self.sequences
-
-    def mean(self, block: "Block") -> Tensor:
-        """(n,): mean over the rows, 1 appended if the block has a bias."""
-        x_mean = (self.total / self.rows).to(block.weight.dtype)
-        if block.bias is None:
-            return x_mean
-        return nn.functional.pad(x_mean, (0, 1), value=1)
 
 
 @dataclass(eq=False)
@@ -33,11 +24,15 @@ class Block:
 
     Attributes
     ----------
-    name : the module's name in the model, with ``.ih`` or ``.hh`` for recurrent ones.
-    weight : (N, ...) parameter.  bias : (N,) parameter or None.
-    total, rows, sequences : as in :class:`InputSum`, added up over backward passes.
-    residuals : list of (X, dZ), (M, n - 1) inputs and (M, N) derivatives of the loss by
-        the linear outputs, of passes whose weight gradient was not formed.
+    name : str
+        The module's name in the model, with ``.ih`` or ``.hh`` for recurrent ones.
+    weight : (N, ...) parameter
+    bias : (N,) parameter or None
+    total, rows, sequences : as in :class:`InputSum`
+        Added up over backward passes.
+    residuals : list of (X, dZ)
+        (M, n - 1) inputs and (M, N) derivatives of the loss by the linear outputs, of
+        passes whose weight gradient was not formed.
     """
 
     name: str
@@ -53,6 +48,16 @@ class Block:
         """Side n of P: inputs, and one for the bias."""
         return self.weight[0].numel() + (self.bias is not None)
 
+    @property
+    def theta(self) -> Theta:
+        """Weight and bias as one matrix (N, n)."""
+        return Theta(self.weight, self.bias)
+
+    @property
+    def inputs(self) -> InputSum:
+        """Inputs of all passes since the last step."""
+        return InputSum(self.total, self.rows, self.sequences)
+
     def add(self, inputs: InputSum):
         """Add the inputs of one backward pass."""
         total, rows, sequences = inputs
@@ -64,20 +69,6 @@ class Block:
         """Forget all passes."""
         self.total, self.rows, self.sequences = None, 0, 0
         self.residuals.clear()
-
-    @property
-    def inputs(self) -> InputSum:
-        """Inputs of all passes since the last step."""
-        return InputSum(self.total, self.rows, self.sequences)
-
-    @property
-    def steps(self) -> float:
-        """T: time steps per sequence; 1 for FC and CONV layers."""
-        return self.inputs.steps
-
-    def mean_input(self) -> Tensor:
-        """(n,): mean over the rows of all passes, 1 appended if there is a bias."""
-        return self.inputs.mean(self)
 
     def gradient(self) -> Tensor:
         """(N, n): gradient by weight and bias, a new tensor."""
@@ -93,29 +84,84 @@ class Block:
                 G[:, -1] += dZ.sum(0)
         return G
 
-    def joined_residuals(self) -> tuple[Tensor, Tensor]:
-        """(M, n) inputs, with the column of ones if there is a bias, and (M, N) dZ."""
-        X, dZ = (torch.cat(parts) for parts in zip(*self.residuals, strict=True))
-        return X if self.bias is None else nn.functional.pad(X, (0, 1), value=1), dZ
+    def factors(self) -> Residuals:
+        """The gradient of passes that all left residuals."""
+        X, dZ = (_joined(parts) for parts in zip(*self.residuals, strict=True))
+        return Residuals(dZ, _with_ones(X, self))
 
-    def signs(self) -> Tensor:
-        """(N, n): signs of weight and bias; sgn(0) = 0."""
-        rows = self.weight.flatten(1)
-        if self.bias is not None:
-            rows = torch.cat([rows, self.bias[:, None]], 1)
-        return rows.sign()
 
-    def add_(self, left: Tensor, right: Tensor | None = None):
-        """Add ``left @ right``, (N, n), to weight and bias; None is the identity."""
-        n = self.weight[0].numel()
-        if right is None:
-            self.weight.add_(left[:, :n].view_as(self.weight))
-            if self.bias is not None:
-                self.bias.add_(left[:, -1])
-            return
-        if self.weight.is_contiguous():
-            self.weight.view(-1, n).addmm_(left, right[:, :n])
-        else:  # a CONV weight in channels_last
-            self.weight.add_((left @ right[:, :n]).view_as(self.weight))
-        if self.bias is not None:
-            self.bias.addmv_(left, right[:, -1])
+def _joined(parts) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _with_ones(inputs: Tensor, block: Block) -> Tensor:
+    """Inputs (..., n - 1) with a last 1 if the block has a bias."""
+    return inputs if block.bias is None else nn.functional.pad(inputs, (0, 1), value=1)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockStep:
+    """One block before its step: collected, and nothing changed yet.
+
+    Attributes
+    ----------
+    options : mapping
+        The parameter group.
+    state : dict
+        What the optimiser keeps of the block.
+    x_mean : (n,) tensor
+        Of the minibatches of all workers.
+    steps : float or () tensor
+        T, a tensor if there are several workers.
+    gradient : (N, n) tensor or Residuals
+    gained : u and h, see :func:`~labkit.rls.gain`
+    """
+
+    block: Block
+    options: Mapping[str, Any]
+    state: dict
+    x_mean: Tensor
+    steps: float | Tensor
+    gradient: Tensor | Residuals
+    gained: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, block: Block, options: Mapping, state: dict, inputs: InputSum):
+        """What the passes since the last step have left, with these inputs."""
+        x_mean = (inputs.total / inputs.rows).to(block.weight.dtype)
+        left = block.weight.grad is None and block.residuals
+        return cls(
+            block,
+            options,
+            state,
+            _with_ones(x_mean, block),
+            inputs.rows / inputs.sequences,
+            block.factors() if left else block.gradient(),
+        )
+
+    @property
+    def h(self) -> Tensor:
+        """Normaliser of (39), ()."""
+        return self.gained[1]
+
+    @property
+    def number(self) -> int:
+        """Of this step of the block, from 1; waits for an accelerator."""
+        return int(self.state["step"]) + 1
+
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Some of the options, by name."""
+        return {name: self.options[name] for name in names}
+
+    def squared_norm(self) -> Tensor:
+        """Square of the raw gradient's Frobenius norm, ()."""
+        if isinstance(self.gradient, Tensor):
+            return self.gradient.square().sum()
+        dZ, X = self.gradient  # |dZ' X|^2 without dZ' X, by two M x M Gram matrices
+        return (X @ X.T).mul_(dZ @ dZ.T).sum()
+
+    def changing(self) -> list[Tensor]:
+        """All tensors that the step changes in place: weight, bias, state."""
+        other = ("step", "h", "resets", "failed_at", "failed_h")
+        kept = [value for key, value in self.state.items() if key not in other]
+        return kept + [each for each in self.block.theta if each is not None]

@@ -1,38 +1,36 @@
 """What is refused before anything runs, and why."""
 
-import math
-import numbers
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
+from labkit.ranges import (
+    BELOW_ONE,
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    UP_TO_ONE,
+    number,
+    one_of,
+    optional,
+)
 from labkit.rls.blocks import Block
 from labkit.rls.layers import KINDS
 
-# option -> (what it must be, whether it is)
-_RANGES = {
-    "forgetting": ("in (0, 1]", lambda v: 0 < v <= 1),
-    "ratio": ("> 0 and finite", lambda v: 0 < v < math.inf),
-    "eta": ("> 0 and finite", lambda v: 0 < v < math.inf),
-    "momentum": ("in [0, 1)", lambda v: 0 <= v < 1),
-    "l1": (">= 0 and finite", lambda v: 0 <= v < math.inf),
-    "initial": ("> 0 and finite", lambda v: 0 < v < math.inf),
-    "time_steps": ("None or an integer >= 1", lambda v: v is None or v >= 1),
+LAYER_OPTIONS = {
+    "forgetting": UP_TO_ONE,
+    "mean_weight": POSITIVE,
+    "lr": POSITIVE,
+    "momentum": BELOW_ONE,
+    "l1": NOT_NEGATIVE,
+    "P0_scale": POSITIVE,
+    "time_steps": optional(COUNT),
 }
-
-
-def check_options(owner: str, options: Mapping):
-    """Raise ValueError for an unknown option or one out of range."""
-    for name, value in options.items():
-        if name not in _RANGES:
-            known = ", ".join(_RANGES)
-            raise ValueError(f"{owner} has no option {name!r}; there are: {known}")
-        allowed, holds = _RANGES[name]
-        number = numbers.Integral if name == "time_steps" else numbers.Real
-        known = isinstance(value, number) or (name == "time_steps" and value is None)
-        if not known or not holds(value):
-            raise ValueError(f"{owner}: {name} must be {allowed}, got {value!r}")
+OPTIONS = {
+    "on_failure": one_of(("raise", "reset")),
+    "max_grad_norm": optional(number("> 0", lambda v: v > 0)),
+}
 
 
 def choose_layers(

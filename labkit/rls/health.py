@@ -1,9 +1,11 @@
 """When a step must not be taken: a gradient or a P that cannot be right."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from labkit.rls.pending import Pending
+from labkit.rls.blocks import BlockStep
 
 
 class NumericalError(ArithmeticError):
@@ -22,7 +24,7 @@ class NumericalError(ArithmeticError):
         self.quantity, self.value = quantity, value
 
 
-def healthy(P: Tensor, h: Tensor, *, forgetting: float, initial: float) -> Tensor:
+def healthy(P: Tensor, h: Tensor, *, forgetting: float, P0_scale: float) -> Tensor:
     r"""Whether P can still be trusted, as a () bool tensor on P's device.
 
     $h \ge \lambda$ holds exactly as long as P is positive semidefinite along the mean
@@ -31,35 +33,40 @@ def healthy(P: Tensor, h: Tensor, *, forgetting: float, initial: float) -> Tenso
     """
     sound = h >= forgetting  # False for nan
     if forgetting < 1:
-        bound = initial * len(P) / torch.finfo(P.dtype).eps
+        bound = P0_scale * len(P) / torch.finfo(P.dtype).eps
         sound = sound & (P.diagonal().sum() <= bound)
     return sound & h.isfinite()
 
 
-def check_finite(pending: list[Pending], norm: Tensor):
+def is_healthy(each: BlockStep) -> Tensor:
+    """:func:`healthy` of one block before its step."""
+    limits = each.chosen("forgetting", "P0_scale")
+    return healthy(each.state.get("P"), each.h, **limits)
+
+
+def check_finite(steps: Sequence[BlockStep], norm: Tensor):
     """Raise NumericalError for the first block whose gradient is not finite."""
     if norm.isfinite():
         return
-    for each in pending:
+    for each in steps:
         size = each.squared_norm().sqrt()
         if not size.isfinite():
-            step, name = int(each.state["step"]) + 1, each.block.name
-            advice = "nothing was changed; lower eta or clip by max_grad_norm"
+            advice = "nothing was changed; lower lr or clip by max_grad_norm"
             what = "the gradient's norm"
-            raise NumericalError(name, step, what, float(size), advice)
+            name = each.block.name
+            raise NumericalError(name, each.number, what, float(size), advice)
 
 
-def check_healthy(pending: list[Pending]):
+def check_healthy(steps: Sequence[BlockStep]):
     """Raise NumericalError for the first block whose P cannot be trusted."""
-    for each in pending:
-        group, P, h = each.options, each.state.get("P"), each.h
-        limits = {key: group[key] for key in ("forgetting", "initial")}
-        if healthy(P, h, **limits):
+    for each in steps:
+        if is_healthy(each):
             continue
-        step, name = int(each.state["step"]) + 1, each.block.name
+        forgetting, value = each.options["forgetting"], each.h
+        what = f"h, which must be at least forgetting = {forgetting},"
+        if value >= forgetting and value.isfinite():
+            what = "the trace of P, wound up by forgetting < 1,"
+            value = each.state["P"].trace()
         advice = "start P again by on_failure='reset', or take forgetting=1"
-        if h >= group["forgetting"] and h.isfinite():
-            what, h = "the trace of P, wound up by forgetting < 1,", P.trace()
-        else:
-            what = f"h, which must be at least forgetting = {group['forgetting']},"
-        raise NumericalError(name, step, what, float(h), advice)
+        name = each.block.name
+        raise NumericalError(name, each.number, what, float(value), advice)

@@ -77,33 +77,34 @@ class Hybrid:
     @torch.no_grad()
     def step(self):
         """Clip all gradients together, then let both step; errors as of `RLS.step`."""
-        pending = self.rls.gather()
+        steps = self.rls.collect()
         gradients = [
             p.grad
             for group in self.other.param_groups
             for p in group["params"]
             if p.grad is not None
         ]
-        squares = [each.squared_norm() for each in pending]
+        squares = [each.squared_norm() for each in steps]
         squares += [g.square().sum().to(squares[0]) for g in gradients]
         norm = torch.stack(squares).sum().sqrt()
         factor = clip_factor(norm, self.rls.max_grad_norm)
         if norm.device.type == "cpu":
-            self._check_finite(pending, gradients)
-        self.rls.apply(pending, norm, factor)
+            self._check_finite(steps, gradients)
+        self.rls.apply(steps, norm, factor)
         for g in gradients:  # a gradient that is not finite becomes no gradient
             g.copy_(torch.where(norm.isfinite(), g * factor, 0))
         self.other.step()
 
-    def _check_finite(self, pending, gradients):
+    def _check_finite(self, steps, gradients):
         if all(g.isfinite().all() for g in gradients):
             return
-        step = int(pending[0].state["step"]) + 1
-        name = type(self.other).__name__
+        name = f"(those of {type(self.other).__name__})"
         norm = float(torch.stack([g.norm() for g in gradients]).norm())
         advice = "nothing was changed; lower its rate or clip by max_grad_norm"
         quantity = "the gradient's norm"
-        raise NumericalError(f"(those of {name})", step, quantity, norm, advice)
+        raise NumericalError(
+            f"(those of {name})", steps[0].number, quantity, norm, advice
+        )
 
     def check(self):
         """Raise for a failure of RLS on an accelerator; waits for it."""

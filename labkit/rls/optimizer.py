@@ -2,17 +2,18 @@
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from labkit.rls.blocks import Block
+from labkit.ranges import check
+from labkit.rls.blocks import Block, BlockStep
 from labkit.rls.capture import Capture
-from labkit.rls.checks import check_fan_in, check_options, choose_layers
+from labkit.rls.checks import LAYER_OPTIONS, OPTIONS, check_fan_in, choose_layers
 from labkit.rls.distributed import pool, unwrap
-from labkit.rls.health import NumericalError, check_finite, check_healthy, healthy
-from labkit.rls.pending import Pending
-from labkit.rls.update import clip_factor, gain, update_inverse_
+from labkit.rls.health import NumericalError, check_finite, check_healthy, is_healthy
+from labkit.rls.update import clip_factor, gain, rls_step
 
 
 class RLS(torch.optim.Optimizer):
@@ -30,8 +31,7 @@ class RLS(torch.optim.Optimizer):
         \Theta_s &= \Theta_{s-1} + \Omega_s
             - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s                   &&(100)
 
-    with P the inverse autocorrelation of its mean inputs, as :func:`rls_step` has them;
-    velocity, gradient, steps : $\Omega$, $\tilde\nabla$, $T$.
+    with P the inverse autocorrelation of its mean inputs: :func:`rls_step` for each.
     Zhang et al. 2021, Algorithms 1 and 2; without momentum (99) and (100) are one line,
     the paper's (98).
 
@@ -46,17 +46,17 @@ class RLS(torch.optim.Optimizer):
     forgetting : float
         $\lambda$ in (0, 1]. Below 1, P grows without bound in every direction that the
         inputs do not excite.
-    ratio : float
-        $k$ > 0, weight of a minibatch in P: the strength of the data against
-        ``initial``.
-    eta : float
+    mean_weight : float
+        $k$ > 0, weight of a minibatch's mean in P: the strength of the data against
+        ``P0_scale``.
+    lr : float
         $\eta$ > 0, step factor of all layers; the paper's theory has 1 for the last.
     momentum : float
         $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the effective step.
     l1 : float
         $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. Biases are included, as printed.
-    initial : float
-        P starts as ``initial`` > 0 times the identity.
+    P0_scale : float
+        P starts as ``P0_scale`` > 0 times the identity.
     max_grad_norm : float, optional
         Joint L2 norm to which the raw gradients of all layers are clipped, like
         ``clip_grad_norm_`` between ``backward`` and ``step``; ``math.inf`` for none. If
@@ -66,7 +66,7 @@ class RLS(torch.optim.Optimizer):
         ``backward`` and ``step`` and may be changed.
     layers : sequence, optional
         The layers to train: names in the model, modules, or dicts such as ``{"layer":
-        "2", "eta": 0.1}`` with options of their own, also ``"time_steps"``, the T of
+        "2", "lr": 0.1}`` with options of their own, also ``"time_steps"``, the T of
         (82) for a Linear layer that is applied at T time steps. None: all layers, and
         every parameter of the model must belong to one.
     on_failure : {"raise", "reset"}
@@ -131,11 +131,11 @@ class RLS(torch.optim.Optimizer):
         model: nn.Module,
         *,
         forgetting=1.0,
-        ratio=0.1,
-        eta=1.0,
+        mean_weight=0.1,
+        lr=1.0,
         momentum=0.0,
         l1=0.0,
-        initial=1.0,
+        P0_scale=1.0,
         max_grad_norm: float | None = None,
         layers: Iterable | None = None,
         on_failure="raise",
@@ -143,18 +143,16 @@ class RLS(torch.optim.Optimizer):
     ):
         defaults = {
             "forgetting": forgetting,
-            "ratio": ratio,
-            "eta": eta,
+            "mean_weight": mean_weight,
+            "lr": lr,
             "momentum": momentum,
             "l1": l1,
-            "initial": initial,
+            "P0_scale": P0_scale,
             "time_steps": None,
         }
-        check_options("RLS", defaults)
-        if on_failure not in ("raise", "reset"):
-            raise ValueError(f"on_failure must be raise or reset, got {on_failure!r}")
-        if max_grad_norm is not None and not max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm must be > 0 or None, got {max_grad_norm}")
+        check(defaults, LAYER_OPTIONS, "RLS")
+        own = {"on_failure": on_failure, "max_grad_norm": max_grad_norm}
+        check(own, OPTIONS, "RLS")
         model, group = unwrap(model)
         if group is not None and self.keeps_inputs:
             raise ValueError(
@@ -165,7 +163,7 @@ class RLS(torch.optim.Optimizer):
         chosen = choose_layers(model, layers)
         groups = []
         for name, module, options in chosen:
-            check_options(f"layer {name!r}", options)
+            check(options, LAYER_OPTIONS, f"layer {name!r}")
             groups.append(
                 {"params": list(module.parameters()), "layer": name, **options}
             )
@@ -228,12 +226,13 @@ class RLS(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        pending = self.gather()
-        norm = torch.stack([each.squared_norm() for each in pending]).sum().sqrt()
-        self.apply(pending, norm, clip_factor(norm, self.max_grad_norm))
+        steps = self.collect()
+        norm = torch.stack([each.squared_norm() for each in steps]).sum().sqrt()
+        self.apply(steps, norm, clip_factor(norm, self.max_grad_norm))
         return loss
 
-    def gather(self) -> list[Pending]:
+    @torch.no_grad()
+    def collect(self) -> list[BlockStep]:
         """What the passes since the last step give each block; changes nothing."""
         alone = self.process_group is None
         reached = [
@@ -251,127 +250,109 @@ class RLS(torch.optim.Optimizer):
         inputs = [block.inputs for block in blocks]
         if not alone and any(seen.rows for seen in inputs):
             inputs = pool(blocks, self.process_group)
-        for block, (total, rows, _) in zip(blocks, inputs, strict=True):
-            if total is None or (self._at_hand(block.weight) and not rows):
+        steps = []
+        for (block, group), seen in zip(reached, inputs, strict=True):
+            if seen.total is None or (self._at_hand(block.weight) and not seen.rows):
                 raise RuntimeError(
                     f"layer {block.name!r} has a gradient, but no input of it was "
                     "seen: run the forward pass in training mode, model.train()"
                 )
-        return [
-            self._pending(*each, seen)
-            for each, seen in zip(reached, inputs, strict=True)
-        ]
-
-    def _pending(self, block, group, inputs) -> Pending:
-        weight = block.weight
-        state = self.state[weight]
-        if not state:
-            state |= self.new_state(block, group["initial"])
-            state |= {"step": torch.tensor(0.0), "resets": weight.new_zeros(())}
-        pending = Pending(block, group, state, inputs.mean(block), inputs.steps)
-        if weight.grad is None and block.residuals:
-            pending.X, pending.dZ = block.joined_residuals()
-        else:
-            pending.gradient = block.gradient()
-        return pending
-
-    def new_state(self, block: Block, initial: float) -> dict:
-        """What a block remembers at first."""
-        weight, n = block.weight, block.fan_in
-        eye = torch.eye(n, dtype=weight.dtype, device=weight.device)
-        return {"P": eye.mul_(initial)}
+            state = self.state[block.weight]
+            if not state:
+                state |= self.new_state(block, group["P0_scale"])
+                state |= {"step": torch.tensor(0.0)}
+                state |= {"resets": block.weight.new_zeros(())}
+            each = BlockStep.of(block, group, state, seen)
+            steps.append(replace(each, gained=self.gain(each)))
+        return steps
 
     @torch.no_grad()
-    def apply(self, pending: list[Pending], norm: Tensor, factor: Tensor | float):
+    def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | float):
         """Second half of ``step``: change weights and state.
 
         Parameters
         ----------
-        pending : from :meth:`gather`.
-        norm : () of all gradients that are clipped together.  factor : () of the clip.
+        steps : list of BlockStep
+            From :meth:`collect`.
+        norm : () tensor
+            Of all gradients that are clipped together.
+        clip : () tensor
+            Factor of all gradients.
         """
-        for each in pending:
-            self.precondition(each)
-        if self._at_hand(norm):
-            check_finite(pending, norm)
+        if self._at_hand(norm):  # all is checked before anything changes
+            check_finite(steps, norm)
             if self.on_failure == "raise":
-                check_healthy(pending)
-        for each in pending:
-            self._take(each, norm, factor)
+                check_healthy(steps)
+        for each in steps:
+            sound = is_healthy(each)
+            if not self._at_hand(norm):
+                self._update_without_sync(each, clip, sound, norm.isfinite())
+            elif sound:
+                self._update(each, clip)
+            else:
+                each.state.update(self.new_state(each.block, each.options["P0_scale"]))
+                each.state["resets"] += 1
         self.gradient_norm = norm
         for block in self.blocks:
             block.clear()
 
-    def precondition(self, each: Pending):
-        r"""Set u, h, and ``left @ right`` $= \tilde\nabla P$."""
-        P = each.state["P"]
-        if each.gradient is None:
-            each.left, each.right = each.dZ.T, each.X @ P
-        else:
-            each.left, each.right = each.gradient, P
-        each.u, each.h = gain(P, each.x_mean, **each.rule)  # (38), (39)
+    def new_state(self, block: Block, P0_scale: float) -> dict:
+        """What a block remembers at first."""
+        weight, n = block.weight, block.fan_in
+        eye = torch.eye(n, dtype=weight.dtype, device=weight.device)
+        return {"P": eye.mul_(P0_scale)}
 
-    def remember(self, each: Pending):
-        """Update what is kept of the inputs."""
-        update_inverse_(each.state["P"], each.u, each.h, **each.rule)  # (37)
+    def gain(self, each: BlockStep) -> tuple[Tensor, Tensor]:
+        """Vector u and normaliser h of one block."""
+        rule = each.chosen("forgetting", "mean_weight")
+        return gain(each.state["P"], each.x_mean, steps=each.steps, **rule)
 
-    def _update(self, each, factor):
-        """(99), (100) of :func:`rls_step`, in place; ``left @ right`` is never kept."""
-        group, block, state = each.options, each.block, each.state
-        left = each.left * (-group["eta"] / each.h * factor)
-        signs = block.signs() if group["l1"] else None
-        if group["momentum"]:
-            block.add_(self._velocity(each, left))  # (100)
-        else:
-            block.add_(left, each.right)  # (99), (100)
-        self.remember(each)
-        if signs is not None:
-            block.add_(signs.mul_(-group["l1"]), state["P"])  # (100): the new P
-        state["h"] = each.h
-        state["step"] += 1
+    def update(self, each: BlockStep, velocity: Tensor | None, clip):
+        """Change weights and P of one block; ``velocity`` if there is momentum."""
+        rule = each.chosen("forgetting", "mean_weight", "lr", "momentum", "l1")
+        rls_step(
+            each.block.theta,
+            each.state["P"],
+            each.x_mean,
+            each.gradient,
+            velocity=velocity,
+            gained=each.gained,
+            steps=each.steps,
+            clip=clip,
+            **rule,
+        )
 
-    def _make_velocity(self, each):
+    def _update(self, each, clip):
+        self.update(each, self._velocity(each), clip)
+        each.state["h"] = each.h
+        each.state["step"] += 1
+
+    @staticmethod
+    def _velocity(each) -> Tensor | None:
+        """(N, n), at rest when momentum is turned on; None without momentum."""
+        if not each.options["momentum"]:
+            return None
         if "velocity" not in each.state:
-            each.state["velocity"] = torch.zeros_like(each.block.signs())
-
-    def _velocity(self, each, left):
-        self._make_velocity(each)
-        omega, alpha = each.state["velocity"], each.options["momentum"]
-        if each.right is None:
-            return omega.mul_(alpha).add_(left)  # (99)
-        return omega.addmm_(left, each.right, beta=alpha)  # (99)
+            each.state["velocity"] = torch.zeros_like(each.block.theta.sign())
+        return each.state["velocity"]
 
     @staticmethod
     def _at_hand(value: Tensor) -> bool:
         """Whether a value can be read without waiting for a device."""
         return value.device.type == "cpu"
 
-    def _take(self, each, norm, factor):
-        """Update one block if its step can be right; raise or reset if not."""
-        group, state = each.options, each.state
-        limits = {key: group[key] for key in ("forgetting", "initial")}
-        sound = healthy(state.get("P"), each.h, **limits)
-        if not self._at_hand(norm):
-            self._take_unseen(each, sound, norm.isfinite(), factor)
-        elif sound:
-            self._update(each, factor)
-        else:
-            state |= self.new_state(each.block, group["initial"])
-            state["resets"] += 1
-
-    def _take_unseen(self, each, sound, finite, factor):
-        """The same on an accelerator: both ways are computed, no wait to choose."""
-        state, block = each.state, each.block
-        if each.options["momentum"]:
-            self._make_velocity(each)
-        before = [tensor.clone() for tensor in each.tensors()]
-        self._update(each, factor)
-        for tensor, old in zip(each.tensors(), before, strict=True):
+    def _update_without_sync(self, each, clip, sound, finite):
+        """On an accelerator both ways are computed: no wait to choose."""
+        state = each.state
+        self._velocity(each)  # made before it is copied
+        before = [tensor.clone() for tensor in each.changing()]
+        self._update(each, clip)
+        for tensor, old in zip(each.changing(), before, strict=True):
             tensor.copy_(torch.where(sound & finite, tensor, old))
         failed = ~finite
         if self.on_failure == "reset":
             lost = finite & ~sound
-            fresh = self.new_state(block, each.options["initial"])
+            fresh = self.new_state(each.block, each.options["P0_scale"])
             for key, start in fresh.items():
                 state[key].copy_(torch.where(lost, start, state[key]))
             state["resets"] += lost

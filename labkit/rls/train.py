@@ -1,24 +1,32 @@
 """Training as a generator: the paper's three experiments differ in the network only."""
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from labkit.clock import Clock
 from labkit.collectives import mean_over
+from labkit.errors import DivergedError
+from labkit.ranges import COUNT, check
 from labkit.rls.distributed import check_equal_shares, unwrap
 from labkit.rls.health import NumericalError
 from labkit.rls.hybrid import Hybrid
 from labkit.rls.networks import accuracy
 from labkit.rls.optimizer import RLS
-from labkit.rls.update import loss_mse
+from labkit.rls.update import loss_one_hot
+
+SIZES = ("epochs", "batch_size")
 
 
-class DivergedError(RuntimeError):
-    """Training stopped because the loss or a gradient ran away."""
+@dataclass
+class Settings:
+    """What :func:`train` reads again before each step, so that it may change."""
+
+    batch_size: int = 128  # minibatch M
 
 
 @dataclass(frozen=True)
@@ -33,13 +41,7 @@ class Record:
     seconds: float  # of the step: forward, backward, clip, update
     epoch_loss: float | None = None  # mean over the epoch, at its last step
     test_accuracy: float | None = None  # in [0, 1], at the last step of an epoch
-    watched: Mapping[str, float] = field(default_factory=dict)  # what ``watch`` gave
-
-
-def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
-    """(57) against one-hot targets: (M, N) outputs, (M,) labels."""
-    targets = nn.functional.one_hot(labels, outputs.shape[-1]).to(outputs.dtype)
-    return loss_mse(outputs, targets)
+    watched: Any = None  # what ``watch`` gave
 
 
 def train(
@@ -48,38 +50,51 @@ def train(
     inputs: Tensor,
     labels: Tensor,
     *,
-    loss: Callable[[Tensor, Tensor], Tensor] = squared_error,
+    loss: Callable[[Tensor, Tensor], Tensor] = loss_one_hot,
     epochs: int = 1,
-    batch_size: int | Callable[[], int] = 128,
+    batch_size: int | Settings = 128,
     generator: torch.Generator | None = None,
     drop_last: bool = False,
     max_grad_norm: float | None = None,
     test: tuple[Tensor, Tensor] | None = None,
-    watch: Callable[[], Mapping[str, float]] | None = None,
+    watch: Callable[[], Any] | None = None,
     ceiling: float = 100.0,
 ) -> Iterator[Record]:
     """Train a classifier; yields one :class:`Record` per minibatch.
 
+    Between two records the caller may change the optimiser's ``param_groups``, the
+    labels in place, or the batch size in a :class:`Settings`.
+
     Parameters
     ----------
-    model : (M, ...) inputs -> (M, classes). If it is a ``DistributedDataParallel``,
-        every worker calls this with rows of its own, equally many; the whole minibatch
-        is M rows of each, and the losses and norms in the records of all workers are
-        the same, those of the whole.
-    optimizer : RLS, Hybrid or any torch optimiser over the model's parameters.
-    inputs, labels : (samples, ...), (samples,) int64, on the model's device.
-    loss : mean over the minibatch from outputs and labels, such as
-        :func:`squared_error` or ``nn.functional.cross_entropy``.
-    batch_size : minibatch M; a function is asked before each step, so that M may change
-        within an epoch.
-    generator : of the order of samples, on the CPU.
-    drop_last : leave out the last minibatch of an epoch if it is short.
-    max_grad_norm : joint clip for optimisers that do not clip themselves.
-    test : inputs and labels for ``test_accuracy``.
-    watch : called between ``backward`` and ``step`` to look at the optimiser; what it
+    model : nn.Module
+        (M, ...) inputs -> (M, classes). If it is a ``DistributedDataParallel``, every
+        worker calls this with rows of its own, equally many; the whole minibatch is M
+        rows of each, and the losses and norms in the records of all workers are the
+        same, those of the whole.
+    optimizer : RLS, Hybrid or any torch optimiser
+        Over the model's parameters.
+    inputs, labels : tensor
+        (samples, ...) and (samples,) int64, on the model's device.
+    loss : callable
+        Mean over the minibatch from outputs and labels, such as :func:`loss_one_hot`
+        or ``nn.functional.cross_entropy``.
+    batch_size : int or Settings
+        Minibatch M; that of ``Settings`` may change within an epoch.
+    generator : torch.Generator
+        Of the order of samples, on the CPU.
+    drop_last : bool
+        Leave out the last minibatch of an epoch if it is short.
+    max_grad_norm : float
+        Joint clip for optimisers that do not clip themselves.
+    test : (inputs, labels)
+        For ``test_accuracy``.
+    watch : callable
+        Called between ``backward`` and ``step`` to look at the optimiser; what it
         returns is in the record. Its time is not in ``seconds``.
-    ceiling : the run has diverged when a loss exceeds this many times the first one
-        (or 1, if that is larger).
+    ceiling : float
+        The run has diverged when a loss exceeds this many times the first one (or 1,
+        if that is larger).
 
     Raises
     ------
@@ -90,32 +105,31 @@ def train(
         With the step and the last loss before it. Records up to there have been
         yielded.
     """
-    size = batch_size if callable(batch_size) else lambda: batch_size
-    _check(optimizer, inputs, labels, epochs, size(), drop_last, max_grad_norm)
+    settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
+    _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
     bare, group = unwrap(model)
     if group is not None:
         check_equal_shares(inputs, group)
     limit, last, step = math.inf, math.nan, 0
+    clock = Clock(inputs.device)
     for epoch in range(1, epochs + 1):
         losses = []
-        for rows, last_of_epoch in _batches(len(inputs), size, generator, drop_last):
+        for rows, closes in _batches(len(inputs), settings, generator, drop_last):
             step += 1
-            rows = rows.to(inputs.device)
-            start = time.perf_counter()
-            value = _backward(model, optimizer, loss, inputs[rows], labels[rows])
-            if group is not None:
-                (value,) = mean_over([value], group)
-            looked = time.perf_counter()
-            watched = watch() if watch else {}
-            looked = time.perf_counter() - looked
+            rows, before = rows.to(inputs.device), clock.seconds
+            with clock:
+                value = _backward(model, optimizer, loss, inputs[rows], labels[rows])
+                if group is not None:
+                    (value,) = mean_over([value], group)
+            watched = watch() if watch else None
             try:
-                norm, clipped = _update(model, optimizer, max_grad_norm)
+                with clock:
+                    norm, clipped = _update(model, optimizer, max_grad_norm)
             except NumericalError as error:
                 raise DivergedError(
                     f"step {step}: {error}; the last loss was {last:.6g}"
                 ) from error
             value = float(value)
-            seconds = time.perf_counter() - start - looked
             if step == 1:
                 limit = ceiling * max(value, 1.0)
             if not value <= limit:
@@ -126,10 +140,11 @@ def train(
             last = value
             losses.append(value)
             closing = {}
-            if last_of_epoch:
+            if closes:
                 closing["epoch_loss"] = sum(losses) / len(losses)
                 if test is not None:
                     closing["test_accuracy"] = accuracy(bare, *test)
+            seconds = clock.seconds - before
             yield Record(
                 step, epoch, value, norm, clipped, seconds, **closing, watched=watched
             )
@@ -159,30 +174,29 @@ def _update(model, optimizer, max_grad_norm) -> tuple[float, bool]:
     return norm, norm > (math.inf if limit is None else limit)
 
 
-def _batches(samples, size, generator, drop_last) -> Iterator[tuple[Tensor, bool]]:
+def _batches(samples, settings, generator, drop_last) -> Iterator[tuple[Tensor, bool]]:
     """One epoch: the rows of each minibatch, and whether it is the last one."""
     left = torch.randperm(samples, generator=generator)
     while len(left):
-        M = size()
+        check(vars(settings), {"batch_size": COUNT})
+        M = settings.batch_size
         rows, left = left[:M], left[M:]
         if drop_last and len(left) < M:
             left = left[:0]
         yield rows, not len(left)
 
 
-def _check(optimizer, inputs, labels, epochs, batch_size, drop_last, max_grad_norm):
+def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm):
+    check({"epochs": epochs} | vars(settings), dict.fromkeys(SIZES, COUNT))
     if len(inputs) != len(labels) or not len(inputs):
         raise ValueError(
             f"there must be as many labels as inputs, and some; got {len(inputs)} "
             f"inputs and {len(labels)} labels"
         )
-    if epochs < 1 or batch_size < 1:
+    if drop_last and len(inputs) < settings.batch_size:
         raise ValueError(
-            f"epochs and batch_size must be at least 1, got {epochs} and {batch_size}"
-        )
-    if drop_last and len(inputs) < batch_size:
-        raise ValueError(
-            f"drop_last leaves nothing of {len(inputs)} inputs: batch_size={batch_size}"
+            f"drop_last leaves nothing of {len(inputs)} inputs: batch_size="
+            f"{settings.batch_size}"
         )
     if max_grad_norm is not None and isinstance(optimizer, RLS | Hybrid):
         raise ValueError(

@@ -1,4 +1,4 @@
-r"""The update of one layer, as pure functions and their in-place twins.
+r"""The update of one block: the function that :meth:`RLS.step` calls for each of them.
 
 Zhang, Song, Zhou, Ou, Deng, Yang, *Revisiting Recursive Least Squares for Training
 Deep Neural Networks*, 2021. Equation numbers are the paper's; several are one equation
@@ -13,19 +13,50 @@ sums over; it is 1 for FC and CONV layers.
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
-class LayerState(NamedTuple):
-    """Parameters of one layer and what RLS remembers of it."""
+class Theta(NamedTuple):
+    """A weight and its bias as the one matrix (N, n) of the paper, changed in place."""
 
-    theta: Tensor  # (N, n) weights, bias in the last column
-    velocity: Tensor  # (N, n)
-    P: Tensor  # (n, n) inverse of the inputs' running autocorrelation
+    weight: Tensor  # (N, ...)
+    bias: Tensor | None  # (N,), the last column
+
+    def sign(self) -> Tensor:
+        """(N, n): signs of weight and bias; sgn(0) = 0."""
+        rows = self.weight.flatten(1)
+        if self.bias is not None:
+            rows = torch.cat([rows, self.bias[:, None]], 1)
+        return rows.sign()
+
+    def add_(self, change: Tensor):
+        """Add (N, n)."""
+        n = self.weight[0].numel()
+        self.weight.add_(change[:, :n].view_as(self.weight))
+        if self.bias is not None:
+            self.bias.add_(change[:, -1])
+
+    def addmm_(self, left: Tensor, right: Tensor):
+        """Add ``left @ right``, (N, n), which is not kept."""
+        n = self.weight[0].numel()
+        if self.weight.is_contiguous():
+            self.weight.view(-1, n).addmm_(left, right[:, :n])
+        else:  # a CONV weight in channels_last
+            self.weight.add_((left @ right[:, :n]).view_as(self.weight))
+        if self.bias is not None:
+            self.bias.addmv_(left, right[:, -1])
+
+
+class Residuals(NamedTuple):
+    """A gradient (N, n) left as its two factors, ``dZ.T @ X``."""
+
+    dZ: Tensor  # (M, N) derivatives of the loss by the linear outputs
+    X: Tensor  # (M, n) inputs, with the column of ones if there is a bias
 
 
 def gain(
-    P: Tensor, x_mean: Tensor, *, forgetting=1.0, ratio=0.1, steps=1
+    P: Tensor, x_mean: Tensor, *, forgetting=1.0, mean_weight=0.1, steps=1
 ) -> tuple[Tensor, Tensor]:
     r"""Gain vector and its normaliser.
 
@@ -33,54 +64,42 @@ def gain(
 
     Parameters
     ----------
-    P : (n, n);  x_mean : (n,), mean of the inputs over samples, positions and time.
-    forgetting, ratio, steps : $\lambda$, $k$, $T$; lambda in (0, 1], k > 0.
+    P : (n, n) tensor
+    x_mean : (n,) tensor
+        $\bar x$, mean of the inputs over samples, positions and time; the last entry is
+        1 if there is a bias.
+    forgetting, mean_weight, steps : $\lambda$, $k$, $T$
+        With lambda in (0, 1] and k > 0.
 
     Returns
     -------
-    u : (n,);  h : (), greater than lambda as long as P is positive definite and
-        x_mean is not zero.  Cost 2 n^2.
+    u : (n,) tensor
+    h : () tensor
+        Greater than lambda as long as P is positive definite and x_mean is not zero.
+        Cost 2 n^2.
     """
     u = P @ x_mean  # (38)
-    h = forgetting + ratio * steps * (x_mean @ u)  # (39)
+    h = forgetting + mean_weight * steps * (x_mean @ u)  # (39)
     return u, h
 
 
-def update_inverse_(
-    P: Tensor, u: Tensor, h: Tensor, *, forgetting=1.0, ratio=0.1, steps=1
-):
-    r"""Rank-one update of P, in place; P stays symmetric to the last bit.
-
-    (37) $P_s = \frac1\lambda P_{s-1} - \frac{kT}{\lambda h}\,u u^\top$
-
-    The product $v_i v_j$ with $v = u \sqrt{kT / (\lambda h)}$ commutes also in floating
-    point, where $c\,u_i u_j$ need not; an antisymmetric rounding error would grow by
-    $1/\lambda$ at each step.
-
-    Parameters
-    ----------
-    P : (n, n), changed.  u, h : from :func:`gain`.  Cost 3 n^2.
-    forgetting, ratio, steps : $\lambda$, $k$, $T$.
-    """
-    v = u * (ratio * steps / (forgetting * h)).sqrt()
-    if forgetting != 1:
-        P.div_(forgetting)
-    P.addcmul_(v[:, None], v, value=-1)  # (37)
-
-
 def rls_step(
-    state: LayerState,
+    theta: Tensor | Theta,
+    P: Tensor,
     x_mean: Tensor,
-    gradient: Tensor,
+    gradient: Tensor | Residuals,
     *,
+    velocity: Tensor | None = None,
+    gained: tuple[Tensor, Tensor] | None = None,
     forgetting=1.0,
-    ratio=0.1,
-    eta=1.0,
+    mean_weight=0.1,
+    lr=1.0,
     momentum=0.0,
     l1=0.0,
     steps=1,
-) -> LayerState:
-    r"""One step of one layer, nothing changed in place.
+    clip=1.0,
+) -> Tensor:
+    r"""One step of one block, in place: theta, velocity and P change.
 
     .. math::
         u &= P_{s-1}\,\bar x                                        &&(38) \\
@@ -91,29 +110,56 @@ def rls_step(
         \Theta_s &= \Theta_{s-1} + \Omega_s
             - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s               &&(100)
 
-    The optimiser does the same in place, with the product $\tilde\nabla P$ in the
-    cheaper of two orders; a test holds the two equal.
+    (37) is the product $v_i v_j$ with $v = u \sqrt{kT / (\lambda h)}$, which commutes
+    also in floating point, where $c\,u_i u_j$ need not: P stays symmetric to the last
+    bit. An antisymmetric rounding error would grow by $1/\lambda$ at each step.
 
     Parameters
     ----------
-    state : parameters (N, n) and P (n, n) before the step;
-        velocity : $\Omega$, (N, n).
-    x_mean : (n,) mean input, last entry 1 if there is a bias.
-    gradient : $\tilde\nabla$, (N, n) of the minibatch loss at ``state.theta``, clipped
-        if at all.
-    forgetting, ratio, eta : $\lambda$, $k$, $\eta$.
-    momentum, l1, steps : $\alpha$, $\gamma$, $T$.
+    theta : (N, n) tensor or Theta
+        $\Theta$, bias in the last column.
+    P : (n, n) tensor
+        $P$, inverse of the inputs' running autocorrelation.
+    x_mean : (n,) tensor
+        $\bar x$, mean input, last entry 1 if there is a bias.
+    gradient : (N, n) tensor or Residuals
+        $\tilde\nabla$ of the minibatch loss at ``theta``. From residuals it is never
+        formed: its product with P is ``dZ.T @ (X @ P)``.
+    velocity : (N, n) tensor
+        $\Omega$, wanted with ``momentum`` only.
+    gained : (u, h), optional
+        What :func:`gain` gives, where it has been called: the optimiser looks at the h
+        of all blocks before it changes the first.
+    forgetting, mean_weight, lr : $\lambda$, $k$, $\eta$
+    momentum, l1, steps : $\alpha$, $\gamma$, $T$
+    clip : float or () tensor
+        Factor of the gradient, see :func:`clip_factor`.
 
     Returns
     -------
-    LayerState after the step.  Cost 2 n^2 N, twice that with ``l1``.
+    h : () tensor
+        Cost 2 n^2 N, or 2 M n (n + N) from M residuals; 3 n^2 for P, and 2 n^2 N again
+        with ``l1``.
     """
-    u, h = gain(state.P, x_mean, forgetting=forgetting, ratio=ratio, steps=steps)
-    omega = momentum * state.velocity - eta / h * (gradient @ state.P)  # (99)
-    P = state.P.clone()
-    update_inverse_(P, u, h, forgetting=forgetting, ratio=ratio, steps=steps)
-    theta = state.theta + omega - l1 * (state.theta.sign() @ P)  # (100)
-    return LayerState(theta, omega, P)
+    rule = {"forgetting": forgetting, "mean_weight": mean_weight, "steps": steps}
+    u, h = gained or gain(P, x_mean, **rule)  # (38), (39)
+    left, right = gradient, P  # their product is preconditioned: the gradient times P
+    if isinstance(gradient, Residuals):
+        left, right = gradient.dZ.T, gradient.X @ P
+    left = left * (-lr / h * clip)
+    signs = theta.sign() if l1 else None
+    if momentum:
+        velocity.addmm_(left, right, beta=momentum)  # (99)
+        theta.add_(velocity)  # (100)
+    else:
+        theta.addmm_(left, right)  # (99), (100)
+    v = u * (mean_weight * steps / (forgetting * h)).sqrt()
+    if forgetting != 1:
+        P.div_(forgetting)
+    P.addcmul_(v[:, None], v, value=-1)  # (37)
+    if l1:
+        theta.addmm_(signs.mul_(-l1), P)  # (100), with the new P
+    return h
 
 
 def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim=0) -> Tensor:
@@ -126,22 +172,23 @@ def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim=0) -> Tensor:
 
     Parameters
     ----------
-    outputs, targets : tensors of one shape, e.g. (M, N), (M, T, N), or (T, M, N) with
-        ``batch_dim=1``.
-    batch_dim : the dimension of length M.
+    outputs, targets : tensor
+        Of one shape, e.g. (M, N), (M, T, N), or (T, M, N) with ``batch_dim=1``.
+    batch_dim : int
+        The dimension of length M.
 
     Returns
     -------
-    loss : (), in the outputs' unit squared.
+    loss : () tensor
+        In the outputs' unit squared.
 
     Raises
     ------
     ValueError
-        If the shapes differ; class indices must be made one-hot first.
+        If the shapes differ; :func:`loss_one_hot` takes class indices.
 
     Examples
     --------
-    >>> import torch
     >>> loss_mse(torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.zeros(2, 2))
     tensor(1.2500)
     """
@@ -153,6 +200,12 @@ def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim=0) -> Tensor:
     return (outputs - targets).square().sum() / (
         2 * outputs.shape[batch_dim]
     )  # (57), (87)
+
+
+def loss_one_hot(outputs: Tensor, labels: Tensor) -> Tensor:
+    """:func:`loss_mse` against one-hot targets: (M, N) outputs, (M,) labels."""
+    targets = torch.nn.functional.one_hot(labels, outputs.shape[-1])
+    return loss_mse(outputs, targets.to(outputs.dtype))
 
 
 def clip_factor(norm: Tensor, limit: float | None) -> Tensor | float:

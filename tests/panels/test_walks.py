@@ -156,8 +156,8 @@ def held(value: Any, seen: set[int]) -> int:
 
 def rls_thousand():
     x, gradient, theta = random(1000, (1000, 1000), (1000, 1000), dtype=torch.float32)
-    state = rls.LayerState(theta, torch.zeros_like(theta), torch.eye(1000))
-    return partial(rls.rls_step, state, x, gradient, momentum=0.5, l1=0.1)
+    rule = {"velocity": torch.zeros_like(theta), "momentum": 0.5, "l1": 0.1}
+    return partial(rls.rls_step, theta, torch.eye(1000), x, gradient, **rule)
 
 
 def ok_thousand():

@@ -1,12 +1,16 @@
 """Models, their NumPy twins, and random states that the tests of this room share."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from labkit.rls import rls_step
 
 from . import reference as ref
 
-RULE = {"forgetting": 0.97, "ratio": 0.3, "eta": 0.7, "momentum": 0.6, "l1": 1e-2}
+RULE = {"forgetting": 0.97, "mean_weight": 0.3, "lr": 0.7, "momentum": 0.6, "l1": 1e-2}
 REF_RULE = {"lam": 0.97, "k": 0.3, "eta": 0.7, "alpha": 0.6, "gamma": 1e-2}
 
 
@@ -20,6 +24,21 @@ def spd(n, seed=0, dtype=torch.float64):
     A = randn(n, n, seed=seed)
     S = A @ A.T / n + 0.2 * torch.eye(n, dtype=torch.float64)
     return ((S + S.T) / 2).to(dtype)
+
+
+class State(NamedTuple):
+    """All that a step of one block changes."""
+
+    theta: Tensor
+    velocity: Tensor
+    P: Tensor
+
+
+def stepped(state, x_mean, gradient, **rule):
+    """`rls_step` on copies."""
+    after = State(*(each.clone() for each in state))
+    rls_step(after.theta, after.P, x_mean, gradient, velocity=after.velocity, **rule)
+    return after
 
 
 class Outputs(nn.Module):

@@ -56,8 +56,8 @@ def test_kailath_keeps_the_exact_inverse_and_steps_by_it(forgetting, bias, rows)
     eta, alpha = 0.3, 0.5
     model = fcs(5, 7, 3, bias=bias)
     layers = [model[0], model[2]]
-    options = {"forgetting": forgetting, "momentum": alpha, "initial": 2.0}
-    optimizer = KailathRLS(model, eta=eta, **options)
+    options = {"forgetting": forgetting, "momentum": alpha, "P0_scale": 2.0}
+    optimizer = KailathRLS(model, lr=eta, **options)
     A = [torch.eye(joined(layer).shape[1]).double() / 2.0 for layer in layers]
     omega = [torch.zeros_like(joined(layer)) for layer in layers]
     for s in range(4):
@@ -82,7 +82,12 @@ def test_kailath_ignores_the_ratio():
     found = []
     for ratio in (0.1, 10.0):
         model = fcs(5, 7, 3)
-        take(model, KailathRLS(model, ratio=ratio), randn(4, 5), randn(4, 3, seed=1))
+        take(
+            model,
+            KailathRLS(model, mean_weight=ratio),
+            randn(4, 5),
+            randn(4, 3, seed=1),
+        )
         found.append(joined(model[0]))
     assert torch.equal(*found)
 
@@ -92,7 +97,7 @@ def test_averaged_form_is_a_product_of_two_means(rows):
     k, eta, lam = 0.4, 0.7, 0.97
     model = fcs(5, 7, 3)
     layers = [model[0], model[2]]
-    optimizer = AveragedRLS(model, ratio=k, eta=eta, forgetting=lam)
+    optimizer = AveragedRLS(model, mean_weight=k, lr=eta, forgetting=lam)
     P = [torch.eye(joined(layer).shape[1]).double() for layer in layers]
     for s in range(4):
         x, target = randn(rows, 5, seed=s), randn(rows, 3, seed=9)
@@ -119,7 +124,7 @@ def test_averaged_form_is_rls_for_one_sample_and_ratio_one():
     found = []
     for kind in (RLS, AveragedRLS):
         model = fcs(5, 7, 3)
-        optimizer = kind(model, ratio=1.0, momentum=0.5)
+        optimizer = kind(model, mean_weight=1.0, momentum=0.5)
         for s in range(4):
             take(model, optimizer, randn(1, 5, seed=s), randn(1, 3, seed=9))
         found.append(joined(model[0]))
@@ -137,7 +142,7 @@ def test_running_mean_is_rls_where_every_batch_has_the_same_mean(limit):
     for kind in (RLS, RunningMeanRLS):
         model = nn.Sequential(randomise(nn.Linear(5, 7)))
         optimizer = kind(
-            model, ratio=0.3, momentum=0.5, initial=1.5, max_grad_norm=limit
+            model, mean_weight=0.3, momentum=0.5, P0_scale=1.5, max_grad_norm=limit
         )
         for s in range(8):
             take(model, optimizer, same_mean(4, s), randn(4, 7, seed=9))
@@ -149,7 +154,7 @@ def test_running_mean_is_rls_where_every_batch_has_the_same_mean(limit):
 def test_running_mean_uses_the_inverse_of_its_definition():
     k, eta, start = 0.3, 0.7, 1.5
     model = nn.Sequential(randomise(nn.Linear(5, 7)))
-    optimizer = RunningMeanRLS(model, ratio=k, eta=eta, initial=start)
+    optimizer = RunningMeanRLS(model, mean_weight=k, lr=eta, P0_scale=start)
     seen = []
     for s in range(6):
         x, target = randn(4, 5, seed=s) + 1, randn(4, 7, seed=9)
@@ -178,7 +183,7 @@ def test_two_steps_of_any_layer_kind_are_those_of_rls(make, shape):
     found = []
     for kind in (RLS, RunningMeanRLS):
         model = randomise(make())
-        optimizer = kind(model, ratio=0.3)
+        optimizer = kind(model, mean_weight=0.3)
         for s in range(2):
             take(model, optimizer, randn(4, *shape, seed=s), randn(4, 3, seed=9))
         found.append([p.detach() for p in model.parameters()])

@@ -18,11 +18,11 @@ NAN = math.nan
     ("option", "values", "allowed"),
     [
         ("forgetting", (0.0, 1.5, -1.0, NAN), r"in \(0, 1\]"),
-        ("ratio", (0.0, -0.1, math.inf, NAN), "> 0"),
-        ("eta", (0.0, -1.0, math.inf, NAN), "> 0"),
+        ("mean_weight", (0.0, -0.1, math.inf, NAN), "> 0"),
+        ("lr", (0.0, -1.0, math.inf, NAN), "> 0"),
         ("momentum", (1.0, -0.1, NAN), r"in \[0, 1\)"),
         ("l1", (-1e-5, math.inf, NAN), ">= 0"),
-        ("initial", (0.0, -1.0, math.inf, NAN), "> 0"),
+        ("P0_scale", (0.0, -1.0, math.inf, NAN), "> 0"),
     ],
 )
 def test_options_out_of_range(option, values, allowed):
@@ -36,7 +36,7 @@ def test_options_out_of_range(option, values, allowed):
 
 @pytest.mark.parametrize("value", [0, -5.0, NAN])
 def test_clip_out_of_range(value):
-    with pytest.raises(ValueError, match=f"max_grad_norm must be > 0 .*, got {value}"):
+    with pytest.raises(ValueError, match=f"max_grad_norm must be .* > 0, got {value}"):
         RLS(fcs(5, 7, 3), max_grad_norm=value)
 
 
@@ -47,7 +47,7 @@ def test_time_steps_out_of_range(value):
 
 
 def test_what_to_do_on_failure():
-    with pytest.raises(ValueError, match="must be raise or reset, got 'ignore'"):
+    with pytest.raises(ValueError, match="must be one of raise, reset, got 'ignore'"):
         RLS(fcs(5, 7, 3), on_failure="ignore")
 
 
@@ -141,10 +141,10 @@ def test_a_layer_named_twice():
 
 
 def test_an_entry_without_a_layer_or_with_an_unknown_option():
-    with pytest.raises(ValueError, match=r'needs the key "layer", got .*eta'):
-        RLS(fcs(5, 7, 3), layers=[{"eta": 0.1}])
-    with pytest.raises(ValueError, match="no option 'lr'; there are: forgetting"):
-        RLS(fcs(5, 7, 3), layers=[{"layer": "0", "lr": 0.1}])
+    with pytest.raises(ValueError, match=r'needs the key "layer", got .*lr'):
+        RLS(fcs(5, 7, 3), layers=[{"lr": 0.1}])
+    with pytest.raises(ValueError, match="no option 'eta'; there are: forgetting"):
+        RLS(fcs(5, 7, 3), layers=[{"layer": "0", "eta": 0.1}])
 
 
 def test_a_parameter_of_two_modules():

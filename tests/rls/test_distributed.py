@@ -110,7 +110,7 @@ def run_hybrid(rank, world):
 def run_running_mean(rank, world):
     model = fcs(5, 7, 3)
     trained = wrapped(model, world)
-    optimizer = RunningMeanRLS(trained, ratio=0.5, momentum=0.5)
+    optimizer = RunningMeanRLS(trained, mean_weight=0.5, momentum=0.5)
     for x, target in minibatches((5,), (3,), rank, world):
         optimizer.zero_grad()
         loss_mse(trained(x), target).backward()

@@ -10,9 +10,8 @@ from labkit.rls import (
     RLS,
     NumericalError,
     RunningMeanRLS,
-    gain,
     loss_mse,
-    update_inverse_,
+    rls_step,
 )
 from labkit.rls.health import healthy
 
@@ -33,12 +32,11 @@ def take(model, optimizer, x, target, scale=1.0):
 def test_100_000_zero_inputs_leave_P_alone(dtype):
     P = torch.eye(3, dtype=dtype)
     x = torch.tensor([0.0, 0.0, 1.0], dtype=dtype)  # zeros, and the one of the bias
-    sound = torch.tensor(True)
+    theta, sound = torch.zeros(1, len(P), dtype=dtype), torch.tensor(True)
     with torch.inference_mode():
         for _ in range(100_000):
-            u, h = gain(P, x)
-            update_inverse_(P, u, h)
-            sound &= healthy(P, h, forgetting=1.0, initial=1.0)
+            h = rls_step(theta, P, x, theta)
+            sound &= healthy(P, h, forgetting=1.0, P0_scale=1.0)
     assert sound
     assert torch.equal(P[:2, :2], torch.eye(2, dtype=dtype))
     assert torch.equal(P, P.T)
@@ -52,12 +50,11 @@ def test_100_000_collinear_inputs_wear_out_one_direction(dtype):
     v = torch.tensor([3.0, -1.0, 2.0, 1.0], dtype=dtype)
     sizes = 0.5 + torch.rand(100_000, generator=torch.Generator().manual_seed(0))
     P = torch.eye(4, dtype=dtype)
-    sound = torch.tensor(True)
+    theta, sound = torch.zeros(1, len(P), dtype=dtype), torch.tensor(True)
     with torch.inference_mode():
         for x in sizes.to(dtype)[:, None] * v:
-            u, h = gain(P, x)
-            update_inverse_(P, u, h)
-            sound &= healthy(P, h, forgetting=1.0, initial=1.0)
+            h = rls_step(theta, P, x, theta)
+            sound &= healthy(P, h, forgetting=1.0, P0_scale=1.0)
     assert P.isfinite().all() and torch.equal(P, P.T)
     A = torch.eye(4).double() + 0.1 * sizes.double().square().sum() * torch.outer(
         v.double(), v.double()
@@ -113,7 +110,7 @@ def test_forgetting_on_one_direction_with_resets_goes_on():
     assert model[0].weight.isfinite().all()
 
 
-OPTIONS = {"momentum": 0.5, "l1": 1e-3, "initial": 2.0}
+OPTIONS = {"momentum": 0.5, "l1": 1e-3, "P0_scale": 2.0}
 
 
 def running(steps=3, kind=RLS, **options):
@@ -221,11 +218,11 @@ def test_a_reset_does_not_hide_a_gradient_that_is_not_finite(limit):
 def test_growth_is_guarded_only_where_there_is_forgetting():
     P = 1e12 * torch.eye(3)
     h = torch.tensor(2.0)
-    assert healthy(P, h, forgetting=1.0, initial=1.0)
-    assert not healthy(P, h, forgetting=0.99, initial=1.0)
-    assert healthy(P, h, forgetting=0.99, initial=1e12)
+    assert healthy(P, h, forgetting=1.0, P0_scale=1.0)
+    assert not healthy(P, h, forgetting=0.99, P0_scale=1.0)
+    assert healthy(P, h, forgetting=0.99, P0_scale=1e12)
     for bad in (0.98, math.nan, math.inf):
-        assert not healthy(torch.eye(3), torch.tensor(bad), forgetting=0.99, initial=1)
+        assert not healthy(torch.eye(3), torch.tensor(bad), forgetting=0.99, P0_scale=1)
 
 
 # What a step does on an accelerator, where it must not wait: here on the CPU
@@ -309,7 +306,7 @@ def test_masked_reset_is_the_checked_one(options, value):
     found = []
     for kind in (RLS, held(RLS)):
         model, optimizer = running(
-            kind=kind, **options, initial=2.0, on_failure="reset"
+            kind=kind, **options, P0_scale=2.0, on_failure="reset"
         )
         optimizer.state[model[2].weight]["P"].mul_(value)
         take(model, optimizer, randn(2, 5, seed=4), randn(2, 3, seed=9))

@@ -133,11 +133,11 @@ def test_zero_grad_clears_both_sides():
 
 def test_groups_are_those_of_both():
     model = fcs(5, 7, 3)
-    optimizer = hybrid(model, eta=0.3)
-    assert [group.get("eta") for group in optimizer.param_groups] == [0.3, None]
+    optimizer = hybrid(model, lr=0.3)
+    assert [group.get("lr") for group in optimizer.param_groups] == [0.3, 1e-3]
     assert optimizer.max_grad_norm is None
-    optimizer.param_groups[0]["eta"] = 0.1
-    assert optimizer.rls.param_groups[0]["eta"] == 0.1
+    optimizer.param_groups[0]["lr"] = 0.1
+    assert optimizer.rls.param_groups[0]["lr"] == 0.1
 
 
 def test_a_parameter_has_one_optimiser():

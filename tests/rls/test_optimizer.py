@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.rls import RLS, LayerState, loss_mse, rls_step
+from labkit.rls import RLS, loss_mse
 
 from .conftest import (
     REF_RULE,
@@ -135,30 +135,6 @@ def test_the_gradient_is_formed_or_not_as_documented():
 
 
 @pytest.mark.parametrize("rows", [FEW, MANY])
-def test_the_step_in_place_equals_the_pure_one(rows):
-    model, *_ = fc()
-    optimizer = RLS(model, **RULE, max_grad_norm=math.inf)
-    one_pass(model, randn(rows, 5, seed=7), randn(rows, 3, seed=8))
-    optimizer.step()
-    plant(optimizer, mirror(model))
-    layer, state = model[0], optimizer.state[model[0].weight]
-    joined = torch.cat([layer.weight, layer.bias[:, None]], 1).detach()
-    before = LayerState(joined, state["velocity"].clone(), state["P"].clone())
-    x, target = randn(rows, 5, seed=1), randn(rows, 3, seed=2)
-    optimizer.zero_grad()
-    twin = copy.deepcopy(model)  # its hooks are dead: plain gradients
-    one_pass(twin, x, target)
-    G = torch.cat([twin[0].weight.grad, twin[0].bias.grad[:, None]], 1)
-    want = rls_step(before, torch.cat([x, torch.ones(rows, 1)], 1).mean(0), G, **RULE)
-    one_pass(model, x, target)
-    optimizer.step()
-    joined = torch.cat([layer.weight, layer.bias[:, None]], 1).detach()
-    got = LayerState(joined, state["velocity"], state["P"])
-    for a, b in zip(got, want, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("rows", [FEW, MANY])
 def test_twenty_steps_with_some_clipped(rows):
     model, *_ = fc()
     net = mirror(model)
@@ -197,13 +173,13 @@ def test_torchs_own_clip_does_as_well():
 def test_options_of_single_layers_and_changes_of_them_in_mid_run():
     model, *_ = fc()
     net = mirror(model)
-    layers = [{"layer": "2", "eta": 0.2, "initial": 3.0}, model[0]]
-    optimizer = RLS(model, layers=layers, eta=0.9, ratio=0.4)
+    layers = [{"layer": "2", "lr": 0.2, "P0_scale": 3.0}, model[0]]
+    optimizer = RLS(model, layers=layers, lr=0.9, mean_weight=0.4)
     net.parts[1].P *= 3.0
     etas = {0: 0.9, 1: 0.2}
     for s in range(4):
         if s == 2:
-            optimizer.param_groups[0]["eta"] = etas[1] = 0.5
+            optimizer.param_groups[0]["lr"] = etas[1] = 0.5
         x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
         optimizer.zero_grad()
         one_pass(model, x, target)
@@ -262,7 +238,7 @@ def test_a_sequence_of_one_step_is_an_fc_layer_and_has_no_past():
         rnn[0].bias_hh_l0.zero_()
         dense[0].weight.copy_(rnn[0].weight_ih_l0)
         dense[0].bias.copy_(rnn[0].bias_ih_l0)
-    a, b = RLS(rnn, ratio=k), RLS(dense, ratio=k)
+    a, b = RLS(rnn, mean_weight=k), RLS(dense, mean_weight=k)
     x, target = randn(MANY, 5, seed=1), randn(MANY, 4, seed=2)
     one_pass(rnn, x[:, None], target)
     one_pass(dense, x, target)
@@ -325,10 +301,10 @@ def test_save_and_load_in_mid_run_continue_to_the_last_bit(case, limit, tmp_path
 
 def test_loaded_options_win():
     model, *_ = fc()
-    optimizer = RLS(model, eta=0.3, momentum=0.2)
+    optimizer = RLS(model, lr=0.3, momentum=0.2)
     other = RLS(copy.deepcopy(model))
     other.load_state_dict(optimizer.state_dict())
-    assert [group["eta"] for group in other.param_groups] == [0.3, 0.3]
+    assert [group["lr"] for group in other.param_groups] == [0.3, 0.3]
     assert [group["momentum"] for group in other.param_groups] == [0.2, 0.2]
 
 

@@ -9,17 +9,18 @@ import torch
 from torch import nn
 
 from labkit.datasets import load
+from labkit.errors import DivergedError
 from labkit.rls import (
     RLS,
     AveragedRLS,
-    DivergedError,
     Hybrid,
     SequenceClassifier,
+    Settings,
     accuracy,
     dense_network,
     loss_mse,
+    loss_one_hot,
     small_cnn,
-    squared_error,
     train,
     vgg5,
 )
@@ -68,7 +69,7 @@ def test_the_averaged_form_does_not_learn():
 def test_a_step_factor_of_ten_diverges_and_says_so(seed, limit):
     message = r"(at step \d+, the limit|step \d+: layer).*the last (one|loss) was \d"
     with pytest.raises(DivergedError, match=message):
-        run(lambda model: RLS(model, eta=10.0, max_grad_norm=limit), seed)
+        run(lambda model: RLS(model, lr=10.0, max_grad_norm=limit), seed)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def test_the_model_is_in_training_mode_in_every_step_and_keeps_it():
 def test_a_loss_that_is_not_finite_is_a_divergence_with_all_records_before_it():
     def loss(outputs, labels):
         calls.append(1)
-        value = squared_error(outputs, labels)
+        value = loss_one_hot(outputs, labels)
         return value * math.nan if len(calls) == 3 else value
 
     for make, message in (
@@ -218,8 +219,8 @@ def test_a_loss_that_is_not_finite_is_a_divergence_with_all_records_before_it():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "got 0 and 8"),
-        ({"batch_size": 0}, "at least 1, got 1 and 0"),
+        ({"epochs": 0}, "epochs must be an integer >= 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
         ({"batch_size": 21, "drop_last": True}, "nothing of 20 inputs: batch_size=21"),
         ({"max_grad_norm": 2.0}, "RLS clips by itself: .*max_grad_norm=2.0"),
         ({"labels": torch.zeros(19).long()}, "20 inputs and 19 labels"),
@@ -274,16 +275,20 @@ def test_accuracy_is_the_share_of_right_rows_in_evaluation_mode():
 def test_the_minibatch_may_change_before_each_step(drop_last, rows, closes):
     """Every sample comes once in an epoch, but for those that drop_last leaves out."""
     X, y = torch.arange(10.0)[:, None] * torch.ones(3), torch.zeros(10, dtype=int)
-    asked = iter([4, 4, 3, 2, 5, 5, 5, 5, 5])  # the door asks first
     seen = []
 
     def loss(outputs, labels):
         seen.append(len(labels))
-        return squared_error(outputs, labels)
+        return loss_one_hot(outputs, labels)
 
-    model = nn.Linear(3, 2)
+    model, settings = nn.Linear(3, 2), Settings(4)
     sgd = torch.optim.SGD(model.parameters(), lr=0.0)
     options = {"loss": loss, "epochs": 3, "drop_last": drop_last}
-    records = train(model, sgd, X, y, batch_size=lambda: next(asked), **options)
-    ended = [next(records).epoch_loss is not None for _ in rows]
+    records = train(model, sgd, X, y, batch_size=settings, **options)
+    ended = []
+    for settings.batch_size in (4, 3, 2, 5, 5, 5):
+        ended.append(next(records).epoch_loss is not None)
     assert seen == rows and ended == closes
+    settings.batch_size = 0
+    with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got 0"):
+        next(records)

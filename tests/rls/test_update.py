@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from torch import nn
 
 from labkit.rls import (
-    LayerState,
+    Residuals,
+    Theta,
     clip_factor,
     gain,
     loss_mse,
     rls_step,
-    update_inverse_,
 )
 
 from . import reference as ref
-from .conftest import REF_RULE, RULE, randn, spd
+from .conftest import REF_RULE, RULE, State, randn, spd, stepped
 
 rules = st.fixed_dictionaries(
     {
         "forgetting": st.floats(0.5, 1.0),
-        "ratio": st.floats(0.01, 10.0),
+        "mean_weight": st.floats(0.01, 10.0),
         "steps": st.integers(1, 30),
     }
 )
@@ -34,48 +34,68 @@ rules = st.fixed_dictionaries(
 def test_inverse_is_that_of_the_accumulated_autocorrelation(rule, n, seed):
     P = spd(n, seed=seed)
     A = torch.linalg.inv(P)
-    k, lam, T = rule["ratio"], rule["forgetting"], rule["steps"]
+    k, lam, T = rule["mean_weight"], rule["forgetting"], rule["steps"]
     for s in range(6):
         x = randn(n, seed=seed + s + 1)
         u, h = gain(P, x, **rule)
         assert h > lam
-        update_inverse_(P, u, h, **rule)
+        rls_step(torch.zeros(1, n).double(), P, x, torch.zeros(1, n).double(), **rule)
         A = lam * A + k * T * torch.outer(x, x)  # (35), (82)
         assert torch.equal(P, P.T)
         torch.testing.assert_close(P @ A, torch.eye(n).to(P), rtol=0, atol=1e-8)
         torch.testing.assert_close(P @ x, u / h, rtol=1e-8, atol=1e-9)
 
 
+def start(N=3, n=5):
+    return State(randn(N, n, seed=1), randn(N, n, seed=2), spd(n, seed=3))
+
+
 @pytest.mark.parametrize("T", [1, 4])
 def test_step_equals_the_reference(T):
-    N, n = 3, 5
-    state = LayerState(randn(N, n, seed=1), randn(N, n, seed=2), spd(n, seed=3))
-    before = [t.clone() for t in state]
-    x, G = randn(n, seed=4), randn(N, n, seed=5)
+    state, x, G = start(), randn(5, seed=4), randn(3, 5, seed=5)
     part = ref.Part(state.theta.numpy().T.copy(), bias=False)
     part.P, part.omega = state.P.numpy(), state.velocity.numpy().T
     part.rows, part.grad, part.T = [x.numpy()], G.numpy().T, T
-    after = rls_step(state, x, G, **RULE, steps=T)
+    after = stepped(state, x, G, **RULE, steps=T)
     part.step(**REF_RULE)
     np.testing.assert_allclose(after.theta.T, part.theta, rtol=0, atol=1e-11)
     np.testing.assert_allclose(after.velocity.T, part.omega, rtol=0, atol=1e-11)
     np.testing.assert_allclose(after.P, part.P, rtol=0, atol=1e-11)
-    assert all(map(torch.equal, state, before))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+def test_forms_of_the_arguments_are_one_step(momentum):
+    """Residuals for the gradient, u and h given, a bias beside its weight, a clip."""
+    rule = RULE | {"momentum": momentum, "steps": 2}
+    state, x = start(), randn(5, seed=4)
+    parts = Residuals(randn(7, 3, seed=5), randn(7, 5, seed=6))
+    G = parts.dZ.T @ parts.X
+    plain = stepped(state, x, 0.3 * G, **rule)
+    known = {name: rule[name] for name in ("forgetting", "mean_weight", "steps")}
+    given = stepped(state, x, parts, gained=gain(state.P, x, **known), clip=0.3, **rule)
+    split = State(*(each.clone() for each in state))
+    theta = Theta(*(each.contiguous() for each in (split[0][:, :4], split[0][:, 4])))
+    rls_step(theta, split.P, x, 0.3 * G, velocity=split.velocity, **rule)
+    joined = torch.cat([theta.weight, theta.bias[:, None]], 1)
+    for found in (given, split._replace(theta=joined)):
+        torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-12)
+
+
+def at_rest(N, n):
+    return State(randn(N, n, seed=1), torch.zeros(N, n).double(), torch.eye(n).double())
 
 
 def least_squares(steps, **rule):
     """A linear layer on one sample a step, residual form; states and samples."""
-    state = LayerState(
-        randn(2, 4, seed=1), torch.zeros(2, 4).double(), torch.eye(4).double()
-    )
-    start, xs, ys = state.theta, randn(steps, 4, seed=2), randn(steps, 2, seed=3)
+    state = at_rest(2, 4)
+    theta, xs, ys = state.theta, randn(steps, 4, seed=2), randn(steps, 2, seed=3)
     for x, y in zip(xs, ys, strict=True):
-        state = rls_step(state, x, torch.outer(state.theta @ x - y, x), **rule)
-    return state.theta, start, xs, ys
+        state = stepped(state, x, torch.outer(state.theta @ x - y, x), **rule)
+    return state.theta, theta, xs, ys
 
 
 def test_one_sample_a_step_is_ridge_regression_towards_the_start():
-    theta, start, X, Y = least_squares(25, ratio=1.0)
+    theta, start, X, Y = least_squares(25, mean_weight=1.0)
     A = torch.eye(4).double() + X.T @ X
     want = torch.linalg.solve(A, start.T + X.T @ Y).T
     torch.testing.assert_close(theta, want, rtol=0, atol=1e-11)
@@ -83,7 +103,7 @@ def test_one_sample_a_step_is_ridge_regression_towards_the_start():
 
 def test_forgetting_weighs_old_samples_less():
     lam, s = 0.9, 25
-    theta, start, X, Y = least_squares(s, ratio=1.0, forgetting=lam)
+    theta, start, X, Y = least_squares(s, mean_weight=1.0, forgetting=lam)
     w = lam ** torch.arange(s - 1, -1, -1).double()[:, None]
     A = lam**s * torch.eye(4).double() + X.T @ (w * X)
     want = torch.linalg.solve(A, lam**s * start.T + X.T @ (w * Y)).T
@@ -91,28 +111,25 @@ def test_forgetting_weighs_old_samples_less():
 
 
 @given(st.floats(0.02, 50.0), st.floats(0.01, 5.0))
-def test_ratio_eta_and_start_of_P_are_two_numbers_not_three(k, eta):
-    zero, eye = torch.zeros(3, 4).double(), torch.eye(4).double()
-    a = LayerState(randn(3, 4, seed=1), zero, eye)
-    b = LayerState(a.theta, zero, k * eye)
+def test_k_eta_and_the_start_of_P_are_two_numbers_not_three(k, eta):
+    a = at_rest(3, 4)
+    b = a._replace(P=k * a.P)
     for s in range(5):
         x, G = randn(4, seed=10 + s), randn(3, 4, seed=20 + s)
         common = {"momentum": 0.5, "steps": 2}
-        a = rls_step(a, x, G, ratio=k, eta=eta, **common)
-        b = rls_step(b, x, G, ratio=1.0, eta=eta / k, **common)
+        a = stepped(a, x, G, mean_weight=k, lr=eta, **common)
+        b = stepped(b, x, G, mean_weight=1.0, lr=eta / k, **common)
         torch.testing.assert_close(a.theta, b.theta, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(k * a.P, b.P, rtol=1e-9, atol=1e-9 * k)
 
 
 def test_centred_inputs_leave_gradient_descent():
     k, eta = 0.3, 0.7
-    state = LayerState(
-        randn(3, 5, seed=1), torch.zeros(3, 5).double(), torch.eye(5).double()
-    )
+    state = at_rest(3, 5)
     x = torch.tensor([0.0, 0.0, 0.0, 0.0, 1.0]).double()
     for s in range(1, 6):
         G = randn(3, 5, seed=s)
-        after = rls_step(state, x, G, ratio=k, eta=eta)
+        after = stepped(state, x, G, mean_weight=k, lr=eta)
         h = (1 + k * s) / (1 + k * (s - 1))
         move = after.theta - state.theta
         torch.testing.assert_close(move[:, :4], -eta / h * G[:, :4])
@@ -124,13 +141,12 @@ def test_centred_inputs_leave_gradient_descent():
 
 def test_a_permutation_of_the_inputs_permutes_P_and_the_columns():
     order = torch.tensor([2, 0, 3, 1, 4])
-    state = LayerState(randn(3, 5, seed=1), randn(3, 5, seed=2), spd(5, seed=3))
-    x, G = randn(5, seed=4), randn(3, 5, seed=5)
-    plain = rls_step(state, x, G, **RULE, steps=3)
-    moved = LayerState(
+    state, x, G = start(), randn(5, seed=4), randn(3, 5, seed=5)
+    plain = stepped(state, x, G, **RULE, steps=3)
+    moved = State(
         state.theta[:, order], state.velocity[:, order], state.P[order][:, order]
     )
-    moved = rls_step(moved, x[order], G[:, order], **RULE, steps=3)
+    moved = stepped(moved, x[order], G[:, order], **RULE, steps=3)
     torch.testing.assert_close(moved.theta, plain.theta[:, order])
     torch.testing.assert_close(moved.velocity, plain.velocity[:, order])
     torch.testing.assert_close(moved.P, plain.P[order][:, order])

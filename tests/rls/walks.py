@@ -11,9 +11,9 @@ from tests.walks import Walk, random
 
 def rls_function():
     x, gradient, theta, V = random(6, (3, 6), (3, 6), (3, 6))
-    state = rls.LayerState(theta, V, torch.eye(6).double())
-    call = partial(rls.rls_step, state, x, gradient, momentum=0.5, l1=0.1)
-    return Walk(call, lambda: state, {rls.rls_step: "37 38 39 99 100"})
+    P, rule = torch.eye(6).double(), {"momentum": 0.5, "l1": 0.1}
+    call = partial(rls.rls_step, theta, P, x, gradient, velocity=V, **rule)
+    return Walk(call, lambda: (theta, V, P), {rls.rls_step: "37 38 39 99 100"})
 
 
 class LastOfLSTM(nn.Module):
@@ -40,7 +40,7 @@ def rls_optimizer(layers, shows="37 38 39 99 100", **options):
     (X,) = random((7, 8, 8), dtype=torch.float32)
     for step in range(2):
         optimizer.zero_grad()
-        rls.squared_error(model(X), torch.arange(7) % 3).backward()
+        rls.loss_one_hot(model(X), torch.arange(7) % 3).backward()
         if not step:
             optimizer.step()
     kept = lambda: (list(model.parameters()), optimizer.state_dict())  # noqa: E731
@@ -65,9 +65,20 @@ WALKS = {
         for layers in ("FC", "CONV", "LSTM")
     },
     "RLS plain, clipped": partial(rls_optimizer, "FC", max_grad_norm=1.0),
-    "RLS running mean": partial(rls_optimizer, "FC", "99 100", kind=rls.RunningMeanRLS),
+    "RLS running mean": partial(
+        rls_optimizer, "FC", "99 100", kind=rls.RunningMeanRLS, momentum=0.5
+    ),
     "Hybrid": rls_hybrid,
 }
 
+
+def a_training_run():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    optimizer = rls.RLS(model, momentum=0.5, l1=1e-5, max_grad_norm=1.0)
+    (X,) = random((7, 4), dtype=torch.float32)
+    list(rls.train(model, optimizer, X, torch.arange(7) % 3))
+
+
 # The walked function, and a training run that goes through it.
-STEPS = {}
+STEPS = {rls.rls_step: a_training_run, rls.gain: a_training_run}
