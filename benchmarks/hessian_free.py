@@ -27,13 +27,14 @@ import scipy.sparse.linalg
 import torch
 from torch import nn
 
+from labkit.errors import DivergedError
 from labkit.hessian_free import (
     PAPER,
     Autoencoder,
-    DivergedError,
     HessianFree,
     MartensHF,
-    gradient_variance,
+    Settings,
+    batch_gradient_variance,
     linearise,
     lsmr,
     mirrored,
@@ -161,9 +162,9 @@ def speed(args):
         return torch.autograd.grad(loss, list(seq.parameters()))
 
     # The residual of the warm start is a product of A'A too, so one iteration less.
-    hf = HessianFree(net, damp=5.0, maxiter=PRODUCTS - 1, atol=0.0)
-    longer = HessianFree(net, damp=5.0, maxiter=PRODUCTS, atol=0.0)
-    martens = MartensHF(net, damp=5.0, maxiter=PRODUCTS, tolerance=0.0)
+    hf = HessianFree(net, damping=5.0, maxiter=PRODUCTS - 1, atol=0.0)
+    longer = HessianFree(net, damping=5.0, maxiter=PRODUCTS, atol=0.0)
+    martens = MartensHF(net, damping=5.0, maxiter=PRODUCTS, tolerance=0.0)
     start = [p.detach().clone() for p in net.parameters()]
 
     def restored(step):
@@ -185,12 +186,12 @@ def speed(args):
         "module": lambda: (module.forward_map(dq), module.transpose_map(U)),
         "anew": anew,
         "products": products,
-        "lsmr": lambda: loop(damp=1.0, scale=c),
+        "lsmr": lambda: loop(damping=1.0, scale=c),
         "plain": lambda: loop(),
         "scipy": scipy_loop,
         "gradient": gradient,
         "step": restored(lambda: hf.step(X)),
-        "with n": restored(lambda: gradient_variance(hf.step(X).point)),
+        "with n": restored(lambda: batch_gradient_variance(hf.step(X).point)),
         "longer": restored(lambda: longer.step(X)),
         "merit": restored(lambda: hf.step(X, validation=X)),
         "martens": restored(lambda: martens.step(X)),
@@ -250,12 +251,12 @@ def memory_of_one(n):
     """Peak of one SHF step with the batch estimate above what was held before it."""
     torch.set_num_threads(1)
     net = Autoencoder(CURVES, generator=torch.Generator().manual_seed(0))
-    optimizer = HessianFree(net, damp=5.0, maxiter=PRODUCTS, atol=0.0)
+    optimizer = HessianFree(net, damping=5.0, maxiter=PRODUCTS, atol=0.0)
     small = Autoencoder((9, 4, 9))  # so that libraries have their workspaces
-    gradient_variance(HessianFree(small, maxiter=2).step(torch.rand(5, 9)).point)
+    batch_gradient_variance(HessianFree(small, maxiter=2).step(torch.rand(5, 9)).point)
     X = torch.rand(n, CURVES[0])
     before = resident("VmRSS")
-    gradient_variance(optimizer.step(X).point)
+    batch_gradient_variance(optimizer.step(X).point)
     print(resident("VmHWM") - before)
 
 
@@ -284,13 +285,19 @@ def memory(args):
 DIGITS = replace(
     PAPER["usps"],
     encoder=(64, 32, 16, 8),
-    **{"n1": 60, "nmax": 650, "theta": 0.5, "damp": 1.0, "drop": 0.9, "ftol": 1e-5},
-    table2={},
+    **{"batch_size": 60, "max_batch_size": 650, "theta": 0.5},
+    **{"damping": 1.0, "damping_decay": 0.9, "ftol": 1e-5, "table2": {}},
 )
 # Short runs want a smaller, faster falling lambda than the paper's.
-SHORT = {"digits": {}, "usps": {"damp": 0.5, "drop": 0.7, "theta": 0.5}}
+SHORT = {"digits": {}, "usps": {"damping": 0.5, "damping_decay": 0.7, "theta": 0.5}}
 SHORT["mnist"] = SHORT["usps"]
-KNOBS = {"theta": float, "nmax": int, "damp": float, "drop": float, "maxiter": int}
+KNOBS = {
+    "theta": float,
+    "max_batch_size": int,
+    "damping": float,
+    "damping_decay": float,
+    "maxiter": int,
+}
 HF_DAMP = {"digits": 3.0, "usps": 4.0, "mnist": 4.0}
 CHUNKS = {"digits": 4, "usps": 8, "mnist": 8}
 ADAM_BATCH = {"digits": 64, "usps": 100, "mnist": 100}
@@ -353,19 +360,19 @@ def run_second_order(method, name, setting, data, seed, budget, marks, options):
         signs = torch.Generator(X.device).manual_seed(1000 + seed)
         optimizer = HessianFree(
             net,
-            **{k: getattr(setting, k) for k in ("damp", "drop", "gamma", "maxiter")},
-            **{k: getattr(setting, k) for k in ("atol", "ftol")},
-            recover=options.recover,
-            damp_floor=options.floor,
+            **{k: getattr(setting, k) for k in ("damping", "damping_decay", "gamma")},
+            **{k: getattr(setting, k) for k in ("maxiter", "atol", "ftol")},
+            patience=options.patience,
+            damping_floor=options.floor,
             generator=signs,
         )
-        sizes = {"batch_size": setting.n1, "max_batch_size": setting.nmax}
         records = train(
             *(net, optimizer, X),
-            **{"validation": V, "theta": setting.theta, "generator": g} | sizes,
+            **{"validation": V, "batch_size": setting.batch_size, "generator": g},
+            settings=Settings(setting.theta, setting.max_batch_size),
         )
     else:
-        optimizer = MartensHF(net, damp=HF_DAMP[name])
+        optimizer = MartensHF(net, damping=HF_DAMP[name])
         kind = "full" if method == "martens" else "batch"
         records = train_martens(
             *(net, optimizer, X),
@@ -385,7 +392,7 @@ def run_second_order(method, name, setting, data, seed, budget, marks, options):
                 run.candidate(e[1], e[0], e[2], r.rows / len(X), r.seconds)
             if r.seconds > budget:
                 break
-        run.end = f"step {r.step}, n = {r.n}, lambda = {r.damp:.2g}"
+        run.end = f"step {r.step}, n = {r.n}, lambda = {r.damping:.2g}"
     except (DivergedError, FloatingPointError) as error:
         run.end = f"diverged: {error}"
     return run
@@ -452,10 +459,11 @@ def accuracy(args):
         f"{args.device}, {args.threads} thread(s), {dtype}"
     )
     print(
-        f"SHF: n1 {setting.n1}, nmax {setting.nmax}, theta {setting.theta}, lambda1 "
-        f"{setting.damp}, drop {setting.drop}, maxiter1 {setting.maxiter}, atol "
-        f"{setting.atol}, ftol {setting.ftol}, recover {args.recover}, floor "
-        f"{args.floor}; Martens: lambda {HF_DAMP[name]}, {CHUNKS[name]} chunks; "
+        f"SHF: batch {setting.batch_size} to {setting.max_batch_size}, theta "
+        f"{setting.theta}, damping {setting.damping}, decay {setting.damping_decay}, "
+        f"maxiter {setting.maxiter}, atol {setting.atol}, ftol {setting.ftol}, "
+        f"patience {args.patience}, floor {args.floor}; Martens: damping "
+        f"{HF_DAMP[name]}, {CHUNKS[name]} chunks; "
         f"{budget:g} s a run, seeds 0-{args.seeds - 1}"
     )
     print("squared error per image, train/test, means over seeds; best: at the lowest")
@@ -531,10 +539,11 @@ def main():
     three.add_argument("--methods", nargs="+", choices=methods, default=methods)
     three.add_argument("--seeds", type=int, default=3, help="so many, from 0")
     three.add_argument("--seconds", type=float, default=45, help="of each run")
-    three.add_argument("--paper", action="store_true", help="lambda1, drop as printed")
+    three.add_argument("--paper", action="store_true", help="lambda_1, drop as printed")
     for knob, kind in KNOBS.items():
-        three.add_argument(f"--{knob}", type=kind, help="of SHF, in place of the table")
-    three.add_argument("--recover", type=int, default=100)
+        flag = f"--{knob.replace('_', '-')}"
+        three.add_argument(flag, type=kind, help="of SHF, in place of the table")
+    three.add_argument("--patience", type=int, default=100)
     three.add_argument("--floor", type=float, default=0.0, help="least lambda")
     three.add_argument("--double", action="store_true", help="float64")
     three.add_argument("--device", default="cpu")

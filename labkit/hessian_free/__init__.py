@@ -6,72 +6,41 @@ optimization*, ICML 2010.
 """
 
 from labkit.hessian_free.autoencoder import Autoencoder, mirrored
-from labkit.hessian_free.batch_size import (
-    Growth,
-    gradient_variance,
-    grow,
-    next_batch_size,
-)
-from labkit.hessian_free.cg import CGResult, CGStep, cg, cg_steps
+from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
+from labkit.hessian_free.cg import CGResult, cg, cg_steps
 from labkit.hessian_free.linearise import (
     LinearisedLayers,
     LinearisedModule,
     linearise,
     squared_error,
 )
-from labkit.hessian_free.lsmr import (
-    LSMRResult,
-    LSMRStats,
-    LSMRStep,
-    lsmr,
-    lsmr_steps,
-)
-from labkit.hessian_free.martens import MartensHF, gradient_pass
-from labkit.hessian_free.optimizer import (
-    HessianFree,
-    HFStep,
-    Subproblem,
-    adapted_damping,
-    line_search,
-)
+from labkit.hessian_free.lsmr import LSMRResult, lsmr, lsmr_steps
+from labkit.hessian_free.martens import MartensHF
+from labkit.hessian_free.optimizer import HessianFree, Subproblem
+from labkit.hessian_free.paper import PAPER, PaperSetting
 from labkit.hessian_free.precondition import diagonal_estimate, diagonal_preconditioner
-from labkit.hessian_free.system import System, build_system
-from labkit.hessian_free.train import (
-    PAPER,
-    DivergedError,
-    Record,
-    train,
-    train_martens,
-)
+from labkit.hessian_free.step import HFStep
+from labkit.hessian_free.train import Record, Settings, train, train_martens
 
 __all__ = [
     "PAPER",
     "Autoencoder",
     "CGResult",
-    "CGStep",
-    "DivergedError",
-    "Growth",
     "HFStep",
     "HessianFree",
     "LSMRResult",
-    "LSMRStats",
-    "LSMRStep",
     "LinearisedLayers",
     "LinearisedModule",
     "MartensHF",
+    "PaperSetting",
     "Record",
+    "Settings",
     "Subproblem",
-    "System",
-    "adapted_damping",
-    "build_system",
+    "batch_gradient_variance",
     "cg",
     "cg_steps",
     "diagonal_estimate",
     "diagonal_preconditioner",
-    "gradient_pass",
-    "gradient_variance",
-    "grow",
-    "line_search",
     "linearise",
     "lsmr",
     "lsmr_steps",

@@ -7,6 +7,8 @@ Emirahmetoglu and Stewart, sections 3 and 4.1. Layer l has W_l of shape
 import torch
 from torch import Tensor, nn
 
+from labkit.ranges import COUNT, POSITIVE, check
+
 # The derivative is taken from the output, which is what is kept.
 ACTIVATIONS = {
     "logistic": (torch.sigmoid, lambda S: S * (1 - S)),
@@ -34,13 +36,18 @@ class Autoencoder(nn.Module):
 
     Parameters
     ----------
-    widths : (m_1, ..., m_{k+1}), the same read from either end.
-    incoming : m0, nonzero incoming weights of each unit at the start (9).
-    std : their standard deviation; the paper's N(0, sigma) is read so, as in the
-        code that the scheme comes from.
-    activations : a name for each of the k layers, of "logistic", "tanh", "linear";
-        None: logistic everywhere, code and output included, as in the paper.
-    generator : of the initial weights.
+    widths : sequence of int
+        $m_1, ..., m_{k+1}$, the same read from either end.
+    incoming : int
+        $m_0$, nonzero incoming weights of each unit at the start (9).
+    std : float
+        Their standard deviation; the paper's N(0, sigma) is read so, as in the code
+        that the scheme comes from.
+    activations : sequence of str, optional
+        A name for each of the k layers, of "logistic", "tanh", "linear"; logistic
+        everywhere if not given, code and output included, as in the paper.
+    generator : torch.Generator, optional
+        Of the initial weights.
 
     Examples
     --------
@@ -64,10 +71,8 @@ class Autoencoder(nn.Module):
         self.widths = _check_widths(widths)
         k = len(self.widths) - 1
         self.activations = _check_activations(activations, k)
-        if isinstance(incoming, bool) or not isinstance(incoming, int) or incoming < 1:
-            raise ValueError(f"incoming must be an integer >= 1, got {incoming!r}")
-        if not std > 0:
-            raise ValueError(f"std must be > 0, got {std}")
+        options = {"incoming": incoming, "std": std}
+        check(options, {"incoming": COUNT, "std": POSITIVE})
         pairs = zip(self.widths, self.widths[1:], strict=False)
         self.weights = nn.ParameterList(
             sparse_weights(m, p, incoming, std, generator, dtype=dtype, device=device)

@@ -12,12 +12,19 @@ from typing import NamedTuple
 import torch
 
 from labkit.hessian_free.tuples import dot
+from labkit.ranges import COUNT, INSIDE, NOT_NEGATIVE, check
 
+RANGES = {
+    "variance": NOT_NEGATIVE,
+    "gradient_norm2": NOT_NEGATIVE,
+    "population": COUNT,
+    "theta": INSIDE,
+}
 WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
 STALLED = 0.005  # relative decrease of the validation loss over the window
 
 
-def gradient_variance(point) -> tuple[float, float]:
+def batch_gradient_variance(point) -> tuple[float, float]:
     r"""V and |grad f_S|^2 of a batch, from one backward pass, read to the host once.
 
     (1) $V = \frac{n}{n-1} \left( \tfrac1n \sum_i |\nabla f_i|^2
@@ -50,26 +57,27 @@ def next_batch_size(
 
     Parameters
     ----------
-    variance : $V$ of :func:`gradient_variance`, >= 0.
-    gradient_norm2 : |grad f_S|^2, squared, >= 0; 0 asks for all rows.
-    population : $N$ >= 1.
-    theta : in (0, 1); the larger, the more noise is tolerated.
+    variance : float
+        $V$ of :func:`batch_gradient_variance`, >= 0.
+    gradient_norm2 : float
+        |grad f_S|^2, squared, >= 0; 0 asks for all rows.
+    population : int
+        $N$ >= 1.
+    theta : float
+        $\theta$ in (0, 1); the larger, the more noise is tolerated.
 
     Returns
     -------
-    int, 1 to N.
+    int
+        1 to N.
 
     Examples
     --------
     >>> next_batch_size(variance=4.0, gradient_norm2=1.0, population=1000, theta=0.5)
     16
     """
-    check_theta(theta)
-    for name, value in (("variance", variance), ("gradient_norm2", gradient_norm2)):
-        if not (value >= 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be finite and >= 0, got {value}")
-    if population < 1:
-        raise ValueError(f"population must be >= 1, got {population}")
+    given = {"variance": variance, "gradient_norm2": gradient_norm2}
+    check(given | {"population": population, "theta": theta}, RANGES)
     if gradient_norm2 == 0:
         return population
     V, g2, t = Fraction(variance), Fraction(gradient_norm2), Fraction(theta)
@@ -77,7 +85,7 @@ def next_batch_size(
     return max(n, 1)
 
 
-class Growth(NamedTuple):
+class NextBatch(NamedTuple):
     """The next step's batch size, and why."""
 
     n: int
@@ -91,8 +99,8 @@ def grow(
     maxiter: int,
     estimates: Sequence[int],
     losses: Sequence[float],
-    n_max: int,
-) -> Growth:
+    max_batch_size: int,
+) -> NextBatch:
     r"""Algorithm 1, its last block: never shrink, let the iterations grow along.
 
     From the sixth step i on, with $\hat n_j$ and $f_j$ of the steps so far,
@@ -107,31 +115,28 @@ def grow(
 
     Parameters
     ----------
-    n, maxiter : of the step just taken.
-    estimates, losses : $\hat n$, $f$ on validation, the last entry that of this step.
-    n_max : the largest batch.
+    n, maxiter : int
+        Of the step just taken.
+    estimates, losses : sequence
+        $\hat n$, $f$ on validation, the last entry that of this step.
+    max_batch_size : int
+        $n_{max}$; a larger n stays as it is.
 
     Examples
     --------
     >>> grow(100, 150, [90] * 6, [1.0] * 6, 2000)
-    Growth(n=101, maxiter=152, average=90, reason='stalled')
+    NextBatch(n=101, maxiter=152, average=90, reason='stalled')
     """
     if len(estimates) <= WINDOW:
-        return Growth(n, maxiter, None, "")
+        return NextBatch(n, maxiter, None, "")
     average = -(-sum(estimates[-WINDOW:]) // WINDOW)  # (4)
     r = (losses[-1 - WINDOW] - losses[-1]) / losses[-1] if losses[-1] else 0.0  # (5)
     if average > n:
-        n_next, reason = min(average, n_max), "variance"  # (6)
+        n_next, reason = min(average, max_batch_size), "variance"  # (6)
     elif r < STALLED:
-        n_next, reason = min(-(-1005 * n // 1000), n_max), "stalled"  # (6)
+        n_next, reason = min(-(-1005 * n // 1000), max_batch_size), "stalled"  # (6)
     else:
         n_next, reason = n, ""  # (6)
     n_next = max(n_next, n)
     maxiter = -(-n_next * maxiter // n)  # (7)
-    return Growth(n_next, maxiter, average, reason if n_next > n else "")
-
-
-def check_theta(theta):
-    """Refuse a theta outside (0, 1)."""
-    if not 0 < theta < 1:
-        raise ValueError(f"theta must be in (0, 1), got {theta}")
+    return NextBatch(n_next, maxiter, average, reason if n_next > n else "")

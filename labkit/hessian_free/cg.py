@@ -28,6 +28,9 @@ from labkit.hessian_free.tuples import (
     scale_,
     scaled,
 )
+from labkit.ranges import COUNT, NOT_NEGATIVE, check
+
+STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +64,14 @@ def cg_steps(
 
     Parameters
     ----------
-    B : function of a tuple; returns a new tuple, leaves its argument unchanged.
-    b : right-hand side.  x0 : start, None for zero.
-    M : diagonal of the preconditioner, entries > 0; None for the identity.
+    B : callable
+        $B$, of a tuple; returns a new tuple, leaves its argument unchanged.
+    b : tuple of tensors
+        $b$, right-hand side.
+    x0 : tuple of tensors, optional
+        Start; zero if not given.
+    M : tuple of tensors, optional
+        $M$, diagonal of the preconditioner, entries > 0; the identity if not given.
     """
     if x0 is None:
         x, r = scaled(b, 0.0), scaled(b, -1.0)
@@ -129,12 +137,19 @@ def cg(
 
     Parameters
     ----------
-    B : function x -> B x, symmetric positive definite.
-    b : tensor or tuple of tensors.  x0 : start, like b; None for zero.
-    preconditioner : M, like b, entries > 0; approximates the diagonal of B.
-    maxiter : iterations at most, >= 1.
-    tolerance : >= 0; 0 runs to ``maxiter`` or to rounding.
-    keep : also keep the iterates at k = ceil(5 * 1.3^t), to backtrack over.
+    B : callable
+        x -> B x, symmetric positive definite.
+    b : tensor or tuple of tensors
+    x0 : like b, optional
+        Start; zero if not given.
+    preconditioner : like b, optional
+        $M$, entries > 0; approximates the diagonal of B.
+    maxiter : int
+        Iterations at most, >= 1.
+    tolerance : float
+        At least 0, which runs to ``maxiter`` or to rounding.
+    keep : bool
+        Also keep the iterates at k = ceil(5 * 1.3^t), to backtrack over.
 
     Raises
     ------
@@ -149,10 +164,7 @@ def cg(
     >>> cg(lambda x: d * x, torch.ones_like(d)).x
     tensor([1.0000, 0.5000, 0.2500], dtype=torch.float64)
     """
-    if isinstance(maxiter, bool) or not isinstance(maxiter, int) or maxiter < 1:
-        raise ValueError(f"maxiter must be an integer >= 1, got {maxiter!r}")
-    if not (tolerance >= 0 and math.isfinite(tolerance)):
-        raise ValueError(f"tolerance must be finite and >= 0, got {tolerance}")
+    check({"maxiter": maxiter, "tolerance": tolerance}, STOPS)
     bare = isinstance(b, Tensor)
     if bare:
         b, x0, preconditioner = _wrap(b), _wrap(x0), _wrap(preconditioner)

@@ -39,16 +39,23 @@ def linearise(model: nn.Module, inputs: Tensor, targets=None, *, weights=None):
 
     Parameters
     ----------
-    model : an Autoencoder, or any module that maps (n, ...) to outputs (n, ...) row by
-        row (no batch normalisation in training mode, no dropout).
-    inputs : (n, ...).  targets : like the outputs; None: the inputs.
-    weights : tuple like the model's trained parameters, the point; None: theirs. Not
+    model : nn.Module
+        An Autoencoder, or any module that maps (n, ...) to outputs (n, ...) row by row
+        (no batch normalisation in training mode, no dropout).
+    inputs : (n, ...) tensor
+        $X$.
+    targets : tensor, optional
+        $T$, like the outputs; the inputs if not given.
+    weights : tuple of tensors, optional
+        The point, like the model's trained parameters, which are it if not given. Not
         copied: what changes them spoils the linearisation.
 
     Returns
     -------
     LinearisedLayers or LinearisedModule
     """
+    if not len(inputs):
+        raise ValueError(f"inputs must have rows, got shape {tuple(inputs.shape)}")
     weights = weights_of(model) if weights is None else tuple(weights)
     targets = inputs if targets is None else targets
     if isinstance(model, Autoencoder):
@@ -61,7 +68,16 @@ def squared_error(model: nn.Module, inputs, targets=None, *, weights=None) -> Te
     """2 f: squared error summed over outputs, mean over examples; ()."""
     targets = inputs if targets is None else targets
     outputs = _outputs(model, inputs, weights)
+    _check_shape(targets, outputs)
     return (outputs - targets).square_().sum() / len(inputs)
+
+
+def _check_shape(targets, outputs):
+    if targets.shape != outputs.shape:  # else one would be spread over the other
+        raise ValueError(
+            f"targets must have the outputs' shape {tuple(outputs.shape)}, "
+            f"got {tuple(targets.shape)}"
+        )
 
 
 def _outputs(model, inputs, weights):
@@ -212,6 +228,7 @@ class LinearisedModule:
             outputs = functional_call(
                 self.model, _named(self.model, weights), (self.inputs,)
             )
+            _check_shape(self.targets, outputs)
             return (outputs - self.targets) / math.sqrt(self.n)
 
         object.__setattr__(self, "residual_map", residual)

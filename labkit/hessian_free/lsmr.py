@@ -11,10 +11,11 @@ three other problems. Here LSMR runs undamped on the operator
 
     K y = ( A(c o y), lambda c o y ),   right-hand side ( b, 0 ),   start d_0 / c,
 
-with iterates kept as d = c o y. The first two departures are switches:
+with iterates kept as d = c o y. The first two departures are switches, the
+``damping_norm`` and what to ``damp_towards``:
 
 ==========================  ====================================================
-``damping``, ``centre``     normal equations, with C = diag(c)
+norm, towards               normal equations, with C = diag(c)
 ==========================  ====================================================
 "identity", "zero"          (A'A + lam^2 I) d = A'b                 (the paper's (18))
 "identity", "start"         (A'A + lam^2 I) (d - d0) = A'(b - A d0)
@@ -43,7 +44,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.merit import MINITER, RECOVER, Merit
+from labkit.hessian_free.merit import MINITER, PATIENCE, Merit
 from labkit.hessian_free.rotations import Norms, Rotations, hypot, rotate
 from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.tuples import (
@@ -55,6 +56,16 @@ from labkit.hessian_free.tuples import (
     scale_,
     scaled,
 )
+from labkit.ranges import COUNT, NOT_NEGATIVE, check, integer, one_of
+
+STOPS = {
+    "atol": NOT_NEGATIVE,
+    "ftol": NOT_NEGATIVE,
+    "maxiter": COUNT,
+    "miniter": integer(0),
+    "patience": integer(0),
+    "as_published": one_of((False, True)),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +161,7 @@ class LSMRStats:
 class LSMRResult(NamedTuple):
     """What :func:`lsmr` returns.
 
-    ``status`` is "atol" (the gradient test), "ftol" (the merit flattened), "recover"
+    ``status`` is "atol" (the gradient test), "ftol" (the merit flattened), "patience"
     (the merit did not come back), "exact" (only rounding left) or "maxiter"; an array
     of these for a batch.
     """
@@ -167,19 +178,19 @@ def lsmr(
     b: Tensor | tuple[Tensor, ...],
     *,
     x0=None,
-    damp: float = 0.0,
+    damping: float = 0.0,
     scale=None,
-    damping: str = "identity",
-    centre: str = "zero",
+    damping_norm: str = "identity",
+    damp_towards: str = "zero",
     atol: float = 1e-6,
     ftol: float = 1e-5,
     maxiter: int | None = None,
     merit: Callable | None = None,
     miniter: int = MINITER,
-    recover: int = RECOVER,
+    patience: int = PATIENCE,
     as_published: bool = False,
 ) -> LSMRResult:
-    r"""Least squares by LSMR: min |A x - b|^2 + damp^2 |x|^2, from x0.
+    r"""Least squares by LSMR: min |A x - b|^2 + damping^2 |x|^2, from x0.
 
     Twin of ``scipy.sparse.linalg.lsmr`` on tensors, for tuples of them, with a
     preconditioner, a damping that a warm start does not shift, and the paper's stop
@@ -188,24 +199,37 @@ def lsmr(
 
     Parameters
     ----------
-    A : (m, n) tensor; (..., m, n) for a batch of systems with b (..., m); or a
-        function x -> A x.
-    At : function u -> A'u; None where A is a tensor. Neither function may change its
-        argument; both take and return what x0 and b are, a tensor or a tuple.
-    b : tensor or tuple of tensors.
-    x0 : start, like A'b; None is zero. Not changed.
-    damp : $\lambda$ >= 0 (it enters squared).
-    scale : $c$, like A'b, entries > 0: a right preconditioner. It changes the speed,
-        not the problem, unless ``damping="scaled"``.
-    damping : "identity" penalises |x|, "scaled" |x / c|.
-    centre : "zero" measures the penalty from 0, "start" from x0.
-    atol : stop when |K'r| <= atol |K| |r|, by the recurrences.
-    ftol, miniter, recover : see :class:`Merit`.
-    maxiter : iterations at most; None: the number of unknowns of one system.
-    merit : function x -> number (float or 0-d tensor), watched at iterations 5, 7, 9,
-        12, 15, 19, 24, 30, ..., each interval a quarter longer, and at ``maxiter``.
-        The iterate of least merit is returned. It must leave x unchanged.
-    as_published : return the last iterate in spite of ``merit``, as Algorithm 6 does.
+    A : tensor or callable
+        $A$, (m, n); (..., m, n) for a batch of systems with b (..., m); or a function
+        x -> A x.
+    At : callable or None
+        u -> A'u; None where A is a tensor. Neither function may change its argument;
+        both take and return what x0 and b are, a tensor or a tuple.
+    b : tensor or tuple of tensors
+        $b$, right-hand side.
+    x0 : like A'b, optional
+        $d_0$, the start; zero if not given. Not changed.
+    damping : float
+        $\lambda$ >= 0 (it enters squared).
+    scale : like A'b, optional
+        $c$, entries > 0: a right preconditioner. It changes the speed, not the problem,
+        unless ``damping_norm="scaled"``.
+    damping_norm : {"identity", "scaled"}
+        What is penalised: |x|, or |x / c|.
+    damp_towards : {"zero", "start"}
+        Where the penalty is measured from: 0, or x0.
+    atol : float
+        Stop when |K'r| <= atol |K| |r|, by the recurrences.
+    ftol, miniter, patience : float, int, int
+        See :class:`~labkit.hessian_free.merit.Merit`.
+    maxiter : int, optional
+        Iterations at most; the number of unknowns of one system if not given.
+    merit : callable, optional
+        x -> number (float or 0-d tensor), watched at iterations 5, 7, 9, 12, 15, 19,
+        24, 30, ..., each interval a quarter longer, and at ``maxiter``. The iterate of
+        least merit is returned. It must leave x unchanged.
+    as_published : bool
+        Return the last iterate in spite of ``merit``, as Algorithm 6 does.
 
     Returns
     -------
@@ -217,7 +241,7 @@ def lsmr(
         For arguments out of range, or where At is not the adjoint of A (noticed in the
         first iteration, at the price of one inner product).
     FloatingPointError
-        Where a product is NaN or infinite.
+        Where a product, or the merit of the start, is NaN or infinite.
 
     Notes
     -----
@@ -234,12 +258,30 @@ def lsmr(
     >>> x, stats.iterations
     (tensor([1.0000, 1.0000], dtype=torch.float64), 2)
     """
-    system = build_system(
-        A, At, b, x0=x0, damp=damp, scale=scale, damping=damping, centre=centre
-    )
+    form = {"damping": damping, "damping_norm": damping_norm}
+    form |= {"damp_towards": damp_towards, "x0": x0, "scale": scale}
+    stops = {"atol": atol, "ftol": ftol, "miniter": miniter, "patience": patience}
+    stops |= {"maxiter": maxiter, "merit": merit, "as_published": as_published}
+    return solve(build_system(A, At, b, **form), **stops)
+
+
+@torch.no_grad()
+def solve(
+    system: System,
+    *,
+    merit: Callable | None = None,
+    atol: float = 1e-6,
+    ftol: float = 1e-5,
+    maxiter: int | None = None,
+    miniter: int = MINITER,
+    patience: int = PATIENCE,
+    as_published: bool = False,
+) -> LSMRResult:
+    """Run LSMR on a system until a rule stops it; the options of :func:`lsmr`."""
     if maxiter is None:
         maxiter = system.unknowns()
-    _check_stops(atol, ftol, maxiter, miniter, recover)
+    stops = {"atol": atol, "ftol": ftol, "maxiter": maxiter, "miniter": miniter}
+    check(stops | {"patience": patience, "as_published": as_published}, STOPS)
     if merit is not None and system.batch:
         raise ValueError("merit judges one system, but A is a batch of them")
     if system.batch:
@@ -247,7 +289,7 @@ def lsmr(
     watch = None
     if merit is not None:
         judge = lambda x: merit(system.outside(x))  # noqa: E731
-        watch = Merit(judge, ftol, maxiter, miniter, recover)
+        watch = Merit(judge, ftol, maxiter, miniter, patience)
     x, status, stats = _run(lsmr_steps(system), watch, atol, maxiter)
     if watch and watch.x_best is not None and not as_published:
         x, stats = watch.x_best, replace(stats, best=watch.best)
@@ -342,16 +384,3 @@ def _check_adjoint(overlap, alpha, beta, eps):
             f"<v, At u> = {alpha} for unit vectors u and v; check transposes and "
             "scale factors"
         )
-
-
-def _check_stops(atol, ftol, maxiter, miniter, recover):
-    for name, value in (("atol", atol), ("ftol", ftol)):
-        if not (value >= 0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be finite and >= 0, got {value}")
-    for name, value, least in (
-        ("maxiter", maxiter, 1),
-        ("miniter", miniter, 0),
-        ("recover", recover, 0),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")

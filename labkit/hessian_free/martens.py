@@ -13,18 +13,24 @@ import math
 import torch
 from torch import Tensor, nn
 
-from labkit.hessian_free.cg import cg
+from labkit.hessian_free.cg import STOPS, cg
 from labkit.hessian_free.linearise import linearise, squared_error, weights_of
-from labkit.hessian_free.optimizer import (
+from labkit.hessian_free.step import (
     HFStep,
     adapted_damping,
-    check_damping,
+    finish,
     line_search,
+    read,
+    trained,
+    warm_start,
 )
-from labkit.hessian_free.tuples import add, copied, dot, norm, scaled
+from labkit.hessian_free.tuples import add, copied, dot, scaled
+from labkit.ranges import INSIDE, POSITIVE, check
 
 DECAY = 0.95  # share of the last direction that CG starts from
+SHRINK = 0.8  # of the line search
 ROWS = 4096  # of the gradient at once, which bounds the memory of its activations
+OPTIONS = STOPS | {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
 
 
 class MartensHF(torch.optim.Optimizer):
@@ -43,30 +49,34 @@ class MartensHF(torch.optim.Optimizer):
 
     Parameters
     ----------
-    model : see :class:`~labkit.hessian_free.HessianFree`.
-    damp : $\lambda$ > 0, the first one; 45 was chosen for sums of cross-entropies, a
-        few units suit the mean squared error of small nets.
-    drop : the factor of (6).
-    maxiter, tolerance : of :func:`labkit.hessian_free.cg`.
-    alpha : sufficient decrease of the line search.
+    model : nn.Module
+        See :class:`~labkit.hessian_free.HessianFree`.
+    damping : float
+        $\lambda$ > 0, the first one; 45 was chosen for sums of cross-entropies, a few
+        units suit the mean squared error of small nets.
+    damping_decay : float
+        In (0, 1), the factor of (6).
+    maxiter, tolerance
+        Of :func:`labkit.hessian_free.cg`.
+    alpha : float
+        $\alpha$ in (0, 1), sufficient decrease of the line search.
     """
 
     def __init__(
         self,
         model: nn.Module,
         *,
-        damp: float = 45.0,
-        drop: float = 2 / 3,
+        damping: float = 45.0,
+        damping_decay: float = 2 / 3,
         maxiter: int = 250,
         tolerance: float = 5e-4,
         alpha: float = 0.01,
     ):
-        check_damping(damp, drop, 0.0)
-        settings = {"damp": damp, "drop": drop, "alpha": alpha}
-        settings |= {"maxiter": maxiter, "tolerance": tolerance}
+        options = {"damping": damping, "damping_decay": damping_decay, "alpha": alpha}
+        options |= {"maxiter": maxiter, "tolerance": tolerance}
+        check(options, OPTIONS)
         self.model = model
-        trained = [p for p in model.parameters() if p.requires_grad]
-        super().__init__(trained, settings)
+        super().__init__(trained(model), options)
 
     @torch.no_grad()
     def step(
@@ -80,9 +90,11 @@ class MartensHF(torch.optim.Optimizer):
 
         Parameters
         ----------
-        inputs, targets : the gradient's rows, all of them for the published method.
-        chunk : inputs, or (inputs, targets), of the curvature; None: the same rows,
-            which makes it the "batch" variant.
+        inputs, targets : tensor
+            The gradient's rows, all of them for the published method.
+        chunk : tensor or (inputs, targets), optional
+            Rows of the curvature; the same rows if not given, which makes it the
+            "batch" variant.
 
         Returns
         -------
@@ -90,82 +102,58 @@ class MartensHF(torch.optim.Optimizer):
             Losses on the gradient's rows; ``merit`` holds these at CG's kept iterates.
         """
         group = self.param_groups[0]
-        damp = group["damp"]
-        w = copied(weights_of(self.model))
-        f0, g, squares = gradient_pass(self.model, w, inputs, targets)  # (1)
-        M = tuple((t + damp).pow_(0.75) for t in squares)  # (2)
-        here = (inputs, targets)
-        pair = here if chunk is None else chunk
+        damping = group["damping"]
+        rows = inputs, targets
+        pair = rows if chunk is None else chunk
         pair = (pair, None) if isinstance(pair, Tensor) else pair
+        w, p0 = copied(weights_of(self.model)), warm_start(self)
+        f0, g, squares = gradient_pass(self.model, w, *rows)  # (1)
+        M = tuple((t + damping).pow_(0.75) for t in squares)  # (2)
         point = linearise(self.model, *pair, weights=w)
 
         def B(p):
-            Gp = point.transpose_map(point.forward_map(p))
-            return add(Gp, damp, p)
+            return add(point.transpose_map(point.forward_map(p)), damping, p)
 
-        start = tuple(
-            self.state[p]["warm"] if "warm" in self.state[p] else torch.zeros_like(t)
-            for p, t in zip(group["params"], w, strict=True)
-        )
-        last, status, iterations, q, rnorm, kept = cg(
-            B,
-            scaled(g, -1.0),
-            x0=start,
-            preconditioner=M,
-            maxiter=group["maxiter"],
-            tolerance=group["tolerance"],
-            keep=True,
-        )  # (3)
-
-        def f(p, s=1.0, rows=here):
+        def f(p, s=1.0, rows=rows):
             error = squared_error(self.model, *rows, weights=add(w, s, p))
             return 0.5 * float(error)
 
-        kept = kept or ((0, last),)
-        best, merit = _backtrack(kept, f)  # (4)
-        k, p, f1 = best
+        stops = {name: group[name] for name in STOPS}
+        found = cg(
+            B, scaled(g, -1.0), x0=p0, preconditioner=M, keep=True, **stops
+        )  # (3)
+        (k, p, f1), merit = _backtrack(found.kept or ((0, found.x),), f)  # (4)
         Ap = point.forward_map(p)
-        scalars = [dot(g, p), 0.5 * Ap.square().sum(), point.loss(), norm(p)]
-        scalars += [norm(start), dot(p, start)]
-        slope, curvature, c0, length, before, inner = torch.stack(scalars).tolist()
+        scalars = dot(g, p), 0.5 * Ap.square().sum(), point.loss()
+        (slope, curvature, c0), lengths = read(*scalars, d=p, x0=p0)
         c1 = f1 if chunk is None else f(p, rows=pair)
         falls = c1 < c0 and slope + curvature != 0
         rho = (c1 - c0) / (slope + curvature) if falls else -math.inf  # (5)
-        group["damp"] = adapted_damping(damp, rho, group["drop"])  # (6)
+        decay = group["damping_decay"]
+        trial = lambda s: (f1 if s == 1 else f(p, s), None)  # noqa: E731
         s, loss, _ = line_search(
-            lambda s: (f1 if s == 1 else f(p, s), None),
-            f0,
-            slope,
-            alpha=group["alpha"],
-            shrink=0.8,
+            trial, f0, slope, alpha=group["alpha"], shrink=SHRINK
         )  # (7)
-        new = add(w, s, p)  # (7)
-        warm = scaled(last, DECAY)  # (8)
-        for parameter, value, start in zip(group["params"], new, warm, strict=True):
-            parameter.copy_(value)
-            self.state[parameter]["warm"] = start
-        both = length * before
-        return HFStep(
+        return finish(
+            self,
+            add(w, s, p),  # (7)
+            scaled(found.x, DECAY),  # (8)
+            adapted_damping(damping, rho, decay),  # (6)
             n=point.n,
             loss=f0,
             loss_after=loss,
-            damp=damp,
-            damp_next=group["damp"],
             rho=rho,
             slope=slope,
             predicted=slope + curvature,
             step_length=s,
-            iterations=iterations,
+            iterations=found.iterations,
             best=k,
-            status=status,
+            status=found.status,
             merit=merit,
-            rnorm=rnorm,
-            arnorm=(),
-            direction_norm=length,
-            cosine=inner / both if both else math.nan,
+            rnorm=found.rnorm,
             gamma=DECAY,
-            point=None,
-            q=q,
+            q=found.q,
+            **lengths,
         )
 
 

@@ -5,7 +5,7 @@ import math
 from labkit.hessian_free.tuples import copied
 
 MINITER = 50  # no stop by merit before
-RECOVER = 100  # iterations that the merit may stay above its minimum
+PATIENCE = 100  # iterations that the merit may stay above its minimum
 
 
 class Merit:
@@ -13,12 +13,12 @@ class Merit:
 
     Stop at check k > miniter when the merit is at its minimum and gained less than
     ``ftol`` per iteration, relatively, since the check before ("ftol"); or when it is
-    above its minimum, which is more than ``recover`` iterations old ("recover").
+    above its minimum, which is more than ``patience`` iterations old ("patience").
     """
 
-    def __init__(self, function, ftol, maxiter, miniter, recover):
+    def __init__(self, function, ftol, maxiter, miniter, patience):
         self.function, self.ftol, self.maxiter = function, ftol, maxiter
-        self.miniter, self.recover = miniter, recover
+        self.miniter, self.patience = miniter, patience
         self.next, self.k_last = min(5, maxiter), 0
         self.least, self.best, self.x_best = math.inf, 0, None
         self.curve = []
@@ -26,6 +26,8 @@ class Merit:
     def start(self, x):
         """Note the merit of the start; it is no candidate for the best iterate."""
         self.last = float(self.function(x))
+        if not math.isfinite(self.last):
+            raise FloatingPointError(f"the merit is {self.last} at the start")
         self.curve.append((0, self.last))
 
     def check(self, k, x):
@@ -41,8 +43,8 @@ class Merit:
             # Written without a division: a merit of 0 is a legitimate value.
             if self.last - f < (k - self.k_last) * self.ftol * abs(f):
                 reason = "ftol"
-        elif k > self.miniter and k > self.best + self.recover:
-            reason = "recover"
+        elif k > self.miniter and k > self.best + self.patience:
+            reason = "patience"
         self.next = min(-(-5 * self.next // 4), self.maxiter)
         self.k_last, self.last = k, f
         return reason

@@ -1,39 +1,55 @@
 r"""The Hessian-free optimiser: one Gauss-Newton step on a batch, solved by LSMR.
 
 Emirahmetoglu and Stewart, Algorithm 1 without its batch rule, which is in
-:func:`labkit.hessian_free.train`. Departures from the print, each with a test: the
-line search is bounded and refuses directions that lead uphill; a full step that does
-not lower the loss counts as ratio minus infinity; a refused step restarts from zero.
+:func:`labkit.hessian_free.train`. Departures from the print, each with a test: those of
+:mod:`labkit.hessian_free.step`; a full step that does not lower the loss counts as
+ratio minus infinity; a refused step restarts from zero.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from labkit.hessian_free.linearise import linearise, squared_error, weights_of
-from labkit.hessian_free.lsmr import LSMRResult, lsmr
-from labkit.hessian_free.merit import MINITER, RECOVER
-from labkit.hessian_free.precondition import check_kind, diagonal_preconditioner
-from labkit.hessian_free.system import CENTRES, DAMPINGS, System, build_system
-from labkit.hessian_free.tuples import add, copied, dot, norm, scaled
+from labkit.hessian_free.lsmr import STOPS, LSMRResult, solve
+from labkit.hessian_free.merit import MINITER, PATIENCE
+from labkit.hessian_free.precondition import KINDS, diagonal_preconditioner
+from labkit.hessian_free.step import (
+    HFStep,
+    adapted_damping,
+    finish,
+    line_search,
+    read,
+    trained,
+    warm_start,
+)
+from labkit.hessian_free.system import FORMS, System, build_system
+from labkit.hessian_free.tuples import add, copied, scaled
+from labkit.ranges import INSIDE, POSITIVE, SHARE, check, number, one_of
 
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
-HALVINGS = 60
+OPTIONS = {
+    **FORMS,
+    **STOPS,
+    "damping": POSITIVE,
+    "damping_decay": INSIDE,
+    "gamma": SHARE,
+    "preconditioner": one_of(KINDS),
+    "alpha": INSIDE,
+}
 
 
 class Subproblem(NamedTuple):
     """One damped least-squares problem, frozen: its weights are a copy."""
 
     point: object  # the linearisation, with forward_map and transpose_map
-    damp: float
+    damping: float
     scale: tuple[Tensor, ...] | None  # right preconditioner c
     x0: tuple[Tensor, ...]  # warm start
-    damping: str
-    centre: str
+    damping_norm: str
+    damp_towards: str
 
     @property
     def b(self) -> Tensor:
@@ -42,65 +58,22 @@ class Subproblem(NamedTuple):
 
     def system(self) -> System:
         """It as :func:`labkit.hessian_free.lsmr_steps` iterates on it."""
-        return build_system(
-            self.point.forward_map,
-            self.point.transpose_map,
-            self.b,
-            x0=self.x0,
-            damp=self.damp,
-            scale=self.scale,
-            damping=self.damping,
-            centre=self.centre,
-        )
+        form = self._asdict()
+        point = form.pop("point")
+        return build_system(point.forward_map, point.transpose_map, self.b, **form)
 
-    def solve(self, **options) -> LSMRResult:
-        """Run :func:`labkit.hessian_free.lsmr` on it."""
-        return lsmr(
-            self.point.forward_map,
-            self.point.transpose_map,
-            self.b,
-            x0=self.x0,
-            damp=self.damp,
-            scale=self.scale,
-            damping=self.damping,
-            centre=self.centre,
-            **options,
-        )
+    def solve(self, **stops) -> LSMRResult:
+        """Run :func:`labkit.hessian_free.lsmr` on it, with its stop rules."""
+        return solve(self.system(), **stops)
 
     def normal_map(self, p) -> tuple[Tensor, ...]:
-        """(A'A + lambda^2 I) p, the matrix that CG works on; damping "identity"."""
+        """(A'A + lambda^2 I) p, the matrix that CG works on; norm "identity"."""
         Gp = self.point.transpose_map(self.point.forward_map(p))
-        return add(Gp, self.damp**2, p)
+        return add(Gp, self.damping**2, p)
 
     def normal_rhs(self) -> tuple[Tensor, ...]:
         """A'b, minus the gradient of the batch's loss."""
         return self.point.transpose_map(self.b)
-
-
-@dataclass(frozen=True, eq=False)
-class HFStep:
-    """What one step did. Losses are f of the batch, half the error that is reported."""
-
-    n: int  # examples of the batch
-    loss: float  # before
-    loss_after: float
-    damp: float  # lambda of this step
-    damp_next: float
-    rho: float  # actual over predicted change of the full step, or -inf
-    slope: float  # <d, grad f>
-    predicted: float  # change of the undamped model
-    step_length: float  # s; 0: refused
-    iterations: int  # Krylov
-    best: int  # the iterate that was taken
-    status: str  # why the Krylov method stopped
-    merit: tuple[tuple[int, float], ...]  # (k, merit) at the checks
-    rnorm: tuple[float, ...]  # of the Krylov method, from iteration 0
-    arnorm: tuple[float, ...]  # empty for CG, whose rnorm is the gradient's
-    direction_norm: float
-    cosine: float  # between this direction and the last; nan where that was 0
-    gamma: float  # share of the last direction that this one started from
-    point: object = field(repr=False)  # linearisation on the batch at the new weights
-    q: tuple[float, ...] = ()  # model values of CG's iterates; empty for LSMR
 
 
 class HessianFree(torch.optim.Optimizer):
@@ -115,25 +88,37 @@ class HessianFree(torch.optim.Optimizer):
 
     Parameters
     ----------
-    model : an Autoencoder or any module with squared loss, see
+    model : nn.Module
+        An Autoencoder or any module with squared loss, see
         :func:`labkit.hessian_free.linearise`.
-    damp : $\lambda$ > 0 of the first step; enters squared. Tied to the scale of A'A;
-        often 10 (the paper), 1 or 2 for short runs.
-    drop : in (0, 1), the factor of the damping rule; 0.99 (the paper), 0.9 for short
-        runs.
-    damp_floor : lambda does not fall below. The validation stop keeps the ratio high,
-        so lambda falls without end; 1e-3 costs nothing.
-    gamma : first share of the last direction, in [0, 1].
-    maxiter, atol, ftol, miniter, recover, as_published, damping, centre : of
-        :func:`labkit.hessian_free.lsmr`. Patience (recover 20) suits short runs.
-    preconditioner : "random_signs", "fisher", "jacobi" or "none".
-    alpha : sufficient decrease of the line search.
-    generator : of the preconditioner's signs only, so that the choice of
-        preconditioner changes no batch.
+    damping : float
+        $\lambda$ > 0 of the first step; enters squared. Tied to the scale of A'A; often
+        10 (the paper), 1 or 2 for short runs.
+    damping_decay : float
+        In (0, 1), the paper's drop, the factor of the damping rule; 0.99 (the paper),
+        0.9 for short runs.
+    damping_floor : float
+        $\lambda$ does not fall below. The validation stop keeps the ratio high, so it
+        falls without end; 1e-3 costs nothing.
+    gamma : float
+        $\gamma$ in [0, 1], first share of the last direction.
+    maxiter, atol, ftol, miniter, patience, as_published, damping_norm, damp_towards
+        Of :func:`labkit.hessian_free.lsmr`. A patience of 20 suits short runs.
+    preconditioner : {"random_signs", "fisher", "jacobi", "none"}
+    alpha : float
+        $\alpha$ in (0, 1), sufficient decrease of the line search.
+    generator : torch.Generator, optional
+        Of the preconditioner's signs only, so that the choice of preconditioner changes
+        no batch; on the weights' device.
+
+    Raises
+    ------
+    ValueError
+        For an option out of its range, or a model without trained parameters.
 
     Notes
     -----
-    The settings lie in ``param_groups[0]`` and may be changed between steps; ``damp``
+    The options lie in ``param_groups[0]`` and may be changed between steps; ``damping``
     and ``gamma`` are changed by the steps. ``state_dict`` holds these and the last
     direction, so that a run can be resumed; the generator's state is the caller's.
 
@@ -142,7 +127,7 @@ class HessianFree(torch.optim.Optimizer):
     >>> from labkit.hessian_free import Autoencoder
     >>> g = torch.Generator().manual_seed(0)
     >>> X = torch.rand(20, 6, generator=g)
-    >>> optimizer = HessianFree(Autoencoder((6, 3, 6), generator=g), damp=0.3)
+    >>> optimizer = HessianFree(Autoencoder((6, 3, 6), generator=g), damping=0.3)
     >>> step = optimizer.step(X)
     >>> step.loss_after < step.loss
     True
@@ -152,50 +137,49 @@ class HessianFree(torch.optim.Optimizer):
         self,
         model: nn.Module,
         *,
-        damp: float = 10.0,
-        drop: float = 0.99,
-        damp_floor: float = 0.0,
+        damping: float = 10.0,
+        damping_decay: float = 0.99,
+        damping_floor: float = 0.0,
+        damping_norm: str = "identity",
+        damp_towards: str = "zero",
         gamma: float = 0.7,
+        preconditioner: str = "random_signs",
         maxiter: int = 150,
         atol: float = 1e-6,
         ftol: float = 1e-5,
         miniter: int = MINITER,
-        recover: int = RECOVER,
-        preconditioner: str = "random_signs",
-        damping: str = "identity",
-        centre: str = "zero",
+        patience: int = PATIENCE,
         as_published: bool = False,
         alpha: float = 1e-4,
         generator: torch.Generator | None = None,
     ):
-        check_damping(damp, drop, damp_floor)
-        check_kind(preconditioner)
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"gamma must be in [0, 1], got {gamma}")
-        if not 0 < alpha < 1:
-            raise ValueError(f"alpha must be in (0, 1), got {alpha}")
-        if damping not in DAMPINGS:
-            raise ValueError(f"damping must be one of {DAMPINGS}, got {damping!r}")
-        if centre not in CENTRES:
-            raise ValueError(f"centre must be one of {CENTRES}, got {centre!r}")
-        if isinstance(maxiter, bool) or not isinstance(maxiter, int) or maxiter < 1:
-            raise ValueError(f"maxiter must be an integer >= 1, got {maxiter!r}")
-        settings = {
-            name: value
-            for name, value in locals().items()
-            if name not in ("self", "model", "generator", "__class__")
+        options = {
+            "damping": damping,
+            "damping_decay": damping_decay,
+            "damping_floor": damping_floor,
+            "damping_norm": damping_norm,
+            "damp_towards": damp_towards,
+            "gamma": gamma,
+            "preconditioner": preconditioner,
+            "maxiter": maxiter,
+            "atol": atol,
+            "ftol": ftol,
+            "miniter": miniter,
+            "patience": patience,
+            "as_published": as_published,
+            "alpha": alpha,
         }
-        self.model = model
-        self.generator = generator
-        trained = [p for p in model.parameters() if p.requires_grad]
-        if not trained:
-            raise ValueError("model has no parameters that require a gradient")
-        if generator is not None and generator.device.type != trained[0].device.type:
+        floor = number("in [0, damping]", lambda v: 0 <= v <= damping)
+        check(options, OPTIONS | {"damping_floor": floor})
+        parameters = trained(model)
+        device = parameters[0].device
+        if generator is not None and generator.device.type != device.type:
             raise ValueError(
-                f"generator must be on the weights' device, {trained[0].device}, "
-                f"got one on {generator.device}"
+                f"generator must be on the weights' device, {device}, got one on "
+                f"{generator.device}"
             )
-        super().__init__(trained, settings)
+        self.model, self.generator = model, generator
+        super().__init__(parameters, options)
 
     @torch.no_grad()
     def subproblem(self, inputs: Tensor, targets: Tensor | None = None) -> Subproblem:
@@ -206,19 +190,12 @@ class HessianFree(torch.optim.Optimizer):
         group = self.param_groups[0]
         weights = copied(weights_of(self.model))
         point = linearise(self.model, inputs, targets, weights=weights)
+        damping, kind = group["damping"], group["preconditioner"]
         scale = diagonal_preconditioner(
-            point,
-            group["preconditioner"],
-            damp=group["damp"],
-            generator=self.generator,
+            point, kind, damping=damping, generator=self.generator
         )
-        x0 = tuple(
-            self.state[p]["warm"] if "warm" in self.state[p] else torch.zeros_like(w)
-            for p, w in zip(group["params"], weights, strict=True)
-        )
-        return Subproblem(
-            point, group["damp"], scale, x0, group["damping"], group["centre"]
-        )
+        form = group["damping_norm"], group["damp_towards"]
+        return Subproblem(point, damping, scale, warm_start(self), *form)
 
     @torch.no_grad()
     def step(
@@ -234,8 +211,8 @@ class HessianFree(torch.optim.Optimizer):
         (3) $q = \langle d, \nabla f \rangle + \tfrac12 |A d|^2$, with
         $\langle d, \nabla f \rangle = -\langle A d, b \rangle$
         (4) $\rho = (f(w + d) - f(w)) / q$, or $-\infty$ unless f falls
-        (5) $\lambda' = \lambda / \mathrm{drop} \; (\rho < \tfrac14), \;
-        \mathrm{drop}\,\lambda \; (\rho > \tfrac34)$, by :func:`adapted_damping`
+        (5) $\lambda' = \lambda / \mathrm{decay} \; (\rho < \tfrac14), \;
+        \mathrm{decay}\,\lambda \; (\rho > \tfrac34)$, by :func:`adapted_damping`
         (6) $f(w + s d) \le f(w) + \alpha s \langle d, \nabla f \rangle$ for the first
         s of 1, 1/2, 1/4, ..., by :func:`line_search`
         (7) $w' = w + s d$
@@ -243,62 +220,63 @@ class HessianFree(torch.optim.Optimizer):
 
         Parameters
         ----------
-        inputs : (n, ...), n >= 1.  targets : like the outputs; None: the inputs.
-        validation : inputs, or (inputs, targets), of the merit function; None: the
-            Krylov method stops by ``atol`` or ``maxiter``.
+        inputs : (n, ...) tensor
+            $X$, n >= 1.
+        targets : tensor, optional
+            $T$, like the outputs; the inputs if not given.
+        validation : tensor or (inputs, targets), optional
+            Rows of the merit function; without them the Krylov method stops by ``atol``
+            or ``maxiter``.
+
+        Returns
+        -------
+        HFStep
 
         Raises
         ------
         FloatingPointError
-            Where the loss or a product is not finite; the weights are as before.
+            Where a loss or a product is not finite; the weights are as before.
         """
         group = self.param_groups[0]
         problem = self.subproblem(inputs, targets)
         point, w = problem.point, problem.point.weights
         merit = None if validation is None else self._merit(w, validation)  # (2)
-        d, status, stats = problem.solve(
-            merit=merit,
-            **{k: group[k] for k in ("maxiter", "atol", "ftol")},
-            **{k: group[k] for k in ("miniter", "recover", "as_published")},
-        )  # (1)
+        stops = {name: group[name] for name in STOPS}
+        d, status, stats = problem.solve(merit=merit, **stops)  # (1)
         Ad, b = point.forward_map(d), problem.b
         slope = -(Ad * b).sum()  # (3)
         q = slope + 0.5 * Ad.square().sum()  # (3)
-        full = linearise(self.model, inputs, targets, weights=add(w, 1.0, d))
-        scalars = [point.loss(), full.loss(), slope, q]
-        scalars += [norm(d), norm(problem.x0), dot(d, problem.x0)]
-        f0, f1, slope, q, length, before, inner = torch.stack(scalars).tolist()
+
+        def moved(s):
+            return linearise(self.model, inputs, targets, weights=add(w, s, d))
+
+        full = moved(1.0)
+        scalars = point.loss(), full.loss(), slope, q
+        (f0, f1, slope, q), lengths = read(*scalars, d=d, x0=problem.x0)
         if not math.isfinite(f0):
             raise FloatingPointError(f"the loss of the batch is {f0}")
         rho = (f1 - f0) / q if f1 < f0 and q else -math.inf  # (4)
 
         def trial(s):
-            at = (
-                full
-                if s == 1
-                else linearise(self.model, inputs, targets, weights=add(w, s, d))
-            )
+            at = full if s == 1 else moved(s)
             return (f1 if s == 1 else float(at.loss())), at
 
         s, f, new = line_search(trial, f0, slope, alpha=group["alpha"])  # (6)
-        damp, gamma = group["damp"], group["gamma"]
+        rule = group["damping_decay"], group["damping_floor"]
         agreed = rho if s else -math.inf
-        group["damp"] = adapted_damping(
-            damp, agreed, group["drop"], group["damp_floor"]
-        )  # (5)
-        new = new if s else point
+        damping = adapted_damping(group["damping"], agreed, *rule)  # (5)
+        new = new if s else point  # (7)
+        gamma = group["gamma"]
         warm = scaled(d, gamma if s else 0.0)  # (8)
-        for p, value, start in zip(group["params"], new.weights, warm, strict=True):
-            p.copy_(value)  # (7)
-            self.state[p]["warm"] = start
         group["gamma"] = max(gamma, min(GAMMA_GROWTH * gamma, GAMMA_MAX))
-        both = length * before
-        return HFStep(
+        return finish(
+            self,
+            new.weights,
+            warm,
+            damping,
             n=point.n,
             loss=f0,
             loss_after=f,
-            damp=damp,
-            damp_next=group["damp"],
             rho=rho,
             slope=slope,
             predicted=q,
@@ -309,75 +287,11 @@ class HessianFree(torch.optim.Optimizer):
             merit=stats.merit,
             rnorm=stats.rnorm,
             arnorm=stats.arnorm,
-            direction_norm=length,
-            cosine=inner / both if both else math.nan,
             gamma=gamma,
             point=new,
+            **lengths,
         )
 
     def _merit(self, w, validation):
         pair = (validation, None) if isinstance(validation, Tensor) else validation
         return lambda d: 0.5 * squared_error(self.model, *pair, weights=add(w, 1.0, d))
-
-
-def adapted_damping(damp: float, rho: float, drop: float, floor: float = 0.0) -> float:
-    r"""The Levenberg-Marquardt rule (section 4.2).
-
-    $\lambda / \mathrm{drop}$ if rho < 1/4, $\mathrm{drop}\,\lambda$ if rho > 3/4, else
-    $\lambda$; not below ``floor``.
-
-    Examples
-    --------
-    >>> adapted_damping(1.0, 0.9, drop=0.5), adapted_damping(1.0, 0.1, drop=0.5)
-    (0.5, 2.0)
-    """
-    if rho < 0.25:
-        damp = damp / drop
-    elif rho > 0.75:
-        damp = drop * damp
-    return max(damp, floor)
-
-
-def line_search(
-    trial: Callable,
-    f0: float,
-    slope: float,
-    *,
-    alpha: float,
-    shrink: float = 0.5,
-    limit: int = HALVINGS,
-):
-    r"""Backtrack over s = 1, shrink, shrink^2, ... to a sufficient decrease.
-
-    $f(w + s d) \le f(w) + \alpha s \langle d, \nabla f \rangle$ (Algorithm 1). Two
-    guards that it lacks: no search along a direction that does not lead downhill, and
-    no more than ``limit`` shrinkings.
-
-    Parameters
-    ----------
-    trial : function s -> (f, anything), the second returned with the result.
-    f0, slope : loss at s = 0, and its derivative there.
-
-    Returns
-    -------
-    s, f, what ``trial`` gave; (0.0, f0, None) when refused.
-    """
-    if not slope < 0:
-        return 0.0, f0, None
-    s = 1.0
-    for _ in range(limit + 1):
-        f, found = trial(s)
-        if f <= f0 + alpha * s * slope:
-            return s, f, found
-        s *= shrink
-    return 0.0, f0, None
-
-
-def check_damping(damp, drop, floor):
-    """Refuse constants that the damping rule cannot work with."""
-    if not (damp > 0 and math.isfinite(damp)):
-        raise ValueError(f"damp must be finite and > 0, got {damp}")
-    if not 0 < drop < 1:
-        raise ValueError(f"drop must be in (0, 1), got {drop}")
-    if not 0 <= floor <= damp:
-        raise ValueError(f"damp_floor must be in [0, damp], got {floor}")

@@ -6,6 +6,8 @@ Emirahmetoglu and Stewart, section 4.4 and Algorithm 3, after Chapelle and Erhan
 import torch
 from torch import Tensor
 
+from labkit.ranges import check, one_of
+
 KINDS = ("random_signs", "fisher", "jacobi", "none")
 
 
@@ -28,7 +30,7 @@ def diagonal_preconditioner(
     point,
     kind: str = "random_signs",
     *,
-    damp: float = 0.0,
+    damping: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, ...] | None:
     r"""c of d = c o y, entries > 0; None for none.
@@ -43,24 +45,27 @@ def diagonal_preconditioner(
 
     Parameters
     ----------
-    point : what :func:`labkit.hessian_free.linearise` returns.
-    kind : one of the names above, or "none".
-    damp : $\lambda$ of the system, for "fisher" and "jacobi".
-    generator : of the signs, on the device of the weights.
+    point : LinearisedLayers or LinearisedModule
+        What :func:`labkit.hessian_free.linearise` returns.
+    kind : {"random_signs", "fisher", "jacobi", "none"}
+    damping : float
+        $\lambda$ of the system, for "fisher" and "jacobi".
+    generator : torch.Generator, optional
+        Of the signs, on the device of the weights.
 
     Raises
     ------
     ValueError
         For an unknown kind, or where (3) or (4) would divide by zero.
     """
-    check_kind(kind)
+    check({"preconditioner": kind}, {"preconditioner": one_of(KINDS)})
     if kind == "none":
         return None
-    if kind in ("fisher", "jacobi") and not damp > 0:
-        raise ValueError(f'the "{kind}" preconditioner needs damp > 0, got {damp}')
+    if kind in ("fisher", "jacobi") and not damping > 0:
+        raise ValueError(f'"{kind}" needs damping > 0, got {damping}')
     if kind == "fisher":
         g2 = point.sum_squares(point.residual)  # R has the 1 / sqrt(n)
-        return tuple((t + damp**2).pow_(-0.375) for t in g2)  # (3)
+        return tuple((t + damping**2).pow_(-0.375) for t in g2)  # (3)
     R = point.residual
     bits = torch.randint(
         0, 2, R.shape, generator=generator, dtype=R.dtype, device=R.device
@@ -68,11 +73,5 @@ def diagonal_preconditioner(
     signs = bits.mul_(2).sub_(1)
     g = diagonal_estimate(point, signs)
     if kind == "jacobi":
-        return tuple((t + damp**2).rsqrt_() for t in g)  # (4)
+        return tuple((t + damping**2).rsqrt_() for t in g)  # (4)
     return tuple(t.sqrt_().add_(1).reciprocal_() for t in g)  # (2)
-
-
-def check_kind(kind):
-    """Refuse a name that is not a preconditioner's."""
-    if kind not in KINDS:
-        raise ValueError(f"preconditioner must be one of {KINDS}, got {kind!r}")

@@ -48,12 +48,15 @@ def rotate(last: Rotations, alpha, beta):
 
     Parameters
     ----------
-    last : the state after the iteration before.
-    alpha, beta : alpha_{k+1} and beta_{k+1}; floats, or arrays for a batch.
+    last : Rotations
+        The state after the iteration before.
+    alpha, beta : float or array
+        $\alpha$, $\beta$ with index k + 1; arrays for a batch.
 
     Returns
     -------
-    state, norms, and the coefficients (of hbar, of d, of h) of the vector updates.
+    tuple
+        State, norms, and the coefficients (of hbar, of d, of h) of the vector updates.
     """
     s = last
     rho = hypot(s.alphabar, beta)  # (2)

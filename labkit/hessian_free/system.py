@@ -3,14 +3,14 @@ r"""The damped, preconditioned least-squares system as one operator on tuples.
 What :func:`labkit.hessian_free.lsmr` iterates on. With C = diag(c) and lambda > 0,
 
 ==========  ==============================  ============================================
-damping     K v                             K'(U, z)
+norm        K v                             K'(U, z)
 ==========  ==============================  ============================================
 identity    ( A(c o v), lam c o v )         c o (A'U + lam z)
 scaled      ( A(c o v), lam v )             c o A'U + lam z
 ==========  ==============================  ============================================
 
 and the residual of the start is (b - A d0, -lam d0) or (b - A d0, -lam d0 / c); its
-second part is 0 when the penalty is centred on the start. A nonzero second part cannot
+second part is 0 when the damping is towards the start. A nonzero second part cannot
 be kept as one more plane rotation, as damping is elsewhere, hence the explicit blocks.
 """
 
@@ -30,23 +30,29 @@ from labkit.hessian_free.tuples import (
     scale_,
     scaled,
 )
+from labkit.ranges import NOT_NEGATIVE, check, one_of
 
-DAMPINGS = ("identity", "scaled")
-CENTRES = ("zero", "start")
+DAMPING_NORMS = ("identity", "scaled")
+DAMP_TOWARDS = ("zero", "start")
+FORMS = {
+    "damping": NOT_NEGATIVE,
+    "damping_norm": one_of(DAMPING_NORMS),
+    "damp_towards": one_of(DAMP_TOWARDS),
+}
 
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """min |A d - b|^2 + damp^2 |d|^2, d = scale o v, everything as tuples."""
+    """min |A d - b|^2 + damping^2 |d|^2, d = scale o v, everything as tuples."""
 
     A: Callable = field(repr=False)  # tuple -> tuple
     At: Callable = field(repr=False)  # tuple -> tuple
     b: tuple[Tensor, ...] = field(repr=False)
     x0: tuple[Tensor, ...] | None = field(repr=False)
-    damp: float
+    damping: float
     scale: tuple[Tensor, ...] | None = field(repr=False)
-    damping: str
-    centre: str
+    damping_norm: str
+    damp_towards: str
     At_b: tuple[Tensor, ...] | None = field(repr=False)  # A'b where there is no x0
     batch: int  # leading dimensions that count systems
     bare: bool  # whether outside x is a tensor rather than a tuple
@@ -58,7 +64,7 @@ class System:
         combine_(U, a, self.A(cv))
         if z:
             scale_(z, a)
-            add_(z, self.damp, cv if self.damping == "identity" else v)
+            add_(z, self.damping, cv if self.damping_norm == "identity" else v)
 
     def transpose_(self, v, a, u, work) -> None:
         """v = K'u + a v, in place; ``work`` is scratch space like v."""
@@ -68,13 +74,13 @@ class System:
             combine_(v, a, g)
             return
         scale_(v, a)
-        if z and self.damping == "identity":
+        if z and self.damping_norm == "identity":
             for out, s, t in zip(work, g, z, strict=True):
-                torch.add(s, t, alpha=self.damp, out=out)
+                torch.add(s, t, alpha=self.damping, out=out)
             g = work
         add_product_(v, 1.0, self.scale, g)
-        if z and self.damping == "scaled":
-            add_(v, self.damp, z)
+        if z and self.damping_norm == "scaled":
+            add_(v, self.damping, z)
 
     def parts(self, u):
         """U and z of u; z is empty without damping."""
@@ -95,9 +101,9 @@ class System:
             d = copied(self.x0)
             U = add(self.b, -1.0, self.A(d))
         u = U
-        if self.damp:
-            z = scaled(d, -self.damp if self.centre == "zero" else 0.0)
-            if self.damping == "scaled" and self.scale is not None:
+        if self.damping:
+            z = scaled(d, -self.damping if self.damp_towards == "zero" else 0.0)
+            if self.damping_norm == "scaled" and self.scale is not None:
                 z = tuple(torch._foreach_div(z, self.scale))
             u = (*U, *z)
         v = scaled(d, 0.0)
@@ -117,15 +123,21 @@ class System:
         return x[0] if self.bare else tuple(x)
 
 
-def build_system(A, At, b, *, x0, damp, scale, damping, centre) -> System:
+def build_system(
+    A,
+    At,
+    b,
+    *,
+    x0=None,
+    scale=None,
+    damping=0.0,
+    damping_norm="identity",
+    damp_towards="zero",
+) -> System:
     """Check the arguments of :func:`labkit.hessian_free.lsmr` and join them."""
-    if damping not in DAMPINGS:
-        raise ValueError(f"damping must be one of {DAMPINGS}, got {damping!r}")
-    if centre not in CENTRES:
-        raise ValueError(f"centre must be one of {CENTRES}, got {centre!r}")
-    damp = float(damp)
-    if not (damp >= 0 and math.isfinite(damp)):
-        raise ValueError(f"damp must be finite and >= 0, got {damp}")
+    form = {"damping": float(damping)}
+    form |= {"damping_norm": damping_norm, "damp_towards": damp_towards}
+    check(form, FORMS)
     batch = 0
     if isinstance(A, Tensor):
         A, At, batch = _dense(A, At, b)
@@ -144,10 +156,8 @@ def build_system(A, At, b, *, x0, damp, scale, damping, centre) -> System:
         At=lambda u: _as_tuple(At(u[0] if b_bare else u)),
         b=b,
         x0=x0,
-        damp=damp,
         scale=scale,
-        damping=damping,
-        centre=centre,
+        **form,
         At_b=At_b,
         batch=batch,
         bare=bare,

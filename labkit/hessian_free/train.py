@@ -6,93 +6,50 @@ that unit makes it agree with the literature that it compares with).
 """
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
+from labkit.clock import Clock
+from labkit.errors import DivergedError
 from labkit.hessian_free.batch_size import (
-    check_theta,
-    gradient_variance,
+    batch_gradient_variance,
     grow,
     next_batch_size,
 )
 from labkit.hessian_free.linearise import check_data, squared_error
 from labkit.hessian_free.martens import MartensHF
-from labkit.hessian_free.optimizer import HessianFree, HFStep
+from labkit.hessian_free.optimizer import HessianFree
+from labkit.hessian_free.step import HFStep
+from labkit.ranges import INSIDE, NOT_NEGATIVE, check, integer, one_of, optional
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What the paper used on one data set (Table 1 and section 6)."""
+@dataclass
+class Settings:
+    r"""What :func:`train` reads, and checks, anew before each step.
 
-    encoder: tuple[int, ...]
-    incoming: int  # m0
-    n1: int
-    nmax: int
-    theta: float
-    damp: float  # lambda_1
-    drop: float
-    gamma: float  # gamma_1
-    maxiter: int  # maxiter_1
-    atol: float
-    ftol: float
-    table2: dict  # method -> (train, test) error, means of five seeds
+    Change the attributes between two records, and they hold from the next step on.
 
+    Attributes
+    ----------
+    theta : float
+        $\theta$ in (0, 1), see :func:`next_batch_size`.
+    max_batch_size : int, optional
+        $n_{max}$, at least 2 and at most N; all rows if not given. One below the
+        present batch stops its growth; batches never shrink.
+    input_noise : float
+        Standard deviation of normal noise on a batch's inputs; the targets stay clean.
+        Not in the paper.
+    """
 
-PAPER = {
-    "curves": Setting(
-        encoder=(784, 400, 200, 100, 50, 25, 6),
-        incoming=20,
-        n1=250,
-        nmax=2500,
-        theta=0.5,
-        damp=5.0,
-        drop=99 / 100,
-        gamma=0.7,
-        maxiter=200,
-        atol=1e-8,
-        ftol=1e-7,
-        table2={"martens": (0.051, 0.098), "shf": (0.160, 0.214)},
-    ),
-    "mnist": Setting(
-        encoder=(784, 1000, 500, 250, 30),
-        incoming=10,
-        n1=300,
-        nmax=6000,
-        theta=0.2,
-        damp=12.0,
-        drop=49 / 50,
-        gamma=0.7,
-        maxiter=150,
-        atol=1e-8,
-        ftol=1e-5,
-        table2={"martens": (0.910, 1.436), "shf": (0.959, 1.435)},
-    ),
-    "usps": Setting(
-        encoder=(256, 400, 200, 100, 50, 25),
-        incoming=10,
-        n1=200,
-        nmax=2000,
-        theta=0.2,
-        damp=7.5,
-        drop=99 / 100,
-        gamma=0.65,
-        maxiter=150,
-        atol=1e-6,
-        ftol=2e-5,
-        table2={"martens": (1.007, 1.961), "shf": (0.999, 1.947)},
-    ),
-}
+    theta: float = 0.5
+    max_batch_size: int | None = None
+    input_noise: float = 0.0
 
 
-class DivergedError(RuntimeError):
-    """Training stopped because the validation error was no longer finite."""
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
     """One outer step. Errors are squared error per image."""
 
@@ -107,13 +64,13 @@ class Record:
     improved: bool  # validation error is the lowest so far
     n: int  # rows of this step's batch
     n_next: int
-    n_hat: int | None  # estimate of this step (3); None where the batch is fixed
-    n_average: int | None  # of the last five, from step six on
-    grew: str  # why n_next > n: "variance", "stalled" or ""
-    noise: float  # V / n (N - n) / (N - 1), expected |grad f_S - grad f_N|^2
-    noise_bound: float  # theta^2 |grad f_S|^2
+    n_hat: int | None = None  # estimate of this step (3); None where n is fixed
+    n_average: int | None = None  # of the last five, from step six on
+    grew: str = ""  # why n_next > n: "variance", "stalled" or ""
+    noise: float = math.nan  # V / n (N - n) / (N - 1), expected |grad f_S - grad f_N|^2
+    noise_bound: float = math.nan  # theta^2 |grad f_S|^2
     maxiter: int  # Krylov iterations allowed in this step
-    damp: float  # lambda of this step
+    damping: float  # lambda of this step
     rho: float
     step_length: float
     iterations: int  # Krylov
@@ -132,11 +89,8 @@ def train(
     test: Tensor | tuple[Tensor, Tensor] | None = None,
     targets: Tensor | None = None,
     batch_size: int,
-    max_batch_size: int,
-    theta: float = 0.5,
+    settings: Settings | None = None,
     steps: int | None = None,
-    input_noise: float = 0.0,
-    turned: Callable[[], Mapping] | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[Record]:
     r"""Stochastic Hessian-free training (Algorithm 1); one :class:`Record` a step.
@@ -149,81 +103,72 @@ def train(
 
     Parameters
     ----------
-    model, optimizer : optimizer must be of this model. Its ``maxiter`` is changed.
-    inputs : (N, ...) training rows.  targets : theirs; None: the inputs themselves.
-    validation, test : inputs, or (inputs, targets).
-    batch_size, max_batch_size : n_1 >= 2 and nmax <= N.
-    theta : in (0, 1); see :func:`next_batch_size`.
-    steps : stop after so many; None for no end.
-    input_noise : standard deviation of normal noise on a batch's inputs; the targets
-        stay clean. Not in the paper.
-    turned : function of no arguments, asked before every step for ``theta``,
-        ``max_batch_size`` and ``input_noise`` that take the place of those given. A
-        largest batch below the present one stops its growth; batches never shrink.
-    generator : of the batches (on the CPU or the inputs' device) and of the noise.
+    model : nn.Module
+    optimizer : HessianFree
+        Of this model. Its ``maxiter`` is changed.
+    inputs : (N, ...) tensor
+        Training rows.
+    validation, test : tensor or (inputs, targets)
+    targets : tensor, optional
+        Of the training rows; the inputs themselves if not given.
+    batch_size : int
+        The first, $n_1$ >= 2 and at most ``settings.max_batch_size``.
+    settings : Settings, optional
+        May be changed between two records.
+    steps : int, optional
+        Stop after so many; no end if not given.
+    generator : torch.Generator, optional
+        Of the batches (on the CPU or the inputs' device) and of the noise.
 
     Raises
     ------
     ValueError
-        At the first ``next``, for arguments out of range; later for what ``turned``
-        gives.
+        At the first ``next``, for arguments out of range; later for settings.
     DivergedError
         When the validation error is not finite; records up to there were yielded.
     """
-    validation, test = _pair(validation), _pair(test)
-    _check(model, optimizer, HessianFree, inputs, targets, validation, test)
+    settings = Settings() if settings is None else settings
+    diary, validation = _begin(
+        model, optimizer, HessianFree, inputs, targets, validation, test
+    )
     N = len(inputs)
-    given = {"theta": theta, "max_batch_size": max_batch_size}
-    given |= {"input_noise": input_noise}
-    _check_settings(N, **given)
-    if not 2 <= batch_size <= max_batch_size:
-        raise ValueError(
-            f"batch_size must be in [2, max_batch_size = {max_batch_size}], "
-            f"got {batch_size}"
-        )
-    group = optimizer.param_groups[0]
-    n, best = batch_size, math.inf
-    estimates, losses = [], []
-    rows, passes, clock, step = 0, 0.0, Clock(inputs.device), 0
-    while steps is None or step < steps:
-        step += 1
-        if turned is not None:
-            given = given | turned()
-            _check_settings(N, **given)
-        theta, largest = given["theta"], given["max_batch_size"]
-        with clock:
-            X, T = draw(inputs, targets, n, given["input_noise"], generator)
+    ranges = {"theta": INSIDE, "input_noise": NOT_NEGATIVE}
+    ranges |= {"max_batch_size": optional(integer(2, N))}
+    check(vars(settings), ranges)
+    allowed = integer(2, settings.max_batch_size or N)
+    check({"batch_size": batch_size}, {"batch_size": allowed})
+    group, n, estimates, losses = optimizer.param_groups[0], batch_size, [], []
+    while steps is None or diary.step < steps:
+        check(vars(settings), ranges)
+        theta, max_batch_size = settings.theta, settings.max_batch_size or N
+        maxiter = group["maxiter"]
+        with diary.clock:
+            X, T = draw(inputs, targets, n, settings.input_noise, generator)
             done = optimizer.step(X, T, validation=validation)
             f_val = 0.5 * float(squared_error(model, *validation))
-            V, g2 = gradient_variance(done.point)
+            V, g2 = batch_gradient_variance(done.point)
             finite = math.isfinite(V) and math.isfinite(g2)
             n_hat = next_batch_size(V, g2, N, theta) if finite else N
             estimates.append(n_hat)
             losses.append(f_val)
-            maxiter = group["maxiter"]
-            growth = grow(n, maxiter, estimates, losses, largest)
-            group["maxiter"] = growth.maxiter
-        rows += n
+            then = grow(n, maxiter, estimates, losses, max_batch_size)
+            group["maxiter"] = then.maxiter
         checks = len(done.merit) * len(validation[0]) / 3
-        passes += (n * (1 + 4 * done.iterations / 3) + checks) / N
-        yield Record(
-            step=step,
-            seconds=clock.seconds,
-            rows=rows,
-            passes=passes,
-            **_errors(model, done, _finite(2 * f_val, step, best), test, best),
+        yield diary.record(
+            done,
+            validation_error=2 * f_val,
+            rows=n,
+            passes=(n * (1 + 4 * done.iterations / 3) + checks) / N,
+            maxiter=maxiter,
             n=n,
-            n_next=growth.n,
+            n_next=then.n,
             n_hat=n_hat,
-            n_average=growth.average,
-            grew=growth.reason,
+            n_average=then.average,
+            grew=then.reason,
             noise=V / n * (N - n) / max(N - 1, 1),
             noise_bound=theta**2 * g2,
-            maxiter=maxiter,
-            **_krylov(done),
         )
-        best = min(best, 2 * f_val)
-        n = growth.n
+        n = then.n
 
 
 def train_martens(
@@ -243,28 +188,26 @@ def train_martens(
 
     Parameters
     ----------
-    chunks : equal parts of the shuffled rows that the curvature is taken on in turn;
-        8 for MNIST, 4 for CURVES in his runs.
-    gradient : "full" takes gradient, backtracking and line search on all rows, "batch"
-        on the chunk.
-    generator : of the one shuffle.
+    chunks : int
+        Equal parts of the shuffled rows that the curvature is taken on in turn; 8 for
+        MNIST, 4 for CURVES in his runs.
+    gradient : {"full", "batch"}
+        Whether gradient, backtracking and line search are on all rows or on the chunk.
+    generator : torch.Generator, optional
+        Of the one shuffle.
 
     Other parameters, and what is raised: see :func:`train`.
     """
-    validation, test = _pair(validation), _pair(test)
-    _check(model, optimizer, MartensHF, inputs, targets, validation, test)
+    diary, validation = _begin(
+        model, optimizer, MartensHF, inputs, targets, validation, test
+    )
     N = len(inputs)
-    if isinstance(chunks, bool) or not isinstance(chunks, int) or not 1 <= chunks <= N:
-        raise ValueError(f"chunks must be an integer in [1, {N}], got {chunks!r}")
-    if gradient not in ("full", "batch"):
-        raise ValueError(f'gradient must be "full" or "batch", got {gradient!r}')
+    ranges = {"chunks": integer(1, N), "gradient": one_of(("full", "batch"))}
+    check({"chunks": chunks, "gradient": gradient}, ranges)
     parts = _permutation(inputs, generator)[: N // chunks * chunks].chunk(chunks)
-    rows, passes, best, step = 0, 0.0, math.inf, 0
-    clock = Clock(inputs.device)
-    while steps is None or step < steps:
-        part = parts[step % chunks]
-        step += 1
-        with clock:
+    while steps is None or diary.step < steps:
+        part = parts[diary.step % chunks]
+        with diary.clock:
             chunk = inputs[part], None if targets is None else targets[part]
             if gradient == "full":
                 done = optimizer.step(inputs, targets, chunk=chunk)
@@ -272,27 +215,16 @@ def train_martens(
                 done = optimizer.step(*chunk)
             error = float(squared_error(model, *validation))
         n = len(part)
-        used = N if gradient == "full" else n
-        rows += used
-        trials = len(done.merit) / 3
-        passes += (used * (1 + trials) + n * 4 * done.iterations / 3) / N
-        yield Record(
-            step=step,
-            seconds=clock.seconds,
-            rows=rows,
-            passes=passes,
-            **_errors(model, done, _finite(error, step, best), test, best),
+        used, trials = N if gradient == "full" else n, len(done.merit) / 3
+        yield diary.record(
+            done,
+            validation_error=error,
+            rows=used,
+            passes=(used * (1 + trials) + n * 4 * done.iterations / 3) / N,
+            maxiter=optimizer.param_groups[0]["maxiter"],
             n=n,
             n_next=n,
-            n_hat=None,
-            n_average=None,
-            grew="",
-            noise=math.nan,
-            noise_bound=math.nan,
-            maxiter=optimizer.param_groups[0]["maxiter"],
-            **_krylov(done),
         )
-        best = min(best, error)
 
 
 def draw(inputs, targets, n, noise=0.0, generator=None):
@@ -310,25 +242,62 @@ def draw(inputs, targets, n, noise=0.0, generator=None):
     return X, T
 
 
-class Clock:
-    """Seconds spent inside ``with`` blocks, the device's queue drained."""
+class _Diary:
+    """The sums of a training so far, and the record of each of its steps."""
 
-    def __init__(self, device):
-        self.device, self.seconds = device, 0.0
+    def __init__(self, model, test, device):
+        self.model, self.test, self.clock = model, test, Clock(device)
+        self.step, self.rows, self.passes, self.best = 0, 0, 0.0, math.inf
 
-    def __enter__(self):
-        """Start."""
-        self._wait()
-        self._start = time.perf_counter()
+    def record(self, done: HFStep, validation_error, rows, passes, **batch) -> Record:
+        """Add a step up; ``batch`` are the fields that only its loop knows."""
+        self.step += 1
+        if not math.isfinite(validation_error):
+            raise DivergedError(
+                f"the validation error is {validation_error} at step {self.step}; "
+                f"the lowest before was {self.best:g}"
+            )
+        improved = validation_error < self.best
+        self.best = min(self.best, validation_error)
+        self.rows += rows
+        self.passes += passes
+        unseen = self.test and float(squared_error(self.model, *self.test))
+        return Record(
+            step=self.step,
+            seconds=self.clock.seconds,
+            rows=self.rows,
+            passes=self.passes,
+            batch_error=2 * done.loss,
+            batch_error_after=2 * done.loss_after,
+            validation_error=validation_error,
+            test_error=math.nan if unseen is None else unseen,
+            improved=improved,
+            damping=done.damping,
+            rho=done.rho,
+            step_length=done.step_length,
+            iterations=done.iterations,
+            best=done.best,
+            status=done.status,
+            merit=tuple((k, 2 * f) for k, f in done.merit),
+            # Without its linearisation, which holds the batch's activations.
+            detail=replace(done, point=None),
+            **batch,
+        )
 
-    def __exit__(self, *_):
-        """Stop and add."""
-        self._wait()
-        self.seconds += time.perf_counter() - self._start
 
-    def _wait(self):
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+def _begin(model, optimizer, kind, inputs, targets, validation, test):
+    """Check what both loops are given; a diary, and validation as a pair."""
+    if not isinstance(optimizer, kind):
+        name = type(optimizer).__name__
+        raise TypeError(f"optimizer must be a {kind.__name__}, got a {name}")
+    if optimizer.model is not model:
+        raise ValueError("optimizer was made for another model")
+    validation, test = _pair(validation), _pair(test)
+    check_data(model, inputs, targets, "inputs")
+    check_data(model, *validation, "validation")
+    if test is not None:
+        check_data(model, *test, "test")
+    return _Diary(model, test, inputs.device), validation
 
 
 def _permutation(inputs, generator):
@@ -339,54 +308,3 @@ def _permutation(inputs, generator):
 
 def _pair(data):
     return (data, None) if isinstance(data, Tensor) else data
-
-
-def _finite(error, step, best):
-    if not math.isfinite(error):
-        raise DivergedError(
-            f"the validation error is {error} at step {step}; "
-            f"the lowest before was {best:g}"
-        )
-    return error
-
-
-def _errors(model, done, validation_error, test, best):
-    unseen = math.nan if test is None else float(squared_error(model, *test))
-    return {
-        "batch_error": 2 * done.loss,
-        "batch_error_after": 2 * done.loss_after,
-        "validation_error": validation_error,
-        "test_error": unseen,
-        "improved": validation_error < best,
-    }
-
-
-def _krylov(done):
-    names = ("damp", "rho", "step_length", "iterations", "best", "status")
-    merit = tuple((k, 2 * f) for k, f in done.merit)
-    return {name: getattr(done, name) for name in names} | {
-        "merit": merit,
-        # Without its linearisation, which holds the batch's activations.
-        "detail": replace(done, point=None),
-    }
-
-
-def _check_settings(N, theta, max_batch_size, input_noise):
-    """Refuse what no step can work with."""
-    check_theta(theta)
-    if max_batch_size > N:
-        raise ValueError(f"max_batch_size must be <= {N} rows, got {max_batch_size}")
-    if not (input_noise >= 0 and math.isfinite(input_noise)):
-        raise ValueError(f"input_noise must be finite and >= 0, got {input_noise}")
-
-
-def _check(model, optimizer, kind, inputs, targets, validation, test):
-    if not isinstance(optimizer, kind):
-        name = type(optimizer).__name__
-        raise TypeError(f"optimizer must be a {kind.__name__}, got a {name}")
-    if optimizer.model is not model:
-        raise ValueError("optimizer was made for another model")
-    check_data(model, inputs, targets, "inputs")
-    check_data(model, *validation, "validation")
-    if test is not None:
-        check_data(model, *test, "test")

@@ -1,9 +1,10 @@
 """Systems and nets that the tests of this room share."""
 
-import numpy as np
 import torch
 
-from labkit.hessian_free import Autoencoder
+from labkit.hessian_free import Autoencoder, linearise
+from labkit.hessian_free.linearise import weights_of
+from labkit.hessian_free.tuples import copied
 
 
 def rand(*shape, seed=0, dtype=torch.float64):
@@ -54,9 +55,25 @@ def dense(matrix_free, like):
     return torch.stack(columns, 1)
 
 
+def gauss_newton(net, X, lam):
+    """The exact damped step, and the gradient, from the dense Jacobian."""
+    point = linearise(net, X, weights=copied(weights_of(net)))
+    A = dense(point.forward_map, point.weights)
+    g = A.T @ point.residual.reshape(-1)
+    d = torch.linalg.solve(A.T @ A + lam**2 * torch.eye(len(g)).to(A), -g)
+    return d, g, A
+
+
+def per_example_gradients(net, X, T, U=None):
+    """By an explicit loop, a row each; J_i' u_i with U, else grad f_i."""
+    rows = []
+    for i in range(len(X)):
+        out = net(X[i : i + 1])
+        seed = (out - T[i : i + 1]).detach() if U is None else U[i : i + 1]
+        grads = torch.autograd.grad(out, list(net.parameters()), seed)
+        rows.append(joined(grads))
+    return torch.stack(rows)
+
+
 def relative(a, b):
     return float(torch.linalg.norm(a - b) / torch.linalg.norm(b))
-
-
-def numpy(x):
-    return np.asarray(x)

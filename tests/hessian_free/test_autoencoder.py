@@ -88,7 +88,7 @@ def test_refuses_widths(widths, match):
 def test_refuses_the_rest():
     with pytest.raises(ValueError, match="incoming must be an integer >= 1, got 0"):
         Autoencoder((8, 4, 8), incoming=0)
-    with pytest.raises(ValueError, match="std must be > 0, got 0"):
+    with pytest.raises(ValueError, match="std must be > 0 and finite, got 0"):
         Autoencoder((8, 4, 8), std=0)
     with pytest.raises(ValueError, match="activations must be 2 names of"):
         Autoencoder((8, 4, 8), activations=("logistic", "relu"))

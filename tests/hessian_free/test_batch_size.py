@@ -9,10 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.hessian_free import gradient_variance, grow, linearise, next_batch_size
+from labkit.hessian_free import (
+    batch_gradient_variance,
+    linearise,
+    next_batch_size,
+)
+from labkit.hessian_free.batch_size import grow
 
-from .conftest import rand, small_net
-from .test_linearise import per_example_gradients
+from .conftest import per_example_gradients, rand, small_net
 
 positive = st.floats(1e-6, 1e6)
 
@@ -49,7 +53,7 @@ def test_without_noise_one_row_and_without_gradient_all():
 
 def test_variance_is_that_of_an_explicit_loop():
     net, X = small_net(), rand(9, 5)
-    V, g2 = gradient_variance(linearise(net, X))
+    V, g2 = batch_gradient_variance(linearise(net, X))
     G = per_example_gradients(net, X, X)
     assert math.isclose(V, G.var(0, unbiased=True).sum(), rel_tol=1e-10)
     assert math.isclose(g2, G.mean(0).square().sum(), rel_tol=1e-10)
@@ -73,7 +77,7 @@ def test_the_batch_asked_for_has_the_noise_asked_for():
     """Monte Carlo: at n_hat of the whole data, E|error|^2 is theta^2 |grad|^2."""
     net, X = small_net(), rand(400, 5)
     N, theta = len(X), 0.3
-    V, g2 = gradient_variance(linearise(net, X))
+    V, g2 = batch_gradient_variance(linearise(net, X))
     n = next_batch_size(V, g2, N, theta)
     assert 2 < n < N
     G = per_example_gradients(net, X, X)
@@ -89,10 +93,10 @@ def test_the_batch_asked_for_has_the_noise_asked_for():
 # Scripted histories
 
 
-def run(estimates, losses, n=100, maxiter=150, n_max=1000):
+def run(estimates, losses, n=100, maxiter=150, max_batch_size=1000):
     trace = []
     for i in range(1, len(estimates) + 1):
-        growth = grow(n, maxiter, estimates[:i], losses[:i], n_max)
+        growth = grow(n, maxiter, estimates[:i], losses[:i], max_batch_size)
         n, maxiter = growth.n, growth.maxiter
         trace.append(growth)
     return trace
@@ -159,9 +163,9 @@ def test_refuses_theta(theta):
 
 
 def test_refuses_what_is_no_variance():
-    with pytest.raises(ValueError, match="variance must be finite and >= 0, got -1"):
+    with pytest.raises(ValueError, match="variance must be >= 0 and finite, got -1"):
         next_batch_size(-1.0, 1.0, 100, 0.5)
-    with pytest.raises(ValueError, match="gradient_norm2 must be finite and >= 0"):
+    with pytest.raises(ValueError, match="gradient_norm2 must be >= 0 and finite"):
         next_batch_size(1.0, math.nan, 100, 0.5)
-    with pytest.raises(ValueError, match="population must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="population must be an integer >= 1, got 0"):
         next_batch_size(1.0, 1.0, 0, 0.5)

@@ -104,7 +104,7 @@ def test_refuses():
     B, b, *_ = problem()
     with pytest.raises(ValueError, match="maxiter must be an integer >= 1, got 0"):
         cg(lambda x: B @ x, b, maxiter=0)
-    with pytest.raises(ValueError, match="tolerance must be finite and >= 0, got -1"):
+    with pytest.raises(ValueError, match="tolerance must be >= 0 and finite, got -1"):
         cg(lambda x: B @ x, b, tolerance=-1)
     with pytest.raises(FloatingPointError, match="not finite at iteration 1"):
         cg(lambda x: x * math.nan, b)

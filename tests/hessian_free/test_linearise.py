@@ -13,7 +13,14 @@ from labkit.hessian_free import LinearisedLayers, LinearisedModule, linearise, m
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.tuples import dot
 
-from .conftest import joined, rand, randn, relative, small_net
+from .conftest import (
+    joined,
+    per_example_gradients,
+    rand,
+    randn,
+    relative,
+    small_net,
+)
 
 MIXED = ("tanh", "logistic", "linear", "logistic")
 both = pytest.mark.parametrize("activations", [None, MIXED], ids=["logistic", "mixed"])
@@ -87,17 +94,6 @@ def test_gradient_is_that_of_half_the_mean_squared_error(activations):
     assert math.isclose(point.loss(), loss.detach(), rel_tol=1e-14)
     for found in (point.transpose_map(point.residual), point.gradient_moments()[0]):
         assert relative(joined(found), joined(grads)) < 1e-12
-
-
-def per_example_gradients(net, X, T, U=None):
-    """By an explicit loop, a row each; J_i' u_i with U, else grad f_i."""
-    rows = []
-    for i in range(len(X)):
-        out = net(X[i : i + 1])
-        seed = (out - T[i : i + 1]).detach() if U is None else U[i : i + 1]
-        grads = torch.autograd.grad(out, list(net.parameters()), seed)
-        rows.append(joined(grads))
-    return torch.stack(rows)
 
 
 @both

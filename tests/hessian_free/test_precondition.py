@@ -7,8 +7,14 @@ import torch
 
 from labkit.hessian_free import diagonal_estimate, diagonal_preconditioner, linearise
 
-from .conftest import dense, joined, rand, relative, small_net
-from .test_linearise import per_example_gradients
+from .conftest import (
+    dense,
+    joined,
+    per_example_gradients,
+    rand,
+    relative,
+    small_net,
+)
 
 
 def a_point(n=4, widths=(2, 3, 2)):
@@ -58,7 +64,7 @@ def test_one_draw_is_the_formula_example_by_example():
 
 def test_fisher_is_martens():
     net, X, point = a_point(n=6)
-    c = joined(diagonal_preconditioner(point, "fisher", damp=0.3))
+    c = joined(diagonal_preconditioner(point, "fisher", damping=0.3))
     squares = per_example_gradients(net, X, X).square().mean(0)
     M = (squares + 0.3**2) ** 0.75
     assert relative(c, M**-0.5) < 1e-12
@@ -67,7 +73,7 @@ def test_fisher_is_martens():
 def test_jacobi_makes_the_diagonal_equal():
     _, _, point = a_point()
     g = torch.Generator().manual_seed(2)
-    c = joined(diagonal_preconditioner(point, "jacobi", damp=0.3, generator=g))
+    c = joined(diagonal_preconditioner(point, "jacobi", damping=0.3, generator=g))
     g = torch.Generator().manual_seed(2)
     estimate = (1 / joined(diagonal_preconditioner(point, generator=g)) - 1) ** 2
     assert torch.allclose(c**2 * (estimate + 0.09), torch.ones_like(c))
@@ -85,5 +91,5 @@ def test_refuses():
     _, _, point = a_point()
     with pytest.raises(ValueError, match=r"preconditioner must be .* got 'diag'"):
         diagonal_preconditioner(point, "diag")
-    with pytest.raises(ValueError, match="needs damp > 0, got 0"):
-        diagonal_preconditioner(point, "jacobi", damp=0)
+    with pytest.raises(ValueError, match="needs damping > 0, got 0"):
+        diagonal_preconditioner(point, "jacobi", damping=0)

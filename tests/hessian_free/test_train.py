@@ -8,12 +8,13 @@ import torch
 from sklearn.datasets import load_digits
 
 from labkit.datasets import load
+from labkit.errors import DivergedError
 from labkit.hessian_free import (
     PAPER,
     Autoencoder,
-    DivergedError,
     HessianFree,
     MartensHF,
+    Settings,
     mirrored,
     squared_error,
     train,
@@ -30,22 +31,30 @@ def digits(count=500):
     return X[:count], X[count : count + 100], X[count + 100 :]
 
 
-def short(seed=0, steps=25, **options):
+def digits_net(g, widths=(64, 24, 8, 24, 64)):
+    return Autoencoder(widths, generator=g, dtype=torch.float64)
+
+
+def begun(seed=0, settings=None, **options):
+    """A net, and its training to come."""
     X, V, T = digits()
     g = torch.Generator().manual_seed(seed)
-    net = Autoencoder((64, 24, 8, 24, 64), generator=g, dtype=torch.float64)
-    signs = torch.Generator().manual_seed(100 + seed)
-    optimizer = HessianFree(
-        *(net,), damp=1.0, drop=0.8, maxiter=40, recover=20, generator=signs
-    )
-    settings = {"batch_size": 50, "max_batch_size": 400, "theta": 0.5, "steps": steps}
-    settings |= {"validation": V, "test": T, "generator": g}
-    return net, list(train(net, optimizer, X, **(settings | options)))
+    net, signs = digits_net(g), torch.Generator().manual_seed(100 + seed)
+    damping = {"damping": 1.0, "damping_decay": 0.8}
+    optimizer = HessianFree(net, **damping, maxiter=40, patience=20, generator=signs)
+    settings = settings or Settings(max_batch_size=400)
+    data = {"validation": V, "test": T, "batch_size": 50, "generator": g}
+    return net, train(net, optimizer, X, **data, settings=settings, **options)
+
+
+def short(seed=0, steps=25, **options):
+    net, records = begun(seed, steps=steps, **options)
+    return net, list(records)
 
 
 def trace(records):
     return [
-        (r.n, r.n_hat, r.validation_error, r.damp, r.iterations, r.status)
+        (r.n, r.n_hat, r.validation_error, r.damping, r.iterations, r.status)
         for r in records
     ]
 
@@ -84,13 +93,10 @@ def test_the_preconditioner_does_not_change_the_batches():
     seen = []
     for kind in ("random_signs", "none"):
         g = torch.Generator().manual_seed(0)
-        net = Autoencoder((64, 8, 64), generator=g, dtype=torch.float64)
-        optimizer = HessianFree(
-            *(net,), preconditioner=kind, maxiter=2, generator=torch.Generator()
-        )
-        options = {"validation": V, "batch_size": 10, "max_batch_size": 50, "steps": 3}
-        for _ in train(net, optimizer, X, generator=g, **options):
-            pass
+        net, signs = digits_net(g, (64, 8, 64)), torch.Generator()
+        optimizer = HessianFree(net, preconditioner=kind, maxiter=2, generator=signs)
+        options = {"validation": V, "batch_size": 10, "steps": 3, "generator": g}
+        list(train(net, optimizer, X, **options))
         seen.append(g.get_state())
     assert torch.equal(*seen)
 
@@ -109,16 +115,13 @@ def test_a_batch_has_distinct_rows_and_noise_leaves_the_targets():
 def test_targets_other_than_the_inputs():
     X, V, _ = digits(200)
     g = torch.Generator().manual_seed(0)
-    net = Autoencoder((64, 16, 64), generator=g, dtype=torch.float64)
-    optimizer = HessianFree(net, damp=1.0, drop=0.8, maxiter=20, generator=g)
-    options = {"batch_size": 100, "max_batch_size": 200, "steps": 10, "generator": g}
-    records = list(
-        train(net, optimizer, X, targets=1 - X, validation=(V, 1 - V), **options)
-    )
-    assert math.isclose(
-        records[-1].validation_error, squared_error(net, V, 1 - V), rel_tol=1e-12
-    )
-    assert records[-1].validation_error < 0.6 * records[0].validation_error
+    net, damping = digits_net(g, (64, 16, 64)), {"damping": 1.0, "damping_decay": 0.8}
+    optimizer = HessianFree(net, **damping, maxiter=20, generator=g)
+    options = {"targets": 1 - X, "batch_size": 100, "steps": 10, "generator": g}
+    records = list(train(net, optimizer, X, validation=(V, 1 - V), **options))
+    last = records[-1].validation_error
+    assert math.isclose(last, squared_error(net, V, 1 - V), rel_tol=1e-12)
+    assert last < 0.6 * records[0].validation_error
 
 
 def test_records_hold_no_activations():
@@ -127,17 +130,13 @@ def test_records_hold_no_activations():
 
 @pytest.mark.parametrize("gradient", ["full", "batch"])
 def test_martens_on_digits(gradient):
-    X, V, T = digits()
+    X, V, _ = digits()
     g = torch.Generator().manual_seed(0)
-    net = Autoencoder((64, 24, 8, 24, 64), generator=g, dtype=torch.float64)
-    optimizer = MartensHF(net, damp=3.0)
-    records = list(
-        train_martens(
-            *(net, optimizer, X),
-            **{"validation": V, "test": T, "chunks": 4, "gradient": gradient},
-            **{"steps": 20, "generator": g},
-        )
+    net, options = digits_net(g), {"chunks": 4, "gradient": gradient, "steps": 20}
+    run = train_martens(
+        net, MartensHF(net, damping=3.0), X, validation=V, generator=g, **options
     )
+    records = list(run)
     used = 500 if gradient == "full" else 125
     assert [r.rows for r in records] == [used * r.step for r in records]
     assert all(r.n == 125 for r in records)
@@ -154,93 +153,89 @@ def test_divergence_stops_with_its_step():
             return done
 
     net, X = small_net(), rand(20, 5)
-    options = {"validation": X, "batch_size": 5, "max_batch_size": 9}
-    records = train(net, Broken(net, damp=1.0), X, **options)
+    records = train(net, Broken(net, damping=1.0), X, validation=X, batch_size=5)
     with pytest.raises(DivergedError, match="the validation error is nan at step 1"):
         next(records)
 
 
-def test_settings_turned_between_steps_hold_from_the_next_one():
-    settings = {"theta": 0.9, "max_batch_size": 120, "input_noise": 0.2}
-    _, plain = short(steps=8, **settings)
-    _, same = short(steps=8, turned=lambda: settings)
-    assert trace(plain) == trace(same)
-    X, V, _ = digits()
-    g = torch.Generator().manual_seed(0)
-    net = Autoencoder((64, 24, 8, 24, 64), generator=g, dtype=torch.float64)
-    options = {"validation": V, "batch_size": 50, "max_batch_size": 400}
-    now = {"theta": 0.9}
-    optimizer = HessianFree(net, damp=1.0, drop=0.8, maxiter=40, recover=20)
-    records = train(net, optimizer, X, generator=g, turned=lambda: now, **options)
+def test_settings_changed_between_steps_hold_from_the_next_one():
+    settings = Settings(theta=0.9, max_batch_size=400)
+    _, records = begun(settings=settings)
     before = [next(records) for _ in range(7)][-1]
-    now = {"theta": 0.1}
+    settings.theta = 0.1
     after = next(records)
     assert before.n == after.n == 50 < after.n_next
-    now = {"theta": 0.1, "max_batch_size": 60}
+    settings.max_batch_size = 60
     assert next(records).n == next(records).n == after.n_next  # never shrinks
-    now = {"theta": 2.0}
+    clean = next(records).batch_error
+    settings.input_noise = 2.0
+    assert next(records).batch_error > 1.2 * clean
+    settings.theta = 2.0
     with pytest.raises(ValueError, match=r"theta must be in \(0, 1\), got 2"):
         next(records)
+
+
+def test_settings_changed_before_the_first_step_are_those_of_the_start():
+    settings = Settings()
+    _, records = begun(settings=settings, steps=8)
+    settings.theta, settings.max_batch_size, settings.input_noise = 0.9, 120, 0.2
+    assert trace(short(steps=8, settings=Settings(0.9, 120, 0.2))[1]) == trace(records)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "match"),
+    [
+        ({"theta": 0.0}, {}, r"theta must be in \(0, 1\), got 0"),
+        ({"theta": 1.5}, {}, r"theta must be in \(0, 1\), got 1.5"),
+        ({"max_batch_size": 21}, {}, "max_batch_size .* integer in 2..20, got 21"),
+        ({"input_noise": -1.0}, {}, "input_noise must be >= 0 and finite, got -1"),
+        ({}, {"batch_size": 1}, "batch_size must be an integer in 2..9, got 1"),
+        ({}, {"batch_size": 10}, "batch_size must be an integer in 2..9, got 10"),
+        ({}, {"validation": rand(4, 5) + 0.5}, r"of validation must lie in \[0, 1\]"),
+        ({}, {"validation": rand(4, 3)}, r"must have shape \(n, 5\), got \(4, 3\)"),
+        ({}, {"test": rand(4, 5) * math.nan}, r"targets of test must lie in \[0, 1\]"),
+        ({}, {"targets": -rand(20, 5)}, r"targets of inputs must lie in \[0, 1\]"),
+    ],
+)
+def test_refuses(settings, options, match):
+    net, X = small_net(), rand(20, 5)
+    settings = Settings(**{"max_batch_size": 9} | settings)
+    options = {"validation": X, "batch_size": 5, "settings": settings} | options
+    with pytest.raises(ValueError, match=match):
+        next(train(net, HessianFree(net), X, **options))
 
 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"theta": 0.0}, r"theta must be in \(0, 1\), got 0"),
-        ({"theta": 1.5}, r"theta must be in \(0, 1\), got 1.5"),
-        ({"max_batch_size": 21}, "max_batch_size must be <= 20 rows, got 21"),
-        ({"batch_size": 1}, r"batch_size must be in \[2, max_batch_size = 9\], got 1"),
-        (
-            {"batch_size": 10},
-            r"batch_size must be in \[2, max_batch_size = 9\], got 10",
-        ),
-        ({"input_noise": -1.0}, "input_noise must be finite and >= 0, got -1"),
-        (
-            {"validation": rand(4, 5) + 0.5},
-            r"targets of validation must lie in \[0, 1\]",
-        ),
-        (
-            {"validation": rand(4, 3)},
-            r"validation must have shape \(n, 5\), got \(4, 3\)",
-        ),
-        ({"test": rand(4, 5) * math.nan}, r"targets of test must lie in \[0, 1\]"),
-        ({"targets": -rand(20, 5)}, r"targets of inputs must lie in \[0, 1\]"),
+        ({"chunks": 21}, "chunks must be an integer in 1..20, got 21"),
+        ({"chunks": 2, "gradient": "g"}, "gradient must be one of full, batch, got"),
     ],
 )
-def test_refuses(options, match):
+def test_martens_refuses(options, match):
     net, X = small_net(), rand(20, 5)
-    settings = {"validation": X, "batch_size": 5, "max_batch_size": 9} | options
     with pytest.raises(ValueError, match=match):
-        next(train(net, HessianFree(net), X, **settings))
+        next(train_martens(net, MartensHF(net), X, validation=X, **options))
 
 
 def test_refuses_an_optimizer_of_another_kind_or_model():
     net, X = small_net(), rand(20, 5)
-    sizes = {"batch_size": 5, "max_batch_size": 9}
-    with pytest.raises(
-        TypeError, match="optimizer must be a HessianFree, got a MartensHF"
-    ):
-        next(train(net, MartensHF(net), X, validation=X, **sizes))
+    options = {"validation": X, "batch_size": 5}
+    with pytest.raises(TypeError, match="must be a HessianFree, got a MartensHF"):
+        next(train(net, MartensHF(net), X, **options))
     with pytest.raises(ValueError, match="optimizer was made for another model"):
-        next(train(net, HessianFree(small_net()), X, validation=X, **sizes))
-    with pytest.raises(ValueError, match=r"chunks must be an integer in \[1, 20\]"):
-        next(train_martens(net, MartensHF(net), X, validation=X, chunks=21))
-    with pytest.raises(ValueError, match='gradient must be "full" or "batch"'):
-        next(
-            train_martens(net, MartensHF(net), X, validation=X, chunks=2, gradient="g")
-        )
+        next(train(net, HessianFree(small_net()), X, **options))
 
 
 def test_the_papers_settings():
-    assert {name: s.n1 for name, s in PAPER.items()} == {
-        "curves": 250,
-        "mnist": 300,
-        "usps": 200,
+    assert {name: (s.batch_size, s.max_batch_size) for name, s in PAPER.items()} == {
+        "curves": (250, 2500),
+        "mnist": (300, 6000),
+        "usps": (200, 2000),
     }
     for setting in PAPER.values():
         widths = mirrored(setting.encoder)
         assert widths == widths[::-1]
-        assert setting.n1 < setting.nmax
 
 
 @pytest.mark.real_data
@@ -251,10 +246,9 @@ def test_usps():
     )
     g = torch.Generator().manual_seed(0)
     net = Autoencoder(mirrored((256, 100, 50, 25)), generator=g)
-    optimizer = HessianFree(
-        net, damp=1.0, drop=0.8, maxiter=40, recover=20, generator=g
-    )
-    options = {"batch_size": 200, "max_batch_size": 2000, "steps": 45, "generator": g}
+    options = {"damping": 1.0, "damping_decay": 0.8, "maxiter": 40, "patience": 20}
+    optimizer = HessianFree(net, **options, generator=g)
+    options = {"batch_size": 200, "steps": 45, "generator": g}
     records = list(train(net, optimizer, X, validation=V, test=T, **options))
     mean_image = float((T - X.mean(0)).square().sum(1).mean())
     assert abs(mean_image - 30.69) < 1  # the figure for the whole data set

@@ -3,7 +3,7 @@
 from functools import partial
 
 from labkit import hessian_free
-from labkit.hessian_free.batch_size import gradient_variance, grow
+from labkit.hessian_free.batch_size import batch_gradient_variance, grow
 from labkit.hessian_free.linearise import linearise
 from tests.walks import Walk, generator, random
 
@@ -17,7 +17,7 @@ def hf_step(preconditioner="random_signs", shows="1 2 3 4 5 6 7 8"):
     net, X = autoencoder()
     g = generator(1)
     optimizer = hessian_free.HessianFree(
-        net, damp=0.3, maxiter=8, preconditioner=preconditioner, generator=g
+        net, damping=0.3, maxiter=8, preconditioner=preconditioner, generator=g
     )
     optimizer.step(X)
     call = partial(optimizer.step, X, validation=X[:9])
@@ -27,7 +27,7 @@ def hf_step(preconditioner="random_signs", shows="1 2 3 4 5 6 7 8"):
 
 def hf_martens():
     net, X = autoencoder()
-    optimizer = hessian_free.MartensHF(net, damp=0.3, maxiter=8)
+    optimizer = hessian_free.MartensHF(net, damping=0.3, maxiter=8)
     optimizer.step(X)
     kept = lambda: (list(net.parameters()), optimizer.state_dict())  # noqa: E731
     shows = {hessian_free.MartensHF.step: "1 2 3 4 5 6 7 8"}
@@ -36,7 +36,7 @@ def hf_martens():
 
 def hf_lsmr():
     A, b, c = random((12, 5), 12, 5)
-    call = partial(hessian_free.lsmr, A, None, b, damp=0.5, scale=c.exp())
+    call = partial(hessian_free.lsmr, A, None, b, damping=0.5, scale=c.exp())
     return Walk(call, lambda: (A, b, c), {hessian_free.lsmr: "1 2 3 4 5 6 7 8 9"})
 
 
@@ -50,7 +50,8 @@ def hf_cg():
 def hf_variance():
     net, X = autoencoder()
     point = linearise(net, X)
-    return Walk(partial(gradient_variance, point), lambda: X, {gradient_variance: "1"})
+    call = partial(batch_gradient_variance, point)
+    return Walk(call, lambda: X, {batch_gradient_variance: "1"})
 
 
 def hf_next_size():
@@ -81,13 +82,24 @@ WALKS = {
 def train():
     net, X = autoencoder()
     optimizer = hessian_free.HessianFree(net, maxiter=8, generator=generator(1))
-    sizes = {"batch_size": 10, "max_batch_size": 15, "steps": 2}
-    run = hessian_free.train(net, optimizer, X, validation=X, **sizes)
-    return list(run)
+    options = {"validation": X, "batch_size": 10, "steps": 2}
+    return list(hessian_free.train(net, optimizer, X, **options))
+
+
+def train_martens():
+    net, X = autoencoder()
+    optimizer = hessian_free.MartensHF(net, maxiter=8)
+    options = {"validation": X, "chunks": 2, "steps": 2}
+    return list(hessian_free.train_martens(net, optimizer, X, **options))
 
 
 # The walked function, and a training run that goes through it.
 STEPS = {
     hessian_free.HessianFree.step: train,
+    hessian_free.lsmr_steps: train,
+    batch_gradient_variance: train,
     hessian_free.next_batch_size: train,
+    grow: train,
+    hessian_free.MartensHF.step: train_martens,
+    hessian_free.cg: train_martens,
 }

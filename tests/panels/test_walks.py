@@ -169,7 +169,7 @@ def ok_thousand():
 def hf_long():
     net = hessian_free.Autoencoder((64, 32, 8, 32, 64), generator=generator())
     (X,) = random((100, 64), dtype=torch.float32)
-    optimizer = hessian_free.HessianFree(net, damp=0.1, maxiter=40)
+    optimizer = hessian_free.HessianFree(net, damping=0.1, maxiter=40)
     return partial(optimizer.step, X.sigmoid(), validation=X[:30].sigmoid())
 
 

@@ -1,0 +1,160 @@
+r"""What the steps of SHF and of Martens' method have in common: their rules, their end.
+
+Emirahmetoglu and Stewart, sections 4.2 and 4.5, Algorithm 1. Departures from the print,
+each with a test: the line search is bounded, and refuses directions that lead uphill.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from labkit.hessian_free.tuples import Blocks, dot, norm
+
+HALVINGS = 60
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HFStep:
+    """What one step did. Losses are f of the batch, half the error that is reported."""
+
+    n: int  # examples of the batch
+    loss: float  # before
+    loss_after: float
+    damping: float  # lambda of this step
+    damping_next: float
+    rho: float  # actual over predicted change of the full step, or -inf
+    slope: float  # <d, grad f>
+    predicted: float  # change of the undamped model
+    step_length: float  # s; 0: refused
+    iterations: int  # Krylov
+    best: int  # the iterate that was taken
+    status: str  # why the Krylov method stopped
+    merit: tuple[tuple[int, float], ...]  # (k, merit) at the checks
+    rnorm: tuple[float, ...]  # of the Krylov method, from iteration 0
+    direction_norm: float
+    cosine: float  # between this direction and the last; nan where that was 0
+    gamma: float  # share of the last direction that this one started from
+    arnorm: tuple[float, ...] = ()  # empty for CG, whose rnorm is the gradient's
+    q: tuple[float, ...] = ()  # model values of CG's iterates; empty for LSMR
+    point: object = field(default=None, repr=False)  # SHF: linearised, at new weights
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that a step moves; refuses a model without any."""
+    found = [p for p in model.parameters() if p.requires_grad]
+    if not found:
+        raise ValueError("model has no parameters that require a gradient")
+    return found
+
+
+def warm_start(optimizer: torch.optim.Optimizer) -> tuple[Tensor, ...]:
+    """Where the Krylov method starts: what :func:`finish` kept, at first zero."""
+    parameters = optimizer.param_groups[0]["params"]
+    kept = (optimizer.state[p].get("warm") for p in parameters)
+    return tuple(
+        torch.zeros_like(p) if x is None else x
+        for p, x in zip(parameters, kept, strict=True)
+    )
+
+
+def read(*scalars: Tensor, d: Blocks, x0: Blocks) -> tuple[list[float], dict]:
+    """One read of a step's scalars to the host.
+
+    Returns
+    -------
+    list of float
+        The scalars.
+    dict
+        ``direction_norm`` and ``cosine`` of :class:`HFStep`, of d and the start x0.
+    """
+    lengths = norm(d), norm(x0), dot(d, x0)
+    *values, length, before, inner = torch.stack([*scalars, *lengths]).tolist()
+    both = length * before
+    cosine = inner / both if both else math.nan
+    return values, {"direction_norm": length, "cosine": cosine}
+
+
+def finish(
+    optimizer: torch.optim.Optimizer,
+    weights: Blocks,
+    warm: Blocks,
+    damping: float,
+    **done,
+) -> HFStep:
+    r"""Write the new weights, the next warm start and the next damping; tell of it all.
+
+    Parameters
+    ----------
+    weights, warm : tuple of tensors
+    damping : float
+        $\lambda'$ of the next step.
+    done
+        All other fields of :class:`HFStep`.
+    """
+    group = optimizer.param_groups[0]
+    for p, value, start in zip(group["params"], weights, warm, strict=True):
+        p.copy_(value)
+        optimizer.state[p]["warm"] = start
+    before, group["damping"] = group["damping"], damping
+    return HFStep(damping=before, damping_next=damping, **done)
+
+
+def adapted_damping(
+    damping: float, rho: float, decay: float, floor: float = 0.0
+) -> float:
+    r"""The Levenberg-Marquardt rule (section 4.2).
+
+    $\lambda / \mathrm{decay}$ if rho < 1/4, $\mathrm{decay}\,\lambda$ if rho > 3/4,
+    else $\lambda$; not below ``floor``.
+
+    Examples
+    --------
+    >>> adapted_damping(1.0, 0.9, decay=0.5), adapted_damping(1.0, 0.1, decay=0.5)
+    (0.5, 2.0)
+    """
+    if rho < 0.25:
+        damping = damping / decay
+    elif rho > 0.75:
+        damping = decay * damping
+    return max(damping, floor)
+
+
+def line_search(
+    trial: Callable,
+    f0: float,
+    slope: float,
+    *,
+    alpha: float,
+    shrink: float = 0.5,
+    limit: int = HALVINGS,
+):
+    r"""Backtrack over s = 1, shrink, shrink^2, ... to a sufficient decrease.
+
+    $f(w + s d) \le f(w) + \alpha s \langle d, \nabla f \rangle$ (Algorithm 1). Two
+    guards that it lacks: no search along a direction that does not lead downhill, and
+    no more than ``limit`` shrinkings.
+
+    Parameters
+    ----------
+    trial : callable
+        s -> (f, anything), the second returned with the result.
+    f0, slope : float
+        Loss at s = 0, and its derivative there.
+
+    Returns
+    -------
+    tuple
+        s, f and what ``trial`` gave; (0.0, f0, None) when refused.
+    """
+    if not slope < 0:
+        return 0.0, f0, None
+    s = 1.0
+    for _ in range(limit + 1):
+        f, found = trial(s)
+        if f <= f0 + alpha * s * slope:
+            return s, f, found
+        s *= shrink
+    return 0.0, f0, None

@@ -1,0 +1,48 @@
+"""The rules that the steps of SHF and of Martens' method share."""
+
+import math
+
+import pytest
+
+from labkit.hessian_free.step import adapted_damping, line_search
+
+
+def test_damping_rule():
+    assert adapted_damping(1.0, 0.1, 0.5) == 2.0
+    assert adapted_damping(1.0, 0.5, 0.5) == 1.0
+    assert adapted_damping(1.0, 0.25, 0.5) == adapted_damping(1.0, 0.75, 0.5) == 1.0
+    assert adapted_damping(1.0, 0.8, 0.5) == 0.5
+    assert adapted_damping(1.0, -math.inf, 0.5) == 2.0
+    assert adapted_damping(1.0, 0.8, 0.5, floor=0.7) == 0.7
+
+
+def quadratic(x):
+    return 0.5 * (x - 1) ** 2
+
+
+def test_line_search_halves_to_a_sufficient_decrease():
+    tried = []
+
+    def trial(s):
+        tried.append(s)
+        return quadratic(5 * s), "here"
+
+    s, f, found = line_search(trial, quadratic(0), -5.0, alpha=1e-4)
+    assert tried == [1.0, 0.5, 0.25]
+    assert (s, f, found) == (0.25, quadratic(1.25), "here")
+
+
+@pytest.mark.parametrize("slope", [0.0, 1e-9, math.nan])
+def test_line_search_refuses_to_go_uphill(slope):
+    def trial(s):
+        raise AssertionError("nothing to try")
+
+    assert line_search(trial, 1.0, slope, alpha=1e-4) == (0.0, 1.0, None)
+
+
+@pytest.mark.parametrize("value", [2.0, math.nan, math.inf])
+def test_line_search_ends(value):
+    tried = []
+    found = line_search(lambda s: (tried.append(s) or value, s), 1.0, -1.0, alpha=1e-4)
+    assert found == (0.0, 1.0, None)
+    assert len(tried) == 61  # 1 and sixty halvings
