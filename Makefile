@@ -2,6 +2,7 @@
 #
 #   PYTHON=python3.12      the interpreter that .venv is made from, 3.11 or newer
 #   PIP_FLAGS=...          handed to every pip install, say for another build of torch
+#   TREES="before after"   make lines: the source trees to count, this one by default
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
 
 SHELL := bash
@@ -9,22 +10,37 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 TORCH ?= 2.13.0
 
+# All tools by this interpreter: their scripts name the folder that .venv was made in,
+# and after a copy or a move of the clone would run the old one, or nothing.
 BIN := .venv/bin
+LABKIT := $(BIN)/python -m labkit.runs.cli
 LOGS := build/test
 CODE := labkit tests benchmarks notebooks
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --color=no
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --color=no \
+  --junitxml=$(LOGS)/$(@:test-%=%).xml
 TWO_CORES := -n 2 --dist loadfile
 DATA_SETS := ptb mnist fashion-mnist cifar10 imdb usps
 MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || printf ' %s/' $$d; done)
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lock picture clean test-unit test-notebooks test-browser
+.PHONY: help run test lab lint bench lines lock picture clean test-unit test-notebooks test-browser
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
 
-.venv/.stamp: pyproject.toml requirements.lock
+# An interpreter that was asked for by name must be the one that .venv has.
+.PHONY: same-python
+same-python:
+	@if [ "$(origin PYTHON)" != file ] && [ -x $(BIN)/python ]; then \
+	  asked=$$($(PYTHON) --version 2>&1); has=$$($(BIN)/python --version); \
+	  if [ "$$asked" != "$$has" ]; then \
+	    echo ".venv has $$has, and PYTHON=$(PYTHON) is '$$asked';" \
+	      "'make clean' removes .venv, then it is made anew" >&2; exit 1; \
+	  fi; \
+	fi
+
+.venv/.stamp: pyproject.toml requirements.lock | same-python
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "labkit needs Python 3.11 or newer, and $(PYTHON) is" \
 	    "'$$($(PYTHON) --version 2>&1)'. Name another: make PYTHON=python3.12" >&2; \
@@ -35,55 +51,27 @@ help: ## List the commands
 	@touch $@
 
 run: .venv/.stamp ## Run every notebook on small settings; the report's path comes last
-	@status=0; $(BIN)/labkit run --all --profile quick || status=$$?; \
-	$(BIN)/labkit report || status=$$?; exit $$status
+	@status=0; $(LABKIT) run --all --profile quick || status=$$?; \
+	$(LABKIT) report || status=$$?; exit $$status
 
 lab: .venv/.stamp ## Open JupyterLab at the tour
-	@$(BIN)/labkit lab
+	@$(LABKIT) lab
 
 lint: .venv/.stamp ## Check the style of code and notebooks
-	$(BIN)/ruff check $(CODE)
-	$(BIN)/ruff format --check $(CODE)
-
-# The last line of a stage's log that has pytest's counts is its result. A stage that
-# failed without a count (lint, a crash, nothing collected) adds one failure.
-define ADD_UP
-function result(stage, line,    words, n, i) {
-  n = split(line, words, /[ ,=]+/)
-  for (i = 2; i <= n; i++) {
-    if (words[i] == "passed") passed += words[i - 1]
-    if (words[i] == "skipped") skipped += words[i - 1]
-    if (words[i] ~ /^(failed|errors?)$$/) { failed += words[i - 1]; counted[stage] = 1 }
-  }
-}
-BEGIN {
-  for (a = 1; a < ARGC; a++) {
-    split(ARGV[a], part, "="); stage = part[1]; line = ""
-    while ((getline text < ("$(LOGS)/" stage ".log")) > 0)
-      if (text ~ /[0-9]+ (passed|failed|skipped|deselected|errors?).* in [0-9.]+s/) line = text
-    result(stage, line)
-    if (part[2] != 0 && !counted[stage]) failed++
-    if (line == "") line = part[2] == 0 ? text : "failed"
-    gsub(/^=+ | =+$$/, "", line)
-    printf "%-10s %s\n", stage, line
-  }
-  printf "%d passed, %d failed", passed, failed
-  if (skipped) printf ", %d skipped", skipped
-  print ""
-}
-endef
-export ADD_UP
+	$(BIN)/python -m ruff check $(CODE)
+	$(BIN)/python -m ruff format --check $(CODE)
 
 test: .venv/.stamp ## Lint, unit tests, notebooks, browser; a summary comes last
 	@set -o pipefail; rm -rf $(LOGS); mkdir -p $(LOGS); status=0; results=; \
 	for stage in lint unit notebooks browser; do \
 	  target=test-$$stage; if [ $$stage = lint ]; then target=lint; fi; \
 	  echo; echo "--- $$stage"; code=0; \
-	  $(MAKE) --no-print-directory $$target 2>&1 | tee $(LOGS)/$$stage.log || code=$$?; \
+	  $(MAKE) --no-print-directory $$target || code=$$?; \
 	  if [ $$code != 0 ]; then status=1; fi; \
 	  results="$$results $$stage=$$code"; \
 	done; \
-	echo; awk "$$ADD_UP" $$results | tee $(LOGS)/summary; exit $$status
+	echo; $(BIN)/python -m tests.tally $(LOGS) $$results | tee $(LOGS)/summary; \
+	exit $$status
 
 test-unit: .venv/.stamp
 	@$(if $(HAVE_DATA),,echo "Tests on real data are left out: $(if $(LABKIT_DATA),LABKIT_DATA lacks$(MISSING),LABKIT_DATA names no folder).")
@@ -101,12 +89,11 @@ test-browser: .venv/.stamp
 	    "(Debian: apt-get install chromium chromium-driver)."; \
 	fi
 
-bench: .venv/.stamp ## Run the benchmarks: ratios, side by side
-	@for script in benchmarks/*.py; do \
-	  case $$script in */rtrl.py) what= ;; *) what=speed ;; esac; \
-	  echo "--- $$script $$what"; \
-	  OMP_NUM_THREADS=1 $(BIN)/python $$script $$what || exit 1; \
-	done
+bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
+	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks
+
+lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
+	@$(BIN)/python benchmarks/lines.py $(TREES)
 
 picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
 	$(BIN)/python -m labkit.labs.rtrl.picture notebooks/figures/noise.png

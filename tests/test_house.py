@@ -13,6 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import labkit
+
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
 ROOMS = PAPERS | {"instruments", "panels", "datasets", "labs", "runs"}
@@ -232,6 +234,19 @@ def test_the_lock_has_what_is_declared(requirements, locked):
         assert requirement.specifier.contains(pins[name], prereleases=True), (
             f"{requirement}, but requirements.lock has {pins[name]}; run `make lock`"
         )
+
+
+def test_every_file_that_is_no_module_is_packaged():
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["labkit"]
+    inside = [path for path in tracked() if path.parts[0] == "labkit"]
+    others = [path.relative_to("labkit") for path in inside if path.suffix != ".py"]
+    assert [path for path in others if not any(map(path.match, patterns))] == []
+
+
+def test_the_version_has_a_heading_in_the_changelog():
+    page = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert f"\n## [{labkit.__version__}]" in page
 
 
 # What is committed

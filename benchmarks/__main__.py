@@ -1,0 +1,53 @@
+"""Every benchmark, one after the other; a summary comes last.
+
+    PYTHONPATH=. python benchmarks
+
+One whose data set is not on this machine and cannot be had is left out, and the summary
+says so; one that fails makes the whole fail.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+COMMANDS = (
+    "rtrl",
+    "rls speed",
+    "hessian_free speed",
+    "broad speed",
+    "bpls speed --data mnist",
+    "bpls speed --data fashion-mnist",
+    "instruments speed",
+    "distributed speed",
+)
+MISSING = re.compile(r"^labkit\.\S*DatasetUnavailable: (\S+) ", re.MULTILINE)
+
+
+def run(command, folder):
+    """Run one benchmark; return what became of it."""
+    script, *arguments = command.split()
+    print(f"--- {command}", flush=True)
+    done = subprocess.run(
+        [sys.executable, folder / f"{script}.py", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    missing = MISSING.search(done.stderr)
+    if done.returncode and missing:
+        return f"left out: {missing[1]} is not on this machine (see data/README.md)"
+    sys.stderr.write(done.stderr)
+    return "FAILED" if done.returncode else "done"
+
+
+def main(commands=COMMANDS, folder=Path(__file__).parent):
+    """Run the benchmarks; print the summary; return the exit status."""
+    results = {command: run(command, folder) for command in commands}
+    print("\n--- summary")
+    for command, result in results.items():
+        print(f"{command:34}{result}")
+    return int("FAILED" in results.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

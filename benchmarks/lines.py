@@ -1,0 +1,72 @@
+"""How many lines the house has, room by room: total, code, docstring, blank, comment.
+
+    python benchmarks/lines.py [FOLDER ...]
+
+A folder is the top of a source tree; with several, they follow one another, say before
+and after. A line with code and a comment counts as code, and a string that stands where
+a docstring may as docstring, its blank lines included.
+"""
+
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+COLUMNS = ("files", "total", "code", "docstring", "blank", "comment", "longest")
+NO_CODE = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT),
+    *(tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER),
+}
+
+
+def count(source):
+    """Count the lines of a module by kind.
+
+    >>> count('"Doc."' + chr(10) + chr(10) + "x = 1  # one" + chr(10) + "# two")
+    Counter({'total': 4, 'docstring': 1, 'code': 1, 'blank': 1, 'comment': 1})
+    """
+    doc, code = set(), set()
+    for node in ast.walk(ast.parse(source)):
+        match getattr(node, "body", None):
+            case [ast.Expr(value=ast.Constant(value=str())) as first, *_]:
+                doc.update(range(first.lineno, first.end_lineno + 1))
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in NO_CODE:
+            code.update(range(token.start[0], token.end[0] + 1))
+    lines = source.splitlines()
+    blank = {n for n, line in enumerate(lines, 1) if not line.strip()} - doc - code
+    kinds = {"total": len(lines), "docstring": len(doc), "code": len(code - doc)}
+    kinds["blank"] = len(blank)
+    kinds["comment"] = len(lines) - len(doc | code) - len(blank)
+    return Counter(kinds)
+
+
+def rooms(tree):
+    """Count a source tree by the folders of ``labkit`` and of ``tests``."""
+    found = {}
+    for top in ("labkit", "tests"):
+        for path in sorted((tree / top).rglob("*.py")):
+            parts = path.relative_to(tree).parts
+            room = f"{top}/{parts[1]}" if len(parts) > 2 else f"{top}/*.py"
+            lines = count(path.read_text("utf-8"))
+            for name in (room, top):
+                row = found.setdefault(name, Counter())
+                longest = max(row["longest"], lines["total"])
+                row.update(lines, files=1)
+                row["longest"] = longest
+    return found
+
+
+def main(trees):
+    """Print a table for each tree."""
+    for tree in trees:
+        print(f"{tree}\n{'room':22}" + "".join(f"{c:>10}" for c in COLUMNS))
+        for room, row in sorted(rooms(Path(tree)).items()):
+            print(f"{room:22}" + "".join(f"{row[c]:10}" for c in COLUMNS))
+        print()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or [Path(__file__).parents[1]])

@@ -1,0 +1,155 @@
+"""The Makefile's own small programs: the sum of the stages, benchmarks, lines."""
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import tally
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCH = runpy.run_path(str(ROOT / "benchmarks/__main__.py"), run_name="bench")
+LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
+
+
+def write_report(path, passed=0, failed=0, skipped=0):
+    outcomes = {"failure": failed, "skipped": skipped}
+    cases = "<testcase/>" * passed
+    cases += "".join(f"<testcase><{k}/></testcase>" * n for k, n in outcomes.items())
+    tests = passed + failed + skipped
+    path.write_text(
+        f'<testsuites><testsuite tests="{tests}" failures="{failed}" errors="0" '
+        f'skipped="{skipped}">{cases}</testsuite></testsuites>'
+    )
+
+
+def test_stages_are_added_up(tmp_path, capsys):
+    write_report(tmp_path / "unit.xml", passed=10, failed=2, skipped=1)
+    write_report(tmp_path / "notebooks.xml", passed=5)
+    tally.main(tmp_path, "lint=0", "unit=1", "notebooks=0", "browser=0")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["lint", "no", "test", "was", "run"]
+    assert lines[1].split(maxsplit=1) == ["unit", "10 passed, 2 failed, 1 skipped"]
+    assert lines[-1] == "15 passed, 2 failed, 1 skipped"
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "expected"),
+    [
+        (None, 1, "0 passed, 1 failed"),  # lint, or nothing was collected
+        (None, 0, "0 passed, 0 failed"),  # no browser here
+        ({"passed": 3}, 1, "3 passed, 1 failed"),  # pytest itself crashed at the end
+        ({"passed": 3, "failed": 2}, 2, "3 passed, 2 failed"),
+        ("<testsuites><testsu", 1, "0 passed, 1 failed"),  # killed as it wrote
+    ],
+)
+def test_a_stage_that_failed_without_a_count_is_one_failure(
+    tmp_path, capsys, report, status, expected
+):
+    if isinstance(report, dict):
+        write_report(tmp_path / "unit.xml", **report)
+    elif report:
+        (tmp_path / "unit.xml").write_text(report)
+    tally.main(tmp_path, f"unit={status}")
+    assert capsys.readouterr().out.splitlines()[-1] == expected
+
+
+MISSING = """\
+from labkit.datasets import fetch
+print("begun")
+raise fetch.DatasetUnavailable("mnist/a.gz is not on this machine. Looked for: x")
+"""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_benchmarks_go_on_without_a_data_set(tmp_path, capfd, broken):
+    (tmp_path / "first.py").write_text(MISSING)
+    (tmp_path / "second.py").write_text("1 / 0" if broken else "print('a ratio')")
+    status = BENCH["main"](("first speed", "second"), tmp_path)
+    told = capfd.readouterr()
+    assert status == broken
+    assert "Traceback" not in told.err or broken
+    summary = told.out.partition("--- summary\n")[2].splitlines()
+    assert summary[0].split(maxsplit=2)[2].startswith("left out: mnist/a.gz is not on")
+    assert summary[1].split() == ["second", "FAILED" if broken else "done"]
+
+
+def test_every_benchmark_is_run():
+    scripts = {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
+    assert {command.split()[0] for command in BENCH["COMMANDS"]} == scripts - {"lines"}
+
+
+def test_lines_are_counted_by_kind(tmp_path):
+    source = (
+        'def f():\n    """Doc.\n\n    More."""\n\n    # why\n    return """a\n\nb"""'
+    )
+    assert dict(LINES["count"](source)) == {
+        "total": 9,
+        "docstring": 3,
+        "code": 4,
+        "blank": 1,
+        "comment": 1,
+    }
+
+
+def test_lines_of_two_trees_are_told_room_by_room(tmp_path, capsys):
+    for tree, n in (("before", 3), ("after", 2)):
+        room = tmp_path / tree / "labkit" / "rls"
+        room.mkdir(parents=True)
+        (room / "a.py").write_text("x = 1\n" * n)
+        (room.parent / "b.py").write_text("x = 1\n")
+    LINES["main"]([tmp_path / "before", tmp_path / "after"])
+    rows = re.findall(r"^(labkit\S*) +(\d+) +(\d+)", capsys.readouterr().out, re.M)
+    assert rows == [
+        ("labkit", "2", "4"),
+        ("labkit/*.py", "1", "1"),
+        ("labkit/rls", "1", "3"),
+        ("labkit", "2", "3"),
+        ("labkit/*.py", "1", "1"),
+        ("labkit/rls", "1", "2"),
+    ]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Run make in a folder that has the Makefile and a finished .venv."""
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    (tmp_path / ".venv/.stamp").touch()
+    outer = {"PYTHON", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # of a make that runs us
+    bare = {k: v for k, v in os.environ.items() if k not in outer}
+
+    def run(*arguments):
+        command = ["make", "-C", tmp_path, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=bare)
+
+    return run
+
+
+def test_make_runs_all_tools_by_the_interpreter_of_the_folder(make):
+    """A script of .venv names the folder that it was made in, of a clone the first."""
+    told = make("-n", "run", "lab", "lint", "bench", "lines", "test-unit").stdout
+    assert told.count(".venv/bin/") == told.count(".venv/bin/python") >= 7
+
+
+def test_another_python_is_not_promised(make, tmp_path):
+    other = tmp_path / "python9"
+    other.write_text("#!/bin/sh\necho Python 9.9.9\n")
+    other.chmod(0o755)
+    done = make("-n", "lint")
+    assert done.returncode == 0, done.stderr
+    done = make("lint", f"PYTHON={other}")
+    assert done.returncode and "is 'Python 9.9.9'; 'make clean'" in done.stderr
+
+
+def test_make_lists_its_commands(make):
+    told = make().stdout
+    for name in ("run", "test", "lab", "lint", "bench", "lines", "lock", "clean"):
+        assert re.search(rf"^  make {name} +\S", told, re.M)
