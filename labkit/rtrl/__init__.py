@@ -4,11 +4,12 @@ Benzing, Gauy, Mujika, Martinsson, Steger, *Optimal Kronecker-Sum Approximation 
 Time Recurrent Learning*, ICML 2019.
 """
 
+from labkit.errors import DivergedError
+from labkit.rtrl import learners
 from labkit.rtrl.cells import Cell, CellStep, LSTMCell, RHNCell, RNNCell
-from labkit.rtrl.exact import RTRL
-from labkit.rtrl.kronecker import KFRTRL, OK
-from labkit.rtrl.ktp import KTP
 from labkit.rtrl.learner import Learner
+from labkit.rtrl.learners import *  # noqa: F403 every learner of the table, by its class
+from labkit.rtrl.learners import LEARNERS
 from labkit.rtrl.low_rank import (
     best_low_rank,
     minimum_variance,
@@ -16,17 +17,10 @@ from labkit.rtrl.low_rank import (
     water_level,
 )
 from labkit.rtrl.tasks import CharStream, CopyTask, Symbols
-from labkit.rtrl.tbptt import TBPTT
-from labkit.rtrl.train import DivergedError, Readout, Record, train
-from labkit.rtrl.uoro import UORO
+from labkit.rtrl.train import Readout, Record, train
 
 __all__ = [
-    "KFRTRL",
-    "KTP",
-    "OK",
-    "RTRL",
-    "TBPTT",
-    "UORO",
+    "LEARNERS",
     "Cell",
     "CellStep",
     "CharStream",
@@ -44,4 +38,5 @@ __all__ = [
     "optimal_low_rank",
     "train",
     "water_level",
+    *learners.__all__,
 ]

@@ -22,14 +22,14 @@ Deviation from the paper: its Lemma 1 lets the state depend on the z's only; the
 carry path and the LSTM's cell also read the old state point by point, which adds the
 diagonal blocks J_direct to H and leaves F as it is. A test compares H and D with
 ``torch.func`` Jacobians.
-
-weight, state : $W$, $s$.
 """
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from labkit.ranges import COUNT, check
 
 
 class CellStep(NamedTuple):
@@ -56,15 +56,17 @@ class Cell(nn.Module):
 
     Parameters
     ----------
-    input_size : d_x >= 1.
-    hidden_size : n >= 1.
-    generator : torch.Generator of the initial weights, N(0, 0.01^2), bias row included.
-    dtype, device : of the weights, and so of everything computed from them.
+    input_size, hidden_size : int
+        $d_x$, $n$, both >= 1; anything else is a ValueError.
+    generator : torch.Generator, optional
+        Of the initial weights, N(0, 0.01^2), bias row included.
+    dtype, device : optional
+        Of the weights, and so of everything computed from them.
 
-    Raises
-    ------
-    ValueError
-        If a size is not a positive integer.
+    Attributes
+    ----------
+    weight : (m, K n) parameter
+        $W$, rows [h, x, 1], blocks side by side.
     """
 
     blocks: int  # K
@@ -75,9 +77,8 @@ class Cell(nn.Module):
         self, input_size, hidden_size, *, generator=None, dtype=None, device=None
     ):
         super().__init__()
-        for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name} must be an integer >= 1, got {size!r}")
+        sizes = {"input_size": input_size, "hidden_size": hidden_size}
+        check(sizes, dict.fromkeys(sizes, COUNT))
         self.input_size, self.hidden_size = input_size, hidden_size
         shape = (self.augmented_size, self.blocks * hidden_size)
         weight = torch.empty(shape, dtype=dtype, device=device)
@@ -121,12 +122,15 @@ class Cell(nn.Module):
 
         Parameters
         ----------
-        x : (b, d_x) input.
-        state : (b, S) old state.
+        x : (b, d_x) tensor
+            $x$, input.
+        state : (b, S) tensor
+            $s$, old state.
 
         Returns
         -------
-        CellStep. Cost 2 b m K n for the state, 2 b K (S/n) n^2 for H.
+        CellStep
+            Cost 2 b m K n for the state, 2 b K (S/n) n^2 for H.
         """
         new = self.linearise(x, state)
         H = self.jacobian(new)
@@ -140,11 +144,15 @@ class Cell(nn.Module):
 
         Parameters
         ----------
-        x : (b, d_x);  state : (b, S);  v : (b, S) or (b, r, S).
+        x, state : tensors
+            As in :meth:`step`.
+        v : (b, S) or (b, r, S) tensor
+            $v$.
 
         Returns
         -------
-        CellStep with ``H=None``, and H v in the shape of v. Cost 2 b r K n^2.
+        step, Hv : CellStep with ``H=None``, tensor like v
+            Cost 2 b r K n^2.
         """
         new = self.linearise(x, state)
         step = CellStep(new.state, self.hidden(new.state), None, new.h_hat, new.D)
@@ -160,7 +168,7 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def vjp(self, new: Linearised, delta: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Pull d L / d state (b, S) back to d L / d z and d L / d old state.
+        r"""Pull d L / d state, delta (b, S), back to d L / d z and d L / d old state.
 
         (1) $\delta_z = D^T \delta$
         (2) $\delta' = J_{direct}^T\,\delta + W_h\,\delta_z$

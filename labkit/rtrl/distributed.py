@@ -11,9 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from labkit.rtrl.exact import RTRL
 from labkit.rtrl.learner import Learner
-from labkit.rtrl.tbptt import TBPTT
 
 
 def join(learner: Learner, weights: list[Tensor], group: dist.ProcessGroup):
@@ -24,8 +22,10 @@ def join(learner: Learner, weights: list[Tensor], group: dist.ProcessGroup):
 
     Parameters
     ----------
-    learner : of this worker.
-    weights : to train; those of the group's first rank are copied to the others.
+    learner : Learner
+        Of this worker.
+    weights : list of tensors
+        To train; those of the group's first rank are copied to the others.
 
     Raises
     ------
@@ -33,8 +33,7 @@ def join(learner: Learner, weights: list[Tensor], group: dist.ProcessGroup):
         On all workers, if two generators of a learner that draws are in the same state.
     """
     state = learner.generator.get_state().numpy().tobytes()
-    draws = not isinstance(learner, RTRL | TBPTT)
-    mine = hashlib.sha256(state).hexdigest() if draws else None
+    mine = hashlib.sha256(state).hexdigest() if learner.draws else None
     everyone = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, mine, group)
     known = [each for each in everyone if each is not None]

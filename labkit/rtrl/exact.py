@@ -13,20 +13,31 @@ def rtrl_step(G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor, out=None) -> Tenso
 
     Parameters
     ----------
-    G : (b, S, m K n) influence, columns theta = W row by row.
-    H : (b, S, S);  h_hat : (b, m);  D : (b, P, K, n) compact, S = P n.
-    out : like G, receives the result; not G itself.
+    G : (b, S, m K n) tensor
+        $G$, influence, columns theta = W row by row.
+    H, h_hat, D : tensors
+        $H$, $\hat h$, $D$ of the cell's step.
+    out : like G, optional
+        Receives the result; not G itself.
 
     Returns
     -------
-    (b, S, m K n). Cost 2 S^2 m K n per sequence, memory S m K n. F is never formed: its
-    only non-zero entries lie on the diagonals j = j'.
+    (b, S, m K n) tensor
+        Cost 2 S^2 m K n per sequence, memory S m K n. F is never formed: its only
+        non-zero entries lie on the diagonals j = j'.
     """
     b, P, K, n = D.shape
     G = torch.bmm(H, G, out=out)  # (1)
     blocks = G.view(b, P, n, h_hat.shape[1], K, n).diagonal(dim1=2, dim2=5)
     blocks += h_hat[:, None, :, None, None] * D[:, :, None]  # (2)
     return G
+
+
+def rtrl_count(n, m, K, P, r):
+    """See :class:`~labkit.rtrl.learners.Method`."""
+    S, W = P * n, m * K * n
+    cell = 2 * W + 2 * K * S * n
+    return cell + 2 * S * S * W + 2 * m * K * S + 2 * S * W, S * W
 
 
 class RTRL(Learner):
@@ -36,7 +47,7 @@ class RTRL(Learner):
     sequence to 1e-12 relative. Two influence-sized buffers are held.
     """
 
-    tensors = ("G",)
+    tensors, draws = ("G",), False
 
     def __init__(self, cell, *, batch_size, generator=None):
         super().__init__(cell, batch_size=batch_size, generator=generator)

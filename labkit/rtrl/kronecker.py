@@ -46,15 +46,21 @@ def kf_step(u, A, H, h_hat, D, signs, *, factors=None, work=None):
 
     Parameters
     ----------
-    u : (b, c, m);  A : (b, c, K n, S), transposed;  H : (b, S, S).
-    h_hat : (b, m);  D : (b, P, K, n);  signs : $c$, (b, c) of -1 and +1.
-    factors : pair (b, c, q, S), (b, c, q, K n) whose product stands in for D
-        (KF-RTRL-r-APPROX, appendix), or None.
-    work : like A. When given it receives H A and is returned as A'; no allocation.
+    u, A : (b, c, m) and (b, c, K n, S) tensors
+        $u$, $A$, the latter transposed.
+    H, h_hat, D : tensors
+        $H$, $\hat h$, $D$ of the cell's step.
+    signs : (b, c) tensor of -1 and +1
+        $c$.
+    factors : pair of (b, c, q, S) and (b, c, q, K n), optional
+        Their product stands in for D (KF-RTRL-r-APPROX, section 4.3).
+    work : like A, optional
+        Receives H A and is returned as A'; no allocation.
 
     Returns
     -------
-    u' (b, c, m), A' (b, c, K n, S). Cost 2 c S^2 K n per sequence.
+    u', A' : tensors like u and A
+        Cost 2 c S^2 K n per sequence.
     """
     A = propagate(A, H, work)
     if factors is None:
@@ -76,15 +82,40 @@ def kf_step(u, A, H, h_hat, D, signs, *, factors=None, work=None):
     return u, A
 
 
+def kf_count(n, m, K, P, r):
+    """See :class:`~labkit.rtrl.learners.Method`; r copies."""
+    S = P * n
+    A = S * K * n
+    mix = 3 * r * A + 2 * r * K * S + 6 * r * m
+    return _common_count(n, m, K, P, r) + mix, r * (m + A)
+
+
+def kf_approx_count(n, m, K, P, r):
+    """See :class:`~labkit.rtrl.learners.Method`; D of rank r."""
+    flops, numbers = kf_count(n, m, K, P, 1)
+    factors = 2 * r * min(P, K) * n * (P + K) + 2 * r * r * (P + K) * n
+    return flops + factors + 2 * r * P * n * K * n, numbers
+
+
+def _common_count(n, m, K, P, r):
+    """Forward pass, H, the product with it, the gradient."""
+    S = P * n
+    cell = 2 * m * K * n + 2 * K * S * n
+    return cell + 2 * r * S * S * K * n + 2 * r * (S + m) * K * n
+
+
 class KFRTRL(Learner):
     """KF-RTRL, KF-RTRL-AVG and KF-RTRL-r-APPROX (Mujika et al. 2018; Benzing et al.).
 
     Parameters
     ----------
-    cell, batch_size, generator : see :class:`Learner`.
-    copies : c >= 1 independent estimates of all of G, averaged; variance 1 / c.
-    diagonal_rank : replace D by an unbiased product of this rank, or None. Slower and
-        noisier here; it exists because the paper studies it.
+    cell, batch_size, generator
+        See :class:`Learner`.
+    copies : int
+        c >= 1 independent estimates of all of G, averaged; variance 1 / c.
+    diagonal_rank : int, optional
+        Replace D by an unbiased product of this rank. Slower and noisier here; it
+        exists because the paper studies it.
     """
 
     tensors = ("u", "A")
@@ -148,18 +179,23 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
 
     Parameters
     ----------
-    u : (b, r, m);  A : (b, r, K n, S), transposed;  H : (b, S, S).
-    h_hat : (b, m);  D : (b, P, K, n);  signs : (b, r + 1) of -1 and +1; None
-        truncates the SVD instead of mixing (r-B-OK, Algorithm 6).
-    work : like A. When given it receives H A, and A is overwritten by A'.
+    u, A : (b, r, m) and (b, r, K n, S) tensors
+        $u_i$, $A_i$, the latter transposed.
+    H, h_hat, D : tensors
+        $H$, $\hat h$, $D$ of the cell's step.
+    signs : (b, r + 1) tensor of -1 and +1, or None
+        None truncates the SVD instead of mixing (r-B-OK, Algorithm 6).
+    work : like A, optional
+        Receives H A, and A is overwritten by A'.
 
     Returns
     -------
-    u' (b, r, m), A' (b, r, K n, S), d (b, r + 1) singular values of C, and Y
-    (b, r + 1, r), both float64: |Y Y^T - diag(d)|^2 is the squared error of the
-    mixing, :func:`minimum_variance` (d, r) whatever the signs.
-    Cost per sequence 2 r S^2 K n, then 4 r^2 S K n, two
-    eigendecompositions and one SVD of size r + 1 in float64.
+    u', A' : tensors like u and A
+        Cost per sequence 2 r S^2 K n, then 4 r^2 S K n, two eigendecompositions and one
+        SVD of size r + 1 in float64.
+    d, Y : (b, r + 1) and (b, r + 1, r) float64 tensors
+        Singular values of C, and the mixing: |Y Y^T - diag(d)|^2 is its squared error,
+        :func:`minimum_variance` (d, r) whatever the signs.
     """
     b, r, Kn, S = A.shape
     HA = propagate(A, H, work)
@@ -177,6 +213,14 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     return u, A, d, Y
 
 
+def ok_count(n, m, K, P, r):
+    """See :class:`~labkit.rtrl.learners.Method`; r terms."""
+    S = P * n
+    A = S * K * n
+    mix = 4 * r * r * A + 4 * r * K * S + 4 * r * r * m + 4 * r * m
+    return _common_count(n, m, K, P, r) + mix, r * (m + A)
+
+
 def other_terms(u, A, rank, signs):
     r"""Write a Kronecker sum with another number of terms, unbiased.
 
@@ -188,13 +232,16 @@ def other_terms(u, A, rank, signs):
 
     Parameters
     ----------
-    u : (b, r, m);  A : (b, r, K n, S), transposed.
-    rank : terms wanted.
-    signs : (b, r) of -1 and +1, used if rank < r; None truncates, biased.
+    u, A : tensors
+        As in :func:`ok_step`.
+    rank : int
+        Terms wanted.
+    signs : (b, r) tensor of -1 and +1, or None
+        Used if rank < r; None truncates, biased.
 
     Returns
     -------
-    u' (b, rank, m), A' (b, rank, K n, S).
+    u', A' : (b, rank, m) and (b, rank, K n, S) tensors
     """
     flat = A.flatten(2)
     X, Z, *_ = mix(u @ u.mT, flat @ flat.mT, signs, rank)
@@ -205,7 +252,7 @@ def other_terms(u, A, rank, signs):
 def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None):
     """Equations (1)-(6) of :func:`ok_step` in float64, to ``rank`` terms, by default r.
 
-    G_u, G_A : (b, q, q), q = r + 1 in a step.
+    G_u and G_A are (b, q, q), q = r + 1 in a step.
 
     Singular vectors come in pairs without a sign of their own: LAPACK's choice can turn
     with the last bit of C, since L and R are just any roots, and a sign turned is noise
@@ -245,15 +292,20 @@ class OK(Learner):
 
     Parameters
     ----------
-    cell, batch_size, generator : see :class:`Learner`.
-    rank : r terms, 1..m.
-    biased : keep the r largest singular values instead of mixing; smaller error per
-        step, but systematic.
+    cell, batch_size, generator
+        See :class:`Learner`.
+    rank : int
+        r terms, 1..m.
+    biased : bool
+        Keep the r largest singular values instead of mixing; smaller error per step,
+        but systematic.
 
     Attributes
     ----------
-    spectrum : (b, r + 1) float64 singular values of the last step's C.
-    mixing : (b, r + 1, r) float64 Y of the last step.
+    spectrum : (b, r + 1) float64 tensor
+        $d$, singular values of the last step's C.
+    mixing : (b, r + 1, r) float64 tensor
+        $Y$ of the last step.
     """
 
     tensors = ("u", "A")
@@ -261,7 +313,7 @@ class OK(Learner):
     def __init__(self, cell, *, batch_size, rank, biased=False, generator=None):
         super().__init__(cell, batch_size=batch_size, generator=generator)
         check_rank(rank, cell.augmented_size)
-        self.biased = biased
+        self.biased, self.draws = biased, not biased
         self.u = self._zeros(rank, cell.augmented_size)
         self.A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
         self._allocate(rank)

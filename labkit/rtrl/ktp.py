@@ -25,13 +25,16 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
 
     Parameters
     ----------
-    D : (..., P, K, n) compact.
-    rank : r.
-    signs : (..., P n) of -1 and +1.
+    D : (..., P, K, n) tensor
+        $D$ of the cell's step.
+    rank : int
+        r.
+    signs : (..., P n) tensor of -1 and +1
 
     Returns
     -------
-    d : (..., r, P n) and e : (..., r, K n), in the dtype of D. Cost O(P n (r + log n)).
+    d, e : (..., r, P n) and (..., r, K n) tensors
+        In the dtype of D. Cost O(P n (r + log n)).
     """
     P, n = D.shape[-3], D.shape[-1]
     blocks = D.movedim(-1, -3).double()  # (..., n, P, K)
@@ -61,13 +64,17 @@ def ktp_step(a, Hb, c, h_hat, d, e, signs):
 
     Parameters
     ----------
-    a : (b, r, m);  Hb : (b, r, S);  c : (b, r, K n).
-    h_hat : (b, m);  d : (b, r, S), e : (b, r, K n) from :func:`diagonal_factors`.
-    signs : (b, r, 2) of -1 and +1, independent of those in d and e: s and t.
+    a, Hb, c : (b, r, m), (b, r, S) and (b, r, K n) tensors
+        $a_i$, $H b_i$, $c_i$.
+    h_hat, d, e : tensors
+        $\hat h$ of the cell's step, $d_i$, $e_i$ of :func:`diagonal_factors`.
+    signs : (b, r, 2) tensor of -1 and +1
+        s and t, independent of the signs in d and e.
 
     Returns
     -------
-    a', b', c'. All six cross terms carry s, t or s t, so the mean is exact.
+    a', b', c' : tensors
+        All six cross terms carry s, t or s t, so the mean is exact.
     """
     s, t = signs[..., :1], signs[..., 1:]
     a, Hb, c = _common_norm(a, Hb, c)  # (1)
@@ -90,7 +97,16 @@ def ktp_shared_step(a, Hb, c, h_hat, d, e, signs):
 
     Parameters
     ----------
-    a : (b, m);  the others as in :func:`ktp_step`;  signs : (b, 1 + r), s then t.
+    a : (b, m) tensor
+        $a$.
+    Hb, c, h_hat, d, e : tensors
+        As in :func:`ktp_step`.
+    signs : (b, 1 + r) tensor of -1 and +1
+        s, then t.
+
+    Returns
+    -------
+    a', b', c' : tensors
     """
     s, t = signs[:, :1], signs[:, 1:, None]
     p1 = balance(_sum_norm(Hb, c), norm(a, 1))  # (1)
@@ -102,14 +118,35 @@ def ktp_shared_step(a, Hb, c, h_hat, d, e, signs):
     return a, q1 * beta + t * q2 * delta, c / q1 + t * e / q2  # (4), (5)
 
 
+def ktp_count(n, m, K, P, r):
+    """See :class:`~labkit.rtrl.learners.Method`; r terms."""
+    S = P * n
+    numbers = r * (m + S + K * n)
+    carry = r * (2 * K * n * n + 2 * K * S + 2 * P * S)
+    factors = 2 * r * min(P, K) * n * (P + K)
+    gradient = r * (2 * S + K * n + 2 * m * K * n)
+    return 2 * m * K * n + carry + factors + 8 * numbers + gradient, numbers
+
+
+def ktp_shared_count(n, m, K, P, r):
+    """See :class:`~labkit.rtrl.learners.Method`; r terms with one a."""
+    flops, numbers = ktp_count(n, m, K, P, r)
+    spared = (r - 1) * (8 * m + 2 * m * K * n)
+    grams = 4 * r * r * (P + K) * n
+    return flops - spared + grams, numbers - (r - 1) * m
+
+
 class KTP(Learner):
     """r-KTP; ``shared=True`` keeps one vector a for all terms.
 
     Parameters
     ----------
-    cell, batch_size, generator : see :class:`Learner`.
-    rank : r terms, 1..S.
-    shared : the variant that the published figures come from; a little noisier.
+    cell, batch_size, generator
+        See :class:`Learner`.
+    rank : int
+        r terms, 1..S.
+    shared : bool
+        The variant that the published figures come from; a little noisier.
     """
 
     tensors = ("a", "b", "c")

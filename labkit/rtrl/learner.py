@@ -8,6 +8,7 @@ loss derivative of the same step into G'. The weights are read, never written.
 import torch
 from torch import Tensor
 
+from labkit.ranges import COUNT, check
 from labkit.rtrl.cells import Cell
 from labkit.rtrl.low_rank import random_signs
 
@@ -17,26 +18,37 @@ class Learner:
 
     Parameters
     ----------
-    cell : Cell. Its weights are read at every step, so an optimiser may change them.
-    batch_size : b >= 1 sequences, each with its own state and estimator.
-    generator : torch.Generator on the cell's device; a fresh one by default, so that
-        no learner shares a random stream with another.
+    cell : Cell
+        Its weights are read at every step, so an optimiser may change them.
+    batch_size : int
+        b >= 1 sequences, each with its own state and estimator.
+    generator : torch.Generator, optional
+        On the cell's device; a fresh one by default, so that no learner shares a random
+        stream with another.
 
     Attributes
     ----------
-    state : (b, S) recurrent state; may be set to start from a state of one's own.
+    state : (b, S) tensor
+        $s$, recurrent state; may be set to start from a state of one's own.
+    waiting : list of tensors
+        Gradients of the readout that wait, with those that :meth:`backward` collects,
+        for an update; :func:`~labkit.rtrl.train` keeps them here, so that it may stop
+        and go on inside a window.
     """
 
     tensors: tuple[str, ...] = ()  # names of the estimator's tensors, batch first
+    draws: bool = True  # whether a step draws signs
 
     def __init__(self, cell: Cell, *, batch_size: int, generator=None):
         if not isinstance(cell, Cell):
             raise TypeError(f"cell must be a labkit.rtrl cell, got {type(cell)}")
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"batch_size must be an integer >= 1, got {batch_size!r}")
+        check({"batch_size": batch_size}, {"batch_size": COUNT})
+        if not isinstance(generator, torch.Generator | None):
+            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
         self.cell, self.batch_size = cell, batch_size
         self.generator = generator or torch.Generator(cell.weight.device)
         self.state = cell.initial_state(batch_size)
+        self.waiting = []
 
     @torch.no_grad()
     def step(self, x: Tensor) -> Tensor:
@@ -44,11 +56,13 @@ class Learner:
 
         Parameters
         ----------
-        x : (b, d_x), dtype and device of the weights.
+        x : (b, d_x) tensor
+            $x$, of the weights' dtype and device.
 
         Returns
         -------
-        h : (b, n) new hidden state.
+        h : (b, n) tensor
+            New hidden state.
 
         Raises
         ------
@@ -67,8 +81,9 @@ class Learner:
 
         Parameters
         ----------
-        dL_dh : (b, n) derivative of the loss of this step. With the derivative of a
-            batch mean the result is the gradient of that mean.
+        dL_dh : (b, n) tensor
+            Derivative of the loss of this step. With the derivative of a batch mean the
+            result is the gradient of that mean.
         """
         self._check_delta(dL_dh)
         return self._gradient(self._delta(dL_dh))
@@ -111,30 +126,35 @@ class Learner:
         """State, estimator and random stream; cloned, safe to keep while running."""
         names = ("state", *self.tensors)
         saved = {name: getattr(self, name).clone() for name in names}
+        saved["waiting"] = [each.clone() for each in self.waiting]
         return saved | {"generator": self.generator.get_state()}
 
     def load_state_dict(self, saved: dict) -> None:
-        """Restore what :meth:`state_dict` returned; shapes must agree.
+        """Restore what :meth:`state_dict` returned, from any device.
 
         Raises
         ------
         ValueError
-            Naming the entry that is missing, unknown or of the wrong shape; nothing is
-            changed then.
+            Naming the entry that is missing, unknown, of the wrong shape or dtype, or
+            not finite; nothing is changed then.
         """
         current = self.state_dict()
         if saved.keys() != current.keys():
             raise ValueError(
                 f"entries must be {sorted(current)}, got {sorted(saved, key=str)}"
             )
-        for name, value in current.items():
-            if saved[name].shape != value.shape:
+        for name in current.keys() - {"waiting"}:
+            new, old = saved[name], current[name]
+            if new.shape != old.shape or new.dtype != old.dtype:
                 raise ValueError(
-                    f"{name} must have shape {tuple(value.shape)}, "
-                    f"got {tuple(saved[name].shape)}"
+                    f"{name} must have shape {tuple(old.shape)} and be {old.dtype}, "
+                    f"got {tuple(new.shape)} and {new.dtype}"
                 )
+            if not new.isfinite().all():
+                raise ValueError(f"{name} must be finite")
         for name in ("state", *self.tensors):
             setattr(self, name, saved[name].to(current[name]).clone())
+        self.waiting = [each.to(self.state).clone() for each in saved["waiting"]]
         self.generator.set_state(saved["generator"])
 
     # What a learner must say for itself.

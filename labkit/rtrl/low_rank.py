@@ -18,10 +18,13 @@ Leading dimensions are batch dimensions throughout; nothing here has a data-depe
 shape, copies to the host or loops.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from labkit.ranges import check, integer
 
 # Singular values below this fraction of the largest are treated as zero when they are
 # divided by: exactly dependent terms leave such values, and their inverse is garbage.
@@ -53,8 +56,10 @@ def water_level(d: Tensor, rank: int) -> WaterLevel:
 
     Parameters
     ----------
-    d : (..., q) singular values, non-increasing, q >= rank.
-    rank : r >= 1.
+    d : (..., q) tensor
+        $d$, singular values, non-increasing, q >= rank.
+    rank : int
+        $r$ >= 1.
     """
     tail = d.flip(-1).cumsum(-1).flip(-1)
     factor = torch.arange(rank, 0, -1, device=d.device, dtype=d.dtype)  # r - i + 1
@@ -74,12 +79,15 @@ def minimum_variance(d: Tensor, rank: int) -> Tensor:
 
     Parameters
     ----------
-    d : (..., q) singular values of C, non-increasing.
-    rank : r >= 1; with q <= r the variance is 0.
+    d : (..., q) tensor
+        Singular values of C, non-increasing.
+    rank : int
+        r >= 1; with q <= r the variance is 0.
 
     Returns
     -------
-    (...) variance [unit of d, squared].
+    (...) tensor
+        [unit of d, squared].
 
     Examples
     --------
@@ -114,9 +122,12 @@ def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
 
     Parameters
     ----------
-    d : (..., q) singular values, non-increasing, float64 advised.
-    rank : r.
-    signs : (..., q) of -1 and +1, broadcastable with d.
+    d : (..., q) tensor
+        $d$, singular values, non-increasing, float64 advised.
+    rank : int
+        $r$.
+    signs : (..., q) tensor of -1 and +1
+        Broadcastable with d.
     """
     q = d.shape[-1]
     if q <= rank:  # nothing to mix
@@ -146,68 +157,81 @@ def _householder(share: Tensor) -> Tensor:
 def tight_frame(share: Tensor, columns: int) -> Tensor:
     r"""Orthonormal columns with prescribed row norms (Lemma 6), without a loop.
 
-    The running sum of ``share`` is cut at the integers; column q first lives on the
-    q-th piece, where the last row is raised by alpha_q and the next row lowered by it.
-    Rotating the two rows on either side of each cut, last cut first, restores the
-    prescribed norms and keeps the columns orthonormal. A piece of a single row chains
-    two rotations; the chain is a cumulative product, so no loop is needed.
+    With $w$ = ``share``, cut into pieces where its running sum passes an integer, $f_q$
+    and $l_q$ the first and the last row of piece q,
+
+    (1) $\alpha_q = q - \sum_{j \le l_q} w_j$, what piece q lacks of a whole one,
+    (2) $v_{l_q} = w_{l_q} + \alpha_q, \; v_{f_{q+1}} = w_{f_{q+1}} - \alpha_q$, lent
+    by the next piece; now $Z_{jq} = \sqrt{v_j}$ on piece q has orthonormal columns.
+    Turning the two rows at each cut, the last cut first, gives them their norms back:
+    (3) $\sin^2_q = \alpha_q / (\alpha_q + v_{l_q} - w_{f_{q+1}})$
+    (4) $Z_{l_q} \leftarrow \cos_q Z_{l_q} + \sin_q Z_{f_{q+1}}, \;
+    Z_{f_{q+1}} \leftarrow \cos_q Z_{f_{q+1}} - \sin_q Z_{l_q}$
+
+    A piece of one row, $f_q = l_q$, is turned at its lower cut before its upper one. So
+    the first row of piece q comes to its upper cut as the end of a chain, with
+    $t_q = \sin_q$ for such pieces, else 0, and $o_q$ its entry in column q:
+
+    (5) $B_q = o_q e_q + t_q B_{q+1} = \sum_{p \ge q} \bigl(\prod_{i=q}^{p-1} t_i\bigr)
+    o_p e_p$, a cumulative product.
+
+    The numbers are ours.
 
     Parameters
     ----------
-    share : (..., N) squared row norms in [0, 1], non-increasing, of sum ``columns``.
-    columns : r <= N.
+    share : (..., N) tensor
+        $w$, squared row norms in [0, 1], non-increasing, of sum ``columns``.
+    columns : int
+        r <= N.
 
     Returns
     -------
-    (..., N, r) with Z^T Z = I and row norms sqrt(share). Cost O(N r + r^2).
+    (..., N, r) tensor
+        Z with Z^T Z = I and row norms sqrt(share). Cost O(N r + r^2).
     """
     N, r = share.shape[-1], columns
-    total = share.cumsum(-1)
-    piece = (total - _INTEGER).ceil().clamp(1, r).long() - 1  # 0-based piece of a row
-    one_hot = torch.nn.functional.one_hot(piece, r).to(share)
-    size = one_hot.sum(-2)
-    last = size.cumsum(-1).long().sub(1).clamp(0, N - 1)  # last row of each piece
-    after = (last + 1).clamp_max(N - 1)
-    cut = torch.arange(1, r + 1, device=share.device, dtype=share.dtype)
-    alpha = (cut - total.gather(-1, last)).clamp_min(0)
-    alpha[..., -1] = 0
-    before = torch.nn.functional.pad(alpha[..., :-1], (1, 0))  # alpha of the cut before
-    single = size == 1
-    upper = share.gather(-1, last) - torch.where(single, before, 0)
-    gap = 2 * alpha + upper - share.gather(-1, after)
-    sin2 = torch.where(alpha > 0, alpha / torch.where(gap > 0, gap, 1), 0).clamp(0, 1)
-    sin, cos = sin2.sqrt(), (1 - sin2).sqrt()
-
     row = torch.arange(N, device=share.device)
-    is_last = row == last.gather(-1, piece)
-    start = last - size.long() + 1
-    is_first = (row == start.gather(-1, piece)) & (piece > 0)
-    raised = share + is_last * alpha.gather(-1, piece)
-    raised = (raised - is_first * before.gather(-1, piece)).clamp_min(0).sqrt()
-
-    # Row q of ``chain``: the first row of piece q just before the rotation at its upper
-    # cut: its own column, and, if the piece is a single row, what the next cut brought.
-    own = raised.gather(-1, start.clamp(0, N - 1)) * torch.where(single, cos, 1)
-    link = torch.where(single, sin, 0)
     p = torch.arange(r, device=share.device)
-    reach = torch.where(p >= p[:, None], link[..., None, :], 1).cumprod(-1)
-    reach = torch.nn.functional.pad(reach[..., :-1], (1, 0), value=1)
-    chain = torch.where(p >= p[:, None], reach * own[..., None, :], 0)
-    lower = torch.nn.functional.pad(chain[..., 1:, :], (0, 0, 0, 1))  # next piece's
-
-    top = raised.gather(-1, last)  # last row of each piece, before its rotation
     eye = torch.eye(r, dtype=share.dtype, device=share.device)
-    ends = (cos * top)[..., None] * eye + sin[..., None] * lower
-    starts = cos[..., None] * lower - (sin * top)[..., None] * eye
-    starts = starts.roll(1, dims=-2)  # indexed by the piece that they open
+    pad = torch.nn.functional.pad
 
-    def rows(x):  # (..., r, r) by piece -> (..., N, r) by row
-        index = piece[..., None].expand(*piece.shape, r)
-        return x.expand(*piece.shape[:-1], r, r).gather(-2, index)
+    total = share.cumsum(-1)
+    piece = (total - _INTEGER).ceil().clamp(1, r).long() - 1  # of each row, from 0
+    one_hot = torch.nn.functional.one_hot(piece, r).to(share)
+    size = one_hot.sum(-2).long()
+    last = size.cumsum(-1).sub(1).clamp(0, N - 1)
+    first = (last - size + 1).clamp(0, N - 1)
+    single = size == 1
+    is_last = row == last.gather(-1, piece)
+    is_first = (row == first.gather(-1, piece)) & (piece > 0)
 
-    Z = raised[..., None] * one_hot
-    Z = torch.where(is_last[..., None], rows(ends), Z)
-    return torch.where(is_first[..., None], rows(starts), Z)
+    alpha = (p + 1 - total.gather(-1, last)).clamp_min(0)  # (1)
+    alpha[..., -1] = 0
+    lent = pad(alpha[..., :-1], (1, 0))
+    v = share + is_last * alpha.gather(-1, piece)  # (2)
+    v = (v - is_first * lent.gather(-1, piece)).clamp_min(0)  # (2)
+    upper = share.gather(-1, last) - torch.where(single, lent, 0)  # v less its alpha
+    gap = 2 * alpha + upper - share.gather(-1, (last + 1).clamp_max(N - 1))
+    sin2 = torch.where(alpha > 0, alpha / torch.where(gap > 0, gap, 1), 0)  # (3)
+    sin2 = sin2.clamp(0, 1)
+    sin, cos = sin2.sqrt()[..., None], (1 - sin2).sqrt()[..., None]
+
+    root = v.sqrt()
+    own = root.gather(-1, first)[..., None] * torch.where(single[..., None], cos, 1)
+    link = torch.where(single[..., None], sin, 0)
+    later = p >= p[:, None]
+    reach = torch.where(later, link.mT, 1).cumprod(-1)
+    reach = pad(reach[..., :-1], (1, 0), value=1)
+    B = torch.where(later, reach * own.mT, 0)  # (5)
+    below = pad(B[..., 1:, :], (0, 0, 0, 1))  # B of the next piece
+    above = root.gather(-1, last)[..., None] * eye
+    ends = cos * above + sin * below  # (4)
+    starts = (cos * below - sin * above).roll(1, dims=-2)  # (4): by the piece begun
+
+    Z = root[..., None] * one_hot
+    index = piece[..., None].expand(*piece.shape, r)
+    Z = torch.where(is_last[..., None], ends.gather(-2, index), Z)
+    return torch.where(is_first[..., None], starts.gather(-2, index), Z)
 
 
 def optimal_low_rank(
@@ -223,14 +247,19 @@ def optimal_low_rank(
 
     Parameters
     ----------
-    C : (..., M, N) real matrices, any rank.
-    rank : r >= 1.
-    signs : (..., min(M, N)) of -1 and +1; drawn from ``generator`` when None.
-    generator : torch.Generator on the device of C.
+    C : (..., M, N) tensor
+        $C$, real matrices, any rank.
+    rank : int
+        r >= 1.
+    signs : (..., min(M, N)) tensor of -1 and +1, optional
+        Drawn from ``generator`` if not given.
+    generator : torch.Generator, optional
+        On the device of C.
 
     Returns
     -------
-    L', R' : (..., M, r) and (..., N, r). Never NaN for finite C.
+    L', R' : (..., M, r) and (..., N, r) tensors
+        Never NaN for finite C.
 
     Raises
     ------
@@ -263,11 +292,14 @@ def best_low_rank(C: Tensor, rank: int) -> tuple[Tensor, Tensor]:
 
     Parameters
     ----------
-    C : (..., M, N); rank : r >= 1.
+    C : (..., M, N) tensor
+    rank : int
+        r >= 1.
 
     Returns
     -------
-    L', R' : (..., M, r) and (..., N, r), zero columns where r > min(M, N).
+    L', R' : (..., M, r) and (..., N, r) tensors
+        With zero columns where r > min(M, N).
     """
     check_rank(rank)
     U, d, Vh = torch.linalg.svd(C, full_matrices=False)
@@ -283,8 +315,5 @@ def truncation_matrix(d: Tensor, rank: int) -> Tensor:
 
 def check_rank(rank: int, limit: int | None = None, *, name: str = "rank") -> int:
     """Return ``rank`` if it is an integer in 1..limit, else raise ValueError."""
-    allowed = "an integer >= 1" if limit is None else f"an integer in 1..{limit}"
-    whole = isinstance(rank, int) and not isinstance(rank, bool)
-    if not whole or rank < 1 or (limit is not None and rank > limit):
-        raise ValueError(f"{name} must be {allowed}, got {rank!r}")
+    check({name: rank}, {name: integer(1, limit or math.inf)})
     return rank

@@ -10,6 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from labkit.ranges import BELOW_ONE, COUNT, check
+
+OPTIONS = {
+    **dict.fromkeys(("batch_size", "level", "vocabulary"), COUNT),
+    "reset_probability": BELOW_ONE,
+}
+
 
 class Symbols(NamedTuple):
     """What the b sequences see in one time step."""
@@ -29,11 +36,16 @@ class CopyTask:
 
     Parameters
     ----------
-    batch_size : b sequences.
-    generator : torch.Generator (CPU) of lengths and bits.
-    level : T to begin with.
-    fixed : keep the level whatever the error.
-    device, dtype : of ``x``.
+    batch_size : int
+        b sequences.
+    generator : torch.Generator, optional
+        On the CPU; of lengths and bits.
+    level : int
+        T to begin with.
+    fixed : bool
+        Keep the level whatever the error.
+    device, dtype : optional
+        Of ``x``.
 
     Notes
     -----
@@ -61,7 +73,7 @@ class CopyTask:
         device=None,
         dtype=None,
     ):
-        _check_positive(batch_size=batch_size, level=level)
+        check({"batch_size": batch_size, "level": level}, OPTIONS)
         self.batch_size, self.level, self.fixed = batch_size, level, fixed
         self.generator = generator or torch.Generator()
         self.error = 1.0  # running bits per symbol
@@ -124,14 +136,21 @@ class CharStream:
 
     Parameters
     ----------
-    tokens : (N,) int64, N >= batch_size + 1.
-    vocabulary : number of symbols, above every token.
-    batch_size : b pointers.
-    reset_every : steps between resets of each stream (staggered); 0 for never. The
-        published logs use 100.
-    reset_probability : chance of a reset per step and stream instead (the paper: 0.01).
-    generator : torch.Generator (CPU) of random resets.
-    device, dtype : of ``x``.
+    tokens : (N,) int64 tensor
+        N >= batch_size + 1.
+    vocabulary : int
+        Number of symbols, above every token.
+    batch_size : int
+        b pointers.
+    reset_every : int
+        Steps between resets of each stream (staggered); 0 for never. The published logs
+        use 100.
+    reset_probability : float
+        Chance of a reset per step and stream instead (the paper: 0.01).
+    generator : torch.Generator, optional
+        On the CPU; of random resets.
+    device, dtype : optional
+        Of ``x``.
     """
 
     def __init__(
@@ -146,7 +165,8 @@ class CharStream:
         device=None,
         dtype=None,
     ):
-        _check_positive(batch_size=batch_size, vocabulary=vocabulary)
+        values = {"batch_size": batch_size, "vocabulary": vocabulary}
+        check(values | {"reset_probability": reset_probability}, OPTIONS)
         if tokens.ndim != 1 or len(tokens) <= batch_size:
             raise ValueError(
                 f"tokens must be (N,) with N > {batch_size}, "
@@ -159,10 +179,6 @@ class CharStream:
             )
         if reset_every and reset_probability:
             raise ValueError("give reset_every or reset_probability, not both")
-        if not 0 <= reset_probability < 1:
-            raise ValueError(
-                f"reset_probability must lie in [0, 1), got {reset_probability}"
-            )
         self.tokens, self.device = tokens.to(device), device
         self.batch_size, self.input_size = batch_size, vocabulary
         self.reset_every, self.reset_probability = reset_every, reset_probability
@@ -196,9 +212,3 @@ class CharStream:
             return draw < self.reset_probability
         self._age += 1
         return (self._age % max(1, self.reset_every) == 0) & bool(self.reset_every)
-
-
-def _check_positive(**values):
-    for name, value in values.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be an integer >= 1, got {value!r}")

@@ -16,6 +16,17 @@ from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import check_rank
 
 
+def tbptt_count(n, m, K, P, r):
+    """See :class:`~labkit.rtrl.learners.Method`; r steps.
+
+    The backward pass of a window is spread over its steps: d z, back through W, the
+    weights' gradient.
+    """
+    S = P * n
+    back = 2 * m * K * n + 2 * K * n * n + 2 * K * S + 2 * P * S
+    return 2 * m * K * n + back, r * (m + P * K * n + P * S + S + 1) + 1
+
+
 class TBPTT(Learner):
     """Back-propagation through the last ``horizon`` steps.
 
@@ -26,10 +37,13 @@ class TBPTT(Learner):
 
     Parameters
     ----------
-    cell, batch_size, generator : see :class:`Learner`; nothing is drawn.
-    horizon : T >= 1 steps.
+    cell, batch_size, generator
+        See :class:`Learner`; nothing is drawn.
+    horizon : int
+        T >= 1 steps.
     """
 
+    draws = False
     tensors = ("h_hats", "Ds", "directs", "keeps", "deltas", "cut", "count")
 
     def __init__(self, cell, *, batch_size, horizon, generator=None):

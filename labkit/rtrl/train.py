@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from labkit.collectives import mean_over
+from labkit.errors import DivergedError
+from labkit.ranges import COUNT, POSITIVE, check, optional
 from labkit.rtrl.distributed import join
 from labkit.rtrl.learner import Learner
 
-
-class DivergedError(RuntimeError):
-    """Training stopped because the loss was no longer finite."""
+OPTIONS = {"steps": optional(COUNT), "clip": POSITIVE}
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,10 @@ class Readout(nn.Module):
 
     Parameters
     ----------
-    hidden_size : n.  classes : V.
-    generator : of the initial weights, N(0, 0.01^2).
+    hidden_size, classes : int
+        n and V.
+    generator : torch.Generator, optional
+        Of the initial weights, N(0, 0.01^2).
     """
 
     def __init__(
@@ -60,11 +62,16 @@ class Readout(nn.Module):
 
         Parameters
         ----------
-        h : (b, n);  target : (b,) int64.
+        h : (b, n) tensor
+        target : (b,) int64 tensor
 
         Returns
         -------
-        loss : () nats;  dL_dh : (b, n);  dL_dW : (n + 1, V). Cost 6 b n V.
+        loss : () tensor
+            [nats].
+        dL_dh : (b, n) tensor
+        dL_dW : (n + 1, V) tensor
+            Cost 6 b n V.
         """
         log_p = self(h).log_softmax(-1)
         error = log_p.exp()
@@ -90,26 +97,35 @@ def train(
 
     Parameters
     ----------
-    learner : estimates the gradient of the cell's weights.
-    readout : output layer; its gradient is exact.
-    task : iterator of :class:`~labkit.rtrl.tasks.Symbols` with ``observe`` and
-        ``level``.
-    steps : stop after so many; None for no end.
-    optimizer : over the cell's and the readout's weights. None freezes them: the
-        setting in which gradients are compared.
-    clip : the norm that the cell's gradient is clipped to, as in the published runs;
+    learner : Learner
+        Estimates the gradient of the cell's weights.
+    readout : Readout
+        Output layer; its gradient is exact.
+    task : iterator of Symbols
+        With ``observe`` and ``level``, as :class:`~labkit.rtrl.CopyTask`.
+    steps : int, optional
+        Stop after so many, >= 1; no end if not given. What a learner still collects
+        then goes into the update of the call that goes on with it.
+    optimizer : torch.optim.Optimizer, optional
+        Over the cell's and the readout's weights. None freezes them: the setting in
+        which gradients are compared.
+    clip : float
+        The norm > 0 that the cell's gradient is clipped to, as in the published runs;
         the readout is not clipped.
-    watch : learners of the same cell that see the same symbols and change nothing;
-        their gradients appear in the record under their names. ``learner``'s own is
-        there too, under ``"learner"``, whenever ``watch`` is given.
-    group : of the workers that train together, such as ``torch.distributed.group.
-        WORLD``; each calls this with a learner and a task over sequences of its own, as
-        many as it likes, with a generator of its own for the noise. See the notes.
+    watch : mapping of name to Learner, optional
+        Learners of the same cell that see the same symbols and change nothing; their
+        gradients appear in the record under their names. ``learner``'s own is there
+        too, under ``"learner"``, whenever ``watch`` is given.
+    group : torch.distributed.ProcessGroup, optional
+        The workers that train together, such as ``torch.distributed.group.WORLD``; each
+        calls this with a learner and a task over sequences of its own, as many as it
+        likes, with a generator of its own for the noise. See the notes.
 
     Raises
     ------
     ValueError
-        If the watched learners do not fit, or two workers would draw the same noise.
+        If an option is out of its range, the readout or the watched learners do not
+        fit, or two workers would draw the same noise; at the first ``next``.
     DivergedError
         When the loss is not finite, with the step and the last finite loss. Records up
         to there have been yielded.
@@ -127,15 +143,20 @@ def train(
     times as many around a ring. States and estimators stay where they are: a worker
     holds those of its b / p sequences, and the weights. Tested with gloo; NCCL is not.
     """
+    check({"steps": steps, "clip": clip}, OPTIONS)
     watch = dict(watch or {})
     learners = [learner, *watch.values()]
+    if len(readout.weight) != learner.cell.hidden_size + 1:
+        raise ValueError(
+            f"the readout must read {learner.cell.hidden_size} units, "
+            f"got one of {len(readout.weight) - 1}"
+        )
     if any(other.cell is not learner.cell for other in watch.values()):
         raise ValueError("every watched learner must share the trained learner's cell")
     if "learner" in watch:
         raise ValueError("the name 'learner' is taken by the trained learner")
     if group is not None:
         join(learner, [learner.cell.weight, readout.weight], group)
-    pending: list[Tensor] = []
     last = math.nan
     for step, (x, target, restart) in enumerate(task, start=1):
         for each in learners:
@@ -150,8 +171,8 @@ def train(
             gradients["learner"] = learner.gradient(dL_dh)
         update = []
         if optimizer is not None:
-            pending.append(dL_dW)
-            update = _collect(learner, dL_dh, pending)
+            learner.waiting.append(dL_dW)
+            update = _collect(learner, dL_dh)
         if group is not None:
             weight = learner.batch_size
             loss, *update = mean_over([loss, *update], group, weight=weight)
@@ -170,16 +191,13 @@ def train(
             return
 
 
-def _collect(learner, dL_dh, pending) -> list[Tensor]:
-    """The cell's gradient and the readout's if there is one to apply, else nothing.
-
-    Empties ``pending``, the readout's gradients so far, then.
-    """
+def _collect(learner, dL_dh) -> list[Tensor]:
+    """The cell's gradient and the readout's if there is one to apply, else nothing."""
     gradient = learner.backward(dL_dh)
     if gradient is None:
         return []
-    readout = torch.stack(pending).mean(0)
-    pending.clear()
+    readout = torch.stack(learner.waiting).mean(0)
+    learner.waiting.clear()
     return [gradient, readout]
 
 

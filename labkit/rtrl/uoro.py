@@ -30,13 +30,18 @@ def uoro_step(v, Hu, h_hat, D, signs):
 
     Parameters
     ----------
-    v : (b, m, K n);  Hu : (b, S), the old u carried on by the state Jacobian.
-    h_hat : (b, m);  D : (b, P, K, n);  signs : $\nu$, (b, S) of -1 and +1.
+    v, Hu : (b, m, K n) and (b, S) tensors
+        $v$, $Hu$: the old u carried on by the state Jacobian.
+    h_hat, D : tensors
+        $\hat h$, $D$ of the cell's step.
+    signs : (b, S) tensor of -1 and +1
+        $\nu$. It serves both F's reduction and the mixing: E[nu nu^T] = I, and
+        E[nu] = 0 removes the cross terms.
 
     Returns
     -------
-    u' (b, S), v' (b, m, K n). Cost O(S K + m K n). One sign vector serves both F's
-    reduction and the mixing: E[nu nu^T] = I, and E[nu] = 0 removes the cross terms.
+    u', v' : (b, S) and (b, m, K n) tensors
+        Cost O(S K + m K n).
     """
     nu = signs.unflatten(1, (D.shape[1], -1))
     w = torch.einsum("bm,bpj,bpkj->bmkj", h_hat, nu, D).flatten(2)  # (1)
@@ -45,6 +50,14 @@ def uoro_step(v, Hu, h_hat, D, signs):
     u = rho0 * Hu + rho1 * signs  # (4)
     v = v / rho0[..., None] + w / rho1[..., None]  # (5)
     return u, v
+
+
+def uoro_count(n, m, K, P, r):
+    """See :class:`~labkit.rtrl.learners.Method`."""
+    S, W = P * n, m * K * n
+    carry = 2 * K * n * n + 2 * K * S + 2 * P * S
+    mix = 2 * K * S + 8 * W + 5 * S
+    return 2 * W + carry + mix + 2 * (S + W), S + W
 
 
 class UORO(Learner):

@@ -1,11 +1,17 @@
-"""Cells and inputs that the tests of this room share."""
+"""Cells, inputs and small helpers that the tests of this room share."""
 
 import pytest
 import torch
 
-from labkit.rtrl import LSTMCell, RHNCell, RNNCell
+from labkit.rtrl import LEARNERS, LSTMCell, RHNCell, RNNCell
 
 CELLS = {"rnn": RNNCell, "rhn": RHNCell, "lstm": LSTMCell}
+# Every row of the table: its name and a rank.
+CASES = [
+    (name, rank)
+    for name, row in LEARNERS.items()
+    for rank in ((1, 3) if row.rank else (1,))
+]
 
 
 def make_cell(kind, input_size, hidden_size, *, seed=0, scale=0.4, dtype=torch.float64):
@@ -17,8 +23,36 @@ def make_cell(kind, input_size, hidden_size, *, seed=0, scale=0.4, dtype=torch.f
     return cell
 
 
+def make(name, rank, cell, *, batch_size=3, seed=0):
+    """Return the learner of a row with a generator of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    return LEARNERS[name].make(cell, rank, batch_size=batch_size, generator=generator)
+
+
 def randn(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def all_signs(q):
+    """Every pattern of q signs, (2^q, q)."""
+    bits = torch.arange(2**q)[:, None] >> torch.arange(q).flip(0)
+    return 2.0 * (bits % 2).double() - 1
+
+
+def agree(x, y, tol=1e-12):
+    """Relative to the size of y as a whole."""
+    return float((x - y).norm()) <= tol * float(y.norm())
+
+
+def back_propagate(cell, xs, dLs, state, restart=None):
+    """Autograd gradient of sum_t <dL_t, h_t>; ``restart`` (T, b) zeroes states."""
+    loss = 0
+    for t, (x, dL) in enumerate(zip(xs, dLs, strict=True)):
+        if restart is not None:
+            state = torch.where(restart[t][:, None], 0, state)
+        state = cell(x, state)
+        loss = loss + (cell.hidden(state) * dL).sum()
+    return torch.autograd.grad(loss, cell.weight)[0], state.detach()
 
 
 @pytest.fixture(params=CELLS)

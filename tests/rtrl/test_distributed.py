@@ -17,12 +17,7 @@ import torch.distributed as dist
 
 from labkit.instruments import Traffic
 from labkit.rtrl import (
-    KFRTRL,
-    KTP,
-    OK,
-    RTRL,
-    TBPTT,
-    UORO,
+    LEARNERS,
     CharStream,
     CopyTask,
     DivergedError,
@@ -35,17 +30,7 @@ from labkit.rtrl.low_rank import random_signs
 from .conftest import make_cell, randn
 
 V, N, B = 4, 5, 6  # symbols of the Copy task, units, sequences in all
-STEPS, HORIZON = 8, 3
-
-LEARNERS = {
-    "rtrl": (RTRL, {}),
-    "ok": (OK, {"rank": 2}),
-    "biased ok": (OK, {"rank": 2, "biased": True}),
-    "kf": (KFRTRL, {"copies": 2}),
-    "uoro": (UORO, {}),
-    "ktp": (KTP, {"rank": 3}),
-    "tbptt": (TBPTT, {"horizon": HORIZON}),
-}
+STEPS, RANK = 8, 3  # terms, copies, steps of TBPTT's window
 
 
 def shares(world, even=True):
@@ -87,11 +72,9 @@ def give_signs(learner, part):
 
 
 def make(kind, name, part, seed=0):
-    cell = make_cell(kind, V, N)
-    learner_of, options = LEARNERS[name]
-    b = len(range(B)[part])
+    cell, b = make_cell(kind, V, N), len(range(B)[part])
     g = torch.Generator().manual_seed(seed)
-    learner = learner_of(cell, batch_size=b, generator=g, **options)
+    learner = LEARNERS[name].make(cell, RANK, batch_size=b, generator=g)
     give_signs(learner, part)
     readout = Readout(N, V, dtype=torch.float64)
     with torch.no_grad():
@@ -133,16 +116,16 @@ def assert_close(found, wanted):
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_workers_end_with_what_one_process_has(workers, world):
     cases = [("rhn", name) for name in LEARNERS]
-    cases += [("lstm", "ok"), ("lstm", "rtrl"), ("rnn", "ok")]
+    cases += [("lstm", "OK"), ("lstm", "RTRL"), ("rnn", "OK")]
     if world > 1:
-        cases += [("rhn", name, False) for name in ("ok", "tbptt")]
+        cases += [("rhn", name, False) for name in ("OK", "TBPTT")]
     ranks = workers(run_all, cases, world=world)
     for i, case in enumerate(cases):
         weights, seen = run(0, None, *case)
         start = make(*case[:2], slice(0, B))[0].cell.weight.detach()
         assert float((weights[0] - start).norm()) > 1e-3
         assert sum(updated for *_, updated in seen) == (
-            STEPS // HORIZON if case[1] == "tbptt" else STEPS
+            STEPS // RANK if case[1] == "TBPTT" else STEPS
         )
         for rank in ranks:
             found, records = rank[i]
@@ -168,7 +151,7 @@ def counted(rank, world, name):
     )
     next(records)  # it has begun, and is at the first step of TBPTT's window
     calls = []
-    for _ in range(HORIZON):
+    for _ in range(RANK):
         with Traffic() as traffic:
             next(records)
         calls.append(traffic.calls)
@@ -176,10 +159,10 @@ def counted(rank, world, name):
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("name", ["ok", "tbptt"])
+@pytest.mark.parametrize("name", ["OK", "TBPTT"])
 def test_a_step_is_one_all_reduce_of_the_gradient(workers, world, name):
     for calls, weights in workers(counted, name, world=world):
-        updates = [True] * 3 if name == "ok" else [False, True, False]
+        updates = [True] * 3 if name == "OK" else [False, True, False]
         for (call,), updated in zip(calls, updates, strict=True):
             assert call.kind == "all_reduce"
             assert call.elements == (weights if updated else 0) + 2
@@ -191,14 +174,14 @@ def test_a_step_is_one_all_reduce_of_the_gradient(workers, world, name):
 
 
 def frozen(rank, world):
-    learner, readout = make("rhn", "ok", shares(world)[rank], seed=rank)
+    learner, readout = make("rhn", "OK", shares(world)[rank], seed=rank)
     task = Part(shares(world)[rank])
     records = train(learner, readout, task, steps=3, group=dist.group.WORLD)
     return [(r.loss, r.updated) for r in records]
 
 
 def test_frozen_weights_still_give_everyone_the_mean_loss(workers):
-    learner, readout = make("rhn", "ok", slice(0, B))
+    learner, readout = make("rhn", "OK", slice(0, B))
     wanted = [r.loss for r in train(learner, readout, Part(slice(0, B)), steps=3)]
     first, second = workers(frozen)
     assert first == second
@@ -209,7 +192,7 @@ def test_frozen_weights_still_give_everyone_the_mean_loss(workers):
 def diverge(rank, world):
     """Only the last worker's loss is not finite."""
     tokens = torch.arange(100) % V
-    learner, _ = make("rhn", "rtrl", slice(0, B))
+    learner, _ = make("rhn", "RTRL", slice(0, B))
     readout = Readout(N, V, dtype=torch.float64)
     task = CharStream(tokens, V, B, dtype=torch.float64)
     weights = [learner.cell.weight, readout.weight]
@@ -234,8 +217,7 @@ def test_all_workers_stop_at_the_same_step(workers):
 
 
 def same_noise(rank, world, name):
-    learner_of, options = LEARNERS[name]
-    learner = learner_of(make_cell("rhn", V, N), batch_size=2, **options)
+    learner = LEARNERS[name].make(make_cell("rhn", V, N), RANK, batch_size=2)
     readout = Readout(N, V, dtype=torch.float64)
     task = CopyTask(2, dtype=torch.float64)
     try:
@@ -245,12 +227,12 @@ def same_noise(rank, world, name):
 
 
 def test_workers_that_would_draw_the_same_noise_are_refused(workers):
-    for told in workers(same_noise, "uoro", world=3):
+    for told in workers(same_noise, "UORO", world=3):
         assert "two workers would draw the same noise" in told
         assert "manual_seed(seed + rank)" in told
 
 
-@pytest.mark.parametrize("name", ["rtrl", "tbptt"])
+@pytest.mark.parametrize("name", ["RTRL", "TBPTT", "SNAP-1", "B-OK"])
 def test_learners_that_draw_nothing_need_no_seed(workers, name):
     assert workers(same_noise, name) == [None, None]
 
@@ -260,7 +242,7 @@ def in_a_part_of_the_world(rank, world):
     group = dist.new_group([1, 2])
     if rank == 0:
         return None
-    learner, readout = make("rhn", "rtrl", shares(2)[rank - 1], seed=rank)
+    learner, readout = make("rhn", "RTRL", shares(2)[rank - 1], seed=rank)
     weights = [learner.cell.weight, readout.weight]
     optimizer = torch.optim.SGD(weights, lr=0.1)
     task = Part(shares(2)[rank - 1])

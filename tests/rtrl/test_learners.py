@@ -5,28 +5,16 @@ from functools import partial
 import pytest
 import torch
 
-from labkit.rtrl import KFRTRL, KTP, OK, RTRL, TBPTT, UORO
+from labkit.rtrl import KFRTRL, KTP, LEARNERS, OK, RTRL, TBPTT
 from labkit.rtrl.kronecker import kf_step
 from labkit.rtrl.low_rank import random_signs
 
-from .conftest import make_cell, randn
+from .conftest import CASES, agree, back_propagate, make, make_cell, randn
 
-LEARNERS = {
-    "rtrl": RTRL,
-    "tbptt": partial(TBPTT, horizon=5),
-    "uoro": UORO,
-    "kf": KFRTRL,
-    "kf-avg": partial(KFRTRL, copies=3),
-    "kf-approx": partial(KFRTRL, copies=2, diagonal_rank=2),
-    "1-ok": partial(OK, rank=1),
-    "3-ok": partial(OK, rank=3),
-    "2-b-ok": partial(OK, rank=2, biased=True),
-    "ktp": partial(KTP, rank=2),
-    "ktp-shared": partial(KTP, rank=2, shared=True),
-}
-every = pytest.mark.parametrize("name", LEARNERS)
+every = pytest.mark.parametrize(("name", "rank"), CASES)
 
 B, D_X, N = 3, 2, 3  # sequences, input width, units
+NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -57,11 +45,6 @@ def test_ok_goes_on_with_another_rank(biased):
     assert torch.equal(ok.influence(), after)
 
 
-def make(name, cell, *, batch_size=B, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return LEARNERS[name](cell, batch_size=batch_size, generator=generator)
-
-
 def small(kind="rhn", **kwargs):
     return make_cell(kind, D_X, N, **kwargs)
 
@@ -75,40 +58,7 @@ def losses(steps, *, batch_size=B, n=N, seed=70):
     return randn(steps, batch_size, n, seed=seed)
 
 
-def back_propagate(cell, xs, dLs, state, restart=None):
-    """Autograd gradient of sum_t <dL_t, h_t>; ``restart`` (T, b) zeroes states."""
-    loss = 0
-    for t, (x, dL) in enumerate(zip(xs, dLs, strict=True)):
-        if restart is not None:
-            state = torch.where(restart[t][:, None], 0, state)
-        state = cell(x, state)
-        loss = loss + (cell.hidden(state) * dL).sum()
-    return torch.autograd.grad(loss, cell.weight)[0], state.detach()
-
-
-def agree(x, y, tol):
-    """Relative to the size of y as a whole."""
-    return float((x - y).norm()) <= tol * float(y.norm())
-
-
 # Against back-propagation
-
-
-def test_exact_rtrl_is_back_propagation(kind):
-    T = 24
-    cell = make_cell(kind, D_X, 5)
-    xs, dLs = inputs(T), losses(T, n=5)
-    state = 0.7 * randn(B, cell.state_size)
-    assert cell.weight[-1].abs().min() > 0  # the bias row takes part
-    learner = RTRL(cell, batch_size=B)
-    learner.state = state.clone()
-    total = 0
-    for x, dL in zip(xs, dLs, strict=True):
-        learner.step(x)
-        total = total + learner.gradient(dL)
-    expected, last = back_propagate(cell, xs, dLs, state)
-    assert agree(total, expected, 1e-12)
-    assert agree(learner.state, last, 1e-14)
 
 
 @pytest.mark.parametrize("horizon", [9, 14])
@@ -210,9 +160,9 @@ def test_first_steps_after_a_reset_are_exact(kind, rank, dtype):
 
 
 @every
-def test_the_gradient_is_the_loss_times_the_influence(name, kind):
+def test_the_gradient_is_the_loss_times_the_influence(name, rank, kind):
     cell, dL = small(kind), losses(1)[0]
-    learner = make(name, cell)
+    learner = make(name, rank, cell)
     for x in inputs(7):
         h = learner.step(x)
     assert torch.equal(h, cell.hidden(learner.state))
@@ -225,7 +175,7 @@ def test_the_gradient_is_the_loss_times_the_influence(name, kind):
     assert agree(learner.gradient(dL), per.sum(0), 1e-12)
     # The derivative of a batch mean gives the gradient of that mean.
     assert agree(learner.gradient(dL / B), per.mean(0), 1e-12)
-    if name != "tbptt":
+    if name != "TBPTT":
         assert torch.equal(learner.backward(dL), learner.gradient(dL))
     assert cell.weight.grad is None
     assert not per.requires_grad
@@ -252,7 +202,7 @@ def test_copies_are_averaged(diagonal_rank):
 
 def test_each_copy_is_kf_by_itself():
     cell, xs = small(), inputs(5)
-    learner = make("kf-avg", cell, seed=4)
+    learner = make("KF-AVG", 3, cell, seed=4)
     stream = torch.Generator().manual_seed(4)
     m, Kn = cell.weight.shape
     u = [torch.zeros(B, 1, m, dtype=torch.float64) for _ in range(3)]
@@ -272,7 +222,7 @@ def test_each_copy_is_kf_by_itself():
 
 
 def test_ok_reports_its_spectrum():
-    learner = make("3-ok", small())
+    learner = make("OK", 3, small())
     for x in inputs(6):
         learner.step(x)
     assert learner.spectrum.shape == (B, 4)
@@ -282,7 +232,7 @@ def test_ok_reports_its_spectrum():
 
 def test_biased_ok_draws_nothing():
     cell = small()
-    one, two = make("2-b-ok", cell, seed=1), make("2-b-ok", cell, seed=2)
+    one, two = make("B-OK", 2, cell, seed=1), make("B-OK", 2, cell, seed=2)
     before = one.generator.get_state()
     for x in inputs(6):
         one.step(x)
@@ -294,14 +244,14 @@ def test_biased_ok_draws_nothing():
 # Saturation
 
 
-@pytest.mark.parametrize("kind", ["rnn", "rhn", "lstm"])
-@pytest.mark.parametrize("name", ["kf", "kf-avg", "1-ok", "2-ok"])
-def test_no_bias_where_units_saturate(name, kind):
+@pytest.mark.parametrize(
+    ("name", "rank"), [("KF-AVG", 1), ("KF-AVG", 3), ("OK", 1), ("OK", 2)]
+)
+def test_no_bias_where_units_saturate(name, rank, kind):
     draws, T, n = 3000, 8, 4
     cell = make_cell(kind, D_X, n, seed=1)
     xs = 30 * inputs(T, batch_size=1, seed=11)
-    build = partial(OK, rank=2) if name == "2-ok" else LEARNERS[name]
-    learner = build(cell, batch_size=draws, generator=torch.Generator().manual_seed(12))
+    learner = make(name, rank, cell, batch_size=draws, seed=12)
     exact = RTRL(cell, batch_size=1)
     for x in xs:
         h = exact.step(x)
@@ -327,13 +277,13 @@ def test_no_bias_where_units_saturate(name, kind):
 
 
 @every
-def test_reset_of_one_sequence(name, kind):
+def test_reset_of_one_sequence(name, rank, kind):
     cell, xs, dL = small(kind), inputs(11), losses(1)[0]
-    learner, undisturbed = make(name, cell), make(name, cell)
+    learner, undisturbed = make(name, rank, cell), make(name, rank, cell)
     for x in xs[:6]:
         learner.step(x)
         undisturbed.step(x)
-    fresh = make(name, cell)
+    fresh = make(name, rank, cell)
     fresh.generator.set_state(learner.generator.get_state())
     learner.reset(torch.tensor([True, False, False]))
     assert not learner.state[0].any()
@@ -357,9 +307,9 @@ def test_reset_of_one_sequence(name, kind):
 
 
 @every
-def test_reset_of_none_and_of_all(name):
+def test_reset_of_none_and_of_all(name, rank):
     cell, xs = small(), inputs(6)
-    learner, fresh = make(name, cell), make(name, cell)
+    learner, fresh = make(name, rank, cell), make(name, rank, cell)
     for x in xs:
         learner.step(x)
     before = learner.state_dict()
@@ -379,7 +329,10 @@ def test_reset_of_none_and_of_all(name):
 
 
 def same_state(one, two):
-    return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one)
+    assert one.keys() == two.keys()
+    pairs = [(one[key], two[key]) for key in one if key != "waiting"]
+    pairs += zip(one["waiting"], two["waiting"], strict=True)
+    return all(torch.equal(x, y) for x, y in pairs)
 
 
 def run(learner, xs, dLs, restart=4):
@@ -393,14 +346,14 @@ def run(learner, xs, dLs, restart=4):
 
 
 @every
-def test_checkpoint_continues_bit_for_bit(name, kind):
+def test_checkpoint_continues_bit_for_bit(name, rank, kind):
     cell, xs, dLs = small(kind), inputs(15), losses(15)
-    learner = make(name, cell)
+    learner = make(name, rank, cell)
     run(learner, xs[:7], dLs[:7])  # tbptt: in the middle of a block
     learner.reset(torch.tensor([False, False, True]))  # and of a restart
     saved = learner.state_dict()
     wanted = run(learner, xs[7:], dLs[7:])
-    resumed = make(name, cell, seed=99)
+    resumed = make(name, rank, cell, seed=99)
     run(resumed, xs[:3], dLs[:3])
     resumed.load_state_dict(saved)
     assert same_state(saved, resumed.state_dict())
@@ -414,23 +367,28 @@ def test_checkpoint_continues_bit_for_bit(name, kind):
 
 
 @every
-def test_bad_checkpoints_change_nothing(name):
+def test_bad_checkpoints_change_nothing(name, rank):
     cell = small()
-    learner = make(name, cell)
+    learner = make(name, rank, cell)
     for x in inputs(4):
         learner.step(x)
     before = learner.state_dict()
-    good = make(name, cell, seed=5).state_dict()
+    good = make(name, rank, cell, seed=5).state_dict()
     missing = {key: value for key, value in good.items() if key != "state"}
     with pytest.raises(ValueError, match=r"entries must be .*'state'"):
         learner.load_state_dict(missing)
     with pytest.raises(ValueError, match=r"entries must be .*, got .*'extra'"):
         learner.load_state_dict(good | {"extra": torch.zeros(1)})
-    last = learner.tensors[-1] if learner.tensors else "state"
-    for key in ("state", last):
+    for key in ("state", learner.tensors[-1]):
         wrong = good | {key: torch.zeros(B + 1, 2, dtype=torch.float64)}
         with pytest.raises(ValueError, match=f"{key} must have shape .*, got .4, 2"):
             learner.load_state_dict(wrong)
+    other = good | {"state": good["state"].float()}
+    with pytest.raises(ValueError, match=r"state must .*float64, got .*float32"):
+        learner.load_state_dict(other)
+    broken = good | {learner.tensors[0]: good[learner.tensors[0]] * NAN}
+    with pytest.raises(ValueError, match=f"{learner.tensors[0]} must be finite"):
+        learner.load_state_dict(broken)
     assert same_state(before, learner.state_dict())
 
 
@@ -438,13 +396,14 @@ def test_bad_checkpoints_change_nothing(name):
 
 
 @every
-def test_learners_do_not_share_a_random_stream(name):
+def test_learners_do_not_share_a_random_stream(name, rank):
     cell, xs, dLs = small(), inputs(8), losses(8)
-    alone = run(LEARNERS[name](cell, batch_size=B), xs, dLs)
+    fresh = lambda name, rank: LEARNERS[name].make(cell, rank, batch_size=B)  # noqa: E731
+    alone = run(fresh(name, rank), xs, dLs)
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
-    first = LEARNERS[name](cell, batch_size=B)
-    others = [LEARNERS[other](cell, batch_size=B) for other in LEARNERS]
+    first = fresh(name, rank)
+    others = [fresh(other, 2) for other in LEARNERS]
     seen = []
     for t in range(8):
         for other in others:
@@ -457,19 +416,19 @@ def test_learners_do_not_share_a_random_stream(name):
 
 
 @every
-def test_the_generator_decides(name):
+def test_the_generator_decides(name, rank):
     cell, xs, dLs = small(), inputs(8), losses(8)
-    one, two = (run(make(name, cell, seed=6), xs, dLs) for _ in range(2))
+    one, two = (run(make(name, rank, cell, seed=6), xs, dLs) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
-    other = run(make(name, cell, seed=7), xs, dLs)
-    random = name not in ("rtrl", "tbptt", "2-b-ok")
-    assert torch.equal(one[-2], other[-2]) != random
+    other = run(make(name, rank, cell, seed=7), xs, dLs)
+    draws = make(name, rank, cell).draws
+    assert torch.equal(one[-2], other[-2]) != draws
 
 
 @every
-def test_weights_are_read_at_every_step(name):
+def test_weights_are_read_at_every_step(name, rank):
     cell, xs = small(), inputs(4)
-    learner = make(name, cell)
+    learner = make(name, rank, cell)
     learner.step(xs[0])
     with torch.no_grad():
         cell.weight.mul_(0.5)
@@ -480,8 +439,6 @@ def test_weights_are_read_at_every_step(name):
 
 
 # Refusals
-
-NAN, INF = float("nan"), float("inf")
 
 
 def spoiled(row, value):
@@ -503,8 +460,8 @@ def spoiled(row, value):
         (spoiled(2, -INF), r"x must be finite, sequence 2 is \[.*, -inf\]"),
     ],
 )
-def test_bad_inputs_change_nothing(name, x, match):
-    learner = make(name, small())
+def test_bad_inputs_change_nothing(name, rank, x, match):
+    learner = make(name, rank, small())
     for good in inputs(3):
         learner.step(good)
     before = learner.state_dict()
@@ -515,8 +472,8 @@ def test_bad_inputs_change_nothing(name, x, match):
 
 @every
 @pytest.mark.parametrize("method", ["gradient", "per_sequence_gradient", "backward"])
-def test_refuses_a_bad_loss_derivative(name, method):
-    learner = make(name, small("lstm"))
+def test_refuses_a_bad_loss_derivative(name, rank, method):
+    learner = make(name, rank, small("lstm"))
     learner.step(inputs(1)[0])
     before = learner.state_dict()
     for shape in [(B, N + 1), (B, 2 * N), (B - 1, N), (N,)]:
@@ -530,7 +487,7 @@ def test_refuses_a_bad_loss_derivative(name, method):
     [torch.ones(B), torch.ones(B + 1).bool(), torch.ones(B, 1).bool(), torch.arange(B)],
 )
 def test_refuses_a_bad_mask(mask):
-    learner = make("3-ok", small())
+    learner = make("OK", 3, small())
     learner.step(inputs(1)[0])
     before = learner.state_dict()
     with pytest.raises(ValueError, match=r"mask must be bool of shape \(3,\), got"):
@@ -539,17 +496,23 @@ def test_refuses_a_bad_mask(mask):
 
 
 @every
-@pytest.mark.parametrize("batch_size", [0, -1, 2.0, None])
-def test_refuses_a_bad_batch_size(name, batch_size):
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, True, None])
+def test_refuses_a_bad_batch_size(name, rank, batch_size):
     with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got"):
-        LEARNERS[name](small(), batch_size=batch_size)
+        LEARNERS[name].make(small(), rank, batch_size=batch_size)
 
 
 @every
 @pytest.mark.parametrize("cell", [None, torch.nn.RNNCell(2, 3)])
-def test_refuses_what_is_no_cell(name, cell):
+def test_refuses_what_is_no_cell(name, rank, cell):
     with pytest.raises(TypeError, match=r"cell must be a labkit\.rtrl cell"):
-        LEARNERS[name](cell, batch_size=B)
+        LEARNERS[name].make(cell, rank, batch_size=B)
+
+
+@every
+def test_refuses_what_is_no_generator(name, rank):
+    with pytest.raises(TypeError, match=r"generator must be a torch.Generator, got 3"):
+        LEARNERS[name].make(small(), rank, batch_size=B, generator=3)
 
 
 @pytest.mark.parametrize(

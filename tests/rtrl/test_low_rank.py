@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from labkit.rtrl import best_low_rank, minimum_variance, optimal_low_rank, water_level
 from labkit.rtrl.low_rank import mixing_matrix, random_signs, tight_frame
 
+from .conftest import all_signs
+
 # Singular values, rank, minimum variance: the theorem evaluated by hand.
 TABLE = [
     ((2, 1), 1, 4),
@@ -20,11 +22,6 @@ TABLE = [
     (tuple(1 - 0.01 * j for j in range(9)), 8, 1.0308),  # 1.7112 misprinted
     ((0, 0, 0), 2, 0),
 ]
-
-
-def all_signs(q):
-    sign = torch.tensor([-1.0, 1.0], dtype=torch.float64)
-    return torch.cartesian_prod(*[sign] * q).view(-1, q)
 
 
 def random_orthogonal(q, generator):

@@ -16,8 +16,7 @@ from labkit.instruments import (
 )
 from labkit.panels import Lines, LivePlot
 from labkit.rtrl import (
-    KFRTRL,
-    KTP,
+    LEARNERS,
     OK,
     RTRL,
     TBPTT,
@@ -30,7 +29,7 @@ from labkit.rtrl import (
     train,
 )
 
-from .conftest import make_cell, randn
+from .conftest import agree, make_cell, randn
 
 V, N, B = 4, 5, 3  # symbols of the Copy task, units, sequences
 
@@ -72,10 +71,6 @@ def loss_over(cell, readout, symbols, state=None):
         logits = readout(cell.hidden(state))
         loss = loss + torch.nn.functional.cross_entropy(logits, target)
     return loss / len(symbols), state.detach()
-
-
-def agree(x, y, tol=1e-12):
-    return float((x - y).norm()) <= tol * float(y.norm())
 
 
 # Readout
@@ -204,8 +199,7 @@ def test_nothing_is_kept_from_step_to_step(updating):
     records = train(learner, readout, copy_task(), optimizer=optimizer)
     for step in range(1, 41):
         next(records)
-        waiting = len(records.gi_frame.f_locals["pending"])
-        assert waiting == (step % 4 if updating else 0)
+        assert len(learner.waiting) == (step % 4 if updating else 0)
 
 
 def test_truncated_back_propagation_updates_once_a_block():
@@ -231,6 +225,50 @@ def test_truncated_back_propagation_updates_once_a_block():
         for new, old, gradient in zip(after, before, expected, strict=True):
             assert agree(old - new, 0.2 * gradient, 1e-10)
     assert restarts > 2 * B  # sequences began inside the blocks too
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_training_may_stop_inside_a_window(saved):
+    """18 steps and 22 more are 40, also from a checkpoint."""
+    weights = []
+    for parts in ((40,), (18, 22), (1, 5, 2, 32)):
+        cell, learner, readout = setting(TBPTT, horizon=5)
+        optimizer, task = sgd(cell, readout), copy_task()
+        for steps in parts:
+            if saved:
+                state = learner.state_dict()
+                learner = TBPTT(cell, batch_size=B, horizon=5)
+                learner.load_state_dict(state)
+            list(train(learner, readout, task, steps=steps, optimizer=optimizer))
+        weights.append(torch.cat([cell.weight.flatten(), readout.weight.flatten()]))
+    assert torch.equal(weights[0], weights[1]) and torch.equal(weights[0], weights[2])
+
+
+# At the door
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"steps": 0}, "steps must be None or an integer >= 1, got 0"),
+        ({"steps": -1}, "steps must be None or an integer >= 1, got -1"),
+        ({"steps": 2.0}, r"steps must be None or an integer >= 1, got 2\.0"),
+        ({"clip": -1.0}, r"clip must be > 0 and finite, got -1\.0"),
+        ({"clip": 0.0}, r"clip must be > 0 and finite, got 0\.0"),
+        ({"clip": math.nan}, "clip must be > 0 and finite, got nan"),
+        ({"clip": math.inf}, "clip must be > 0 and finite, got inf"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, match):
+    _, learner, readout = setting()
+    with pytest.raises(ValueError, match=match):
+        next(train(learner, readout, copy_task(), **options))
+
+
+def test_a_readout_of_another_width_is_refused():
+    _, learner, _ = setting()
+    with pytest.raises(ValueError, match="the readout must read 5 units, got one of 7"):
+        next(train(learner, make_readout(7), copy_task()))
 
 
 # Watching
@@ -330,32 +368,21 @@ def trained_weights(folder=None):
             pass
         return cell.weight, readout.weight
     kwargs = {"batch_size": B, "generator": torch.Generator()}
-    watch = {
-        "rtrl": RTRL(cell, **kwargs),
-        "ok": OK(cell, rank=3, **kwargs),
-        "b-ok": OK(cell, rank=2, biased=True, **kwargs),
-        "kf": KFRTRL(cell, **kwargs),
-        "kf-avg": KFRTRL(cell, copies=3, **kwargs),
-        "kf-approx": KFRTRL(cell, diagonal_rank=2, **kwargs),
-        "ktp": KTP(cell, rank=2, **kwargs),
-        "ktp-shared": KTP(cell, rank=2, shared=True, **kwargs),
-        "uoro": UORO(cell, **kwargs),
-        "tbptt": TBPTT(cell, batch_size=B, horizon=5),
-    }
+    watch = {name: row.make(cell, 3, **kwargs) for name, row in LEARNERS.items()}
     panel = Lines(tuple(f"cosine {name}" for name in watch), "Cosine", "cosine")
     generator = torch.random.get_rng_state()
     with Trace(folder / "trace.jsonl", seed=0) as trace:
         plot = LivePlot(trace, (panel,), interactive=False)
-        flops = cost("ok", hidden=12, inputs=V, rank=4, batch=B).flops
+        flops = cost(LEARNERS["OK"].count, hidden=12, inputs=V, rank=4).flops
         for record in train(learner, readout, task, watch=watch, **options):
             row = {"bits": record.bits, "flops": flops * record.step}
-            truth = record.gradients["rtrl"]
+            truth = record.gradients["RTRL"]
             for name, gradient in record.gradients.items():
                 row[f"cosine {name}"] = gradient_cosine(gradient, truth)
             delta = torch.ones(B, 12)
             for name, other in {"learner": learner, **watch}.items():
                 estimates = other.per_sequence_gradient(delta)
-                exact = watch["rtrl"].per_sequence_gradient(delta).mean(0)
+                exact = watch["RTRL"].per_sequence_gradient(delta).mean(0)
                 row[f"variance {name}"] = relative_variance(estimates, exact)
             row["rank"] = effective_rank(learner.spectrum[0])
             learner.influence()

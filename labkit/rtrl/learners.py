@@ -1,0 +1,92 @@
+"""The table of learners: all that the house knows of a learner stands in its row.
+
+Tests, walks, knobs, tables and costs run over it by themselves.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from labkit.rtrl.cells import Cell
+from labkit.rtrl.exact import RTRL, rtrl_count, rtrl_step
+from labkit.rtrl.kronecker import (
+    KFRTRL,
+    OK,
+    kf_approx_count,
+    kf_count,
+    kf_step,
+    ok_count,
+    ok_step,
+)
+from labkit.rtrl.ktp import (
+    KTP,
+    ktp_count,
+    ktp_shared_count,
+    ktp_shared_step,
+    ktp_step,
+)
+from labkit.rtrl.learner import Learner
+from labkit.rtrl.snap import SnAp1, snap1_count, snap1_step
+from labkit.rtrl.tbptt import TBPTT, tbptt_count
+from labkit.rtrl.uoro import UORO, uoro_count, uoro_step
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row: how a learner is made, what it promises, what it costs.
+
+    Attributes
+    ----------
+    learner : type
+        Subclass of Learner; exported by :mod:`labkit.rtrl`.
+    step : callable
+        The function with the tagged lines, which its ``step`` (or ``backward``) runs.
+    count : callable
+        From n, m, K, P of the cell and the rank r, as defined in
+        :mod:`labkit.rtrl.cells`, to two numbers per sequence: the operations of one
+        step with its gradient and the forward pass 2 m K n (a multiplication and an
+        addition are two), and the numbers carried from step to step. What is of size
+        r by r, nonlinearities, and buffers held in order not to allocate are left out.
+    rank : str, optional
+        The argument that the rank goes to: terms, copies, or steps of a window.
+    options : mapping
+        Further arguments.
+    unbiased : bool
+        Whether the mean of G' over the signs is G, for frozen weights.
+    exact : bool
+        Whether G' is G.
+    """
+
+    learner: type[Learner]
+    step: Callable
+    count: Callable[[int, int, int, int, int], tuple[int, int]]
+    rank: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    unbiased: bool = True
+    exact: bool = False
+
+    def make(self, cell: Cell, rank: int = 1, **options) -> Learner:
+        """Make the learner; a method without a rank ignores it.
+
+        ``options`` are ``batch_size`` and ``generator``.
+        """
+        ranked = {self.rank: rank} if self.rank else {}
+        return self.learner(cell, **ranked, **self.options, **options)
+
+
+BIASED = {"unbiased": False}
+LEARNERS = {
+    "OK": Method(OK, ok_step, ok_count, "rank"),
+    "B-OK": Method(OK, ok_step, ok_count, "rank", {"biased": True}, **BIASED),
+    "KF-AVG": Method(KFRTRL, kf_step, kf_count, "copies"),
+    "KF-APPROX": Method(KFRTRL, kf_step, kf_approx_count, "diagonal_rank"),
+    "KTP": Method(KTP, ktp_step, ktp_count, "rank"),
+    "KTP-SHARED": Method(
+        KTP, ktp_shared_step, ktp_shared_count, "rank", {"shared": True}
+    ),
+    "UORO": Method(UORO, uoro_step, uoro_count),
+    "SNAP-1": Method(SnAp1, snap1_step, snap1_count, **BIASED),
+    "RTRL": Method(RTRL, rtrl_step, rtrl_count, exact=True),
+    "TBPTT": Method(TBPTT, Cell.vjp, tbptt_count, "horizon", **BIASED),
+}
+__all__ = sorted({row.learner.__name__ for row in LEARNERS.values()})

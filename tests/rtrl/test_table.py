@@ -1,0 +1,281 @@
+"""What every row of the table of learners must keep; a new row is found by itself."""
+
+import importlib
+import inspect
+import math
+import pkgutil
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from labkit import rtrl
+from labkit.instruments import cost
+from labkit.panels.equations import equations_of, tags_of_line
+from labkit.rtrl import LEARNERS, RTRL, Learner, LSTMCell, RHNCell, RNNCell
+
+from .conftest import (
+    CASES,
+    agree,
+    all_signs,
+    back_propagate,
+    make,
+    make_cell,
+    randn,
+)
+
+every = pytest.mark.parametrize(("name", "rank"), CASES)
+B, D_X, N = 3, 2, 3  # sequences, input width, units
+
+
+# What a row must have
+
+
+def test_every_learner_of_the_room_has_a_row_and_is_exported():
+    found = set()
+    for module in pkgutil.iter_modules(rtrl.__path__, "labkit.rtrl."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if inspect.isclass(value) and issubclass(value, Learner):
+                found.add((name, value))
+    found.discard(("Learner", Learner))
+    rows = {row.learner for row in LEARNERS.values()}
+    for name, learner in found:
+        assert learner in rows, f"{name} has no row in labkit/rtrl/learners.py"
+        assert name in rtrl.__all__ and getattr(rtrl, name) is learner, (
+            f"labkit.rtrl does not export {name}"
+        )
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_row_is_whole(name):
+    row = LEARNERS[name]
+    learner, step = row.learner, row.step
+    for method in ("_advance", "_per_sequence", "influence"):
+        own = getattr(learner, method) is not getattr(Learner, method)
+        assert own, f"{name}: {learner.__name__} lacks {method}"
+    assert learner.tensors, f"{name}: {learner.__name__}.tensors names no estimator"
+    assert learner.__doc__ is not Learner.__doc__, f"{name}: no docstring"
+    numbered = equations_of(step.__doc__).keys()
+    assert numbered, f"{name}: the docstring of {step.__qualname__} numbers no equation"
+    lines = inspect.getsource(step).splitlines()
+    tagged = {tag for line in lines for tag in tags_of_line(line)}
+    missing = numbered - tagged
+    assert not missing, f"{name}: no line of {step.__qualname__} has the tags {missing}"
+    assert row.unbiased or not row.exact, f"{name}: what is exact is unbiased"
+    if row.rank:
+        names = inspect.signature(learner).parameters
+        assert row.rank in names, f"{name}: {learner.__name__} takes no {row.rank}"
+
+
+@every
+def test_the_step_of_the_row_is_the_one_that_runs(name, rank, monkeypatch):
+    """And its signs come from the one place where tests can hand in their own."""
+    row, learner, drawn = LEARNERS[name], make(name, rank, small()), []
+    code = inspect.unwrap(row.step).__code__
+    signs = learner._signs
+    learner._signs = lambda *shape: drawn.append(shape) or signs(*shape)
+    before = learner.generator.get_state()
+    seen = called(lambda: walk(learner, row.rank and rank))
+    assert code in seen, f"{name}: a step does not run {row.step.__qualname__}"
+    moved = not torch.equal(before, learner.generator.get_state())
+    assert moved == learner.draws, f"{name}: draws = {learner.draws} is not so"
+    assert bool(drawn) == learner.draws, f"{name}: signs must come from self._signs"
+
+
+def called(run):
+    seen = set()
+    sys.setprofile(lambda frame, event, _: event == "call" and seen.add(frame.f_code))
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def walk(learner, steps):
+    """Steps and gradients until weights would change."""
+    for x in randn(steps or 1, B, D_X):
+        learner.step(x)
+        learner.backward(torch.ones(B, N).double())
+
+
+def small(kind="rhn", **kwargs):
+    return make_cell(kind, D_X, N, **kwargs)
+
+
+# What a row promises
+
+
+@pytest.mark.parametrize("name", [name for name, row in LEARNERS.items() if row.exact])
+def test_an_exact_learner_is_back_propagation(name, kind):
+    T, n = 24, 5
+    cell = make_cell(kind, D_X, n)
+    xs, dLs = randn(T, B, D_X, seed=50), randn(T, B, n, seed=70)
+    state = 0.7 * randn(B, cell.state_size)
+    assert cell.weight[-1].abs().min() > 0  # the bias row takes part
+    learner = make(name, 1, cell)
+    learner.state = state.clone()
+    total = 0
+    for x, dL in zip(xs, dLs, strict=True):
+        learner.step(x)
+        total = total + learner.gradient(dL)
+    expected, last = back_propagate(cell, xs, dLs, state)
+    assert agree(total, expected, 1e-12)
+    assert agree(learner.state, last, 1e-14)
+
+
+def signs_of(name, rank, cell, x):
+    """How many signs a step draws."""
+    learner, drawn = make(name, rank, cell, batch_size=1), []
+    draw = learner._signs
+    learner._signs = lambda *shape: drawn.append(math.prod(shape)) or draw(*shape)
+    learner.step(x[None])
+    return sum(drawn)
+
+
+def draws_of(name, rank, cell, state, xs):
+    """The influence after ``xs`` for every sequence of signs, and the exact one."""
+    each = all_signs(signs_of(name, rank, cell, xs[0]))  # (1, 0) if none
+    count = len(each) ** len(xs)
+    learner, exact = make(name, rank, cell, batch_size=count), RTRL(cell, batch_size=1)
+    learner.state, exact.state = state.repeat(count, 1), state.clone()
+    for t, x in enumerate(xs):
+        row = torch.arange(count) // len(each) ** t % len(each)
+        signs = list(each[row].T)
+
+        def given(*shape, signs=signs):
+            taken = [signs.pop() for _ in range(math.prod(shape))]
+            return torch.stack(taken, 1).reshape(-1, *shape)
+
+        learner._signs = given
+        learner.step(x.expand(count, -1))
+        exact.step(x[None])
+    return learner.influence(), exact.influence()[0]
+
+
+@every
+def test_the_mean_over_all_signs_is_the_influence(name, rank, kind):
+    """Exactly, in float64, over every sequence of signs of as many steps as fit.
+
+    A row that is not unbiased must fail the same; otherwise it promises too little.
+    """
+    row, cell, rank = LEARNERS[name], make_cell(kind, D_X, 2, scale=0.8), min(rank, 2)
+    state, xs = 0.7 * randn(1, cell.state_size, seed=4), randn(4, D_X, seed=10)
+    signs = signs_of(name, rank, cell, xs[0])
+    steps = min(4, max(2, 12 // max(1, signs)))
+    draws, truth = draws_of(name, rank, cell, state, xs[:steps])
+    assert len(draws) == 2 ** (signs * steps)
+    if not row.unbiased:
+        assert not agree(draws.mean(0), truth, 1e-3), f"{name} looks unbiased"
+        return
+    assert agree(draws.mean(0), truth, 1e-10), f"{name} is biased"
+    if row.exact:
+        assert agree(draws[0], truth, 1e-12), f"{name} is not exact"
+    elif steps > rank:
+        assert draws.std(0).max() > 1e-3  # the draws differ
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_learner_has_the_dtype_of_its_weights(name, rank, kind, dtype):
+    learner = make(name, rank, small(kind).to(dtype))
+    double = make(name, rank, small(kind))
+    for x in randn(4, B, D_X):
+        learner.step(x.to(dtype))
+        double.step(x)
+    held = [getattr(learner, key) for key in ("state", *learner.tensors)]
+    results = [learner.gradient(torch.ones(B, N).to(dtype)), learner.influence()]
+    for value in held + results:
+        assert not value.is_floating_point() or value.dtype == dtype
+        assert value.isfinite().all()
+    assert agree(learner.state.double(), double.state, 1e-5)
+
+
+# What a row costs
+
+CELLS = (RNNCell, RHNCell, LSTMCell)
+
+
+def cost_of(name, rank, cell, batch=1):
+    return cost(
+        LEARNERS[name].count,
+        hidden=cell.hidden_size,
+        inputs=cell.input_size,
+        blocks=cell.blocks,
+        parts=cell.parts,
+        batch=batch,
+        rank=rank,
+    )
+
+
+@every
+@pytest.mark.parametrize("cell_type", CELLS)
+def test_bytes_are_those_of_the_learner(name, rank, cell_type):
+    cell, b = cell_type(3, 7), 2
+    learner = LEARNERS[name].make(cell, rank, batch_size=b)
+    tensors = [getattr(learner, key) for key in learner.tensors]
+    carried = sum(t.nbytes for t in tensors if t.is_floating_point())
+    assert cost_of(name, rank, cell, b).bytes == carried, f"{name}: see its count"
+
+
+@pytest.mark.parametrize("cell_type", CELLS)
+@pytest.mark.parametrize("name", LEARNERS)
+def test_flops_are_those_of_the_matrix_products(name, cell_type):
+    """The counter sees no product done in place and nothing done entry by entry.
+
+    The latter is at most eight operations for each number carried and each weight.
+    """
+    b, r, cell = 2, 4, cell_type(5, 48)
+    learner = LEARNERS[name].make(cell, r, batch_size=b)
+    x, dL_dh = randn(b, 5).float(), randn(b, 48).float()
+    steps = r if LEARNERS[name].rank == "horizon" else 1
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(steps):
+            learner.step(x)
+            learner.backward(dL_dh)
+    products = counter.get_total_flops() / steps
+    whole = cost_of(name, r, cell, b)
+    by_entry = 8 * (whole.bytes / 4 + b * cell.weight.numel())
+    assert products <= 1.01 * whole.flops, f"{name}: its count leaves products out"
+    assert whole.flops <= 1.05 * (products + by_entry), f"{name}: its count is too high"
+
+
+# Benzing et al. 2019, Table 1: exponents of n in time and memory; SnAp-1 like UORO.
+GROWTH = {
+    "RTRL": (4, 3),
+    "OK": (3, 2),
+    "B-OK": (3, 2),
+    "KF-AVG": (3, 2),
+    "UORO": (2, 2),
+    "KTP": (2, 1),
+    "TBPTT": (2, 1),
+}
+
+
+@pytest.mark.parametrize("name", GROWTH)
+def test_growth_with_the_number_of_units(name):
+    sizes = [dict(hidden=n, inputs=4, rank=4) for n in (10_000, 20_000)]
+    small, large = (cost(LEARNERS[name].count, **each) for each in sizes)
+    found = [
+        math.log2(getattr(large, what) / getattr(small, what))
+        for what in ("flops", "bytes")
+    ]
+    assert found == pytest.approx(GROWTH[name], abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["OK", "KF-AVG", "KTP"])
+def test_growth_with_the_rank(name):
+    one, four = (
+        cost(LEARNERS[name].count, hidden=10_000, inputs=4, rank=r) for r in (1, 4)
+    )
+    assert four.flops / one.flops == pytest.approx(4, rel=0.3)  # a shared forward pass
+    assert four.bytes == 4 * one.bytes
+
+
+@pytest.mark.parametrize("name", [n for n, row in LEARNERS.items() if not row.rank])
+def test_methods_without_a_rank_ignore_it(name):
+    few, many = (
+        cost(LEARNERS[name].count, hidden=16, inputs=4, rank=r) for r in (1, 8)
+    )
+    assert few == many, f"{name}: its count depends on a rank that it has not"
