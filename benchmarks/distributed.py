@@ -35,7 +35,7 @@ from labkit.broad import distributed as sharded
 from labkit.broad.ridge import chol1_start, chol1_update
 from labkit.instruments.traffic import Traffic
 from labkit.rls import RLS, dense_network, loss_one_hot, small_cnn
-from labkit.rtrl import OK, UORO, CopyTask, Readout, RHNCell, train
+from labkit.rtrl import LEARNERS, CopyTask, Readout, RHNCell, train
 from tests.workers import Group
 
 MEGA, GIGA = 1e6, 1e9
@@ -134,14 +134,13 @@ def rls():
 SEQUENCES = 16
 
 
-def rtrl_step(rank, world, shared, kind, n):
+def rtrl_step(rank, world, shared, method, n):
     """One time step of training on the Copy task."""
     b = SEQUENCES // world
     g = torch.Generator().manual_seed(rank)
     cell = RHNCell(4, n, generator=g, dtype=torch.float64)
     readout = Readout(n, 4, generator=g, dtype=torch.float64)
-    options = {"rank": 8} if kind is OK else {}
-    learner = kind(cell, batch_size=b, generator=g, **options)
+    learner = LEARNERS[method].make(cell, 8, batch_size=b, generator=g)
     task = CopyTask(
         b, generator=torch.Generator().manual_seed(rank), level=10, dtype=torch.float64
     )
@@ -154,9 +153,9 @@ def rtrl_step(rank, world, shared, kind, n):
 def rtrl():
     title = f"rtrl: highway cell, {SEQUENCES} sequences, update of the weights included"
     ways = []
-    for name, kind, n, times in (("8-OK", OK, 128, 4), ("UORO", UORO, 256, 10)):
+    for name, method, n, times in (("8-OK", "OK", 128, 4), ("UORO", "UORO", 256, 10)):
         for way, world in (("plain", 1), ("1", 1), ("2", 2)):
-            args = (way != "plain", kind, n)
+            args = (way != "plain", method, n)
             ways.append(Way(f"{name} n = {n}, {way}", world, rtrl_step, args, times))
     return title, ways
 

@@ -11,100 +11,65 @@ torch. The targets are for one CPU core; a busy machine or an accelerator may mi
 """
 
 import argparse
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from labkit.rtrl import KFRTRL, KTP, OK, RTRL, TBPTT, UORO, RHNCell
+from labkit.clock import Clock
+from labkit.rtrl import LEARNERS, RHNCell
 from labkit.rtrl.kronecker import mix
+from labkit.rtrl.learners import label
 
 HORIZON = 25  # steps of the TBPTT window
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One line of the table."""
+    """One line of the table; without a target there is no floor."""
 
-    name: str
+    method: str
+    rank: int
     n: int  # units
     b: int  # sequences
-    build: Callable  # (cell, b, generator) -> learner
-    rank: int | None = None  # r of the floor's A; None: no floor
     target: float | None = None  # step / floor at most
     inputs: int = 50
     columns: int | None = None  # of the floor's A where it is not r K n
 
 
-def ok(rank):
-    return lambda cell, b, g: OK(cell, batch_size=b, rank=rank, generator=g)
-
-
-def kf(cell, b, g):
-    return KFRTRL(cell, batch_size=b, generator=g)
-
-
-def rtrl(cell, b, g):
-    return RTRL(cell, batch_size=b, generator=g)
-
-
-def uoro(cell, b, g):
-    return UORO(cell, batch_size=b, generator=g)
-
-
-def ktp(rank):
-    return lambda cell, b, g: KTP(cell, batch_size=b, rank=rank, generator=g)
-
-
-def tbptt(cell, b, g):
-    return TBPTT(cell, batch_size=b, horizon=HORIZON, generator=g)
-
-
 SETTINGS = [
-    Setting("8-OK", 64, 16, ok(8), rank=8, target=4.0),
-    Setting("16-OK", 128, 16, ok(16), rank=16, target=2.2),
-    Setting("8-OK", 256, 32, ok(8), rank=8, target=1.5),
-    Setting("KF-RTRL", 256, 32, kf, rank=1, target=2.0),
-    Setting("RTRL", 128, 1, rtrl, rank=1, target=1.2, columns=(128 + 50 + 1) * 256),
-    Setting("UORO", 128, 16, uoro),
-    Setting("16-KTP", 128, 16, ktp(16)),
-    Setting(f"TBPTT-{HORIZON}", 128, 16, tbptt),
+    Setting("OK", 8, 64, 16, target=4.0),
+    Setting("OK", 16, 128, 16, target=2.2),
+    Setting("OK", 8, 256, 32, target=1.5),
+    Setting("KF-AVG", 1, 256, 32, target=2.0),
+    Setting("RTRL", 1, 128, 1, target=1.2, columns=(128 + 50 + 1) * 256),
+    Setting("UORO", 1, 128, 16),
+    Setting("SNAP-1", 1, 128, 16),
+    Setting("KTP", 16, 128, 16),
+    Setting("TBPTT", HORIZON, 128, 16),
 ]
 
 
-class Clock:
-    """Wall-clock time of calls on a device."""
+def best(device, repeats, *functions) -> list[float]:
+    """Best time of each; they take turns."""
+    for f in functions:  # warm up
+        f(), f()
+    rounds = [[time_of(device, f) for f in functions] for _ in range(repeats)]
+    return [min(times) for times in zip(*rounds, strict=True)]
 
-    def __init__(self, device):
-        self.device = device
 
-    def seconds(self, f) -> float:
-        """Seconds of one call, the device's queue drained before and after."""
-        self._wait()
-        start = time.perf_counter()
+def time_of(device, f) -> float:
+    with (clock := Clock(device)):
         f()
-        self._wait()
-        return time.perf_counter() - start
-
-    def best(self, repeats, *functions) -> list[float]:
-        """Best time of each; they take turns."""
-        for f in functions:  # warm up
-            f(), f()
-        rounds = [[self.seconds(f) for f in functions] for _ in range(repeats)]
-        return [min(times) for times in zip(*rounds, strict=True)]
-
-    def _wait(self):
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+    return clock.lap
 
 
-def measure(setting, clock, repeats):
+def measure(setting, device, repeats):
     """Seconds of floor and step, and the floor's operations; floor may be None."""
-    device = clock.device
     g = torch.Generator(device).manual_seed(0)
     cell = RHNCell(setting.inputs, setting.n, generator=g, device=device)
-    learner = setting.build(cell, setting.b, g)
+    learner = LEARNERS[setting.method].make(
+        cell, setting.rank, batch_size=setting.b, generator=g
+    )
     shape = (HORIZON, setting.b, setting.inputs)
     xs = torch.randn(shape, generator=g, device=device)
     position = 0
@@ -117,7 +82,7 @@ def measure(setting, clock, repeats):
     for _ in range(3):
         step()  # an estimator of full rank
 
-    if setting.name.startswith("TBPTT"):
+    if setting.method == "TBPTT":
         dL_dh = torch.randn(setting.b, setting.n, generator=g, device=device)
 
         def window():
@@ -125,23 +90,22 @@ def measure(setting, clock, repeats):
                 learner.step(x)
                 learner.backward(dL_dh)
 
-        (whole,) = clock.best(max(2, repeats // HORIZON), window)
+        (whole,) = best(device, max(2, repeats // HORIZON), window)
         return None, whole / HORIZON, 0
-    if setting.rank is None:
-        (seconds,) = clock.best(repeats, step)
+    if setting.target is None:
+        (seconds,) = best(device, repeats, step)
         return None, seconds, 0
 
     columns = setting.columns or setting.rank * cell.blocks * setting.n
     H = torch.randn(setting.b, setting.n, setting.n, generator=g, device=device)
     A = torch.randn(setting.b, setting.n, columns, generator=g, device=device)
     out = torch.empty_like(A)
-    floor, seconds = clock.best(repeats, lambda: torch.bmm(H, A, out=out), step)
+    floor, seconds = best(device, repeats, lambda: torch.bmm(H, A, out=out), step)
     return floor, seconds, 2 * setting.b * setting.n**2 * columns
 
 
-def decomposition(clock, repeats, b, r):
+def decomposition(device, repeats, b, r):
     """Seconds of ``mix`` where the tensors are, and by way of the host."""
-    device = clock.device
     g = torch.Generator(device).manual_seed(0)
     terms = torch.randn(2, b, r + 1, 8 * r, generator=g, device=device)
     G_u, G_A = terms @ terms.mT
@@ -151,7 +115,7 @@ def decomposition(clock, repeats, b, r):
         X, Z, _, _ = mix(G_u.cpu(), G_A.cpu(), signs.cpu())
         return X.float().to(device), Z.float().to(device)
 
-    return clock.best(repeats, lambda: mix(G_u, G_A, signs), by_host)
+    return best(device, repeats, lambda: mix(G_u, G_A, signs), by_host)
 
 
 def main():
@@ -167,7 +131,6 @@ def main():
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = False
     device = torch.device(args.device)
-    clock = Clock(device)
     repeats = min(args.repeats, 5) if args.quick else args.repeats
 
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
@@ -179,8 +142,8 @@ def main():
     for s in SETTINGS:
         if args.quick and s.n >= 256:
             continue
-        floor, seconds, flops = measure(s, clock, repeats)
-        line = f"{s.name:10s} {s.n:4d} {s.b:3d} "
+        floor, seconds, flops = measure(s, device, repeats)
+        line = f"{label(s.method, s.rank):10s} {s.n:4d} {s.b:3d} "
         if floor is None:
             print(line + f"{'':9s} {'':7s} {'':7s} {1e3 * seconds:9.3f}")
             continue
@@ -193,7 +156,7 @@ def main():
 
     print("\nmixing matrices of r-OK, b problems of size r + 1, float64 inside, ms")
     for b, r in [(16, 8), (16, 16), (32, 8)]:
-        here, host = decomposition(clock, repeats, b, r)
+        here, host = decomposition(device, repeats, b, r)
         line = f"b = {b:2d}, r = {r:2d}: {1e3 * here:7.3f} on {args.device}"
         if device.type == "cuda":
             line += f", {1e3 * host:7.3f} by way of the host"

@@ -74,6 +74,11 @@ class Method:
         return self.learner(cell, **ranked, **self.options, **options)
 
 
+def label(name: str, rank: int) -> str:
+    """What a method of a rank is called in figures and tables: ``8-OK``, ``UORO``."""
+    return f"{rank}-{name}" if LEARNERS[name].rank else name
+
+
 BIASED = {"unbiased": False}
 LEARNERS = {
     "OK": Method(OK, ok_step, ok_count, "rank"),
