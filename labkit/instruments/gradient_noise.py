@@ -22,10 +22,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from labkit.instruments.layer_calls import KINDS, refusal, tensor_to_hook, tensors
+from labkit.instruments.layer_calls import KINDS, choose, tensor_to_hook, tensors
 from labkit.instruments.per_layer import Moments, add
 
-MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
 
 
@@ -35,9 +34,12 @@ class Noise:
 
     Attributes
     ----------
-    examples : M.
-    squares : sum_i |g_i|^2, in the squared unit of the gradient.
-    norm2 : |g_bar|^2, of the batch's mean gradient.
+    examples : int
+        M.
+    squares : () tensor
+        sum_i |g_i|^2, in the squared unit of the gradient.
+    norm2 : () tensor
+        |g_bar|^2, of the batch's mean gradient.
     """
 
     examples: int
@@ -166,7 +168,7 @@ class GradientNoise:
         self.every, self.reduction, self.batch_first = every, reduction, batch_first
         self.passes = 0
         self._model = model
-        self._layers = {m: _Layer(n, m) for n, m in _choose(model, layers)}
+        self._layers = {m: _Layer(n, m) for n, m in choose(model, layers)}
         self._window = self._last = None
         handles = [model.register_forward_pre_hook(_Hook(self, "_begin"))]
         for module in self._layers:
@@ -358,56 +360,3 @@ def _finish(link, layer, gradient):
 def _remove(handles):
     for handle in handles:
         handle.remove()
-
-
-def _choose(model, layers) -> list[tuple[str, nn.Module]]:
-    """Names and modules to watch; ValueError where one cannot be."""
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if isinstance(module, MIXES):
-            raise ValueError(
-                f"layer {name!r} is a {type(module).__name__}: it mixes the examples "
-                "of a batch, so none has a gradient of its own; use GroupNorm, say"
-            )
-    if layers is None:
-        chosen = [
-            (name, module)
-            for name, module in modules.items()
-            if any(p.requires_grad for p in module.parameters(recurse=False))
-        ]
-    elif isinstance(layers, str | nn.Module):
-        raise ValueError(f"layers must be a list of layers, got {layers!r}")
-    else:
-        chosen = [_find(modules, wanted) for wanted in layers]
-    if not chosen:
-        raise ValueError(f"{type(model).__name__} has no layer to watch")
-    for name, module in chosen:
-        reason = refusal(module)
-        if reason:
-            raise ValueError(
-                f"layer {name!r} cannot be watched: {reason}; or choose layers=[...]"
-            )
-    _check_owners(modules, {module for _, module in chosen})
-    return chosen
-
-
-def _find(modules, wanted):
-    for name, module in modules.items():
-        if module is wanted or name == wanted:
-            return name, module
-    names = ", ".join(
-        repr(name) for name, module in modules.items() if type(module) in KINDS
-    )
-    raise ValueError(f"the model has no layer {wanted!r}; it has {names}")
-
-
-def _check_owners(modules, watched):
-    owners = {}
-    for name, module in modules.items():
-        for parameter in module.parameters(recurse=False):
-            other, its_module = owners.setdefault(id(parameter), (name, module))
-            if other != name and {module, its_module} & watched:
-                raise ValueError(
-                    f"layers {other!r} and {name!r} share a parameter, whose gradient "
-                    "neither has alone; use one module in both places"
-                )

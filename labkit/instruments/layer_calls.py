@@ -174,6 +174,7 @@ def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     return base, lambda gradient: gradient.contiguous().as_strided(size, stride)
 
 
+MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 # layer type -> what a call of it leaves
 KINDS = {
     nn.Linear: LinearCall,
@@ -206,3 +207,56 @@ def refusal(module: nn.Module) -> str:
         if module.proj_size:
             return f"proj_size={module.proj_size}; use proj_size=0"
     return ""
+
+
+def choose(model, layers) -> list[tuple[str, nn.Module]]:
+    """Names and modules to watch; ValueError where one cannot be."""
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        if isinstance(module, MIXES):
+            raise ValueError(
+                f"layer {name!r} is a {type(module).__name__}: it mixes the examples "
+                "of a batch, so none has a gradient of its own; use GroupNorm, say"
+            )
+    if layers is None:
+        chosen = [
+            (name, module)
+            for name, module in modules.items()
+            if any(p.requires_grad for p in module.parameters(recurse=False))
+        ]
+    elif isinstance(layers, str | nn.Module):
+        raise ValueError(f"layers must be a list of layers, got {layers!r}")
+    else:
+        chosen = [_find(modules, wanted) for wanted in layers]
+    if not chosen:
+        raise ValueError(f"{type(model).__name__} has no layer to watch")
+    for name, module in chosen:
+        reason = refusal(module)
+        if reason:
+            raise ValueError(
+                f"layer {name!r} cannot be watched: {reason}; or choose layers=[...]"
+            )
+    _check_owners(modules, {module for _, module in chosen})
+    return chosen
+
+
+def _find(modules, wanted):
+    for name, module in modules.items():
+        if module is wanted or name == wanted:
+            return name, module
+    names = ", ".join(
+        repr(name) for name, module in modules.items() if type(module) in KINDS
+    )
+    raise ValueError(f"the model has no layer {wanted!r}; it has {names}")
+
+
+def _check_owners(modules, watched):
+    owners = {}
+    for name, module in modules.items():
+        for parameter in module.parameters(recurse=False):
+            other, its_module = owners.setdefault(id(parameter), (name, module))
+            if other != name and {module, its_module} & watched:
+                raise ValueError(
+                    f"layers {other!r} and {name!r} share a parameter, whose gradient "
+                    "neither has alone; use one module in both places"
+                )

@@ -100,9 +100,12 @@ def conv2d_moments(module: nn.Conv2d, x: Tensor, d: Tensor) -> Moments:
 
     Parameters
     ----------
-    module : nn.Conv2d with one group and zeros as padding.
-    x : (M, C, H, W) tensor, inputs.
-    d : (M, N, H', W') tensor, deltas.
+    module : nn.Conv2d
+        With one group and zeros as padding.
+    x : (M, C, H, W) tensor
+        Inputs.
+    d : (M, N, H', W') tensor
+        Deltas.
 
     Notes
     -----

@@ -76,8 +76,12 @@ def wire_bytes(kind: str, payload: int, group: int) -> float:
 
     Parameters
     ----------
-    kind : as in :attr:`Collective.kind`.
-    payload : N in bytes.  group : p >= 1.
+    kind : str
+        As in :attr:`Collective.kind`.
+    payload : int
+        N, in bytes.
+    group : int
+        p >= 1.
 
     Raises
     ------
@@ -130,7 +134,8 @@ class Traffic(TorchDispatchMode):
 
     Attributes
     ----------
-    calls : list of Collective, in order.
+    calls : list of Collective
+        In order.
 
     Examples
     --------
