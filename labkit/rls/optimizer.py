@@ -329,8 +329,9 @@ class RLS(torch.optim.Optimizer):
 
     @staticmethod
     def _velocity(each) -> Tensor | None:
-        """(N, n), at rest when momentum is turned on; None without momentum."""
+        """(N, n), at rest where momentum begins; None without, and none is kept."""
         if not each.options["momentum"]:
+            each.state.pop("velocity", None)
             return None
         if "velocity" not in each.state:
             each.state["velocity"] = torch.zeros_like(each.block.theta.sign())
