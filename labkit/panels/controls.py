@@ -10,7 +10,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from labkit.panels.names import Names
+from labkit.panels.aria import Aria
 
 KINDS = (bool, int, float, str)
 LAYOUT = {"width": "400px", "flex": "0 0 auto"}
@@ -195,7 +195,7 @@ class Controls:
             style = widgets.HTML(_STYLE, layout={"display": "none"})
             knobs = widgets.VBox(rows)
             knobs.add_class("labkit-knobs")
-            self.widget = widgets.VBox([style, knobs, reset, self._message, Names()])
+            self.widget = widgets.VBox([style, knobs, reset, self._message, Aria()])
 
     @property
     def value(self):

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from types import CodeType
 
-from labkit.panels.equations import equations_of, formulas_of
+from labkit.panels.equations import equations_of
 from labkit.panels.recorder import LineRecord
 from labkit.panels.source import tags
-from labkit.panels.symbols import declared, occurs, spelled
+from labkit.panels.symbols import symbol
 
 _equations = lru_cache(maxsize=512)(equations_of)
-_formulas = lru_cache(maxsize=512)(formulas_of)
-_declared = lru_cache(maxsize=512)(declared)
 
 
 class Docstrings:
@@ -35,21 +33,13 @@ class Docstrings:
         return ""
 
     def symbol(self, record: LineRecord, path: str) -> str:
-        r"""LaTeX of the variable at a path; empty where no docstring has one."""
+        """Symbol of the variable at a path; empty where no docstring has one."""
         name = name_of(path)
         callers = tuple(code for code, _ in record.path)
         if (callers, name) not in self._known:
-            self._known[callers, name] = self._symbol(record, name) if name else ""
+            found = (symbol(name, text) for text in self._around(record) if name)
+            self._known[callers, name] = next(filter(None, found), "")
         return self._known[callers, name]
-
-    def _symbol(self, record, name) -> str:
-        for docstring in self._around(record):
-            if name in (known := _declared(docstring)):
-                return known[name]
-            for symbol in spelled(name):
-                if any(occurs(symbol, latex) for latex in _formulas(docstring)):
-                    return symbol
-        return ""
 
     def _around(self, record) -> Iterator[str]:
         for code, _ in reversed(record.path):

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import ipywidgets as widgets
 
+from labkit.panels.aria import Aria
 from labkit.panels.docstrings import Docstrings
-from labkit.panels.keys import Keys
 from labkit.panels.line_view import equation_html, source_html, table_html, values_html
-from labkit.panels.names import Names
 from labkit.panels.recorder import LineRecord, record_lines
 
 
@@ -187,7 +186,7 @@ class LineStepper:
         )
         self._equation.add_class("labkit-line-equation")
         arrows = {"ArrowLeft": self.back, "ArrowRight": self.next}
-        keys = Keys(
+        keys = Aria(
             "labkit-walk",
             arrows | {"Home": self.first, "End": self.last},
             "Keys ← and →: Back and Next; Home and End: First and Last.",
@@ -207,7 +206,6 @@ class LineStepper:
                 self._equation,
                 widgets.HBox(both, layout=wrap),
                 keys,
-                Names(),
             ]
         )
         self.widget.add_class("labkit-walk")

@@ -1,138 +1,132 @@
 r"""A variable's symbol in its paper: from what its docstrings say.
 
-A docstring names a symbol outright, ``x_mean : $\bar x$``, several at once,
-``forgetting, ratio : $\lambda$, $k$``, at the start of a parameter's description, or by
-a formula in which the variable occurs as it is usually spelled in ASCII: ``h_hat`` for
-$\hat h$, ``p1`` for $p_1$, ``theta`` for $\Theta$. What no docstring has gets none.
+An entry of a numpydoc table names it: the first ``$...$`` of its type or of the first
+line of its description; several names and as many symbols go in pairs. A local that
+stands in no table has the symbol that a formula of the docstring spells in the same
+way: ``h_hat`` is $\hat h$, ``p1`` is $p_1$, ``theta`` is $\Theta$. Others have none.
+
+Symbols are written without LaTeX's commands: x̄, ρ_0, A^†.
 """
 
 import html
+import inspect
 import re
 import unicodedata
+from functools import lru_cache
 
-ACCENTS = {"hat": "\u0302", "tilde": "\u0303", "bar": "\u0304"}
-_SUFFIXES = {"hat": "hat", "bar": "bar", "mean": "bar", "tilde": "tilde"}
-_WORDS = {"lam": "lambda", "eps": "varepsilon"}
-_CAPITAL = "gamma delta theta lambda xi pi sigma upsilon phi psi omega".split()
-_SIGNS = {"nabla": "∇", "dagger": "†", "varepsilon": "ε", "prime": "′"}
-_MAPPED = re.compile(
-    r"(?:^|;)\s*([A-Za-z_]\w*(?:, *[A-Za-z_]\w*)*) : ((?:\$[^$]+\$(?:, *)?)+)", re.M
+from labkit.panels.equations import formulas_of
+
+_ACCENTS = {"hat": "\u0302", "tilde": "\u0303", "bar": "\u0304", "mean": "\u0304"}
+_SIGNS = {"nabla": "∇", "dagger": "†", "top": "T", "prime": "′", "varepsilon": "ε"}
+_WORDS = {"lam": "lambda", "eps": "epsilon"}
+_ENTRY = re.compile(r"( *)([A-Za-z_]\w*(?:, *[A-Za-z_]\w*)*) : (.*)")
+_NAME = re.compile(
+    r"([A-Za-z]+?)(?:_?(hat|bar|mean|tilde))?(?:_?(\d)|_([A-Za-z])|_(dagger))?"
 )
-_BELOW = re.compile(r"^\s*([A-Za-z_]\w*) : [^\n$]*\n\s+\$([^$]+)\$", re.M)
-_TOKEN = re.compile(r"\\[A-Za-z]+|[A-Za-z]|\d+|[_^']")
+_MARK = "[\u0302-\u0304]"
 
 
-def declared(docstring: str | None) -> dict[str, str]:
-    r"""LaTeX by name, where a docstring says ``name : $symbol$``.
-
-    Examples
-    --------
-    >>> declared(r"x_mean : $\bar x$, (n,).  forgetting, ratio : $\lambda$, $k$.")
-    {'x_mean': '\\bar x'}
-    >>> declared(r"forgetting, ratio : $\lambda$, $k$.")
-    {'forgetting': '\\lambda', 'ratio': 'k'}
-    >>> declared("l1 : float\n    $\\gamma$ >= 0")
-    {'l1': '\\gamma'}
-    """
-    found: dict[str, str] = dict(_BELOW.findall(docstring or ""))
-    for names, symbols in _MAPPED.findall(docstring or ""):
-        names, symbols = names.split(","), re.findall(r"\$([^$]+)\$", symbols)
-        if len(names) == len(symbols):
-            found |= {n.strip(): s for n, s in zip(names, symbols, strict=True)}
-    return found
-
-
-def spelled(name: str) -> list[str]:
-    r"""LaTeX that a name in ASCII usually stands for, the likeliest first.
+@lru_cache(maxsize=4096)
+def symbol(name: str, docstring: str) -> str:
+    r"""Return the symbol of a variable; empty where the docstring has none.
 
     Examples
     --------
-    >>> spelled("x_mean"), spelled("rho0"), spelled("G_u"), spelled("rhobar")
-    (['\\bar x'], ['\\rho_0'], ['G_u'], ['\\bar \\rho'])
-    >>> spelled("velocity")
-    []
+    >>> text = "(1) $u = P\\bar x$\n\nl1, ratio : float\n    $\\gamma$ and $k$, >= 0"
+    >>> [symbol(name, text) for name in ("l1", "ratio", "P", "x_mean", "x", "other")]
+    ['γ', 'k', 'P', 'x̄', '', '']
     """
-    parts = re.fullmatch(
-        r"([A-Za-z]+?)(bar|hat|tilde)?(\d*)(?:_([A-Za-z]+|\d+))?", name
-    )
-    if not parts:
-        return []
-    stem, accent, digits, suffix = parts.groups()
-    accent = accent or _SUFFIXES.get(suffix or "", "")
-    low = "" if suffix in _SUFFIXES else digits or suffix or ""
-    if len(low) > 1 and low != "dagger":
-        return []
-    end = r"^\dagger" if low == "dagger" else f"_{low}" if low else ""
-    start = rf"\{accent} " if accent else ""
-    return [start + base + end for base in _bases(stem)]
+    tables, formulas = _read(docstring)
+    if name in tables:
+        return tables[name]
+    for spelled in _spelled(name):
+        letters = r"[\s,]*".join(map(re.escape, spelled.split()))
+        if any(re.search(f"{letters}(?!{_MARK})", formula) for formula in formulas):
+            return spelled
+    return ""
 
 
-def _bases(stem: str) -> list[str]:
-    word = _WORDS.get(stem, stem)
-    if _greek(word):
-        capital = [rf"\{word.capitalize()}"] if word in _CAPITAL else []
-        return [rf"\{word}", *capital]
-    if len(stem) == 2 and stem[0] == "d":
-        return [" ".join(stem), rf"\Delta {stem[1]}"]
-    return [" ".join(stem)] if len(stem) <= 2 else []
+@lru_cache(maxsize=512)
+def _read(docstring: str) -> tuple[dict[str, str], list[str]]:
+    """The symbols in a docstring's tables, and its formulas."""
+    lines = inspect.cleandoc(docstring).splitlines()
+    found: dict[str, str] = {}
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        for entry in line.split(";"):
+            match = _ENTRY.fullmatch(entry)
+            if not match:
+                continue
+            names = [name.strip() for name in match[2].split(",")]
+            inside = len(below) - len(below.lstrip()) > len(match[1])
+            said = match[3] if "$" in match[3] or not inside else below
+            said = re.findall(r"\$([^$]+)\$", said)
+            if len(said) >= len(names):
+                found |= dict(zip(names, map(plain, said), strict=False))
+    return found, [plain(formula) for formula in formulas_of(docstring)]
 
 
-def occurs(symbol: str, latex: str) -> bool:
-    r"""Whether a symbol stands in a formula as a whole.
+def plain(latex: str) -> str:
+    r"""Return LaTeX with letters and signs in the place of its commands.
 
     Examples
     --------
-    >>> formula = r"h = \lambda + k T\,\bar x^\top u"
-    >>> [occurs(s, formula) for s in ("u", r"\bar x", "x", "k T")]
-    [True, True, False, True]
+    >>> [plain(s) for s in (r"\bar x", r"\rho_{0}", r"A^\dagger", r"\Delta Z")]
+    ['x̄', 'ρ_0', 'A^†', 'Δ Z']
     """
-    formula = _TOKEN.findall(re.sub(r"\\(mathrm|text)\{[^}]*\}", " ", latex))
-    wanted = _TOKEN.findall(symbol)
-    for i in range(len(formula) - len(wanted) + 1):
-        accented = i and formula[i - 1][1:] in ACCENTS
-        if formula[i : i + len(wanted)] == wanted and not accented:
-            return True
-    return False
+    text = re.sub(r"\\(mathrm|text|operatorname)\{[^}]*\}", " ", latex)
+    text = re.sub(r"\\([A-Za-z]+) *", lambda found: _sign(found[1]), text)
+    text = re.sub(r"[{}]", "", text.replace("'", "′").replace(r"\,", " "))
+    text = re.sub(rf"({_MARK})\s*(\w|∇)", r"\2\1", text)
+    return re.sub(r"\s+(?=[_^\s])", "", text).strip()
 
 
-def symbol_html(latex: str) -> str:
-    r"""A symbol as HTML: letters, accents, one level of sub- and superscripts.
-
-    Examples
-    --------
-    >>> symbol_html(r"\bar x"), symbol_html(r"\rho_0"), symbol_html(r"A^\dagger")
-    ('<i>x̄</i>', '<i>ρ</i><sub>0</sub>', '<i>A</i><sup>†</sup>')
-    """
-    out, accent, place = [], "", ""
-    for token in _TOKEN.findall(latex):
-        name = token.lstrip("\\")
-        if token.startswith("\\") and name in ACCENTS:
-            accent = ACCENTS[name]
-        elif token in "_^":
-            place = {"_": "sub", "^": "sup"}[token]
-        else:
-            sign = _sign(token)
-            text = html.escape(unicodedata.normalize("NFC", sign + accent))
-            text = f"<i>{text}</i>" if sign.isalpha() and not place else text
-            out.append(f"<{place}>{text}</{place}>" if place else text)
-            accent = place = ""
-    return "".join(out)
-
-
-def _sign(token: str) -> str:
-    if not token.startswith("\\"):
-        return {"'": "′"}.get(token, token)
-    name = token[1:]
-    if name in _SIGNS:
-        return _SIGNS[name]
-    return _greek(name) or name
+def _sign(command: str) -> str:
+    return _ACCENTS.get(command) or _SIGNS.get(command) or f"{_greek(command)} "
 
 
 def _greek(name: str) -> str:
-    """A Greek letter by its LaTeX name; empty for other names."""
+    """A Greek letter by its name in LaTeX; empty for other names."""
     kind = "SMALL" if name.islower() else "CAPITAL"
     word = {"LAMBDA": "LAMDA"}.get(name.upper(), name.upper())
     try:
         return unicodedata.lookup(f"GREEK {kind} LETTER {word}")
     except KeyError:
         return ""
+
+
+def _spelled(name: str) -> list[str]:
+    """Symbols that a name in ASCII usually stands for, the likeliest first."""
+    parts = _NAME.fullmatch(name)
+    if not parts:
+        return []
+    stem, accent, digit, letter, dagger = parts.groups()
+    word = _WORDS.get(stem, stem)
+    if _greek(word):
+        bases = [_greek(word), _greek(word.capitalize())]
+    elif len(stem) > 2:
+        return []
+    else:
+        bases = [" ".join(stem)]
+        bases += [f"Δ {stem[1]}"] if stem[0] == "d" and stem[1:] else []
+    low = digit or letter
+    end = "^†" if dagger else f"_{low}" if low else ""
+    return [base + _ACCENTS.get(accent, "") + end for base in bases]
+
+
+def symbol_html(text: str) -> str:
+    """A symbol as HTML: letters, accents, one level of sub- and superscripts.
+
+    Examples
+    --------
+    >>> symbol_html("x̄"), symbol_html("ρ_0"), symbol_html("A^†")
+    ('<i>x̄</i>', '<i>ρ</i><sub>0</sub>', '<i>A</i><sup>†</sup>')
+    """
+
+    def marked(found):
+        place = {"_": "sub", "^": "sup"}.get(found[1])
+        if place:
+            return f"<{place}>{found[2]}</{place}>"
+        return f"<i>{found[2]}</i>" if found[2][0].isalpha() else found[2]
+
+    text = html.escape(unicodedata.normalize("NFC", text), quote=False)
+    return re.sub(rf"([_^]?)([^\W_]{_MARK}?|[†∇′]{_MARK}?)", marked, text)

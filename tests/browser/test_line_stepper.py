@@ -149,6 +149,9 @@ def test_line_stepper(page, tmp_path):
     walk_by_mouse(page, walk)
     walk.find("first").click()
     walk.moved("First goes back")
+    walk_where_one_clicks(page, walk)
+    walk.find("first").click()
+    walk.moved("First goes back")
     walk_by_keyboard(page, walk)
     read(page, walk, tmp_path)
     assert page.errors() == []
@@ -180,6 +183,15 @@ def walk_by_mouse(page, walk):
     walk.find("name").find_element(By.CSS_SELECTOR, "select").send_keys(Keys.END)
     walk.find("change").click()
     assert "●" in walk.moved("Next change goes to the line that changes the value")[1]
+
+
+def walk_where_one_clicks(page, walk):
+    """Arrow keys walk on, however often, wherever in the panel one has clicked."""
+    for part in (".labkit-source", ".labkit-values", "[role='status']"):
+        page.find(f".labkit-walk {part}").click()
+        for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT):
+            page.driver.switch_to.active_element.send_keys(key)
+            walk.moved(f"an arrow key after a click on {part}")
 
 
 def walk_by_keyboard(page, walk):

@@ -1,15 +1,17 @@
 """Walking the lines of a real step: stops, loops, equations, what is shown."""
 
 import re
+import unicodedata
 
 import pytest
 import torch
 from torch import nn
 
 from labkit.panels import LineStepper
+from labkit.panels.aria import Aria
 from labkit.panels.docstrings import docstrings_of
 from labkit.panels.equations import equations_of, tags_of_line
-from labkit.panels.keys import Keys
+from labkit.panels.symbols import symbol
 from labkit.rls import rls_step
 from labkit.rtrl import OK, RNNCell
 
@@ -135,7 +137,7 @@ def test_widgets_follow_and_lead():
 
 def test_keys_move_it():
     walk = LineStepper(summed, 3)
-    (keys,) = (w for w in walk.widget.children if isinstance(w, Keys))
+    (keys,) = (w for w in walk.widget.children if isinstance(w, Aria))
     for key, position in {"ArrowRight": 1, "End": 5, "ArrowLeft": 4, "Home": 0}.items():
         keys._heard(keys, {"key": key}, [])
         assert walk.position == position
@@ -233,12 +235,27 @@ def test_symbols_come_from_the_docstrings():
     rls = rls_walk(interactive=False)
     rls.next_change("theta")
     found = {p: rls._docs.symbol(rls.record, p) for p in rls.record.values}
-    assert found["x_mean"] == r"\bar x" and found["theta"] == r"\Theta"
-    assert (
-        found["velocity"] == r"\Omega"
-        and found["P"] == "P"
-        and found["momentum"] == r"\alpha"
-    )
+    wanted = {"x_mean": "x̄", "theta": "Θ", "velocity": "Ω", "P": "P", "momentum": "α"}
+    assert {name: found[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "found"),
+    [
+        ("x_mean : (n,) tensor\n    $\\bar x$, mean of the inputs", "x_mean", "x̄"),
+        ("lr : float\n    Step size $\\eta$ > 0.", "lr", "η"),
+        ("P : (n, n) tensor, $P$\n    Inverse of $A^\\top A$.", "P", "P"),
+        ("a, b : (n,) tensors\n    $\\alpha$ and $\\beta$.", "b", "β"),
+        ("a, b : (n,) tensors\n    Norms below $\\epsilon$.", "b", ""),
+        ("ridge : float\n    >= 0.\nx : int\n    $x$", "ridge", ""),
+        ("(1) $h' = \\tanh(\\hat h W_0)$", "h_hat", "ĥ"),
+        ("(1) $h' = \\tanh(\\hat h W_0)$", "W0", "W_0"),
+        ("(1) $h' = \\tanh(\\hat h W_0)$", "weights", ""),
+    ],
+)
+def test_a_symbol_is_the_first_of_its_entry_or_spelled_in_a_formula(table, name, found):
+    text = f"Do it.\n\nParameters\n----------\n{table}\n"
+    assert unicodedata.normalize("NFC", symbol(name, text)) == found
 
 
 def test_docstrings_are_the_functions_its_classes_its_modules():
