@@ -90,7 +90,9 @@ def with_noise(problem: Problem, *, inputs=0.0, labels=0.0, seed=0) -> Problem:
     g = torch.Generator().manual_seed(seed)
     if inputs:
         X = X + inputs * torch.randn(X.shape, generator=g).to(X)
-    y = noisy_labels(y, labels, torch.Generator().manual_seed(seed), problem.classes)
+    if labels:
+        g = torch.Generator().manual_seed(seed)
+        y = noisy_labels(y, labels, g, problem.classes)
     return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
 
 
@@ -106,3 +108,8 @@ def noisy_labels(
 def percent(outputs: Tensor, labels: Tensor) -> float:
     """Share of rows whose largest output is at the label, in percent."""
     return 100 * float((outputs.argmax(1) == labels).double().mean())
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> float:
+    """Squared error summed over outputs, mean over rows."""
+    return float((outputs - targets).square().sum() / len(targets))

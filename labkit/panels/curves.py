@@ -64,6 +64,7 @@ def curves(
     log_y: bool | Sequence[bool] = False,
     lines: tuple[str, ...] = (),
     caption: str = "",
+    order: Sequence[str] = (),
     width=960,
     height=420,
 ) -> Figure:
@@ -83,6 +84,9 @@ def curves(
         Labels drawn without markers, as theory is.
     caption : str
         A sentence below: what to look at, and what it means.
+    order : sequence of str
+        Labels in the order of colours, so that several figures agree; as they come if
+        not given.
     width, height : int
         Size in pixels.
     """
@@ -93,8 +97,8 @@ def curves(
     log_x, log_y = (
         [log] * count if isinstance(log, bool) else log for log in (log_x, log_y)
     )
-    labels = dict.fromkeys(label for each in panels.values() for label in each)
-    numbers = {label: i for i, label in enumerate(labels)}
+    labels = [label for each in panels.values() for label in each]
+    numbers = {label: i for i, label in enumerate(dict.fromkeys([*order, *labels]))}
     drawn = [
         _Finished(each, title, y_title, x_title, log, across, lines, numbers)
         for (title, each), x_title, y_title, across, log in zip(

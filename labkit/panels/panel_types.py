@@ -52,6 +52,8 @@ class Lines(Panel):
         Ends of the vertical axis in data units; ``None`` fits the data.
     marks : tuple of str
         Columns drawn as marks alone, each of them; for events.
+    order : tuple of str
+        Labels in the order of colours, so that several panels agree.
     """
 
     columns: Mapping[str, str] | tuple[str, ...]
@@ -61,15 +63,21 @@ class Lines(Panel):
     log: bool = False
     y_range: tuple[float, float] | None = None
     marks: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
 
     def traces(self) -> list[dict]:
         """Plotly's traces, without their data."""
         names = self.columns
-        labels = names.values() if isinstance(names, Mapping) else names
+        labels = list(names.values() if isinstance(names, Mapping) else names)
+        order = list(dict.fromkeys([*self.order, *labels]))
         return [
-            line(i, label, "markers" if name in self.marks else "lines+markers")
+            line(
+                order.index(label),
+                label,
+                "markers" if name in self.marks else "lines+markers",
+            )
             | {"showlegend": len(names) > 1}
-            for i, (name, label) in enumerate(zip(names, labels, strict=True))
+            for name, label in zip(names, labels, strict=True)
         ]
 
     @property
