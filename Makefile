@@ -96,7 +96,7 @@ lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
 	@$(BIN)/python benchmarks/lines.py $(TREES)
 
 picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
-	$(BIN)/python -m labkit.labs.rtrl.picture notebooks/figures/noise.png
+	PYTHONPATH=. $(BIN)/python benchmarks/picture.py notebooks/figures/noise.png
 
 # torch without its +cpu or +cu mark; the CUDA libraries are torch's own to choose.
 lock: ## Write requirements.lock anew, from a fresh environment

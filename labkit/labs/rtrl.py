@@ -1,0 +1,287 @@
+"""RTRL on its bench: networks and learners by name, their noise beside exact RTRL."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from labkit.datasets import Text, load
+from labkit.instruments import gradient_cosine, relative_variance
+from labkit.panels import Bars, Experiment, Lines, knob
+from labkit.rtrl import (
+    LEARNERS,
+    OK,
+    RTRL,
+    TBPTT,
+    CharStream,
+    Learner,
+    Readout,
+    RHNCell,
+    minimum_variance,
+    train,
+    water_level,
+)
+
+
+def read_text(corpus: str, device=None) -> Text:
+    """Load the corpus named by a notebook's parameter: ``text`` or ``ptb``."""
+    return load(corpus, split="train", device=device)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A cell with its readout, and what was read to get there."""
+
+    cell: RHNCell
+    readout: Readout
+    bits: float = float("nan")  # mean of the last training steps; nan if untrained
+
+    def adam(self, lr: float = 3e-3) -> torch.optim.Adam:
+        """Adam over cell and readout."""
+        return torch.optim.Adam([self.cell.weight, self.readout.weight], lr=lr)
+
+
+def new_network(inputs, hidden, *, seed=0, device=None, dtype=None) -> Network:
+    """Untrained recurrent highway network, weights N(0, 0.01^2)."""
+    options = {"device": device, "dtype": dtype}
+    g = torch.Generator(device or "cpu").manual_seed(seed)
+    cell = RHNCell(inputs, hidden, generator=g, **options)
+    return Network(cell, Readout(hidden, inputs, generator=g, **options))
+
+
+def train_network(
+    text: Text, hidden: int, *, updates: int, batch=32, horizon=25, seed=0
+) -> Iterator[tuple[int, Network]]:
+    """Train on text by TBPTT with Adam; yields (update, network) after each update."""
+    symbols, device = len(text.symbols), text.tokens.device
+    network = new_network(symbols, hidden, seed=seed, device=device)
+    stream = CharStream(text.tokens, symbols, batch, device=device)
+    learner = TBPTT(network.cell, batch_size=batch, horizon=horizon)
+    options = {"steps": updates * horizon, "optimizer": network.adam()}
+    bits = []
+    for record in train(learner, network.readout, stream, **options):
+        bits.append(record.bits)
+        if record.updated:
+            recent = bits[-20 * horizon :]
+            mean = sum(recent) / len(recent)
+            yield record.step // horizon, Network(network.cell, network.readout, mean)
+
+
+def make_learner(
+    method: str, rank: int, cell: RHNCell, *, batch_size: int, seed: int
+) -> Learner:
+    """Make the learner of a row of LEARNERS, with a generator of its own."""
+    generator = torch.Generator(cell.weight.device).manual_seed(seed)
+    return LEARNERS[method].make(cell, rank, batch_size=batch_size, generator=generator)
+
+
+def estimates(
+    network: Network, learner: Learner, text: Text, sequences: int = 1
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Gradients of a learner and of exact RTRL on one stretch of text, weights frozen.
+
+    The learner's batch is that of all its draws, R = batch_size / ``sequences``. They
+    read the same sequences and differ in their signs alone, so one exact learner serves
+    them all. Between two steps the caller may change the learner.
+
+    Yields
+    ------
+    drawn, truth : (R, m, K n) and (m, K n) tensors
+        Each is the sum over the sequences.
+    """
+    cell, weight = network.cell, network.cell.weight
+    stream = CharStream(
+        text.tokens,
+        cell.input_size,
+        sequences,
+        reset_every=0,
+        device=weight.device,
+        dtype=weight.dtype,
+    )
+    repeats = learner.batch_size // sequences
+    exact = RTRL(cell, batch_size=sequences)
+    for x, target, _ in stream:
+        learner.step(x.repeat(repeats, 1))
+        _, dL_dh, _ = network.readout.loss(exact.step(x), target)
+        drawn = learner.per_sequence_gradient(dL_dh.repeat(repeats, 1))
+        yield drawn.unflatten(0, (repeats, sequences)).sum(1), exact.gradient(dL_dh)
+
+
+def measure_noise(
+    network: Network, learner: Learner, text: Text, sequences: int = 1
+) -> Iterator[dict[str, float]]:
+    """What :func:`estimates` shows, in numbers.
+
+    Yields
+    ------
+    dict
+        ``cosine`` and ``cosine_sd`` over the draws, ``relative_variance`` of the
+        gradient; for OK also the spectrum ``d1``, ``d2``, ... (first sequence), its
+        water ``level``, and the step's own mixing error relative to |d|^2, ``drawn``
+        (mean over the draws) beside ``theorem``.
+    """
+    for drawn, truth in estimates(network, learner, text, sequences):
+        cosine = gradient_cosine(drawn, truth)
+        yield {
+            "cosine": float(cosine.mean()),
+            "cosine_sd": float(cosine.std()),
+            "relative_variance": float(relative_variance(drawn, truth)),
+        } | _mixing(learner)
+
+
+def _mixing(learner: Learner) -> dict[str, float]:
+    if not isinstance(learner, OK) or learner.biased:
+        return {}
+    d, Y, rank = learner.spectrum, learner.mixing, learner.rank
+    size = d.square().sum(-1).mean().clamp_min(1e-300)
+    error = (Y @ Y.mT - torch.diag_embed(d)).square().sum((-2, -1)).mean()
+    values = {f"d{i}": float(v) for i, v in enumerate(d[0], start=1)}
+    return values | {
+        "level": float(water_level(d[:1], rank).level),
+        "drawn": float(error / size),
+        "theorem": float(minimum_variance(d, rank).mean() / size),
+    }
+
+
+# The live experiment
+
+
+@dataclass(frozen=True)
+class NoiseKnobs:
+    """What can be turned in the noise experiment."""
+
+    method: str = knob(
+        "OK",
+        choices=tuple(LEARNERS),
+        help="how G' is approximated",
+        look_for="UORO, KTP: a cosine near 0.1; OK from rank 2 on: near 1.",
+    )
+    rank: int = knob(
+        4,
+        low=1,
+        high=16,
+        unit="terms",
+        help="terms or copies; TBPTT: steps",
+        # Only OK's sum can be written with other terms without bias.
+        restart=lambda knobs: LEARNERS[knobs.method].learner is not OK,
+        look_for="OK at 1: the variance jumps up by decades; at 16: down to rounding.",
+    )
+    hidden: int = knob(
+        32,
+        low=8,
+        high=64,
+        step=8,
+        unit="units",
+        help="n",
+        look_for="The spectrum grows; OK's relative variance hardly changes.",
+    )
+    batch: int = knob(
+        1,
+        low=1,
+        high=8,
+        unit="sequences",
+        help="averaged",
+        look_for="Noise and gradient shrink alike: much the same relative variance.",
+    )
+    trained: bool = knob(
+        False,
+        help="on the text, before",
+        look_for="A flatter spectrum, and with it more variance.",
+    )
+    seed: int = knob(
+        0,
+        low=0,
+        high=99,
+        label="re-draw signs (seed)",
+        restart=False,
+        look_for="Another path at the same level: what is seen is chance.",
+    )
+
+
+def noise_rows(
+    knobs, text: Text, networks: dict[int, Network] | None = None, updates=300, draws=20
+) -> Iterator[dict]:
+    """First training if asked for, then :func:`measure_noise`.
+
+    Parameters
+    ----------
+    knobs : NoiseKnobs or the like
+        ``rank`` and ``seed`` hold from the next step on.
+    networks : dict, optional
+        Trained networks by ``hidden``, used and filled.
+    updates : int
+        Of training, when ``trained`` is chosen.
+    draws : int
+        Of the signs.
+    """
+    networks, step = {} if networks is None else networks, 0
+    if knobs.trained and knobs.hidden not in networks:
+        for step, network in train_network(text, knobs.hidden, updates=updates):
+            row = {"step": step, "measured": False, "bits": network.bits}
+            yield row | {"updates": updates}
+        networks[knobs.hidden] = network
+    if knobs.trained:
+        network = networks[knobs.hidden]
+    else:
+        symbols, device = len(text.symbols), text.tokens.device
+        network = new_network(symbols, knobs.hidden, device=device)
+    rank, seed, sequences = knobs.rank, knobs.seed, knobs.batch
+    options = {"batch_size": draws * sequences, "seed": seed}
+    learner = make_learner(knobs.method, rank, network.cell, **options)
+    for row in measure_noise(network, learner, text, sequences):
+        step += 1
+        yield {"step": step, "measured": True, "draws": draws} | row
+        if knobs.seed != seed:
+            seed = knobs.seed
+            learner.generator.manual_seed(seed)
+        if knobs.rank != rank:
+            rank = knobs.rank
+            learner.change_rank(rank)
+
+
+def _status(row) -> str:
+    if row["measured"]:
+        return f"reading with frozen weights, {row['draws']} draws"
+    done = f"training: update {row['step']} of {row['updates']}"
+    return f"{done}, {row['bits']:.2f} bits per character"
+
+
+NOISE = Experiment(
+    name="noise",
+    knobs=NoiseKnobs,
+    rows=noise_rows,
+    status=_status,
+    caption="Above, the estimate beside exact RTRL; below, the noise that OK's mixing "
+    "adds lies on the theorem's value, and only the terms under the water level are "
+    "mixed.",
+    panels=(
+        Lines(
+            {"cosine": "mean of the draws"},
+            "Gradient cosine with exact RTRL",
+            "cosine",
+        ),
+        Lines(
+            {"relative_variance": "of the gradient"},
+            "Relative variance of the gradient",
+            "|dW' - dW|² / |dW|²",
+            log=True,
+            y_range=(1e-10, 1e3),
+        ),
+        Lines(
+            {"drawn": "drawn, mean", "theorem": "theorem s1²/k - s2"},
+            "Noise added by this step's mixing",
+            "variance / |d|²",
+            log=True,
+            y_range=(1e-12, 10),
+        ),
+        Bars(
+            tuple(f"d{i}" for i in range(1, 18)),
+            "Spectrum d and the water level",
+            "singular value",
+            level="level",
+            level_label="water level s1/k",
+            log=True,
+        ),
+    ),
+)
