@@ -1,6 +1,8 @@
 """Knobs, buttons and a live figure around one generator of rows."""
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +14,14 @@ from IPython.display import display
 from ipywidgets import Label, VBox
 
 from labkit.instruments import Trace
+from labkit.panels.cells import close, replace_earlier
 from labkit.panels.controls import Controls
 from labkit.panels.images import Pictures
 from labkit.panels.live_plot import LivePlot
 from labkit.panels.stepper import Stepper
+
+TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
+_UNMARKED = (-math.inf, set(), None)  # the newest mark: when, of what, at which step
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,7 @@ class LiveLab:
         # The one object that the run reads; turning a knob sets its attribute.
         self._settings = SimpleNamespace(**vars(self.controls.value))
         self._pending = {}  # turned since the last row, by name
+        self._marked = _UNMARKED
         self.note, self.turned = Label(), Label()
         self.turned.add_class("labkit-turned")
         self.pictures = pictures
@@ -129,6 +136,21 @@ class LiveLab:
             interactive=interactive,
         )
         self.controls.observe(self._turn)
+        if interactive:
+            replace_earlier(self)
+
+    def close(self) -> None:
+        """Stop the run for good, and take the panel off the page.
+
+        Running the cell that made it again does that too.
+        """
+        self.stepper.close()
+        self.plot.detach()
+        self.trace.close()
+        if self.interactive:
+            parts = (self.controls, self.plot, self.pictures)
+            for part in (*(p.widget for p in parts if p), self.note, self.turned):
+                close(part)
 
     def run(self, steps: int) -> pd.DataFrame:
         """Take ``steps`` measured steps and return the trace so far."""
@@ -186,12 +208,16 @@ class LiveLab:
         rows = self.trace.rows
         step = rows[-1]["step"] + 1 if rows else 1
         self.turned.value = f"{_values(self._pending, ' = ')} from step {step} on"
-        if rows:  # else there is no before to tell apart
-            self.plot.mark(step, _values(self._pending, " "))
+        if not rows:  # there is no before to tell apart
+            return
+        now, (then, names, x) = time.monotonic(), self._marked
+        instead_of = x if names == set(values) and now - then < TOGETHER else None
+        self._marked = now, set(values), step
+        self.plot.mark(step, _values(self._pending, " "), instead_of)
 
     def _restart(self):
-        self._pending = {}
-        self.turned.value = ""
+        self._pending, self._marked = {}, _UNMARKED
+        self.note.value = self.turned.value = ""
         self.trace.close()
         self.trace = self._new_trace()
         self.plot.attach(self.trace)

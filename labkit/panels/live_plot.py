@@ -162,7 +162,13 @@ class LivePlot(Shown):
         self.update()
 
     @_alone
-    def mark(self, x: float, text: str) -> None:
+    def detach(self) -> None:
+        """Follow no trace any more; what is drawn stays."""
+        self._unsubscribe()
+        self._cancel_timer()
+
+    @_alone
+    def mark(self, x: float, text: str, instead_of: float | None = None) -> None:
         """Draw a dotted line at `x` in all panels of lines, until :meth:`attach`.
 
         Parameters
@@ -171,7 +177,10 @@ class LivePlot(Shown):
             Where, in steps; a mark that is there already is replaced.
         text : str
             A few words that stand along the line, such as ``"k = 0.1"``.
+        instead_of : float, optional
+            Place of an earlier mark, which goes.
         """
+        self._marks.pop(instead_of, None)
         self._marks[float(x)] = text
         self._noted = True
         if self.interactive:

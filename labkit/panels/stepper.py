@@ -6,14 +6,16 @@ import html
 import math
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import ipywidgets as widgets
 
+from labkit.panels.cells import MIN_SLEEP, close, replace_earlier, run
+
 SPEEDS = (1, 2, 5, 10, 20, 50, 100, "max")  # steps per second
-MIN_SLEEP = 0.001  # seconds per step in which buttons and sliders are heard
 MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop
 
 
@@ -89,7 +91,14 @@ class Stepper:
         limit: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        _check(make_records, keep, limit)
+        if not callable(make_records) and not isinstance(make_records, Iterator):
+            raise TypeError(
+                "make_records must be a function that returns a generator, or a "
+                f"generator, got {type(make_records).__name__}"
+            )
+        for name, count in (("keep", keep), ("limit", limit)):
+            if count is not None and count < 1:
+                raise ValueError(f"{name} must be >= 1, got {count}")
         self._make = make_records if callable(make_records) else None
         self._on_record, self._on_show = on_record, on_show
         self._on_reset = on_reset
@@ -106,6 +115,7 @@ class Stepper:
         self._begin(make_records() if self._make else make_records)
         if interactive:
             self._build()
+            replace_earlier(self)
         self._refresh()
 
     @property
@@ -199,15 +209,27 @@ class Stepper:
         """
         if self.running:
             return self._task
+        if self._closed:
+            raise RuntimeError("this panel is closed; its cell has run again")
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError("start() needs an event loop; use run() here") from None
         self._turn = turn = object()
         # Kept, for the event loop itself holds tasks only weakly.
-        self._task = loop.create_task(self._run_async(turn))
+        self._task = loop.create_task(run(weakref.ref(self), turn))
         self._refresh()
         return self._task
+
+    def close(self) -> None:
+        """Stop for good, and take the buttons off the page."""
+        self.pause()
+        if self.widget is not None:
+            close(self.widget)
+
+    @property
+    def _closed(self) -> bool:
+        return self.widget is not None and self.widget.comm is None
 
     def pause(self) -> None:
         """Stop a running loop before its next step."""
@@ -292,22 +314,22 @@ class Stepper:
             raise
         return True
 
-    async def _run_async(self, turn) -> None:
+    def take(self, turn) -> float | None:
+        """Take a step of a running loop; return the seconds to the next, or None."""
+        if self._turn is not turn:
+            return None
+        begin, goes_on = self._clock(), False
         try:
-            while self._turn is turn:
-                begin = self._clock()
-                self._forward(self._count)
-                if not self._advance() or self.exhausted:
-                    break
-                self._refresh(force=False)
-                spent = self._clock() - begin
-                await asyncio.sleep(max(MIN_SLEEP, self._pause_length() - spent))
-        except Exception as error:  # nobody awaits this task: the status line tells
+            self._forward(self._count)
+            goes_on = not self._closed and self._advance() and not self.exhausted
+        except Exception as error:  # nobody awaits the task: the status line tells
             self.error = error
         finally:
-            if self._turn is turn:
+            if not goes_on and self._turn is turn:
                 self._turn = None
-            self._refresh()
+            self._refresh(force=not goes_on)
+        spent = self._clock() - begin
+        return max(MIN_SLEEP, self._pause_length() - spent) if goes_on else None
 
     def _pause_length(self) -> float:
         """Return the seconds that one step takes at the speed chosen."""
@@ -315,18 +337,25 @@ class Stepper:
         return 0.0 if speed == "max" else 1 / speed
 
     def _build(self) -> None:
-        self._buttons = {
-            "step": _button("step", "Step", "step-forward", "One step forward"),
-            "back": _button("back", "Back", "step-backward", "Look one record back"),
-            "run": _button("run", "Run", "play", "Run until paused"),
-            "pause": _button("pause", "Pause", "pause", "Stop before the next step"),
-            "reset": _button("reset", "Reset", "refresh", "Begin anew"),
+        actions = {
+            "step": (self.step, "step-forward", "One step forward"),
+            "back": (self.back, "step-backward", "Look one record back"),
+            "run": (self.start, "play", "Run until paused"),
+            "pause": (self.pause, "pause", "Stop before the next step"),
+            "reset": (self.reset, "refresh", "Begin anew"),
         }
+        self._buttons = {}
+        for name, (action, icon, tooltip) in actions.items():
+            self._buttons[name] = button = widgets.Button(
+                description=name.capitalize(),
+                icon=icon,
+                tooltip=tooltip,
+                layout={"width": "90px"},
+            )
+            button.add_class(f"labkit-{name}")
+            button.on_click(self._guarded(action))
         if self._make is None:
             self._buttons["reset"].tooltip = "A generator given as such runs once"
-        actions = (self.step, self.back, self.start, self.pause, self.reset)
-        for button, action in zip(self._buttons.values(), actions, strict=True):
-            button.on_click(self._guarded(action))
         self._speed = widgets.SelectionSlider(
             options=SPEEDS,
             value="max",
@@ -379,23 +408,3 @@ class Stepper:
 
     def __repr__(self) -> str:
         return f"Stepper({self.status})"
-
-
-def _button(name: str, text: str, icon: str, tooltip: str) -> widgets.Button:
-    made = widgets.Button(
-        description=text, icon=icon, tooltip=tooltip, layout={"width": "90px"}
-    )
-    made.add_class(f"labkit-{name}")
-    return made
-
-
-def _check(make_records, keep, limit) -> None:
-    if not callable(make_records) and not isinstance(make_records, Iterator):
-        raise TypeError(
-            "make_records must be a function that returns a generator, or a generator, "
-            f"got {type(make_records).__name__}"
-        )
-    if keep < 1:
-        raise ValueError(f"keep must be >= 1, got {keep}")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be >= 1, got {limit}")

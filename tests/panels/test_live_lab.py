@@ -73,7 +73,7 @@ def test_a_turned_knob_restarts_into_a_new_trace(tmp_path):
 def test_a_live_knob_holds_from_the_next_step_on(interactive, tmp_path):
     lab = make(interactive=interactive, folder=str(tmp_path))
     marks = []
-    lab.plot.mark = lambda x, text: marks.append((x, text))
+    lab.plot.mark = lambda x, text, _: marks.append((x, text))
     lab.run(1)
     lab.stepper.back()
     lab.controls.set(gain=3.0)
@@ -150,6 +150,36 @@ def test_a_running_lab_goes_on_under_a_live_knob():
     frame = asyncio.run(asyncio.wait_for(main(), 30))
     assert list(frame.index) == list(range(1, 8))
     assert frame["value"].tolist()[1:] == [2.0, 3.0, 12.0, 15.0, 18.0, 21.0]
+
+
+def test_a_run_of_turns_of_one_knob_leaves_one_mark(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("labkit.panels.live_lab.time.monotonic", lambda: now[0])
+    lab = make(interactive=False)
+    lab.run(1)
+    for gain in (2.0, 3.0, 4.0):  # an arrow key held down, while the run goes on
+        lab.controls.set(gain=gain)
+        frame = lab.run(1)
+        now[0] += 0.3
+    assert lab.plot._marks == {5: "gain 4"}
+    assert frame["turned"].dropna().to_dict() == {
+        3: "gain = 2",
+        4: "gain = 3",
+        5: "gain = 4",
+    }
+    lab.controls.set(label_noise=0.5)
+    now[0] += 5
+    lab.run(1)
+    lab.controls.set(label_noise=0.25)
+    assert list(lab.plot._marks) == [5, 6, 7]
+
+
+def test_after_a_reset_no_line_speaks_of_the_run_before():
+    lab = make(interactive=False)
+    lab.run(2)
+    assert lab.note.value
+    lab.stepper.reset()
+    assert lab.note.value == ""
 
 
 @pytest.mark.parametrize("interactive", [True, False])
