@@ -1,8 +1,9 @@
 """What is seen and touched: figures that follow a trace, knobs, the stepper."""
 
-from labkit.panels.controls import Controls, knob
+from labkit.panels.controls import Controls
 from labkit.panels.curves import curves
 from labkit.panels.images import HeatMap, Pictures, heat_maps
+from labkit.panels.knobs import knob
 from labkit.panels.line_stepper import LineStepper
 from labkit.panels.live_lab import Experiment, LiveLab
 from labkit.panels.live_plot import LivePlot

@@ -38,7 +38,7 @@ class _Finished(Panel):
     def axes(self) -> tuple[dict, dict]:
         return axis(self.x_title, log=self.log_x), axis(self.y_title, log=self.log)
 
-    def values(self, _rows=()):
+    def values(self, _=None):
         return [
             tuple(np.asarray(list(v), dtype=np.float64) for v in (x, y))
             for x, y, *_ in self.curves.values()

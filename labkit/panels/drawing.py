@@ -122,9 +122,9 @@ class Drawing:
         """Height of one panel."""
         return max((self._inner - (self.lines - 1) * self._gap) / self.lines, 20)
 
-    def values(self, rows=()) -> list[tuple[np.ndarray, np.ndarray]]:
+    def values(self, data=None) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return x and y of all curves, then of the names at their ends."""
-        curves = [panel.values(rows) for panel in self.panels]
+        curves = [panel.values(data) for panel in self.panels]
         names = [
             places(
                 [each[i] for i in ends],
@@ -137,7 +137,7 @@ class Drawing:
         ]
         return [values for each in curves for values in each] + names
 
-    def build(self, rows=()) -> Figure:
+    def build(self, data=None) -> Figure:
         """Draw all panels; their titles are the layout's first annotations."""
         figure = make_subplots(
             rows=self.lines,
@@ -179,7 +179,7 @@ class Drawing:
             entries["legend"] |= {"x": 0, "y": 0, "yref": "container"}
         # Names last, so that a curve is found where its panel and column say.
         for (trace, place), (x, y) in zip(
-            traces + names, self.values(rows), strict=True
+            traces + names, self.values(data), strict=True
         ):
             figure.add_trace(trace | {"x": x, "y": y}, **place)
         return figure.update_layout(entries)

@@ -12,12 +12,13 @@ from ipywidgets import VBox
 
 from labkit.instruments import Trace
 from labkit.panels.captions import Figure, Shown, describe, live, with_caption
+from labkit.panels.columns import Columns
 from labkit.panels.drawing import Drawing
 from labkit.panels.panel_types import Bars, Lines, check_panels
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
 MAX_WAIT = 10.0  # seconds until a redraw that no browser confirms counts as done
-MAX_PAUSE = 2.0  # seconds that one slow redraw, as of a page still loading, can cost
+MAX_PAUSE = 2.0  # seconds left to a browser that was slow, as one that still loads
 MAX_SHARE = 0.2  # of the time goes to redrawing, however long the trace has grown
 
 
@@ -102,13 +103,12 @@ class LivePlot(Shown):
         self._answers = False  # whether a browser is there that confirms redraws
         self._owed = False  # whether it still owes one
         self._timer = None  # a redraw owed for the rows after the last one
-        self._until = None  # show no row after this step; None: all
         self._marks = {}  # x to text
         self._noted = False  # whether marks changed since the last redraw
         self._unsubscribe = _nothing
         self._figure = None
         self._lock = contextlib.nullcontext()
-        self.trace = trace
+        self.trace, self._data = trace, Columns(trace)
         if interactive:
             # Whole at construction: a widget that is reopened shows that state.
             self._figure = live(self._build())
@@ -135,7 +135,7 @@ class LivePlot(Shown):
         if not self.interactive:
             return
         begin, edits = self._clock(), self._figure.edits
-        values = self._drawing.values(self._rows())
+        values = self._drawing.values(self._data.read())
         with self._figure.batch_update():
             for curve, new in zip(self._figure.data, values, strict=True):
                 curve.x, curve.y = new
@@ -147,15 +147,13 @@ class LivePlot(Shown):
         if self._figure.edits != edits:
             self._sent, self._owed = begin, True
         end = self._clock()
-        pause = min((end - begin) / MAX_SHARE, MAX_PAUSE)
-        self._due = max(begin + MIN_INTERVAL, end + pause)
+        self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)
 
     @_alone
     def attach(self, trace: Trace) -> None:
         """Follow another trace, as after a reset, and redraw without marks."""
         self._unsubscribe()
-        self.trace = trace
-        self._until = None
+        self.trace, self._data = trace, Columns(trace)
         self._noted, self._marks = bool(self._marks), {}
         if self.interactive:
             self._unsubscribe = trace.subscribe(self._on_row)
@@ -197,7 +195,7 @@ class LivePlot(Shown):
         rows = self.trace.rows
         if step is not None and rows and step >= rows[-1]["step"]:
             step = None
-        self._until, self._noted = step, bool(self._marks)
+        self._data.until, self._noted = step, bool(self._marks)
         self.update()
 
     @_alone
@@ -237,21 +235,15 @@ class LivePlot(Shown):
             self._timer.cancel()
             self._timer = None
 
-    def _rows(self) -> list:
-        rows = self.trace.rows
-        if self._until is None:
-            return rows
-        return [row for row in rows if row["step"] <= self._until]
-
     def _build(self) -> Figure:
-        figure = self._drawing.build(self._rows())
+        figure = self._drawing.build(self._data.read())
         self._titles = figure.layout.annotations
         figure.update_layout(self._notes())
         return describe(figure, self._caption, [panel.words for panel in self.panels])
 
     def _notes(self) -> dict:
         """Return what is written and drawn over the panels: titles and marks."""
-        end = math.inf if self._until is None else self._until
+        end = math.inf if self._data.until is None else self._data.until
         marks = [(x, text) for x, text in self._marks.items() if x <= end]
         drawn = self._drawing.marks(marks)
         return drawn | {"annotations": [*self._titles, *drawn["annotations"]]}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labkit.panels.captions import panel_text
+from labkit.panels.columns import Columns, number
 from labkit.panels.decimate import decimate
 from labkit.panels.drawing import line
 from labkit.panels.theme import COLOURS, INK, PAPER, axis
@@ -90,9 +91,14 @@ class Lines(Panel):
         y = axis(self.y_title, log=self.log, limits=self.y_range)
         return axis(self.x_title), y
 
-    def values(self, rows) -> Values:
+    def values(self, data: Columns) -> Values:
         """The data of each trace."""
-        return [_line_values(name, rows) for name in self.columns]
+        drawn = []
+        for name in self.columns:
+            x, y = data.curve(name)
+            kept = decimate(y)
+            drawn.append((x[kept], y[kept]))
+        return drawn
 
 
 @dataclass(frozen=True)
@@ -163,12 +169,11 @@ class Bars(Panel):
             {} if self.log else {"rangemode": "tozero"}
         )
 
-    def values(self, rows) -> Values:
+    def values(self, data: Columns) -> Values:
         """The data of the kept bars, the mixed bars and the level line."""
-        shown = set(self.columns)
-        newest = next((row for row in reversed(rows) if row.keys() & shown), {})
-        heights = np.array([_number(newest.get(name)) for name in self.columns])
-        level = _number(newest.get(self.level))
+        newest = data.newest(self.columns)
+        heights = np.array([number(newest.get(name)) for name in self.columns])
+        level = number(newest.get(self.level))
         x = np.arange(1.0, len(heights) + 1)
         there = ~np.isnan(heights)
         # At the level a component is still kept whole.  Without one (nan) all are.
@@ -193,16 +198,3 @@ def check_panels(panels, columns) -> None:
                 f"panel {panel.title!r} needs a tuple or mapping of columns, "
                 f"got {panel.columns!r}"
             )
-
-
-def _number(value) -> float:
-    """Return what can be drawn; strings and missing values cannot."""
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _line_values(name, rows) -> tuple[np.ndarray, np.ndarray]:
-    # A row without the column is no gap in the curve; a nan in it is one.
-    pairs = [(row["step"], _number(row[name])) for row in rows if name in row]
-    table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    kept = decimate(table[:, 1])
-    return table[kept, 0], table[kept, 1]

@@ -45,14 +45,8 @@ class Stepper:
 
     Attributes
     ----------
-    record : object or None
-        The record shown; None before the first.
     position : int
         Its number, from 1; 0 before the first.
-    running : bool
-        Whether a loop runs.
-    exhausted : bool
-        Whether the generator has ended or the limit is reached.
     error : BaseException or None
         What stopped the loop, with its traceback.
     widget : ipywidgets.VBox or None
@@ -260,10 +254,7 @@ class Stepper:
         self._refresh()
 
     def between_steps(self) -> contextlib.AbstractContextManager:
-        """Hold the run between two steps: ``with stepper.between_steps(): ...``.
-
-        Waits for a step that is being taken on another thread.
-        """
+        """Hold the run between two steps, also one that another thread takes."""
         return self._lock
 
     def _begin(self, records: Iterator) -> None:

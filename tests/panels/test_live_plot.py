@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from labkit.instruments import Trace
 from labkit.panels import Bars, Lines, LivePlot
+from labkit.panels.columns import Columns
 from labkit.panels.decimate import MAX_POINTS, decimate
 from labkit.panels.panel_types import KEPT, MIXED
 from labkit.panels.theme import axis
@@ -135,6 +136,36 @@ def test_slow_redraws_grow_rarer():
     assert len(plot.figure.data[0].x) == 1
     row(trace, 1)
     assert len(plot.figure.data[0].x) == 1  # a redraw of 1 s is followed by 2 s without
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.5, 3.0])
+def test_redraws_take_at_most_a_fifth_of_the_time(seconds, monkeypatch):
+    clock, trace = Clock(), filled()
+    plot = LivePlot(trace, PANELS, clock=clock)
+    spent, values = [0.0], plot._drawing.values
+
+    def slow(data):
+        clock.now += seconds
+        spent[0] += seconds
+        return values(data)
+
+    monkeypatch.setattr(plot._drawing, "values", slow)
+    for step in range(3, 400):
+        clock.now += seconds / 10
+        row(trace, step)
+    assert 0 < spent[0] <= clock.now / 5
+
+
+def test_a_row_is_read_once_however_often_it_is_drawn():
+    trace = filled()
+    data = Columns(trace).read()
+    trace._rows[0]["loss"] = 99.0
+    row(trace, 3)
+    x, y = data.read().curve("loss")
+    assert x.tolist() == [0, 1, 2, 3] and y[0] == 1.0
+    data.until = 1
+    assert data.curve("loss")[0].tolist() == [0, 1]
+    assert data.newest(["s1"])["step"] == 1 and data.newest(["none"]) == {}
 
 
 def test_the_last_rows_of_a_burst_are_drawn_when_an_event_loop_runs():

@@ -1,0 +1,184 @@
+"""What a field of a parameters dataclass may be, as `knob` declares it."""
+
+import dataclasses
+import numbers
+import typing
+from collections.abc import Callable
+from typing import Any
+
+KINDS = (bool, int, float, str)
+
+
+@dataclasses.dataclass(frozen=True)
+class Knob:
+    """One field: its name and type, and what `knob` says of it."""
+
+    name: str
+    kind: type
+    low: Any = None
+    high: Any = None
+    step: Any = None
+    unit: str = ""
+    help: str = ""
+    choices: tuple | None = None
+    label: str | None = None
+    log: bool = False
+    look_for: str = ""
+    restart: bool | Callable[[Any], bool] = True
+
+    def checked(self, value):
+        """Return a value in the field's type.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it has another type or is not allowed, saying what is.
+        """
+        number = {int: numbers.Integral, float: numbers.Real}.get(self.kind)
+        fits = isinstance(value, number or self.kind)
+        if not fits or (number and isinstance(value, bool)):
+            raise TypeError(
+                f"{self.name} must be of type {self.kind.__name__}, "
+                f"got {type(value).__name__} {value!r}"
+            )
+        self.check(value)
+        return self.kind(value)
+
+    def check(self, value) -> None:
+        """Refuse a value that is not allowed, whatever its type."""
+        if self.choices is not None:
+            good = value in self.choices
+        else:  # asked this way round, nan is refused too
+            good = self.low is None or self.low <= value <= self.high
+        if not good:
+            raise ValueError(f"{self.name} must be {self.allowed}, got {value!r}")
+
+    def clip(self, value):
+        """The value within its bounds: a log slider's ends are rounded powers."""
+        return value if self.low is None else min(max(value, self.low), self.high)
+
+    @property
+    def _unit(self) -> str:
+        return f" {self.unit}" if self.unit else ""
+
+    @property
+    def allowed(self) -> str:
+        """What values are allowed, in words."""
+        if self.choices is not None:
+            return "one of " + ", ".join(map(repr, self.choices))
+        if self.low is None:
+            return "any"
+        return f"from {self.low} to {self.high}{self._unit}"
+
+    @property
+    def span(self) -> str:
+        """The same in a few characters."""
+        if self.choices is not None:
+            return f"{len(self.choices)} choices"
+        if self.low is None:
+            return {bool: "on or off", str: "any text"}.get(self.kind, "any number")
+        return f"{self.low:g} to {self.high:g}{self._unit}"
+
+    @property
+    def title(self) -> str:
+        """What stands before the knob."""
+        name = self.label or self.name.replace("_", " ")
+        return f"{name} [{self.unit}]" if self.unit else name
+
+
+def knob(
+    default,
+    *,
+    low=None,
+    high=None,
+    step=None,
+    unit: str = "",
+    help: str = "",
+    choices=None,
+    label: str | None = None,
+    log: bool = False,
+    look_for: str = "",
+    restart: bool | Callable[[Any], bool] = True,
+):
+    """Declare a dataclass field that `Controls` can turn into a knob.
+
+    Parameters
+    ----------
+    default : int, float, bool or str
+        The first value.
+    low, high : number, optional
+        Bounds, both included; both or neither.
+    step : number, optional
+        Distance between two positions of a slider; for `log`, in powers of ten.
+    unit, help : str
+        Shown beside the name, and in the text beside the knob.
+    choices : sequence, optional
+        The values allowed; makes a drop-down list.
+    label : str, optional
+        Shown in place of the field's name.
+    log : bool
+        Logarithmic slider (floats only).
+    look_for : str
+        One sentence, shown beside the knob: what to look for when turning it.
+    restart : bool or callable
+        Whether a change begins the run anew; False: it holds from the next step of the
+        run in progress on. Said beside the knob. A function is given the values of all
+        knobs: what a method allows another may not.
+
+    Returns
+    -------
+    dataclasses.Field
+        Its metadata hold all of the above but the default.
+
+    Raises
+    ------
+    ValueError
+        If the bounds or choices are inconsistent or do not allow the default.
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Parameters:
+    ...     rank: int = knob(8, low=1, high=64, unit="terms", help="terms kept")
+    >>> Parameters().rank
+    8
+    """
+    said = dict(locals())
+    del said["default"]
+    said["choices"] = None if choices is None else tuple(choices)
+    if (low is None) != (high is None):
+        raise ValueError(f"give both bounds or neither, got low={low}, high={high}")
+    if low is not None and not low < high:
+        raise ValueError(f"low must be below high, got low={low}, high={high}")
+    if log and (low is None or low <= 0):
+        raise ValueError(f"a logarithmic knob needs bounds > 0, got low={low}")
+    Knob("default", type(default), **said).check(default)
+    return dataclasses.field(default=default, metadata=said)
+
+
+def knobs_of(parameters) -> dict[str, Knob]:
+    """Return the knobs of a dataclass by name, and check the values that it has.
+
+    A field has the type annotated, else that of its value.
+    """
+    try:
+        hints = typing.get_type_hints(type(parameters))
+    except NameError:  # an annotation that only its own scope could resolve
+        hints = {}
+    found = {}
+    for field in dataclasses.fields(parameters):
+        if not field.init:
+            continue
+        name, value = field.name, getattr(parameters, field.name)
+        kind = next((k for k in (hints.get(name), type(value)) if k in KINDS), None)
+        if kind is None:
+            raise TypeError(
+                f"parameter {name!r} must be an int, float, bool or str, "
+                f"got {type(value).__name__} {value!r}"
+            )
+        said = {k.name for k in dataclasses.fields(Knob)} & field.metadata.keys()
+        found[name] = Knob(name, kind, **{key: field.metadata[key] for key in said})
+        found[name].checked(value)
+        if found[name].log and kind is not float:
+            raise TypeError(f"{name}: only a float can have a logarithmic knob")
+    return found
