@@ -21,7 +21,7 @@ from labkit.panels.theme import dark, style, template
 _DRAWN = "_js2py_traceDeltas"  # on_edits_completed would wait for what never comes
 CONFIG = {"responsive": True, "displaylogo": False}
 BELOW = "labkit-caption"  # class of the sentence, in widgets and pages alike
-_STYLE = (
+STYLE = (
     style()
     + f".{BELOW} {{ max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic; }}\n"
 )
@@ -102,7 +102,7 @@ def _below(meta) -> dict:
     alt = json.dumps(meta["alt"]).replace("</", "<\\/")
     text = html.escape(meta["caption"])
     return {
-        "text/html": f'<style>{_STYLE}</style><p class="{BELOW}">{text}</p>'
+        "text/html": f'<style>{STYLE}</style><p class="{BELOW}">{text}</p>'
         f"<script>{_SCRIPT % alt}</script>",
         "text/plain": meta["caption"],
     }
@@ -118,7 +118,7 @@ class Caption(anywidget.AnyWidget):
 
     text = traitlets.Unicode().tag(sync=True)
     alt = traitlets.Unicode().tag(sync=True)
-    _css = _STYLE
+    _css = STYLE
     _esm = """
     export default {
       render({ model, el }) {

@@ -1,0 +1,80 @@
+"""A plotly figure as a widget whose state is its data."""
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import anywidget
+import plotly.graph_objects as go
+import traitlets
+from plotly.offline import get_plotlyjs
+
+from labkit.panels.captions import CONFIG, STYLE
+
+ASKED = "plotly.js"
+
+
+@cache
+def _library() -> bytes:
+    return get_plotlyjs().encode()
+
+
+class Plot(anywidget.AnyWidget):
+    """A figure that a page shows as it is now, whenever the page attaches.
+
+    plotly's own ``FigureWidget`` keeps in its state what it was made with, so that a
+    page that is loaded again shows that, and brings plotly.js along in each figure.
+    Here the state is the figure, sent whole at each :meth:`push`, and a page asks for
+    plotly.js once.
+
+    Parameters
+    ----------
+    shown : plotly Figure
+        Changed by its owner, who then calls :meth:`push`.
+
+    Attributes
+    ----------
+    lock : RLock
+        JupyterLab hands messages to a thread of their own beside the one that a run
+        goes on in; whoever holds the lock changes the figure alone.
+    """
+
+    figure = traitlets.Dict().tag(sync=True)
+    version = traitlets.Int(0).tag(sync=True)
+    _css = STYLE
+    _esm = Path(__file__).with_name("plot.js")
+
+    def __init__(self, shown: go.Figure):
+        self.shown, self.lock = shown, threading.RLock()
+        self._on_drawn = None
+        super().__init__(figure=self._plain())
+        self.layout.width = "100%"
+        self.on_msg(self._heard)
+
+    def push(self) -> bool:
+        """Send the figure as it is now; returns whether it has changed."""
+        with self.lock:
+            plain = self._plain()
+            if plain == self.figure:
+                return False
+            with self.hold_sync():
+                self.figure = plain
+                self.version += 1
+            return True
+
+    def when_drawn(self, callback: Callable[[], None]) -> None:
+        """Have ``callback()`` called whenever a page has drawn the newest figure."""
+        self._on_drawn = callback
+
+    def _repr_mimebundle_(self, **options):
+        return super()._repr_mimebundle_(**options)
+
+    def _plain(self) -> dict:
+        return self.shown.to_dict() | {"config": CONFIG}
+
+    def _heard(self, _, content, buffers) -> None:
+        if content == ASKED:
+            self.send(ASKED, [_library()])
+        elif self._on_drawn and content.get("drawn") == self.version:
+            self._on_drawn()
