@@ -51,10 +51,10 @@ function render({ model, el }) {
       const Plotly = await library(model);
       while (wanted) {
         wanted = false;
-        const { data, layout, config } = structuredClone(model.get("figure"));
+        const { data, layout } = JSON.parse(model.get("figure"));
         plot.setAttribute("aria-label", layout.meta?.alt ?? "");
         line.textContent = layout.meta?.caption ?? "";
-        await Plotly.react(plot, data, { uirevision: true, ...layout }, config);
+        await Plotly.react(plot, data, { uirevision: true, ...layout }, model.get("config"));
         model.send({ drawn: model.get("version") });
       }
     } catch (error) {

@@ -25,41 +25,43 @@ class Plot(anywidget.AnyWidget):
 
     plotly's own ``FigureWidget`` keeps in its state what it was made with, so that a
     page that is loaded again shows that, and brings plotly.js along in each figure.
-    Here the state is the figure, sent whole at each :meth:`push`, and a page asks for
+    Here the state is the figure, sent whole by :meth:`show`, and a page asks for
     plotly.js once.
 
     Parameters
     ----------
     shown : plotly Figure
-        Changed by its owner, who then calls :meth:`push`.
+        With its caption and its text in ``layout.meta``.
 
     Attributes
     ----------
+    figure : str
+        The figure as JSON; ``version`` counts how often it was another.
     lock : RLock
         JupyterLab hands messages to a thread of their own beside the one that a run
         goes on in; whoever holds the lock changes the figure alone.
     """
 
-    figure = traitlets.Dict().tag(sync=True)
+    figure = traitlets.Unicode().tag(sync=True)
+    config = traitlets.Dict(CONFIG).tag(sync=True)
     version = traitlets.Int(0).tag(sync=True)
     _css = STYLE
     _esm = Path(__file__).with_name("plot.js")
 
     def __init__(self, shown: go.Figure):
-        self.shown, self.lock = shown, threading.RLock()
-        self._on_drawn = None
-        super().__init__(figure=self._plain())
+        self.lock, self._on_drawn = threading.RLock(), None
+        super().__init__(figure=shown.to_json())
         self.layout.width = "100%"
         self.on_msg(self._heard)
 
-    def push(self) -> bool:
-        """Send the figure as it is now; returns whether it has changed."""
+    def show(self, shown: go.Figure) -> bool:
+        """Send a figure in place of the last; returns whether it is another."""
+        text = shown.to_json()
         with self.lock:
-            plain = self._plain()
-            if plain == self.figure:
+            if text == self.figure:
                 return False
             with self.hold_sync():
-                self.figure = plain
+                self.figure = text
                 self.version += 1
             return True
 
@@ -67,14 +69,9 @@ class Plot(anywidget.AnyWidget):
         """Have ``callback()`` called whenever a page has drawn the newest figure."""
         self._on_drawn = callback
 
-    def _repr_mimebundle_(self, **options):
-        return super()._repr_mimebundle_(**options)
-
-    def _plain(self) -> dict:
-        return self.shown.to_dict() | {"config": CONFIG}
-
     def _heard(self, _, content, buffers) -> None:
         if content == ASKED:
             self.send(ASKED, [_library()])
         elif self._on_drawn and content.get("drawn") == self.version:
             self._on_drawn()
+
