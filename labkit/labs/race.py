@@ -25,7 +25,7 @@ FAILURES = (
     NumericalError,
     torch.linalg.LinAlgError,
 )
-CLOCKS = ("step", "epoch", "passes", "rows", "seconds")  # a failure leaves these
+CLOCKS = ("epoch", "passes", "rows", "symbols", "seconds")  # a failure leaves these
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
 BASELINE = "Adam"

@@ -59,13 +59,10 @@ class Experiment:
     status: Callable[[Mapping], str] | None = None
     only: tuple[str, ...] | None = None
 
-    def glance(
-        self, columns: Sequence[str], knobs: Sequence[str], caption: str, name: str = ""
-    ) -> "Experiment":
+    def glance(self, columns: Sequence[str], knobs: Sequence[str], caption: str):
         """The same with a few knobs, and the panels that draw these columns alone."""
         panels = [next(p for p in self.panels if c in p.columns) for c in columns]
-        look = {"panels": panels, "only": tuple(knobs), "caption": caption}
-        return replace(self, name=name or self.name, **look)
+        return replace(self, panels=panels, only=tuple(knobs), caption=caption)
 
 
 class LiveLab:
