@@ -20,7 +20,7 @@ MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop
 
 
 class Stepper:
-    """Walk a generator of records: forwards one or many, and back to look.
+    """Walk a generator of records: forwards, and back to look.
 
     Back looks at earlier records; it does not undo.  Step then moves forward through
     the records kept and draws a new one only when the newest is shown.
@@ -203,7 +203,7 @@ class Stepper:
         """
         if self.running:
             return self._task
-        if self._closed:
+        if self.interactive and self.widget.comm is None:
             raise RuntimeError("this panel is closed; its cell has run again")
         try:
             loop = asyncio.get_running_loop()
@@ -218,12 +218,8 @@ class Stepper:
     def close(self) -> None:
         """Stop for good, and take the buttons off the page."""
         self.pause()
-        if self.widget is not None:
+        if self.interactive:
             close(self.widget)
-
-    @property
-    def _closed(self) -> bool:
-        return self.widget is not None and self.widget.comm is None
 
     def pause(self) -> None:
         """Stop a running loop before its next step."""
@@ -312,7 +308,8 @@ class Stepper:
         begin, goes_on = self._clock(), False
         try:
             self._forward(self._count)
-            goes_on = not self._closed and self._advance() and not self.exhausted
+            closed = self.interactive and self.widget.comm is None
+            goes_on = not closed and self._advance() and not self.exhausted
         except Exception as error:  # nobody awaits the task: the status line tells
             self.error = error
         finally:

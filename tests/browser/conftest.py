@@ -70,6 +70,34 @@ SMALL = {
     },
 }
 
+# A notebook of panels alone: quick to run, and no lab can change it.
+PANELS = [
+    """from dataclasses import dataclass
+import torch
+from labkit.panels import Experiment, Lines, LineStepper, LiveLab, knob
+
+@dataclass(frozen=True)
+class Knobs:
+    gain: float = knob(1.0, low=0.0, high=9.0, restart=False)
+    seed: int = knob(0, low=0, high=9)
+
+def rows(settings):
+    for step in range(1, 100_000):
+        yield {"step": step, "value": settings.gain * (step % 10)}
+
+LOSS = Experiment("rows", Knobs, rows, [Lines(("value",), "Value", "1")])
+labs = []""",
+    "labs.append(LiveLab(LOSS))\nlabs[-1]",
+    """def scaled(x, factor):
+    y = factor * x
+    z = y + 1
+    w = z * y
+    return w
+
+LineStepper(scaled, torch.ones(3, 3), 2.0)""",
+    "print([lab.stepper.running for lab in labs])",
+]
+
 CHROMIUM = (
     "--headless=new",
     "--no-sandbox",
@@ -129,6 +157,16 @@ def copy_small(folder: Path) -> None:
         (folder / f"{name}.ipynb").write_text(json.dumps(notebook))
 
 
+def write_panels(folder: Path) -> None:
+    """Write the notebook of panels alone."""
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
+    cells = [code | {"id": str(i), "source": text} for i, text in enumerate(PANELS)]
+    made = {"cells": cells, "metadata": {"kernelspec": kernel}}
+    made |= {"nbformat": 4, "nbformat_minor": 5}
+    (folder / "panels.ipynb").write_text(json.dumps(made))
+
+
 def write_settings(config: Path) -> None:
     for name, values in SETTINGS.items():
         path = config / f"lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
@@ -182,6 +220,7 @@ def server(tmp_path_factory):
     home = tmp_path_factory.mktemp("jupyter-home")
     write_settings(home / "jupyter")
     copy_small(home / "notebooks")
+    write_panels(home / "notebooks")
     port, token = free_port(), secrets.token_hex(16)
     made = Server(f"http://127.0.0.1:{port}", token, home / "server.log")
     command = [

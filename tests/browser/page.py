@@ -182,6 +182,21 @@ class Page:
 
         wait(done, seconds, lambda: f"all cells run: {self.script(PROMPTS)}")
 
+    def run_cell(self, number):
+        """Run one cell again, by its keys, and wait until it has."""
+        prompts = ".jp-CodeCell .jp-InputPrompt"
+        found = self.driver.find_elements(By.CSS_SELECTOR, prompts)[number]
+        before = found.text
+        found.click()
+        keys = ActionChains(self.driver).key_down(Keys.CONTROL).send_keys(Keys.ENTER)
+        keys.key_up(Keys.CONTROL).perform()
+
+        def done():
+            prompt = self.script(PROMPTS)[number]
+            return prompt != before and re.fullmatch(r"\[\d+\]:", prompt)
+
+        wait(done, 60, f"cell {number} runs again")
+
     def errors(self):
         return self.script(ERRORS)
 

@@ -189,7 +189,7 @@ def walk_where_one_clicks(page, walk):
     """Arrow keys walk on, however often, wherever in the panel one has clicked."""
     for part in (".labkit-source", ".labkit-values", "[role='status']"):
         page.find(f".labkit-walk {part}").click()
-        for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT):
+        for key in (Keys.ARROW_RIGHT, Keys.ARROW_LEFT, Keys.ARROW_RIGHT):
             page.driver.switch_to.active_element.send_keys(key)
             walk.moved(f"an arrow key after a click on {part}")
 
