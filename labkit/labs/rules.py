@@ -6,7 +6,7 @@ runners that a :class:`Job` makes.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,8 +19,9 @@ from torch.nn.functional import cross_entropy
 from labkit.datasets import Labelled
 from labkit.labs.problem import Problem, with_noise
 from labkit.labs.race import Runner, compared, plus_minus, race, spread
+from labkit.labs.rls import Training, make_training
 from labkit.ranges import COUNT, check, one_of
-from labkit.rls import RLS, Hybrid, SequenceClassifier, loss_mse, loss_one_hot, train
+from labkit.rls import SequenceClassifier, loss_mse, train
 
 TUNING_SEED = 1000  # from here on: weights, batches and nodes that serve no race
 LOOKS = 12  # at a run by minibatches, closer together at its start
@@ -121,16 +122,21 @@ class Job:
         """Rules at their values, for :func:`~labkit.labs.race.race`."""
         return {label: self.runner(label, v, **noise) for label, v in values.items()}
 
-    def compared(self, a, b) -> str:
+    def compared(self, a, b, judge=compared) -> str:
         """Whether a is ahead of b; rows with ``mean`` and ``sd`` of the score.
 
         The least gap is the standard error that the number of test rows leaves. The
         spread over the seeds does not hold it: all seeds have the same test rows.
+
+        Parameters
+        ----------
+        judge : callable
+            Or :func:`~labkit.labs.race.verdict`, whether "a is better than b" holds.
         """
         p, least = b["mean"] / 100, 0.0
         if self.shares:
             least = 100 * math.sqrt(p * (1 - p) / len(self.problem.test.targets))
-        return compared(a, b, higher=self.shares, least=least)
+        return judge(a, b, higher=self.shares, least=least)
 
     def best(self, column: pd.Series):
         """Where a score is best, the first such place; a failure never is."""
@@ -142,7 +148,7 @@ class Job:
         return plus_minus(row) if self.shares else plus_minus(row, "", 2)
 
 
-def trials(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
+def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
     """The values that tuning tries: the first points of Halton's sequence.
 
     The same points of the unit square for every rule, mapped to its ranges; one range
@@ -150,7 +156,7 @@ def trials(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
 
     Examples
     --------
-    >>> [round(each["lr"], 3) for each in trials({"lr": (0.01, 1.0)}, 3)]
+    >>> [round(each["lr"], 3) for each in halton({"lr": (0.01, 1.0)}, 3)]
     [0.1, 0.032, 0.316]
     """
     check({"trials": count}, {"trials": COUNT})
@@ -180,7 +186,7 @@ def tune(job: Job, count: int, *, seeds=1) -> tuple[dict, pd.DataFrame]:
     rows = [
         {"label": label, "values": values}
         for label, rule in job.rules.items()
-        for values in trials(rule.ranges, count)
+        for values in halton(rule.ranges, count)
     ]
     runners = {
         number: job.runner(**row, on=job.problem.tune, first=TUNING_SEED)
@@ -205,45 +211,15 @@ def look_at(steps: int) -> set:
 # Minibatch by minibatch: SGD, Adam, RLS and its hybrid
 
 
-def optimizer_of(name: str, model: nn.Module, values, clip: float):
-    """Optimiser ``name`` at its values; all but SGD and Adam clip by themselves."""
+def training_of(name, model, values, clip, *, labels=True) -> Training:
+    """Optimiser and loss of a rule; squares where the targets are no labels."""
     if name == "SGD":
-        return torch.optim.SGD(model.parameters(), momentum=0.9, **values)
+        sgd = torch.optim.SGD(model.parameters(), momentum=0.9, **values)
+        return Training(sgd, cross_entropy, clip)
     if name == "Adam":
-        return torch.optim.Adam(model.parameters(), **values)
-    if name != "HRLS+M":
-        return RLS(model, max_grad_norm=clip, **values)
-    kinds = (nn.Linear, nn.LSTM)
-    *layers, last = (n for n, m in model.named_modules() if isinstance(m, kinds))
-    options = {"lr": values["lr"], "momentum": 0.5, "max_grad_norm": clip}
-    head = model.get_submodule(last).parameters()
-    adam = torch.optim.Adam(head, lr=values["adam_lr"])
-    return Hybrid(RLS(model, layers=layers, **options), adam)
-
-
-def loss_of(name: str, targets: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """What a rule minimises, by what its targets are."""
-    if name in BY_ENTROPY and not targets.is_floating_point():
-        return cross_entropy
-    return loss_mse if targets.is_floating_point() else loss_one_hot
-
-
-def minibatch_step(name, model, values) -> Callable[[Tensor, Tensor], None]:
-    """One step of a classifier's rule on a minibatch of rows and labels."""
-    optimizer = optimizer_of(name, model, values, CLIP)
-
-    def step(X, y):
-        model.train()
-        optimizer.zero_grad()
-        loss = loss_of(name, y)(model(X), y)
-        loss.backward()
-        if not isinstance(optimizer, RLS | Hybrid):
-            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimizer.step()
-        if not loss < CEILING:
-            raise FloatingPointError(f"the loss of {name} is {loss}")
-
-    return step
+        name, values = "Adam-CE", {"adam_lr": values["lr"]}
+    made = make_training(name, model, clip=clip, **values)
+    return made if labels else replace(made, loss=loss_mse)
 
 
 def descend(name, make, fit, sizes, values, seed):
@@ -254,21 +230,39 @@ def descend(name, make, fit, sizes, values, seed):
     model = make(fit, sizes.hidden, seed)
     recurrent = isinstance(model, SequenceClassifier)
     clip = RECURRENT_CLIP if recurrent else CLIP
-    optimizer = optimizer_of(name, model, values, clip)
+    labels = not fit.targets.is_floating_point()
+    training = training_of(name, model, values, clip, labels=labels)
     N, batch = len(fit.inputs), min(sizes.batch, len(fit.inputs))
     steps = N // batch if recurrent else math.ceil(N / batch)
     at, seconds = look_at(steps * sizes.passes), 0.0
     options = {"epochs": sizes.passes, "batch_size": batch, "drop_last": recurrent}
-    options |= {"loss": loss_of(name, fit.targets), "generator": seeded(seed)}
-    if not isinstance(optimizer, RLS | Hybrid):
-        options["max_grad_norm"] = clip
-    for record in train(model, optimizer, fit.inputs, fit.targets, **options):
+    options |= {"loss": training.loss, "max_grad_norm": training.max_grad_norm}
+    options["generator"] = seeded(seed)
+    for record in train(model, training.optimizer, fit.inputs, fit.targets, **options):
         seconds += record.seconds
         if record.step in at:
             epochs, part = divmod(record.step, steps)
             rows = epochs * min(steps * batch, N) + part * batch
             model.eval()
             yield rows / N, seconds, model
+
+
+def minibatch_step(name, model, values) -> Callable[[Tensor, Tensor], None]:
+    """One step of a classifier's rule on a minibatch of rows and labels."""
+    training = training_of(name, model, values, CLIP)
+
+    def step(X, y):
+        model.train()
+        training.optimizer.zero_grad()
+        loss = training.loss(model(X), y)
+        loss.backward()
+        if training.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm)
+        training.optimizer.step()
+        if not loss < CEILING:
+            raise FloatingPointError(f"the loss of {name} is {loss}")
+
+    return step
 
 
 def by_minibatch(name, make, **ranges) -> Rule:

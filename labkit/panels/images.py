@@ -9,15 +9,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.panels.captions import (
-    Figure,
-    Shown,
-    describe,
-    live,
-    panel_text,
-    with_caption,
-)
+from labkit.panels.captions import Figure, Shown, describe, panel_text
 from labkit.panels.drawing import corner, panel_title
+from labkit.panels.plot import Plot
 from labkit.panels.theme import FITS, INK, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
@@ -73,7 +67,7 @@ class HeatMap(Shown):
     limits : pair of float
         Ends of the colours, in data units, for this and all later matrices.
     interactive : bool
-        Make a ``FigureWidget``; otherwise a plain ``Figure``.
+        Show it in a widget.
     caption : str
         A sentence below: what to look at, and what it means.
     width, height : int
@@ -81,9 +75,9 @@ class HeatMap(Shown):
 
     Attributes
     ----------
-    figure : plotly Figure or FigureWidget
-    widget : ipywidgets.VBox or None
-        The ``FigureWidget`` with its caption below; None if not interactive.
+    figure : plotly Figure
+    widget : Plot or None
+        What shows it; None if not interactive.
 
     Examples
     --------
@@ -118,10 +112,8 @@ class HeatMap(Shown):
         look["xaxis"] = ends | {"range": [-0.5, columns - 0.5]}
         look["yaxis"] = ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
         words = panel_text("", f"colours are {colour_title}", "")
-        figure = describe(Figure(data=[heat, edge], layout=look), caption, [words])
-        # Whole at construction: a widget that is reopened shows that state.
-        self.figure = live(figure) if interactive else figure
-        self.widget = with_caption(self.figure) if interactive else None
+        self.figure = describe(Figure([heat, edge], look), caption, [words])
+        self.widget = Plot(self.figure) if interactive else None
 
     def draw(self, values, *, title: str | None = None, corner: int | None = None):
         """Show another matrix of the same shape.
@@ -135,13 +127,14 @@ class HeatMap(Shown):
             Outline the first ``corner`` columns and what is right of them below.
         """
         heat, edge = self.figure.data
-        with self.figure.batch_update():
-            heat.z = _blank(values)
-            if title is not None:
-                self.figure.layout.title.text = title
-            at, end = (corner or 0) - 0.5, np.shape(values)[1] - 0.5
-            edge.x = [] if corner is None else [at, at, end]
-            edge.y = [] if corner is None else [-0.5, at, at]
+        heat.z = _blank(values)
+        if title is not None:
+            self.figure.layout.title.text = title
+        at, end = (corner or 0) - 0.5, np.shape(values)[1] - 0.5
+        edge.x = [] if corner is None else [at, at, end]
+        edge.y = [] if corner is None else [-0.5, at, at]
+        if self.interactive:
+            self.widget.show(self.figure)
 
 
 class Pictures(Shown):
@@ -156,8 +149,8 @@ class Pictures(Shown):
     side : pair of int
         Height and width of an image in pixels.
     interactive : bool
-        Follow in a ``FigureWidget``; otherwise a plain ``Figure`` of what was drawn
-        last is built when asked for.
+        Follow in a widget; otherwise a figure of what was drawn last is built when
+        asked for.
     caption : str
         A sentence below: what to look at, and what it means.
     limits : pair of float
@@ -202,13 +195,7 @@ class Pictures(Shown):
         self._shape = (len(self.labels), count, math.prod(side))
         self._images = np.full(self._shape, self._least)
         self._title, self._caption = "", caption
-        self._figure = live(self._build()) if interactive else None
-        self.widget = with_caption(self._figure) if interactive else None
-
-    @property
-    def figure(self) -> go.Figure:
-        """The ``FigureWidget`` if interactive, else a ``Figure`` built just now."""
-        return self._figure if self.interactive else self._build()
+        self.widget = Plot(self.figure) if interactive else None
 
     def draw(self, images, title: str = "") -> None:
         """Show images (labels, count, pixels), now or when the next redraw is due.
@@ -240,9 +227,7 @@ class Pictures(Shown):
             self._timer = None
         if not self.interactive:
             return
-        with self._figure.batch_update():
-            self._figure.data[0].z = self._tiles()
-            self._figure.layout.title.text = self._title
+        self.widget.show(self.figure)
         self._due = self._clock() + MIN_INTERVAL
 
     def clear(self) -> None:
@@ -258,7 +243,9 @@ class Pictures(Shown):
         tall = tiles.transpose(0, 2, 1, 3).reshape(rows * (h + EDGE), -1)
         return tall[:-EDGE, :-EDGE]
 
-    def _build(self) -> Figure:
+    @property
+    def figure(self) -> Figure:
+        """What was drawn last."""
         tiles, h = self._tiles(), self.side[0] + EDGE
         height, width = tiles.shape
         zoom = (FITS - MARGIN["l"] - MARGIN["r"]) / width

@@ -59,10 +59,13 @@ class Experiment:
     status: Callable[[Mapping], str] | None = None
     only: tuple[str, ...] | None = None
 
-    def glance(self, columns: Sequence[str], knobs: Sequence[str], caption: str):
+    def glance(
+        self, columns: Sequence[str], knobs: Sequence[str], caption: str, name: str = ""
+    ) -> "Experiment":
         """The same with a few knobs, and the panels that draw these columns alone."""
         panels = [next(p for p in self.panels if c in p.columns) for c in columns]
-        return replace(self, panels=panels, only=tuple(knobs), caption=caption)
+        look = {"panels": panels, "only": tuple(knobs), "caption": caption}
+        return replace(self, name=name or self.name, **look)
 
 
 class LiveLab:

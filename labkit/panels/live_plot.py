@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
-from ipywidgets import VBox
 
 from labkit.instruments import Trace
-from labkit.panels.captions import Figure, Shown, describe, live, with_caption
+from labkit.panels.captions import Figure, Shown, describe
 from labkit.panels.columns import Columns
 from labkit.panels.drawing import Drawing
 from labkit.panels.panel_types import Bars, Lines, check_panels
+from labkit.panels.plot import Plot
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
 MAX_WAIT = 10.0  # seconds until a redraw that no browser confirms counts as done
@@ -43,8 +43,8 @@ class LivePlot(Shown):
     panels : sequence of Lines or Bars
         The panels, row by row.
     interactive : bool
-        Follow the trace in a ``FigureWidget``.  Otherwise nothing happens per row, and
-        a plain ``Figure`` of the trace as it then is gets built when asked for.
+        Follow the trace in a widget.  Otherwise nothing happens per row, and a figure
+        of the trace as it then is gets built when asked for.
     title : str
         Title of the figure.
     caption : str
@@ -96,7 +96,7 @@ class LivePlot(Shown):
         self._drawing = Drawing(
             self.panels, columns, title=title, width=width, height=height
         )
-        self._caption, self._widget = caption, None
+        self._caption, self.widget = caption, None
         self._clock = clock
         self._due = -math.inf  # the earliest time of the next redraw
         self._sent = -math.inf  # when the last redraw left
@@ -110,22 +110,15 @@ class LivePlot(Shown):
         self._lock = contextlib.nullcontext()
         self.trace, self._data = trace, Columns(trace)
         if interactive:
-            # Whole at construction: a widget that is reopened shows that state.
-            self._figure = live(self._build())
-            self._lock = self._figure.lock
-            self._figure.when_drawn(self._drawn)
+            self._figure = self._build()
+            self.widget = Plot(self._figure)
+            self._lock = self.widget.lock
+            self.widget.when_drawn(self._drawn)
             self._unsubscribe = trace.subscribe(self._on_row)
 
     @property
-    def widget(self) -> VBox:
-        """The ``FigureWidget`` with its caption below; only if interactive."""
-        if self._widget is None:
-            self._widget = with_caption(self._figure)
-        return self._widget
-
-    @property
     def figure(self) -> go.Figure:
-        """The ``FigureWidget`` if interactive, else a ``Figure`` built just now."""
+        """What is drawn if interactive, else built just now."""
         return self._figure if self.interactive else self._build()
 
     @_alone
@@ -134,17 +127,14 @@ class LivePlot(Shown):
         self._cancel_timer()
         if not self.interactive:
             return
-        begin, edits = self._clock(), self._figure.edits
+        begin = self._clock()
         values = self._drawing.values(self._data.read())
-        with self._figure.batch_update():
-            for curve, new in zip(self._figure.data, values, strict=True):
-                curve.x, curve.y = new
-            if self._noted:
-                notes = self._notes()
-                self._figure.layout.shapes = notes["shapes"]
-                self._figure.layout.annotations = notes["annotations"]
-                self._noted = False
-        if self._figure.edits != edits:
+        for curve, (x, y) in zip(self._figure.data, values, strict=True):
+            curve.update(x=x, y=y, overwrite=True)
+        if self._noted:
+            self._figure.layout.update(self._notes(), overwrite=True)
+            self._noted = False
+        if self.widget.show(self._figure):
             self._sent, self._owed = begin, True
         end = self._clock()
         self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)

@@ -1,8 +1,10 @@
 """The ``labkit`` command."""
 
+import functools
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -28,10 +30,33 @@ NotebookDir = Annotated[
 ]
 
 
-def refuse(error: RunRefused) -> typer.Exit:
-    """Say on stderr why nothing was done; to be raised."""
-    typer.echo(f"labkit: {error}", err=True)
-    return typer.Exit(2)
+def told(command: Callable) -> Callable:
+    """Have a command end with one line on stderr where it was refused or stopped."""
+
+    @functools.wraps(command)
+    def wrapped(**options):
+        try:
+            command(**options)
+        except RunRefused as error:
+            raise _end(2, str(error)) from error
+        except OSError as error:  # a full disk, a folder that takes no files
+            raise _end(1, str(error)) from error
+        except KeyboardInterrupt as stop:
+            raise _end(130, f"stopped{STOPPED.get(command.__name__, '')}") from stop
+
+    return wrapped
+
+
+STOPPED = {
+    "run": "; the hidden folder of the run keeps the traces that it has written",
+    "sweep": "; --resume goes on with this sweep",
+}
+
+
+def _end(code: int, words: str) -> typer.Exit:
+    words = words.encode("utf-8", "backslashreplace").decode("utf-8")
+    typer.echo(f"labkit: {words}", err=True)
+    return typer.Exit(code)
 
 
 def split_assignments(assignments: list[str]) -> dict[str, str]:
@@ -54,25 +79,29 @@ def split_assignments(assignments: list[str]) -> dict[str, str]:
 
 
 @app.command("list")
+@told
 def list_notebooks(notebook_dir: NotebookDir = None) -> None:
     """Show the notebooks and the parameters that they take."""
-    try:
-        declared = {
-            name: read_parameters(path)
-            for name, path in notebooks(notebook_dir).items()
-        }
-    except RunRefused as error:
-        raise refuse(error) from error
-    if not declared:
+    found = notebooks(notebook_dir)
+    if not found:
         typer.echo("There are no notebooks yet.")
-    for name, parameters in declared.items():
+    bad = []
+    for name, path in found.items():
+        try:
+            parameters = read_parameters(path)
+        except RunRefused as error:  # the others can be shown
+            bad.append(str(error))
+            continue
         typer.echo(name)
         for p in parameters:
             paper = "" if p.paper is None else f" (paper: {p.paper!r})"
             typer.echo(f"  {p.name} = {p.default!r}{paper}  [{p.allowed}]  {p.help}")
+    if bad:
+        raise RunRefused("\nlabkit: ".join(bad))
 
 
 @app.command()
+@told
 def run(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME...", show_default=False)
@@ -92,20 +121,12 @@ def run(
     notebook_dir: NotebookDir = None,
 ) -> None:
     """Run notebooks headless and keep the notebook, its page and its traces."""
-    try:
-        plans = [
-            prepare(
-                name,
-                split_assignments(assignments or []),
-                profile=profile,
-                device=device,
-                out=out,
-                notebook_dir=notebook_dir,
-            )
-            for name in _chosen(names or [], every, notebook_dir)
-        ]
-    except RunRefused as error:
-        raise refuse(error) from error
+    values = split_assignments(assignments or [])
+    options = {"profile": profile, "device": device, "out": out}
+    plans = [
+        prepare(name, values, notebook_dir=notebook_dir, **options)
+        for name in _chosen(names or [], every, notebook_dir)
+    ]
     failed = 0
     for plan in plans:
         result = execute(plan)
@@ -119,6 +140,7 @@ def run(
 
 
 @app.command()
+@told
 def sweep(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
     assignments: Annotated[
@@ -135,7 +157,7 @@ def sweep(
     ] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes of the local cluster, if not one per processor."),
+        typer.Option(help="Processes on this machine, if not one per processor."),
     ] = None,
     resume: Annotated[
         bool,
@@ -155,25 +177,19 @@ def sweep(
     notebook_dir: NotebookDir = None,
 ) -> None:
     """Run a notebook with every combination of values and tabulate the results."""
-    try:
-        values = split_assignments(assignments or [])
-        plan = prepare_sweep(
-            name,
-            {key: parse_values(key, text) for key, text in values.items()},
-            profile=profile,
-            device=device,
-            cluster=cluster,
-            workers=workers,
-            resume=resume,
-            out=out,
-            notebook_dir=notebook_dir,
-        )
-        result = execute_sweep(plan)
-    except RunRefused as error:
-        raise refuse(error) from error
-    except KeyboardInterrupt as stop:
-        typer.echo("labkit: stopped; --resume goes on with this sweep", err=True)
-        raise typer.Exit(130) from stop
+    values = split_assignments(assignments or [])
+    plan = prepare_sweep(
+        name,
+        {key: parse_values(key, text) for key, text in values.items()},
+        profile=profile,
+        device=device,
+        cluster=cluster,
+        workers=workers,
+        resume=resume,
+        out=out,
+        notebook_dir=notebook_dir,
+    )
+    result = execute_sweep(plan)
     typer.echo(_shown(result.table, plan))
     typer.echo(f"{result.parquet}\n{result.html}")
     if not result.ok:
@@ -197,26 +213,27 @@ def _shown(table, plan) -> str:
 
 
 @app.command()
+@told
 def report(out: Out = Path("runs")) -> None:
     """Write the HTML index over all runs."""
-    try:
-        typer.echo(write_report(check_out(out)))
-    except RunRefused as error:
-        raise refuse(error) from error
+    typer.echo(write_report(check_out(out)))
 
 
 @app.command()
-def lab(notebook_dir: NotebookDir = None) -> None:
+@told
+def lab(
+    notebook_dir: NotebookDir = None,
+    allow_root: Annotated[
+        bool, typer.Option("--allow-root", help="JupyterLab's own, for root.")
+    ] = False,
+) -> None:
     """Open JupyterLab at the tour, for this machine only, with a token."""
-    try:
-        found = notebooks(notebook_dir)
-    except RunRefused as error:
-        raise refuse(error) from error
+    found = notebooks(notebook_dir)
     if not found:
-        raise refuse(RunRefused("there are no notebooks to open"))
+        raise RunRefused("there are no notebooks to open")
     first = found.get("tour", next(iter(found.values())))
     command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
-    command += ["--LabApp.news_url=None", str(first)]
+    command += ["--LabApp.news_url=None", *["--allow-root"] * allow_root, str(first)]
     os.execv(sys.executable, command)
 
 

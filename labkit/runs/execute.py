@@ -334,8 +334,9 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
             kernel_name="python3",
             language="python",
             kernel_manager_class=ThisPython,
-            # it would warn at every start that it talks over this machine's TCP
-            extra_arguments=["--log-level=ERROR"],
+            # it would warn at every start that it talks over this machine's TCP, and
+            # at a Ctrl-C tell at length that nobody listens any more
+            extra_arguments=["--log-level=CRITICAL"],
             cwd=plan.notebook.parent.parent,
             progress_bar=sys.stderr.isatty(),
         )

@@ -211,7 +211,7 @@ def check_value(parameter: Parameter, value: Value) -> Value:
     """
     try:
         converted = _convert(parameter.type, value)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, AttributeError):
         converted = None
     if converted is None or not _inside(parameter, converted):
         raise ParameterError(
@@ -229,6 +229,7 @@ def _convert(kind: type, value: Value) -> Value | None:
             words.get(value.lower()) if isinstance(value, str) else _only(bool, value)
         )
     if kind is str:
+        value.encode("utf-8")  # no notebook can hold half a character
         return _only(str, value)
     if isinstance(value, bool):  # a bool is an int to Python, hardly to the user
         return None

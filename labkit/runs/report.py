@@ -1,7 +1,7 @@
 """The HTML index over the runs in a folder."""
 
-import json
-from collections.abc import Iterable
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -9,18 +9,13 @@ from urllib.parse import quote
 import jinja2
 
 from labkit.runs.parameters import RunRefused
+from labkit.runs.record import FIELDS, count_rows, read_record, traces
 
 MANIFEST = "sweep.json"  # what makes a folder that of a sweep
 
-UNREADABLE = {
-    "started": "",
-    "status": "unreadable",
-    "profile": "",
-    "parameters": {},
-    "seconds": "",
-    "device": "",
-    "error": "run.json is missing or damaged",
-}
+UNREADABLE = {field: other for field, (_, other) in FIELDS.items()}
+UNREADABLE |= {"seconds": "", "error": "run.json is missing or damaged"}
+TRIES = 20  # runs get their names while the index is written
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,7 @@ class Run:
     record: dict
     page: str
     traces: tuple[Trace, ...]
+    cut_off: bool
 
 
 def report(out: str | Path = "runs") -> Path:
@@ -65,64 +61,69 @@ def report(out: str | Path = "runs") -> Path:
     out = Path(out).absolute()
     if not out.is_dir():
         raise RunRefused(f"there is no folder of runs at {out}; 'labkit run' makes one")
-    sweeps = [path.parent for path in out.glob(f"*/{MANIFEST}")]
-    folders = [path for at in (out, *sweeps) for path in at.iterdir() if path.is_dir()]
-    partial = [path for path in folders if path.name.endswith(".partial")]
-    complete = [path for path in folders if (path / "run.json").exists()]
+    runs = _newest_first(out)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("labkit.runs", "."),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
     html = environment.get_template("report.html.j2").render(
-        complete=_newest_first(out, (path for path in complete if path not in partial)),
-        partial=_newest_first(out, partial),
+        complete=[run for run in runs if not run.cut_off],
+        partial=[run for run in runs if run.cut_off],
     )
     write_atomically(out / "index.html", html)
     return out / "index.html"
 
 
-def count_rows(path: Path) -> int:
-    """Count the whole rows of a trace; the header and a torn last line are none."""
-    rows = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file):
-            whole = line.endswith(b"\n")
-            rows += whole and not (number == 0 and _is_header(line))
-    return rows
+def _newest_first(out: Path) -> list[Run]:
+    """Read all runs; again from the start if one was renamed meanwhile."""
+    for attempt in range(TRIES):
+        found, gone = [], False
+        sweeps = [path.parent for path in out.glob(f"*/{MANIFEST}")]
+        for at in (out, *sweeps):
+            for folder in at.iterdir():
+                try:
+                    found += _read(out, folder)
+                except FileNotFoundError:
+                    gone = True
+        if not gone:
+            break
+        time.sleep(0.01 * attempt)
+    return sorted(found, key=lambda r: (r.record["started"], r.folder), reverse=True)
 
 
-def _is_header(line: bytes) -> bool:
-    """Tell a trace's first line (parameters, versions) from a row (has a step)."""
-    try:
-        first = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(first, dict) and "step" not in first
-
-
-def _newest_first(out: Path, folders: Iterable[Path]) -> list[Run]:
-    runs = [_read(out, folder) for folder in folders]
-    return sorted(runs, key=lambda r: (r.record["started"], r.folder), reverse=True)
-
-
-def _read(out: Path, folder: Path) -> Run:
-    try:
-        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        record = {**UNREADABLE, "error": None, "name": folder.name, **record}
-    except (OSError, ValueError, TypeError):
-        record = {**UNREADABLE, "name": folder.name}
-    page = folder / f"{record['name']}.html"
-    return Run(
-        folder.relative_to(out).as_posix(),
-        record,
-        _link(out, page) if page.exists() else "",
-        tuple(
-            Trace(str(path.relative_to(folder)), _link(out, path), count_rows(path))
-            for path in sorted(folder.rglob("*.jsonl"))
-        ),
-    )
+def _read(out: Path, folder: Path) -> list[Run]:
+    """Read what may be a run; FileNotFoundError if it is no longer there."""
+    if not folder.is_dir():
+        return []
+    inside = {path.name for path in folder.iterdir()}
+    cut_off = folder.name.endswith(".partial")
+    if not cut_off and "run.json" not in inside:
+        return []
+    record = read_record(folder) or UNREADABLE
+    record = record | {"name": record["name"] or _shown(folder.name)}
+    page = f"{record['name']}.html"
+    files = [(p, count_rows(p)) for p in traces(folder)]
+    if not folder.is_dir():  # what was read may be half of it
+        raise FileNotFoundError(folder)
+    return [
+        Run(
+            _shown(folder.relative_to(out).as_posix()),
+            record,
+            _link(out, folder / page) if page in inside else "",
+            tuple(
+                Trace(_shown(str(path.relative_to(folder))), _link(out, path), rows)
+                for path, rows in files
+            ),
+            cut_off,
+        )
+    ]
 
 
 def _link(out: Path, path: Path) -> str:
-    return quote(path.relative_to(out).as_posix())
+    return quote(os.fsencode(path.relative_to(out).as_posix()))
+
+
+def _shown(name: str) -> str:
+    """Return a file's name as text, whatever its bytes are."""
+    return os.fsencode(name).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Sweeps: one notebook over every combination of values, carried out by Dask.
+"""Sweeps: one notebook over every combination of values, several runs at a time.
 
 A sweep has a folder of its own, ``sweep-<notebook>-<digest>``.  The digest is of the
 notebook's code and of the parameters of every run, so the same request finds the same
@@ -7,21 +7,18 @@ In the folder each run is a run like any other (`execute`): complete under its n
 hidden and unfinished.  What is finished is therefore read off the folder itself, and a
 sweep that was killed goes on from there.
 
-Dask places the runs, and repeats one whose worker dies.  All that is added here is a
-lock on each run, which its process holds and the system frees when that process ends:
-whoever gets the lock keeps a finished run, removes a half-written one, and only then
-begins.  So a run that Dask believes lost, or a second sweep of the same request, cannot
-compute anything twice.
+Processes of this machine, or the workers of a Dask cluster, take the runs, and one
+whose process dies is repeated.  Each run has a lock, which its process holds and the
+system frees when that process ends: whoever gets the lock keeps a finished run, removes
+a half-written one, and only then begins.  So a run that is believed lost, or a second
+sweep of the same request, cannot compute anything twice.
 """
 
 import contextlib
 import io
-import logging
 import os
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +39,7 @@ from labkit.runs.sweep_folder import (
     tabulate,
 )
 from labkit.runs.sweep_plan import MANIFEST, SweepPlan, code_digest, prepare_sweep
+from labkit.runs.workers import carry_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,12 +97,13 @@ def sweep(
     profile, device, out, notebook_dir
         As for `run`.
     cluster : str
-        ``"local"`` starts a Dask cluster of processes on this machine, one thread
-        each, for as long as the sweep lasts.  Anything else is the address of a Dask
-        scheduler, such as ``"tcp://10.0.0.5:8786"``; its workers need labkit and must
-        see the notebook and `out` under the same paths as this machine.
+        ``"local"`` takes processes of this machine for as long as the sweep lasts,
+        which nobody else can reach.  Anything else is the address of a Dask
+        scheduler, such as ``"tls://10.0.0.5:8786"``; its workers need labkit and must
+        see the notebook and `out` under the same paths as this machine.  Whoever
+        reaches a scheduler without TLS can run code as its owner.
     workers : int, optional
-        Processes of the local cluster, else one per processor.
+        Processes on this machine, else one per processor.
     resume : bool
         Go on with a sweep of the same notebook and values: finished runs are kept,
         unfinished and failed ones start again.
@@ -127,10 +126,10 @@ def sweep(
 
     Notes
     -----
-    A run whose worker dies is repeated on another by Dask, which gives it up after
-    ``distributed.scheduler.allowed-failures`` deaths (3 unless configured).  In a
-    script, call this under ``if __name__ == "__main__":``, since the processes of the
-    local cluster import the script.
+    A run whose process dies is repeated on another; after three deaths (on a Dask
+    cluster ``distributed.scheduler.allowed-failures``) it is given up.  In a script,
+    call this under ``if __name__ == "__main__":``, since the processes of this machine
+    import the script.
     """
     return execute_sweep(
         prepare_sweep(
@@ -155,21 +154,20 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
     left = [n for n, found in outcomes.items() if found.state != "finished"]
     try:
         if left:
-            with _client(plan, len(left)) as client:
-                begin(plan)
-                bar = tqdm(
-                    total=len(plan.runs),
-                    initial=len(plan.runs) - len(left),
-                    unit="run",
-                    disable=None,  # unless on a terminal
-                )
-                with bar:
-                    for number, outcome in _carry_out(plan, left, client):
-                        outcomes[number] = outcome
-                        bar.update()
-                        if outcome.error:
-                            told = f"{plan.runs[number].name} {outcome.state.upper()}"
-                            bar.write(f"{told}: {outcome.error}\n", file=sys.stderr)
+            begin(plan)
+            bar = tqdm(
+                total=len(plan.runs),
+                initial=len(plan.runs) - len(left),
+                unit="run",
+                disable=None,  # unless on a terminal
+            )
+            with bar, contextlib.closing(_carry_out(plan, left)) as ended:
+                for number, outcome in ended:
+                    outcomes[number] = outcome
+                    bar.update()
+                    if outcome.error:
+                        told = f"{plan.runs[number].name} {outcome.state.upper()}"
+                        bar.write(f"{told}: {outcome.error}\n", file=sys.stderr)
     finally:
         if plan.folder.is_dir():
             remove_unfinished(plan)
@@ -184,70 +182,35 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
     )
 
 
-@contextlib.contextmanager
-def _client(plan: SweepPlan, left: int) -> Iterator:
-    """Connect to the scheduler at the address given, or to one of our own."""
-    from dask.system import CPU_COUNT
-    from distributed import Client, LocalCluster
-
+def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, Outcome]]:
+    """Carry out the runs; yield each one's number and outcome as it ends."""
+    jobs = {n: (plan.runs[n], n, plan.notebook, plan.code) for n in left}
     if plan.cluster == "local":
-        with _deaf_to_interrupts():
-            cluster = LocalCluster(
-                n_workers=min(plan.workers or CPU_COUNT, left),
-                threads_per_worker=1,
-                processes=True,
-                # it would count the worker's memory, not that of the kernel it starts
-                memory_limit=None,
-                dashboard_address=None,
-                # else workers that are closed in the middle of a heartbeat complain
-                silence_logs=logging.CRITICAL,
-            )
-        with cluster, Client(cluster, set_as_default=False) as client:
-            yield client
+        from dask.system import CPU_COUNT  # it knows of containers
+
+        for number, answer in carry_out(_run_one, jobs, plan.workers or CPU_COUNT):
+            if isinstance(answer, Exception):
+                answer = Outcome("failed", error=str(answer))
+            yield number, answer
         return
+    from distributed import Client, as_completed
+
     with Client(plan.cluster, set_as_default=False) as client:
-        yield client
-
-
-@contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Have processes that are started meanwhile leave Ctrl-C to this one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what becomes of a signal
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _carry_out(plan: SweepPlan, left: list[int], client) -> Iterator:
-    """Have Dask carry out the runs; yield each one's number and outcome as it ends."""
-    from distributed import as_completed
-
-    futures = {
-        client.submit(
-            _run_one,
-            plan.runs[number],
-            number,
-            plan.notebook,
-            plan.code,
-            key=f"{plan.folder.name}-{number}",
-        ): number
-        for number in left
-    }
-    for future in as_completed(futures, loop=client.loop):
-        if future.status == "finished":
-            outcome = future.result()
-        elif future.status == "error":
-            error = future.exception()
-            outcome = Outcome("failed", error=f"{type(error).__name__}: {error}")
-        else:
-            lost = f"the scheduler was lost ({future.status}); --resume goes on"
-            outcome = Outcome("not run", error=lost)
-        yield futures[future], outcome
-        future.release()
+        futures = {
+            client.submit(_run_one, *job, key=f"{plan.folder.name}-{number}"): number
+            for number, job in jobs.items()
+        }
+        for future in as_completed(futures, loop=client.loop):
+            if future.status == "finished":
+                outcome = future.result()
+            elif future.status == "error":
+                error = future.exception()
+                outcome = Outcome("failed", error=f"{type(error).__name__}: {error}")
+            else:
+                lost = f"the scheduler was lost ({future.status}); --resume goes on"
+                outcome = Outcome("not run", error=lost)
+            yield futures[future], outcome
+            future.release()
 
 
 def _run_one(plan: Plan, number: int, notebook: str, code: str) -> Outcome:

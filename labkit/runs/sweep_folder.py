@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.runs.parameters import Value
+from labkit.runs.record import read_record, rows, traces
 from labkit.runs.sweep_plan import MANIFEST, SweepPlan
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LOCKS = ".locks"
+WIDE = 2**63  # larger integers have no column: they are written as text
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,12 @@ def outcome_of(folders: list[Path]) -> Outcome:
     for path in folders:
         if _is_partial(path):
             continue
-        try:
-            record = json.loads((path / "run.json").read_text(encoding="utf-8"))
-            state, seconds = record["status"], record["seconds"]
-            found = Outcome(state, seconds, record["error"], path)
-        except (OSError, ValueError, KeyError):
+        record = read_record(path)
+        if record is None or record["status"] not in ("finished", "failed"):
             continue  # damaged by hand: it counts as no run
-        if state == "finished":
-            return found
-        ended = found
+        ended = Outcome(record["status"], record["seconds"], record["error"], path)
+        if ended.state == "finished":
+            return ended
     return ended
 
 
@@ -141,26 +140,19 @@ def tabulate(plan: SweepPlan, outcomes: dict[int, Outcome]) -> "pd.DataFrame":
         rows.append({**row, **_scalars(outcome.path)})
     table = pd.DataFrame(rows)
     for column in table:
-        kinds = {type(value) for value in table[column].dropna()}
-        if kinds > {str} or (bool in kinds and len(kinds) > 1):
+        values = table[column].dropna()
+        kinds = {type(value) for value in values}
+        mixed = kinds > {str} or (bool in kinds and len(kinds) > 1)
+        if mixed or any(type(v) is int and not -WIDE <= v < WIDE for v in values):
             table[column] = table[column].map(str, na_action="ignore")
     return table.astype({"seconds": float, "error": "string"})
 
 
 def last_values(path: Path) -> dict[str, Value]:
-    """Return the last value of every scalar of a trace.
-
-    The header is skipped, and so is a last line that a kill has torn.
-    """
+    """Return the last value of every scalar of a trace."""
     values: dict[str, Value] = {}
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict) and "step" in row:
-                values.update(row)
+    for row in rows(path):
+        values.update(row)
     values.pop("step", None)
     return {k: v for k, v in values.items() if isinstance(v, (int, float, str))}
 
@@ -170,7 +162,7 @@ def _scalars(folder: Path | None) -> dict[str, Value]:
         return {}
     return {
         f"{path.relative_to(folder).with_suffix('').as_posix()}.{name}": value
-        for path in sorted(folder.rglob("*.jsonl"))
+        for path in traces(folder)
         for name, value in last_values(path).items()
     }
 

@@ -22,7 +22,7 @@ MAX_RUNS = 10_000
 MAX_NAME = 150  # characters of a run's name; file systems take 255
 CONNECT_SECONDS = 5
 OWN_COLUMNS = ("run", "state", "seconds", "error")
-RANGE = re.compile(r"(-?\d+):(-?\d+)")
+RANGE = re.compile(r"(-?\d{1,99}):(-?\d{1,99})")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def parse_values(name: str, text: str) -> list[str | int]:
             raise ParameterError(
                 f"{name}={item} is empty; a:b counts from a to b - 1, as in Python"
             )
-        if len(found) + len(counted) > MAX_RUNS:
+        if counted[MAX_RUNS - len(found) :]:
             raise ParameterError(
                 f"{name}={text} has too many values; a sweep takes {MAX_RUNS} runs"
             )

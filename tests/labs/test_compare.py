@@ -13,7 +13,7 @@ from labkit.labs import compare as lab
 from labkit.labs import rules
 from labkit.labs.problem import Problem, load_problem, percent, squared_error
 from labkit.labs.race import race
-from labkit.labs.rules import Job, Sizes, trials, tune
+from labkit.labs.rules import Job, Sizes, halton, tune
 from labkit.panels import LiveLab
 from labkit.rtrl import OK, TBPTT
 
@@ -31,7 +31,7 @@ RULES = [(name, label) for name, job in JOBS.items() for label in job.rules]
 
 
 def middle(rule):
-    return trials(rule.ranges, 1)[0]
+    return halton(rule.ranges, 1)[0]
 
 
 @pytest.mark.parametrize(("name", "label"), RULES)

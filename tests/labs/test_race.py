@@ -11,7 +11,7 @@ from labkit.datasets import Labelled
 from labkit.errors import DivergedError
 from labkit.labs import race as lab
 from labkit.labs.problem import Problem
-from labkit.labs.rules import Job, Rule, Sizes, trials, tune
+from labkit.labs.rules import Job, Rule, Sizes, halton, tune
 
 nan = math.nan
 
@@ -135,7 +135,7 @@ def test_a_rule_is_scored_on_rows_that_it_does_not_see_and_noise_is_on_its_own()
     ("make", "message"),
     [
         (lambda: job(Adam=constant).runner("Newton", {}), "rule must be one of Adam"),
-        (lambda: trials({"lr": (0.1, 1.0)}, 0), "trials must be an integer >= 1"),
+        (lambda: halton({"lr": (0.1, 1.0)}, 0), "trials must be an integer >= 1"),
         (lambda: Sizes(0, 8, 4), "passes must be an integer >= 1, got 0"),
         (lambda: Sizes(3, 0, 4), "batch must be an integer >= 1, got 0"),
     ],
@@ -154,7 +154,7 @@ def test_every_rule_gets_the_same_points_in_its_ranges():
     ]  # fmt: skip
     places = [
         [
-            [math.log(t[k] / low) / math.log(high / low) for t in trials(each, 5)]
+            [math.log(t[k] / low) / math.log(high / low) for t in halton(each, 5)]
             for k, (low, high) in each.items()
         ]
         for each in ranges
@@ -172,7 +172,7 @@ def test_the_best_trial_is_taken_on_tuning_rows_by_seeds_that_serve_no_race():
     chosen, tried = tune(made, 4, seeds=2)
     assert tried.label.value_counts().tolist() == [4, 4, 4]
     for label, best in (("fits", 0.3), ("Adam", 0.02)):
-        given = [each["lr"] for each in trials({"lr": (0.01, 1.0)}, 4)]
+        given = [each["lr"] for each in halton({"lr": (0.01, 1.0)}, 4)]
         assert chosen[label]["lr"] == min(
             given, key=lambda lr: abs(math.log(lr / best))
         )

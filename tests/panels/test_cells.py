@@ -51,7 +51,7 @@ def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
     cell("a", "1")
     lab = make_lab()
     lab.run(2)
-    widgets = [lab.plot.figure, *lab.controls.widgets.values(), lab.note, lab.turned]
+    widgets = [lab.plot.widget, *lab.controls.widgets.values(), lab.note, lab.turned]
     lab.close()
     assert all(widget.comm is None for widget in widgets)
     assert lab.trace._subscribers == [] and lab.plot._timer is None

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from labkit.panels import HeatMap, heat_maps
@@ -19,7 +18,7 @@ def matrix(**options):
 @pytest.mark.parametrize("interactive", [True, False])
 def test_draws_what_it_is_given(interactive):
     heat = matrix(interactive=interactive)
-    assert isinstance(heat.figure, go.FigureWidget) == interactive
+    assert (heat.widget is not None) == interactive
     assert np.array_equal(heat.figure.data[0].z, [[0, 1, 2], [3, 4, 5]])
     heat.draw([[9, 8, 7], [6, 5, 4]], title="Second", corner=1)
     assert np.array_equal(heat.figure.data[0].z, [[9, 8, 7], [6, 5, 4]])
@@ -79,6 +78,11 @@ def make(**options):
     return Pictures(("in", "out"), count=3, side=(2, 4), **options)
 
 
+def title(pictures):
+    """What the page shows above the images."""
+    return json.loads(pictures.widget.figure)["layout"]["title"]["text"]
+
+
 def images(offset=0.0):
     return np.arange(48.0).reshape(2, 3, 8) + offset
 
@@ -87,7 +91,6 @@ def test_every_image_stands_in_its_place():
     pictures = make(interactive=False)
     pictures.draw(images(), "step 7")
     figure = pictures.figure
-    assert not isinstance(figure, go.FigureWidget)
     z = np.array(figure.data[0].z, dtype=float)
     assert z.shape == (5, 14)
     for row in range(2):
@@ -105,9 +108,9 @@ def test_redraws_are_held_back_and_the_last_is_not_lost():
     pictures = make(clock=lambda: now[0])
     pictures.draw(images(), "1")
     pictures.draw(images(1), "2")
-    assert pictures.figure.layout.title.text == "1"
+    assert title(pictures) == "1"
     pictures.update()
-    assert pictures.figure.layout.title.text == "2"
+    assert title(pictures) == "2"
     now[0] += MIN_INTERVAL
     pictures.draw(images(2), "3")
     assert pictures.figure.data[0].z[0][0] == 2
@@ -127,7 +130,7 @@ def test_an_owed_redraw_comes_by_itself():
         pictures.draw(images(), "1")
         pictures.draw(images(1), "2")
         await asyncio.sleep(MIN_INTERVAL + 0.1)
-        return pictures.figure.layout.title.text
+        return title(pictures)
 
     assert asyncio.run(drawn()) == "2"
 
@@ -137,7 +140,7 @@ def test_clearing_leaves_nothing():
     pictures.draw(images(), "1")
     pictures.clear()
     assert (np.array(pictures.figure.data[0].z) < 0).all()
-    assert not pictures.figure.layout.title.text
+    assert not title(pictures).strip()
 
 
 @pytest.mark.parametrize("interactive", [True, False])

@@ -1,6 +1,8 @@
 import functools
+import time
 
 import nbformat
+import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -39,3 +41,29 @@ def _make_notebook(folder, stem, *sources, cells=(CELL,)):
     path = folder / f"{stem}.ipynb"
     nbformat.write(book, path)
     return path
+
+
+@pytest.fixture
+def wait_for():
+    """Return a condition's value once it is true, however busy the machine is."""
+
+    def wait(condition, seconds=600):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if value := condition():
+                return value
+            time.sleep(0.05)
+        pytest.fail("waited in vain")
+
+    return wait
+
+
+@pytest.fixture
+def is_gone():
+    def gone(pid):
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return gone

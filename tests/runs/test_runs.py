@@ -5,9 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
-import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -91,7 +89,9 @@ def test_a_failed_run_says_so_everywhere(write_notebook, tmp_path):
     assert "ZeroDivisionError: division by zero" in report(out).read_text()
 
 
-def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path):
+def test_a_killed_run_keeps_its_rows_and_takes_no_name(
+    write_notebook, tmp_path, wait_for, is_gone
+):
     notebook_dir = write_notebook("01_slow", SLOW).parent
     out = tmp_path / "runs"
     command = [sys.executable, "-m", "labkit.runs.cli", "run", "slow"]
@@ -120,20 +120,3 @@ def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path)
     assert f'href="{again.path.name}/slow.html"' in index
     assert "Cut off" in index and partial.name in index
     assert f"({len(rows)} rows)" in index and "rank=64" in index
-
-
-def wait_for(condition, seconds=60):
-    """Return the condition's value once it is true; fail if that takes too long."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    pytest.fail("waited in vain")
-
-
-def is_gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

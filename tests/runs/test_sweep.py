@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import nbformat
@@ -286,7 +285,7 @@ def test_a_failed_run_stops_nobody_and_is_tried_again(place, capfd):
     assert "rank=13" in result.html.read_text()
 
 
-def test_killed_and_resumed_nothing_is_computed_twice(place):
+def test_killed_and_resumed_nothing_is_computed_twice(place, wait_for, is_gone):
     arguments = ["tiny", "-p", "rank=1,2,4", "-p", "seed=0:4", "-p", "rate=0.2"]
     process = start_sweep(place, *arguments)
     try:
@@ -302,7 +301,7 @@ def test_killed_and_resumed_nothing_is_computed_twice(place):
     assert refused.exit_code == 2 and "add --resume" in refused.stderr
 
     resumed = start_sweep(place, *arguments, "--resume")
-    printed, _ = resumed.communicate(timeout=120)
+    printed, _ = resumed.communicate(timeout=600)
     assert resumed.returncode == 0
 
     after = complete(place)
@@ -333,18 +332,34 @@ def test_killed_and_resumed_nothing_is_computed_twice(place):
     assert complete(place) == after and len(starts(place)) == len(again)
 
 
-def test_a_run_whose_worker_dies_is_repeated_elsewhere(place):
+def test_a_run_whose_worker_dies_is_repeated_elsewhere(place, wait_for):
     process = start_sweep(place, "tiny", "-p", "rank=1:4", "-p", "rate=2")
     rank, _, worker, _ = wait_for(lambda: starts(place))[0]
     assert psutil.Process(int(worker)).ppid() == process.pid
     os.kill(int(worker), signal.SIGKILL)
-    process.communicate(timeout=120)
+    process.communicate(timeout=600)
     assert process.returncode == 0
     assert len(complete(place)) == 3
     assert not list((place / "runs").rglob("*.partial"))
     workers = [start[2] for start in starts(place) if start[0] == rank]
     assert len(workers) == 2 and workers[0] != workers[1]
     assert len(starts(place)) == 4
+
+
+def test_nobody_else_can_hand_work_to_a_local_sweep(place, wait_for, is_gone):
+    """Neither the sweep nor its workers listen; what it started ends with it."""
+    process = start_sweep(place, "tiny", "-p", "rank=1:4", "-p", "rate=600")
+    try:
+        wait_for(lambda: len(starts(place)) == 2)
+        begun = starts(place)
+        for pid in (process.pid, *(int(start[2]) for start in begun)):
+            found = psutil.Process(pid).net_connections(kind="inet")
+            assert [c.laddr for c in found if c.status == psutil.CONN_LISTEN] == []
+    finally:
+        process.kill()  # it alone
+        process.wait()
+    pids = [int(pid) for start in starts(place) for pid in start[2:]]
+    wait_for(lambda: all(map(is_gone, pids)))
 
 
 def start_sweep(place, *arguments):
@@ -373,20 +388,3 @@ def complete(place):
         assert json.loads(record.read_text())["status"] == "finished"
         found[path.name] = (record.stat().st_ino, record.stat().st_mtime_ns)
     return found
-
-
-def wait_for(condition, seconds=60):
-    """Return the condition's value once it is true; fail if that takes too long."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    pytest.fail("waited in vain")
-
-
-def is_gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

@@ -1,0 +1,86 @@
+// A plotly figure whose state is its data: whoever attaches later sees what is there.
+// plotly.js itself comes from the kernel once a page, not once a figure.
+
+const ASKED = "plotly.js";
+const PATIENCE = 20000; // ms until another figure may ask again
+
+function load(source) {
+  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  return new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.onload = () => resolve(globalThis.Plotly);
+    script.onerror = () => reject(new Error("plotly.js could not be loaded"));
+    script.src = url;
+    document.head.append(script);
+  }).finally(() => URL.revokeObjectURL(url));
+}
+
+function library(model) {
+  globalThis.labkitPlotly ??= new Promise((resolve, reject) => {
+    const late = setTimeout(() => reject(new Error("the kernel is silent")), PATIENCE);
+    const take = (message, buffers) => {
+      if (message !== ASKED) return;
+      clearTimeout(late);
+      model.off("msg:custom", take);
+      load(buffers[0]).then(resolve, reject);
+    };
+    model.on("msg:custom", take);
+    model.send(ASKED);
+  }).catch((error) => {
+    delete globalThis.labkitPlotly;
+    throw error;
+  });
+  return globalThis.labkitPlotly;
+}
+
+function render({ model, el }) {
+  const plot = document.createElement("div");
+  const line = document.createElement("p");
+  line.className = "labkit-caption";
+  plot.setAttribute("role", "img");
+  el.append(plot, line);
+  let width = 0;
+  let drawing = false;
+  let wanted = true;
+
+  const draw = async () => {
+    wanted = true;
+    if (drawing) return;
+    drawing = true;
+    try {
+      const Plotly = await library(model);
+      while (wanted) {
+        wanted = false;
+        const { data, layout } = JSON.parse(model.get("figure"));
+        plot.setAttribute("aria-label", layout.meta?.alt ?? "");
+        line.textContent = layout.meta?.caption ?? "";
+        await Plotly.react(plot, data, { uirevision: true, ...layout }, model.get("config"));
+        model.send({ drawn: model.get("version") });
+      }
+    } catch (error) {
+      line.textContent = `The figure cannot be drawn: ${error.message}.`;
+    } finally {
+      drawing = false;
+    }
+  };
+  const lost = () => {
+    line.textContent = "The kernel of this panel is gone: run its cell again.";
+  };
+  const sized = new ResizeObserver(() => {
+    if (width === el.offsetWidth || !plot.querySelector(".main-svg")) return;
+    width = el.offsetWidth;
+    globalThis.Plotly.Plots.resize(plot);
+  });
+  sized.observe(el);
+  model.on("change:version", draw);
+  model.on("comm_live_update", lost);
+  draw();
+  return () => {
+    sized.disconnect();
+    model.off("change:version", draw);
+    model.off("comm_live_update", lost);
+    globalThis.Plotly?.purge(plot);
+  };
+}
+
+export default { render };
