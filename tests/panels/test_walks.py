@@ -1,12 +1,16 @@
 """Every room walks the step that it trains with, and each tag leads to its equation."""
 
+import ast
 import dataclasses
+import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -133,6 +137,51 @@ def called(run: Callable[[], Any]) -> set[CodeType]:
 @pytest.mark.parametrize("function", STEPS, ids=lambda f: f.__qualname__)
 def test_the_function_that_is_walked_is_the_one_that_trains(function):
     assert code_of(function) in called(STEPS[function])
+
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+
+def walked_in(notebook: Path) -> list[Callable]:
+    """What a notebook hands to its line steppers, found in its source."""
+    cells = json.loads(notebook.read_text())["cells"]
+    text = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    tree = ast.parse("\n".join(text))
+    imports, assigned, handed = {}, {}, []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            imports |= {n.asname or n.name: (node.module, n.name) for n in node.names}
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            assigned.setdefault(node.targets[0].id, node.value)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "LineStepper":
+            handed.append(node.args[0])
+
+    def meant(node):
+        """An object, or of an instance its class."""
+        if isinstance(node, ast.Name):
+            if node.id not in imports:
+                return meant(assigned[node.id])
+            module, name = imports[node.id]
+            try:
+                return import_module(f"{module}.{name}")
+            except ModuleNotFoundError:
+                return getattr(import_module(module), name)
+        if isinstance(node, ast.Attribute):
+            return getattr(meant(node.value), node.attr)
+        if isinstance(node, ast.Subscript):
+            return meant(node.value)[ast.literal_eval(node.slice)]
+        assert isinstance(node, ast.Call), ast.unparse(node)
+        made = meant(node.func)
+        return made if isinstance(made, type) else get_type_hints(made)["return"]
+
+    return [meant(node) for node in handed]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_a_notebook_walks_is_among_the_steps_that_train(notebook):
+    codes = {code_of(function) for function in STEPS}
+    missing = [f for f in walked_in(notebook) if code_of(f) not in codes]
+    assert not missing, f"add to STEPS in tests/<room>/walks.py: {missing}"
 
 
 # Size
