@@ -18,7 +18,6 @@ Both read MNIST as :func:`labkit.datasets.load` finds it.
 
 import argparse
 import sys
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -26,60 +25,47 @@ import torch
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
-from labkit.broad import SOLVERS, side_by_side
+from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
 from labkit.broad.cost import start_operations, update_operations
-from labkit.broad.nodes import Nodes, Preparation, Recipe, Update, draw
 from labkit.clock import Clock
 from labkit.datasets import load
 
 CLASSES = 10
+SPLITS = ("train", "test")
 
 
-@dataclass(frozen=True)
-class Size:
-    """Nodes at the start and in every update."""
-
-    groups: int  # feature groups at the start
-    enhancement: int
-    update: Update
+# Nodes at the start and in every update
+FEATURES = 6 * [Update(10)]
+SMALL = [*FEATURES, Update(extra=1000)], Update(10, 190, 300)
+PAPER = [*FEATURES, Update(extra=3000)], Update(10, 750, 1250)
 
 
-SMALL = Size(6, 1000, Update(10, 190, 300))
-PAPER = Size(6, 3000, Update(10, 750, 1250))
-
-
-def grown_nodes(X, size, updates, seed):
-    """All nodes of the start and the updates, and the width of A after each."""
-    g = torch.Generator().manual_seed(seed)
-    prepare = Preparation.fit("sample", X)
-    prepared = prepare(X).split(8192)
-    nodes, Z = Nodes(prepare), X.new_zeros(len(X), 0)
-    widths = []
-    for each in size.groups * [Update(10)]:
-        nodes, Z = draw(nodes, prepared, Z, each, Recipe(), g)
-    for each in [Update(extra=size.enhancement), *updates * [size.update]]:
-        nodes, Z = draw(nodes, prepared, Z, each, Recipe(), g)
-        widths.append(nodes.columns)
-    return nodes, Z, widths
+def grown(fit, test, size, updates, seed):
+    """All columns of the start and the updates."""
+    start, update = size
+    room = sum(each.columns for each in start) + updates * update.columns
+    columns = SharedColumns(fit, test, room, seed=seed)
+    columns.add(*start)
+    for _ in range(updates):
+        columns.add(update)
+    return columns
 
 
 def images(count, device):
-    """Training inputs and labels coded -1 / +1, test inputs and classes."""
-    train = load("mnist", "train", dtype=torch.float64)
-    test = load("mnist", "test", dtype=torch.float64)
+    """Inputs and classes, to learn from and of the test."""
+    train, test = (load("mnist", part, dtype=torch.float64) for part in SPLITS)
     chosen = torch.randperm(60_000, generator=torch.Generator().manual_seed(0))[:count]
     chosen = chosen.sort().values
-    X, y = train.inputs[chosen].to(device), train.targets[chosen].to(device)
-    Y = 2 * torch.nn.functional.one_hot(y, CLASSES).double() - 1
-    return X, Y, test.inputs.to(device), test.targets.to(device)
+    fit = train.inputs[chosen].to(device), train.targets[chosen].to(device)
+    return fit, (test.inputs.to(device), test.targets.to(device))
 
 
 def speed(args):
     """Print seconds by size, totals, and every ratio beside its target."""
     device = torch.device(args.device)
-    X, Y, _, _ = images(args.images, device)
-    nodes, Z, widths = grown_nodes(X, SMALL, 5, seed=0)
-    A = nodes.expand(Z)
+    fit, test = images(args.images, device)
+    columns = grown(fit, [part[:9] for part in test], SMALL, 5, seed=0)
+    A, Y, widths = columns.A, columns.Y, columns.widths
     l, ridge, last = len(A), args.ridge, widths[-1]  # noqa: E741
     names = ["orig", "exg-e", "chol-1", "bordered"]
     names += ["r-inv", "chol-2", "d-rdg"] if args.all else []
@@ -196,9 +182,8 @@ RIDGE = {
 def accuracy(args):
     """Print test accuracy and seconds at every size beside the paper's accuracy."""
     device = torch.device(args.device)
-    X, Y, tests, classes = images(args.images, device)
-    nodes, Z, widths = grown_nodes(X, PAPER, args.updates, args.seed)
-    A, B = nodes.expand(Z), nodes.apply(tests)
+    columns = grown(*images(args.images, device), PAPER, args.updates, args.seed)
+    A, Y, widths = columns.A, columns.Y, columns.widths
     print(
         f"torch {torch.__version__}, {device}, {args.threads} threads, float64, "
         f"{len(A)} images, seed {args.seed}; percent, seconds of the solver below",
@@ -208,12 +193,12 @@ def accuracy(args):
     for ridge in args.ridge:
         for name in args.solvers:
             percents, seconds = [], []
-            for record in side_by_side(A, widths, Y, ridge, [name]):
+            growth = side_by_side(A, widths, Y, ridge, [name], score=columns.score)
+            for [record] in growth:
                 if record.lost:
                     percents.append(f"      NA ({record.lost})")
                     break
-                right = (B[:, : record.columns] @ record.W).argmax(1) == classes
-                percents.append(f"{100 * right.double().mean():8.2f}")
+                percents.append(f"{record.score:8.2f}")
                 seconds.append(f"{record.seconds:8.1f}")
             print(f"{name:10s} ridge {ridge:<8g}" + "".join(percents))
             table = RIDGE if SOLVERS[name].exact else GREVILLE

@@ -18,7 +18,7 @@ from labkit.broad.factor import (
 from labkit.broad.growth import Growth
 from labkit.broad.nodes import Update
 from labkit.broad.solvers import SOLVERS, Solver
-from labkit.broad.train import SolverRecord, side_by_side
+from labkit.broad.train import SharedColumns, SolverRecord, side_by_side
 
 __all__ = [
     "SOLVERS",
@@ -26,6 +26,7 @@ __all__ = [
     "BroadLearningRegressor",
     "Growth",
     "NotPositiveDefinite",
+    "SharedColumns",
     "Solver",
     "SolverRecord",
     "Update",

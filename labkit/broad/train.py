@@ -12,12 +12,63 @@ from torch import Tensor
 from labkit.broad.cost import start_operations, update_operations
 from labkit.broad.factor import NotPositiveDefinite
 from labkit.broad.factor import factor_error as error_of
+from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import FactorState
 from labkit.broad.triangular import gram
 from labkit.clock import Clock
 from labkit.ranges import check, one_of
+
+
+class SharedColumns:
+    """Expanded inputs that grow by the same nodes for all solvers.
+
+    Parameters
+    ----------
+    fit, test : pairs of an (l, d) tensor and an (l,) tensor
+        Inputs and classes, to learn from and to judge by.
+    room : int
+        Columns at most.
+    seed : int
+        Of all nodes.
+
+    Attributes
+    ----------
+    A, B : (l, room) and (t, room) tensors
+        Of the inputs to learn from and of the test's, made as far as ``widths[-1]``.
+    Y : (l, c) tensor
+        Classes to learn from, coded -1 and +1.
+    widths : tuple of int
+        Columns after every change.
+    """
+
+    def __init__(self, fit, test, room: int, *, seed: int = 0):
+        (X, y), (self._tests, self._classes) = fit, test
+        self.A, self.B = (x.new_empty(len(x), room) for x in (X, self._tests))
+        c = 1 + int(max(y.max(), self._classes.max()))
+        self.Y = 2 * torch.nn.functional.one_hot(y, c).to(X) - 1
+        self.widths = ()
+        self._generator = torch.Generator().manual_seed(seed)
+        self._nodes = Nodes(Preparation.fit("sample", X))
+        self._prepared = self._nodes.prepare(X).split(CHUNK)
+        self._Z = X.new_zeros(len(X), 0)
+
+    def add(self, *updates: Update) -> int:
+        """Draw the nodes of updates and make their columns; return the width then."""
+        nodes, Z, k = self._nodes, self._Z, self._nodes.columns
+        for update in updates:
+            nodes, Z = draw(nodes, self._prepared, Z, update, Recipe(), self._generator)
+        self._nodes, self._Z, new = nodes, Z, nodes.between(k, nodes.columns)
+        new.expand(Z, out=self.A[:, k : nodes.columns])
+        new.expand(nodes.features_of(self._tests), out=self.B[:, k : nodes.columns])
+        self.widths += (nodes.columns,)
+        return nodes.columns
+
+    def score(self, W: Tensor) -> float:
+        """Test accuracy of W (k, c) [%]; k may be any of the widths."""
+        right = (self.B[:, : len(W)] @ W).argmax(1) == self._classes
+        return 100 * float(right.double().mean())
 
 
 @dataclass(frozen=True)
@@ -46,7 +97,7 @@ def side_by_side(
     *,
     score: Callable[[Tensor], float] | None = None,
     factor_error: bool = False,
-) -> Iterator[SolverRecord]:
+) -> Iterator[list[SolverRecord]]:
     r"""Grow several solvers over the columns of A, in turn at every size.
 
     Parameters
@@ -69,8 +120,8 @@ def side_by_side(
 
     Yields
     ------
-    SolverRecord
-        For every width, for every solver that is still there.
+    list of SolverRecord
+        For every width: of every solver that is still there, in their order.
 
     Raises
     ------
@@ -89,6 +140,7 @@ def side_by_side(
             )
         old, new, whole = A[:, :k], A[:, k:grown], A[:, :grown]
         l, c, AY = len(A), Y.shape[1], whole.T @ Y  # noqa: E741
+        records = []
         for name, state in list(states.items()):
             solver = SOLVERS[name]
             try:
@@ -101,11 +153,11 @@ def side_by_side(
                         operations = update_operations(name, l, k, grown - k, c)
             except NotPositiveDefinite as lost:
                 del states[name]
-                yield SolverRecord(step, name, grown, clock.lap, lost=lost)
+                records.append(SolverRecord(step, name, grown, clock.lap, lost=lost))
                 continue
             states[name] = state
             gradient = whole.T @ (whole @ state.W) - AY + ridge * state.W
-            yield SolverRecord(
+            record = SolverRecord(
                 step,
                 name,
                 grown,
@@ -117,6 +169,8 @@ def side_by_side(
                 W=state.W,
                 factor_error=_factor_error(state, whole) if factor_error else None,
             )
+            records.append(record)
+        yield records
         k = grown
     if not k:
         raise ValueError("widths must hold the columns of a start, got none")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.broad import SOLVERS, side_by_side
+from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
 from labkit.broad.cost import (
     TERMS,
     start_operations,
@@ -14,12 +14,14 @@ from labkit.broad.cost import (
 from tests.broad.conftest import problem
 
 
+def flat(growth):
+    return [record for records in growth for record in records]
+
+
 def test_who_is_the_ridge_solution():
     A, H, Y = problem(l=80, q=8)
     A = torch.cat([A, H], 1)
-    records = list(
-        side_by_side(A, [12, 16, 20], Y, 1e-2, SOLVERS, score=lambda W: len(W))
-    )
+    records = flat(side_by_side(A, [12, 16, 20], Y, 1e-2, SOLVERS, score=len))
     assert [r.solver for r in records] == [*SOLVERS] * 3
     for r in records:
         assert r.score == r.columns == len(r.W)
@@ -31,7 +33,7 @@ def test_who_is_the_ridge_solution():
 def test_who_loses_a_pivot_drops_out():
     A, H, Y = problem()
     A = 1e6 * torch.cat([A, A[:, :2], H], 1)
-    records = list(side_by_side(A, [12, 14, 20], Y, 1e-9, ["chol-1", "chol-2"]))
+    records = flat(side_by_side(A, [12, 14, 20], Y, 1e-9, ["chol-1", "chol-2"]))
     lost = [r for r in records if r.lost is not None]
     assert [(r.solver, r.step) for r in lost] == [("chol-1", 1)]
     assert lost[0].lost.safe_ridge > 1e-9
@@ -41,14 +43,14 @@ def test_who_loses_a_pivot_drops_out():
 def test_the_factors_that_are_kept_are_measured():
     A, H, Y = problem(l=80, q=8)
     A = torch.cat([A, H], 1)
-    records = list(side_by_side(A, [12, 20], Y, 1e-2, SOLVERS, factor_error=True))
+    records = flat(side_by_side(A, [12, 20], Y, 1e-2, SOLVERS, factor_error=True))
     for r in records:
         kept = r.solver in ("chol-1", "chol-2", "exg-e")
         assert (r.factor_error is not None) == kept
         if kept:
             exact = SOLVERS[r.solver].exact or r.step == 0
             assert (r.factor_error < 1e-11) == exact
-    plain = list(side_by_side(A, [12, 20], Y, 1e-2, SOLVERS))
+    plain = flat(side_by_side(A, [12, 20], Y, 1e-2, SOLVERS))
     assert {r.factor_error for r in plain} == {None}
     for r, p in zip(records, plain, strict=True):
         assert torch.equal(r.W, p.W)
@@ -62,7 +64,7 @@ def test_refuses_bad_widths(widths, kind):
         r"at most 12 columns, got \d+ after \d+" if widths else "hold the columns of a"
     )
     with pytest.raises(ValueError, match=f"widths must .*{said}"):
-        list(side_by_side(A, kind(widths), Y, 1.0, ["chol-1"]))
+        flat(side_by_side(A, kind(widths), Y, 1.0, ["chol-1"]))
 
 
 def test_refuses_an_unknown_solver():
@@ -81,12 +83,68 @@ def test_columns_may_come_on_the_way():
             come[:, :k] = A[:, :k]
             yield k
 
-    whole = side_by_side(A, [12, 16, 20], Y, 1e-2, SOLVERS, factor_error=True)
-    pairs = zip(side_by_side(come, widths(), Y, 1e-2, SOLVERS), whole, strict=True)
-    for here, there in pairs:
+    whole = flat(side_by_side(A, [12, 16, 20], Y, 1e-2, SOLVERS))
+    found = flat(side_by_side(come, widths(), Y, 1e-2, SOLVERS))
+    for here, there in zip(found, whole, strict=True):
         assert (here.solver, here.columns) == (there.solver, there.columns)
         torch.testing.assert_close(here.W, there.W)
         assert here.residual == pytest.approx(there.residual, rel=0.1, abs=1e-10)
+
+
+# Columns that solvers share
+
+
+@pytest.fixture(scope="module")
+def parts():
+    g = torch.Generator().manual_seed(0)
+    X = torch.randn(90, 8, generator=g, dtype=torch.float64)
+    y = (X[:, 0] > 0).long() + (X[:, 1] > 1)
+    return (X[:60], y[:60]), (X[60:], y[60:])
+
+
+GROWTH = [Update(4, extra=6), Update(3, 2, 5), Update(extra=7)]
+
+
+def test_columns_are_the_same_whatever_comes_later(parts):
+    whole, short = SharedColumns(*parts, 27), SharedColumns(*parts, 99)
+    assert [whole.add(update) for update in GROWTH] == [10, 20, 27]
+    short.add(*GROWTH[:2])
+    assert (whole.widths, short.widths) == ((10, 20, 27), (20,))
+    assert torch.allclose(whole.A[:, :20], short.A[:, :20], rtol=1e-12)
+    assert torch.allclose(whole.B[:, :20], short.B[:, :20], rtol=1e-12)
+    other = SharedColumns(*parts, 10, seed=1)
+    other.add(GROWTH[0])
+    assert not torch.equal(other.A, whole.A[:, :10])
+
+
+def test_columns_of_the_test_are_those_of_its_inputs(parts):
+    """Given as inputs to judge by, those to learn from have the same columns."""
+    columns = SharedColumns(parts[0], parts[0], 27)
+    columns.add(*GROWTH)
+    assert torch.allclose(columns.A, columns.B, rtol=0, atol=1e-12)
+
+
+def test_score_is_in_percent(parts):
+    columns = SharedColumns(*parts, 27)
+    columns.add(*GROWTH)
+    W = torch.zeros(10, 3, dtype=torch.float64)  # argmax of ties is 0
+    share = float((parts[1][1] == 0).double().mean())
+    assert columns.score(W) == pytest.approx(100 * share)
+    assert columns.Y.unique().tolist() == [-1, 1]
+
+
+def test_looking_changes_nothing(parts):
+    """With and without measurements solvers end at the same weights, to the bit."""
+    columns = SharedColumns(*parts, 27)
+    widths = [columns.add(update) for update in GROWTH]
+    setting = (columns.A, widths, columns.Y, 1e-4, ["chol-1", "orig"])
+    plain = flat(side_by_side(*setting))
+    watched = flat(side_by_side(*setting, score=columns.score, factor_error=True))
+    for one, other in zip(plain, watched, strict=True):
+        assert torch.equal(one.W, other.W)
+
+
+# Costs
 
 
 def test_operations_have_the_papers_ratios():
