@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from labkit.errors import DivergedError
+
 CLAMP = 1e-2
 
 
@@ -166,10 +168,14 @@ def send_back(C: Tensor, a: Activation) -> Tensor:
     ValueError
         If a target lies outside the range of the activation, so that it has no inverse:
         there was no clamp, or one too narrow for the dtype.
+    DivergedError
+        If a target is not finite itself: the walks diverged.
     """
     B = a.inverse(C)
     defined = torch.isfinite(B)
     if not defined.all():
+        if lost := int((~torch.isfinite(C)).sum()):
+            raise DivergedError(f"{lost:,} of {B.numel():,} targets are not finite")
         bad = C[~defined]
         raise ValueError(
             f"{bad.numel():,} of {B.numel():,} targets have no inverse under "

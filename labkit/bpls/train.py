@@ -109,6 +109,8 @@ def train(
     ValueError
         Settings out of range; an activation without inverse; weights that do not fit X,
         Y or ``activations``; targets outside the range of an inverse without a clamp.
+    DivergedError
+        Targets that are no longer finite, as some interpretations of (5) end with.
 
     Notes
     -----

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
 from labkit.bpls import (
@@ -22,6 +23,7 @@ from labkit.bpls import (
     walked,
 )
 from labkit.bpls.train import WalkEnd, blend
+from labkit.errors import DivergedError
 
 from .conftest import blobs, ols, randn, seeded, start
 
@@ -139,6 +141,16 @@ def test_other_data_begin_with_their_own_misses():
     plain = train(X, y, start(4, 6, 3), max_walks=2, stop=False)
     for one, two in zip(again, plain, strict=True):
         assert torch.equal(one.W, two.W)
+
+
+def test_targets_that_are_no_longer_finite_are_a_diverged_run():
+    """`label` divides by small weights: in a wide linear layer they only grow."""
+    problem = load_digits()
+    X = torch.tensor(problem.data / 16, dtype=torch.float32)
+    options = {"interpretation": "label", "max_walks": 20, "stop": False}
+    with pytest.raises(DivergedError, match=r"of .* targets are not finite"):
+        y = torch.tensor(problem.target)
+        list(train(X, y, start(64, 400, 10, dtype=X.dtype), "identity", **options))
 
 
 def test_no_misses_no_walk():
