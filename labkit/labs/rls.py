@@ -159,7 +159,7 @@ def make_training(
         )
     options |= _of_variants(variants, lr=lr, momentum=momentum, l1=l1)
     hybrid = kind == "HRLS"
-    layers = [name for name, m in model.named_modules() if type(m) in TRAINABLE]
+    layers = trainable(model)
     layers = layers[:-1] if hybrid else layers
     rls = KINDS[kind](model, layers=layers, max_grad_norm=clip, **options)
     mine = {id(p) for group in rls.param_groups for p in group["params"]}
@@ -170,6 +170,11 @@ def make_training(
         None,
         frozenset(variants),
     )
+
+
+def trainable(model: nn.Module) -> list[str]:
+    """Names of the layers that RLS can train."""
+    return [name for name, m in model.named_modules() if type(m) in TRAINABLE]
 
 
 def _of_variants(variants, *, momentum, l1, **options) -> dict:
@@ -295,7 +300,8 @@ def training_rows(
     training = make_training(
         settings.method, model, clip=clip, on_failure="reset", **options
     )
-    noise, size, labels = GradientNoise(model), Settings(), problem.fit.targets
+    noise = GradientNoise(model, layers=trainable(model))
+    size, labels = Settings(), problem.fit.targets
 
     def turn():
         training.turn(**_options(settings))
