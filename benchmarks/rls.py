@@ -11,15 +11,18 @@ the data sets.
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
 from torch import nn
 
+from labkit.clock import Clock
 from labkit.labs import rls as lab
+from labkit.labs.problem import load_problem
+from labkit.labs.race import race, spread
 from labkit.rls import SequenceClassifier, dense_network, small_cnn, vgg5
 
 
@@ -93,23 +96,9 @@ def make_step(name, setting, device) -> Callable[[], None]:
     return step
 
 
-def seconds(step, device) -> float:
-    """Wall-clock time of one call, the device's queue drained before and after."""
-    wait(device)
-    start = time.perf_counter()
-    step()
-    wait(device)
-    return time.perf_counter() - start
-
-
-def wait(device):
-    """Let an accelerator finish."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def speed(args):
     """Print the ratio of each method's step to fused Adam's."""
+    clock = Clock(args.device)
     print(f"first FC layer by count, RLS over Adam: {counted():.2f}")
     print(f"{'network':24}{'method':10}{'ms':>9}{'ratio':>8}{'target':>8}")
     for setting in SETTINGS:
@@ -119,9 +108,10 @@ def speed(args):
         slow = setting.inputs[1:] == (3, 32, 32)
         for i in range(-3, max(3, args.repeats // (8 if slow else 1))):
             for name, step in steps.items():
-                taken = seconds(step, args.device)
+                with clock:
+                    step()
                 if i >= 0:  # the first rounds warm up
-                    times[name].append(taken)
+                    times[name].append(clock.lap)
         middle = {name: median(values) for name, values in times.items()}
         for name in names:
             ratio = middle[name] / middle["Adam"]
@@ -132,16 +122,49 @@ def speed(args):
             print(f"{setting.name:24}{name:10}{ms:9.2f}{ratio:8.2f}{bar}{verdict}")
 
 
+def epochs_of(problem, layers, name, args, seed, **options):
+    """One run, a look after each epoch."""
+    torch.manual_seed(seed)
+    model = lab.network(problem, layers)
+    training = lab.make_training(name, model, **lab.CONSTANTS[layers])
+    taken = 0.0
+    for record in training.run(
+        model, problem, seed=seed, epochs=args.epochs, **options
+    ):
+        taken += record.seconds
+        if record.epoch_loss is not None:
+            accuracy = 100 * record.test_accuracy
+            look = {"epoch": record.epoch, "loss": record.epoch_loss}
+            yield look | {"accuracy": accuracy, "seconds": taken}
+
+
+def raced(problem, layers, names, args, **options):
+    """Print the end of each method, over the seeds."""
+    runners = {
+        name: partial(epochs_of, problem, layers, name, args, **options)
+        for name in names
+    }
+    result = race(runners, seeds=args.seeds)
+    size = f"{len(problem.fit.targets):,} examples"
+    print(
+        f"\n{problem.name}, {layers}, {size}, {args.epochs} epochs, {args.seeds} seeds"
+    )
+    first = spread(result.runs[result.runs.epoch == 1], "accuracy", "loss")
+    ends = spread(result.last(), "accuracy", "loss", "seconds")
+    table = ends.join(first.add_suffix(", first epoch"))
+    print(table.round(4).to_string(), flush=True)
+
+
 def mnist(args):
     """Race on MNIST, the stand-in with one running mean, and the spectrum of P."""
-    problem = lab.make_problem("mnist", samples=args.samples, device=args.device)
+    problem = load_problem("mnist", samples=args.samples, device=args.device)
     names = ["Adam", "RLS", "RLS+M", "HRLS+M", "Adam-CE", "running-mean RLS", "SGD"]
-    options = {"epochs": args.epochs, "seeds": args.seeds, "drop_last": True}
-    print(lab.race_table(lab.race(problem, names, **options)).round(4).to_string())
+    raced(problem, "FC", names, args, drop_last=True)
     torch.manual_seed(0)
-    model = problem.network()
-    training = lab.make_training("RLS", model, clip=problem.clip)
-    lab.run_epochs(problem, model, training, epochs=min(6, args.epochs))
+    model = lab.network(problem)
+    training = lab.make_training("RLS", model, **lab.CONSTANTS["FC"])
+    for _ in training.run(model, problem, epochs=min(6, args.epochs)):
+        pass
     for block in training.rls.blocks:
         s = torch.linalg.eigvalsh(training.rls.state[block.weight]["P"])
         counts = ", ".join(f"{int((s < t).sum())} below {t}" for t in (0.5, 0.9))
@@ -152,10 +175,7 @@ def paper(args):
     """The paper's three experiments at its settings, on what data there is."""
     names = ["Adam", "RLS", "RLS+M", "RLS+M+R", "Adam-CE", "HRLS+M", "HRLS+M+R"]
     for dataset, layers in (("mnist", "FC"), ("cifar10", "CONV"), ("imdb", "LSTM")):
-        problem = lab.make_problem(dataset, layers, device=args.device)
-        result = lab.race(problem, names, epochs=args.epochs, seeds=args.seeds)
-        print(f"\n{result.problem}: {result.setting}")
-        print(lab.race_table(result).round(4).to_string(), flush=True)
+        raced(load_problem(dataset, device=args.device), layers, names, args)
 
 
 def main():

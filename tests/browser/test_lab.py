@@ -31,7 +31,7 @@ class Live:
 
 
 LABS = {
-    "01_rls": Live("eta", "seed"),
+    "01_rls": Live("lr", "seed"),
     "02_bpls": Live("ridge", "width", speed=5),
     "03_hessian_free": Live("theta", "seed"),
     "04_broad": Live("budget", "seed", speed=6),

@@ -251,23 +251,22 @@ def test_a_sequence_of_one_step_is_an_fc_layer_and_has_no_past():
     torch.testing.assert_close(P, want)
 
 
-def test_momentum_that_starts_later_starts_from_rest():
+@pytest.mark.parametrize("alphas", [(0, 0, 0.5, 0.5), (0.5, 0.5, 0, 0.5, 0.5)])
+def test_momentum_that_starts_later_or_again_starts_from_rest(alphas):
     model, *_ = fc()
     net = mirror(model)
     optimizer = RLS(model)
-    for s in range(4):
-        if s == 2:
-            for group in optimizer.param_groups:
-                group["momentum"] = 0.5
-            for part in net.parts:
-                part.omega[:] = 0
+    for s, alpha in enumerate(alphas):
+        for group in optimizer.param_groups:
+            group["momentum"] = alpha
         x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
         optimizer.zero_grad()
         one_pass(model, x, target)
         optimizer.step()
         net.gradients(x.numpy(), target.numpy())
         for part in net.parts:
-            part.step(alpha=0.5 * (s >= 2))
+            part.step(alpha=alpha)
+            part.omega *= alpha > 0
     assert_same(optimizer, net)
 
 
