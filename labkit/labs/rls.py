@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
@@ -293,21 +293,21 @@ def training_rows(
     ``problems`` are by layer kind, and ``hidden`` are units of the FC network.
     """
     layers, seed = settings.layers, settings.seed
-    problem = with_noise(problems[layers])  # with labels of its own
+    clean = problems[layers]
+    labels = clean.fit.targets.clone()
+    problem = replace(clean, fit=replace(clean.fit, targets=labels))
     torch.manual_seed(seed)
     model = network(problem, layers, hidden if layers == "FC" else None)
     clip, options = CONSTANTS[layers]["clip"], _options(settings)
     training = make_training(
         settings.method, model, clip=clip, on_failure="reset", **options
     )
-    noise = GradientNoise(model, layers=trainable(model))
-    size, labels = Settings(), problem.fit.targets
+    noise, size = GradientNoise(model, layers=trainable(model)), Settings()
 
     def turn():
         training.turn(**_options(settings))
         size.batch_size = min(settings.batch, len(labels))
-        share = settings.label_noise
-        noisy = with_noise(problems[layers], labels=share, seed=seed)
+        noisy = with_noise(clean, labels=settings.label_noise, seed=seed)
         labels.copy_(noisy.fit.targets)
 
     watch = watcher(training.rls) if training.rls else None
