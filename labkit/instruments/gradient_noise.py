@@ -170,11 +170,8 @@ class GradientNoise:
         self._model = model
         self._layers = {m: _Layer(n, m) for n, m in choose(model, layers)}
         self._window = self._last = None
-        handles = [model.register_forward_pre_hook(_Hook(self, "_begin"))]
-        for module in self._layers:
-            hook = _Hook(self, "_see")
-            handles.append(module.register_forward_hook(hook, with_kwargs=True))
-        self._remove = weakref.finalize(self, _remove, handles)
+        self._handles = [model.register_forward_pre_hook(_Hook(self, "_begin"))]
+        self._remove = weakref.finalize(self, _remove, self._handles)
 
     @property
     def measured(self) -> int | None:
@@ -242,6 +239,14 @@ class GradientNoise:
             self._last, self._window = self._window, None
         if self.passes % self.every == 0 and self._window is None:
             self._window = _Window(self.passes)
+            # Anew, so that they come last: a hook of another, say of an optimiser that
+            # was made later, may put its own tensor in the place of a layer's output.
+            _remove(self._handles[1:])
+            del self._handles[1:]
+            for module in self._layers:
+                hook = _Hook(self, "_see")
+                handle = module.register_forward_hook(hook, with_kwargs=True)
+                self._handles.append(handle)
         self.passes += 1
 
     def _see(self, module, args, kwargs, output):

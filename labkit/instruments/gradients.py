@@ -44,7 +44,7 @@ def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
     0.6000000238418579
     """
     estimate_flat, exact_flat = _flatten(estimate, exact)
-    cosine = (_unit(estimate_flat) * _unit(exact_flat)).sum(-1).clamp(-1, 1)
+    cosine = (unit(estimate_flat) * unit(exact_flat)).sum(-1).clamp(-1, 1)
     return cosine[0] if estimate.shape == exact.shape else cosine
 
 
@@ -151,6 +151,10 @@ def _mismatch(estimate: Tensor, exact: Tensor, expected: str) -> str:
     )
 
 
-def _unit(rows: Tensor) -> Tensor:
-    rows = rows / rows.abs().amax(dim=-1, keepdim=True)  # 0 / 0: nan, as promised
+def unit(rows: Tensor) -> Tensor:
+    """Scale rows (..., P) to length one; ``nan`` where they are zero.
+
+    By the largest entry first, so that the squares neither overflow nor underflow.
+    """
+    rows = rows / rows.abs().amax(dim=-1, keepdim=True)
     return rows / rows.square().sum(-1, keepdim=True).sqrt()

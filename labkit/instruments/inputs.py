@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from labkit.instruments.gradients import unit
+
 
 @torch.no_grad()
 def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,7 +68,7 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     Raises
     ------
     ValueError
-        If the shapes differ.
+        If the shapes differ, or there are no entries.
 
     Notes
     -----
@@ -80,7 +82,8 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     """
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
-    a, b = a.flatten(), b.flatten()
-    a, b = a / torch.linalg.vector_norm(a), b / torch.linalg.vector_norm(b)
+    if not a.numel():
+        raise ValueError(f"nothing to compare: shape {tuple(a.shape)}")
+    a, b = unit(a.flatten()), unit(b.flatten())
     across, along = torch.linalg.vector_norm(a - b), torch.linalg.vector_norm(a + b)
     return torch.rad2deg(2 * torch.atan2(across, along))

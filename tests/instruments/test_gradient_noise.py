@@ -698,3 +698,28 @@ def test_layers_that_disagree_on_the_examples_say_so():
         model = nn.LSTM(3, 2)
         noise = GradientNoise(model)
         model(pack_sequence([torch.ones(3, 3), torch.ones(2, 3)]))
+
+
+class Twin(torch.autograd.Function):
+    """Puts a tensor of its own in the place of a layer's output."""
+
+    @staticmethod
+    def forward(ctx, output, x, weight):
+        ctx.save_for_backward(x, weight)
+        return output.clone()
+
+    @staticmethod
+    def backward(ctx, d):
+        x, weight = ctx.saved_tensors
+        return None, d @ weight, d.T @ x
+
+
+def test_a_hook_that_replaces_the_output_hides_no_layer():
+    model = nn.Sequential(nn.Linear(5, 4, bias=False), nn.Tanh(), nn.Linear(4, 3))
+    noise = GradientNoise(model, every=1)
+    model[0].register_forward_hook(
+        lambda layer, args, y: Twin.apply(y.detach(), args[0], layer.weight)
+    )
+    for _ in range(2):
+        model(torch.ones(6, 5)).square().sum().backward()
+        assert list(noise.per_layer) == ["0", "2"]

@@ -320,7 +320,7 @@ def test_a_killed_worker_is_named_and_ends_the_run(tmp_path):
     assert steps == list(range(1, len(steps) + 1))
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=600):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
