@@ -18,8 +18,8 @@ from labkit.panels.captions import Figure, describe, panel_text
 from labkit.panels.drawing import corner, panel_title
 from labkit.panels.theme import COLOURS, PAPER, axis, layout
 
-EXACT = tuple(name for name, solver in SOLVERS.items() if solver.exact)
-GREVILLE = tuple(name for name, solver in SOLVERS.items() if not solver.exact)
+EXACT = tuple(name for name in SOLVERS if SOLVERS[name].exact)
+GREVILLE = tuple(name for name in SOLVERS if not SOLVERS[name].exact)
 
 
 def start_of(groups=1, nodes_per_group=10, enhancement=100) -> list[Update]:
@@ -38,10 +38,8 @@ def paper_update(enhancement: int, features: int = 0) -> Update:
 
 def room_of(problem: Problem, columns: int, *, seed=0, dtype=torch.float64):
     """Room for so many columns of a problem's rows, which all solvers share."""
-    fit, test = (
-        (part.inputs.to(dtype), part.targets) for part in (problem.fit, problem.test)
-    )
-    return SharedColumns(fit, test, columns, seed=seed)
+    parts = [(p.inputs.to(dtype), p.targets) for p in (problem.fit, problem.test)]
+    return SharedColumns(*parts, columns, seed=seed)
 
 
 def shared_columns(
@@ -150,15 +148,8 @@ class GrowthKnobs:
 def growth_rows(settings, problem: Problem, updates: int = 12) -> Iterator[dict]:
     """One row for the start and for every update; ``step`` counts columns.
 
-    What an update brings is read when its columns are made, the other knobs once.
-
-    Yields
-    ------
-    dict
-        For KIND ``exact`` and ``greville``: ``accuracy KIND`` [%], ``residual KIND`` of
-        the ridge gradient, ``pivot KIND``, the smallest of this step; ``factor error``
-        of the exact solver where it keeps F, and its ``law``; ``ridge``. A solver that
-        has lost a pivot is left out from there, and ``note`` says why.
+    What an update brings is read when its columns are made, the other knobs once. A
+    solver that has lost a pivot is left out from there, and ``note`` says why.
     """
     noise = {"inputs": settings.input_noise, "labels": settings.label_noise}
     problem = with_noise(problem, **noise, seed=settings.seed)
@@ -336,7 +327,7 @@ def cost_figure(operations: pd.DataFrame, seconds: pd.DataFrame) -> Figure:
     bars = {"y": operations.index, "orientation": "h", "row": 1}
     for i, (term, (label, pattern)) in enumerate(_TERMS.items()):
         look = {"color": COLOURS[i], "pattern": {"shape": pattern}}
-        figure.add_bar(x=operations[term], name=label, marker=look, col=1, **bars)
+        figure.add_bar(x=operations[term] / 1e9, name=label, marker=look, col=1, **bars)
     for i, step in enumerate(seconds):
         look = {"color": COLOURS[0], "line": {"color": PAPER, "width": 2}}
         look["pattern"] = {"shape": "" if i else "/", "fgcolor": PAPER}
@@ -347,13 +338,15 @@ def cost_figure(operations: pd.DataFrame, seconds: pd.DataFrame) -> Figure:
     figure.update_layout(layout(width=960, height=420, barmode="stack"))
     figure.update_layout(
         margin={"l": 90, "b": 100},
-        legend={"orientation": "h", "x": 0, "y": 0, "yref": "container"},
+        legend=dict(orientation="h", x=0, y=0, yref="container", traceorder="normal"),
         annotations=list(map(panel_title, titles, places)),
-        xaxis=axis("operations"),
+        xaxis=axis("1e9 operations"),
         xaxis2=axis("seconds, start (striped) and updates"),
         yaxis={"autorange": "reversed"},
     )
     names = [label for label, _ in _TERMS.values()], ()
-    words = map(panel_text, titles, ("solver",) * 2, ("operations", "seconds"), names)
+    words = map(
+        panel_text, titles, ("solver",) * 2, ("1e9 operations", "seconds"), names
+    )
     caption = "Chol-1 needs neither C nor B: its bar on the left lacks what they cost."
     return describe(figure, caption, list(words))
