@@ -206,7 +206,8 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         self._check_parameters()
         X, y = self._validated(X, reset=True, y=y, multi_output=True, y_numeric=True)
         X = self._inputs(X)
-        Y = torch.tensor(y.reshape(len(y), -1), dtype=X.dtype, device=X.device)
+        y = np.ascontiguousarray(y, dtype=DTYPES[_name(X.dtype)])
+        Y = torch.tensor(y.reshape(len(y), -1), device=X.device)
         self._single = y.ndim == 1
         return self._fit(X, Y, Y.shape[1])
 

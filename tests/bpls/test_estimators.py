@@ -149,6 +149,17 @@ def test_the_two_types_agree_on_the_digits():
         assert abs(accuracy[0] - accuracy[1]) < 0.003
 
 
+@pytest.mark.parametrize("kind", [">f8", np.longdouble, "backwards"])
+def test_arrays_that_torch_does_not_take_as_they_are(kind):
+    X, _ = data()
+    awkward = (lambda a: a[::-1]) if kind == "backwards" else lambda a: a.astype(kind)
+    plain = (lambda a: a[::-1].copy()) if kind == "backwards" else lambda a: a
+    net, same = BPLSRegressor((6,), random_state=0), BPLSRegressor((6,), random_state=0)
+    found = net.fit(awkward(X), awkward(X[:, 0])).predict(awkward(X))
+    wanted = same.fit(plain(X), plain(X[:, 0])).predict(plain(X))
+    np.testing.assert_array_equal(found, wanted)
+
+
 def digits():
     """1,200 of the 8 x 8 digits with a column of ones."""
     X, y = load_digits(return_X_y=True)

@@ -32,23 +32,18 @@ def letter_by_letter(H, W, B, j):
     return T
 
 
-@pytest.mark.parametrize("j", range(J))
-def test_printed_with_one_output(j):
+@pytest.mark.parametrize(
+    ("interpretation", "j"),
+    [
+        *((k, lambda B, d, i, k=k: k) for k in range(J)),
+        ("cyclic", lambda B, d, i: i % J),
+        ("label", lambda B, d, i: int(B[d].argmax())),
+    ],
+)
+def test_printed_with_the_output_that_is_meant(interpretation, j):
     H, W, B = problem()
-    expected = letter_by_letter(H, W, B, lambda d, i: j)
-    torch.testing.assert_close(hidden_targets(H, W, B, j), expected)
-
-
-def test_printed_with_outputs_in_turn():
-    H, W, B = problem()
-    expected = letter_by_letter(H, W, B, lambda d, i: i % J)
-    torch.testing.assert_close(hidden_targets(H, W, B, "cyclic"), expected)
-
-
-def test_printed_with_the_label():
-    H, W, B = problem()
-    expected = letter_by_letter(H, W, B, lambda d, i: int(B[d].argmax()))
-    torch.testing.assert_close(hidden_targets(H, W, B, "label"), expected)
+    expected = letter_by_letter(H, W, B, lambda d, i: j(B, d, i))
+    torch.testing.assert_close(hidden_targets(H, W, B, interpretation), expected)
 
 
 def test_mean_over_the_printed():

@@ -22,7 +22,7 @@ from labkit.bpls import (
     train,
     walked,
 )
-from labkit.bpls.train import WalkEnd, blend
+from labkit.bpls.train import blend
 from labkit.errors import DivergedError
 
 from .conftest import blobs, ols, randn, seeded, start
@@ -310,12 +310,6 @@ def test_what_training_refuses(change, message):
 def test_it_refuses_values_of_another_width():
     with pytest.raises(ValueError, match="Y has 2 columns for 3 outputs"):
         list(train(randn(9, 4), randn(9, 2), start(4, 6, 3)))
-
-
-def test_a_walk_end_names_what_the_history_needs():
-    names = {field.name for field in dataclasses.fields(WalkEnd)}
-    wanted = "accuracy misses seconds rank condition overshoot clamped blend cosine"
-    assert set(wanted.split()) <= names
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 60, 128])
