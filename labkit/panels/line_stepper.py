@@ -20,16 +20,19 @@ class LineStepper:
 
     Parameters
     ----------
-    function, args, follow, kwargs : of :func:`~labkit.panels.record_lines`.
+    function, args, follow, kwargs
+        Of :func:`~labkit.panels.record_lines`.
     interactive : bool
         Make widgets; otherwise a static table of all stops is shown, and all methods
         work the same.
 
     Attributes
     ----------
-    result : what the call returned.
-    recording : the record.
-    position, turn : stop and turn shown, from 0.
+    result : object
+        What the call returned.
+    recording : Recording
+    position, turn : int
+        Stop and turn shown, from 0.
     widget : ipywidgets.VBox or None
         Buttons (CSS classes ``labkit-line-first``, ``-back``, ``-next``, ``-last``),
         the next line that changes a value (``-name`` chooses it, ``-change`` goes
@@ -174,8 +177,9 @@ class LineStepper:
             self._button("Next", "step-forward", self.next),
             self._button("Last", "fast-forward", self.last),
             self._name,
-            self._button("Change", "search", self._to_change, "Next change", not names),
+            self._button("Next change", "search", self._to_change, width="auto"),
         ]
+        buttons[-1].disabled = not names
         self._slider = _slider("line", "labkit-line", len(self.stops))
         self._turns = _slider("turn", "labkit-line-turn", 1)
         self._slider.observe(lambda c: self._moved(c["new"] - 1, 0), "value")
@@ -194,31 +198,18 @@ class LineStepper:
         )
         wrap = {"flex_flow": "row wrap"}
         thin = {"min_width": "0", "max_width": "100%", "overflow": "auto"}
-        both = [
-            widgets.VBox([part], layout=thin) for part in (self._source, self._values)
-        ]
-        self._busy = False
-        self.widget = widgets.VBox(
-            [
-                widgets.HBox(buttons, layout=wrap),
-                widgets.HBox([self._slider, self._turns], layout=wrap),
-                self._status,
-                self._equation,
-                widgets.HBox(both, layout=wrap),
-                keys,
-            ]
-        )
+        both = [widgets.VBox([p], layout=thin) for p in (self._source, self._values)]
+        rows = (buttons, [self._slider, self._turns], both)
+        top, sliders, below = (widgets.HBox(row, layout=wrap) for row in rows)
+        parts = [top, sliders, self._status, self._equation, below, keys]
+        self._busy, self.widget = False, widgets.VBox(parts)
         self.widget.add_class("labkit-walk")
         self._refresh()
 
-    def _button(self, name, icon, action, text="", disabled=False):
-        button = widgets.Button(
-            description=text or name,
-            icon=icon,
-            disabled=disabled,
-            layout={"width": "auto" if text else "90px"},
-        )
-        button.add_class(f"labkit-line-{name.lower()}")
+    def _button(self, name, icon, action, width="90px"):
+        layout = {"width": width}
+        button = widgets.Button(description=name, icon=icon, layout=layout)
+        button.add_class(f"labkit-line-{name.lower().split()[-1]}")
         button.on_click(lambda _: action())
         return button
 

@@ -46,7 +46,9 @@ def source_html(record: LineRecord, ran: Iterable[int]) -> str:
 
     Parameters
     ----------
-    ran : first lines of the statements of this function that ran.
+    record : LineRecord
+    ran : iterable of int
+        First lines of the statements of this function that ran.
     """
     filename, start = record.code.co_filename, record.code.co_firstlineno
     lit = statement(filename, record.line)

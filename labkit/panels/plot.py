@@ -74,4 +74,3 @@ class Plot(anywidget.AnyWidget):
             self.send(ASKED, [_library()])
         elif self._on_drawn and content.get("drawn") == self.version:
             self._on_drawn()
-

@@ -72,14 +72,21 @@ class LineRecord:
 
     Attributes
     ----------
-    code : the function's code object: name, file and first line.
-    line : number in the file, the first one of the statement.
-    depth : 0 for the function recorded, 1 for those that it called, ...
-    path : (code, line) of each caller, outermost first, and of the line itself.
-    turn : how often this path had run before: the index of a loop.
-    values : path -> summary of the locals and what they hold, after the line.
-    changed : paths in ``values`` that are new or changed since the line before in this
-        call; what a function called from this line changed is in it.
+    code : CodeType
+        The function's: name, file and first line.
+    line : int
+        Number in the file, the first one of the statement.
+    depth : int
+        0 for the function recorded, 1 for those that it called, ...
+    path : tuple of (code, line)
+        Of each caller, outermost first, and of the line itself.
+    turn : int
+        How often this path had run before: the index of a loop.
+    values : mapping of path to Summary
+        The locals and what they hold, after the line.
+    changed : frozenset of paths
+        Those in ``values`` that are new or changed since the line before in this call;
+        what a function called from this line changed is in it.
     """
 
     code: CodeType
@@ -106,12 +113,15 @@ def record_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
 
     Parameters
     ----------
-    function : a Python function or bound method; decorators are seen through.
-    args, kwargs : of the call.
-    follow : names of modules or packages whose functions are recorded too where they
-        are called. None: the function's own room, such as ``labkit.rls``; outside
-        labkit its own module. Lambdas and comprehensions count as part of their line;
-        a generator is entered again each time that it goes on.
+    function : callable
+        A Python function or bound method; decorators are seen through.
+    args, kwargs
+        Of the call.
+    follow : tuple of str, optional
+        Modules or packages whose functions are recorded too where they are called; by
+        default the function's own room, such as ``labkit.rls``, outside labkit its own
+        module. Lambdas and comprehensions count as part of their line; a generator is
+        entered again each time that it goes on.
 
     Returns
     -------

@@ -52,16 +52,15 @@ def _read(docstring: str) -> tuple[dict[str, str], list[str]]:
     lines = inspect.cleandoc(docstring).splitlines()
     found: dict[str, str] = {}
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
-        for entry in line.split(";"):
-            match = _ENTRY.fullmatch(entry)
-            if not match:
-                continue
-            names = [name.strip() for name in match[2].split(",")]
-            inside = len(below) - len(below.lstrip()) > len(match[1])
-            said = match[3] if "$" in match[3] or not inside else below
-            said = re.findall(r"\$([^$]+)\$", said)
-            if len(said) >= len(names):
-                found |= dict(zip(names, map(plain, said), strict=False))
+        match = _ENTRY.fullmatch(line)
+        if not match:
+            continue
+        names = [name.strip() for name in match[2].split(",")]
+        inside = len(below) - len(below.lstrip()) > len(match[1])
+        said = match[3] if "$" in match[3] or not inside else below
+        said = re.findall(r"\$([^$]+)\$", said)
+        if len(said) >= len(names):
+            found |= dict(zip(names, map(plain, said), strict=False))
     return found, [plain(formula) for formula in formulas_of(docstring)]
 
 
