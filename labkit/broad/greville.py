@@ -6,6 +6,11 @@ the one term ridge D^T D of (68), which Orig and Exg-E leave out: they are the r
 solution only in the limit of a vanishing ridge, and over-shoot the more, the better the
 new columns are explained by the old.
 
+A, H, Y : (l, k), (l, q) and (l, c) tensors
+    $A$, $H$, $Y$: the expanded input, new columns, labels.
+ridge : float
+    $\lambda$.
+
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update.
 """

@@ -1,8 +1,14 @@
 r"""The ridge solutions of Zhu's paper by factors: D-Rdg, Chol-1, Chol-2; and bordered.
 
-Symbols as in the paper: A (l, k) the expanded input, H (l, q) new columns, Y (l, c)
-labels, R = A^T A + ridge I (35), F upper with F F^T = R^-1 (34), P = A^T H and
-S = H^T H + ridge I the new blocks of R (40); AY = A^T Y, HY = H^T Y.
+R = A^T A + ridge I (35), F upper with F F^T = R^-1 (34), P = A^T H and
+S = H^T H + ridge I the new blocks of R (40).
+
+A, H, Y : (l, k), (l, q) and (l, c) tensors
+    $A$, $H$, $Y$: the expanded input, new columns, labels.
+AY, HY : (k, c) and (q, c) tensors
+    $A^T Y$, $H^T Y$.
+ridge : float
+    $\lambda$.
 
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update.
