@@ -10,7 +10,7 @@ VARIABLE = "LABKIT_THREADS"
 READ_LATER = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def set_threads(count: int = 0) -> int:
+def set_threads(count: int = 0) -> None:
     """Have torch and BLAS take so many threads from now on, in this whole process.
 
     Most of what the notebooks do is small tensors, which many threads slow down: a
@@ -23,11 +23,6 @@ def set_threads(count: int = 0) -> int:
     ----------
     count : int
         0 for ``$LABKIT_THREADS``, or one thread where that is not set.
-
-    Returns
-    -------
-    count : int
-        What is taken now.
 
     Raises
     ------
@@ -43,4 +38,3 @@ def set_threads(count: int = 0) -> int:
     os.environ.update(dict.fromkeys(READ_LATER, str(count)))
     threadpool_limits(count)
     torch.set_num_threads(count)
-    return count

@@ -261,6 +261,11 @@ def test_the_top_level_is_as_designed():
     assert {path.parts[0] for path in tracked()} == expected
 
 
+def test_a_file_of_the_package_can_be_held_in_the_head():
+    lengths = {path: path.read_text("utf-8").count("\n") for path, _ in modules()}
+    assert not {path: n for path, n in lengths.items() if n > 400}
+
+
 def test_nothing_large_is_committed():
     sizes = {p: (ROOT / p).stat().st_size for p in tracked() if (ROOT / p).is_file()}
     assert not {path: size for path, size in sizes.items() if size > 600_000}
