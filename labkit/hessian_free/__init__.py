@@ -5,7 +5,7 @@ Optimization with LSMR*; the baseline is J. Martens, *Deep learning via Hessian-
 optimization*, ICML 2010.
 """
 
-from labkit.hessian_free.autoencoder import Autoencoder, mirrored
+from labkit.hessian_free.autoencoder import Autoencoder, as_sequential, mirrored
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.cg import CGResult, cg, cg_steps
 from labkit.hessian_free.linearise import (
@@ -17,13 +17,14 @@ from labkit.hessian_free.linearise import (
 from labkit.hessian_free.lsmr import LSMRResult, lsmr, lsmr_steps
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree, Subproblem
-from labkit.hessian_free.paper import PAPER, PaperSetting
+from labkit.hessian_free.paper import PAPER, SHORT, PaperSetting
 from labkit.hessian_free.precondition import diagonal_estimate, diagonal_preconditioner
 from labkit.hessian_free.step import HFStep
 from labkit.hessian_free.train import Record, Settings, train, train_martens
 
 __all__ = [
     "PAPER",
+    "SHORT",
     "Autoencoder",
     "CGResult",
     "HFStep",
@@ -36,6 +37,7 @@ __all__ = [
     "Record",
     "Settings",
     "Subproblem",
+    "as_sequential",
     "batch_gradient_variance",
     "cg",
     "cg_steps",

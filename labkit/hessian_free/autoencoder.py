@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from labkit.ranges import COUNT, POSITIVE, check
 
 # The derivative is taken from the output, which is what is kept.
+MODULES = {"logistic": nn.Sigmoid, "tanh": nn.Tanh, "linear": nn.Identity}
 ACTIVATIONS = {
     "logistic": (torch.sigmoid, lambda S: S * (1 - S)),
     "tanh": (torch.tanh, lambda S: 1 - S * S),
@@ -94,6 +95,16 @@ class Autoencoder(nn.Module):
         for W_l, name in zip(W[:layers], self.activations, strict=False):
             S = ACTIVATIONS[name][0](torch.addmm(W_l[-1], S, W_l[:-1]))  # (3)
         return S
+
+
+def as_sequential(net: Autoencoder) -> nn.Sequential:
+    """The same net, weights copied, of torch's own layers: what others train."""
+    layers = []
+    for W, name in zip(net.weights, net.activations, strict=True):
+        layer = nn.Linear(*(len(W) - 1, W.shape[1]), dtype=W.dtype, device=W.device)
+        layer.weight.data, layer.bias.data = W.data[:-1].T.clone(), W.data[-1].clone()
+        layers += [layer, MODULES[name]()]
+    return nn.Sequential(*layers)
 
 
 def sparse_weights(m, p, incoming, std, generator=None, *, dtype=None, device=None):

@@ -26,7 +26,7 @@ from labkit.hessian_free.step import (
     warm_start,
 )
 from labkit.hessian_free.system import FORMS, System, build_system
-from labkit.hessian_free.tuples import add, copied, scaled
+from labkit.hessian_free.tuples import add, copied, dot, norm, scaled
 from labkit.ranges import INSIDE, POSITIVE, SHARE, check, number, one_of
 
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
@@ -74,6 +74,15 @@ class Subproblem(NamedTuple):
     def normal_rhs(self) -> tuple[Tensor, ...]:
         """A'b, minus the gradient of the batch's loss."""
         return self.point.transpose_map(self.b)
+
+    def model_value(self, d) -> float:
+        """|A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2, what CG minimises."""
+        Bd, rhs = self.normal_map(d), self.normal_rhs()
+        return float(0.5 * dot(d, add(Bd, -2.0, rhs)))
+
+    def gradient_norm(self, d) -> float:
+        """|(A'A + lambda^2 I) d - A'b|, what LSMR minimises; norm "identity"."""
+        return float(norm(add(self.normal_map(d), -1.0, self.normal_rhs())))
 
 
 class HessianFree(torch.optim.Optimizer):
