@@ -20,27 +20,16 @@ class InputSum(NamedTuple):
 
 @dataclass(eq=False)
 class Block:
-    """A weight with its bias, and what backward passes have left since the last step.
+    """A weight with its bias, and what passes have left since the last step."""
 
-    Attributes
-    ----------
-    name : str
-        The module's name in the model, with ``.ih`` or ``.hh`` for recurrent ones.
-    weight : (N, ...) parameter
-    bias : (N,) parameter or None
-    total, rows, sequences : as in :class:`InputSum`
-        Added up over backward passes.
-    residuals : list of (X, dZ)
-        (M, n - 1) inputs and (M, N) derivatives of the loss by the linear outputs, of
-        passes whose weight gradient was not formed.
-    """
-
-    name: str
-    weight: nn.Parameter
-    bias: nn.Parameter | None
-    total: Tensor | None = None
+    name: str  # of the module, with ".ih" or ".hh" for recurrent ones
+    weight: nn.Parameter  # (N, ...)
+    bias: nn.Parameter | None  # (N,)
+    total: Tensor | None = None  # as in `InputSum`, added up over backward passes
     rows: int = 0
     sequences: int = 0
+    # (M, n - 1) inputs and (M, N) derivatives of the loss by the linear outputs, of
+    # passes whose weight gradient was not formed
     residuals: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     @property
@@ -101,29 +90,15 @@ def _with_ones(inputs: Tensor, block: Block) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class BlockStep:
-    """One block before its step: collected, and nothing changed yet.
-
-    Attributes
-    ----------
-    options : mapping
-        The parameter group.
-    state : dict
-        What the optimiser keeps of the block.
-    x_mean : (n,) tensor
-        Of the minibatches of all workers.
-    steps : float or () tensor
-        T, a tensor if there are several workers.
-    gradient : (N, n) tensor or Residuals
-    gained : u and h, see :func:`~labkit.rls.gain`
-    """
+    """One block before its step: collected, and nothing changed yet."""
 
     block: Block
-    options: Mapping[str, Any]
-    state: dict
-    x_mean: Tensor
-    steps: float | Tensor
-    gradient: Tensor | Residuals
-    gained: tuple[Tensor, Tensor] | None = None
+    options: Mapping[str, Any]  # the parameter group
+    state: dict  # what the optimiser keeps of the block
+    x_mean: Tensor  # (n,), of the minibatches of all workers
+    steps: float | Tensor  # T, () if there are several workers
+    gradient: Tensor | Residuals  # (N, n)
+    gained: tuple[Tensor, Tensor] | None = None  # u and h, of `gain`
 
     @classmethod
     def of(cls, block: Block, options: Mapping, state: dict, inputs: InputSum):

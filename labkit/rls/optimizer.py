@@ -20,20 +20,9 @@ class RLS(torch.optim.Optimizer):
     r"""Recursive least squares for FC, CONV, RNN and LSTM layers.
 
     Gradient descent whose step size is a matrix, for each layer (each of the two blocks
-    of a recurrent layer)
-
-    .. math::
-        u &= P_{s-1}\,\bar x                                            &&(38) \\
-        h &= \lambda + k T\,\bar x^\top u                               &&(39) \\
-        \Omega_s &= \alpha\,\Omega_{s-1}
-            - \tfrac{\eta}{h}\,\tilde\nabla_{s-1} P_{s-1}               &&(99) \\
-        P_s &= \tfrac1\lambda P_{s-1} - \tfrac{kT}{\lambda h} u u^\top  &&(37) \\
-        \Theta_s &= \Theta_{s-1} + \Omega_s
-            - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s                   &&(100)
-
-    with P the inverse autocorrelation of its mean inputs: :func:`rls_step` for each.
-    Zhang et al. 2021, Algorithms 1 and 2; without momentum (99) and (100) are one line,
-    the paper's (98).
+    of a recurrent layer): P, the inverse autocorrelation of its mean inputs.
+    :func:`rls_step` is the step and has the equations; this class keeps its books.
+    Zhang et al. 2021, Algorithms 1 and 2.
 
     Parameters
     ----------
@@ -96,23 +85,16 @@ class RLS(torch.optim.Optimizer):
     for P, n^2 N again with ``l1``. float32 is enough for lambda = 1, and float64 is
     advised below.
 
-    Several workers: wrap the model, then ``RLS(ddp_model)``; layers keep the names that
-    they have in the bare model, and so do checkpoints, which any number of workers can
-    take up. With equal shares of the minibatch every worker ends with the P and the
-    weights of one process with all rows, to rounding, and with those of the others to
-    the last bit, so failures and resets happen on all of them at once. Unequal shares
-    do if each worker scales its loss by $p M_r / M$, M_r its own rows of M, since
-    ``DistributedDataParallel`` averages over the p workers; the mean inputs count every
-    row once in any case.
-
-    Per step a worker sends the gradient, $\sum N n$ numbers, by
-    ``DistributedDataParallel``'s calls, and the inputs, one all-reduce of
-    $\sum (n' + 2)$ numbers, n' the inputs without the one for the bias; around a ring
-    of p, each sends $2 (p - 1) / p$ times that. P is not sent and not divided: each
-    worker holds $\sum n^2$ numbers for it, $\sum N n$ for the momentum, and as many
-    for the reduction's buckets (none with ``gradient_as_bucket_view=True``), and
-    updates all of it. With ``max_grad_norm`` the weight gradient is formed there too,
-    since it is what the workers exchange. Tested with gloo; NCCL is not.
+    Several workers: wrap the model, then ``RLS(ddp_model)``; names of layers and
+    checkpoints are those of the bare model. With equal shares of the minibatch every
+    worker ends with what one process with all rows has, to rounding, and with what the
+    others have, to the last bit, so failures and resets happen on all at once. Unequal
+    shares do if each worker scales its loss by $p M_r / M$, M_r its own rows of M,
+    since ``DistributedDataParallel`` averages over the p workers. Beside the gradient a
+    step sends the mean inputs, one all-reduce of $\sum (n' + 2)$ numbers, n' the inputs
+    without the one for the bias; P is not sent and not divided. With ``max_grad_norm``
+    the weight gradient is formed there too, since it is what the workers exchange.
+    Tested with gloo; NCCL is not.
 
     Examples
     --------
@@ -210,17 +192,8 @@ class RLS(torch.optim.Optimizer):
     def step(self, closure=None):
         """Update every layer that a gradient has reached since the last step.
 
-        Parameters
-        ----------
-        closure : callable, optional
-            Evaluates the model again and returns the loss, as for any torch optimiser.
-
-        Raises
-        ------
-        RuntimeError
-            If no pass in training mode with ``backward`` came before.
-        NumericalError
-            See the class.
+        ``closure`` is as for any torch optimiser. RuntimeError if no pass in training
+        mode with ``backward`` came before; NumericalError: see the class.
         """
         loss = None
         if closure is not None:
@@ -270,14 +243,8 @@ class RLS(torch.optim.Optimizer):
     def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | float):
         """Second half of ``step``: change weights and state.
 
-        Parameters
-        ----------
-        steps : list of BlockStep
-            From :meth:`collect`.
-        norm : () tensor
-            Of all gradients that are clipped together.
-        clip : () tensor
-            Factor of all gradients.
+        ``steps`` are of :meth:`collect`, ``norm`` is that of all gradients that are
+        clipped together, and ``clip`` their factor.
         """
         if self._at_hand(norm):  # all is checked before anything changes
             check_finite(steps, norm)
@@ -365,12 +332,9 @@ class RLS(torch.optim.Optimizer):
             state[key] = torch.where(first, value, old)
 
     def check(self):
-        """Raise for a failure on an accelerator; the one call that waits for it.
+        """Raise NumericalError for a failure at any step so far; waits for the device.
 
-        Raises
-        ------
-        NumericalError
-            If a gradient was not finite, or a P unhealthy, at any step so far.
+        On an accelerator this is the one call that does.
         """
         failures = [
             (int(state["failed_at"]), block.name, float(state["failed_h"]))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labkit.rls import rls_step
+from labkit.rls import loss_mse, rls_step
 
 from . import reference as ref
 
@@ -39,6 +39,21 @@ def stepped(state, x_mean, gradient, **rule):
     after = State(*(each.clone() for each in state))
     rls_step(after.theta, after.P, x_mean, gradient, velocity=after.velocity, **rule)
     return after
+
+
+def backward(model, x, target, scale=1.0):
+    """Gradients of the squared error; returns it."""
+    loss = scale * loss_mse(model(x), target)
+    loss.backward()
+    return loss
+
+
+def take(model, optimizer, x, target, scale=1.0):
+    """One step; returns the loss before it."""
+    optimizer.zero_grad()
+    loss = backward(model, x, target, scale)
+    optimizer.step()
+    return loss
 
 
 class Outputs(nn.Module):

@@ -8,7 +8,7 @@ from torch import nn
 
 from labkit.rls import RLS, AveragedRLS, KailathRLS, RunningMeanRLS, loss_mse
 
-from .conftest import LastOutput, fcs, randn, randomise
+from .conftest import LastOutput, fcs, randn, randomise, take
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
@@ -41,12 +41,6 @@ def gradients(model, x, target):
                 G = torch.cat([G, module.bias.grad[:, None]], 1)
             found.append(G)
     return found, inputs
-
-
-def take(model, optimizer, x, target):
-    optimizer.zero_grad()
-    loss_mse(model(x), target).backward()
-    optimizer.step()
 
 
 @pytest.mark.parametrize("rows", [2, 9])

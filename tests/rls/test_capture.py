@@ -17,6 +17,7 @@ from .conftest import (
     LastOutput,
     Outputs,
     assert_same,
+    backward,
     bias_of,
     fcs,
     identical,
@@ -24,15 +25,12 @@ from .conftest import (
     randn,
     randomise,
     snapshot,
+    take,
     theta,
 )
 
 # with and without the gradient formed, where rows are fewer than units
 FORMS = pytest.mark.parametrize("limit", [None, math.inf])
-
-
-def backward(model, x, target, scale=1.0):
-    (scale * loss_mse(model(x), target)).backward()
 
 
 def trained(between=lambda model, optimizer, x: None, *, limit=None, steps=3):
@@ -171,9 +169,7 @@ def test_zero_grad_after_backward_forgets_the_inputs(limit):
     a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
     backward(model, randn(4, 5, seed=3), randn(4, 3))
     for optimizer, each in ((a, model), (b, twin)):
-        optimizer.zero_grad()
-        backward(each, randn(2, 5, seed=1), randn(2, 3, seed=2))
-        optimizer.step()
+        take(each, optimizer, randn(2, 5, seed=1), randn(2, 3, seed=2))
     assert identical(snapshot(model, a), snapshot(twin, b))
 
 
@@ -240,9 +236,7 @@ def test_a_short_last_batch_counts_with_its_own_size(limit):
     optimizer = RLS(model, max_grad_norm=limit)
     X, Y = randn(21, 5, seed=1), randn(21, 3, seed=2)
     for x, target in zip(X.split(9), Y.split(9), strict=True):
-        optimizer.zero_grad()
-        backward(model, x, target)
-        optimizer.step()
+        take(model, optimizer, x, target)
         net.gradients(x.numpy(), target.numpy())
         for part in net.parts:
             part.step()
@@ -259,9 +253,7 @@ def test_a_module_called_twice_sees_all_its_rows(limit, rows):
     net = ref.Net([ref.Dense(part), ref.Tanh(), ref.Dense(part)])
     for s in range(3):
         x, target = randn(rows, 5, seed=s), randn(rows, 5, seed=9)
-        optimizer.zero_grad()
-        backward(model, x, target)
-        optimizer.step()
+        take(model, optimizer, x, target)
         part.clear()
         y = [x.numpy()]
         for each in net.layers:
@@ -348,9 +340,7 @@ def test_channels_last_weights_move_like_contiguous_ones():
         optimizer = RLS(model, momentum=momentum, l1=1e-3)
         for s in range(3):
             x = randn(4, 3, 4, 4, seed=s).to(memory_format=memory_format)
-            optimizer.zero_grad()
-            backward(model, x, randn(4, 3, seed=9))
-            optimizer.step()
+            take(model, optimizer, x, randn(4, 3, seed=9))
         assert model[0].weight.is_contiguous(memory_format=memory_format)
         return [p.detach() for p in model.parameters()]
 

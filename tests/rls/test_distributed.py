@@ -22,7 +22,7 @@ from labkit.rls import (
     train,
 )
 
-from .conftest import RULE, fcs, identical, randn, randomise, snapshot
+from .conftest import RULE, fcs, identical, randn, randomise, snapshot, take
 from .test_optimizer import CASES
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
@@ -56,9 +56,7 @@ def run_case(rank, world, case, options):
     trained = wrapped(model, world)
     optimizer = RLS(trained, layers=layers, **OPTIONS[options])
     for x, target in minibatches(inputs, outputs, rank, world):
-        optimizer.zero_grad()
-        loss_mse(trained(x), target).backward()
-        optimizer.step()
+        take(trained, optimizer, x, target)
     norm = optimizer.gradient_norm
     return [*snapshot(model, optimizer), norm], [
         optimizer.state[block.weight]["P"] for block in optimizer.blocks
@@ -112,9 +110,7 @@ def run_running_mean(rank, world):
     trained = wrapped(model, world)
     optimizer = RunningMeanRLS(trained, mean_weight=0.5, momentum=0.5)
     for x, target in minibatches((5,), (3,), rank, world):
-        optimizer.zero_grad()
-        loss_mse(trained(x), target).backward()
-        optimizer.step()
+        take(trained, optimizer, x, target)
     return snapshot(model, optimizer)
 
 
@@ -147,9 +143,7 @@ def run_uneven(rank, world):
             scale = world * (rank + 1) / all_rows
         else:
             x, target = x[:6], target[:6]
-        optimizer.zero_grad()
-        (scale * loss_mse(trained(x), target)).backward()
-        optimizer.step()
+        take(trained, optimizer, x, target, scale)
     return snapshot(model, optimizer)
 
 
@@ -180,9 +174,7 @@ def run_fork(rank, world):
     for x, target in minibatches((5,), (3,)):
         x[:, 0] = torch.tensor([-1.0, 1, 1] * 2)
         part = slice(rank, None, world)
-        optimizer.zero_grad()
-        loss_mse(trained(x[part]), target[part]).backward()
-        optimizer.step()
+        take(trained, optimizer, x[part], target[part])
     assert model.ways[2].weight not in optimizer.state
     return snapshot(model, optimizer)
 
@@ -217,9 +209,7 @@ def run_counted(rank, world):
         optimizer = RLS(trained, momentum=0.5)
         for x, target in minibatches(shape, (3,), rank, world):
             with Traffic() as traffic:
-                optimizer.zero_grad()
-                loss_mse(trained(x), target).backward()
-                optimizer.step()
+                take(trained, optimizer, x, target)
         numbers = sum(p.numel() for p in bare.parameters())
         inputs = sum(b.fan_in - (b.bias is not None) + 2 for b in optimizer.blocks)
         calls.append((traffic.calls, numbers, inputs))
@@ -305,9 +295,7 @@ def run_half(rank, world, saved, steps):
     if saved:
         optimizer.load_state_dict(saved[1])
     for x, target in list(minibatches((5,), (3,), rank, world))[slice(*steps)]:
-        optimizer.zero_grad()
-        loss_mse(trained(x), target).backward()
-        optimizer.step()
+        take(trained, optimizer, x, target)
     return copy.deepcopy((model.state_dict(), optimizer.state_dict()))
 
 

@@ -10,22 +10,15 @@ from labkit.rls import (
     RLS,
     NumericalError,
     RunningMeanRLS,
-    loss_mse,
     rls_step,
 )
 from labkit.rls.health import healthy
 
-from .conftest import fcs, identical, randn, randomise, snapshot
+from .conftest import fcs, identical, randn, randomise, snapshot, take
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 FORMS = pytest.mark.parametrize("limit", [None, math.inf])
-
-
-def take(model, optimizer, x, target, scale=1.0):
-    optimizer.zero_grad()
-    (scale * loss_mse(model(x), target)).backward()
-    optimizer.step()
 
 
 @DTYPES

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.rls import RLS, loss_mse
+from labkit.rls import RLS
 
 from .conftest import (
     REF_RULE,
@@ -16,6 +16,7 @@ from .conftest import (
     LastOutput,
     Outputs,
     assert_same,
+    backward,
     fcs,
     identical,
     mirror,
@@ -24,6 +25,7 @@ from .conftest import (
     randomise,
     snapshot,
     spd,
+    take,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
@@ -89,12 +91,6 @@ CASES = {
 FEW, MANY = 2, 9
 
 
-def one_pass(model, x, target):
-    loss = loss_mse(model(x), target)
-    loss.backward()
-    return loss
-
-
 @pytest.mark.parametrize("rows", [FEW, MANY])
 @pytest.mark.parametrize("limit", [None, math.inf, 0.05])
 @pytest.mark.parametrize("case", CASES)
@@ -103,14 +99,12 @@ def test_one_step_equals_the_reference(case, limit, rows):
     steps = 4 if case == "output at every step" else 1
     optimizer = RLS(model, **RULE, max_grad_norm=limit, layers=layers)
     net = mirror(model, steps)
-    one_pass(model, randn(rows, *inputs, seed=7), randn(rows, *outputs, seed=8))
+    backward(model, randn(rows, *inputs, seed=7), randn(rows, *outputs, seed=8))
     optimizer.step()  # makes the state
     plant(optimizer, net)
     x = randn(rows, *inputs, seed=1) + 0.5
     target = randn(rows, *outputs, seed=2)
-    optimizer.zero_grad()
-    loss = one_pass(model, x, target)
-    optimizer.step()
+    loss = take(model, optimizer, x, target)
     want = net.gradients(x.numpy(), target.numpy())
     assert math.isclose(loss.item(), want, rel_tol=1e-10)
     assert math.isclose(optimizer.gradient_norm.item(), net.norm(), rel_tol=1e-10)
@@ -129,7 +123,7 @@ def test_the_gradient_is_formed_or_not_as_documented():
     ]:
         model, *_ = fc()
         optimizer = RLS(model, max_grad_norm=limit)
-        one_pass(model, randn(rows, 5), randn(rows, 3))
+        backward(model, randn(rows, 5), randn(rows, 3))
         assert (model[0].weight.grad is not None) == formed
         optimizer.step()
 
@@ -142,9 +136,7 @@ def test_twenty_steps_with_some_clipped(rows):
     clipped = []
     for s in range(20):
         x, target = randn(rows, 5, seed=s), randn(rows, 3, seed=100 + s)
-        optimizer.zero_grad()
-        loss = one_pass(model, x, target)
-        optimizer.step()
+        loss = take(model, optimizer, x, target)
         assert math.isclose(
             loss.item(), net.gradients(x.numpy(), target.numpy()), rel_tol=1e-9
         )
@@ -162,7 +154,7 @@ def test_torchs_own_clip_does_as_well():
     for s in range(3):
         for model, optimizer in zip(models, optimizers, strict=True):
             optimizer.zero_grad()
-            one_pass(model, randn(FEW, 5, seed=s), randn(FEW, 3, seed=9))
+            backward(model, randn(FEW, 5, seed=s), randn(FEW, 3, seed=9))
             if optimizer.max_grad_norm is None:
                 nn.utils.clip_grad_norm_(model.parameters(), 0.3)
             optimizer.step()
@@ -181,9 +173,7 @@ def test_options_of_single_layers_and_changes_of_them_in_mid_run():
         if s == 2:
             optimizer.param_groups[0]["lr"] = etas[1] = 0.5
         x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
-        optimizer.zero_grad()
-        one_pass(model, x, target)
-        optimizer.step()
+        take(model, optimizer, x, target)
         net.gradients(x.numpy(), target.numpy())
         for i, part in enumerate(net.parts):
             part.step(k=0.4, eta=etas[i])
@@ -195,7 +185,7 @@ def test_layers_that_are_not_chosen_stay():
     model, *_ = fc()
     before = model[0].weight.clone()
     optimizer = RLS(model, layers=["2"])
-    one_pass(model, randn(MANY, 5), randn(MANY, 3))
+    backward(model, randn(MANY, 5), randn(MANY, 3))
     optimizer.step()
     assert torch.equal(model[0].weight, before)
     assert [block.name for block in optimizer.blocks] == ["2"]
@@ -206,7 +196,7 @@ def test_frozen_layers_are_left_out():
     model[0].requires_grad_(False)
     optimizer = RLS(model, max_grad_norm=5.0)
     before = model[0].weight.clone()
-    one_pass(model, randn(FEW, 5), randn(FEW, 3))
+    backward(model, randn(FEW, 5), randn(FEW, 3))
     optimizer.step()
     assert torch.equal(model[0].weight, before)
 
@@ -221,9 +211,7 @@ def test_one_by_one_filters_on_single_pixels_are_an_fc_layer():
     for s in range(4):
         x, target = randn(MANY, 5, seed=s), randn(MANY, 4, seed=9)
         for model, optimizer, each in ((dense, a, x), (conv, b, x[..., None, None])):
-            optimizer.zero_grad()
-            one_pass(model, each, target)
-            optimizer.step()
+            take(model, optimizer, each, target)
     close = {"rtol": 1e-12, "atol": 1e-12}
     torch.testing.assert_close(conv[0].weight.flatten(1), dense[0].weight, **close)
     P, Q = a.state[dense[0].weight]["P"], b.state[conv[0].weight]["P"]
@@ -240,8 +228,8 @@ def test_a_sequence_of_one_step_is_an_fc_layer_and_has_no_past():
         dense[0].bias.copy_(rnn[0].bias_ih_l0)
     a, b = RLS(rnn, mean_weight=k), RLS(dense, mean_weight=k)
     x, target = randn(MANY, 5, seed=1), randn(MANY, 4, seed=2)
-    one_pass(rnn, x[:, None], target)
-    one_pass(dense, x, target)
+    backward(rnn, x[:, None], target)
+    backward(dense, x, target)
     a.step(), b.step()
     torch.testing.assert_close(rnn[0].weight_ih_l0, dense[0].weight)
     torch.testing.assert_close(rnn[0].bias_ih_l0, dense[0].bias)
@@ -260,9 +248,7 @@ def test_momentum_that_starts_later_or_again_starts_from_rest(alphas):
         for group in optimizer.param_groups:
             group["momentum"] = alpha
         x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
-        optimizer.zero_grad()
-        one_pass(model, x, target)
-        optimizer.step()
+        take(model, optimizer, x, target)
         net.gradients(x.numpy(), target.numpy())
         for part in net.parts:
             part.step(alpha=alpha)
@@ -276,7 +262,7 @@ def test_save_and_load_in_mid_run_continue_to_the_last_bit(case, limit, tmp_path
     def run(model, optimizer, steps):
         for s in steps:
             optimizer.zero_grad()
-            one_pass(
+            backward(
                 model, randn(FEW, *inputs, seed=s), randn(FEW, *outputs, seed=50 + s)
             )
             optimizer.step()
@@ -314,10 +300,10 @@ def test_closure_is_evaluated_with_gradients_and_its_loss_returned():
 
     def closure():
         a.zero_grad()
-        return one_pass(models[0], x, target)
+        return backward(models[0], x, target)
 
     loss = a.step(closure)
-    assert torch.equal(loss, one_pass(models[1], x, target))
+    assert torch.equal(loss, backward(models[1], x, target))
     assert b.step() is None
     assert identical(snapshot(models[0], a), snapshot(models[1], b))
 
@@ -329,8 +315,8 @@ def test_float32_stays_float32_and_close():
     for s in range(5):
         x, target = randn(FEW, 5, seed=s), randn(FEW, 3, seed=9)
         a.zero_grad(), b.zero_grad()
-        one_pass(model, x, target)
-        one_pass(single, x.float(), target.float())
+        backward(model, x, target)
+        backward(single, x.float(), target.float())
         a.step(), b.step()
     for state in b.state.values():
         assert {state[key].dtype for key in ("P", "velocity", "h")} == {torch.float32}
@@ -342,13 +328,13 @@ def test_a_dropped_optimiser_is_collected_and_feeds_nothing():
     model, *_ = fc()
     optimizer = RLS(model, max_grad_norm=5.0)
     block = optimizer.blocks[0]
-    one_pass(model, randn(FEW, 5), randn(FEW, 3))
+    backward(model, randn(FEW, 5), randn(FEW, 3))
     assert block.rows == FEW and model[0].weight.grad is None
     block.clear()
     del optimizer
     gc.collect()
     model.zero_grad()
-    one_pass(model, randn(FEW, 5), randn(FEW, 3))
+    backward(model, randn(FEW, 5), randn(FEW, 3))
     assert block.rows == 0 and not block.residuals
     assert model[0].weight.grad is not None
 
