@@ -25,7 +25,6 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse.linalg
 import torch
-from torch import nn
 
 from labkit.errors import DivergedError
 from labkit.hessian_free import (
@@ -34,6 +33,7 @@ from labkit.hessian_free import (
     HessianFree,
     MartensHF,
     Settings,
+    as_sequential,
     batch_gradient_variance,
     linearise,
     lsmr,
@@ -58,16 +58,6 @@ def best_of(repeats, functions):
             f()
             times[name].append(1e3 * (time.perf_counter() - start))
     return {name: min(t) for name, t in times.items()}
-
-
-def as_sequential(net):
-    """The same net of torch's own layers."""
-    layers = []
-    for W in net.parameters():
-        layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype)
-        layer.weight.data, layer.bias.data = W[:-1].T.clone(), W[-1].clone()
-        layers += [layer, nn.Sigmoid()]
-    return nn.Sequential(*layers)
 
 
 def product_floor(point):
@@ -304,25 +294,6 @@ ADAM_BATCH = {"digits": 64, "usps": 100, "mnist": 100}
 ADAM_RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 
 
-def split_of(name, dtype, device):
-    """Train, validation and test rows of the paper's sizes, shuffled once for all."""
-    from labkit.datasets import available, load
-
-    parts = [load(name, split, dtype=dtype) for split in available()[name].splits]
-    X = torch.cat([part.inputs.flatten(1) for part in parts])
-    sizes = {"digits": (1297, 250, 250), "usps": (8000, 1000, 2000)}
-    if name == "mnist":  # the test part stays apart
-        n_test = len(parts[-1].inputs)
-        test, X = X[-n_test:], X[:-n_test]
-        order = torch.randperm(len(X), generator=torch.Generator().manual_seed(1))
-        X = X[order]
-        rows = (X[:50000], X[50000:], test)
-    else:
-        order = torch.randperm(len(X), generator=torch.Generator().manual_seed(1))
-        rows = X[order].split(sizes[name])
-    return [x.to(device) for x in rows]
-
-
 class Run:
     """Errors of one run at marks of time and of rows drawn, and at its best."""
 
@@ -438,6 +409,8 @@ def run_adam(name, setting, data, seed, budget, marks, rate):
 
 
 def accuracy(args):
+    from labkit.labs.hessian_free import load_images
+
     torch.set_num_threads(args.threads)
     torch.backends.cuda.matmul.allow_tf32 = False
     dtype = torch.float64 if args.double else torch.float32
@@ -447,7 +420,7 @@ def accuracy(args):
         setting = replace(setting, **SHORT[name])
     given = {k: getattr(args, k) for k in KNOBS if getattr(args, k) is not None}
     setting = replace(setting, **given)
-    data = split_of(name, dtype, args.device)
+    data = tuple(load_images(name, dtype=dtype, device=args.device).parts.values())
     budget = args.seconds
     marks = (
         [budget * share for share in (0.05, 0.1, 0.25, 0.5, 1.0)],
