@@ -266,6 +266,11 @@ def test_a_file_of_the_package_can_be_held_in_the_head():
     assert not {path: n for path, n in lengths.items() if n > 400}
 
 
+def test_the_labs_are_few_modules():
+    found = [path for path, module in modules() if module.startswith("labkit.labs")]
+    assert len(found) <= 10, [path.name for path in found]
+
+
 def test_nothing_large_is_committed():
     sizes = {p: (ROOT / p).stat().st_size for p in tracked() if (ROOT / p).is_file()}
     assert not {path: size for path, size in sizes.items() if size > 600_000}

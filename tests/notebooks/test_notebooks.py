@@ -1,6 +1,7 @@
 """What every committed notebook must be, so that it runs, compares and stays small."""
 
 import ast
+import statistics
 from pathlib import Path
 
 import nbformat
@@ -86,6 +87,16 @@ def test_keeps_no_widget_state(book):
         for kind in output.get("data", {})
     }
     assert "application/vnd.jupyter.widget-view+json" not in kinds
+
+
+def code_lengths(book):
+    """Count the lines of every code cell."""
+    return [len(c.source.splitlines()) for c in book.cells if c.cell_type == "code"]
+
+
+def test_cells_are_short(book):
+    lengths = code_lengths(book)
+    assert statistics.median(lengths) <= 6 and max(lengths) <= 20
 
 
 def test_a_function_is_read_at_a_glance(book):
