@@ -122,9 +122,8 @@ def run(
 ) -> None:
     """Run notebooks headless and keep the notebook, its page and its traces."""
     values = split_assignments(assignments or [])
-    options = {"profile": profile, "device": device, "out": out}
     plans = [
-        prepare(name, values, notebook_dir=notebook_dir, **options)
+        prepare(name, values, profile, device, out, notebook_dir)
         for name in _chosen(names or [], every, notebook_dir)
     ]
     failed = 0
@@ -178,17 +177,9 @@ def sweep(
 ) -> None:
     """Run a notebook with every combination of values and tabulate the results."""
     values = split_assignments(assignments or [])
-    plan = prepare_sweep(
-        name,
-        {key: parse_values(key, text) for key, text in values.items()},
-        profile=profile,
-        device=device,
-        cluster=cluster,
-        workers=workers,
-        resume=resume,
-        out=out,
-        notebook_dir=notebook_dir,
-    )
+    lists = {key: parse_values(key, text) for key, text in values.items()}
+    options = (profile, device, cluster, workers, resume, out, notebook_dir)
+    plan = prepare_sweep(name, lists, *options)
     result = execute_sweep(plan)
     typer.echo(_shown(result.table, plan))
     typer.echo(f"{result.parquet}\n{result.html}")

@@ -124,16 +124,7 @@ def run(
         Before anything is written, when a name, a value, the profile, the device
         or the output folder will not do (`ParameterError` for the first three).
     """
-    return execute(
-        prepare(
-            name,
-            parameters,
-            profile=profile,
-            device=device,
-            out=out,
-            notebook_dir=notebook_dir,
-        )
-    )
+    return execute(prepare(name, parameters, profile, device, out, notebook_dir))
 
 
 def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
@@ -165,12 +156,11 @@ def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
 
 def prepare(
     name: str,
-    parameters: Mapping[str, Value] | None = None,
-    *,
-    profile: str = "quick",
-    device: str | None = None,
-    out: str | Path = "runs",
-    notebook_dir: str | Path | None = None,
+    parameters: Mapping[str, Value] | None,
+    profile: str,
+    device: str | None,
+    out: str | Path,
+    notebook_dir: str | Path | None,
 ) -> Plan:
     """Check all that can be checked before a run; arguments as for `run`."""
     notebook = _find(name, notebook_dir)

@@ -131,19 +131,8 @@ def sweep(
     call this under ``if __name__ == "__main__":``, since the processes of this machine
     import the script.
     """
-    return execute_sweep(
-        prepare_sweep(
-            name,
-            values,
-            profile=profile,
-            device=device,
-            cluster=cluster,
-            workers=workers,
-            resume=resume,
-            out=out,
-            notebook_dir=notebook_dir,
-        )
-    )
+    options = (profile, device, cluster, workers, resume, out, notebook_dir)
+    return execute_sweep(prepare_sweep(name, values, *options))
 
 
 def execute_sweep(plan: SweepPlan) -> SweepResult:

@@ -87,7 +87,6 @@ def parse_values(name: str, text: str) -> list[str | int]:
 def prepare_sweep(
     name: str,
     values: Mapping[str, Iterable[Value] | Value],
-    *,
     profile: str = "quick",
     device: str | None = None,
     cluster: str = "local",
@@ -106,14 +105,7 @@ def prepare_sweep(
         raise ParameterError(f"this is {count} runs; a sweep takes {MAX_RUNS} at most")
 
     def check(given: dict[str, Value]) -> Plan:
-        return prepare(
-            name,
-            given,
-            profile=profile,
-            device=device,
-            out=out,
-            notebook_dir=notebook_dir,
-        )
+        return prepare(name, given, profile, device, out, notebook_dir)
 
     first = {key: items[0] for key, items in lists.items()}
     base = check(first)
