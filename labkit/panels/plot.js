@@ -2,35 +2,37 @@
 // plotly.js itself comes from the kernel once a page, not once a figure.
 
 const ASKED = "plotly.js";
-const PATIENCE = 20000; // ms until another figure may ask again
+const AGAIN = 10000; // ms after which another figure asks: its kernel may live
 
 function load(source) {
   const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-  return new Promise((resolve, reject) => {
-    const script = document.createElement("script");
+  const script = document.createElement("script");
+  const done = new Promise((resolve, reject) => {
     script.onload = () => resolve(globalThis.Plotly);
     script.onerror = () => reject(new Error("plotly.js could not be loaded"));
-    script.src = url;
-    document.head.append(script);
-  }).finally(() => URL.revokeObjectURL(url));
+  });
+  script.src = url;
+  document.head.append(script);
+  return done.finally(() => URL.revokeObjectURL(url));
 }
 
-function library(model) {
-  globalThis.labkitPlotly ??= new Promise((resolve, reject) => {
-    const late = setTimeout(() => reject(new Error("the kernel is silent")), PATIENCE);
-    const take = (message, buffers) => {
-      if (message !== ASKED) return;
-      clearTimeout(late);
-      model.off("msg:custom", take);
-      load(buffers[0]).then(resolve, reject);
-    };
-    model.on("msg:custom", take);
-    model.send(ASKED);
-  }).catch((error) => {
-    delete globalThis.labkitPlotly;
-    throw error;
-  });
-  return globalThis.labkitPlotly;
+// A busy kernel answers late, one that is gone never does: a figure waits for whichever
+// answer comes first, also to another figure of the page.
+async function library(model) {
+  const page = (globalThis.labkitPlotly ??= { asked: -AGAIN, loaded: null });
+  const take = (message, buffers) => {
+    if (message === ASKED) page.loaded ??= load(buffers[0]);
+  };
+  model.on("msg:custom", take);
+  while (!page.loaded) {
+    if (performance.now() - page.asked >= AGAIN) {
+      page.asked = performance.now();
+      model.send(ASKED);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  model.off("msg:custom", take);
+  return page.loaded;
 }
 
 function render({ model, el }) {
@@ -48,6 +50,7 @@ function render({ model, el }) {
     if (drawing) return;
     drawing = true;
     try {
+      if (!globalThis.labkitPlotly?.loaded) line.textContent = "Waits for the kernel.";
       const Plotly = await library(model);
       while (wanted) {
         wanted = false;
