@@ -38,76 +38,31 @@ def softplus_inverse(p: Tensor) -> Tensor:
     return p + torch.log(-torch.expm1(-p))
 
 
-ACTIVATIONS = {
-    a.name: a
-    for a in (
-        Activation(
-            "identity",
-            lambda z: z,
-            lambda z, h: torch.ones_like(h),
-            lambda p: p,
-            lambda e: (None, None),
-        ),
-        Activation(
-            "sigmoid",
-            torch.sigmoid,
-            lambda z, h: h * (1 - h),
-            torch.logit,
-            lambda e: (e, 1 - e),
-        ),
-        Activation(
-            "tanh",
-            torch.tanh,
-            lambda z, h: 1 - h.square(),
-            torch.atanh,
-            lambda e: (e - 1, 1 - e),
-        ),
-        Activation(
-            "softplus",
-            F.softplus,
-            lambda z, h: torch.sigmoid(z),
-            softplus_inverse,
-            lambda e: (e, None),
-        ),
-        Activation(
-            "elu",
-            F.elu,
-            lambda z, h: torch.where(z > 0, 1, h + 1),
-            elu_inverse,
-            lambda e: (e - 1, None),
-        ),
-        # over the neurons of a sample; the inverse is free up to a constant per sample,
-        # which equal weights reproduce exactly, so it is taken as 0
-        Activation(
-            "softmax",
-            lambda z: torch.softmax(z, -1),
-            None,
-            torch.log,
-            lambda e: (e, 1.0),
-        ),
-        Activation(
-            "relu",
-            torch.relu,
-            lambda z, h: (z > 0).to(h.dtype),
-            None,
-            lambda e: (0.0, None),
-        ),
-    )
-}
+# fmt: off
+_TABLE = (
+    Activation("identity", lambda z: z, lambda z, h: torch.ones_like(h),
+               lambda p: p, lambda e: (None, None)),
+    Activation("sigmoid", torch.sigmoid, lambda z, h: h * (1 - h),
+               torch.logit, lambda e: (e, 1 - e)),
+    Activation("tanh", torch.tanh, lambda z, h: 1 - h.square(),
+               torch.atanh, lambda e: (e - 1, 1 - e)),
+    Activation("softplus", F.softplus, lambda z, h: torch.sigmoid(z),
+               softplus_inverse, lambda e: (e, None)),
+    Activation("elu", F.elu, lambda z, h: torch.where(z > 0, 1, h + 1),
+               elu_inverse, lambda e: (e - 1, None)),
+    # over the neurons of a sample; the inverse is free up to a constant per sample,
+    # which equal weights reproduce exactly, so it is taken as 0
+    Activation("softmax", lambda z: torch.softmax(z, -1), None,
+               torch.log, lambda e: (e, 1.0)),
+    Activation("relu", torch.relu, lambda z, h: (z > 0).to(h.dtype),
+               None, lambda e: (0.0, None)),
+)
+# fmt: on
+ACTIVATIONS = {a.name: a for a in _TABLE}
 
 
 def activation(name: str | Activation) -> Activation:
-    """Look an activation up by its name.
-
-    Parameters
-    ----------
-    name : {"identity", "sigmoid", "tanh", "softplus", "elu", "softmax", "relu"}
-        Or an `Activation`, which is handed back.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name.
+    """Look an activation up by its name, or hand one back; ValueError for others.
 
     Examples
     --------
@@ -123,14 +78,19 @@ def activation(name: str | Activation) -> Activation:
     return ACTIVATIONS[name]
 
 
-def invertible(name: str | Activation) -> Activation:
-    """Look up an activation that the walks can be sent back through.
+def per_layer(names, layers: int) -> list[Activation]:
+    """One activation per hidden layer, from one for all or a sequence; ValueError."""
+    if isinstance(names, str | Activation):
+        names = [names] * layers
+    if len(names) != layers:
+        raise ValueError(
+            f"{layers} hidden layers need as many activations, got {len(names)}"
+        )
+    return [activation(name) for name in names]
 
-    Raises
-    ------
-    ValueError
-        If there is none of that name, or if it has no inverse (ReLU).
-    """
+
+def invertible(name: str | Activation) -> Activation:
+    """As `activation`; ValueError if it has no inverse (ReLU)."""
     found = activation(name)
     if found.inverse is None:
         known = ", ".join(a.name for a in ACTIVATIONS.values() if a.inverse is not None)
@@ -142,19 +102,10 @@ def invertible(name: str | Activation) -> Activation:
 
 
 def clamp_targets(T: Tensor, a: Activation, clamp: float | None) -> Tensor:
-    """Bring targets into the range of an activation, off its ends by ``clamp``.
+    """Bring targets (..., D, N) into the range of a, off its ends by ``clamp``.
 
-    Parameters
-    ----------
-    T : (..., D, N) tensor
-    a : Activation
-    clamp : float or None
-        Distance kept from the ends of the range; None or 0 leaves T as it is. Softmax
-        targets are bounded entry by entry, [clamp, 1], and not renormalised.
-
-    Returns
-    -------
-    (..., D, N) tensor
+    None or 0 leaves them as they are. Softmax targets are bounded entry by entry,
+    [clamp, 1], and not renormalised.
     """
     low, high = a.bounds(clamp) if clamp else (None, None)
     return T if low is None and high is None else T.clamp(low, high)
@@ -166,8 +117,7 @@ def send_back(C: Tensor, a: Activation) -> Tensor:
     Raises
     ------
     ValueError
-        If a target lies outside the range of the activation, so that it has no inverse:
-        there was no clamp, or one too narrow for the dtype.
+        If a target has no inverse: there was no clamp, or one too narrow for the dtype.
     DivergedError
         If a target is not finite itself: the walks diverged.
     """

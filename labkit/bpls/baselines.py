@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.bpls.activations import Activation, activation
+from labkit.bpls.activations import Activation, activation, per_layer
 from labkit.bpls.walk import Weights, scores
 from labkit.clock import Clock
 from labkit.ranges import COUNT, POSITIVE, check, integer, one_of
@@ -60,27 +60,17 @@ def descend(
 
     Parameters
     ----------
-    X : (D, M) tensor
+    X, weights, activations, output
+        As for `train`. The weights are copied, and ReLU may come too.
     Y : (..., D, J) tensor of values, or (D,) int64 tensor of labels
         Labels train on the cross-entropy of a softmax, values on half the squared
         error, summed over outputs, mean over the batch. Leading dimensions are
-        independent runs, each with weights of its own; they share the order of the
-        samples.
-    weights : tuple of tensors
-        Where to start, `random_weights`; copied.
-    activations, output : see `train`
-        Here ReLU may come too.
+        independent runs with weights of their own; they share the order of the samples.
     optimizer : {"adam", "nag", "sgd", "adagrad"}
-    lr : float > 0
-        The paper has 1e-3, and 1e-1 for AdaGrad on the toy.
+    lr : float > 0, in the paper 1e-3, and 1e-1 for AdaGrad on the toy
     batch_size : int >= 1
     epochs : int >= 0
-    generator : torch.Generator, optional
-        Of the order of the samples.
-
-    Yields
-    ------
-    DescentStep
+    generator : torch.Generator, optional, of the order of the samples
 
     Raises
     ------
@@ -89,12 +79,8 @@ def descend(
     """
     options = dict(optimizer=optimizer, lr=lr, batch_size=batch_size, epochs=epochs)
     check(options, RANGES)
-    hidden = len(weights) - 1
-    if isinstance(activations, str | Activation):
-        activations = [activations] * hidden
-    activations = [activation(a) for a in activations]
+    activations = per_layer(activations, len(weights) - 1)
     output = activation(output)
-    labelled = Y.dtype == torch.int64
     steps = math.ceil(len(X) / batch_size)
     source = X.device if generator is None else generator.device
     clock = Clock(X.device)
@@ -111,7 +97,7 @@ def descend(
             with clock:
                 with torch.enable_grad():
                     S = scores(X[rows], weights, activations)
-                    if labelled:
+                    if Y.dtype == torch.int64:
                         error = F.cross_entropy(S, Y[rows])
                     else:
                         error = output.value(S) - Y[..., rows, :]
@@ -119,10 +105,7 @@ def descend(
                     descent.zero_grad()
                     error.backward()
                 descent.step()
+            step, passes = epoch * steps + i, min(i * batch_size, len(X)) / len(X)
             yield DescentStep(
-                step=epoch * steps + i,
-                epoch=epoch + min(i * batch_size, len(X)) / len(X),
-                loss=error.detach(),
-                seconds=clock.seconds,
-                weights=live,
+                step, epoch + passes, error.detach(), clock.seconds, weights=live
             )

@@ -21,15 +21,19 @@ from labkit.ranges import Range, check, one_of
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
 HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
+
+
+def _widths(sizes):
+    whole = isinstance(sizes, Sequence) and len(sizes) > 0
+    return whole and all(isinstance(n, numbers.Integral) and n >= 1 for n in sizes)
+
+
+def _name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
 RANGES = {
-    "hidden_sizes": Range(
-        "a sequence of at least one width >= 1",
-        lambda sizes: (
-            isinstance(sizes, Sequence)
-            and len(sizes) > 0
-            and all(isinstance(n, numbers.Integral) and n >= 1 for n in sizes)
-        ),
-    ),
+    "hidden_sizes": Range("a sequence of at least one width >= 1", _widths),
     "refine": one_of([None, "gauss-newton"]),
     "dtype": Range(
         "None, float32 or float64", lambda d: d is None or _name(d) in DTYPES
@@ -109,18 +113,14 @@ class _BPLS(BaseEstimator):
     def _fit(self, X, Y, outputs):
         """Run the generators; Y is a tensor of values or labels."""
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        start = random_weights(
-            (X.shape[1], *self.hidden_sizes, outputs),
-            scale=SCALE if self.refine else 1.0,
-            generator=torch.Generator().manual_seed(int(seed)),
-            dtype=X.dtype,
-            device=X.device,
-        )
+        sizes = (X.shape[1], *self.hidden_sizes, outputs)
+        how = {"generator": torch.Generator().manual_seed(int(seed))}
+        how["scale"] = SCALE if self.refine else 1.0
+        start = random_weights(sizes, dtype=X.dtype, device=X.device, **how)
         if self.refine:
-            ridge = {} if self.ridge is None else {"ridge": self.ridge}
-            ends = refine(
-                X, Y, start[0], self.activation, sweeps=self.max_walks, **ridge
-            )
+            options = {} if self.ridge is None else {"ridge": self.ridge}
+            options |= {"sweeps": self.max_walks}
+            ends = refine(X, Y, start[0], self.activation, **options)
         else:
             records = train(X, Y, start, self.activation, self._settings())
             ends = (record.end for record in records if record.end)
@@ -137,21 +137,18 @@ class BPLSRegressor(RegressorMixin, _BPLS):
 
     Parameters
     ----------
-    hidden_sizes : tuple of int
-        Widths of the hidden layers.
+    hidden_sizes : tuple of int, widths of the hidden layers
     activation : str
         "identity", "sigmoid", "tanh", "softplus", "elu" or "softmax"; the outputs have
         none. With ``refine`` also "relu", and not "softmax".
-    interpretation : str or int
-        Of equation (5), see `hidden_targets`.
+    interpretation : str or int, of equation (5), see `hidden_targets`
     clamp : float in (0, 0.5) or None
         How far hidden targets are kept from the ends of the activation's range. None
         leaves them, which raises where a target has no inverse.
     ridge : float >= 0, optional
         Relative ridge of every solve: 1e-4 if not given, 1e-3 with ``refine``. 0 is the
         exact minimum-norm solution, not for ``refine``.
-    bias : bool
-        Append a column of ones to the inputs, the only bias that the paper has.
+    bias : bool, append a column of ones to the inputs, the paper's only bias
     max_walks : int >= 0
         Sweeps of the refinement; the paper's algorithm makes one walk, whatever it is.
     refine : {None, "gauss-newton"}
@@ -162,16 +159,14 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         Of the initial weights; the same network on every device and in every dtype.
     dtype : {None, "float32", "float64"}
         Of the network. None follows X, float64 for what is not floating-point.
-    device : str or torch.device, optional
-        Where the network is fitted and used; torch's default device if not given.
+    device : str or torch.device, optional; torch's default if not given
 
     Attributes
     ----------
     weights_ : tuple of tensors
         W_1, ..., W_{L+1}, (N_{l-1}, N_l). With ``refine`` the last has one more row, of
         the constant unit.
-    history_ : list of dict
-        One per walk or sweep: the numbers of `WalkEnd`.
+    history_ : list of dict, one per walk or sweep: the numbers of `WalkEnd`
     n_features_in_ : int
 
     Notes
@@ -196,13 +191,7 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         return tags
 
     def fit(self, X, y):
-        """Fit to X (D, M) and y (D,) or (D, J).
-
-        Raises
-        ------
-        ValueError
-            Parameters or data that cannot be used, NaN among them.
-        """
+        """Fit to X (D, M) and y (D,) or (D, J); ValueError if they cannot be used."""
         self._check_parameters()
         X, y = self._validated(X, reset=True, y=y, multi_output=True, y_numeric=True)
         X = self._inputs(X)
@@ -227,18 +216,16 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
     Parameters
     ----------
     hidden_sizes, activation, interpretation, clamp, ridge, bias
-        See `BPLSRegressor`. The outputs are a softmax, whose decision is the largest
-        score.
+        As for `BPLSRegressor`. The outputs are a softmax: the largest score decides.
     max_walks : int >= 0
         Cap on the walks over misses; 0 leaves the first walk only. With ``refine`` the
         number of sweeps.
-    refine, random_state, dtype, device
-        See `BPLSRegressor`.
+    refine, random_state, dtype, device : as for `BPLSRegressor`
 
     Attributes
     ----------
     classes_ : (J,) array
-    weights_, history_, n_features_in_ : see `BPLSRegressor`
+    weights_, history_, n_features_in_ : as of `BPLSRegressor`
 
     Examples
     --------
@@ -247,37 +234,27 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
     >>> net = BPLSClassifier(hidden_sizes=(20,), random_state=0).fit(X, y)
     >>> bool(net.score(X, y) > 0.9)
     True
-    >>> [row["walk"] for row in net.history_][:2]
-    [0, 1]
     """
 
     def fit(self, X, y):
-        """Fit to X (D, M) and the labels y (D,).
-
-        Raises
-        ------
-        ValueError
-            Parameters or data that cannot be used, NaN and a single class among them.
-        """
+        """Fit to X (D, M) and labels y (D,); ValueError also for a single class."""
         self._check_parameters()
         X, y = self._validated(X, reset=True, y=y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
+            one = self.classes_[0]
             raise ValueError(
-                f"y holds one class only, {self.classes_[0]}; a classifier needs at "
-                "least two"
+                f"y holds one class only, {one}; a classifier needs at least two"
             )
         X = self._inputs(X)
         Y = torch.tensor(labels, dtype=torch.int64, device=X.device)
         return self._fit(X, Y, len(self.classes_))
 
     def decision_function(self, X):
-        """Scores before the output softmax; ValueError if X has another width.
+        """Scores (D, J) before the output softmax; ValueError if X has another width.
 
-        Returns
-        -------
-        (D, J) array, or (D,) for two classes: the second's score minus the first's
+        For two classes (D,): the second's score minus the first's.
         """
         S = self._scores(X)
         return S[:, 1] - S[:, 0] if len(self.classes_) == 2 else S
@@ -286,7 +263,3 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
         """Class of the largest score, (D,); ValueError if X has another width."""
         S = self._scores(X)
         return self.classes_[S.argmax(1)]
-
-
-def _name(dtype):
-    return str(dtype).removeprefix("torch.")

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation
 from labkit.bpls.solve import Factor, cross, factor, solve_layer
-from labkit.bpls.train import WalkEnd, check_shapes
+from labkit.bpls.train import WalkEnd, check_shapes, judged
 from labkit.bpls.walk import Weights
 from labkit.clock import Clock
 from labkit.ranges import POSITIVE, check, integer
@@ -52,14 +52,10 @@ def gauss_newton_targets(R: Tensor, W: Tensor, slope: Tensor, mu: float) -> Tens
 
     Parameters
     ----------
-    R : (D, J) tensor
-        Residual of the outputs.
-    W : (N, J) tensor
-        Output weights, without the constant unit's.
-    slope : (D, N) tensor
-        a'(Z).
-    mu : float >= 0
-        Relative damping. With 0, every K_d must be regular.
+    R : (D, J) tensor, residual of the outputs
+    W : (N, J) tensor, output weights, without the constant unit's
+    slope : (D, N) tensor, a'(Z)
+    mu : float >= 0, relative damping; with 0, every K_d must be regular
 
     Returns
     -------
@@ -105,18 +101,14 @@ def sweep(
 
     (6) $g = -X^T (R\,W_2^T \circ a'(Z))$.
 
+    Cost 3 D M N multiply-adds, a third for the gradient, and the output layer's solve.
+
     Parameters
     ----------
-    X : (D, M) tensor
-        Inputs.
-    B : (D, J) tensor
-        Targets of the outputs.
-    state : State
-    regular : Factor
-        Of X, made once for all sweeps.
-    a : Activation
-    alpha, mu, ridge : float
-        See `refine`.
+    X : (D, M) tensor, inputs
+    B : (D, J) tensor, targets of the outputs
+    regular : Factor, of X, made once for all sweeps
+    alpha, mu, ridge : as for `refine`
 
     Returns
     -------
@@ -124,13 +116,7 @@ def sweep(
     ratio : () tensor
         Linearised overshoot, <J dz, r> / |r|^2: the share of the residual that the
         damping lets dz remove, before it is fitted by W_1.
-    along : () tensor
-        Cosine of the change of W_1 with -g.
-
-    Notes
-    -----
-    Cost 3 D M N multiply-adds, of which the gradient is a third, and the output
-    layer's solve.
+    along : () tensor, cosine of the change of W_1 with -g
     """
     W = state.W2[:-1]
     slope = a.slope(state.Z, state.H)
@@ -167,42 +153,33 @@ def refine(
     """Refine by Gauss-Newton sweeps (ours); yields one `WalkEnd` per sweep.
 
     Sweep 0 solves the output layer on the initial hidden layer. The error need not fall
-    at every sweep, least of all on a small problem; the best is kept.
+    at every sweep, least of all on a small problem; the best is kept. D M^2
+    multiply-adds once for the factor of X^T X + lambda I, then 3 D M N a sweep.
 
     Parameters
     ----------
-    X : (D, M) tensor
-        Inputs; a bias is a column of ones.
+    X : (D, M) tensor, inputs; a bias is a column of ones
     Y : (D, J) tensor of values, or (D,) int64 tensor of labels
         There are as many classes as the largest label says.
-    W1 : (M, N) tensor
-        Where the hidden layer starts; U[-0.3, 0.3] suits images.
-    a : str or Activation
-        Any but softmax, whose slope is not one number per unit.
+    W1 : (M, N) tensor, where the hidden layer starts; U[-0.3, 0.3] suits images
+    a : str or Activation, any but softmax, whose slope is not one number per unit
     sweeps : int >= 0
     alpha : float > 0
         Step; 1 is the plain Gauss-Newton step, 2 takes about half the sweeps.
-    mu : float > 0
-        Damping relative to the mean diagonal of J_d J_d^T.
-    ridge : float > 0
-        Relative ridge of both layers, see `solve_layer`.
+    mu : float > 0, damping relative to the mean diagonal of J_d J_d^T
+    ridge : float > 0, relative, of both layers; see `solve_layer`
 
     Yields
     ------
     WalkEnd
         ``weights`` are (W_1, W_2) with W_2 (N + 1, J). ``overshoot`` is the linearised
-        one, below 1 by the damping; ``clamped`` is 0; ``blend`` is 1; the cosine is of
-        the change of W_1 with the negative gradient of the squared error, nan for sweep
-        0.
+        one, below 1 by the damping; ``clamped`` is 0 and ``blend`` 1; the cosine is of
+        the change of W_1, with the squared error's negative gradient, nan for sweep 0.
 
     Raises
     ------
     ValueError
         A softmax; options out of range; shapes that do not fit.
-
-    Notes
-    -----
-    D M^2 multiply-adds once for the factor of X^T X + lambda I, then 3 D M N a sweep.
     """
     a = activation(a)
     check(dict(sweeps=sweeps, alpha=alpha, mu=mu, ridge=ridge), RANGES)
@@ -228,28 +205,15 @@ def refine(
                 state, ratio, along = sweep(X, B, state, regular, a, **options)
             weights = (state.W1, state.W2)
             rmse = float(state.R.square().mean().sqrt())
-            misses = int(((B - state.R).argmax(-1) != Y).sum()) if labelled else None
-        error = misses if labelled else rmse
+            fitted = B - state.R
+            error = int((fitted.argmax(-1) != Y).sum()) if labelled else rmse
         kept = error < least
         if kept:
             best, least = weights, error
-        yield WalkEnd(
-            walk=tau,
-            samples=len(X),
-            blend=1.0,
-            misses=misses,
-            accuracy=1 - misses / len(X) if labelled else None,
-            rmse=None if labelled else rmse,
-            kept=kept,
-            seconds=clock.seconds,
-            rank=int(rank),
-            condition=condition,
-            overshoot=float(ratio),
-            clamped=0.0,
-            cosine=float(along),
-            weights=weights,
-            best=best,
-        )
+        end = {"rank": int(rank), "condition": condition, "overshoot": float(ratio)}
+        end |= {"cosine": float(along), "clamped": 0.0, "seconds": clock.seconds}
+        end |= judged(error, len(X), labelled)
+        yield WalkEnd(tau, len(X), 1.0, kept=kept, **end, weights=weights, best=best)
         clock = Clock(X.device)
 
 

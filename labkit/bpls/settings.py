@@ -26,15 +26,12 @@ class Settings:
 
     Attributes
     ----------
-    interpretation : str or int
-        Of equation (5); see `hidden_targets`.
+    interpretation : str or int, of equation (5); see `hidden_targets`
     clamp : float in (0, 0.5) or None
         See `clamp_targets`; for values also of the outputs. None leaves targets as they
         are, and one without inverse raises.
-    ridge, rcond, method : optional
-        See `solve_layer`.
-    max_walks : int >= 0
-        Cap on the walks over misses; 0 leaves the first walk only.
+    ridge, rcond, method : optional, see `solve_layer`
+    max_walks : int >= 0, cap on the walks over misses; 0 leaves the first walk only
     stop : bool
         Stop at the first walk that does not lower the misses. The paper's own
         condition, line 18, lets later walks undo what earlier ones found; False shows

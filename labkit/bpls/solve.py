@@ -49,10 +49,8 @@ def solve_layer(
 
     Parameters
     ----------
-    A : (..., D, K) tensor
-        Values below the layer, one row per sample.
-    B : (..., D, J) tensor
-        Targets; leading dimensions broadcast against those of A.
+    A : (..., D, K) tensor, values below the layer, one row per sample
+    B : (..., D, J) tensor, targets; leading dimensions broadcast against those of A
     ridge : float >= 0, optional
         $\rho$, relative. 1e-4 if not given, and 0 if ``method`` is "eigh" or "svd".
     rcond : float, optional
@@ -74,8 +72,7 @@ def solve_layer(
     Raises
     ------
     ValueError
-        An unknown method; a negative ridge; "cholesky" without a ridge; shapes that do
-        not fit.
+        An unknown method; a negative ridge; "cholesky" with none; shapes do not fit.
 
     Notes
     -----

@@ -13,14 +13,8 @@ times over, since all $N$ neurons move at once: ``overshoot`` measures it.
 import torch
 from torch import Tensor
 
-INTERPRETATIONS = (
-    "min_norm",
-    "per_neuron",
-    "gauss_seidel",
-    "mean",
-    "cyclic",
-    "label",
-    "none",
+INTERPRETATIONS = tuple(
+    "min_norm per_neuron gauss_seidel mean cyclic label none".split()
 )
 
 
@@ -48,19 +42,14 @@ def hidden_targets(
 
     Parameters
     ----------
-    H : (..., D, N) tensor
-        Values of the layer in the network at hand.
-    W : (..., N, J) tensor
-        Weights above it, as solved.
-    B : (..., D, J) tensor
-        Targets of the layer above.
-    interpretation : str or int
-        One of `INTERPRETATIONS`, or the index of one output. "none" makes no
-        correction.
+    H : (..., D, N) tensor, values of the layer in the network at hand
+    W : (..., N, J) tensor, weights above it, as solved
+    B : (..., D, J) tensor, targets of the layer above
+    interpretation : one of `INTERPRETATIONS`, or the index of one output
 
     Returns
     -------
-    (..., D, N) tensor
+    (..., D, N) tensor; H itself for "none"
 
     Raises
     ------
@@ -79,10 +68,8 @@ def hidden_targets(
     --------
     >>> H, W = torch.zeros(1, 2), torch.tensor([[1.0], [1.0]])
     >>> B = torch.tensor([[2.0]])
-    >>> hidden_targets(H, W, B) @ W  # one residual, repaired once
-    tensor([[2.]])
-    >>> hidden_targets(H, W, B, 0) @ W  # repaired by both neurons
-    tensor([[4.]])
+    >>> [float(hidden_targets(H, W, B, how) @ W) for how in ("min_norm", 0)]
+    [2.0, 4.0]
     """
     check_interpretation(interpretation, W.shape[-1])
     if interpretation == "none":
@@ -103,11 +90,8 @@ def hidden_targets(
         once = torch.zeros_like(R).scatter(-1, j, R.gather(-1, j))
         return H + once @ V.mT  # (5e)
     i = torch.arange(W.shape[-2], device=W.device)
-    j = (
-        i % W.shape[-1]
-        if interpretation == "cyclic"
-        else torch.full_like(i, interpretation)
-    )
+    cyclic = interpretation == "cyclic"
+    j = i % W.shape[-1] if cyclic else torch.full_like(i, interpretation)
     return H + R[..., j] * V[..., i, j][..., None, :]  # (5d), (5f)
 
 
@@ -153,15 +137,12 @@ def overshoot(change: Tensor, W: Tensor, R: Tensor) -> Tensor:
 
     Parameters
     ----------
-    change : (..., D, N) tensor
-        Corrected values less the values, H^ - H.
+    change : (..., D, N) tensor, corrected values less the values, H^ - H
     W : (..., N, J) tensor
-    R : (..., D, J) tensor
-        Residual, B - H W.
+    R : (..., D, J) tensor, residual, B - H W
 
     Returns
     -------
-    (...,) tensor
-        nan where the residual is zero.
+    (...,) tensor, nan where the residual is zero
     """
     return ((change @ W) * R).sum((-2, -1)) / R.square().sum((-2, -1))

@@ -33,22 +33,12 @@ class Toy(NamedTuple):
     activation: str  # of the hidden layer and of the outputs
 
 
-def toy_problem(
-    kind: str = "linear",
-    *,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str | None = None,
-) -> Toy:
-    r"""The linear or the non-linear toy.
+def toy_problem(kind: str = "linear", *, dtype=torch.float64, device=None) -> Toy:
+    r"""The linear or the non-linear toy; ValueError for another ``kind``.
 
     linear: $y_1 = -x/3 + 2$, $y_2 = 2x - 1$, no activations;
     nonlinear: $y_1 = 1 / (1 + \exp(\log_{10} x^{-3/2}))$,
     $y_2 = 1 / (1 + \exp(x^{-1/4}))$, sigmoids in the hidden layer and at the outputs.
-
-    Raises
-    ------
-    ValueError
-        If ``kind`` is neither.
     """
     check({"kind": kind}, {"kind": one_of(["linear", "nonlinear"])})
 
@@ -71,23 +61,14 @@ def noisy_outputs(
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Training outputs with noise of standard deviation sigma, one set per run.
+    """Training outputs (runs, 5, 2) with noise of standard deviation sigma.
 
-    Parameters
-    ----------
-    sigma : float or (S,) tensor
-        All of them see the same draws.
-
-    Returns
-    -------
-    (runs, 5, 2) tensor, or (S, runs, 5, 2)
+    For S of them, a tensor, (S, runs, 5, 2): all see the same draws.
     """
     source = toy.Y.device if generator is None else generator.device
-    noise = torch.randn(
-        runs, *toy.Y.shape, generator=generator, dtype=torch.float64, device=source
-    ).to(toy.Y)
-    sigma = torch.as_tensor(sigma).to(toy.Y)
-    return toy.Y + sigma[..., None, None, None] * noise
+    options = {"generator": generator, "dtype": torch.float64, "device": source}
+    noise = torch.randn(runs, *toy.Y.shape, **options).to(toy.Y)
+    return toy.Y + torch.as_tensor(sigma).to(toy.Y)[..., None, None, None] * noise
 
 
 def toy_walk(
@@ -105,19 +86,16 @@ def toy_walk(
 
     Parameters
     ----------
-    toy : Toy
-    Y : (..., 5, 2) tensor
-        `noisy_outputs`.
-    weights : tuple of (..., 2, 3) and (..., 3, 2) tensors
+    Y : (..., 5, 2) tensor, `noisy_outputs`
+    weights : (..., 2, 3) and (..., 3, 2) tensors
         `random_weights` of `SIZES`, one network per run.
-    interpretation, clamp : see `walk`
+    interpretation, clamp : as for `walk`
     output_clamp : float or None
         Of the outputs, which noise may drive out of the range of the sigmoid.
     solve_again : bool
         Solve the output layer once more at the end; with ``interpretation="none"`` the
         other remedy against saturated draws.
-    **solver
-        ``ridge``, ``rcond``, ``method`` of `solve_layer`.
+    **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
     """
     a = activation(toy.activation)
     B = output_targets(Y, a, output_clamp)
@@ -133,11 +111,9 @@ def toy_errors(toy: Toy, weights: Weights) -> tuple[Tensor, Tensor]:
     runs, the last dimension, is the paper's figure; single runs show its tail.
     """
     a = activation(toy.activation)
-    pairs = ((toy.X, toy.Y), (toy.X_test, toy.Y_test))
-    train, test = (
-        (a.value(scores(X, weights, [a])) - Y).square().sum((-2, -1)) for X, Y in pairs
-    )
-    return train, test
+    S, S_test = (a.value(scores(X, weights, [a])) for X in (toy.X, toy.X_test))
+    squares = (S - toy.Y).square(), (S_test - toy.Y_test).square()
+    return tuple(each.sum((-2, -1)) for each in squares)
 
 
 def rmse(squares: Tensor) -> Tensor:

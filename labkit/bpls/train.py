@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.bpls.activations import Activation, invertible
+from labkit.bpls.activations import Activation, invertible, per_layer
 from labkit.bpls.settings import Settings
 from labkit.bpls.targets import overshoot
 from labkit.bpls.walk import (
@@ -83,26 +83,19 @@ def train(
     (20) $W \leftarrow (1 - f)\,W + f\,W'$,  $f = \#\mathrm{misses} / \#\mathrm{data}$,
 
     with 20 the line of Algorithm 2. Its line 19 starts from the current weights here.
+    The cosines cost a backward pass over the rows of a walk and change nothing.
 
     Parameters
     ----------
-    X : (D, M) tensor
-        Inputs; a bias is a column of ones.
+    X : (D, M) tensor, inputs; a bias is a column of ones
     Y : (D, J) tensor of values, or (D,) int64 tensor of labels in 0..J-1
-    weights : tuple of tensors
-        Where to start, `random_weights`.
+    weights : tuple of tensors, where to start, `random_weights`
     activations : str, Activation, or a sequence of one per hidden layer
     settings : Settings, optional
         Read before each layer and between walks; the caller may change it between two
         records.
-    output : str or Activation
-        Output activation, for values. For labels it is softmax.
-    **options
-        Fields of `Settings`, where no object is given.
-
-    Yields
-    ------
-    Record
+    output : str or Activation, for values; for labels it is softmax
+    **options : fields of `Settings`, where no object is given
 
     Raises
     ------
@@ -111,10 +104,6 @@ def train(
         Y or ``activations``; targets outside the range of an inverse without a clamp.
     DivergedError
         Targets that are no longer finite, as some interpretations of (5) end with.
-
-    Notes
-    -----
-    The cosines cost a backward pass over the rows of a walk and change nothing.
     """
     settings = Settings(**options) if settings is None else settings
     settings.check()
@@ -152,23 +141,11 @@ def train(
             best, least = weights, error
         clamped = [record.clamped for record in records[:-1]]
         last = records[-1]
-        end = WalkEnd(
-            walk=tau,
-            samples=last.samples,
-            blend=f,
-            misses=len(miss) if labelled else None,
-            accuracy=1 - len(miss) / len(X) if labelled else None,
-            rmse=None if labelled else error,
-            kept=kept,
-            seconds=clock.seconds,
-            rank=last.rank,
-            condition=max(record.condition for record in records),
-            overshoot=records[0].overshoot,
-            clamped=sum(clamped) / len(clamped),
-            cosine=cosine,
-            weights=weights,
-            best=best,
-        )
+        end = {"rank": last.rank, "condition": max(r.condition for r in records)}
+        end |= {"overshoot": records[0].overshoot, "cosine": cosine}
+        end |= {"clamped": sum(clamped) / len(clamped), "seconds": clock.seconds}
+        end |= judged(error, len(X), labelled) | {"kept": kept}
+        end = WalkEnd(tau, last.samples, f, **end, weights=weights, best=best)
         yield replace(last, seconds=last.seconds + clock.lap, end=end)
         if not labelled:
             return
@@ -202,14 +179,10 @@ def measure(H: Tensor, B: Tensor, solved: LayerStep, W: Tensor, gradient: Tensor
     if solved.T is not None:
         overshot = float(overshoot(solved.T - H, solved.V, R))
         clamped = int(torch.count_nonzero(solved.T != solved.C)) / solved.T.numel()
-    return {
-        "rank": int(solved.info.rank),
-        "condition": float(solved.info.condition),
-        "residual": float(R.square().mean().sqrt()),
-        "overshoot": overshot,
-        "clamped": clamped,
-        "cosine": descent_cosine([solved.W], [W], [gradient]),
-    }
+    seen = {"overshoot": overshot, "clamped": clamped}
+    seen |= {"rank": int(solved.info.rank), "condition": float(solved.info.condition)}
+    seen |= {"residual": float(R.square().mean().sqrt())}
+    return seen | {"cosine": descent_cosine([solved.W], [W], [gradient])}
 
 
 def judge(X, Y, weights, activations, output) -> tuple[float, Tensor | None]:
@@ -221,13 +194,14 @@ def judge(X, Y, weights, activations, output) -> tuple[float, Tensor | None]:
     return len(miss), miss
 
 
-def differentiate(
-    X: Tensor,
-    Y: Tensor,
-    weights: Weights,
-    activations: Sequence[Activation],
-    output: Activation,
-) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+def judged(error: float, samples: int, labelled: bool) -> dict:
+    """An error of `judge` as the fields of a `WalkEnd`."""
+    if labelled:
+        return {"misses": error, "accuracy": 1 - error / samples, "rmse": None}
+    return {"misses": None, "accuracy": None, "rmse": error}
+
+
+def differentiate(X, Y, weights, activations, output) -> tuple[list[Tensor], Weights]:
     """Hidden values H_0..H_L and the gradient of the loss, in one pass.
 
     The loss is the cross-entropy of labels, or half the mean squared error of values.
@@ -252,20 +226,8 @@ def descent_cosine(new: Weights, old: Weights, gradients: Sequence[Tensor]) -> f
 
 
 def check_network(X, Y, weights, activations) -> list[Activation]:
-    """One invertible activation per hidden layer, and weights that fit X and Y.
-
-    Raises
-    ------
-    ValueError
-        Too many or too few activations, or one without inverse; see `check_shapes`.
-    """
-    hidden = len(weights) - 1
-    if isinstance(activations, str | Activation):
-        activations = [activations] * hidden
-    if len(activations) != hidden:
-        raise ValueError(
-            f"{hidden} hidden layers need as many activations, got {len(activations)}"
-        )
+    """One invertible activation per hidden layer; ValueError as `check_shapes`."""
+    activations = per_layer(activations, len(weights) - 1)
     check_shapes(X, Y, weights)
     return [invertible(a) for a in activations]
 

@@ -6,8 +6,7 @@ what the layer should have produced, and that is the target of the next solve.
 
 Weights are a tuple $W_1, \dots, W_{L+1}$ of (..., N_{l-1}, N_l) tensors for L hidden
 layers. There is no bias but a column of ones in the input. Leading dimensions are
-independent networks: the Monte-Carlo toy runs a thousand at once through these
-functions.
+independent networks: the Monte-Carlo toy runs a thousand at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,12 +59,9 @@ def random_weights(
 
     Parameters
     ----------
-    sizes : sequence of int
-        M, N_1, ..., N_L, J.
-    scale : float
-        The paper has 1.
-    runs : sequence of int
-        Leading dimensions: so many independent networks.
+    sizes : sequence of int, M, N_1, ..., N_L, J
+    scale : float, 1 in the paper
+    runs : sequence of int, leading dimensions: so many independent networks
     generator : torch.Generator, optional
         Its device is where the numbers are drawn, in float64, so that every dtype and
         every ``device`` gets the same network.
@@ -113,14 +109,9 @@ def output_targets(
     Parameters
     ----------
     Y : (..., D, J) tensor of values, or (D,) int64 tensor of labels
-        Labels become one-hot rows and go through the inverse softmax, clamped to
-        [1e-6, 1].
-    output : str or Activation
-        Output activation, for values.
-    clamp : float or None
-        See `clamp_targets`; for values.
-    classes, dtype : optional
-        J and the type of the targets, for labels.
+        Labels become one-hot and go through the inverse softmax, clamped to [1e-6, 1].
+    output, clamp : as for `train` and `clamp_targets`, for values
+    classes, dtype : J and the type of the targets, for labels
 
     Raises
     ------
@@ -165,26 +156,14 @@ def layer_step(
 
     Parameters
     ----------
-    layer : int
-        l, for the record only.
-    H : (..., D, N) tensor
-        Values below the layer, of the network before the walk.
-    B : (..., D, J) tensor
-        The layer's targets.
-    a : Activation
-        Of the values H.
-    interpretation : str or int
-        Of (5); see `hidden_targets`.
-    clamp : float or None
-        See `clamp_targets`.
-    second_solve : bool
-        Whether (9) is done.
-    **solver
-        ``ridge``, ``rcond``, ``method`` of `solve_layer`.
-
-    Returns
-    -------
-    LayerStep
+    layer : int, l, for the record only
+    H : (..., D, N) tensor, values below the layer, of the network before the walk
+    B : (..., D, J) tensor, the layer's targets
+    a : Activation, of the values H
+    interpretation : str or int, of (5); see `hidden_targets`
+    clamp : float or None, see `clamp_targets`
+    second_solve : bool, whether (9) is done
+    **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
     """
     V, info = solve_layer(H, B, **solver)  # (6)
     T = hidden_targets(H, V, B, interpretation)  # (5)
@@ -203,7 +182,7 @@ def walk(
     second_solve: bool = False,
     **options,
 ) -> Iterator[LayerStep]:
-    r"""Solve every layer once, from the output to the input.
+    r"""Solve every layer once; yields a `LayerStep` for l = L + 1, ..., 1.
 
     All but the input layer by `layer_step`, that one by
 
@@ -211,22 +190,12 @@ def walk(
 
     Parameters
     ----------
-    H : sequence of L + 1 tensors (..., D, N_l)
-        `hidden_values` of the network before the walk.
-    B : (..., D, J) tensor
-        `output_targets`.
+    H : L + 1 tensors (..., D, N_l), `hidden_values` of the network before the walk
+    B : (..., D, J) tensor, `output_targets`
     activations : sequence of L `Activation`
-    settings : Settings, optional
-        Read before each layer.
-    second_solve : bool
-        See `layer_step`; what parts Algorithm 2 from Algorithm 1.
-    **options
-        Fields of `Settings`, where there is no object that may change.
-
-    Yields
-    ------
-    LayerStep
-        For l = L + 1, ..., 1.
+    settings : Settings, optional, read before each layer
+    second_solve : bool, see `layer_step`; what parts Algorithm 2 from Algorithm 1
+    **options : fields of `Settings`, where there is no object that may change
 
     Notes
     -----
@@ -235,27 +204,15 @@ def walk(
     """
     settings = Settings(**options) if settings is None else settings
     for layer in range(len(H), 1, -1):
-        step = layer_step(
-            layer,
-            H[layer - 1],
-            B,
-            activations[layer - 2],
-            second_solve=second_solve,
-            **settings.of_layer(),
-        )
+        how = settings.of_layer() | {"second_solve": second_solve}
+        step = layer_step(layer, H[layer - 1], B, activations[layer - 2], **how)
         yield step
         B = step.B
     W, info = solve_layer(H[0], B, **settings.of_solve())  # (6), for l = 1
     yield LayerStep(1, W, W, info)
 
 
-def walked(
-    X: Tensor,
-    B: Tensor,
-    weights: Weights,
-    activations: Sequence[Activation],
-    **options,
-) -> Weights:
+def walked(X: Tensor, B: Tensor, weights: Weights, activations, **options) -> Weights:
     """Weights after one whole walk; ``options`` as for `walk`.
 
     Examples
@@ -275,13 +232,7 @@ def walked(
     return tuple(step.W for step in steps)[::-1]
 
 
-def solve_output(
-    X: Tensor,
-    B: Tensor,
-    weights: Weights,
-    activations: Sequence[Activation],
-    **solver,
-) -> Weights:
+def solve_output(X: Tensor, B: Tensor, weights: Weights, activations, **solver):
     r"""Solve the output layer once more, on the hidden values of the new weights.
 
     (6) $W_{L+1} = (H_L^T H_L)^{-1} H_L^T B$
