@@ -37,18 +37,15 @@ class Autoencoder(nn.Module):
 
     Parameters
     ----------
-    widths : sequence of int
-        $m_1, ..., m_{k+1}$, the same read from either end.
-    incoming : int
-        $m_0$, nonzero incoming weights of each unit at the start (9).
+    widths : sequence of int, $m_1, ..., m_{k+1}$, the same read from either end
+    incoming : int, $m_0$, nonzero incoming weights of each unit at the start (9)
     std : float
         Their standard deviation; the paper's N(0, sigma) is read so, as in the code
         that the scheme comes from.
     activations : sequence of str, optional
         A name for each of the k layers, of "logistic", "tanh", "linear"; logistic
         everywhere if not given, code and output included, as in the paper.
-    generator : torch.Generator, optional
-        Of the initial weights.
+    generator : torch.Generator, optional, of the initial weights
 
     Examples
     --------

@@ -14,12 +14,8 @@ import torch
 from labkit.hessian_free.tuples import dot
 from labkit.ranges import COUNT, INSIDE, NOT_NEGATIVE, check
 
-RANGES = {
-    "variance": NOT_NEGATIVE,
-    "gradient_norm2": NOT_NEGATIVE,
-    "population": COUNT,
-    "theta": INSIDE,
-}
+RANGES = {"variance": NOT_NEGATIVE, "gradient_norm2": NOT_NEGATIVE}
+RANGES |= {"population": COUNT, "theta": INSIDE}
 WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
 STALLED = 0.005  # relative decrease of the validation loss over the window
 
@@ -57,19 +53,10 @@ def next_batch_size(
 
     Parameters
     ----------
-    variance : float
-        $V$ of :func:`batch_gradient_variance`, >= 0.
-    gradient_norm2 : float
-        |grad f_S|^2, squared, >= 0; 0 asks for all rows.
-    population : int
-        $N$ >= 1.
-    theta : float
-        $\theta$ in (0, 1); the larger, the more noise is tolerated.
-
-    Returns
-    -------
-    int
-        1 to N.
+    variance : float >= 0, $V$ of :func:`batch_gradient_variance`
+    gradient_norm2 : float >= 0, |grad f_S|^2; 0 asks for all rows
+    population : int >= 1, $N$
+    theta : float in (0, 1), $\theta$; the larger, the more noise is tolerated
 
     Examples
     --------
@@ -95,11 +82,7 @@ class NextBatch(NamedTuple):
 
 
 def grow(
-    n: int,
-    maxiter: int,
-    estimates: Sequence[int],
-    losses: Sequence[float],
-    max_batch_size: int,
+    n: int, maxiter: int, estimates: Sequence, losses: Sequence, max_batch_size: int
 ) -> NextBatch:
     r"""Algorithm 1, its last block: never shrink, let the iterations grow along.
 
@@ -115,12 +98,10 @@ def grow(
 
     Parameters
     ----------
-    n, maxiter : int
-        Of the step just taken.
-    estimates, losses : sequence
+    n, maxiter : int, of the step just taken
+    estimates, losses : sequence of int, of float
         $\hat n$, $f$ on validation, the last entry that of this step.
-    max_batch_size : int
-        $n_{max}$; a larger n stays as it is.
+    max_batch_size : int, $n_{max}$; a larger n stays as it is
 
     Examples
     --------

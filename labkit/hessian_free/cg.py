@@ -20,14 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.tuples import (
-    add,
-    add_,
-    copied,
-    dot,
-    scale_,
-    scaled,
-)
+from labkit.hessian_free.tuples import add, add_, copied, dot, scale_, scaled
 from labkit.ranges import COUNT, NOT_NEGATIVE, check
 
 STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
@@ -44,12 +37,7 @@ class CGStep:
     curvature: float  # <p, B p> of the direction that led here; nan at k = 0
 
 
-def cg_steps(
-    B: Callable,
-    b: tuple[Tensor, ...],
-    x0: tuple[Tensor, ...] | None = None,
-    M: tuple[Tensor, ...] | None = None,
-) -> Iterator[CGStep]:
+def cg_steps(B: Callable, b: tuple[Tensor, ...], x0=None, M=None) -> Iterator[CGStep]:
     r"""The iterates of preconditioned CG, one by one, no stop.
 
     With $r = B x - b$, $y = r / M$, $p = -y$ at the start, per iteration
@@ -64,14 +52,10 @@ def cg_steps(
 
     Parameters
     ----------
-    B : callable
-        $B$, of a tuple; returns a new tuple, leaves its argument unchanged.
-    b : tuple of tensors
-        $b$, right-hand side.
-    x0 : tuple of tensors, optional
-        Start; zero if not given.
-    M : tuple of tensors, optional
-        $M$, diagonal of the preconditioner, entries > 0; the identity if not given.
+    B : callable, $B$, of a tuple; returns a new one, leaves its argument unchanged
+    b : tuple of tensors, $b$, right-hand side
+    x0 : tuple of tensors, optional, start; zero if not given
+    M : tuple of tensors, optional, $M$ > 0, diagonal; the identity if not given
     """
     if x0 is None:
         x, r = scaled(b, 0.0), scaled(b, -1.0)
@@ -137,23 +121,17 @@ def cg(
 
     Parameters
     ----------
-    B : callable
-        x -> B x, symmetric positive definite.
+    B : callable, x -> B x, symmetric positive definite
     b : tensor or tuple of tensors
-    x0 : like b, optional
-        Start; zero if not given.
-    preconditioner : like b, optional
-        $M$, entries > 0; approximates the diagonal of B.
-    maxiter : int
-        Iterations at most, >= 1.
-    tolerance : float
-        At least 0, which runs to ``maxiter`` or to rounding.
-    keep : bool
-        Also keep the iterates at k = ceil(5 * 1.3^t), to backtrack over.
+    x0 : like b, optional, start; zero if not given
+    preconditioner : like b, optional, $M$ > 0, approximates the diagonal of B
+    maxiter : int >= 1, iterations at most
+    tolerance : float >= 0; 0 runs to ``maxiter`` or to rounding
+    keep : bool, also keep the iterates at k = ceil(5 * 1.3^t), to backtrack over
 
     Raises
     ------
-    ValueError, TypeError
+    ValueError
         For arguments out of range.
     FloatingPointError
         Where a product is NaN or infinite.
@@ -173,18 +151,15 @@ def cg(
         def B(x):
             return (function(x[0]),)
 
-    q, rnorm, kept = [], [], []
-    next_kept, t = 5, 0
+    q, rnorm, kept, t = [], [], [], 0
     for step in cg_steps(B, tuple(b), x0, preconditioner):
         k = step.k
         q.append(step.q)
         rnorm.append(step.rnorm)
         status = _reason(step, q, rnorm, tolerance, maxiter)
-        if keep and k and (k == next_kept or status):
+        if keep and k and (k == math.ceil(5 * 1.3**t) or status):
             kept.append((k, copied(step.x)))
-        if k == next_kept:
             t += 1
-            next_kept = math.ceil(5 * 1.3**t)
         if status:
             break
     x = step.x[0] if bare else step.x

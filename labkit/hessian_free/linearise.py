@@ -16,8 +16,7 @@ and a gradient of one example is never formed.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -42,13 +41,11 @@ def linearise(model: nn.Module, inputs: Tensor, targets=None, *, weights=None):
     model : nn.Module
         An Autoencoder, or any module that maps (n, ...) to outputs (n, ...) row by row
         (no batch normalisation in training mode, no dropout).
-    inputs : (n, ...) tensor
-        $X$.
-    targets : tensor, optional
-        $T$, like the outputs; the inputs if not given.
+    inputs : (n, ...) tensor, $X$
+    targets : tensor, optional, $T$, like the outputs; the inputs if not given
     weights : tuple of tensors, optional
-        The point, like the model's trained parameters, which are it if not given. Not
-        copied: what changes them spoils the linearisation.
+        The point; the model's own if not given. Not copied: what changes them spoils
+        the linearisation.
 
     Returns
     -------
@@ -85,12 +82,22 @@ def _outputs(model, inputs, weights):
         return model.outputs(inputs, weights)
     if weights is None:
         return model(inputs)
-    return functional_call(model, _named(model, weights), (inputs,))
-
-
-def _named(model, weights):
     names = (name for name, p in model.named_parameters() if p.requires_grad)
-    return dict(zip(names, weights, strict=True))
+    named = dict(zip(names, weights, strict=True))
+    return functional_call(model, named, (inputs,))
+
+
+class _Point:
+    """What both kinds of linearisation tell of their residual R."""
+
+    @property
+    def n(self) -> int:
+        """Examples."""
+        return len(self.residual)
+
+    def loss(self) -> Tensor:
+        """f = |R|^2 / 2, ()."""
+        return 0.5 * self.residual.square().sum()
 
 
 # Layers
@@ -126,7 +133,7 @@ def with_ones(S: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearisedLayers:
+class LinearisedLayers(_Point):
     r"""A = dR/dw of a stack of layers, from activations that were kept.
 
     Algorithms 4 and 5; the numbers are ours. The column of ones in $\tilde S$ has
@@ -145,15 +152,6 @@ class LinearisedLayers:
     derivatives: tuple[Tensor, ...]  # S'_l, (n, m_{l+1})
     residual: Tensor  # R, (n, m_{k+1})
 
-    @property
-    def n(self) -> int:
-        """Examples."""
-        return len(self.residual)
-
-    def loss(self) -> Tensor:
-        """f = |R|^2 / 2, ()."""
-        return 0.5 * self.residual.square().sum()
-
     def forward_map(self, d) -> Tensor:
         """A d: tuple like the weights -> (n, m_{k+1})."""
         S, S_, W = self.inputs, self.derivatives, self.weights
@@ -165,9 +163,8 @@ class LinearisedLayers:
     def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
         """A'U: (n, m_{k+1}) -> tuple like the weights."""
         F = self.deltas(U / math.sqrt(self.n))
-        return tuple(
-            torch.mm(S.T, F_l) for S, F_l in zip(self.inputs, F, strict=True)
-        )  # (B3)
+        pairs = zip(self.inputs, F, strict=True)
+        return tuple(torch.mm(S.T, F_l) for S, F_l in pairs)  # (B3)
 
     def deltas(self, U: Tensor) -> list[Tensor]:
         """The backward signals F_1, ..., F_k of U, without the factor 1 / sqrt(n)."""
@@ -184,8 +181,7 @@ class LinearisedLayers:
         row i of U (n, m_{k+1}). Example i of layer l gives the outer product of row i
         of S~_{l-1} and row i of F_l, and the square of that is the product of squares.
         """
-        F = self.deltas(U)
-        pairs = zip(self.inputs, F, strict=True)
+        pairs = zip(self.inputs, self.deltas(U), strict=True)
         return tuple(S.square().T @ F_l.square() for S, F_l in pairs)
 
     def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -206,47 +202,32 @@ class LinearisedLayers:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearisedModule:
+class LinearisedModule(_Point):
     """A = dR/dw of any module and squared loss, by ``torch.func``.
 
-    The same methods as :class:`LinearisedLayers`, for a model whose layers are not
-    known. A' is the closure of one ``torch.func.vjp``; that is linear in U, and its own
-    transpose, once more by ``vjp``, is A. Unlike ``jvp`` this keeps the primal pass,
-    and unlike ``torch.func.linearize`` (as fast per product) it traces nothing, which
-    would be to do again for every batch. Both are set up when first needed. Sums of
-    squares take the gradients of 32 examples at a time, so they hold 32 P numbers.
+    The methods of :class:`LinearisedLayers`. A' is the closure of one
+    ``torch.func.vjp``; that is linear in U, and its own transpose, once more by
+    ``vjp``, is A. Unlike ``jvp`` this keeps the primal pass, and unlike ``linearize``
+    (as fast per product) it traces nothing anew for every batch. Sums of squares take
+    the gradients of 32 examples at a time, so they hold 32 P numbers.
     """
 
     model: nn.Module
     weights: tuple[Tensor, ...]
     inputs: Tensor
     targets: Tensor
-    residual_map: Callable = field(init=False)
 
-    def __post_init__(self):
-        def residual(*weights):
-            outputs = functional_call(
-                self.model, _named(self.model, weights), (self.inputs,)
-            )
-            _check_shape(self.targets, outputs)
-            return (outputs - self.targets) / math.sqrt(self.n)
-
-        object.__setattr__(self, "residual_map", residual)
-
-    @property
-    def n(self) -> int:
-        """Examples."""
-        return len(self.inputs)
+    def residual_map(self, *weights) -> Tensor:
+        """R as a function of the weights, which ``torch.func`` can differentiate."""
+        outputs = _outputs(self.model, self.inputs, weights)
+        _check_shape(self.targets, outputs)
+        return (outputs - self.targets) / math.sqrt(len(self.inputs))
 
     @cached_property
     def residual(self) -> Tensor:
         """R, like the targets."""
         with torch.no_grad():
             return self.residual_map(*self.weights)
-
-    def loss(self) -> Tensor:
-        """f = |R|^2 / 2, ()."""
-        return 0.5 * self.residual.square().sum()
 
     @cached_property
     def _vjp(self):
@@ -269,8 +250,7 @@ class LinearisedModule:
 
         def signal(x, u):
             def outputs(*weights):
-                named = _named(self.model, weights)
-                return functional_call(self.model, named, (x[None],))[0]
+                return _outputs(self.model, x[None], weights)[0]
 
             return vjp(outputs, *self.weights)[1](u)
 

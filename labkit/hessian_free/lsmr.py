@@ -205,35 +205,23 @@ def lsmr(
     At : callable or None
         u -> A'u; None where A is a tensor. Neither function may change its argument;
         both take and return what x0 and b are, a tensor or a tuple.
-    b : tensor or tuple of tensors
-        $b$, right-hand side.
-    x0 : like A'b, optional
-        $d_0$, the start; zero if not given. Not changed.
-    damping : float
-        $\lambda$ >= 0 (it enters squared).
+    b : tensor or tuple of tensors, $b$, right-hand side
+    x0 : like A'b, optional, $d_0$, the start; zero if not given; not changed
+    damping : float >= 0, $\lambda$, enters squared
     scale : like A'b, optional
         $c$, entries > 0: a right preconditioner. It changes the speed, not the problem,
         unless ``damping_norm="scaled"``.
-    damping_norm : {"identity", "scaled"}
-        What is penalised: |x|, or |x / c|.
-    damp_towards : {"zero", "start"}
-        Where the penalty is measured from: 0, or x0.
-    atol : float
-        Stop when |K'r| <= atol |K| |r|, by the recurrences.
-    ftol, miniter, patience : float, int, int
-        See :class:`~labkit.hessian_free.merit.Merit`.
-    maxiter : int, optional
-        Iterations at most; the number of unknowns of one system if not given.
+    damping_norm : {"identity", "scaled"}, penalise |x|, or |x / c|
+    damp_towards : {"zero", "start"}, measure the penalty from 0, or from x0
+    atol : float, stop when |K'r| <= atol |K| |r|, by the recurrences
+    ftol, miniter, patience : see :class:`~labkit.hessian_free.merit.Merit`
+    maxiter : int, optional, at most; the unknowns of one system if not given
     merit : callable, optional
         x -> number (float or 0-d tensor), watched at iterations 5, 7, 9, 12, 15, 19,
         24, 30, ..., each interval a quarter longer, and at ``maxiter``. The iterate of
         least merit is returned. It must leave x unchanged.
     as_published : bool
         Return the last iterate in spite of ``merit``, as Algorithm 6 does.
-
-    Returns
-    -------
-    LSMRResult
 
     Raises
     ------
@@ -260,26 +248,8 @@ def lsmr(
     """
     form = {"damping": damping, "damping_norm": damping_norm}
     form |= {"damp_towards": damp_towards, "x0": x0, "scale": scale}
-    stops = {"atol": atol, "ftol": ftol, "miniter": miniter, "patience": patience}
-    stops |= {"maxiter": maxiter, "merit": merit, "as_published": as_published}
-    return solve(build_system(A, At, b, **form), **stops)
-
-
-@torch.no_grad()
-def solve(
-    system: System,
-    *,
-    merit: Callable | None = None,
-    atol: float = 1e-6,
-    ftol: float = 1e-5,
-    maxiter: int | None = None,
-    miniter: int = MINITER,
-    patience: int = PATIENCE,
-    as_published: bool = False,
-) -> LSMRResult:
-    """Run LSMR on a system until a rule stops it; the options of :func:`lsmr`."""
-    if maxiter is None:
-        maxiter = system.unknowns()
+    system = build_system(A, At, b, **form)
+    maxiter = system.unknowns() if maxiter is None else maxiter
     stops = {"atol": atol, "ftol": ftol, "maxiter": maxiter, "miniter": miniter}
     check(stops | {"patience": patience, "as_published": as_published}, STOPS)
     if merit is not None and system.batch:
@@ -325,20 +295,17 @@ def _run(steps, watch, atol, maxiter):
 def _run_batch(system, atol, maxiter):
     """Advance a batch until the last system has a reason; the others stay converged."""
     rnorm, arnorm = [], []
-    status = ends = None
     for step in lsmr_steps(system):
         r, ar, anorm = step.norms
         rnorm.append(r)
         arnorm.append(ar)
-        if status is None:
+        if step.k == 0:
             status, ends = np.full(r.shape, "", "<U7"), np.zeros(r.shape, int)
         small = (ar <= atol * anorm * r) & (step.k > 0)
-        reason = np.where(step.exhausted, "exact", np.where(small, "atol", ""))
-        if step.k == maxiter:
-            reason = np.where(reason == "", "maxiter", reason)
+        rest = np.where(small, "atol", "maxiter" if step.k == maxiter else "")
         running = status == ""
-        ends = np.where(running, step.k, ends)
-        status = np.where(running, reason, status)
+        ends[running] = step.k
+        status = np.where(running, np.where(step.exhausted, "exact", rest), status)
         if (status != "").all():
             break
     stats = LSMRStats(ends, ends, tuple(rnorm), tuple(arnorm), anorm, ())

@@ -17,12 +17,10 @@ from labkit.hessian_free.cg import STOPS, cg
 from labkit.hessian_free.linearise import linearise, squared_error, weights_of
 from labkit.hessian_free.step import (
     HFStep,
+    NewtonOptimizer,
     adapted_damping,
-    finish,
     line_search,
     read,
-    trained,
-    warm_start,
 )
 from labkit.hessian_free.tuples import add, copied, dot, scaled
 from labkit.ranges import INSIDE, POSITIVE, check
@@ -33,7 +31,7 @@ ROWS = 4096  # of the gradient at once, which bounds the memory of its activatio
 OPTIONS = STOPS | {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
 
 
-class MartensHF(torch.optim.Optimizer):
+class MartensHF(NewtonOptimizer):
     r"""Hessian-free optimisation as Martens published it, for squared loss.
 
     (1) $g = \nabla f$ on the gradient's rows
@@ -49,17 +47,13 @@ class MartensHF(torch.optim.Optimizer):
 
     Parameters
     ----------
-    model : nn.Module
-        See :class:`~labkit.hessian_free.HessianFree`.
+    model : nn.Module, see :class:`~labkit.hessian_free.HessianFree`
     damping : float
         $\lambda$ > 0, the first one; 45 was chosen for sums of cross-entropies, a few
         units suit the mean squared error of small nets.
-    damping_decay : float
-        In (0, 1), the factor of (6).
-    maxiter, tolerance
-        Of :func:`labkit.hessian_free.cg`.
-    alpha : float
-        $\alpha$ in (0, 1), sufficient decrease of the line search.
+    damping_decay : float in (0, 1), the factor of (6)
+    maxiter, tolerance : of :func:`labkit.hessian_free.cg`
+    alpha : float in (0, 1), $\alpha$, sufficient decrease of the line search
     """
 
     def __init__(
@@ -75,17 +69,10 @@ class MartensHF(torch.optim.Optimizer):
         options = {"damping": damping, "damping_decay": damping_decay, "alpha": alpha}
         options |= {"maxiter": maxiter, "tolerance": tolerance}
         check(options, OPTIONS)
-        self.model = model
-        super().__init__(trained(model), options)
+        super().__init__(model, options)
 
     @torch.no_grad()
-    def step(
-        self,
-        inputs: Tensor,
-        targets: Tensor | None = None,
-        *,
-        chunk: tuple[Tensor, Tensor] | Tensor | None = None,
-    ) -> HFStep:
+    def step(self, inputs: Tensor, targets=None, *, chunk=None) -> HFStep:
         """One step.
 
         Parameters
@@ -106,7 +93,7 @@ class MartensHF(torch.optim.Optimizer):
         rows = inputs, targets
         pair = rows if chunk is None else chunk
         pair = (pair, None) if isinstance(pair, Tensor) else pair
-        w, p0 = copied(weights_of(self.model)), warm_start(self)
+        w, p0 = copied(weights_of(self.model)), self.warm_start()
         f0, g, squares = gradient_pass(self.model, w, *rows)  # (1)
         M = tuple((t + damping).pow_(0.75) for t in squares)  # (2)
         point = linearise(self.model, *pair, weights=w)
@@ -118,43 +105,24 @@ class MartensHF(torch.optim.Optimizer):
             error = squared_error(self.model, *rows, weights=add(w, s, p))
             return 0.5 * float(error)
 
-        stops = {name: group[name] for name in STOPS}
-        found = cg(
-            B, scaled(g, -1.0), x0=p0, preconditioner=M, keep=True, **stops
-        )  # (3)
+        stops = {name: group[name] for name in STOPS} | {"keep": True}
+        found = cg(B, scaled(g, -1.0), x0=p0, preconditioner=M, **stops)  # (3)
         (k, p, f1), merit = _backtrack(found.kept or ((0, found.x),), f)  # (4)
         Ap = point.forward_map(p)
         scalars = dot(g, p), 0.5 * Ap.square().sum(), point.loss()
         (slope, curvature, c0), lengths = read(*scalars, d=p, x0=p0)
-        c1 = f1 if chunk is None else f(p, rows=pair)
-        falls = c1 < c0 and slope + curvature != 0
-        rho = (c1 - c0) / (slope + curvature) if falls else -math.inf  # (5)
-        decay = group["damping_decay"]
+        c1, q = f1 if chunk is None else f(p, rows=pair), slope + curvature
+        rho = (c1 - c0) / q if c1 < c0 and q != 0 else -math.inf  # (5)
         trial = lambda s: (f1 if s == 1 else f(p, s), None)  # noqa: E731
-        s, loss, _ = line_search(
-            trial, f0, slope, alpha=group["alpha"], shrink=SHRINK
-        )  # (7)
-        return finish(
-            self,
-            add(w, s, p),  # (7)
-            scaled(found.x, DECAY),  # (8)
-            adapted_damping(damping, rho, decay),  # (6)
-            n=point.n,
-            loss=f0,
-            loss_after=loss,
-            rho=rho,
-            slope=slope,
-            predicted=slope + curvature,
-            step_length=s,
-            iterations=found.iterations,
-            best=k,
-            status=found.status,
-            merit=merit,
-            rnorm=found.rnorm,
-            gamma=DECAY,
-            q=found.q,
-            **lengths,
-        )
+        search = {"alpha": group["alpha"], "shrink": SHRINK}
+        s, loss, _ = line_search(trial, f0, slope, **search)  # (7)
+        damping_next = adapted_damping(damping, rho, group["damping_decay"])  # (6)
+        warm = scaled(found.x, DECAY)  # (8)
+        done = {"n": point.n, "loss": f0, "loss_after": loss, "rho": rho, "best": k}
+        done |= {"slope": slope, "predicted": q, "step_length": s, "gamma": DECAY}
+        done |= {"iterations": found.iterations, "status": found.status}
+        done |= {"merit": merit, "rnorm": found.rnorm, "q": found.q}
+        return self._finish(add(w, s, p), warm, damping_next, **done, **lengths)  # (7)
 
 
 def gradient_pass(model, weights, inputs, targets=None):

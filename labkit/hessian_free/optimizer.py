@@ -13,32 +13,23 @@ import torch
 from torch import Tensor, nn
 
 from labkit.hessian_free.linearise import linearise, squared_error, weights_of
-from labkit.hessian_free.lsmr import STOPS, LSMRResult, solve
+from labkit.hessian_free.lsmr import STOPS, LSMRResult, lsmr
 from labkit.hessian_free.merit import MINITER, PATIENCE
 from labkit.hessian_free.precondition import KINDS, diagonal_preconditioner
 from labkit.hessian_free.step import (
     HFStep,
+    NewtonOptimizer,
     adapted_damping,
-    finish,
     line_search,
     read,
-    trained,
-    warm_start,
 )
 from labkit.hessian_free.system import FORMS, System, build_system
 from labkit.hessian_free.tuples import add, copied, dot, norm, scaled
 from labkit.ranges import INSIDE, POSITIVE, SHARE, check, number, one_of
 
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
-OPTIONS = {
-    **FORMS,
-    **STOPS,
-    "damping": POSITIVE,
-    "damping_decay": INSIDE,
-    "gamma": SHARE,
-    "preconditioner": one_of(KINDS),
-    "alpha": INSIDE,
-}
+OPTIONS = FORMS | STOPS | {"preconditioner": one_of(KINDS), "gamma": SHARE}
+OPTIONS |= {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
 
 
 class Subproblem(NamedTuple):
@@ -56,15 +47,20 @@ class Subproblem(NamedTuple):
         """Right-hand side -R."""
         return -self.point.residual
 
-    def system(self) -> System:
-        """It as :func:`labkit.hessian_free.lsmr_steps` iterates on it."""
+    def _parts(self):
         form = self._asdict()
         point = form.pop("point")
-        return build_system(point.forward_map, point.transpose_map, self.b, **form)
+        return (point.forward_map, point.transpose_map, self.b), form
+
+    def system(self) -> System:
+        """It as :func:`labkit.hessian_free.lsmr_steps` iterates on it."""
+        maps, form = self._parts()
+        return build_system(*maps, **form)
 
     def solve(self, **stops) -> LSMRResult:
         """Run :func:`labkit.hessian_free.lsmr` on it, with its stop rules."""
-        return solve(self.system(), **stops)
+        maps, form = self._parts()
+        return lsmr(*maps, **form, **stops)
 
     def normal_map(self, p) -> tuple[Tensor, ...]:
         """(A'A + lambda^2 I) p, the matrix that CG works on; norm "identity"."""
@@ -85,7 +81,7 @@ class Subproblem(NamedTuple):
         return float(norm(add(self.normal_map(d), -1.0, self.normal_rhs())))
 
 
-class HessianFree(torch.optim.Optimizer):
+class HessianFree(NewtonOptimizer):
     r"""Gauss-Newton steps for squared loss by damped, preconditioned LSMR.
 
     Each step linearises the residual on the batch it is given and solves
@@ -98,24 +94,20 @@ class HessianFree(torch.optim.Optimizer):
     Parameters
     ----------
     model : nn.Module
-        An Autoencoder or any module with squared loss, see
-        :func:`labkit.hessian_free.linearise`.
+        Any with squared loss, see :func:`labkit.hessian_free.linearise`.
     damping : float
         $\lambda$ > 0 of the first step; enters squared. Tied to the scale of A'A; often
         10 (the paper), 1 or 2 for short runs.
     damping_decay : float
-        In (0, 1), the paper's drop, the factor of the damping rule; 0.99 (the paper),
-        0.9 for short runs.
+        In (0, 1), the paper's drop; 0.99 (the paper), 0.9 for short runs.
     damping_floor : float
         $\lambda$ does not fall below. The validation stop keeps the ratio high, so it
         falls without end; 1e-3 costs nothing.
-    gamma : float
-        $\gamma$ in [0, 1], first share of the last direction.
+    gamma : float in [0, 1], $\gamma$, first share of the last direction
     maxiter, atol, ftol, miniter, patience, as_published, damping_norm, damp_towards
         Of :func:`labkit.hessian_free.lsmr`. A patience of 20 suits short runs.
     preconditioner : {"random_signs", "fisher", "jacobi", "none"}
-    alpha : float
-        $\alpha$ in (0, 1), sufficient decrease of the line search.
+    alpha : float in (0, 1), $\alpha$, sufficient decrease of the line search
     generator : torch.Generator, optional
         Of the preconditioner's signs only, so that the choice of preconditioner changes
         no batch; on the weights' device.
@@ -162,58 +154,38 @@ class HessianFree(torch.optim.Optimizer):
         alpha: float = 1e-4,
         generator: torch.Generator | None = None,
     ):
-        options = {
-            "damping": damping,
-            "damping_decay": damping_decay,
-            "damping_floor": damping_floor,
-            "damping_norm": damping_norm,
-            "damp_towards": damp_towards,
-            "gamma": gamma,
-            "preconditioner": preconditioner,
-            "maxiter": maxiter,
-            "atol": atol,
-            "ftol": ftol,
-            "miniter": miniter,
-            "patience": patience,
-            "as_published": as_published,
-            "alpha": alpha,
-        }
+        options = {"damping": damping, "damping_decay": damping_decay}
+        options |= {"damping_floor": damping_floor, "damping_norm": damping_norm}
+        options |= {"damp_towards": damp_towards, "gamma": gamma, "alpha": alpha}
+        options |= {"preconditioner": preconditioner, "maxiter": maxiter, "atol": atol}
+        options |= {"ftol": ftol, "miniter": miniter, "patience": patience}
+        options["as_published"] = as_published
         floor = number("in [0, damping]", lambda v: 0 <= v <= damping)
         check(options, OPTIONS | {"damping_floor": floor})
-        parameters = trained(model)
-        device = parameters[0].device
+        super().__init__(model, options)
+        self.generator = generator
+        device = self.param_groups[0]["params"][0].device
         if generator is not None and generator.device.type != device.type:
             raise ValueError(
                 f"generator must be on the weights' device, {device}, got one on "
                 f"{generator.device}"
             )
-        self.model, self.generator = model, generator
-        super().__init__(parameters, options)
 
     @torch.no_grad()
-    def subproblem(self, inputs: Tensor, targets: Tensor | None = None) -> Subproblem:
+    def subproblem(self, inputs: Tensor, targets=None) -> Subproblem:
         """The problem that :meth:`step` would solve on this batch; changes no weight.
 
         It draws the preconditioner's signs, and keeps its own copy of the weights.
         """
-        group = self.param_groups[0]
-        weights = copied(weights_of(self.model))
+        group, weights = self.param_groups[0], copied(weights_of(self.model))
         point = linearise(self.model, inputs, targets, weights=weights)
-        damping, kind = group["damping"], group["preconditioner"]
-        scale = diagonal_preconditioner(
-            point, kind, damping=damping, generator=self.generator
-        )
+        drawn = {"damping": group["damping"], "generator": self.generator}
+        scale = diagonal_preconditioner(point, group["preconditioner"], **drawn)
         form = group["damping_norm"], group["damp_towards"]
-        return Subproblem(point, damping, scale, warm_start(self), *form)
+        return Subproblem(point, group["damping"], scale, self.warm_start(), *form)
 
     @torch.no_grad()
-    def step(
-        self,
-        inputs: Tensor,
-        targets: Tensor | None = None,
-        *,
-        validation: tuple[Tensor, Tensor] | Tensor | None = None,
-    ) -> HFStep:
+    def step(self, inputs: Tensor, targets=None, *, validation=None) -> HFStep:
         r"""One step on one batch (Algorithm 1).
 
         (2) $\phi(d) = f(w + d; X_{val})$, the paper's (20)
@@ -229,17 +201,11 @@ class HessianFree(torch.optim.Optimizer):
 
         Parameters
         ----------
-        inputs : (n, ...) tensor
-            $X$, n >= 1.
-        targets : tensor, optional
-            $T$, like the outputs; the inputs if not given.
+        inputs : (n, ...) tensor, $X$, n >= 1
+        targets : tensor, optional, $T$, like the outputs; the inputs if not given
         validation : tensor or (inputs, targets), optional
             Rows of the merit function; without them the Krylov method stops by ``atol``
             or ``maxiter``.
-
-        Returns
-        -------
-        HFStep
 
         Raises
         ------
@@ -271,35 +237,18 @@ class HessianFree(torch.optim.Optimizer):
             return (f1 if s == 1 else float(at.loss())), at
 
         s, f, new = line_search(trial, f0, slope, alpha=group["alpha"])  # (6)
-        rule = group["damping_decay"], group["damping_floor"]
         agreed = rho if s else -math.inf
-        damping = adapted_damping(group["damping"], agreed, *rule)  # (5)
+        rule = agreed, group["damping_decay"], group["damping_floor"]
+        damping = adapted_damping(group["damping"], *rule)  # (5)
         new = new if s else point  # (7)
         gamma = group["gamma"]
         warm = scaled(d, gamma if s else 0.0)  # (8)
         group["gamma"] = max(gamma, min(GAMMA_GROWTH * gamma, GAMMA_MAX))
-        return finish(
-            self,
-            new.weights,
-            warm,
-            damping,
-            n=point.n,
-            loss=f0,
-            loss_after=f,
-            rho=rho,
-            slope=slope,
-            predicted=q,
-            step_length=s,
-            iterations=stats.iterations,
-            best=stats.best,
-            status=status,
-            merit=stats.merit,
-            rnorm=stats.rnorm,
-            arnorm=stats.arnorm,
-            gamma=gamma,
-            point=new,
-            **lengths,
-        )
+        done = {"n": point.n, "loss": f0, "loss_after": f, "rho": rho, "slope": slope}
+        done |= {"predicted": q, "step_length": s, "gamma": gamma, "status": status}
+        done |= {"iterations": stats.iterations, "best": stats.best, "point": new}
+        done |= {"merit": stats.merit, "rnorm": stats.rnorm, "arnorm": stats.arnorm}
+        return self._finish(new.weights, warm, damping, **done, **lengths)
 
     def _merit(self, w, validation):
         pair = (validation, None) if isinstance(validation, Tensor) else validation

@@ -27,11 +27,7 @@ def diagonal_estimate(point, signs: Tensor) -> tuple[Tensor, ...]:
 
 
 def diagonal_preconditioner(
-    point,
-    kind: str = "random_signs",
-    *,
-    damping: float = 0.0,
-    generator: torch.Generator | None = None,
+    point, kind: str = "random_signs", *, damping: float = 0.0, generator=None
 ) -> tuple[Tensor, ...] | None:
     r"""c of d = c o y, entries > 0; None for none.
 
@@ -45,13 +41,10 @@ def diagonal_preconditioner(
 
     Parameters
     ----------
-    point : LinearisedLayers or LinearisedModule
-        What :func:`labkit.hessian_free.linearise` returns.
+    point : what :func:`labkit.hessian_free.linearise` returns
     kind : {"random_signs", "fisher", "jacobi", "none"}
-    damping : float
-        $\lambda$ of the system, for "fisher" and "jacobi".
-    generator : torch.Generator, optional
-        Of the signs, on the device of the weights.
+    damping : float, $\lambda$ of the system, for "fisher" and "jacobi"
+    generator : torch.Generator, optional, of the signs, on the device of the weights
 
     Raises
     ------
@@ -67,10 +60,8 @@ def diagonal_preconditioner(
         g2 = point.sum_squares(point.residual)  # R has the 1 / sqrt(n)
         return tuple((t + damping**2).pow_(-0.375) for t in g2)  # (3)
     R = point.residual
-    bits = torch.randint(
-        0, 2, R.shape, generator=generator, dtype=R.dtype, device=R.device
-    )
-    signs = bits.mul_(2).sub_(1)
+    drawn = {"generator": generator, "dtype": R.dtype, "device": R.device}
+    signs = torch.randint(0, 2, R.shape, **drawn).mul_(2).sub_(1)
     g = diagonal_estimate(point, signs)
     if kind == "jacobi":
         return tuple((t + damping**2).rsqrt_() for t in g)  # (4)

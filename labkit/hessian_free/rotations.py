@@ -48,10 +48,8 @@ def rotate(last: Rotations, alpha, beta):
 
     Parameters
     ----------
-    last : Rotations
-        The state after the iteration before.
-    alpha, beta : float or array
-        $\alpha$, $\beta$ with index k + 1; arrays for a batch.
+    last : Rotations, the state after the iteration before
+    alpha, beta : float or array of the batch, $\alpha$, $\beta$ with index k + 1
 
     Returns
     -------
@@ -73,9 +71,8 @@ def rotate(last: Rotations, alpha, beta):
     betad = -stilde * s.betad + ctilde * betahat
     tautilde = _over(s.zeta - s.thetatilde * s.tautilde, rhotilde)
     taud = _over(zeta - thetatilde * tautilde, rhod)
-    norms = Norms(
-        hypot(betad - taud, betadd), abs(zetabar), (s.anorm2 + beta**2) ** 0.5
-    )
+    rnorm = hypot(betad - taud, betadd)
+    norms = Norms(rnorm, abs(zetabar), (s.anorm2 + beta**2) ** 0.5)
     anorm2 = s.anorm2 + beta**2 + alpha**2
     coefficients = (
         -_over(thetabar * rho, s.rho * s.rhobar),

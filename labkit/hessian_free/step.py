@@ -42,33 +42,37 @@ class HFStep:
     point: object = field(default=None, repr=False)  # SHF: linearised, at new weights
 
 
-def trained(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that a step moves; refuses a model without any."""
-    found = [p for p in model.parameters() if p.requires_grad]
-    if not found:
-        raise ValueError("model has no parameters that require a gradient")
-    return found
+class NewtonOptimizer(torch.optim.Optimizer):
+    """A model, the damping in ``param_groups[0]``, and the next warm start."""
 
+    def __init__(self, model: nn.Module, options: dict):
+        found = [p for p in model.parameters() if p.requires_grad]
+        if not found:
+            raise ValueError("model has no parameters that require a gradient")
+        self.model = model
+        super().__init__(found, options)
 
-def warm_start(optimizer: torch.optim.Optimizer) -> tuple[Tensor, ...]:
-    """Where the Krylov method starts: what :func:`finish` kept, at first zero."""
-    parameters = optimizer.param_groups[0]["params"]
-    kept = (optimizer.state[p].get("warm") for p in parameters)
-    return tuple(
-        torch.zeros_like(p) if x is None else x
-        for p, x in zip(parameters, kept, strict=True)
-    )
+    def warm_start(self) -> tuple[Tensor, ...]:
+        """Where the Krylov method starts next: a share of the last direction, or 0."""
+        parameters = self.param_groups[0]["params"]
+        kept = ((p, self.state[p].get("warm")) for p in parameters)
+        return tuple(torch.zeros_like(p) if x is None else x for p, x in kept)
+
+    def _finish(self, weights: Blocks, warm: Blocks, damping: float, **done) -> HFStep:
+        """Write weights, warm start and damping of the next step; tell of it all."""
+        group = self.param_groups[0]
+        for p, value, start in zip(group["params"], weights, warm, strict=True):
+            p.copy_(value)
+            self.state[p]["warm"] = start
+        before, group["damping"] = group["damping"], damping
+        return HFStep(damping=before, damping_next=damping, **done)
 
 
 def read(*scalars: Tensor, d: Blocks, x0: Blocks) -> tuple[list[float], dict]:
     """One read of a step's scalars to the host.
 
-    Returns
-    -------
-    list of float
-        The scalars.
-    dict
-        ``direction_norm`` and ``cosine`` of :class:`HFStep`, of d and the start x0.
+    With them, in a dict, ``direction_norm`` and ``cosine`` of :class:`HFStep`, of the
+    direction d and the start x0.
     """
     lengths = norm(d), norm(x0), dot(d, x0)
     *values, length, before, inner = torch.stack([*scalars, *lengths]).tolist()
@@ -77,34 +81,7 @@ def read(*scalars: Tensor, d: Blocks, x0: Blocks) -> tuple[list[float], dict]:
     return values, {"direction_norm": length, "cosine": cosine}
 
 
-def finish(
-    optimizer: torch.optim.Optimizer,
-    weights: Blocks,
-    warm: Blocks,
-    damping: float,
-    **done,
-) -> HFStep:
-    r"""Write the new weights, the next warm start and the next damping; tell of it all.
-
-    Parameters
-    ----------
-    weights, warm : tuple of tensors
-    damping : float
-        $\lambda'$ of the next step.
-    done
-        All other fields of :class:`HFStep`.
-    """
-    group = optimizer.param_groups[0]
-    for p, value, start in zip(group["params"], weights, warm, strict=True):
-        p.copy_(value)
-        optimizer.state[p]["warm"] = start
-    before, group["damping"] = group["damping"], damping
-    return HFStep(damping=before, damping_next=damping, **done)
-
-
-def adapted_damping(
-    damping: float, rho: float, decay: float, floor: float = 0.0
-) -> float:
+def adapted_damping(damping: float, rho: float, decay: float, floor=0.0) -> float:
     r"""The Levenberg-Marquardt rule (section 4.2).
 
     $\lambda / \mathrm{decay}$ if rho < 1/4, $\mathrm{decay}\,\lambda$ if rho > 3/4,
@@ -122,27 +99,17 @@ def adapted_damping(
     return max(damping, floor)
 
 
-def line_search(
-    trial: Callable,
-    f0: float,
-    slope: float,
-    *,
-    alpha: float,
-    shrink: float = 0.5,
-    limit: int = HALVINGS,
-):
+def line_search(trial: Callable, f0: float, slope: float, *, alpha: float, shrink=0.5):
     r"""Backtrack over s = 1, shrink, shrink^2, ... to a sufficient decrease.
 
     $f(w + s d) \le f(w) + \alpha s \langle d, \nabla f \rangle$ (Algorithm 1). Two
     guards that it lacks: no search along a direction that does not lead downhill, and
-    no more than ``limit`` shrinkings.
+    no more than sixty shrinkings.
 
     Parameters
     ----------
-    trial : callable
-        s -> (f, anything), the second returned with the result.
-    f0, slope : float
-        Loss at s = 0, and its derivative there.
+    trial : callable, s -> (f, anything), the second returned with the result
+    f0, slope : float, loss at s = 0, and its derivative there
 
     Returns
     -------
@@ -152,7 +119,7 @@ def line_search(
     if not slope < 0:
         return 0.0, f0, None
     s = 1.0
-    for _ in range(limit + 1):
+    for _ in range(HALVINGS + 1):
         f, found = trial(s)
         if f <= f0 + alpha * s * slope:
             return s, f, found

@@ -123,20 +123,10 @@ class System:
         return x[0] if self.bare else tuple(x)
 
 
-def build_system(
-    A,
-    At,
-    b,
-    *,
-    x0=None,
-    scale=None,
-    damping=0.0,
-    damping_norm="identity",
-    damp_towards="zero",
-) -> System:
+def build_system(A, At, b, *, x0=None, scale=None, **form) -> System:
     """Check the arguments of :func:`labkit.hessian_free.lsmr` and join them."""
-    form = {"damping": float(damping)}
-    form |= {"damping_norm": damping_norm, "damp_towards": damp_towards}
+    form = {"damping": 0.0, "damping_norm": "identity", "damp_towards": "zero"} | form
+    form["damping"] = float(form["damping"])
     check(form, FORMS)
     batch = 0
     if isinstance(A, Tensor):
@@ -151,17 +141,10 @@ def build_system(
     x0, scale = _blocks(x0, "x0", bare), _blocks(scale, "scale", bare)
     At_b = None if At_b is None else _as_tuple(At_b)
     _check_positive(scale)
-    return System(
-        A=lambda x: _as_tuple(A(x[0] if bare else x)),
-        At=lambda u: _as_tuple(At(u[0] if b_bare else u)),
-        b=b,
-        x0=x0,
-        scale=scale,
-        **form,
-        At_b=At_b,
-        batch=batch,
-        bare=bare,
-    )
+    apply = lambda x: _as_tuple(A(x[0] if bare else x))  # noqa: E731
+    adjoint = lambda u: _as_tuple(At(u[0] if b_bare else u))  # noqa: E731
+    given = {"x0": x0, "scale": scale, "At_b": At_b, "batch": batch, "bare": bare}
+    return System(A=apply, At=adjoint, b=b, **given, **form)
 
 
 def _dense(A, At, b):

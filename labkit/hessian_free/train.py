@@ -25,6 +25,9 @@ from labkit.hessian_free.optimizer import HessianFree
 from labkit.hessian_free.step import HFStep
 from labkit.ranges import INSIDE, NOT_NEGATIVE, check, integer, one_of, optional
 
+Rows = Tensor | tuple[Tensor, Tensor]  # inputs, and targets where they are others
+COPIED = ("damping", "rho", "step_length", "iterations", "best", "status")
+
 
 @dataclass
 class Settings:
@@ -34,12 +37,11 @@ class Settings:
 
     Attributes
     ----------
-    theta : float
-        $\theta$ in (0, 1), see :func:`next_batch_size`.
+    theta : float in (0, 1), $\theta$, see :func:`next_batch_size`
     max_batch_size : int, optional
         $n_{max}$, at least 2 and at most N; all rows if not given. One below the
         present batch stops its growth; batches never shrink.
-    input_noise : float
+    input_noise : float >= 0
         Standard deviation of normal noise on a batch's inputs; the targets stay clean.
         Not in the paper.
     """
@@ -85,8 +87,8 @@ def train(
     optimizer: HessianFree,
     inputs: Tensor,
     *,
-    validation: Tensor | tuple[Tensor, Tensor],
-    test: Tensor | tuple[Tensor, Tensor] | None = None,
+    validation: Rows,
+    test: Rows | None = None,
     targets: Tensor | None = None,
     batch_size: int,
     settings: Settings | None = None,
@@ -104,19 +106,13 @@ def train(
     Parameters
     ----------
     model : nn.Module
-    optimizer : HessianFree
-        Of this model. Its ``maxiter`` is changed.
-    inputs : (N, ...) tensor
-        Training rows.
+    optimizer : HessianFree, of this model; its ``maxiter`` is changed
+    inputs : (N, ...) tensor, training rows
     validation, test : tensor or (inputs, targets)
-    targets : tensor, optional
-        Of the training rows; the inputs themselves if not given.
-    batch_size : int
-        The first, $n_1$ >= 2 and at most ``settings.max_batch_size``.
-    settings : Settings, optional
-        May be changed between two records.
-    steps : int, optional
-        Stop after so many; no end if not given.
+    targets : tensor, optional, of the training rows; the inputs if not given
+    batch_size : int, the first, $n_1$ >= 2, at most ``settings.max_batch_size``
+    settings : Settings, optional, may be changed between two records
+    steps : int, optional, stop after so many; no end if not given
     generator : torch.Generator, optional
         Of the batches (on the CPU or the inputs' device) and of the noise.
 
@@ -176,8 +172,8 @@ def train_martens(
     optimizer: MartensHF,
     inputs: Tensor,
     *,
-    validation: Tensor | tuple[Tensor, Tensor],
-    test: Tensor | tuple[Tensor, Tensor] | None = None,
+    validation: Rows,
+    test: Rows | None = None,
     targets: Tensor | None = None,
     chunks: int,
     gradient: str = "full",
@@ -196,7 +192,7 @@ def train_martens(
     generator : torch.Generator, optional
         Of the one shuffle.
 
-    Other parameters, and what is raised: see :func:`train`.
+    Other parameters, and what is raised: as :func:`train`.
     """
     diary, validation = _begin(
         model, optimizer, MartensHF, inputs, targets, validation, test
@@ -259,25 +255,15 @@ class _Diary:
             )
         improved = validation_error < self.best
         self.best = min(self.best, validation_error)
-        self.rows += rows
-        self.passes += passes
+        self.rows, self.passes = self.rows + rows, self.passes + passes
         unseen = self.test and float(squared_error(self.model, *self.test))
+        batch |= {name: getattr(done, name) for name in COPIED}
         return Record(
-            step=self.step,
-            seconds=self.clock.seconds,
-            rows=self.rows,
-            passes=self.passes,
-            batch_error=2 * done.loss,
-            batch_error_after=2 * done.loss_after,
+            **{"step": self.step, "seconds": self.clock.seconds},
+            **{"rows": self.rows, "passes": self.passes, "improved": improved},
+            **{"batch_error": 2 * done.loss, "batch_error_after": 2 * done.loss_after},
             validation_error=validation_error,
             test_error=math.nan if unseen is None else unseen,
-            improved=improved,
-            damping=done.damping,
-            rho=done.rho,
-            step_length=done.step_length,
-            iterations=done.iterations,
-            best=done.best,
-            status=done.status,
             merit=tuple((k, 2 * f) for k, f in done.merit),
             # Without its linearisation, which holds the batch's activations.
             detail=replace(done, point=None),

@@ -5,9 +5,8 @@ tuples of tensors, block by block, and are never flattened into one vector. A fu
 whose name ends with an underscore changes its first argument, the others make new
 tensors. Nothing here reads a number back to the host.
 
-A coefficient is a Python float, or a tensor of the shape of the leading ``batch``
-dimensions of every block: one coefficient for each system of a batch; a 0-d tensor is
-a coefficient that has not left its device.
+A coefficient is a float, or where a tensor is allowed one of the shape of the leading
+``batch`` dimensions of every block, one number for each system; 0-d without a batch.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from torch import Tensor
 Blocks = Sequence[Tensor]
 
 
-def add(x: Blocks, a: float | Tensor, y: Blocks) -> tuple[Tensor, ...]:
+def add(x: Blocks, a: float, y: Blocks) -> tuple[Tensor, ...]:
     """x + a y, new. One pass.
 
     Examples
@@ -26,10 +25,6 @@ def add(x: Blocks, a: float | Tensor, y: Blocks) -> tuple[Tensor, ...]:
     >>> add((torch.ones(2), torch.zeros(1)), 2.0, (torch.ones(2), torch.ones(1)))
     (tensor([3., 3.]), tensor([2.]))
     """
-    if isinstance(a, Tensor):
-        return tuple(
-            torch.addcmul(s, t, spread(a, t)) for s, t in zip(x, y, strict=True)
-        )
     return tuple(torch._foreach_add(x, y, alpha=a))
 
 
@@ -70,10 +65,8 @@ def scale_(x: Blocks, a: float | Tensor) -> None:
         torch._foreach_mul_(x, a)
 
 
-def scaled(x: Blocks, a: float | Tensor) -> tuple[Tensor, ...]:
+def scaled(x: Blocks, a: float) -> tuple[Tensor, ...]:
     """a x, new."""
-    if isinstance(a, Tensor) and a.ndim:
-        return tuple(s * spread(a, s) for s in x)
     return tuple(torch._foreach_mul(x, a))
 
 

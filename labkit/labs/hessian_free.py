@@ -25,7 +25,6 @@ from labkit.hessian_free import (
 )
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.precondition import KINDS
-from labkit.hessian_free.step import warm_start
 from labkit.hessian_free.system import DAMP_TOWARDS, DAMPING_NORMS
 from labkit.hessian_free.tuples import copied
 from labkit.labs.problem import Problem
@@ -341,7 +340,7 @@ def frozen(training: Training, batch) -> Subproblem:
     """What the next step would solve on a batch, without preconditioner; a copy."""
     point = linearise(training.net, batch, weights=copied(weights_of(training.net)))
     lam = training.optimizer.param_groups[0]["damping"]
-    x0 = warm_start(training.optimizer)
+    x0 = training.optimizer.warm_start()
     return Subproblem(point, lam, None, x0, "identity", "zero")
 
 
