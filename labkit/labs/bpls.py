@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -30,74 +31,63 @@ def seeded(seed: int) -> torch.Generator:
 def start_weights(problem: Problem, *hidden: int, seed=0, **options):
     """`random_weights` of a network with these hidden layers, in the problem's type."""
     X = problem.fit.inputs
-    return bpls.random_weights(
-        (X.shape[1], *hidden, problem.classes),
-        generator=seeded(seed),
-        dtype=X.dtype,
-        device=X.device,
-        **options,
-    )
+    sizes = (X.shape[1], *hidden, problem.classes)
+    options |= {"dtype": X.dtype, "device": X.device, "generator": seeded(seed)}
+    return bpls.random_weights(sizes, **options)
 
 
-# The walk
+_live = partial(knob, restart=False)
 
 
 @dataclass(frozen=True)
 class WalkKnobs:
     """What can be turned while BPLS walks.
 
-    The stop rule is off, as line 18 of Algorithm 2 has it, so that there is a run to
-    turn knobs in.
+    The stop rule is off, as in line 18 of Algorithm 2: there is a run to turn knobs in.
     """
 
     # fmt: off
-    sigma: float = knob(
+    sigma: float = _live(
         0.0, low=0.0, high=1.0, step=0.05, label="pixel noise", unit="sd",
-        restart=False, help="sigma of the training images, from the next walk on",
+        help="sigma of the training images, from the next walk on",
         look_for="The misses leap and settle higher; the test, on clean images, holds "
         "up to 0.4.")
-    label_noise: float = knob(
-        0.0, low=0.0, high=0.8, step=0.05, unit="share", restart=False,
+    label_noise: float = _live(
+        0.0, low=0.0, high=0.8, step=0.05, unit="share",
         help="labels drawn at random, from the next walk on",
         look_for="The test accuracy falls walk by walk; back at 0 a few walks mend it.")
-    interpretation: str = knob(
-        "min_norm", choices=NAMES, help="of equation (5)", restart=False,
-        look_for="The overshoot, 1 for min_norm; a run begun with identity and mean "
-        "collapses.")
-    clamp: float = knob(
-        1e-2, low=1e-8, high=0.4, log=True, unit="of the range", restart=False,
-        help="distance to the ends",
-        look_for="The share it moves; a run begun at 1e-6 starts ten points lower, "
-        "1e-8 ends it.")
-    ridge: float = knob(
-        1e-4, low=1e-10, high=1e-1, log=True, unit="relative", restart=False,
-        help="of the mean diagonal of H'H",
-        look_for="Condition of the input layer: a hundredfold ridge, a tenth of it.")
-    stop: bool = knob(
-        False, label="stop rule", restart=False,
-        help="end at the first walk whose misses do not fall",
+    interpretation: str = _live(
+        "min_norm", choices=NAMES, help="of equation (5)", look_for="The overshoot, 1 "
+        "for min_norm; a run begun with identity and mean collapses.")
+    clamp: float = _live(
+        1e-2, low=1e-8, high=0.4, log=True, unit="of the range",
+        help="distance to the ends", look_for="The share it moves; a run begun at 1e-6 "
+        "starts ten points lower, 1e-8 ends it.")
+    ridge: float = _live(
+        1e-4, low=1e-10, high=1e-1, log=True, unit="relative",
+        help="of the mean diagonal of H'H", look_for="Condition of the input layer: a "
+        "hundredfold ridge, a tenth of it.")
+    stop: bool = _live(
+        False, label="stop rule", help="end at the first walk whose misses do not fall",
         look_for="How soon a run ends, and what more walks gain, or undo under noise.")
-    walks: int = knob(
-        200, low=0, high=1000, label="at most", unit="walks", restart=False,
+    walks: int = _live(
+        200, low=0, high=1000, label="at most", unit="walks",
         help="on the misses, after the first",
         look_for="The walk that a run ends with; 0: the first walk only.")
     activation: str = knob(
-        "sigmoid", choices=INVERTIBLE, help="another network",
-        look_for="Targets moved by the clamp: none with identity, two thirds at first "
-        "with softmax.")
+        "sigmoid", choices=INVERTIBLE, help="another network", look_for="Targets moved "
+        "by the clamp: none with identity, two thirds at first with softmax.")
     width: int = knob(
         50, low=2, high=200, label="hidden width", unit="neurons",
-        help="another network",
-        look_for="First walk: with identity the same from ten neurons on, with sigmoid "
-        "rising to the end.")
+        help="another network", look_for="First walk: with identity the same from ten "
+        "neurons on, with sigmoid rising to the end.")
     depth: int = knob(
         1, low=1, high=4, label="hidden layers", unit="layers", help="another network",
         look_for="First walk: identity stays, sigmoid loses forty points with the "
         "third layer.")
     seed: int = knob(
-        0, low=0, high=99, help="of weights and noise",
-        look_for="Chance: the first walks of six seeds differ by four points in the "
-        "test.")
+        0, low=0, high=99, help="of weights and noise", look_for="Chance: the first "
+        "walks of six seeds differ by four points in the test.")
     # fmt: on
 
 
@@ -110,9 +100,8 @@ def walk_rows(knobs, problem: Problem) -> Iterator[dict]:
     solved. A walk that no inverse lets through, or that diverges, ends with a ``note``.
     """
     acts = [bpls.activation(knobs.activation)] * knobs.depth
-    weights = current = start_weights(
-        problem, *[knobs.width] * knobs.depth, seed=knobs.seed
-    )
+    hidden = [knobs.width] * knobs.depth
+    weights = current = start_weights(problem, *hidden, seed=knobs.seed)
     settings, level, step = bpls.Settings(), None, 0
 
     def obey():
@@ -149,15 +138,10 @@ def walk_rows(knobs, problem: Problem) -> Iterator[dict]:
 def _row(record, top) -> dict:
     """A record as a row, its columns named after the layer."""
     place = {1: "input", top: "output"}.get(record.layer, "hidden")
-    row = {
-        "step": record.step,
-        "walk": record.walk,
-        "layer": record.layer,
-        "rows": record.samples,
-        f"condition {place}": record.condition,
-        f"cosine {place}": record.cosine,
-        f"residual {place}": record.residual,
-    }
+    row = {"step": record.step, "walk": record.walk, "layer": record.layer}
+    row["rows"] = record.samples
+    for name in ("condition", "cosine", "residual"):
+        row[f"{name} {place}"] = getattr(record, name)
     if record.layer > 1:
         row[f"overshoot {place}"] = round(record.overshoot, 4)
         row[f"clamped {place}"] = 100 * record.clamped
@@ -177,8 +161,8 @@ def _status(row) -> str:
     return text
 
 
-def _panel(columns, title, unit, **look) -> Lines:
-    return Lines(columns, title, unit, x_title="layers solved", **look)
+def _panel(columns, title, unit, log=False) -> Lines:
+    return Lines(columns, title, unit, x_title="layers solved", log=log)
 
 
 def _at(quantity, *places) -> dict[str, str]:
@@ -186,46 +170,23 @@ def _at(quantity, *places) -> dict[str, str]:
 
 
 _UPPER, _ALL = ("output", "hidden"), ("output", "hidden", "input")
-WALK = Experiment(
-    "walk",
-    WalkKnobs,
-    walk_rows,
-    (
-        _panel(
-            {
-                "accuracy so far": "layer by layer",
-                "train": "walk done",
-                "test": "test",
-            },
-            "Accuracy",
-            "%",
-        ),
-        _panel(
-            {"misses": "misses", "rows": "rows of the walk"},
-            "Misses, and the rows of a walk",
-            "samples",
-            log=True,
-        ),
-        _panel(
-            _at("condition", *_ALL),
-            "Condition of the layer's matrix",
-            "largest / smallest",
-            log=True,
-        ),
-        _panel(
-            _at("overshoot", *_UPPER), "Overshoot (1: residual repaired once)", "ratio"
-        ),
-        _panel(_at("clamped", *_UPPER), "Targets that the clamp moved", "%"),
-        _panel(_at("cosine", *_ALL), "Weight change and negative gradient", "cosine"),
-    ),
-    caption="The first walk solves on all rows, each later one on the misses of the "
-    "one before; accuracy counts only when a walk is done, since halfway the layers do "
-    "not fit each other.",
-    status=_status,
+_PERCENT = {"accuracy so far": "layer by layer", "train": "walk done", "test": "test"}
+_MISSES = {"misses": "misses", "rows": "rows of the walk"}
+_CONDITION, _RATIO = _at("condition", *_ALL), "largest / smallest"
+_PANELS = (
+    _panel(_PERCENT, "Accuracy", "%"),
+    _panel(_MISSES, "Misses, and the rows of a walk", "samples", log=True),
+    _panel(_CONDITION, "Condition of the layer's matrix", _RATIO, log=True),
+    _panel(_at("overshoot", *_UPPER), "Overshoot (1: residual repaired once)", "ratio"),
+    _panel(_at("clamped", *_UPPER), "Targets that the clamp moved", "%"),
+    _panel(_at("cosine", *_ALL), "Weight change and negative gradient", "cosine"),
 )
-
-
-# The toy
+_CAPTION = (
+    "The first walk solves on all rows, each later one on the misses of the one "
+    "before; accuracy counts only when a walk is done, since halfway the layers do not "
+    "fit each other."
+)
+WALK = Experiment("walk", WalkKnobs, walk_rows, _PANELS, _CAPTION, _status)
 
 
 @dataclass(frozen=True)
@@ -235,23 +196,20 @@ class ToyKnobs:
     # fmt: off
     kind: str = knob(
         "nonlinear", choices=("linear", "nonlinear"),
-        help="hidden and output activation",
-        look_for="Linear: both curves on the theory; nonlinear: the worst run far "
-        "above the median.")
+        help="hidden and output activation", look_for="Linear: both curves on the "
+        "theory; nonlinear: the worst run far above the median.")
     sigma: float = knob(
         0.05, low=0.0, high=1.0, step=0.01, unit="of the outputs",
-        help="noise on the training outputs",
-        look_for="Linear: the error in proportion; nonlinear: a worst run of 2 even "
-        "at 0.")
+        help="noise on the training outputs", look_for="Linear: the error in "
+        "proportion; nonlinear: a worst run of 2 even at 0.")
     interpretation: str = knob(
         "min_norm", choices=NAMES, help="of equation (5)",
         look_for="Linear: no difference, but for label; nonlinear: as printed, none "
         "has the least error.")
     clamp: float = knob(
         1e-2, low=1e-8, high=0.4, log=True, unit="of the range",
-        help="of hidden targets",
-        look_for="As printed the error is least near 1e-2; solved again it hardly "
-        "minds what lies above.")
+        help="of hidden targets", look_for="As printed the error is least near 1e-2; "
+        "solved again it hardly minds what lies above.")
     seed: int = knob(
         0, low=0, high=99, help="of noise and weights",
         look_for="The medians stay; the error as printed moves with the worst runs.")
@@ -279,51 +237,29 @@ def toy_rows(knobs, *, each=20, most=250) -> Iterator[dict]:
         rows = slice((step - 1) * each, step * each)
         row = {"step": step, "runs": step * each}
         for name, errors in seen.items():
-            weights = tuple(W[rows] for W in start)
-            weights = bpls.toy_walk(
-                toy, Y[0, rows], weights, solve_again=name == "again", **how
-            )
+            how["solve_again"] = name == "again"
+            weights = bpls.toy_walk(toy, Y[0, rows], [W[rows] for W in start], **how)
             errors.append(bpls.toy_errors(toy, weights)[1])
             squares = torch.cat(errors)
-            row |= {
-                f"rmse {name}": float(bpls.rmse(squares)),
-                f"worst {name}": float(squares.max().sqrt()),
-                f"median {name}": float(squares.median().sqrt()),
-            }
+            row[f"rmse {name}"] = float(bpls.rmse(squares))
+            row[f"worst {name}"] = float(squares.max().sqrt())
+            row[f"median {name}"] = float(squares.median().sqrt())
         if knobs.kind == "linear":
             row["theory"] = THEORY["test"] * knobs.sigma
         yield row
 
 
+_ALL_RUNS = {"rmse plain": "as printed", "rmse again": "output solved again"}
+_ALL_RUNS |= {"theory": "theory (linear)"}
+_SINGLE = {"worst plain": "worst", "median plain": "median"}
+_SINGLE |= {"worst again": "worst, again", "median again": "median, again"}
 _STEP = "step of 20 runs"
-TOY = Experiment(
-    "toy",
-    ToyKnobs,
-    toy_rows,
-    (
-        Lines(
-            {
-                "rmse plain": "as printed",
-                "rmse again": "output solved again",
-                "theory": "theory (linear)",
-            },
-            "Test RMSE over all runs so far",
-            "RMSE",
-            x_title=_STEP,
-        ),
-        Lines(
-            {
-                "worst plain": "worst",
-                "median plain": "median",
-                "worst again": "worst, again",
-                "median again": "median, again",
-            },
-            "Single runs",
-            "test error",
-            x_title=_STEP,
-            log=True,
-        ),
-    ),
-    caption="In the non-linear toy single bad runs set the RMSE over all: the worst "
-    "jumps, while the median hardly moves.",
+_TOY_PANELS = (
+    Lines(_ALL_RUNS, "Test RMSE over all runs so far", "RMSE", x_title=_STEP),
+    Lines(_SINGLE, "Single runs", "test error", x_title=_STEP, log=True),
 )
+_TOY_CAPTION = (
+    "In the non-linear toy single bad runs set the RMSE over all: the worst jumps, "
+    "while the median hardly moves."
+)
+TOY = Experiment("toy", ToyKnobs, toy_rows, _TOY_PANELS, _TOY_CAPTION)
