@@ -1,6 +1,7 @@
 """Where the columns of a growing model live: in memory, nowhere, or on a mesh."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,9 +20,9 @@ from labkit.broad.ridge import (
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import (
     largest_eigenvalue,
+    naming_safe_ridge,
     safe_ridge,
     squared_norm,
-    with_safe_ridge,
 )
 from labkit.clock import Clock
 
@@ -29,12 +30,7 @@ from labkit.clock import Clock
 class Backend:
     """Columns of the training data and the solver's state, which grow together.
 
-    Attributes
-    ----------
-    state
-        What the solver carries; None before the start.
-    solver : str
-        The one at work.
+    ``state`` is what the solver carries; None before the start, on a mesh empty.
     """
 
     state, solver = None, "chol-1"
@@ -43,23 +39,12 @@ class Backend:
         self.Y, self.ridge, self.capacity = Y, ridge, capacity
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        """Make the columns of ``nodes`` that are not there yet, and solve.
+        """Make those columns of all ``nodes`` that are not there yet, and solve.
 
-        Parameters
-        ----------
-        nodes : Nodes
-            All nodes, old and new.
-        Z : (l, f) tensor
-            Features of this worker's samples.
-        making : Clock
-            Of making the columns.
-
-        Raises
-        ------
-        NotPositiveDefinite
-            All is then as it was.
+        From Z (l, f), features of this worker's samples; ``making`` is the clock of
+        making the columns. After a NotPositiveDefinite all is as it was.
         """
-        (self._start if self.state is None else self._update)(nodes, Z, making)
+        raise NotImplementedError
 
     def truncate(self, k: int) -> None:
         """Go back to the first k columns."""
@@ -68,6 +53,20 @@ class Backend:
     def weights(self) -> Tensor:
         """W (k, c)."""
         return self.state.W
+
+    @property
+    def _made(self) -> int:
+        """Columns that live here."""
+        return 0 if self.state is None else len(self.state.W)
+
+    def _warn_below(self, norm: Callable[[], Tensor]) -> None:
+        """Warn of a ridge that float32 cannot resolve where ``norm()`` is |A|^2."""
+        if self.Y.dtype == torch.float32 and self.ridge < (safe := safe_ridge(norm())):
+            warnings.warn(
+                f"ridge {self.ridge:g} is below {safe:.1e}, the smallest that is safe "
+                f"in float32 here (10 eps |A|^2); use dtype='float64'",
+                stacklevel=6,  # where `fit` was called
+            )
 
 
 class Stored(Backend):
@@ -78,26 +77,25 @@ class Stored(Backend):
         self.solver, self.fallback = solver, fallback
         self.room = Y.new_empty(len(Y), capacity or 0)
 
-    def _start(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        room = self._made(0, nodes, Z, making)
-        A = room[:, : nodes.columns]
-        if A.dtype == torch.float32:
-            warn_below(self.ridge, squared_norm(A))
-        start = SOLVERS[self.solver].start
-        self.state, self.room = start(A, self.Y, self.ridge, self.capacity), room
-
-    def _update(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        k = len(self.state.W)
-        room = self._made(k, nodes, Z, making)
-        columns = room[:, :k], room[:, k : nodes.columns], self.Y
-        solver = self.solver
-        try:
-            state = SOLVERS[solver].update(self.state, *columns)
-        except NotPositiveDefinite:
-            if self.fallback in (None, solver):
-                raise
-            solver = self.fallback
-            state = SOLVERS[solver].update(self.state, *columns)
+    def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
+        """See :meth:`Backend.grow`; where the solver loses a pivot, its fallback."""
+        k, solver = self._made, self.solver
+        with making:
+            room = widened(self.room, k, nodes.columns)
+            H = room[:, k : nodes.columns]
+            nodes.between(k, nodes.columns).expand(Z, out=H)
+        if self.state is None:
+            self._warn_below(lambda: squared_norm(H))
+            state = SOLVERS[solver].start(H, self.Y, self.ridge, self.capacity)
+        else:
+            columns = room[:, :k], H, self.Y
+            try:
+                state = SOLVERS[solver].update(self.state, *columns)
+            except NotPositiveDefinite:
+                if self.fallback in (None, solver):
+                    raise
+                solver = self.fallback
+                state = SOLVERS[solver].update(self.state, *columns)
         self.state, self.room, self.solver = state, room, solver
 
     def truncate(self, k: int) -> None:
@@ -112,44 +110,26 @@ class Stored(Backend):
         else:
             super().truncate(k)
 
-    def _made(self, k: int, nodes: Nodes, Z: Tensor, making: Clock) -> Tensor:
-        """The memory of the columns, or a larger copy, with those from k on made."""
-        with making:
-            room, grown = self.room, nodes.columns
-            if room.shape[1] < grown:
-                room = Z.new_empty(len(Z), grown)
-                room[:, :k] = self.room[:, :k]
-            nodes.between(k, grown).expand(Z, out=room[:, k:grown])
-        return room
-
 
 class Streamed(Backend):
     """No column is kept: Chol-1 from sums over chunks of the samples, made again."""
 
     def __init__(self, Y, ridge, capacity, chunk: int):
         super().__init__(Y, ridge, capacity)
-        self.chunk = chunk
+        self.chunk, self.norm = chunk, 0.0
 
-    def _start(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        sums = sums_over(chunks(nodes, 0, Z, self.Y, self.chunk, making))
-        norm = largest_eigenvalue(sums.S)
-        if Z.dtype == torch.float32:
-            warn_below(self.ridge, norm)
-        try:
-            self.state = chol1_start_from(sums, self.ridge, self.capacity)
-        except NotPositiveDefinite as lost:
-            raise with_safe_ridge(lost, norm) from None
-        self.norm = norm
-
-    def _update(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        k = len(self.state.W)
-        sums = sums_over(chunks(nodes, k, Z, self.Y, self.chunk, making))
+    def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
+        """See :meth:`Backend.grow`."""
+        sums = sums_over(chunks(nodes, self._made, Z, self.Y, self.chunk, making))
         norm = self.norm + largest_eigenvalue(sums.S)
-        try:
-            self.state = chol1_update_from(self.state, sums)
-        except NotPositiveDefinite as lost:
-            raise with_safe_ridge(lost, norm) from None
-        self.norm = norm
+        if self.state is None:
+            self._warn_below(lambda: norm)
+        with naming_safe_ridge(lambda: norm):
+            if self.state is None:
+                state = chol1_start_from(sums, self.ridge, self.capacity)
+            else:
+                state = chol1_update_from(self.state, sums)
+        self.state, self.norm = state, norm
 
 
 class Sharded(Backend):
@@ -161,22 +141,18 @@ class Sharded(Backend):
 
     def __init__(self, Y, ridge, capacity, mesh):
         super().__init__(Y, ridge, capacity)
-        self.empty = distributed.empty(Y, ridge, mesh, capacity)
+        self.state = distributed.empty(Y, ridge, mesh, capacity)
         self.room = Y.new_empty(len(Y), 0)
 
-    def _start(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        self._update(nodes, Z, making)
-        if Z.dtype == torch.float32:
-            A = self.room[:, : len(self.state.W)]
-            warn_below(self.ridge, distributed.norm_bound(self.state.place, A))
-
-    def _update(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        columns = self.empty.place.count(self.capacity or nodes.columns)
-        if self.room.shape[1] < columns:
-            larger = Z.new_empty(len(Z), columns)
-            larger[:, : self.room.shape[1]] = self.room
-            self.room = larger
+    def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
+        """See :meth:`Backend.grow`."""
+        place, first = self.state.place, not self.state.columns
+        room = place.count(self.capacity or nodes.columns)
+        self.room = widened(self.room, self._made, room)
         self._in_panels(nodes, Z, making)
+        if first:
+            A = self.room[:, : self._made]
+            self._warn_below(lambda: distributed.norm_bound(place, A))
 
     def truncate(self, k: int) -> None:
         """Go back to the first k columns of all workers."""
@@ -187,7 +163,7 @@ class Sharded(Backend):
         return distributed.whole(self.state)
 
     def _in_panels(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        state, pivots = self.state or self.empty, []
+        state, pivots = self.state, []
         k, grown = state.columns, nodes.columns
         for edges in pairwise([*range(k, grown, distributed.PANEL), grown]):
             state = self._panel(state, nodes, edges, Z, making)
@@ -210,15 +186,21 @@ class ShardedStream(Sharded):
         super().__init__(Y, ridge, capacity, mesh)
         self.chunk = chunk
 
-    def _start(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        self._in_panels(nodes, Z, making)
-
-    _update = _start
+    grow = Sharded._in_panels
 
     def _panel(self, state, nodes, edges, Z, making):
         (k, grown), own = edges, state.place.own(0)
         parts = chunks(nodes.between(0, grown), k, Z, self.Y, self.chunk, making, own)
         return distributed.update_from(state, distributed.sums_here(state, parts))
+
+
+def widened(room: Tensor, k: int, columns: int) -> Tensor:
+    """Memory of so many columns: ``room``, or a larger copy of its first k."""
+    if room.shape[1] >= columns:
+        return room
+    larger = room.new_empty(len(room), columns)
+    larger[:, :k] = room[:, :k]
+    return larger
 
 
 def chunks(nodes: Nodes, k: int, Z, Y, rows: int, making: Clock, own=slice(None)):
@@ -228,15 +210,3 @@ def chunks(nodes: Nodes, k: int, Z, Y, rows: int, making: Clock, own=slice(None)
         with making:
             A, H = old.expand(z)[:, own], new.expand(z)
         yield A, H, y
-
-
-def warn_below(ridge: float, norm: Tensor) -> None:
-    """Warn of a ridge that the dtype cannot resolve where ``norm`` is |A|^2."""
-    safe = safe_ridge(norm)
-    if ridge < safe:
-        warnings.warn(
-            f"ridge {ridge:g} is below {safe:.1e}, the smallest that is safe in "
-            f"{str(norm.dtype).removeprefix('torch.')} here (10 eps |A|^2); use "
-            f"dtype='float64'",
-            stacklevel=7,  # where `fit` was called
-        )

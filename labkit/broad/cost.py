@@ -31,15 +31,11 @@ def start_terms(solver: str, l: int, k: int, c: int) -> dict[str, float]:  # noq
 
 
 def update_terms(solver: str, l: int, k: int, q: int, c: int) -> dict[str, float]:  # noqa: E741
-    """Operations of one update by what they are for.
+    """Operations of one update by `TERMS`, what they are for.
 
-    Returns
-    -------
-    dict
-        Keys `TERMS`: ``cross``, A^T H or A_dagger H; ``residual``, C = H - A D;
-        ``square``, H^T H or C^T C, and V^T V or D^T D; ``factor``, products with F (or
-        solves with L), G or the inverse, and T; ``dagger``, B and A_dagger - D B;
-        ``weights``, the new W.
+    ``cross``: A^T H or A_dagger H; ``residual``: C = H - A D; ``square``: H^T H or
+    C^T C, and V^T V or D^T D; ``factor``: products with F (or solves with L), G or the
+    inverse, and T; ``dagger``: B and A_dagger - D B; ``weights``: the new W.
     """
     if solver == "d-rdg":
         terms = start_terms(solver, l, k + q, c)

@@ -22,8 +22,7 @@ reduce-scatter  T, T E               p (m k + n c)
 
 and, if samples are shared, before these one all-reduce of P, S and H^T Y,
 ``(count + q) q + q c`` numbers with this worker's ``count`` of nodes. None depends on
-the number of samples. Zhu's appendix E-D instead sends A itself, see
-:mod:`~labkit.broad.block_sweep`.
+the number of samples. Zhu's appendix E-D instead sends A itself, see docs/scaling.md.
 
 Every function here must be called by all workers of the mesh.
 """
@@ -35,15 +34,10 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from labkit.broad.factor import NotPositiveDefinite, inverse_cholesky_
+from labkit.broad.factor import inverse_cholesky_
 from labkit.broad.mesh import Place
-from labkit.broad.ridge import with_ridge
-from labkit.broad.state import (
-    check_room,
-    check_start,
-    squared_norm,
-    with_safe_ridge,
-)
+from labkit.broad.ridge import smallest_pivot, with_ridge
+from labkit.broad.state import check_room, check_start, naming_safe_ridge, squared_norm
 from labkit.broad.triangular import gram, mm, mm_upper, upper_mm, upper_t_mm
 
 PANEL = 512  # nodes that a start adds at a time
@@ -69,27 +63,16 @@ class ShardedState:
 
 
 def start(
-    A: Tensor,
-    Y: Tensor,
-    ridge: float,
-    mesh: DeviceMesh,
-    capacity: int | None = None,
-    panel: int = PANEL,
+    A: Tensor, Y: Tensor, ridge: float, mesh: DeviceMesh, capacity=None, panel=PANEL
 ) -> ShardedState:
     r"""Grow from no nodes at all to the k columns of A, ``panel`` of them at a time.
 
     Parameters
     ----------
-    A : (l, k) tensor
-        All nodes, of this worker's samples.
-    Y : (l, c) tensor
-    ridge : float
-        $\lambda$ > 0.
-    mesh : DeviceMesh
-        With the dimensions ``"nodes"``, ``"samples"`` or both.
-    capacity : int, optional
-        Columns to set aside, of all workers together.
-    panel : int
+    A, Y : (l, k), (l, c) tensors, all nodes and labels of this worker's samples
+    ridge : float, $\lambda$ > 0
+    mesh : DeviceMesh with the dimensions ``"nodes"``, ``"samples"`` or both
+    capacity : int, optional, columns to set aside, of all workers together
 
     Raises
     ------
@@ -105,9 +88,7 @@ def start(
     return replace(state, pivot=torch.stack(pivots).amin())
 
 
-def empty(
-    Y: Tensor, ridge: float, mesh: DeviceMesh, capacity: int | None = None
-) -> ShardedState:
+def empty(Y: Tensor, ridge: float, mesh: DeviceMesh, capacity=None) -> ShardedState:
     """No nodes yet: what the first :func:`update` grows from."""
     place = Place.on(mesh)
     none = Y.new_zeros(0, Y.shape[1])
@@ -117,27 +98,17 @@ def empty(
 
 
 def update(state: ShardedState, A: Tensor, H: Tensor, Y: Tensor) -> ShardedState:
-    """Add the columns H; see :func:`chol1_step`.
+    """Add the columns H by :func:`chol1_step`; a lost pivot is lost on every worker.
 
     Parameters
     ----------
-    A : (l, k_w) tensor
-        This worker's nodes before the update.
-    H : (l, q) tensor
-        All new nodes; those that live here are ``H[:, place.own(k)]``.
-    Y : (l, c) tensor
-        All three of this worker's samples.
-
-    Raises
-    ------
-    NotPositiveDefinite
-        On every worker alike.
+    A : (l, k_w) tensor, this worker's nodes before the update
+    H : (l, q) tensor, all new nodes; ``H[:, place.own(k)]`` will live here
+    Y : (l, c) tensor, as A and H of this worker's samples
     """
-    try:
+    own = H[:, state.place.own(state.columns)]
+    with naming_safe_ridge(norm_bound, state.place, A, own):
         return update_from(state, sums_here(state, [(A, H, Y)]))
-    except NotPositiveDefinite as lost:
-        own = H[:, state.place.own(state.columns)]
-        raise with_safe_ridge(lost, norm_bound(state.place, A, own)) from None
 
 
 def sums_here(
@@ -145,20 +116,20 @@ def sums_here(
 ) -> tuple[Tensor, Tensor]:
     r"""All that an update needs of this worker's samples, seen once in chunks.
 
+    Cost l q (2 k + q) / p operations.
+
     Returns
     -------
-    P : (k_w, q) tensor
-        $A_w^T H$.
+    P : (k_w, q) tensor, $A_w^T H$
     X : (q, q + c) tensor
         This worker's rows of $[H^T H, H^T Y]$, zeros elsewhere, of $H^T H$ the upper
-        triangle. Cost l q (2 k + q) / p operations.
+        triangle.
     """
     P = X = None
     for A, H, Y in chunks:
         q, rows = H.shape[1], state.place.rows(H.shape[1])
         if P is None:
-            P = mm(A.T, H)
-            X = H.new_zeros(q, q + Y.shape[1])
+            P, X = mm(A.T, H), H.new_zeros(q, q + Y.shape[1])
         else:
             P.T.addmm_(H.T, A)
         mine = H[:, rows]
@@ -180,9 +151,8 @@ def update_from(state: ShardedState, sums: tuple[Tensor, Tensor]) -> ShardedStat
     T, G, E, W = chol1_step(state.F, state.z, state.W, P, X, state.ridge, k, place)
     buffer[here : len(W), :k] = T.T  # (41)
     buffer[here : len(W), k : k + q] = G.T[own]  # (41)
-    pivot = G.diagonal().amax().square().reciprocal()
-    z = torch.cat([state.z, E[own]])
-    return replace(state, columns=k + q, buffer=buffer, z=z, W=W, pivot=pivot)
+    grown = {"columns": k + q, "buffer": buffer, "z": torch.cat([state.z, E[own]])}
+    return replace(state, **grown, W=W, pivot=smallest_pivot(G))
 
 
 def chol1_step(F, z, W, P, X, ridge, k, place):
@@ -193,31 +163,22 @@ def chol1_step(F, z, W, P, X, ridge, k, place):
 
     (50) is the paper's $E = T^T A^T Y + G^T H^T Y$ with (42b) put in and
     $z = F^T A^T Y$, of which E is the next part: so that what is shared among workers
-    by rows of F^T is all that it needs.
+    by rows of F^T is all that it needs. Cost (2 k^2 q + 2 k q^2) / p + 2/3 q^3
+    operations.
 
     Parameters
     ----------
-    F : (k, k_w) tensor
-        What lives here, as of z and W.
-    z, W : (k_w, c) tensors
-    P : (k_w, q) tensor
-        Own rows of A^T H.
+    F, P : (k, k_w), (k_w, q) tensors, own columns of F and own rows of A^T H
+    z, W : (k_w, c) tensors, own rows
     X : (q, q + c) tensor
         This worker's share of the sum [S, H^T Y], without ridge; S is read in its upper
         triangle.
-    ridge : float
-        $\lambda$.
-    k : int
-    place : Place
+    ridge : float, $\lambda$
 
     Returns
     -------
-    T : (k, q_w) tensor
-        Its own columns.
-    G, E : (q, q) and (q, c) tensors
-        Alike on every worker.
-    W : (k_w + q_w, c) tensor
-        Cost (2 k^2 q + 2 k q^2) / p + 2/3 q^3 operations.
+    T, W : (k, q_w), (k_w + q_w, c) tensors, own columns and own rows
+    G, E : (q, q), (q, c) tensors, alike on every worker
     """
     p, q = place.p, P.shape[1]
     V = upper_t_mm(F, place.gathered(P, k), every=p)  # (a)

@@ -1,33 +1,37 @@
 r"""Solvers that update a ridge inverse or follow Greville: R-Inv, Orig and Exg-E.
 
-Symbols as in the paper: A_dagger (k, l) the ridge inverse (7), D = A_dagger H (k, q),
-C = H - A D (l, q), B (q, l) the last rows of the new A_dagger. R-Inv and Orig differ by
-the one term ridge D^T D of (68), which Orig and Exg-E leave out: they are the ridge
-solution only in the limit of a vanishing ridge, and over-shoot the more, the better the
-new columns are explained by the old.
-
-A, H, Y : (l, k), (l, q) and (l, c) tensors
-    $A$, $H$, $Y$: the expanded input, new columns, labels.
-ridge : float
-    $\lambda$.
+R-Inv and Orig differ by the one term ridge D^T D of (68), which Orig and Exg-E leave
+out: they are the ridge solution only in the limit of a vanishing ridge, and over-shoot
+the more, the better the new columns are explained by the old.
 
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update.
+
+Parameters
+----------
+A, H, Y : (l, k), (l, q), (l, c) tensors, $A$, $H$, $Y$: input, new columns, labels
+A_dagger : (k, l) tensor, $A^\dagger$, the ridge inverse (7); a step updates it in place
+B : (q, l) tensor, $B$, its new rows, in the memory below it: at first C^T
+C, D : (l, q), (k, q) tensors, $C$, $D$: H - A D and A_dagger H
+F, G, T : (k, k), (q, q), (k, q) tensors, $F$, $G$, $T$; ``out`` receives T
+AY, HY : (k, c), (q, c) tensors, $A^T Y$, $H^T Y$
+W : (k, c) tensor, $W$; a step returns that of k + q nodes
+ridge : float, $\lambda$
 """
 
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import NotPositiveDefinite, cholesky, inverse_cholesky_
-from labkit.broad.ridge import grown, negative, with_ridge
+from labkit.broad.factor import cholesky, inverse_cholesky_
+from labkit.broad.ridge import grown, room_of_T, with_ridge
 from labkit.broad.state import (
     DaggerState,
     FactorState,
     check_room,
     check_start,
+    naming_safe_ridge,
     room_for,
     squared_norm,
-    with_safe_ridge,
 )
 from labkit.broad.triangular import gram, mm, mm_upper, spans, upper_mm, upper_t_mm
 
@@ -43,10 +47,8 @@ def dagger_start(A, Y, ridge, capacity=None) -> DaggerState:
     k = A.shape[1]
     room = k if capacity is None else check_room(k, capacity)
     buffer = A.new_empty(room, len(A))
-    try:
+    with naming_safe_ridge(squared_norm, A):
         L = cholesky(with_ridge(gram(A), ridge))
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(A)) from None
     A_dagger = buffer[:k]
     A_dagger.copy_(A.T)
     solve_(L, A_dagger)  # (7)
@@ -60,29 +62,14 @@ def r_inv_update(state, A, H, Y) -> DaggerState:
 
 
 def r_inv_step(A_dagger, B, W, A, H, Y, ridge):
-    r"""One update of R-Inv (Algorithm 10), the ridge inverse of [A | H].
+    r"""One update of R-Inv (Algorithm 10): W, and the smallest pivot ().
 
     (67) $D = A^\dagger H$    (52) $C = H - A D$
     (68) $B = (C^T C + \lambda (D^T D + I))^{-1} C^T$
     (64) $A^\dagger \leftarrow [A^\dagger - D B; B]$
     (66) $W \leftarrow [W - D B Y; B Y]$
 
-    Parameters
-    ----------
-    A_dagger : (k, l) tensor
-        $A^\dagger$, updated in place.
-    B : (q, l) tensor
-        The memory below it: receives first C^T, then B.
-    W : (k, c) tensor
-    A, H, Y : (l, k), (l, q) and (l, c) tensors
-    ridge : float
-        $\lambda$.
-
-    Returns
-    -------
-    W : (k + q, c) tensor
-    pivot : () tensor
-        The smallest. Cost 3 l q (2 k + q) + k q^2 operations.
+    Cost 3 l q (2 k + q) + k q^2 operations.
     """
     D = mm(A_dagger, H)  # (67)
     torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (52), transposed
@@ -101,7 +88,7 @@ def orig_update(state, A, H, Y) -> DaggerState:
 
 
 def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
-    r"""One update of the original BLS (Algorithm 3): Greville's method.
+    r"""One update of the original BLS (Algorithm 3), Greville's: as :func:`r_inv_step`.
 
     (23) $D = A^+ H$    (22) $C = H - A D$
     (21a) $B = (C^T C + \lambda I)^{-1} C^T$ where $C \ne 0$
@@ -109,26 +96,12 @@ def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
     (20) $A^+ \leftarrow [A^+ - D B; B]$    (24) $W \leftarrow [W - D B Y; B Y]$
 
     In (21a) the generalised inverse of C is taken as the ridge-approximated one, as in
-    the paper's footnote. C = 0 never holds in floating point with the tolerance of 0.
+    the paper's footnote. C = 0, to the ``tolerance`` of its largest entry, never holds
+    in floating point with 0. Cost 3 l q (2 k + q) operations.
 
     Parameters
     ----------
-    A_dagger : (k, l) tensor
-        $A^+$, updated in place.
-    B : (q, l) tensor
-        The memory below it.
-    W : (k, c) tensor
-    A, H, Y : (l, k), (l, q) and (l, c) tensors
-    ridge : float
-        $\lambda$.
-    tolerance : float
-        The largest entry of C that counts as 0.
-
-    Returns
-    -------
-    W : (k + q, c) tensor
-    pivot : () tensor
-        The smallest. Cost 3 l q (2 k + q) operations.
+    A_dagger : (k, l) tensor, $A^+$
     """
     D = mm(A_dagger, H)  # (23)
     torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (22), transposed
@@ -148,63 +121,34 @@ def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
 def _dagger_update(step, state, A, H, Y):
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
-    try:
+    with naming_safe_ridge(squared_norm, A, H):
         W, pivot = step(buffer[:k], buffer[k : k + q], state.W, A, H, Y, state.ridge)
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(A, H)) from None
     return DaggerState(buffer, W, state.ridge, pivot, state.capacity)
 
 
 def exg_e_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`exg_e_step`."""
-    k, q = A.shape[1], H.shape[1]
-    buffer = room_for(state, q)
-    HY = mm(H.T, Y)
-    try:
-        T, G, W = exg_e_step(
-            state.F,
-            state.AY,
-            state.W,
-            A,
-            H,
-            HY,
-            state.ridge,
-            out=buffer.T[:k, k : k + q],
-        )
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(A, H)) from None
-    return grown(state, buffer, T, G, torch.cat([state.AY, HY]), W)
+    buffer, out = room_of_T(state, A.shape[1], H.shape[1])
+    F, AY, W, HY = state.F, state.AY, state.W, mm(H.T, Y)
+    with naming_safe_ridge(squared_norm, A, H):
+        T, G, W = exg_e_step(F, AY, W, A, H, HY, state.ridge, out)
+    return grown(state, buffer, T, G, torch.cat([AY, HY]), W)
 
 
 def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
-    r"""One update of the existing efficient BLS (Algorithm 5): Orig by factors.
+    r"""One update of the existing efficient BLS (Algorithm 5), Orig by factors.
 
     (30) $D = F F^T A^T H$    (22) $C = H - A D$
     (32a) $G = (C^T C + \lambda I)^{-1/2}$, upper    (32b) $T = -D G$
     (33) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
-    Parameters
-    ----------
-    F : (k, k) tensor
-    AY, W : (k, c) tensors
-        $A^T Y$, $W$.
-    A, H : (l, k) and (l, q) tensors
-    HY : (q, c) tensor
-        $H^T Y$.
-    ridge : float
-        $\lambda$.
-    out : (k, q) tensor, optional
-        Receives T.
-
-    Returns
-    -------
-    T, G, W : (k, q), (q, q) and (k + q, c) tensors
-        Cost l q (4 k + q) + 2 k^2 q + k q^2 + 2/3 q^3 operations and l q numbers for C.
+    Returns T, G and W. Cost l q (4 k + q) + 2 k^2 q + k q^2 + 2/3 q^3 operations and
+    l q numbers for C.
     """
     D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (30)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (22)
     G = inverse_cholesky_(with_ridge(gram(C), ridge), offset=len(F))  # (32a)
-    T = negative(mm_upper(D, G), out)  # (32b)
+    T = torch.neg(mm_upper(D, G), out=out)  # (32b)
     E = T.T @ AY + G.T @ HY  # (33)
     W = torch.cat([W + T @ E, G @ E])  # (33)
     return T, G, W

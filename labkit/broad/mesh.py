@@ -34,17 +34,13 @@ else:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker stands.
+    """Where a worker stands. Of 7 nodes on 3 workers, worker 1 has 1 and 4:
 
     Examples
     --------
-    Of 7 nodes on 3 workers, worker 1 has 1 and 4; of the next 4 it has 7 and 10:
-
     >>> place = Place(p=3, rank=1)
-    >>> list(range(7))[place.own(0)], list(range(7, 11))[place.own(7)]
-    ([1, 4], [7, 10])
-    >>> place.count(7), place.count(11)
-    (2, 4)
+    >>> list(range(7))[place.own(0)], place.count(7), list(range(7, 11))[place.own(7)]
+    ([1, 4], 2, [7, 10])
     """
 
     p: int = 1  # workers that share the nodes
@@ -95,20 +91,10 @@ class Place:
         return X
 
     def scattered(self, T: Tensor, U: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Own columns and rows of two sums over workers; one reduce-scatter.
+        """Own columns and own rows of two sums over workers; one reduce-scatter.
 
-        Parameters
-        ----------
-        T : (k, q) tensor
-            Of nodes k to k + q.
-        U : (k, c) tensor
-            A row for each of the k nodes.
-
-        Returns
-        -------
-        T, U : (k, q_w) and (k_w, c) tensors
-            The columns and the rows of the nodes that live here. On the way, shares are
-            padded to the same ceil(q / p) columns and ceil(k / p) rows.
+        T (k, q) has nodes k to k + q as columns, U (k, c) nodes 0 to k as rows. On the
+        way, shares are padded to the same ceil(q / p) columns and ceil(k / p) rows.
         """
         if self.nodes is None or k == 0:
             return T[:, self.own(k)], U
@@ -116,7 +102,8 @@ class Place:
         m, n = -(-q // self.p), -(-k // self.p)
         parts = []
         for other in (Place(self.p, rank) for rank in range(self.p)):
-            parts += [_flat(T.T, other.own(k), m), _flat(U, other.own(0), n)]
+            parts.append(_padded(T.T[other.own(k)], m).flatten())
+            parts.append(_padded(U[other.own(0)], n).flatten())
         mine = T.new_empty(m * k + n * c)
         _reduce_scatter(mine, torch.cat(parts), group=self.nodes)
         T, U = mine[: m * k].view(m, k), mine[m * k :].view(n, c)
@@ -159,18 +146,13 @@ class Place:
 ALONE = Place()  # one worker that exchanges nothing
 
 
-def _flat(X: Tensor, own: slice, rows: int) -> Tensor:
-    """Rows ``own`` of X, and rows of zeros up to ``rows``, in one line."""
-    return _padded(X[own], rows).flatten()
-
-
 def _padded(X: Tensor, rows: int) -> Tensor:
     """X, with rows of zeros up to ``rows``."""
     missing = rows - len(X)
     return torch.cat([X, X.new_zeros(missing, X.shape[1])]) if missing else X
 
 
-def check_mesh(mesh: DeviceMesh) -> tuple[str, ...]:
+def check_mesh(mesh) -> tuple[str, ...]:
     """Names of the mesh's dimensions, or a ValueError."""
     if not isinstance(mesh, DeviceMesh):
         raise ValueError(f"mesh must be a DeviceMesh, got {mesh!r}")

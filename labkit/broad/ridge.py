@@ -1,17 +1,19 @@
 r"""The ridge solutions of Zhu's paper by factors: D-Rdg, Chol-1, Chol-2; and bordered.
 
-R = A^T A + ridge I (35), F upper with F F^T = R^-1 (34), P = A^T H and
-S = H^T H + ridge I the new blocks of R (40).
-
-A, H, Y : (l, k), (l, q) and (l, c) tensors
-    $A$, $H$, $Y$: the expanded input, new columns, labels.
-AY, HY : (k, c) and (q, c) tensors
-    $A^T Y$, $H^T Y$.
-ridge : float
-    $\lambda$.
-
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
-``update(state, A, H, Y)``, where A is the input before the update.
+``update(state, A, H, Y)``, where A is the input before the update. R = A^T A + ridge I
+(35), and its new blocks are P and S (40).
+
+Parameters
+----------
+A, H, Y : (l, k), (l, q), (l, c) tensors, $A$, $H$, $Y$: input, new columns, labels
+F : (k, k) tensor, $F$, upper triangular with F F^T = R^-1 (34)
+AY, HY : (k, c), (q, c) tensors, $A^T Y$, $H^T Y$
+P : (k, q) tensor, $P$ = A^T H
+S : (q, q) tensor, $S$ = H^T H + ridge I
+ridge : float, $\lambda$
+W : (k, c) tensor, $W$; a step returns that of k + q nodes
+T, G : (k, q), (q, q) tensors, $T$, $G$, the new columns of F; ``out`` receives T
 """
 
 from collections.abc import Iterable
@@ -21,16 +23,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import NotPositiveDefinite, cholesky, inverse_cholesky_
+from labkit.broad.factor import cholesky, inverse_cholesky_
 from labkit.broad.state import (
     BorderedState,
     DirectState,
     FactorState,
     check_start,
+    naming_safe_ridge,
     room_for,
     square_room,
     squared_norm,
-    with_safe_ridge,
 )
 from labkit.broad.triangular import (
     gram,
@@ -49,16 +51,20 @@ def with_ridge(S: Tensor, ridge: float) -> Tensor:
     return S
 
 
+def smallest_pivot(G: Tensor) -> Tensor:
+    """That of the factorisation which has left the inverse Cholesky factor G."""
+    return G.diagonal().amax().square().reciprocal()
+
+
 # D-Rdg
 
 
 def direct_start(A, Y, ridge, capacity=None) -> DirectState:
-    r"""Ridge solution from scratch.
+    r"""Ridge solution from scratch; nothing is kept, whatever the ``capacity``.
 
     (35) $R = A^T A + \lambda I$    (6) $W = R^{-1} A^T Y$
 
-    The paper inverts R (7); a Cholesky solve is the better reference. ``capacity`` is
-    taken for the sake of the others: nothing is kept.
+    The paper inverts R (7); a Cholesky solve is the better reference.
     """
     check_start(A, Y, ridge)
     return _direct(gram(A), mm(A.T, Y), ridge, A)
@@ -75,10 +81,8 @@ def direct_update(state, A, H, Y) -> DirectState:
 
 
 def _direct(R, AY, ridge, *blocks):
-    try:
+    with naming_safe_ridge(squared_norm, *blocks):
         L = cholesky(with_ridge(R, ridge))  # (35)
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(*blocks)) from None
     W = torch.cholesky_solve(AY, L)  # (6)
     return DirectState(AY, W, ridge, L.diagonal().amin().square())
 
@@ -89,16 +93,13 @@ def _direct(R, AY, ridge, *blocks):
 class Sums(NamedTuple):
     """All that Chol-1 needs of the samples: sums over them."""
 
-    P: Tensor | None  # (k, q) A^T H; None at the start
+    P: Tensor | None  # (k, q) A^T H; not read at the start
     S: Tensor  # (q, q) H^T H, without the ridge
     HY: Tensor  # (q, c) H^T Y
 
 
 def sums_over(chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Sums:
-    """Sums over chunks (A, H, Y) of the samples, each seen once and let go.
-
-    A may have no columns.
-    """
+    """Sums over chunks (A, H, Y) of the samples, each seen once; A may be empty."""
     chunks = iter(chunks)
     A, H, Y = next(chunks)
     total = Sums(mm(A.T, H), gram(H), mm(H.T, Y))
@@ -115,10 +116,8 @@ def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
     (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
     """
     check_start(A, Y, ridge)
-    try:
+    with naming_safe_ridge(squared_norm, A):
         return chol1_start_from(Sums(None, gram(A), mm(A.T, Y)), ridge, capacity)
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(A)) from None
 
 
 def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
@@ -126,62 +125,39 @@ def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
 
     (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
     """
-    buffer = square_room(sums.S, len(sums.S), capacity)
-    F = buffer[: len(sums.S), : len(sums.S)].T
+    k = len(sums.S)
+    buffer = square_room(sums.S, k, capacity)
+    F = buffer[:k, :k].T
     F.copy_(inverse_cholesky_(with_ridge(sums.S, ridge)))  # (34)
     W = upper_mm(F, upper_t_mm(F, sums.HY))  # (49)
-    return FactorState(buffer, sums.HY, W, ridge, _pivot(F), capacity)
+    return FactorState(buffer, sums.HY, W, ridge, smallest_pivot(F), capacity)
 
 
 def chol1_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`chol1_step`."""
-    try:
+    with naming_safe_ridge(squared_norm, A, H):
         return chol1_update_from(state, Sums(mm(A.T, H), gram(H), mm(H.T, Y)))
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(A, H)) from None
 
 
 def chol1_update_from(state, sums: Sums) -> FactorState:
     """:func:`chol1_update` from sums over the samples; ``sums.S`` is overwritten."""
-    k, q = sums.P.shape
-    buffer = room_for(state, q)
-    P, S = sums.P, with_ridge(sums.S, state.ridge)
-    T, G, W = chol1_step(
-        state.F, state.AY, state.W, P, S, sums.HY, out=buffer.T[:k, k : k + q]
-    )
-    return grown(state, buffer, T, G, torch.cat([state.AY, sums.HY]), W)
+    P, S, HY = sums
+    buffer, out = room_of_T(state, *P.shape)
+    S = with_ridge(S, state.ridge)
+    T, G, W = chol1_step(state.F, state.AY, state.W, P, S, HY, out)
+    return grown(state, buffer, T, G, torch.cat([state.AY, HY]), W)
 
 
 def chol1_step(F, AY, W, P, S, HY, out=None):
-    r"""One update of Chol-1 (Algorithm 7): extend the factor, then the weights.
+    r"""One update of Chol-1 (Algorithm 7): T, G and W.
 
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$
     (42b) $T = -F V G$    (41) is left to :func:`grown`
     (50) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
-    Parameters
-    ----------
-    F : (k, k) tensor
-    AY, W : (k, c) tensors
-        $A^T Y$, $W$.
-    P : (k, q) tensor
-    S : (q, q) tensor
-        With the ridge on its diagonal.
-    HY : (q, c) tensor
-        $H^T Y$.
-    out : (k, q) tensor, optional
-        Receives T.
-
-    Returns
-    -------
-    T, G, W : (k, q), (q, q) and (k + q, c) tensors
-        Cost 2 k^2 q + 2 k q^2 + 2/3 q^3 + 4 k q c operations; the caller's P and S
-        cost l q (2 k + q).
-
-    Raises
-    ------
-    NotPositiveDefinite
-        Where rounding in (42a) has cost the Schur complement a pivot.
+    Cost 2 k^2 q + 2 k q^2 + 2/3 q^3 + 4 k q c operations; the caller's P and S cost
+    l q (2 k + q). Raises NotPositiveDefinite where rounding in (42a) has cost the Schur
+    complement a pivot.
     """
     V = upper_t_mm(F, P)  # (a)
     G = inverse_cholesky_(S - gram(V), offset=len(F))  # (42a)
@@ -194,21 +170,11 @@ def chol1_step(F, AY, W, P, S, HY, out=None):
 # Chol-2
 
 
-def negative(X: Tensor, out: Tensor | None) -> Tensor:
-    """-X, written to ``out`` where there is one."""
-    return X.neg_() if out is None else torch.neg(X, out=out)
-
-
 def chol2_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`chol2_step`."""
-    k, q = A.shape[1], H.shape[1]
-    buffer = room_for(state, q)
-    try:
-        T, G, W = chol2_step(
-            state.F, state.W, A, H, Y, state.ridge, out=buffer.T[:k, k : k + q]
-        )
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(A, H)) from None
+    buffer, out = room_of_T(state, A.shape[1], H.shape[1])
+    with naming_safe_ridge(squared_norm, A, H):
+        T, G, W = chol2_step(state.F, state.W, A, H, Y, state.ridge, out)
     return grown(state, buffer, T, G, torch.cat([state.AY, H.T @ Y]), W)
 
 
@@ -222,27 +188,14 @@ def chol2_step(F, W, A, H, Y, ridge, out=None):
     (57) is the ridge objective at the computed D, and D minimises it: an error in D
     enters squared and can only enlarge the matrix, so that pivots are not lost.
 
-    Parameters
-    ----------
-    F : (k, k) tensor
-    W : (k, c) tensor
-    A, H, Y : (l, k), (l, q) and (l, c) tensors
-    ridge : float
-        $\lambda$.
-    out : (k, q) tensor, optional
-        Receives T.
-
-    Returns
-    -------
-    T, G, W : (k, q), (q, q) and (k + q, c) tensors
-        Cost l q (4 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3 operations and l q numbers for
-        C.
+    Returns T, G and W. Cost l q (4 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3 operations and
+    l q numbers for C.
     """
     D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (51)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (52)
     S = with_ridge(gram(C).add_(gram(D), alpha=ridge), ridge)  # (57)
     G = inverse_cholesky_(S, offset=len(F))  # (57)
-    T = negative(mm_upper(D, G), out)  # (59)
+    T = torch.neg(mm_upper(D, G), out=out)  # (59)
     E = G.T @ mm(C.T, Y)  # (61)
     W = torch.cat([W + T @ E, G @ E])  # (61)
     return T, G, W
@@ -260,10 +213,8 @@ def bordered_start(A, Y, ridge, capacity=None) -> BorderedState:
     k = A.shape[1]
     buffer = square_room(A, k, capacity)
     L = buffer[:k, :k]
-    try:
+    with naming_safe_ridge(squared_norm, A):
         L.copy_(cholesky(with_ridge(gram(A), ridge)))  # (1)
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(A)) from None
     z = lower_solve(L, mm(A.T, Y))  # (2)
     W = lower_t_solve(L, z)  # (3)
     return BorderedState(buffer, z, W, ridge, L.diagonal().amin().square(), capacity)
@@ -281,10 +232,8 @@ def bordered_update(state, A, H, Y) -> BorderedState:
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
     V = lower_solve(state.L, mm(A.T, H))  # (1)
-    try:
+    with naming_safe_ridge(squared_norm, A, H):
         L_s = cholesky(with_ridge(gram(H), state.ridge) - gram(V), offset=k)  # (2)
-    except NotPositiveDefinite as lost:
-        raise with_safe_ridge(lost, squared_norm(A, H)) from None
     buffer[k : k + q, :k] = V.T  # (3)
     buffer[k : k + q, k : k + q] = L_s  # (3)
     z = torch.cat([state.z, lower_solve(L_s, mm(H.T, Y) - V.T @ state.z)])  # (4)
@@ -293,13 +242,11 @@ def bordered_update(state, A, H, Y) -> BorderedState:
     return BorderedState(buffer, z, W, state.ridge, pivot, state.capacity)
 
 
-# Fewer columns
+# Fewer columns, and more
 
 
 def truncated(state, k: int):
-    r"""State of the first k columns; nothing is solved again but the weights.
-
-    The leading block of F (or L) is the factor for the first columns.
+    r"""State of the first k columns, whose factor is the leading block of F (or L).
 
     (49) $W = F (F^T (A^T Y))$
     """
@@ -310,7 +257,13 @@ def truncated(state, k: int):
         return replace(state, buffer=buffer, z=z, W=W, pivot=pivot)
     F, AY = state.F[:k, :k], state.AY[:k]
     W = upper_mm(F, upper_t_mm(F, AY))  # (49)
-    return replace(state, buffer=buffer, AY=AY, W=W, pivot=_pivot(F))
+    return replace(state, buffer=buffer, AY=AY, W=W, pivot=smallest_pivot(F))
+
+
+def room_of_T(state, k, q):
+    """Memory for q more columns, and where in it T goes."""
+    buffer = room_for(state, q)
+    return buffer, buffer.T[:k, k : k + q]
 
 
 def grown(state, buffer, T, G, AY, W) -> FactorState:
@@ -320,8 +273,4 @@ def grown(state, buffer, T, G, AY, W) -> FactorState:
     """
     k = len(T)
     buffer[k : len(W), k : len(W)] = G.T  # (41)
-    return FactorState(buffer, AY, W, state.ridge, _pivot(G), state.capacity)
-
-
-def _pivot(G: Tensor) -> Tensor:
-    return G.diagonal().amax().square().reciprocal()
+    return FactorState(buffer, AY, W, state.ridge, smallest_pivot(G), state.capacity)

@@ -7,6 +7,8 @@ was updated must not be used any more. Without it every state stands alone, at t
 price of a copy.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,9 +94,8 @@ def room_for(state, q: int) -> Tensor:
         check_room(k + q, state.capacity)
         return state.buffer
     width = state.buffer.shape[1]
-    larger = state.buffer.new_zeros(
-        k + q, width if isinstance(state, DaggerState) else k + q
-    )
+    across = width if isinstance(state, DaggerState) else k + q
+    larger = state.buffer.new_zeros(k + q, across)
     larger[:k, :width] = state.buffer
     return larger
 
@@ -119,11 +120,7 @@ def check_start(A: Tensor, Y: Tensor, ridge: float) -> None:
 def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:
     """About |[A, H, ...]|_2^2, from below, by power iteration over the samples.
 
-    Parameters
-    ----------
-    blocks : (l, k_i) tensors
-    steps : int
-        Cost 4 l k (steps + 1) operations.
+    Blocks are (l, k_i); cost 4 l k (steps + 1) operations.
     """
     u = sum(block.sum(1) for block in blocks)
     for _ in range(steps):
@@ -149,6 +146,14 @@ def safe_ridge(norm: Tensor) -> float:
     return 10 * torch.finfo(norm.dtype).eps * float(norm)
 
 
-def with_safe_ridge(lost: NotPositiveDefinite, norm: Tensor) -> NotPositiveDefinite:
-    """The same error with the ridge that would be safe where norm is |A|^2."""
-    return NotPositiveDefinite(lost.index, lost.pivot, safe_ridge(norm))
+@contextmanager
+def naming_safe_ridge(norm: Callable, *blocks: Tensor) -> Iterator[None]:
+    """Add to the error of a lost pivot the ridge that is safe for the columns.
+
+    ``norm(*blocks)``, asked only then, is their |A|^2.
+    """
+    try:
+        yield
+    except NotPositiveDefinite as lost:
+        safe = safe_ridge(norm(*blocks))
+        raise NotPositiveDefinite(lost.index, lost.pivot, safe) from None

@@ -26,21 +26,15 @@ class SharedColumns:
 
     Parameters
     ----------
-    fit, test : pairs of an (l, d) tensor and an (l,) tensor
-        Inputs and classes, to learn from and to judge by.
-    room : int
-        Columns at most.
-    seed : int
-        Of all nodes.
+    fit, test : pairs of (l, d) and (l,) tensors, inputs and classes
+    room : int, columns at most
+    seed : int, of all nodes
 
     Attributes
     ----------
-    A, B : (l, room) and (t, room) tensors
-        Of the inputs to learn from and of the test's, made as far as ``widths[-1]``.
-    Y : (l, c) tensor
-        Classes to learn from, coded -1 and +1.
-    widths : tuple of int
-        Columns after every change.
+    A, B : (l, room), (t, room) tensors, of fit and of test, made up to ``widths[-1]``
+    Y : (l, c) tensor, classes to learn from, coded -1 and +1
+    widths : tuple of int, columns after every change
     """
 
     def __init__(self, fit, test, room: int, *, seed: int = 0):
@@ -102,30 +96,22 @@ def side_by_side(
 
     Parameters
     ----------
-    A : (l, k) tensor
-        All columns; room is set aside for as many.
+    A : (l, k) tensor, all columns; room is set aside for as many
     widths : iterable of int
         Columns at the start and after every update, ascending, at most k. Read update
         by update, and so are the columns of A, which may come with it.
     Y : (l, c) tensor
-    ridge : float
-        $\lambda$ > 0.
+    ridge : float, $\lambda$ > 0
     solvers : iterable of str
         Names of :data:`~labkit.broad.solvers.SOLVERS`; a solver that loses a pivot
         yields a record with ``lost`` and drops out.
-    score : callable, optional
-        From W (k, c) to a number.
-    factor_error : bool
-        Measure it at every size: costs more than the update.
+    score : callable, optional, from W (k, c) to a number
+    factor_error : bool, whether to measure it: costs more than the update
 
     Yields
     ------
     list of SolverRecord
         For every width: of every solver that is still there, in their order.
-
-    Raises
-    ------
-    ValueError
     """
     states, clock, k = dict.fromkeys(solvers), Clock(A.device), 0
     for name in states:
@@ -157,19 +143,13 @@ def side_by_side(
                 continue
             states[name] = state
             gradient = whole.T @ (whole @ state.W) - AY + ridge * state.W
-            record = SolverRecord(
-                step,
-                name,
-                grown,
-                clock.lap,
-                operations,
-                smallest_pivot=float(state.pivot),
-                residual=float(torch.linalg.norm(gradient) / torch.linalg.norm(AY)),
-                score=None if score is None else float(score(state.W)),
-                W=state.W,
-                factor_error=_factor_error(state, whole) if factor_error else None,
-            )
-            records.append(record)
+            looked = {
+                "residual": float(torch.linalg.norm(gradient) / torch.linalg.norm(AY)),
+                "score": None if score is None else float(score(state.W)),
+                "factor_error": _factor_error(state, whole) if factor_error else None,
+            }
+            did = step, name, grown, clock.lap, operations, float(state.pivot)
+            records.append(SolverRecord(*did, **looked, W=state.W))
         yield records
         k = grown
     if not k:

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.linalg import solve_triangular
 
 # Columns of a block: large enough for the rate of a full product, small against k.
 BLOCK = {"cpu": 160}
@@ -34,12 +35,8 @@ def mm(X: Tensor, Y: Tensor) -> Tensor:
 
 
 def gram(H: Tensor) -> Tensor:
-    """H^T H for H (l, q), symmetric to the bit; q^2 l operations.
-
-    On the CPU by NumPy, which knows this product (BLAS ``syrk``), elsewhere by block
-    rows of the upper triangle, mirrored.
-    """
-    if H.device.type == "cpu":
+    """H^T H for H (l, q), symmetric to the bit; q^2 l operations."""
+    if H.device.type == "cpu":  # NumPy knows this product: BLAS syrk
         X = H.detach().numpy()
         return torch.from_numpy(X.T @ X)
     S = H.new_empty(H.shape[1], H.shape[1])
@@ -56,9 +53,7 @@ def mirror(S: Tensor) -> Tensor:
     return S
 
 
-def upper_mm(
-    F: Tensor, X: Tensor, out: Tensor | None = None, *, every: int = 1
-) -> Tensor:
+def upper_mm(F: Tensor, X: Tensor, out: Tensor | None = None, *, every=1) -> Tensor:
     """F X for upper triangular F (k, k) and X (k, q); k^2 q operations.
 
     With ``every`` = p, F (k, n) is every p-th column of such a triangle, from any of
@@ -72,10 +67,7 @@ def upper_mm(
 
 
 def upper_t_mm(F: Tensor, X: Tensor, *, every: int = 1) -> Tensor:
-    """F^T X for upper triangular F (k, k) and X (k, q); k^2 q operations.
-
-    With ``every`` as in :func:`upper_mm`.
-    """
+    """F^T X for F, ``every`` as in :func:`upper_mm` and X (k, q); k^2 q operations."""
     out = X.new_zeros(X.shape[1], F.shape[1])
     for i, j in spans(len(F), F.device):
         left = i // every  # columns before are zeros in these rows
@@ -95,9 +87,7 @@ def lower_solve(L: Tensor, X: Tensor) -> Tensor:
     """L^-1 X for lower triangular L (k, k) and X (k, q); k^2 q operations."""
     out = X.T.clone(memory_format=torch.contiguous_format)
     for i, j in spans(len(L), L.device):
-        x = torch.linalg.solve_triangular(
-            L[i:j, i:j].T, out[:, i:j], upper=True, left=False
-        )
+        x = solve_triangular(L[i:j, i:j].T, out[:, i:j], upper=True, left=False)
         out[:, i:j] = x
         out[:, j:].addmm_(x, L[j:, i:j].T, alpha=-1)
     return out.T
@@ -107,9 +97,7 @@ def lower_t_solve(L: Tensor, X: Tensor) -> Tensor:
     """L^-T X for lower triangular L (k, k) and X (k, q); k^2 q operations."""
     out = X.T.clone(memory_format=torch.contiguous_format)
     for i, j in reversed(list(spans(len(L), L.device))):
-        x = torch.linalg.solve_triangular(
-            L[i:j, i:j], out[:, i:j], upper=False, left=False
-        )
+        x = solve_triangular(L[i:j, i:j], out[:, i:j], upper=False, left=False)
         out[:, i:j] = x
         out[:, :i].addmm_(x, L[i:j, :i], alpha=-1)
     return out.T

@@ -28,12 +28,12 @@ from labkit.broad import (
     inverse_ldl,
 )
 from labkit.broad import distributed as sharded
-from labkit.broad.block_sweep import block_inverse_ldl, messages
 from labkit.broad.mesh import Place
 from labkit.broad.ridge import chol1_start, chol1_update, truncated
 from labkit.broad.state import safe_ridge, squared_norm
 from labkit.broad.triangular import upper_mm, upper_t_mm
 from labkit.instruments.traffic import Traffic
+from tests.broad.block_sweep import block_inverse_ldl, messages
 from tests.broad.conftest import problem
 
 WIDTHS = [7, 12, 13, 14, 29]  # updates of 5, 1, 1 and 15 nodes: uneven, or fewer than p

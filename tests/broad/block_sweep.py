@@ -1,9 +1,9 @@
-r"""The inverse LDL^T factorisation by blocks of columns, as Zhu distributes it.
+"""The inverse LDL^T factorisation by blocks of columns, as Zhu distributes it.
 
 Appendices E-C and E-D: the nodes are cut into one block per worker, worker w holds its
-columns of the upper triangle of R, and Algorithm 13 runs column by column. For those
-who read the paper; to compute, :mod:`~labkit.broad.distributed` needs three exchanges
-per update where this needs some p messages per column, and does not send A.
+columns of the upper triangle of R, and Algorithm 13 runs column by column. To compute,
+:mod:`labkit.broad.distributed` needs three exchanges per update where this needs some p
+messages per column, and does not send A.
 
 Its messages, from a worker to another on its right, with l samples:
 
@@ -14,55 +14,27 @@ rows       each worker's entries of row i right of the diagonal, from the owner 
 =========  ===========================================================================
 """
 
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
 from labkit.broad.factor import check_pivot
 from labkit.broad.ridge import with_ridge
 from labkit.broad.triangular import gram, mm
 
 
-def block_inverse_ldl(
-    A: Tensor, edges: Sequence[int], ridge: float, mesh: DeviceMesh
-) -> tuple[Tensor, Tensor]:
-    r"""Columns of L and d of this worker, with R^-1 = L diag(d) L^T (206).
+def block_inverse_ldl(A, edges, ridge, mesh):
+    """Columns of L (k, k_w) and d (k_w,) of this worker, R^-1 = L diag(d) L^T (206).
 
-    Parameters
-    ----------
-    A : (l, k_w) tensor
-        This worker's nodes.
-    edges : sequence of int
-        0 = first < ... < last = k, p + 1 of them: worker w has the nodes from edges[w]
-        to edges[w + 1].
-    ridge : float
-        $\lambda$ > 0.
-    mesh : DeviceMesh
-        Of one dimension.
-
-    Returns
-    -------
-    L : (k, k_w) tensor
-        Unit upper triangular together with the other workers' columns.
-    d : (k_w,) tensor
-        Cost k^3 / p operations on average; the last worker has the most.
-
-    Raises
-    ------
-    NotPositiveDefinite
-        On the owner of the lost pivot and all workers on its right; those on its left
-        have finished.
-    ValueError
+    ``edges``, 0 = first < ... < last = k: worker w has the nodes A (l, k_w) from
+    edges[w] to edges[w + 1]. Cost k^3 / p operations on average. A lost pivot is raised
+    by its owner and by all workers on its right; those on its left have finished.
     """
     group = mesh.get_group()
     check_edges(edges, A.shape[1], group.rank(), group.size())
     B = block_of_gram(A, edges, ridge, group)
-    for _ in block_sweep(B, edges, group):
-        pass
+    block_sweep(B, edges, group)
     start, end = edges[group.rank()], edges[group.rank() + 1]
     L = B.new_zeros(edges[-1], end - start)
     L[:end] = B.triu(-start)
@@ -71,35 +43,22 @@ def block_inverse_ldl(
     return L, d
 
 
-def block_of_gram(A, edges, ridge: float, group) -> Tensor:
-    r"""Columns of the upper triangle of R in this worker (229).
-
-    (229) $R_{iw} = A_i^T A_w$ for i < w, $R_{ww} = A_w^T A_w + \lambda I$
-
-    Returns
-    -------
-    (edges[w + 1], k_w) tensor
-    """
+def block_of_gram(A, edges, ridge, group):
+    """Columns of the upper triangle of R in this worker, (edges[w + 1], k_w) (229)."""
     w, blocks = group.rank(), []
     for i, (start, end) in enumerate(pairwise(edges[: w + 1])):
         A_i = A.new_empty(len(A), end - start)
         dist.recv(A_i, group=group, group_src=i)
-        blocks.append(mm(A_i.T, A))  # (229)
-    _send_right(A, group)
-    return torch.cat([*blocks, with_ridge(gram(A), ridge)])  # (229)
+        blocks.append(mm(A_i.T, A))
+    send_right(A, group)
+    return torch.cat([*blocks, with_ridge(gram(A), ridge)])
 
 
-def block_sweep(B: Tensor, edges: Sequence[int], group) -> Iterator[int]:
-    r"""Algorithm 13 in place: B (edges[w + 1], k_w) receives columns of L and d.
+def block_sweep(B, edges, group):
+    """Algorithm 13 in place: B (edges[w + 1], k_w) receives columns of L and d.
 
-    With m the part of column i above the diagonal, s the pivot, v the entries of row i
-    from column i + 1 to this worker's last:
-
-    (223a) $d = 1 / s$    (a) $r = -d v$, of the columns that live here
-    (223b) $S \leftarrow S + v^T r$    (223c) $M \leftarrow M + m r$; row i of M: r
-
-    The letter is ours, as in :func:`~labkit.broad.factor.ldl_sweep`. Yields after every
-    column in which this worker takes part: a worker is done with its own last one.
+    As ``labkit.broad.factor.ldl_sweep``, whose letters these are, with v the entries of
+    row i from column i + 1 to this worker's last.
     """
     w = group.rank()
     start = edges[w]
@@ -108,55 +67,51 @@ def block_sweep(B: Tensor, edges: Sequence[int], group) -> Iterator[int]:
             column = B.new_empty(i + 1)
             if owner == w:
                 column[:i], column[i] = B[:i, i - start], 1 / B[i, i - start]  # (223a)
-                _send_right(column, group)
+                send_right(column, group)
             else:
                 dist.recv(column, group=group, group_src=owner)
             m, d = column[:i], column[i]
             check_pivot(1 / d, i)
             own = slice(max(i + 1 - start, 0), None)
-            v = _row_up_to_here(B[i, own].contiguous(), i, owner, edges, group)
+            v = row_up_to_here(B[i, own].contiguous(), i, owner, edges, group)
             r = -d * B[i, own]  # (a)
             B[i + 1 :, own].addr_(v, r)  # (223b)
             B[:i, own].addr_(m, r)  # (223c)
             B[i, own] = r  # (223c)
             if owner == w:
                 B[i, i - start] = d  # (223a)
-            yield i + 1
 
 
-def _row_up_to_here(part, i, owner, edges, group) -> Tensor:
+def row_up_to_here(part, i, owner, edges, group):
     """Row i from column i + 1 to this worker's last: others' parts, then its own."""
-    w, parts = group.rank(), []
-    for u in range(owner, w):
+    parts = []
+    for u in range(owner, group.rank()):
         width = edges[u + 1] - max(i + 1, edges[u])
         if width:
             parts.append(part.new_empty(width))
             dist.recv(parts[-1], group=group, group_src=u)
     if len(part):
-        _send_right(part, group)
+        send_right(part, group)
     return torch.cat([*parts, part])
 
 
-def _send_right(x: Tensor, group) -> None:
+def send_right(x, group):
     for j in range(group.rank() + 1, group.size()):
         dist.send(x.contiguous(), group=group, group_dst=j)
 
 
-def messages(edges: Sequence[int], l: int) -> dict[str, tuple[int, int]]:  # noqa: E741
+def messages(edges, l):  # noqa: E741
     """Messages of all workers and numbers in them, by what they carry.
 
     With p equal blocks of k nodes in all: l k (p - 1) / 2 numbers of nodes, and
     k^2 (p - 1) (2 p - 1) / (12 p) of columns and of rows, up to terms in k.
 
-    Examples
-    --------
     >>> messages([0, 2, 5], l=10)
     {'nodes': (1, 20), 'columns': (2, 3), 'rows': (1, 1)}
     """
-    p = len(edges) - 1
     sent = {"nodes": [], "columns": [], "rows": []}
     for w, (start, end) in enumerate(pairwise(edges)):
-        right = p - 1 - w
+        right = len(edges) - 2 - w
         sent["nodes"] += right * [l * (end - start)]
         sent["columns"] += [i + 1 for i in range(start, end) for _ in range(right)]
         widths = (end - max(start, i + 1) for i in range(end))
@@ -164,7 +119,7 @@ def messages(edges: Sequence[int], l: int) -> dict[str, tuple[int, int]]:  # noq
     return {kind: (len(sizes), sum(sizes)) for kind, sizes in sent.items()}
 
 
-def check_edges(edges: Sequence[int], width: int, w: int, p: int) -> None:
+def check_edges(edges, width, w, p):
     """Refuse blocks that are not one per worker, or not this worker's."""
     if len(edges) != p + 1 or edges[0] != 0 or any(a >= b for a, b in pairwise(edges)):
         raise ValueError(
