@@ -4,10 +4,7 @@ Zhu, *Two Ridge Solutions for the Incremental Broad Learning System on Added Nod
 (arXiv 1911.04872).
 """
 
-from labkit.broad.estimators import (
-    BroadLearningClassifier,
-    BroadLearningRegressor,
-)
+from labkit.broad.estimators import BroadLearningClassifier, BroadLearningRegressor
 from labkit.broad.factor import (
     NotPositiveDefinite,
     division_free_inverse_ldl,

@@ -22,32 +22,24 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
 
     Parameters
     ----------
-    n_groups, nodes_per_group : int
-        Feature groups of the start and nodes in each.
-    n_enhancement : int
-        Enhancement nodes of the start.
-    ridge : float
-        $\lambda$ > 0, of A^T A + lambda I; not divided by the number of samples.
+    n_groups, nodes_per_group : int, feature groups of the start and nodes in each
+    n_enhancement : int, enhancement nodes of the start
+    ridge : float, $\lambda$ > 0
     solver : str
         A name of :data:`labkit.broad.SOLVERS`. ``"orig"`` and ``"exg-e"`` are the
         published predecessors, which drift from the ridge solution as they grow.
     scaling : str
         ``"sample"`` standardises every row, as the paper does with images;
         ``"feature"`` every column, the choice for tables; ``"none"``.
-    shrink : float
-        Largest pre-activation of an enhancement group on the training data.
-    orthonormal : bool
-        Whether enhancement weights are orthonormalised.
-    sparse_penalty, sparse_iter : float and int
-        Of the autoencoder that tunes feature groups.
+    shrink : float, largest pre-activation of an enhancement group in training
+    orthonormal : bool, whether enhancement weights are orthonormalised
+    sparse_penalty, sparse_iter : float, int, of the autoencoder that tunes features
     dtype : str
         ``"float64"``, or ``"float32"`` for large ridges only: ``fit`` warns where it
         cannot resolve the ridge.
-    device : str, optional
-        Of all tensors, for example ``"cuda"``.
+    device : str, optional, of all tensors, for example ``"cuda"``
     random_state : int, RandomState or None
-        Nodes are drawn on the CPU in float64, so that they are the same on every
-        device.
+        Nodes are drawn on the CPU in float64, the same for every device.
     capacity : int, optional
         Columns to set aside: growth then copies nothing of that width.
     chunk : int, optional
@@ -64,18 +56,13 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
 
     Attributes
     ----------
-    classes_ : (c,) array
-        Class labels.
+    classes_ : (c,) array, class labels
     history_ : list of :class:`~labkit.broad.growth.Growth`
         On a mesh, of the whole model on this worker's samples.
-    nodes_ : :class:`~labkit.broad.nodes.Nodes`
-        All that expands an input.
-    solver_ : str
-        The solver at work.
-    coef_ : (k, c) array
-        Output weights; one column for two classes.
-    n_features_in_, feature_names_in_ : int and array
-        As in scikit-learn.
+    nodes_ : :class:`~labkit.broad.nodes.Nodes`, all that expands an input
+    solver_ : str, the solver at work
+    coef_ : (k, c) array, output weights; one column for two classes
+    n_features_in_, feature_names_in_ : int, array, as in scikit-learn
 
     Examples
     --------
@@ -102,7 +89,6 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
 
         Raises
         ------
-        ValueError
         NotPositiveDefinite
             The ridge is too small for the start, which no fallback can mend.
         """
@@ -165,23 +151,7 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     """
 
     def fit(self, X, y):
-        """Draw nodes, solve for the weights.
-
-        Parameters
-        ----------
-        X : (l, d) array
-        y : (l,) or (l, c) array of numbers
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-        NotPositiveDefinite
-            The ridge is too small for the start, which no fallback can mend.
-        """
+        """As :meth:`BroadLearningClassifier.fit`; y holds numbers, (l,) or (l, c)."""
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)
         self._flat = y.ndim == 1
         return self._fit(X, y.reshape(len(y), -1))

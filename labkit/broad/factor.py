@@ -9,11 +9,11 @@ inverse LDL^T (206)     R^-1 = L diag(d) L^T              L unit upper
 division free (230)     R^-1 = U diag(delta) U^T / beta   U upper
 ======================  ================================  ============
 
-The ``*_sweep`` functions are generators that work inside the upper triangle of the
-matrix they are given and yield the number of finished columns: at every yield the
-leading block is final, the block right of it holds M, and the trailing block holds the
-Schur complement S. What lies below the diagonal is neither read nor of use. The
-functions without ``_sweep`` copy R first and clear the lower triangle of the result.
+The ``*_sweep`` generators work inside the upper triangle of the matrix they are given
+and yield the number of finished columns: the leading block is then final, the block
+right of it holds M, the trailing block the Schur complement S. What lies below the
+diagonal is neither read nor of use. The other functions copy R, whose upper triangle
+alone they read, and raise NotPositiveDefinite, or a ValueError if it is not square.
 
 The paper's own formulas for the sweeps survive in its text only as numbers and words;
 their reading here is proved by tests/broad/test_factor.py.
@@ -36,12 +36,9 @@ class NotPositiveDefinite(ArithmeticError):
 
     Attributes
     ----------
-    index : int
-        Column of the lost pivot, from 0, among all columns.
-    pivot : float
-        Its value.
-    safe_ridge : float or None
-        Smallest ridge that is safe for this data, where known.
+    index : int, column of the lost pivot, from 0, among all columns
+    pivot : float, its value
+    safe_ridge : float or None, smallest ridge that is safe for this data, where known
     """
 
     def __init__(self, index: int, pivot: float, safe_ridge: float | None = None):
@@ -59,16 +56,10 @@ def small_inverse_cholesky(S: Tensor, offset: int = 0) -> Tensor:
     r"""G with $G G^T = S^{-1}$, by inverting the Cholesky factor (103) of S (q, q).
 
     LAPACK's Cholesky factorisation and one triangular inverse, 4 q^3 / 3 operations:
-    for a panel. Reads the whole of S, which must be symmetric.
-
-    Raises
-    ------
-    NotPositiveDefinite
-        With the index of the pivot, counted from ``offset``.
+    for a panel. Reads the whole of S. A lost pivot is counted from ``offset``.
     """
     L = cholesky(S, offset)
-    eye = torch.eye(len(S), dtype=S.dtype, device=S.device)
-    return torch.linalg.solve_triangular(L, eye, upper=False).T
+    return torch.linalg.solve_triangular(L, torch.eye(len(S)).to(S), upper=False).T
 
 
 def cholesky(S: Tensor, offset: int = 0) -> Tensor:
@@ -87,21 +78,9 @@ def inverse_cholesky(R: Tensor, *, method: str = "panels", panel: int | None = N
 
     Parameters
     ----------
-    R : (k, k) tensor
-        Symmetric positive definite; only its upper triangle is read.
-    method : str
-        ``"panels"`` for :func:`panel_sweep`, ``"columns"`` for :func:`column_growth`.
-    panel : int, optional
-        Columns of a panel; what suits the device if not given.
-
-    Returns
-    -------
-    F : (k, k) tensor
-        Of R's dtype and device. Cost 2 k^3 / 3 operations.
-
-    Raises
-    ------
-    NotPositiveDefinite, ValueError
+    R : (k, k) tensor, symmetric positive definite; cost 2 k^3 / 3 operations
+    method : ``"panels"`` for :func:`panel_sweep`, ``"columns"``: :func:`column_growth`
+    panel : int, optional, columns of a panel; what suits the device if not given
 
     Examples
     --------
@@ -165,8 +144,8 @@ def panel_sweep(R: Tensor, panel: int | None = None, offset: int = 0) -> Iterato
     (124b) $M \leftarrow [M - m U; -G U]$
 
     With panels of one column these are (124a) to (124d) of Algorithm 11, where G is
-    $1 / \sqrt{s}$; (a) is ours. Every entry right of the panel gets one multiply-add
-    per column: 2 k^3 / 3 operations in all. Yields after every panel.
+    $1 / \sqrt{s}$; (a) is ours. One multiply-add a column for every entry right of the
+    panel: 2 k^3 / 3 operations in all. Yields after every panel.
     """
     k, panel = len(R), panel or PANEL.get(R.device.type, PANEL_ELSEWHERE)
     for i in range(0, k, panel):
@@ -194,20 +173,7 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$ (upper)    (42b) $T = -F V G$
     (41) $F \leftarrow [[F, T], [0, G]]$
 
-    Parameters
-    ----------
-    F, P : (k, k) and (k, q) tensors
-    S : (q, q) tensor
-        Symmetric.
-
-    Returns
-    -------
-    (k + q, k + q) tensor
-        Cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
-
-    Raises
-    ------
-    NotPositiveDefinite, ValueError
+    F (k, k), P (k, q), S (q, q); cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
     """
     k, q = P.shape
     if F.shape != (k, k) or S.shape != (q, q):
@@ -225,12 +191,8 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
 def inverse_ldl(R: Tensor) -> tuple[Tensor, Tensor]:
     """Unit upper L (k, k) and d (k,) with R^-1 = L diag(d) L^T (206); no square root.
 
-    Only R's upper triangle is read. Cost k^3 operations in k steps of rank one: the
-    half of S below the diagonal is computed along.
-
-    Raises
-    ------
-    NotPositiveDefinite, ValueError
+    Cost k^3 operations in k steps of rank one: the half of S below the diagonal is
+    computed along.
 
     Examples
     --------
@@ -273,26 +235,14 @@ def ldl_sweep(R: Tensor) -> Iterator[int]:
 def division_free_inverse_ldl(R: Tensor, *, scale: bool = True):
     r"""U, delta and beta with $R^{-1} = U diag(\delta) U^T / \beta$ (230).
 
-    Additions, products and shifts only: the division by beta is left to the reader.
-
-    Parameters
-    ----------
-    R : (k, k) tensor
-        Only its upper triangle is read.
-    scale : bool
-        Multiply by powers of two so that beta stays in [0.5, 1). Without, beta is about
-        squared at every column and soon leaves the range of the dtype.
+    Additions, products and shifts only: the division by beta is left to the reader. To
+    ``scale`` is to multiply by powers of two so that beta stays in [0.5, 1); without,
+    beta is about squared at every column, and where it leaves the range of the dtype an
+    OverflowError names the column. Cost 2 k^3 operations.
 
     Returns
     -------
-    U, delta, beta : (k, k), (k,) and () tensors
-        $U$, $\delta$, $\beta$. Cost 2 k^3 operations.
-
-    Raises
-    ------
-    NotPositiveDefinite, ValueError
-    OverflowError
-        Without scaling, naming the column at which the dtype was left.
+    U, delta, beta : (k, k), (k,), () tensors, $U$, $\delta$, $\beta$
     """
     check_square(R)
     U, delta = R.clone(), torch.ones_like(R[0])
@@ -302,9 +252,7 @@ def division_free_inverse_ldl(R: Tensor, *, scale: bool = True):
     return U.triu_(), delta, beta
 
 
-def division_free_sweep(
-    R: Tensor, delta: Tensor, beta: Tensor, *, scale: bool = True
-) -> Iterator[int]:
+def division_free_sweep(R, delta, beta, *, scale: bool = True) -> Iterator[int]:
     r"""Division-free inverse LDL^T in place (Algorithm 14, (280) to (284)).
 
     R, delta (k,) and beta () are overwritten; beta starts at 1. S and M are stored
@@ -342,10 +290,9 @@ def division_free_sweep(
 
 
 def factor_error(F: Tensor, R: Tensor) -> Tensor:
-    """Largest entry of |F^T R F - I| for F (k, k), an inverse factor of R (k, k).
+    """Largest entry of |F^T R F - I| for an inverse factor F of R; 4 k^3 operations.
 
     In float64 about 0.04 eps |R| / ridge for a model's matrix R = A^T A + ridge I.
-    Cost 4 k^3 operations.
     """
     error = F.T @ (R @ F)
     error.diagonal().sub_(1)

@@ -1,7 +1,8 @@
 """What the two estimators share: parameters at the door, nodes, solver, history."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,24 +11,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from labkit.broad.backends import (
-    Backend,
-    Sharded,
-    ShardedStream,
-    Stored,
-    Streamed,
-)
+from labkit.broad.backends import Backend, Sharded, ShardedStream, Stored, Streamed
 from labkit.broad.cost import start_operations, update_operations
 from labkit.broad.mesh import ALONE, Place
-from labkit.broad.nodes import (
-    CHUNK,
-    SCALINGS,
-    Nodes,
-    Preparation,
-    Recipe,
-    Update,
-    draw,
-)
+from labkit.broad.nodes import CHUNK, SCALINGS, Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import FactorState, check_room
 from labkit.broad.triangular import gram
@@ -68,47 +55,28 @@ class Growth:
     factor_error: float | None = None  # |F^T R F - I|, once asked for
 
 
+@dataclass(eq=False, repr=False)
 class BroadLearning(BaseEstimator):
     """Growth of nodes and weights; what targets mean is up to the estimators."""
 
-    def __init__(
-        self,
-        n_groups=6,
-        nodes_per_group=10,
-        n_enhancement=3000,
-        *,
-        ridge=1e-6,
-        solver="chol-1",
-        scaling="sample",
-        shrink=0.8,
-        orthonormal=True,
-        sparse_penalty=1e-3,
-        sparse_iter=50,
-        dtype="float64",
-        device=None,
-        random_state=None,
-        capacity=None,
-        chunk=None,
-        fallback=None,
-        mesh=None,
-    ):
-        self.n_groups = n_groups
-        self.nodes_per_group = nodes_per_group
-        self.n_enhancement = n_enhancement
-        self.ridge = ridge
-        self.solver = solver
-        self.scaling = scaling
-        self.shrink = shrink
-        self.orthonormal = orthonormal
-        self.sparse_penalty = sparse_penalty
-        self.sparse_iter = sparse_iter
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
-        self.capacity = capacity
-        self.chunk = chunk
-        self.fallback = fallback
-        self.mesh = mesh
+    n_groups: int = 6
+    nodes_per_group: int = 10
+    n_enhancement: int = 3000
+    _: KW_ONLY
+    ridge: float = 1e-6
+    solver: str = "chol-1"
+    scaling: str = "sample"
+    shrink: float = 0.8
+    orthonormal: bool = True
+    sparse_penalty: float = 1e-3
+    sparse_iter: int = 50
+    dtype: str = "float64"
+    device: str | None = None
+    random_state: Any = None
+    capacity: int | None = None
+    chunk: int | None = None
+    fallback: str | None = None
+    mesh: Any = None
 
     # Growing
 
@@ -130,11 +98,6 @@ class BroadLearning(BaseEstimator):
     def add_nodes(self, n_enhancement: int):
         """Add enhancement nodes that see all present features (14), (18).
 
-        Parameters
-        ----------
-        n_enhancement : int
-            How many, >= 1.
-
         Returns
         -------
         self
@@ -150,26 +113,17 @@ class BroadLearning(BaseEstimator):
         return self._grow([Update(extra=n_enhancement)])
 
     def add_feature_nodes(self, n_features: int = 10, n_own: int = 0, n_extra: int = 0):
-        """Add one feature group with enhancement nodes (15), (19).
+        """Add one feature group with enhancement nodes (15), (19); as `add_nodes`.
 
         Parameters
         ----------
-        n_features : int
-            Feature nodes, >= 1.
-        n_own : int
-            Enhancement nodes that see these features only.
-        n_extra : int
-            Enhancement nodes that see all features, these included.
+        n_features : int >= 1, feature nodes
+        n_own : int, enhancement nodes that see these features only
+        n_extra : int, enhancement nodes that see all features, these included
 
         Returns
         -------
         self
-
-        Raises
-        ------
-        NotPositiveDefinite
-            A pivot was lost. The model stays as it was.
-        ValueError, NotFittedError
         """
         check_is_fitted(self)
         check({"n_features": n_features, "n_own": n_own, "n_extra": n_extra}, ADDED)
@@ -180,19 +134,12 @@ class BroadLearning(BaseEstimator):
 
         The factor of fewer columns is the leading block of the factor, so only the
         weights are computed anew. ``d-rdg`` and ``r-inv`` start again from the
-        remaining columns; ``orig`` has no state for fewer columns and refuses.
-
-        Parameters
-        ----------
-        n : int
+        remaining columns; ``orig`` has no state for fewer columns and refuses. Raises
+        ValueError where no column would be left, or before ``fit``.
 
         Returns
         -------
         self
-
-        Raises
-        ------
-        ValueError, NotFittedError
         """
         check_is_fitted(self)
         check({"n": n}, {"n": COUNT})
@@ -213,17 +160,15 @@ class BroadLearning(BaseEstimator):
         if self.capacity is not None:
             check_room(k + q, self.capacity)
         nodes, Z, columns = self.nodes_, self._Z, self._columns
-        recipe = Recipe(
-            self.shrink, self.orthonormal, self.sparse_penalty, self.sparse_iter
-        )
+        sparse = self.sparse_penalty, self.sparse_iter
+        recipe = Recipe(self.shrink, self.orthonormal, *sparse)
+        how = recipe, self._generator, self._place
         X = _Prepared(nodes.prepare, self._X, self.chunk or CHUNK)
         making, whole = (Clock(Z.device) for _ in range(2))
         with whole:
             with making:
                 for each in updates:
-                    nodes, Z = draw(
-                        nodes, X, Z, each, recipe, self._generator, self._place
-                    )
+                    nodes, Z = draw(nodes, X, Z, each, *how)
             columns.grow(nodes, Z, making)
         self.nodes_, self._Z = nodes, Z
         solver, (l, c) = columns.solver, columns.Y.shape  # noqa: E741
@@ -235,23 +180,14 @@ class BroadLearning(BaseEstimator):
 
     def _noted(self, added: int, operations: float, making: Clock, whole: Clock):
         """Keep the weights, and write a line of ``history_``."""
-        columns, before = self._columns, getattr(self, "solver_", None)
-        self.solver_ = columns.solver
-        self._W = columns.weights()
-        self._stages.append((self.nodes_.columns, self._W))
-        self.history_.append(
-            Growth(
-                columns=self.nodes_.columns,
-                features=self.nodes_.features,
-                added=added,
-                seconds=whole.seconds - making.seconds,
-                node_seconds=making.seconds,
-                operations=operations,
-                smallest_pivot=float(columns.state.pivot),
-                solver=columns.solver,
-                fallback=bool(self.history_) and columns.solver != before,
-            )
-        )
+        columns, nodes = self._columns, self.nodes_
+        fallback = bool(self.history_) and columns.solver != self.solver_
+        self.solver_, self._W = columns.solver, columns.weights()
+        self._stages.append((nodes.columns, self._W))
+        size = nodes.columns, nodes.features, added
+        cost = whole.seconds - making.seconds, making.seconds, operations
+        did = float(columns.state.pivot), self.solver_, fallback
+        self.history_.append(Growth(*size, *cost, *did))
         return self
 
     # Looking
@@ -274,8 +210,8 @@ class BroadLearning(BaseEstimator):
     def factor_error(self) -> float:
         """Largest entry of |F^T R F - I| on the training data; noted in ``history_``.
 
-        In float64 about 0.04 eps |A|^2 / ridge. Only for solvers that keep F; costs
-        more than an update: 2 l k^2 operations.
+        In float64 about 0.04 eps |A|^2 / ridge. Only for solvers that keep F; 2 l k^2
+        operations, more than an update.
         """
         check_is_fitted(self)
         state = self._columns.state

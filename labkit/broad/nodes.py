@@ -134,6 +134,10 @@ class Nodes:
         """f, the width of Z."""
         return sum(g.weight.shape[1] for g in self.groups if isinstance(g, Features))
 
+    def with_group(self, group: Features | Enhancement) -> "Nodes":
+        """These nodes and one group more."""
+        return replace(self, groups=(*self.groups, group))
+
     def features_of(self, X: Tensor) -> Tensor:
         """Z (l, f) of raw inputs X (l, d)."""
         Z = X.new_empty(len(X), self.features)
@@ -145,10 +149,7 @@ class Nodes:
         return Z
 
     def expand(self, Z: Tensor, out: Tensor | None = None) -> Tensor:
-        """A (l, k) from Z (l, f).
-
-        Cost 2 l f operations per enhancement node.
-        """
+        """A (l, k) from Z (l, f); 2 l f operations per enhancement node."""
         widths = [group.weight.shape[1] for group in self.groups]
         A = Z.new_empty(len(Z), sum(widths)) if out is None else out
         for group, block in zip(self.groups, A.split(widths, 1), strict=True):
@@ -175,56 +176,38 @@ class Nodes:
 
 
 def draw(
-    nodes: Nodes,
-    X: Iterable[Tensor],
-    Z: Tensor,
-    update: Update,
-    recipe: Recipe,
-    g: Generator,
-    place: Place = ALONE,
+    nodes: Nodes, X: Iterable[Tensor], Z: Tensor, update: Update, recipe, g, place=ALONE
 ) -> tuple[Nodes, Tensor]:
     """Draw the nodes of an update: (9) and (11), or a start's, one group at a time.
 
     Parameters
     ----------
-    nodes : Nodes
-        So far.
+    nodes : Nodes, those so far
     X : iterable of (l_i, d + 1) tensors
         Chunks of the prepared training inputs; walked through twice.
-    Z : (l, f) tensor
-        Features of the training data so far.
-    update : Update
-    recipe : Recipe
-    g : torch.Generator
-    place : Place
-        Tells whether other workers have samples too, which then count.
+    Z : (l, f) tensor, features of the training data so far
+    recipe, g : Recipe, torch.Generator
+    place : Place, whether other workers have samples too, which then count
 
     Returns
     -------
-    nodes : Nodes
-        With those of the update.
+    nodes : Nodes, with those of the update
     Z : (l, f + features) tensor
     """
+    f = Z.shape[1]
     if update.features:
-        nodes, Z = add_features(nodes, X, Z, update.features, recipe, g, place)
+        nodes, Z = _add_features(nodes, X, Z, update.features, recipe, g, place)
     if update.own:
-        new = (Z.shape[1] - update.features, Z.shape[1])
-        nodes = add_enhancement(nodes, Z, update.own, recipe, g, new, place)
+        seen = f, Z.shape[1]
+        nodes = _add_enhancement(nodes, Z, update.own, recipe, g, place, seen)
     if update.extra:
-        nodes = add_enhancement(nodes, Z, update.extra, recipe, g, place=place)
+        seen = 0, Z.shape[1]
+        nodes = _add_enhancement(nodes, Z, update.extra, recipe, g, place, seen)
     return nodes, Z
 
 
-def add_features(
-    nodes: Nodes,
-    X: Iterable[Tensor],
-    Z: Tensor,
-    n: int,
-    recipe: Recipe,
-    g: Generator,
-    place: Place = ALONE,
-) -> tuple[Nodes, Tensor]:
-    """Draw and tune one feature group of n nodes, see (9); as :func:`draw`."""
+def _add_features(nodes, X, Z, n, recipe, g, place):
+    """Draw and tune one feature group of n nodes, see (9)."""
     d = next(iter(X)).shape[1]
     W = uniform(d, n, g).to(Z)
     gram, cross = Z.new_zeros(n, n), Z.new_zeros(n, d)
@@ -239,32 +222,11 @@ def add_features(
     low, span = -minus_low, nonzero(high + minus_low)
     columns = (Z.shape[1], Z.shape[1] + n)
     group = Features(weight.T.contiguous(), low, span, columns)
-    nodes = replace(nodes, groups=(*nodes.groups, group))
-    return nodes, torch.cat([Z, (T - low) / span], 1)  # (9), (10)
+    return nodes.with_group(group), torch.cat([Z, (T - low) / span], 1)  # (9), (10)
 
 
-def add_enhancement(
-    nodes: Nodes,
-    Z: Tensor,
-    n: int,
-    recipe: Recipe,
-    g: Generator,
-    reads: tuple[int, int] | None = None,
-    place: Place = ALONE,
-) -> Nodes:
-    """Draw one enhancement group of n nodes; see (11).
-
-    Parameters
-    ----------
-    Z : (l, f) tensor
-        Features of the training data: they set the group's common scale, so that its
-        largest pre-activation is ``recipe.shrink``.
-    reads : (int, int), optional
-        Which features the group sees; all there are if not given.
-    place : Place
-        As for :func:`draw`.
-    """
-    reads = (0, Z.shape[1]) if reads is None else reads
+def _add_enhancement(nodes, Z, n, recipe, g, place, reads):
+    """Draw one enhancement group of n nodes, scaled by the training data; see (11)."""
     seen = Z[:, slice(*reads)]
     W = uniform(seen.shape[1] + 1, n, g)
     W = (orthonormal(W) if recipe.orthonormal else W).to(Z)
@@ -272,7 +234,7 @@ def add_enhancement(
     largest = torch.stack([(z @ W[:-1] + BIAS * W[-1]).amax() for z in chunks]).amax()
     (largest,) = place.largest_over_samples(largest)
     scale = recipe.shrink / torch.where(largest > 0, largest, 1)
-    return replace(nodes, groups=(*nodes.groups, Enhancement(W * scale, reads)))
+    return nodes.with_group(Enhancement(W * scale, reads))
 
 
 def sparse_autoencoder(
@@ -283,25 +245,18 @@ def sparse_autoencoder(
     (1) $w \leftarrow (M^T M + \rho I)^{-1} (M^T X + \rho (o - u))$
     (2) $o \leftarrow soft(w + u, \mu / \rho)$    (3) $u \leftarrow u + w - o$
 
+    Cost 2 n^2 d operations per step.
+
     Parameters
     ----------
-    gram : (n, n) tensor
-        $M^T M$.
-    cross : (n, d) tensor
-        $M^T X$.
-    penalty : float
-        $\mu$.
-    steps : int
-    rho : float
-        $\rho$.
+    gram, cross : (n, n), (n, d) tensors, $M^T M$, $M^T X$
+    penalty, rho : float, $\mu$, $\rho$
 
     Returns
     -------
-    (n, d) tensor
-        $o$. Cost 2 n^2 d operations per step.
+    o : (n, d) tensor, $o$
     """
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    L = torch.linalg.cholesky(gram + rho * eye)
+    L = torch.linalg.cholesky(gram + rho * torch.eye(len(gram)).to(gram))
     o, u = torch.zeros_like(cross), torch.zeros_like(cross)
     for _ in range(steps):
         w = torch.cholesky_solve(cross + rho * (o - u), L)  # (1)
@@ -344,5 +299,5 @@ def _narrowed(group: Features | Enhancement, i: int, j: int) -> Features | Enhan
     weight = group.weight[:, i:j]
     if isinstance(group, Enhancement):
         return replace(group, weight=weight)
-    columns = (group.place[0] + i, group.place[0] + j)
-    return Features(weight, group.low[i:j], group.span[i:j], columns)
+    f = group.place[0]
+    return Features(weight, group.low[i:j], group.span[i:j], (f + i, f + j))
