@@ -92,12 +92,9 @@ class Aria(anywidget.AnyWidget):
     ----------
     panel : str
         CSS class of the panel that hears keys, one around this; none if empty.
-    keys : mapping of str to callable
-        From a key's name, such as ``ArrowLeft``, to what it calls.
-    hint : str
-        Text that says so; without one nothing is to be seen.
-    shown : str
-        CSS selector of a part that is kept in view where its parent scrolls.
+    keys : mapping of a key's name, such as ``ArrowLeft``, to what it calls
+    hint : str, text that says so; without one nothing is to be seen
+    shown : str, CSS selector of a part that is kept in view where its parent scrolls
     """
 
     _esm = _SCRIPT

@@ -31,15 +31,9 @@ _SCRIPT = """
 
 
 def describe(figure: go.Figure, caption: str, panels) -> go.Figure:
-    """Write into a figure what it says in words, and return it.
+    """Write into a figure the sentence below it and its text, and return it.
 
-    Parameters
-    ----------
-    figure : plotly Figure
-    caption : str
-        The sentence below the figure; none if empty.
-    panels : iterable of str
-        What each panel shows, see :func:`panel_text`.
+    ``panels`` holds what each panel shows, see :func:`panel_text`.
     """
     title = figure.layout.title.text
     parts = [title] if title and title.strip() else []
@@ -62,14 +56,7 @@ def panel_text(title: str, y: str, x: str, names=()) -> str:
 
 
 class Figure(go.Figure):
-    """A finished figure that shows its caption below and describes itself.
-
-    Examples
-    --------
-    >>> figure = describe(Figure(), "It falls.", ["Loss: nats against step"])
-    >>> figure.layout.meta["alt"]
-    'Loss: nats against step. It falls.'
-    """
+    """A finished figure that shows its caption below and describes itself."""
 
     def in_theme(self, theme: str) -> "Figure":
         """Return the figure in the theme ``"light"`` or ``"dark"``, to be exported."""
@@ -86,30 +73,8 @@ class Figure(go.Figure):
 
     def _ipython_display_(self):
         display(self._repr_mimebundle_(), raw=True)
-        if self.layout.meta:
-            display(_below(self.layout.meta), raw=True)
-
-
-def _below(meta) -> dict:
-    """Return the output below a finished figure."""
-    alt = json.dumps(meta["alt"]).replace("</", "<\\/")
-    text = html.escape(meta["caption"])
-    return {
-        "text/html": f'<style>{STYLE}</style><p class="{BELOW}">{text}</p>'
-        f"<script>{_SCRIPT % alt}</script>",
-        "text/plain": meta["caption"],
-    }
-
-
-class Shown:
-    """Something that shows its ``widget`` if ``interactive``, else its ``figure``."""
-
-    @property
-    def _shown(self):
-        return self.widget if self.interactive else self.figure
-
-    def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        return self._shown._repr_mimebundle_(include=include, exclude=exclude)
-
-    def _ipython_display_(self):
-        display(self._shown)
+        if meta := self.layout.meta:
+            alt = json.dumps(meta["alt"]).replace("</", "<\\/")
+            below = f'<p class="{BELOW}">{html.escape(meta["caption"])}</p>'
+            page = f"<style>{STYLE}</style>{below}<script>{_SCRIPT % alt}</script>"
+            display({"text/html": page, "text/plain": meta["caption"]}, raw=True)

@@ -31,6 +31,14 @@ def _parent() -> dict:
     return getattr(get_ipython(), "get_parent", dict)()
 
 
+def loop_here() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs now, as in a notebook; None in a plain script."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def close(widget) -> None:
     """Close a widget and all in it: the kernel and the page then forget them."""
     for child in getattr(widget, "children", ()):

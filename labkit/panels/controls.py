@@ -9,14 +9,13 @@ import ipywidgets as widgets
 
 from labkit.panels.aria import Aria
 from labkit.panels.knobs import Knob, knobs_of
+from labkit.panels.shown import Page, Shown
 
 LAYOUT = {"width": "400px", "flex": "0 0 auto"}
 STYLE = {"description_width": "160px"}
 # Beside the widget where there is room, else under it.
 TEXT = {"flex": "1 1 300px", "min_width": "0"}
 ROW = {"flex_flow": "row wrap", "align_items": "center"}
-
-
 # Of the static table.
 COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look for")
 
@@ -31,7 +30,7 @@ _STYLE = """<style>
 </style>"""
 
 
-class Controls:
+class Controls(Shown):
     """Labelled knobs for the fields of a parameters dataclass.
 
     Ints and floats with bounds become sliders (without: boxes to type in), bools check
@@ -50,10 +49,8 @@ class Controls:
     ----------
     widget : ipywidgets.VBox or None
         All knobs, each with the CSS class ``labkit-knob-<name>``, beside each what it
-        does, and a button back to the first values (``labkit-knobs-reset``); None
-        headless.
-    widgets : dict
-        The knobs by field name; empty headless.
+        does, and a button back to the first values (``labkit-knobs-reset``).
+    widgets : dict, the knobs by field name; empty headless
 
     Raises
     ------
@@ -91,21 +88,16 @@ class Controls:
         self.widgets, self._texts = {}, {}
         self.widget = None
         if interactive:
-            self._message = widgets.HTML()
-            self._message.add_class("labkit-knobs-message")
+            self._message = widgets.HTML().add_class("labkit-knobs-message")
             self.widgets = {name: self._make(name) for name in self._shown}
             rows = [self._row(name, made) for name, made in self.widgets.items()]
-            reset = widgets.Button(
-                description="Reset knobs",
-                icon="undo",
-                tooltip="Back to the first values of all knobs",
-                layout={"width": "130px"},
-            )
-            reset.add_class("labkit-knobs-reset")
+            look = {"icon": "undo", "tooltip": "Back to the first values of all knobs"}
+            look["layout"] = {"width": "130px"}
+            reset = widgets.Button(description="Reset knobs", **look)
             reset.on_click(lambda _: self.reset())
+            reset.add_class("labkit-knobs-reset")
             style = widgets.HTML(_STYLE, layout={"display": "none"})
-            knobs = widgets.VBox(rows)
-            knobs.add_class("labkit-knobs")
+            knobs = widgets.VBox(rows).add_class("labkit-knobs")
             self.widget = widgets.VBox([style, knobs, reset, self._message, Aria()])
 
     @property
@@ -129,12 +121,8 @@ class Controls:
     def set(self, **values) -> None:
         """Set some values from code, all or none; one call of the callbacks if changed.
 
-        Raises
-        ------
-        ValueError
-            For an unknown name or a value out of bounds, saying what is allowed.
-        TypeError
-            For a value of the wrong type.
+        A ValueError for an unknown name or what is not allowed, saying what is; a
+        TypeError for a value of the wrong type.
         """
         self._known(values)
         checked = {name: self._knobs[name].checked(v) for name, v in values.items()}
@@ -153,9 +141,7 @@ class Controls:
 
     def _commit(self, new) -> None:
         old, self._value = self._value, new
-        changed = tuple(
-            name for name in self._knobs if getattr(old, name) != getattr(new, name)
-        )
+        changed = tuple(n for n in self._knobs if getattr(old, n) != getattr(new, n))
         self._show()
         if changed:
             for entry in list(self._observers):
@@ -172,17 +158,14 @@ class Controls:
         knob = self._knobs[name]
         made = _widget(knob, getattr(self._value, name))
         made.description, made.tooltip = knob.title, knob.help or knob.title
-        made.add_class(f"labkit-knob-{name}")
         made.observe(lambda change: self._turned(name, change["new"]), names="value")
-        return made
+        return made.add_class(f"labkit-knob-{name}")
 
     def _row(self, name: str, made) -> widgets.Box:
         """A knob, and beside it what can be known of it before it is turned."""
         self._texts[name] = text = widgets.HTML(self._text(name), layout=TEXT)
-        text.add_class("labkit-knob-text")
-        row = widgets.Box([made, text], layout=ROW)
-        row.add_class("labkit-knob-row")
-        return row
+        parts = [made, text.add_class("labkit-knob-text")]
+        return widgets.Box(parts, layout=ROW).add_class("labkit-knob-row")
 
     def _text(self, name: str) -> str:
         knob = self._knobs[name]
@@ -214,19 +197,16 @@ class Controls:
         finally:
             self._quiet = False
 
-    def _table(self) -> str:
+    @property
+    def _still(self) -> Page:
         cells = ["".join(f"<th>{title}</th>" for title in COLUMNS)]
         for name in self._shown:
             knob, value = self._knobs[name], getattr(self._value, name)
             row = (knob.label or name, value, knob.unit, knob.allowed)
             row += (self._effect(name), knob.help, knob.look_for)
             cells.append("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row))
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
-
-    def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        if self.interactive:
-            return self.widget._repr_mimebundle_(include=include, exclude=exclude)
-        return {"text/html": self._table(), "text/plain": repr(self)}
+        rows = "".join(f"<tr>{row}</tr>" for row in cells)
+        return Page(f"<table>{rows}</table>", repr(self))
 
     def __repr__(self) -> str:
         return f"Controls({self._value!r})"

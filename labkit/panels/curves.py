@@ -28,12 +28,15 @@ class _Finished(Panel):
     ends: Sequence[int] = ()
 
     def traces(self) -> list[dict]:
-        modes = {label: "lines" for label in self.plain}
-        return [
-            line(self.numbers[label], label, modes.get(label, "lines+markers"))
-            | {"error_y": _bars(*sd), "showlegend": True}
-            for label, (_, _, *sd) in self.curves.items()
-        ]
+        drawn = []
+        for label, (_, _, *sd) in self.curves.items():
+            mode = "lines" if label in self.plain else "lines+markers"
+            bars = (
+                {"type": "data", "array": list(sd[0]), "thickness": 1} if sd else None
+            )
+            look = {"error_y": bars, "showlegend": True}
+            drawn.append(line(self.numbers[label], label, mode) | look)
+        return drawn
 
     def axes(self) -> tuple[dict, dict]:
         return axis(self.x_title, log=self.log_x), axis(self.y_title, log=self.log)
@@ -74,47 +77,33 @@ def curves(
     ----------
     panels : mapping of title to mapping of label to (x, y) or (x, y, sd)
         A label has the same colour everywhere; ``sd`` are bars in y.
-    x_titles : str or sequence of str
-        One for each panel, or one for all.
-    y_titles : str or sequence of str
-        Likewise; one for all stands at the first panel only.
-    log_x, log_y : bool or sequence of bool
-        Logarithmic axes, for each panel or for all.
-    lines : tuple of str
-        Labels drawn without markers, as theory is.
-    caption : str
-        A sentence below: what to look at, and what it means.
+    x_titles : str or sequence of str, for all panels or one for each
+    y_titles : str or sequence of str, one for all stands at the first panel only
+    log_x, log_y : bool or sequence of bool, logarithmic axes
+    lines : tuple of str, labels drawn without markers, as theory is
+    caption : str, a sentence below: what to look at, and what it means
     order : sequence of str
-        Labels in the order of colours, so that several figures agree; as they come if
-        not given.
-    width, height : int
-        Size in pixels.
+        Labels in the order of colours, so that several figures agree.
+    width, height : int, pixels
     """
     count = len(panels)
     x_titles = [x_titles] * count if isinstance(x_titles, str) else x_titles
     if isinstance(y_titles, str):
         y_titles = [y_titles] + [""] * (count - 1)
-    log_x, log_y = (
-        [log] * count if isinstance(log, bool) else log for log in (log_x, log_y)
-    )
+    log_x, log_y = ([x] * count if isinstance(x, bool) else x for x in (log_x, log_y))
     labels = [label for each in panels.values() for label in each]
     numbers = {label: i for i, label in enumerate(dict.fromkeys([*order, *labels]))}
+    looks = zip(y_titles, x_titles, log_y, log_x, strict=True)
     drawn = [
-        _Finished(each, title, y_title, x_title, log, across, lines, numbers)
-        for (title, each), x_title, y_title, across, log in zip(
-            panels.items(), x_titles, y_titles, log_x, log_y, strict=True
-        )
+        _Finished(each, title, *look, lines, numbers)
+        for (title, each), look in zip(panels.items(), looks, strict=True)
     ]
     if all(fit(list(p.curves), count) and p.reach() for p in drawn):
         drawn = [replace(p, ends=range(len(p.curves))) for p in drawn]
     shared = not drawn[0].ends
     drawing = Drawing(drawn, count, width=width, height=height, shared=shared)
+    y_title = y_titles[0]
     words = [
-        panel_text(p.title, p.y_title or y_titles[0], p.x_title, p.curves)
-        for p in drawn
+        panel_text(p.title, p.y_title or y_title, p.x_title, p.curves) for p in drawn
     ]
     return describe(drawing.build(), caption, words)
-
-
-def _bars(sd=None) -> dict | None:
-    return None if sd is None else {"type": "data", "array": list(sd), "thickness": 1}

@@ -21,22 +21,12 @@ GAP = 90  # pixels between two lines of panels: an axis title, and a title
 def line(i: int, label: str, mode: str = "lines+markers") -> dict:
     """Return the plotly trace of curve number `i`, without its data."""
     again = i // len(COLOURS)  # markers are open where colours come a second time
-    return {
-        "type": "scatter",
-        "mode": mode,
-        "name": label,
-        "legendgroup": label,
-        "line": {
-            "color": COLOURS[i % len(COLOURS)],
-            "dash": DASHES[(i + again) % len(DASHES)],
-            "width": 2,
-        },
-        # A dozen markers tell the curves apart; one a point would hide them.
-        "marker": {
-            "symbol": SYMBOLS[i % len(SYMBOLS)] + ("-open" if again else ""),
-            "maxdisplayed": 0 if mode == "markers" else 12,
-        },
-    }
+    colour, dash = COLOURS[i % len(COLOURS)], DASHES[(i + again) % len(DASHES)]
+    marker = {"symbol": SYMBOLS[i % len(SYMBOLS)] + ("-open" if again else "")}
+    # A dozen markers tell the curves apart; one a point would hide them.
+    marker["maxdisplayed"] = 0 if mode == "markers" else 12
+    look = {"line": {"color": colour, "dash": dash, "width": 2}, "marker": marker}
+    return look | {"type": "scatter", "mode": mode, "name": label, "legendgroup": label}
 
 
 def panel_title(text: str, place: dict, shift: float = 0) -> dict:
@@ -59,15 +49,10 @@ class Drawing:
 
     Parameters
     ----------
-    panels : sequence of Panel
-    columns : int
-        Panels side by side.
-    title : str
-        Title of the figure.
-    width, height : int, optional
-        Size in pixels; by default 480 a panel across, and as high as panels need.
-    shared : bool, optional
-        One legend below for all panels; by default where all legends are the same.
+    panels, columns : sequence of Panel, and how many stand side by side
+    title : str, of the figure
+    width, height : int, pixels; by default 480 a panel across, and as panels need
+    shared : bool, one legend below for all; by default where all would be the same
     """
 
     def __init__(
@@ -75,34 +60,31 @@ class Drawing:
     ):
         self.panels, self.columns = panels, min(columns, len(panels))
         self.lines = math.ceil(len(panels) / self.columns)
-        self._named = [self._ends(panel) for panel in panels]
-        self._legends = [
-            [
-                trace["name"]
-                for i, trace in enumerate(panel.traces())
-                if trace["showlegend"] and i not in ends
-            ]
-            for panel, ends in zip(panels, self._named, strict=True)
-        ]
+        self._traces = [panel.traces() for panel in panels]
+        self._named, legends = [], []
+        for panel, traces in zip(panels, self._traces, strict=True):
+            fits = fit([traces[i]["name"] for i in panel.ends], self.columns)
+            self._named.append(list(panel.ends) if fits else [])
+            rest = [t for i, t in enumerate(traces) if i not in self._named[-1]]
+            legends.append([t["name"] for t in rest if t["showlegend"]])
         if shared is None:
-            shared = len(panels) > 1 and len(set(map(tuple, self._legends))) == 1
-        self._shared = shared and any(self._legends)
-        self._rows = [0 if self._shared else self._above(n) for n in self._legends]
+            shared = len(panels) > 1 and len(set(map(tuple, legends))) == 1
+        self._shared = shared and any(legends)
+        self._rows = [0 if self._shared else self._above(names) for names in legends]
         self.look = layout(title, width=width or 480 * self.columns, height=height)
         margin = self.look["margin"]
         margin["t"] += ROW * max(self._rows[: self.columns])
         if self._shared:
-            names = dict.fromkeys(name for each in self._legends for name in each)
+            names = dict.fromkeys(name for each in legends for name in each)
             margin["b"] += ROW * math.ceil(_across(names) / (FITS - 90))
-        self._gap = GAP + ROW * max(self._rows[self.columns :], default=0)
+        gap = GAP + ROW * max(self._rows[self.columns :], default=0)
+        around, gaps = margin["t"] + margin["b"], (self.lines - 1) * gap
         if height is None:
             panel = TALL if self.lines <= 2 else LOW
-            inner = self.lines * panel + (self.lines - 1) * self._gap
-            self.look["height"] = inner + margin["t"] + margin["b"]
-
-    def _ends(self, panel) -> list[int]:
-        labels = [panel.labels[i] for i in panel.ends]
-        return list(panel.ends) if fit(labels, self.columns) else []
+            self.look["height"] = self.lines * panel + gaps + around
+        inner = self.look["height"] - around
+        self._gap = gap / inner  # as a share of the height
+        self._pixels = max((inner - gaps) / self.lines, 20)  # of one panel
 
     def _above(self, legend) -> int:
         """Rows of the legend above a panel: one, or one for each name.
@@ -112,26 +94,11 @@ class Drawing:
         wide = _across(legend) > FITS / self.columns - 72
         return len(legend) if wide else min(len(legend), 1)
 
-    @property
-    def _inner(self) -> float:
-        margin = self.look["margin"]
-        return self.look["height"] - margin["t"] - margin["b"]
-
-    @property
-    def pixels(self) -> float:
-        """Height of one panel."""
-        return max((self._inner - (self.lines - 1) * self._gap) / self.lines, 20)
-
     def values(self, data=None) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return x and y of all curves, then of the names at their ends."""
         curves = [panel.values(data) for panel in self.panels]
         names = [
-            places(
-                [each[i] for i in ends],
-                pixels=self.pixels,
-                log=panel.log,
-                limits=panel.y_range,
-            )
+            places([each[i] for i in ends], self._pixels, panel.log, panel.y_range)
             for panel, each, ends in zip(self.panels, curves, self._named, strict=True)
             if ends
         ]
@@ -143,7 +110,7 @@ class Drawing:
             rows=self.lines,
             cols=self.columns,
             horizontal_spacing=max(0.1, 0.22 / self.columns),
-            vertical_spacing=min(self._gap / self._inner, 0.9 / max(self.lines - 1, 1)),
+            vertical_spacing=min(self._gap, 0.9 / max(self.lines - 1, 1)),
             figure=Figure(),
         )
         entries = self.look | {"barmode": "overlay", "annotations": []}
@@ -151,23 +118,24 @@ class Drawing:
         for index, panel in enumerate(self.panels):
             row, column = divmod(index, self.columns)
             place = {"row": row + 1, "col": column + 1}
-            k = "" if index == 0 else str(index + 1)
-            ends, subplot = self._named[index], figure.get_subplot(**place)
-            labels = [panel.labels[i] for i in ends]
-            drawn = panel.traces()
-            for i, trace in enumerate(drawn):
-                said = i in ends or (self._shared and trace["name"] in shown)
-                trace |= {"showlegend": trace["showlegend"] and not said}
-                trace["legend"] = "legend" if self._shared else f"legend{k}"
-                shown.add(trace["name"])
-                traces.append((trace, place))
-            if ends:
-                colours = [drawn[i]["line"]["color"] for i in ends]
-                names.append((_names(labels, colours), place))
+            k, ends, subplot = (
+                _k(index),
+                self._named[index],
+                figure.get_subplot(**place),
+            )
             x_axis, y_axis = panel.axes()
+            for i, trace in enumerate(self._traces[index]):
+                said = i in ends or (self._shared and trace["name"] in shown)
+                look = {"legend": "legend" if self._shared else f"legend{k}"}
+                look["showlegend"] = trace["showlegend"] and not said
+                shown.add(trace["name"])
+                traces.append((trace | look, place))
             if ends:
+                named = [self._traces[index][i] for i in ends]
+                names.append((_names(named), place))
                 start, end = subplot.xaxis.domain
-                x_axis["domain"] = [start, end - room(labels) / (FITS - 90)]
+                taken = room([trace["name"] for trace in named]) / (FITS - 90)
+                x_axis["domain"] = [start, end - taken]
             entries |= {f"xaxis{k}": x_axis, f"yaxis{k}": y_axis}
             at, rows_above = corner(subplot), self._rows[index]
             flow = {"orientation": "h" if rows_above < 2 else "v"}
@@ -178,9 +146,8 @@ class Drawing:
         if self._shared:
             entries["legend"] |= {"x": 0, "y": 0, "yref": "container"}
         # Names last, so that a curve is found where its panel and column say.
-        for (trace, place), (x, y) in zip(
-            traces + names, self.values(data), strict=True
-        ):
+        drawn = zip(traces + names, self.values(data), strict=True)
+        for (trace, place), (x, y) in drawn:
             figure.add_trace(trace | {"x": x, "y": y}, **place)
         return figure.update_layout(entries)
 
@@ -189,20 +156,21 @@ class Drawing:
 
         Shapes and annotations; those of the titles are not among them.
         """
+        dots = {"type": "line", "line": {"color": INK, "dash": "dot", "width": 1}}
+        look = {"textangle": -90, "showarrow": False, "font": {"size": 11}}
+        look |= {"xanchor": "right", "yanchor": "top"}
         shapes, texts = [], []
         for index, panel in enumerate(self.panels):
-            if not panel.over_steps:
-                continue
-            k = "" if index == 0 else str(index + 1)
-            place = {"xref": f"x{k}", "yref": f"y{k} domain"}
-            for x, text in marks:
-                dots = {"color": INK, "dash": "dot", "width": 1}
-                ends = {"x0": x, "x1": x, "y0": 0, "y1": 1}
-                shapes.append(place | ends | {"type": "line", "line": dots})
-                at = {"x": x, "y": 1, "xanchor": "right", "yanchor": "top"}
-                look = {"textangle": -90, "showarrow": False, "font": {"size": 11}}
-                texts.append(place | at | look | {"text": text})
+            place = {"xref": f"x{_k(index)}", "yref": f"y{_k(index)} domain"}
+            for x, text in marks if panel.over_steps else ():
+                shapes.append(place | dots | {"x0": x, "x1": x, "y0": 0, "y1": 1})
+                texts.append(place | look | {"x": x, "y": 1, "text": text})
         return {"shapes": shapes, "annotations": texts}
+
+
+def _k(index: int) -> str:
+    """What plotly calls the axes and the legend of a panel, after their names."""
+    return str(index + 1) if index else ""
 
 
 # Room
@@ -218,12 +186,8 @@ def fit(labels: Sequence[str], columns: int) -> bool:
 
     Examples
     --------
-    >>> fit(["train", "test"], columns=2)
-    True
-    >>> fit(["train", "test", "validation", "theory", "bound"], columns=2)
-    False
-    >>> fit(["on the training images", "on the test images"], columns=2)
-    False
+    >>> fit(["train", "test"], 2), fit(["on the training images", "test"], 2)
+    (True, False)
     """
     return 1 < len(labels) <= MOST and room(labels) <= SHARE * FITS / columns
 
@@ -236,12 +200,13 @@ def _across(labels: Sequence[str]) -> float:
 # Names at the ends of curves, in the place of a legend
 
 
-def _names(labels: Sequence[str], colours: Sequence[str]) -> dict:
+def _names(traces: Sequence[dict]) -> dict:
+    colours = [trace["line"]["color"] for trace in traces]
     return {
         "type": "scatter",
         "mode": "text",
-        "text": [f"\u00a0\u00a0{label}" for label in labels],
-        "textfont": {"color": list(colours), "size": 11},
+        "text": [f"\u00a0\u00a0{trace['name']}" for trace in traces],
+        "textfont": {"color": colours, "size": 11},
         "textposition": "middle right",
         "cliponaxis": False,
         "hoverinfo": "skip",
@@ -249,24 +214,19 @@ def _names(labels: Sequence[str], colours: Sequence[str]) -> dict:
     }
 
 
-def places(curves, *, pixels: float, log=False, limits=None):
+def places(curves, pixels: float, log: bool = False, limits=None):
     """Return where the names stand: at the ends, moved apart where they would touch.
 
     Parameters
     ----------
-    curves : sequence of (x, y) arrays
-        ``nan`` is a gap.
-    pixels : float
-        Height of the panel.
-    log : bool
-        Logarithmic vertical axis.
-    limits : pair of float, optional
-        Ends of the vertical axis; ``None``: those of the data.
+    curves : sequence of (x, y) arrays, ``nan`` is a gap
+    pixels : float, height of the panel
+    log : bool, logarithmic vertical axis
+    limits : pair of float, ends of the vertical axis; ``None``: those of the data
 
     Returns
     -------
-    x, y : (n,) arrays in data units
-        ``nan`` for a curve without a point.
+    x, y : (n,) arrays, in data units; ``nan`` for a curve without a point
     """
     ends, seen = [], []
     for x, y in curves:

@@ -1,6 +1,5 @@
 """Matrices as colours, and small grey images: finished, or drawn anew in a run."""
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +8,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.panels.captions import Figure, Shown, describe, panel_text
+from labkit.panels.captions import Figure, describe, panel_text
+from labkit.panels.cells import loop_here
 from labkit.panels.drawing import corner, panel_title
 from labkit.panels.plot import Plot
+from labkit.panels.shown import Shown
 from labkit.panels.theme import FITS, INK, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
@@ -30,10 +31,8 @@ def heat_maps(
     Parameters
     ----------
     maps : mapping of title to (m, n) array
-    x_title, y_title : str
-        Titles of the axes, with units; the vertical one stands at the first matrix.
-    caption : str
-        A sentence below: what to look at, and what it means.
+    x_title, y_title : str, with units; the vertical one stands at the first matrix
+    caption : str, a sentence below: what to look at, and what it means
     """
     figure = make_subplots(cols=len(maps), horizontal_spacing=0.05, figure=Figure())
     look = layout(width=280 * len(maps), height=400) | {"annotations": []}
@@ -58,26 +57,18 @@ class HeatMap(Shown):
 
     Parameters
     ----------
-    values : (m, n) array
-        What is shown first; ``nan`` is left blank.
-    title : str
-        Title of the figure.
-    colour_title : str
-        What the colours mean, with its unit.
+    values : (m, n) array, what is shown first; ``nan`` is left blank
+    title, colour_title : str, of the figure; what the colours mean, with its unit
     limits : pair of float
         Ends of the colours, in data units, for this and all later matrices.
-    interactive : bool
-        Show it in a widget.
-    caption : str
-        A sentence below: what to look at, and what it means.
-    width, height : int
-        Size in pixels.
+    interactive : bool, show it in a widget
+    caption : str, a sentence below: what to look at, and what it means
+    width, height : int, pixels
 
     Attributes
     ----------
     figure : plotly Figure
-    widget : Plot or None
-        What shows it; None if not interactive.
+    widget : Plot or None, what shows it if interactive
 
     Examples
     --------
@@ -107,24 +98,17 @@ class HeatMap(Shown):
         edge = {"type": "scatter", "x": [], "y": [], "mode": "lines"}
         edge |= {"line": {"color": INK, "width": 2}}
         edge |= {"hoverinfo": "skip", "showlegend": False}
-        look = layout(title, width=width, height=height)
-        ends = PLAIN | {"constrain": "domain"}
-        look["xaxis"] = ends | {"range": [-0.5, columns - 0.5]}
-        look["yaxis"] = ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
+        look, ends = layout(title, width=width, height=height), {"constrain": "domain"}
+        look["xaxis"] = PLAIN | ends | {"range": [-0.5, columns - 0.5]}
+        look["yaxis"] = PLAIN | ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
         words = panel_text("", f"colours are {colour_title}", "")
         self.figure = describe(Figure([heat, edge], look), caption, [words])
         self.widget = Plot(self.figure) if interactive else None
 
     def draw(self, values, *, title: str | None = None, corner: int | None = None):
-        """Show another matrix of the same shape.
+        """Show another (m, n) matrix; the title stays if not given.
 
-        Parameters
-        ----------
-        values : (m, n) array
-        title : str, optional
-            Of the figure; as it was if not given.
-        corner : int, optional
-            Outline the first ``corner`` columns and what is right of them below.
+        ``corner`` outlines the first so many columns and what is right of them below.
         """
         heat, edge = self.figure.data
         heat.z = _blank(values)
@@ -142,26 +126,20 @@ class Pictures(Shown):
 
     Parameters
     ----------
-    labels : sequence of str
-        One for each row of images.
-    count : int
-        Images in a row.
-    side : pair of int
-        Height and width of an image in pixels.
+    labels : sequence of str, one for each row of images
+    count : int, images in a row
+    side : pair of int, height and width of an image in pixels
     interactive : bool
         Follow in a widget; otherwise a figure of what was drawn last is built when
         asked for.
-    caption : str
-        A sentence below: what to look at, and what it means.
-    limits : pair of float
-        Values shown white and black; others are cut to these.
-    clock : callable
-        Returns the time in seconds; for tests.
+    caption : str, a sentence below: what to look at, and what it means
+    limits : pair of float, values shown white and black; others are cut to these
+    clock : callable, returns the time in seconds; for tests
 
     Raises
     ------
     ValueError
-        Without labels, images or pixels.
+        Without labels, images or pixels, or where other images are drawn.
 
     Examples
     --------
@@ -198,13 +176,7 @@ class Pictures(Shown):
         self.widget = Plot(self.figure) if interactive else None
 
     def draw(self, images, title: str = "") -> None:
-        """Show images (labels, count, pixels), now or when the next redraw is due.
-
-        Raises
-        ------
-        ValueError
-            For another shape.
-        """
+        """Show images (labels, count, pixels), now or when the next redraw is due."""
         images = np.asarray(images, dtype=np.float64)
         if images.shape != self._shape:
             message = f"images must have shape {self._shape}, got {images.shape}"
@@ -213,11 +185,8 @@ class Pictures(Shown):
         wait = self._due - self._clock()
         if wait <= 0:
             self.update()
-        elif self._timer is None:
-            try:
-                loop = asyncio.get_running_loop()
-            except RuntimeError:  # nothing can be owed: the caller ends with update()
-                return
+        elif self._timer is None and (loop := loop_here()):
+            # Without an event loop nothing can be owed: the caller ends with update().
             self._timer = loop.call_later(wait, self.update)
 
     def update(self) -> None:

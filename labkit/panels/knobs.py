@@ -27,13 +27,7 @@ class Knob:
     restart: bool | Callable[[Any], bool] = True
 
     def checked(self, value):
-        """Return a value in the field's type.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If it has another type or is not allowed, saying what is.
-        """
+        """Return a value in the field's type; a TypeError if it has another."""
         number = {int: numbers.Integral, float: numbers.Real}.get(self.kind)
         fits = isinstance(value, number or self.kind)
         if not fits or (number and isinstance(value, bool)):
@@ -45,7 +39,7 @@ class Knob:
         return self.kind(value)
 
     def check(self, value) -> None:
-        """Refuse a value that is not allowed, whatever its type."""
+        """Refuse by a ValueError what is not allowed, whatever its type."""
         if self.choices is not None:
             good = value in self.choices
         else:  # asked this way round, nan is refused too
@@ -104,22 +98,14 @@ def knob(
 
     Parameters
     ----------
-    default : int, float, bool or str
-        The first value.
-    low, high : number, optional
-        Bounds, both included; both or neither.
-    step : number, optional
-        Distance between two positions of a slider; for `log`, in powers of ten.
-    unit, help : str
-        Shown beside the name, and in the text beside the knob.
-    choices : sequence, optional
-        The values allowed; makes a drop-down list.
-    label : str, optional
-        Shown in place of the field's name.
-    log : bool
-        Logarithmic slider (floats only).
-    look_for : str
-        One sentence, shown beside the knob: what to look for when turning it.
+    default : int, float, bool or str, the first value
+    low, high : number, bounds, both included; both or neither
+    step : number, between two positions of a slider; for `log`, in powers of ten
+    unit, help : str, shown beside the name, and in the text beside the knob
+    choices : sequence, the values allowed; makes a drop-down list
+    label : str, shown in place of the field's name
+    log : bool, logarithmic slider (floats only)
+    look_for : str, one sentence beside the knob: what to look for when turning it
     restart : bool or callable
         Whether a change begins the run anew; False: it holds from the next step of the
         run in progress on. Said beside the knob. A function is given the values of all
@@ -127,8 +113,7 @@ def knob(
 
     Returns
     -------
-    dataclasses.Field
-        Its metadata hold all of the above but the default.
+    dataclasses.Field, its metadata hold all of the above but the default
 
     Raises
     ------
@@ -140,8 +125,6 @@ def knob(
     >>> @dataclasses.dataclass(frozen=True)
     ... class Parameters:
     ...     rank: int = knob(8, low=1, high=64, unit="terms", help="terms kept")
-    >>> Parameters().rank
-    8
     """
     said = dict(locals())
     del said["default"]
@@ -157,10 +140,7 @@ def knob(
 
 
 def knobs_of(parameters) -> dict[str, Knob]:
-    """Return the knobs of a dataclass by name, and check the values that it has.
-
-    A field has the type annotated, else that of its value.
-    """
+    """Return the knobs of a dataclass by name, and check the values that it has."""
     try:
         hints = typing.get_type_hints(type(parameters))
     except NameError:  # an annotation that only its own scope could resolve
@@ -170,6 +150,7 @@ def knobs_of(parameters) -> dict[str, Knob]:
         if not field.init:
             continue
         name, value = field.name, getattr(parameters, field.name)
+        # The type annotated, else that of the value.
         kind = next((k for k in (hints.get(name), type(value)) if k in KINDS), None)
         if kind is None:
             raise TypeError(

@@ -9,9 +9,10 @@ from labkit.panels.aria import Aria
 from labkit.panels.docstrings import Docstrings
 from labkit.panels.line_view import equation_html, source_html, table_html, values_html
 from labkit.panels.recorder import LineRecord, record_lines
+from labkit.panels.shown import Page, Shown
 
 
-class LineStepper:
+class LineStepper(Shown):
     """Run one call of a real function and walk the lines that ran.
 
     The call is made at once, by :func:`~labkit.panels.record_lines`; walking looks at
@@ -20,19 +21,15 @@ class LineStepper:
 
     Parameters
     ----------
-    function, args, follow, kwargs
-        Of :func:`~labkit.panels.record_lines`.
+    function, args, follow, kwargs : of :func:`~labkit.panels.record_lines`
     interactive : bool
         Make widgets; otherwise a static table of all stops is shown, and all methods
         work the same.
 
     Attributes
     ----------
-    result : object
-        What the call returned.
-    recording : Recording
-    position, turn : int
-        Stop and turn shown, from 0.
+    result, recording : what the call returned; all its lines
+    position, turn : int, stop and turn shown, from 0
     widget : ipywidgets.VBox or None
         Buttons (CSS classes ``labkit-line-first``, ``-back``, ``-next``, ``-last``),
         the next line that changes a value (``-name`` chooses it, ``-change`` goes
@@ -66,7 +63,7 @@ class LineStepper:
             raise ValueError(f"no line of {function!r} ran that could be shown")
         self.position, self.turn = 0, 0
         self._docs = Docstrings(self.recording.functions)
-        self.widget = None
+        self.interactive, self.widget = interactive, None
         if interactive:
             self._build()
 
@@ -106,10 +103,7 @@ class LineStepper:
     def next_change(self, name: str) -> int:
         """Show the next stop whose line changes a value, named by its path.
 
-        Raises
-        ------
-        LookupError
-            If no later line changes it; the stop shown stays.
+        A LookupError if no later line changes it; the stop shown stays.
         """
         for position in range(self.position + 1, len(self.stops)):
             for turn, record in enumerate(self.stops[position]):
@@ -129,10 +123,9 @@ class LineStepper:
 
     def source_html(self) -> str:
         """Source of the function shown; the line lit, lines that ran marked."""
+        ran = (record for stop in self.stops for record in stop)
         here = self.record.code
-        return source_html(
-            self.record, {r.line for stop in self.stops for r in stop if r.code is here}
-        )
+        return source_html(self.record, {r.line for r in ran if r.code is here})
 
     def equation_html(self) -> str:
         """The line's equations, for a widget that renders LaTeX."""
@@ -146,10 +139,9 @@ class LineStepper:
         """All stops as one static table."""
         return table_html(self.stops, self._docs)
 
-    def _repr_mimebundle_(self, **options):
-        if self.widget is not None:
-            return self.widget._repr_mimebundle_(**options)
-        return {"text/html": self.table_html(), "text/plain": repr(self)}
+    @property
+    def _still(self) -> Page:
+        return Page(self.table_html(), repr(self))
 
     def __repr__(self):
         return f"LineStepper(line {self.position + 1} of {len(self.stops)})"
@@ -157,8 +149,7 @@ class LineStepper:
     @property
     def status(self) -> str:
         """One line: where the stepper is."""
-        record = self.record
-        stop = self.stops[self.position]
+        record, stop = self.record, self.stops[self.position]
         turns = f", turn {self.turn + 1} of {len(stop)}" if len(stop) > 1 else ""
         place = f"{record.code.co_qualname}, line {record.line}"
         return f"stop {self.position + 1} of {len(self.stops)}{turns}: {place}"
@@ -166,29 +157,26 @@ class LineStepper:
     # Widgets
 
     def _build(self):
-        names = self.changing
-        self._name = widgets.Dropdown(
-            options=names, description="changes", style={"description_width": "60px"}
-        )
-        self._name.add_class("labkit-line-name")
+        look = {"description": "changes", "style": {"description_width": "60px"}}
+        name = widgets.Dropdown(options=self.changing, **look)
+        self._name = name.add_class("labkit-line-name")
         buttons = [
-            self._button("First", "fast-backward", self.first),
-            self._button("Back", "step-backward", self.back),
-            self._button("Next", "step-forward", self.next),
-            self._button("Last", "fast-forward", self.last),
+            _button("First", "fast-backward", self.first),
+            _button("Back", "step-backward", self.back),
+            _button("Next", "step-forward", self.next),
+            _button("Last", "fast-forward", self.last),
             self._name,
-            self._button("Next change", "search", self._to_change, width="auto"),
+            _button("Next change", "search", self._to_change, width="auto"),
         ]
-        buttons[-1].disabled = not names
+        buttons[-1].disabled = not name.options
         self._slider = _slider("line", "labkit-line", len(self.stops))
         self._turns = _slider("turn", "labkit-line-turn", 1)
         self._slider.observe(lambda c: self._moved(c["new"] - 1, 0), "value")
         self._turns.observe(lambda c: self._moved(self.position, c["new"] - 1), "value")
         self._status, self._source, self._values = (widgets.HTML() for _ in range(3))
-        self._equation = widgets.HTMLMath(
-            layout={"overflow": "auto hidden", "min_height": "3.5em"}
-        )
-        self._equation.add_class("labkit-line-equation")
+        still = {"overflow": "auto hidden", "min_height": "3.5em"}
+        equation = widgets.HTMLMath(layout=still)
+        self._equation = equation.add_class("labkit-line-equation")
         arrows = {"ArrowLeft": self.back, "ArrowRight": self.next}
         keys = Aria(
             "labkit-walk",
@@ -202,16 +190,8 @@ class LineStepper:
         rows = (buttons, [self._slider, self._turns], both)
         top, sliders, below = (widgets.HBox(row, layout=wrap) for row in rows)
         parts = [top, sliders, self._status, self._equation, below, keys]
-        self._busy, self.widget = False, widgets.VBox(parts)
-        self.widget.add_class("labkit-walk")
+        self._busy, self.widget = False, widgets.VBox(parts).add_class("labkit-walk")
         self._refresh()
-
-    def _button(self, name, icon, action, width="90px"):
-        layout = {"width": width}
-        button = widgets.Button(description=name, icon=icon, layout=layout)
-        button.add_class(f"labkit-line-{name.lower().split()[-1]}")
-        button.on_click(lambda _: action())
-        return button
 
     def _to_change(self):
         try:
@@ -241,17 +221,17 @@ class LineStepper:
         self._status.value = f"<span role='status'>{html.escape(text)}</span>"
 
 
+def _button(name: str, icon: str, action, width="90px") -> widgets.Button:
+    button = widgets.Button(description=name, icon=icon, layout={"width": width})
+    button.on_click(lambda _: action())
+    return button.add_class(f"labkit-line-{name.lower().split()[-1]}")
+
+
 def _slider(name: str, css: str, most: int) -> widgets.IntSlider:
-    slider = widgets.IntSlider(
-        min=1,
-        max=most,
-        description=name,
-        readout=False,  # the line below says it
-        style={"description_width": "40px"},
-        layout={"width": "360px", "max_width": "100%"},
-    )
-    slider.add_class(css)
-    return slider
+    look = {"layout": {"width": "360px", "max_width": "100%"}}
+    look |= {"description": name, "style": {"description_width": "40px"}}
+    slider = widgets.IntSlider(min=1, max=most, readout=False, **look)
+    return slider.add_class(css)  # the line below says where it is
 
 
 def _fold(lines: Sequence[LineRecord]) -> list[list[LineRecord]]:

@@ -6,15 +6,15 @@ import inspect
 import linecache
 import re
 import textwrap
+import unicodedata
 from collections.abc import Iterable
 
 import numpy as np
 
-from labkit.panels.docstrings import Docstrings, name_of
+from labkit.panels.docstrings import MARK, Docstrings, name_of
 from labkit.panels.recorder import LineRecord
 from labkit.panels.source import statement
 from labkit.panels.summaries import Summary
-from labkit.panels.symbols import symbol_html
 
 ROWS = 14  # values shown beside a line: the changed ones first
 COLUMNS = "name symbol shape dtype device norm min max entries".split()
@@ -44,11 +44,7 @@ STYLE = """<style>
 def source_html(record: LineRecord, ran: Iterable[int]) -> str:
     """Source of a record's function: its line lit, lines that ran marked.
 
-    Parameters
-    ----------
-    record : LineRecord
-    ran : iterable of int
-        First lines of the statements of this function that ran.
+    ``ran`` holds the first lines of the statements of this function that ran.
     """
     filename, start = record.code.co_filename, record.code.co_firstlineno
     lit = statement(filename, record.line)
@@ -126,16 +122,9 @@ def _value_row(path, symbol, s: Summary, changed: bool) -> str:
     numbers = ["" if np.isnan(v) else f"{v:.4g}" for v in (s.norm, s.least, s.greatest)]
     entries = _heat(s.heat) if s.heat is not None else html.escape(s.text)
     mark, kind = ("● ", "changed") if changed else ("", "")
-    cells = (
-        mark + html.escape(path),
-        symbol,
-        shape,
-        s.dtype or s.kind,
-        s.device,
-        *numbers,
-        entries,
-    )
-    return f"<tr class='{kind}'>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+    what = (mark + html.escape(path), symbol, shape, s.dtype or s.kind, s.device)
+    cells = "".join(f"<td>{c}</td>" for c in (*what, *numbers, entries))
+    return f"<tr class='{kind}'>{cells}</tr>"
 
 
 def _heat(heat: np.ndarray) -> str:
@@ -156,6 +145,25 @@ def _heat(heat: np.ndarray) -> str:
     box = f'viewBox="0 0 {columns} {rows}"'
     picture = "".join(cells)
     return f'<svg role="img" aria-label="{label}" {size} {box}>{picture}</svg>'
+
+
+def symbol_html(text: str) -> str:
+    """A symbol as HTML: letters, accents, one level of sub- and superscripts.
+
+    Examples
+    --------
+    >>> symbol_html("x̄"), symbol_html("ρ_0"), symbol_html("A^†")
+    ('<i>x̄</i>', '<i>ρ</i><sub>0</sub>', '<i>A</i><sup>†</sup>')
+    """
+
+    def marked(found):
+        place = {"_": "sub", "^": "sup"}.get(found[1])
+        if place:
+            return f"<{place}>{found[2]}</{place}>"
+        return f"<i>{found[2]}</i>" if found[2][0].isalpha() else found[2]
+
+    text = html.escape(unicodedata.normalize("NFC", text), quote=False)
+    return re.sub(rf"([_^]?)([^\W_]{MARK}?|[†∇′]{MARK}?)", marked, text)
 
 
 def table_html(stops: list[list[LineRecord]], docs: Docstrings) -> str:

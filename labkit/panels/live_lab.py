@@ -1,6 +1,5 @@
 """Knobs, buttons and a live figure around one generator of rows."""
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,14 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from IPython.display import display
 from ipywidgets import Label, VBox
 
 from labkit.instruments import Trace
-from labkit.panels.cells import close, replace_earlier
+from labkit.panels.cells import close, loop_here, replace_earlier
 from labkit.panels.controls import Controls
 from labkit.panels.images import Pictures
 from labkit.panels.live_plot import LivePlot
+from labkit.panels.shown import Shown
 from labkit.panels.stepper import Stepper
 
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
@@ -30,8 +29,7 @@ class Experiment:
 
     Attributes
     ----------
-    name : str
-        Each run writes its own trace, ``NAME-1.jsonl``, ``NAME-2.jsonl``, ...
+    name : str, each run writes its own trace, ``NAME-1.jsonl``, ``NAME-2.jsonl``, ...
     knobs : type
         Frozen dataclass; its fields are made by :func:`~labkit.panels.knob`.
     rows : callable
@@ -41,14 +39,10 @@ class Experiment:
         change in one run. A row with ``measured`` False, such as one of a training
         before, does not count towards :meth:`LiveLab.run`. Under ``pictures`` it may
         hold images.
-    panels : sequence of Lines and Bars
-        What is drawn of the rows.
-    caption : str
-        The sentence below the figure: what to look at, and what it means.
-    status : callable, optional
-        From a row to the line of text under the buttons.
-    only : tuple of str, optional
-        The knobs that are shown; all of them if not given.
+    panels : sequence of Lines and Bars, what is drawn of the rows
+    caption : str, the sentence below the figure: what to look at, and what it means
+    status : callable, from a row to the line of text under the buttons
+    only : tuple of str, the knobs that are shown; all of them if not given
     """
 
     name: str
@@ -68,7 +62,7 @@ class Experiment:
         return replace(self, name=name or self.name, **look)
 
 
-class LiveLab:
+class LiveLab(Shown):
     """An experiment whose knobs can be turned while it runs.
 
     A knob declared with ``restart=False`` holds from the next step on: the panels get a
@@ -78,24 +72,19 @@ class LiveLab:
     Parameters
     ----------
     experiment : Experiment
-    problem : positional arguments
-        Handed to the experiment's ``rows`` after the settings.
-    knobs : dataclass, optional
-        Values to start with; the defaults of ``experiment.knobs`` if not given.
+    problem : positional arguments, handed to ``rows`` after the settings
+    knobs : dataclass, values to start with; by default those of ``experiment.knobs``
     pictures : Pictures, optional
         Shows what rows hold under ``pictures``; that is not logged. Stands below the
         figure; headless it is to be displayed by itself.
     interactive : bool
         Widgets; otherwise the figure alone is shown, and all methods work the same.
-    folder : str
-        Where traces are written; nowhere if empty.
-    device : str
-        Noted in the traces.
-    figure : keywords of :class:`~labkit.panels.LivePlot`, such as ``height``.
+    folder, device : str, where traces are written, if anywhere; noted in the traces
+    figure : keywords of :class:`~labkit.panels.LivePlot`, such as ``height``
 
     Attributes
     ----------
-    controls, stepper, plot, trace : the parts, to be used directly.
+    controls, stepper, plot, trace : the parts, to be used directly
     note, turned : lines of text: the experiment's ``status``, and what the knob turned
         last does (CSS class ``labkit-turned``).
     """
@@ -120,17 +109,12 @@ class LiveLab:
         self._settings = SimpleNamespace(**vars(self.controls.value))
         self._pending = {}  # turned since the last row, by name
         self._marked = _UNMARKED
-        self.note, self.turned = Label(), Label()
-        self.turned.add_class("labkit-turned")
+        self.note, self.turned = Label(), Label().add_class("labkit-turned")
         self.pictures = pictures
         self._restarts = 0
         self.trace = self._new_trace()
-        self.plot = LivePlot(
-            self.trace,
-            experiment.panels,
-            interactive=interactive,
-            **{"caption": experiment.caption} | figure,
-        )
+        look = {"caption": experiment.caption, "interactive": interactive} | figure
+        self.plot = LivePlot(self.trace, experiment.panels, **look)
         self.stepper = Stepper(
             lambda: experiment.rows(self._settings, *problem),
             on_record=self._log,
@@ -197,7 +181,7 @@ class LiveLab:
 
     def _begin_anew(self, names, why=""):
         """Restart; what ran, or had run to its end before the eyes of someone, runs."""
-        seen = self.interactive and self.stepper.exhausted and _in_loop()
+        seen = self.interactive and self.stepper.exhausted and bool(loop_here())
         running = self.stepper.running or seen
         self.stepper.reset()
         verb = "restarts" if len(names) == 1 else "restart"
@@ -238,14 +222,10 @@ class LiveLab:
             seed=knobs.get("seed"),
         )
 
-    def _repr_mimebundle_(self, **options):
-        # Headless the figure alone is shown: a plain plotly output.
-        if not self.interactive:
-            return self.plot._repr_mimebundle_(**options)
-        return self.widget._repr_mimebundle_(**options)
-
-    def _ipython_display_(self):
-        display(self.widget if self.interactive else self.plot)
+    @property
+    def figure(self):
+        """The figure alone, which is what is shown headless."""
+        return self.plot.figure
 
     @property
     def widget(self):
@@ -256,22 +236,11 @@ class LiveLab:
         return VBox([*controls, self.plot.widget, *below])
 
 
-def _in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _spoken(name: str) -> str:
     return name.replace("_", " ")
 
 
 def _values(values: Mapping[str, Any], between: str) -> str:
     """Names and values in one line: ``eta = 0.3, label noise = 0.2``."""
-    numbers = {
-        name: f"{value:.4g}" if isinstance(value, float) else value
-        for name, value in values.items()
-    }
-    return ", ".join(f"{_spoken(name)}{between}{v}" for name, v in numbers.items())
+    said = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in values.items()}
+    return ", ".join(f"{_spoken(name)}{between}{v}" for name, v in said.items())

@@ -1,6 +1,5 @@
 """A figure that follows a trace while it grows."""
 
-import asyncio
 import contextlib
 import functools
 import math
@@ -10,11 +9,13 @@ from collections.abc import Callable, Sequence
 import plotly.graph_objects as go
 
 from labkit.instruments import Trace
-from labkit.panels.captions import Figure, Shown, describe
+from labkit.panels.captions import Figure, describe
+from labkit.panels.cells import loop_here
 from labkit.panels.columns import Columns
 from labkit.panels.drawing import Drawing
 from labkit.panels.panel_types import Bars, Lines, check_panels
 from labkit.panels.plot import Plot
+from labkit.panels.shown import Shown
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
 MAX_WAIT = 10.0  # seconds until a redraw that no browser confirms counts as done
@@ -38,24 +39,18 @@ class LivePlot(Shown):
 
     Parameters
     ----------
-    trace : Trace
-        What to show; rows that it already has are drawn at once.
-    panels : sequence of Lines or Bars
-        The panels, row by row.
+    trace : Trace, what to show; rows that it already has are drawn at once
+    panels : sequence of Lines or Bars, row by row
     interactive : bool
         Follow the trace in a widget.  Otherwise nothing happens per row, and a figure
         of the trace as it then is gets built when asked for.
-    title : str
-        Title of the figure.
-    caption : str
-        A sentence below the figure: what to look at, and what it means.
-    columns : int
-        Panels side by side.
+    title : str, of the figure
+    caption : str, a sentence below: what to look at, and what it means
+    columns : int, panels side by side
     width, height : int, optional
-        Size of the figure in pixels; by default 480 a panel across, and as high as its
-        panels need.  A width above 700 gives way to the page's.
-    clock : callable
-        Returns the time in seconds; for tests.
+        Size in pixels; by default 480 a panel across, and as high as its panels need.
+        A width above 700 gives way to the page's.
+    clock : callable, returns the time in seconds; for tests
 
     Raises
     ------
@@ -92,11 +87,9 @@ class LivePlot(Shown):
     ):
         self.panels = tuple(panels)
         check_panels(self.panels, columns)
-        self.interactive = interactive
-        self._drawing = Drawing(
-            self.panels, columns, title=title, width=width, height=height
-        )
-        self._caption, self.widget = caption, None
+        self.interactive, self._caption = interactive, caption
+        size = {"title": title, "width": width, "height": height}
+        self._drawing = Drawing(self.panels, columns, **size)
         self._clock = clock
         self._due = -math.inf  # the earliest time of the next redraw
         self._sent = -math.inf  # when the last redraw left
@@ -106,7 +99,7 @@ class LivePlot(Shown):
         self._marks = {}  # x to text
         self._noted = False  # whether marks changed since the last redraw
         self._unsubscribe = _nothing
-        self._figure = None
+        self._figure = self.widget = None
         self._lock = contextlib.nullcontext()
         self.trace, self._data = trace, Columns(trace)
         if interactive:
@@ -157,16 +150,10 @@ class LivePlot(Shown):
 
     @_alone
     def mark(self, x: float, text: str, instead_of: float | None = None) -> None:
-        """Draw a dotted line at `x` in all panels of lines, until :meth:`attach`.
+        """Draw a dotted line and a text at step `x`, in all panels of lines.
 
-        Parameters
-        ----------
-        x : float
-            Where, in steps; a mark that is there already is replaced.
-        text : str
-            A few words that stand along the line, such as ``"k = 0.1"``.
-        instead_of : float, optional
-            Place of an earlier mark, which goes.
+        It stands until :meth:`attach`, or until there is another at this place, or one
+        ``instead_of`` this place.
         """
         self._marks.pop(instead_of, None)
         self._marks[float(x)] = text
@@ -202,7 +189,7 @@ class LivePlot(Shown):
         now = self._clock()
         if not self._noted:  # a mark waits no longer
             self._due = max(self._due, now + min(now - self._sent, MAX_PAUSE))
-        if self._timer is not None and _loop() is not None:
+        if self._timer is not None and loop_here():
             self._cancel_timer()
             self._on_row(None)
 
@@ -214,11 +201,9 @@ class LivePlot(Shown):
             wait = max(wait, self._sent + MAX_WAIT - now)
         if wait <= 0:
             self.update()
-        elif self._timer is None:
+        elif self._timer is None and (loop := loop_here()):
             # Without an event loop nothing can be owed: the caller ends with update().
-            loop = _loop()
-            if loop is not None:
-                self._timer = loop.call_later(wait, self.update)
+            self._timer = loop.call_later(wait, self.update)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -241,13 +226,6 @@ class LivePlot(Shown):
     def __repr__(self) -> str:
         titles = ", ".join(panel.title for panel in self.panels)
         return f"LivePlot({self.trace!r}: {titles})"
-
-
-def _loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _nothing() -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labkit.panels.captions import panel_text
-from labkit.panels.columns import Columns, number
-from labkit.panels.decimate import decimate
+from labkit.panels.columns import Columns, decimate, number
 from labkit.panels.drawing import line
 from labkit.panels.theme import COLOURS, INK, PAPER, axis
 
@@ -24,11 +23,6 @@ class Panel:
     over_steps = True  # so that a step can be marked
 
     @property
-    def labels(self) -> list[str]:
-        """What the panel's curves are called, in their order."""
-        return [trace["name"] for trace in self.traces()]
-
-    @property
     def words(self) -> str:
         """What the panel shows."""
         names = [trace["name"] for trace in self.traces() if trace["showlegend"]]
@@ -41,20 +35,13 @@ class Lines(Panel):
 
     Attributes
     ----------
-    columns : mapping of column to label, or tuple of columns
-        The curves, in the order of colours.
-    title : str
-        Title of the panel.
-    y_title, x_title : str
-        Titles of the axes, with units.
-    log : bool
-        Logarithmic vertical axis.
-    y_range : pair of float, optional
-        Ends of the vertical axis in data units; ``None`` fits the data.
-    marks : tuple of str
-        Columns drawn as marks alone, each of them; for events.
-    order : tuple of str
-        Labels in the order of colours, so that several panels agree.
+    columns : mapping of column to label, or tuple of columns; in the order of colours
+    title : str, of the panel
+    y_title, x_title : str, of the axes, with units
+    log : bool, logarithmic vertical axis
+    y_range : pair of float, ends of the vertical axis; ``None`` fits the data
+    marks : tuple of str, columns drawn as marks alone, each of them; for events
+    order : tuple of str, labels in the order of colours, so that panels agree
     """
 
     columns: Mapping[str, str] | tuple[str, ...]
@@ -68,18 +55,13 @@ class Lines(Panel):
 
     def traces(self) -> list[dict]:
         """Plotly's traces, without their data."""
-        names = self.columns
+        names, drawn = self.columns, []
         labels = list(names.values() if isinstance(names, Mapping) else names)
         order = list(dict.fromkeys([*self.order, *labels]))
-        return [
-            line(
-                order.index(label),
-                label,
-                "markers" if name in self.marks else "lines+markers",
-            )
-            | {"showlegend": len(names) > 1}
-            for name, label in zip(names, labels, strict=True)
-        ]
+        for name, label in zip(names, labels, strict=True):
+            mode = "markers" if name in self.marks else "lines+markers"
+            drawn.append(line(order.index(label), label, mode))
+        return [trace | {"showlegend": len(names) > 1} for trace in drawn]
 
     @property
     def ends(self) -> list[int]:
@@ -93,12 +75,8 @@ class Lines(Panel):
 
     def values(self, data: Columns) -> Values:
         """The data of each trace."""
-        drawn = []
-        for name in self.columns:
-            x, y = data.curve(name)
-            kept = decimate(y)
-            drawn.append((x[kept], y[kept]))
-        return drawn
+        curves = [(x, y, decimate(y)) for x, y in map(data.curve, self.columns)]
+        return [(x[kept], y[kept]) for x, y, kept in curves]
 
 
 @dataclass(frozen=True)
@@ -109,18 +87,12 @@ class Bars(Panel):
 
     Attributes
     ----------
-    columns : tuple of str
-        One column a bar, from left to right; a missing or ``nan`` value has no bar.
-    title : str
-        Title of the panel.
-    y_title, x_title : str
-        Titles of the axes, with units.
-    level : str, optional
-        The column that holds the level; without one all bars are kept.
-    level_label, kept_label, mixed_label : str
-        What the legend calls the level and the bars on either side.
-    log : bool
-        Logarithmic vertical axis.
+    columns : tuple of str, one a bar; a missing or ``nan`` value has no bar
+    title : str, of the panel
+    y_title, x_title : str, of the axes, with units
+    level : str, column that holds the level; without one all bars are kept
+    level_label, kept_label, mixed_label : str, in the legend
+    log : bool, logarithmic vertical axis
     """
 
     columns: tuple[str, ...]
@@ -141,16 +113,13 @@ class Bars(Panel):
         stripes = {"shape": "/", "fillmode": "replace", "bgcolor": MIXED}
         stripes |= {"fgcolor": PAPER, "size": 6, "solidity": 0.2}
         bar = {"type": "bar", "width": 0.8}
-        level = {"type": "scatter", "mode": "lines"}
+        level = {"type": "scatter", "mode": "lines", "name": self.level_label}
         level |= {"line": {"color": INK, "dash": "dash", "width": 2}}
+        mixed = {"color": MIXED, "pattern": stripes}
         drawn = (
             bar | {"name": self.kept_label, "marker": {"color": KEPT}},
-            bar
-            | {
-                "name": self.mixed_label,
-                "marker": {"color": MIXED, "pattern": stripes},
-            },
-            level | {"name": self.level_label},
+            bar | {"name": self.mixed_label, "marker": mixed},
+            level,
         )
         return [trace | {"showlegend": self.level is not None} for trace in drawn]
 
@@ -165,9 +134,8 @@ class Bars(Panel):
             "showgrid": False,
         }
         y = axis(self.y_title, log=self.log)
-        return axis(self.x_title) | ticks, y | (
-            {} if self.log else {"rangemode": "tozero"}
-        )
+        y |= {} if self.log else {"rangemode": "tozero"}
+        return axis(self.x_title) | ticks, y
 
     def values(self, data: Columns) -> Values:
         """The data of the kept bars, the mixed bars and the level line."""

@@ -28,15 +28,9 @@ class Plot(anywidget.AnyWidget):
     Here the state is the figure, sent whole by :meth:`show`, and a page asks for
     plotly.js once.
 
-    Parameters
-    ----------
-    shown : plotly Figure
-        With its caption and its text in ``layout.meta``.
-
     Attributes
     ----------
-    figure : str
-        The figure as JSON; ``version`` counts how often it was another.
+    figure : str, the figure as JSON; ``version`` counts how often it was another
     lock : RLock
         JupyterLab hands messages to a thread of their own beside the one that a run
         goes on in; whoever holds the lock changes the figure alone.

@@ -26,12 +26,7 @@ class Values(Mapping):
 
     __slots__ = ("_before", "_gone", "_new", "_steps")
 
-    def __init__(
-        self,
-        new: dict[str, Summary],
-        gone: frozenset[str] = _NONE,
-        before: "Values | None" = None,
-    ):
+    def __init__(self, new: dict[str, Summary], gone=_NONE, before=None):
         self._new, self._gone, self._before = new, gone, before
         self._steps = 0 if before is None else before._steps + 1
 
@@ -72,16 +67,12 @@ class LineRecord:
 
     Attributes
     ----------
-    code : CodeType
-        The function's: name, file and first line.
-    line : int
-        Number in the file, the first one of the statement.
-    depth : int
-        0 for the function recorded, 1 for those that it called, ...
+    code : CodeType, the function's: name, file and first line
+    line : int, number in the file, the first one of the statement
+    depth : int, 0 for the function recorded, 1 for those that it called, ...
     path : tuple of (code, line)
         Of each caller, outermost first, and of the line itself.
-    turn : int
-        How often this path had run before: the index of a loop.
+    turn : int, how often this path had run before: the index of a loop
     values : mapping of path to Summary
         The locals and what they hold, after the line.
     changed : frozenset of paths
@@ -113,26 +104,19 @@ def record_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
 
     Parameters
     ----------
-    function : callable
-        A Python function or bound method; decorators are seen through.
-    args, kwargs
-        Of the call.
+    function : callable, Python function or bound method; seen through decorators
+    args, kwargs : of the call
     follow : tuple of str, optional
         Modules or packages whose functions are recorded too where they are called; by
         default the function's own room, such as ``labkit.rls``, outside labkit its own
         module. Lambdas and comprehensions count as part of their line; a generator is
         entered again each time that it goes on.
 
-    Returns
-    -------
-    Recording
-
     Raises
     ------
-    TypeError
-        If there is no Python source to walk, as for a built-in function.
-    RuntimeError
-        If another tracer, such as a debugger or a coverage tool, is at work.
+    TypeError, RuntimeError
+        If there is no Python source to walk, as for a built-in function; if another
+        tracer, such as a debugger or a coverage tool, is at work.
 
     Notes
     -----
@@ -142,16 +126,12 @@ def record_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
 
     Examples
     --------
-    >>> import torch
     >>> def halve(x):
     ...     y = x / 2
-    ...     y.add_(1)
     ...     return y
-    >>> recording = record_lines(halve, torch.ones(2, 3))
-    >>> [sorted(line.changed) for line in recording.lines]
-    [['y'], ['y'], []]
-    >>> [line.values["y"].greatest for line in recording.lines]
-    [0.5, 1.5, 1.5]
+    >>> recording = record_lines(halve, 3)
+    >>> [(sorted(line.changed), line.values["y"].text) for line in recording.lines]
+    [(['y'], '1.5'), ([], '1.5')]
     """
     start = _unwrapped(getattr(function, "__func__", function))
     if not hasattr(start, "__code__"):
@@ -292,11 +272,8 @@ class _Tracer:
             return
         values = {path: summary for path, (_, _, summary) in call.seen.items()}
         call.values = Values.after(call.values, values)
-        self.lines.append(
-            LineRecord(
-                frame.f_code, call.line, len(path) - 1, path, turn, call.values, changed
-            )
-        )
+        place = (frame.f_code, call.line, len(path) - 1, path, turn)
+        self.lines.append(LineRecord(*place, call.values, changed))
 
 
 def _find(frame) -> Callable | None:

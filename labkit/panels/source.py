@@ -1,10 +1,37 @@
-"""Statements of a source file: which lines are one, and what their comments say."""
+"""Statements of a source file: which lines are one, and the tags in their comments.
+
+A line names the equations that it implements in a trailing comment, ``# (38), (39)``,
+or ``# (1)-(6)`` for a range. Tags are numbers, also with letters, or single small
+letters.
+"""
 
 import ast
 import linecache
+import re
 from functools import lru_cache
 
-from labkit.panels.equations import tags_of_line
+TAG = r"\(([A-Z]?\d+[a-z]?'?|[a-z])\)"
+_TAGS = rf"{TAG}(?:\s*[,-]\s*{TAG})*"
+
+
+def tags_of_line(line: str) -> list[str]:
+    """Tags in the trailing comment of a line of code.
+
+    Examples
+    --------
+    >>> tags_of_line("u, h = gain(P, x)  # (38), (39)")
+    ['38', '39']
+    >>> tags_of_line("P: Tensor  # (n, n) inverse"), tags_of_line("mix(G)  # (1)-(3)")
+    ([], ['1', '2', '3'])
+    """
+    _, _, comment = line.partition("#")
+    found = re.match(rf"\s*({_TAGS})(?:\s*$|[^\w])", comment)
+    tags: list[str] = []
+    for between, tag in re.findall(rf"([,-]?)\s*{TAG}", found[1] if found else ""):
+        if between == "-" and tag.isdigit() and tags[-1].isdigit():
+            tags += map(str, range(int(tags[-1]) + 1, int(tag)))
+        tags.append(tag)
+    return tags
 
 
 def statement(filename: str, line: int) -> range:

@@ -13,13 +13,14 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from labkit.panels.cells import MIN_SLEEP, close, replace_earlier, run
+from labkit.panels.cells import MIN_SLEEP, close, loop_here, replace_earlier, run
+from labkit.panels.shown import Page, Shown
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100, "max")  # steps per second
 MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop
 
 
-class Stepper:
+class Stepper(Shown):
     """Walk a generator of records: forwards, and back to look.
 
     Back looks at earlier records; it does not undo.  Step then moves forward through
@@ -30,35 +31,27 @@ class Stepper:
     make_records : callable or generator
         Returns a fresh generator that yields one record per step.  A bare generator
         does too, but then nothing can be reset.
-    on_record : callable, optional
-        Called with each new record, as soon as it is there.
-    on_show : callable, optional
-        Called with the record shown after a move among the records kept.
-    on_reset : callable, optional
-        Called without arguments on reset, before `make_records` is called again.
+    on_record : callable, is given each new record, as soon as it is there
+    on_show : callable, is given the record shown after a move among the records kept
+    on_reset : callable, called before `make_records` is called again
     interactive : bool
         Make buttons; otherwise a static line is shown, and all methods work the same.
-    keep : int
-        Number of newest records to which Back can go.
-    limit : int, optional
-        Number of records after which the loop counts as exhausted.
+    keep : int, number of newest records to which Back can go
+    limit : int, number of records after which the loop counts as exhausted
 
     Attributes
     ----------
-    position : int
-        Its number, from 1; 0 before the first.
-    error : BaseException or None
-        What stopped the loop, with its traceback.
+    position : int, number of the record shown, from 1; 0 before the first
+    error : BaseException or None, what stopped the loop, with its traceback
     widget : ipywidgets.VBox or None
         Buttons (CSS classes ``labkit-step``, ``-back``, ``-run``, ``-pause``,
         ``-reset``), speed slider (``labkit-speed``), status (``labkit-status``).
 
     Raises
     ------
-    TypeError
-        If `make_records` is neither callable nor an iterator.
-    ValueError
-        If `keep` or `limit` is smaller than one.
+    TypeError, ValueError
+        If `make_records` is neither callable nor an iterator; if `keep` or `limit` is
+        smaller than one.
 
     Examples
     --------
@@ -67,10 +60,8 @@ class Stepper:
     'b'
     >>> stepper.back()
     'a'
-    >>> stepper.run()
-    'c'
-    >>> stepper
-    Stepper(step 3 of 3, finished)
+    >>> stepper.run(), stepper
+    ('c', Stepper(step 3 of 3, finished))
     """
 
     def __init__(
@@ -94,8 +85,8 @@ class Stepper:
             if count is not None and count < 1:
                 raise ValueError(f"{name} must be >= 1, got {count}")
         self._make = make_records if callable(make_records) else None
-        self._on_record, self._on_show = on_record, on_show
-        self._on_reset = on_reset
+        self._on_record, self._on_show = on_record or _nothing, on_show or _nothing
+        self._on_reset = on_reset or _nothing
         self._limit = math.inf if limit is None else limit
         self._clock = clock
         self._kept = deque(maxlen=keep)
@@ -104,8 +95,7 @@ class Stepper:
         # JupyterLab may hear buttons on a thread of its own beside the running cell,
         # and a generator cannot be entered twice.
         self._lock = threading.RLock()
-        self.interactive = interactive
-        self.widget = None
+        self.interactive, self.widget = interactive, None
         self._begin(make_records() if self._make else make_records)
         if interactive:
             self._build()
@@ -134,8 +124,7 @@ class Stepper:
         """One line: where the stepper is and what it does."""
         place = f"step {self.position} of {self._count}"
         if self.error is not None:
-            reason = f"{type(self.error).__name__}: {self.error}"
-            return f"{place}, stopped: {reason}"
+            return f"{place}, stopped: {type(self.error).__name__}: {self.error}"
         if self.running:
             return f"{place}, running"
         at_end = self.exhausted and self.position == self._count
@@ -166,7 +155,7 @@ class Stepper:
         moved, self.position = target != self.position, target
         self._refresh()
         if moved:
-            self._show()
+            self._on_show(self.record)
         return self.record
 
     def run(self, steps: int | None = None):
@@ -194,26 +183,24 @@ class Stepper:
 
         One asyncio task: between two steps it gives way, so that buttons and sliders
         are heard.  An exception stops it and is kept in `error`.  A second start while
-        running changes nothing.
-
-        Raises
-        ------
-        RuntimeError
-            If no event loop runs; outside a notebook use `run`.
+        running changes nothing.  A RuntimeError if no event loop runs (use `run`), or
+        if the panel is closed.
         """
         if self.running:
             return self._task
-        if self.interactive and self.widget.comm is None:
+        if self._closed:
             raise RuntimeError("this panel is closed; its cell has run again")
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise RuntimeError("start() needs an event loop; use run() here") from None
+        if not (loop := loop_here()):
+            raise RuntimeError("start() needs an event loop; use run() here")
         self._turn = turn = object()
         # Kept, for the event loop itself holds tasks only weakly.
         self._task = loop.create_task(run(weakref.ref(self), turn))
         self._refresh()
         return self._task
+
+    @property
+    def _closed(self) -> bool:
+        return self.interactive and self.widget.comm is None
 
     def close(self) -> None:
         """Stop for good, and take the buttons off the page."""
@@ -229,10 +216,7 @@ class Stepper:
     def reset(self) -> None:
         """Forget all records and begin with a fresh generator.
 
-        Raises
-        ------
-        RuntimeError
-            If the stepper was made from a bare generator.
+        A RuntimeError if the stepper was made from a bare generator.
         """
         if self._make is None:
             raise RuntimeError(
@@ -241,11 +225,8 @@ class Stepper:
             )
         self.pause()
         with self._lock:
-            close = getattr(self._records, "close", None)
-            if close is not None:
-                close()
-            if self._on_reset is not None:
-                self._on_reset()
+            getattr(self._records, "close", _nothing)()
+            self._on_reset()
             self._begin(self._make())
         self._refresh()
 
@@ -256,8 +237,7 @@ class Stepper:
     def _begin(self, records: Iterator) -> None:
         self._records = iter(records)
         self._kept.clear()
-        self._count = 0
-        self.position = 0
+        self._count = self.position = 0
         self._ended = False
         self.error: BaseException | None = None
 
@@ -266,40 +246,31 @@ class Stepper:
         moved = max(0, min(n, self._count - self.position))
         self.position += moved
         if moved:
-            self._show()
-        return moved
-
-    def _show(self) -> None:
-        if self._on_show is not None and self.record is not None:
             self._on_show(self.record)
+        return moved
 
     def _advance(self) -> bool:
         """Draw one new record and show it; False if there is none."""
         with self._lock:
-            return self._draw()
-
-    def _draw(self) -> bool:
-        if self.error is not None:
-            raise RuntimeError(
-                f"the run has stopped ({type(self.error).__name__}: {self.error}); "
-                "reset() begins anew"
-            ) from self.error
-        if self.exhausted:
-            return False
-        try:
-            record = next(self._records)
-            self._kept.append(record)
-            self._count += 1
-            self.position = self._count
-            if self._on_record is not None:
+            if self.error is not None:
+                raise RuntimeError(
+                    f"the run has stopped ({type(self.error).__name__}: {self.error}); "
+                    "reset() begins anew"
+                ) from self.error
+            if self.exhausted:
+                return False
+            try:
+                record = next(self._records)
+                self._kept.append(record)
+                self._count += 1
+                self.position = self._count
                 self._on_record(record)
-        except StopIteration:
-            self._ended = True
-            return False
-        except BaseException as error:  # also a keyboard interrupt ends the generator
-            self.error = error
-            raise
-        return True
+            except StopIteration:
+                self._ended = True
+            except BaseException as error:  # also an interrupt ends the generator
+                self.error = error
+                raise
+            return not self._ended
 
     def take(self, turn) -> float | None:
         """Take a step of a running loop; return the seconds to the next, or None."""
@@ -308,8 +279,7 @@ class Stepper:
         begin, goes_on = self._clock(), False
         try:
             self._forward(self._count)
-            closed = self.interactive and self.widget.comm is None
-            goes_on = not closed and self._advance() and not self.exhausted
+            goes_on = not self._closed and self._advance() and not self.exhausted
         except Exception as error:  # nobody awaits the task: the status line tells
             self.error = error
         finally:
@@ -334,27 +304,17 @@ class Stepper:
         }
         self._buttons = {}
         for name, (action, icon, tooltip) in actions.items():
-            self._buttons[name] = button = widgets.Button(
-                description=name.capitalize(),
-                icon=icon,
-                tooltip=tooltip,
-                layout={"width": "90px"},
-            )
-            button.add_class(f"labkit-{name}")
+            look = {"icon": icon, "tooltip": tooltip, "layout": {"width": "90px"}}
+            button = widgets.Button(description=name.capitalize(), **look)
             button.on_click(self._guarded(action))
+            self._buttons[name] = button.add_class(f"labkit-{name}")
         if self._make is None:
             self._buttons["reset"].tooltip = "A generator given as such runs once"
-        self._speed = widgets.SelectionSlider(
-            options=SPEEDS,
-            value="max",
-            description="steps per second",
-            style={"description_width": "120px"},
-            layout={"width": "340px"},
-            tooltip="How fast Run goes",
-        )
-        self._speed.add_class("labkit-speed")
-        self._label = widgets.Label()
-        self._label.add_class("labkit-status")
+        look = {"style": {"description_width": "120px"}, "layout": {"width": "340px"}}
+        look |= {"description": "steps per second", "tooltip": "How fast Run goes"}
+        speed = widgets.SelectionSlider(options=SPEEDS, value="max", **look)
+        self._speed = speed.add_class("labkit-speed")
+        self._label = widgets.Label().add_class("labkit-status")
         row = widgets.HBox(list(self._buttons.values()))
         self.widget = widgets.VBox([row, self._speed, self._label])
 
@@ -388,11 +348,13 @@ class Stepper:
         for name, value in disabled.items():
             self._buttons[name].disabled = value
 
-    def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        if self.interactive:
-            return self.widget._repr_mimebundle_(include=include, exclude=exclude)
-        text = f"<p>{html.escape(self.status)}</p>"
-        return {"text/html": text, "text/plain": repr(self)}
+    @property
+    def _still(self) -> Page:
+        return Page(f"<p>{html.escape(self.status)}</p>", repr(self))
 
     def __repr__(self) -> str:
         return f"Stepper({self.status})"
+
+
+def _nothing(*_) -> None:
+    """Stand in for a callback that nobody gave."""

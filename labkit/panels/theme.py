@@ -36,17 +36,7 @@ WIDEST = 960  # pixels that a figure may grow to
 
 
 def template(theme: str = "light") -> dict:
-    """Return the lab's plotly template, as plain data.
-
-    Parameters
-    ----------
-    theme : str
-        ``"light"`` or ``"dark"``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such theme.
+    """Return the lab's plotly template, as plain data; a ValueError for no theme.
 
     Examples
     --------
@@ -55,17 +45,15 @@ def template(theme: str = "light") -> dict:
     """
     if theme not in THEMES:
         raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
-    line = {
-        "showline": True,
-        "linecolor": INK,
-        "ticks": "outside",
-        "tickcolor": INK,
-        "gridcolor": GRID,
-        "zeroline": False,
-        "exponentformat": "power",
-        "automargin": True,
-        "title": {"standoff": 8, "font": {"size": 12}},
-    }
+    line = {"showline": True, "linecolor": INK, "ticks": "outside", "tickcolor": INK}
+    line |= {"gridcolor": GRID, "zeroline": False, "exponentformat": "power"}
+    line |= {"automargin": True, "title": {"standoff": 8, "font": {"size": 12}}}
+    clear = "rgba(0,0,0,0)"
+    buttons = {"bgcolor": clear, "color": BUTTON, "activecolor": BUTTON}
+    buttons["remove"] = [
+        *("select", "lasso", "zoomin", "zoomout", "autoscale"),
+        "sendChartToCloud",  # nothing leaves this machine
+    ]
     look = {
         "colorway": list(COLOURS),
         "font": {"family": "sans-serif", "size": 12, "color": INK},
@@ -73,16 +61,8 @@ def template(theme: str = "light") -> dict:
         "plot_bgcolor": PAPER,
         "hovermode": "closest",
         "hoverlabel": {"bgcolor": PAPER, "bordercolor": INK, "font": {"color": INK}},
-        "legend": {"bgcolor": "rgba(0,0,0,0)", "font": {"size": 11}},
-        "modebar": {
-            "bgcolor": "rgba(0,0,0,0)",
-            "color": BUTTON,
-            "activecolor": BUTTON,
-            "remove": [
-                *("select", "lasso", "zoomin", "zoomout", "autoscale"),
-                "sendChartToCloud",  # nothing leaves this machine
-            ],
-        },
+        "legend": {"bgcolor": clear, "font": {"size": 11}},
+        "modebar": buttons,
         "xaxis": line,
         "yaxis": line,
     }
@@ -91,11 +71,6 @@ def template(theme: str = "light") -> dict:
 
 def dark(plain):
     """Return a figure's plain data, or a part of it, in the colours for black.
-
-    Parameters
-    ----------
-    plain : dict, list, str, number or None
-        Such as ``figure.to_plotly_json()``.
 
     Examples
     --------
@@ -132,17 +107,9 @@ def style() -> str:
 
 
 def layout(title: str = "", *, width: int, height: int, **more) -> dict:
-    """Return the layout shared by all figures, as plain data.
+    """Return the layout shared by all figures, as plain data; entries in ``more`` win.
 
-    Parameters
-    ----------
-    title : str
-        The figure's title; none if empty.
-    width, height : int
-        Size in pixels. A figure wider than 700 takes the width of the page instead,
-        up to 960.
-    **more
-        Further plotly layout entries; they win.
+    A figure wider than 700 pixels takes the width of the page instead, up to 960.
 
     Examples
     --------
@@ -151,57 +118,29 @@ def layout(title: str = "", *, width: int, height: int, **more) -> dict:
     >>> "width" in layout(width=960, height=320)
     False
     """
-    base = {
-        "template": template(),
-        "height": height,
-        # Above the panels' titles there is room for plotly's buttons.
-        "margin": {"l": 70, "r": 20, "t": 90 if title else 56, "b": 50},
-    }
-    if width <= FITS:
-        base["width"] = width
-    else:
-        base["autosize"] = True
+    # Above the panels' titles there is room for plotly's buttons.
+    margin = {"l": 70, "r": 20, "t": 90 if title else 56, "b": 50}
+    base = {"template": template(), "height": height, "margin": margin}
+    base |= {"width": width} if width <= FITS else {"autosize": True}
     if title:
-        base["title"] = {
-            "text": title,
-            "x": 0,
-            "xref": "paper",
-            "xanchor": "left",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 12},
-            "font": {"size": 16},
-        }
+        look = {"text": title, "pad": {"t": 12}, "font": {"size": 16}}
+        look |= {"x": 0, "xref": "paper", "xanchor": "left"}
+        base["title"] = look | {"y": 1, "yref": "container", "yanchor": "top"}
     return base | more
 
 
 def axis(title: str, *, log: bool = False, limits=None) -> dict:
-    """Return one axis as plain data.
+    """Return one axis as plain data; its title has the unit.
 
-    Parameters
-    ----------
-    title : str
-        What the axis shows, with its unit.
-    log : bool
-        Logarithmic scale, base 10.
-    limits : pair of float, optional
-        Ends of the axis in data units; ``None`` fits the data.
-
-    Raises
-    ------
-    ValueError
-        If a logarithmic axis is given limits that are not positive.
+    ``limits`` are its ends in data units, and fit the data if not given; a ValueError
+    if those of a logarithmic axis are not positive.
     """
     line = {"title": {"text": title}, "type": "log" if log else "linear"}
     if log:
         line["nticks"] = 3  # more would put small 2s and 5s between the powers of 10
-    if limits is not None:
-        line["range"] = list(_exponents(limits) if log else map(float, limits))
-    return line
-
-
-def _exponents(limits) -> list[float]:
-    if min(limits) <= 0:
-        raise ValueError(f"a logarithmic axis needs limits > 0, got {tuple(limits)}")
-    return [log10(limit) for limit in limits]
+    if limits is None:
+        return line
+    if log and min(limits) <= 0:
+        message = f"a logarithmic axis needs limits > 0, got {tuple(limits)}"
+        raise ValueError(message)
+    return line | {"range": [log10(v) if log else float(v) for v in limits]}

@@ -137,7 +137,7 @@ def test_only_some_fields_get_a_knob():
     assert list(controls.widgets) == ["rate"]
     controls.set(rank=9)
     assert controls.value.rank == 9
-    static = Controls(Parameters(), only=["rate"], interactive=False)._table()
+    static = Controls(Parameters(), only=["rate"], interactive=False)._still.html
     assert "rate" in static and "rank" not in static
     with pytest.raises(ValueError, match="unknown parameter 'rat'; there are rank"):
         Controls(Parameters(), only=["rat"])

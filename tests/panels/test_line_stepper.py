@@ -9,9 +9,8 @@ from torch import nn
 
 from labkit.panels import LineStepper
 from labkit.panels.aria import Aria
-from labkit.panels.docstrings import docstrings_of
-from labkit.panels.equations import equations_of, tags_of_line
-from labkit.panels.symbols import symbol
+from labkit.panels.docstrings import docstrings_of, equations_of, symbol
+from labkit.panels.source import tags_of_line
 from labkit.rls import rls_step
 from labkit.rtrl import OK, RNNCell
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from labkit.instruments import Trace
 from labkit.panels import Bars, Lines, LivePlot
-from labkit.panels.columns import Columns
-from labkit.panels.decimate import MAX_POINTS, decimate
+from labkit.panels.columns import MAX_POINTS, Columns, decimate
 from labkit.panels.panel_types import KEPT, MIXED
 from labkit.panels.theme import axis
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 
 import labkit
-from labkit.panels.equations import equations_of, tags_of_line
+from labkit.panels.docstrings import equations_of
+from labkit.panels.source import tags_of_line
 
 PACKAGE = Path(labkit.__file__).parent
 ROOMS = ("rls", "bpls", "hessian_free", "broad", "rtrl")

@@ -17,8 +17,7 @@ import torch
 
 from labkit import hessian_free, rls, rtrl
 from labkit.panels import record_lines
-from labkit.panels.docstrings import Docstrings
-from labkit.panels.equations import equations_of
+from labkit.panels.docstrings import Docstrings, equations_of
 from labkit.panels.source import tags
 from tests.bpls import walks as bpls_walks
 from tests.broad import walks as broad_walks

@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from labkit import rtrl
 from labkit.instruments import cost
-from labkit.panels.equations import equations_of, tags_of_line
+from labkit.panels.docstrings import equations_of
+from labkit.panels.source import tags_of_line
 from labkit.rtrl import LEARNERS, RTRL, Learner, LSTMCell, RHNCell, RNNCell
 
 from .conftest import (
