@@ -257,9 +257,7 @@ NOISE = Experiment(
     "mixed.",
     panels=(
         Lines(
-            {"cosine": "mean of the draws"},
-            "Gradient cosine with exact RTRL",
-            "cosine",
+            {"cosine": "mean of the draws"}, "Gradient cosine with exact RTRL", "cosine"
         ),
         Lines(
             {"relative_variance": "of the gradient"},

@@ -19,24 +19,8 @@ from labkit.rtrl.low_rank import (
 from labkit.rtrl.tasks import CharStream, CopyTask, Symbols
 from labkit.rtrl.train import Readout, Record, train
 
-__all__ = [
-    "LEARNERS",
-    "Cell",
-    "CellStep",
-    "CharStream",
-    "CopyTask",
-    "DivergedError",
-    "LSTMCell",
-    "Learner",
-    "RHNCell",
-    "RNNCell",
-    "Readout",
-    "Record",
-    "Symbols",
-    "best_low_rank",
-    "minimum_variance",
-    "optimal_low_rank",
-    "train",
-    "water_level",
-    *learners.__all__,
-]
+__all__ = ["LEARNERS", *learners.__all__]
+__all__ += ["Cell", "CellStep", "LSTMCell", "RHNCell", "RNNCell"]
+__all__ += ["CharStream", "CopyTask", "Symbols"]
+__all__ += ["DivergedError", "Learner", "Readout", "Record", "train"]
+__all__ += ["best_low_rank", "minimum_variance", "optimal_low_rank", "water_level"]

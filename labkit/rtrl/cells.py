@@ -20,8 +20,7 @@ H          (b, S, S)              state Jacobian
 
 Deviation from the paper: its Lemma 1 lets the state depend on the z's only; the RHN's
 carry path and the LSTM's cell also read the old state point by point, which adds the
-diagonal blocks J_direct to H and leaves F as it is. A test compares H and D with
-``torch.func`` Jacobians.
+diagonal blocks J_direct to H and leaves F as it is.
 """
 
 from typing import NamedTuple
@@ -56,17 +55,14 @@ class Cell(nn.Module):
 
     Parameters
     ----------
-    input_size, hidden_size : int
-        $d_x$, $n$, both >= 1; anything else is a ValueError.
-    generator : torch.Generator, optional
-        Of the initial weights, N(0, 0.01^2), bias row included.
-    dtype, device : optional
-        Of the weights, and so of everything computed from them.
+    input_size, hidden_size : int >= 1, $d_x$, $n$
+    generator : torch.Generator, optional, of the weights, N(0, 0.01^2), bias included
+    dtype, device : optional, of the weights, and so of everything computed from them
 
     Attributes
     ----------
-    weight : (m, K n) parameter
-        $W$, rows [h, x, 1], blocks side by side.
+    weight : (m, K n) parameter, $W$, rows [h, x, 1], blocks side by side
+    state_size, augmented_size : int, S, and m = n + d_x + 1
     """
 
     blocks: int  # K
@@ -80,19 +76,11 @@ class Cell(nn.Module):
         sizes = {"input_size": input_size, "hidden_size": hidden_size}
         check(sizes, dict.fromkeys(sizes, COUNT))
         self.input_size, self.hidden_size = input_size, hidden_size
+        self.state_size = self.parts * hidden_size
+        self.augmented_size = hidden_size + input_size + 1
         shape = (self.augmented_size, self.blocks * hidden_size)
         weight = torch.empty(shape, dtype=dtype, device=device)
         self.weight = nn.Parameter(weight.normal_(0, 0.01, generator=generator))
-
-    @property
-    def state_size(self) -> int:
-        """S."""
-        return self.parts * self.hidden_size
-
-    @property
-    def augmented_size(self) -> int:
-        """m = n + d_x + 1."""
-        return self.hidden_size + self.input_size + 1
 
     def extra_repr(self) -> str:
         """Sizes, for ``print(cell)``."""
@@ -108,29 +96,22 @@ class Cell(nn.Module):
 
     def augment(self, x: Tensor, state: Tensor) -> Tensor:
         """h_hat = [h, x, 1], (b, m)."""
-        one = x.new_ones(*x.shape[:-1], 1)
-        return torch.cat([self.hidden(state), x, one], dim=-1)
+        return torch.cat([self.hidden(state), x, x.new_ones(*x.shape[:-1], 1)], dim=-1)
 
     def forward(self, x: Tensor, state: Tensor) -> Tensor:
         """(b, d_x), (b, S) -> new state (b, S); differentiable, for autograd users."""
-        z = self.augment(x, state) @ self.weight
-        return self._new_state(z.unflatten(-1, (self.blocks, -1)), state)
+        return self._new_state(self._blocks(self.augment(x, state)), state)
 
     @torch.no_grad()
     def step(self, x: Tensor, state: Tensor) -> CellStep:
         r"""One step with its Jacobian, H = J_direct + D W_h^T; not differentiable.
 
+        Cost 2 b m K n for the state, 2 b K (S/n) n^2 for H.
+
         Parameters
         ----------
-        x : (b, d_x) tensor
-            $x$, input.
-        state : (b, S) tensor
-            $s$, old state.
-
-        Returns
-        -------
-        CellStep
-            Cost 2 b m K n for the state, 2 b K (S/n) n^2 for H.
+        x : (b, d_x) tensor, $x$, input
+        state : (b, S) tensor, $s$, old state
         """
         new = self.linearise(x, state)
         H = self.jacobian(new)
@@ -138,29 +119,20 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def jvp(self, x: Tensor, state: Tensor, v: Tensor) -> tuple[CellStep, Tensor]:
-        r"""One step and H v without building H.
+        r"""One :meth:`step`, ``H=None``, and H v without building H; cost 2 b r K n^2.
 
         (1) $H v = J_{direct}\,v + D\,(W_h^T v)$
 
         Parameters
         ----------
-        x, state : tensors
-            As in :meth:`step`.
-        v : (b, S) or (b, r, S) tensor
-            $v$.
-
-        Returns
-        -------
-        step, Hv : CellStep with ``H=None``, tensor like v
-            Cost 2 b r K n^2.
+        x, state, v : tensors, $x$, $s$ and $v$, (b, S) or (b, r, S)
         """
         new = self.linearise(x, state)
         step = CellStep(new.state, self.hidden(new.state), None, new.h_hat, new.D)
         many = v if v.ndim == 3 else v[:, None]
         Wv = self.hidden(many) @ self.weight[: self.hidden_size]  # (b, r, K n)
-        Hv = torch.einsum(
-            "bpkj,brkj->brpj", new.D, Wv.unflatten(-1, (self.blocks, -1))
-        )  # (1)
+        Wv = Wv.unflatten(-1, (self.blocks, -1))
+        Hv = torch.einsum("bpkj,brkj->brpj", new.D, Wv)  # (1)
         if new.direct is not None:
             old = many.unflatten(-1, (self.parts, -1))
             Hv = Hv + torch.einsum("bpqj,brqj->brpj", new.direct, old)  # (1)
@@ -254,10 +226,9 @@ class RHNCell(Cell):
         z = torch.sigmoid(self._blocks(h_hat))
         c, f = 2 * z[:, 0] - 1, z[:, 1]  # (1)
         new = f * state + (1 - f) * c  # (2)
-        D = torch.stack(
-            [(1 - f) * (1 - c * c) / 2, (state - c) * f * (1 - f)], 1
-        )  # (3)
-        return Linearised(new, h_hat, D[:, None], f[:, None, None])  # (4)
+        by_c, by_f = (1 - f) * (1 - c * c) / 2, (state - c) * f * (1 - f)  # (3)
+        D = torch.stack([by_c, by_f], 1)[:, None]  # (3)
+        return Linearised(new, h_hat, D, f[:, None, None])  # (4)
 
 
 class LSTMCell(Cell):
@@ -292,10 +263,8 @@ class LSTMCell(Cell):
         cell = f * old + i * g  # (2)
         t = torch.tanh(cell)  # (3)
         e = o * (1 - t * t)  # (3)
-        zero = torch.zeros_like(e)
-        of_cell = torch.stack(
-            [g * i * (1 - i), old * f * (1 - f), zero, i * (1 - g * g)], 1
-        )  # (4)
+        by_i, by_f, by_g = g * i * (1 - i), old * f * (1 - f), i * (1 - g * g)  # (4)
+        of_cell = torch.stack([by_i, by_f, torch.zeros_like(e), by_g], 1)  # (4)
         of_h = e[:, None] * of_cell  # (5)
         of_h[:, 2] = t * o * (1 - o)  # (5)
         D = torch.stack([of_cell, of_h], 1)

@@ -1,8 +1,7 @@
 r"""Online learning on several workers, each with sequences of its own.
 
 The gradient of a batch is a mean over its sequences, and a learner keeps one estimator
-per sequence. So sequences are dealt out to the workers, and what they exchange is the
-gradient: neither the states nor the estimators ever leave their worker.
+per sequence. So the workers exchange gradients, never states or estimators.
 """
 
 import hashlib
@@ -17,20 +16,10 @@ from labkit.rtrl.learner import Learner
 def join(learner: Learner, weights: list[Tensor], group: dist.ProcessGroup):
     """Begin together: noise of each worker's own, and the weights of the first one.
 
-    Two workers that drew the same signs would make the same noise in sequences that
-    differ, and their mean would keep it.
-
-    Parameters
-    ----------
-    learner : Learner
-        Of this worker.
-    weights : list of tensors
-        To train; those of the group's first rank are copied to the others.
-
-    Raises
-    ------
-    ValueError
-        On all workers, if two generators of a learner that draws are in the same state.
+    ``weights``, to be trained, are copied from the group's first rank to the others.
+    ValueError on all workers if two generators of a learner that draws are in the same
+    state: the same signs make the same noise in sequences that differ, and their mean
+    would keep it.
     """
     state = learner.generator.get_state().numpy().tobytes()
     mine = hashlib.sha256(state).hexdigest() if learner.draws else None

@@ -7,24 +7,17 @@ from labkit.rtrl.learner import Learner
 
 
 def rtrl_step(G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor, out=None) -> Tensor:
-    r"""One step of exact RTRL.
+    r"""One step of exact RTRL; cost 2 S^2 m K n per sequence, memory S m K n.
 
     (1) $G_t = H_t G_{t-1} + F_t$    (2) $F_t = \hat h_t \otimes D_t$
 
+    F is never formed: its only non-zero entries lie on the diagonals j = j'.
+
     Parameters
     ----------
-    G : (b, S, m K n) tensor
-        $G$, influence, columns theta = W row by row.
-    H, h_hat, D : tensors
-        $H$, $\hat h$, $D$ of the cell's step.
-    out : like G, optional
-        Receives the result; not G itself.
-
-    Returns
-    -------
-    (b, S, m K n) tensor
-        Cost 2 S^2 m K n per sequence, memory S m K n. F is never formed: its only
-        non-zero entries lie on the diagonals j = j'.
+    G : (b, S, m K n) tensor, $G$, influence, columns theta = W row by row
+    H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
+    out : like G, optional, receives the result; not G itself
     """
     b, P, K, n = D.shape
     G = torch.bmm(H, G, out=out)  # (1)
@@ -36,15 +29,13 @@ def rtrl_step(G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor, out=None) -> Tenso
 def rtrl_count(n, m, K, P, r):
     """See :class:`~labkit.rtrl.learners.Method`."""
     S, W = P * n, m * K * n
-    cell = 2 * W + 2 * K * S * n
-    return cell + 2 * S * S * W + 2 * m * K * S + 2 * S * W, S * W
+    return 2 * W + 2 * K * S * n + 2 * S * S * W + 2 * m * K * S + 2 * S * W, S * W
 
 
 class RTRL(Learner):
-    """Exact RTRL: G itself, (b, S, m K n).
+    """Exact RTRL: G itself, (b, S, m K n), held twice; the yardstick of the others.
 
-    The yardstick of the others. float64 agrees with back-propagation through the whole
-    sequence to 1e-12 relative. Two influence-sized buffers are held.
+    float64 agrees with back-propagation through the whole sequence to 1e-12 relative.
     """
 
     tensors, draws = ("G",), False

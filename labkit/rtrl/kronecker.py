@@ -3,10 +3,10 @@ r"""Sums of Kronecker products: KF-RTRL and the optimal Kronecker sum OK.
 Benzing et al. 2019, sections 3.3 and 3.4. The influence is kept as sum_i u_i (x) A_i,
 entry [s, i K n + c] = u[i] A[s, c], with u_i (m,) and A_i (S, K n).
 
-Every A_i is stored transposed, all of them as one tensor A of shape (b, r, K n, S).
-Then H A_i for all i is one batched product, and so are the Gram matrix of the A's and
-their recombination, with all operands contiguous. D is sparse and never materialised:
-it touches only the diagonals j = j' of an A_i.
+Every A_i is stored transposed, all of them as one tensor A of shape (b, r, K n, S): so
+H A_i for all i is one batched product, and so are the Gram matrix of the A's and their
+recombination. D is sparse and never materialised: it touches only the diagonals j = j'
+of an A_i.
 """
 
 import torch
@@ -14,12 +14,7 @@ from torch import Tensor
 
 from labkit.rtrl.ktp import diagonal_factors
 from labkit.rtrl.learner import Learner
-from labkit.rtrl.low_rank import (
-    TOLERANCE,
-    check_rank,
-    mixing_matrix,
-    truncation_matrix,
-)
+from labkit.rtrl.low_rank import TOLERANCE, check_rank, mixing_matrix, truncation_matrix
 from labkit.rtrl.uoro import balance, norm
 
 
@@ -42,25 +37,17 @@ def kf_step(u, A, H, h_hat, D, signs, *, factors=None, work=None):
     (1) $p_1 = \sqrt{|HA| / |u|}$    (2) $p_2 = \sqrt{|D| / |\hat h|}$
     (3) $u' = p_1 u + c\, p_2 \hat h$    (4) $A' = HA / p_1 + c\, D / p_2$
 
-    Only the product of the paper's two signs matters, so one sign c is drawn.
+    Only the product of the paper's two signs matters, so one sign c is drawn. Returns
+    u' and A' like u and A. Cost 2 c S^2 K n per sequence.
 
     Parameters
     ----------
-    u, A : (b, c, m) and (b, c, K n, S) tensors
-        $u$, $A$, the latter transposed.
-    H, h_hat, D : tensors
-        $H$, $\hat h$, $D$ of the cell's step.
-    signs : (b, c) tensor of -1 and +1
-        $c$.
+    u, A : (b, c, m) and (b, c, K n, S) tensors, $u$, $A$, the latter transposed
+    H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
+    signs : (b, c) tensor of -1 and +1, $c$
     factors : pair of (b, c, q, S) and (b, c, q, K n), optional
         Their product stands in for D (KF-RTRL-r-APPROX, section 4.3).
-    work : like A, optional
-        Receives H A and is returned as A'; no allocation.
-
-    Returns
-    -------
-    u', A' : tensors like u and A
-        Cost 2 c S^2 K n per sequence.
+    work : like A, optional, receives H A and is returned as A'; no allocation
     """
     A = propagate(A, H, work)
     if factors is None:
@@ -109,13 +96,9 @@ class KFRTRL(Learner):
 
     Parameters
     ----------
-    cell, batch_size, generator
-        See :class:`Learner`.
-    copies : int
-        c >= 1 independent estimates of all of G, averaged; variance 1 / c.
-    diagonal_rank : int, optional
-        Replace D by an unbiased product of this rank. Slower and noisier here; it
-        exists because the paper studies it.
+    cell, batch_size, generator : see :class:`Learner`
+    copies : int, c >= 1 independent estimates of all of G, averaged; variance 1 / c
+    diagonal_rank : int, optional, of an unbiased product for D; slower, noisier here
     """
 
     tensors = ("u", "A")
@@ -135,16 +118,8 @@ class KFRTRL(Learner):
     def _advance(self, x):
         step = self.cell.step(x, self.state)
         factors = self._factors(step.D) if self.diagonal_rank else None
-        u, A = kf_step(
-            self.u,
-            self.A,
-            step.H,
-            step.h_hat,
-            step.D,
-            self._signs(self.copies),
-            factors=factors,
-            work=self._work,
-        )
+        frozen = step.H, step.h_hat, step.D, self._signs(self.copies)
+        u, A = kf_step(self.u, self.A, *frozen, factors=factors, work=self._work)
         self.state, self.u, self.A, self._work = step.state, u, A, self.A
 
     def _factors(self, D):
@@ -175,27 +150,20 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     (7) $u'_j = \sum_i X_{ij} u_i$    (8) $A'_j = \sum_i Z_{ij} A_i$
 
     E[X Z^T] = I for any invertible L and R, so rounding in the Gram matrices costs a
-    little variance and never bias.
+    little variance and never bias. Cost per sequence 2 r S^2 K n, then 4 r^2 S K n, two
+    eigendecompositions and one SVD of size r + 1 in float64.
 
     Parameters
     ----------
-    u, A : (b, r, m) and (b, r, K n, S) tensors
-        $u_i$, $A_i$, the latter transposed.
-    H, h_hat, D : tensors
-        $H$, $\hat h$, $D$ of the cell's step.
-    signs : (b, r + 1) tensor of -1 and +1, or None
-        None truncates the SVD instead of mixing (r-B-OK, Algorithm 6).
-    work : like A, optional
-        Receives H A, and A is overwritten by A'.
+    u, A : (b, r, m) and (b, r, K n, S) tensors, $u_i$, $A_i$, the latter transposed
+    H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
+    signs : (b, r + 1) tensor of -1 and +1; None truncates (r-B-OK, Algorithm 6)
+    work : like A, optional, receives H A, and A is overwritten by A'
 
     Returns
     -------
-    u', A' : tensors like u and A
-        Cost per sequence 2 r S^2 K n, then 4 r^2 S K n, two eigendecompositions and one
-        SVD of size r + 1 in float64.
-    d, Y : (b, r + 1) and (b, r + 1, r) float64 tensors
-        Singular values of C, and the mixing: |Y Y^T - diag(d)|^2 is its squared error,
-        :func:`minimum_variance` (d, r) whatever the signs.
+    u', A', d, Y : like u and A; (b, r + 1) and (b, r + 1, r) in float64
+        Whatever the signs, |Y Y^T - diag(d)|^2 is :func:`minimum_variance` (d, r).
     """
     b, r, Kn, S = A.shape
     HA = propagate(A, H, work)
@@ -222,26 +190,14 @@ def ok_count(n, m, K, P, r):
 
 
 def other_terms(u, A, rank, signs):
-    r"""Write a Kronecker sum with another number of terms, unbiased.
+    r"""Write the sum of u, A (:func:`ok_step`) with ``rank`` terms, unbiased.
 
     By X and Z of :func:`ok_step`, (1)-(6), with these r terms alone,
 
     (1) $u'_j = \sum_i X_{ij} u_i$    (2) $A'_j = \sum_i Z_{ij} A_i$
 
-    The numbers are ours. With ``rank`` >= r the sum stays what it was, up to rounding.
-
-    Parameters
-    ----------
-    u, A : tensors
-        As in :func:`ok_step`.
-    rank : int
-        Terms wanted.
-    signs : (b, r) tensor of -1 and +1, or None
-        Used if rank < r; None truncates, biased.
-
-    Returns
-    -------
-    u', A' : (b, rank, m) and (b, rank, K n, S) tensors
+    The numbers are ours. With ``rank`` >= r the sum stays what it was, up to rounding;
+    ``signs`` (b, r) are used if rank < r, and None truncates, biased.
     """
     flat = A.flatten(2)
     X, Z, *_ = mix(u @ u.mT, flat @ flat.mT, signs, rank)
@@ -252,13 +208,12 @@ def other_terms(u, A, rank, signs):
 def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None):
     """Equations (1)-(6) of :func:`ok_step` in float64, to ``rank`` terms, by default r.
 
-    G_u and G_A are (b, q, q), q = r + 1 in a step.
-
-    Singular vectors come in pairs without a sign of their own: LAPACK's choice can turn
-    with the last bit of C, since L and R are just any roots, and a sign turned is noise
-    drawn anew. So the pair is taken that gives the last term, the new one, a positive
-    weight. Then ``signs`` determine the noise on every machine and in every batch, to
-    rounding; its distribution is what it was.
+    G_u and G_A are (b, q, q), q = r + 1 in a step. Singular vectors come in pairs
+    without a sign of their own: LAPACK's choice can turn with the last bit of C, since
+    L and R are just any roots, and a sign turned is noise drawn anew. So the pair is
+    taken that gives the last term, the new one, a positive weight. Then ``signs``
+    determine the noise on every machine and in every batch, to rounding; its
+    distribution is what it was.
     """
     roots = gram_root(torch.stack([G_u, G_A]).double())
     L, R = roots.unbind(0)  # (1), (2)
@@ -276,11 +231,7 @@ def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None)
 
 
 def gram_root(G: Tensor) -> Tensor:
-    """L with L^T L = G for a Gram matrix, singular or not.
-
-    Scaled to a unit diagonal first. Not Cholesky: the terms are dependent in the first
-    steps after every reset.
-    """
+    """L with L^T L = G, a Gram matrix; not Cholesky: after resets it is singular."""
     size = G.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
     unit = torch.where(size > 0, size, 1)
     w, V = torch.linalg.eigh(G / unit[..., :, None] / unit[..., None, :])
@@ -292,20 +243,14 @@ class OK(Learner):
 
     Parameters
     ----------
-    cell, batch_size, generator
-        See :class:`Learner`.
-    rank : int
-        r terms, 1..m.
-    biased : bool
-        Keep the r largest singular values instead of mixing; smaller error per step,
-        but systematic.
+    cell, batch_size, generator : see :class:`Learner`
+    rank : int, r terms, 1..m
+    biased : bool, keep the r largest singular values: a smaller, but systematic error
 
     Attributes
     ----------
-    spectrum : (b, r + 1) float64 tensor
-        $d$, singular values of the last step's C.
-    mixing : (b, r + 1, r) float64 tensor
-        $Y$ of the last step.
+    spectrum : (b, r + 1) float64 tensor, $d$, singular values of the last step's C
+    mixing : (b, r + 1, r) float64 tensor, $Y$ of the last step
     """
 
     tensors = ("u", "A")
@@ -326,15 +271,10 @@ class OK(Learner):
 
     @torch.no_grad()
     def change_rank(self, rank: int) -> None:
-        """Go on from here with another number of terms.
+        """Go on from here with another number of terms; ValueError if not in 1..m.
 
         More terms change nothing before the next step; fewer are mixed with signs of
         their own, with minimum variance and the same mean, or truncated if biased.
-
-        Raises
-        ------
-        ValueError
-            If rank is not in 1..m.
         """
         check_rank(rank, self.cell.augmented_size)
         fewer = rank < self.rank and not self.biased
@@ -344,15 +284,10 @@ class OK(Learner):
 
     def _advance(self, x):
         step = self.cell.step(x, self.state)
-        self.u, self.A, self.spectrum, self.mixing = ok_step(
-            self.u,
-            self.A,
-            step.H,
-            step.h_hat,
-            step.D,
-            None if self.biased else self._signs(self.rank + 1),
-            work=self._work,
-        )
+        signs = None if self.biased else self._signs(self.rank + 1)
+        frozen = step.H, step.h_hat, step.D, signs
+        made = ok_step(self.u, self.A, *frozen, work=self._work)
+        self.u, self.A, self.spectrum, self.mixing = made
         self.state = step.state
 
     def _per_sequence(self, delta):

@@ -21,20 +21,14 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
     r"""Unbiased D' = sum_i d_i e_i^T of rank r and minimum variance.
 
     D is block diagonal over the units: unit j owns a (P, K) block with its own small
-    SVD, so the singular values of D are those of the blocks together.
+    SVD, so the singular values of D are those of the blocks together. Returns d
+    (..., r, P n) and e (..., r, K n). Cost O(P n (r + log n)).
 
     Parameters
     ----------
-    D : (..., P, K, n) tensor
-        $D$ of the cell's step.
-    rank : int
-        r.
+    D : (..., P, K, n) tensor, $D$ of the cell's step
+    rank : int, r
     signs : (..., P n) tensor of -1 and +1
-
-    Returns
-    -------
-    d, e : (..., r, P n) and (..., r, K n) tensors
-        In the dtype of D. Cost O(P n (r + log n)).
     """
     P, n = D.shape[-3], D.shape[-1]
     blocks = D.movedim(-1, -3).double()  # (..., n, P, K)
@@ -62,19 +56,13 @@ def ktp_step(a, Hb, c, h_hat, d, e, signs):
     (2) $a'_i = a_i + s_i \hat h$    (3) $b'_i = H b_i + t_i d_i$
     (4) $c'_i = c_i + s_i t_i e_i$
 
+    Returns a', b', c'. All six cross terms carry s, t or s t, so the mean is exact.
+
     Parameters
     ----------
-    a, Hb, c : (b, r, m), (b, r, S) and (b, r, K n) tensors
-        $a_i$, $H b_i$, $c_i$.
-    h_hat, d, e : tensors
-        $\hat h$ of the cell's step, $d_i$, $e_i$ of :func:`diagonal_factors`.
-    signs : (b, r, 2) tensor of -1 and +1
-        s and t, independent of the signs in d and e.
-
-    Returns
-    -------
-    a', b', c' : tensors
-        All six cross terms carry s, t or s t, so the mean is exact.
+    a, Hb, c : (b, r, m), (b, r, S) and (b, r, K n) tensors, $a_i$, $H b_i$, $c_i$
+    h_hat, d, e : tensors, $\hat h$, and $d_i$, $e_i$ of :func:`diagonal_factors`
+    signs : (b, r, 2) tensor of -1 and +1, s and t, independent of those in d and e
     """
     s, t = signs[..., :1], signs[..., 1:]
     a, Hb, c = _common_norm(a, Hb, c)  # (1)
@@ -95,18 +83,12 @@ def ktp_shared_step(a, Hb, c, h_hat, d, e, signs):
     (3) $q = \sqrt{|c_i| / |\beta_i|},\; q' = \sqrt{|e_i| / |\delta_i|}$
     (4) $b'_i = q \beta_i + t_i q' \delta_i$    (5) $c'_i = c_i / q + t_i e_i / q'$
 
+    Returns a', b', c'. Parameters as in :func:`ktp_step`, but
+
     Parameters
     ----------
-    a : (b, m) tensor
-        $a$.
-    Hb, c, h_hat, d, e : tensors
-        As in :func:`ktp_step`.
-    signs : (b, 1 + r) tensor of -1 and +1
-        s, then t.
-
-    Returns
-    -------
-    a', b', c' : tensors
+    a : (b, m) tensor, $a$
+    signs : (b, 1 + r) tensor of -1 and +1, s, then t
     """
     s, t = signs[:, :1], signs[:, 1:, None]
     p1 = balance(_sum_norm(Hb, c), norm(a, 1))  # (1)
@@ -141,12 +123,9 @@ class KTP(Learner):
 
     Parameters
     ----------
-    cell, batch_size, generator
-        See :class:`Learner`.
-    rank : int
-        r terms, 1..S.
-    shared : bool
-        The variant that the published figures come from; a little noisier.
+    cell, batch_size, generator : see :class:`Learner`
+    rank : int, r terms, 1..S
+    shared : bool, the variant that the published figures come from; a little noisier
     """
 
     tensors = ("a", "b", "c")
@@ -169,9 +148,6 @@ class KTP(Learner):
         self.a, self.b, self.c = advance(self.a, Hb, self.c, step.h_hat, d, e, signs)
         self.state = step.state
 
-    def _terms(self):
-        return self.a[:, None] if self.shared else self.a
-
     def _per_sequence(self, delta):
         dL_b = self.b @ delta[..., None]  # (b, r, 1)
         if self.shared:
@@ -180,7 +156,7 @@ class KTP(Learner):
 
     def influence(self):
         """See :meth:`Learner.influence`."""
-        a = self._terms().expand(-1, self.rank, -1)
+        a = self.a[:, None].expand(-1, self.rank, -1) if self.shared else self.a
         return torch.einsum("brm,brs,brc->bsmc", a, self.b, self.c).flatten(2)
 
 
@@ -188,10 +164,8 @@ def _common_norm(*factors: Tensor) -> tuple[Tensor, ...]:
     """Rescale to one common norm with the same product; all zero if any is zero."""
     norms = [norm(x, 1) for x in factors]
     common = torch.stack(norms).prod(0).pow(1 / len(factors))
-    return tuple(
-        x * (common / torch.where(size > 0, size, 1))
-        for x, size in zip(factors, norms, strict=True)
-    )
+    scales = [common / torch.where(size > 0, size, 1) for size in norms]
+    return tuple(map(torch.mul, factors, scales))
 
 
 def _sum_norm(x: Tensor, y: Tensor) -> Tensor:

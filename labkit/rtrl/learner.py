@@ -18,22 +18,16 @@ class Learner:
 
     Parameters
     ----------
-    cell : Cell
-        Its weights are read at every step, so an optimiser may change them.
-    batch_size : int
-        b >= 1 sequences, each with its own state and estimator.
-    generator : torch.Generator, optional
-        On the cell's device; a fresh one by default, so that no learner shares a random
-        stream with another.
+    cell : Cell, whose weights are read at every step, so an optimiser may change them
+    batch_size : int, b >= 1 sequences, each with its own state and estimator
+    generator : torch.Generator, optional, on the cell's device
+        A fresh one by default, so that no learner shares a random stream with another.
 
     Attributes
     ----------
-    state : (b, S) tensor
-        $s$, recurrent state; may be set to start from a state of one's own.
-    waiting : list of tensors
-        Gradients of the readout that wait, with those that :meth:`backward` collects,
-        for an update; :func:`~labkit.rtrl.train` keeps them here, so that it may stop
-        and go on inside a window.
+    state : (b, S) tensor, $s$, recurrent; may be set to start from a state of one's own
+    waiting : list of tensors, gradients of the readout until the next update
+        So :func:`~labkit.rtrl.train` may stop and go on inside a window.
     """
 
     tensors: tuple[str, ...] = ()  # names of the estimator's tensors, batch first
@@ -52,24 +46,14 @@ class Learner:
 
     @torch.no_grad()
     def step(self, x: Tensor) -> Tensor:
-        """Read one input per sequence, move state and estimator on.
+        """Read one input per sequence, move state and estimator on; returns h (b, n).
+
+        ValueError, both untouched, if x has a wrong shape or dtype or is not finite
+        (on the CPU: elsewhere this would wait for the device; ``train`` sees the loss).
 
         Parameters
         ----------
-        x : (b, d_x) tensor
-            $x$, of the weights' dtype and device.
-
-        Returns
-        -------
-        h : (b, n) tensor
-            New hidden state.
-
-        Raises
-        ------
-        ValueError
-            If the shape or dtype is wrong, or, on the CPU, if x is not finite (on an
-            accelerator the check would wait for the device; ``train`` sees it there in
-            the loss). State and estimator are untouched then.
+        x : (b, d_x) tensor, $x$, of the weights' dtype and device
         """
         self._check_input(x)
         self._advance(x)
@@ -77,28 +61,16 @@ class Learner:
 
     @torch.no_grad()
     def gradient(self, dL_dh: Tensor) -> Tensor:
-        """Sum over the batch of dL_dh @ G', (m, K n).
-
-        Parameters
-        ----------
-        dL_dh : (b, n) tensor
-            Derivative of the loss of this step. With the derivative of a batch mean the
-            result is the gradient of that mean.
-        """
-        self._check_delta(dL_dh)
+        """dL_dh @ G' summed over the batch, (m, K n); dL_dh (b, n) is of this step."""
         return self._gradient(self._delta(dL_dh))
 
     @torch.no_grad()
     def per_sequence_gradient(self, dL_dh: Tensor) -> Tensor:
         """dL_dh @ G' of each sequence, (b, m, K n); for measuring noise."""
-        self._check_delta(dL_dh)
         return self._per_sequence(self._delta(dL_dh))
 
     def backward(self, dL_dh: Tensor) -> Tensor | None:
-        """Gradient to apply now, (m, K n), or None while one is being collected.
-
-        Online learners answer every step; :class:`TBPTT` every ``horizon`` steps.
-        """
+        """Gradient to apply now, (m, K n); None while :class:`TBPTT` collects one."""
         return self.gradient(dL_dh)
 
     def influence(self) -> Tensor:
@@ -108,8 +80,7 @@ class Learner:
     def reset(self, mask: Tensor | None = None) -> None:
         """Zero state and estimator of the sequences in ``mask`` (b,) bool, or of all.
 
-        The other sequences stay bit-identical. A mask on the CPU costs no
-        synchronisation with an accelerator.
+        The others stay bit-identical. A mask on the CPU costs an accelerator no wait.
         """
         if mask is None:
             mask = torch.ones(self.batch_size, dtype=torch.bool)
@@ -132,11 +103,8 @@ class Learner:
     def load_state_dict(self, saved: dict) -> None:
         """Restore what :meth:`state_dict` returned, from any device.
 
-        Raises
-        ------
-        ValueError
-            Naming the entry that is missing, unknown, of the wrong shape or dtype, or
-            not finite; nothing is changed then.
+        An entry that is missing, unknown, of the wrong shape or dtype, or not finite is
+        a ValueError that names it; nothing is changed then.
         """
         current = self.state_dict()
         if saved.keys() != current.keys():
@@ -175,17 +143,18 @@ class Learner:
             getattr(self, name).index_fill_(0, rows, 0)
 
     def _delta(self, dL_dh: Tensor) -> Tensor:
-        """(b, S): the loss reads h only."""
+        """(b, S), checked: the loss reads h only."""
+        expected = (self.batch_size, self.cell.hidden_size)
+        if dL_dh.shape != expected:
+            raise ValueError(
+                f"dL_dh must have shape {expected} (batch, units), "
+                f"got {tuple(dL_dh.shape)}"
+            )
         extra = self.cell.state_size - self.cell.hidden_size
         return torch.nn.functional.pad(dL_dh, (extra, 0))
 
     def _signs(self, *shape: int) -> Tensor:
-        return random_signs(
-            (self.batch_size, *shape),
-            generator=self.generator,
-            dtype=self.state.dtype,
-            device=self.state.device,
-        )
+        return random_signs((self.batch_size, *shape), self.state, self.generator)
 
     def _zeros(self, *shape: int) -> Tensor:
         return self.state.new_zeros(self.batch_size, *shape)
@@ -205,11 +174,3 @@ class Learner:
         if x.device.type == "cpu" and not x.isfinite().all():
             row = int((~x.isfinite()).any(1).nonzero()[0])
             raise ValueError(f"x must be finite, sequence {row} is {x[row].tolist()}")
-
-    def _check_delta(self, dL_dh: Tensor) -> None:
-        expected = (self.batch_size, self.cell.hidden_size)
-        if dL_dh.shape != expected:
-            raise ValueError(
-                f"dL_dh must have shape {expected} (batch, units), "
-                f"got {tuple(dL_dh.shape)}"
-            )

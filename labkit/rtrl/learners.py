@@ -18,13 +18,7 @@ from labkit.rtrl.kronecker import (
     ok_count,
     ok_step,
 )
-from labkit.rtrl.ktp import (
-    KTP,
-    ktp_count,
-    ktp_shared_count,
-    ktp_shared_step,
-    ktp_step,
-)
+from labkit.rtrl.ktp import KTP, ktp_count, ktp_shared_count, ktp_shared_step, ktp_step
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.snap import SnAp1, snap1_count, snap1_step
 from labkit.rtrl.tbptt import TBPTT, tbptt_count
@@ -37,24 +31,18 @@ class Method:
 
     Attributes
     ----------
-    learner : type
-        Subclass of Learner; exported by :mod:`labkit.rtrl`.
-    step : callable
-        The function with the tagged lines, which its ``step`` (or ``backward``) runs.
+    learner : type, subclass of Learner; exported by :mod:`labkit.rtrl`
+    step : callable, with the tagged lines; its ``step`` (or ``backward``) runs it
     count : callable
         From n, m, K, P of the cell and the rank r, as defined in
         :mod:`labkit.rtrl.cells`, to two numbers per sequence: the operations of one
         step with its gradient and the forward pass 2 m K n (a multiplication and an
         addition are two), and the numbers carried from step to step. What is of size
         r by r, nonlinearities, and buffers held in order not to allocate are left out.
-    rank : str, optional
-        The argument that the rank goes to: terms, copies, or steps of a window.
-    options : mapping
-        Further arguments.
-    unbiased : bool
-        Whether the mean of G' over the signs is G, for frozen weights.
-    exact : bool
-        Whether G' is G.
+    rank : str, optional, the argument that it goes to: terms, copies, a window's steps
+    options : mapping, further arguments
+    unbiased : bool, whether the mean of G' over the signs is G, for frozen weights
+    exact : bool, whether G' is G
     """
 
     learner: type[Learner]
@@ -66,10 +54,7 @@ class Method:
     exact: bool = False
 
     def make(self, cell: Cell, rank: int = 1, **options) -> Learner:
-        """Make the learner; a method without a rank ignores it.
-
-        ``options`` are ``batch_size`` and ``generator``.
-        """
+        """Make the learner; ``options`` are ``batch_size`` and ``generator``."""
         ranked = {self.rank: rank} if self.rank else {}
         return self.learner(cell, **ranked, **self.options, **options)
 

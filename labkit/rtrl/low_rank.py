@@ -8,14 +8,12 @@ the picture of water filling.
 Symbols: m - 1 = ``kept`` values stay as they are, k = r - (m - 1) columns carry the
 mixed ones, s1 and s2 are the sum and the sum of squares of the mixed values.
 
-Deviations from the paper, each held by a test on the exact variance:
-
-* the rule for m sums to the last singular value (Algorithm 5 prints r instead of r+1);
-* C = L R^T (Lemma 3 prints L^T R);
-* s1 = 0, which Algorithm 5 divides by, makes the mixed block zero.
+Deviations from the paper, each held by a test on the exact variance: the rule for m
+sums to the last singular value (Algorithm 5 prints r instead of r + 1); C = L R^T
+(Lemma 3 prints L^T R); s1 = 0, by which Algorithm 5 divides, makes a zero block.
 
 Leading dimensions are batch dimensions throughout; nothing here has a data-dependent
-shape, copies to the host or loops.
+shape, copies to the host or loops. The numbers of the equations are ours.
 """
 
 import math
@@ -52,42 +50,26 @@ def water_level(d: Tensor, rank: int) -> WaterLevel:
     (1) $m = \min\{i \le r : (r - i + 1)\, d_i \le \sum_{j \ge i} d_j\}$, of which
     (2) $k = r - (m - 1), \; s_1 = \sum_{j \ge m} d_j, \; s_2 = \sum_{j \ge m} d_j^2$
 
-    The numbers are ours.
-
     Parameters
     ----------
-    d : (..., q) tensor
-        $d$, singular values, non-increasing, q >= rank.
-    rank : int
-        $r$ >= 1.
+    d : (..., q) tensor, $d$, singular values, non-increasing, q >= rank
+    rank : int, $r$ >= 1
     """
     tail = d.flip(-1).cumsum(-1).flip(-1)
     factor = torch.arange(rank, 0, -1, device=d.device, dtype=d.dtype)  # r - i + 1
     # The condition is monotone in i, so counting its failures finds the minimum.
-    kept = (
-        (factor * d[..., :rank] > tail[..., :rank]).sum(-1).clamp_max(rank - 1)
-    )  # (1)
+    above = factor * d[..., :rank] > tail[..., :rank]  # (1)
+    kept = above.sum(-1).clamp_max(rank - 1)  # (1)
     mixed = torch.arange(d.shape[-1], device=d.device) >= kept[..., None]
     rest = torch.where(mixed, d, 0)
-    return WaterLevel(
-        kept, (rank - kept).to(d), rest.sum(-1), rest.square().sum(-1)
-    )  # (2)
+    k, s1, s2 = (rank - kept).to(d), rest.sum(-1), rest.square().sum(-1)  # (2)
+    return WaterLevel(kept, k, s1, s2)
 
 
 def minimum_variance(d: Tensor, rank: int) -> Tensor:
     r"""Smallest E|C' - C|_F^2 over unbiased C' of rank r: s1^2 / k - s2 (Theorem 6).
 
-    Parameters
-    ----------
-    d : (..., q) tensor
-        Singular values of C, non-increasing.
-    rank : int
-        r >= 1; with q <= r the variance is 0.
-
-    Returns
-    -------
-    (...) tensor
-        [unit of d, squared].
+    [unit of d, squared], of d as in :func:`water_level`; with q <= r it is 0.
 
     Examples
     --------
@@ -101,10 +83,10 @@ def minimum_variance(d: Tensor, rank: int) -> Tensor:
     return (w.s1.square() / w.columns - w.s2).clamp_min(0)
 
 
-def random_signs(shape, *, generator=None, dtype=None, device=None) -> Tensor:
+def random_signs(shape, like: Tensor, generator=None) -> Tensor:
     """Independent uniform signs -1, +1 drawn from ``generator``."""
-    bits = torch.randint(0, 2, shape, generator=generator, device=device)
-    return bits.to(dtype or torch.get_default_dtype()).mul_(2).sub_(1)
+    bits = torch.randint(0, 2, shape, generator=generator, device=like.device)
+    return bits.to(like.dtype).mul_(2).sub_(1)
 
 
 def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
@@ -117,17 +99,13 @@ def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
 
     Hence Y^T Y is the diagonal matrix of the kept values followed by the level s1 / k.
     For q = r + 1 Z completes z0_j = sqrt(1 - d_j k / s1), zero where j < m, by one
-    Householder reflection of e_q; for larger q it is the frame of Lemma 6. The numbers
-    are ours.
+    Householder reflection of e_q; for larger q it is the frame of Lemma 6.
 
     Parameters
     ----------
-    d : (..., q) tensor
-        $d$, singular values, non-increasing, float64 advised.
-    rank : int
-        $r$.
-    signs : (..., q) tensor of -1 and +1
-        Broadcastable with d.
+    d : (..., q) tensor, $d$, singular values, non-increasing, float64 advised
+    rank : int, $r$
+    signs : (..., q) tensor of -1 and +1, broadcastable with d
     """
     q = d.shape[-1]
     if q <= rank:  # nothing to mix
@@ -155,7 +133,7 @@ def _householder(share: Tensor) -> Tensor:
 
 
 def tight_frame(share: Tensor, columns: int) -> Tensor:
-    r"""Orthonormal columns with prescribed row norms (Lemma 6), without a loop.
+    r"""Orthonormal columns with given row norms (Lemma 6), in O(N r + r^2), no loop.
 
     With $w$ = ``share``, cut into pieces where its running sum passes an integer, $f_q$
     and $l_q$ the first and the last row of piece q,
@@ -175,19 +153,10 @@ def tight_frame(share: Tensor, columns: int) -> Tensor:
     (5) $B_q = o_q e_q + t_q B_{q+1} = \sum_{p \ge q} \bigl(\prod_{i=q}^{p-1} t_i\bigr)
     o_p e_p$, a cumulative product.
 
-    The numbers are ours.
-
     Parameters
     ----------
-    share : (..., N) tensor
-        $w$, squared row norms in [0, 1], non-increasing, of sum ``columns``.
-    columns : int
-        r <= N.
-
-    Returns
-    -------
-    (..., N, r) tensor
-        Z with Z^T Z = I and row norms sqrt(share). Cost O(N r + r^2).
+    share : (..., N) tensor, $w$, squared row norms 0..1, non-increasing, of sum r
+    columns : int, r <= N; Z is (..., N, r)
     """
     N, r = share.shape[-1], columns
     row = torch.arange(N, device=share.device)
@@ -243,44 +212,22 @@ def optimal_low_rank(
     (3) $L' = U Y,\; R' = V Y$
 
     with Y of :func:`mixing_matrix`, so E[L' R'^T] = C and E|L' R'^T - C|_F^2 =
-    :func:`minimum_variance` (d, rank). The numbers are ours.
+    :func:`minimum_variance` (d, rank). Returns L' (..., M, r) and R' (..., N, r), never
+    NaN for finite C; ValueError if C is no stack of matrices, or rank < 1.
 
     Parameters
     ----------
-    C : (..., M, N) tensor
-        $C$, real matrices, any rank.
-    rank : int
-        r >= 1.
-    signs : (..., min(M, N)) tensor of -1 and +1, optional
-        Drawn from ``generator`` if not given.
-    generator : torch.Generator, optional
-        On the device of C.
-
-    Returns
-    -------
-    L', R' : (..., M, r) and (..., N, r) tensors
-        Never NaN for finite C.
-
-    Raises
-    ------
-    ValueError
-        If C is not a stack of matrices or rank < 1.
-
-    Examples
-    --------
-    >>> C = torch.diag(torch.tensor([2.0, 1.0]))
-    >>> L, R = optimal_low_rank(C, 1, signs=torch.tensor([1.0, -1.0]))
-    >>> (L @ R.T).diagonal().round(decimals=4)
-    tensor([2., 1.])
+    C : (..., M, N) tensor, $C$, real matrices, any rank
+    rank : int, r >= 1
+    signs : (..., min(M, N)) tensor of -1 and +1, optional; drawn if not given
+    generator : torch.Generator, optional, on the device of C
     """
     check_rank(rank)
     if C.ndim < 2:
         raise ValueError(f"C must be (..., M, N), got shape {tuple(C.shape)}")
     U, d, Vh = torch.linalg.svd(C, full_matrices=False)  # (1)
     if signs is None:
-        signs = random_signs(
-            d.shape, generator=generator, dtype=d.dtype, device=d.device
-        )
+        signs = random_signs(d.shape, d, generator)
     Y = mixing_matrix(d, rank, signs)  # (2)
     return U @ Y, Vh.mT @ Y  # (3)
 
@@ -288,18 +235,8 @@ def optimal_low_rank(
 def best_low_rank(C: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """Deterministic best rank-r factors (Algorithm 6, OptBias): the truncated SVD.
 
-    Squared error: the sum of the squares of the dropped singular values.
-
-    Parameters
-    ----------
-    C : (..., M, N) tensor
-    rank : int
-        r >= 1.
-
-    Returns
-    -------
-    L', R' : (..., M, r) and (..., N, r) tensors
-        With zero columns where r > min(M, N).
+    Squared error: the sum of the squares of the dropped singular values. As
+    :func:`optimal_low_rank`, with zero columns where r > min(M, N).
     """
     check_rank(rank)
     U, d, Vh = torch.linalg.svd(C, full_matrices=False)

@@ -10,21 +10,15 @@ def snap1_step(J: Tensor, H: Tensor, h_hat: Tensor, D: Tensor) -> Tensor:
     r"""One step of SnAp-1 (Menick et al. 2021, section 3), for a fully connected cell.
 
     A weight of unit j acts at once on the state of unit j alone: only that part of the
-    influence is kept, and only the paths of H from a unit to itself, $H_{jj}$.
+    influence is kept, and only the paths of H from a unit to itself, $H_{jj}$. Cost
+    2 P^2 m K n per sequence, memory P m K n.
 
     (1) $J_t = H_{jj} J_{t-1} + F_t$    (2) $F_t = \hat h_t \otimes D_t$
 
     Parameters
     ----------
-    J : (b, P, m, K, n) tensor
-        $J$, entry [p, i, k, j] is d s[p n + j] / d W[i, k, j].
-    H, h_hat, D : tensors
-        $H$, $\hat h$, $D$ of the cell's step.
-
-    Returns
-    -------
-    (b, P, m, K, n) tensor
-        Cost 2 P^2 m K n per sequence, memory P m K n.
+    J : (b, P, m, K, n) tensor, $J$, [p, i, k, j] is d s[p n + j] / d W[i, k, j]
+    H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
     """
     b, P, _, n = D.shape
     own = H.reshape(b, P, n, P, n).diagonal(dim1=2, dim2=4)  # (b, P, P, n)
@@ -40,10 +34,7 @@ def snap1_count(n, m, K, P, r):
 
 
 class SnAp1(Learner):
-    """SnAp-1: no noise, but biased, since what units do to each other is forgotten.
-
-    Exact where no unit reads another one.
-    """
+    """SnAp-1: without noise, but biased; exact where no unit reads another one."""
 
     tensors, draws = ("J",), False
 

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from labkit.ranges import BELOW_ONE, COUNT, check
 
-OPTIONS = {
-    **dict.fromkeys(("batch_size", "level", "vocabulary"), COUNT),
-    "reset_probability": BELOW_ONE,
-}
+OPTIONS = dict.fromkeys(("batch_size", "level", "vocabulary"), COUNT)
+OPTIONS["reset_probability"] = BELOW_ONE
 
 
 class Symbols(NamedTuple):
@@ -32,26 +30,17 @@ class CopyTask:
     Length T: input ``# b1 .. bT`` and T + 1 times ``*``; target T + 1 times ``*`` and
     ``# b1 .. bT``. Every one of the 2 T + 2 symbols counts. Lengths are uniform in
     max(1, level - 5) .. level. :meth:`observe` raises the level by one whenever the
-    running error falls below 0.15 bits per symbol.
+    running error falls below 0.15 bits per symbol. From the authors' program, not in
+    the paper: that error is 0.999 e + 0.001 (bits of this step), starts at 1 and is set
+    to 0.3 after a raise.
 
     Parameters
     ----------
-    batch_size : int
-        b sequences.
-    generator : torch.Generator, optional
-        On the CPU; of lengths and bits.
-    level : int
-        T to begin with.
-    fixed : bool
-        Keep the level whatever the error.
-    device, dtype : optional
-        Of ``x``.
-
-    Notes
-    -----
-    From the authors' program, not in the paper: the running error is
-    0.999 e + 0.001 (bits of this step), starts at 1 and is set to 0.3 after a raise.
-    The paper's lengths T-5..T are clipped at 1.
+    batch_size : int, b sequences
+    generator : torch.Generator, optional, on the CPU; of lengths and bits
+    level : int, T to begin with
+    fixed : bool, keep the level whatever the error
+    device, dtype : optional, of ``x``
 
     Examples
     --------
@@ -77,16 +66,11 @@ class CopyTask:
         self.batch_size, self.level, self.fixed = batch_size, level, fixed
         self.generator = generator or torch.Generator()
         self.error = 1.0  # running bits per symbol
-        self.device = device
-        self._eye = torch.eye(len(self.symbols), dtype=dtype, device=device)
+        self.input_size = len(self.symbols)  # and number of classes
+        self._eye = torch.eye(self.input_size, dtype=dtype, device=device)
         self._length = torch.zeros(batch_size, dtype=torch.int64)
-        self._position = torch.zeros(batch_size, dtype=torch.int64)
+        self._position = torch.zeros_like(self._length)
         self._bits = torch.zeros(batch_size, 0, dtype=torch.int64)
-
-    @property
-    def input_size(self) -> int:
-        """Width of ``x``, and number of classes."""
-        return len(self.symbols)
 
     def __iter__(self):
         return self
@@ -100,9 +84,8 @@ class CopyTask:
         read = self._symbol_at(p, p <= T)
         write = self._symbol_at(p - T - 1, p > T)
         self._position = (p + 1) % (2 * T + 2)
-        return Symbols(
-            self._eye[read.to(self._eye.device)], write.to(self._eye.device), restart
-        )
+        read, write = (each.to(self._eye.device) for each in (read, write))
+        return Symbols(self._eye[read], write, restart)
 
     def observe(self, bits: float) -> None:
         """Take in the mean bits per symbol of the last step; may raise the level."""
@@ -113,11 +96,9 @@ class CopyTask:
 
     def _begin(self, restart):
         low = max(1, self.level - self.spread)
-        shape = (self.batch_size,)
-        length = torch.randint(low, self.level + 1, shape, generator=self.generator)
-        bits = torch.randint(
-            0, 2, (self.batch_size, self.level), generator=self.generator
-        )
+        b, g = self.batch_size, self.generator
+        length = torch.randint(low, self.level + 1, (b,), generator=g)
+        bits = torch.randint(0, 2, (b, self.level), generator=g)
         self._length = torch.where(restart, length, self._length)
         grow = bits.shape[1] - self._bits.shape[1]
         old = torch.nn.functional.pad(self._bits, (0, max(0, grow)))
@@ -136,21 +117,13 @@ class CharStream:
 
     Parameters
     ----------
-    tokens : (N,) int64 tensor
-        N >= batch_size + 1.
-    vocabulary : int
-        Number of symbols, above every token.
-    batch_size : int
-        b pointers.
-    reset_every : int
-        Steps between resets of each stream (staggered); 0 for never. The published logs
-        use 100.
-    reset_probability : float
-        Chance of a reset per step and stream instead (the paper: 0.01).
-    generator : torch.Generator, optional
-        On the CPU; of random resets.
-    device, dtype : optional
-        Of ``x``.
+    tokens : (N,) int64 tensor, N >= batch_size + 1
+    vocabulary : int, number of symbols, above every token
+    batch_size : int, b pointers
+    reset_every : int, steps between a stream's resets (published: 100); 0 for never
+    reset_probability : float, of a reset per step and stream instead (the paper: 0.01)
+    generator : torch.Generator, optional, on the CPU; of random resets
+    device, dtype : optional, of ``x``
     """
 
     def __init__(
@@ -179,7 +152,7 @@ class CharStream:
             )
         if reset_every and reset_probability:
             raise ValueError("give reset_every or reset_probability, not both")
-        self.tokens, self.device = tokens.to(device), device
+        self.tokens = tokens.to(device)
         self.batch_size, self.input_size = batch_size, vocabulary
         self.reset_every, self.reset_probability = reset_every, reset_probability
         self.generator = generator or torch.Generator()

@@ -17,12 +17,8 @@ from labkit.rtrl.low_rank import check_rank
 
 
 def tbptt_count(n, m, K, P, r):
-    """See :class:`~labkit.rtrl.learners.Method`; r steps.
-
-    The backward pass of a window is spread over its steps: d z, back through W, the
-    weights' gradient.
-    """
-    S = P * n
+    """See :class:`~labkit.rtrl.learners.Method`; one step's share of a window of r."""
+    S = P * n  # back: the weights' gradient, through W, d z
     back = 2 * m * K * n + 2 * K * n * n + 2 * K * S + 2 * P * S
     return 2 * m * K * n + back, r * (m + P * K * n + P * S + S + 1) + 1
 
@@ -31,16 +27,13 @@ class TBPTT(Learner):
     """Back-propagation through the last ``horizon`` steps.
 
     Keeps h_hat and the compact derivatives of the window, O(horizon K n) numbers per
-    sequence. The loop over the window runs in ``gradient``, not in ``step``. The
-    weights must not change inside a window: ``backward`` guarantees that, ``gradient``
-    assumes it.
+    sequence; the loop over it runs in ``gradient``, not in ``step``. The weights must
+    not change inside: ``backward`` guarantees that, ``gradient`` assumes it.
 
     Parameters
     ----------
-    cell, batch_size, generator
-        See :class:`Learner`; nothing is drawn.
-    horizon : int
-        T >= 1 steps.
+    cell, batch_size, generator : see :class:`Learner`; nothing is drawn
+    horizon : int, T >= 1 steps
     """
 
     draws = False
@@ -71,26 +64,25 @@ class TBPTT(Learner):
 
     def backward(self, dL_dh):
         """Mean gradient of the last ``horizon`` losses, once they are there."""
-        self._check_delta(dL_dh)
         slot = (int(self.count) - 1) % self.horizon
         self.deltas[:, slot] = self._delta(dL_dh)
         if slot + 1 < self.horizon:
             return None
-        grad = torch.zeros_like(self.cell.weight, requires_grad=False)
-        for h_hat, dz in self._walk_back(self.deltas):
-            grad.addmm_(h_hat.T, dz, alpha=1 / self.horizon)
-        return grad
+        return self._sum(self.deltas, 1 / self.horizon)
 
     def _last_only(self, delta):
         deltas = torch.zeros_like(self.deltas)
         deltas[:, (int(self.count) - 1) % self.horizon] = delta
         return deltas
 
-    def _gradient(self, delta):
+    def _sum(self, deltas, alpha=1.0):
         grad = torch.zeros_like(self.cell.weight, requires_grad=False)
-        for h_hat, dz in self._walk_back(self._last_only(delta)):
-            grad.addmm_(h_hat.T, dz)
+        for h_hat, dz in self._walk_back(deltas):
+            grad.addmm_(h_hat.T, dz, alpha=alpha)
         return grad
+
+    def _gradient(self, delta):
+        return self._sum(self._last_only(delta))
 
     def _per_sequence(self, delta):
         grad = self._zeros(*self.cell.weight.shape)

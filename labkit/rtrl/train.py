@@ -35,14 +35,9 @@ class Record:
 
 
 class Readout(nn.Module):
-    """Softmax layer on [h, 1] whose gradient is written out: no autograd.
+    """Softmax layer on [h, 1], from n = ``hidden_size`` to V = ``classes``.
 
-    Parameters
-    ----------
-    hidden_size, classes : int
-        n and V.
-    generator : torch.Generator, optional
-        Of the initial weights, N(0, 0.01^2).
+    Its gradient is written out: no autograd. The weights begin as N(0, 0.01^2).
     """
 
     def __init__(
@@ -58,20 +53,11 @@ class Readout(nn.Module):
 
     @torch.no_grad()
     def loss(self, h: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean cross-entropy and its derivatives.
-
-        Parameters
-        ----------
-        h : (b, n) tensor
-        target : (b,) int64 tensor
+        """Mean cross-entropy and its derivatives, for h (b, n) and target (b,) int64.
 
         Returns
         -------
-        loss : () tensor
-            [nats].
-        dL_dh : (b, n) tensor
-        dL_dW : (n + 1, V) tensor
-            Cost 6 b n V.
+        loss, dL_dh, dL_dW : () [nats], (b, n) and (n + 1, V) tensors, cost 6 b n V
         """
         log_p = self(h).log_softmax(-1)
         error = log_p.exp()
@@ -97,29 +83,23 @@ def train(
 
     Parameters
     ----------
-    learner : Learner
-        Estimates the gradient of the cell's weights.
-    readout : Readout
-        Output layer; its gradient is exact.
-    task : iterator of Symbols
-        With ``observe`` and ``level``, as :class:`~labkit.rtrl.CopyTask`.
-    steps : int, optional
-        Stop after so many, >= 1; no end if not given. What a learner still collects
-        then goes into the update of the call that goes on with it.
-    optimizer : torch.optim.Optimizer, optional
-        Over the cell's and the readout's weights. None freezes them: the setting in
-        which gradients are compared.
-    clip : float
-        The norm > 0 that the cell's gradient is clipped to, as in the published runs;
-        the readout is not clipped.
+    learner : Learner, estimates the gradient of the cell's weights
+    readout : Readout, output layer; its gradient is exact
+    task : iterator of Symbols, with ``observe`` and ``level``, as a ``CopyTask``
+    steps : int, optional, stop after so many, >= 1; no end if not given
+        What a learner still collects then goes into the update of the call that goes on
+        with it.
+    optimizer : torch.optim.Optimizer, optional, over the cell's and readout's weights
+        None freezes them: the setting in which gradients are compared.
+    clip : float, the norm > 0 that the cell's gradient is clipped to
+        As in the published runs; the readout's is not clipped.
     watch : mapping of name to Learner, optional
         Learners of the same cell that see the same symbols and change nothing; their
-        gradients appear in the record under their names. ``learner``'s own is there
-        too, under ``"learner"``, whenever ``watch`` is given.
+        gradients are in the record under their names, and ``learner``'s own under
+        ``"learner"``.
     group : torch.distributed.ProcessGroup, optional
-        The workers that train together, such as ``torch.distributed.group.WORLD``; each
-        calls this with a learner and a task over sequences of its own, as many as it
-        likes, with a generator of its own for the noise. See the notes.
+        The workers that train together, such as ``torch.distributed.group.WORLD``, each
+        with a learner, its generator, and as many sequences of its own as it likes.
 
     Raises
     ------
@@ -127,21 +107,18 @@ def train(
         If an option is out of its range, the readout or the watched learners do not
         fit, or two workers would draw the same noise; at the first ``next``.
     DivergedError
-        When the loss is not finite, with the step and the last finite loss. Records up
-        to there have been yielded.
+        When the loss is not finite, with the step and the last finite loss.
 
     Notes
     -----
-    On several workers each step is that of one process with all b sequences: the
-    gradients and the loss are means over the sequences of all, so every worker has the
-    same loss in its records, the same curriculum, and the same weights to the last bit;
-    it begins with those of rank 0. ``gradients`` are of the worker's own sequences.
-
-    A step is one all-reduce of $m K n + (n + 1) V + 2$ numbers (the cell's gradient,
-    the readout's, the loss and the number of sequences; with :class:`TBPTT` only the
-    last two between its updates), of which each of p workers sends $2 (p - 1) / p$
-    times as many around a ring. States and estimators stay where they are: a worker
-    holds those of its b / p sequences, and the weights. Tested with gloo; NCCL is not.
+    On several workers each step is that of one process with all b sequences: gradients
+    and loss are means over the sequences of all, so every worker has the same loss in
+    its records, the same curriculum, and the same weights to the last bit; it begins
+    with those of rank 0. ``gradients`` are of the worker's own sequences. A step is one
+    all-reduce of $m K n + (n + 1) V + 2$ numbers (the cell's gradient, the readout's,
+    the loss and the number of sequences; with :class:`TBPTT` only the last two between
+    its updates). States and estimators stay where they are. Tested with gloo; NCCL is
+    not.
     """
     check({"steps": steps, "clip": clip}, OPTIONS)
     watch = dict(watch or {})

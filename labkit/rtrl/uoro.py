@@ -28,20 +28,14 @@ def uoro_step(v, Hu, h_hat, D, signs):
     (2) $\rho_0 = \sqrt{|v| / |Hu|}$    (3) $\rho_1 = \sqrt{|w| / |\nu|}$
     (4) $u' = \rho_0\, Hu + \rho_1\, \nu$    (5) $v' = v / \rho_0 + w / \rho_1$
 
+    Returns u' (b, S) and v' (b, m, K n). Cost O(S K + m K n).
+
     Parameters
     ----------
-    v, Hu : (b, m, K n) and (b, S) tensors
-        $v$, $Hu$: the old u carried on by the state Jacobian.
-    h_hat, D : tensors
-        $\hat h$, $D$ of the cell's step.
-    signs : (b, S) tensor of -1 and +1
-        $\nu$. It serves both F's reduction and the mixing: E[nu nu^T] = I, and
-        E[nu] = 0 removes the cross terms.
-
-    Returns
-    -------
-    u', v' : (b, S) and (b, m, K n) tensors
-        Cost O(S K + m K n).
+    v, Hu : (b, m, K n) and (b, S) tensors, $v$, $Hu$: the old u, carried on by H
+    h_hat, D : tensors, $\hat h$, $D$ of the cell's step
+    signs : (b, S) tensor of -1 and +1, $\nu$, for F's reduction and for the mixing
+        E[nu nu^T] = I, and E[nu] = 0 removes the cross terms.
     """
     nu = signs.unflatten(1, (D.shape[1], -1))
     w = torch.einsum("bm,bpj,bpkj->bmkj", h_hat, nu, D).flatten(2)  # (1)

@@ -65,10 +65,8 @@ class Part:
 def give_signs(learner, part):
     """The signs that a learner of all sequences would draw for these ones."""
     g = torch.Generator().manual_seed(5)
-    dtype = learner.state.dtype
-    learner._signs = lambda *shape: random_signs((B, *shape), generator=g, dtype=dtype)[
-        part
-    ]
+    signs = lambda shape: random_signs((B, *shape), learner.state, g)  # noqa: E731
+    learner._signs = lambda *shape: signs(shape)[part]
 
 
 def make(kind, name, part, seed=0):

@@ -209,7 +209,7 @@ def test_each_copy_is_kf_by_itself():
     A = [torch.zeros(B, 1, Kn, cell.state_size, dtype=torch.float64) for _ in range(3)]
     for x in xs:
         step = cell.step(x, learner.state)
-        signs = random_signs((B, 3), generator=stream, dtype=torch.float64)
+        signs = random_signs((B, 3), cell.weight, stream)
         for i in range(3):
             frozen = (step.H, step.h_hat, step.D, signs[:, i : i + 1])
             u[i], A[i] = kf_step(u[i], A[i], *frozen)

@@ -142,7 +142,7 @@ def test_frame_chains_single_rows():
 
 
 def test_signs_are_signs():
-    signs = random_signs((4000,), generator=torch.Generator().manual_seed(0))
+    signs = random_signs((4000,), torch.ones(()), torch.Generator().manual_seed(0))
     assert set(signs.tolist()) == {-1.0, 1.0}
     assert abs(float(signs.mean())) < 4 / 4000**0.5
 

@@ -16,15 +16,7 @@ from labkit.panels.docstrings import equations_of
 from labkit.panels.source import tags_of_line
 from labkit.rtrl import LEARNERS, RTRL, Learner, LSTMCell, RHNCell, RNNCell
 
-from .conftest import (
-    CASES,
-    agree,
-    all_signs,
-    back_propagate,
-    make,
-    make_cell,
-    randn,
-)
+from .conftest import CASES, agree, all_signs, back_propagate, make, make_cell, randn
 
 every = pytest.mark.parametrize(("name", "rank"), CASES)
 B, D_X, N = 3, 2, 3  # sequences, input width, units
