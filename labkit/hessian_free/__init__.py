@@ -8,12 +8,7 @@ optimization*, ICML 2010.
 from labkit.hessian_free.autoencoder import Autoencoder, as_sequential, mirrored
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.cg import CGResult, cg, cg_steps
-from labkit.hessian_free.linearise import (
-    LinearisedLayers,
-    LinearisedModule,
-    linearise,
-    squared_error,
-)
+from labkit.hessian_free.linearise import linearise, squared_error
 from labkit.hessian_free.lsmr import LSMRResult, lsmr, lsmr_steps
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree, Subproblem
@@ -30,8 +25,6 @@ __all__ = [
     "HFStep",
     "HessianFree",
     "LSMRResult",
-    "LinearisedLayers",
-    "LinearisedModule",
     "MartensHF",
     "PaperSetting",
     "Record",

@@ -39,9 +39,7 @@ class Autoencoder(nn.Module):
     ----------
     widths : sequence of int, $m_1, ..., m_{k+1}$, the same read from either end
     incoming : int, $m_0$, nonzero incoming weights of each unit at the start (9)
-    std : float
-        Their standard deviation; the paper's N(0, sigma) is read so, as in the code
-        that the scheme comes from.
+    std : float, their standard deviation, which the paper's N(0, sigma) is taken for
     activations : sequence of str, optional
         A name for each of the k layers, of "logistic", "tanh", "linear"; logistic
         everywhere if not given, code and output included, as in the paper.
@@ -69,8 +67,7 @@ class Autoencoder(nn.Module):
         self.widths = _check_widths(widths)
         k = len(self.widths) - 1
         self.activations = _check_activations(activations, k)
-        options = {"incoming": incoming, "std": std}
-        check(options, {"incoming": COUNT, "std": POSITIVE})
+        check({"incoming": incoming, "std": std}, {"incoming": COUNT, "std": POSITIVE})
         pairs = zip(self.widths, self.widths[1:], strict=False)
         self.weights = nn.ParameterList(
             sparse_weights(m, p, incoming, std, generator, dtype=dtype, device=device)

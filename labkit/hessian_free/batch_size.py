@@ -26,9 +26,8 @@ def batch_gradient_variance(point) -> tuple[float, float]:
     (1) $V = \frac{n}{n-1} \left( \tfrac1n \sum_i |\nabla f_i|^2
     - |\nabla f_S|^2 \right)$
 
-    the sample variances of all parameters' gradients, summed; n >= 2. V / n times
-    (N - n) / (N - 1) estimates E |grad f_S - grad f_N|^2. Algorithm 2 calls it
-    Var(grad f_S); it is the variance of one example's gradient.
+    the sample variances of one example's gradient, summed over parameters; n >= 2.
+    V / n times (N - n) / (N - 1) estimates E |grad f_S - grad f_N|^2.
     """
     n = point.n
     gradient, squares = point.gradient_moments()
@@ -48,8 +47,7 @@ def next_batch_size(
     (3) $\hat n = \left\lceil N V / (V + \theta^2 (N - 1) |\nabla f_S|^2) \right\rceil$
 
     The paper's (13) and (14) lack the square of the norm, by which n would depend on
-    the unit of the loss; its (10), squared, has it. Evaluated in exact arithmetic, so
-    that the result is the least n in fact.
+    the unit of the loss; its (10), squared, has it. Evaluated in exact arithmetic.
 
     Parameters
     ----------

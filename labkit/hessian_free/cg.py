@@ -4,12 +4,10 @@ The baseline of Emirahmetoglu and Stewart: for a positive definite B, minimise
 
 .. math:: q(x) = \tfrac12 \langle x, B x \rangle - \langle b, x \rangle
 
-over the Krylov space. On B = A'A + lambda I and b = A'b' it spans the space of
+over the Krylov space. On B = A'A + lambda I and b = A'b' that space is the one of
 :func:`labkit.hessian_free.lsmr` with damping sqrt(lambda); at equal k, CG has the lower
-q there and LSMR the smaller gradient B x - b.
-
-Inner products stay on the device; each iteration reads three of them to the host, at
-once, for the stop test.
+q there and LSMR the smaller gradient B x - b. Each iteration reads three inner products
+to the host, at once, for the stop test.
 """
 
 import math
@@ -47,15 +45,9 @@ def cg_steps(B: Callable, b: tuple[Tensor, ...], x0=None, M=None) -> Iterator[CG
     (5) $\beta = \langle r, y \rangle / \langle r_o, y_o \rangle$, $p = \beta p - y$
     (6) $q = \tfrac12 \langle r - b, x \rangle$
 
-    The numbers are ours. A direction without positive curvature is not followed:
-    alpha = 0 there, and the caller sees ``curvature`` <= 0.
-
-    Parameters
-    ----------
-    B : callable, $B$, of a tuple; returns a new one, leaves its argument unchanged
-    b : tuple of tensors, $b$, right-hand side
-    x0 : tuple of tensors, optional, start; zero if not given
-    M : tuple of tensors, optional, $M$ > 0, diagonal; the identity if not given
+    B, b and x0 are those of :func:`cg`, on tuples, M its preconditioner. A direction
+    without positive curvature is not followed: alpha = 0 there, and the caller sees
+    ``curvature`` <= 0.
     """
     if x0 is None:
         x, r = scaled(b, 0.0), scaled(b, -1.0)
@@ -90,9 +82,9 @@ def cg_steps(B: Callable, b: tuple[Tensor, ...], x0=None, M=None) -> Iterator[CG
 class CGResult(NamedTuple):
     """What :func:`cg` returns.
 
-    ``status`` is "progress" (Martens' test), "exact", "curvature" (a direction with
-    <p, B p> <= 0) or "maxiter"; ``kept`` holds (k, iterate) at growing intervals, the
-    last iterate always; ``q`` and ``rnorm`` are per iteration, from 0.
+    ``status`` is "progress" (Martens' test), "exact", "curvature" (<p, B p> <= 0) or
+    "maxiter"; ``kept`` holds (k, iterate), the last always; ``q`` and ``rnorm`` are per
+    iteration, from 0.
     """
 
     x: Tensor | tuple[Tensor, ...]
@@ -131,10 +123,8 @@ def cg(
 
     Raises
     ------
-    ValueError
-        For arguments out of range.
-    FloatingPointError
-        Where a product is NaN or infinite.
+    ValueError, FloatingPointError
+        For arguments out of range; where a product is NaN or infinite.
 
     Examples
     --------

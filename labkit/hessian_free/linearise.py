@@ -5,14 +5,8 @@ Emirahmetoglu and Stewart, sections 3 and 4.6, Algorithms 4 and 5. With n exampl
 .. math:: R = (S_k - T) / \sqrt n, \qquad f = \tfrac12 |R|_F^2, \qquad A = \nabla R,
 
 T the targets (X for an autoencoder). A is never formed: ``forward_map`` gives A d and
-``transpose_map`` A'U. :func:`linearise` picks the hand-written pair for an
-:class:`~labkit.hessian_free.Autoencoder` and torch.func's for any other module.
-
-What is reported is 2 f: squared error summed over outputs, averaged over examples.
-
-Fisher sums need the squares of single examples' gradients. For a layer these are
-outer products of squares, so their sum over examples is one product of two matrices
-and a gradient of one example is never formed.
+``transpose_map`` A'U. What is reported is 2 f: squared error summed over outputs,
+averaged over examples.
 """
 
 import math
@@ -34,22 +28,17 @@ def weights_of(model: nn.Module) -> tuple[Tensor, ...]:
 
 
 def linearise(model: nn.Module, inputs: Tensor, targets=None, *, weights=None):
-    """Residual and derivative of a model at a point.
+    """Residual and derivative of a model at a point: LinearisedLayers or -Module.
 
     Parameters
     ----------
     model : nn.Module
-        An Autoencoder, or any module that maps (n, ...) to outputs (n, ...) row by row
-        (no batch normalisation in training mode, no dropout).
+        An Autoencoder, whose maps are written by hand, or any module from (n, ...) to
+        (n, ...) row by row (no batch normalisation in training mode, no dropout).
     inputs : (n, ...) tensor, $X$
     targets : tensor, optional, $T$, like the outputs; the inputs if not given
     weights : tuple of tensors, optional
-        The point; the model's own if not given. Not copied: what changes them spoils
-        the linearisation.
-
-    Returns
-    -------
-    LinearisedLayers or LinearisedModule
+        The point; the model's own if not given. Not copied: leave them unchanged.
     """
     if not len(inputs):
         raise ValueError(f"inputs must have rows, got shape {tuple(inputs.shape)}")
@@ -100,9 +89,6 @@ class _Point:
         return 0.5 * self.residual.square().sum()
 
 
-# Layers
-
-
 @torch.no_grad()
 def linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers":
     r"""One forward pass that keeps $\tilde S_{l-1}$ and $S'_l$ of every layer.
@@ -136,15 +122,15 @@ def with_ones(S: Tensor) -> Tensor:
 class LinearisedLayers(_Point):
     r"""A = dR/dw of a stack of layers, from activations that were kept.
 
-    Algorithms 4 and 5; the numbers are ours. The column of ones in $\tilde S$ has
-    derivative 0, hence $W^-$ where signals pass and $\tilde S$ where weights enter:
+    Algorithms 4 and 5. The column of ones in $\tilde S$ has derivative 0, hence $W^-$
+    where signals pass and $\tilde S$ where weights enter:
 
     (A1) $F_1 = S'_1 \circ \tilde S_0 D_1$
     (A2) $F_l = S'_l \circ (F_{l-1} W_l^- + \tilde S_{l-1} D_l)$, $A d = F_k / \sqrt n$
     (B1) $F_k = U \circ S'_k$    (B2) $F_l = F_{l+1} (W_{l+1}^-)^T \circ S'_l$
     (B3) $A^T U = (\tilde S_{l-1}^T F_l / \sqrt n)_l$
 
-    A product costs 4 n P operations, a little less for lack of a layer below the first.
+    A product costs 4 n P operations.
     """
 
     weights: tuple[Tensor, ...]  # W_l, (m_l + 1, m_{l+1})
@@ -178,8 +164,8 @@ class LinearisedLayers(_Point):
         r"""Entrywise sum over examples of squares, $\sum_i (J_i^T u_i)^2$, like w.
 
         J_i is the derivative of the outputs (not divided by sqrt(n)) of example i, u_i
-        row i of U (n, m_{k+1}). Example i of layer l gives the outer product of row i
-        of S~_{l-1} and row i of F_l, and the square of that is the product of squares.
+        row i of U (n, m_{k+1}). Its gradient in layer l is the outer product of rows i
+        of S~_{l-1} and F_l, hence one product of squared matrices is the sum.
         """
         pairs = zip(self.inputs, self.deltas(U), strict=True)
         return tuple(S.square().T @ F_l.square() for S, F_l in pairs)
@@ -198,18 +184,14 @@ class LinearisedLayers(_Point):
         return gradient, self.n * torch.stack(squares).sum()
 
 
-# Any module
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearisedModule(_Point):
     """A = dR/dw of any module and squared loss, by ``torch.func``.
 
-    The methods of :class:`LinearisedLayers`. A' is the closure of one
-    ``torch.func.vjp``; that is linear in U, and its own transpose, once more by
-    ``vjp``, is A. Unlike ``jvp`` this keeps the primal pass, and unlike ``linearize``
-    (as fast per product) it traces nothing anew for every batch. Sums of squares take
-    the gradients of 32 examples at a time, so they hold 32 P numbers.
+    A' is the closure of one ``vjp``; that is linear in U, and its own transpose, once
+    more by ``vjp``, is A. Unlike ``jvp`` this keeps the primal pass, and unlike
+    ``linearize`` (as fast per product) it traces nothing anew for every batch. Sums of
+    squares hold the gradients of 32 examples at a time.
     """
 
     model: nn.Module
@@ -277,8 +259,8 @@ def check_data(model: nn.Module, inputs: Tensor, targets: Tensor | None, name="i
     targets = inputs if targets is None else targets
     m = model.widths[0]
     for role, x in ((name, inputs), (f"targets of {name}", targets)):
-        if x.shape != (len(inputs), m):
-            shape = tuple(x.shape)
+        shape = tuple(x.shape)
+        if shape != (len(inputs), m):
             raise ValueError(f"{role} must have shape (n, {m}), got {shape}")
     low, high = targets.aminmax()
     if model.activations[-1] == "logistic" and not (low >= 0 and high <= 1):

@@ -23,16 +23,15 @@ norm, towards               normal equations, with C = diag(c)
 "scaled", "start"           (A'A + lam^2 C^-2) (d - d0) = A'(b - A d0)
 ==========================  ====================================================
 
-``scipy.sparse.linalg.lsmr(damp=, x0=)`` is the second. Further departures from the
-print: rho_0 = 1 (it prints 0, which divides 0 by 0), the progress test compares with
-the value of this check (it prints f_val, undefined there), and the best iterate is
-returned rather than the last. tests/hessian_free/test_lsmr.py holds all of them.
+``scipy.sparse.linalg.lsmr(damp=, x0=)`` is the second. Further departures: rho_0 = 1
+(printed 0, which divides 0 by 0), the progress test compares with the value of this
+check (printed f_val, undefined there), and the best iterate is returned, not the last.
 
-Letters: latin for vectors (tuples of tensors), greek for scalars. The Golub-Kahan
-vectors and their norms stay on the device. Each iteration reads alpha and beta to the
-host once, together; the stop test needs them there, and the plane rotations are then a
-few dozen float64 operations, cheaper than launching them on an accelerator. That is
-the only synchronisation, apart from the merit checks, whose number grows with log k.
+Latin letters are vectors (tuples of tensors), greek ones scalars. Vectors and norms
+stay on the device. Each iteration reads alpha and beta to the host once, together; the
+stop test needs them there, and the plane rotations are then a few dozen float64
+operations, cheaper than launching them on an accelerator. Only the merit checks, whose
+number grows with log k, synchronise besides.
 """
 
 import math
@@ -47,25 +46,12 @@ from torch import Tensor
 from labkit.hessian_free.merit import MINITER, PATIENCE, Merit
 from labkit.hessian_free.rotations import Norms, Rotations, hypot, rotate
 from labkit.hessian_free.system import System, build_system
-from labkit.hessian_free.tuples import (
-    add_product_,
-    combine_,
-    copied,
-    dot,
-    norm,
-    scale_,
-    scaled,
-)
+from labkit.hessian_free.tuples import add_product_, combine_, copied, dot, norm, scale_
 from labkit.ranges import COUNT, NOT_NEGATIVE, check, integer, one_of
 
-STOPS = {
-    "atol": NOT_NEGATIVE,
-    "ftol": NOT_NEGATIVE,
-    "maxiter": COUNT,
-    "miniter": integer(0),
-    "patience": integer(0),
-    "as_published": one_of((False, True)),
-}
+STOPS = {"atol": NOT_NEGATIVE, "ftol": NOT_NEGATIVE, "maxiter": COUNT}
+STOPS |= {"miniter": integer(0), "patience": integer(0)}
+STOPS["as_published"] = one_of((False, True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +78,7 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
 
     Cost of an iteration: one A, one A', and 20 to 35 reads or writes of a vector of
     parameters (damping and scale want the most). Six such vectors are held, one more
-    with damping.
-
-    Raises
-    ------
-    ValueError
-        When A' is not the adjoint of A: after the first iteration u_2 is then not
-        orthogonal to u_1.
-    FloatingPointError
-        When a product is not finite, with the iteration and the last finite norms.
+    with damping. What is raised: see :func:`lsmr`.
     """
     batch = system.batch
     d, u, v = system.start()
@@ -117,7 +95,7 @@ def lsmr_steps(system: System) -> Iterator[LSMRStep]:
     eps = torch.finfo(d[0].dtype).eps
     floor = eps * beta
     yield LSMRStep(0, d, norms, alpha * beta == 0)
-    h, hbar = copied(v), scaled(v, 0.0)
+    h, hbar = copied(v), tuple(map(torch.zeros_like, v))
     k = 0
     while True:
         k += 1
@@ -161,9 +139,8 @@ class LSMRStats:
 class LSMRResult(NamedTuple):
     """What :func:`lsmr` returns.
 
-    ``status`` is "atol" (the gradient test), "ftol" (the merit flattened), "patience"
-    (the merit did not come back), "exact" (only rounding left) or "maxiter"; an array
-    of these for a batch.
+    ``status``, an array for a batch, is "atol" (the gradient test), "ftol" (the merit
+    flattened), "patience" (it did not come back), "exact" (rounding left) or "maxiter".
     """
 
     x: Tensor | tuple[Tensor, ...]
@@ -192,16 +169,13 @@ def lsmr(
 ) -> LSMRResult:
     r"""Least squares by LSMR: min |A x - b|^2 + damping^2 |x|^2, from x0.
 
-    Twin of ``scipy.sparse.linalg.lsmr`` on tensors, for tuples of them, with a
-    preconditioner, a damping that a warm start does not shift, and the paper's stop
-    rules. Prefer it where A is an operator on an accelerator or the answer is wanted
-    only roughly; for a dense matrix that fits, a factorisation is faster.
+    Prefer it where A is an operator on an accelerator or the answer is wanted only
+    roughly; for a dense matrix that fits, a factorisation is faster.
 
     Parameters
     ----------
     A : tensor or callable
-        $A$, (m, n); (..., m, n) for a batch of systems with b (..., m); or a function
-        x -> A x.
+        $A$, (m, n), (..., m, n) for a batch with b (..., m), or a function x -> A x.
     At : callable or None
         u -> A'u; None where A is a tensor. Neither function may change its argument;
         both take and return what x0 and b are, a tensor or a tuple.
@@ -220,8 +194,7 @@ def lsmr(
         x -> number (float or 0-d tensor), watched at iterations 5, 7, 9, 12, 15, 19,
         24, 30, ..., each interval a quarter longer, and at ``maxiter``. The iterate of
         least merit is returned. It must leave x unchanged.
-    as_published : bool
-        Return the last iterate in spite of ``merit``, as Algorithm 6 does.
+    as_published : bool, in spite of ``merit`` return the last, as Algorithm 6 does
 
     Raises
     ------
@@ -233,11 +206,9 @@ def lsmr(
 
     Notes
     -----
-    In float64 the norms in ``stats`` match the true ones to rounding on systems solved
-    in few iterations. In float32 the vectors lose orthogonality: convergence takes more
-    iterations, the true gradient norm stalls near 1e-6 |K| |r|, and the recurrence
-    goes on falling; below machine precision the run ends as "exact", which then means
-    "stalled".
+    In float32 the vectors lose orthogonality: convergence takes more iterations, the
+    true gradient norm stalls near 1e-6 |K| |r|, and that in ``stats`` goes on falling;
+    below machine precision the run ends as "exact", which then means "stalled".
 
     Examples
     --------
@@ -287,8 +258,7 @@ def _run(steps, watch, atol, maxiter):
         if status:
             break
     curve = tuple(watch.curve) if watch else ()
-    k = step.k
-    stats = LSMRStats(k, k, tuple(rnorm), tuple(arnorm), anorm, curve)
+    stats = LSMRStats(step.k, step.k, tuple(rnorm), tuple(arnorm), anorm, curve)
     return step.x, status, stats
 
 

@@ -1,8 +1,8 @@
 r"""The baseline: Hessian-free optimisation with conjugate gradients (Martens 2010).
 
 Curvature on one chunk of the data, in turn; gradient, backtracking and line search on
-all rows, or on the chunk too (the "batch" variant, which overfits its chunks: lambda
-falls because every chunk is fitted too well, until the loss runs away).
+all rows, or on the chunk too (the "batch" variant, which overfits its chunks until the
+loss runs away).
 
 lambda is the unsquared coefficient here, as in his code: lambda of
 :class:`~labkit.hessian_free.HessianFree` squared.
@@ -15,13 +15,7 @@ from torch import Tensor, nn
 
 from labkit.hessian_free.cg import STOPS, cg
 from labkit.hessian_free.linearise import linearise, squared_error, weights_of
-from labkit.hessian_free.step import (
-    HFStep,
-    NewtonOptimizer,
-    adapted_damping,
-    line_search,
-    read,
-)
+from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
 from labkit.hessian_free.tuples import add, copied, dot, scaled
 from labkit.ranges import INSIDE, POSITIVE, check
 
@@ -31,7 +25,7 @@ ROWS = 4096  # of the gradient at once, which bounds the memory of its activatio
 OPTIONS = STOPS | {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
 
 
-class MartensHF(NewtonOptimizer):
+class MartensHF(Newton):
     r"""Hessian-free optimisation as Martens published it, for squared loss.
 
     (1) $g = \nabla f$ on the gradient's rows
@@ -73,20 +67,14 @@ class MartensHF(NewtonOptimizer):
 
     @torch.no_grad()
     def step(self, inputs: Tensor, targets=None, *, chunk=None) -> HFStep:
-        """One step.
+        """One step; losses, ``merit`` at CG's kept iterates too, on the first rows.
 
         Parameters
         ----------
-        inputs, targets : tensor
-            The gradient's rows, all of them for the published method.
+        inputs, targets : tensor, rows of the gradient, all for the published method
         chunk : tensor or (inputs, targets), optional
-            Rows of the curvature; the same rows if not given, which makes it the
-            "batch" variant.
-
-        Returns
-        -------
-        HFStep
-            Losses on the gradient's rows; ``merit`` holds these at CG's kept iterates.
+            Rows of the curvature; those of the gradient, the "batch" variant, if not
+            given.
         """
         group = self.param_groups[0]
         damping = group["damping"]

@@ -16,13 +16,7 @@ from labkit.hessian_free.linearise import linearise, squared_error, weights_of
 from labkit.hessian_free.lsmr import STOPS, LSMRResult, lsmr
 from labkit.hessian_free.merit import MINITER, PATIENCE
 from labkit.hessian_free.precondition import KINDS, diagonal_preconditioner
-from labkit.hessian_free.step import (
-    HFStep,
-    NewtonOptimizer,
-    adapted_damping,
-    line_search,
-    read,
-)
+from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
 from labkit.hessian_free.system import FORMS, System, build_system
 from labkit.hessian_free.tuples import add, copied, dot, norm, scaled
 from labkit.ranges import INSIDE, POSITIVE, SHARE, check, number, one_of
@@ -81,7 +75,7 @@ class Subproblem(NamedTuple):
         return float(norm(add(self.normal_map(d), -1.0, self.normal_rhs())))
 
 
-class HessianFree(NewtonOptimizer):
+class HessianFree(Newton):
     r"""Gauss-Newton steps for squared loss by damped, preconditioned LSMR.
 
     Each step linearises the residual on the batch it is given and solves
@@ -93,13 +87,11 @@ class HessianFree(NewtonOptimizer):
 
     Parameters
     ----------
-    model : nn.Module
-        Any with squared loss, see :func:`labkit.hessian_free.linearise`.
+    model : nn.Module, its loss squared, see :func:`labkit.hessian_free.linearise`
     damping : float
         $\lambda$ > 0 of the first step; enters squared. Tied to the scale of A'A; often
         10 (the paper), 1 or 2 for short runs.
-    damping_decay : float
-        In (0, 1), the paper's drop; 0.99 (the paper), 0.9 for short runs.
+    damping_decay : float in (0, 1), the paper's drop, 0.99 there; 0.9 for short runs
     damping_floor : float
         $\lambda$ does not fall below. The validation stop keeps the ratio high, so it
         falls without end; 1e-3 costs nothing.
@@ -173,10 +165,7 @@ class HessianFree(NewtonOptimizer):
 
     @torch.no_grad()
     def subproblem(self, inputs: Tensor, targets=None) -> Subproblem:
-        """The problem that :meth:`step` would solve on this batch; changes no weight.
-
-        It draws the preconditioner's signs, and keeps its own copy of the weights.
-        """
+        """What :meth:`step` would solve on this batch; draws the signs as it would."""
         group, weights = self.param_groups[0], copied(weights_of(self.model))
         point = linearise(self.model, inputs, targets, weights=weights)
         drawn = {"damping": group["damping"], "generator": self.generator}

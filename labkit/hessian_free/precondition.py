@@ -20,8 +20,7 @@ def diagonal_estimate(point, signs: Tensor) -> tuple[Tensor, ...]:
 
     (1) $g = \tfrac1n \sum_i (J_i^T u_i)^2, \qquad E[g] = \mathrm{diag}(A^T A)$.
 
-    The paper's loop over examples is one matrix product a layer here. Algorithm 3
-    divides by n once, since its signals lack the 1 / sqrt(n) of A.
+    Algorithm 3 divides by n once, since its signals lack the 1 / sqrt(n) of A.
     """
     return point.sum_squares(signs / point.n**0.5)  # (1)
 

@@ -37,8 +37,8 @@ class Norms(NamedTuple):
     anorm: float  # Frobenius norm of the bidiagonal matrix: a lower bound of |K|_F
 
 
-def rotate(last: Rotations, alpha, beta):
-    r"""Advance both factorisations by one column (Algorithm 6; numbers are ours).
+def rotate(s: Rotations, alpha, beta):
+    r"""Advance both factorisations by one column (Algorithm 6).
 
     (2) $\rho = \sqrt{\bar\alpha^2 + \beta^2}$, $\cos = \bar\alpha / \rho$,
     $\sin = \beta / \rho$    (3) $\theta = \sin\,\alpha$, $\bar\alpha' = \cos\,\alpha$
@@ -46,17 +46,10 @@ def rotate(last: Rotations, alpha, beta):
     (5) $\bar c' = \bar c \rho / \bar\rho$, $\bar s' = \theta / \bar\rho$
     (6) $\zeta = \bar c' \bar\zeta$, $\bar\zeta' = -\bar s' \bar\zeta$
 
-    Parameters
-    ----------
-    last : Rotations, the state after the iteration before
-    alpha, beta : float or array of the batch, $\alpha$, $\beta$ with index k + 1
-
-    Returns
-    -------
-    tuple
-        State, norms, and the coefficients (of hbar, of d, of h) of the vector updates.
+    ``s`` is the state after the iteration before, alpha and beta have index k + 1.
+    Returned are the state, norms, and the coefficients (of hbar, of d, of h) of the
+    vector updates.
     """
-    s = last
     rho = hypot(s.alphabar, beta)  # (2)
     cos, sin = _over(s.alphabar, rho), _over(beta, rho)  # (2)
     theta, alphabar = sin * alpha, cos * alpha  # (3)
@@ -74,15 +67,11 @@ def rotate(last: Rotations, alpha, beta):
     rnorm = hypot(betad - taud, betadd)
     norms = Norms(rnorm, abs(zetabar), (s.anorm2 + beta**2) ** 0.5)
     anorm2 = s.anorm2 + beta**2 + alpha**2
-    coefficients = (
-        -_over(thetabar * rho, s.rho * s.rhobar),
-        _over(zeta, rho * rhobar),
-        -_over(theta, rho),
-    )
+    along_hbar, along_h = -_over(thetabar * rho, s.rho * s.rhobar), -_over(theta, rho)
     state = Rotations(alphabar, zetabar, anorm2, betadd, rho, rhobar, cbar, sbar)
     state = state._replace(zeta=zeta, betad=betad, rhod=rhod)
     state = state._replace(tautilde=tautilde, thetatilde=thetatilde)
-    return state, norms, coefficients
+    return state, norms, (along_hbar, _over(zeta, rho * rhobar), along_h)
 
 
 def _over(a, b):

@@ -42,7 +42,7 @@ class HFStep:
     point: object = field(default=None, repr=False)  # SHF: linearised, at new weights
 
 
-class NewtonOptimizer(torch.optim.Optimizer):
+class Newton(torch.optim.Optimizer):
     """A model, the damping in ``param_groups[0]``, and the next warm start."""
 
     def __init__(self, model: nn.Module, options: dict):
@@ -69,11 +69,7 @@ class NewtonOptimizer(torch.optim.Optimizer):
 
 
 def read(*scalars: Tensor, d: Blocks, x0: Blocks) -> tuple[list[float], dict]:
-    """One read of a step's scalars to the host.
-
-    With them, in a dict, ``direction_norm`` and ``cosine`` of :class:`HFStep`, of the
-    direction d and the start x0.
-    """
+    """One read of scalars to the host; with them HFStep's lengths, of d and start."""
     lengths = norm(d), norm(x0), dot(d, x0)
     *values, length, before, inner = torch.stack([*scalars, *lengths]).tolist()
     both = length * before
@@ -106,15 +102,8 @@ def line_search(trial: Callable, f0: float, slope: float, *, alpha: float, shrin
     guards that it lacks: no search along a direction that does not lead downhill, and
     no more than sixty shrinkings.
 
-    Parameters
-    ----------
-    trial : callable, s -> (f, anything), the second returned with the result
-    f0, slope : float, loss at s = 0, and its derivative there
-
-    Returns
-    -------
-    tuple
-        s, f and what ``trial`` gave; (0.0, f0, None) when refused.
+    ``trial`` maps s to (f, anything); f0 and slope are loss and derivative at s = 0.
+    Returned are s, f and that thing, (0.0, f0, None) when refused.
     """
     if not slope < 0:
         return 0.0, f0, None

@@ -10,8 +10,8 @@ scaled      ( A(c o v), lam v )             c o A'U + lam z
 ==========  ==============================  ============================================
 
 and the residual of the start is (b - A d0, -lam d0) or (b - A d0, -lam d0 / c); its
-second part is 0 when the damping is towards the start. A nonzero second part cannot
-be kept as one more plane rotation, as damping is elsewhere, hence the explicit blocks.
+second part is 0 when the damping is towards the start. Where it is not, damping cannot
+be one more plane rotation, as it is elsewhere, hence the explicit blocks.
 """
 
 import math
@@ -21,24 +21,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.tuples import (
-    add,
-    add_,
-    add_product_,
-    combine_,
-    copied,
-    scale_,
-    scaled,
-)
+from labkit.hessian_free.tuples import add, add_, add_product_, combine_, copied, scale_
 from labkit.ranges import NOT_NEGATIVE, check, one_of
 
 DAMPING_NORMS = ("identity", "scaled")
 DAMP_TOWARDS = ("zero", "start")
-FORMS = {
-    "damping": NOT_NEGATIVE,
-    "damping_norm": one_of(DAMPING_NORMS),
-    "damp_towards": one_of(DAMP_TOWARDS),
-}
+FORMS = {"damping": NOT_NEGATIVE, "damping_norm": one_of(DAMPING_NORMS)}
+FORMS["damp_towards"] = one_of(DAMP_TOWARDS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +49,11 @@ class System:
     def forward_(self, u, a, v, work) -> None:
         """u = K v + a u, in place; ``work`` is scratch space like v."""
         U, z = self.parts(u)
-        cv = self._scaled(v, work)
+        cv = v
+        if self.scale is not None:
+            cv = work
+            for out, c, t in zip(cv, self.scale, v, strict=True):
+                torch.mul(c, t, out=out)
         combine_(U, a, self.A(cv))
         if z:
             scale_(z, a)
@@ -86,27 +79,21 @@ class System:
         """U and z of u; z is empty without damping."""
         return u[: len(self.b)], u[len(self.b) :]
 
-    def _scaled(self, v, work):
-        if self.scale is None:
-            return v
-        for out, c, t in zip(work, self.scale, v, strict=True):
-            torch.mul(c, t, out=out)
-        return work
-
     def start(self):
         """A copy u of the residual of K at d0, with copies of d0 and of K'u."""
         if self.x0 is None:
-            d, U = scaled(self.At_b, 0.0), copied(self.b)
+            d, U = tuple(map(torch.zeros_like, self.At_b)), copied(self.b)
         else:
             d = copied(self.x0)
             U = add(self.b, -1.0, self.A(d))
         u = U
         if self.damping:
-            z = scaled(d, -self.damping if self.damp_towards == "zero" else 0.0)
+            z = copied(d)
+            scale_(z, -self.damping if self.damp_towards == "zero" else 0.0)
             if self.damping_norm == "scaled" and self.scale is not None:
                 z = tuple(torch._foreach_div(z, self.scale))
             u = (*U, *z)
-        v = scaled(d, 0.0)
+        v = tuple(map(torch.zeros_like, d))
         if self.x0 is None:
             add_product_(v, 1.0, self.scale, self.At_b)
         else:
@@ -140,7 +127,8 @@ def build_system(A, At, b, *, x0=None, scale=None, **form) -> System:
     bare = isinstance(At_b if x0 is None else x0, Tensor)
     x0, scale = _blocks(x0, "x0", bare), _blocks(scale, "scale", bare)
     At_b = None if At_b is None else _as_tuple(At_b)
-    _check_positive(scale)
+    if scale is not None:
+        _check_positive(scale)
     apply = lambda x: _as_tuple(A(x[0] if bare else x))  # noqa: E731
     adjoint = lambda u: _as_tuple(At(u[0] if b_bare else u))  # noqa: E731
     given = {"x0": x0, "scale": scale, "At_b": At_b, "batch": batch, "bare": bare}
@@ -179,8 +167,6 @@ def _blocks(x, name, bare):
 
 
 def _check_positive(scale):
-    if scale is None:
-        return
     least = float(torch.stack([c.min() for c in scale]).min())
     if math.isnan(least):
         raise FloatingPointError("scale has entries that are not finite")

@@ -1,8 +1,7 @@
 r"""Training as a generator: Algorithm 1 with its growing batch, and Martens' loop.
 
 Both yield one :class:`Record` per outer step. Errors are 2 f, squared error summed over
-outputs and averaged over examples, the unit of the paper's Table 2 (it does not say so;
-that unit makes it agree with the literature that it compares with).
+outputs and averaged over examples: the unit of the paper's Table 2, as it seems.
 """
 
 import math
@@ -31,9 +30,7 @@ COPIED = ("damping", "rho", "step_length", "iterations", "best", "status")
 
 @dataclass
 class Settings:
-    r"""What :func:`train` reads, and checks, anew before each step.
-
-    Change the attributes between two records, and they hold from the next step on.
+    r"""What :func:`train` reads, and checks, anew before each step; to be changed.
 
     Attributes
     ----------
@@ -97,11 +94,10 @@ def train(
 ) -> Iterator[Record]:
     r"""Stochastic Hessian-free training (Algorithm 1); one :class:`Record` a step.
 
-    Each step draws a fresh batch without replacement, takes one step of ``optimizer``
-    on it with the validation loss as merit, estimates from the gradient's noise at the
-    new weights, on the same batch, how many rows the next step needs, and lets batch
-    and Krylov budget grow. Validation data steer all of this: only test errors speak
-    of unseen data.
+    Each step draws a fresh batch without replacement, steps on it with the validation
+    loss as merit, estimates from the gradient's noise at the new weights, on the same
+    batch, how many rows the next needs, and lets batch and Krylov budget grow.
+    Validation data steer all of this: only test errors speak of unseen data.
 
     Parameters
     ----------
@@ -124,9 +120,8 @@ def train(
         When the validation error is not finite; records up to there were yielded.
     """
     settings = Settings() if settings is None else settings
-    diary, validation = _begin(
-        model, optimizer, HessianFree, inputs, targets, validation, test
-    )
+    given = inputs, targets, validation, test
+    diary, validation = _begin(model, optimizer, HessianFree, *given)
     N = len(inputs)
     ranges = {"theta": INSIDE, "input_noise": NOT_NEGATIVE}
     ranges |= {"max_batch_size": optional(integer(2, N))}
@@ -150,20 +145,11 @@ def train(
             then = grow(n, maxiter, estimates, losses, max_batch_size)
             group["maxiter"] = then.maxiter
         checks = len(done.merit) * len(validation[0]) / 3
-        yield diary.record(
-            done,
-            validation_error=2 * f_val,
-            rows=n,
-            passes=(n * (1 + 4 * done.iterations / 3) + checks) / N,
-            maxiter=maxiter,
-            n=n,
-            n_next=then.n,
-            n_hat=n_hat,
-            n_average=then.average,
-            grew=then.reason,
-            noise=V / n * (N - n) / max(N - 1, 1),
-            noise_bound=theta**2 * g2,
-        )
+        passes = (n * (1 + 4 * done.iterations / 3) + checks) / N
+        sizes = {"n": n, "n_next": then.n, "n_hat": n_hat, "n_average": then.average}
+        why = {"maxiter": maxiter, "grew": then.reason, "noise_bound": theta**2 * g2}
+        why["noise"] = V / n * (N - n) / max(N - 1, 1)
+        yield diary.record(done, 2 * f_val, n, passes, **sizes, **why)
         n = then.n
 
 
@@ -187,16 +173,13 @@ def train_martens(
     chunks : int
         Equal parts of the shuffled rows that the curvature is taken on in turn; 8 for
         MNIST, 4 for CURVES in his runs.
-    gradient : {"full", "batch"}
-        Whether gradient, backtracking and line search are on all rows or on the chunk.
-    generator : torch.Generator, optional
-        Of the one shuffle.
+    gradient : {"full", "batch"}, whether all else is on all rows or on the chunk
+    generator : torch.Generator, optional, of the one shuffle
 
     Other parameters, and what is raised: as :func:`train`.
     """
-    diary, validation = _begin(
-        model, optimizer, MartensHF, inputs, targets, validation, test
-    )
+    given = inputs, targets, validation, test
+    diary, validation = _begin(model, optimizer, MartensHF, *given)
     N = len(inputs)
     ranges = {"chunks": integer(1, N), "gradient": one_of(("full", "batch"))}
     check({"chunks": chunks, "gradient": gradient}, ranges)
@@ -212,15 +195,9 @@ def train_martens(
             error = float(squared_error(model, *validation))
         n = len(part)
         used, trials = N if gradient == "full" else n, len(done.merit) / 3
-        yield diary.record(
-            done,
-            validation_error=error,
-            rows=used,
-            passes=(used * (1 + trials) + n * 4 * done.iterations / 3) / N,
-            maxiter=optimizer.param_groups[0]["maxiter"],
-            n=n,
-            n_next=n,
-        )
+        passes = (used * (1 + trials) + n * 4 * done.iterations / 3) / N
+        sizes = {"n": n, "n_next": n, "maxiter": optimizer.param_groups[0]["maxiter"]}
+        yield diary.record(done, error, used, passes, **sizes)
 
 
 def draw(inputs, targets, n, noise=0.0, generator=None):
@@ -258,12 +235,15 @@ class _Diary:
         self.rows, self.passes = self.rows + rows, self.passes + passes
         unseen = self.test and float(squared_error(self.model, *self.test))
         batch |= {name: getattr(done, name) for name in COPIED}
+        batch |= {
+            "batch_error": 2 * done.loss,
+            "batch_error_after": 2 * done.loss_after,
+        }
+        batch["test_error"] = math.nan if unseen is None else unseen
         return Record(
-            **{"step": self.step, "seconds": self.clock.seconds},
-            **{"rows": self.rows, "passes": self.passes, "improved": improved},
-            **{"batch_error": 2 * done.loss, "batch_error_after": 2 * done.loss_after},
+            **{"step": self.step, "seconds": self.clock.seconds, "improved": improved},
+            **{"rows": self.rows, "passes": self.passes},
             validation_error=validation_error,
-            test_error=math.nan if unseen is None else unseen,
             merit=tuple((k, 2 * f) for k, f in done.merit),
             # Without its linearisation, which holds the batch's activations.
             detail=replace(done, point=None),

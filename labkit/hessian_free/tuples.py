@@ -1,9 +1,8 @@
 """Algebra on tuples of tensors: the "vectors" of the space of weights.
 
 Emirahmetoglu and Stewart, section 3.1: parameters, directions and Krylov vectors are
-tuples of tensors, block by block, and are never flattened into one vector. A function
-whose name ends with an underscore changes its first argument, the others make new
-tensors. Nothing here reads a number back to the host.
+never flattened. A function whose name ends with an underscore changes its first
+argument, the others make new tensors. Nothing here reads a number back to the host.
 
 A coefficient is a float, or where a tensor is allowed one of the shape of the leading
 ``batch`` dimensions of every block, one number for each system; 0-d without a batch.
@@ -18,13 +17,7 @@ Blocks = Sequence[Tensor]
 
 
 def add(x: Blocks, a: float, y: Blocks) -> tuple[Tensor, ...]:
-    """x + a y, new. One pass.
-
-    Examples
-    --------
-    >>> add((torch.ones(2), torch.zeros(1)), 2.0, (torch.ones(2), torch.ones(1)))
-    (tensor([3., 3.]), tensor([2.]))
-    """
+    """x + a y, new. One pass."""
     return tuple(torch._foreach_add(x, y, alpha=a))
 
 

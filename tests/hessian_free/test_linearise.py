@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, jvp, vjp
 
-from labkit.hessian_free import LinearisedLayers, LinearisedModule, linearise, mirrored
-from labkit.hessian_free.linearise import weights_of
+from labkit.hessian_free import linearise, mirrored
+from labkit.hessian_free.linearise import (
+    LinearisedLayers,
+    LinearisedModule,
+    weights_of,
+)
 from labkit.hessian_free.tuples import dot
 
 from .conftest import (
