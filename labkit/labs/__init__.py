@@ -1,8 +1,4 @@
-"""What notebooks share: live experiments, problems, races; at most a module a paper.
-
-Importing it settles the threads of torch and BLAS, see :mod:`labkit.threads`: small
-tensors are what most of the notebooks compute on.
-"""
+"""What notebooks share; importing it settles the threads, see :mod:`labkit.threads`."""
 
 from labkit.threads import set_threads
 

@@ -10,21 +10,11 @@ from labkit.datasets import Labelled, load
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One data set, cut in two or three.
+    """One data set, cut in two or three."""
 
-    Attributes
-    ----------
-    fit : Labelled
-        Rows to learn from.
-    test : Labelled
-        Rows for the end.
-    tune : Labelled, optional
-        Rows to tune on, or to validate with.
-    """
-
-    fit: Labelled
-    test: Labelled
-    tune: Labelled | None = None
+    fit: Labelled  # rows to learn from
+    test: Labelled  # rows for the end
+    tune: Labelled | None = None  # rows to tune on, or to validate with
 
     @property
     def name(self) -> str:
@@ -44,17 +34,12 @@ def load_problem(
 
     Parameters
     ----------
-    dataset : str
-        A name of :func:`labkit.datasets.load` with rows and labels.
-    samples : int, optional
-        So many rows to learn from, the first ones; all but those for tuning if not
-        given.
-    tune : float in [0, 1)
-        Share of the training rows, the last ones, that is kept for tuning.
+    dataset : str, a name of :func:`labkit.datasets.load` with rows and labels
+    samples : int, rows to learn from, the first ones; None: all but those for tuning
+    tune : float in [0, 1), share of the training rows, the last ones, kept for tuning
     """
-    train, test = (
-        load(dataset, part, dtype=dtype, device=device) for part in ("train", "test")
-    )
+    place = {"dtype": dtype, "device": device}
+    train, test = (load(dataset, part, **place) for part in ("train", "test"))
     n = len(train.targets) - int(len(train.targets) * tune)
     kept = rows(train, slice(n, None)) if tune else None
     return Problem(rows(train, slice(min(n, samples or n))), test, kept)
@@ -70,25 +55,17 @@ def with_noise(problem: Problem, *, inputs=0.0, labels=0.0, seed=0) -> Problem:
 
     Parameters
     ----------
-    inputs : float
-        Standard deviation of Gaussian noise on every pixel (their range is 1).
-    labels : float
-        Share of labels drawn anew from all classes.
-    seed : int
-        The same disturbance at every level, scaled.
-
-    Raises
-    ------
-    ValueError
-        For a level out of its range.
+    inputs : float >= 0, sd of Gaussian noise on every pixel (their range is 1)
+    labels : float in [0, 1], share of labels drawn anew from all classes
+    seed : int, the same disturbance at every level, scaled
     """
     if not (inputs >= 0 and 0 <= labels <= 1):
         raise ValueError(
             f"inputs must be >= 0 and labels in [0, 1], got {inputs} and {labels}"
         )
     X, y = problem.fit.inputs, problem.fit.targets
-    g = torch.Generator().manual_seed(seed)
     if inputs:
+        g = torch.Generator().manual_seed(seed)
         X = X + inputs * torch.randn(X.shape, generator=g).to(X)
     if labels:
         g = torch.Generator().manual_seed(seed)
@@ -96,9 +73,7 @@ def with_noise(problem: Problem, *, inputs=0.0, labels=0.0, seed=0) -> Problem:
     return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
 
 
-def noisy_labels(
-    labels: Tensor, share: float, generator: torch.Generator, classes: int
-) -> Tensor:
+def noisy_labels(labels: Tensor, share: float, generator, classes: int) -> Tensor:
     """Replace a share of the labels by labels drawn at random from all classes."""
     hit = torch.rand(len(labels), generator=generator) < share
     drawn = torch.randint(classes, (len(labels),), generator=generator)

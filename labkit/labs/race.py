@@ -1,36 +1,37 @@
 """Rules side by side: the same seeds, clocks of their own, verdicts with a spread.
 
 A runner is a function from a seed to looks, one mapping of numbers for each look at a
-run. What follows treats every runner alike and knows none.
+run; :func:`race` treats every runner alike and knows none. A :class:`Job` makes them of
+learning rules: tuning, a race and a race under noise are all one race of its runners.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 import plotly.graph_objects as go
 import torch
+from scipy.stats import qmc
+from torch import Tensor
+from tqdm import tqdm
 
 from labkit.broad import NotPositiveDefinite
+from labkit.datasets import Labelled
 from labkit.errors import DivergedError
 from labkit.instruments import Trace
+from labkit.labs.problem import Problem, with_noise
 from labkit.panels import curves
+from labkit.ranges import COUNT, check, one_of
 from labkit.rls import NumericalError
 
-FAILURES = (
-    DivergedError,
-    FloatingPointError,
-    NotPositiveDefinite,
-    NumericalError,
-    torch.linalg.LinAlgError,
-)
+FAILURES = DivergedError, FloatingPointError, NotPositiveDefinite, NumericalError
+FAILURES += (torch.linalg.LinAlgError,)
 CLOCKS = ("epoch", "passes", "rows", "symbols", "seconds")  # a failure leaves these
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
-BASELINE = "Adam"
-POINTS = 3.0  # of accuracy, see goal
-FACTOR = 1.25  # of an error, see goal; two times closer than this are level
+TUNING_SEED = 1000  # from here on: weights, batches and nodes that serve no race
 
 Runner = Callable[[int], Iterator[Mapping[str, float]]]
 
@@ -39,17 +40,12 @@ Runner = Callable[[int], Iterator[Mapping[str, float]]]
 class Race:
     """All looks at all runs.
 
-    Attributes
-    ----------
-    runs : DataFrame
-        Columns ``label``, ``seed``, ``look`` (0, 1, ...), ``failed`` (why, or empty)
-        and those of the looks; nan where a run failed.
-    setting : str
-        Data and scale, in words.
+    ``runs`` has the columns ``label``, ``seed``, ``look`` (0, 1, ...), ``failed`` (why,
+    or empty) and those of the looks; nan where a run failed.
     """
 
     runs: pd.DataFrame
-    setting: str = ""
+    setting: str = ""  # data and scale, in words
 
     @property
     def labels(self) -> list[str]:
@@ -68,15 +64,19 @@ class Race:
     def best(self, column: str, *, higher=True) -> pd.DataFrame:
         """Of every run the look with the best value, the earliest such."""
         runs = self.runs.reset_index(drop=True)
-        values = runs[column].where(
-            runs[column].notna(), -math.inf if higher else math.inf
-        )
+        values = runs[column].fillna(-math.inf if higher else math.inf)
         grouped = values.groupby([runs.label, runs.seed], sort=False)
         return runs.loc[grouped.idxmax() if higher else grouped.idxmin()]
 
 
 def race(
-    runners: Mapping[str, Runner], *, seeds: int, setting="", path=None, **parameters
+    runners: Mapping[str, Runner],
+    *,
+    seeds: int,
+    setting="",
+    path=None,
+    progress=False,
+    **parameters,
 ) -> Race:
     """Run every runner on every seed, one after the other.
 
@@ -85,28 +85,28 @@ def race(
     runners : mapping of label to function
         From a seed to an iterator of looks; work between two looks is the runner's own,
         and it brings its own clock.
-    seeds : int
-        Runs 0 .. seeds - 1.
-    setting : str
-        Data and scale, in words, for tables.
-    path : path, optional
-        Where the looks are written as they come.
-    parameters
-        Noted in that file.
+    seeds : int, runs 0 .. seeds - 1
+    setting : str, data and scale, in words, for tables
+    path : path, where the looks are written as they come, if anywhere
+    progress : bool, count runs in a bar if they take more than three seconds in all
+    parameters : noted in that file
 
     Returns
     -------
-    Race
-        A run that fails ends with a look that holds nan and the reason.
+    Race, in which a run that fails ends with a look that holds nan and the reason
     """
-    rows = []
-    with Trace(path, parameters=parameters | {"setting": setting}) as trace:
+    rows, bar = [], {"unit": "run", "delay": 3, "leave": False, "miniters": 0}
+    bar |= {"total": seeds * len(runners), "file": sys.stdout, "disable": not progress}
+    given = parameters | {"setting": setting}
+    with Trace(path, parameters=given) as trace, tqdm(**bar) as done:
         for seed in range(seeds):
             for label, runner in runners.items():
                 for number, look in enumerate(_to_its_end(runner(seed))):
                     row = {"label": label, "seed": seed, "look": number} | look
                     trace.log(len(rows), **row)
                     rows.append(row)
+                    done.update(0)  # a single run may be a long one
+                done.update()
     return Race(pd.DataFrame(rows), setting)
 
 
@@ -125,22 +125,15 @@ def spread(looks: pd.DataFrame, column: str, *also: str) -> pd.DataFrame:
 
     Parameters
     ----------
-    looks : DataFrame
-        One look a run, as of :meth:`Race.last` or :meth:`Race.best`.
-    column : str
-        What ``mean`` and ``sd`` are of.
-    also : str
-        Columns whose means stand beside them.
+    looks : DataFrame, one look a run, as of :meth:`Race.last` or :meth:`Race.best`
+    column : str, what ``mean`` and ``sd`` are of
+    also : str, columns whose means stand beside them
     """
     looks = looks.reindex(columns=["label", column, *also])  # a failure may lack one
     grouped = looks.groupby("label", sort=False)
+    mean = grouped[column].agg(lambda values: values.mean(skipna=False))
     means = {name: grouped[name].mean() for name in also}
-    table = {"mean": grouped[column].apply(_mean), "sd": grouped[column].std()}
-    return pd.DataFrame(table | means)
-
-
-def _mean(values: pd.Series) -> float:
-    return values.mean(skipna=False)
+    return pd.DataFrame({"mean": mean, "sd": grouped[column].std()} | means)
 
 
 def compared(a, b, *, higher=True, least=0.0) -> str:
@@ -152,19 +145,20 @@ def compared(a, b, *, higher=True, least=0.0) -> str:
     gap = a["mean"] - b["mean"] if higher else b["mean"] - a["mean"]
     if math.isnan(gap):
         return BEHIND if math.isnan(a["mean"]) else AHEAD
-    if math.isnan(a["sd"]) or math.isnan(b["sd"]):  # one seed decides nothing
-        return LEVEL
-    if abs(gap) <= max(a["sd"] + b["sd"], least):
+    both = a["sd"] + b["sd"]  # nan of a single seed, which decides nothing
+    if math.isnan(both) or abs(gap) <= max(both, least):
         return LEVEL
     return AHEAD if gap > 0 else BEHIND
 
 
-def verdict(a, b, *, higher=True, least=0.0) -> str:
-    """Whether "a is better than b" holds: yes, no, or undecided; see `compared`."""
-    if math.isnan(a["mean"]) or math.isnan(b["mean"]):
+def verdict(a, b, **how) -> str:
+    """Whether "a is better than b" holds: yes, no, or undecided; as :func:`compared`.
+
+    A failure decides nothing.
+    """
+    if math.isnan(a["mean"] + b["mean"]):
         return UNDECIDED
-    said = {AHEAD: YES, LEVEL: UNDECIDED, BEHIND: NO}
-    return said[compared(a, b, higher=higher, least=least)]
+    return {AHEAD: YES, LEVEL: UNDECIDED, BEHIND: NO}[compared(a, b, **how)]
 
 
 def plus_minus(row, unit="%", digits=1) -> str:
@@ -191,13 +185,11 @@ class View:
     log_y: bool = False
 
 
-def race_figure(
-    result: Race, views: Sequence[View], *, caption="", **look
-) -> go.Figure:
+def race_figure(result: Race, views: Sequence[View], **look) -> go.Figure:
     """Curves of all runners, means over the seeds, one panel a view.
 
     A look is drawn where every seed has it. ``look`` are keywords of
-    :func:`labkit.panels.curves`, such as ``height``.
+    :func:`labkit.panels.curves`, such as ``caption`` and ``height``.
     """
     panels = {view.title: {} for view in views}
     for label, runs in result.runs.groupby("label", sort=False):
@@ -206,148 +198,147 @@ def race_figure(
         for view in views:
             means = looks[list({view.x, view.y})].mean()[whole]
             panels[view.title][label] = (means[view.x], means[view.y])
-    return curves(
-        panels,
-        [view.x_title for view in views],
-        [view.y_title for view in views],
-        log_x=[view.log_x for view in views],
-        log_y=[view.log_y for view in views],
-        caption=caption,
-        **look,
-    )
+    x_titles, y_titles = ([v.x_title for v in views], [v.y_title for v in views])
+    logs = {"log_x": [v.log_x for v in views], "log_y": [v.log_y for v in views]}
+    return curves(panels, x_titles, y_titles, **logs, **look)
 
 
-# Who wins what on a job, a `labkit.labs.rules.Job`
+# Learning rules with ranges, tuned equally
 
 
-def leaders(job, table: pd.DataFrame) -> list[str]:
-    """The rule with the best mean, and those that it is not ahead of."""
-    best = job.best(table["mean"])
-    rest = table.drop(best).iterrows()
-    level = [name for name, row in rest if job.compared(table.loc[best], row) != AHEAD]
-    return [best, *level]
+@dataclass(frozen=True)
+class Sizes:
+    """What a rule may read, and how large it is."""
+
+    passes: int  # rows handed to it at most, in multiples of the training rows
+    batch: int  # rows of a minibatch
+    hidden: int  # units
+    rank: int = 1  # of OK
+
+    def __post_init__(self):
+        check(vars(self), dict.fromkeys(vars(self), COUNT))
 
 
-def fastest(times: pd.Series) -> list[str]:
-    """The rule with the least time, and those within a quarter of it."""
-    times = times.dropna().sort_values()
-    return list(times[times <= FACTOR * times.min()].index)
+@dataclass(frozen=True)
+class Rule:
+    """A learning rule, and what is tuned of it.
 
-
-def goal(job, result: Race) -> float:
-    """The score that is asked for on the clocks; the best rule gets there in all seeds.
-
-    Three points of accuracy below its mean last score, or a quarter above its error;
-    less where one of its own seeds ends worse.
+    ``run(fit, sizes, values, seed)`` learns from ``fit`` and yields looks at its
+    network, ``(passes, seconds, outputs)``: rows handed to it / training rows, its own
+    work, both so far, and a function of inputs that is valid until it goes on.
     """
-    last = result.last()
-    mean = spread(last, "score")["mean"]
-    mine = last.score[last.label == job.best(mean)]
-    if job.shares:
-        return min(mean.max() - POINTS, mine.min())
-    return max(mean.min() * FACTOR, mine.max())
+
+    run: Callable[..., Iterator[tuple[float, float, Callable[[Tensor], Tensor]]]]
+    ranges: Mapping[str, tuple[float, float]]  # logarithmic, one for each of ``values``
+    loss: str = "squares"  # what it minimises
 
 
-def to_goal(job, result: Race) -> pd.DataFrame:
-    """Seconds and passes until a run is first at the goal.
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One task, the rules that can do it, and the score that judges them all."""
 
-    Nan for a rule that is not there in every seed, or fails in one.
+    name: str
+    problem: Problem
+    rules: Mapping[str, Rule]
+    sizes: Sizes
+    score: Callable[[Tensor, Tensor], float]  # of outputs and targets
+    shares: bool = True  # it is a share of rows [%], better when higher; else an error
+
+    def runner(
+        self, label: str, values, *, on: Labelled | None = None, first=0, **noise
+    ) -> Runner:
+        """A rule at these values: looks with a score on rows that it does not see.
+
+        A rule's clock stands still while it is scored.
+
+        Parameters
+        ----------
+        on : Labelled, rows to score on; those for the end if not given
+        first : int, what seeds are counted from
+        noise : levels of :func:`~labkit.labs.problem.with_noise`, on rows to learn from
+        """
+        check({"rule": label}, {"rule": one_of(self.rules)})
+        on = self.problem.test if on is None else on
+
+        def looks(seed):
+            fit = with_noise(self.problem, seed=first + seed, **noise).fit
+            run = self.rules[label].run(fit, self.sizes, values, first + seed)
+            for passes, seconds, outputs in run:
+                with torch.no_grad():
+                    score = self.score(outputs(on.inputs), on.targets)
+                yield {"passes": passes, "seconds": seconds, "score": score}
+
+        return looks
+
+    def runners(self, values: Mapping[str, Mapping], **noise) -> dict[str, Runner]:
+        """Rules at their values, for :func:`race`."""
+        return {label: self.runner(label, v, **noise) for label, v in values.items()}
+
+    def compared(self, a, b, judge=compared) -> str:
+        """Whether a is ahead of b by the score; or what :func:`verdict` says of both.
+
+        The least gap is the standard error that the number of test rows leaves. The
+        spread over the seeds does not hold it: all seeds have the same test rows.
+        """
+        p, least = b["mean"] / 100, 0.0
+        if self.shares:
+            least = 100 * math.sqrt(p * (1 - p) / len(self.problem.test.targets))
+        return judge(a, b, higher=self.shares, least=least)
+
+    def best(self, column: pd.Series):
+        """Where a score is best, the first such place; a failure never is."""
+        values = column.fillna(-math.inf if self.shares else math.inf)
+        return values.idxmax() if self.shares else values.idxmin()
+
+    def words(self, row) -> str:
+        """Mean and spread of the score: ``97.1 ± 0.3 %``, ``1.89 ± 0.12``."""
+        return plus_minus(row) if self.shares else plus_minus(row, "", 2)
+
+
+def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
+    """The values that tuning tries: the first points of Halton's sequence.
+
+    The same points of the unit square for every rule, mapped to its ranges; one range
+    takes their first coordinate.
+
+    Examples
+    --------
+    >>> [round(each["lr"], 3) for each in halton({"lr": (0.01, 1.0)}, 3)]
+    [0.1, 0.032, 0.316]
     """
-    runs, aim = result.runs, goal(job, result)
-    there = runs[runs.score >= aim if job.shares else runs.score <= aim]
-    grouped = there.groupby(["label", "seed"]).head(1).groupby("label")
-    found = grouped[["seconds", "passes"]].mean()[grouped.size() == result.seeds]
-    failed = runs.label[runs.score.isna()]
-    return found.drop(failed, errors="ignore").reindex(result.labels)
-
-
-def on_the_clock(mine: float, other: float, ends: str) -> str:
-    """Whether one time to the goal is ahead of another.
-
-    Where only one of two gets there in every seed, the ends decide: a seed that just
-    misses the goal is no reason to call a rule slow.
-    """
-    if math.isnan(mine) != math.isnan(other):
-        return ends
-    if mine > FACTOR * other:
-        return BEHIND
-    return AHEAD if mine * FACTOR < other else LEVEL
-
-
-def under_noise(races: Mapping[float, Race]) -> pd.DataFrame:
-    """Mean and sd over the seeds of each run's mean over the levels of noise."""
-    last = pd.concat([each.last() for each in races.values()])
-    runs = last.groupby(["label", "seed"], sort=False).score
-    means = runs.agg(lambda scores: scores.mean(skipna=False))
-    return spread(means.reset_index(), "score")
-
-
-def pays_table(job, result: Race, noise: Mapping = {}) -> pd.DataFrame:
-    """Each rule beside the baseline, count by count, and in what it is ahead.
-
-    Parameters
-    ----------
-    noise : mapping of kind to level to Race
-    """
-    ends, times = spread(result.last(), "score"), to_goal(job, result)
-    tables = {"at the end": ends}
-    tables |= {f"noisy {kind}": under_noise(each) for kind, each in noise.items()}
-    counts = {
-        name: {k: job.compared(row, each.loc[BASELINE]) for k, row in each.iterrows()}
-        for name, each in tables.items()
-    }
-    at_the_end = counts.pop("at the end")
-    clocks = {
-        f"{name} to goal": {
-            label: on_the_clock(mine, times[column][BASELINE], at_the_end[label])
-            for label, mine in times[column].items()
+    check({"trials": count}, {"trials": COUNT})
+    points = qmc.Halton(len(ranges), scramble=False).fast_forward(1).random(count)
+    return [
+        {
+            name: float(low * (high / low) ** u)
+            for u, (name, (low, high)) in zip(point, ranges.items(), strict=True)
         }
-        for name, column in (("seconds", "seconds"), ("rows", "passes"))
+        for point in points
+    ]
+
+
+def tune(job: Job, count: int, *, seeds=1, progress=False) -> tuple[dict, pd.DataFrame]:
+    """Give every rule equally many trials; the best on the tuning rows is chosen.
+
+    A trial has the whole budget, and its last look counts. Of equal trials the earlier
+    one is chosen, and the first one if all fail.
+
+    Returns
+    -------
+    chosen : dict of label to values
+    tried : DataFrame, a row a trial
+        ``label``, ``values``, ``mean`` and ``sd`` of the score, ``seconds``.
+    """
+    rows = [
+        {"label": label, "values": values}
+        for label, rule in job.rules.items()
+        for values in halton(rule.ranges, count)
+    ]
+    runners = {
+        number: job.runner(**row, on=job.problem.tune, first=TUNING_SEED)
+        for number, row in enumerate(rows)
     }
-    table = pd.DataFrame({"at the end": at_the_end} | clocks | counts).drop(BASELINE)
-    wins = [", ".join(row.index[row == AHEAD]) or "no" for _, row in table.iterrows()]
-    return table.assign(**{"pays here": wins}).rename_axis("beside Adam")
-
-
-def findings(job, result: Race, noise: Mapping = {}) -> str:
-    """Where each rule wins and where it does not, in sentences, as Markdown."""
-
-    def said(table, labels):
-        return ", ".join(f"{label} ({job.words(table.loc[label])})" for label in labels)
-
-    ends, times = spread(result.last(), "score"), to_goal(job, result)
-    best, lines = leaders(job, ends), []
-    if len(best) > 1:
-        level = f"not told apart over {result.seeds} seeds: {said(ends, best)}"
-        lines.append(f"At the end of the budget, {level}.")
-    else:
-        alone = f"{said(ends, best)} is ahead of all others"
-        lines.append(f"At the end of the budget {alone}.")
-    aim = f"{goal(job, result):.1f} %" if job.shares else f"{goal(job, result):.2f}"
-    for column, unit, text in (
-        ("seconds", " s", "seconds of its own work"),
-        ("passes", " passes", "passes over the rows"),
-    ):
-        lines.append(f"First at {aim}, by {text}: {_first(times[column], unit)}.")
-    for kind, races in noise.items():
-        table = under_noise(races)
-        worst = table["mean"].idxmin() if job.shares else table["mean"].idxmax()
-        lines.append(
-            f"Noise on {kind}, mean over its levels: best, or not told apart from the "
-            f"best: {said(table, leaders(job, table))}. "
-            f"Lowest: {said(table, [worst])}."
-        )
-    if never := list(times.index[times.seconds.isna()]):
-        lines.append(f"Not at {aim} in every seed: {', '.join(never)}.")
-    return "\n".join(f"* {line}" for line in lines)
-
-
-def _first(times: pd.Series, unit: str) -> str:
-    """The fastest with their times, and the baseline's if it is not among them."""
-    names, adam = fastest(times), times[BASELINE]
-    said = ", ".join(f"{name} ({times[name]:.2g}{unit})" for name in names)
-    if BASELINE in names:
-        return said
-    if math.isnan(adam):
-        return f"{said}; {BASELINE} does not get there in every seed"
-    return f"{said}; {BASELINE} gets there after {adam:.2g}{unit}"
+    ends = race(runners, seeds=seeds, progress=progress).last()
+    tried = pd.DataFrame(rows).join(spread(ends, "score", "seconds"))
+    by_rule = tried.groupby("label", sort=False)["mean"]
+    return {label: rows[job.best(mine)]["values"] for label, mine in by_rule}, tried

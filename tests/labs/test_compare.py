@@ -1,30 +1,32 @@
-"""The rules of notebook 06: budgets, looks, same starts; the live race."""
+"""Notebook 06: its rules' budgets, looks and starts, its verdicts, the live race."""
 
+import math
 from dataclasses import replace
+from pathlib import Path
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from labkit.hessian_free import as_sequential
 from labkit.instruments import gradient_cosine
-from labkit.labs import compare as lab
-from labkit.labs import rules
+from labkit.labs import compare, rules
 from labkit.labs.problem import Problem, load_problem, percent, squared_error
-from labkit.labs.race import race
-from labkit.labs.rules import Job, Sizes, halton
+from labkit.labs.race import Job, Race, Sizes, halton, race, spread
 from labkit.panels import LiveLab
 from labkit.rtrl import OK, TBPTT
 
+nan = math.nan
+NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "06_compare.ipynb"
 PROBLEM = load_problem("digits", samples=240, tune=1 / 6)
 IMAGES = Problem(*(replace(p, targets=p.inputs) for p in vars(PROBLEM).values()))
 SIZES = Sizes(3, 16, 8)
 JOBS = {
-    "classification": Job("", PROBLEM, lab.CLASSIFIERS, SIZES, percent),
-    "autoencoder": Job(
-        "", IMAGES, lab.AUTOENCODERS, SIZES, squared_error, shares=False
-    ),
-    "sequences": Job("", PROBLEM, lab.SEQUENCES, SIZES, percent),
+    "classification": Job("", PROBLEM, rules.CLASSIFIERS, SIZES, percent),
+    "autoencoder": Job("", IMAGES, rules.AUTOENCODERS, SIZES, squared_error, False),
+    "sequences": Job("", PROBLEM, rules.SEQUENCES, SIZES, percent),
 }
 RULES = [(name, label) for name, job in JOBS.items() for label in job.rules]
 
@@ -45,7 +47,7 @@ def test_every_rule_keeps_to_the_budget_and_learns(name, label):
     if job.shares:
         assert looks.score.max() > 15  # a guess has 10 %
     else:
-        net = lab.autoencoder(IMAGES.fit, 8, 0)
+        net = rules.autoencoder(IMAGES.fit, 8, 0)
         start = squared_error(net(IMAGES.fit.inputs).detach(), IMAGES.fit.targets)
         assert looks.score.min() < start
 
@@ -58,9 +60,8 @@ def test_looking_does_not_change_what_is_learned(name, label, monkeypatch):
     rule, lasts = JOBS[name].rules[label], []
     for looks in (2, 1000):
         monkeypatch.setattr(rules, "LOOKS", looks)
-        for _, _, outputs in rule.run(PROBLEM.fit, SIZES, middle(rule), 0):
-            seen = outputs(PROBLEM.test.inputs)
-        lasts.append(seen)
+        *_, (_, _, outputs) = rule.run(PROBLEM.fit, SIZES, middle(rule), 0)
+        lasts.append(outputs(PROBLEM.test.inputs))
     assert torch.equal(*lasts)
 
 
@@ -77,9 +78,8 @@ def test_a_race_is_repeatable_and_seeds_differ():
 
 
 def test_broad_learning_scores_by_class_and_has_as_many_weights():
-    (*_, (*_, last)) = lab.broad(
-        PROBLEM.fit, Sizes(4, 1, 8), {"ridge": 0.1, "shrink": 0.5}, 0
-    )
+    values = {"ridge": 0.1, "shrink": 0.5}
+    *_, (_, _, last) = rules.broad(PROBLEM.fit, Sizes(4, 1, 8), values, 0)
     model = last.__closure__[0].cell_contents
     weights = 8 * 65 + 10 * 9
     assert weights - 10 * 3 <= model.coef_.size <= max(weights, 10 * 90)
@@ -88,37 +88,37 @@ def test_broad_learning_scores_by_class_and_has_as_many_weights():
     assert torch.equal(last(inputs).argmax(1), predicted)
 
 
+EXACT = replace(PROBLEM.fit, inputs=PROBLEM.fit.inputs.double())
+
+
 def test_all_start_from_the_same_function():
     inputs = PROBLEM.test.inputs
-    net, other = (f(IMAGES.fit, 8, 3) for f in (lab.autoencoder, lab.as_sequential))
-    torch.testing.assert_close(other(inputs), net(inputs))
-    model = lab.lstm(in_double(), 5, seed=2)
-    cell, readout = lab.as_online(model)
-    rows = inputs.double()
-    torch.testing.assert_close(lab.read(cell, readout, rows), model(rows))
-
-
-def in_double():
-    return replace(PROBLEM.fit, inputs=PROBLEM.fit.inputs.double())
+    net = rules.autoencoder(IMAGES.fit, 8, 3)
+    for other in (as_sequential(net), rules.in_layers(IMAGES.fit, 8, 3)):
+        torch.testing.assert_close(other(inputs), net(inputs))
+    model, rows = rules.lstm(EXACT, 5, seed=2), inputs.double()
+    read = rules.read(*rules.as_online(model), rows)
+    torch.testing.assert_close(read, model(rows))
 
 
 def test_gradients_of_the_sequence_rules():
-    X, y = in_double().inputs[:16], PROBLEM.fit.targets[:16]
-    model = lab.lstm(in_double(), 4, seed=0)
+    X, y = EXACT.inputs[:16], EXACT.targets[:16]
+    model = rules.lstm(EXACT, 4, seed=0)
     (layer,) = model.layers
     weights = layer.weight_hh_l0, layer.weight_ih_l0, layer.bias_ih_l0
     loss = torch.nn.functional.cross_entropy(model(X), y)
-    exact = lab.online_layout(*torch.autograd.grad(loss, weights))
-    cell, readout = lab.as_online(model)
+    exact = rules.online_layout(*torch.autograd.grad(loss, weights))
+    cell, readout = rules.as_online(model)
 
     def estimate(kind, **options):
-        return lab.last_gradient(kind(cell, batch_size=16, **options), readout, X, y)[0]
+        learner = kind(cell, batch_size=16, **options)
+        return rules.last_gradient(learner, readout, X, y)[0]
 
-    def off(gradient):
-        return float((gradient - exact).norm() / exact.norm())
+    def off(horizon):
+        return (estimate(TBPTT, horizon=horizon) - exact).norm() / exact.norm()
 
-    assert off(estimate(TBPTT, horizon=8)) < 1e-13  # float64
-    assert 0.01 < off(estimate(TBPTT, horizon=2)) < 1
+    assert off(8) < 1e-13  # float64
+    assert 0.01 < off(2) < 1
     g = torch.Generator().manual_seed(0)
     drawn = {
         r: torch.stack([estimate(OK, rank=r, generator=g) for _ in range(20)])
@@ -129,13 +129,127 @@ def test_gradients_of_the_sequence_rules():
     assert single[1] < mean <= 1 and single[1] < single[8] <= 1
 
 
+# Verdicts, by the notebook's own functions
+
+
+@pytest.fixture(scope="module")
+def book():
+    """What the notebook imports and defines; nothing of it is run."""
+    names = {}
+    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
+        if cell.source.startswith(("from ", "def ", "POINTS")):
+            exec(cell.source, names)
+    return type("Book", (), {k: staticmethod(v) for k, v in names.items()})
+
+
+def made_up(**runs):
+    """Rule -> (scores by seed, seconds to each, score at first): two looks."""
+    rows = [
+        {"label": label, "seed": seed, "look": look, "passes": 1.0 + look}
+        | {"seconds": seconds * (1 + look), "score": score if look else start}
+        for label, (scores, seconds, start) in runs.items()
+        for seed, score in enumerate(scores)
+        for look in (0, 1)
+    ]
+    return Race(pd.DataFrame(rows))
+
+
+JOB = Job("made up", PROBLEM, {}, SIZES, percent)  # 360 test rows
+RUNS = {
+    "Adam": ((95.0, 95.2), 1.0, 50.0),
+    "SGD": ((94.9, 95.5), 2.0, 50.0),
+    "RLS": ((85.0, 94.0), 0.1, 50.0),
+    "broad": ((99.0, 99.1), 0.3, 97.0),
+    "BPLS": ((nan, 99.0), 0.3, 97.0),
+}
+
+
+def test_verdicts_follow_the_numbers(book):
+    result = made_up(**RUNS)
+    assert book.goal(JOB, result) == pytest.approx(99.05 - book.POINTS)
+    pays = book.pays_table(JOB, result, {})
+    said = {"SGD": "level", "RLS": "level", "broad": "ahead", "BPLS": "behind"}
+    assert pays["at the end"].to_dict() == said
+    assert pays.loc["broad", "seconds to goal"] == "ahead"
+    assert pays.loc["SGD", "pays here"] == pays.loc["BPLS", "pays here"] == "no"
+    assert book.leaders(JOB, spread(result.last(), "score")) == ["broad"]
+    told = book.findings(JOB, result, {})
+    assert "At the end of the budget broad (99.0 ± 0.1 %) is ahead" in told
+    assert "Adam does not get there in every seed" in told
+    assert "Not at 96.0 % in every seed: Adam, SGD, RLS, BPLS." in told
+
+
+def test_who_is_first_is_said_once(book):
+    runs = {"Adam": ((95.0, 95.2), 1.0, 95.0), "RLS": ((90.0, 90.2), 1.0, 50.0)}
+    told = book.findings(JOB, made_up(**runs), {})
+    assert "by seconds of its own work: Adam (1 s).\n" in told
+    assert "passes over the rows: Adam (1 passes).\n" in told
+
+
+@pytest.mark.parametrize(
+    ("adam", "rls", "said"),
+    [
+        # 360 rows: a standard error of 1.15 points at 95 %
+        ((95.0, 95.0), (95.5, 95.5), "level"),
+        ((95.0, 95.0), (96.2, 96.2), "ahead"),
+        ((50.0,), (95.5,), "level"),
+    ],
+)
+def test_few_test_rows_and_few_seeds_decide_nothing(book, adam, rls, said):
+    result = made_up(Adam=(adam, 1.0, 50.0), RLS=(rls, 1.0, 50.0))
+    assert book.pays_table(JOB, result, {}).loc["RLS", "at the end"] == said
+
+
+def test_errors_are_better_when_lower(book):
+    result = made_up(Adam=((3.0, 3.1), 1.0, 9.0), RLS=((1.0, 1.1), 2.0, 9.0))
+    job = replace(JOB, shares=False)
+    assert book.goal(job, result) == pytest.approx(1.05 * book.FACTOR)
+    pays = book.pays_table(job, result, {}).loc["RLS"]
+    assert pays["at the end"] == "ahead" and pays["seconds to goal"] == "ahead"
+    assert "RLS (1.05 ± 0.07) is ahead of all" in book.findings(job, result, {})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "scores", "said"),
+    [
+        (1.0, (95.0, 95.2), "ahead"),
+        (1.7, (95.0, 95.2), "level"),
+        (3.0, (95.0, 95.2), "behind"),
+        (1.0, (80.0, 95.2), "level"),  # one seed misses the goal, the ends are level
+        (1.0, (80.0, 80.2), "behind"),
+        (1.0, (nan, 95.2), "behind"),
+    ],
+)
+def test_clocks_are_compared_with_a_margin(book, seconds, scores, said):
+    result = made_up(Adam=((95.0, 95.2), 2.0, 50.0), RLS=(scores, seconds, 50.0))
+    assert book.pays_table(JOB, result, {}).loc["RLS", "seconds to goal"] == said
+
+
+def test_who_misses_the_goal_in_one_seed_is_not_first(book):
+    result = made_up(Adam=((95.0, 60.0), 2.0, 50.0), RLS=((nan, 95.0), 1.0, 50.0))
+    times = book.to_goal(JOB, result).seconds
+    assert book.fastest(times) == ["Adam"] and math.isnan(times["RLS"])
+
+
+def test_noise_is_judged_by_the_mean_over_its_levels(book):
+    def level(*scores):
+        return made_up(Adam=((90.0, 90.0), 1, 50), RLS=(scores, 1, 50))
+
+    levels = {0.2: level(90.0, 92.0), 0.4: level(80.0, 82.0)}
+    found = book.under_noise(levels).loc["RLS"].tolist()
+    assert found == pytest.approx([86.0, math.sqrt(2)])
+    given = JOB, levels[0.2], {"labels": levels}
+    assert book.pays_table(*given).loc["RLS", "noisy labels"] == "behind"
+    assert "Noise on labels, mean over its levels" in book.findings(*given)
+
+
 # The live race
 
-MIDDLE = {label: middle(rule) for label, rule in lab.CLASSIFIERS.items()}
+MIDDLE = {label: middle(rule) for label, rule in rules.CLASSIFIERS.items()}
 
 
 def live(values=MIDDLE, knobs=None, **options):
-    given = (lab.RACE, PROBLEM, values, 8)
+    given = (compare.RACE, PROBLEM, values, 8)
     return LiveLab(*given, knobs=knobs, interactive=False, **options)
 
 
@@ -143,7 +257,7 @@ def test_the_live_race_writes_what_its_panels_show(tmp_path):
     made = live(folder=str(tmp_path))
     frame = made.run(9)
     drawn = {c for panel in made.plot.panels for c in panel.columns}
-    assert drawn == set(lab.CLASSIFIERS) and drawn <= set(frame.columns)
+    assert drawn == set(rules.CLASSIFIERS) and drawn <= set(frame.columns)
     assert frame["Adam"].notna().sum() == 3  # at steps 1, 4 and 8
     assert made.note.value.startswith("minibatch 9")
     made.controls.set(input_noise=1.0, label_noise=0.9, batch=128)
@@ -157,9 +271,9 @@ def test_the_live_race_writes_what_its_panels_show(tmp_path):
 @pytest.mark.parametrize("noise", [0.0, 0.9])
 @pytest.mark.parametrize("batch", [4, 128])
 def test_the_live_race_runs_at_the_ends_of_its_knobs(noise, batch):
-    knobs = lab.RaceKnobs(input_noise=noise, label_noise=noise, batch=batch)
+    knobs = compare.RaceKnobs(input_noise=noise, label_noise=noise, batch=batch)
     frame = live(knobs=knobs).run(8)
-    shown = frame[[k for k in lab.CLASSIFIERS if k not in lab.SOLVED]].iloc[-1].dropna()
+    shown = frame[[k for k in MIDDLE if k not in compare.SOLVED]].iloc[-1].dropna()
     assert ((shown >= 0) & (shown <= 100)).all()
 
 
@@ -171,27 +285,20 @@ def test_a_rule_that_fails_live_ends_alone():
 
 
 def test_minibatches_carry_the_noise_asked_for():
-    knobs = lab.RaceKnobs(label_noise=0.5, batch=128)
-    g = torch.Generator().manual_seed(0)
-    clean = {
-        tuple(x.tolist()): int(y)
-        for x, y in zip(PROBLEM.fit.inputs, PROBLEM.fit.targets, strict=True)
-    }
-    pairs = [lab.draw(PROBLEM.fit, knobs, g) for _ in range(20)]
-    wrong = [
-        clean[tuple(x.tolist())] != int(t)
-        for X, y in pairs
-        for x, t in zip(X, y, strict=True)
-    ]
-    assert 0.41 < np.mean(wrong) < 0.49  # 0.45 of 2,560 labels
+    knobs = compare.RaceKnobs(label_noise=0.5, batch=128)
+    g, fit = torch.Generator().manual_seed(0), PROBLEM.fit
+    drawn = [compare.draw(fit, knobs, g) for _ in range(20)]
+    X, y = (torch.cat(each) for each in zip(*drawn, strict=True))
+    clean = fit.targets[torch.cdist(X, fit.inputs).argmin(1)]
+    assert 0.41 < float((clean != y).double().mean()) < 0.49  # 0.45 of 2,560 labels
 
 
 def test_a_rule_has_one_colour_and_no_two_of_a_panel_share_one():
     figure, colours = live().plot.figure, {}
     for trace in figure.data:
-        if trace.line.color and trace.name in lab.ORDER:
+        if trace.line.color and trace.name in rules.ORDER:
             colours.setdefault(trace.name, set()).add(trace.line.color)
     assert len(colours) == 9 and all(len(each) == 1 for each in colours.values())
-    for panel in lab.RACE.panels:
+    for panel in compare.RACE.panels:
         shown = set.union(*(colours[column] for column in panel.columns))
         assert len(shown) == len(panel.columns)
