@@ -7,24 +7,10 @@ Neural Networks*, 2021.
 from labkit.rls.ablations import AveragedRLS, KailathRLS, RunningMeanRLS
 from labkit.rls.health import NumericalError
 from labkit.rls.hybrid import Hybrid
-from labkit.rls.networks import (
-    SequenceClassifier,
-    accuracy,
-    dense_network,
-    small_cnn,
-    vgg5,
-)
+from labkit.rls.networks import SequenceClassifier, dense_network, small_cnn, vgg5
 from labkit.rls.optimizer import RLS
 from labkit.rls.train import Record, Settings, train
-from labkit.rls.update import (
-    Residuals,
-    Theta,
-    clip_factor,
-    gain,
-    loss_mse,
-    loss_one_hot,
-    rls_step,
-)
+from labkit.rls.update import Residuals, Theta, gain, loss_mse, loss_one_hot, rls_step
 
 __all__ = [
     "RLS",
@@ -38,8 +24,6 @@ __all__ = [
     "SequenceClassifier",
     "Settings",
     "Theta",
-    "accuracy",
-    "clip_factor",
     "dense_network",
     "gain",
     "loss_mse",

@@ -3,8 +3,6 @@ r"""Three relatives of RLS that show which part of it does the work.
 They teach; none is meant for use. All but the product with P is :class:`RLS`'s own.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -38,7 +36,7 @@ class KailathRLS(RLS):
         """Step by the new P, the exact inverse, made symmetric again."""
         P, (dZ, X) = each.state["P"], each.gradient
         theta, forgetting = each.block.theta, each.options["forgetting"]
-        M, XP = each.block.sequences, X @ P
+        M, XP = each.block.inputs.sequences, X @ P
         S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * M)
         L, _ = torch.linalg.cholesky_ex(S)
         signs = theta.sign()
@@ -64,7 +62,7 @@ class AveragedRLS(RLS):
         """The step of RLS, with the product of the means for the gradient."""
         mean = each.options["mean_weight"] * each.x_mean
         means = Residuals(each.gradient.dZ.sum(0)[None], mean[None])
-        super().update(replace(each, gradient=means), velocity, clip)
+        super().update(each._replace(gradient=means), velocity, clip)
 
 
 class RunningMeanRLS(RLS):
@@ -72,20 +70,13 @@ class RunningMeanRLS(RLS):
 
     $P_s = (P_0^{-1} + k T s\,\mu\mu^\top)^{-1}$: the identity with one direction
     switched off. Follows RLS closely on many problems, which says what P really learns.
-    lambda = 1 only; all layer kinds.
-
-    Raises
-    ------
-    ValueError
-        As :class:`RLS`, and if ``forgetting`` is not 1 or ``l1`` is not 0.
+    All layer kinds; ValueError if ``forgetting`` is not 1 or ``l1`` is not 0.
     """
 
     def __init__(self, model, **options):
         super().__init__(model, **options)
-        fixed = {
-            "forgetting": Range("1", lambda v: v == 1),
-            "l1": Range("0", lambda v: v == 0),
-        }
+        fixed = {"forgetting": Range("1", lambda v: v == 1)}
+        fixed["l1"] = Range("0", lambda v: v == 0)
         for group in self.param_groups:
             check({name: group[name] for name in fixed}, fixed, "RunningMeanRLS")
 
@@ -95,10 +86,9 @@ class RunningMeanRLS(RLS):
         return {"total": zeros(block.fan_in), "count": zeros(())}
 
     def gain(self, each: BlockStep):
-        """Vector u and normaliser h."""
+        """u and h."""
         u = _times_P(each, each.x_mean)
-        weight = each.options["mean_weight"] * each.steps
-        return u, 1 + weight * (each.x_mean @ u)
+        return u, 1 + each.options["mean_weight"] * each.steps * (each.x_mean @ u)
 
     def update(self, each: BlockStep, velocity, clip):
         """Multiply the gradient by P without making it; add this step's mean input."""

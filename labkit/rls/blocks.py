@@ -13,9 +13,12 @@ from labkit.rls.update import Residuals, Theta
 class InputSum(NamedTuple):
     """Inputs of one block, summed over rows."""
 
-    total: Tensor  # (n - 1,), or (n,) without bias: sum over the rows
-    rows: int | Tensor  # samples x positions x time steps
-    sequences: int | Tensor  # rows that count as one: rows / sequences is T
+    total: Tensor | None = None  # (n - 1,), or (n,) without bias: sum over the rows
+    rows: int | Tensor = 0  # samples x positions x time steps
+    sequences: int | Tensor = 0  # rows that count as one: rows / sequences is T
+
+
+NONE = InputSum()
 
 
 @dataclass(eq=False)
@@ -25,9 +28,7 @@ class Block:
     name: str  # of the module, with ".ih" or ".hh" for recurrent ones
     weight: nn.Parameter  # (N, ...)
     bias: nn.Parameter | None  # (N,)
-    total: Tensor | None = None  # as in `InputSum`, added up over backward passes
-    rows: int = 0
-    sequences: int = 0
+    inputs: InputSum = NONE  # added up over backward passes
     # (M, n - 1) inputs and (M, N) derivatives of the loss by the linear outputs, of
     # passes whose weight gradient was not formed
     residuals: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -42,21 +43,16 @@ class Block:
         """Weight and bias as one matrix (N, n)."""
         return Theta(self.weight, self.bias)
 
-    @property
-    def inputs(self) -> InputSum:
-        """Inputs of all passes since the last step."""
-        return InputSum(self.total, self.rows, self.sequences)
-
     def add(self, inputs: InputSum):
         """Add the inputs of one backward pass."""
-        total, rows, sequences = inputs
-        self.total = total if self.total is None else self.total + total
-        self.rows += rows
-        self.sequences += sequences
+        before = self.inputs
+        if before.total is not None:
+            inputs = InputSum(*(a + b for a, b in zip(before, inputs, strict=True)))
+        self.inputs = inputs
 
     def clear(self):
         """Forget all passes."""
-        self.total, self.rows, self.sequences = None, 0, 0
+        self.inputs = NONE
         self.residuals.clear()
 
     def gradient(self) -> Tensor:
@@ -75,21 +71,19 @@ class Block:
 
     def factors(self) -> Residuals:
         """The gradient of passes that all left residuals."""
-        X, dZ = (_joined(parts) for parts in zip(*self.residuals, strict=True))
-        return Residuals(dZ, _with_ones(X, self))
+        X, dZ = self.residuals[0]
+        if len(self.residuals) > 1:
+            X, dZ = map(torch.cat, zip(*self.residuals, strict=True))
+        return Residuals(dZ, self.with_ones(X))
+
+    def with_ones(self, inputs: Tensor) -> Tensor:
+        """Inputs (..., n - 1) with a last 1 if there is a bias."""
+        if self.bias is None:
+            return inputs
+        return nn.functional.pad(inputs, (0, 1), value=1)
 
 
-def _joined(parts) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _with_ones(inputs: Tensor, block: Block) -> Tensor:
-    """Inputs (..., n - 1) with a last 1 if the block has a bias."""
-    return inputs if block.bias is None else nn.functional.pad(inputs, (0, 1), value=1)
-
-
-@dataclass(frozen=True, eq=False)
-class BlockStep:
+class BlockStep(NamedTuple):
     """One block before its step: collected, and nothing changed yet."""
 
     block: Block
@@ -99,20 +93,6 @@ class BlockStep:
     steps: float | Tensor  # T, () if there are several workers
     gradient: Tensor | Residuals  # (N, n)
     gained: tuple[Tensor, Tensor] | None = None  # u and h, of `gain`
-
-    @classmethod
-    def of(cls, block: Block, options: Mapping, state: dict, inputs: InputSum):
-        """What the passes since the last step have left, with these inputs."""
-        x_mean = (inputs.total / inputs.rows).to(block.weight.dtype)
-        left = block.weight.grad is None and block.residuals
-        return cls(
-            block,
-            options,
-            state,
-            _with_ones(x_mean, block),
-            inputs.rows / inputs.sequences,
-            block.factors() if left else block.gradient(),
-        )
 
     @property
     def h(self) -> Tensor:

@@ -14,27 +14,20 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import register_multi_grad_hook
 
 from labkit.rls.blocks import InputSum
-from labkit.rls.checks import check_inputs, check_shared
+from labkit.rls.checks import check_pass
 from labkit.rls.layers import KINDS, blocks_of, sequences
 
 
 class Capture:
     """Hook on one layer that fills its blocks.
 
-    Parameters
-    ----------
-    name, module : the layer.
-    time_steps : T where the input does not tell; None: the length of the sequence for
-        recurrent layers, 1 for others.
-    residuals : {"never", "cheaper", "always"}, when a Linear layer leaves its weight
-        gradient unformed and keeps (X, dZ) instead; "cheaper": with fewer rows than
-        units.
-    shared : whether the optimiser adds up the inputs of several workers.
+    ``time_steps`` is T where the input does not tell; None: the length of the sequence
+    for recurrent layers, 1 for others. ``residuals`` says when a Linear layer leaves
+    its weight gradient unformed and keeps (X, dZ) instead: "never", "always", or
+    "cheaper", with fewer rows than units. ``shared``: by several workers.
     """
 
-    def __init__(
-        self, name, module, *, time_steps=None, residuals="never", shared=False
-    ):
+    def __init__(self, name, module, time_steps, residuals, shared):
         self.name, self.module, self.time_steps = name, module, time_steps
         self.shared = shared
         if residuals == "always" and not isinstance(module, nn.Linear):
@@ -51,18 +44,15 @@ class Capture:
 
     def __call__(self, module, inputs, output):
         """Read one forward pass; returns a replacement of the output or None."""
-        check_inputs(self.name, module, inputs, self.time_steps)
-        check_shared(self.name, self.shared)
         weight, x = self.blocks[0].weight, inputs[0]
+        check_pass(self.name, module, x, self.time_steps, self.shared)
         if not weight.requires_grad:  # frozen since the optimiser was made
             return None
         # rows < units: then X P is cheaper than the gradient times P
         cheaper = self.residuals == "cheaper" and x.numel() < weight.numel()
         if cheaper or self.residuals == "always":
-            sequences(x.numel() // x.shape[-1], self.time_steps)
-        if cheaper or self.residuals == "always":
+            sequences(x.numel() // x.shape[-1], self.time_steps)  # refused in time
             return _Residual.apply(output.detach(), x, weight, self._keep_residual)
-        outputs = [output] if isinstance(output, torch.Tensor) else _flat(output)
         with torch.no_grad():
             sums = KINDS[type(module)](module, inputs, output, self.time_steps)
 
@@ -72,6 +62,7 @@ class Capture:
 
         # An activation in place takes a view, such as the output of a Linear layer on
         # (T, M, n), out of the graph; what it is a view of stays.
+        outputs = list(_tensors(output))
         bases = [y._base for y in outputs if y._base is not None]
         watched = outputs + [base for base in bases if base.requires_grad]
         register_multi_grad_hook(watched, keep, mode="any")
@@ -129,7 +120,10 @@ class _Residual(torch.autograd.Function):
         return None, (dz.to(weight.dtype) @ weight).to(x.dtype), None, None
 
 
-def _flat(output):
-    """All tensors of a recurrent layer's (y, h) or (y, (h, c))."""
-    y, last = output
-    return [y, *last] if isinstance(last, tuple) else [y, last]
+def _tensors(output):
+    """All of a layer's output, such as (y, (h, c)) of an LSTM."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    else:
+        for each in output:
+            yield from _tensors(each)

@@ -28,25 +28,17 @@ def pool(blocks: Sequence[Block], group: dist.ProcessGroup) -> list[InputSum]:
 
     Every worker's rows weigh the same, however many each has, so that x_mean is that of
     the whole minibatch. A block that no row has reached on this worker counts as 0.
-
-    Returns
-    -------
-    InputSum of each block with ``rows`` and ``sequences`` as () tensors, so that
-    nothing waits for the device. Payload: $\sum (n' + 2)$ numbers, n' the inputs of a
-    block without the one for the bias.
+    ``rows`` and ``sequences`` are () tensors: nothing waits for the device. Payload:
+    $\sum (n' + 2)$ numbers, n' the inputs of a block without the one for the bias.
     """
     pieces = []
     for block in blocks:
-        total = block.total
+        total, *counts = block.inputs
         if total is None:
             total = block.weight.new_zeros(block.weight[0].numel())
-        rows, sequences = (
-            total.new_full((), count) for count in (block.rows, block.sequences)
-        )
-        pieces += [total, rows, sequences]
+        pieces += [total, *(total.new_full((), count) for count in counts)]
     sums = sum_over(pieces, group)
-    triples = zip(sums[::3], sums[1::3], sums[2::3], strict=True)
-    return [InputSum(*triple) for triple in triples]
+    return [InputSum(*sums[i : i + 3]) for i in range(0, len(sums), 3)]
 
 
 def check_equal_shares(inputs: Tensor, group: dist.ProcessGroup):

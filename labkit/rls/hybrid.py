@@ -12,19 +12,13 @@ class Hybrid:
 
     HRLS of Zhang et al. 2021: hidden layers by RLS, the output layer by Adam under
     softmax and cross-entropy. P depends on inputs alone, so any loss will do.
+    ValueError if the two share a parameter, or one of the model belongs to neither.
 
     Parameters
     ----------
-    rls : RLS
-        Its ``max_grad_norm`` is the joint norm of all gradients, its own and the
-        other's.
-    other : torch.optim.Optimizer
-        Over all other parameters that are not frozen.
-
-    Raises
-    ------
-    ValueError
-        If the two share a parameter, or one of the model belongs to neither.
+    rls : RLS, whose ``max_grad_norm`` is the joint norm of all gradients, its own and
+        the other's.
+    other : torch.optim.Optimizer, over all other parameters that are not frozen.
 
     Examples
     --------
@@ -32,15 +26,14 @@ class Hybrid:
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> rls = RLS(model, layers=["0"], max_grad_norm=5.0)
     >>> optimizer = Hybrid(rls, torch.optim.Adam(model[2].parameters()))
-    >>> labels = torch.ones(8, dtype=torch.long)
-    >>> nn.functional.cross_entropy(model(torch.ones(8, 3)), labels).backward()
+    >>> model(torch.ones(8, 3)).logsumexp(1).mean().backward()
     >>> optimizer.step()
     """
 
     def __init__(self, rls: RLS, other: torch.optim.Optimizer):
         self.rls, self.other = rls, other
-        mine = _parameters(rls)
-        theirs = _parameters(other)
+        self.gradient_norm = None  # (), joint, of the last step, unclipped
+        mine, theirs = (set(map(id, _parameters(each))) for each in (rls, other))
         for name, parameter in rls.model.named_parameters():
             owners = (id(parameter) in mine) + (id(parameter) in theirs)
             if owners == 2:
@@ -60,11 +53,6 @@ class Hybrid:
         return self.rls.param_groups + self.other.param_groups
 
     @property
-    def gradient_norm(self):
-        """() joint norm of the last step's gradients before clipping."""
-        return self.rls.gradient_norm
-
-    @property
     def max_grad_norm(self):
         """Joint norm that all gradients are clipped to, or None."""
         return self.rls.max_grad_norm
@@ -78,33 +66,26 @@ class Hybrid:
     def step(self):
         """Clip all gradients together, then let both step; errors as of `RLS.step`."""
         steps = self.rls.collect()
-        gradients = [
-            p.grad
-            for group in self.other.param_groups
-            for p in group["params"]
-            if p.grad is not None
-        ]
+        parameters = _parameters(self.other)
+        gradients = [p.grad for p in parameters if p.grad is not None]
         squares = [each.squared_norm() for each in steps]
         squares += [g.square().sum().to(squares[0]) for g in gradients]
         norm = torch.stack(squares).sum().sqrt()
         factor = clip_factor(norm, self.rls.max_grad_norm)
-        if norm.device.type == "cpu":
-            self._check_finite(steps, gradients)
+        at_hand = norm.device.type == "cpu"
+        if at_hand and not all(g.isfinite().all() for g in gradients):
+            name, what = (
+                f"(those of {type(self.other).__name__})",
+                "the gradient's norm",
+            )
+            size = float(torch.stack([g.norm() for g in gradients]).norm())
+            advice = "nothing was changed; lower its rate or clip by max_grad_norm"
+            raise NumericalError(name, steps[0].number, what, size, advice)
         self.rls.apply(steps, norm, factor)
+        self.gradient_norm = norm
         for g in gradients:  # a gradient that is not finite becomes no gradient
             g.copy_(torch.where(norm.isfinite(), g * factor, 0))
         self.other.step()
-
-    def _check_finite(self, steps, gradients):
-        if all(g.isfinite().all() for g in gradients):
-            return
-        name = f"(those of {type(self.other).__name__})"
-        norm = float(torch.stack([g.norm() for g in gradients]).norm())
-        advice = "nothing was changed; lower its rate or clip by max_grad_norm"
-        quantity = "the gradient's norm"
-        raise NumericalError(
-            f"(those of {name})", steps[0].number, quantity, norm, advice
-        )
 
     def check(self):
         """Raise for a failure of RLS on an accelerator; waits for it."""
@@ -120,5 +101,5 @@ class Hybrid:
         self.other.load_state_dict(state["other"])
 
 
-def _parameters(optimizer) -> set[int]:
-    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+def _parameters(optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]

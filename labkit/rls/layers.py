@@ -11,16 +11,14 @@ from labkit.rls.blocks import Block, InputSum
 
 def blocks_of(name: str, module: nn.Module) -> list[Block]:
     """The blocks of a layer, in the order in which its inputs are summed."""
-    if isinstance(module, nn.RNNBase):
-        return [
-            Block(
-                f"{name}.{kind}",
-                getattr(module, f"weight_{kind}_l0"),
-                getattr(module, f"bias_{kind}_l0", None),
-            )
-            for kind in ("ih", "hh")
-        ]
-    return [Block(name, module.weight, module.bias)]
+    if not isinstance(module, nn.RNNBase):
+        return [Block(name, module.weight, module.bias)]
+    blocks = []
+    for kind in ("ih", "hh"):
+        weight = getattr(module, f"weight_{kind}_l0")
+        bias = getattr(module, f"bias_{kind}_l0", None)
+        blocks.append(Block(f"{name}.{kind}", weight, bias))
+    return blocks
 
 
 def linear_inputs(module, inputs, output, time_steps) -> list[InputSum]:
@@ -51,29 +49,26 @@ def _padding(module) -> list[int]:
         return [0, 0, 0, 0]
     sides = []
     for i in (1, 0):
-        if module.padding == "same":  # an odd total puts the larger part last
+        if module.padding == "same":
             total = module.dilation[i] * (module.kernel_size[i] - 1)
-            sides += [total // 2, total - total // 2]
         else:
-            sides += [module.padding[i]] * 2
+            total = 2 * module.padding[i]
+        sides += [total // 2, total - total // 2]  # the larger part of an odd one last
     return sides
 
 
 def recurrent_inputs(module, inputs, output, time_steps) -> list[InputSum]:
     """RNN and LSTM layers, (92): means of x_1 .. x_T and of y_0 .. y_{T-1}."""
     x, y = inputs[0], output[0]
-    time = 0 if x.ndim == 2 else 1 if module.batch_first else 0
-    T = x.shape[time]
-    rows = x[..., 0].numel()
-    steps = T if time_steps is None else time_steps
+    time = 1 if x.ndim == 3 and module.batch_first else 0
+    T, rows = x.shape[time], x[..., 0].numel()
     dtype = module.weight_hh_l0.dtype
     past = y.narrow(time, 0, T - 1).reshape(-1, module.hidden_size).sum(0, dtype=dtype)
-    start = inputs[1] if len(inputs) > 1 else None
-    if start is not None:
-        y_0 = start[0] if isinstance(start, tuple) else start
+    if len(inputs) > 1:
+        y_0 = inputs[1][0] if isinstance(inputs[1], tuple) else inputs[1]
         past = past + y_0.reshape(-1, module.hidden_size).sum(0)
     seen = x.reshape(-1, module.input_size).sum(0, dtype=dtype)
-    count = sequences(rows, steps)
+    count = sequences(rows, T if time_steps is None else time_steps)
     return [InputSum(seen, rows, count), InputSum(past, rows, count)]
 
 
@@ -87,9 +82,5 @@ def sequences(rows: int, time_steps: int | None) -> int:
 
 
 # layer type -> its mean inputs
-KINDS = {
-    nn.Linear: linear_inputs,
-    nn.Conv2d: conv2d_inputs,
-    nn.RNN: recurrent_inputs,
-    nn.LSTM: recurrent_inputs,
-}
+KINDS = {nn.Linear: linear_inputs, nn.Conv2d: conv2d_inputs}
+KINDS |= dict.fromkeys((nn.RNN, nn.LSTM), recurrent_inputs)

@@ -12,20 +12,15 @@ from torch import Tensor, nn
 
 
 def dense_network(inputs=784, hidden=512, classes=10) -> nn.Sequential:
-    """FNN, ``inputs - hidden ReLU - classes``: (M, inputs) -> (M, classes).
-
-    The paper's for MNIST, by default.
-    """
-    return nn.Sequential(
-        nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes)
-    )
+    """FNN: (M, inputs) -> (M, classes); the paper's for MNIST, by default."""
+    first = nn.Linear(inputs, hidden)
+    return nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
 
 def small_cnn(side=8, channels=(16, 32), hidden=64, classes=10) -> nn.Sequential:
     """CNN for gray images in rows: (M, side^2) -> (M, classes).
 
-    3 x 3 filters, each layer pooled 2 x 2; ``side`` must divide by
-    ``2 ** len(channels)``.
+    3 x 3 filters, each layer pooled 2 x 2; 2 ** len(channels) must divide ``side``.
     """
     layers: list[nn.Module] = [nn.Unflatten(1, (1, side, side))]
     before = 1
@@ -56,14 +51,14 @@ def vgg5(classes=10) -> nn.Sequential:
 class SequenceClassifier(nn.Module):
     """Stacked recurrent layers, the last output of the last one classified.
 
+    (M, T, inputs), or rows (M, T * inputs), or words (M, T) -> (M, classes).
+
     Parameters
     ----------
-    inputs : features per time step; with ``vocabulary``, width of the embedding.
+    inputs : int, features per time step; with ``vocabulary``, width of the embedding.
     hidden, layers, classes : units per layer, layers, outputs. The paper: 512, 2, 2.
     cell : nn.LSTM or nn.RNN, one module a layer, so that RLS sees each one's inputs.
-    vocabulary : number of words for an embedding in front; RLS cannot train that.
-
-    Shapes: (M, T, inputs), or rows (M, T * inputs), or words (M, T) -> (M, classes).
+    vocabulary : int, words of an embedding in front, which RLS cannot train.
     """
 
     def __init__(
@@ -79,7 +74,7 @@ class SequenceClassifier(nn.Module):
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Classify each sequence of the batch."""
+        """(M, classes) outputs."""
         y = self.embedding(x) if self.embedding else x
         if y.ndim == 2:
             y = y.unflatten(1, (-1, self.inputs))

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +9,9 @@ from torch import Tensor, nn
 from labkit.ranges import check
 from labkit.rls.blocks import Block, BlockStep
 from labkit.rls.capture import Capture
-from labkit.rls.checks import LAYER_OPTIONS, OPTIONS, check_fan_in, choose_layers
+from labkit.rls.checks import OPTIONS, check_fan_in, choose_layers
 from labkit.rls.distributed import pool, unwrap
-from labkit.rls.health import NumericalError, check_finite, check_healthy, is_healthy
+from labkit.rls.health import NumericalError, check_finite, check_healthy, healthy
 from labkit.rls.update import clip_factor, gain, rls_step
 
 
@@ -22,61 +21,44 @@ class RLS(torch.optim.Optimizer):
     Gradient descent whose step size is a matrix, for each layer (each of the two blocks
     of a recurrent layer): P, the inverse autocorrelation of its mean inputs.
     :func:`rls_step` is the step and has the equations; this class keeps its books.
-    Zhang et al. 2021, Algorithms 1 and 2.
+    Zhang et al. 2021, Algorithms 1 and 2. ValueError if an option is out of range, a
+    layer does not exist or cannot be trained, or a parameter would be left out.
 
     Parameters
     ----------
-    model : nn.Module
-        Its layers' inputs are read by forward hooks, in training mode only, until
-        :meth:`close`, another RLS on the same layer, or the end of this object. Frozen
-        layers are left out.
-        If it is a ``DistributedDataParallel``, each worker steps with the inputs and
-        gradients of the whole minibatch; see the notes.
-    forgetting : float
-        $\lambda$ in (0, 1]. Below 1, P grows without bound in every direction that the
-        inputs do not excite.
-    mean_weight : float
-        $k$ > 0, weight of a minibatch's mean in P: the strength of the data against
-        ``P0_scale``.
-    lr : float
-        $\eta$ > 0, step factor of all layers; the paper's theory has 1 for the last.
-    momentum : float
-        $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the effective step.
-    l1 : float
-        $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. Biases are included, as printed.
-    P0_scale : float
-        P starts as ``P0_scale`` > 0 times the identity.
-    max_grad_norm : float, optional
-        Joint L2 norm to which the raw gradients of all layers are clipped, like
-        ``clip_grad_norm_`` between ``backward`` and ``step``; ``math.inf`` for none. If
-        it is given, the gradient is the optimiser's own affair: where a Linear layer
-        has more units than the batch has rows, its weight gradient is never formed and
-        its ``.grad`` stays None. If it is None, every ``.grad`` is there between
-        ``backward`` and ``step`` and may be changed.
-    layers : sequence, optional
-        The layers to train: names in the model, modules, or dicts such as ``{"layer":
-        "2", "lr": 0.1}`` with options of their own, also ``"time_steps"``, the T of
-        (82) for a Linear layer that is applied at T time steps. None: all layers, and
-        every parameter of the model must belong to one.
-    on_failure : {"raise", "reset"}
-        When P has lost its definiteness (h < lambda) or has outgrown the precision:
-        raise, or start this P again, skip the step of its block, and count that in
-        ``state[weight]["resets"]``.
-    max_fan_in : int
-        Largest side of P that is made; 8192 is 256 MiB in float32.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of range, a layer does not exist or cannot be trained, a
-        parameter would be left out, or a fan-in is above ``max_fan_in``.
-    NumericalError
-        From ``step`` on the CPU, if a gradient is not finite or a P unhealthy; nothing
-        has been changed then. On an accelerator ``step`` never waits for the device:
-        what failed stands still, and :meth:`check` raises.
+    model : nn.Module, whose layers' inputs are read by forward hooks, in training mode
+        only, until :meth:`close`, another RLS on the same layer, or the end of this
+        object. Frozen layers are left out. Of a ``DistributedDataParallel`` each worker
+        steps with the inputs and gradients of the whole minibatch; see the notes.
+    forgetting : float, $\lambda$ in (0, 1]. Below 1, P grows without bound in every
+        direction that the inputs do not excite.
+    mean_weight : float, $k$ > 0, weight of a minibatch's mean in P: the strength of the
+        data against ``P0_scale``.
+    lr : float, $\eta$ > 0, step factor of all layers; the theory has 1 for the last.
+    momentum : float, $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the step.
+    l1 : float, $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. With biases, as printed.
+    P0_scale : float > 0; P starts as that times the identity.
+    max_grad_norm : float, optional, joint L2 norm to which the raw gradients of all
+        layers are clipped, like ``clip_grad_norm_`` between ``backward`` and ``step``;
+        ``math.inf`` for none. If it is given, the gradient is the optimiser's own
+        affair: where a Linear layer has more units than the batch has rows, its weight
+        gradient is never formed and its ``.grad`` stays None. If it is None, every
+        ``.grad`` is there between ``backward`` and ``step`` and may be changed.
+    layers : sequence, optional, the layers to train: names in the model, modules, or
+        dicts such as ``{"layer": "2", "lr": 0.1}`` with options of their own, also
+        ``"time_steps"``, the T of (82) for a Linear layer that is applied at T time
+        steps. None: all layers, and every parameter of the model must belong to one.
+    on_failure : {"raise", "reset"}, when P has lost its definiteness (h < lambda) or
+        has outgrown the precision: raise, or start this P again, skip the step of its
+        block, and count that in ``state[weight]["resets"]``.
+    max_fan_in : int, largest side of P; 8192 is 256 MiB in float32. ValueError above.
 
     Notes
     -----
+    On the CPU ``step`` raises NumericalError if a gradient is not finite or a P
+    unhealthy, and has changed nothing. On an accelerator it never waits for the device:
+    what failed stands still, and :meth:`check` raises.
+
     State of a block, in ``state[weight]``: ``P`` (n, n), ``velocity`` (N, n) if there
     is momentum, and ``h``, ``step``, ``resets`` (). One parameter group a layer.
 
@@ -90,11 +72,10 @@ class RLS(torch.optim.Optimizer):
     worker ends with what one process with all rows has, to rounding, and with what the
     others have, to the last bit, so failures and resets happen on all at once. Unequal
     shares do if each worker scales its loss by $p M_r / M$, M_r its own rows of M,
-    since ``DistributedDataParallel`` averages over the p workers. Beside the gradient a
-    step sends the mean inputs, one all-reduce of $\sum (n' + 2)$ numbers, n' the inputs
-    without the one for the bias; P is not sent and not divided. With ``max_grad_norm``
-    the weight gradient is formed there too, since it is what the workers exchange.
-    Tested with gloo; NCCL is not.
+    since ``DistributedDataParallel`` averages over the p workers. Beside the gradient,
+    which is formed there also with ``max_grad_norm``, a step sends the mean inputs, one
+    all-reduce of $\sum (n' + 2)$ numbers, n' the inputs without the one for the bias.
+    P is not sent and not divided. Tested with gloo; NCCL is not.
 
     Examples
     --------
@@ -102,8 +83,6 @@ class RLS(torch.optim.Optimizer):
     >>> optimizer = RLS(model, momentum=0.5, max_grad_norm=5.0)
     >>> model(torch.ones(8, 3)).square().mean().backward()
     >>> optimizer.step()
-    >>> optimizer.state[model[0].weight]["P"].shape
-    torch.Size([4, 4])
     """
 
     keeps_inputs = False  # whether every row of every input is needed
@@ -123,18 +102,11 @@ class RLS(torch.optim.Optimizer):
         on_failure="raise",
         max_fan_in=8192,
     ):
-        defaults = {
-            "forgetting": forgetting,
-            "mean_weight": mean_weight,
-            "lr": lr,
-            "momentum": momentum,
-            "l1": l1,
-            "P0_scale": P0_scale,
-            "time_steps": None,
-        }
-        check(defaults, LAYER_OPTIONS, "RLS")
+        defaults = {"forgetting": forgetting, "mean_weight": mean_weight, "lr": lr}
+        defaults |= {"momentum": momentum, "l1": l1, "P0_scale": P0_scale}
+        defaults |= {"time_steps": None}
         own = {"on_failure": on_failure, "max_grad_norm": max_grad_norm}
-        check(own, OPTIONS, "RLS")
+        check(defaults | own, OPTIONS, "RLS")
         model, group = unwrap(model)
         if group is not None and self.keeps_inputs:
             raise ValueError(
@@ -142,28 +114,16 @@ class RLS(torch.optim.Optimizer):
                 "workers of a DistributedDataParallel share only means: train the bare "
                 "model in one process"
             )
-        chosen = choose_layers(model, layers)
-        groups = []
-        for name, module, options in chosen:
-            check(options, LAYER_OPTIONS, f"layer {name!r}")
-            groups.append(
-                {"params": list(module.parameters()), "layer": name, **options}
-            )
-        super().__init__(groups, defaults)
-        self.model = model
-        self.process_group = group
-        owned = "cheaper" if max_grad_norm is not None else "never"
+        owned = "cheaper" if max_grad_norm is not None and group is None else "never"
         residuals = "always" if self.keeps_inputs else owned
-        self.captures = [
-            Capture(
-                name,
-                module,
-                time_steps=options.get("time_steps"),
-                residuals=residuals if group is None else "never",
-                shared=group is not None,
-            )
-            for name, module, options in chosen
-        ]
+        groups, self.captures = [], []
+        for name, module, options in choose_layers(model, layers):
+            parameters = list(module.parameters())
+            groups.append({"params": parameters, "layer": name, **options})
+            T, shared = options.get("time_steps"), group is not None
+            self.captures.append(Capture(name, module, T, residuals, shared))
+        super().__init__(groups, defaults)
+        self.model, self.process_group = model, group
         check_fan_in(self.blocks, max_fan_in)
         self.max_grad_norm, self.on_failure = max_grad_norm, on_failure
         self.gradient_norm: Tensor | None = None  # (), of the last step, unclipped
@@ -180,10 +140,7 @@ class RLS(torch.optim.Optimizer):
         return [block for capture in self.captures for block in capture.blocks]
 
     def zero_grad(self, set_to_none=True):
-        """Clear the gradients, and the inputs that came with them.
-
-        ``model.zero_grad()`` clears the first only; after ``step`` that is enough.
-        """
+        """Clear the gradients and their inputs; ``model.zero_grad()`` leaves these."""
         super().zero_grad(set_to_none)
         for block in self.blocks:
             block.clear()
@@ -192,8 +149,7 @@ class RLS(torch.optim.Optimizer):
     def step(self, closure=None):
         """Update every layer that a gradient has reached since the last step.
 
-        ``closure`` is as for any torch optimiser. RuntimeError if no pass in training
-        mode with ``backward`` came before; NumericalError: see the class.
+        RuntimeError if none has, in training mode; NumericalError: see the class.
         """
         loss = None
         if closure is not None:
@@ -212,7 +168,7 @@ class RLS(torch.optim.Optimizer):
             (block, group)
             for group, capture in zip(self.param_groups, self.captures, strict=True)
             for block in capture.blocks
-            if block.weight.grad is not None or (alone and block.rows)
+            if block.weight.grad is not None or (alone and block.inputs.rows)
         ]
         if not reached:
             raise RuntimeError(
@@ -233,28 +189,32 @@ class RLS(torch.optim.Optimizer):
             state = self.state[block.weight]
             if not state:
                 state |= self.new_state(block, group["P0_scale"])
-                state |= {"step": torch.tensor(0.0)}
-                state |= {"resets": block.weight.new_zeros(())}
-            each = BlockStep.of(block, group, state, seen)
-            steps.append(replace(each, gained=self.gain(each)))
+                state["step"] = torch.tensor(0.0)
+                state["resets"] = block.weight.new_zeros(())
+            x_mean = block.with_ones((seen.total / seen.rows).to(block.weight.dtype))
+            unformed = block.weight.grad is None and block.residuals
+            gradient = block.factors() if unformed else block.gradient()
+            T = seen.rows / seen.sequences
+            each = BlockStep(block, group, state, x_mean, T, gradient)
+            steps.append(each._replace(gained=self.gain(each)))
         return steps
 
     @torch.no_grad()
     def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | float):
-        """Second half of ``step``: change weights and state.
+        """Second half of ``step``, on what :meth:`collect` gave: change all.
 
-        ``steps`` are of :meth:`collect`, ``norm`` is that of all gradients that are
-        clipped together, and ``clip`` their factor.
+        ``norm`` is that of the gradients clipped together, ``clip`` their factor.
         """
-        if self._at_hand(norm):  # all is checked before anything changes
+        at_hand = self._at_hand(norm)
+        sound = [healthy(each.state.get("P"), each.h, each.options) for each in steps]
+        if at_hand:  # all is checked before anything changes
             check_finite(steps, norm)
             if self.on_failure == "raise":
-                check_healthy(steps)
-        for each in steps:
-            sound = is_healthy(each)
-            if not self._at_hand(norm):
-                self._update_without_sync(each, clip, sound, norm.isfinite())
-            elif sound:
+                check_healthy(steps, sound)
+        for each, trusted in zip(steps, sound, strict=True):
+            if not at_hand:
+                self._update_without_sync(each, clip, trusted, norm.isfinite())
+            elif trusted:
                 self._update(each, clip)
             else:
                 each.state.update(self.new_state(each.block, each.options["P0_scale"]))
@@ -277,17 +237,9 @@ class RLS(torch.optim.Optimizer):
     def update(self, each: BlockStep, velocity: Tensor | None, clip):
         """Change weights and P of one block; ``velocity`` if there is momentum."""
         rule = each.chosen("forgetting", "mean_weight", "lr", "momentum", "l1")
-        rls_step(
-            each.block.theta,
-            each.state["P"],
-            each.x_mean,
-            each.gradient,
-            velocity=velocity,
-            gained=each.gained,
-            steps=each.steps,
-            clip=clip,
-            **rule,
-        )
+        rule |= {"steps": each.steps, "gained": each.gained, "clip": clip}
+        P, theta = each.state["P"], each.block.theta
+        rls_step(theta, P, each.x_mean, each.gradient, velocity=velocity, **rule)
 
     def _update(self, each, clip):
         self.update(each, self._velocity(each), clip)
@@ -332,10 +284,7 @@ class RLS(torch.optim.Optimizer):
             state[key] = torch.where(first, value, old)
 
     def check(self):
-        """Raise NumericalError for a failure at any step so far; waits for the device.
-
-        On an accelerator this is the one call that does.
-        """
+        """Raise NumericalError for a failure at any step; waits for the device."""
         failures = [
             (int(state["failed_at"]), block.name, float(state["failed_h"]))
             for block in self.blocks

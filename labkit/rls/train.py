@@ -19,7 +19,7 @@ from labkit.rls.networks import accuracy
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import loss_one_hot
 
-SIZES = ("epochs", "batch_size")
+SIZES = {"epochs": COUNT, "batch_size": COUNT}
 
 
 @dataclass
@@ -63,47 +63,29 @@ def train(
     """Train a classifier; yields one :class:`Record` per minibatch.
 
     Between two records the caller may change the optimiser's ``param_groups``, the
-    labels in place, or the batch size in a :class:`Settings`.
+    labels in place, or the batch size in a :class:`Settings`. ValueError if sizes do
+    not fit, workers have different numbers of inputs, or RLS and Hybrid are given a
+    second clip; DivergedError, after the records up to there, with the last loss.
 
     Parameters
     ----------
-    model : nn.Module
-        (M, ...) inputs -> (M, classes). If it is a ``DistributedDataParallel``, every
-        worker calls this with rows of its own, equally many; the whole minibatch is M
-        rows of each, and the losses and norms in the records of all workers are the
-        same, those of the whole.
-    optimizer : RLS, Hybrid or any torch optimiser
-        Over the model's parameters.
-    inputs, labels : tensor
-        (samples, ...) and (samples,) int64, on the model's device.
-    loss : callable
-        Mean over the minibatch from outputs and labels, such as :func:`loss_one_hot`
-        or ``nn.functional.cross_entropy``.
-    batch_size : int or Settings
-        Minibatch M; that of ``Settings`` may change within an epoch.
-    generator : torch.Generator
-        Of the order of samples, on the CPU.
-    drop_last : bool
-        Leave out the last minibatch of an epoch if it is short.
-    max_grad_norm : float
-        Joint clip for optimisers that do not clip themselves.
-    test : (inputs, labels)
-        For ``test_accuracy``.
-    watch : callable
-        Called between ``backward`` and ``step`` to look at the optimiser; what it
-        returns is in the record. Its time is not in ``seconds``.
-    ceiling : float
-        The run has diverged when a loss exceeds this many times the first one (or 1,
-        if that is larger).
-
-    Raises
-    ------
-    ValueError
-        If sizes do not fit, workers have different numbers of inputs, or RLS and Hybrid
-        are given a second clip.
-    DivergedError
-        With the step and the last loss before it. Records up to there have been
-        yielded.
+    model : nn.Module, (M, ...) inputs -> (M, classes). If it is a
+        ``DistributedDataParallel``, every worker calls this with rows of its own,
+        equally many; the whole minibatch is M rows of each, and the losses and norms in
+        the records of all workers are those of the whole.
+    optimizer : RLS, Hybrid or any torch optimiser over the model's parameters.
+    inputs, labels : (samples, ...) and (samples,) int64, on the model's device.
+    loss : callable, mean over the minibatch from outputs and labels, such as
+        :func:`loss_one_hot` or ``nn.functional.cross_entropy``.
+    batch_size : int or Settings, minibatch M; in ``Settings`` it may change.
+    generator : torch.Generator, of the order of samples, on the CPU.
+    drop_last : bool, leave out the last minibatch of an epoch if it is short.
+    max_grad_norm : float, joint clip for optimisers that do not clip themselves.
+    test : (inputs, labels), for ``test_accuracy``.
+    watch : callable, called between ``backward`` and ``step`` to look at the optimiser;
+        what it returns is in the record. Its time is not in ``seconds``.
+    ceiling : float, the run has diverged when a loss exceeds this many times the first
+        one (or 1, if that is larger).
     """
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
     _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
@@ -118,67 +100,53 @@ def train(
             step += 1
             rows, before = rows.to(inputs.device), clock.seconds
             with clock:
-                value = _backward(model, optimizer, loss, inputs[rows], labels[rows])
+                model.train()
+                optimizer.zero_grad()
+                value = loss(model(inputs[rows]), labels[rows])
+                value.backward()
+                value = value.detach()
                 if group is not None:
                     (value,) = mean_over([value], group)
-            watched = watch() if watch else None
+            seen = watch() if watch else None
             try:
                 with clock:
                     norm, clipped = _update(model, optimizer, max_grad_norm)
             except NumericalError as error:
-                raise DivergedError(
-                    f"step {step}: {error}; the last loss was {last:.6g}"
-                ) from error
+                told = f"step {step}: {error}; the last loss was {last:.6g}"
+                raise DivergedError(told) from error
             value = float(value)
             if step == 1:
                 limit = ceiling * max(value, 1.0)
             if not value <= limit:
-                raise DivergedError(
-                    f"the loss is {value:.6g} at step {step}, the limit {limit:.6g}; "
-                    f"the last one was {last:.6g}"
-                )
+                told = f"the loss is {value:.6g} at step {step}, the limit {limit:.6g}"
+                raise DivergedError(f"{told}; the last one was {last:.6g}")
             last = value
             losses.append(value)
-            closing = {}
-            if closes:
-                closing["epoch_loss"] = sum(losses) / len(losses)
-                if test is not None:
-                    closing["test_accuracy"] = accuracy(bare, *test)
+            mean = sum(losses) / len(losses) if closes else None
+            right = accuracy(bare, *test) if closes and test else None
             seconds = clock.seconds - before
-            yield Record(
-                step, epoch, value, norm, clipped, seconds, **closing, watched=watched
-            )
-
-
-def _backward(model, optimizer, loss, x, y) -> Tensor:
-    """Gradients of one minibatch; returns its loss, ()."""
-    model.train()
-    optimizer.zero_grad()
-    value = loss(model(x), y)
-    value.backward()
-    return value.detach()
+            yield Record(step, epoch, value, norm, clipped, seconds, mean, right, seen)
 
 
 def _update(model, optimizer, max_grad_norm) -> tuple[float, bool]:
     """Clip and step; returns the gradient's norm and whether it was clipped."""
-    if isinstance(optimizer, RLS | Hybrid):
-        optimizer.step()
+    clips = isinstance(optimizer, RLS | Hybrid)
+    limit = optimizer.max_grad_norm if clips else max_grad_norm
+    limit = math.inf if limit is None else limit
+    norm = None if clips else nn.utils.clip_grad_norm_(model.parameters(), limit)
+    optimizer.step()
+    if clips:
         optimizer.check()
-        norm, limit = optimizer.gradient_norm, optimizer.max_grad_norm
-    else:
-        limit = max_grad_norm
-        clip = math.inf if limit is None else limit
-        norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
+        norm = optimizer.gradient_norm
     norm = float(norm)
-    return norm, norm > (math.inf if limit is None else limit)
+    return norm, norm > limit
 
 
 def _batches(samples, settings, generator, drop_last) -> Iterator[tuple[Tensor, bool]]:
     """One epoch: the rows of each minibatch, and whether it is the last one."""
     left = torch.randperm(samples, generator=generator)
     while len(left):
-        check(vars(settings), {"batch_size": COUNT})
+        check(vars(settings), SIZES)
         M = settings.batch_size
         rows, left = left[:M], left[M:]
         if drop_last and len(left) < M:
@@ -187,7 +155,7 @@ def _batches(samples, settings, generator, drop_last) -> Iterator[tuple[Tensor, 
 
 
 def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm):
-    check({"epochs": epochs} | vars(settings), dict.fromkeys(SIZES, COUNT))
+    check({"epochs": epochs} | vars(settings), SIZES)
     if len(inputs) != len(labels) or not len(inputs):
         raise ValueError(
             f"there must be as many labels as inputs, and some; got {len(inputs)} "

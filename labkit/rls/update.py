@@ -1,8 +1,7 @@
 r"""The update of one block: the function that :meth:`RLS.step` calls for each of them.
 
-Zhang, Song, Zhou, Ou, Deng, Yang, *Revisiting Recursive Least Squares for Training
-Deep Neural Networks*, 2021. Equation numbers are the paper's; several are one equation
-written for another layer kind, as (38) for FC output layers, (54) for hidden ones.
+Equation numbers are those of Zhang et al. 2021; several are one equation written for
+another layer kind, as (38) for FC output layers, (54) for hidden ones.
 
 Shapes follow torch: N units, n inputs counted with the constant 1 where there is a
 bias, and parameters with one row per unit, ``(N, n)``, the bias in the last column.
@@ -26,9 +25,9 @@ class Theta(NamedTuple):
     def sign(self) -> Tensor:
         """(N, n): signs of weight and bias; sgn(0) = 0."""
         rows = self.weight.flatten(1)
-        if self.bias is not None:
-            rows = torch.cat([rows, self.bias[:, None]], 1)
-        return rows.sign()
+        if self.bias is None:
+            return rows.sign()
+        return torch.cat([rows, self.bias[:, None]], 1).sign_()
 
     def add_(self, change: Tensor):
         """Add (N, n)."""
@@ -62,21 +61,15 @@ def gain(
 
     (38) $u = P_{s-1}\,\bar x$,  (39) $h = \lambda + k T\,\bar x^\top u$
 
+    (n,) and (); h > lambda as long as P is positive definite and x_mean is not zero.
+    Cost 2 n^2.
+
     Parameters
     ----------
     P : (n, n) tensor
-    x_mean : (n,) tensor
-        $\bar x$, mean of the inputs over samples, positions and time; the last entry is
-        1 if there is a bias.
-    forgetting, mean_weight, steps : $\lambda$, $k$, $T$
-        With lambda in (0, 1] and k > 0.
-
-    Returns
-    -------
-    u : (n,) tensor
-    h : () tensor
-        Greater than lambda as long as P is positive definite and x_mean is not zero.
-        Cost 2 n^2.
+    x_mean : (n,) tensor, $\bar x$, mean input over samples, positions and time; the
+        last entry is 1 if there is a bias.
+    forgetting, mean_weight, steps : $\lambda$ in (0, 1], $k$ > 0, $T$
     """
     u = P @ x_mean  # (38)
     h = forgetting + mean_weight * steps * (x_mean @ u)  # (39)
@@ -114,32 +107,22 @@ def rls_step(
     also in floating point, where $c\,u_i u_j$ need not: P stays symmetric to the last
     bit. An antisymmetric rounding error would grow by $1/\lambda$ at each step.
 
+    The result is h. Cost 2 n^2 N, or 2 M n (n + N) from M residuals; 3 n^2 for P, and
+    2 n^2 N again with ``l1``.
+
     Parameters
     ----------
-    theta : (N, n) tensor or Theta
-        $\Theta$, bias in the last column.
-    P : (n, n) tensor
-        $P$, inverse of the inputs' running autocorrelation.
-    x_mean : (n,) tensor
-        $\bar x$, mean input, last entry 1 if there is a bias.
-    gradient : (N, n) tensor or Residuals
-        $\tilde\nabla$ of the minibatch loss at ``theta``. From residuals it is never
-        formed: its product with P is ``dZ.T @ (X @ P)``.
-    velocity : (N, n) tensor
-        $\Omega$, wanted with ``momentum`` only.
-    gained : (u, h), optional
-        What :func:`gain` gives, where it has been called: the optimiser looks at the h
-        of all blocks before it changes the first.
+    theta : (N, n) tensor or Theta, $\Theta$, bias in the last column.
+    P : (n, n) tensor, $P$, inverse of the inputs' running autocorrelation.
+    x_mean : (n,) tensor, $\bar x$, mean input, last entry 1 if there is a bias.
+    gradient : (N, n) tensor or Residuals, $\tilde\nabla$ of the minibatch loss.
+        From residuals it is never formed: its product with P is ``dZ.T @ (X @ P)``.
+    velocity : (N, n) tensor, $\Omega$, wanted with ``momentum`` only.
+    gained : (u, h), optional, of :func:`gain`, where that has been called: the
+        optimiser looks at the h of all blocks before it changes the first.
     forgetting, mean_weight, lr : $\lambda$, $k$, $\eta$
     momentum, l1, steps : $\alpha$, $\gamma$, $T$
-    clip : float or () tensor
-        Factor of the gradient, see :func:`clip_factor`.
-
-    Returns
-    -------
-    h : () tensor
-        Cost 2 n^2 N, or 2 M n (n + N) from M residuals; 3 n^2 for P, and 2 n^2 N again
-        with ``l1``.
+    clip : float or () tensor, factor of the gradient, see :func:`clip_factor`.
     """
     rule = {"forgetting": forgetting, "mean_weight": mean_weight, "steps": steps}
     u, h = gained or gain(P, x_mean, **rule)  # (38), (39)
@@ -168,24 +151,8 @@ def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim=0) -> Tensor:
     (57), (87): $\tilde J = \frac{1}{2M} \sum_t \lVert Z_t - Z^*_t \rVert_F^2$
 
     The scale matters to RLS, which unlike Adam follows it: ``nn.MSELoss`` divides by
-    the number of outputs and lacks the half.
-
-    Parameters
-    ----------
-    outputs, targets : tensor
-        Of one shape, e.g. (M, N), (M, T, N), or (T, M, N) with ``batch_dim=1``.
-    batch_dim : int
-        The dimension of length M.
-
-    Returns
-    -------
-    loss : () tensor
-        In the outputs' unit squared.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ; :func:`loss_one_hot` takes class indices.
+    the number of outputs and lacks the half. Both are (M, N), (M, T, N), or (T, M, N)
+    with ``batch_dim=1``; ValueError if their shapes differ.
 
     Examples
     --------
@@ -197,9 +164,8 @@ def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim=0) -> Tensor:
             f"outputs have shape {tuple(outputs.shape)} and targets "
             f"{tuple(targets.shape)}; they must be equal (make class indices one-hot)"
         )
-    return (outputs - targets).square().sum() / (
-        2 * outputs.shape[batch_dim]
-    )  # (57), (87)
+    M = outputs.shape[batch_dim]
+    return (outputs - targets).square().sum() / (2 * M)  # (57), (87)
 
 
 def loss_one_hot(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -132,7 +132,7 @@ def test_an_activation_in_place_after_time_steps_hides_no_input(limit, inplace):
         layers = [{"layer": name, "time_steps": 5} for name in ("0", "2")]
         optimizer = RLS(model, layers=layers, max_grad_norm=limit)
         model(randn(5, 2, 4)).square().sum().backward()
-        assert [block.rows for block in optimizer.blocks] == [10, 10]
+        assert [block.inputs.rows for block in optimizer.blocks] == [10, 10]
         optimizer.step()
         found.append(list(model.parameters()))
     assert identical(*found)
@@ -289,7 +289,7 @@ def test_a_pass_counts_once_though_three_outputs_carry_gradients(limit):
     optimizer = RLS(model, max_grad_norm=limit)
     y, (h, c) = model(randn(2, 4, 4))
     (y.sum() + h.sum() + c.sum()).backward()
-    assert [block.rows for block in optimizer.blocks] == [8, 8]
+    assert [block.inputs.rows for block in optimizer.blocks] == [8, 8]
     assert [each.steps for each in optimizer.collect()] == [4, 4]
 
 
@@ -328,7 +328,7 @@ def test_outputs_do_not_change_by_being_watched():
     optimizer = RLS(model, max_grad_norm=math.inf)
     after = model(x)
     assert torch.equal(before, after) and after.requires_grad
-    assert optimizer.blocks[0].rows == 0
+    assert optimizer.blocks[0].inputs.rows == 0
 
 
 def test_channels_last_weights_move_like_contiguous_ones():

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from labkit.rls import RLS
-from labkit.rls.checks import check_layer
 
 from .conftest import fcs, randn
 
@@ -91,9 +90,12 @@ def test_parameters_of_the_model_itself():
     [
         (nn.Conv2d(4, 4, 3, groups=2), "groups=2"),
         (nn.Conv2d(4, 4, 3, padding_mode="reflect"), "padding_mode='reflect'"),
-        (nn.LSTM(3, 3, bidirectional=True), "bidirectional; use one forward layer"),
+        (
+            nn.LSTM(3, 3, bidirectional=True),
+            "bidirectional=True; use one forward",
+        ),
         (nn.RNN(3, 3, bidirectional=True), "bidirectional"),
-        (nn.LSTM(3, 3, num_layers=2), "num_layers=2 hides .* stack single layers"),
+        (nn.LSTM(3, 3, num_layers=2), "num_layers=2; it hides .* stack single layers"),
         (nn.LSTM(3, 3, proj_size=2), "proj_size=2"),
         (nn.Linear(3, 3).half(), "dtype is torch.float16; P needs float32 or float64"),
         (nn.Linear(3, 3).bfloat16(), "dtype is torch.bfloat16; P needs"),
@@ -108,7 +110,7 @@ def test_forms_of_known_layers_that_are_not_written(module, message):
 
 def test_known_layers_pass():
     for module in (nn.Linear(2, 2), nn.Conv2d(2, 2, 2), nn.RNN(2, 2), nn.LSTM(2, 2)):
-        check_layer("layer", module)
+        RLS(module)
 
 
 def test_packed_sequences():

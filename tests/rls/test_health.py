@@ -21,6 +21,10 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 FORMS = pytest.mark.parametrize("limit", [None, math.inf])
 
 
+def limits(forgetting, P0_scale=1.0):
+    return {"forgetting": forgetting, "P0_scale": P0_scale}
+
+
 @DTYPES
 def test_100_000_zero_inputs_leave_P_alone(dtype):
     P = torch.eye(3, dtype=dtype)
@@ -29,7 +33,7 @@ def test_100_000_zero_inputs_leave_P_alone(dtype):
     with torch.inference_mode():
         for _ in range(100_000):
             h = rls_step(theta, P, x, theta)
-            sound &= healthy(P, h, forgetting=1.0, P0_scale=1.0)
+            sound &= healthy(P, h, limits(1.0))
     assert sound
     assert torch.equal(P[:2, :2], torch.eye(2, dtype=dtype))
     assert torch.equal(P, P.T)
@@ -47,7 +51,7 @@ def test_100_000_collinear_inputs_wear_out_one_direction(dtype):
     with torch.inference_mode():
         for x in sizes.to(dtype)[:, None] * v:
             h = rls_step(theta, P, x, theta)
-            sound &= healthy(P, h, forgetting=1.0, P0_scale=1.0)
+            sound &= healthy(P, h, limits(1.0))
     assert P.isfinite().all() and torch.equal(P, P.T)
     A = torch.eye(4).double() + 0.1 * sizes.double().square().sum() * torch.outer(
         v.double(), v.double()
@@ -211,11 +215,11 @@ def test_a_reset_does_not_hide_a_gradient_that_is_not_finite(limit):
 def test_growth_is_guarded_only_where_there_is_forgetting():
     P = 1e12 * torch.eye(3)
     h = torch.tensor(2.0)
-    assert healthy(P, h, forgetting=1.0, P0_scale=1.0)
-    assert not healthy(P, h, forgetting=0.99, P0_scale=1.0)
-    assert healthy(P, h, forgetting=0.99, P0_scale=1e12)
+    assert healthy(P, h, limits(1.0))
+    assert not healthy(P, h, limits(0.99))
+    assert healthy(P, h, limits(0.99, 1e12))
     for bad in (0.98, math.nan, math.inf):
-        assert not healthy(torch.eye(3), torch.tensor(bad), forgetting=0.99, P0_scale=1)
+        assert not healthy(torch.eye(3), torch.tensor(bad), limits(0.99))
 
 
 # What a step does on an accelerator, where it must not wait: here on the CPU

@@ -329,13 +329,13 @@ def test_a_dropped_optimiser_is_collected_and_feeds_nothing():
     optimizer = RLS(model, max_grad_norm=5.0)
     block = optimizer.blocks[0]
     backward(model, randn(FEW, 5), randn(FEW, 3))
-    assert block.rows == FEW and model[0].weight.grad is None
+    assert block.inputs.rows == FEW and model[0].weight.grad is None
     block.clear()
     del optimizer
     gc.collect()
     model.zero_grad()
     backward(model, randn(FEW, 5), randn(FEW, 3))
-    assert block.rows == 0 and not block.residuals
+    assert block.inputs.rows == 0 and not block.residuals
     assert model[0].weight.grad is not None
 
 

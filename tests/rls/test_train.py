@@ -16,7 +16,6 @@ from labkit.rls import (
     Hybrid,
     SequenceClassifier,
     Settings,
-    accuracy,
     dense_network,
     loss_mse,
     loss_one_hot,
@@ -24,6 +23,7 @@ from labkit.rls import (
     train,
     vgg5,
 )
+from labkit.rls.networks import accuracy
 
 from .conftest import fcs, identical, randn, snapshot
 
@@ -146,7 +146,7 @@ def test_watching_sees_gradients_and_changes_nothing():
     optimizer = RLS(model)
 
     def watch():
-        rows = optimizer.blocks[0].rows
+        rows = optimizer.blocks[0].inputs.rows
         seen.append(model[0].weight.grad is not None)
         return {"rows": rows}
 

@@ -12,11 +12,11 @@ from torch import nn
 from labkit.rls import (
     Residuals,
     Theta,
-    clip_factor,
     gain,
     loss_mse,
     rls_step,
 )
+from labkit.rls.update import clip_factor
 
 from . import reference as ref
 from .conftest import REF_RULE, RULE, State, randn, spd, stepped
