@@ -28,12 +28,9 @@ class DatasetInfo:
 
     Attributes
     ----------
-    description : str
-        One line.
-    splits : tuple of str
-        What `load` takes as `split`.
-    here : bool
-        Whether it loads without a download. Files are looked for, not checked.
+    description : str, one line
+    splits : tuple of str, what `load` takes as `split`
+    here : bool, whether it loads without a download. Files are looked for, not checked
     part : str
         What of it is on this machine, where that is neither all nor nothing: if
         `here`, that part is what `load` gives, with a warning. Else empty.
@@ -134,19 +131,9 @@ _CATALOGUE = {
 def available():
     """List the data sets that `load` knows.
 
-    Returns
-    -------
-    dict of str to DatasetInfo
-        By name: a description, the splits, and whether it is here already, or which
-        part of it.
+    By name: a description, the splits, and whether it is here already, or which part
+    of it. NotADirectoryError if ``$LABKIT_DATA`` names something that is not a folder.
 
-    Raises
-    ------
-    NotADirectoryError
-        If ``$LABKIT_DATA`` names something that is not a folder.
-
-    Examples
-    --------
     >>> print(available()["digits"])
     1,797 handwritten digits of 8 x 8 pixels, from scikit-learn [train, test; here]
     """
@@ -154,25 +141,21 @@ def available():
 
 
 def load(name, split="train", *, device=None, dtype=None):
-    """Load one split of a data set.
+    """Load one split of a data set, the same at every call.
 
     Parameters
     ----------
-    name : str
-        One of the names that `available` lists; see Returns.
+    name : str, one that `available` lists; see Returns
     split : str
         ``"train"``, ``"valid"`` or ``"test"``; only ``text``, ``ptb``, ``copy`` and
         ``usps`` have a ``"valid"``.
-    device : torch.device or str, optional
-        Where the tensors go; the CPU if not given.
+    device : torch.device or str, optional, where the tensors go; the CPU if not given
     dtype : torch.dtype, optional
-        Floating-point type of the inputs that are not indices, float32 if not
-        given. Tokens, symbols and labels are int64 whatever it is.
+        Of inputs that are no indices, float32 if not given; all else is int64.
 
     Returns
     -------
     Labelled or Text
-        The same at every call:
 
         ========================================  ==========  =====================
         ``text``, ``ptb``                         `Text`      tokens (T,)
@@ -189,17 +172,13 @@ def load(name, split="train", *, device=None, dtype=None):
 
     Warns
     -----
-    UserWarning
-        If only a part of the split is on this machine (``cifar10``).
+    UserWarning : if only a part of the split is on this machine (``cifar10``)
 
     Raises
     ------
-    ValueError
-        If `name`, `split` or `dtype` is none of the above.
-    ChecksumError
-        If a file on this machine or from a source is not the pinned one.
-    DatasetUnavailable
-        If a file is neither here nor to be had.
+    ValueError : if `name`, `split` or `dtype` is none of the above
+    ChecksumError : if a file on this machine or from a source is not the pinned one
+    DatasetUnavailable : if a file is neither here nor to be had
     NotADirectoryError
         If ``$LABKIT_DATA`` names something that is not a folder and is needed.
 

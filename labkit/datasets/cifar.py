@@ -38,8 +38,7 @@ def load_cifar10(split, dtype=torch.float32):
 
     Warns
     -----
-    UserWarning
-        If only a part of the split is on this machine.
+    UserWarning : if only a part of the split is on this machine
 
     References
     ----------
@@ -67,8 +66,7 @@ def look_for_cifar10():
 
     Returns
     -------
-    here : bool
-        Whether both splits load without a download, in whole or in part.
+    here : bool, whether both splits load without a download, in whole or in part
     part : str
         What is here if not all is: ``"10,000 of 50,000 training images
         (data_batch_1.bin)"``. Empty if all or nothing is.
@@ -104,21 +102,8 @@ def _extent(split, paths):
 def read_members(path, names):
     """Read some files out of a gzipped tar archive, without unpacking it.
 
-    Parameters
-    ----------
-    path : path-like
-    names : list of str
-        Names of the files, without their folders.
-
-    Returns
-    -------
-    dict of str to bytes
-        By name, in the order of `names`.
-
-    Raises
-    ------
-    ValueError
-        If the archive lacks one of them.
+    `names` are without their folders, and so are the keys of the dict of bytes that is
+    returned, in this order. ValueError if the archive lacks one of them.
     """
     contents = dict.fromkeys(names)
     with tarfile.open(path, "r|gz") as archive:
@@ -137,8 +122,7 @@ def read_records(content, name):
     ----------
     content : bytes
         N records of 3,073 bytes: the label, then the red, green and blue plane.
-    name : str
-        For the error.
+    name : str, for the error
 
     Returns
     -------
@@ -147,8 +131,7 @@ def read_records(content, name):
 
     Raises
     ------
-    ValueError
-        If there is no record, the last one is not whole, or a label is above 9.
+    ValueError : if there is no record, the last one is not whole, or a label is above 9
     """
     if not content or len(content) % _RECORD:
         raise ValueError(

@@ -41,8 +41,7 @@ def draw_curves(points):
 
     Returns
     -------
-    torch.Tensor, shape (b, 28, 28)
-        Ink in [0, 1].
+    torch.Tensor, shape (b, 28, 28), ink in [0, 1]
     """
     b, device, dtype = len(points), points.device, points.dtype
     t = torch.linspace(0, 1, _STEPS, device=device, dtype=dtype)
@@ -83,22 +82,17 @@ def curve_images(n, *, generator, dtype=torch.float32):
 
     Parameters
     ----------
-    n : int
-        Number of images, at least 1.
-    generator : torch.Generator
-        Source of the points; its device is that of the result.
-    dtype : torch.dtype
-        Of the inputs. The drawing is in float64 whatever it is.
+    n : int, number of images, at least 1
+    generator : torch.Generator, source of the points; its device is that of the result
+    dtype : torch.dtype, of the inputs. The drawing is in float64 whatever it is
 
     Returns
     -------
-    Labelled
-        Without targets; `inputs` (n, 784): ink in [0, 1], pixels in row order.
+    Labelled, without targets; `inputs` (n, 784): ink in [0, 1], pixels in row order
 
     Raises
     ------
-    ValueError
-        If `n` is less than 1.
+    ValueError : if `n` is less than 1
 
     Examples
     --------
@@ -123,8 +117,7 @@ def load_curves(split, dtype=torch.float32):
 
     Returns
     -------
-    Labelled
-        Without targets; `inputs` (20000 or 10000, 784): ink in [0, 1].
+    Labelled, without targets; `inputs` (20000 or 10000, 784): ink in [0, 1]
 
     References
     ----------

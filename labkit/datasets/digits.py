@@ -19,8 +19,7 @@ def load_digits(split, dtype=torch.float32):
 
     Returns
     -------
-    Labelled
-        `inputs` (N, 64): ink in [0, 1], pixels in row order; `targets`: 0 to 9.
+    Labelled, `inputs` (N, 64): ink in [0, 1], pixels in row order; `targets`: 0 to 9
 
     References
     ----------

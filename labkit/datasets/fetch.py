@@ -69,8 +69,7 @@ def fetch(path):
 
     Parameters
     ----------
-    path : str
-        As in the registry: ``"ptb/ptb.train.txt"``.
+    path : str, as in the registry: ``"ptb/ptb.train.txt"``
 
     Returns
     -------

@@ -10,10 +10,7 @@ from labkit.datasets.fetch import fetch
 from labkit.datasets.results import Labelled
 
 _UNSIGNED_BYTE = 8  # the only type code of the format that these files use
-
-
-# By folder: as published, in MNIST's layout.
-_PARTS = {"train": "train", "test": "t10k"}
+_PARTS = {"train": "train", "test": "t10k"}  # as the files are called
 
 
 def load_idx(name, split, dtype=torch.float32):
@@ -47,15 +44,7 @@ def read_idx(path):
     """Read an array of bytes from a gzipped file in MNIST's format.
 
     Two zero bytes, the type code, the number of axes, the length of each axis as a
-    32-bit big-endian integer, then the entries in row order.
-
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    numpy.ndarray of uint8, read-only
+    32-bit big-endian integer, then the entries in row order. The array is read-only.
 
     Raises
     ------
@@ -86,18 +75,9 @@ def read_idx(path):
 
 
 def unit_interval(pixels, dtype):
-    """Scale bytes to [0, 1], so that 255 becomes 1.
+    """Scale bytes (of numpy) to [0, 1] (of torch), so that 255 becomes 1.
 
-    Parameters
-    ----------
-    pixels : numpy.ndarray of uint8
-    dtype : torch.dtype
-        Floating-point type of the result; the division is made in at least float32.
-
-    Returns
-    -------
-    torch.Tensor
-        Of the shape of `pixels`, with its own memory.
+    The division is made in at least float32; the result has its own memory.
     """
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     # By numpy, since the array may be read-only, which torch warns of.

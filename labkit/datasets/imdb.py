@@ -38,10 +38,8 @@ def most_frequent_words(reviews, words):
 
     Parameters
     ----------
-    reviews : iterable of list of str
-        The words of each text.
-    words : int
-        Size of the vocabulary, the two marks included: at least 3.
+    reviews : iterable of list of str, the words of each text
+    words : int, size of the vocabulary, the two marks included: at least 3
 
     Returns
     -------
@@ -66,12 +64,10 @@ def encode_words(reviews, vocabulary, length):
 
     Parameters
     ----------
-    reviews : list of list of str
-        The words of N texts.
+    reviews : list of list of str, the words of N texts
     vocabulary : sequence of str
         ``<pad>``, ``<unk>``, then words, as `most_frequent_words` gives them.
-    length : int
-        At least 1.
+    length : int, at least 1
 
     Returns
     -------
@@ -120,10 +116,8 @@ def load_imdb(split, *, words=20_000, length=256):
 
     Raises
     ------
-    ValueError
-        If `words` or `length` is too small.
-    ChecksumError, DatasetUnavailable
-        See `labkit.datasets.fetch.fetch`.
+    ValueError : if `words` or `length` is too small
+    ChecksumError, DatasetUnavailable : see `labkit.datasets.fetch.fetch`
 
     References
     ----------
@@ -168,13 +162,11 @@ def read_reviews(path, split):
 
     Returns
     -------
-    list of (str, int, str)
-        Name of the member, 1 if it is positive, else 0, and text.
+    list of (str, int, str), name of the member, 1 if it is positive, else 0, and text
 
     Raises
     ------
-    ValueError
-        If the archive has no such member.
+    ValueError : if the archive has no such member
     """
     found = []
     with tarfile.open(path, "r|gz") as archive:

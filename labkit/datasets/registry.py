@@ -10,14 +10,10 @@ class RemoteFile:
 
     Attributes
     ----------
-    path : str
-        Place below a data folder, with forward slashes: ``"ptb/ptb.train.txt"``.
-    size : int
-        Length [bytes].
-    sha256 : str
-        SHA-256 of the file's bytes, 64 lower-case hexadecimal digits.
-    urls : tuple of str
-        Sources, tried in this order.
+    path : str, place below a data folder, with forward slashes: ``"ptb/ptb.train.txt"``
+    size : int, length [bytes]
+    sha256 : str, SHA-256 of the file's bytes, 64 lower-case hexadecimal digits
+    urls : tuple of str, sources, tried in this order
     """
 
     path: str

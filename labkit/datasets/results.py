@@ -11,8 +11,7 @@ class Labelled:
 
     Attributes
     ----------
-    name : str
-        Name of the data set.
+    name : str, name of the data set
     inputs : torch.Tensor, shape (N, ...)
         Floating point (N, features) or (N, channels, height, width), or int64
         (N, steps), indices into `vocabulary`.
@@ -35,12 +34,9 @@ class Text:
 
     Attributes
     ----------
-    name : str
-        Name of the data set.
-    tokens : torch.Tensor, shape (T,), int64
-        Indices into `symbols`.
-    symbols : tuple of str
-        One character each; the same for all splits of a data set.
+    name : str, name of the data set
+    tokens : torch.Tensor, shape (T,), int64, indices into `symbols`
+    symbols : tuple of str, one character each; the same for all splits of a data set
     """
 
     name: str

@@ -20,23 +20,19 @@ def copy_sequences(n, length, *, generator):
 
     Parameters
     ----------
-    n : int
-        Number of examples, at least 1.
-    length : int
-        T, the number of bits in each, at least 1.
+    n : int, number of examples, at least 1
+    length : int, T, the number of bits in each, at least 1
     generator : torch.Generator
         Source of the bits, each 0 or 1 with probability 1/2; its device is that of
         the result.
 
     Returns
     -------
-    Labelled
-        `inputs` and `targets` of shape (n, 2 T + 2).
+    Labelled, `inputs` and `targets` of shape (n, 2 T + 2)
 
     Raises
     ------
-    ValueError
-        If `n` or `length` is less than 1.
+    ValueError : if `n` or `length` is less than 1
 
     Examples
     --------
@@ -67,8 +63,7 @@ def load_copy(split):
 
     Returns
     -------
-    Labelled
-        `inputs` and `targets` of shape (1000, 12).
+    Labelled, `inputs` and `targets` of shape (1000, 12)
     """
     generator = torch.Generator().manual_seed(_SEEDS[split])
     return copy_sequences(1000, 5, generator=generator)

@@ -17,10 +17,8 @@ def encode(text, symbols, other=None):
 
     Parameters
     ----------
-    text : str
-        T characters.
-    symbols : sequence of str
-        Distinct single characters.
+    text : str, T characters
+    symbols : sequence of str, distinct single characters
     other : str, optional
         The symbol that stands for all characters that are not in `symbols`.
 
@@ -30,8 +28,7 @@ def encode(text, symbols, other=None):
 
     Raises
     ------
-    ValueError
-        If a character is not in `symbols` and `other` is not given.
+    ValueError : if a character is not in `symbols` and `other` is not given
 
     Examples
     --------
@@ -65,8 +62,7 @@ def load_text(split):
 
     Raises
     ------
-    DatasetUnavailable
-        If this Python was packed without `pydoc_data`.
+    DatasetUnavailable : if this Python was packed without `pydoc_data`
     """
     text = _topics()
     ends = {"train": (0, 90), "valid": (90, 95), "test": (95, 100)}
@@ -107,8 +103,7 @@ def load_ptb(split):
 
     Returns
     -------
-    Text
-        5,017,482 tokens in ``train``, 393,042 in ``valid``, 442,423 in ``test``.
+    Text, 5,017,482 tokens in ``train``, 393,042 in ``valid``, 442,423 in ``test``
 
     References
     ----------

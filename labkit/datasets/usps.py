@@ -63,8 +63,7 @@ def read_usps(path):
 
     Raises
     ------
-    ValueError
-        If there is no variable ``data``, or it has another type or shape.
+    ValueError : if there is no variable ``data``, or it has another type or shape
     """
     variables = scipy.io.loadmat(path, variable_names=["data"])
     if "data" not in variables:

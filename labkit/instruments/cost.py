@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from labkit.ranges import COUNT, check
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -25,31 +27,19 @@ def cost(
 ) -> Cost:
     """Operations per step and bytes of storage of an online learner.
 
+    ValueError if a size is not a positive integer.
+
     Parameters
     ----------
     count : callable
         The learner's formula, such as ``labkit.rtrl.LEARNERS["OK"].count``: from n, m,
         K, P, r to operations and to numbers carried, both per sequence. m is
         n + ``inputs`` + 1.
-    hidden, inputs : int
-        n and d_x.
-    blocks, parts : int
-        K and P of the cell: RNN 1, 1; RHN 2, 1; LSTM 4, 2.
-    batch : int
-        Sequences.
-    rank : int
-        r: terms, copies, or steps of a window.
-    dtype_bytes : int
-        Of one number.
-
-    Returns
-    -------
-    Cost
-
-    Raises
-    ------
-    ValueError
-        If a size is not a positive integer.
+    hidden, inputs : int, n and d_x
+    blocks, parts : int, K and P of the cell: RNN 1, 1; RHN 2, 1; LSTM 4, 2
+    batch : int, sequences
+    rank : int, r: terms, copies, or steps of a window
+    dtype_bytes : int, of one number
 
     Notes
     -----
@@ -65,17 +55,8 @@ def cost(
     >>> cost(terms, hidden=10, inputs=5, rank=3)
     Cost(flops=640, bytes=432)
     """
-    sizes = {
-        "hidden": hidden,
-        "inputs": inputs,
-        "blocks": blocks,
-        "parts": parts,
-        "batch": batch,
-        "rank": rank,
-        "dtype_bytes": dtype_bytes,
-    }
-    for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"{name} must be an integer >= 1, got {size!r}")
+    sizes = {"hidden": hidden, "inputs": inputs, "blocks": blocks, "parts": parts}
+    sizes |= {"batch": batch, "rank": rank, "dtype_bytes": dtype_bytes}
+    check(sizes, dict.fromkeys(sizes, COUNT))
     flops, numbers = count(hidden, hidden + inputs + 1, blocks, parts, rank)
     return Cost(flops=batch * flops, bytes=batch * numbers * dtype_bytes)

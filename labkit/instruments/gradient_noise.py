@@ -34,12 +34,9 @@ class Noise:
 
     Attributes
     ----------
-    examples : int
-        M.
-    squares : () tensor
-        sum_i |g_i|^2, in the squared unit of the gradient.
-    norm2 : () tensor
-        |g_bar|^2, of the batch's mean gradient.
+    examples : int, M
+    squares : () tensor, sum_i |g_i|^2, in the squared unit of the gradient
+    norm2 : () tensor, |g_bar|^2, of the batch's mean gradient
     """
 
     examples: int
@@ -67,14 +64,6 @@ class Noise:
         average over measurements, average `variance` and `signal`, then divide.
         """
         return self.variance / self.signal.clamp_min(0)  # (4)
-
-    @property
-    def plug_in_noise_scale(self) -> Tensor:
-        """V / |g_bar|^2, in examples: finite, but below B, and never above about M.
-
-        The mean of |g_bar|^2 is |G|^2 + tr(Sigma) / M, so this saturates.
-        """
-        return self.variance / self.norm2
 
 
 class GradientNoise:
@@ -105,13 +94,11 @@ class GradientNoise:
 
     Attributes
     ----------
-    passes : int
-        Training passes so far.
+    passes : int, training passes so far
 
     Raises
     ------
-    TypeError
-        If `model` is no module.
+    TypeError : if `model` is no module
     ValueError
         For an option out of range; for a layer that does not exist, is not understood
         (GRU, groups, several recurrent layers in one, ...) or shares a parameter; for
@@ -184,20 +171,12 @@ class GradientNoise:
         """Name of each layer that the measured pass reached, with its noise."""
         window = self._measured_window()
         found = {} if window is None else window.found
-        names = [layer.name for layer in self._layers.values()]
-        return {
-            name: self._noise(window, [found[name]]) for name in names if name in found
-        }
+        names = [x.name for x in self._layers.values() if x.name in found]
+        return {name: self._noise(window, [found[name]]) for name in names}
 
     @property
     def total(self) -> Noise:
-        """All those layers' parameters as one vector.
-
-        Raises
-        ------
-        RuntimeError
-            If nothing has been measured yet.
-        """
+        """All those layers' parameters as one vector; RuntimeError before the first."""
         window = self._measured_window()
         if window is None:
             raise RuntimeError(
@@ -258,10 +237,8 @@ class GradientNoise:
         if layer.name in window.found or not layer.owns_its_parameters():
             return
         given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
-        reader = KINDS[type(module)]
-        call = reader(
-            module, given.get("input"), given.get("hx"), output, self.batch_first
-        )
+        x, hx = given.get("input"), given.get("hx")
+        call = KINDS[type(module)](module, x, hx, output, self.batch_first)
         window.watch(layer, call, output)
 
 
@@ -309,7 +286,7 @@ class _Window:
     def watch(self, layer, call, output):
         """Wait for the gradients of a call's outputs, then of the layer's weights."""
         wanted = [p for p in layer.parameters.values() if p.requires_grad]
-        outputs = [z for z in tensors(output)]
+        outputs = tensors(output)
         if not wanted or not any(z.requires_grad for z in outputs):
             return
         call.gradients = [None] * len(outputs)

@@ -1,8 +1,7 @@
 """How good a gradient estimate is: its direction, its spread, its error.
 
-The estimates come from the same point, repeated with fresh randomness; ``R`` is the
-number of repeats.  Nothing here changes its inputs, records a graph or draws a random
-number.
+The estimates come from the same point, repeated with fresh randomness, R times.
+Nothing here changes its inputs, records a graph or draws a random number.
 """
 
 import torch
@@ -15,28 +14,20 @@ def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
 
     $\cos = \langle \hat g, g \rangle / (\lVert \hat g \rVert \lVert g \rVert)$
 
+    Both are scaled by their largest entry first, so that neither overflow nor underflow
+    of the squares spoils the angle. ValueError if the shapes do not fit, or there are
+    no entries. O(R P) for P entries.
+
     Parameters
     ----------
-    estimate : (...) or (R, ...) tensor
-        One estimate with the shape of `exact`, or R of them.
-    exact : (...) tensor
-        The exact gradient; all its entries together are one vector.
+    estimate : (...) or (R, ...) tensor, one of the shape of `exact`, or R of them
+    exact : (...) tensor, the exact gradient; all its entries together are one vector
 
     Returns
     -------
     cosine : () or (R,) tensor
         Without unit, in [-1, 1]; ``nan`` where either vector is zero, since a zero
         vector has no direction.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit, or there are no entries.
-
-    Notes
-    -----
-    Cost: O(R P) for P entries.  Both vectors are scaled by their largest entry first,
-    so that neither overflow nor underflow of the squares spoils the angle.
 
     Examples
     --------
@@ -55,29 +46,19 @@ def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
     $\frac{1}{R} \sum_i \lVert \hat g_i - g \rVert^2 / \lVert g \rVert^2$
 
     For an unbiased estimator this is the relative variance (total variance over squared
-    norm); for a biased one the squared bias is in it too.
+    norm); for a biased one the squared bias is in it too. ValueError if the shapes do
+    not fit, or there are no entries or no estimates. O(R P) for P entries.
 
     Parameters
     ----------
-    estimates : (R, ...) tensor
-        Repeated estimates.
-    exact : (...) tensor
-        The exact gradient.
+    estimates : (R, ...) tensor, repeated estimates
+    exact : (...) tensor, the exact gradient
 
     Returns
     -------
     ratio : () tensor
         Without unit, >= 0.  If `exact` is zero: ``inf``, or ``nan`` where all estimates
         are zero too.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit, or there are no entries or no estimates.
-
-    Notes
-    -----
-    Cost: O(R P) for P entries.
 
     Examples
     --------
@@ -97,26 +78,16 @@ def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
 def gradient_variance(estimates: Tensor) -> Tensor:
     r"""Total sample variance of gradient estimates: the trace of their covariance.
 
-    $\frac{1}{R - 1} \sum_i \lVert \hat g_i - \bar g \rVert^2$
+    $\frac{1}{R - 1} \sum_i \lVert \hat g_i - \bar g \rVert^2$. ValueError if there are
+    fewer than two estimates. O(R P) for P entries.
 
     Parameters
     ----------
-    estimates : (R, ...) tensor
-        Repeated estimates, R >= 2.
+    estimates : (R, ...) tensor, repeated estimates, R >= 2
 
     Returns
     -------
-    variance : () tensor
-        In the squared unit of the gradient.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two estimates.
-
-    Notes
-    -----
-    Cost: O(R P) for P entries.
+    variance : () tensor, in the squared unit of the gradient
 
     Examples
     --------
@@ -124,12 +95,9 @@ def gradient_variance(estimates: Tensor) -> Tensor:
     tensor(2.5000)
     """
     if estimates.ndim == 0 or estimates.shape[0] < 2:
-        raise ValueError(
-            "estimates must have shape (R, ...) with R >= 2, "
-            f"got {tuple(estimates.shape)}"
-        )
-    flat = estimates.reshape(estimates.shape[0], -1)
-    return flat.var(dim=0, correction=1).sum()
+        shape = tuple(estimates.shape)
+        raise ValueError(f"estimates must have shape (R, ...) with R >= 2, got {shape}")
+    return estimates.var(dim=0, correction=1).sum()
 
 
 def _flatten(estimate: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,28 +11,21 @@ def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
     r"""Best factor k with which the mean stands for the second moment.
 
     $k^* = \arg\min_k \lVert k\,\bar x \bar x^\top - \tfrac1M X^\top X \rVert_F
-    = \bar x^\top (X^\top X / M)\,\bar x / \lVert \bar x \rVert^4$, never below 1.
+    = \bar x^\top (X^\top X / M)\,\bar x / \lVert \bar x \rVert^4$, never below 1. Costs
+    O(M min(M, n) + M n); no n x n matrix is made if M < n.
 
     Parameters
     ----------
-    inputs : (M, n) tensor
-        X, one row per example, in any unit.
+    inputs : (M, n) tensor, X, one row per example, in any unit
 
     Returns
     -------
-    ratio : () tensor
-        $k^*$; ``nan`` if the mean is zero.
-    residual : () tensor
-        What is left at $k^*$, relative to the second moment, in [0, 1].
+    ratio : () tensor, $k^*$; ``nan`` if the mean is zero
+    residual : () tensor, what $k^*$ leaves, relative to the second moment, in [0, 1]
 
     Raises
     ------
-    ValueError
-        If `inputs` is not a matrix with rows.
-
-    Notes
-    -----
-    Cost: O(M min(M, n) + M n); no n x n matrix is made if M < n.
+    ValueError : if `inputs` is not a matrix with rows
 
     Examples
     --------
@@ -53,30 +46,12 @@ def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def angle(a: Tensor, b: Tensor) -> Tensor:
-    """Angle between two vectors, in degrees.
+    """Angle between two vectors in degrees, 0 to 180; ``nan`` if either is zero.
 
-    Parameters
-    ----------
-    a, b : tensors of one shape
-        All entries of each are one vector.
+    All entries of a tensor are one vector; ValueError if the shapes differ, or there
+    are no entries. By Kahan's formula, which keeps its digits for small angles, where
+    the arc cosine loses them.
 
-    Returns
-    -------
-    angle : () tensor
-        In [0, 180]; ``nan`` if either vector is zero.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ, or there are no entries.
-
-    Notes
-    -----
-    By Kahan's formula, which keeps its digits for small angles, where the arc cosine
-    loses them.
-
-    Examples
-    --------
     >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]))
     tensor(90.)
     """

@@ -93,8 +93,7 @@ class RecurrentCall:
         h_0, c_0 = (self.state(s, y[0]) for s in start)
         # a copy: what follows may change y in place
         self.h, self.c_0 = torch.cat([h_0[None], y]), c_0
-        self.examples = x.shape[0] if self.swap else x.shape[1]
-        self.examples = 1 if self.alone else self.examples
+        self.examples = y.shape[1]
         self.gradients: list[Tensor | None] = []
 
     def time_first(self, sequence: Tensor) -> Tensor:
@@ -112,11 +111,10 @@ class RecurrentCall:
         h = self.h.to(dtype)
         xh = torch.cat((self.x.to(dtype), h[:-1]), 2)
         dy, dh_T, dc_T = (*self.gradients, None)[:3]
-        dh = (
-            torch.zeros_like(h[1:])
-            if dy is None
-            else self.time_first(dy).to(dtype, copy=dh_T is not None)
-        )
+        if dy is None:
+            dh = torch.zeros_like(h[1:])
+        else:
+            dh = self.time_first(dy).to(dtype, copy=dh_T is not None)
         if dh_T is not None:
             dh[-1] += dh_T.view_as(dh[-1])
         W_hh = module.weight_hh_l0.detach().to(dtype)
@@ -134,10 +132,8 @@ class RecurrentCall:
         dtype = working_dtype(module.weight_hh_l0)
         pairs = zip(*(c.inputs_and_deltas(module, dtype) for c in calls), strict=True)
         # Without copies: large arrays move at the speed of memory.
-        x, d = (
-            (torch.cat(parts) if len(parts) > 1 else parts[0]).transpose(0, 1)
-            for parts in pairs
-        )
+        joined = (torch.cat(p) if len(p) > 1 else p[0] for p in pairs)
+        x, d = (sequence.transpose(0, 1) for sequence in joined)
         if "weight_ih_l0" not in wanted:
             x = x[:, :, module.input_size :]
         if "weight_hh_l0" not in wanted:
@@ -166,9 +162,8 @@ def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     works in place gives a view a new history, past a hook on z but not on its base.
     """
     base = z._base
-    if base is None or not base.requires_grad or base.numel() != z.numel():
-        return z, lambda gradient: gradient
-    if not base.is_contiguous():
+    whole = base is not None and base.requires_grad and base.numel() == z.numel()
+    if not whole or not base.is_contiguous():
         return z, lambda gradient: gradient
     size, stride = z.size(), z.stride()
     return base, lambda gradient: gradient.contiguous().as_strided(size, stride)
@@ -176,12 +171,8 @@ def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
 MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 # layer type -> what a call of it leaves
-KINDS = {
-    nn.Linear: LinearCall,
-    nn.Conv2d: Conv2dCall,
-    nn.RNN: RecurrentCall,
-    nn.LSTM: RecurrentCall,
-}
+KINDS = {nn.Linear: LinearCall, nn.Conv2d: Conv2dCall}
+KINDS |= dict.fromkeys((nn.RNN, nn.LSTM), RecurrentCall)
 
 
 def refusal(module: nn.Module) -> str:
@@ -198,10 +189,8 @@ def refusal(module: nn.Module) -> str:
             return f"padding_mode={module.padding_mode!r}; only 'zeros' is written"
     if isinstance(module, nn.RNNBase):
         if module.num_layers != 1:
-            return (
-                f"num_layers={module.num_layers} hides the inner layers' states; stack "
-                "single layers"
-            )
+            inner = f"num_layers={module.num_layers} hides the inner layers' states"
+            return f"{inner}; stack single layers"
         if module.bidirectional:
             return "it is bidirectional; use one forward layer"
         if module.proj_size:
@@ -219,11 +208,9 @@ def choose(model, layers) -> list[tuple[str, nn.Module]]:
                 "of a batch, so none has a gradient of its own; use GroupNorm, say"
             )
     if layers is None:
-        chosen = [
-            (name, module)
-            for name, module in modules.items()
-            if any(p.requires_grad for p in module.parameters(recurse=False))
-        ]
+        own = {name: m.parameters(recurse=False) for name, m in modules.items()}
+        wanted = [n for n, mine in own.items() if any(p.requires_grad for p in mine)]
+        chosen = [(name, modules[name]) for name in wanted]
     elif isinstance(layers, str | nn.Module):
         raise ValueError(f"layers must be a list of layers, got {layers!r}")
     else:
@@ -244,10 +231,8 @@ def _find(modules, wanted):
     for name, module in modules.items():
         if module is wanted or name == wanted:
             return name, module
-    names = ", ".join(
-        repr(name) for name, module in modules.items() if type(module) in KINDS
-    )
-    raise ValueError(f"the model has no layer {wanted!r}; it has {names}")
+    names = [repr(name) for name, module in modules.items() if type(module) in KINDS]
+    raise ValueError(f"the model has no layer {wanted!r}; it has {', '.join(names)}")
 
 
 def _check_owners(modules, watched):

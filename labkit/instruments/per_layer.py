@@ -43,14 +43,8 @@ def weight_moments(x: Tensor, d: Tensor) -> Moments:
 
     Parameters
     ----------
-    x : (M, T, n) tensor
-        Inputs.
-    d : (M, T, N) tensor
-        Deltas.
-
-    Returns
-    -------
-    Moments
+    x : (M, T, n) tensor, inputs
+    d : (M, T, N) tensor, deltas
 
     Notes
     -----
@@ -98,17 +92,7 @@ def formed_moments(G: Tensor) -> Moments:
 def conv2d_moments(module: nn.Conv2d, x: Tensor, d: Tensor) -> Moments:
     """Moments of the gradient by the weight of a CONV layer, one call.
 
-    Parameters
-    ----------
-    module : nn.Conv2d
-        With one group and zeros as padding.
-    x : (M, C, H, W) tensor
-        Inputs.
-    d : (M, N, H', W') tensor
-        Deltas.
-
-    Notes
-    -----
+    It has one group and zeros as padding; inputs (M, C, H, W), deltas (M, N, H', W').
     As :func:`weight_moments` with T = H' W' receptive fields of n = C k_h k_w numbers.
     Where forming the G_i is cheaper, one convolution with a group per example does it
     without unfolding the maps; it follows cuDNN's TF32 setting, as the layer does.
@@ -118,15 +102,9 @@ def conv2d_moments(module: nn.Conv2d, x: Tensor, d: Tensor) -> Moments:
     if T == 1 or n * N > T * (n + N):
         return weight_moments(fields(module, x), d.flatten(2).mT)
     x, padding = padded(module, x)
-    G = nn.grad.conv2d_weight(
-        x.reshape(1, M * C, *x.shape[2:]),
-        (M * N, C, *module.kernel_size),
-        d.reshape(1, M * N, *out),
-        stride=module.stride,
-        padding=padding,
-        dilation=module.dilation,
-        groups=M,
-    )
+    x, d = x.reshape(1, M * C, *x.shape[2:]), d.reshape(1, M * N, *out)
+    size, stride = (M * N, C, *module.kernel_size), module.stride
+    G = nn.grad.conv2d_weight(x, size, d, stride, padding, module.dilation, groups=M)
     return formed_moments(G.view(M, N, n))
 
 
@@ -154,6 +132,7 @@ def padded(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
 def rnn_deltas(h: Tensor, dh: Tensor, W_hh: Tensor, nonlinearity: str) -> Tensor:
     r"""Derivatives of the loss by the pre-activations of an RNN layer.
 
+    torch's fused layers hand out none of these; (4), (5) find them from the states.
     $h_t = \phi(z_t)$, $z_t = W_{ih} x_t + W_{hh} h_{t-1} + b$; with $\partial_t$ the
     derivative by h_t not through later steps,
 
@@ -163,21 +142,14 @@ def rnn_deltas(h: Tensor, dh: Tensor, W_hh: Tensor, nonlinearity: str) -> Tensor
 
     Parameters
     ----------
-    h : (T + 1, M, H) tensor
-        States h_0 .. h_T.
-    dh : (T, M, H) tensor
-        $\partial_1 .. \partial_T$.
+    h : (T + 1, M, H) tensor, states h_0 .. h_T
+    dh : (T, M, H) tensor, $\partial_1 .. \partial_T$
     W_hh : (H, H) tensor
     nonlinearity : {"tanh", "relu"}
 
     Returns
     -------
-    deltas : (T, M, H) tensor
-
-    Notes
-    -----
-    Cost: T M H^2 multiplications.  torch's fused layers have these numbers inside and
-    hand out none of them; (4) and (5) find them again from the states.
+    deltas : (T, M, H) tensor; T M H^2 multiplications
     """
     slope = 1 - h[1:].square() if nonlinearity == "tanh" else (h[1:] > 0).to(h.dtype)
     deltas = torch.empty_like(dh)
@@ -204,24 +176,15 @@ def lstm_deltas(
 
     Parameters
     ----------
-    z : (T, M, 4 H) tensor
-        Pre-activations, recomputed from inputs and states by one product; they are
-        overwritten.
-    c_0 : (M, H) tensor
-        The first cell state.
-    dh : (T, M, H) tensor
-        Derivative by h_t not through later steps.
-    dc : (M, H) tensor or None
-        Derivative by the last cell state that the layer returns.
+    z : (T, M, 4 H) tensor, pre-activations, from inputs and states; overwritten
+    c_0 : (M, H) tensor, the first cell state
+    dh : (T, M, H) tensor, derivative by h_t not through later steps
+    dc : (M, H) tensor or None, derivative by the last cell state that the layer returns
     W_hh : (4 H, H) tensor
 
     Returns
     -------
-    deltas : (T, M, 4 H) tensor, in the memory of z
-
-    Notes
-    -----
-    Cost: 4 T M H^2 multiplications, beside those for z.
+    deltas : (T, M, 4 H) tensor, in the memory of z; 4 T M H^2 multiplications
     """
     T, (M, H) = len(z), c_0.shape
     c = torch.empty(T + 1, M, H, dtype=z.dtype, device=z.device)

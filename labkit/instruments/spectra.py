@@ -21,15 +21,11 @@ def effective_rank(singular_values: Tensor) -> Tensor:
     rank : (...) tensor
         In directions: r equal values and zeros give r.  A spectrum of zeros gives 0.
 
-    Raises
-    ------
-    ValueError
-        If there is no last dimension or a value is negative.
-
     Notes
     -----
-    Cost: O(k) per spectrum.  Source: Roy and Vetterli, "The effective rank: a measure
-    of effective dimensionality", EUSIPCO 2007, definition 1.
+    ValueError if there is no last dimension or a value is negative.  O(k) per spectrum.
+    Source: Roy and Vetterli, "The effective rank: a measure of effective
+    dimensionality", EUSIPCO 2007, definition 1.
 
     Examples
     --------

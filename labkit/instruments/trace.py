@@ -34,31 +34,22 @@ class Trace:
     Parameters
     ----------
     path : str or Path, optional
-        The file to write; missing folders above it are made.  ``None`` keeps the
-        rows in memory only.
+        The file to write; folders are made.  ``None`` keeps the rows in memory only.
     parameters : mapping or dataclass instance, optional
-        The run's parameters, JSON-writable, kept in the header.
-    device : str or torch.device, optional
-        Where the run computes; kept in the header.
-    seed : int, optional
-        The run's seed; kept in the header.
+        The run's parameters, JSON-writable; kept in the header, as are those below.
+    device : str or torch.device, optional, where the run computes
+    seed : int, optional, the run's seed
 
     Attributes
     ----------
-    header : dict
-        Keys ``format``, ``version``, ``parameters``, ``versions``, ``device`` and
-        ``seed``.
-    path : Path or None
-        The file behind the trace.
+    header : dict, format, version, parameters, versions, device, seed
+    path : Path or None, the file behind the trace
 
     Raises
     ------
-    FileExistsError
-        If `path` exists: a trace is never overwritten.
-    NotADirectoryError
-        If `path` lies under something that is a file.
-    TypeError
-        If a parameter cannot be written as JSON.
+    FileExistsError : if `path` exists: a trace is never overwritten
+    NotADirectoryError : if `path` lies under something that is a file
+    TypeError : if a parameter cannot be written as JSON
 
     Examples
     --------
@@ -85,35 +76,26 @@ class Trace:
     def log(self, step: int, **scalars) -> None:
         """Append one row; it is on disk before the subscribers hear of it.
 
+        O(number of scalars); a tensor on a GPU is waited for.
+
         Parameters
         ----------
-        step : int
-            Must not be smaller than the step of the row before; several rows may share
-            a step.
+        step : int, not below the row before's; several rows may share a step
         **scalars : int, float, bool, str or 0-d tensor
             The row's values by column name (numpy scalars count as numbers).
 
         Raises
         ------
-        TypeError
-            For any other kind of value, naming the column and the type.
-        ValueError
-            If `step` decreases.
-        RuntimeError
-            If the trace is closed or was loaded from a file.
-
-        Notes
-        -----
-        Cost: O(number of scalars).  A tensor on a GPU is waited for.
+        TypeError : for any other kind of value, naming the column and the type
+        ValueError : if `step` decreases
+        RuntimeError : if the trace is closed or was loaded from a file
         """
         if self._refusal:
             raise RuntimeError(f"cannot log step {step}: {self._refusal}")
         row = _row(step, scalars)
         if self._rows and row["step"] < self._rows[-1]["step"]:
-            raise ValueError(
-                f"step must not decrease: got {row['step']} "
-                f"after {self._rows[-1]['step']}"
-            )
+            last = self._rows[-1]["step"]
+            raise ValueError(f"step must not decrease: got {row['step']} after {last}")
         if self._file is not None:
             self._write(row)
         self._rows.append(row)
@@ -142,10 +124,7 @@ class Trace:
     def subscribe(self, callback: Callable[[Row], None]) -> Callable[[], None]:
         """Have `callback(row)` called after each row is written.
 
-        Returns
-        -------
-        unsubscribe : callable
-            Ends the subscription; calling it again does nothing.
+        What is returned ends the subscription; calling it again does nothing.
         """
         entry = [callback]  # a fresh list: the same callback may subscribe twice
         self._subscribers.append(entry)
@@ -172,17 +151,8 @@ class Trace:
     def load(cls, path) -> "Trace":
         """Read a trace back; it takes no further rows.
 
-        An unfinished last line, as a kill leaves it, is dropped.
-
-        Parameters
-        ----------
-        path : str or Path
-            A file that a `Trace` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the header or a line before the last is malformed, with the line number.
+        An unfinished last line, as a kill leaves it, is dropped. ValueError if the
+        header or a line before the last is malformed, with the line number.
         """
         path = Path(path)
         lines = _finished_lines(path.read_bytes())
@@ -211,15 +181,12 @@ class Trace:
 
 
 def _header(parameters, device, seed) -> dict:
+    versions = {"torch": str(torch.__version__), "labkit": __version__}
     return {
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "parameters": _plain(parameters),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "labkit": __version__,
-        },
+        "versions": {"python": platform.python_version(), **versions},
         "device": None if device is None else str(device),
         "seed": None if seed is None else int(seed),
     }

@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # is one worker's part, and N is what all p hold together.
 _OPERATORS = {
     "c10d": {
-        "allreduce_": "all_reduce tensors",
-        "allreduce_coalesced_": "all_reduce tensors",
+        **dict.fromkeys(("allreduce_", "allreduce_coalesced_"), "all_reduce tensors"),
         "allgather_": "all_gather output_tensors",
         "_allgather_base_": "all_gather output_tensor",
         "allgather_coalesced_": "all_gather output_lists",
@@ -29,10 +28,8 @@ _OPERATORS = {
         "gather_": "gather input_tensors * p",
         "scatter_": "scatter output_tensors * p",
         "send": "send tensors",
-        "recv_": "recv tensors",
-        "recv_any_source_": "recv tensors",
-        "barrier": "barrier",
-        "monitored_barrier_": "barrier",
+        **dict.fromkeys(("recv_", "recv_any_source_"), "recv tensors"),
+        **dict.fromkeys(("barrier", "monitored_barrier_"), "barrier"),
     },
     "_c10d_functional": {  # those that DTensor calls
         "all_reduce": "all_reduce input",
@@ -76,17 +73,13 @@ def wire_bytes(kind: str, payload: int, group: int) -> float:
 
     Parameters
     ----------
-    kind : str
-        As in :attr:`Collective.kind`.
-    payload : int
-        N, in bytes.
-    group : int
-        p >= 1.
+    kind : str, as in :attr:`Collective.kind`
+    payload : int, N, in bytes
+    group : int, p >= 1
 
     Raises
     ------
-    ValueError
-        If the kind is unknown.
+    ValueError : if the kind is unknown
 
     Examples
     --------
@@ -134,8 +127,7 @@ class Traffic(TorchDispatchMode):
 
     Attributes
     ----------
-    calls : list of Collective
-        In order.
+    calls : list of Collective, in order
 
     Examples
     --------

@@ -23,6 +23,8 @@ app = typer.Typer(
     help="A lab bench for learning rules beyond back-propagation plus Adam.",
 )
 
+Profile = Annotated[str, typer.Option(help="quick, or paper: the paper's own setting.")]
+Device = Annotated[str | None, typer.Option(help="Torch device, such as cpu or cuda.")]
 Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
 NotebookDir = Annotated[
     Path | None,
@@ -111,12 +113,8 @@ def run(
         list[str] | None,
         typer.Option("-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
     ] = None,
-    profile: Annotated[
-        str, typer.Option(help="quick, or paper: the paper's own setting.")
-    ] = "quick",
-    device: Annotated[
-        str | None, typer.Option(help="Torch device, such as cpu or cuda.")
-    ] = None,
+    profile: Profile = "quick",
+    device: Device = None,
     out: Out = Path("runs"),
     notebook_dir: NotebookDir = None,
 ) -> None:
@@ -166,12 +164,8 @@ def sweep(
             "unfinished and failed ones again.",
         ),
     ] = False,
-    profile: Annotated[
-        str, typer.Option(help="quick, or paper: the paper's own setting.")
-    ] = "quick",
-    device: Annotated[
-        str | None, typer.Option(help="Torch device, such as cpu or cuda.")
-    ] = None,
+    profile: Profile = "quick",
+    device: Device = None,
     out: Out = Path("runs"),
     notebook_dir: NotebookDir = None,
 ) -> None:
@@ -233,12 +227,10 @@ def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[st
         raise RunRefused(
             "give the names of notebooks, or --all; 'labkit list' has them"
         )
-    if not every:
-        return names
-    found = list(notebooks(notebook_dir))
-    if not found:
+    chosen = list(notebooks(notebook_dir)) if every else names
+    if not chosen:
         raise RunRefused("there are no notebooks to run yet")
-    return found
+    return chosen
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -42,16 +42,11 @@ class Plan:
 
     Attributes
     ----------
-    name : str
-        The notebook's name without its digits.
-    notebook : Path
-        The notebook file.
-    profile : str
-        ``quick`` or ``paper``.
-    values : dict
-        Every parameter's value, except those that the run itself sets.
-    out : Path
-        The folder that will hold the run's folder.
+    name : str, the notebook's name without its digits
+    notebook : Path, the notebook file
+    profile : str, ``quick`` or ``paper``
+    values : dict, every parameter's value, except those that the run itself sets
+    out : Path, the folder that will hold the run's folder
     """
 
     name: str
@@ -67,16 +62,11 @@ class RunResult:
 
     Attributes
     ----------
-    path : Path
-        The folder of the run.
-    notebook, html : Path
-        The executed notebook and its page, both in ``path``.
-    seconds : float
-        Wall-clock time from the start of the kernel to its end.
-    ok : bool
-        Whether every cell ran.
-    error : str or None
-        The cell that failed and what it raised.
+    path : Path, the folder of the run
+    notebook, html : Path, the executed notebook and its page, both in ``path``
+    seconds : float, wall-clock time from the start of the kernel to its end
+    ok : bool, whether every cell ran
+    error : str or None, the cell that failed and what it raised
     """
 
     path: Path
@@ -100,29 +90,19 @@ def run(
 
     Parameters
     ----------
-    name : str
-        ``"rtrl"`` or ``"05_rtrl"`` for ``05_rtrl.ipynb``.
-    parameters : mapping, optional
-        Values by parameter name; see `resolve`.
-    profile : {"quick", "paper"}
-        Where the other values come from.
-    device : str, optional
-        The torch device, when not the notebook's own.
-    out : str or Path
-        Where the run's folder goes.
-    notebook_dir : str or Path, optional
-        Where the notebooks are; see `notebooks`.
-
-    Returns
-    -------
-    RunResult
-        With ``ok=False`` when a cell raised; that is not an exception here.
+    name : str, ``"rtrl"`` or ``"05_rtrl"`` for ``05_rtrl.ipynb``
+    parameters : mapping, optional, values by parameter name; see `resolve`
+    profile : {"quick", "paper"}, where the other values come from
+    device : str, optional, the torch device, when not the notebook's own
+    out : str or Path, where the run's folder goes
+    notebook_dir : str or Path, optional, where the notebooks are; see `notebooks`
 
     Raises
     ------
     RunRefused
         Before anything is written, when a name, a value, the profile, the device
         or the output folder will not do (`ParameterError` for the first three).
+        A cell that raises is no exception here: then ``ok`` is False.
     """
     return execute(prepare(name, parameters, profile, device, out, notebook_dir))
 
@@ -130,15 +110,8 @@ def run(
 def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
     """Find the notebooks, by name without the digits, in the order of the digits.
 
-    Parameters
-    ----------
-    notebook_dir : str or Path, optional
-        Where to look; else ``notebooks`` here, else the one beside the package.
-
-    Returns
-    -------
-    dict from str to Path
-        ``{"rtrl": Path(".../05_rtrl.ipynb"), ...}``
+    ``{"rtrl": Path(".../05_rtrl.ipynb"), ...}``, from `notebook_dir`, else from
+    ``notebooks`` here, else from the one beside the package.
     """
     if notebook_dir is None:
         places = (Path("notebooks"), HERE.parents[2] / "notebooks")
@@ -170,11 +143,9 @@ def prepare(
     for key in SET_BY_RUN:
         if key in given:
             raise ParameterError(f"'{key}' is set by the run itself")
-    if device is not None:
-        if given.setdefault("device", device) != device:
-            raise ParameterError(
-                f"the device is given twice: {device} and {given['device']}"
-            )
+    if device is not None and given.setdefault("device", device) != device:
+        other = given["device"]
+        raise ParameterError(f"the device is given twice: {device} and {other}")
     settable = tuple(p for p in declared if p.name not in SET_BY_RUN)
     try:
         values = resolve(settable, given, profile)
@@ -186,7 +157,7 @@ def prepare(
 
 def check_device(device: str) -> None:
     """Refuse a torch device that is not on this machine."""
-    import torch  # here, since it takes seconds that `labkit list` need not wait
+    import torch
 
     allowed = ["cpu"]
     if torch.cuda.is_available():
@@ -219,7 +190,7 @@ def check_out(out: str | Path) -> Path:
 
 def execute(plan: Plan) -> RunResult:
     """Carry out a plan; see `run`."""
-    # here, since these take seconds that `labkit list` need not wait
+    # here and below: imports of seconds that `labkit list` need not wait
     from labkit.runs.page import write_atomically, write_page
 
     started = datetime.now(UTC)
@@ -231,20 +202,16 @@ def execute(plan: Plan) -> RunResult:
     error = _execute_notebook(plan, executed, partial)
     seconds = round(time.perf_counter() - begin, 3)
     write_page(executed, page)
-    record |= {
-        "status": "failed" if error else "finished",
-        "seconds": seconds,
-        "error": error,
-    }
+    status = "failed" if error else "finished"
+    record |= {"status": status, "seconds": seconds, "error": error}
     write_atomically(partial / "run.json", json.dumps(record, indent=2))
     if error:
         final = final.with_name(f"{final.name}-failed")
     _sync_tree(partial)
     os.rename(partial, final)
     _sync(plan.out)
-    return RunResult(
-        final, final / executed.name, final / page.name, seconds, not error, error
-    )
+    executed, page = final / executed.name, final / page.name
+    return RunResult(final, executed, page, seconds, not error, error)
 
 
 def _find(name: str, notebook_dir: str | Path | None) -> Path:
@@ -269,7 +236,9 @@ def _check_needed(notebook: Path, declared: tuple[Parameter, ...]) -> None:
 def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:
     """Make a partial folder whose final name nobody has or will get."""
     out.mkdir(parents=True, exist_ok=True)
-    for stem in _stems(f"{started:%Y%m%d-%H%M%S}-{name}"):
+    first = f"{started:%Y%m%d-%H%M%S}-{name}"
+    for number in itertools.count(1):
+        stem = first if number == 1 else f"{first}-{number}"
         partial, final = out / f".{stem}.partial", out / stem
         try:
             partial.mkdir()
@@ -279,30 +248,19 @@ def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:
         if not final.exists() and not (out / f"{stem}-failed").exists():
             return partial, final
         partial.rmdir()
-    raise AssertionError("the names do not end")
-
-
-def _stems(stem: str) -> Iterator[str]:
-    yield stem
-    yield from (f"{stem}-{number}" for number in itertools.count(2))
 
 
 def _record(plan: Plan, started: datetime) -> dict:
+    versions = {"torch": metadata.version("torch"), "labkit": labkit.__version__}
     return {
         "name": plan.name,
         "notebook": plan.notebook.name,
         "profile": plan.profile,
         "parameters": plan.values,
         "device": plan.values["device"],
-        "versions": {
-            "python": platform.python_version(),
-            "torch": metadata.version("torch"),
-            "labkit": labkit.__version__,
-        },
+        "versions": {"python": platform.python_version(), **versions},
         "started": started.isoformat(timespec="seconds"),
-        "seconds": None,
-        "status": "running",
-        "error": None,
+        **{"seconds": None, "status": "running", "error": None},
     }
 
 
@@ -343,10 +301,9 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
 
 def _sync_tree(folder: Path) -> None:
     """Have all of a folder on disk before it gets its final name."""
-    for path in sorted(folder.rglob("*"), reverse=True):
+    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
         if path.is_dir() or path.is_file():
             _sync(path)
-    _sync(folder)
 
 
 def _sync(path: Path) -> None:

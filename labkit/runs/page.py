@@ -18,13 +18,6 @@ def write_page(notebook: Path, page: Path) -> None:
     nbconvert leaves plotly's JSON outputs out, so each becomes a ``div`` with its
     script.  plotly.js (5 MB) is written once beside the folder of the page, in
     ``_static``, and the pages of all runs refer to it.
-
-    Parameters
-    ----------
-    notebook : Path
-        The executed notebook.
-    page : Path
-        The file to write.
     """
     node = nbformat.read(notebook, as_version=4)
     resources = {"metadata": {"name": page.stem}}
@@ -62,14 +55,12 @@ def _draw_figures(node: nbformat.NotebookNode) -> int:
 
 
 def _figure_html(figure: dict) -> str:
-    config = {"responsive": True, **figure.get("config", {})}
+    options = {"include_plotlyjs": False, "full_html": False, "validate": False}
     return plotly.io.to_html(
         {"data": figure["data"], "layout": figure.get("layout", {})},
-        config=config,
-        include_plotlyjs=False,
-        full_html=False,
+        config={"responsive": True, **figure.get("config", {})},
         default_height="450px",
-        validate=False,
+        **options,
     )
 
 

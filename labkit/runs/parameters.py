@@ -18,7 +18,7 @@ import math
 import numbers
 import tokenize
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import nbformat
@@ -43,18 +43,12 @@ class Parameter:
 
     Attributes
     ----------
-    name : str
-        The Python name that the notebook reads.
-    type : type
-        ``int``, ``float``, ``str`` or ``bool``.
-    default : int, float, str or bool
-        The value in the profile ``quick``.
-    help : str
-        What the parameter does, in a few words.
-    low, high : float or None
-        Smallest and largest allowed value, both inclusive.
-    choices : tuple of str
-        The allowed strings; empty when any string will do.
+    name : str, the Python name that the notebook reads
+    type : type, ``int``, ``float``, ``str`` or ``bool``
+    default : int, float, str or bool, the value in the profile ``quick``
+    help : str, what the parameter does, in a few words
+    low, high : float or None, smallest and largest allowed value, both inclusive
+    choices : tuple of str, the allowed strings; empty when any string will do
     paper : int, float, str, bool or None
         The value in the profile ``paper``; None when it is the default.
     """
@@ -84,25 +78,14 @@ class Parameter:
 
 
 def read_parameters(path: str | Path) -> tuple[Parameter, ...]:
-    """Read what the parameters cell of a notebook declares.
-
-    Parameters
-    ----------
-    path : str or Path
-        The notebook file.
-
-    Returns
-    -------
-    tuple of Parameter
-        In the order of the cell's lines.
+    """Read what the parameters cell of a notebook declares, in its order.
 
     Raises
     ------
     ParameterError
         If the notebook does not have exactly one code cell tagged ``parameters``,
         or a line of that cell is not ``name: type = literal  # comment``.
-    RunRefused
-        If the file is not a notebook.
+    RunRefused : if the file is not a notebook
     """
     path = Path(path)
     try:
@@ -154,25 +137,19 @@ def resolve(
 ) -> dict[str, Value]:
     """Find the value of every parameter: given, else of the profile, else default.
 
+    Each is of its parameter's type and within its bounds.
+
     Parameters
     ----------
-    parameters : tuple of Parameter
-        What the notebook declares.
+    parameters : tuple of Parameter, what the notebook declares
     given : mapping from str to str or value, optional
         Values to set.  Strings are read as the parameter's type (``"8"``,
         ``"1e-3"``, ``"true"``).
-    profile : {"quick", "paper"}
-        Where the values come from that are not given.
-
-    Returns
-    -------
-    dict
-        A value for each parameter, of its type and within its bounds.
+    profile : {"quick", "paper"}, where the values come from that are not given
 
     Raises
     ------
-    ParameterError
-        If the profile or a name is unknown, or a value is not allowed.
+    ParameterError : if the profile or a name is unknown, or a value is not allowed
 
     Examples
     --------
@@ -180,7 +157,7 @@ def resolve(
     >>> resolve(cell), resolve(cell, profile="paper"), resolve(cell, {"rank": "4"})
     ({'rank': 8}, {'rank': 16}, {'rank': 4})
     """
-    given = {} if given is None else given
+    given = given or {}
     if profile not in PROFILES:
         allowed = ", ".join(PROFILES)
         raise ParameterError(f"unknown profile '{profile}'; profiles are {allowed}")
@@ -226,7 +203,7 @@ def _convert(kind: type, value: Value) -> Value | None:
     if kind is bool:
         words = {"true": True, "false": False}
         return (
-            words.get(value.lower()) if isinstance(value, str) else _only(bool, value)
+            words.get(value.lower()) if isinstance(value, str) else _only(kind, value)
         )
     if kind is str:
         value.encode("utf-8")  # no notebook can hold half a character
@@ -339,8 +316,7 @@ def _bounds(part: str) -> tuple[float | None, float | None] | None:
 
 def _checked(parameter: Parameter) -> Parameter:
     """Hold the cell's own values to its own bounds."""
-    default = check_value(parameter, parameter.default)
-    paper = parameter.paper
-    if paper is not None:
-        paper = check_value(parameter, paper)
-    return Parameter(**{**vars(parameter), "default": default, "paper": paper})
+    own = {"default": check_value(parameter, parameter.default)}
+    if parameter.paper is not None:
+        own["paper"] = check_value(parameter, parameter.paper)
+    return replace(parameter, **own)

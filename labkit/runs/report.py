@@ -2,7 +2,8 @@
 
 import os
 import time
-from dataclasses import dataclass
+from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,43 +19,17 @@ UNREADABLE |= {"seconds": "", "error": "run.json is missing or damaged"}
 TRIES = 20  # runs get their names while the index is written
 
 
-@dataclass(frozen=True)
-class Trace:
-    """A JSON Lines file of a run, for the index: name, link, number of rows."""
-
-    name: str
-    link: str
-    rows: int
-
-
-@dataclass(frozen=True)
-class Run:
-    """One folder under ``out`` for the index; links are relative to ``out``."""
-
-    folder: str
-    record: dict
-    page: str
-    traces: tuple[Trace, ...]
-    cut_off: bool
+# For the template: a folder under `out` and the JSON Lines files in it, rows counted;
+# `page` and `link` are relative to `out`.
+Run = namedtuple("Run", "folder record page traces cut_off")
+Trace = namedtuple("Trace", "name link rows")
 
 
 def report(out: str | Path = "runs") -> Path:
     """Write ``index.html`` over all runs in a folder, those of its sweeps included.
 
-    Parameters
-    ----------
-    out : str or Path
-        The folder that the runs were written to, or that of one sweep.
-
-    Returns
-    -------
-    Path
-        The index.
-
-    Raises
-    ------
-    RunRefused
-        If there is no such folder.
+    `out` is the folder that the runs were written to, or that of one sweep;
+    RunRefused if there is none. Returns the path of the index.
     """
     from labkit.runs.page import write_atomically  # its imports take a second or two
 
@@ -62,12 +37,9 @@ def report(out: str | Path = "runs") -> Path:
     if not out.is_dir():
         raise RunRefused(f"there is no folder of runs at {out}; 'labkit run' makes one")
     runs = _newest_first(out)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("labkit.runs", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    html = environment.get_template("report.html.j2").render(
+    loader, undefined = jinja2.PackageLoader("labkit.runs", "."), jinja2.StrictUndefined
+    pages = jinja2.Environment(loader=loader, autoescape=True, undefined=undefined)
+    html = pages.get_template("report.html.j2").render(
         complete=[run for run in runs if not run.cut_off],
         partial=[run for run in runs if run.cut_off],
     )
@@ -92,32 +64,25 @@ def _newest_first(out: Path) -> list[Run]:
     return sorted(found, key=lambda r: (r.record["started"], r.folder), reverse=True)
 
 
-def _read(out: Path, folder: Path) -> list[Run]:
+def _read(out: Path, folder: Path) -> Iterator[Run]:
     """Read what may be a run; FileNotFoundError if it is no longer there."""
     if not folder.is_dir():
-        return []
+        return
     inside = {path.name for path in folder.iterdir()}
     cut_off = folder.name.endswith(".partial")
     if not cut_off and "run.json" not in inside:
-        return []
+        return
     record = read_record(folder) or UNREADABLE
     record = record | {"name": record["name"] or _shown(folder.name)}
     page = f"{record['name']}.html"
-    files = [(p, count_rows(p)) for p in traces(folder)]
+    found = [
+        Trace(_shown(str(path.relative_to(folder))), _link(out, path), count_rows(path))
+        for path in traces(folder)
+    ]
     if not folder.is_dir():  # what was read may be half of it
         raise FileNotFoundError(folder)
-    return [
-        Run(
-            _shown(folder.relative_to(out).as_posix()),
-            record,
-            _link(out, folder / page) if page in inside else "",
-            tuple(
-                Trace(_shown(str(path.relative_to(folder))), _link(out, path), rows)
-                for path, rows in files
-            ),
-            cut_off,
-        )
-    ]
+    page = _link(out, folder / page) if page in inside else ""
+    yield Run(_shown(folder.relative_to(out).as_posix()), record, page, found, cut_off)
 
 
 def _link(out: Path, path: Path) -> str:

@@ -24,20 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit.runs import sweep_folder
 from labkit.runs.execute import Plan, execute
 from labkit.runs.parameters import RunRefused, Value
 from labkit.runs.report import report
-from labkit.runs.sweep_folder import (
-    Outcome,
-    begin,
-    find_folders,
-    lock,
-    on_disk,
-    outcome_of,
-    remove_partial,
-    remove_unfinished,
-    tabulate,
-)
+from labkit.runs.sweep_folder import Outcome
 from labkit.runs.sweep_plan import MANIFEST, SweepPlan, code_digest, prepare_sweep
 from labkit.runs.workers import carry_out
 
@@ -53,16 +44,11 @@ class SweepResult:
 
     Attributes
     ----------
-    path : Path
-        The sweep's folder.
-    parquet, html : Path
-        The table of results and the index over the runs, both in ``path``.
-    table : pandas.DataFrame
-        A row per run, see `sweep`.
-    varied : tuple of str
-        The columns of the parameters that were given lists of values.
-    ok : bool
-        Whether every run is finished.
+    path : Path, the sweep's folder
+    parquet, html : Path, the table of results and the index over the runs, both in it
+    table : pandas.DataFrame, a row per run, see `sweep`
+    varied : tuple of str, the columns of the parameters that were given lists of values
+    ok : bool, whether every run is finished
     """
 
     path: Path
@@ -89,21 +75,18 @@ def sweep(
 
     Parameters
     ----------
-    name : str
-        ``"rtrl"`` or ``"05_rtrl"`` for ``05_rtrl.ipynb``.
+    name : str, ``"rtrl"`` or ``"05_rtrl"`` for ``05_rtrl.ipynb``
     values : mapping
         For each parameter the values to take, ``{"rank": [1, 2, 8], "seed":
         range(5)}``; a single value stands for a list of one.
-    profile, device, out, notebook_dir
-        As for `run`.
+    profile, device, out, notebook_dir : as for `run`
     cluster : str
         ``"local"`` takes processes of this machine for as long as the sweep lasts,
         which nobody else can reach.  Anything else is the address of a Dask
         scheduler, such as ``"tls://10.0.0.5:8786"``; its workers need labkit and must
         see the notebook and `out` under the same paths as this machine.  Whoever
         reaches a scheduler without TLS can run code as its owner.
-    workers : int, optional
-        Processes on this machine, else one per processor.
+    workers : int, optional, processes on this machine, else one per processor
     resume : bool
         Go on with a sweep of the same notebook and values: finished runs are kept,
         unfinished and failed ones start again.
@@ -111,11 +94,10 @@ def sweep(
     Returns
     -------
     SweepResult
-        With ``ok=False`` when a run failed; that is not an exception here, and the
-        other runs are carried out.  The table has a row per run with the columns
-        ``run`` (the folder), one for every parameter, ``state``, ``seconds``,
-        ``error`` (its last line) and, for every scalar of every trace,
-        ``<trace>.<scalar>`` with the last value that was logged.
+        With ``ok=False`` when a run failed; the others are carried out.  The table has
+        a row per run with the columns ``run`` (the folder), one for every parameter,
+        ``state``, ``seconds``, ``error`` (its last line) and, for every scalar of every
+        trace, ``<trace>.<scalar>`` with the last value that was logged.
 
     Raises
     ------
@@ -126,10 +108,9 @@ def sweep(
 
     Notes
     -----
-    A run whose process dies is repeated on another; after three deaths (on a Dask
-    cluster ``distributed.scheduler.allowed-failures``) it is given up.  In a script,
-    call this under ``if __name__ == "__main__":``, since the processes of this machine
-    import the script.
+    A run whose process dies is repeated on another, and given up after three deaths (on
+    a Dask cluster ``distributed.scheduler.allowed-failures``).  A script calls this
+    under ``if __name__ == "__main__":``: this machine's processes import the script.
     """
     options = (profile, device, cluster, workers, resume, out, notebook_dir)
     return execute_sweep(prepare_sweep(name, values, *options))
@@ -139,17 +120,14 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
     """Carry out a sweep; see `sweep`.  Progress and failures go to stderr."""
     from tqdm import tqdm
 
-    outcomes = on_disk(plan)
+    outcomes = sweep_folder.on_disk(plan)
     left = [n for n, found in outcomes.items() if found.state != "finished"]
     try:
         if left:
-            begin(plan)
-            bar = tqdm(
-                total=len(plan.runs),
-                initial=len(plan.runs) - len(left),
-                unit="run",
-                disable=None,  # unless on a terminal
-            )
+            sweep_folder.begin(plan)
+            total, done = len(plan.runs), len(plan.runs) - len(left)
+            # disable=None: unless on a terminal
+            bar = tqdm(total=total, initial=done, unit="run", disable=None)
             with bar, contextlib.closing(_carry_out(plan, left)) as ended:
                 for number, outcome in ended:
                     outcomes[number] = outcome
@@ -159,16 +137,14 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
                         bar.write(f"{told}: {outcome.error}\n", file=sys.stderr)
     finally:
         if plan.folder.is_dir():
-            remove_unfinished(plan)
-    table = tabulate(plan, outcomes)
+            sweep_folder.remove_unfinished(plan)
+    table = sweep_folder.tabulate(plan, outcomes)
     parquet = plan.folder / RESULTS
     partial = parquet.with_name(f".{RESULTS}.{os.getpid()}.tmp")
     table.to_parquet(partial, index=False)
     os.replace(partial, parquet)
-    ok = bool((table["state"] == "finished").all())
-    return SweepResult(
-        plan.folder, parquet, report(plan.folder), table, plan.varied, ok
-    )
+    ok, html = bool((table["state"] == "finished").all()), report(plan.folder)
+    return SweepResult(plan.folder, parquet, html, table, plan.varied, ok)
 
 
 def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, Outcome]]:
@@ -209,19 +185,21 @@ def _run_one(plan: Plan, number: int, notebook: str, code: str) -> Outcome:
             f"the worker on {socket.gethostname()} does not see {plan.out}; all "
             "workers of a sweep need its folder and its notebook under the same paths"
         )
-    with lock(plan.out, number).acquire():
-        folders = find_folders(plan.out, notebook).get(number, [])
-        found = outcome_of(folders)
+
+    def folders() -> list[Path]:
+        return sweep_folder.find_folders(plan.out, notebook).get(number, [])
+
+    with sweep_folder.lock(plan.out, number).acquire():
+        found = sweep_folder.outcome_of(folders())
         if found.state == "finished":
             return found
         if code_digest(plan.notebook) != code:
             raise RunRefused(f"{plan.notebook} was changed after the sweep began")
-        remove_partial(folders)
+        sweep_folder.remove_partial(folders())
         try:
             # papermill would draw its own progress bar if this were a terminal
             with contextlib.redirect_stderr(io.StringIO()):
                 execute(plan)
         finally:
-            folders = find_folders(plan.out, notebook).get(number, [])
-            remove_partial(folders)
-        return outcome_of(folders)
+            sweep_folder.remove_partial(folders())
+        return sweep_folder.outcome_of(folders())

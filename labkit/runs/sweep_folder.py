@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit.runs.execute import Plan
 from labkit.runs.parameters import Value
 from labkit.runs.record import read_record, rows, traces
 from labkit.runs.sweep_plan import MANIFEST, SweepPlan
@@ -22,23 +23,11 @@ WIDE = 2**63  # larger integers have no column: they are written as text
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one run of a sweep.
+    """What became of one run of a sweep."""
 
-    Attributes
-    ----------
-    state : str
-        ``finished``, ``failed`` or ``not run``.
-    seconds : float or None
-        Wall-clock time of the run.
-    error : str or None
-        The cell that failed and what it raised, or what kept the run from its end.
-    path : Path or None
-        The folder of the run, if it has one.
-    """
-
-    state: str
-    seconds: float | None = None
-    error: str | None = None
+    state: str  # finished, failed or not run
+    seconds: float | None = None  # of the wall clock
+    error: str | None = None  # a failed cell's, or what kept the run from its end
     path: Path | None = None
 
 
@@ -115,10 +104,8 @@ def remove_unfinished(plan: SweepPlan) -> None:
 
     for number, folders in find_folders(plan.folder, plan.notebook).items():
         if any(_is_partial(path) for path in folders):
-            with (
-                contextlib.suppress(Timeout),
-                lock(plan.folder, number).acquire(timeout=0),
-            ):
+            free = lock(plan.folder, number)
+            with contextlib.suppress(Timeout), free.acquire(timeout=0):
                 remove_partial(folders)
 
 
@@ -126,19 +113,7 @@ def tabulate(plan: SweepPlan, outcomes: dict[int, Outcome]) -> "pd.DataFrame":
     """Return the table of results, a row per run; see `sweep` for its columns."""
     import pandas as pd
 
-    rows = []
-    for number, run in enumerate(plan.runs):
-        outcome = outcomes[number]
-        error = (outcome.error or "").strip().splitlines()
-        row = {
-            "run": outcome.path.name if outcome.path else run.name,
-            **run.values,
-            "state": outcome.state,
-            "seconds": outcome.seconds,
-            "error": error[-1] if error else None,
-        }
-        rows.append({**row, **_scalars(outcome.path)})
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame([_row(run, outcomes[n]) for n, run in enumerate(plan.runs)])
     for column in table:
         values = table[column].dropna()
         kinds = {type(value) for value in values}
@@ -146,6 +121,18 @@ def tabulate(plan: SweepPlan, outcomes: dict[int, Outcome]) -> "pd.DataFrame":
         if mixed or any(type(v) is int and not -WIDE <= v < WIDE for v in values):
             table[column] = table[column].map(str, na_action="ignore")
     return table.astype({"seconds": float, "error": "string"})
+
+
+def _row(run: Plan, outcome: Outcome) -> dict[str, Value | None]:
+    error = (outcome.error or "").strip().splitlines()
+    return {
+        "run": outcome.path.name if outcome.path else run.name,
+        **run.values,
+        "state": outcome.state,
+        "seconds": outcome.seconds,
+        "error": error[-1] if error else None,
+        **_scalars(outcome.path),
+    }
 
 
 def last_values(path: Path) -> dict[str, Value]:

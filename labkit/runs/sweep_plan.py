@@ -19,6 +19,7 @@ from labkit.runs.parameters import ParameterError, RunRefused, Value
 from labkit.runs.report import MANIFEST
 
 MAX_RUNS = 10_000
+TAKES = f"a sweep takes {MAX_RUNS} runs at most"
 MAX_NAME = 150  # characters of a run's name; file systems take 255
 CONNECT_SECONDS = 5
 OWN_COLUMNS = ("run", "state", "seconds", "error")
@@ -31,20 +32,13 @@ class SweepPlan:
 
     Attributes
     ----------
-    folder : Path
-        The sweep's own folder.
-    notebook : str
-        The notebook's name without its digits.
-    code : str
-        The digest of the notebook's code cells.
-    varied : tuple of str
-        The parameters that were given lists of values.
-    runs : tuple of Plan
-        One per combination, the last parameter varying fastest.
-    cluster : str
-        ``local`` or the address of a Dask scheduler.
-    workers : int or None
-        Processes of the local cluster; None for one per processor.
+    folder : Path, the sweep's own folder
+    notebook : str, the notebook's name without its digits
+    code : str, the digest of the notebook's code cells
+    varied : tuple of str, the parameters that were given lists of values
+    runs : tuple of Plan, one per combination, the last parameter varying fastest
+    cluster : str, ``local`` or the address of a Dask scheduler
+    workers : int or None, processes of the local cluster; None for one per processor
     """
 
     folder: Path
@@ -77,9 +71,7 @@ def parse_values(name: str, text: str) -> list[str | int]:
                 f"{name}={item} is empty; a:b counts from a to b - 1, as in Python"
             )
         if counted[MAX_RUNS - len(found) :]:
-            raise ParameterError(
-                f"{name}={text} has too many values; a sweep takes {MAX_RUNS} runs"
-            )
+            raise ParameterError(f"{name}={text} has too many values; {TAKES}")
         found += counted
     return found
 
@@ -97,12 +89,12 @@ def prepare_sweep(
 ) -> SweepPlan:
     """Check every run of a sweep before it begins; arguments as for `sweep`."""
     _check_workers(cluster, workers)
-    lists = {key: _as_list(key, items) for key, items in values.items()}
-    if not lists:
+    if not values:
         raise ParameterError("a sweep needs values, as in -p rank=1,2,8 -p seed=0:5")
+    lists = {key: _as_list(key, items) for key, items in values.items()}
     count = math.prod(map(len, lists.values()))
     if count > MAX_RUNS:
-        raise ParameterError(f"this is {count} runs; a sweep takes {MAX_RUNS} at most")
+        raise ParameterError(f"this is {count} runs; {TAKES}")
 
     def check(given: dict[str, Value]) -> Plan:
         return prepare(name, given, profile, device, out, notebook_dir)
@@ -111,13 +103,12 @@ def prepare_sweep(
     base = check(first)
     # bounds and types hold for each parameter by itself: with every value every
     # combination of them is checked
-    typed = {
-        key: [check({**first, key: item}).values[key] for item in items]
-        for key, items in lists.items()
-    }
-    for key, items in typed.items():
-        if twice := [item for item, times in Counter(items).items() if times > 1]:
-            raise ParameterError(f"{key}={twice[0]} is given twice; give it once")
+    typed = {}
+    for key, items in lists.items():
+        typed[key] = [check({**first, key: item}).values[key] for item in items]
+        twice, times = Counter(typed[key]).most_common(1)[0]
+        if times > 1:
+            raise ParameterError(f"{key}={twice} is given twice; give it once")
     for key in base.values:
         if key in OWN_COLUMNS:
             raise ParameterError(
@@ -130,29 +121,27 @@ def prepare_sweep(
     ]
     code = code_digest(base.notebook)
     identity = json.dumps([code, base.profile, combinations], sort_keys=True)
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
-    folder = base.out / f"sweep-{base.name}-{digest}"
+    folder = base.out / f"sweep-{base.name}-{_sha256(identity)[:8]}"
     _check_begun(folder, base.name, resume)
     if cluster != "local":
         _check_scheduler(cluster)
     shown = (*typed, *({"seed"} & base.values.keys() - typed.keys()))
-    runs = tuple(
-        replace(
-            base,
-            name=_run_name(base.name, number, count, {k: taken[k] for k in shown}),
-            values=taken,
-            out=folder,
-        )
-        for number, taken in enumerate(combinations)
-    )
-    return SweepPlan(folder, base.name, code, tuple(typed), runs, cluster, workers)
+    runs = []
+    for number, taken in enumerate(combinations):
+        run_name = _run_name(base.name, number, count, {k: taken[k] for k in shown})
+        runs.append(replace(base, name=run_name, values=taken, out=folder))
+    varied = tuple(typed)
+    return SweepPlan(folder, base.name, code, varied, tuple(runs), cluster, workers)
 
 
 def code_digest(notebook: Path) -> str:
     """Return the digest of what a notebook computes: its code cells, no outputs."""
     cells = nbformat.read(notebook, as_version=4).cells
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
-    return hashlib.sha256(json.dumps(code).encode()).hexdigest()
+    return _sha256(json.dumps([c.source for c in cells if c.cell_type == "code"]))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _run_name(notebook: str, number: int, count: int, shown: dict[str, Value]) -> str:
@@ -183,9 +172,7 @@ def _as_list(key: str, items: Iterable[Value] | Value) -> list[Value]:
     if not taken:
         raise ParameterError(f"{key} is given no values; give one at least")
     if len(taken) > MAX_RUNS:
-        raise ParameterError(
-            f"{key} has too many values; a sweep takes {MAX_RUNS} runs"
-        )
+        raise ParameterError(f"{key} has too many values; {TAKES}")
     return taken
 
 
@@ -198,7 +185,7 @@ def _check_begun(folder: Path, notebook: str, resume: bool) -> None:
         )
     if resume and not begun:
         others = sorted(
-            path.parent.name for path in folder.parent.glob(f"sweep-*/{MANIFEST}")
+            p.parent.name for p in folder.parent.glob(f"sweep-*/{MANIFEST}")
         )
         raise RunRefused(
             f"there is nothing to resume: in {folder.parent} no sweep of '{notebook}' "

@@ -47,20 +47,15 @@ def carry_out(
 
     Parameters
     ----------
-    function : callable
-        At the top of a module; what it takes and gives can be pickled.
-    jobs : mapping of int to tuple
-        The arguments of each call.
-    count : int
-        Processes at most.
+    function : callable, at the top of a module; what it takes and gives can be pickled
+    jobs : mapping of int to tuple, the arguments of each call
+    count : int, processes at most
 
     Yields
     ------
-    number : int
-        Of a job that has ended.
-    answer : object
-        What the function gave, or the exception that it raised; `WorkerDied` after
-        the deaths of `ATTEMPTS` processes that had this job.
+    number : int, of a job that has ended
+    answer : object, what the function gave or the exception that it raised
+        `WorkerDied` after the deaths of `ATTEMPTS` processes that had this job.
     """
     waiting, deaths = deque(jobs), Counter()
     workers = {w.pipe: w for w in (Worker() for _ in range(min(count, len(jobs))))}

@@ -77,7 +77,6 @@ def assert_equal(noise: Noise, gradients):
         "norm2": mean @ mean,
         "variance": variance,
         "signal": signal,
-        "plug_in_noise_scale": variance / (mean @ mean),
         "noise_scale": variance / signal if signal > 0 else torch.tensor(math.inf),
     }
     assert noise.examples == M
