@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.ranges import COUNT, check
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -57,6 +55,8 @@ def cost(
     """
     sizes = {"hidden": hidden, "inputs": inputs, "blocks": blocks, "parts": parts}
     sizes |= {"batch": batch, "rank": rank, "dtype_bytes": dtype_bytes}
-    check(sizes, dict.fromkeys(sizes, COUNT))
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ValueError(f"{name} must be an integer >= 1, got {size!r}")
     flops, numbers = count(hidden, hidden + inputs + 1, blocks, parts, rank)
     return Cost(flops=batch * flops, bytes=batch * numbers * dtype_bytes)
