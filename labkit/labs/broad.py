@@ -1,6 +1,6 @@
 """What the broad learning notebook shares with the tour, and what only draws."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -28,10 +28,7 @@ def start_of(groups=1, nodes_per_group=10, enhancement=100) -> list[Update]:
 
 
 def paper_update(enhancement: int, features: int = 0) -> Update:
-    """An update divided as the paper's: 2,000 enhancement nodes and 10 features.
-
-    Of the enhancement nodes 750 see the new features only; without any, all see all.
-    """
+    """As the paper's: 750 of 2,000 enhancement nodes see new features only, if any."""
     own = enhancement * 3 // 8 if features else 0
     return Update(features, own, enhancement - own)
 
@@ -42,107 +39,55 @@ def room_of(problem: Problem, columns: int, *, seed=0, dtype=torch.float64):
     return SharedColumns(*parts, columns, seed=seed)
 
 
-def shared_columns(
-    problem: Problem, start: Sequence[Update], updates: Sequence[Update], *, seed=0
-) -> SharedColumns:
-    """All columns of a start and of its updates."""
-    room = sum(update.columns for update in [*start, *updates])
-    columns = room_of(problem, room, seed=seed)
-    columns.add(*start)
-    for update in updates:
-        columns.add(update)
-    return columns
-
-
 # Growth while it happens: an exact ridge solver and a Greville solver
 
 START, LARGEST = 110, 80  # nodes at the start, and in an update at most
-# |F^T R F - I| over eps |A|^2 / ridge, as measured for models of this kind; float64.
-LAW = 0.04
+LAW = 0.04  # |F^T R F - I| over eps |A|^2 / ridge, measured on such models; float64
 
 
 @dataclass(frozen=True)
 class GrowthKnobs:
-    """What can be turned in the live experiment; looked for are the digits.
+    """What can be turned; what to look for are the digits.
 
     A growing factor allows other updates at any time. What it was made of, ridge,
     images, labels and arithmetic, is inside it and cannot be exchanged.
     """
 
+    # fmt: off
     ridge: float = knob(
-        1e-4,
-        low=1e-12,
-        high=100.0,
-        log=True,
-        help="lambda, inside the factor",
-        look_for="The curves part between 1e-8 and 1; not at 1e-12, nor at 100.",
-    )
+        1e-4, low=1e-12, high=100.0, log=True, help="lambda, inside the factor",
+        look_for="The curves part between 1e-8 and 1; not at 1e-12, nor at 100.")
     precision: str = knob(
-        "float64",
-        choices=("float64", "float32"),
-        help="of nodes and solvers",
-        look_for="float32, ridge 1e-2: a pivot below the ridge; chol-1 falls and ends.",
-    )
+        "float64", choices=("float64", "float32"), help="of nodes and solvers",
+        look_for="float32, ridge 1e-2: a pivot below the ridge; chol-1 falls and ends.")
     exact: str = knob(
-        "chol-1",
-        choices=EXACT,
-        label="ridge solver",
+        "chol-1", choices=EXACT, label="ridge solver",
         help="each keeps a state of its own",
-        look_for="float32, ridge 1e-3: chol-2 and r-inv grow on, the others end.",
-    )
+        look_for="float32, ridge 1e-3: chol-2 and r-inv grow on, the others end.")
     greville: str = knob(
-        "orig",
-        choices=GREVILLE,
-        label="Greville solver",
+        "orig", choices=GREVILLE, label="Greville solver",
         help="each keeps a state of its own",
-        look_for="float32, ridge 1e-3: orig's distance is seven times exg-e's.",
-    )
+        look_for="float32, ridge 1e-3: orig's distance is seven times exg-e's.")
     budget: int = knob(
-        50,
-        low=10,
-        high=LARGEST,
-        step=5,
-        unit="nodes",
-        label="per update",
-        help="of the updates to come",
-        look_for="Twelve updates of 80 cost the Greville solver 33 points, of 10 15.",
-        restart=False,
-    )
+        50, low=10, high=LARGEST, step=5, unit="nodes", label="per update",
+        restart=False, help="of the updates to come",
+        look_for="Twelve updates of 80 cost the Greville solver 33 points, of 10 15.")
     features: int = knob(
-        4,
-        low=0,
-        high=9,
-        unit="nodes",
-        label="features of it",
+        4, low=0, high=9, unit="nodes", label="features of it", restart=False,
         help="of the updates to come",
-        look_for="At 0 nodes only mix known features; at ridge 1e-2 no climb is left.",
-        restart=False,
-    )
+        look_for="At 0 nodes only mix known features; at ridge 1e-2 no climb is left.")
     input_noise: float = knob(
-        0.0,
-        low=0.0,
-        high=1.0,
-        step=0.05,
-        unit="sd",
+        0.0, low=0.0, high=1.0, step=0.05, unit="sd",
         help="on training pixels, under all columns",
-        look_for="What the nodes still bring: at 0.5 nine points, from 79 % on.",
-    )
+        look_for="What the nodes still bring: at 0.5 nine points, from 79 % on.")
     label_noise: float = knob(
-        0.0,
-        low=0.0,
-        high=0.8,
-        step=0.05,
-        unit="share",
+        0.0, low=0.0, high=0.8, step=0.05, unit="share",
         help="labels drawn at random; solvers keep A'Y",
-        look_for="From 0.5 on more nodes harm the ridge solver too: they fit noise.",
-    )
+        look_for="From 0.5 on more nodes harm the ridge solver too: they fit noise.")
     seed: int = knob(
-        0,
-        low=0,
-        high=99,
-        help="of nodes and noise",
-        look_for="Chance: below two points.",
-    )
+        0, low=0, high=99, help="of nodes and noise",
+        look_for="Chance: below two points.")
+    # fmt: on
 
 
 def growth_rows(settings, problem: Problem, updates: int = 12) -> Iterator[dict]:
@@ -186,15 +131,14 @@ _KINDS = {"exact": "ridge solver", "greville": "Greville solver"}
 
 
 def _status(row) -> str:
-    there = [kind for kind in _KINDS if f"accuracy {kind}" in row]
-    parts = [f"{_KINDS[k]} {row[f'accuracy {k}']:.1f} %" for k in there]
+    found = {label: row.get(f"accuracy {kind}") for kind, label in _KINDS.items()}
+    parts = [f"{label} {x:.1f} %" for label, x in found.items() if x is not None]
     note = [row["note"]] if "note" in row else []
     return "; ".join([f"{row['step']} columns", *parts, *note])
 
 
 def _panel(drawn: str | Mapping, title, y_title, *more, log=True) -> Lines:
-    """A panel of both solvers' quantity, and more; or of the columns that are named."""
-    if isinstance(drawn, str):
+    if isinstance(drawn, str):  # a quantity of both solvers
         drawn = {f"{drawn} {kind}": label for kind, label in _KINDS.items()}
     return Lines(drawn | dict(more), title, y_title, x_title="columns of A", log=log)
 
@@ -224,20 +168,14 @@ GROWTH = Experiment(
 class FactorKnobs:
     """What can be turned in the view; R is overwritten on the way, so it restarts."""
 
+    # fmt: off
     method: str = knob(
-        "sweep",
-        choices=("sweep", "column by column"),
-        help="how F is filled in",
-        look_for="The right side: the sweep keeps changing it, column by column not.",
-    )
+        "sweep", choices=("sweep", "column by column"), help="how F is filled in",
+        look_for="The right side: the sweep keeps changing it, column by column not.")
     panel: int = knob(
-        1,
-        low=1,
-        high=16,
-        unit="columns",
-        help="at a time, of a step of the sweep",
-        look_for="The number of steps until F is there, and that F is the same.",
-    )
+        1, low=1, high=16, unit="columns", help="at a time, of a step of the sweep",
+        look_for="The number of steps until F is there, and that F is the same.")
+    # fmt: on
 
 
 def factor_steps(R: Tensor, knobs: FactorKnobs) -> Iterator[tuple[int, Tensor]]:
@@ -249,32 +187,26 @@ def factor_steps(R: Tensor, knobs: FactorKnobs) -> Iterator[tuple[int, Tensor]]:
         yield finished, memory.triu()
 
 
+_FILLED = (
+    "Left of the outline F is finished; the outlined corner is still to be factorised, "
+    "and shrinks towards the ridge once the feature columns are swept."
+)
+
+
 class FactorView:
     """Knobs, buttons and a heat map of the factorisation of R (k, k), step by step."""
 
     def __init__(self, R: Tensor, *, interactive=True):
-        self.interactive = interactive
         self.controls = Controls(FactorKnobs(), interactive=interactive)
         shown = [magnitude(matrix) for _, matrix in factor_steps(R, FactorKnobs())]
         sizes = torch.cat(shown)
-        sizes = sizes[~sizes.isnan()].sort().values
-        self.heat = HeatMap(
-            shown[0],
-            "R, before the first step",
-            "log10 of the size",
-            # A few tiny entries would take most of the colours.
-            limits=(float(sizes[len(sizes) // 20]), float(sizes[-1])),
-            interactive=interactive,
-            caption="Left of the outline F is finished; the outlined corner is still "
-            "to be factorised, and shrinks towards the ridge once the feature columns "
-            "are swept.",
-        )
-        self.stepper = Stepper(
-            lambda: factor_steps(R, self.controls.value),
-            on_record=self._draw,
-            on_show=self._draw,
-            interactive=interactive,
-        )
+        sizes = sizes[~sizes.isnan()].sort().values.tolist()
+        # A few tiny entries would take most of the colours.
+        look = {"limits": (sizes[len(sizes) // 20], sizes[-1]), "caption": _FILLED}
+        titles = "R, before the first step", "log10 of the size"
+        self.heat = HeatMap(shown[0], *titles, **look, interactive=interactive)
+        told = dict(on_record=self._draw, on_show=self._draw, interactive=interactive)
+        self.stepper = Stepper(lambda: factor_steps(R, self.controls.value), **told)
         self.controls.observe(self._turn)
 
     def _turn(self, _knobs, _changed):
@@ -298,8 +230,7 @@ class FactorView:
 
 def magnitude(matrix: Tensor) -> Tensor:
     """Base-10 logarithm of the sizes of entries; nan for zeros."""
-    size = matrix.abs().log10()
-    return torch.where(size == -torch.inf, torch.nan, size).cpu()
+    return matrix.abs().log10().masked_fill(matrix == 0, torch.nan).cpu()
 
 
 # What growth costs
@@ -317,11 +248,7 @@ _TERMS = {
 def cost_figure(operations: pd.DataFrame, seconds: pd.DataFrame) -> Figure:
     """Stacked operations by formula, left, beside measured seconds, right.
 
-    Parameters
-    ----------
-    operations, seconds : DataFrame
-        By solver; a column for each of :data:`~labkit.broad.cost.TERMS`, and for each
-        step, the start first.
+    Both by solver: a column for each of `labkit.broad.cost.TERMS`, and for each step.
     """
     figure = make_subplots(cols=2, shared_yaxes=True, figure=Figure())
     bars = {"y": operations.index, "orientation": "h", "row": 1}
@@ -333,20 +260,16 @@ def cost_figure(operations: pd.DataFrame, seconds: pd.DataFrame) -> Figure:
         look["pattern"] = {"shape": "" if i else "/", "fgcolor": PAPER}
         bars |= {"name": str(step), "showlegend": False}
         figure.add_bar(x=seconds[step], marker=look, col=2, **bars)
-    titles = ("Operations, by formula", "Seconds, measured")
+    titles = "Operations, by formula", "Seconds, measured"
+    labels = [label for label, _ in _TERMS.values()]
+    words = [panel_text(titles[0], "solver", "1e9 operations", labels)]
+    words.append(panel_text(titles[1], "solver", "seconds"))
     places = [corner(figure.get_subplot(1, column)) for column in (1, 2)]
-    figure.update_layout(layout(width=960, height=420, barmode="stack"))
-    figure.update_layout(
-        margin={"l": 90, "b": 100},
-        legend=dict(orientation="h", x=0, y=0, yref="container", traceorder="normal"),
-        annotations=list(map(panel_title, titles, places)),
-        xaxis=axis("1e9 operations"),
-        xaxis2=axis("seconds, start (striped) and updates"),
-        yaxis={"autorange": "reversed"},
-    )
-    names = [label for label, _ in _TERMS.values()], ()
-    words = map(
-        panel_text, titles, ("solver",) * 2, ("1e9 operations", "seconds"), names
-    )
+    legend = dict(orientation="h", x=0, y=0, yref="container", traceorder="normal")
+    look = layout(width=960, height=420, barmode="stack", legend=legend)
+    look["annotations"] = list(map(panel_title, titles, places))
+    look |= {"xaxis": axis("1e9 operations"), "yaxis": {"autorange": "reversed"}}
+    look["xaxis2"] = axis("seconds, start (striped) and updates")
+    look["margin"] |= {"l": 90, "b": 100}
     caption = "Chol-1 needs neither C nor B: its bar on the left lacks what they cost."
-    return describe(figure, caption, list(words))
+    return describe(figure.update_layout(look), caption, words)

@@ -34,11 +34,11 @@ def test_updates_are_divided_as_in_the_paper():
 
 
 def test_columns_are_those_of_the_start_and_of_every_update(problem):
-    columns = lab.shared_columns(
-        problem, lab.start_of(2, 5, 30), [lab.paper_update(16, 4)] * 3
-    )
-    assert columns.widths == (40, 60, 80, 100)
-    assert columns.A.shape == (300, 100) and columns.B.shape == (360, 100)
+    columns = lab.room_of(problem, 80)
+    columns.add(*lab.start_of(2, 5, 30))
+    assert [columns.add(lab.paper_update(16, 4)) for _ in range(2)] == [60, 80]
+    assert columns.widths == (40, 60, 80)
+    assert columns.A.shape == (300, 80) and columns.B.shape == (360, 80)
     assert columns.A.dtype == columns.Y.dtype == torch.float64
 
 
@@ -184,7 +184,9 @@ def test_who_has_lost_a_pivot_is_left_out_and_named():
 
 @pytest.fixture
 def R(problem):
-    A = lab.shared_columns(problem, lab.start_of(1, 10, 14), []).A
+    columns = lab.room_of(problem, 24)
+    columns.add(*lab.start_of(1, 10, 14))
+    A = columns.A
     return A.T @ A + 1e-3 * torch.eye(24, dtype=A.dtype)
 
 
