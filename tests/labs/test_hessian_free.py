@@ -293,22 +293,23 @@ def declared(names, **given):
     return space
 
 
-KRYLOV = ("side_by_side", "solution", "error_after", "measure", "krylov_rows")
+KRYLOV = ("frozen", "posed", "side_by_side", "solution", "error_after", "measure")
+KRYLOV = (*KRYLOV, "krylov_rows", "needed")
 
 
 @pytest.fixture(scope="module")
 def krylov(problem):
     training = lab.Training(problem, lab.knobs_of(problem), steps=20)
-    batch, kept = problem.fit.inputs[:60], {}
+    given = {"kept": {}, "training": training, "batch": problem.fit.inputs[:60]}
+    space = declared(KRYLOV, **given, held=problem.tune.inputs)
     for record in training.records:
-        kept[record.step] = lab.frozen(training, batch)
-    given = {"kept": kept, "training": training, "held": problem.tune.inputs}
-    return declared((*KRYLOV, "needed", "distances"), **given, batch=batch)
+        space["kept"][record.step] = space["frozen"](training, space["batch"])
+    return space
 
 
 def test_a_frozen_problem_is_a_copy_and_can_be_posed_anew(krylov):
     kept = krylov["kept"]
-    one, two = (lab.posed(kept[8], 0.1, "random_signs") for _ in range(2))
+    one, two = (krylov["posed"](kept[8], 0.1, "random_signs") for _ in range(2))
     assert all(map(torch.equal, one.scale, two.scale))
     assert float(norm(one.x0)) > 0 and one.damping == 0.1
     assert kept[8].damping < kept[1].damping
@@ -316,7 +317,7 @@ def test_a_frozen_problem_is_a_copy_and_can_be_posed_anew(krylov):
 
 
 def test_model_value_and_gradient_are_those_of_the_damped_model(krylov):
-    problem = lab.posed(krylov["kept"][8], 0.3)
+    problem = krylov["posed"](krylov["kept"][8], 0.3)
     g = torch.Generator().manual_seed(0)
     d = tuple(torch.randn(t.shape, generator=g, dtype=t.dtype) for t in problem.x0)
     want = 0.5 * (problem.point.forward_map(d) - problem.b).square().sum()
@@ -331,7 +332,7 @@ def test_model_value_and_gradient_are_those_of_the_damped_model(krylov):
 
 def test_the_two_methods_compare_as_the_theory_says(krylov):
     """At equal k: CG has the lower value and, without c, LSMR the smaller gradient."""
-    problem = lab.posed(krylov["kept"][8], 0.05)
+    problem = krylov["posed"](krylov["kept"][8], 0.05)
     for k, each in enumerate(islice(krylov["side_by_side"](problem), 40)):
         value = {name: problem.model_value(d) for name, d in each.items()}
         size = {name: problem.gradient_norm(d) for name, d in each.items()}
@@ -360,7 +361,7 @@ def test_the_frozen_problems_knobs_work_at_their_ends(krylov, change):
 
 
 def test_iterations_until_a_level(krylov):
-    problem = lab.posed(krylov["kept"][8], 0.1)
+    problem = krylov["posed"](krylov["kept"][8], 0.1)
     level = 0.99 * problem.model_value(krylov["solution"](8, 0.1))
     found = krylov["needed"](problem, level)
     assert 0 < found["CG"] <= found["LSMR"]
