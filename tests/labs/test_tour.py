@@ -23,8 +23,8 @@ def toured(tmp_path_factory):
     return folder, [each for each in names.values() if isinstance(each, LiveLab)]
 
 
-def test_a_glance_is_the_real_experiment_with_few_knobs(toured):
-    _, labs = toured
+def test_a_glance_is_the_real_experiment_with_few_knobs_and_a_file_of_its_own(toured):
+    folder, labs = toured
     assert len(labs) == 5
     for live in labs:
         assert len(live.controls.widgets) == 3 and len(live.plot.panels) == 2
@@ -32,10 +32,5 @@ def test_a_glance_is_the_real_experiment_with_few_knobs(toured):
         for panel in live.plot.panels:
             drawn = [c for c in panel.columns if c in frame]
             assert any(frame[c].notna().any() for c in drawn), panel.title
-
-
-def test_the_traces_of_one_tour_do_not_share_a_file(toured):
-    folder, labs = toured
     written = sorted(path.name for path in folder.iterdir())
     assert written == sorted(f"{live.experiment.name}-1.jsonl" for live in labs)
-    assert len(set(written)) == 5
