@@ -83,22 +83,12 @@ def estimates(
 
     The learner's batch is that of all its draws, R = batch_size / ``sequences``. They
     read the same sequences and differ in their signs alone, so one exact learner serves
-    them all. Between two steps the caller may change the learner.
-
-    Yields
-    ------
-    drawn, truth : (R, m, K n) and (m, K n) tensors
-        Each is the sum over the sequences.
+    them all. Yields what was drawn (R, m, K n) and the truth (m, K n), sums over the
+    sequences. Between two steps the caller may change the learner.
     """
     cell, weight = network.cell, network.cell.weight
-    stream = CharStream(
-        text.tokens,
-        cell.input_size,
-        sequences,
-        reset_every=0,
-        device=weight.device,
-        dtype=weight.dtype,
-    )
+    options = {"reset_every": 0, "device": weight.device, "dtype": weight.dtype}
+    stream = CharStream(text.tokens, cell.input_size, sequences, **options)
     repeats = learner.batch_size // sequences
     exact = RTRL(cell, batch_size=sequences)
     for x, target, _ in stream:
@@ -113,21 +103,16 @@ def measure_noise(
 ) -> Iterator[dict[str, float]]:
     """What :func:`estimates` shows, in numbers.
 
-    Yields
-    ------
-    dict
-        ``cosine`` and ``cosine_sd`` over the draws, ``relative_variance`` of the
-        gradient; for OK also the spectrum ``d1``, ``d2``, ... (first sequence), its
-        water ``level``, and the step's own mixing error relative to |d|^2, ``drawn``
-        (mean over the draws) beside ``theorem``.
+    ``cosine`` and ``cosine_sd`` over the draws, ``relative_variance`` of the gradient;
+    for OK also the spectrum ``d1``, ``d2``, ... (first sequence), its water ``level``,
+    and the step's own mixing error relative to |d|^2, ``drawn`` (mean over the draws)
+    beside ``theorem``.
     """
     for drawn, truth in estimates(network, learner, text, sequences):
         cosine = gradient_cosine(drawn, truth)
-        yield {
-            "cosine": float(cosine.mean()),
-            "cosine_sd": float(cosine.std()),
-            "relative_variance": float(relative_variance(drawn, truth)),
-        } | _mixing(learner)
+        row = {"cosine": float(cosine.mean()), "cosine_sd": float(cosine.std())}
+        row["relative_variance"] = float(relative_variance(drawn, truth))
+        yield row | _mixing(learner)
 
 
 def _mixing(learner: Learner) -> dict[str, float]:
@@ -151,69 +136,37 @@ def _mixing(learner: Learner) -> dict[str, float]:
 class NoiseKnobs:
     """What can be turned in the noise experiment."""
 
+    # fmt: off
     method: str = knob(
-        "OK",
-        choices=tuple(LEARNERS),
-        help="how G' is approximated",
-        look_for="UORO, KTP: a cosine near 0.1; OK from rank 2 on: near 1.",
-    )
+        "OK", choices=tuple(LEARNERS), help="how G' is approximated",
+        look_for="UORO, KTP: a cosine near 0.1; OK from rank 2 on: near 1.")
     rank: int = knob(
-        4,
-        low=1,
-        high=16,
-        unit="terms",
-        help="terms or copies; TBPTT: steps",
+        4, low=1, high=16, unit="terms", help="terms or copies; TBPTT: steps",
         # Only OK's sum can be written with other terms without bias.
         restart=lambda knobs: LEARNERS[knobs.method].learner is not OK,
-        look_for="OK at 1: the variance jumps up by decades; at 16: down to rounding.",
-    )
+        look_for="OK at 1: the variance jumps up by decades; at 16: down to rounding.")
     hidden: int = knob(
-        32,
-        low=8,
-        high=64,
-        step=8,
-        unit="units",
-        help="n",
-        look_for="The spectrum grows; OK's relative variance hardly changes.",
-    )
+        32, low=8, high=64, step=8, unit="units", help="n",
+        look_for="The spectrum grows; OK's relative variance hardly changes.")
     batch: int = knob(
-        1,
-        low=1,
-        high=8,
-        unit="sequences",
-        help="averaged",
-        look_for="Noise and gradient shrink alike: much the same relative variance.",
-    )
+        1, low=1, high=8, unit="sequences", help="averaged",
+        look_for="Noise and gradient shrink alike: much the same relative variance.")
     trained: bool = knob(
-        False,
-        help="on the text, before",
-        look_for="A flatter spectrum, and with it more variance.",
-    )
+        False, help="on the text, before",
+        look_for="A flatter spectrum, and with it more variance.")
     seed: int = knob(
-        0,
-        low=0,
-        high=99,
-        label="re-draw signs (seed)",
-        restart=False,
-        look_for="Another path at the same level: what is seen is chance.",
-    )
+        0, low=0, high=99, label="re-draw signs (seed)", restart=False,
+        look_for="Another path at the same level: what is seen is chance.")
+    # fmt: on
 
 
 def noise_rows(
     knobs, text: Text, networks: dict[int, Network] | None = None, updates=300, draws=20
 ) -> Iterator[dict]:
-    """First training if asked for, then :func:`measure_noise`.
+    """First training of ``updates`` if asked for, then :func:`measure_noise`.
 
-    Parameters
-    ----------
-    knobs : NoiseKnobs or the like
-        ``rank`` and ``seed`` hold from the next step on.
-    networks : dict, optional
-        Trained networks by ``hidden``, used and filled.
-    updates : int
-        Of training, when ``trained`` is chosen.
-    draws : int
-        Of the signs.
+    Of ``knobs``, ``rank`` and ``seed`` hold from the next step on. ``networks``, by
+    ``hidden``, are used and filled; ``draws`` are of the signs.
     """
     networks, step = {} if networks is None else networks, 0
     if knobs.trained and knobs.hidden not in networks:
@@ -247,39 +200,23 @@ def _status(row) -> str:
     return f"{done}, {row['bits']:.2f} bits per character"
 
 
-NOISE = Experiment(
-    name="noise",
-    knobs=NoiseKnobs,
-    rows=noise_rows,
-    status=_status,
-    caption="Above, the estimate beside exact RTRL; below, the noise that OK's mixing "
-    "adds lies on the theorem's value, and only the terms under the water level are "
-    "mixed.",
-    panels=(
-        Lines(
-            {"cosine": "mean of the draws"}, "Gradient cosine with exact RTRL", "cosine"
-        ),
-        Lines(
-            {"relative_variance": "of the gradient"},
-            "Relative variance of the gradient",
-            "|dW' - dW|² / |dW|²",
-            log=True,
-            y_range=(1e-10, 1e3),
-        ),
-        Lines(
-            {"drawn": "drawn, mean", "theorem": "theorem s1²/k - s2"},
-            "Noise added by this step's mixing",
-            "variance / |d|²",
-            log=True,
-            y_range=(1e-12, 10),
-        ),
-        Bars(
-            tuple(f"d{i}" for i in range(1, 18)),
-            "Spectrum d and the water level",
-            "singular value",
-            level="level",
-            level_label="water level s1/k",
-            log=True,
-        ),
-    ),
+def _log(columns, title, unit, *ends) -> Lines:
+    return Lines(columns, title, unit, log=True, y_range=ends)
+
+
+_COSINE = {"cosine": "mean of the draws"}
+_SIZE = {"relative_variance": "of the gradient"}
+_MIXED = {"drawn": "drawn, mean", "theorem": "theorem s1²/k - s2"}
+_D = tuple(f"d{i}" for i in range(1, 18))
+_LEVEL = {"level": "level", "level_label": "water level s1/k"}
+_PANELS = (
+    Lines(_COSINE, "Gradient cosine with exact RTRL", "cosine"),
+    _log(_SIZE, "Relative variance of the gradient", "|dW' - dW|² / |dW|²", 1e-10, 1e3),
+    _log(_MIXED, "Noise added by this step's mixing", "variance / |d|²", 1e-12, 10),
+    Bars(_D, "Spectrum d and the water level", "singular value", **_LEVEL, log=True),
 )
+_CAPTION = (
+    "Above, the estimate beside exact RTRL; below, the noise that OK's mixing adds "
+    "lies on the theorem's value, and only the terms under the water level are mixed."
+)
+NOISE = Experiment("noise", NoiseKnobs, noise_rows, _PANELS, _CAPTION, _status)

@@ -29,6 +29,13 @@ def make(name, rank, cell, *, batch_size=3, seed=0):
     return LEARNERS[name].make(cell, rank, batch_size=batch_size, generator=generator)
 
 
+def read(learner, xs):
+    """Step through inputs; returns the learner."""
+    for x in xs:
+        learner.step(x)
+    return learner
+
+
 def randn(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 

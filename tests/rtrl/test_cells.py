@@ -20,19 +20,15 @@ def test_jacobians(kind):
     assert isinstance(step, CellStep)
     assert close(step.state, cell(x, s))
     assert torch.equal(step.h, step.state[:, -4:])
-    weight = {"weight": cell.weight.detach()}
+    new_state = lambda w, x, s: functional_call(cell, {"weight": w}, (x, s))  # noqa: E731
     for i in range(2):
-        H = jacrev(lambda v, i=i: cell(x[i], v))(s[i])
-        assert close(step.H[i], H)
-        by_weight = jacrev(lambda w, i=i: functional_call(cell, w, (x[i], s[i])))(
-            weight
-        )["weight"]
+        of_W, of_s = jacrev(new_state, (0, 2))(cell.weight.detach(), x[i], s[i])
+        assert close(step.H[i], of_s)
         P, K, n = step.D.shape[1:]
         F = torch.zeros(P, n, cell.augmented_size, K, n, dtype=torch.float64)
-        F.diagonal(dim1=1, dim2=4).add_(
-            step.h_hat[i][None, :, None, None] * step.D[i][:, None]
-        )
-        assert close(F.view_as(by_weight), by_weight)
+        by_h = step.h_hat[i, :, None, None]
+        F.diagonal(dim1=1, dim2=4).add_(by_h * step.D[i, :, None])
+        assert close(F.view_as(of_W), of_W)
 
 
 @pytest.mark.parametrize("rank", [None, 3])
@@ -42,11 +38,9 @@ def test_jvp_equals_the_jacobian(kind, rank):
     v = randn(2, *([rank] if rank else []), cell.state_size, seed=2)
     full = cell.step(x, s)
     step, Hv = cell.jvp(x, s, v)
-    expected = torch.einsum("bij,b...j->b...i", full.H, v)
-    assert close(Hv, expected)
+    assert close(Hv, torch.einsum("bij,b...j->b...i", full.H, v))
     assert step.H is None
-    assert torch.equal(step.state, full.state)
-    assert torch.equal(step.D, full.D)
+    assert torch.equal(step.state, full.state) and torch.equal(step.D, full.D)
 
 
 def test_vjp_is_the_transpose(kind):
@@ -64,26 +58,16 @@ def test_vjp_is_the_transpose(kind):
 def test_forward_agrees_with_torch_modules():
     """The plain cell and the LSTM equal torch's own, weights rearranged."""
     x, h, c = randn(2, 3), randn(2, 4, seed=1), randn(2, 4, seed=2)
-    cell = make_cell("rnn", 3, 4)
-    ours = torch.nn.RNNCell(3, 4, dtype=torch.float64)
-    W = cell.weight.detach()
-    with torch.no_grad():
-        ours.weight_hh.copy_(W[:4].T)
-        ours.weight_ih.copy_(W[4:7].T)
-        ours.bias_hh.copy_(W[7])
-        ours.bias_ih.zero_()
-    assert close(cell(x, h), ours(x, h))
-    cell = make_cell("lstm", 3, 4)
-    ours = torch.nn.LSTMCell(3, 4, dtype=torch.float64)
-    i, f, o, g = cell.weight.detach().split(4, dim=1)
-    W = torch.cat([i, f, g, o], 1)  # torch's order of gates
-    with torch.no_grad():
-        ours.weight_hh.copy_(W[:4].T)
-        ours.weight_ih.copy_(W[4:7].T)
-        ours.bias_hh.copy_(W[7])
-        ours.bias_ih.zero_()
-    h_new, c_new = ours(x, (h, c))
-    assert close(cell(x, torch.cat([c, h], 1)), torch.cat([c_new, h_new], 1))
+    rnn, lstm = make_cell("rnn", 3, 4), make_cell("lstm", 3, 4)
+    i, f, o, g = lstm.weight.detach().split(4, dim=1)
+    in_order = torch.cat([i, f, g, o], 1)  # of torch's gates
+    theirs = torch.nn.RNNCell(3, 4).double(), torch.nn.LSTMCell(3, 4).double()
+    for each, W in zip(theirs, (rnn.weight.detach(), in_order), strict=True):
+        values = {"weight_hh": W[:4].T, "weight_ih": W[4:7].T, "bias_hh": W[7]}
+        each.load_state_dict(values | {"bias_ih": 0 * W[7]})
+    assert close(rnn(x, h), theirs[0](x, h))
+    h_new, c_new = theirs[1](x, (h, c))
+    assert close(lstm(x, torch.cat([c, h], 1)), torch.cat([c_new, h_new], 1))
 
 
 @pytest.mark.parametrize(("cell", "K"), [(RNNCell, 1), (RHNCell, 2), (LSTMCell, 4)])

@@ -89,15 +89,9 @@ def run(rank, world, kind, name, even=True, lr=0.1):
         with torch.no_grad():
             for weight in weights:
                 weight += 1.0
-    records = train(
-        learner,
-        readout,
-        Part(part),
-        steps=STEPS,
-        optimizer=torch.optim.SGD(weights, lr=lr, momentum=0.5),
-        clip=0.05,
-        group=None if world is None else dist.group.WORLD,
-    )
+    options = {"optimizer": torch.optim.SGD(weights, lr=lr, momentum=0.5)}
+    options |= {"group": None if world is None else dist.group.WORLD}
+    records = train(learner, readout, Part(part), steps=STEPS, clip=0.05, **options)
     seen = [(r.loss, r.bits, float(r.level), float(r.updated)) for r in records]
     return [w.detach() for w in weights], seen
 
@@ -122,9 +116,8 @@ def test_workers_end_with_what_one_process_has(workers, world):
         weights, seen = run(0, None, *case)
         start = make(*case[:2], slice(0, B))[0].cell.weight.detach()
         assert float((weights[0] - start).norm()) > 1e-3
-        assert sum(updated for *_, updated in seen) == (
-            STEPS // RANK if case[1] == "TBPTT" else STEPS
-        )
+        updates = STEPS // RANK if case[1] == "TBPTT" else STEPS
+        assert sum(updated for *_, updated in seen) == updates
         for rank in ranks:
             found, records = rank[i]
             assert_close(found, weights)
@@ -140,13 +133,8 @@ def counted(rank, world, name):
     part = shares(world)[rank]
     learner, readout = make("rhn", name, part, seed=rank)
     weights = [learner.cell.weight, readout.weight]
-    records = train(
-        learner,
-        readout,
-        Part(part),
-        optimizer=torch.optim.Adam(weights),
-        group=dist.group.WORLD,
-    )
+    options = {"optimizer": torch.optim.Adam(weights), "group": dist.group.WORLD}
+    records = train(learner, readout, Part(part), **options)
     next(records)  # it has begun, and is at the first step of TBPTT's window
     calls = []
     for _ in range(RANK):
@@ -189,10 +177,8 @@ def test_frozen_weights_still_give_everyone_the_mean_loss(workers):
 
 def diverge(rank, world):
     """Only the last worker's loss is not finite."""
-    tokens = torch.arange(100) % V
-    learner, _ = make("rhn", "RTRL", slice(0, B))
-    readout = Readout(N, V, dtype=torch.float64)
-    task = CharStream(tokens, V, B, dtype=torch.float64)
+    learner, readout = make("rhn", "RTRL", slice(0, B))
+    task = CharStream(torch.arange(100) % V, V, B, dtype=torch.float64)
     weights = [learner.cell.weight, readout.weight]
     optimizer = torch.optim.SGD(weights, lr=0.1)
     records = train(learner, readout, task, optimizer=optimizer, group=dist.group.WORLD)
@@ -292,12 +278,8 @@ def test_a_killed_worker_is_named_and_ends_the_run(tmp_path):
     command += ["--nproc-per-node", "2", str(tmp_path / "script.py"), str(tmp_path)]
     trace = tmp_path / "trace.jsonl"
     with open(tmp_path / "told", "w") as told:
-        process = subprocess.Popen(
-            command,
-            stderr=told,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
+        options = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "stderr": told}
+        process = subprocess.Popen(command, start_new_session=True, **options)
         try:
             wait_for(lambda: trace.exists() and trace.read_text().count("\n") > 20)
             pids = [int((tmp_path / f"{r}.pid").read_text()) for r in (0, 1)]

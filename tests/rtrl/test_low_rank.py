@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from labkit.rtrl import best_low_rank, minimum_variance, optimal_low_rank, water_level
 from labkit.rtrl.low_rank import mixing_matrix, random_signs, tight_frame
 
-from .conftest import all_signs
+from .conftest import all_signs, randn
 
 # Singular values, rank, minimum variance: the theorem evaluated by hand.
 TABLE = [
@@ -24,15 +24,9 @@ TABLE = [
 ]
 
 
-def random_orthogonal(q, generator):
-    x = torch.randn(q, q, generator=generator, dtype=torch.float64)
-    return torch.linalg.qr(x)[0]
-
-
 def with_singular_values(d, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    q = len(d)
-    return random_orthogonal(q, g) @ torch.diag(d) @ random_orthogonal(q, g).T
+    U, V = torch.linalg.qr(randn(2, len(d), len(d), seed=seed))[0]
+    return U * d @ V.T
 
 
 def enumerate_products(C, rank):
@@ -45,42 +39,36 @@ def enumerate_products(C, rank):
 def test_table_of_the_theorem(d, rank, variance):
     d = torch.tensor(d, dtype=torch.float64)
     assert minimum_variance(d, rank) == pytest.approx(variance, abs=1e-10)
-    C = with_singular_values(d)
+    assert_unbiased(with_singular_values(d), rank, variance, 1e-12)
+
+
+def assert_unbiased(C, rank, variance, tol):
     products = enumerate_products(C, rank)
-    assert torch.allclose(products.mean(0), C, rtol=0, atol=1e-12)
+    assert products.isfinite().all()
+    assert torch.allclose(products.mean(0), C, rtol=0, atol=tol)
     squared = (products - C).square().sum((1, 2)).mean()
     assert squared == pytest.approx(variance, abs=1e-10)
 
 
+whole = st.integers
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    st.integers(2, 8),
-    st.integers(1, 7),
-    st.floats(0, 8),
-    st.integers(0, 3),
-    st.integers(0, 999),
-)
+@given(whole(2, 8), whole(1, 7), st.floats(0, 8), whole(0, 3), whole(0, 999))
 def test_variance_on_random_graded_and_deficient(q, rank, grading, missing, seed):
     g = torch.Generator().manual_seed(seed)
     d = torch.rand(q, generator=g, dtype=torch.float64)
     d = d * 10 ** (-grading * torch.arange(q, dtype=torch.float64) / q)
     d[q - min(missing, q) :] = 0
     d = d.sort(descending=True).values
-    C = with_singular_values(d, seed)
-    products = enumerate_products(C, rank)
-    assert products.isfinite().all()
-    assert torch.allclose(products.mean(0), C, rtol=0, atol=1e-10)
-    squared = (products - C).square().sum((1, 2)).mean()
-    assert squared == pytest.approx(float(minimum_variance(d, rank)), abs=1e-10)
+    variance = float(minimum_variance(d, rank))
+    assert_unbiased(with_singular_values(d, seed), rank, variance, 1e-10)
 
 
 def test_rectangular_and_batched():
-    g = torch.Generator().manual_seed(1)
-    C = torch.randn(3, 4, 6, generator=g, dtype=torch.float64)
-    signs = all_signs(4)
-    L, R = optimal_low_rank(C[:, None], 2, signs=signs)
-    assert L.shape == (3, 16, 4, 2)
-    assert R.shape == (3, 16, 6, 2)
+    C = randn(3, 4, 6, seed=1)
+    L, R = optimal_low_rank(C[:, None], 2, signs=all_signs(4))
+    assert L.shape == (3, 16, 4, 2) and R.shape == (3, 16, 6, 2)
     assert torch.allclose((L @ R.mT).mean(1), C, rtol=0, atol=1e-12)
 
 
@@ -105,9 +93,9 @@ def test_mixing_draws_from_the_given_generator_only():
     C = torch.eye(3)
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
-    one = optimal_low_rank(C, 2, generator=torch.Generator().manual_seed(5))
-    two = optimal_low_rank(C, 2, generator=torch.Generator().manual_seed(5))
-    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    seeded = lambda: torch.Generator().manual_seed(5)  # noqa: E731
+    one, two = (optimal_low_rank(C, 2, generator=seeded()) for _ in range(2))
+    assert all(map(torch.equal, one, two))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -148,11 +136,8 @@ def test_signs_are_signs():
 
 
 @pytest.mark.parametrize("rank", [0, -1, 1.5, True, "8"])
-def test_refuses_a_bad_rank(rank):
+def test_refuses_a_bad_rank_and_a_vector(rank):
     with pytest.raises(ValueError, match="rank must be an integer >= 1, got"):
         optimal_low_rank(torch.eye(3), rank)
-
-
-def test_refuses_a_vector():
     with pytest.raises(ValueError, match=r"C must be \(..., M, N\), got shape \(3,\)"):
         optimal_low_rank(torch.ones(3), 1)

@@ -35,23 +35,35 @@ def test_every_learner_of_the_room_has_a_row_and_is_exported():
     rows = {row.learner for row in LEARNERS.values()}
     for name, learner in found:
         assert learner in rows, f"{name} has no row in labkit/rtrl/learners.py"
-        assert name in rtrl.__all__ and getattr(rtrl, name) is learner, (
-            f"labkit.rtrl does not export {name}"
-        )
+        known = name in rtrl.__all__ and getattr(rtrl, name) is learner
+        assert known, f"labkit.rtrl does not export {name}"
+
+
+def source(name, step):
+    """Lines of a row's step."""
+    try:
+        return inspect.getsource(step).splitlines()
+    except (OSError, TypeError):
+        pytest.fail(f"{name}: {step!r} has no source; its step must be a def in a file")
+
+
+@pytest.mark.parametrize("step", [eval("lambda G: G"), torch.bmm, print])
+def test_a_step_without_source_is_named(step):
+    with pytest.raises(pytest.fail.Exception, match=r"NEW: .* must be a def in a file"):
+        source("NEW", step)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_row_is_whole(name):
     row = LEARNERS[name]
-    learner, step = row.learner, row.step
+    learner, step, lines = row.learner, row.step, source(name, row.step)
     for method in ("_advance", "_per_sequence", "influence"):
         own = getattr(learner, method) is not getattr(Learner, method)
         assert own, f"{name}: {learner.__name__} lacks {method}"
     assert learner.tensors, f"{name}: {learner.__name__}.tensors names no estimator"
     assert learner.__doc__ is not Learner.__doc__, f"{name}: no docstring"
-    numbered = equations_of(step.__doc__).keys()
+    numbered = equations_of(step.__doc__ or "").keys()
     assert numbered, f"{name}: the docstring of {step.__qualname__} numbers no equation"
-    lines = inspect.getsource(step).splitlines()
     tagged = {tag for line in lines for tag in tags_of_line(line)}
     missing = numbered - tagged
     assert not missing, f"{name}: no line of {step.__qualname__} has the tags {missing}"
@@ -175,8 +187,7 @@ def test_a_learner_has_the_dtype_of_its_weights(name, rank, kind, dtype):
     learner = make(name, rank, small(kind).to(dtype))
     double = make(name, rank, small(kind))
     for x in randn(4, B, D_X):
-        learner.step(x.to(dtype))
-        double.step(x)
+        learner.step(x.to(dtype)), double.step(x)
     held = [getattr(learner, key) for key in ("state", *learner.tensors)]
     results = [learner.gradient(torch.ones(B, N).to(dtype)), learner.influence()]
     for value in held + results:
@@ -191,15 +202,9 @@ CELLS = (RNNCell, RHNCell, LSTMCell)
 
 
 def cost_of(name, rank, cell, batch=1):
-    return cost(
-        LEARNERS[name].count,
-        hidden=cell.hidden_size,
-        inputs=cell.input_size,
-        blocks=cell.blocks,
-        parts=cell.parts,
-        batch=batch,
-        rank=rank,
-    )
+    sizes = {"hidden": cell.hidden_size, "inputs": cell.input_size, "parts": cell.parts}
+    sizes |= {"blocks": cell.blocks, "batch": batch, "rank": rank}
+    return cost(LEARNERS[name].count, **sizes)
 
 
 @every
@@ -235,40 +240,29 @@ def test_flops_are_those_of_the_matrix_products(name, cell_type):
 
 
 # Benzing et al. 2019, Table 1: exponents of n in time and memory; SnAp-1 like UORO.
-GROWTH = {
-    "RTRL": (4, 3),
-    "OK": (3, 2),
-    "B-OK": (3, 2),
-    "KF-AVG": (3, 2),
-    "UORO": (2, 2),
-    "KTP": (2, 1),
-    "TBPTT": (2, 1),
-}
+GROWTH = {"RTRL": (4, 3), "UORO": (2, 2), "KTP": (2, 1), "TBPTT": (2, 1)}
+GROWTH |= dict.fromkeys(("OK", "B-OK", "KF-AVG"), (3, 2))
+
+
+def at(name, hidden=10_000, rank=4):
+    return cost(LEARNERS[name].count, hidden=hidden, inputs=4, rank=rank)
 
 
 @pytest.mark.parametrize("name", GROWTH)
 def test_growth_with_the_number_of_units(name):
-    sizes = [dict(hidden=n, inputs=4, rank=4) for n in (10_000, 20_000)]
-    small, large = (cost(LEARNERS[name].count, **each) for each in sizes)
-    found = [
-        math.log2(getattr(large, what) / getattr(small, what))
-        for what in ("flops", "bytes")
-    ]
-    assert found == pytest.approx(GROWTH[name], abs=0.01)
+    small, large = at(name), at(name, hidden=20_000)
+    found = [large.flops / small.flops, large.bytes / small.bytes]
+    assert list(map(math.log2, found)) == pytest.approx(GROWTH[name], abs=0.01)
 
 
 @pytest.mark.parametrize("name", ["OK", "KF-AVG", "KTP"])
 def test_growth_with_the_rank(name):
-    one, four = (
-        cost(LEARNERS[name].count, hidden=10_000, inputs=4, rank=r) for r in (1, 4)
-    )
+    one, four = at(name, rank=1), at(name)
     assert four.flops / one.flops == pytest.approx(4, rel=0.3)  # a shared forward pass
     assert four.bytes == 4 * one.bytes
 
 
 @pytest.mark.parametrize("name", [n for n, row in LEARNERS.items() if not row.rank])
 def test_methods_without_a_rank_ignore_it(name):
-    few, many = (
-        cost(LEARNERS[name].count, hidden=16, inputs=4, rank=r) for r in (1, 8)
-    )
+    few, many = at(name, rank=1), at(name, rank=8)
     assert few == many, f"{name}: its count depends on a rank that it has not"

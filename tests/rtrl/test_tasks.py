@@ -64,13 +64,11 @@ def test_lengths_are_uniform_up_to_the_level(level):
     lengths = [check_copy(*pair) for mine in found for pair in mine]
     allowed = range(max(1, level - 5), level + 1)
     assert set(lengths) == set(allowed)
+    # Each element's first 100 sequences: all of them ended in time.
+    first = [check_copy(*pair) for mine in found for pair in mine[:100]]
+    p, n = 1 / len(allowed), len(first)
     for length in allowed:
-        # Each element's first 100 sequences: all of them ended in time.
-        share = [
-            len(pair[0]) == 2 * length + 2 for mine in found for pair in mine[:100]
-        ]
-        p, n = 1 / len(allowed), len(share)
-        assert abs(sum(share) / n - p) <= 5 * math.sqrt(p * (1 - p) / n)
+        assert abs(first.count(length) / n - p) <= 5 * math.sqrt(p * (1 - p) / n)
 
 
 def test_elements_are_not_aligned_but_begin_together():
@@ -94,10 +92,8 @@ def test_shapes_and_types():
 def test_the_data_set_of_the_same_name_follows_the_same_rule():
     assert tuple(CopyTask.symbols) == tuple(COPY_SYMBOLS)
     pairs = copy_sequences(64, 5, generator=seeded())
-    rows = zip(pairs.inputs.tolist(), pairs.targets.tolist(), strict=True)
-    rule = {
-        tuple("".join(COPY_SYMBOLS[i] for i in row) for row in pair) for pair in rows
-    }
+    spell = lambda rows: ["".join(COPY_SYMBOLS[i] for i in row) for row in rows]  # noqa: E731
+    rule = set(zip(spell(pairs.inputs), spell(pairs.targets), strict=True))
     found = strings(islice(copy_task(level=5, fixed=True), 3000))
     mine = {pair for some in found for pair in some if len(pair[0]) == 12}
     assert rule <= mine  # all 32 strings occur here
@@ -117,18 +113,17 @@ def test_the_level_rises_when_the_error_is_low():
 
 
 def test_a_level_takes_at_least_693_perfect_steps():
-    task = copy_task()
-    raised = []
-    for step in range(1, 6001):
+    task, fixed, raised = copy_task(), copy_task(level=3, fixed=True), []
+    for step in range(1, 8001):
         before = task.level
-        task.observe(0.0)
+        task.observe(0.0), fixed.observe(0.0)
         if task.level > before:
             assert task.level == before + 1 and task.error == 0.3
             raised.append(step)
     # ln(1 / 0.15) and ln(0.3 / 0.15) thousand steps, nearly.
     assert raised[0] == math.ceil(math.log(0.15) / math.log(0.999)) == 1897
-    gaps = {b - a for a, b in pairwise(raised)}
-    assert gaps == {693}
+    assert {b - a for a, b in pairwise(raised)} == {693}
+    assert fixed.level == 3 and fixed.error < 0.01
 
 
 def test_an_error_at_the_threshold_raises_nothing():
@@ -136,13 +131,6 @@ def test_an_error_at_the_threshold_raises_nothing():
     task.error = 0.15
     task.observe(0.15 + 1e-9)
     assert task.level == 1
-
-
-def test_a_fixed_level_stays():
-    task = copy_task(level=3, fixed=True)
-    for _ in range(8000):
-        task.observe(0.0)
-    assert task.level == 3 and task.error < 0.01
 
 
 def test_the_level_may_rise_inside_a_sequence():
@@ -201,25 +189,17 @@ def restarts(steps, b, **kwargs):
     return torch.stack([s.restart for s in islice(stream, steps)])
 
 
-def test_each_stream_restarts_every_hundred_steps_staggered():
-    r = restarts(1000, 4)
+@pytest.mark.parametrize(
+    ("b", "period"), [(4, None), (1, 10), (3, 10), (10, 10), (25, 10)]
+)
+def test_each_stream_restarts_at_its_period_staggered(b, period):
+    r = restarts(1000, b, **{"reset_every": period} if period else {})
     assert r[0].all() and r.device.type == "cpu"
-    firsts = set()
-    for k in range(4):
-        at = r[1:, k].nonzero().flatten() + 1
-        assert set(at.diff().tolist()) == {100}
-        firsts.add(int(at[0]) % 100)
-    assert len(firsts) == 4
-    assert r[1:].sum(1).max() == 1  # never two at once
-
-
-@pytest.mark.parametrize("b", [1, 3, 10, 25])
-def test_restarts_come_at_the_period_for_any_batch(b):
-    r = restarts(200, b, reset_every=10)
-    assert r[0].all()
     for k in range(b):
         at = r[1:, k].nonzero().flatten()
-        assert set(at.diff().tolist()) == {10} and at[0] < 10
+        assert set(at.diff().tolist()) == {period or 100} and at[0] < (period or 100)
+    if b <= 10:
+        assert r[1:].sum(1).max() == 1  # never two at once
 
 
 def test_random_restarts_have_their_probability():
