@@ -24,7 +24,7 @@ from tests.broad import walks as broad_walks
 from tests.hessian_free import walks as hessian_free_walks
 from tests.rls import walks as rls_walks
 from tests.rtrl import walks as rtrl_walks
-from tests.walks import Walk, generator, random
+from tests.walks import Walk, called, code_of, generator, random
 
 ROOMS = (rls_walks, bpls_walks, hessian_free_walks, broad_walks, rtrl_walks)
 WALKS = {name: make for room in ROOMS for name, make in room.WALKS.items()}
@@ -101,12 +101,6 @@ def test_each_tag_on_the_way_has_its_equation_and_all_equations_are_met(name):
         assert set(shows.split()) <= met, f"{function.__qualname__}: {met}"
 
 
-def code_of(function) -> CodeType:
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function.__code__
-
-
 def test_what_a_walk_shows_is_all_that_its_docstring_numbers():
     """The lists above are complete: nothing of an update's docstring is left out."""
     shown: dict[Callable, set[str]] = {}
@@ -119,18 +113,6 @@ def test_what_a_walk_shows_is_all_that_its_docstring_numbers():
 
 
 # One step: what is walked is what runs
-
-
-def called(run: Callable[[], Any]) -> set[CodeType]:
-    """Code of all functions that begin while something runs."""
-    seen = set()
-    before = sys.getprofile()
-    sys.setprofile(lambda frame, event, _: event == "call" and seen.add(frame.f_code))
-    try:
-        run()
-    finally:
-        sys.setprofile(before)
-    return seen
 
 
 @pytest.mark.parametrize("function", STEPS, ids=lambda f: f.__qualname__)

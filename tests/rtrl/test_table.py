@@ -4,7 +4,6 @@ import importlib
 import inspect
 import math
 import pkgutil
-import sys
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from labkit.instruments import cost
 from labkit.panels.docstrings import equations_of
 from labkit.panels.source import tags_of_line
 from labkit.rtrl import LEARNERS, RTRL, Learner, LSTMCell, RHNCell, RNNCell
+from tests.walks import called, code_of
 
 from .conftest import CASES, agree, all_signs, back_propagate, make, make_cell, randn
 
@@ -77,25 +77,16 @@ def test_a_row_is_whole(name):
 def test_the_step_of_the_row_is_the_one_that_runs(name, rank, monkeypatch):
     """And its signs come from the one place where tests can hand in their own."""
     row, learner, drawn = LEARNERS[name], make(name, rank, small()), []
-    code = inspect.unwrap(row.step).__code__
     signs = learner._signs
     learner._signs = lambda *shape: drawn.append(shape) or signs(*shape)
     before = learner.generator.get_state()
     seen = called(lambda: walk(learner, row.rank and rank))
-    assert code in seen, f"{name}: a step does not run {row.step.__qualname__}"
+    assert code_of(row.step) in seen, (
+        f"{name}: a step does not run {row.step.__qualname__}"
+    )
     moved = not torch.equal(before, learner.generator.get_state())
     assert moved == learner.draws, f"{name}: draws = {learner.draws} is not so"
     assert bool(drawn) == learner.draws, f"{name}: signs must come from self._signs"
-
-
-def called(run):
-    seen = set()
-    sys.setprofile(lambda frame, event, _: event == "call" and seen.add(frame.f_code))
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return seen
 
 
 def walk(learner, steps):

@@ -72,21 +72,17 @@ def test_lengths_are_uniform_up_to_the_level(level):
 
 
 def test_elements_are_not_aligned_but_begin_together():
-    symbols = list(islice(copy_task(6, level=5, fixed=True), 200))
+    task = copy_task(6, level=5, fixed=True, dtype=torch.float64)
+    symbols = list(islice(task, 200))
+    x, target, _ = symbols[0]
+    assert x.shape == (6, task.input_size) == (6, 4) and x.dtype == torch.float64
+    assert target.shape == (6,) and target.dtype == torch.int64
     assert symbols[0].restart.all()
     restarts = torch.stack([s.restart for s in symbols])
     assert restarts.device.type == "cpu" and restarts.dtype == torch.bool
     assert (restarts.any(1) & ~restarts.all(1)).sum() > 50
     read = torch.stack([s.x.argmax(-1) for s in symbols])
     assert torch.equal(restarts, read == CopyTask.symbols.index("#"))
-
-
-def test_shapes_and_types():
-    task = copy_task(3, dtype=torch.float64)
-    x, target, restart = next(iter(task))
-    assert x.shape == (3, 4) and x.dtype == torch.float64
-    assert target.shape == (3,) and target.dtype == torch.int64
-    assert restart.shape == (3,) and task.input_size == 4
 
 
 def test_the_data_set_of_the_same_name_follows_the_same_rule():
@@ -200,6 +196,8 @@ def test_each_stream_restarts_at_its_period_staggered(b, period):
         assert set(at.diff().tolist()) == {period or 100} and at[0] < (period or 100)
     if b <= 10:
         assert r[1:].sum(1).max() == 1  # never two at once
+    none = restarts(1000, b, reset_every=0)
+    assert none[0].all() and not none[1:].any() and none.dtype == torch.bool
 
 
 def test_random_restarts_have_their_probability():
@@ -212,11 +210,6 @@ def test_random_restarts_have_their_probability():
     again = restarts(n + 1, b, generator=seeded(), **kwargs)
     assert torch.equal(r, again)
     assert not torch.equal(r[:, 0], r[:, 1])
-
-
-def test_no_restart_but_the_first():
-    r = restarts(1000, 3, reset_every=0)
-    assert r[0].all() and not r[1:].any() and r.dtype == torch.bool
 
 
 def test_text_has_no_curriculum():

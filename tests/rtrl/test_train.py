@@ -121,11 +121,6 @@ def test_records():
         assert record.level == 3 and not record.updated and not record.gradients
 
 
-def test_training_without_end_goes_on():
-    _, learner, readout = setting(UORO)
-    assert next(islice(train(learner, readout, copy_task()), 60, None)).step == 61
-
-
 def test_the_task_hears_of_the_bits():
     _, learner, readout = setting()
     task, error = copy_task(), 1.0
