@@ -48,6 +48,14 @@ def target(G, H, h_hat, D):
     return H @ G + F
 
 
+def prepared(kind, rank, seed=0, change=lambda u, A, h_hat, D: None):
+    """Terms and a cell's step, changed in place, and what they come to."""
+    H, h_hat, D = one_step(kind, seed=seed)
+    u, A = kronecker_terms(H, h_hat, D, rank, seed=seed or 9)
+    change(u, A, h_hat, D)
+    return (u, A, H, h_hat, D), target(dense(u, A), H, h_hat, D)
+
+
 def repeat(count, *tensors):
     return [x.repeat(count, *[1] * (x.ndim - 1)) for x in tensors]
 
@@ -81,10 +89,8 @@ def test_exact_step_is_the_definition():
 @cells
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_ok_mean_and_variance(kind, rank):
-    H, h_hat, D = one_step(kind)
-    u, A = kronecker_terms(H, h_hat, D, rank)
-    goal = target(dense(u, A), H, h_hat, D)
-    new_u, new_A, d, Y = ok_draws(u, A, H, h_hat, D)
+    terms, goal = prepared(kind, rank)
+    new_u, new_A, d, Y = ok_draws(*terms)
     G = dense(new_u, new_A)
     assert close(G.mean(0), goal[0])
     squared = (G - goal).square().sum((1, 2))
@@ -97,10 +103,8 @@ def test_ok_mean_and_variance(kind, rank):
 
 @cells
 def test_ok_with_work_buffer_is_the_same_step(kind):
-    H, h_hat, D = one_step(kind)
-    u, A = kronecker_terms(H, h_hat, D, 2)
-    signs = all_signs(3)
-    args = repeat(8, u, A, H, h_hat, D)
+    terms, _ = prepared(kind, 2)
+    args, signs = repeat(8, *terms), all_signs(3)
     plain = ok_step(*args, signs)
     work = torch.full_like(args[1], torch.nan)
     in_place = ok_step(*args, signs, work=work)
@@ -136,9 +140,7 @@ def test_more_terms_are_the_same_sum(rank):
 @cells
 @pytest.mark.parametrize("seed", range(5))
 def test_one_term_ok_is_no_worse_than_kf(kind, seed):
-    H, h_hat, D = one_step(kind, seed=seed)
-    u, A = kronecker_terms(H, h_hat, D, 1, seed=seed)
-    terms = (u, A, H, h_hat, D)
+    terms, _ = prepared(kind, 1, seed=seed)
     ok = float(minimum_variance(ok_draws(*terms)[2][0], 1))
     balanced, not_so = (float(kf_variance(*terms, balanced=b)) for b in (True, False))
     assert ok <= balanced + 1e-10 and balanced <= not_so + 1e-10
@@ -147,14 +149,11 @@ def test_one_term_ok_is_no_worse_than_kf(kind, seed):
 @cells
 def test_ok_is_exact_where_the_terms_share_a_direction(kind):
     """u parallel to h_hat: one term holds the sum. KF is not exact there."""
-    H, h_hat, D = one_step(kind)
-    _, A = kronecker_terms(H, h_hat, D, 1)
-    u = 1.7 * h_hat[:, None]
-    goal = target(dense(u, A), H, h_hat, D)
-    new_u, new_A, _, _ = ok_draws(u, A, H, h_hat, D)
+    terms, goal = prepared(kind, 1, change=lambda u, A, h, D: u[:, 0].copy_(1.7 * h))
+    new_u, new_A, _, _ = ok_draws(*terms)
     # A d_2 of roundoff, 1e-16 d_1, is mixed like any other: sqrt(d_1 d_2) per draw.
     assert (dense(new_u, new_A) - goal).square().sum((1, 2)).max() < 1e-12
-    assert kf_variance(u, A, H, h_hat, D, balanced=True) > 1e-2
+    assert kf_variance(*terms, balanced=True) > 1e-2
 
 
 SPOIL = {  # u (1, r, m), A (1, r, K n, S), h_hat and D are changed in place
@@ -173,11 +172,8 @@ SPOIL = {  # u (1, r, m), A (1, r, K n, S), h_hat and D are changed in place
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("spoil", SPOIL)
 def test_ok_on_dependent_terms(kind, rank, spoil):
-    H, h_hat, D = one_step(kind)
-    u, A = kronecker_terms(H, h_hat, D, rank)
-    SPOIL[spoil](u, A, h_hat, D)
-    goal = target(dense(u, A), H, h_hat, D)
-    new_u, new_A, d, _ = ok_draws(u, A, H, h_hat, D)
+    terms, goal = prepared(kind, rank, change=SPOIL[spoil])
+    new_u, new_A, d, _ = ok_draws(*terms)
     G = dense(new_u, new_A)
     assert G.isfinite().all() and d.isfinite().all()
     # d below 1e-7 d_1 counts as zero: a bias of at most that size, not 1e-10.
@@ -228,9 +224,7 @@ def test_batch_equals_loop_over_elements():
 @cells
 def test_ok_moments_in_float32(kind):
     """Moments, because equal signs need not give equal draws."""
-    H, h_hat, D = one_step(kind)
-    u, A = kronecker_terms(H, h_hat, D, 2)
-    terms = (u, A, H, h_hat, D)
+    terms, _ = prepared(kind, 2)
     double = dense(*ok_draws(*terms)[:2])
     single = dense(*ok_draws(*(x.float() for x in terms))[:2])
     assert single.dtype == torch.float32
@@ -242,17 +236,15 @@ def test_ok_moments_in_float32(kind):
 
 @cells
 def test_kf_mean_and_variance(kind):
-    H, h_hat, D = one_step(kind)
-    u, A = kronecker_terms(H, h_hat, D, 1)
-    goal = target(dense(u, A), H, h_hat, D)
-    G = dense(*kf_step(*repeat(2, u, A, H, h_hat, D), all_signs(1)))
+    terms, goal = prepared(kind, 1)
+    G = dense(*kf_step(*repeat(2, *terms), all_signs(1)))
     assert close(G.mean(0), goal[0])
     squared = (G - goal).square().sum((1, 2)).mean()
-    variance = float(kf_variance(u, A, H, h_hat, D, balanced=True))
+    variance = float(kf_variance(*terms, balanced=True))
     assert squared == pytest.approx(variance, rel=1e-10)
     # From zero it is exact.
-    goal = target(dense(0 * u, 0 * A), H, h_hat, D)
-    G = dense(*kf_step(*repeat(2, 0 * u, 0 * A, H, h_hat, D), all_signs(1)))
+    terms, goal = prepared(kind, 1, change=SPOIL["all terms zero"])
+    G = dense(*kf_step(*repeat(2, *terms), all_signs(1)))
     assert close(G, goal.expand_as(G), 1e-12)
 
 
