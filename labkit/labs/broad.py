@@ -137,15 +137,15 @@ def _status(row) -> str:
     return "; ".join([f"{row['step']} columns", *parts, *note])
 
 
-def _panel(drawn: str | Mapping, title, y_title, *more, log=True) -> Lines:
+def _panel(drawn: str | Mapping, title, y_title, *, log=True, **more) -> Lines:
     if isinstance(drawn, str):  # a quantity of both solvers
         drawn = {f"{drawn} {kind}": label for kind, label in _KINDS.items()}
-    return Lines(drawn | dict(more), title, y_title, x_title="columns of A", log=log)
+    return Lines(drawn | more, title, y_title, x_title="columns of A", log=log)
 
 
 _GRADIENT = "|A'(AW - Y) + ridge W| / |A'Y|"
 _ERRORS = {"factor error": "measured", "law": "0.04 eps |A|² / ridge"}
-_BOUND = ("ridge", "ridge, its bound")
+_BOUND = {"ridge": "ridge, its bound"}
 GROWTH = Experiment(
     "growth",
     GrowthKnobs,
@@ -153,7 +153,7 @@ GROWTH = Experiment(
     (
         _panel("accuracy", "Test accuracy", "%", log=False),
         _panel("residual", "Distance from the ridge solution", _GRADIENT),
-        _panel("pivot", "Smallest pivot of the update", "pivot", _BOUND),
+        _panel("pivot", "Smallest pivot of the update", "pivot", **_BOUND),
         _panel(_ERRORS, "Error of the factor F", "largest |F'RF - I|"),
     ),
     "The ridge solver stays at rounding error from the solution for all its columns; "
@@ -187,12 +187,6 @@ def factor_steps(R: Tensor, knobs: FactorKnobs) -> Iterator[tuple[int, Tensor]]:
         yield finished, memory.triu()
 
 
-_FILLED = (
-    "Left of the outline F is finished; the outlined corner is still to be factorised, "
-    "and shrinks towards the ridge once the feature columns are swept."
-)
-
-
 class FactorView:
     """Knobs, buttons and a heat map of the factorisation of R (k, k), step by step."""
 
@@ -202,7 +196,12 @@ class FactorView:
         sizes = torch.cat(shown)
         sizes = sizes[~sizes.isnan()].sort().values.tolist()
         # A few tiny entries would take most of the colours.
-        look = {"limits": (sizes[len(sizes) // 20], sizes[-1]), "caption": _FILLED}
+        look = {"limits": (sizes[len(sizes) // 20], sizes[-1])}
+        look["caption"] = (
+            "Left of the outline F is finished; the outlined corner is still to be "
+            "factorised, and shrinks towards the ridge once the feature columns are "
+            "swept."
+        )
         titles = "R, before the first step", "log10 of the size"
         self.heat = HeatMap(shown[0], *titles, **look, interactive=interactive)
         told = dict(on_record=self._draw, on_show=self._draw, interactive=interactive)
@@ -246,10 +245,7 @@ _TERMS = {
 
 
 def cost_figure(operations: pd.DataFrame, seconds: pd.DataFrame) -> Figure:
-    """Stacked operations by formula, left, beside measured seconds, right.
-
-    Both by solver: a column for each of `labkit.broad.cost.TERMS`, and for each step.
-    """
+    """Operations by `labkit.broad.cost.TERMS` and seconds by step: a row a solver."""
     figure = make_subplots(cols=2, shared_yaxes=True, figure=Figure())
     bars = {"y": operations.index, "orientation": "h", "row": 1}
     for i, (term, (label, pattern)) in enumerate(_TERMS.items()):

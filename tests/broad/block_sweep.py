@@ -1,11 +1,8 @@
 """The inverse LDL^T factorisation by blocks of columns, as Zhu distributes it.
 
 Appendices E-C and E-D: the nodes are cut into one block per worker, worker w holds its
-columns of the upper triangle of R, and Algorithm 13 runs column by column. To compute,
-:mod:`labkit.broad.distributed` needs three exchanges per update where this needs some p
-messages per column, and does not send A.
-
-Its messages, from a worker to another on its right, with l samples:
+columns of the upper triangle of R, and Algorithm 13 runs column by column. Its messages
+go from a worker to another on its right:
 
 =========  ===========================================================================
 nodes      (229): A_w, once to every worker on the right
@@ -27,9 +24,8 @@ from labkit.broad.triangular import gram, mm
 def block_inverse_ldl(A, edges, ridge, mesh):
     """Columns of L (k, k_w) and d (k_w,) of this worker, R^-1 = L diag(d) L^T (206).
 
-    ``edges``, 0 = first < ... < last = k: worker w has the nodes A (l, k_w) from
-    edges[w] to edges[w + 1]. Cost k^3 / p operations on average. A lost pivot is raised
-    by its owner and by all workers on its right; those on its left have finished.
+    Worker w has the nodes A (l, k_w) from edges[w] to edges[w + 1]. A lost pivot is
+    raised by its owner and all on its right; those on its left have finished.
     """
     group = mesh.get_group()
     check_edges(edges, A.shape[1], group.rank(), group.size())
@@ -57,8 +53,7 @@ def block_of_gram(A, edges, ridge, group):
 def block_sweep(B, edges, group):
     """Algorithm 13 in place: B (edges[w + 1], k_w) receives columns of L and d.
 
-    As ``labkit.broad.factor.ldl_sweep``, whose letters these are, with v the entries of
-    row i from column i + 1 to this worker's last.
+    The letters are those of ``labkit.broad.factor.ldl_sweep``.
     """
     w = group.rank()
     start = edges[w]

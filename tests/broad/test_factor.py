@@ -1,6 +1,7 @@
 """Inverse factorisations against NumPy's inverse, and what holds midway (float64)."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,32 +13,14 @@ from labkit.broad import (
     NotPositiveDefinite,
     division_free_inverse_ldl,
     extend_inverse_cholesky,
+    factor,
     inverse_cholesky,
     inverse_ldl,
+    triangular,
 )
-from labkit.broad.factor import (
-    column_growth,
-    division_free_sweep,
-    factor_error,
-    ldl_sweep,
-    panel_sweep,
-    small_inverse_cholesky,
-)
-from labkit.broad.triangular import (
-    gram,
-    lower_solve,
-    lower_t_solve,
-    mm_upper,
-    upper_mm,
-    upper_t_mm,
-)
+from labkit.broad.factor import column_growth, ldl_sweep, panel_sweep
 
-WAYS = [
-    {"method": "columns"},
-    {"method": "panels", "panel": 1},
-    {"method": "panels", "panel": 3},
-    {"method": "panels"},
-]
+WAYS = [{"method": "columns"}, {"method": "panels"}, {"panel": 1}, {"panel": 3}]
 sizes = st.integers(1, 24)
 seeds = st.integers(0, 999)
 
@@ -66,8 +49,7 @@ def test_inverse_cholesky_is_the_transposed_inverse_of_the_factor(way, k, seed):
 def test_inverse_ldl(k, seed):
     R = positive(k, seed)
     L, d = inverse_ldl(R)
-    assert torch.equal(L, L.triu())
-    assert (L.diagonal() == 1).all()
+    assert torch.equal(L, L.triu()) and (L.diagonal() == 1).all()
     assert close(L * d @ L.T, np.linalg.inv(R.numpy()))
     assert close(L * d.sqrt(), inverse_cholesky(R))
 
@@ -78,7 +60,7 @@ def test_division_free_stays_in_range(k, seed, scale):
     R = positive(k, seed) * 10**scale
     U, delta = R.clone(), torch.ones(k, dtype=R.dtype)
     beta = torch.ones((), dtype=R.dtype)
-    for done in division_free_sweep(U, delta, beta):
+    for done in factor.division_free_sweep(U, delta, beta):
         assert 0.5 <= float(beta) < 1
         assert np.frexp(float(delta[done - 1]))[0] == 0.5  # a power of two
     U = U.triu()
@@ -86,27 +68,25 @@ def test_division_free_stays_in_range(k, seed, scale):
     assert close(inverse * 10**scale, np.linalg.inv(R.numpy()) * 10**scale)
 
 
-def test_division_free_without_scaling_leaves_float64():
-    R = positive(20)
+@pytest.mark.parametrize(("k", "scale"), [(20, True), (4, False)])
+def test_division_free_without_scaling_is_right_while_float64_lasts(k, scale):
+    R = positive(k)
+    U, delta, beta = division_free_inverse_ldl(R, scale=scale)
+    assert close(U * delta @ U.T / beta, np.linalg.inv(R.numpy()))
+    assert (0.5 <= float(beta) < 1) == scale
     with pytest.raises(OverflowError, match="float64 is left at column"):
-        division_free_inverse_ldl(R, scale=False)
-    U, delta, beta = division_free_inverse_ldl(R)
-    assert close(U * delta @ U.T / beta, np.linalg.inv(R.numpy()))
+        division_free_inverse_ldl(positive(20), scale=False)
 
 
-def test_division_free_without_scaling_is_right_while_it_lasts():
-    R = positive(4)
-    U, delta, beta = division_free_inverse_ldl(R, scale=False)
-    assert close(U * delta @ U.T / beta, np.linalg.inv(R.numpy()))
-    assert not 0.5 <= float(beta) < 1
+ONE_BY_ONE = [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(
     ("sweep", "sizes"),
     [
-        (column_growth, [1, 2, 3, 4, 5, 6, 7]),
+        (column_growth, ONE_BY_ONE),
         (lambda R: panel_sweep(R, 3), [3, 6, 7]),
-        (ldl_sweep, [1, 2, 3, 4, 5, 6, 7]),
+        (ldl_sweep, ONE_BY_ONE),
     ],
 )
 def test_a_sweep_yields_its_finished_columns_and_reads_one_triangle(sweep, sizes):
@@ -145,7 +125,7 @@ def test_extending_equals_factorising_the_whole(k, q, seed):
     grown = extend_inverse_cholesky(F, R[:k, k:], R[k:, k:])
     assert torch.equal(grown[:k, :k], F)
     assert close(grown, inverse_cholesky(R))
-    assert float(factor_error(grown, R)) < 1e-9
+    assert float(factor.factor_error(grown, R)) < 1e-9
 
 
 def test_large_enough_for_several_blocks_and_on_views():
@@ -153,31 +133,26 @@ def test_large_enough_for_several_blocks_and_on_views():
     g = torch.Generator().manual_seed(0)
     buffer = torch.randn(700, 900, generator=g, dtype=torch.float64)
     F, X = buffer[:500, :500].triu(), buffer[:500, 500:850]
-    assert close(upper_mm(F, X), F @ X, 1e-12)
-    assert close(upper_t_mm(F, X), F.T @ X, 1e-12)
-    G = buffer[:350, :350].triu()
-    assert close(mm_upper(X, G), X @ G, 1e-12)
-    assert close(gram(X), X.T @ X, 1e-12)
-    assert torch.equal(gram(X), gram(X).T)
-    L = buffer[:500, :500].tril() / 50
-    L.diagonal().fill_(1)
-    assert close(L @ lower_solve(L, X), X, 1e-9)
-    assert close(L.T @ lower_t_solve(L, X), X, 1e-9)
+    G, S = buffer[:350, :350].triu(), triangular.gram(X)
+    assert close(triangular.upper_mm(F, X), F @ X, 1e-12)
+    assert close(triangular.upper_t_mm(F, X), F.T @ X, 1e-12)
+    assert close(triangular.mm_upper(X, G), X @ G, 1e-12)
+    assert close(S, X.T @ X, 1e-12) and torch.equal(S, S.T)
+    L = (buffer[:500, :500].tril() / 50).fill_diagonal_(1)
+    assert close(L @ triangular.lower_solve(L, X), X, 1e-9)
+    assert close(L.T @ triangular.lower_t_solve(L, X), X, 1e-9)
     R = positive(400, ridge=10.0)
-    assert close(inverse_cholesky(R), small_inverse_cholesky(R))
+    assert close(inverse_cholesky(R), factor.small_inverse_cholesky(R))
 
 
 INDEFINITE = torch.diag(torch.tensor([2.0, 3.0, -0.5, 1.0], dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    "factorise",
-    [*[lambda R, w=w: inverse_cholesky(R, **w) for w in WAYS], inverse_ldl],
-)
-def test_a_lost_pivot_is_named(factorise):
-    with pytest.raises(NotPositiveDefinite, match=r"pivot 2 is -0\.5") as caught:
-        factorise(INDEFINITE)
-    assert (caught.value.index, caught.value.pivot) == (2, -0.5)
+def test_a_lost_pivot_is_named():
+    for factorise in (*[partial(inverse_cholesky, **way) for way in WAYS], inverse_ldl):
+        with pytest.raises(NotPositiveDefinite, match=r"pivot 2 is -0\.5") as caught:
+            factorise(INDEFINITE)
+        assert (caught.value.index, caught.value.pivot) == (2, -0.5)
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.index, str(again)) == (2, str(caught.value))
 

@@ -11,18 +11,15 @@ from hypothesis import strategies as st
 
 from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky
 from labkit.broad.greville import orig_step
-from labkit.broad.ridge import (
-    Sums,
-    chol1_start_from,
-    chol1_update_from,
-    sums_over,
-    truncated,
-)
+from labkit.broad.ridge import chol1_start_from, chol1_update_from, sums_over, truncated
 from labkit.broad.state import largest_eigenvalue, safe_ridge, squared_norm
 from tests.broad.conftest import problem, residual, ridge_by_numpy
 
 EXACT = [name for name, solver in SOLVERS.items() if solver.exact]
 WRONG = ["orig", "exg-e"]
+every_solver = pytest.mark.parametrize("name", SOLVERS)
+every_exact = pytest.mark.parametrize("name", EXACT)
+every_wrong = pytest.mark.parametrize("name", WRONG)
 
 
 def grow(name, A, blocks, Y, ridge, capacity=None):
@@ -46,7 +43,7 @@ def test_the_names_and_which_are_exact():
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1.0, 100.0])
-@pytest.mark.parametrize("name", EXACT)
+@every_exact
 def test_the_ridge_gradient_vanishes_after_every_update(name, ridge, capacity):
     A, H, Y = problem(q=12)
     for X, state in grow(name, A, H.split(4, 1), Y, ridge, capacity):
@@ -55,7 +52,7 @@ def test_the_ridge_gradient_vanishes_after_every_update(name, ridge, capacity):
         assert np.allclose(state.W, ridge_by_numpy(X, Y, ridge), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", WRONG)
+@every_wrong
 def test_the_greville_family_leaves_the_ridge_gradient(name, capacity):
     A, H, Y = problem()
     (A0, first), (A, grown) = grow(name, A, [H], Y, 1e-3, capacity)
@@ -64,7 +61,7 @@ def test_the_greville_family_leaves_the_ridge_gradient(name, capacity):
     assert 1e-7 < residual(A, Y, grown.W, 1e-3) < 1e-4
 
 
-@pytest.mark.parametrize("name", WRONG)
+@every_wrong
 def test_the_gap_of_the_greville_family_is_linear_in_the_ridge(name):
     """With A well-conditioned: 100 times smaller from ridge 1e-4 to 1e-6."""
     A, H, Y = problem()
@@ -95,8 +92,7 @@ def test_the_factor_of_the_ridge_solvers(name, capacity, k, q, seed):
     """F^T R F = I, F upper triangular, its leading block untouched by an update."""
     A, H, Y = problem(k=k, q=q, seed=seed)
     (_, first), (A, grown) = grow(name, A, [H], Y, 0.5, capacity)
-    F = grown.F
-    R = A.T @ A + 0.5 * torch.eye(k + q)
+    F, R = grown.F, A.T @ A + 0.5 * torch.eye(k + q)
     assert torch.equal(F, F.triu())
     assert torch.allclose(F.T @ R @ F, torch.eye(k + q).double(), rtol=0, atol=1e-10)
     assert torch.equal(F[:k, :k], first.F)
@@ -109,13 +105,13 @@ def test_the_other_intermediate_results(name, capacity):
     A, state = last(name, A, H.split(2, 1), Y, 0.5, capacity)
     R = A.T @ A + 0.5 * torch.eye(A.shape[1])
     if name == "r-inv":
-        dagger = np.linalg.solve(R.numpy(), A.numpy().T)
-        assert np.allclose(state.A_dagger, dagger, rtol=0, atol=1e-10)
+        found, exact = state.A_dagger, np.linalg.solve(R.numpy(), A.numpy().T)
     else:
-        assert np.allclose(state.L, np.linalg.cholesky(R.numpy()), atol=1e-10)
+        found, exact = state.L, np.linalg.cholesky(R.numpy())
+    assert np.allclose(found, exact, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", EXACT)
+@every_exact
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_the_order_of_growth_is_nothing(name, cut, capacity):
     A, H, Y = problem(q=6)
@@ -124,7 +120,7 @@ def test_the_order_of_growth_is_nothing(name, cut, capacity):
     assert torch.allclose(once, often, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", EXACT)
+@every_exact
 def test_duplicated_and_dependent_columns_share_their_weight(name):
     A, H, Y = problem()
     H = torch.cat([A[:, :3], H[:, :1], H[:, :1], A @ A.new_ones(A.shape[1], 1)], 1)
@@ -135,7 +131,7 @@ def test_duplicated_and_dependent_columns_share_their_weight(name):
     assert torch.allclose(W[15], W[16], rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@every_solver
 @pytest.mark.parametrize(
     ("l", "k", "q", "c"),
     [(60, 3, 20, 2), (5, 9, 4, 2), (60, 4, 1, 1), (40, 1, 1, 10), (1, 1, 3, 1)],
@@ -150,15 +146,14 @@ def test_every_shape(name, l, k, q, c, capacity):  # noqa: E741
         assert residual(A, Y, state.W, 1.0) < 1e-10
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@every_solver
 def test_without_capacity_every_state_stands_alone(name):
     A, H, Y = problem()
     states = [state for _, state in grow(name, A, [H], Y, 0.1)]
-    fields = [vars(states[0])[name] for name in vars(states[0])]
-    before = [f.clone() for f in fields if isinstance(f, torch.Tensor)]
+    held = [v for v in vars(states[0]).values() if isinstance(v, torch.Tensor)]
+    before = [v.clone() for v in held]
     SOLVERS[name].update(states[0], A, -H, Y)
-    after = [f for f in fields if isinstance(f, torch.Tensor)]
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert all(map(torch.equal, before, held))
 
 
 @pytest.mark.parametrize("name", [n for n in SOLVERS if n != "d-rdg"])
@@ -193,7 +188,7 @@ def test_chol_1_from_sums_over_chunks(chunk, seed):
     A, H, Y = problem(seed=seed)
     none = A[:, :0].split(chunk)
     start = sums_over(zip(none, A.split(chunk), Y.split(chunk), strict=True))
-    state = chol1_start_from(Sums(None, start.S, start.HY), 0.1)
+    state = chol1_start_from(start, 0.1)
     chunks = zip(A.split(chunk), H.split(chunk), Y.split(chunk), strict=True)
     state = chol1_update_from(state, sums_over(chunks))
     whole = last("chol-1", A, [H], Y, 0.1)[1]
@@ -212,7 +207,7 @@ def test_the_branch_of_dependent_columns():
     assert np.allclose(W, exact @ Y.numpy(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@every_solver
 def test_smallest_pivot_is_that_of_the_last_factorisation(name):
     A, H, Y = problem()
     states = [state for _, state in grow(name, A, [H], Y, 0.1)]
@@ -230,9 +225,8 @@ def test_norms():
     exact = np.linalg.norm(np.hstack([A, H]), 2) ** 2
     assert 0.8 * exact < float(squared_norm(A, H, steps=5)) <= exact * (1 + 1e-12)
     assert float(squared_norm(A, H, steps=99)) == pytest.approx(exact, rel=1e-6)
-    assert float(largest_eigenvalue(H.T @ H, 99)) == pytest.approx(
-        np.linalg.norm(H, 2) ** 2, rel=1e-6
-    )
+    exact = np.linalg.norm(H, 2) ** 2
+    assert float(largest_eigenvalue(H.T @ H, 99)) == pytest.approx(exact, rel=1e-6)
 
 
 def test_a_lost_pivot_names_the_ridge_that_would_be_safe():
@@ -241,8 +235,7 @@ def test_a_lost_pivot_names_the_ridge_that_would_be_safe():
     with pytest.raises(NotPositiveDefinite, match="smallest safe ridge") as caught:
         last("chol-1", 1e6 * A, [1e6 * H], Y, 1e-9)
     error = caught.value
-    assert error.index in (12, 13)
-    assert not error.pivot > 0
+    assert error.index in (12, 13) and not error.pivot > 0
     norm = np.linalg.norm(1e6 * np.hstack([A, H]), 2) ** 2
     assert error.safe_ridge == pytest.approx(10 * np.finfo(float).eps * norm, rel=0.3)
     assert error.safe_ridge == safe_ridge(squared_norm(1e6 * A, 1e6 * H))
@@ -250,22 +243,17 @@ def test_a_lost_pivot_names_the_ridge_that_would_be_safe():
     assert W.isfinite().all()
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("ridge", [0, -1.0, float("nan"), float("inf")])
-def test_refuses_a_bad_ridge(name, ridge):
+@every_solver
+def test_refuses_a_bad_ridge_and_shapes_that_do_not_fit(name):
     A, _, Y = problem()
-    with pytest.raises(ValueError, match="ridge must be > 0 and finite, got"):
-        SOLVERS[name].start(A, Y, ridge)
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_refuses_shapes_that_do_not_fit(name):
-    A, _, Y = problem()
+    for ridge in (0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="ridge must be > 0 and finite, got"):
+            SOLVERS[name].start(A, Y, ridge)
     with pytest.raises(ValueError, match="must have the same rows, got shapes"):
         SOLVERS[name].start(A, Y[:-1], 1.0)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@every_solver
 def test_dtype_follows_the_columns(name):
     A, H, Y = (x.float() for x in problem())
     assert last(name, A, [H], Y, 1.0)[1].W.dtype == torch.float32

@@ -26,16 +26,16 @@ def broad_update(name):
     return Walk(call, lambda: state, {solver.update: UPDATES[name]})
 
 
-def broad_start(name, shows):
+def broad_start(name):
     A, Y = random((20, 6), (20, 2))
     start = SOLVERS[name].start
-    return Walk(partial(start, A, Y, 0.1), lambda: (A, Y), {start: shows})
+    return Walk(partial(start, A, Y, 0.1), lambda: (A, Y), {start: STARTS[name]})
 
 
-def broad_factor(function, shows, **options):
+def broad_factor(call, shows):
     (A,) = random((20, 7))
-    R = A.T @ A
-    return Walk(partial(function, R, **options), lambda: R, {function: shows})
+    R, function = A.T @ A, getattr(call, "func", call)
+    return Walk(partial(call, R), lambda: R, {function: shows})
 
 
 def broad_extend():
@@ -47,23 +47,20 @@ def broad_extend():
     return Walk(call, lambda: (F, R), {extend: "a 42a 42b 41"})
 
 
+by_panels = partial(factors.inverse_cholesky, panel=3)
+by_columns = partial(factors.inverse_cholesky, method="columns")
+FACTORS = {
+    "inverse Cholesky, panels": (by_panels, "124a 124b 124c 124d a"),
+    "inverse Cholesky, columns": (by_columns, "107a 107b"),
+    "inverse LDL": (factors.inverse_ldl, "222 223a 223b 223c a"),
+    "division free": (factors.division_free_inverse_ldl, "1 2 3 4 5 6"),
+}
+STARTS = {"d-rdg": "35 6", "chol-1": "34 49", "r-inv": "7 6", "bordered": "1 2 3"}
 WALKS = {
     **{f"broad {name}": partial(broad_update, name) for name in UPDATES},
-    "broad start d-rdg": partial(broad_start, "d-rdg", "35 6"),
-    "broad start chol-1": partial(broad_start, "chol-1", "34 49"),
-    "broad start r-inv": partial(broad_start, "r-inv", "7 6"),
-    "broad start bordered": partial(broad_start, "bordered", "1 2 3"),
-    "inverse Cholesky, panels": partial(
-        broad_factor, factors.inverse_cholesky, "124a 124b 124c 124d a", panel=3
-    ),
-    "inverse Cholesky, columns": partial(
-        broad_factor, factors.inverse_cholesky, "107a 107b", method="columns"
-    ),
+    **{f"broad start {name}": partial(broad_start, name) for name in STARTS},
+    **{name: partial(broad_factor, *how) for name, how in FACTORS.items()},
     "inverse Cholesky, extended": broad_extend,
-    "inverse LDL": partial(broad_factor, factors.inverse_ldl, "222 223a 223b 223c a"),
-    "division free": partial(
-        broad_factor, factors.division_free_inverse_ldl, "1 2 3 4 5 6"
-    ),
 }
 
 
