@@ -9,11 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.hessian_free import (
-    batch_gradient_variance,
-    linearise,
-    next_batch_size,
-)
+from labkit.hessian_free import batch_gradient_variance, linearise, next_batch_size
 from labkit.hessian_free.batch_size import grow
 
 from .conftest import per_example_gradients, rand, small_net
@@ -39,10 +35,9 @@ def test_is_the_least_n_that_meets_the_test(V, g2, N, theta):
 @given(positive, positive, st.integers(1, 10**6), st.integers(-20, 20))
 def test_does_not_change_with_the_unit_of_the_loss(V, g2, N, power):
     """f -> c f multiplies V and the squared norm by c^2; a power of 2 is exact."""
-    c = 2.0**power
-    assert next_batch_size(V, g2, N, 0.5) == next_batch_size(
-        c * c * V, c * c * g2, N, 0.5
-    )
+    c2 = 4.0**power
+    n = next_batch_size(V, g2, N, 0.5)
+    assert n == next_batch_size(c2 * V, c2 * g2, N, 0.5)
 
 
 def test_without_noise_one_row_and_without_gradient_all():
@@ -64,12 +59,9 @@ def test_expected_squared_error_over_every_sample():
     net, X = small_net(), rand(8, 5)
     G = per_example_gradients(net, X, X)
     full = G.mean(0)
-    errors = [
-        (G[list(S)].mean(0) - full).square().sum()
-        for S in itertools.combinations(range(8), 3)
-    ]
-    population = G.var(0, unbiased=False).sum()
-    want = population / 3 * (8 - 3) / (8 - 1)
+    rows = itertools.combinations(range(8), 3)
+    errors = [(G[list(S)].mean(0) - full).square().sum() for S in rows]
+    want = G.var(0, unbiased=False).sum() / 3 * (8 - 3) / (8 - 1)
     assert math.isclose(torch.stack(errors).mean(), want, rel_tol=1e-12)
 
 
@@ -82,10 +74,8 @@ def test_the_batch_asked_for_has_the_noise_asked_for():
     assert 2 < n < N
     G = per_example_gradients(net, X, X)
     g = torch.Generator().manual_seed(0)
-    errors = [
-        (G[torch.randperm(N, generator=g)[:n]].mean(0) - G.mean(0)).square().sum()
-        for _ in range(3000)
-    ]
+    rows = (torch.randperm(N, generator=g)[:n] for _ in range(3000))
+    errors = [(G[S].mean(0) - G.mean(0)).square().sum() for S in rows]
     mean = torch.stack(errors).mean()
     assert abs(mean / (theta**2 * g2) - 1) < 0.15  # n is whole: a step of 1 / n
 
@@ -102,8 +92,7 @@ def run(estimates, losses, n=100, maxiter=150, max_batch_size=1000):
     return trace
 
 
-def halving(count):
-    return [1 / 2**i for i in range(count)]
+HALVING = [1 / 2**i for i in range(6)]
 
 
 def test_five_steps_are_left_alone():
@@ -113,7 +102,7 @@ def test_five_steps_are_left_alone():
 
 
 def test_the_average_is_of_the_last_five():
-    trace = run([9999, 100, 200, 301, 400, 500], halving(6))
+    trace = run([9999, 100, 200, 301, 400, 500], HALVING)
     assert trace[-1].average == math.ceil((100 + 200 + 301 + 400 + 500) / 5) == 301
     assert trace[-1] == (301, math.ceil(Fraction(301 * 150, 100)), 301, "variance")
 
@@ -134,38 +123,35 @@ def test_the_decrease_is_over_five_steps_back():
 
 
 def test_it_stops_at_the_cap_and_says_no_reason_there():
-    growth = grow(900, 150, [5000] * 6, halving(6), 1000)
+    growth = grow(900, 150, [5000] * 6, HALVING, 1000)
     assert growth == (1000, 167, 5000, "variance")
-    assert grow(1000, 150, [5000] * 6, halving(6), 1000) == (1000, 150, 5000, "")
+    assert grow(1000, 150, [5000] * 6, HALVING, 1000) == (1000, 150, 5000, "")
     assert grow(1000, 150, [5] * 6, [1.0] * 6, 1000) == (1000, 150, 5, "")
 
 
-@given(
-    st.lists(st.integers(1, 3000), min_size=6, max_size=30),
-    st.lists(st.floats(0, 10), min_size=30, max_size=30),
-)
+def lists(of, low):
+    return st.lists(of, min_size=low, max_size=30)
+
+
+@given(lists(st.integers(1, 3000), 6), lists(st.floats(0, 10), 30))
 def test_it_never_shrinks(estimates, losses):
     trace = run(estimates, losses)
-    sizes = [100] + [g.n for g in trace]
-    budgets = [150] + [g.maxiter for g in trace]
-    for one, two in itertools.pairwise(sizes):
-        assert one <= two <= 1000
-    for i in range(len(trace)):
-        assert budgets[i + 1] == math.ceil(
-            Fraction(sizes[i + 1] * budgets[i], sizes[i])
-        )
+    steps = [(100, 150)] + [(g.n, g.maxiter) for g in trace]
+    for (n, budget), (larger, more) in itertools.pairwise(steps):
+        assert n <= larger <= 1000
+        assert more == math.ceil(Fraction(larger * budget, n))
 
 
-@pytest.mark.parametrize("theta", [0.0, 1.0, -0.2, math.nan])
-def test_refuses_theta(theta):
-    with pytest.raises(ValueError, match=r"theta must be in \(0, 1\), got"):
-        next_batch_size(1.0, 1.0, 100, theta)
+OUTSIDE = (0.0, 1.0, -0.2, math.nan)
+REFUSED = [
+    *(((1.0, 1.0, 100, theta), r"theta must be in \(0, 1\), got") for theta in OUTSIDE),
+    ((-1.0, 1.0, 100, 0.5), "variance must be >= 0 and finite, got -1"),
+    ((1.0, math.nan, 100, 0.5), "gradient_norm2 must be >= 0 and finite"),
+    ((1.0, 1.0, 0, 0.5), "population must be an integer >= 1, got 0"),
+]
 
 
-def test_refuses_what_is_no_variance():
-    with pytest.raises(ValueError, match="variance must be >= 0 and finite, got -1"):
-        next_batch_size(-1.0, 1.0, 100, 0.5)
-    with pytest.raises(ValueError, match="gradient_norm2 must be >= 0 and finite"):
-        next_batch_size(1.0, math.nan, 100, 0.5)
-    with pytest.raises(ValueError, match="population must be an integer >= 1, got 0"):
-        next_batch_size(1.0, 1.0, 0, 0.5)
+@pytest.mark.parametrize(("given", "match"), REFUSED)
+def test_refuses(given, match):
+    with pytest.raises(ValueError, match=match):
+        next_batch_size(*given)

@@ -9,22 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, jvp, vjp
 
-from labkit.hessian_free import linearise, mirrored
-from labkit.hessian_free.linearise import (
-    LinearisedLayers,
-    LinearisedModule,
-    weights_of,
-)
+from labkit.hessian_free import as_sequential, linearise, mirrored
+from labkit.hessian_free.linearise import LinearisedLayers, LinearisedModule, weights_of
 from labkit.hessian_free.tuples import dot
 
-from .conftest import (
-    joined,
-    per_example_gradients,
-    rand,
-    randn,
-    relative,
-    small_net,
-)
+from .conftest import joined, per_example_gradients, rand, randn, relative, small_net
 
 MIXED = ("tanh", "logistic", "linear", "logistic")
 both = pytest.mark.parametrize("activations", [None, MIXED], ids=["logistic", "mixed"])
@@ -64,18 +53,16 @@ def test_maps_are_those_of_torch_func(activations):
     assert relative(joined(point.transpose_map(U)), joined(AtU)) < 1e-12
 
 
-@given(
-    encoder=st.lists(st.integers(1, 6), min_size=2, max_size=4),
-    n=st.integers(1, 5),
-    seed=st.integers(0, 10**6),
-)
+encoders = st.lists(st.integers(1, 6), min_size=2, max_size=4)
+
+
+@given(encoders, st.integers(1, 5), st.integers(0, 10**6))
 def test_maps_are_adjoint(encoder, n, seed):
     widths = mirrored(encoder)
     net = small_net(widths, seed=seed)
     point = linearise(net, rand(n, widths[0], seed=seed))
     d, U = random_like(point.weights, seed), randn(n, widths[0], seed=seed + 50)
-    left = (point.forward_map(d) * U).sum()
-    right = dot(d, point.transpose_map(U))
+    left, right = (point.forward_map(d) * U).sum(), dot(d, point.transpose_map(U))
     size = point.forward_map(d).norm() * U.norm()
     assert abs(left - right) <= 1e-12 * size
 
@@ -113,56 +100,41 @@ def test_sums_of_squares_equal_an_explicit_loop(activations):
     assert math.isclose(point.gradient_moments()[1], blocks, rel_tol=1e-12)
 
 
-def as_sequential(net):
-    """The same net, of torch's own layers."""
-    layers = []
-    for W in net.parameters():
-        layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype)
-        layer.weight.data, layer.bias.data = W[:-1].T.clone(), W[-1].clone()
-        layers += [layer, nn.Sigmoid()]
-    return nn.Sequential(*layers)
-
-
 def as_layers(blocks):
     """(weight, bias) pairs of torch's layers as W_l."""
     pairs = zip(blocks[::2], blocks[1::2], strict=True)
-    return joined([torch.cat([w.T, b[None]]) for w, b in pairs])
+    return tuple(torch.cat([w.T, b[None]]) for w, b in pairs)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)]
-)
+tolerances = [(torch.float64, 1e-12), (torch.float32, 1e-5)]
+
+
+@pytest.mark.parametrize(("dtype", "tol"), tolerances)
 def test_the_two_back_ends_agree(dtype, tol):
     net = small_net().to(dtype)
     X, T = rand(40, 5).to(dtype), rand(40, 5, seed=1).to(dtype)
     one, two = linearise(net, X, T), linearise(as_sequential(net), X, T)
-    assert isinstance(one, LinearisedLayers)
-    assert isinstance(two, LinearisedModule)
-    D = random_like([w.detach() for w in as_sequential(net).parameters()])
-    D = tuple(d.to(dtype) for d in D)
-    pairs = zip(D[::2], D[1::2], strict=True)
-    d = tuple(torch.cat([w.T, b[None]]) for w, b in pairs)
-    U = randn(40, 5, dtype=dtype)
+    assert isinstance(one, LinearisedLayers) and isinstance(two, LinearisedModule)
+    D = tuple(d.to(dtype) for d in random_like(two.weights))
+    d, U = as_layers(D), randn(40, 5, dtype=dtype)
+
+    def alike(theirs, ours):
+        return relative(joined(as_layers(theirs)), joined(ours)) < tol
+
     assert relative(two.residual, one.residual) < tol
     for _ in range(2):  # a second call finds the graph still there
         assert relative(two.forward_map(D), one.forward_map(d)) < tol
-        assert (
-            relative(as_layers(two.transpose_map(U)), joined(one.transpose_map(U)))
-            < tol
-        )
-    assert relative(as_layers(two.sum_squares(U)), joined(one.sum_squares(U))) < tol
-    g, squares = two.gradient_moments()
-    g_, squares_ = one.gradient_moments()
-    assert relative(as_layers(g), joined(g_)) < tol
-    assert math.isclose(squares, squares_, rel_tol=tol)
+        assert alike(two.transpose_map(U), one.transpose_map(U))
+    assert alike(two.sum_squares(U), one.sum_squares(U))
+    (g, squares), (g_, squares_) = two.gradient_moments(), one.gradient_moments()
+    assert alike(g, g_) and math.isclose(squares, squares_, rel_tol=tol)
 
 
 def test_any_module_any_shape():
     """A convolution, frozen parameters, targets of another shape than the inputs."""
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3)
-    ).double()
+    layers = nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3)
+    net = nn.Sequential(*layers).double()
     net[0].bias.requires_grad_(False)
     X, T = rand(6, 1, 4, 4), rand(6, 3)
     point = linearise(net, X, T)

@@ -1,19 +1,14 @@
 """One step of SHF."""
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from labkit.hessian_free import (
-    Autoencoder,
-    HessianFree,
-    batch_gradient_variance,
-    cg,
-    lsmr_steps,
-    squared_error,
-)
+from labkit.hessian_free import Autoencoder, HessianFree, cg, lsmr_steps, squared_error
+from labkit.hessian_free.batch_size import batch_gradient_variance
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.tuples import copied
 
@@ -22,10 +17,9 @@ from .conftest import gauss_newton, joined, rand, relative, small_net
 
 def make(seed=0, **options):
     net = small_net(seed=seed)
-    options = {"damping": 0.5, "atol": 1e-13, "maxiter": 200} | options
-    options = {"damping_decay": 0.9} | options
+    start = {"damping": 0.5, "damping_decay": 0.9, "atol": 1e-13, "maxiter": 200}
     g = torch.Generator().manual_seed(seed)
-    return net, HessianFree(net, generator=g, **options), rand(20, 5, seed=seed)
+    return net, HessianFree(net, generator=g, **start | options), rand(20, 5, seed=seed)
 
 
 def test_a_step_is_the_damped_gauss_newton_step():
@@ -36,22 +30,18 @@ def test_a_step_is_the_damped_gauss_newton_step():
     assert step.step_length == 1.0
     assert relative(joined(weights_of(net)) - w, d) < 1e-8
     q = d @ g + 0.5 * (A @ d).square().sum()  # without the damping's share
-    assert math.isclose(step.slope, d @ g, rel_tol=1e-8)
-    assert math.isclose(step.predicted, q, rel_tol=1e-8)
-    change = step.loss_after - step.loss
-    assert math.isclose(step.rho, change / q, rel_tol=1e-7)
+    rho = (step.loss_after - step.loss) / q
+    for found, want in ((step.slope, d @ g), (step.predicted, q), (step.rho, rho)):
+        assert math.isclose(found, want, rel_tol=1e-8)
     assert math.isclose(2 * step.loss_after, squared_error(net, X), rel_tol=1e-12)
     assert step.damping_next == pytest.approx(0.9 * 0.5 if step.rho > 0.75 else 0.5)
     assert torch.equal(joined(step.point.weights), joined(weights_of(net)))
 
 
 def test_the_ratio_goes_to_one_with_the_step():
-    gaps = []
-    for lam in (1.0, 10.0, 100.0):
-        _, optimizer, X = make(damping=lam)
-        gaps.append(abs(optimizer.step(X).rho - 1))
-    assert gaps[2] < gaps[1] < gaps[0]
-    assert gaps[2] < 1e-3
+    made = (make(damping=lam) for lam in (1.0, 10.0, 100.0))
+    gaps = [abs(optimizer.step(X).rho - 1) for _, optimizer, X in made]
+    assert gaps[2] < gaps[1] < gaps[0] and gaps[2] < 1e-3
 
 
 def test_the_next_start_is_gamma_d_whatever_s():
@@ -72,12 +62,14 @@ def test_the_next_start_is_gamma_d_whatever_s():
 def test_gamma_grows_to_its_cap():
     _, optimizer, X = make(gamma=0.94, maxiter=3)
     gammas = [optimizer.step(X).gamma for _ in range(10)]
-    assert gammas[:2] == [0.94, 0.94 * 1.002]
-    assert gammas[-1] == 0.95
+    assert gammas[:2] == [0.94, 0.94 * 1.002] and gammas[-1] == 0.95
 
 
-def spoil(optimizer, warm):
-    """Hand the step a solver whose answer is ``warm``, a bad direction."""
+def spoil(optimizer, vector):
+    """Hand the step a solver whose answer is this bad direction."""
+    blocks = weights_of(optimizer.model)
+    parts = zip(vector.split([w.numel() for w in blocks]), blocks, strict=True)
+    answer = tuple(part.reshape(w.shape) for part, w in parts)
     frozen = optimizer.subproblem
 
     class Spoiled:
@@ -86,7 +78,7 @@ def spoil(optimizer, warm):
             self.point, self.b, self.x0 = problem.point, problem.b, problem.x0
 
         def solve(self, **options):
-            return self.problem.solve(**options)._replace(x=warm)
+            return self.problem.solve(**options)._replace(x=answer)
 
     optimizer.subproblem = lambda *data: Spoiled(frozen(*data))
 
@@ -96,17 +88,12 @@ def test_an_uphill_direction_is_refused_and_the_start_forgotten():
     optimizer.step(X)
     before = copied(weights_of(net))
     _, g, _ = gauss_newton(net, X, 0.5)
-    sizes = [w.numel() for w in before]
-    parts = zip(g.split(sizes), before, strict=True)
-    uphill = tuple(1e-3 * p.reshape(w.shape) for p, w in parts)
-    spoil(optimizer, uphill)
+    spoil(optimizer, 1e-3 * g)
     damp = optimizer.param_groups[0]["damping"]
     step = optimizer.step(X)
-    assert step.slope > 0
-    assert step.step_length == 0.0
-    assert step.loss_after == step.loss
+    assert step.slope > 0 and step.predicted > 0
     assert step.rho == -math.inf  # though the prediction was positive too
-    assert step.predicted > 0
+    assert step.step_length == 0.0 and step.loss_after == step.loss
     assert step.damping_next == damp / 0.9
     assert all(map(torch.equal, before, weights_of(net)))
     del optimizer.subproblem
@@ -116,27 +103,20 @@ def test_an_uphill_direction_is_refused_and_the_start_forgotten():
 def test_a_full_step_that_raises_the_loss_counts_as_minus_infinity():
     """Downhill at first, but far too long: halved, and the damping goes up."""
     net, optimizer, X = make()
-    d, *_ = gauss_newton(net, X, 0.5)
-    w = weights_of(net)
-    parts = zip(d.split([t.numel() for t in w]), w, strict=True)
-    spoil(optimizer, tuple(100 * p.reshape(t.shape) for p, t in parts))
+    spoil(optimizer, 100 * gauss_newton(net, X, 0.5)[0])
     step = optimizer.step(X)
     assert step.rho == -math.inf
-    assert 0 < step.step_length < 1
-    assert step.damping_next == 0.5 / 0.9
+    assert 0 < step.step_length < 1 and step.damping_next == 0.5 / 0.9
 
 
 def test_the_merit_is_the_validation_loss_at_w_plus_d():
-    net, optimizer, X = make(maxiter=30, as_published=True)
+    net, optimizer, X = make(maxiter=12, as_published=True)
     V = rand(9, 5, seed=50)
-    before = float(squared_error(net, V))
+    before = squared_error(net, V)
     step = optimizer.step(X, validation=V)
     assert math.isclose(2 * step.merit[0][1], before, rel_tol=1e-12)
-    assert step.step_length == 1.0
-    after = float(squared_error(net, V))
-    assert step.merit[-1][0] == step.iterations or step.status in ("atol", "exact")
-    if step.merit[-1][0] == step.iterations:
-        assert math.isclose(2 * step.merit[-1][1], after, rel_tol=1e-12)
+    assert step.step_length == 1.0 and step.merit[-1][0] == step.iterations
+    assert math.isclose(2 * step.merit[-1][1], squared_error(net, V), rel_tol=1e-12)
 
 
 def test_the_best_iterate_by_merit_is_taken():
@@ -180,9 +160,7 @@ def test_resumes_from_its_state():
     for x in X[:2]:
         optimizer.step(x)
     held = optimizer.state_dict(), net.state_dict(), optimizer.generator.get_state()
-    held = torch.utils._pytree.tree_map(
-        lambda t: t.clone() if isinstance(t, torch.Tensor) else t, held
-    )
+    held = deepcopy(held)
     want = [optimizer.step(x).loss_after for x in X[2:]]
     other, again, _ = make(seed=5, damping=9.0)
     again.load_state_dict(held[0])
@@ -193,15 +171,14 @@ def test_resumes_from_its_state():
 
 def test_any_module_and_targets():
     torch.manual_seed(0)
-    net = torch.nn.Sequential(
-        torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)
-    )
+    linear = torch.nn.Linear
+    net = torch.nn.Sequential(linear(3, 4), torch.nn.Tanh(), linear(4, 2))
     X, T = torch.rand(30, 3), torch.rand(30, 2)
     optimizer = HessianFree(net, damping=0.1)
     losses = [optimizer.step(X, T).loss_after for _ in range(30)]
     best = torch.linalg.lstsq(torch.cat([X, torch.ones(30, 1)], 1), T, driver="gelsd")
-    linear = 0.5 * float(best.residuals.sum()) / 30
-    assert losses[-1] < linear  # what no map without a hidden layer reaches
+    # What no map without a hidden layer reaches.
+    assert losses[-1] < 0.5 * float(best.residuals.sum()) / 30
 
 
 @pytest.mark.parametrize("spoiled", ["batch", "validation"])
@@ -234,31 +211,30 @@ def test_no_gradient_of_a_single_example_is_formed():
     X = torch.rand(100, 32)
     optimizer = HessianFree(net, damping=1.0, maxiter=8)
     with Largest() as watch:
-        step = optimizer.step(X, validation=X[:30])
-        batch_gradient_variance(step.point)
+        batch_gradient_variance(optimizer.step(X, validation=X[:30]).point)
     P = sum(W.numel() for W in net.parameters())
     assert watch.entries <= 100 * 48  # rows of S~ lie 48 entries apart
     assert watch.entries < 100 * P / 30
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"damping": 0.0}, "damping must be > 0 and finite, got 0.0"),
-        ({"damping_decay": 1.0}, r"damping_decay must be in \(0, 1\), got 1.0"),
-        ({"damping_decay": 0.0}, r"damping_decay must be in \(0, 1\), got 0.0"),
-        ({"damping_floor": 2.0}, r"damping_floor must be in \[0, damping\], got 2.0"),
-        ({"gamma": 1.1}, r"gamma must be in \[0, 1\], got 1.1"),
-        ({"alpha": 0.0}, r"alpha must be in \(0, 1\), got 0.0"),
-        ({"preconditioner": "diag"}, r"preconditioner must be one of .* got 'diag'"),
-        ({"damping_norm": "mixed"}, r"damping_norm must be one of .* got 'mixed'"),
-        ({"damp_towards": "x0"}, r"damp_towards must be one of .* got 'x0'"),
-        ({"atol": -1}, "atol must be >= 0 and finite, got -1"),
-        ({"ftol": "x"}, "ftol must be >= 0 and finite, got 'x'"),
-        ({"patience": 0.5}, "patience must be an integer >= 0, got 0.5"),
-        ({"maxiter": 0}, "maxiter must be an integer >= 1, got 0"),
-    ],
-)
+REFUSED = [
+    ({"damping": 0.0}, "damping must be > 0 and finite, got 0.0"),
+    ({"damping_decay": 1.0}, r"damping_decay must be in \(0, 1\), got 1.0"),
+    ({"damping_decay": 0.0}, r"damping_decay must be in \(0, 1\), got 0.0"),
+    ({"damping_floor": 2.0}, r"damping_floor must be in \[0, damping\], got 2.0"),
+    ({"gamma": 1.1}, r"gamma must be in \[0, 1\], got 1.1"),
+    ({"alpha": 0.0}, r"alpha must be in \(0, 1\), got 0.0"),
+    ({"preconditioner": "diag"}, r"preconditioner must be one of .* got 'diag'"),
+    ({"damping_norm": "mixed"}, r"damping_norm must be one of .* got 'mixed'"),
+    ({"damp_towards": "x0"}, r"damp_towards must be one of .* got 'x0'"),
+    ({"atol": -1}, "atol must be >= 0 and finite, got -1"),
+    ({"ftol": "x"}, "ftol must be >= 0 and finite, got 'x'"),
+    ({"patience": 0.5}, "patience must be an integer >= 0, got 0.5"),
+    ({"maxiter": 0}, "maxiter must be an integer >= 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "match"), REFUSED)
 def test_refuses(options, match):
     with pytest.raises(ValueError, match=match):
         HessianFree(small_net(), **({"damping": 1.0} | options))

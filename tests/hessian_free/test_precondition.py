@@ -7,59 +7,49 @@ import torch
 
 from labkit.hessian_free import diagonal_estimate, diagonal_preconditioner, linearise
 
-from .conftest import (
-    dense,
-    joined,
-    per_example_gradients,
-    rand,
-    relative,
-    small_net,
-)
+from .conftest import dense, joined, per_example_gradients, rand, relative, small_net
+
+WIDE = {"n": 6, "widths": (5, 4, 3, 4, 5)}
 
 
 def a_point(n=4, widths=(2, 3, 2)):
-    net = small_net(widths)
-    X = rand(n, widths[0])
+    net, X = small_net(widths), rand(n, widths[0])
     return net, X, linearise(net, X)
 
 
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
 def true_diagonal(point):
-    A = dense(point.forward_map, point.weights)
-    return (A.T @ A).diagonal()
+    return dense(point.forward_map, point.weights).square().sum(0)
 
 
 def test_expectation_over_all_signs_is_the_diagonal():
     """Every one of the 2^(n m) sign patterns, so an exact expectation."""
     _, _, point = a_point()
-    total = 0
     patterns = list(itertools.product([-1.0, 1.0], repeat=8))
-    for pattern in patterns:
-        signs = torch.tensor(pattern, dtype=torch.float64).reshape(4, 2)
-        total = total + joined(diagonal_estimate(point, signs))
+    signs = torch.tensor(patterns, dtype=torch.float64).reshape(-1, 4, 2)
+    total = sum(joined(diagonal_estimate(point, each)) for each in signs)
     assert relative(total / len(patterns), true_diagonal(point)) < 1e-12
 
 
 def test_mean_of_random_draws_approaches_the_diagonal():
-    _, _, point = a_point(n=6, widths=(5, 4, 3, 4, 5))
-    g = torch.Generator().manual_seed(0)
-    draws = 4000
-    total = 0
-    for _ in range(draws):
-        c = joined(diagonal_preconditioner(point, generator=g))
-        total = total + (1 / c - 1) ** 2  # back to g
+    _, _, point = a_point(**WIDE)
+    g, draws = seeded(0), 4000
+    c = (joined(diagonal_preconditioner(point, generator=g)) for _ in range(draws))
+    total = sum((1 / each - 1) ** 2 for each in c)  # back to g
     assert relative(total / draws, true_diagonal(point)) < 0.05
 
 
 def test_one_draw_is_the_formula_example_by_example():
-    net, X, point = a_point(n=6, widths=(5, 4, 3, 4, 5))
-    g = torch.Generator().manual_seed(1)
-    c = joined(diagonal_preconditioner(point, generator=g))
-    g = torch.Generator().manual_seed(1)
-    signs = torch.randint(0, 2, (6, 5), generator=g, dtype=torch.float64) * 2 - 1
+    net, X, point = a_point(**WIDE)
+    c = joined(diagonal_preconditioner(point, generator=seeded(1)))
+    bits = torch.randint(0, 2, (6, 5), generator=seeded(1), dtype=torch.float64)
+    signs = bits * 2 - 1
     squares = per_example_gradients(net, X, X, signs).square().sum(0)
     assert relative(c, 1 / (1 + (squares / 6).sqrt())) < 1e-12
-    assert c.max() <= 1
-    assert c.min() > 0
+    assert 0 < c.min() and c.max() <= 1
 
 
 def test_fisher_is_martens():
@@ -72,19 +62,18 @@ def test_fisher_is_martens():
 
 def test_jacobi_makes_the_diagonal_equal():
     _, _, point = a_point()
-    g = torch.Generator().manual_seed(2)
-    c = joined(diagonal_preconditioner(point, "jacobi", damping=0.3, generator=g))
-    g = torch.Generator().manual_seed(2)
-    estimate = (1 / joined(diagonal_preconditioner(point, generator=g)) - 1) ** 2
+    options = {"damping": 0.3, "generator": seeded(2)}
+    c = joined(diagonal_preconditioner(point, "jacobi", **options))
+    signs = joined(diagonal_preconditioner(point, generator=seeded(2)))
+    estimate = (1 / signs - 1) ** 2
     assert torch.allclose(c**2 * (estimate + 0.09), torch.ones_like(c))
 
 
 def test_none_is_none_and_draws_nothing():
     _, _, point = a_point()
-    g = torch.Generator().manual_seed(0)
-    state = g.get_state()
+    g = seeded(0)
     assert diagonal_preconditioner(point, "none", generator=g) is None
-    assert torch.equal(state, g.get_state())
+    assert torch.equal(g.get_state(), seeded(0).get_state())
 
 
 def test_refuses():

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -24,124 +25,106 @@ from labkit.hessian_free.train import draw
 
 from .conftest import rand, small_net
 
-
-def digits(count=500):
-    """Real digits, 8 x 8, in [0, 1], float64."""
-    X = torch.tensor(load_digits().data / 16)[: count + 200]
-    return X[:count], X[count : count + 100], X[count + 100 :]
+X, V, T = torch.tensor(load_digits().data / 16)[:700].split((500, 100, 100))
+DAMPING = {"damping": 1.0, "damping_decay": 0.8}
+MEAN_IMAGE = float((V - X.mean(0)).square().sum(1).mean())  # its error
 
 
-def digits_net(g, widths=(64, 24, 8, 24, 64)):
-    return Autoencoder(widths, generator=g, dtype=torch.float64)
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
 
 
-def begun(seed=0, settings=None, **options):
+def digits_net(g, *hidden):
+    return Autoencoder((64, *hidden, 64), generator=g, dtype=torch.float64)
+
+
+def begun(settings=None, **options):
     """A net, and its training to come."""
-    X, V, T = digits()
-    g = torch.Generator().manual_seed(seed)
-    net, signs = digits_net(g), torch.Generator().manual_seed(100 + seed)
-    damping = {"damping": 1.0, "damping_decay": 0.8}
-    optimizer = HessianFree(net, **damping, maxiter=40, patience=20, generator=signs)
+    g = seeded()
+    net = digits_net(g, 24, 8, 24)
+    stops = {"maxiter": 40, "patience": 20}
+    optimizer = HessianFree(net, **DAMPING, **stops, generator=seeded(100))
     settings = settings or Settings(max_batch_size=400)
     data = {"validation": V, "test": T, "batch_size": 50, "generator": g}
     return net, train(net, optimizer, X, **data, settings=settings, **options)
 
 
-def short(seed=0, steps=25, **options):
-    net, records = begun(seed, steps=steps, **options)
-    return net, list(records)
-
-
 def trace(records):
-    return [
-        (r.n, r.n_hat, r.validation_error, r.damping, r.iterations, r.status)
-        for r in records
-    ]
+    told = ("n", "n_hat", "validation_error", "damping", "iterations", "status")
+    return [[getattr(record, name) for name in told] for record in records]
 
 
 def test_a_short_run_on_digits():
-    X, V, T = digits()
-    net, records = short()
-    mean_image = float((V - X.mean(0)).square().sum(1).mean())
+    net, records = begun(steps=25)
+    records = list(records)
     last = records[-1]
-    assert last.validation_error < mean_image
+    assert last.validation_error < MEAN_IMAGE
     assert math.isclose(last.validation_error, squared_error(net, V), rel_tol=1e-12)
     assert math.isclose(last.test_error, squared_error(net, T), rel_tol=1e-12)
     sizes = [r.n for r in records]
     assert sizes == sorted(sizes)
-    assert sizes[:6] == [50] * 6
-    assert sizes[-1] > 50
+    assert sizes[:6] == [50] * 6 and sizes[-1] > 50
     assert [r.n_next for r in records[:-1]] == sizes[1:]
+    least = math.inf
     for r in records:
         assert (r.grew != "") == (r.n_next > r.n)
-        assert r.improved == (
-            r.validation_error
-            < min([math.inf] + [q.validation_error for q in records[: r.step - 1]])
-        )
-    assert [r.rows for r in records] == torch.tensor(sizes).cumsum(0).tolist()
+        assert r.improved == (r.validation_error < least)
+        least = min(least, r.validation_error)
+        assert r.detail.point is None  # no activations
+    assert [r.rows for r in records] == list(itertools.accumulate(sizes))
     assert all(a.seconds < b.seconds for a, b in itertools.pairwise(records))
     assert last.maxiter > 40
     assert all(r.merit[0][0] == 0 for r in records)
 
 
 def test_the_same_seed_gives_the_same_trace():
-    assert trace(short(steps=12)[1]) == trace(short(steps=12)[1])
+    assert trace(begun(steps=12)[1]) == trace(begun(steps=12)[1])
 
 
 def test_the_preconditioner_does_not_change_the_batches():
-    X, V, _ = digits(100)
     seen = []
     for kind in ("random_signs", "none"):
-        g = torch.Generator().manual_seed(0)
-        net, signs = digits_net(g, (64, 8, 64)), torch.Generator()
-        optimizer = HessianFree(net, preconditioner=kind, maxiter=2, generator=signs)
-        options = {"validation": V, "batch_size": 10, "steps": 3, "generator": g}
-        list(train(net, optimizer, X, **options))
+        g, options = seeded(), {"preconditioner": kind, "generator": seeded(1)}
+        net = digits_net(g, 8)
+        data = {"validation": V, "batch_size": 10, "steps": 3, "generator": g}
+        list(train(net, HessianFree(net, maxiter=2, **options), X[:100], **data))
         seen.append(g.get_state())
     assert torch.equal(*seen)
 
 
 def test_a_batch_has_distinct_rows_and_noise_leaves_the_targets():
     X = torch.arange(40.0).reshape(20, 2)
-    g = torch.Generator().manual_seed(0)
-    inputs, targets = draw(X, None, 12, 0.1, g)
+    inputs, targets = draw(X, None, 12, 0.1, seeded())
     assert len(targets.unique(dim=0)) == 12
     assert set(targets[:, 0].tolist()) <= set(X[:, 0].tolist())
     assert 0 < (inputs - targets).abs().max() < 1
-    inputs, targets = draw(X, 2 * X, 12, generator=g)
+    inputs, targets = draw(X, 2 * X, 12, generator=seeded())
     assert torch.equal(targets, 2 * inputs)
 
 
 def test_targets_other_than_the_inputs():
-    X, V, _ = digits(200)
-    g = torch.Generator().manual_seed(0)
-    net, damping = digits_net(g, (64, 16, 64)), {"damping": 1.0, "damping_decay": 0.8}
-    optimizer = HessianFree(net, **damping, maxiter=20, generator=g)
-    options = {"targets": 1 - X, "batch_size": 100, "steps": 10, "generator": g}
-    records = list(train(net, optimizer, X, validation=(V, 1 - V), **options))
+    g, rows = seeded(), X[:200]
+    net = digits_net(g, 16)
+    optimizer = HessianFree(net, **DAMPING, maxiter=20, generator=g)
+    options = {"targets": 1 - rows, "batch_size": 100, "steps": 10, "generator": g}
+    records = list(train(net, optimizer, rows, validation=(V, 1 - V), **options))
     last = records[-1].validation_error
     assert math.isclose(last, squared_error(net, V, 1 - V), rel_tol=1e-12)
     assert last < 0.6 * records[0].validation_error
 
 
-def test_records_hold_no_activations():
-    assert short(steps=2)[1][0].detail.point is None
-
-
 @pytest.mark.parametrize("gradient", ["full", "batch"])
 def test_martens_on_digits(gradient):
-    X, V, _ = digits()
-    g = torch.Generator().manual_seed(0)
-    net, options = digits_net(g), {"chunks": 4, "gradient": gradient, "steps": 20}
-    run = train_martens(
-        net, MartensHF(net, damping=3.0), X, validation=V, generator=g, **options
+    g, options = seeded(), {"chunks": 4, "gradient": gradient, "steps": 20}
+    net = digits_net(g, 24, 8, 24)
+    data = {"validation": V, "generator": g}
+    records = list(
+        train_martens(net, MartensHF(net, damping=3.0), X, **data, **options)
     )
-    records = list(run)
     used = 500 if gradient == "full" else 125
     assert [r.rows for r in records] == [used * r.step for r in records]
     assert all(r.n == 125 for r in records)
-    mean_image = float((V - X.mean(0)).square().sum(1).mean())
-    assert records[-1].validation_error < mean_image
+    assert records[-1].validation_error < MEAN_IMAGE
 
 
 def test_divergence_stops_with_its_step():
@@ -160,7 +143,7 @@ def test_divergence_stops_with_its_step():
 
 def test_settings_changed_between_steps_hold_from_the_next_one():
     settings = Settings(theta=0.9, max_batch_size=400)
-    _, records = begun(settings=settings)
+    _, records = begun(settings)
     before = [next(records) for _ in range(7)][-1]
     settings.theta = 0.1
     after = next(records)
@@ -177,26 +160,26 @@ def test_settings_changed_between_steps_hold_from_the_next_one():
 
 def test_settings_changed_before_the_first_step_are_those_of_the_start():
     settings = Settings()
-    _, records = begun(settings=settings, steps=8)
+    _, records = begun(settings, steps=8)
     settings.theta, settings.max_batch_size, settings.input_noise = 0.9, 120, 0.2
-    assert trace(short(steps=8, settings=Settings(0.9, 120, 0.2))[1]) == trace(records)
+    assert trace(begun(Settings(0.9, 120, 0.2), steps=8)[1]) == trace(records)
 
 
-@pytest.mark.parametrize(
-    ("settings", "options", "match"),
-    [
-        ({"theta": 0.0}, {}, r"theta must be in \(0, 1\), got 0"),
-        ({"theta": 1.5}, {}, r"theta must be in \(0, 1\), got 1.5"),
-        ({"max_batch_size": 21}, {}, "max_batch_size .* integer in 2..20, got 21"),
-        ({"input_noise": -1.0}, {}, "input_noise must be >= 0 and finite, got -1"),
-        ({}, {"batch_size": 1}, "batch_size must be an integer in 2..9, got 1"),
-        ({}, {"batch_size": 10}, "batch_size must be an integer in 2..9, got 10"),
-        ({}, {"validation": rand(4, 5) + 0.5}, r"of validation must lie in \[0, 1\]"),
-        ({}, {"validation": rand(4, 3)}, r"must have shape \(n, 5\), got \(4, 3\)"),
-        ({}, {"test": rand(4, 5) * math.nan}, r"targets of test must lie in \[0, 1\]"),
-        ({}, {"targets": -rand(20, 5)}, r"targets of inputs must lie in \[0, 1\]"),
-    ],
-)
+REFUSED = [
+    ({"theta": 0.0}, {}, r"theta must be in \(0, 1\), got 0"),
+    ({"theta": 1.5}, {}, r"theta must be in \(0, 1\), got 1.5"),
+    ({"max_batch_size": 21}, {}, "max_batch_size .* integer in 2..20, got 21"),
+    ({"input_noise": -1.0}, {}, "input_noise must be >= 0 and finite, got -1"),
+    ({}, {"batch_size": 1}, "batch_size must be an integer in 2..9, got 1"),
+    ({}, {"batch_size": 10}, "batch_size must be an integer in 2..9, got 10"),
+    ({}, {"validation": rand(4, 5) + 0.5}, r"of validation must lie in \[0, 1\]"),
+    ({}, {"validation": rand(4, 3)}, r"must have shape \(n, 5\), got \(4, 3\)"),
+    ({}, {"test": rand(4, 5) * math.nan}, r"targets of test must lie in \[0, 1\]"),
+    ({}, {"targets": -rand(20, 5)}, r"targets of inputs must lie in \[0, 1\]"),
+]
+
+
+@pytest.mark.parametrize(("settings", "options", "match"), REFUSED)
 def test_refuses(settings, options, match):
     net, X = small_net(), rand(20, 5)
     settings = Settings(**{"max_batch_size": 9} | settings)
@@ -205,17 +188,13 @@ def test_refuses(settings, options, match):
         next(train(net, HessianFree(net), X, **options))
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"chunks": 21}, "chunks must be an integer in 1..20, got 21"),
-        ({"chunks": 2, "gradient": "g"}, "gradient must be one of full, batch, got"),
-    ],
-)
-def test_martens_refuses(options, match):
+def test_martens_refuses():
     net, X = small_net(), rand(20, 5)
-    with pytest.raises(ValueError, match=match):
-        next(train_martens(net, MartensHF(net), X, validation=X, **options))
+    begin = partial(train_martens, net, MartensHF(net), X, validation=X)
+    with pytest.raises(ValueError, match=r"chunks must be an integer in 1..20, got 21"):
+        next(begin(chunks=21))
+    with pytest.raises(ValueError, match="gradient must be one of full, batch, got"):
+        next(begin(chunks=2, gradient="g"))
 
 
 def test_refuses_an_optimizer_of_another_kind_or_model():
@@ -228,26 +207,20 @@ def test_refuses_an_optimizer_of_another_kind_or_model():
 
 
 def test_the_papers_settings():
-    assert {name: (s.batch_size, s.max_batch_size) for name, s in PAPER.items()} == {
-        "curves": (250, 2500),
-        "mnist": (300, 6000),
-        "usps": (200, 2000),
-    }
-    for setting in PAPER.values():
-        widths = mirrored(setting.encoder)
-        assert widths == widths[::-1]
+    sizes = {name: (s.batch_size, s.max_batch_size) for name, s in PAPER.items()}
+    assert sizes == {"curves": (250, 2500), "mnist": (300, 6000), "usps": (200, 2000)}
+    widths = [mirrored(setting.encoder) for setting in PAPER.values()]
+    assert all(each == each[::-1] for each in widths)
 
 
 @pytest.mark.real_data
 def test_usps():
     """A small net on the real digits: below PCA with as many numbers, 8.38 at 25."""
-    X, V, T = (
-        load("usps", split).inputs[:2000] for split in ("train", "valid", "test")
-    )
-    g = torch.Generator().manual_seed(0)
+    parts = ("train", "valid", "test")
+    X, V, T = (load("usps", part).inputs[:2000] for part in parts)
+    g = seeded()
     net = Autoencoder(mirrored((256, 100, 50, 25)), generator=g)
-    options = {"damping": 1.0, "damping_decay": 0.8, "maxiter": 40, "patience": 20}
-    optimizer = HessianFree(net, **options, generator=g)
+    optimizer = HessianFree(net, **DAMPING, maxiter=40, patience=20, generator=g)
     options = {"batch_size": 200, "steps": 45, "generator": g}
     records = list(train(net, optimizer, X, validation=V, test=T, **options))
     mean_image = float((T - X.mean(0)).square().sum(1).mean())

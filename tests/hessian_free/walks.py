@@ -5,6 +5,7 @@ from functools import partial
 from labkit import hessian_free
 from labkit.hessian_free.batch_size import batch_gradient_variance, grow
 from labkit.hessian_free.linearise import linearise
+from labkit.hessian_free.precondition import KINDS
 from tests.walks import Walk, generator, random
 
 
@@ -64,16 +65,10 @@ def hf_grow(n):
     return Walk(call, tuple, {grow: "4 5 6 7"})
 
 
-WALKS = {
-    **{
-        f"HessianFree {kind}": partial(hf_step, kind)
-        for kind in ("random_signs", "fisher", "jacobi", "none")
-    },
-    "MartensHF": hf_martens,
-    "LSMR": hf_lsmr,
-    "CG": hf_cg,
-    "gradient variance": hf_variance,
-    "next batch size": hf_next_size,
+WALKS = {f"HessianFree {kind}": partial(hf_step, kind) for kind in KINDS}
+WALKS |= {"MartensHF": hf_martens, "LSMR": hf_lsmr, "CG": hf_cg}
+WALKS |= {"gradient variance": hf_variance, "next batch size": hf_next_size}
+WALKS |= {
     "growth, stalled": partial(hf_grow, 100),
     "growth, variance": partial(hf_grow, 50),
 }

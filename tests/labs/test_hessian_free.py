@@ -21,26 +21,20 @@ from labkit.panels import LiveLab
 NOTEBOOK = Path(__file__).parents[2] / "notebooks/03_hessian_free.ipynb"
 
 
-def with_inputs(part, count):
-    return replace(part, inputs=part.inputs[:count].double())
+def with_rows(problem, **rows):
+    """The same with other rows in some parts."""
+    parts = {p: replace(getattr(problem, p), inputs=X) for p, X in rows.items()}
+    return replace(problem, **parts)
 
 
 @pytest.fixture(scope="module")
 def problem():
     """Digits, with a small net and few rows, in float64."""
-    whole = lab.load_images("digits", samples=300)
+    whole = lab.load_images("digits", samples=300, dtype=torch.float64)
+    X, V, T = whole.parts.values()
     small = {"encoder": (64, 16, 6), "batch_size": 30, "max_batch_size": 200}
-    return replace(
-        whole,
-        fit=with_inputs(whole.fit, 300),
-        tune=with_inputs(whole.tune, 80),
-        test=with_inputs(whole.test, 80),
-        setting=replace(whole.setting, **small, maxiter=30),
-    )
-
-
-def with_rows(problem, part, rows):
-    return replace(problem, **{part: replace(getattr(problem, part), inputs=rows)})
+    setting = replace(whole.setting, **small, maxiter=30)
+    return replace(with_rows(whole, fit=X, tune=V[:80], test=T[:80]), setting=setting)
 
 
 # Problems
@@ -52,19 +46,12 @@ def test_digits_come_in_three_disjoint_parts():
     rows = torch.cat(list(problem.parts.values()))
     pixels = torch.tensor(load_digits().data / 16, dtype=rows.dtype)
     assert len(rows) == 1797  # in another order, each image as often as in the file
-    for ours, theirs in zip(
-        rows.unique(dim=0, return_counts=True),
-        pixels.unique(dim=0, return_counts=True),
-        strict=True,
-    ):
-        assert torch.equal(ours, theirs)
+    ours, theirs = (x.unique(dim=0, return_counts=True) for x in (rows, pixels))
+    assert all(map(torch.equal, ours, theirs))
     again = lab.load_images("digits", samples=100)
     assert torch.equal(again.fit.inputs, problem.fit.inputs[:100])
     assert again.setting.max_batch_size == 100
     assert torch.equal(again.test.inputs, problem.test.inputs)
-
-
-def test_problems_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="unknown data 'cats'; there are digits, usps"):
         lab.load_images("cats")
 
@@ -84,23 +71,16 @@ def test_the_papers_settings_reach_the_knobs():
 
 
 def make_live(problem, **changes):
-    return LiveLab(
-        lab.TRAINING,
-        problem,
-        knobs=lab.knobs_of(problem, **changes),
-        pictures=lab.reconstructions(problem, interactive=False),
-        interactive=False,
-    )
-
-
-def drawn(live):
-    return {c for panel in live.plot.panels for c in panel.columns}
+    shown = {"pictures": lab.reconstructions(problem, interactive=False)}
+    knobs = lab.knobs_of(problem, **changes)
+    return LiveLab(lab.TRAINING, problem, knobs=knobs, interactive=False, **shown)
 
 
 def test_the_live_training_writes_what_its_panels_show(problem):
     live = make_live(problem)
     frame = live.run(12)
-    assert all("k=" in name for name in drawn(live) - set(frame.columns))
+    drawn = {c for panel in live.plot.panels for c in panel.columns}
+    assert all("k=" in name for name in drawn - set(frame.columns))
     assert {f"k={k}" for k in lab.CHECKS[:3]} <= set(frame.columns)
     error = frame["validation_error"]
     assert error.iloc[-1] < error.iloc[0]
@@ -111,8 +91,7 @@ def test_the_live_training_writes_what_its_panels_show(problem):
     assert np.nanmax(shown) <= 1 and live.pictures.figure.layout.title.text == "Step 12"
     fall = 100 * (1 - error / error.shift())
     whole = frame["step_length"].eq(1) & fall.notna()
-    assert whole.any()
-    assert np.allclose(fall[whole], frame["gain taken"][whole])
+    assert whole.any() and np.allclose(fall[whole], frame["gain taken"][whole])
 
 
 def test_a_glance_at_it_has_few_knobs_and_two_panels(problem):
@@ -123,11 +102,10 @@ def test_a_glance_at_it_has_few_knobs_and_two_panels(problem):
 
 def test_a_stall_is_marked_as_one(problem):
     """With validation rows of noise the loss stalls, and theta tolerates any noise."""
-    noisy = with_rows(problem, "tune", torch.rand(80, 64, dtype=torch.float64))
+    noisy = with_rows(problem, tune=torch.rand(80, 64, dtype=torch.float64))
     frame = make_live(noisy, theta=0.95, batch_size=150, max_batch_size=300).run(10)
-    stalled = frame[frame.grew == "stalled"]
-    assert len(stalled)
-    assert (stalled["next, stalled"] == -(-1005 * stalled["n"] // 1000)).all()
+    stalled, grown = frame[frame.grew == "stalled"], -(-1005 * frame["n"] // 1000)
+    assert len(stalled) and (stalled["next, stalled"] == grown[stalled.index]).all()
 
 
 def ends(knobs):
@@ -161,20 +139,15 @@ LIVE = {
 }
 
 
-def test_what_needs_no_restart_is_what_is_tried_here():
-    live = {f.name for f in fields(lab.TrainingKnobs) if not f.metadata["restart"]}
-    assert set(LIVE) == live
-
-
 @pytest.fixture(scope="module")
 def plain(problem):
+    live = {f.name for f in fields(lab.TrainingKnobs) if not f.metadata["restart"]}
+    assert set(LIVE) == live
     return make_live(problem).run(8)
 
 
 @pytest.mark.parametrize("name", LIVE)
-def test_a_knob_turned_in_a_run_changes_the_next_step_and_none_before(
-    problem, plain, name
-):
+def test_a_knob_turned_changes_the_next_step_and_none_before(problem, plain, name):
     value, shown = LIVE[name]
     live = make_live(problem)
     before = live.run(3)["validation_error"]
@@ -216,8 +189,7 @@ def test_a_turned_budget_grows_along_from_there(problem):
     live.controls.set(maxiter=5)
     frame = live.run(3)
     n, budget = frame["n"], frame["maxiter"]
-    assert budget.loc[1] == 7 < budget.loc[9]
-    assert budget.loc[10] == 5
+    assert budget.loc[1] == 7 < budget.loc[9] and budget.loc[10] == 5
     for step in (10, 11):
         grown = -(-n.loc[step + 1] * budget.loc[step])
         assert budget.loc[step + 1] == -(-grown // n.loc[step])
@@ -260,7 +232,7 @@ def test_every_knob_says_what_to_look_for(knobs):
 
 
 def test_a_run_that_stops_being_finite_tells(problem):
-    spoiled = with_rows(problem, "fit", problem.fit.inputs.clone())
+    spoiled = with_rows(problem, fit=problem.fit.inputs.clone())
     live = make_live(spoiled, batch_size=200)
     live.run(2)
     spoiled.fit.inputs.fill_(math.nan)
@@ -318,8 +290,8 @@ def test_a_frozen_problem_is_a_copy_and_can_be_posed_anew(krylov):
 
 def test_model_value_and_gradient_are_those_of_the_damped_model(krylov):
     problem = krylov["posed"](krylov["kept"][8], 0.3)
-    g = torch.Generator().manual_seed(0)
-    d = tuple(torch.randn(t.shape, generator=g, dtype=t.dtype) for t in problem.x0)
+    torch.manual_seed(0)
+    d = tuple(map(torch.randn_like, problem.x0))
     want = 0.5 * (problem.point.forward_map(d) - problem.b).square().sum()
     want += 0.5 * 0.3**2 * norm(d) ** 2 - 0.5 * problem.b.square().sum()
     assert problem.model_value(d) == pytest.approx(float(want))
@@ -334,10 +306,10 @@ def test_the_two_methods_compare_as_the_theory_says(krylov):
     """At equal k: CG has the lower value and, without c, LSMR the smaller gradient."""
     problem = krylov["posed"](krylov["kept"][8], 0.05)
     for k, each in enumerate(islice(krylov["side_by_side"](problem), 40)):
-        value = {name: problem.model_value(d) for name, d in each.items()}
-        size = {name: problem.gradient_norm(d) for name, d in each.items()}
-        assert value["CG"] <= value["LSMR"] + 1e-12, k
-        assert size["LSMR"] <= size["CG"] * (1 + 1e-8) + 1e-12, k
+        ours, cg = each["LSMR"], each["CG"]
+        assert problem.model_value(cg) <= problem.model_value(ours) + 1e-12, k
+        size = problem.gradient_norm(cg) * (1 + 1e-8) + 1e-12
+        assert problem.gradient_norm(ours) <= size, k
 
 
 def krylov_frame(krylov, count, **changes):
