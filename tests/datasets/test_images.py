@@ -10,6 +10,7 @@ from labkit.datasets import load
 from labkit.datasets.images import read_idx, unit_interval
 
 HEADER = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3])
+FLOATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 ENTRIES = bytes([0, 1, 2, 253, 254, 255])
 
 
@@ -27,24 +28,15 @@ def test_idx_is_read_in_row_order(write):
     found = read_idx(write(HEADER + ENTRIES))
     assert found.dtype == np.uint8
     assert found.tolist() == [[0, 1, 2], [253, 254, 255]]
-
-
-def test_idx_with_one_axis(write):
-    assert read_idx(write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]))).tolist() == [
-        7,
-        8,
-        9,
-    ]
+    one_axis = read_idx(write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9])))
+    assert one_axis.tolist() == [7, 8, 9]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"<html>no such file</html>", r"starts with the bytes 3c 68 74 6d, not with"),
-        (
-            bytes([0, 0, 13, 2]) + HEADER[4:] + ENTRIES,
-            r"00 00 0d 02, not with 00 00 08",
-        ),
+        (bytes([0, 0, 13, 2]) + HEADER[4:] + ENTRIES, r"00 0d 02, not with 00 00 08"),
         (b"", "starts with the bytes , not with"),
         (HEADER[:7], "ends within its header, after 7 bytes"),
         (HEADER + ENTRIES[:-1], r"has 5 entries, and its header says \[2, 3\]"),
@@ -64,9 +56,7 @@ def test_a_broken_gzip_is_refused(tmp_path, spoil):
         read_idx(path)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-)
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_pixels_are_scaled_to_the_nearest_number(dtype):
     pixels = np.arange(256, dtype=np.uint8).reshape(16, 16)
     pixels.flags.writeable = False
@@ -74,9 +64,8 @@ def test_pixels_are_scaled_to_the_nearest_number(dtype):
     assert found.dtype == dtype and found.shape == (16, 16)
     exact = torch.arange(256, dtype=torch.float64).reshape(16, 16) / 255
     # Half a unit in the last place: rounding to the type, and no more.
-    torch.testing.assert_close(
-        found.double(), exact, rtol=0.5 * torch.finfo(dtype).eps, atol=0
-    )
+    half = 0.5 * torch.finfo(dtype).eps
+    torch.testing.assert_close(found.double(), exact, rtol=half, atol=0)
 
 
 COUNTS = {

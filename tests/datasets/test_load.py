@@ -6,13 +6,7 @@ import sys
 import pytest
 import torch
 
-from labkit.datasets import (
-    DatasetUnavailable,
-    available,
-    copy_sequences,
-    encode,
-    load,
-)
+from labkit.datasets import DatasetUnavailable, available, copy_sequences, encode, load
 
 
 def as_string(indices, symbols):
@@ -24,34 +18,24 @@ def tensors(data):
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-OFFLINE = [
-    (name, split)
-    for name in ("text", "digits", "copy", "curves")
-    for split in available()[name].splits
-]
-
-
-PLACED = [
-    pytest.param(name, split, marks=pytest.mark.real_data)
-    for name, split in [("mnist", "test"), ("fashion-mnist", "test"), ("usps", "valid")]
-]
+HERE = ("text", "digits", "copy", "curves")
+OFFLINE = [(name, split) for name in HERE for split in available()[name].splits]
+PLACED = [("mnist", "test"), ("fashion-mnist", "test"), ("usps", "valid")]
+PLACED = [pytest.param(*each, marks=pytest.mark.real_data) for each in PLACED]
 
 
 @pytest.mark.parametrize(("name", "split"), OFFLINE + PLACED)
-def test_every_call_gives_the_same(name, split):
+def test_every_call_gives_the_same_and_a_device_moves_all(name, split):
     first, second = load(name, split), load(name, split)
     assert first.name == name
     for a, b in zip(tensors(first), tensors(second), strict=True):
         assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize(("name", "split"), OFFLINE + PLACED)
-def test_device_moves_every_tensor(name, split):
     data = load(name, split, device="meta")
     assert {tensor.device.type for tensor in tensors(data)} == {"meta"}
 
 
-def test_results_are_frozen():
+def test_results_are_frozen_and_tokens_have_their_own_type():
+    assert load("text", "test", dtype=torch.float64).tokens.dtype == torch.int64
     with pytest.raises(dataclasses.FrozenInstanceError, match="tokens"):
         load("text").tokens = None
 
@@ -71,10 +55,6 @@ def test_unknown_names_are_told():
 def test_only_floating_point_types_are_taken(name, dtype):
     with pytest.raises(ValueError, match=r"floating-point torch\.dtype, got"):
         load(name, dtype=dtype)
-
-
-def test_dtype_leaves_tokens_alone():
-    assert load("text", "test", dtype=torch.float64).tokens.dtype == torch.int64
 
 
 def test_digits():
@@ -106,7 +86,7 @@ def test_text_splits_and_symbols():
     assert (used > 0).all() and used[-1] < 0.01 * sizes["train"]
 
 
-def test_text_round_trip():
+def test_text_round_trip_and_without_its_source(monkeypatch):
     from pydoc_data.topics import topics
 
     parts = [load("text", split) for split in ("train", "valid", "test")]
@@ -115,9 +95,6 @@ def test_text_round_trip():
     wanted = " ".join(joined.split())
     kept = set(parts[0].symbols)
     assert text == "".join(c if c in kept else "\ufffd" for c in wanted)
-
-
-def test_text_without_its_source(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(DatasetUnavailable, match=r"pydoc_data\.topics"):
         load("text")
@@ -142,14 +119,10 @@ def test_copy_example():
     bits = {x[1:6] for x, _ in pairs}
     assert len(bits) == 32
     assert pairs == {(f"#{b}******", f"******#{b}") for b in bits}
-
-
-@pytest.mark.parametrize(("n", "length"), [(1, 1), (3, 8)])
-def test_copy_shapes(n, length):
-    data = copy_sequences(n, length, generator=torch.Generator())
-    for part in (data.inputs, data.targets):
-        assert part.shape == (n, 2 * length + 2)
-        assert part.dtype == torch.int64
+    for n, length in [(1, 1), (3, 8)]:
+        data = copy_sequences(n, length, generator=torch.Generator())
+        assert data.inputs.shape == data.targets.shape == (n, 2 * length + 2)
+        assert data.inputs.dtype == data.targets.dtype == torch.int64
 
 
 def test_copy_draws_from_the_generator_alone():
@@ -158,9 +131,6 @@ def test_copy_draws_from_the_generator_alone():
     load("copy")
     assert torch.equal(before, torch.get_rng_state())
     assert not torch.equal(load("copy").inputs, load("copy", "valid").inputs)
-
-
-def test_copy_refuses_nothing_to_copy():
     with pytest.raises(ValueError, match="length must be at least 1, got 0"):
         copy_sequences(1, 0, generator=torch.Generator())
     with pytest.raises(ValueError, match="n must be at least 1, got -2"):

@@ -1,6 +1,7 @@
 """The live noise of a gradient, against explicit gradients of single examples."""
 
 import copy
+import functools
 import gc
 import io
 import math
@@ -20,6 +21,7 @@ from labkit.instruments import GradientNoise, Noise, gradient_variance
 from labkit.instruments.per_layer import weight_moments
 
 F64 = torch.float64
+close = torch.testing.assert_close
 
 
 def randn(*shape, seed=0):
@@ -59,9 +61,8 @@ def explicit(model, x, targets, dim=0, loss=square):
         y = functional_call(twin, weights, (x.unsqueeze(dim),))
         return loss(y.movedim(dim, 0), target[None])[0]
 
-    return vmap(grad(one), in_dims=(None, dim, 0), randomness="same")(
-        weights, x, targets
-    )
+    each = vmap(grad(one), in_dims=(None, dim, 0), randomness="same")
+    return each(weights, x, targets)
 
 
 def assert_equal(noise: Noise, gradients):
@@ -85,13 +86,8 @@ def assert_equal(noise: Noise, gradients):
         assert found.shape == () and not found.requires_grad
         rtol = 1e-10 if "scale" not in name else 1e-8  # S may be a small difference
         atol = 1e-10 * float(noise.norm2) if name == "signal" else 0
-        torch.testing.assert_close(
-            found,
-            value.to(found),
-            rtol=rtol,
-            atol=atol,
-            msg=lambda m, n=name: f"{n} {m}",
-        )
+        told = functools.partial("{} {}".format, name)
+        close(found, value.to(found), rtol=rtol, atol=atol, msg=told)
 
 
 def check(model, x, dim=0, loss=square, **options):
@@ -124,9 +120,8 @@ def check(model, x, dim=0, loss=square, **options):
 @pytest.mark.parametrize("sizes", [(5, 4, 3), (40, 30, 2)])  # M (n + N) < n N and not
 def test_linear(sizes, bias):
     n, N, J = sizes
-    model = nn.Sequential(
-        nn.Linear(n, N, bias=bias), nn.ReLU(inplace=True), nn.Linear(N, J, bias=bias)
-    )
+    first, last = nn.Linear(n, N, bias=bias), nn.Linear(N, J, bias=bias)
+    model = nn.Sequential(first, nn.ReLU(inplace=True), last)
     assert set(check(model, randn(6, n)).per_layer) == {"0", "2"}
 
 
@@ -139,19 +134,14 @@ def test_linear_on_sequences(shape):
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 2**31),
-    M=st.integers(1, 4),
-    T=st.integers(1, 6),
-    n=st.integers(1, 9),
-    N=st.integers(1, 9),
-)
-def test_both_ways_of_counting_give_the_same(seed, M, T, n, N):
+@given(st.integers(0, 2**31), st.tuples(*(st.integers(1, k) for k in (4, 6, 9, 9))))
+def test_both_ways_of_counting_give_the_same(seed, sizes):
+    M, T, n, N = sizes
     x, d = randn(M, T, n, seed=seed), randn(M, T, N, seed=seed + 1)
     G = torch.einsum("itN,itn->iNn", d, x)
     squares, norm2 = weight_moments(x, d)
-    torch.testing.assert_close(squares, G.square().sum(), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(norm2, G.sum(0).square().sum(), rtol=1e-11, atol=1e-11)
+    close(squares, G.square().sum(), rtol=1e-12, atol=1e-12)
+    close(norm2, G.sum(0).square().sum(), rtol=1e-11, atol=1e-11)
 
 
 def test_the_plain_product_is_wrong_for_positions():
@@ -183,16 +173,9 @@ def test_conv2d(options, size):
 
 
 def test_a_cnn():
-    model = nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1),
-        nn.GroupNorm(2, 4, affine=False),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(4, 6, 3),
-        nn.Tanh(),
-        nn.Flatten(),
-        nn.Linear(24, 5),
-    )
+    layers = [nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4, affine=False)]
+    layers += [nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.Tanh()]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 5))
     assert len(check(model, randn(6, 2, 8, 8)).per_layer) == 3
 
 
@@ -225,11 +208,8 @@ class Sequences(nn.Module):
 @pytest.mark.parametrize("kind", ["tanh", "relu", "lstm"])
 def test_recurrent(kind, options, read):
     for T, n, H, start in [(7, 3, 4, False), (2, 9, 12, True), (1, 3, 2, True)]:
-        layer = (
-            nn.LSTM(n, H, **options)
-            if kind == "lstm"
-            else nn.RNN(n, H, nonlinearity=kind, **options)
-        )
+        named = {} if kind == "lstm" else {"nonlinearity": kind}
+        layer = (nn.LSTM if kind == "lstm" else nn.RNN)(n, H, **named, **options)
         dim = 0 if layer.batch_first else 1
         x = randn(*((5, T, n) if layer.batch_first else (T, 5, n)))
         check(Sequences(layer, read, start), x, dim)
@@ -284,12 +264,8 @@ def test_other_losses_and_an_early_stop_of_the_gradient():
     model[0].requires_grad_(False)
     assert set(check(model, randn(6, 5), layers=["0", model[2]]).per_layer) == {"2"}
     model[0].bias.requires_grad_(True)
-    noise = check(model, randn(6, 5))
-    assert set(noise.per_layer) == {"0", "2"}
-
-
-def test_a_model_that_is_one_layer():
-    check(nn.Linear(4, 3), randn(5, 4))
+    assert set(check(model, randn(6, 5)).per_layer) == {"0", "2"}
+    check(nn.Linear(4, 3), randn(5, 4))  # a model that is one layer
 
 
 def test_one_example_has_no_variance():
@@ -305,8 +281,8 @@ def test_one_example_has_no_variance():
         (y[0] if isinstance(y, tuple) else y).square().sum().backward()
         g2 = sum(p.grad.square().sum() for p in model.parameters())
         assert noise.total.examples == 1
-        torch.testing.assert_close(noise.total.norm2, g2)
-        torch.testing.assert_close(noise.total.squares, g2)
+        close(noise.total.norm2, g2)
+        close(noise.total.squares, g2)
         assert noise.variance.isnan() and noise.noise_scale.isnan()
 
 
@@ -326,16 +302,15 @@ def test_the_estimates_are_unbiased():
         square(model(x[pair]), targets[pair]).mean().backward()
         found.append((noise.variance, noise.total.signal))
     variance, signal = torch.tensor(found, dtype=F64).mean(0)
-    torch.testing.assert_close(variance, trace)
-    torch.testing.assert_close(signal, mean.square().sum())
+    close(variance, trace)
+    close(signal, mean.square().sum())
 
 
 def test_no_signal_is_an_infinite_scale_and_no_gradient_is_nan():
     model = nn.Linear(1, 1, bias=False)
     noise = GradientNoise(model, every=1)
-    (
-        model(torch.tensor([[1.0], [1.0]])) * torch.tensor([[1.0], [-1.0]])
-    ).mean().backward()
+    signs = torch.tensor([[1.0], [-1.0]])
+    (model(torch.ones(2, 1)) * signs).mean().backward()
     assert noise.noise_scale == math.inf and noise.total.signal == -1
     (0 * model(torch.ones(2, 1))).mean().backward()
     assert noise.variance == 0 and noise.noise_scale.isnan()
@@ -352,10 +327,14 @@ def net():
     return randomise(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)))
 
 
+def watched(**options):
+    model = net()
+    return model, GradientNoise(model, **options)
+
+
 @pytest.mark.parametrize("every", [1, 3])
 def test_schedule(every):
-    model = net()
-    noise = GradientNoise(model, every=every)
+    model, noise = watched(every=every)
     assert noise.measured is None and noise.per_layer == {}
     with pytest.raises(RuntimeError, match="nothing has been measured in 0"):
         _ = noise.variance
@@ -368,8 +347,7 @@ def test_schedule(every):
 
 
 def test_between_measurements_no_hook_hangs_on_weights_or_outputs():
-    model = net()
-    noise = GradientNoise(model, every=2)
+    model, noise = watched(every=2)
     step(model)
     for expected in (0, 1, 0):
         y = model(randn(4, 3))
@@ -381,8 +359,7 @@ def test_between_measurements_no_hook_hangs_on_weights_or_outputs():
 
 
 def test_while_a_pass_is_under_way_the_last_measurement_is_shown():
-    model = net()
-    noise = GradientNoise(model, every=1)
+    model, noise = watched(every=1)
     step(model)
     before = noise.variance
     y = model(randn(4, 3, seed=1))
@@ -439,10 +416,11 @@ def saliency(model):
     model.train()
 
 
-@pytest.mark.parametrize(
-    "other",
-    [evaluate, without_gradients, discard, deep_copy, pickled, transform, saliency],
-)
+OTHERS = [evaluate, without_gradients, discard, deep_copy]
+OTHERS += [pickled, transform, saliency]
+
+
+@pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("inside", [False, True])
 def test_what_else_the_model_does_is_not_measured(other, inside):
     model = net()
@@ -458,12 +436,11 @@ def test_what_else_the_model_does_is_not_measured(other, inside):
     y.square().mean().backward()
     other(model)
     assert noise.total.examples == 4
-    torch.testing.assert_close(noise.variance, expected.variance, rtol=1e-12, atol=0)
+    close(noise.variance, expected.variance, rtol=1e-12, atol=0)
 
 
 def test_accumulated_passes_are_measured_one_by_one():
-    model = net()
-    noise = GradientNoise(model, every=2)
+    model, noise = watched(every=2)
     whole = explicit(model, randn(4, 3, seed=2), torch.zeros(4, 2, dtype=F64))
     for i in range(4):  # no zero_grad: .grad adds up
         loss = square(model(randn(4, 3, seed=i)), torch.zeros(4, 2, dtype=F64))
@@ -473,22 +450,16 @@ def test_accumulated_passes_are_measured_one_by_one():
 
 
 def test_calls_before_one_backward_pass_are_positions():
-    model = net()
-    noise = GradientNoise(model)
+    model, noise = watched()
     a, b = randn(4, 3), randn(4, 3, seed=1)
     loss = model(a).square().sum(1) + model(b).square().sum(1)
-    single = explicit(
-        model,
-        torch.stack([a, b], 1),
-        torch.zeros(4, 2, 2, dtype=F64),
-    )
+    single = explicit(model, torch.stack([a, b], 1), torch.zeros(4, 2, 2, dtype=F64))
     loss.mean().backward()
     assert_equal(noise.total, single.values())
 
 
 def test_a_first_backward_pass_by_the_inputs_counts_only_once():
-    model = net()
-    noise = GradientNoise(model)
+    model, noise = watched()
     x = randn(4, 3).requires_grad_()
     loss = model(x).square().mean()
     torch.autograd.grad(loss, x, retain_graph=True)
@@ -500,27 +471,23 @@ def test_a_first_backward_pass_by_the_inputs_counts_only_once():
     twin = net()
     other = GradientNoise(twin)
     step(twin)
-    torch.testing.assert_close(found, other.variance)
+    close(found, other.variance)
     assert torch.equal(noise.variance, found)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpointed_layers(use_reentrant):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net()
-
+    class Model(nn.Sequential):
         def forward(self, x):
-            x = x.requires_grad_()
-            return checkpoint(self.net, x, use_reentrant=use_reentrant)
+            call, options = super().forward, {"use_reentrant": use_reentrant}
+            return checkpoint(call, x.requires_grad_(), **options)
 
-    model, twin = Model(), net()
+    model, twin = Model(net()), net()
     noise, expected = GradientNoise(model), GradientNoise(twin)
     step(model)
     step(twin)
     assert len(noise.per_layer) == 2
-    torch.testing.assert_close(noise.variance, expected.variance)
+    close(noise.variance, expected.variance)
 
 
 def test_an_update_within_the_backward_pass_comes_too_late_to_matter():
@@ -541,19 +508,17 @@ def test_an_update_within_the_backward_pass_comes_too_late_to_matter():
 
 
 def test_a_weight_penalty_is_not_of_the_examples():
-    model = net()
-    noise = GradientNoise(model, every=1)
+    model, noise = watched(every=1)
     step(model)
     plain = noise.total
     loss = model(randn(4, 3)).square().mean()
     (loss + sum(p.square().sum() for p in model.parameters())).backward()
-    torch.testing.assert_close(noise.variance, plain.variance)
-    torch.testing.assert_close(noise.total.norm2, plain.norm2)
+    close(noise.variance, plain.variance)
+    close(noise.total.norm2, plain.norm2)
 
 
 def test_the_instrument_and_the_model_let_each_other_go():
-    model = net()
-    noise = GradientNoise(model)
+    model, noise = watched()
     y = model(randn(4, 3))
     del noise
     gc.collect()
@@ -593,9 +558,8 @@ def test_weights_are_bit_identical_with_and_without(every, dtype):
         losses = []
         for i in range(6):
             optimizer.zero_grad()
-            loss = F.cross_entropy(
-                model(randn(8, 1, 6, 4, seed=i).to(dtype)), torch.arange(8) % 3
-            )
+            y = model(randn(8, 1, 6, 4, seed=i).to(dtype))
+            loss = F.cross_entropy(y, torch.arange(8) % 3)
             loss.backward()
             if watched:
                 assert noise.variance.dtype is dtype and noise.variance > 0
@@ -617,7 +581,7 @@ def test_float32_agrees_with_float64():
         noise = GradientNoise(model)
         model(randn(8, 1, 6, 4).to(dtype)).square().mean().backward()
         found.append([noise.variance.double(), noise.total.norm2.double()])
-    torch.testing.assert_close(*found, rtol=1e-4, atol=0)
+    close(*found, rtol=1e-4, atol=0)
 
 
 def test_nothing_is_read_before_it_is_asked_for():

@@ -14,6 +14,7 @@ from labkit.instruments import (
 )
 
 SEEDS = st.integers(0, 2**31)
+close = torch.testing.assert_close
 
 
 def draw(seed, *shape):
@@ -21,21 +22,17 @@ def draw(seed, *shape):
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def test_cosine_on_hand_values():
+def test_cosine_on_hand_values_and_of_repeats():
     g = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
     assert gradient_cosine(g, g).item() == pytest.approx(1)
     assert gradient_cosine(-g, g).item() == pytest.approx(-1)
     e = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     assert gradient_cosine(e, g).item() == pytest.approx(0.6)
     assert gradient_cosine(e, g).shape == ()
-
-
-def test_cosine_of_repeats_equals_one_at_a_time():
     estimates, exact = draw(0, 5, 2, 3), draw(1, 2, 3)
     together = gradient_cosine(estimates, exact)
     assert together.shape == (5,)
-    alone = torch.stack([gradient_cosine(e, exact) for e in estimates])
-    torch.testing.assert_close(together, alone)
+    close(together, torch.stack([gradient_cosine(e, exact) for e in estimates]))
 
 
 @settings(max_examples=30, deadline=None)
@@ -44,15 +41,17 @@ def test_cosine_does_not_know_scale(seed, a, b):
     x, y = draw(seed, 7), draw(seed + 1, 7)
     cosine = gradient_cosine(x, y)
     assert -1 <= cosine <= 1
-    torch.testing.assert_close(gradient_cosine(a * x, b * y), cosine)
+    close(gradient_cosine(a * x, b * y), cosine)
 
 
-def test_cosine_with_a_zero_vector_is_nan():
+def test_a_zero_vector_gives_nan_or_inf():
     zero, one = torch.zeros(3), torch.ones(3)
     assert math.isnan(gradient_cosine(zero, one))
     assert math.isnan(gradient_cosine(one, zero))
     both = gradient_cosine(torch.stack([zero, one]), one)
     assert both.isnan().tolist() == [True, False]
+    assert math.isinf(relative_variance(torch.ones(2, 3), zero))
+    assert math.isnan(relative_variance(torch.zeros(2, 3), zero))
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 1, 3, 2), ()])
@@ -81,10 +80,8 @@ def test_relative_variance_over_all_signs_is_the_closed_form(seed):
     signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 3).double()
     estimates = g + signs * d
     ratio = d.square().sum() / g.square().sum()
-    torch.testing.assert_close(relative_variance(estimates, g), ratio)
-    torch.testing.assert_close(
-        gradient_variance(estimates), d.square().sum() * 8 / (8 - 1)
-    )
+    close(relative_variance(estimates, g), ratio)
+    close(gradient_variance(estimates), d.square().sum() * 8 / (8 - 1))
 
 
 @settings(max_examples=30, deadline=None)
@@ -93,12 +90,7 @@ def test_error_is_variance_plus_squared_bias(seed):
     estimates, exact = draw(seed, 6, 2, 2), draw(seed + 1, 2, 2)
     bias = (estimates.mean(0) - exact).square().sum()
     expected = (gradient_variance(estimates) * 5 / 6 + bias) / exact.square().sum()
-    torch.testing.assert_close(relative_variance(estimates, exact), expected)
-
-
-def test_zero_gradient_gives_inf_or_nan():
-    assert math.isinf(relative_variance(torch.ones(2, 3), torch.zeros(3)))
-    assert math.isnan(relative_variance(torch.zeros(2, 3), torch.zeros(3)))
+    close(relative_variance(estimates, exact), expected)
 
 
 @pytest.mark.parametrize("r", [1, 2, 5])
@@ -115,9 +107,9 @@ def test_effective_rank_over_a_batch():
     ranks = effective_rank(s)
     assert ranks.shape == (2, 3) and ranks[0, 0] == 0
     assert (ranks.flatten()[1:] >= 1).all() and (ranks <= 4 + 1e-9).all()
-    torch.testing.assert_close(effective_rank(s[1, 2]), ranks[1, 2])
+    close(effective_rank(s[1, 2]), ranks[1, 2])
     p = s[1, 2] / s[1, 2].sum()
-    torch.testing.assert_close(ranks[1, 2], (-(p * p.log()).sum()).exp())
+    close(ranks[1, 2], (-(p * p.log()).sum()).exp())
 
 
 def test_spectra_that_are_none_are_refused():

@@ -40,12 +40,9 @@ def test_equal_rows_fit_exactly_and_a_zero_mean_has_no_ratio():
     ratio, residual = best_ratio(torch.ones(4, 3))
     assert float(ratio) == pytest.approx(1) and float(residual) == pytest.approx(0)
     assert math.isnan(best_ratio(torch.tensor([[1.0], [-1.0]]))[0])
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (3,), (2, 2, 2)])
-def test_best_ratio_wants_a_matrix_with_rows(shape):
-    with pytest.raises(ValueError, match=r"inputs must be \(M, n\), M > 0; got"):
-        best_ratio(torch.zeros(shape))
+    for shape in [(0, 3), (3,), (2, 2, 2)]:
+        with pytest.raises(ValueError, match=r"inputs must be \(M, n\), M > 0; got"):
+            best_ratio(torch.zeros(shape))
 
 
 @pytest.mark.parametrize("degrees", [0.0, 1e-6, 1.0, 89.0, 90.0, 179.0, 180.0])

@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from labkit.instruments import Trace
 
-SCALARS = st.one_of(
-    st.integers(),
-    st.floats(),
-    st.booleans(),
-    st.text(max_size=20),
-)
+SCALARS = st.integers() | st.floats() | st.booleans() | st.text(max_size=20)
 NAMES = st.text(min_size=1, max_size=8).filter(lambda n: n not in ("step", "self"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A trace of one row."""
+    with Trace(tmp_path / "t.jsonl") as trace:
+        trace.log(0, loss=1.0)
+    return trace.path
 
 
 def same(left, right):
@@ -90,10 +93,7 @@ def test_every_cut_of_the_last_line_loads_the_rows_before_it(tmp_path):
         ('{"step": -1}', "line 3: step -1 after 0"),
     ],
 )
-def test_a_malformed_middle_names_its_line(tmp_path, line, message):
-    path = tmp_path / "t.jsonl"
-    with Trace(path) as trace:
-        trace.log(0, loss=1.0)
+def test_a_malformed_middle_names_its_line(path, line, message):
     path.write_text(path.read_text() + line + '\n{"step": 9}\n')
     with pytest.raises(ValueError, match=message):
         Trace.load(path)
@@ -108,17 +108,13 @@ def test_a_malformed_middle_names_its_line(tmp_path, line, message):
         ('{"format": "labkit-trace", "version": 99}\n', "version 99"),
     ],
 )
-def test_a_file_without_a_good_header_is_refused(tmp_path, text, message):
-    path = tmp_path / "t.jsonl"
+def test_a_file_without_a_good_header_is_refused(path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         Trace.load(path)
 
 
-def test_an_existing_file_is_refused_and_stays_whole(tmp_path):
-    path = tmp_path / "t.jsonl"
-    with Trace(path) as trace:
-        trace.log(0, loss=1.0)
+def test_an_existing_file_is_refused_and_stays_whole(path):
     before = path.read_bytes()
     with pytest.raises(FileExistsError, match="never overwritten"):
         Trace(path)
@@ -126,24 +122,20 @@ def test_an_existing_file_is_refused_and_stays_whole(tmp_path):
 
 
 @pytest.mark.parametrize("below", ["t.jsonl", "deeper/t.jsonl"])
-def test_a_path_under_a_file_is_refused(tmp_path, below):
+def test_what_cannot_be_begun_leaves_no_file(tmp_path, below):
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError, match="is a file, not a folder"):
         Trace(tmp_path / "file" / below)
+    with pytest.raises(TypeError, match="parameter 'x'"):  # which JSON cannot hold
+        Trace(tmp_path / below, parameters={"x": torch.zeros(1)})
+    assert not (tmp_path / below).exists()
 
 
 def test_scalars_of_every_allowed_kind_become_plain_values():
     trace = Trace()
+    values = {"a": torch.tensor(2), "b": torch.tensor(True), "d": np.float32(0.5)}
     weight = torch.nn.Parameter(torch.tensor(0.5))
-    trace.log(
-        torch.tensor(3),
-        a=torch.tensor(2),
-        b=torch.tensor(True),
-        c=weight,
-        d=np.float32(0.5),
-        e=np.int64(4),
-        f="text",
-    )
+    trace.log(torch.tensor(3), c=weight, e=np.int64(4), f="text", **values)
     row = {"step": 3, "a": 2, "b": True, "c": 0.5, "d": 0.5, "e": 4, "f": "text"}
     same(trace.rows, [row])
 
@@ -178,12 +170,6 @@ def test_steps_may_repeat_but_not_decrease():
     assert trace.column("step") == [2, 2, 3]
 
 
-def test_parameters_that_json_cannot_hold_are_refused_before_a_file_is_made(tmp_path):
-    with pytest.raises(TypeError, match="parameter 'x'"):
-        Trace(tmp_path / "t.jsonl", parameters={"x": torch.zeros(1)})
-    assert not (tmp_path / "t.jsonl").exists()
-
-
 def test_subscribers_hear_each_row_after_it_is_on_disk(tmp_path):
     trace = Trace(tmp_path / "t.jsonl")
     heard = []
@@ -193,16 +179,12 @@ def test_subscribers_hear_each_row_after_it_is_on_disk(tmp_path):
     stop()
     trace.log(1, loss=2.0)
     assert heard == [({"step": 0, "loss": 1.0}, 1)]
-
-
-def test_a_subscriber_may_leave_while_being_called():
-    trace = Trace()
-    heard = []
-    stop = trace.subscribe(lambda row: stop())
-    trace.subscribe(heard.append)
-    trace.log(0)
-    trace.log(1)
-    assert [row["step"] for row in heard] == [0, 1]
+    stop = trace.subscribe(lambda row: stop())  # it may leave while being called
+    steps = []
+    trace.subscribe(lambda row: steps.append(row["step"]))
+    trace.log(2)
+    trace.log(3)
+    assert steps == [2, 3]
 
 
 def test_closed_and_loaded_traces_take_no_rows(tmp_path):

@@ -5,6 +5,9 @@ import nbformat
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from typer.testing import CliRunner
+
+from labkit.runs.cli import app
 
 CELL = """\
 rank: int = 8  # terms kept; 1..64; paper=16
@@ -17,22 +20,12 @@ run_dir: str = ""  # where traces are written; the command line sets it
 """
 
 
-@pytest.fixture(scope="session")
-def make_notebook():
-    return _make_notebook
-
-
 @pytest.fixture
 def write_notebook(tmp_path):
-    return functools.partial(_make_notebook, tmp_path / "notebooks")
+    return functools.partial(make_notebook, tmp_path / "notebooks")
 
 
-@pytest.fixture
-def cell():
-    return CELL
-
-
-def _make_notebook(folder, stem, *sources, cells=(CELL,)):
+def make_notebook(folder, stem, *sources, cells=(CELL,)):
     """Write a notebook with parameters cells and code cells; return its path."""
     folder.mkdir(exist_ok=True)
     tagged = [new_code_cell(c, metadata={"tags": ["parameters"]}) for c in cells]
@@ -43,27 +36,36 @@ def _make_notebook(folder, stem, *sources, cells=(CELL,)):
     return path
 
 
-@pytest.fixture
-def wait_for():
+def labkit(*arguments):
+    """Call the command; whatever it says, it is no traceback."""
+    outcome = CliRunner().invoke(app, list(map(str, arguments)))
+    assert "Traceback" not in outcome.output
+    assert outcome.exception is None or isinstance(outcome.exception, SystemExit)
+    return outcome
+
+
+def refused(arguments, message, folder):
+    """The command ends with a message before anything is written."""
+    (folder / "file").write_text("kept")
+    before = sorted(folder.rglob("*"))
+    outcome = labkit(*arguments.split())
+    assert outcome.exit_code == 2
+    assert message in outcome.stderr and outcome.stdout == ""
+    assert sorted(folder.rglob("*")) == before
+
+
+def wait_for(condition, seconds=600):
     """Return a condition's value once it is true, however busy the machine is."""
-
-    def wait(condition, seconds=600):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if value := condition():
-                return value
-            time.sleep(0.05)
-        pytest.fail("waited in vain")
-
-    return wait
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    pytest.fail("waited in vain")
 
 
-@pytest.fixture
-def is_gone():
-    def gone(pid):
-        try:
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-
-    return gone
+def is_gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

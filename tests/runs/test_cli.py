@@ -4,22 +4,20 @@ import json
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from labkit.runs import RunRefused, notebooks, report, run
-from labkit.runs.cli import app
 from labkit.runs.execute import _reserve, datetime
+from tests.runs.conftest import CELL, labkit, refused
 
 
-@pytest.fixture
-def labkit(tmp_path, write_notebook, cell, monkeypatch):
+@pytest.fixture(autouse=True)
+def place(tmp_path, write_notebook, monkeypatch):
     write_notebook("01_rls")
-    write_notebook("05_rtrl", cells=[cell + "hidden: int = 4  # units; 1..\n"])
+    write_notebook("05_rtrl", cells=[CELL + "hidden: int = 4  # units; 1..\n"])
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(app, list(map(str, arguments)))
 
 
-def test_list_shows_names_types_bounds_and_paper_values(labkit):
+def test_list_shows_names_types_bounds_and_paper_values():
     outcome = labkit("list")
     assert outcome.exit_code == 0
     assert "rls\n" in outcome.stdout and "rtrl\n" in outcome.stdout
@@ -55,38 +53,29 @@ def test_list_shows_names_types_bounds_and_paper_values(labkit):
         ("report --out file", "not a folder"),
     ],
 )
-def test_refusals_come_first_with_what_is_allowed(labkit, tmp_path, arguments, message):
-    (tmp_path / "file").write_text("kept")
-    before = sorted(tmp_path.rglob("*"))
-    outcome = labkit(*arguments.split())
-    assert outcome.exit_code == 2
-    assert message in outcome.stderr and "Traceback" not in outcome.output
-    assert outcome.stdout == ""
-    assert sorted(tmp_path.rglob("*")) == before
+def test_refusals_come_first_with_what_is_allowed(tmp_path, arguments, message):
+    refused(arguments, message, tmp_path)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_gpu_that_is_not_there_is_refused(labkit):
-    outcome = labkit("run", "rls", "--device", "cuda")
-    assert outcome.exit_code == 2 and "here are: cpu" in outcome.stderr
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    refused("run rls --device cuda", "here are: cpu", tmp_path)
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_a_notebook_without_its_cell_is_refused(labkit, write_notebook, cell, count):
-    write_notebook("06_bare", cells=[cell] * count)
-    outcome = labkit("run", "bare")
-    assert outcome.exit_code == 2
-    assert "06_bare.ipynb has" in outcome.stderr
-    assert "needs exactly one" in outcome.stderr
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([], "06_bare.ipynb has no cell tagged 'parameters' and needs exactly one"),
+        ([CELL] * 2, "06_bare.ipynb has 2 cells tagged 'parameters' and needs exactly"),
+        (["rank: int = 8"], "'device: str'"),
+    ],
+)
+def test_the_parameters_cell_must_be_there(tmp_path, write_notebook, cells, message):
+    write_notebook("06_bare", cells=cells)
+    refused("run bare", message, tmp_path)
 
 
-def test_a_notebook_must_declare_what_every_run_sets(labkit, write_notebook):
-    write_notebook("06_bare", cells=["rank: int = 8"])
-    outcome = labkit("run", "bare")
-    assert outcome.exit_code == 2 and "'device: str'" in outcome.stderr
-
-
-def test_the_function_refuses_like_the_command(labkit):
+def test_the_function_refuses_like_the_command():
     with pytest.raises(RunRefused, match="rank takes int"):
         run("rls", {"rank": 1.5})
 
@@ -111,17 +100,13 @@ def test_runs_of_one_second_get_different_names(tmp_path):
 
 
 def test_the_index_escapes_what_it_shows(tmp_path):
-    folder = tmp_path / "20300102-030405-<b>"
-    folder.mkdir()
-    record = {
-        "name": "<b>",
-        "status": "failed",
-        "parameters": {"text": "<script>alert(1)</script>"},
-        "error": "<img src=x>",
-    }
+    folder = tmp_path / "runs/20300102-030405-<b>"
+    folder.mkdir(parents=True)
+    record = {"name": "<b>", "status": "failed", "error": "<img src=x>"}
+    record["parameters"] = {"text": "<script>alert(1)</script>"}
     (folder / "run.json").write_text(json.dumps(record))
     (folder / "<i>.jsonl").write_text('{"step": 0}\n{"step": 1}\n{"st')
-    index = report(tmp_path).read_text()
+    index = report(tmp_path / "runs").read_text()
     assert not any(tag in index for tag in ("<b>", "<script>", "<img", "<i>"))
     assert "&lt;script&gt;" in index and "(2 rows)" in index
 
@@ -151,7 +136,7 @@ def test_the_index_has_the_runs_of_sweeps(tmp_path):
     assert "sweep-rls-1a" not in own
 
 
-def test_the_index_of_damaged_and_of_no_runs(labkit, tmp_path):
+def test_the_index_of_damaged_and_of_no_runs(tmp_path):
     out = tmp_path / "runs"
     out.mkdir()
     assert "No run has been completed" in report(out).read_text()

@@ -8,11 +8,10 @@ import threading
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from labkit.runs import report, sweep_folder, sweep_plan
-from labkit.runs.cli import app
 from labkit.runs.record import read_record
+from tests.runs.conftest import labkit, wait_for
 
 REPORT = sys.modules["labkit.runs.report"]  # the function hides the module of its name
 GOOD = {
@@ -25,21 +24,10 @@ GOOD = {
     "seconds": 1.5,
     "error": None,
 }
-UNREADABLE = [
-    "",
-    "{",
-    "[]",
-    "null",
-    '"text"',
-    "[" * 100_000,
-    json.dumps(GOOD | {"parameters": None}),
-    json.dumps(GOOD | {"parameters": [1]}),
-    json.dumps(GOOD | {"seconds": "long"}),
-    json.dumps(GOOD | {"name": 3}),
-    json.dumps(GOOD | {"started": None}),
-    json.dumps(GOOD | {"status": ["finished"]}),
-    json.dumps(GOOD | {"error": {"cell": 3}}),
-]
+WRONG = [{"parameters": None}, {"parameters": [1]}, {"seconds": "long"}, {"name": 3}]
+WRONG += [{"started": None}, {"status": ["finished"]}, {"error": {"cell": 3}}]
+UNREADABLE = ["", "{", "[]", "null", '"text"', "[" * 100_000]
+UNREADABLE += [json.dumps(GOOD | wrong) for wrong in WRONG]
 ODD = [
     {"name": "/etc/passwd"},
     {"name": "../" * 40 + "etc/passwd"},
@@ -85,19 +73,11 @@ def test_an_odd_record_is_shown_as_it_is(out, changed):
     assert "2 runs" in index and "etc/passwd.html" not in index
 
 
-def make_folder(path):
-    path.mkdir()
+KINDS = {"folder": os.mkdir, "pipe": os.mkfifo}
+KINDS["dangling"] = lambda path: path.symlink_to("nowhere")
 
 
-def make_dangling(path):
-    path.symlink_to("nowhere")
-
-
-def make_pipe(path):
-    os.mkfifo(path)
-
-
-@pytest.mark.parametrize("make", [make_folder, make_dangling, make_pipe])
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("name", ["a.jsonl", "run.json"])
 def test_what_is_no_file_is_not_read(out, make, name):
     folder = out / "20300102-030406-odd"
@@ -140,11 +120,10 @@ def place(tmp_path, write_notebook, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "content",
-    [*UNREADABLE, json.dumps(GOOD | {"status": "odd"})],
-    ids=lambda t: t[-25:],
-)
+ODD_STATUS = json.dumps(GOOD | {"status": "odd"})
+
+
+@pytest.mark.parametrize("content", [*UNREADABLE, ODD_STATUS], ids=lambda t: t[-25:])
 def test_a_damaged_run_of_a_sweep_counts_as_none(place, content):
     plan = sweep_plan.prepare_sweep("tiny", {"rank": [1, 2]})
     sweep_folder.begin(plan)
@@ -159,28 +138,25 @@ def test_a_damaged_run_of_a_sweep_counts_as_none(place, content):
     table.to_parquet(place / "t.parquet")
 
 
-@pytest.mark.parametrize("value", [10**40, -(10**40), 2**63, "\ud800", True])
-def test_every_logged_value_can_be_tabulated(place, value):
-    plan = sweep_plan.prepare_sweep("tiny", {"rank": [1, 2]})
+@pytest.mark.parametrize(
+    "values",
+    [(10**40, 3), (-(10**40), 3), (2**63, 3), ("\ud800", 3), (True, 2.5, "three")],
+)
+def test_every_logged_value_can_be_tabulated(place, values):
+    """Columns of mixed types, too."""
+    plan = sweep_plan.prepare_sweep("tiny", {"rank": range(1, len(values) + 1)})
     outcomes = {}
-    for number, logged in enumerate([value, 3]):
+    for number, logged in enumerate(values):
         folder = plan.folder / str(number)
         folder.mkdir(parents=True)
         (folder / "a.jsonl").write_text(json.dumps({"step": 0, "odd": logged}) + "\n")
         outcomes[number] = sweep_folder.Outcome("finished", 1.0, None, folder)
     sweep_folder.tabulate(plan, outcomes).to_parquet(place / "t.parquet")
-    shown = str(value).encode("utf-8", "replace").decode()
-    assert list(pd.read_parquet(place / "t.parquet")["a.odd"]) == [shown, "3"]
+    shown = [str(value).encode("utf-8", "replace").decode() for value in values]
+    assert list(pd.read_parquet(place / "t.parquet")["a.odd"]) == shown
 
 
 # What the command says where the machine refuses
-
-
-def labkit(*arguments):
-    outcome = CliRunner().invoke(app, list(map(str, arguments)))
-    assert "Traceback" not in outcome.output
-    assert outcome.exception is None or isinstance(outcome.exception, SystemExit)
-    return outcome
 
 
 @pytest.mark.parametrize(
@@ -225,7 +201,7 @@ def test_the_lab_may_be_opened_by_root(place, monkeypatch, options):
     assert "--ip=127.0.0.1" in calls[0]
 
 
-def test_an_interrupted_run_ends_in_a_line(place, write_notebook, wait_for):
+def test_an_interrupted_run_ends_in_a_line(place, write_notebook):
     write_notebook("02_long", 'import time; open("begun", "w"); time.sleep(600)')
     command = [sys.executable, "-m", "labkit.runs.cli", "run", "long"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -3,32 +3,22 @@ import math
 import numpy as np
 import pytest
 
-from labkit.runs import (
-    Parameter,
-    ParameterError,
-    RunRefused,
-    read_parameters,
-    resolve,
-)
+from labkit.runs import Parameter, ParameterError, RunRefused, read_parameters, resolve
 from labkit.runs.parameters import parse_cell
 
 
 def test_every_part_of_a_line_is_read(write_notebook):
     parameters = {p.name: p for p in read_parameters(write_notebook("01_a"))}
-    assert parameters["rank"] == Parameter(
-        "rank", int, 8, "terms kept", low=1, high=64, paper=16
-    )
+    rank = Parameter("rank", int, 8, "terms kept", low=1, high=64, paper=16)
+    assert parameters["rank"] == rank
     assert parameters["corpus"].choices == ("text", "ptb")
     assert parameters["corpus"].paper == "ptb"
     assert (parameters["rate"].low, parameters["rate"].high) == (0, None)
 
 
-def test_a_hash_or_semicolon_inside_a_string_is_no_comment():
+def test_what_is_a_comment_and_what_is_none():
     (mark,) = parse_cell('mark: str = "#; x"  # sign that ends a line')
     assert (mark.default, mark.help) == ("#; x", "sign that ends a line")
-
-
-def test_a_line_without_comment_and_lines_that_are_only_comments():
     parameters = parse_cell("# the model\nrank: int = 8\n\nrate: float = -1\n")
     assert [(p.name, p.default) for p in parameters] == [("rank", 8), ("rate", -1.0)]
 
@@ -100,36 +90,26 @@ def test_values_are_read_as_their_type(parameters, name, given, value):
     assert read == value and type(read) is type(value)
 
 
+REFUSED = {
+    "rank": ("eight", "8.5", 8.5, True, "0", 65),
+    "rate": ("nan", math.inf, "-1", None),
+    "shuffle": ("yes", 1),
+    "corpus": ("bible", 3),
+}
+
+
 @pytest.mark.parametrize(
     ("name", "given"),
-    [
-        ("rank", "eight"),
-        ("rank", "8.5"),
-        ("rank", 8.5),
-        ("rank", True),
-        ("rank", "0"),
-        ("rank", 65),
-        ("rate", "nan"),
-        ("rate", math.inf),
-        ("rate", "-1"),
-        ("rate", None),
-        ("shuffle", "yes"),
-        ("shuffle", 1),
-        ("corpus", "bible"),
-        ("corpus", 3),
-    ],
+    [(name, given) for name, them in REFUSED.items() for given in them],
 )
 def test_values_that_do_not_fit_are_refused(parameters, name, given):
     with pytest.raises(ParameterError, match=f"{name}={given} .*{name} takes "):
         resolve(parameters, {name: given})
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_and_all_names(parameters):
+def test_unknown_names_and_profiles_are_told_what_there_is(parameters):
     with pytest.raises(ParameterError, match="did you mean 'rank'") as refusal:
         resolve(parameters, {"rnak": 8})
     assert all(p.name in str(refusal.value) for p in parameters)
-
-
-def test_an_unknown_profile_is_refused(parameters):
     with pytest.raises(ParameterError, match="profiles are quick, paper"):
         resolve(parameters, profile="fast")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from labkit.runs import report, run
 from labkit.runs.cli import app
+from tests.runs.conftest import is_gone, make_notebook, wait_for
 
 FIGURE = """\
 import json, sys
@@ -34,13 +35,10 @@ with open(f"{run_dir}/steps.jsonl", "w") as trace:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, make_notebook):
+def finished(tmp_path_factory):
     place = tmp_path_factory.mktemp("finished")
-    make_notebook(place / "notebooks", "07_curve", FIGURE)
-    result = run(
-        "curve", {"rank": 3}, out=place / "runs", notebook_dir=place / "notebooks"
-    )
-    return result
+    folder = make_notebook(place / "notebooks", "07_curve", FIGURE).parent
+    return run("curve", {"rank": 3}, out=place / "runs", notebook_dir=folder)
 
 
 def test_a_run_leaves_notebook_page_traces_and_record(finished):
@@ -77,8 +75,8 @@ def test_the_index_counts_rows_without_the_header(finished):
 def test_a_failed_run_says_so_everywhere(write_notebook, tmp_path):
     write_notebook("01_broken", "before = 1", "before / 0  # the culprit")
     out = tmp_path / "runs"
-    arguments = ["run", "broken", "--out", out, "--notebooks", tmp_path / "notebooks"]
-    outcome = CliRunner().invoke(app, list(map(str, arguments)))
+    place = ["--out", out, "--notebooks", tmp_path / "notebooks"]
+    outcome = CliRunner().invoke(app, ["run", "broken", *map(str, place)])
     assert outcome.exit_code == 1
     assert "the culprit" in outcome.stderr
     assert "ZeroDivisionError: division by zero" in outcome.stderr
@@ -89,16 +87,13 @@ def test_a_failed_run_says_so_everywhere(write_notebook, tmp_path):
     assert "ZeroDivisionError: division by zero" in report(out).read_text()
 
 
-def test_a_killed_run_keeps_its_rows_and_takes_no_name(
-    write_notebook, tmp_path, wait_for, is_gone
-):
+def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path):
     notebook_dir = write_notebook("01_slow", SLOW).parent
     out = tmp_path / "runs"
     command = [sys.executable, "-m", "labkit.runs.cli", "run", "slow"]
     command += ["-p", "rank=64", "-p", "rate=0.5", "--out", str(out)]
-    process = subprocess.Popen(
-        [*command, "--notebooks", str(notebook_dir)], start_new_session=True
-    )
+    command += ["--notebooks", str(notebook_dir)]
+    process = subprocess.Popen(command, start_new_session=True)
     try:
         (partial,) = wait_for(lambda: list(out.glob(".*.partial")))
         trace = partial / "steps.jsonl"

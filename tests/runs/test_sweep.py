@@ -16,15 +16,14 @@ import pytest
 from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from labkit.runs import ParameterError, RunRefused, sweep, sweep_folder, sweep_plan
-from labkit.runs.cli import app
+from tests.runs.conftest import CELL, is_gone, labkit, refused, wait_for
 
 # the function `sweep` hides the module of that name
 SWEEP = sys.modules["labkit.runs.sweep"]
 
-SEED = "seed: int = 0  # of draws; 0..100\n"
+CELLS = [CELL + "seed: int = 0  # of draws; 0..100\n"]
 # each run leaves a line in the folder that notebooks run in: who, and in which process
 TINY = """\
 import json, os, time
@@ -41,14 +40,18 @@ if rank == 13:
 
 
 @pytest.fixture
-def place(tmp_path, write_notebook, cell, monkeypatch):
-    write_notebook("01_tiny", TINY, cells=[cell + SEED])
+def place(tmp_path, write_notebook, monkeypatch):
+    write_notebook("01_tiny", TINY, cells=CELLS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def labkit(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)))
+@pytest.fixture
+def plan(place):
+    """Of a sweep of one run that has begun."""
+    plan = sweep_plan.prepare_sweep("tiny", {"rank": 1})
+    sweep_folder.begin(plan)
+    return plan
 
 
 # At the door
@@ -84,13 +87,7 @@ def labkit(*arguments):
 )
 def test_refusals_come_first_with_what_is_right(place, monkeypatch, arguments, message):
     monkeypatch.setattr(sweep_plan, "CONNECT_SECONDS", 0.5)
-    (place / "file").write_text("kept")
-    before = sorted(place.rglob("*"))
-    outcome = labkit("sweep", *arguments.split())
-    assert outcome.exit_code == 2
-    assert message in outcome.stderr and "Traceback" not in outcome.output
-    assert outcome.stdout == ""
-    assert sorted(place.rglob("*")) == before
+    refused(f"sweep {arguments}", message, place)
 
 
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
@@ -135,8 +132,8 @@ def test_the_function_refuses_like_the_command(place, values, message):
         sweep("tiny", values)
 
 
-def test_a_parameter_cannot_have_the_name_of_a_column(place, write_notebook, cell):
-    write_notebook("02_odd", cells=[cell + "seconds: float = 1.0  # to wait\n"])
+def test_a_parameter_cannot_have_the_name_of_a_column(place, write_notebook):
+    write_notebook("02_odd", cells=[CELL + "seconds: float = 1.0  # to wait\n"])
     with pytest.raises(ParameterError, match=r"02_odd\.ipynb: .*'seconds'"):
         sweep("odd", {"rank": 1})
 
@@ -173,7 +170,7 @@ def test_any_text_makes_a_name_that_is_found_again(tmp_path_factory, texts):
     assert {len(paths) for paths in found.values()} == {2}
 
 
-def test_the_code_and_the_values_make_the_sweep(place, write_notebook, cell):
+def test_the_code_and_the_values_make_the_sweep(place, write_notebook):
     def folder(**values):
         return sweep_plan.prepare_sweep("tiny", {"rank": [1, 2], **values}).folder
 
@@ -185,13 +182,11 @@ def test_the_code_and_the_values_make_the_sweep(place, write_notebook, cell):
     book.cells[0].source = "# Another title"
     nbformat.write(book, path)
     assert first == folder()
-    write_notebook("01_tiny", TINY + "# changed", cells=[cell + SEED])
+    write_notebook("01_tiny", TINY + "# changed", cells=CELLS)
     assert first != folder()
 
 
-def test_a_finished_run_is_not_carried_out_again(place):
-    plan = sweep_plan.prepare_sweep("tiny", {"rank": 1})
-    sweep_folder.begin(plan)
+def test_a_finished_run_is_not_carried_out_again(plan):
     (run,) = plan.runs
     folder = plan.folder / f"20300102-030405-{run.name}"
     folder.mkdir()
@@ -201,16 +196,11 @@ def test_a_finished_run_is_not_carried_out_again(place):
     assert outcome == sweep_folder.Outcome("finished", 7.5, None, folder)
 
 
-def test_a_notebook_that_changes_during_the_sweep_is_not_run(place, write_notebook):
-    plan = sweep_plan.prepare_sweep("tiny", {"rank": 1})
-    sweep_folder.begin(plan)
+def test_what_is_not_as_it_was_when_the_sweep_began_is_not_run(plan, write_notebook):
     write_notebook("01_tiny", "another = 1")
     with pytest.raises(RunRefused, match="changed after the sweep began"):
         SWEEP._run_one(plan.runs[0], 0, "tiny", plan.code)
-
-
-def test_a_worker_that_does_not_see_the_folder_says_so(place):
-    plan = sweep_plan.prepare_sweep("tiny", {"rank": 1})
+    (plan.folder / "sweep.json").unlink()
     with pytest.raises(RunRefused, match=r"does not see .*sweep-tiny-"):
         SWEEP._run_one(plan.runs[0], 0, "tiny", plan.code)
 
@@ -237,23 +227,6 @@ def test_the_last_value_of_every_scalar_survives_a_torn_line(tmp_path):
     assert values == {"note": "a", "ok": True}
 
 
-def test_columns_of_mixed_types_can_be_written(place):
-    plan = sweep_plan.prepare_sweep("tiny", {"rank": [1, 2, 3]})
-    outcomes = {}
-    for number, value in enumerate([True, 2.5, "three"]):
-        folder = plan.folder / str(number)
-        folder.mkdir(parents=True)
-        (folder / "a.jsonl").write_text(json.dumps({"step": 0, "odd": value}))
-        outcomes[number] = sweep_folder.Outcome("finished", 1.0, None, folder)
-    table = sweep_folder.tabulate(plan, outcomes)
-    table.to_parquet(place / "t.parquet")
-    assert list(pd.read_parquet(place / "t.parquet")["a.odd"]) == [
-        "True",
-        "2.5",
-        "three",
-    ]
-
-
 # Sweeps that start kernels
 
 
@@ -261,13 +234,8 @@ def test_a_failed_run_stops_nobody_and_is_tried_again(place, capfd):
     from distributed import LocalCluster
 
     values = {"rank": [13, 1], "seed": 0, "rate": 0}
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=1,
-        processes=False,
-        protocol="tcp://",
-        dashboard_address=None,
-    ) as cluster:
+    one = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    with LocalCluster(**one, protocol="tcp://", dashboard_address=None) as cluster:
         address = cluster.scheduler_address
         result = sweep("tiny", values, cluster=address)
         again = sweep("tiny", values, cluster=address, resume=True)
@@ -285,7 +253,7 @@ def test_a_failed_run_stops_nobody_and_is_tried_again(place, capfd):
     assert "rank=13" in result.html.read_text()
 
 
-def test_killed_and_resumed_nothing_is_computed_twice(place, wait_for, is_gone):
+def test_killed_and_resumed_nothing_is_computed_twice(place):
     arguments = ["tiny", "-p", "rank=1,2,4", "-p", "seed=0:4", "-p", "rate=0.2"]
     process = start_sweep(place, *arguments)
     try:
@@ -297,8 +265,8 @@ def test_killed_and_resumed_nothing_is_computed_twice(place, wait_for, is_gone):
     before, started = complete(place), [start[:2] for start in starts(place)]
     assert 4 <= len(before) < 12
 
-    refused = labkit("sweep", *arguments)
-    assert refused.exit_code == 2 and "add --resume" in refused.stderr
+    without = labkit("sweep", *arguments)
+    assert without.exit_code == 2 and "add --resume" in without.stderr
 
     resumed = start_sweep(place, *arguments, "--resume")
     printed, _ = resumed.communicate(timeout=600)
@@ -332,7 +300,7 @@ def test_killed_and_resumed_nothing_is_computed_twice(place, wait_for, is_gone):
     assert complete(place) == after and len(starts(place)) == len(again)
 
 
-def test_a_run_whose_worker_dies_is_repeated_elsewhere(place, wait_for):
+def test_a_run_whose_worker_dies_is_repeated_elsewhere(place):
     process = start_sweep(place, "tiny", "-p", "rank=1:4", "-p", "rate=2")
     rank, _, worker, _ = wait_for(lambda: starts(place))[0]
     assert psutil.Process(int(worker)).ppid() == process.pid
@@ -346,7 +314,7 @@ def test_a_run_whose_worker_dies_is_repeated_elsewhere(place, wait_for):
     assert len(starts(place)) == 4
 
 
-def test_nobody_else_can_hand_work_to_a_local_sweep(place, wait_for, is_gone):
+def test_nobody_else_can_hand_work_to_a_local_sweep(place):
     """Neither the sweep nor its workers listen; what it started ends with it."""
     process = start_sweep(place, "tiny", "-p", "rank=1:4", "-p", "rate=600")
     try:
@@ -364,13 +332,9 @@ def test_nobody_else_can_hand_work_to_a_local_sweep(place, wait_for, is_gone):
 
 def start_sweep(place, *arguments):
     command = [sys.executable, "-m", "labkit.runs.cli", "sweep", *arguments]
-    return subprocess.Popen(
-        [*command, "--workers", "2"],
-        cwd=place,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command += ["--workers", "2"]
+    options = {"cwd": place, "start_new_session": True, "text": True}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, **options)
 
 
 def starts(place):
