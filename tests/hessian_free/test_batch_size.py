@@ -80,9 +80,6 @@ def test_the_batch_asked_for_has_the_noise_asked_for():
     assert abs(mean / (theta**2 * g2) - 1) < 0.15  # n is whole: a step of 1 / n
 
 
-# Scripted histories
-
-
 def run(estimates, losses, n=100, maxiter=150, max_batch_size=1000):
     trace = []
     for i in range(1, len(estimates) + 1):

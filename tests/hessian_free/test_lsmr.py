@@ -73,7 +73,7 @@ def test_equals_the_dense_solution_of_its_normal_equations(form, seed):
 def test_the_four_forms_are_four_problems():
     A, b, options = problem()
     x = [solution(A, b, **options, **form) for form in FORMS]
-    gaps = [relative(x[i], x[j]) for i in range(4) for j in range(i)]
+    gaps = [relative(*pair) for pair in itertools.combinations(x, 2)]
     assert min(gaps) > 0.02  # so that the test above can tell them apart
 
 
@@ -135,8 +135,6 @@ def test_norms_never_rise_and_cg_has_the_lower_model():
             assert (B @ x - g).norm() < (B @ y - g).norm()
 
 
-# Against SciPy from a cold start
-
 CASES = {
     "well": (30, 12, np.linspace(1, 3, 12)),
     "bad": (30, 12, np.logspace(-3, 0, 12)),
@@ -185,9 +183,6 @@ def test_any_shape(m, n, lam, seed):
     x, *_ = lsmr(A, None, b, **options, atol=1e-14, maxiter=100)
     want = solution(A, b, **options, **STATED)
     assert relative(x, want) < 1e-8  # lam^2 >= 0.0025 of |A|^2 <= 36: 4 digits
-
-
-# Forms of input
 
 
 def test_operator_on_tuples_equals_the_matrix():
@@ -251,17 +246,12 @@ def test_float32_converges_later_and_its_recurrence_flatters():
     true = (A.double().T @ (b.double() - A.double() @ found.x.double())).norm()
     assert found.stats.arnorm[-1] < 0.8 * true
     assert true < 1e-5 * found.stats.anorm * found.stats.rnorm[-1]
-    ends = []
-    for dtype in (torch.float32, torch.float64):
-        system = build_system(A.to(dtype), None, b.to(dtype))
-        for step in lsmr_steps(system):
-            if relative(step.x[0].double(), exact) < 1e-3:
-                break
-        ends.append(step.k)
-    assert ends[0] > 1.1 * ends[1]
 
+    def end(dtype):
+        steps = lsmr_steps(build_system(A.to(dtype), None, b.to(dtype)))
+        return next(s.k for s in steps if relative(s.x[0].double(), exact) < 1e-3)
 
-# The stop rules
+    assert end(torch.float32) > 1.1 * end(torch.float64)
 
 
 def watched(values, **options):
@@ -319,9 +309,6 @@ def test_merit_receives_the_solution_not_y():
     assert torch.equal(seen[1], first(A, b, 5, **options).x)
 
 
-# Reading from the device
-
-
 class Reads(TorchDispatchMode):
     """Counts reads of single numbers, each a synchronisation on an accelerator."""
 
@@ -337,32 +324,15 @@ class Reads(TorchDispatchMode):
 def test_each_iteration_reads_once(monkeypatch):
     """alpha and beta, together; nothing else comes to the host."""
     A, b, options = problem()
-    module = sys.modules["labkit.hessian_free.lsmr"]
-    reads, read = [], module._read
-
-    def counted(*scalars):
-        reads.append(len(scalars))
-        return read(*scalars)
-
+    module, reads = sys.modules["labkit.hessian_free.lsmr"], []
+    read = module._read
+    counted = lambda *x: reads.append(len(x)) or read(*x)  # noqa: E731
     monkeypatch.setattr(module, "_read", counted)
     system = build_system(A, None, b, **options)
     with Reads() as watch:
-        steps = lsmr_steps(system)
-        for _ in range(9):
-            next(steps)
+        list(itertools.islice(lsmr_steps(system), 9))
     assert watch.count == 0
     assert reads == [2, 3] + [2] * 7  # the start; with the probe; the others
-
-
-# Refusals
-
-
-def refuse(match, error=ValueError, **changes):
-    A, b, *_ = problem()
-    arguments = {"A": A, "At": None, "b": b} | changes
-    A, At, b = (arguments.pop(name) for name in ("A", "At", "b"))
-    with pytest.raises(error, match=match):
-        lsmr(A, At, b, **arguments)
 
 
 BATCH = {"A": randn(2, 3, 3), "b": randn(2, 3), "merit": lambda x: 0.0}
@@ -381,18 +351,21 @@ REFUSED = [
     ({"b": torch.ones(3)}, r"b must have shape \(20,\), got \(3,\)"),
     ({"A": torch.ones(3)}, r"A must be \(..., m, n\), got shape \(3,\)"),
     (BATCH, "merit judges one system"),
+    ({"b": torch.ones(M).long()}, "b must hold real floating-point", TypeError),
+    ({"At": lambda u: u}, "At must be None where A is a tensor", TypeError),
+    ({"A": lambda x: x}, "A and At must both be functions", TypeError),
+    ({"b": problem()[1] * math.inf}, "not finite at the start", FloatingPointError),
+    ({"merit": lambda x: math.nan}, "merit is nan at the start", FloatingPointError),
 ]
 
 
-@pytest.mark.parametrize(("changes", "match"), REFUSED)
-def test_refuses_arguments_out_of_range(changes, match):
-    refuse(match, **changes)
-
-
-def test_refuses_integers_and_half_pairs():
-    refuse("b must hold real floating-point", TypeError, b=torch.ones(M).long())
-    refuse("At must be None where A is a tensor", TypeError, At=lambda u: u)
-    refuse("A and At must both be functions", TypeError, A=lambda x: x)
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[1])
+def test_refuses(case):
+    changes, match, *error = case
+    arguments = {"A": problem()[0], "At": None, "b": problem()[1]} | changes
+    A, At, b = (arguments.pop(name) for name in ("A", "At", "b"))
+    with pytest.raises(*error or (ValueError,), match=match):
+        lsmr(A, At, b, **arguments)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -418,5 +391,3 @@ def test_refuses_a_product_that_is_not_finite():
 
     with pytest.raises(FloatingPointError, match=r"not finite at iteration 3 .*norms"):
         lsmr(forward, lambda u: A.T @ u, b, atol=0.0)
-    refuse("not finite at the start", FloatingPointError, b=b * math.inf)
-    refuse("merit is nan at the start", FloatingPointError, merit=lambda x: math.nan)

@@ -37,9 +37,6 @@ def problem():
     return replace(with_rows(whole, fit=X, tune=V[:80], test=T[:80]), setting=setting)
 
 
-# Problems
-
-
 def test_digits_come_in_three_disjoint_parts():
     problem = lab.load_images("digits")
     assert [len(rows) for rows in problem.parts.values()] == list(lab.SIZES["digits"])
@@ -65,9 +62,6 @@ def test_the_papers_settings_reach_the_knobs():
     assert curves.setting.max_batch_size == 300
     digits = lab.load_images("digits", published=True).setting
     assert digits.damping == PAPER["usps"].damping and digits.encoder[0] == 64
-
-
-# The live training
 
 
 def make_live(problem, **changes):
@@ -250,15 +244,11 @@ def test_looking_changes_nothing(problem):
     assert float(squared_error(training.net, problem.tune.inputs)) == plain[-1]
 
 
-# The notebook's own functions, on a small problem
-
-
 def declared(names, **given):
     """What the notebook's cells declare, in their order, from what is given."""
     cells = nbformat.read(NOTEBOOK, as_version=4).cells
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
     space = dict(given)
-    for source in code:
+    for source in (cell.source for cell in cells if cell.cell_type == "code"):
         wanted = any(f"def {name}(" in source for name in names)
         if wanted or source.startswith("from "):
             exec(source, space)
@@ -353,20 +343,17 @@ def made_up(errors):
     return Race(pd.DataFrame(rows), "made up")
 
 
-def test_levels_are_the_first_time_there():
-    result = made_up({"SHF": (1.0, [5, 3, 4, 1]), "full": (4.0, [5, 4, 3, 2])})
-    find = declared(["first_below"], result=result, seeds=2)["first_below"]
-    assert find(3.0, "rows")["SHF"] == 2 and find(3.0, "seconds")["full"] == 3
-    assert find(1.5, "rows")["SHF"] == 4 and math.isnan(find(1.5, "rows")["full"])
-
-
-def test_verdicts_are_decided_by_the_numbers():
+def test_levels_and_verdicts_are_decided_by_the_numbers():
     full, adam = "Martens, full", "Adam, tuned"
     errors = {"SHF": (1.0, [5, 3, 2, 1]), full: (4.0, [3, 2, 1, 1])}
-    result = made_up(errors | {adam: (1.0, [6, 6, 6, 6])})
+    result = made_up(errors | {adam: (1.0, [6, 6, 3.5, 6])})
     space = declared(["first_below"], result=result, seeds=2)
+    find = space["first_below"]
+    assert find(3.0, "rows")["SHF"] == 2 and find(1.5, "rows")["SHF"] == 4
+    assert find(3.0, "seconds")[full] == 1 and find(4.0, "rows")[adam] == 3
+    assert math.isnan(find(3.0, "rows")[adam])
     columns = [(c, x) for c in ("rows", "seconds") for x in (3.0, 2.0)]
-    reached = pd.DataFrame({(c, x): space["first_below"](x, c) for c, x in columns})
+    reached = pd.DataFrame({(c, x): find(x, c) for c, x in columns})
     space |= {"reached": reached, "setting": "here"}
     space = declared(["of_all", "fewer", "still_falling"], **space)
     assert space["fewer"]("less data", "rows")[-1] == "yes"
@@ -379,20 +366,16 @@ def test_verdicts_are_decided_by_the_numbers():
     assert said == "not decided by this run"
 
 
-def test_one_batch_over_and_over_is_learnt_by_heart(problem):
+def test_the_scenes_of_overfitting(problem):
     given = {"problem": problem, "images": problem.fit.inputs, "scene_steps": 25}
-    frame = pd.DataFrame(declared(["one_batch"], **given)["one_batch"](0, rows=10))
+    given |= {"valid": problem.tune.inputs, "data": "digits"}
+    space = declared(["one_batch", "chunk_by_chunk"], **given)
+    frame = pd.DataFrame(space["one_batch"](0, rows=10))
     everyone = frame["all training rows"]
-    assert frame["the batch"].iloc[-1] < 0.2
+    assert frame["the batch"].iloc[-1] < 0.2  # learnt by heart
     assert everyone.iloc[-1] > everyone.min()
     assert (frame["the batch"].diff().dropna() <= 0).all()
-
-
-def test_chunk_by_chunk(problem):
-    given = {"problem": problem, "images": problem.fit.inputs, "scene_steps": 1}
-    given |= {"valid": problem.tune.inputs, "data": "digits"}
-    turns = declared(["chunk_by_chunk"], **given)["chunk_by_chunk"]
-    frame = pd.DataFrame(turns(0, chunks=6, steps=8))
+    frame = pd.DataFrame(space["chunk_by_chunk"](0, chunks=6, steps=8))
     assert len(frame) == 8
     assert (frame["its chunk, after"] <= frame["its chunk, before"]).all()
 
@@ -410,9 +393,6 @@ def test_every_method_of_the_race_starts_from_the_same_weights(problem):
     runs = [pd.DataFrame(r) for r in (space["shf"](0), space["adam"](0, 1e-3, 0.2))]
     for looks in (full, *runs):
         assert looks.seconds.iloc[-1] >= 0.2 and (looks.validation > 0).all()
-
-
-# The paper's own data
 
 
 @pytest.mark.real_data
