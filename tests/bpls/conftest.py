@@ -10,9 +10,7 @@ from labkit.bpls import random_weights
 from labkit.datasets import load
 
 IMAGES = ("mnist", "fashion-mnist")
-TRAIN = (
-    40_000  # the first so many of the training file, as the reference counts have it
-)
+TRAIN = 40_000  # the first of the training file, as the reference counts have it
 
 
 def seeded(seed=0):
@@ -37,10 +35,19 @@ def blobs(samples=60, classes=3, width=4, *, seed=0, spread=2.0):
     """Overlapping classes around random centres."""
     rng = np.random.default_rng(seed)
     y = rng.integers(classes, size=samples)
-    X = spread * rng.normal(size=(classes, width))[y] + rng.normal(
-        size=(samples, width)
-    )
+    centres = spread * rng.normal(size=(classes, width))
+    X = centres[y] + rng.normal(size=(samples, width))
     return torch.from_numpy(X), torch.from_numpy(y)
+
+
+def assert_all_close(found, expected, **tolerance):
+    """The same weights, layer by layer."""
+    for W, V in zip(found, expected, strict=True):
+        torch.testing.assert_close(W, V, **tolerance)
+
+
+def finite(weights):
+    return all(torch.isfinite(W).all() for W in weights)
 
 
 def images(name, dtype=torch.float64):

@@ -40,15 +40,11 @@ def test_against_loops_over_the_samples(seed, mu):
     slope = randn(D, N, seed=seed + 2).sigmoid()
     r, w, s = R.numpy(), W.numpy(), slope.numpy()
     jacobians = [w.T * s[d] for d in range(D)]
-    t = np.mean([np.trace(jac @ jac.T) for jac in jacobians]) / J
-    expected = np.stack(
-        [
-            jac.T @ np.linalg.solve(jac @ jac.T + mu * t * np.eye(J), r[d])
-            for d, jac in enumerate(jacobians)
-        ]
-    )
-    found = gauss_newton_targets(R, W, slope, mu)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-8, atol=1e-10)
+    damping = mu * np.mean([np.trace(j @ j.T) for j in jacobians]) / J * np.eye(J)
+    found = gauss_newton_targets(R, W, slope, mu).numpy()
+    for dz, j, residual in zip(found, jacobians, r, strict=True):
+        expected = j.T @ np.linalg.solve(j @ j.T + damping, residual)
+        np.testing.assert_allclose(dz, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_saturated_units_and_zero_weights_stay_finite():
@@ -62,9 +58,9 @@ def test_saturated_units_and_zero_weights_stay_finite():
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_one_sweep_by_hand(name):
+    W1 = start(4, N)[0]
     X, y = blobs()
     X = X / 4
-    W1 = start(4, N)[0]
     zeroth, first = refine(X, y, W1, name, sweeps=1, alpha=1.5, mu=0.1, ridge=1e-3)
     B = F.one_hot(y).double().numpy()
 
@@ -80,14 +76,13 @@ def test_one_sweep_by_hand(name):
     W2 = ridge_fit(A, B)
     np.testing.assert_allclose(zeroth.weights[1].numpy(), W2, atol=1e-9)
     R = B - A @ W2
-    dZ = gauss_newton_targets(
-        torch.from_numpy(R), torch.from_numpy(W2[:-1]), a.slope(Z, H), 0.1
-    )
+    R, W = torch.from_numpy(R), torch.from_numpy(W2[:-1])
+    dZ = gauss_newton_targets(R, W, a.slope(Z, H), 0.1)
     expected = W1.numpy() + 1.5 * ridge_fit(x, dZ.numpy())
     np.testing.assert_allclose(first.weights[0].numpy(), expected, atol=1e-9)
 
     leaf = W1.clone().requires_grad_()
-    fitted = a.value(X @ leaf) @ torch.from_numpy(W2[:-1]) + torch.from_numpy(W2[-1])
+    fitted = a.value(X @ leaf) @ W + torch.from_numpy(W2[-1])
     ((torch.from_numpy(B) - fitted).square().sum() / 2).backward()
     change = torch.from_numpy(expected) - W1
     along = F.cosine_similarity(change.flatten(), -leaf.grad.flatten(), 0)
@@ -103,11 +98,10 @@ def test_it_keeps_the_best_and_counts_right():
         found = list(refine(X, y, W1, sweeps=15))
         assert [end.walk for end in found] == list(range(16))
         counts = [end.misses for end in found]
-        S = refined_scores(X, found[-1].best, "tanh")
-        assert int((S.argmax(1) != y).sum()) == min(counts) < counts[0]
-        for end, count in zip(found, counts, strict=True):
-            S = refined_scores(X, end.weights, "tanh")
-            assert int((S.argmax(1) != y).sum()) == count
+        each = [*(end.weights for end in found), found[-1].best]
+        outputs = [refined_scores(X, weights, "tanh") for weights in each]
+        missed = [int((S.argmax(1) != y).sum()) for S in outputs]
+        assert missed == [*counts, min(counts)] and min(counts) < counts[0]
     values = list(refine(X, X[:, :2].sin(), W1, sweeps=5))
     assert values[-1].misses is None
     assert min(end.rmse for end in values) < values[0].rmse

@@ -5,30 +5,20 @@ import math
 import pytest
 import torch
 
-from labkit.bpls import (
-    INTERPRETATIONS,
-    descend,
-    noisy_outputs,
-    random_weights,
-    rmse,
-    scores,
-    toy_errors,
-    toy_problem,
-    toy_walk,
-)
-from labkit.bpls.activations import activation
-from labkit.bpls.toy import SIZES, THEORY
+from labkit.bpls import INTERPRETATIONS, activation, descend, scores, toy_problem
+from labkit.bpls.toy import SIZES, THEORY, noisy_outputs, rmse, toy_errors, toy_walk
 
-from .conftest import ols, seeded
+from .conftest import assert_all_close, ols, seeded, start
 
 RUNS = 1000
 EXACT = {"ridge": 0, "method": "svd"}
+NOT_LABEL = [name for name in INTERPRETATIONS if name != "label"]
+LINEAR = [activation("identity")]
+toy = toy_problem("linear")
 
 
-def networks(runs, seed=0):
-    return random_weights(
-        SIZES, runs=(runs,), generator=seeded(seed), dtype=torch.float64
-    )
+def networks(runs):
+    return start(*SIZES, runs=(runs,))
 
 
 def nonlinear(sigma, *, runs=4000, **options):
@@ -42,59 +32,46 @@ def nonlinear(sigma, *, runs=4000, **options):
 
 @pytest.mark.parametrize("interpretation", [*INTERPRETATIONS, 0, 1])
 def test_without_noise_the_linear_toy_is_exact_for_every_interpretation(interpretation):
-    toy = toy_problem("linear")
     weights = toy_walk(toy, toy.Y, networks(50), interpretation=interpretation, **EXACT)
-    a = [activation("identity")]
     for X, Y in ((toy.X, toy.Y), (toy.X_test, toy.Y_test)):
-        S = scores(X, weights, a)
+        S = scores(X, weights, LINEAR)
         torch.testing.assert_close(S, Y.expand_as(S), rtol=0, atol=1e-8)
 
 
 def test_its_hidden_layer_has_rank_two_of_three():
-    toy = toy_problem("linear")
     H = toy.X @ networks(50)[0]
     assert torch.linalg.matrix_rank(H, rtol=1e-10).tolist() == [2] * 50
 
 
-@pytest.mark.parametrize(
-    "interpretation", [r for r in (*INTERPRETATIONS, 0) if r != "label"]
-)
+@pytest.mark.parametrize("interpretation", [*NOT_LABEL, 0])
 def test_with_noise_the_linear_toy_is_ordinary_least_squares(interpretation):
-    toy = toy_problem("linear")
     Y = noisy_outputs(toy, 0.7, 50, generator=seeded(1))
     weights = toy_walk(toy, Y, networks(50), interpretation=interpretation, **EXACT)
-    S = scores(toy.X_test, weights, [activation("identity")])
-    for run in range(50):
-        expected = ols(toy.X, Y[run], toy.X_test)
-        torch.testing.assert_close(S[run], expected, rtol=0, atol=1e-8)
+    expected = [ols(toy.X, each, toy.X_test) for each in Y]
+    assert_all_close(scores(toy.X_test, weights, LINEAR), expected, rtol=0, atol=1e-8)
 
 
 def test_choosing_the_output_by_the_sample_is_not_least_squares():
     # the part of a residual picked sample by sample is no longer orthogonal to X
-    toy = toy_problem("linear")
     Y = noisy_outputs(toy, 0.7, 1, generator=seeded(1))
     weights = toy_walk(toy, Y, networks(1), interpretation="label", **EXACT)
-    S = scores(toy.X_test, weights, [activation("identity")])
+    S = scores(toy.X_test, weights, LINEAR)
     assert float((S[0] - ols(toy.X, Y[0], toy.X_test)).abs().max()) > 0.1
 
 
 @pytest.mark.parametrize("interpretation", ["min_norm", "cyclic"])
 def test_its_error_over_a_thousand_runs_is_the_theory_line(interpretation):
-    toy = toy_problem("linear")
-    sigmas = torch.tensor([0.1, 0.5, 2.0])
+    sigmas = torch.tensor([0.1, 0.5, 2.0], dtype=torch.float64)
     Y = noisy_outputs(toy, sigmas, RUNS, generator=seeded(1))
     assert Y.shape == (3, RUNS, 5, 2)
     weights = toy_walk(toy, Y, networks(RUNS), interpretation=interpretation, **EXACT)
     train, test = map(rmse, toy_errors(toy, weights))
     # the relative standard error is 1.6 % in training and 2.0 % in test
     for found, line in ((train, THEORY["train"]), (test, THEORY["test"])):
-        torch.testing.assert_close(
-            found, line * sigmas.double(), rtol=0.05, atol=0, check_dtype=False
-        )
+        torch.testing.assert_close(found, line * sigmas, rtol=0.05, atol=0)
 
 
 def test_the_theory_line_is_the_trace_of_the_hat_matrices():
-    toy = toy_problem("linear")
     gram = torch.linalg.inv(toy.X.T @ toy.X)
     for X, line in ((toy.X, THEORY["train"]), (toy.X_test, THEORY["test"])):
         assert math.sqrt(2 * float((X @ gram @ X.T).trace())) == pytest.approx(line)
@@ -128,12 +105,9 @@ def test_descent_of_many_runs_at_once_is_each_run_alone():
         weights = tuple(W[1, 2] for W in before)
         *_, alone = descend(toy.X, Y[1, 2], weights, generator=seeded(2), **options)
         assert together.step == alone.step == 20
-        for W, V in zip(together.weights, alone.weights, strict=True):
-            torch.testing.assert_close(W[1, 2], V)
+        assert_all_close([W[1, 2] for W in together.weights], alone.weights)
 
 
 def test_an_unknown_toy_is_refused():
-    with pytest.raises(
-        ValueError, match="kind must be one of linear, nonlinear, got 'cubic'"
-    ):
+    with pytest.raises(ValueError, match="one of linear, nonlinear, got 'cubic'"):
         toy_problem("cubic")

@@ -12,22 +12,16 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
-from labkit.bpls import (
-    Settings,
-    activation,
-    descend,
-    output_targets,
-    scores,
-    solve_layer,
-    train,
-    walked,
-)
-from labkit.bpls.train import blend
+from labkit.bpls import Settings, activation, descend, solve_layer
+from labkit.bpls.train import blend, train
+from labkit.bpls.walk import output_targets, scores, walked
 from labkit.errors import DivergedError
 
-from .conftest import blobs, ols, randn, seeded, start
+from .conftest import assert_all_close, blobs, finite, ols, randn, seeded, start
 
 SIGMOID = [activation("sigmoid")]
+X, y = blobs()
+BEFORE = start(4, 6, 3)
 
 
 def ends(*args, **options):
@@ -39,29 +33,26 @@ def misses(X, y, weights, a=SIGMOID):
 
 
 def test_one_miss_walk_by_hand():
-    X, y = blobs()
-    before = start(4, 6, 3)
     options = {"second_solve": True, "ridge": 1e-3}
     B = output_targets(y, classes=3, dtype=X.dtype)
-    first = walked(X, B, before, SIGMOID, **options)
+    first = walked(X, B, BEFORE, SIGMOID, **options)
     miss = scores(X, first, SIGMOID).argmax(1) != y
     assert 3 < int(miss.sum()) < len(y)
     f = int(miss.sum()) / len(y)  # misses over ALL samples
     on_misses = walked(X[miss], B[miss], first, SIGMOID, **options)
-    found = ends(X, y, before, ridge=1e-3, max_walks=1)
+    found = ends(X, y, BEFORE, ridge=1e-3, max_walks=1)
     assert [end.samples for end in found] == [len(y), int(miss.sum())]
     assert found[1].blend == f
-    for W, old in zip(found[0].weights, first, strict=True):
-        torch.testing.assert_close(W, old)
-    for W, old, new in zip(found[1].weights, first, on_misses, strict=True):
-        torch.testing.assert_close(W, (1 - f) * old + f * new)
+    assert_all_close(found[0].weights, first)
+    mixed = [(1 - f) * W + f * V for W, V in zip(first, on_misses, strict=True)]
+    assert_all_close(found[1].weights, mixed)
 
 
 @given(st.floats(0, 1))
 def test_the_blend_is_layer_by_layer_and_not_of_the_product(f):
     old, new = start(4, 3, 2), start(4, 3, 2, seed=1)
-    for W, V, U in zip(blend(old, new, f), old, new, strict=True):
-        torch.testing.assert_close(W, (1 - f) * V + f * U)
+    mixed = [(1 - f) * W + f * V for W, V in zip(old, new, strict=True)]
+    assert_all_close(blend(old, new, f), mixed)
 
 
 @given(st.integers(0, 200))
@@ -116,9 +107,8 @@ def test_the_stop_rule_can_be_taken_off_before_it_ends_the_run():
     ("name", "value"), [("clamp", 0.5), ("interpretation", "x"), ("max_walks", -1)]
 )
 def test_changed_settings_are_refused_where_no_walk_can_take_them(name, value):
-    X, y = blobs()
     settings = Settings()
-    records = train(X, y, start(4, 6, 3), settings=settings)
+    records = train(X, y, BEFORE, settings=settings)
     next(records)
     setattr(settings, name, value)
     with pytest.raises(ValueError, match=name):
@@ -137,20 +127,18 @@ def test_other_data_begin_with_their_own_misses():
     assert second.samples != first.misses
     assert second.misses == misses(noisy, y, second.weights)
     assert second.kept == (second.misses < second.samples)
-    again = train(X, y, start(4, 6, 3), data=(X, y), max_walks=2, stop=False)
-    plain = train(X, y, start(4, 6, 3), max_walks=2, stop=False)
-    for one, two in zip(again, plain, strict=True):
-        assert torch.equal(one.W, two.W)
+    again = train(X, y, BEFORE, data=(X, y), max_walks=2, stop=False)
+    plain = train(X, y, BEFORE, max_walks=2, stop=False)
+    assert all(torch.equal(a.W, b.W) for a, b in zip(again, plain, strict=True))
 
 
 def test_targets_that_are_no_longer_finite_are_a_diverged_run():
     """`label` divides by small weights: in a wide linear layer they only grow."""
-    problem = load_digits()
-    X = torch.tensor(problem.data / 16, dtype=torch.float32)
+    X, y = map(torch.tensor, load_digits(return_X_y=True))
+    wide = start(64, 400, 10, dtype=torch.float32)
     options = {"interpretation": "label", "max_walks": 20, "stop": False}
     with pytest.raises(DivergedError, match=r"of .* targets are not finite"):
-        y = torch.tensor(problem.target)
-        list(train(X, y, start(64, 400, 10, dtype=X.dtype), "identity", **options))
+        list(train(X.float() / 16, y, wide, "identity", **options))
 
 
 def test_no_misses_no_walk():
@@ -158,11 +146,6 @@ def test_no_misses_no_walk():
     found = ends(X, y, start(4, 20, 3), stop=False)
     assert found[-1].misses == 0
     assert [end.misses > 0 for end in found] == [True] * (len(found) - 1) + [False]
-
-
-def test_only_the_first_walk():
-    X, y = blobs()
-    assert len(ends(X, y, start(4, 6, 3), max_walks=0)) == 1
 
 
 @pytest.mark.parametrize("name", ["identity", "sigmoid", "softmax"])
@@ -176,19 +159,16 @@ def test_a_class_absent_from_the_misses(name, ridge):
         S = scores(X, found[0].weights, [activation(name)])
         absent = not (S.argmax(1) != y)[y == 2].any()
         assert absent and len(found) > 2
-        for end in found:
-            assert all(torch.isfinite(W).all() for W in end.weights)
+        assert all(finite(end.weights) for end in found)
 
 
 def test_an_absent_class_makes_two_equal_outputs():
     X, y = blobs(40, classes=2)
     found = ends(X, y, start(4, 6, 4), "softmax")  # two of four classes have no sample
-    assert all(torch.isfinite(W).all() for W in found[-1].weights)
-    assert found[0].misses < 20
+    assert finite(found[-1].weights) and found[0].misses < 20
 
 
 def test_records_are_one_per_layer():
-    X, y = blobs()
     records = list(train(X, y, start(4, 6, 5, 3), max_walks=2, stop=False))
     assert [r.layer for r in records] == [3, 2, 1] * 3
     assert [r.walk for r in records] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -203,10 +183,8 @@ def test_records_are_one_per_layer():
 
 
 def test_the_numbers_of_a_record():
-    X, y = blobs()
-    before = start(4, 6, 3)
-    output, hidden = train(X, y, before, ridge=0, max_walks=0)
-    H = torch.sigmoid(X @ before[0])
+    output, hidden = train(X, y, BEFORE, ridge=0, max_walks=0)
+    H = torch.sigmoid(X @ BEFORE[0])
     assert output.rank == np.linalg.matrix_rank(H.numpy()) == 6
     assert output.condition == pytest.approx(np.linalg.cond(H.numpy()), rel=1e-6)
     residual = output.B - ols(H, output.B)
@@ -222,27 +200,21 @@ def test_the_numbers_of_a_record():
 
 
 def test_the_cosine_is_with_the_negative_gradient_on_the_same_rows():
-    X, y = blobs()
-    before = start(4, 6, 3)
-    records = list(train(X, y, before, max_walks=1))
-    for walk, rows, old in (
-        (0, slice(None), before),
-        (1, scores(X, records[1].end.weights, SIGMOID).argmax(1) != y, None),
-    ):
-        old = records[1].end.weights if old is None else old
+    records = list(train(X, y, BEFORE, max_walks=1))
+    first = records[1].end.weights
+    missed = scores(X, first, SIGMOID).argmax(1) != y
+    for walk, rows, old in ((0, slice(None), BEFORE), (1, missed, first)):
         leaves = [W.clone().requires_grad_() for W in old]
-        F.cross_entropy(
-            torch.sigmoid(X[rows] @ leaves[0]) @ leaves[1], y[rows]
-        ).backward()
+        S = torch.sigmoid(X[rows] @ leaves[0]) @ leaves[1]
+        F.cross_entropy(S, y[rows]).backward()
         mine = [r for r in records if r.walk == walk][::-1]
-        changes = [r.W - W for r, W in zip(mine, old, strict=True)]
-        for r, change, W in zip(mine, changes, leaves, strict=True):
-            expected = F.cosine_similarity(change.flatten(), -W.grad.flatten(), 0)
-            assert r.cosine == pytest.approx(float(expected))
-        change = torch.cat([c.flatten() for c in changes])
-        gradient = torch.cat([W.grad.flatten() for W in leaves])
-        expected = F.cosine_similarity(change, -gradient, 0)
-        assert mine[0].end.cosine == pytest.approx(float(expected))
+        changes = [(r.W - W).flatten() for r, W in zip(mine, old, strict=True)]
+        gradients = [W.grad.flatten() for W in leaves]
+        pairs = [*zip(changes, gradients, strict=True)]
+        pairs.append((torch.cat(changes), torch.cat(gradients)))
+        found = [*(r.cosine for r in mine), mine[0].end.cosine]
+        wanted = [float(F.cosine_similarity(c, -g, 0)) for c, g in pairs]
+        assert found == pytest.approx(wanted)
 
 
 def test_values_take_one_walk_of_algorithm_1():
@@ -250,30 +222,24 @@ def test_values_take_one_walk_of_algorithm_1():
     before = start(4, 3, 2)
     (end,) = ends(X, Y, before, "identity", ridge=0)
     expected = ols(X, Y)
-    torch.testing.assert_close(
-        scores(X, end.best, [activation("identity")]), expected, rtol=0, atol=1e-8
-    )
+    S = scores(X, end.best, [activation("identity")])
+    torch.testing.assert_close(S, expected, rtol=0, atol=1e-8)
     assert end.rmse == pytest.approx(float((expected - Y).square().mean().sqrt()))
     assert end.misses is None and end.accuracy is None
     (sigmoid,) = ends(X, Y.sigmoid(), before, output="sigmoid", ridge=0)
     B = output_targets(Y.sigmoid(), "sigmoid")
-    alone = walked(X, B, before, SIGMOID, ridge=0)
-    for W, V in zip(sigmoid.best, alone, strict=True):
-        torch.testing.assert_close(W, V)
+    assert_all_close(sigmoid.best, walked(X, B, before, SIGMOID, ridge=0))
 
 
 def test_the_start_is_left_as_it_was_and_nobody_asks_for_gradients():
-    X, y = blobs()
     before = start(4, 6, 3)
-    copies = [W.clone() for W in before]
     found = ends(X, y, before)
-    assert all(map(torch.equal, before, copies))
+    assert all(map(torch.equal, before, start(4, 6, 3)))
     assert not any(W.requires_grad for W in (*found[-1].best, *before))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_type_is_that_of_the_inputs(dtype):
-    X, y = blobs()
     found = ends(X.to(dtype), y, start(4, 6, 3, dtype=dtype), max_walks=2)
     assert all(W.dtype == dtype for W in found[-1].weights)
 
@@ -285,10 +251,7 @@ def test_the_type_is_that_of_the_inputs(dtype):
         ({"clamp": 0.5}, r"clamp must be None or in \(0, 0.5\), got 0.5"),
         ({"clamp": -0.1}, r"clamp must be None or in \(0, 0.5\), got -0.1"),
         ({"interpretation": "printed"}, "unknown interpretation 'printed'"),
-        (
-            {"interpretation": 3},
-            "interpretation 3 names an output, but the layer above has 3",
-        ),
+        ({"interpretation": 3}, "3 names an output, but the layer above has 3"),
         ({"activations": "relu"}, "'relu' has no inverse"),
         ({"activations": ["tanh", "tanh"]}, "1 hidden layers need as many.*got 2"),
         ({"weights": start(4, 3)}, "needs a hidden layer"),
@@ -298,41 +261,25 @@ def test_the_type_is_that_of_the_inputs(dtype):
         ({"method": "qr"}, "method must be None or one of .*, got 'qr'"),
         ({"clamp": 0}, r"clamp must be None or in \(0, 0.5\), got 0"),
         ({"clamp": None}, "targets have no inverse under 'sigmoid'.*clamp them"),
+        ({"Y": randn(60, 2)}, "Y has 2 columns for 3 outputs"),
     ],
 )
 def test_what_training_refuses(change, message):
-    X, y = blobs()
-    options = {"weights": start(4, 6, 3), "activations": "sigmoid"} | change
+    options = {"Y": y, "weights": BEFORE, "activations": "sigmoid"} | change
     with pytest.raises(ValueError, match=message):
-        list(train(X, y, **options))
-
-
-def test_it_refuses_values_of_another_width():
-    with pytest.raises(ValueError, match="Y has 2 columns for 3 outputs"):
-        list(train(randn(9, 4), randn(9, 2), start(4, 6, 3)))
+        list(train(X, **options))
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 60, 128])
 @pytest.mark.parametrize("name", ["adam", "nag", "sgd", "adagrad"])
 def test_descent_is_torch_optim(name, batch_size):
-    X, y = blobs()
-    before = start(4, 6, 3)
+    options = {"optimizer": name, "lr": 1e-2, "epochs": 2, "generator": seeded(5)}
     steps = [
         (s.epoch, float(s.loss), [W.clone() for W in s.weights])
-        for s in descend(
-            X,
-            y,
-            before,
-            optimizer=name,
-            lr=1e-2,
-            batch_size=batch_size,
-            epochs=2,
-            generator=seeded(5),
-        )
+        for s in descend(X, y, BEFORE, batch_size=batch_size, **options)
     ]
-    assert len(steps) == 2 * math.ceil(60 / batch_size)
-    assert steps[-1][0] == 2
-    W1, W2 = (W.clone().requires_grad_() for W in before)
+    assert len(steps) == 2 * math.ceil(60 / batch_size) and steps[-1][0] == 2
+    W1, W2 = (W.clone().requires_grad_() for W in BEFORE)
     method = {
         "adam": torch.optim.Adam,
         "sgd": torch.optim.SGD,
@@ -346,15 +293,12 @@ def test_descent_is_torch_optim(name, batch_size):
         expected.backward()
         method.step()
         assert loss == pytest.approx(float(expected.detach()))
-        for W, V in zip(weights, (W1, W2), strict=True):
-            torch.testing.assert_close(W, V.detach())
+        assert_all_close(weights, (W1.detach(), W2.detach()))
 
 
 def test_descent_learns():
-    X, y = blobs()
-    before = start(4, 6, 3)
-    *_, last = descend(X, y, before, lr=1e-2, batch_size=8, epochs=30)
-    assert misses(X, y, last.weights) < misses(X, y, before) / 2
+    *_, last = descend(X, y, BEFORE, lr=1e-2, batch_size=8, epochs=30)
+    assert misses(X, y, last.weights) < misses(X, y, BEFORE) / 2
 
 
 @pytest.mark.parametrize(
@@ -368,6 +312,5 @@ def test_descent_learns():
     ],
 )
 def test_what_descent_refuses(change, message):
-    X, y = blobs()
     with pytest.raises(ValueError, match=message):
-        list(descend(X, y, start(4, 6, 3), **change))
+        list(descend(X, y, BEFORE, **change))

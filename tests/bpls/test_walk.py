@@ -6,39 +6,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.bpls import (
-    INTERPRETATIONS,
-    activation,
-    hidden_targets,
-    hidden_values,
-    layer_step,
-    output_targets,
-    random_weights,
-    scores,
-    walk,
-    walked,
-)
-from labkit.bpls.walk import solve_output
+from labkit import bpls
+from labkit.bpls import INTERPRETATIONS, activation, hidden_targets, output_targets
+from labkit.bpls.walk import hidden_values, layer_step, scores, solve_output, walked
 
-from .conftest import ols, randn, seeded, start
+from .conftest import assert_all_close, finite, ols, randn, start
 
-LINEAR = activation("identity")
+LINEAR, SIGMOID = activation("identity"), activation("sigmoid")
 EXACT = {"ridge": 0, "method": "svd"}
-
-
-def linear(count):
-    return [LINEAR] * count
 
 
 @pytest.mark.parametrize("second_solve", [False, True])
 @pytest.mark.parametrize("sizes", [(12, 5, 2), (12, 8, 5, 2), (12, 5, 5, 3, 3)])
 def test_a_linear_net_becomes_ordinary_least_squares(sizes, second_solve):
     X, Y = randn(40, 12), randn(40, sizes[-1], seed=1)
+    a = [LINEAR] * (len(sizes) - 2)
     for seed in range(5):
-        a = linear(len(sizes) - 2)
-        weights = walked(
-            X, Y, start(*sizes, seed=seed), a, second_solve=second_solve, **EXACT
-        )
+        before = start(*sizes, seed=seed)
+        weights = walked(X, Y, before, a, second_solve=second_solve, **EXACT)
         torch.testing.assert_close(scores(X, weights, a), ols(X, Y), rtol=0, atol=1e-8)
 
 
@@ -59,9 +44,8 @@ def test_realisable_targets_leave_the_hidden_layer_alone(name, interpretation):
     a = activation(name)
     X, before = randn(40, 6), start(6, 4, 2)
     Y = a.value(X @ before[0]) @ randn(4, 2, seed=1)
-    after = walked(
-        X, Y, before, [a], interpretation=interpretation, clamp=1e-6, **EXACT
-    )
+    how = EXACT | {"interpretation": interpretation, "clamp": 1e-6}
+    after = walked(X, Y, before, [a], **how)
     torch.testing.assert_close(after[0], before[0], rtol=0, atol=1e-6)
     torch.testing.assert_close(scores(X, after, [a]), Y, rtol=0, atol=1e-6)
 
@@ -79,13 +63,9 @@ def test_realisable_targets_leave_a_softmax_layer_alone_up_to_a_shift():
 def test_a_constant_added_to_all_targets_changes_no_decision_of_a_softmax_layer():
     a = activation("softmax")
     X, y = randn(60, 6), torch.arange(60) % 3
-    before = start(6, 5, 3)
     B = output_targets(y, classes=3, dtype=X.dtype)
-    one, two = (
-        walked(X, B + shift, before, [a], second_solve=False, **EXACT)
-        for shift in (0.0, 7.5)
-    )
-    S, T = scores(X, one, [a]), scores(X, two, [a])
+    both = (walked(X, B + shift, start(6, 5, 3), [a], **EXACT) for shift in (0.0, 7.5))
+    S, T = (scores(X, weights, [a]) for weights in both)
     torch.testing.assert_close(T, S + 7.5, rtol=0, atol=1e-7)
     assert torch.equal(S.argmax(1), T.argmax(1))
 
@@ -111,19 +91,17 @@ def test_a_walk_by_hand():
         (True, (fit(X, B1), fit(C1, B2), fit(C2, Y))),
     ):
         found = walked(X, Y, (W1, W2, W3), [a, b], second_solve=second, **EXACT)
-        for new, old in zip(found, expected, strict=True):
-            torch.testing.assert_close(new, old, rtol=1e-7, atol=1e-8)
+        assert_all_close(found, expected, rtol=1e-7, atol=1e-8)
 
 
 def test_a_walk_goes_from_the_output_to_the_input_and_changes_nothing():
     X, Y, before = randn(30, 6), randn(30, 2, seed=1), start(6, 5, 4, 2)
-    copies = [W.clone() for W in before]
-    a = [activation("sigmoid")] * 2
-    steps = list(walk(hidden_values(X, before, a), Y, a))
+    a = [SIGMOID] * 2
+    steps = list(bpls.walk(hidden_values(X, before, a), Y, a))
     assert [s.layer for s in steps] == [3, 2, 1]
     assert [tuple(s.W.shape) for s in steps] == [(4, 2), (5, 4), (6, 5)]
     assert steps[-1].T is None and steps[-1].B is None
-    assert all(map(torch.equal, before, copies))
+    assert all(map(torch.equal, before, start(6, 5, 4, 2)))
 
 
 def test_the_clamp_is_where_it_says():
@@ -139,21 +117,15 @@ def test_the_clamp_is_where_it_says():
 
 @given(st.integers(0, 100), st.sampled_from([*INTERPRETATIONS, 1]), st.booleans())
 def test_networks_in_a_batch_walk_alone(seed, interpretation, second_solve):
-    a = [activation("sigmoid")] * 2
+    a = [SIGMOID] * 2
     X, Y = randn(9, 3, seed=seed), randn(4, 9, 2, seed=seed + 1)
-    before = random_weights(
-        (3, 5, 4, 2), runs=(4,), generator=seeded(seed), dtype=X.dtype
-    )
-    options = {
-        "interpretation": interpretation,
-        "second_solve": second_solve,
-        "ridge": 1e-3,
-    }
-    together = walked(X, Y, before, a, **options)
+    before = start(3, 5, 4, 2, seed=seed, runs=(4,))
+    options = {"interpretation": interpretation, "second_solve": second_solve}
+    together = walked(X, Y, before, a, ridge=1e-3, **options)
     for i in range(4):
-        alone = walked(X, Y[i], tuple(W[i] for W in before), a, **options)
-        for new, old in zip(together, alone, strict=True):
-            torch.testing.assert_close(new[i], old, rtol=1e-5, atol=1e-6)
+        mine = [W[i] for W in before]
+        alone = walked(X, Y[i], mine, a, ridge=1e-3, **options)
+        assert_all_close([W[i] for W in together], alone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["identity", "sigmoid", "softmax"])
@@ -165,7 +137,7 @@ def test_fewer_samples_than_inputs_and_constant_pixels(name, samples):
     B = output_targets(torch.arange(samples) % 2, classes=2, dtype=X.dtype)
     for solver in ({"ridge": 0}, {}):
         weights = walked(X, B, start(8, 4, 2), a, second_solve=True, **solver)
-        assert all(torch.isfinite(W).all() for W in weights)
+        assert finite(weights)
         assert float(weights[0][0].abs().max()) < 1e-12  # nothing through a zero pixel
         torch.testing.assert_close(weights[0][4], weights[0][5])
 
@@ -176,15 +148,13 @@ def test_zero_weights_stay_finite():
     for name in ("identity", "sigmoid", "tanh", "softmax"):
         a = [activation(name)]
         for interpretation in (*INTERPRETATIONS, 0):
-            weights = walked(X, Y, before, a, interpretation=interpretation)
-            assert all(torch.isfinite(W).all() for W in weights)
-    weights = walked(X, 0 * Y, start(4, 3, 2), [LINEAR])  # a zero output layer
-    assert all(torch.isfinite(W).all() for W in weights)
+            assert finite(walked(X, Y, before, a, interpretation=interpretation))
+    assert finite(walked(X, 0 * Y, start(4, 3, 2), [LINEAR]))  # a zero output layer
 
 
 def test_solving_the_output_again_cannot_fit_worse():
     X, Y = randn(30, 4), randn(30, 2, seed=1)
-    a = [activation("sigmoid")]
+    a = [SIGMOID]
     weights = walked(X, Y, start(4, 6, 2), a, ridge=0)
     again = solve_output(X, Y, weights, a, ridge=0)
     assert torch.equal(again[0], weights[0])
@@ -195,14 +165,13 @@ def test_solving_the_output_again_cannot_fit_worse():
 
 
 def test_weights_are_uniform_and_the_same_in_every_dtype():
-    (W,) = random_weights((300, 200), generator=seeded(), dtype=torch.float64)
+    (W,) = start(300, 200)
     assert -1 <= float(W.min()) < -0.999 and 0.999 < float(W.max()) <= 1
     # mean 0 with standard error 0.0024, variance 1/3 with standard error 0.0012
     assert abs(float(W.mean())) < 0.01 and abs(float(W.var()) - 1 / 3) < 0.005
-    (V,) = random_weights((300, 200), generator=seeded(), dtype=torch.float32)
+    (V,) = start(300, 200, dtype=torch.float32)
     assert torch.equal(V, W.float())
-    (U,) = random_weights((300, 200), scale=0.3, generator=seeded(), dtype=W.dtype)
-    torch.testing.assert_close(U, 0.3 * W)
+    torch.testing.assert_close(start(300, 200, scale=0.3)[0], 0.3 * W)
 
 
 def test_output_targets_of_labels_and_values():

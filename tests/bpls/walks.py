@@ -16,19 +16,13 @@ from tests.walks import Walk, generator, random
 
 def bpls_layer(interpretation, method=None, second_solve=False):
     H, B = random((30, 5), (30, 2))
-    a = activation("tanh")
-    options = {
-        "interpretation": interpretation,
-        "method": method,
-        "second_solve": second_solve,
-    }
-    call = partial(layer_step, 2, H.tanh(), B, a, **options)
-    both = "5 6 7 8 9" if second_solve else "5 6 7 8"
+    options = {"method": method, "second_solve": second_solve}
+    call = partial(layer_step, 2, H.tanh(), B, activation("tanh"), **options)
     names = {"per_neuron": "5a", "gauss_seidel": "5b", "mean": "5c", "cyclic": "5d"}
     names |= {"label": "5e", 1: "5f", "min_norm": "5'", "none": ""}
-    return Walk(
-        call, lambda: (H, B), {layer_step: both, hidden_targets: names[interpretation]}
-    )
+    shows = {layer_step: "5 6 7 8 9" if second_solve else "5 6 7 8"}
+    shows[hidden_targets] = names[interpretation]
+    return Walk(partial(call, interpretation=interpretation), lambda: (H, B), shows)
 
 
 def bpls_walk():
