@@ -12,20 +12,18 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from labkit import bpls
 from labkit.bpls import BPLSClassifier, BPLSRegressor
 
-from .conftest import blobs, seeded
+from .conftest import blobs, start
 
 REFINED = {"activation": "tanh", "bias": True, "refine": "gauss-newton"}
-X, y = (values.numpy() for values in blobs())
+TENSORS = blobs()
+X, y = (values.numpy() for values in TENSORS)
 
 
-@parametrize_with_checks(
-    [
-        BPLSRegressor(hidden_sizes=(10,)),
-        BPLSClassifier(hidden_sizes=(20,)),
-        BPLSRegressor(hidden_sizes=(10,), **REFINED),
-        BPLSClassifier(hidden_sizes=(10,), **REFINED),
-    ]
-)
+SMALL = [BPLSRegressor((10,)), BPLSClassifier((20,))]
+SMALL += [BPLSRegressor((10,), **REFINED), BPLSClassifier((10,), **REFINED)]
+
+
+@parametrize_with_checks(SMALL)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
@@ -33,20 +31,14 @@ def test_scikit_learns_own_checks(estimator, check):
 def test_the_classifier_runs_the_generator_and_keeps_its_best():
     net = BPLSClassifier((6,), random_state=3, ridge=1e-3).fit(X, y)
     seed = np.random.RandomState(3).randint(np.iinfo(np.int32).max)
-    before = bpls.random_weights(
-        (4, 6, 3), generator=seeded(int(seed)), dtype=torch.float64
-    )
-    records = bpls.train(torch.from_numpy(X), torch.from_numpy(y), before, ridge=1e-3)
+    records = bpls.train(*TENSORS, start(4, 6, 3, seed=int(seed)), ridge=1e-3)
     found = [record.end for record in records if record.end]
-    for W, V in zip(net.weights_, found[-1].best, strict=True):
-        assert torch.equal(W, V)
-    assert [row["misses"] for row in net.history_] == [end.misses for end in found]
-    errors = round((1 - net.score(X, y)) * len(y))
-    assert errors == min(row["misses"] for row in net.history_)
-    S = bpls.scores(
-        torch.from_numpy(X), net.weights_, [bpls.activation("sigmoid")]
-    ).numpy()
-    np.testing.assert_array_equal(net.decision_function(X), S)
+    assert all(map(torch.equal, net.weights_, found[-1].best))
+    counts = [row["misses"] for row in net.history_]
+    assert counts == [end.misses for end in found]
+    assert round((1 - net.score(X, y)) * len(y)) == min(counts)
+    S = bpls.scores(TENSORS[0], net.weights_, [bpls.activation("sigmoid")])
+    np.testing.assert_array_equal(net.decision_function(X), S.numpy())
 
 
 def test_the_history_is_one_row_of_numbers_per_walk():
@@ -67,6 +59,8 @@ def test_labels_of_any_kind():
     plain = BPLSClassifier((6,), random_state=0).fit(X, numbers)
     assert net.classes_.tolist() == ["ant", "bee", "crow"]
     assert (net.predict(X) == net.classes_[plain.predict(X)]).all()
+    with pytest.raises(ValueError, match=r"one class only, 7; .* at least two"):
+        BPLSClassifier().fit(X, np.full(60, 7))
 
 
 def test_values_in_one_column_and_in_two():
@@ -89,8 +83,8 @@ def test_the_refinement():
     inputs = torch.from_numpy(np.hstack([X, np.ones((60, 1))]))
     S = bpls.refined_scores(inputs, net.weights_, "tanh").numpy()
     assert (net.predict(X) == S.argmax(1)).all()
-    errors = int((net.predict(X) != y).sum())
-    assert errors == min(row["misses"] for row in net.history_)
+    counts = [row["misses"] for row in net.history_]
+    assert int((net.predict(X) != y).sum()) == min(counts)
     relu = BPLSClassifier((8,), random_state=0, **REFINED | {"activation": "relu"})
     assert relu.fit(X, y).score(X, y) > 0.8
 
@@ -99,33 +93,27 @@ def test_the_refinement():
 def test_it_goes_deep_and_into_a_pickle(options):
     sizes = (8,) if options else (8, 7, 6)
     net = BPLSClassifier(sizes, random_state=0, **options).fit(X, y)
-    again = pickle.loads(pickle.dumps(net))
-    assert (again.predict(X) == net.predict(X)).all()
+    assert (pickle.loads(pickle.dumps(net)).predict(X) == net.predict(X)).all()
 
 
 def test_the_type_follows_the_data_or_the_parameter():
-    for given, dtype, expected in (
-        (np.float64, None, torch.float64),
-        (np.float32, None, torch.float32),
-        (np.int64, None, torch.float64),
-        (np.float64, "float32", torch.float32),
-        (np.float32, torch.float64, torch.float64),
-    ):
+    cases = [("f8", None, "float64"), ("f4", None, "float32"), ("i8", None, "float64")]
+    cases += [("f8", "float32", "float32"), ("f4", torch.float64, "float64")]
+    for given, dtype, expected in cases:
         net = BPLSClassifier((6,), dtype=dtype, random_state=0).fit(X.astype(given), y)
-        assert net.weights_[0].dtype == expected
-        assert net.decision_function(X.astype(given)).dtype == str(expected)[6:]
+        assert str(net.weights_[0].dtype) == f"torch.{expected}"
+        assert net.decision_function(X.astype(given)).dtype == expected
 
 
 def test_the_two_types_agree_on_the_digits():
     X, y = load_digits(return_X_y=True)
-    for activation_ in ("identity", "sigmoid"):
-        accuracy = [
-            BPLSClassifier((30,), activation_, dtype=dtype, random_state=0)
-            .fit(X / 16, y)
-            .score(X / 16, y)
+    for name in ("identity", "sigmoid"):
+        net = BPLSClassifier((30,), name, random_state=0)
+        single, double = (
+            net.set_params(dtype=dtype).fit(X / 16, y).score(X / 16, y)
             for dtype in ("float32", "float64")
-        ]
-        assert abs(accuracy[0] - accuracy[1]) < 0.003
+        )
+        assert abs(single - double) < 0.003
 
 
 @pytest.mark.parametrize("kind", [">f8", np.longdouble, "backwards"])
@@ -208,8 +196,3 @@ def test_data_that_cannot_be_used(Net):
         net.predict(X[:, :3])
     with pytest.raises(ValueError, match="Input X contains NaN"):
         net.predict(bad)
-
-
-def test_one_class_is_refused():
-    with pytest.raises(ValueError, match=r"one class only, 7; .* at least two"):
-        BPLSClassifier().fit(X, np.full(60, 7))

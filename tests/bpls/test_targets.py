@@ -22,7 +22,10 @@ def problem(seed=0, *, N=N, J=J):
     return [randn(*shape, seed=3 * seed + i) for i, shape in enumerate(shapes)]
 
 
-def letter_by_letter(H, W, B, j):
+H, W, B = problem()
+
+
+def letter_by_letter(j):
     """(5) as printed, with j a function of (sample, neuron), in plain loops."""
     T = torch.empty_like(H)
     for d, i in np.ndindex(D, N):
@@ -32,27 +35,22 @@ def letter_by_letter(H, W, B, j):
     return T
 
 
-PRINTED = [(k, lambda B, d, i, k=k: k) for k in range(J)]
-PRINTED += [("cyclic", lambda B, d, i: i % J)]
-PRINTED += [("label", lambda B, d, i: int(B[d].argmax()))]
+PRINTED = [(k, lambda d, i, k=k: k) for k in range(J)]
+PRINTED += [("cyclic", lambda d, i: i % J), ("label", lambda d, i: int(B[d].argmax()))]
 
 
 @pytest.mark.parametrize(("interpretation", "j"), PRINTED)
 def test_printed_with_the_output_that_is_meant(interpretation, j):
-    H, W, B = problem()
-    expected = letter_by_letter(H, W, B, lambda d, i: j(B, d, i))
-    torch.testing.assert_close(hidden_targets(H, W, B, interpretation), expected)
+    found = hidden_targets(H, W, B, interpretation)
+    torch.testing.assert_close(found, letter_by_letter(j))
 
 
 def test_mean_over_the_printed():
-    H, W, B = problem()
-    each = [letter_by_letter(H, W, B, lambda d, i, j=j: j) for j in range(J)]
-    expected = torch.stack(each).mean(0)
+    expected = sum(letter_by_letter(lambda d, i, j=j: j) for j in range(J)) / J
     torch.testing.assert_close(hidden_targets(H, W, B, "mean"), expected)
 
 
 def test_one_neuron_replaced_alone_hits_the_output():
-    H, W, B = problem()
     T = hidden_targets(H, W, B, 1)
     for i in range(N):
         alone = H.clone()
@@ -61,7 +59,6 @@ def test_one_neuron_replaced_alone_hits_the_output():
 
 
 def test_per_neuron_is_the_best_that_one_neuron_can_do():
-    H, W, B = problem()
     T = hidden_targets(H, W, B, "per_neuron")
     for i in range(N):
         others = B - H @ W + H[:, i, None] * W[i]
@@ -70,7 +67,6 @@ def test_per_neuron_is_the_best_that_one_neuron_can_do():
 
 
 def test_gauss_seidel_refreshes_the_residual():
-    H, W, B = problem()
     T = hidden_targets(H, W, B, "gauss_seidel")
     now = H.clone()
     for i in range(N):
@@ -89,13 +85,12 @@ def test_min_norm_is_the_smallest_change_that_fits_best(seed, N, J):
 
 
 def test_how_often_each_interpretation_repairs_the_residual():
-    H, W, B = problem(J=1)
-    once, never = ("min_norm", "gauss_seidel"), ("none",)
-    for name in (*INTERPRETATIONS, 0):
-        times = 1 if name in once else 0 if name in never else N
-        T = hidden_targets(H, W, B, name)
-        assert float(overshoot(T - H, W, B - H @ W)) == pytest.approx(times, abs=1e-9)
-    H, W, B = problem()
+    h, w, b = problem(J=1)
+    expected = dict.fromkeys((*INTERPRETATIONS, 0), N)
+    expected |= {"min_norm": 1, "gauss_seidel": 1, "none": 0}
+    for name, times in expected.items():
+        T = hidden_targets(h, w, b, name)
+        assert float(overshoot(T - h, w, b - h @ w)) == pytest.approx(times, abs=1e-9)
     T = hidden_targets(H, W, B)
     assert float(overshoot(T - H, W, B - H @ W)) == pytest.approx(1)
     T = hidden_targets(H, W, B, 2)
@@ -104,7 +99,6 @@ def test_how_often_each_interpretation_repairs_the_residual():
 
 
 def test_without_a_residual_there_is_no_correction_and_no_ratio():
-    H, W, _ = problem()
     for interpretation in ALL:
         T = hidden_targets(H, W, H @ W, interpretation)
         torch.testing.assert_close(T, H, rtol=0, atol=1e-12)

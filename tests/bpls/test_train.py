@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -32,35 +33,36 @@ def misses(X, y, weights, a=SIGMOID):
     return int((scores(X, weights, a).argmax(1) != y).sum())
 
 
+def mixed(old, new, f):
+    return [(1 - f) * W + f * V for W, V in zip(old, new, strict=True)]
+
+
 def test_one_miss_walk_by_hand():
     options = {"second_solve": True, "ridge": 1e-3}
     B = output_targets(y, classes=3, dtype=X.dtype)
     first = walked(X, B, BEFORE, SIGMOID, **options)
     miss = scores(X, first, SIGMOID).argmax(1) != y
-    assert 3 < int(miss.sum()) < len(y)
-    f = int(miss.sum()) / len(y)  # misses over ALL samples
+    f = int(miss.sum()) / len(y)
+    assert 3 / len(y) < f < 1
     on_misses = walked(X[miss], B[miss], first, SIGMOID, **options)
     found = ends(X, y, BEFORE, ridge=1e-3, max_walks=1)
-    assert [end.samples for end in found] == [len(y), int(miss.sum())]
-    assert found[1].blend == f
+    rows = [(end.samples, end.blend) for end in found]
+    assert rows == [(len(y), 1), (int(miss.sum()), f)]  # misses over ALL samples
     assert_all_close(found[0].weights, first)
-    mixed = [(1 - f) * W + f * V for W, V in zip(first, on_misses, strict=True)]
-    assert_all_close(found[1].weights, mixed)
+    assert_all_close(found[1].weights, mixed(first, on_misses, f))
 
 
 @given(st.floats(0, 1))
 def test_the_blend_is_layer_by_layer_and_not_of_the_product(f):
     old, new = start(4, 3, 2), start(4, 3, 2, seed=1)
-    mixed = [(1 - f) * W + f * V for W, V in zip(old, new, strict=True)]
-    assert_all_close(blend(old, new, f), mixed)
+    assert_all_close(blend(old, new, f), mixed(old, new, f))
 
 
 @given(st.integers(0, 200))
 def test_the_best_is_kept_and_the_misses_fall_up_to_it(seed):
     X, y = blobs(seed=seed)
     found = ends(X, y, start(4, 6, 3, seed=seed), max_walks=12)
-    counts = [end.misses for end in found]
-    *falling, last = counts
+    *falling, last = counts = [end.misses for end in found]
     assert all(a > b for a, b in pairwise(falling))
     if last and len(counts) < 13:
         assert last >= falling[-1] and not found[-1].kept
@@ -72,10 +74,13 @@ def test_the_best_is_kept_and_the_misses_fall_up_to_it(seed):
 
 def test_without_the_stop_rule_all_walks_are_made_and_the_best_still_kept():
     X, y = blobs(seed=1, spread=1)
-    found = ends(X, y, start(4, 6, 3), max_walks=9, stop=False)
-    assert len(found) == 10
-    assert not all(end.kept for end in found)
+    found = ends(X, y, BEFORE, max_walks=9, stop=False)
+    assert len(found) == 10 and not all(end.kept for end in found)
     assert misses(X, y, found[-1].best) == min(end.misses for end in found)
+    settings = Settings(max_walks=9)  # the rule taken off before it ends the run
+    for record in train(X, y, BEFORE, settings=settings):
+        settings.stop = settings.stop and not (record.end and not record.end.kept)
+    assert record.walk == 9
 
 
 def test_settings_changed_between_layers_are_those_of_the_layers_after():
@@ -95,24 +100,14 @@ def test_settings_changed_between_layers_are_those_of_the_layers_after():
     assert [record.walk for record in records] == [1, 1, 1, 2, 2, 2]
 
 
-def test_the_stop_rule_can_be_taken_off_before_it_ends_the_run():
-    X, y = blobs(seed=1, spread=1)
-    settings = Settings(max_walks=9)
-    for record in train(X, y, start(4, 6, 3), settings=settings):
-        settings.stop = settings.stop and not (record.end and not record.end.kept)
-    assert record.walk == 9
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("clamp", 0.5), ("interpretation", "x"), ("max_walks", -1)]
-)
-def test_changed_settings_are_refused_where_no_walk_can_take_them(name, value):
-    settings = Settings()
-    records = train(X, y, BEFORE, settings=settings)
-    next(records)
-    setattr(settings, name, value)
-    with pytest.raises(ValueError, match=name):
+def test_changed_settings_are_refused_where_no_walk_can_take_them():
+    for name, value in {"clamp": 0.5, "interpretation": "x", "max_walks": -1}.items():
+        settings = Settings()
+        records = train(X, y, BEFORE, settings=settings)
         next(records)
+        setattr(settings, name, value)
+        with pytest.raises(ValueError, match=name):
+            next(records)
 
 
 def test_other_data_begin_with_their_own_misses():
@@ -123,8 +118,7 @@ def test_other_data_begin_with_their_own_misses():
     first = [next(records), next(records)][-1].end
     settings.data = noisy, y
     second = [next(records), next(records)][-1].end
-    assert second.samples == misses(noisy, y, first.weights)
-    assert second.samples != first.misses
+    assert first.misses != second.samples == misses(noisy, y, first.weights)
     assert second.misses == misses(noisy, y, second.weights)
     assert second.kept == (second.misses < second.samples)
     again = train(X, y, BEFORE, data=(X, y), max_walks=2, stop=False)
@@ -144,7 +138,6 @@ def test_targets_that_are_no_longer_finite_are_a_diverged_run():
 def test_no_misses_no_walk():
     X, y = blobs(spread=100)
     found = ends(X, y, start(4, 20, 3), stop=False)
-    assert found[-1].misses == 0
     assert [end.misses > 0 for end in found] == [True] * (len(found) - 1) + [False]
 
 
@@ -183,7 +176,7 @@ def test_records_are_one_per_layer():
 
 
 def test_the_numbers_of_a_record():
-    output, hidden = train(X, y, BEFORE, ridge=0, max_walks=0)
+    output, hidden = train(X, y, BEFORE, ridge=0, max_walks=0)  # the first walk only
     H = torch.sigmoid(X @ BEFORE[0])
     assert output.rank == np.linalg.matrix_rank(H.numpy()) == 6
     assert output.condition == pytest.approx(np.linalg.cond(H.numpy()), rel=1e-6)
@@ -193,10 +186,10 @@ def test_the_numbers_of_a_record():
     sent_back = torch.sigmoid(hidden.B)  # clamped values sit at the clamp
     at = ((sent_back - 0.01).abs() < 1e-9) | ((sent_back - 0.99).abs() < 1e-9)
     assert output.clamped == pytest.approx(float(at.double().mean())) and at.any()
-    assert hidden.end.clamped == output.clamped
-    assert hidden.end.overshoot == output.overshoot
-    assert hidden.end.condition == max(output.condition, hidden.condition)
-    assert hidden.end.rank == hidden.rank == 4
+    end = hidden.end
+    assert (end.clamped, end.overshoot) == (output.clamped, output.overshoot)
+    assert end.condition == max(output.condition, hidden.condition)
+    assert end.rank == hidden.rank == 4
 
 
 def test_the_cosine_is_with_the_negative_gradient_on_the_same_rows():
@@ -211,7 +204,7 @@ def test_the_cosine_is_with_the_negative_gradient_on_the_same_rows():
         changes = [(r.W - W).flatten() for r, W in zip(mine, old, strict=True)]
         gradients = [W.grad.flatten() for W in leaves]
         pairs = [*zip(changes, gradients, strict=True)]
-        pairs.append((torch.cat(changes), torch.cat(gradients)))
+        pairs += [(torch.cat(changes), torch.cat(gradients))]
         found = [*(r.cosine for r in mine), mine[0].end.cosine]
         wanted = [float(F.cosine_similarity(c, -g, 0)) for c, g in pairs]
         assert found == pytest.approx(wanted)
@@ -231,17 +224,13 @@ def test_values_take_one_walk_of_algorithm_1():
     assert_all_close(sigmoid.best, walked(X, B, before, SIGMOID, ridge=0))
 
 
-def test_the_start_is_left_as_it_was_and_nobody_asks_for_gradients():
-    before = start(4, 6, 3)
-    found = ends(X, y, before)
-    assert all(map(torch.equal, before, start(4, 6, 3)))
-    assert not any(W.requires_grad for W in (*found[-1].best, *before))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_type_is_that_of_the_inputs(dtype):
-    found = ends(X.to(dtype), y, start(4, 6, 3, dtype=dtype), max_walks=2)
-    assert all(W.dtype == dtype for W in found[-1].weights)
+def test_the_start_is_left_as_it_was_and_the_type_is_that_of_the_inputs(dtype):
+    before = start(4, 6, 3, dtype=dtype)
+    last = ends(X.to(dtype), y, before)[-1]
+    assert all(map(torch.equal, before, start(4, 6, 3, dtype=dtype)))
+    assert not any(W.requires_grad for W in (*last.best, *before))
+    assert all(W.dtype == dtype for W in (*last.best, *last.weights))
 
 
 @pytest.mark.parametrize(
@@ -270,8 +259,13 @@ def test_what_training_refuses(change, message):
         list(train(X, **options))
 
 
+SGD, ADAM, ADAGRAD = torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad
+METHODS = {"adam": ADAM, "adagrad": ADAGRAD, "sgd": SGD}
+METHODS |= {"nag": partial(SGD, momentum=0.9, nesterov=True)}
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 60, 128])
-@pytest.mark.parametrize("name", ["adam", "nag", "sgd", "adagrad"])
+@pytest.mark.parametrize("name", METHODS)
 def test_descent_is_torch_optim(name, batch_size):
     options = {"optimizer": name, "lr": 1e-2, "epochs": 2, "generator": seeded(5)}
     steps = [
@@ -280,12 +274,7 @@ def test_descent_is_torch_optim(name, batch_size):
     ]
     assert len(steps) == 2 * math.ceil(60 / batch_size) and steps[-1][0] == 2
     W1, W2 = (W.clone().requires_grad_() for W in BEFORE)
-    method = {
-        "adam": torch.optim.Adam,
-        "sgd": torch.optim.SGD,
-        "adagrad": torch.optim.Adagrad,
-        "nag": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, nesterov=True),
-    }[name]([W1, W2], lr=1e-2)
+    method = METHODS[name]([W1, W2], lr=1e-2)
     order = torch.randperm(60, generator=seeded(5))
     for (_, loss, weights), rows in zip(steps, order.split(batch_size), strict=False):
         method.zero_grad()
@@ -294,11 +283,6 @@ def test_descent_is_torch_optim(name, batch_size):
         method.step()
         assert loss == pytest.approx(float(expected.detach()))
         assert_all_close(weights, (W1.detach(), W2.detach()))
-
-
-def test_descent_learns():
-    *_, last = descend(X, y, BEFORE, lr=1e-2, batch_size=8, epochs=30)
-    assert misses(X, y, last.weights) < misses(X, y, BEFORE) / 2
 
 
 @pytest.mark.parametrize(

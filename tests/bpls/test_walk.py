@@ -38,26 +38,25 @@ def test_printed_five_overshoots_by_the_number_of_neurons():
     assert float((S - P)[:, 0].norm()) > 1
 
 
+def shift_by_a_walk(name, clamp, **options):
+    """Of W_1, where the targets can be met exactly, as they then are."""
+    a, X, before = activation(name), randn(40, 6), start(6, 4, 2)
+    Y = a.value(X @ before[0]) @ randn(4, 2, seed=1)
+    after = walked(X, Y, before, [a], clamp=clamp, **options, **EXACT)
+    torch.testing.assert_close(scores(X, after, [a]), Y, rtol=0, atol=max(clamp, 1e-8))
+    return after[0] - before[0]
+
+
 @pytest.mark.parametrize("interpretation", [*INTERPRETATIONS, 0])
 @pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh", "softplus", "elu"])
 def test_realisable_targets_leave_the_hidden_layer_alone(name, interpretation):
-    a = activation(name)
-    X, before = randn(40, 6), start(6, 4, 2)
-    Y = a.value(X @ before[0]) @ randn(4, 2, seed=1)
-    how = EXACT | {"interpretation": interpretation, "clamp": 1e-6}
-    after = walked(X, Y, before, [a], **how)
-    torch.testing.assert_close(after[0], before[0], rtol=0, atol=1e-6)
-    torch.testing.assert_close(scores(X, after, [a]), Y, rtol=0, atol=1e-6)
+    shift = shift_by_a_walk(name, 1e-6, interpretation=interpretation)
+    torch.testing.assert_close(shift, 0 * shift, rtol=0, atol=1e-6)
 
 
 def test_realisable_targets_leave_a_softmax_layer_alone_up_to_a_shift():
-    a = activation("softmax")
-    X, before = randn(40, 6), start(6, 4, 2)
-    Y = a.value(X @ before[0]) @ randn(4, 2, seed=1)
-    after = walked(X, Y, before, [a], clamp=1e-9, **EXACT)
-    shift = after[0] - before[0]
+    shift = shift_by_a_walk("softmax", 1e-9)
     torch.testing.assert_close(shift, shift[:, :1].expand(-1, 4), rtol=0, atol=1e-8)
-    torch.testing.assert_close(scores(X, after, [a]), Y, rtol=0, atol=1e-8)
 
 
 def test_a_constant_added_to_all_targets_changes_no_decision_of_a_softmax_layer():
@@ -98,8 +97,8 @@ def test_a_walk_goes_from_the_output_to_the_input_and_changes_nothing():
     X, Y, before = randn(30, 6), randn(30, 2, seed=1), start(6, 5, 4, 2)
     a = [SIGMOID] * 2
     steps = list(bpls.walk(hidden_values(X, before, a), Y, a))
-    assert [s.layer for s in steps] == [3, 2, 1]
-    assert [tuple(s.W.shape) for s in steps] == [(4, 2), (5, 4), (6, 5)]
+    found = [(step.layer, *step.W.shape) for step in steps]
+    assert found == [(3, 4, 2), (2, 5, 4), (1, 6, 5)]
     assert steps[-1].T is None and steps[-1].B is None
     assert all(map(torch.equal, before, start(6, 5, 4, 2)))
 

@@ -55,17 +55,11 @@ def bpls_sweep():
     return Walk(call, lambda: state, {sweep: "1 2 3 4 5 6"})
 
 
-WALKS = {
-    **{
-        f"BPLS {interpretation}": partial(bpls_layer, interpretation)
-        for interpretation in (*INTERPRETATIONS[:-1], 1)
-    },
-    "BPLS eigh": partial(bpls_layer, "min_norm", "eigh", True),
-    "BPLS svd": partial(bpls_layer, "min_norm", "svd", True),
-    "BPLS walk": bpls_walk,
-    "BPLS train": bpls_train,
-    "BPLS refinement": bpls_sweep,
-}
+KNOWN = (*INTERPRETATIONS[:-1], 1)
+WALKS = {f"BPLS {name}": partial(bpls_layer, name) for name in KNOWN}
+WALKS["BPLS eigh"] = partial(bpls_layer, "min_norm", "eigh", True)
+WALKS["BPLS svd"] = partial(bpls_layer, "min_norm", "svd", True)
+WALKS |= {"BPLS walk": bpls_walk, "BPLS train": bpls_train, "BPLS sweep": bpls_sweep}
 
 
 def train():
