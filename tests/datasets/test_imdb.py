@@ -153,11 +153,14 @@ def test_no_archive_another_and_one_without_reviews_are_refused(put, tmp_path):
         imdb.read_reviews(path, "train")
 
 
-def test_sizes_are_checked_before_reading():
-    with pytest.raises(ValueError, match="words must be at least 3, got 0"):
-        load_imdb("train", words=0)
-    with pytest.raises(ValueError, match="length must be at least 1, got -1"):
-        load_imdb("train", length=-1)
+@pytest.mark.parametrize(
+    ("size", "given", "least"), [("words", 0, 3), ("length", -1, 1)]
+)
+def test_sizes_are_checked_before_reading(size, given, least):
+    with pytest.raises(
+        ValueError, match=f"{size} must be at least {least}, got {given}"
+    ):
+        load_imdb("train", **{size: given})
 
 
 @pytest.mark.real_data
@@ -174,10 +177,6 @@ def test_counts_and_rows():
     # Shuffled: each hundred has both verdicts, at most about four deviations from 50.
     halves = data.targets.reshape(-1, 100).sum(1)
     assert halves.min() >= 28 and halves.max() <= 72
-
-
-@pytest.mark.real_data
-def test_the_archive_is_the_one_described():
     texts = imdb.read_reviews(fetch.fetch(PARTS["train"]), "train")
     assert Counter(good for _, good, _ in texts) == {0: 12_500, 1: 12_500}
     assert sum(len(text.encode()) for _, _, text in texts) == 33_132_823

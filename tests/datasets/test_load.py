@@ -138,7 +138,7 @@ def test_copy_draws_from_the_generator_alone():
 
 
 @pytest.mark.real_data
-def test_ptb_counts_and_symbols():
+def test_ptb_is_as_in_the_literature():
     sizes = {"train": 5_017_482, "valid": 393_042, "test": 442_423}
     distinct = {"train": 50, "valid": 50, "test": 48}
     symbols = load("ptb").symbols
@@ -148,10 +148,6 @@ def test_ptb_counts_and_symbols():
         assert data.symbols == symbols
         assert data.tokens.shape == (size,) and data.tokens.dtype == torch.int64
         assert len(data.tokens.unique()) == distinct[split]
-
-
-@pytest.mark.real_data
-def test_ptb_is_written_as_in_the_literature():
     data = load("ptb", "valid")
     lines = as_string(data.tokens, data.symbols).splitlines()
     assert len(lines) == 3370

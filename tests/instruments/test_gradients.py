@@ -101,7 +101,7 @@ def test_r_equal_values_have_effective_rank_r(r, scale):
     assert effective_rank(s).item() == pytest.approx(r)
 
 
-def test_effective_rank_over_a_batch():
+def test_effective_rank_over_a_batch_and_of_no_spectrum():
     s = draw(0, 2, 3, 4).abs()
     s[0, 0] = 0
     ranks = effective_rank(s)
@@ -110,14 +110,11 @@ def test_effective_rank_over_a_batch():
     close(effective_rank(s[1, 2]), ranks[1, 2])
     p = s[1, 2] / s[1, 2].sum()
     close(ranks[1, 2], (-(p * p.log()).sum()).exp())
-
-
-def test_spectra_that_are_none_are_refused():
+    assert effective_rank(torch.zeros(2, 0)).tolist() == [0, 0]
     with pytest.raises(ValueError, match=">= 0"):
         effective_rank(torch.tensor([1.0, -0.5]))
     with pytest.raises(ValueError, match="0-d"):
         effective_rank(torch.tensor(1.0))
-    assert effective_rank(torch.zeros(2, 0)).tolist() == [0, 0]
 
 
 def test_instruments_touch_neither_inputs_nor_the_global_generator():

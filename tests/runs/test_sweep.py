@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import nbformat
@@ -97,24 +98,17 @@ def test_what_listens_but_is_no_scheduler_is_refused(place, monkeypatch, words):
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         if words:
             monkeypatch.setattr(sweep_plan, "CONNECT_SECONDS", 20)
-            answer = subprocess.Popen(
-                [sys.executable, "-c", ANSWER, str(server.fileno()), words.decode()],
-                pass_fds=[server.fileno()],
-            )
+            threading.Thread(target=answer, args=(server, words), daemon=True).start()
         with pytest.raises(RunRefused, match=f"no Dask scheduler at '{address}'"):
             sweep("tiny", {"rank": 1}, cluster=address)
-        if words:
-            answer.wait()
     assert not (place / "runs").exists()
 
 
-ANSWER = """\
-import socket, sys
-server = socket.socket(fileno=int(sys.argv[1]))
-connection, _ = server.accept()
-connection.sendall(sys.argv[2].encode())
-connection.recv(1)
-"""
+def answer(server, words):
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(words)
+        connection.recv(1)
 
 
 @pytest.mark.parametrize(
