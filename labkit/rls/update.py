@@ -124,12 +124,12 @@ def rls_step(
     momentum, l1, steps : $\alpha$, $\gamma$, $T$
     clip : float or () tensor, factor of the gradient, see :func:`clip_factor`.
     """
-    u, h = gained or gain(
-        P, x_mean, forgetting=forgetting, mean_weight=mean_weight, steps=steps
-    )  # (38), (39)
     left, right = gradient, P  # their product is preconditioned: the gradient times P
     if isinstance(gradient, Residuals):
         left, right = gradient.dZ.T, gradient.X @ P
+    u, h = gained or gain(
+        P, x_mean, forgetting=forgetting, mean_weight=mean_weight, steps=steps
+    )  # (38), (39)
     left = left * (-lr / h * clip)
     signs = theta.sign() if l1 else None
     if momentum:

@@ -58,7 +58,7 @@ def test_walking_to_the_next_change():
     assert walk.record.code.co_name == "rls_step"
     stop = walk.position
     with pytest.raises(
-        LookupError, match=r"no later line changes 'x'; lines change u, h"
+        LookupError, match=r"no later line changes 'x'; lines change left, right, u, h"
     ):
         walk.next_change("x")
     assert walk.position == stop
