@@ -16,6 +16,7 @@ from labkit.labs.problem import Problem, with_noise
 from labkit.panels import Controls, Experiment, HeatMap, Lines, Stepper, knob
 from labkit.panels.captions import Figure, describe, panel_text
 from labkit.panels.drawing import corner, panel_title
+from labkit.panels.shown import Shown
 from labkit.panels.theme import COLOURS, PAPER, axis, layout
 
 EXACT = tuple(name for name in SOLVERS if SOLVERS[name].exact)
@@ -187,10 +188,11 @@ def factor_steps(R: Tensor, knobs: FactorKnobs) -> Iterator[tuple[int, Tensor]]:
         yield finished, memory.triu()
 
 
-class FactorView:
+class FactorView(Shown):
     """Knobs, buttons and a heat map of the factorisation of R (k, k), step by step."""
 
     def __init__(self, R: Tensor, *, interactive=True):
+        self.interactive = interactive
         self.controls = Controls(FactorKnobs(), interactive=interactive)
         shown = [magnitude(matrix) for _, matrix in factor_steps(R, FactorKnobs())]
         sizes = torch.cat(shown)
@@ -204,6 +206,7 @@ class FactorView:
         )
         titles = "R, before the first step", "log10 of the size"
         self.heat = HeatMap(shown[0], *titles, **look, interactive=interactive)
+        self.figure = self.heat.figure
         told = dict(on_record=self._draw, on_show=self._draw, interactive=interactive)
         self.stepper = Stepper(lambda: factor_steps(R, self.controls.value), **told)
         self.controls.observe(self._turn)

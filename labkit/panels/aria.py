@@ -90,8 +90,7 @@ class Aria(anywidget.AnyWidget):
 
     Parameters
     ----------
-    panel : str
-        CSS class of the panel that hears keys, one around this; none if empty.
+    panel : str, CSS class of the panel around this that hears keys; none if empty
     keys : mapping of a key's name, such as ``ArrowLeft``, to what it calls
     hint : str, text that says so; without one nothing is to be seen
     shown : str, CSS selector of a part that is kept in view where its parent scrolls

@@ -14,10 +14,8 @@ from labkit.panels.theme import dark, style, template
 
 CONFIG = {"responsive": True, "displaylogo": False}
 BELOW = "labkit-caption"  # class of the sentence, in widgets and pages alike
-STYLE = (
-    style()
-    + f".{BELOW} {{ max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic; }}\n"
-)
+_LOOK = "max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic;"
+STYLE = f"{style()}.{BELOW} {{ {_LOOK} }}\n"
 
 # In a page: the output before the sentence is the figure.
 _SCRIPT = """

@@ -26,8 +26,7 @@ def replace_earlier(panel) -> None:
     _made[cell] = run, [*panels, weakref.ref(panel)]
 
 
-def _parent() -> dict:
-    """The message that the kernel answers by what runs now."""
+def _parent() -> dict:  # the message that the kernel answers by what runs now
     return getattr(get_ipython(), "get_parent", dict)()
 
 
@@ -75,16 +74,18 @@ class Share:
 async def run(found: weakref.ref, turn) -> None:
     """Run a stepper, held weakly: one that nobody can reach any more stops."""
     share, wait = Share(), 0.0
-    while wait is not None:
-        share.wake()
-        while share.ahead:
-            await asyncio.sleep(MIN_SLEEP)
-        stepper = found()
-        if stepper is None:
-            return
-        begin = time.monotonic()
-        wait = stepper.take(turn)
-        del stepper
-        share.seconds += time.monotonic() - begin
-        share.ready = wait == MIN_SLEEP
-        await asyncio.sleep(wait or 0)
+    try:
+        while wait is not None:
+            share.wake()
+            while share.ahead:
+                await asyncio.sleep(MIN_SLEEP)
+            if not (stepper := found()):
+                return
+            begin = time.monotonic()
+            wait = stepper.take(turn)
+            del stepper
+            share.seconds += time.monotonic() - begin
+            share.ready = wait == MIN_SLEEP
+            await asyncio.sleep(wait or 0)
+    finally:  # also of an interrupt, whose traceback keeps the share
+        share.ready = False

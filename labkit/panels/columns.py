@@ -13,15 +13,11 @@ MAX_POINTS = 2000  # of one curve that are sent to the browser
 
 
 class Columns:
-    """The rows of a trace, each read once, whatever is drawn.
-
-    Attributes
-    ----------
-    until : int or None, rows after this step count as not there; None: all are.
-    """
+    """The rows of a trace, each read once, whatever is drawn."""
 
     def __init__(self, trace: Trace):
-        self._trace, self._rows, self.until = trace, [], None
+        self._trace, self._rows = trace, []
+        self.until = None  # rows after this step count as not there; None: all are
         self._x, self._y = (defaultdict(partial(array, "d")) for _ in range(2))
 
     def read(self) -> "Columns":

@@ -38,12 +38,9 @@ class Controls(Shown):
 
     Parameters
     ----------
-    parameters : dataclass instance
-        The first values.  Its fields' metadata may hold what `knob` takes.
-    only : sequence of str, optional
-        Names of the fields that get a knob; the others stay what `set` makes them.
-    interactive : bool
-        Make widgets; otherwise a static table is shown, and `set` works all the same.
+    parameters : dataclass instance, the first values; fields may be made by `knob`
+    only : sequence of str, fields that get a knob; others stay what `set` makes them
+    interactive : bool, make widgets; otherwise a static table is shown
 
     Attributes
     ----------
@@ -54,11 +51,8 @@ class Controls(Shown):
 
     Raises
     ------
-    TypeError
-        If `parameters` is no dataclass instance, a field has another type, or one
-        that is no float is to be logarithmic.
-    ValueError
-        If a first value is not allowed, or `only` names no field.
+    TypeError, ValueError
+        If a field has no type or first value for a knob, or `only` names no field.
 
     Examples
     --------
@@ -74,19 +68,21 @@ class Controls(Shown):
 
     def __init__(self, parameters, *, only=None, interactive: bool = True):
         if not dataclasses.is_dataclass(parameters) or isinstance(parameters, type):
+            kind = type(parameters).__name__
             raise TypeError(
-                "parameters must be an instance of a dataclass, "
-                f"got {type(parameters).__name__}"
+                f"parameters must be an instance of a dataclass, got {kind}"
             )
-        self._first = self._value = parameters
-        self._knobs = knobs_of(parameters)
+        self._first, self._value, self._knobs = (
+            parameters,
+            parameters,
+            knobs_of(parameters),
+        )
         self._shown = tuple(self._knobs if only is None else only)
         self._known(self._shown)
-        self._observers: list[list[Callable]] = []
+        self._observers: dict[object, Callable] = {}
         self._quiet = False  # true while the widgets follow the values, not the user
-        self.interactive = interactive
+        self.interactive, self.widget = interactive, None
         self.widgets, self._texts = {}, {}
-        self.widget = None
         if interactive:
             self._message = widgets.HTML().add_class("labkit-knobs-message")
             self.widgets = {name: self._make(name) for name in self._shown}
@@ -110,19 +106,14 @@ class Controls(Shown):
 
         `changed` holds the names of the fields that changed.  Returns the unsubscribe.
         """
-        entry = [callback]  # a fresh list: the same callback may be given twice
-        self._observers.append(entry)
-
-        def unsubscribe():
-            self._observers = [e for e in self._observers if e is not entry]
-
-        return unsubscribe
+        entry = object()  # its own: the same callback may be given twice
+        self._observers[entry] = callback
+        return lambda: self._observers.pop(entry, None)
 
     def set(self, **values) -> None:
         """Set some values from code, all or none; one call of the callbacks if changed.
 
-        A ValueError for an unknown name or what is not allowed, saying what is; a
-        TypeError for a value of the wrong type.
+        A TypeError or ValueError says what is allowed.
         """
         self._known(values)
         checked = {name: self._knobs[name].checked(v) for name, v in values.items()}
@@ -144,15 +135,14 @@ class Controls(Shown):
         changed = tuple(n for n in self._knobs if getattr(old, n) != getattr(new, n))
         self._show()
         if changed:
-            for entry in list(self._observers):
-                entry[0](new, changed)
+            for callback in list(self._observers.values()):
+                callback(new, changed)
 
     def _known(self, names) -> None:
-        unknown = [name for name in names if name not in self._knobs]
-        if unknown:
-            raise ValueError(
-                f"unknown parameter {unknown[0]!r}; there are {', '.join(self._knobs)}"
-            )
+        for name in names:
+            if name not in self._knobs:
+                there = ", ".join(self._knobs)
+                raise ValueError(f"unknown parameter {name!r}; there are {there}")
 
     def _make(self, name: str):
         knob = self._knobs[name]

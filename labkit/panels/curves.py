@@ -31,11 +31,10 @@ class _Finished(Panel):
         drawn = []
         for label, (_, _, *sd) in self.curves.items():
             mode = "lines" if label in self.plain else "lines+markers"
-            bars = (
-                {"type": "data", "array": list(sd[0]), "thickness": 1} if sd else None
-            )
-            look = {"error_y": bars, "showlegend": True}
-            drawn.append(line(self.numbers[label], label, mode) | look)
+            drawn.append(line(self.numbers[label], label, mode) | {"showlegend": True})
+            if sd:
+                bars = {"type": "data", "array": list(sd[0]), "thickness": 1}
+                drawn[-1]["error_y"] = bars
         return drawn
 
     def axes(self) -> tuple[dict, dict]:
@@ -75,15 +74,13 @@ def curves(
 
     Parameters
     ----------
-    panels : mapping of title to mapping of label to (x, y) or (x, y, sd)
-        A label has the same colour everywhere; ``sd`` are bars in y.
+    panels : mapping of title to mapping of label to (x, y) or (x, y, sd), bars in y
     x_titles : str or sequence of str, for all panels or one for each
     y_titles : str or sequence of str, one for all stands at the first panel only
     log_x, log_y : bool or sequence of bool, logarithmic axes
     lines : tuple of str, labels drawn without markers, as theory is
     caption : str, a sentence below: what to look at, and what it means
-    order : sequence of str
-        Labels in the order of colours, so that several figures agree.
+    order : sequence of str, labels in the order of colours, so that figures agree
     width, height : int, pixels
     """
     count = len(panels)

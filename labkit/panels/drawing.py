@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 from plotly.subplots import make_subplots
@@ -87,10 +88,8 @@ class Drawing:
         self._pixels = max((inner - gaps) / self.lines, 20)  # of one panel
 
     def _above(self, legend) -> int:
-        """Rows of the legend above a panel: one, or one for each name.
-
-        Plotly does not break a legend where its panel ends.
-        """
+        """Rows of the legend above a panel: one, or one for each name."""
+        # Plotly does not break a legend where its panel ends.
         wide = _across(legend) > FITS / self.columns - 72
         return len(legend) if wide else min(len(legend), 1)
 
@@ -118,36 +117,30 @@ class Drawing:
         for index, panel in enumerate(self.panels):
             row, column = divmod(index, self.columns)
             place = {"row": row + 1, "col": column + 1}
-            k, ends, subplot = (
-                _k(index),
-                self._named[index],
-                figure.get_subplot(**place),
-            )
-            x_axis, y_axis = panel.axes()
-            for i, trace in enumerate(self._traces[index]):
+            k, subplot = _k(index), figure.get_subplot(**place)
+            drawn, ends = self._traces[index], self._named[index]
+            for i, trace in enumerate(drawn):
                 said = i in ends or (self._shared and trace["name"] in shown)
                 look = {"legend": "legend" if self._shared else f"legend{k}"}
                 look["showlegend"] = trace["showlegend"] and not said
                 shown.add(trace["name"])
                 traces.append((trace | look, place))
+            x_axis, entries[f"yaxis{k}"] = panel.axes()
             if ends:
-                named = [self._traces[index][i] for i in ends]
-                names.append((_names(named), place))
+                names.append((_names([drawn[i] for i in ends]), place))
                 start, end = subplot.xaxis.domain
-                taken = room([trace["name"] for trace in named]) / (FITS - 90)
+                taken = room([drawn[i]["name"] for i in ends]) / (FITS - 90)
                 x_axis["domain"] = [start, end - taken]
-            entries |= {f"xaxis{k}": x_axis, f"yaxis{k}": y_axis}
-            at, rows_above = corner(subplot), self._rows[index]
-            flow = {"orientation": "h" if rows_above < 2 else "v"}
-            flow |= {"tracegroupgap": 0, "traceorder": "normal"}
-            entries[f"legend{k}"] = at | flow
-            title = panel_title(panel.title, at, ROW * rows_above)
-            entries["annotations"].append(title)
+            entries[f"xaxis{k}"] = x_axis
+            at, above = corner(subplot), self._rows[index]
+            flow = {"orientation": "h" if above < 2 else "v", "tracegroupgap": 0}
+            entries[f"legend{k}"] = at | flow | {"traceorder": "normal"}
+            entries["annotations"].append(panel_title(panel.title, at, ROW * above))
         if self._shared:
             entries["legend"] |= {"x": 0, "y": 0, "yref": "container"}
         # Names last, so that a curve is found where its panel and column say.
-        drawn = zip(traces + names, self.values(data), strict=True)
-        for (trace, place), (x, y) in drawn:
+        values = self.values(data)
+        for (trace, place), (x, y) in zip(traces + names, values, strict=True):
             figure.add_trace(trace | {"x": x, "y": y}, **place)
         return figure.update_layout(entries)
 
@@ -173,9 +166,6 @@ def _k(index: int) -> str:
     return str(index + 1) if index else ""
 
 
-# Room
-
-
 def room(labels: Sequence[str]) -> float:
     """Return the pixels that the names take beside a panel."""
     return LETTER * max(map(len, labels)) + 12
@@ -197,36 +187,20 @@ def _across(labels: Sequence[str]) -> float:
     return sum(LETTER * len(label) + 42 for label in labels)
 
 
-# Names at the ends of curves, in the place of a legend
-
-
 def _names(traces: Sequence[dict]) -> dict:
+    """Names at the ends of curves, in the place of a legend."""
+    words = [f"\u00a0\u00a0{trace['name']}" for trace in traces]
     colours = [trace["line"]["color"] for trace in traces]
-    return {
-        "type": "scatter",
-        "mode": "text",
-        "text": [f"\u00a0\u00a0{trace['name']}" for trace in traces],
-        "textfont": {"color": colours, "size": 11},
-        "textposition": "middle right",
-        "cliponaxis": False,
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    look = {"type": "scatter", "mode": "text", "textposition": "middle right"}
+    look |= {"cliponaxis": False, "hoverinfo": "skip", "showlegend": False}
+    return look | {"text": words, "textfont": {"color": colours, "size": 11}}
 
 
 def places(curves, pixels: float, log: bool = False, limits=None):
     """Return where the names stand: at the ends, moved apart where they would touch.
 
-    Parameters
-    ----------
-    curves : sequence of (x, y) arrays, ``nan`` is a gap
-    pixels : float, height of the panel
-    log : bool, logarithmic vertical axis
-    limits : pair of float, ends of the vertical axis; ``None``: those of the data
-
-    Returns
-    -------
-    x, y : (n,) arrays, in data units; ``nan`` for a curve without a point
+    The panel is so many pixels high, from one of its limits to the other, those of the
+    data if not given. In data units; ``nan`` is a gap, or a curve without a point.
     """
     ends, seen = [], []
     for x, y in curves:
@@ -248,7 +222,8 @@ def places(curves, pixels: float, log: bool = False, limits=None):
 def spread(heights, gap: float) -> np.ndarray:
     """Return heights at least `gap` apart, in the same order, moved little.
 
-    Names that touch form a group that is centred where its members would be.
+    Names that touch form a group that is centred where its members would be: isotonic
+    regression of the heights less what their order alone would add.
 
     Examples
     --------
@@ -257,19 +232,12 @@ def spread(heights, gap: float) -> np.ndarray:
     """
     heights = np.asarray(heights, dtype=np.float64)
     order = np.argsort(heights, kind="stable")
-    groups: list[list[float]] = []  # of each: its members' heights
-    for height in heights[order]:
+    steps = gap * np.arange(len(heights))
+    groups: list[list[float]] = []
+    for height in heights[order] - steps:
         groups.append([height])
-        while len(groups) > 1 and _foot(groups[-1], gap) < _head(groups[-2], gap) + gap:
+        while len(groups) > 1 and fmean(groups[-1]) < fmean(groups[-2]):
             groups[-2:] = [groups[-2] + groups[-1]]
     moved = np.empty_like(heights)
-    moved[order] = [_foot(g, gap) + i * gap for g in groups for i in range(len(g))]
+    moved[order] = steps + [fmean(group) for group in groups for _ in group]
     return moved
-
-
-def _foot(group, gap) -> float:
-    return math.fsum(group) / len(group) - gap * (len(group) - 1) / 2
-
-
-def _head(group, gap) -> float:
-    return _foot(group, gap) + gap * (len(group) - 1)

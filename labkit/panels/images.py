@@ -59,23 +59,16 @@ class HeatMap(Shown):
     ----------
     values : (m, n) array, what is shown first; ``nan`` is left blank
     title, colour_title : str, of the figure; what the colours mean, with its unit
-    limits : pair of float
-        Ends of the colours, in data units, for this and all later matrices.
+    limits : pair of float, ends of the colours, for this and all later matrices
     interactive : bool, show it in a widget
-    caption : str, a sentence below: what to look at, and what it means
-    width, height : int, pixels
-
-    Attributes
-    ----------
-    figure : plotly Figure
-    widget : Plot or None, what shows it if interactive
+    caption, width, height : as of :func:`~labkit.panels.curves`
 
     Examples
     --------
-    >>> heat = HeatMap([[1, 2], [3, 4]], "A", "size", limits=(0, 9), interactive=False)
-    >>> heat.draw([[5, 6], [7, 8]], title="B")
+    >>> heat = HeatMap([[1, 2]], "A", "size", limits=(0, 9), interactive=False)
+    >>> heat.draw([[5, 6]], title="B")
     >>> heat.figure.data[0].z.tolist()
-    [[5.0, 6.0], [7.0, 8.0]]
+    [[5.0, 6.0]]
     """
 
     def __init__(
@@ -126,20 +119,12 @@ class Pictures(Shown):
 
     Parameters
     ----------
-    labels : sequence of str, one for each row of images
-    count : int, images in a row
+    labels : sequence of str, one for each row of images, at least one
+    count : int >= 1, images in a row
     side : pair of int, height and width of an image in pixels
-    interactive : bool
-        Follow in a widget; otherwise a figure of what was drawn last is built when
-        asked for.
-    caption : str, a sentence below: what to look at, and what it means
+    interactive : bool, follow in a widget; otherwise a figure is built when asked for
     limits : pair of float, values shown white and black; others are cut to these
-    clock : callable, returns the time in seconds; for tests
-
-    Raises
-    ------
-    ValueError
-        Without labels, images or pixels, or where other images are drawn.
+    caption, clock : as of :class:`~labkit.panels.LivePlot`
 
     Examples
     --------
@@ -176,11 +161,13 @@ class Pictures(Shown):
         self.widget = Plot(self.figure) if interactive else None
 
     def draw(self, images, title: str = "") -> None:
-        """Show images (labels, count, pixels), now or when the next redraw is due."""
+        """Show images (labels, count, pixels), now or when the next redraw is due.
+
+        A ValueError for another shape.
+        """
         images = np.asarray(images, dtype=np.float64)
-        if images.shape != self._shape:
-            message = f"images must have shape {self._shape}, got {images.shape}"
-            raise ValueError(message)
+        if (got := images.shape) != self._shape:
+            raise ValueError(f"images must have shape {self._shape}, got {got}")
         self._images, self._title = np.clip(images, *self.limits), title
         wait = self._due - self._clock()
         if wait <= 0:
@@ -194,10 +181,9 @@ class Pictures(Shown):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self.interactive:
-            return
-        self.widget.show(self.figure)
-        self._due = self._clock() + MIN_INTERVAL
+        if self.interactive:
+            self.widget.show(self.figure)
+            self._due = self._clock() + MIN_INTERVAL
 
     def clear(self) -> None:
         """Show nothing."""
@@ -224,11 +210,9 @@ class Pictures(Shown):
         inner = zoom * height + MARGIN["t"] + MARGIN["b"]
         look = layout(self._title or " ", width=FITS, height=inner, margin=MARGIN)
         look["xaxis"] = PLAIN | {"showticklabels": False}
-        look["yaxis"] = PLAIN | {
-            "range": [height - 0.5, -0.5],
-            "tickvals": [(h - 1 - EDGE) / 2 + r * h for r in range(len(self.labels))],
-            "ticktext": list(self.labels),
-        }
+        middles = [(h - 1 - EDGE) / 2 + row * h for row in range(len(self.labels))]
+        look["yaxis"] = PLAIN | {"range": [height - 0.5, -0.5]}
+        look["yaxis"] |= {"tickvals": middles, "ticktext": list(self.labels)}
         words = panel_text("images", " and ".join(self.labels), "")
         return describe(Figure([heat], look), self._caption, [words])
 
@@ -238,9 +222,8 @@ class Pictures(Shown):
 
 def _heat(values, colours, limits=(None, None), **look) -> go.Heatmap:
     """The one drawer of colours: a matrix between two ends, None: those of the data."""
-    low, high = limits
-    z = _blank(values)
-    return go.Heatmap(z=z, zmin=low, zmax=high, colorscale=colours, **look)
+    look |= {"zmin": limits[0], "zmax": limits[1], "colorscale": colours}
+    return go.Heatmap(z=_blank(values), **look)
 
 
 def _blank(values) -> np.ndarray:

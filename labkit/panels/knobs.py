@@ -31,9 +31,9 @@ class Knob:
         number = {int: numbers.Integral, float: numbers.Real}.get(self.kind)
         fits = isinstance(value, number or self.kind)
         if not fits or (number and isinstance(value, bool)):
+            wanted, kind = self.kind.__name__, type(value).__name__
             raise TypeError(
-                f"{self.name} must be of type {self.kind.__name__}, "
-                f"got {type(value).__name__} {value!r}"
+                f"{self.name} must be of type {wanted}, got {kind} {value!r}"
             )
         self.check(value)
         return self.kind(value)
@@ -52,17 +52,13 @@ class Knob:
         return value if self.low is None else min(max(value, self.low), self.high)
 
     @property
-    def _unit(self) -> str:
-        return f" {self.unit}" if self.unit else ""
-
-    @property
     def allowed(self) -> str:
         """What values are allowed, in words."""
         if self.choices is not None:
             return "one of " + ", ".join(map(repr, self.choices))
         if self.low is None:
             return "any"
-        return f"from {self.low} to {self.high}{self._unit}"
+        return f"from {self.low} to {self.high} {self.unit}".rstrip()
 
     @property
     def span(self) -> str:
@@ -71,7 +67,7 @@ class Knob:
             return f"{len(self.choices)} choices"
         if self.low is None:
             return {bool: "on or off", str: "any text"}.get(self.kind, "any number")
-        return f"{self.low:g} to {self.high:g}{self._unit}"
+        return f"{self.low:g} to {self.high:g} {self.unit}".rstrip()
 
     @property
     def title(self) -> str:
@@ -94,12 +90,13 @@ def knob(
     look_for: str = "",
     restart: bool | Callable[[Any], bool] = True,
 ):
-    """Declare a dataclass field that `Controls` can turn into a knob.
+    """Declare a dataclass field, by its metadata, that `Controls` makes a knob of.
 
     Parameters
     ----------
     default : int, float, bool or str, the first value
     low, high : number, bounds, both included; both or neither
+        A ValueError if they or the choices are inconsistent or exclude the default.
     step : number, between two positions of a slider; for `log`, in powers of ten
     unit, help : str, shown beside the name, and in the text beside the knob
     choices : sequence, the values allowed; makes a drop-down list
@@ -107,24 +104,9 @@ def knob(
     log : bool, logarithmic slider (floats only)
     look_for : str, one sentence beside the knob: what to look for when turning it
     restart : bool or callable
-        Whether a change begins the run anew; False: it holds from the next step of the
-        run in progress on. Said beside the knob. A function is given the values of all
-        knobs: what a method allows another may not.
-
-    Returns
-    -------
-    dataclasses.Field, its metadata hold all of the above but the default
-
-    Raises
-    ------
-    ValueError
-        If the bounds or choices are inconsistent or do not allow the default.
-
-    Examples
-    --------
-    >>> @dataclasses.dataclass(frozen=True)
-    ... class Parameters:
-    ...     rank: int = knob(8, low=1, high=64, unit="terms", help="terms kept")
+        Whether a change begins the run anew; False: it holds from the next step on.
+        Said beside the knob. A function is given the values of all knobs: what a method
+        allows another may not.
     """
     said = dict(locals())
     del said["default"]
@@ -146,17 +128,14 @@ def knobs_of(parameters) -> dict[str, Knob]:
     except NameError:  # an annotation that only its own scope could resolve
         hints = {}
     found = {}
-    for field in dataclasses.fields(parameters):
-        if not field.init:
-            continue
+    for field in (each for each in dataclasses.fields(parameters) if each.init):
         name, value = field.name, getattr(parameters, field.name)
         # The type annotated, else that of the value.
         kind = next((k for k in (hints.get(name), type(value)) if k in KINDS), None)
         if kind is None:
-            raise TypeError(
-                f"parameter {name!r} must be an int, float, bool or str, "
-                f"got {type(value).__name__} {value!r}"
-            )
+            what = f"got {type(value).__name__} {value!r}"
+            message = f"parameter {name!r} must be an int, float, bool or str, {what}"
+            raise TypeError(message)
         said = {k.name for k in dataclasses.fields(Knob)} & field.metadata.keys()
         found[name] = Knob(name, kind, **{key: field.metadata[key] for key in said})
         found[name].checked(value)

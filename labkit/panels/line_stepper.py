@@ -15,16 +15,14 @@ from labkit.panels.shown import Page, Shown
 class LineStepper(Shown):
     """Run one call of a real function and walk the lines that ran.
 
-    The call is made at once, by :func:`~labkit.panels.record_lines`; walking looks at
-    the record and runs nothing. Lines that ran more than once are one stop, with an
-    index for the turns of the loop.
+    The call is made at once; walking looks at the record and runs nothing. Lines that
+    ran more than once are one stop, with an index for the turns of the loop. A
+    ValueError if no line ran that could be shown.
 
     Parameters
     ----------
     function, args, follow, kwargs : of :func:`~labkit.panels.record_lines`
-    interactive : bool
-        Make widgets; otherwise a static table of all stops is shown, and all methods
-        work the same.
+    interactive : bool, make widgets; otherwise a static table of all stops is shown
 
     Attributes
     ----------
@@ -37,22 +35,14 @@ class LineStepper(Shown):
         source, equation (``labkit-line-equation``), values. Arrow keys, Home and End
         work anywhere in the panel (``labkit-walk``).
 
-    Raises
-    ------
-    ValueError
-        If no line of the function ran that could be shown.
-
     Examples
     --------
-    >>> import torch
     >>> def square(x):
     ...     y = x * x  # (1)
     ...     return y
-    >>> walk = LineStepper(square, torch.ones(2), interactive=False)
-    >>> walk.next(), walk.record.changed
-    (1, frozenset())
-    >>> walk.back(), sorted(walk.record.changed)
-    (0, ['y'])
+    >>> walk = LineStepper(square, 3, interactive=False)
+    >>> walk.next(), walk.back(), sorted(walk.record.changed)
+    (1, 0, ['y'])
     """
 
     def __init__(self, function, *args, follow=None, interactive=True, **kwargs):
@@ -109,9 +99,8 @@ class LineStepper(Shown):
             for turn, record in enumerate(self.stops[position]):
                 if name in record.changed:
                     return self.go(position, turn)
-        raise LookupError(
-            f"no later line changes {name!r}; lines change {', '.join(self.changing)}"
-        )
+        there = ", ".join(self.changing)
+        raise LookupError(f"no later line changes {name!r}; lines change {there}")
 
     @property
     def changing(self) -> list[str]:
@@ -119,29 +108,9 @@ class LineStepper(Shown):
         paths = (p for stop in self.stops for r in stop for p in sorted(r.changed))
         return sorted(dict.fromkeys(paths), key=lambda path: not path.isidentifier())
 
-    # What is shown
-
-    def source_html(self) -> str:
-        """Source of the function shown; the line lit, lines that ran marked."""
-        ran = (record for stop in self.stops for record in stop)
-        here = self.record.code
-        return source_html(self.record, {r.line for r in ran if r.code is here})
-
-    def equation_html(self) -> str:
-        """The line's equations, for a widget that renders LaTeX."""
-        return equation_html(self.equations)
-
-    def values_html(self) -> str:
-        """Table of the values after the line, changed ones first and marked."""
-        return values_html(self.record, self._docs)
-
-    def table_html(self) -> str:
-        """All stops as one static table."""
-        return table_html(self.stops, self._docs)
-
     @property
     def _still(self) -> Page:
-        return Page(self.table_html(), repr(self))
+        return Page(table_html(self.stops, self._docs), repr(self))
 
     def __repr__(self):
         return f"LineStepper(line {self.position + 1} of {len(self.stops)})"
@@ -153,8 +122,6 @@ class LineStepper(Shown):
         turns = f", turn {self.turn + 1} of {len(stop)}" if len(stop) > 1 else ""
         place = f"{record.code.co_qualname}, line {record.line}"
         return f"stop {self.position + 1} of {len(self.stops)}{turns}: {place}"
-
-    # Widgets
 
     def _build(self):
         look = {"description": "changes", "style": {"description_width": "60px"}}
@@ -174,22 +141,18 @@ class LineStepper(Shown):
         self._slider.observe(lambda c: self._moved(c["new"] - 1, 0), "value")
         self._turns.observe(lambda c: self._moved(self.position, c["new"] - 1), "value")
         self._status, self._source, self._values = (widgets.HTML() for _ in range(3))
-        still = {"overflow": "auto hidden", "min_height": "3.5em"}
-        equation = widgets.HTMLMath(layout=still)
-        self._equation = equation.add_class("labkit-line-equation")
-        arrows = {"ArrowLeft": self.back, "ArrowRight": self.next}
-        keys = Aria(
-            "labkit-walk",
-            arrows | {"Home": self.first, "End": self.last},
-            "Keys ← and →: Back and Next; Home and End: First and Last.",
-            shown=".labkit-source [aria-current]",
-        )
+        look = {"layout": {"overflow": "auto hidden", "min_height": "3.5em"}}
+        self._equation = widgets.HTMLMath(**look).add_class("labkit-line-equation")
+        keys = {"ArrowLeft": self.back, "ArrowRight": self.next}
+        keys |= {"Home": self.first, "End": self.last}
+        hint = "Keys ← and →: Back and Next; Home and End: First and Last."
+        aria = Aria("labkit-walk", keys, hint, shown=".labkit-source [aria-current]")
         wrap = {"flex_flow": "row wrap"}
         thin = {"min_width": "0", "max_width": "100%", "overflow": "auto"}
         both = [widgets.VBox([p], layout=thin) for p in (self._source, self._values)]
         rows = (buttons, [self._slider, self._turns], both)
         top, sliders, below = (widgets.HBox(row, layout=wrap) for row in rows)
-        parts = [top, sliders, self._status, self._equation, below, keys]
+        parts = [top, sliders, self._status, self._equation, below, aria]
         self._busy, self.widget = False, widgets.VBox(parts).add_class("labkit-walk")
         self._refresh()
 
@@ -212,9 +175,9 @@ class LineStepper(Shown):
         self._turns.max, self._turns.value = turns, min(self.turn + 1, turns)
         self._turns.disabled = turns == 1
         self._busy = False
-        self._source.value = self.source_html()
-        self._equation.value = self.equation_html()
-        self._values.value = self.values_html()
+        self._source.value = source_html(self.record, self.stops)
+        self._equation.value = equation_html(self.equations)
+        self._values.value = values_html(self.record, self._docs)
         self._say(self.status)
 
     def _say(self, text: str):

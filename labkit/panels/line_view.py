@@ -7,7 +7,6 @@ import linecache
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from labkit.panels.recorder import LineRecord
 from labkit.panels.source import statement
 from labkit.panels.summaries import Summary
 
+Stops = list[list[LineRecord]]  # of each line its turns
 ROWS = 14  # values shown beside a line: the changed ones first
 COLUMNS = "name symbol shape dtype device norm min max entries".split()
 
@@ -41,13 +41,11 @@ STYLE = """<style>
 </style>"""
 
 
-def source_html(record: LineRecord, ran: Iterable[int]) -> str:
-    """Source of a record's function: its line lit, lines that ran marked.
-
-    ``ran`` holds the first lines of the statements of this function that ran.
-    """
+def source_html(record: LineRecord, stops: Stops) -> str:
+    """Source of a record's function: its line lit, lines that ran marked."""
     filename, start = record.code.co_filename, record.code.co_firstlineno
     lit = statement(filename, record.line)
+    ran = {r.line for stop in stops for r in stop if r.code is record.code}
     done = {i for line in ran for i in statement(filename, line)}
     lines = inspect.getblock(linecache.getlines(filename)[start - 1 :])
     prose = _docstring_lines(lines)  # its equations stand beside the source
@@ -89,11 +87,9 @@ def _text(record: LineRecord) -> str:
 
 def equation_html(equations: dict[str, str]) -> str:
     """Equations by tag, for a widget that renders LaTeX."""
-    rows = [
-        rf"<div>({tag})&emsp;$\displaystyle {html.escape(latex)}$</div>"
-        for tag, latex in equations.items()
-    ]
-    return "".join(rows) or "<div>&emsp;</div>"
+    shown = {tag: rf"$\displaystyle {html.escape(e)}$" for tag, e in equations.items()}
+    rows = "".join(f"<div>({tag})&emsp;{latex}</div>" for tag, latex in shown.items())
+    return rows or "<div>&emsp;</div>"
 
 
 def values_html(record: LineRecord, docs: Docstrings) -> str:
@@ -135,16 +131,14 @@ def _heat(heat: np.ndarray) -> str:
     for (i, j), value in np.ndenumerate(heat):
         share = 1.0 if not np.isfinite(value) else abs(float(value)) / most
         hue = "#d55e00" if value > 0 else "#0072b2"
-        cells.append(
-            f'<rect x="{j}" y="{i}" width="1" height="1" fill="{hue}" '
-            f'fill-opacity="{share:.2f}"/>'
-        )
+        place = f'x="{j}" y="{i}" width="1" height="1"'
+        cells.append(f'<rect {place} fill="{hue}" fill-opacity="{share:.2f}"/>')
     pixels = max(2, min(5, 40 // max(rows, columns)))  # of one entry
     label = f"entries between {heat.min():.3g} and {heat.max():.3g}"
     size = f'width="{pixels * columns}" height="{pixels * rows}"'
     box = f'viewBox="0 0 {columns} {rows}"'
-    picture = "".join(cells)
-    return f'<svg role="img" aria-label="{label}" {size} {box}>{picture}</svg>'
+    cells = "".join(cells)
+    return f'<svg role="img" aria-label="{label}" {size} {box}>{cells}</svg>'
 
 
 def symbol_html(text: str) -> str:
@@ -166,9 +160,13 @@ def symbol_html(text: str) -> str:
     return re.sub(rf"([_^]?)([^\W_]{MARK}?|[†∇′]{MARK}?)", marked, text)
 
 
-def table_html(stops: list[list[LineRecord]], docs: Docstrings) -> str:
+def table_html(stops: Stops, docs: Docstrings) -> str:
     """All stops as one static table: function, line, source, equations, changes."""
-    rows = []
+    names, left = (
+        ("function", "line", "source", "equation", "changed"),
+        "text-align: left",
+    )
+    rows = ["".join(f'<th style="{left}">{name}</th>' for name in names)]
     for stop in stops:
         record = stop[0]
         turns = f" × {len(stop)}" if len(stop) > 1 else ""
@@ -179,8 +177,5 @@ def table_html(stops: list[list[LineRecord]], docs: Docstrings) -> str:
             equation_html(docs.equations(record)),
             html.escape(", ".join(sorted(record.changed)[:4])),
         )
-        row = "".join(f'<td style="text-align: left">{cell}</td>' for cell in cells)
-        rows.append(f"<tr>{row}</tr>")
-    names = ("function", "line", "source", "equation", "changed")
-    head = "".join(f'<th style="text-align: left">{name}</th>' for name in names)
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+        rows.append("".join(f'<td style="{left}">{cell}</td>' for cell in cells))
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"

@@ -30,8 +30,7 @@ class Experiment:
     Attributes
     ----------
     name : str, each run writes its own trace, ``NAME-1.jsonl``, ``NAME-2.jsonl``, ...
-    knobs : type
-        Frozen dataclass; its fields are made by :func:`~labkit.panels.knob`.
+    knobs : type, frozen dataclass with fields made by :func:`~labkit.panels.knob`
     rows : callable
         ``rows(settings, *problem)`` yields mappings to log, each with ``step``.
         ``settings`` has the knobs as attributes. Those declared with ``restart=False``
@@ -77,16 +76,15 @@ class LiveLab(Shown):
     pictures : Pictures, optional
         Shows what rows hold under ``pictures``; that is not logged. Stands below the
         figure; headless it is to be displayed by itself.
-    interactive : bool
-        Widgets; otherwise the figure alone is shown, and all methods work the same.
+    interactive : bool, widgets; otherwise the figure alone is shown
     folder, device : str, where traces are written, if anywhere; noted in the traces
     figure : keywords of :class:`~labkit.panels.LivePlot`, such as ``height``
 
     Attributes
     ----------
     controls, stepper, plot, trace : the parts, to be used directly
-    note, turned : lines of text: the experiment's ``status``, and what the knob turned
-        last does (CSS class ``labkit-turned``).
+    widget : knobs and buttons above the figure; None if not interactive
+    note, turned : the experiment's ``status``, and what the knob turned last does
     """
 
     def __init__(
@@ -101,16 +99,14 @@ class LiveLab(Shown):
         **figure,
     ):
         self.experiment, self.folder, self.device = experiment, folder, device
-        self.interactive = interactive
-        self.controls = Controls(
-            knobs or experiment.knobs(), only=experiment.only, interactive=interactive
-        )
+        self.interactive, self.pictures = interactive, pictures
+        how = {"only": experiment.only, "interactive": interactive}
+        self.controls = Controls(knobs or experiment.knobs(), **how)
         # The one object that the run reads; turning a knob sets its attribute.
         self._settings = SimpleNamespace(**vars(self.controls.value))
         self._pending = {}  # turned since the last row, by name
         self._marked = _UNMARKED
         self.note, self.turned = Label(), Label().add_class("labkit-turned")
-        self.pictures = pictures
         self._restarts = 0
         self.trace = self._new_trace()
         look = {"caption": experiment.caption, "interactive": interactive} | figure
@@ -123,21 +119,20 @@ class LiveLab(Shown):
             interactive=interactive,
         )
         self.controls.observe(self._turn)
+        self.widget = None
         if interactive:
+            parts = (self.plot, pictures) if pictures else (self.plot,)
+            top = (self.controls.widget, self.stepper.widget, self.note, self.turned)
+            self.widget = VBox([*top, *(part.widget for part in parts)])
             replace_earlier(self)
 
     def close(self) -> None:
-        """Stop the run for good, and take the panel off the page.
-
-        Running the cell that made it again does that too.
-        """
-        self.stepper.close()
+        """Stop for good and leave the page, as when the panel's cell runs again."""
+        self.stepper.pause()
         self.plot.detach()
         self.trace.close()
         if self.interactive:
-            parts = (self.controls, self.plot, self.pictures)
-            for part in (*(p.widget for p in parts if p), self.note, self.turned):
-                close(part)
+            close(self.widget)
 
     def run(self, steps: int) -> pd.DataFrame:
         """Take ``steps`` measured steps and return the trace so far."""
@@ -185,7 +180,8 @@ class LiveLab(Shown):
         running = self.stepper.running or seen
         self.stepper.reset()
         verb = "restarts" if len(names) == 1 else "restart"
-        self.turned.value = f"{' and '.join(map(_spoken, names))} {verb} the run{why}"
+        names = " and ".join(names).replace("_", " ")
+        self.turned.value = f"{names} {verb} the run{why}"
         if running:
             self.stepper.start()
 
@@ -215,32 +211,17 @@ class LiveLab(Shown):
         self._restarts += 1
         file = f"{self.experiment.name}-{self._restarts}.jsonl"
         knobs = vars(self.controls.value)
-        return Trace(
-            Path(self.folder) / file if self.folder else None,
-            parameters=knobs,
-            device=self.device,
-            seed=knobs.get("seed"),
-        )
+        where = Path(self.folder) / file if self.folder else None
+        said = {"parameters": knobs, "device": self.device, "seed": knobs.get("seed")}
+        return Trace(where, **said)
 
     @property
     def figure(self):
         """The figure alone, which is what is shown headless."""
         return self.plot.figure
 
-    @property
-    def widget(self):
-        """Knobs and buttons above the figure."""
-        lines = (self.note, self.turned)
-        controls = (self.controls.widget, self.stepper.widget, *lines)
-        below = [self.pictures.widget] if self.pictures else []
-        return VBox([*controls, self.plot.widget, *below])
-
-
-def _spoken(name: str) -> str:
-    return name.replace("_", " ")
-
 
 def _values(values: Mapping[str, Any], between: str) -> str:
     """Names and values in one line: ``eta = 0.3, label noise = 0.2``."""
     said = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in values.items()}
-    return ", ".join(f"{_spoken(name)}{between}{v}" for name, v in said.items())
+    return ", ".join(f"{k.replace('_', ' ')}{between}{v}" for k, v in said.items())

@@ -40,22 +40,15 @@ class LivePlot(Shown):
     Parameters
     ----------
     trace : Trace, what to show; rows that it already has are drawn at once
-    panels : sequence of Lines or Bars, row by row
+    panels : sequence of Lines or Bars, row by row, at least one
     interactive : bool
-        Follow the trace in a widget.  Otherwise nothing happens per row, and a figure
-        of the trace as it then is gets built when asked for.
+        Follow the trace in a widget; otherwise a figure is built when asked for.
     title : str, of the figure
     caption : str, a sentence below: what to look at, and what it means
-    columns : int, panels side by side
-    width, height : int, optional
-        Size in pixels; by default 480 a panel across, and as high as its panels need.
+    columns : int >= 1, panels side by side
+    width, height : int, pixels; by default 480 a panel across, and as panels need
         A width above 700 gives way to the page's.
     clock : callable, returns the time in seconds; for tests
-
-    Raises
-    ------
-    ValueError
-        If there is no panel or no column.
 
     Notes
     -----
@@ -91,15 +84,14 @@ class LivePlot(Shown):
         size = {"title": title, "width": width, "height": height}
         self._drawing = Drawing(self.panels, columns, **size)
         self._clock = clock
-        self._due = -math.inf  # the earliest time of the next redraw
-        self._sent = -math.inf  # when the last redraw left
+        # The earliest time of the next redraw; when the last one left.
+        self._due = self._sent = -math.inf
         self._answers = False  # whether a browser is there that confirms redraws
         self._owed = False  # whether it still owes one
         self._timer = None  # a redraw owed for the rows after the last one
         self._marks = {}  # x to text
         self._noted = False  # whether marks changed since the last redraw
-        self._unsubscribe = _nothing
-        self._figure = self.widget = None
+        self._unsubscribe, self._figure, self.widget = (lambda: None), None, None
         self._lock = contextlib.nullcontext()
         self.trace, self._data = trace, Columns(trace)
         if interactive:
@@ -152,8 +144,7 @@ class LivePlot(Shown):
     def mark(self, x: float, text: str, instead_of: float | None = None) -> None:
         """Draw a dotted line and a text at step `x`, in all panels of lines.
 
-        It stands until :meth:`attach`, or until there is another at this place, or one
-        ``instead_of`` this place.
+        It stands until :meth:`attach` or another there; that at ``instead_of`` goes.
         """
         self._marks.pop(instead_of, None)
         self._marks[float(x)] = text
@@ -165,10 +156,7 @@ class LivePlot(Shown):
 
     @_alone
     def show_until(self, step: int | None) -> None:
-        """Draw only the rows up to `step`, to look back; ``None`` follows again.
-
-        A step at or after the trace's last one follows again too.
-        """
+        """Draw only the rows up to `step`; ``None`` or the last step follows again."""
         rows = self.trace.rows
         if step is not None and rows and step >= rows[-1]["step"]:
             step = None
@@ -179,14 +167,12 @@ class LivePlot(Shown):
     def _drawn(self) -> None:
         """Hear that the browser has drawn: leave it as long again for other things.
 
-        A browser slower than the kernel would otherwise fall behind, and every button
-        would wait in a queue of old pictures.
+        Else one slower than the kernel would fall behind, and every button would wait.
         """
         self._answers = True
         if not self._owed:
             return
-        self._owed = False
-        now = self._clock()
+        self._owed, now = False, self._clock()
         if not self._noted:  # a mark waits no longer
             self._due = max(self._due, now + min(now - self._sent, MAX_PAUSE))
         if self._timer is not None and loop_here():
@@ -195,11 +181,10 @@ class LivePlot(Shown):
 
     @_alone
     def _on_row(self, _row) -> None:
-        now = self._clock()
-        wait = self._due - now
+        due = self._due
         if self._owed and self._answers:
-            wait = max(wait, self._sent + MAX_WAIT - now)
-        if wait <= 0:
+            due = max(due, self._sent + MAX_WAIT)
+        if (wait := due - self._clock()) <= 0:
             self.update()
         elif self._timer is None and (loop := loop_here()):
             # Without an event loop nothing can be owed: the caller ends with update().
@@ -226,7 +211,3 @@ class LivePlot(Shown):
     def __repr__(self) -> str:
         titles = ", ".join(panel.title for panel in self.panels)
         return f"LivePlot({self.trace!r}: {titles})"
-
-
-def _nothing() -> None:
-    """Stand in for unsubscribing from nothing."""

@@ -115,24 +115,19 @@ class Bars(Panel):
         bar = {"type": "bar", "width": 0.8}
         level = {"type": "scatter", "mode": "lines", "name": self.level_label}
         level |= {"line": {"color": INK, "dash": "dash", "width": 2}}
+        kept = bar | {"name": self.kept_label, "marker": {"color": KEPT}}
         mixed = {"color": MIXED, "pattern": stripes}
-        drawn = (
-            bar | {"name": self.kept_label, "marker": {"color": KEPT}},
-            bar | {"name": self.mixed_label, "marker": mixed},
-            level,
-        )
-        return [trace | {"showlegend": self.level is not None} for trace in drawn]
+        mixed = bar | {"name": self.mixed_label, "marker": mixed}
+        named = {"showlegend": self.level is not None}
+        return [trace | named for trace in (kept, mixed, level)]
 
     def axes(self) -> tuple[dict, dict]:
         """Both axes, as plain data."""
         count = len(self.columns)
         every = math.ceil(count / 12)  # more names than that run into each other
-        ticks = {
-            "range": [0.4, count + 0.6],
-            "tickvals": list(range(1, count + 1, every)),
-            "ticktext": list(self.columns[::every]),
-            "showgrid": False,
-        }
+        ticks = {"range": [0.4, count + 0.6], "showgrid": False}
+        ticks["tickvals"] = list(range(1, count + 1, every))
+        ticks["ticktext"] = list(self.columns[::every])
         y = axis(self.y_title, log=self.log)
         y |= {} if self.log else {"rangemode": "tozero"}
         return axis(self.x_title) | ticks, y
@@ -162,7 +157,5 @@ def check_panels(panels, columns) -> None:
         if not isinstance(panel, Lines | Bars):
             raise TypeError(f"a panel is Lines or Bars, got {type(panel).__name__}")
         if isinstance(panel.columns, str) or not panel.columns:
-            raise ValueError(
-                f"panel {panel.title!r} needs a tuple or mapping of columns, "
-                f"got {panel.columns!r}"
-            )
+            message = f"panel {panel.title!r} needs a tuple or mapping of columns"
+            raise ValueError(f"{message}, got {panel.columns!r}")

@@ -66,9 +66,6 @@ function render({ model, el }) {
       drawing = false;
     }
   };
-  const lost = () => {
-    line.textContent = "The kernel of this panel is gone: run its cell again.";
-  };
   const sized = new ResizeObserver(() => {
     if (width === el.offsetWidth || !plot.querySelector(".main-svg")) return;
     width = el.offsetWidth;
@@ -76,12 +73,10 @@ function render({ model, el }) {
   });
   sized.observe(el);
   model.on("change:version", draw);
-  model.on("comm_live_update", lost);
   draw();
   return () => {
     sized.disconnect();
     model.off("change:version", draw);
-    model.off("comm_live_update", lost);
     globalThis.Plotly?.purge(plot);
   };
 }

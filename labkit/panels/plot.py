@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import anywidget
@@ -15,25 +14,18 @@ from labkit.panels.captions import CONFIG, STYLE
 ASKED = "plotly.js"
 
 
-@cache
-def _library() -> bytes:
-    return get_plotlyjs().encode()
-
-
 class Plot(anywidget.AnyWidget):
     """A figure that a page shows as it is now, whenever the page attaches.
 
     plotly's own ``FigureWidget`` keeps in its state what it was made with, so that a
     page that is loaded again shows that, and brings plotly.js along in each figure.
-    Here the state is the figure, sent whole by :meth:`show`, and a page asks for
-    plotly.js once.
+    Here the state is the figure, and a page asks for plotly.js once.
 
     Attributes
     ----------
     figure : str, the figure as JSON; ``version`` counts how often it was another
-    lock : RLock
-        JupyterLab hands messages to a thread of their own beside the one that a run
-        goes on in; whoever holds the lock changes the figure alone.
+    lock : RLock, whoever holds it changes the figure alone
+        JupyterLab hands messages to a thread beside the one that a run goes on in.
     """
 
     figure = traitlets.Unicode().tag(sync=True)
@@ -65,6 +57,6 @@ class Plot(anywidget.AnyWidget):
 
     def _heard(self, _, content, buffers) -> None:
         if content == ASKED:
-            self.send(ASKED, [_library()])
+            self.send(ASKED, [get_plotlyjs().encode()])
         elif self._on_drawn and content.get("drawn") == self.version:
             self._on_drawn()

@@ -7,8 +7,9 @@ line is a whole statement, however many lines of the file it takes.
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -31,14 +32,10 @@ class Values(Mapping):
         self._steps = 0 if before is None else before._steps + 1
 
     def _all(self) -> dict[str, Summary]:
-        chain = [self]
-        while chain[-1]._before is not None:
-            chain.append(chain[-1]._before)
-        found: dict[str, Summary] = {}
-        for each in reversed(chain):
-            for path in each._gone:
-                del found[path]
-            found |= each._new
+        found = {} if self._before is None else self._before._all()
+        for path in self._gone:
+            del found[path]
+        found |= self._new
         return found
 
     def __getitem__(self, path: str) -> Summary:
@@ -63,30 +60,15 @@ class Values(Mapping):
 
 @dataclass(frozen=True, eq=False)
 class LineRecord:
-    """One line that ran.
+    """One line that ran; what a function called from it changed, it changed too."""
 
-    Attributes
-    ----------
-    code : CodeType, the function's: name, file and first line
-    line : int, number in the file, the first one of the statement
-    depth : int, 0 for the function recorded, 1 for those that it called, ...
-    path : tuple of (code, line)
-        Of each caller, outermost first, and of the line itself.
-    turn : int, how often this path had run before: the index of a loop
-    values : mapping of path to Summary
-        The locals and what they hold, after the line.
-    changed : frozenset of paths
-        Those in ``values`` that are new or changed since the line before in this call;
-        what a function called from this line changed is in it.
-    """
-
-    code: CodeType
-    line: int
-    depth: int
-    path: tuple[tuple[CodeType, int], ...]
-    turn: int
-    values: Mapping[str, Summary]
-    changed: frozenset[str]
+    code: CodeType  # the function's: name, file and first line
+    line: int  # number in the file, the first one of the statement
+    depth: int  # 0 for the function recorded, 1 for those that it called, ...
+    path: tuple[tuple[CodeType, int], ...]  # code and line of each caller, then its own
+    turn: int  # how often this path had run before: the index of a loop
+    values: Mapping[str, Summary]  # the locals and what they hold, after the line
+    changed: frozenset[str]  # paths new or changed since the line before in this call
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,20 +91,18 @@ def record_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
     follow : tuple of str, optional
         Modules or packages whose functions are recorded too where they are called; by
         default the function's own room, such as ``labkit.rls``, outside labkit its own
-        module. Lambdas and comprehensions count as part of their line; a generator is
-        entered again each time that it goes on.
+        module. Lambdas and comprehensions count as part of their line.
 
     Raises
     ------
     TypeError, RuntimeError
-        If there is no Python source to walk, as for a built-in function; if another
-        tracer, such as a debugger or a coverage tool, is at work.
+        If there is no Python source to walk; if another tracer is at work.
 
     Notes
     -----
     The result is bit for bit that of a plain call: values are read, never written, and
-    no random number is drawn. A value is summarised again only if it is another object
-    or counts a change in place; each summary reads it once.
+    no random number is drawn. A value is summarised again, which reads it once, only if
+    it is another object or counts a change in place.
 
     Examples
     --------
@@ -135,14 +115,14 @@ def record_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
     """
     start = _unwrapped(getattr(function, "__func__", function))
     if not hasattr(start, "__code__"):
-        raise TypeError(
-            f"{function!r} has no Python source to walk; give a function or a method"
-        )
+        message = "has no Python source to walk; give a function or a method"
+        raise TypeError(f"{function!r} {message}")
     if sys.gettrace() is not None:
-        raise RuntimeError(
-            "another tracer is at work (a debugger, a coverage tool); stop it first"
-        )
-    follow = (_room(start.__module__),) if follow is None else tuple(follow)
+        message = "another tracer is at work (a debugger, a coverage tool)"
+        raise RuntimeError(f"{message}; stop it first")
+    if follow is None:
+        parts = start.__module__.split(".")
+        follow = [".".join(parts[:2] if parts[0] == "labkit" else parts)]
     tracer = _Tracer(start.__code__, follow)
     tracer.functions[start.__code__] = start
     sys.settrace(tracer.enter)
@@ -158,11 +138,6 @@ def _unwrapped(function):
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return function
-
-
-def _room(module: str) -> str:
-    parts = module.split(".")
-    return ".".join(parts[:2]) if parts[0] == "labkit" else module
 
 
 class _Call:
@@ -206,8 +181,8 @@ def _same_plain(a, b) -> bool:
 class _Tracer:
     """Receives the interpreter's events."""
 
-    def __init__(self, start: CodeType, follow: tuple[str, ...]):
-        self.start, self.follow = start, follow
+    def __init__(self, start: CodeType, follow: Iterable[str]):
+        self.start, self.follow = start, tuple(f"{name}." for name in follow)
         self.lines: list[LineRecord] = []
         self.left_out = 0
         self.functions: dict[CodeType, Callable | None] = {}
@@ -215,17 +190,18 @@ class _Tracer:
         self._waiting: dict[FrameType, _Call] = {}  # generators between two values
         self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
         self._turns: dict[tuple, int] = {}
-        self._statements: dict[tuple, range] = {}
+        self._statement = cache(statement)
         self._once: dict = {}  # equal paths and changes are kept once
 
     def enter(self, frame: FrameType, event: str, arg):
         """A frame begins: follow it or not."""
         code = frame.f_code
         first = code is self.start and not self._calls
-        if not first and not (self._calls and self._follows(frame)):
+        module = f"{frame.f_globals.get('__name__', '')}."
+        if not first and not (self._calls and module.startswith(self.follow)):
             return None
-        written = code.co_filename != "<string>"  # not what a dataclass made for itself
-        if code.co_name.startswith("<") or not written:
+        # Neither a lambda nor what a dataclass made for itself.
+        if code.co_name.startswith("<") or code.co_filename == "<string>":
             return None
         call = self._waiting.pop(frame, None) or _Call(self._cache)
         call.look(frame)  # arguments, and what happened meanwhile, are no change
@@ -233,10 +209,6 @@ class _Tracer:
         self._calls[frame] = call
         self.functions.setdefault(code, _find(frame))
         return self._inside
-
-    def _follows(self, frame) -> bool:
-        module = frame.f_globals.get("__name__", "")
-        return any(module == f or module.startswith(f + ".") for f in self.follow)
 
     def _inside(self, frame, event, arg):
         """The next line, or the end: the line before has run."""
@@ -254,11 +226,6 @@ class _Tracer:
             if frame.f_code.co_flags & _GENERATOR:
                 self._waiting[frame] = call
         return self._inside
-
-    def _statement(self, *place) -> range:
-        if place not in self._statements:
-            self._statements[place] = statement(*place)
-        return self._statements[place]
 
     def _note(self, call, frame):
         path = tuple((f.f_code, c.line) for f, c in self._calls.items())

@@ -5,9 +5,11 @@ from typing import NamedTuple
 from IPython.display import display
 
 LOST = "This panel lives in a kernel that is gone: run this cell again."
-# Elsewhere than in JupyterLab, which alone has these classes, nothing is to be seen.
+# Elsewhere than in JupyterLab, which alone has these classes, nothing is to be seen;
+# nor is it while a page that is loaded still waits for its panels.
 _BELOW = f"""<style>
-.labkit-lost {{ display: none }}
+@keyframes labkit-wait {{ from, to {{ visibility: hidden }} }}
+.labkit-lost {{ display: none; animation: labkit-wait 3s }}
 .jp-OutputArea-child:not(:has(.labkit-panel:not(.jupyter-widgets-disconnected)))
   + .jp-OutputArea-child .labkit-lost {{ display: block }}
 </style><p class="labkit-lost">{LOST}</p>"""

@@ -1,8 +1,7 @@
 """Statements of a source file: which lines are one, and the tags in their comments.
 
-A line names the equations that it implements in a trailing comment, ``# (38), (39)``,
-or ``# (1)-(6)`` for a range. Tags are numbers, also with letters, or single small
-letters.
+A line names the equations that it implements in a trailing comment, ``# (38), (39)``
+or ``# (1)-(6)``. Tags are numbers, also with letters, or single small letters.
 """
 
 import ast

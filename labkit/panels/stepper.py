@@ -1,7 +1,6 @@
 """Step, Back, Run, Pause and Reset over a training loop written as a generator."""
 
 import asyncio
-import contextlib
 import html
 import math
 import threading
@@ -9,6 +8,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import ipywidgets as widgets
@@ -21,23 +21,21 @@ MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop
 
 
 class Stepper(Shown):
-    """Walk a generator of records: forwards, and back to look.
+    """Walk a generator of records: forwards, and back to look, which does not undo.
 
-    Back looks at earlier records; it does not undo.  Step then moves forward through
-    the records kept and draws a new one only when the newest is shown.
+    Step then moves forward through the records kept and draws a new one only when the
+    newest is shown.
 
     Parameters
     ----------
-    make_records : callable or generator
-        Returns a fresh generator that yields one record per step.  A bare generator
-        does too, but then nothing can be reset.
+    make_records : callable, returns a fresh generator that yields a record per step
+        A bare generator does too, but then nothing can be reset; else a TypeError.
     on_record : callable, is given each new record, as soon as it is there
     on_show : callable, is given the record shown after a move among the records kept
     on_reset : callable, called before `make_records` is called again
-    interactive : bool
-        Make buttons; otherwise a static line is shown, and all methods work the same.
-    keep : int, number of newest records to which Back can go
-    limit : int, number of records after which the loop counts as exhausted
+    interactive : bool, make buttons; otherwise a static line is shown
+    keep : int >= 1, number of newest records to which Back can go
+    limit : int >= 1, number of records after which the loop counts as exhausted
 
     Attributes
     ----------
@@ -47,21 +45,11 @@ class Stepper(Shown):
         Buttons (CSS classes ``labkit-step``, ``-back``, ``-run``, ``-pause``,
         ``-reset``), speed slider (``labkit-speed``), status (``labkit-status``).
 
-    Raises
-    ------
-    TypeError, ValueError
-        If `make_records` is neither callable nor an iterator; if `keep` or `limit` is
-        smaller than one.
-
     Examples
     --------
     >>> stepper = Stepper(lambda: iter("abc"), interactive=False)
-    >>> stepper.step(2)
-    'b'
-    >>> stepper.back()
-    'a'
-    >>> stepper.run(), stepper
-    ('c', Stepper(step 3 of 3, finished))
+    >>> stepper.step(2), stepper.back(), stepper.run(), stepper
+    ('b', 'a', 'c', Stepper(step 3 of 3, finished))
     """
 
     def __init__(
@@ -77,20 +65,16 @@ class Stepper(Shown):
         clock: Callable[[], float] = time.monotonic,
     ):
         if not callable(make_records) and not isinstance(make_records, Iterator):
-            raise TypeError(
-                "make_records must be a function that returns a generator, or a "
-                f"generator, got {type(make_records).__name__}"
-            )
+            message = "make_records must be a function that returns a generator, or a"
+            raise TypeError(f"{message} generator, got {type(make_records).__name__}")
         for name, count in (("keep", keep), ("limit", limit)):
             if count is not None and count < 1:
                 raise ValueError(f"{name} must be >= 1, got {count}")
         self._make = make_records if callable(make_records) else None
         self._on_record, self._on_show = on_record or _nothing, on_show or _nothing
         self._on_reset = on_reset or _nothing
-        self._limit = math.inf if limit is None else limit
-        self._clock = clock
-        self._kept = deque(maxlen=keep)
-        self._next_status = -math.inf
+        self._limit, self._clock = math.inf if limit is None else limit, clock
+        self._kept, self._next_status = deque(maxlen=keep), -math.inf
         self._turn = None  # identity of the loop that may go on; None: paused
         # JupyterLab may hear buttons on a thread of its own beside the running cell,
         # and a generator cannot be entered twice.
@@ -105,9 +89,8 @@ class Stepper(Shown):
     @property
     def record(self):
         """The record shown; None before the first."""
-        if self.position == 0:
-            return None
-        return self._kept[self.position - 1 - self._count]  # from the newest, at -1
+        at = self.position - 1 - self._count  # from the newest, at -1
+        return self._kept[at] if self.position else None
 
     @property
     def running(self) -> bool:
@@ -150,8 +133,7 @@ class Stepper(Shown):
         if n < 0:
             raise ValueError(f"back goes n >= 0 records, got {n}")
         self.pause()
-        oldest = self._count - len(self._kept) + 1
-        target = max(self.position - n, oldest) if self._kept else 0
+        target = max(self.position - n, self._oldest) if self._kept else 0
         moved, self.position = target != self.position, target
         self._refresh()
         if moved:
@@ -161,8 +143,8 @@ class Stepper(Shown):
     def run(self, steps: int | None = None):
         """Run in this cell: `steps` new records, or until exhausted if None.
 
-        A plain loop, for headless runs and tests: no button is heard until it ends.  A
-        callback may end it by calling `pause`.  Returns the newest record.
+        A plain loop: no button is heard until it ends.  A callback may end it by
+        calling `pause`.  Returns the newest record.
         """
         self.pause()
         self._turn = turn = object()
@@ -183,8 +165,7 @@ class Stepper(Shown):
 
         One asyncio task: between two steps it gives way, so that buttons and sliders
         are heard.  An exception stops it and is kept in `error`.  A second start while
-        running changes nothing.  A RuntimeError if no event loop runs (use `run`), or
-        if the panel is closed.
+        running changes nothing.  A RuntimeError without an event loop, or once closed.
         """
         if self.running:
             return self._task
@@ -197,6 +178,10 @@ class Stepper(Shown):
         self._task = loop.create_task(run(weakref.ref(self), turn))
         self._refresh()
         return self._task
+
+    @property
+    def _oldest(self) -> int:
+        return self._count - len(self._kept) + 1
 
     @property
     def _closed(self) -> bool:
@@ -214,14 +199,13 @@ class Stepper(Shown):
         self._refresh()
 
     def reset(self) -> None:
-        """Forget all records and begin with a fresh generator.
-
-        A RuntimeError if the stepper was made from a bare generator.
-        """
+        """Forget all records and begin with a fresh generator, if one can be made."""
         if self._make is None:
+            message = (
+                "cannot reset: this stepper was given a generator, which runs once"
+            )
             raise RuntimeError(
-                "cannot reset: this stepper was given a generator, which runs once; "
-                "give it a function that returns a fresh one"
+                f"{message}; give it a function that returns a fresh one"
             )
         self.pause()
         with self._lock:
@@ -230,16 +214,14 @@ class Stepper(Shown):
             self._begin(self._make())
         self._refresh()
 
-    def between_steps(self) -> contextlib.AbstractContextManager:
+    def between_steps(self) -> AbstractContextManager:
         """Hold the run between two steps, also one that another thread takes."""
         return self._lock
 
     def _begin(self, records: Iterator) -> None:
-        self._records = iter(records)
+        self._records, self._ended, self.error = iter(records), False, None
         self._kept.clear()
         self._count = self.position = 0
-        self._ended = False
-        self.error: BaseException | None = None
 
     def _forward(self, n: int) -> int:
         """Move up to `n` records forward among those kept; return how many."""
@@ -253,10 +235,9 @@ class Stepper(Shown):
         """Draw one new record and show it; False if there is none."""
         with self._lock:
             if self.error is not None:
-                raise RuntimeError(
-                    f"the run has stopped ({type(self.error).__name__}: {self.error}); "
-                    "reset() begins anew"
-                ) from self.error
+                reason = f"({type(self.error).__name__}: {self.error})"
+                message = f"the run has stopped {reason}; reset() begins anew"
+                raise RuntimeError(message) from self.error
             if self.exhausted:
                 return False
             try:
@@ -286,13 +267,9 @@ class Stepper(Shown):
             if not goes_on and self._turn is turn:
                 self._turn = None
             self._refresh(force=not goes_on)
-        spent = self._clock() - begin
-        return max(MIN_SLEEP, self._pause_length() - spent) if goes_on else None
-
-    def _pause_length(self) -> float:
-        """Return the seconds that one step takes at the speed chosen."""
         speed = self._speed.value if self.interactive else "max"
-        return 0.0 if speed == "max" else 1 / speed
+        left = (0.0 if speed == "max" else 1 / speed) - (self._clock() - begin)
+        return max(MIN_SLEEP, left) if goes_on else None
 
     def _build(self) -> None:
         actions = {
@@ -306,7 +283,7 @@ class Stepper(Shown):
         for name, (action, icon, tooltip) in actions.items():
             look = {"icon": icon, "tooltip": tooltip, "layout": {"width": "90px"}}
             button = widgets.Button(description=name.capitalize(), **look)
-            button.on_click(self._guarded(action))
+            button.on_click(lambda _, action=action: self._clicked(action))
             self._buttons[name] = button.add_class(f"labkit-{name}")
         if self._make is None:
             self._buttons["reset"].tooltip = "A generator given as such runs once"
@@ -318,16 +295,12 @@ class Stepper(Shown):
         row = widgets.HBox(list(self._buttons.values()))
         self.widget = widgets.VBox([row, self._speed, self._label])
 
-    def _guarded(self, action) -> Callable:
-        def clicked(_button):
-            try:
-                action()
-            except Exception as error:
-                # Raised here it would only reach the server's log.
-                self.error = self.error or error
-                self._refresh()
-
-        return clicked
+    def _clicked(self, action) -> None:
+        try:
+            action()
+        except Exception as error:  # raised here it would only reach the server's log
+            self.error = self.error or error
+            self._refresh()
 
     def _refresh(self, force: bool = True) -> None:
         """Bring the status line and the buttons up to date."""
@@ -337,10 +310,9 @@ class Stepper(Shown):
         self._next_status = now + MIN_INTERVAL
         self._label.value = self.status
         done = self.error is not None or self.exhausted
-        oldest = self._count - len(self._kept) + 1
         disabled = {
             "step": self.running or (done and self.position == self._count),
-            "back": self.running or self.position <= oldest,
+            "back": self.running or self.position <= self._oldest,
             "run": self.running or done,
             "pause": not self.running,
             "reset": self._make is None,

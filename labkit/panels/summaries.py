@@ -44,10 +44,8 @@ def summarise(value: Any) -> Summary:
     Examples
     --------
     >>> s = summarise(torch.tensor([[3.0, 4.0]]))
-    >>> s.shape, s.norm, s.heat.tolist()
-    ((1, 2), 5.0, [[3.0, 4.0]])
-    >>> summarise(0.5).text
-    '0.5'
+    >>> s.shape, s.norm, s.heat.tolist(), summarise(0.5).text
+    ((1, 2), 5.0, [[3.0, 4.0]], '0.5')
     """
     kind = type(value).__name__
     if not isinstance(value, torch.Tensor | np.ndarray):
@@ -65,10 +63,7 @@ def summarise(value: Any) -> Summary:
 
 
 def heat_map(x: torch.Tensor) -> np.ndarray:
-    """Means of a tensor over at most HEAT x HEAT blocks, the last two dimensions.
-
-    A vector is one row; of more dimensions the leading ones become rows.
-    """
+    """Means over at most HEAT x HEAT blocks; leading dimensions become rows."""
     rows = x.reshape(1, -1) if x.ndim < 2 else x.flatten(0, -2)
     size = tuple(min(HEAT, n) for n in rows.shape)
     return nn.functional.adaptive_avg_pool2d(rows[None].float(), size)[0].cpu().numpy()
@@ -98,16 +93,13 @@ def _opened(name, value) -> list[tuple[str, Any]]:
         items = [(f"{name}[{i}]", v) for i, v in enumerate(value)]
     elif isinstance(value, nn.Module):
         items = [(f"{name}.{k}", v) for k, v in value.named_parameters(recurse=False)]
-    elif dataclasses.is_dataclass(value) or _ours(value):
-        items = [(f"{name}.{k}", v) for k, v in vars(value).items()]
+    elif dataclasses.is_dataclass(value) or type(value).__module__.startswith(
+        "labkit."
+    ):
+        items = [(f"{name}.{k}", v) for k, v in getattr(value, "__dict__", {}).items()]
     else:
         items = []
     return items[:WIDTH]
-
-
-def _ours(value) -> bool:
-    ours = type(value).__module__.startswith("labkit.")
-    return ours and hasattr(value, "__dict__") and not isinstance(value, type)
 
 
 def version(value: Any) -> Any:

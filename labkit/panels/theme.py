@@ -36,13 +36,7 @@ WIDEST = 960  # pixels that a figure may grow to
 
 
 def template(theme: str = "light") -> dict:
-    """Return the lab's plotly template, as plain data; a ValueError for no theme.
-
-    Examples
-    --------
-    >>> template("dark")["layout"]["paper_bgcolor"]
-    '#111111'
-    """
+    """Return the lab's plotly template, as plain data; a ValueError for no theme."""
     if theme not in THEMES:
         raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
     line = {"showline": True, "linecolor": INK, "ticks": "outside", "tickcolor": INK}
@@ -89,8 +83,8 @@ def dark(plain):
 def style() -> str:
     """Return CSS that draws figures in dark on a page that says it is dark.
 
-    JupyterLab marks its page by ``data-jp-theme-light``; pages of runs do the same.
-    Nothing is drawn anew, so a change of theme costs a figure nothing.
+    JupyterLab's does by ``data-jp-theme-light``, and so do pages of runs. Nothing is
+    drawn anew, so a change of theme costs a figure nothing.
     """
     rules = [".main-svg { background: transparent !important; }"]
     for light, twin in _TWINS.items():
@@ -99,24 +93,15 @@ def style() -> str:
         for kind in ("stroke", "fill"):
             marked = f'[style*="{kind}: {rgb}"], [{kind}="{rgb}"]'
             rules.append(f"{marked} {{ {kind}: {twin} !important; }}")
-    inner = "\n".join(rules)
-    return (
-        f".js-plotly-plot {{ max-width: {WIDEST}px; }}\n"
-        f'[data-jp-theme-light="false"] .js-plotly-plot {{\n{inner}\n}}\n'
-    )
+    inner, plot = "\n".join(rules), ".js-plotly-plot"
+    width = f"{plot} {{ max-width: {WIDEST}px; }}\n"
+    return f'{width}[data-jp-theme-light="false"] {plot} {{\n{inner}\n}}\n'
 
 
 def layout(title: str = "", *, width: int, height: int, **more) -> dict:
     """Return the layout shared by all figures, as plain data; entries in ``more`` win.
 
     A figure wider than 700 pixels takes the width of the page instead, up to 960.
-
-    Examples
-    --------
-    >>> layout("Loss", width=480, height=320)["title"]["text"]
-    'Loss'
-    >>> "width" in layout(width=960, height=320)
-    False
     """
     # Above the panels' titles there is room for plotly's buttons.
     margin = {"l": 70, "r": 20, "t": 90 if title else 56, "b": 50}
@@ -130,10 +115,9 @@ def layout(title: str = "", *, width: int, height: int, **more) -> dict:
 
 
 def axis(title: str, *, log: bool = False, limits=None) -> dict:
-    """Return one axis as plain data; its title has the unit.
+    """Return one axis as plain data; without limits, in data units, it fits the data.
 
-    ``limits`` are its ends in data units, and fit the data if not given; a ValueError
-    if those of a logarithmic axis are not positive.
+    A ValueError if those of a logarithmic axis are not positive.
     """
     line = {"title": {"text": title}, "type": "log" if log else "linear"}
     if log:

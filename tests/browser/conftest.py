@@ -54,12 +54,7 @@ SMALL = {
         "cost_added": 50,
         "cost_updates": 1,
     },
-    "05_rtrl": {
-        "updates": 100,
-        "measured": 10,
-        "race_steps": 40,
-        "text_steps": 50,
-    },
+    "05_rtrl": {"updates": 100, "measured": 10, "race_steps": 40, "text_steps": 50},
     "06_compare": {
         "samples": 300,
         "trials": 1,
@@ -158,13 +153,14 @@ def copy_small(folder: Path) -> None:
 
 
 def write_panels(folder: Path) -> None:
-    """Write the notebook of panels alone."""
+    """Write the notebook of panels alone, twice: what one test saves stays there."""
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
     cells = [code | {"id": str(i), "source": text} for i, text in enumerate(PANELS)]
     made = {"cells": cells, "metadata": {"kernelspec": kernel}}
     made |= {"nbformat": 4, "nbformat_minor": 5}
-    (folder / "panels.ipynb").write_text(json.dumps(made))
+    for name in ("panels", "panels_again"):
+        (folder / f"{name}.ipynb").write_text(json.dumps(made))
 
 
 def write_settings(config: Path) -> None:

@@ -90,6 +90,11 @@ PROMPTS = """
 return [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
   .map((prompt) => prompt.textContent.trim());
 """
+# What panels say whose kernel is gone, where it can be seen.
+LOST = """
+return [...document.querySelectorAll('.labkit-lost')]
+  .filter((line) => line.checkVisibility()).map((line) => line.textContent);
+"""
 ERRORS = """
 const kinds = ['application/vnd.jupyter.error', 'application/vnd.jupyter.stderr'];
 return kinds.flatMap((kind) =>
@@ -124,6 +129,9 @@ class Page:
         self.driver, self.server, self.name = driver, server, name
         # "reset" opens this notebook alone, whatever was open before.
         driver.get(server.address(f"lab/tree/{name}.ipynb") + "&reset")
+        self._wait_for_kernel()
+
+    def _wait_for_kernel(self):
         wait(lambda: self.find(".jp-CodeCell"), 60, "the notebook opens")
         # The mark at the notebook's corner says idle before there is a kernel.
         wait(
@@ -132,11 +140,30 @@ class Page:
             "its kernel is idle",
         )
 
+    def load_again(self):
+        """Save the notebook and load the page again."""
+        self.choose(".lm-MenuBar-itemLabel", "File")
+        self.choose(".lm-Menu-itemLabel", "Save Notebook")
+        saved = "return !document.querySelector('.jp-mod-dirty');"
+        wait(lambda: self.script(saved), 10, "the notebook is saved")
+        self.driver.refresh()
+        self._wait_for_kernel()
+
+    def restart_kernel(self):
+        self.choose(".lm-MenuBar-itemLabel", "Kernel")
+        self.choose(".lm-Menu-itemLabel", "Restart Kernel…")
+        self.choose(".jp-Dialog-button", "Restart")
+        self._wait_for_kernel()
+
+    def lost(self):
+        return self.script(LOST)
+
     def find(self, css):
         return self.driver.find_element(By.CSS_SELECTOR, css)
 
     def look_at(self, css=".labkit-run"):
         """Have all below go by the panel that holds the first element of this kind."""
+        wait(lambda: self.find(css), 60, f"{css} is there")
         self.script(LOOK_AT, css)
         self.show_panel()
 
@@ -150,7 +177,7 @@ class Page:
     def run_all(self, seconds=120):
         """Run all cells and wait; JupyterLab now and then loses the first order."""
         for _ in range(3):
-            self._order_run_all()
+            self.order_run_all()
             end = time.monotonic() + 10
             while time.monotonic() < end:
                 if any(prompt != "[ ]:" for prompt in self.script(PROMPTS)):
@@ -158,7 +185,7 @@ class Page:
                 time.sleep(0.1)
         pytest.fail("'Run All Cells' was ordered three times, and no cell ran")
 
-    def _order_run_all(self):
+    def order_run_all(self):
         self.choose(".lm-MenuBar-itemLabel", "Run")
         self.choose(".lm-Menu-itemLabel", "Run All Cells")
 

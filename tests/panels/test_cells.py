@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 from labkit.panels import Stepper, cells
+from tests.panels.conftest import in_loop
 from tests.panels.test_live_lab import make as make_lab
 
 
@@ -26,25 +27,23 @@ def cell(monkeypatch):
 
 
 @pytest.mark.parametrize("make", [lambda: Stepper(count), make_lab])
-def test_running_a_cell_again_ends_what_it_had_begun(cell, make):
-    async def main():
-        cell("a", "1")
-        first, beside = make(), make()
-        cell("b", "2")
-        other = make()
-        for each in (first, beside, other):
-            getattr(each, "stepper", each).start()
-        cell("a", "3")
-        make()
-        for each, runs in ((first, False), (beside, False), (other, True)):
-            stepper = getattr(each, "stepper", each)
-            assert stepper.running == runs
-            assert (stepper.widget.comm is None) != runs
-        with pytest.raises(RuntimeError, match="its cell has run again"):
-            getattr(first, "stepper", first).start()
-        other.close()
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@in_loop
+async def test_running_a_cell_again_ends_what_it_had_begun(cell, make):
+    cell("a", "1")
+    first, beside = make(), make()
+    cell("b", "2")
+    other = make()
+    for each in (first, beside, other):
+        getattr(each, "stepper", each).start()
+    cell("a", "3")
+    make()
+    for each, runs in ((first, False), (beside, False), (other, True)):
+        stepper = getattr(each, "stepper", each)
+        assert stepper.running == runs
+        assert (stepper.widget.comm is None) != runs
+    with pytest.raises(RuntimeError, match="its cell has run again"):
+        getattr(first, "stepper", first).start()
+    other.close()
 
 
 def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
@@ -57,29 +56,25 @@ def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
     assert lab.trace._subscribers == [] and lab.plot._timer is None
 
 
-def test_a_widget_that_is_closed_ends_the_run():
-    async def main():
-        stepper = Stepper(count)
-        task = stepper.start()
-        await asyncio.sleep(0)
-        stepper.widget.close()
-        await task
-        assert not stepper.running
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@in_loop
+async def test_a_widget_that_is_closed_ends_the_run():
+    stepper = Stepper(count)
+    task = stepper.start()
+    await asyncio.sleep(0)
+    stepper.widget.close()
+    await task
+    assert not stepper.running
 
 
-def test_a_stepper_that_nobody_can_reach_ends_its_run():
-    async def main():
-        stepper = Stepper(count, interactive=False)
-        task, gone = stepper.start(), weakref.ref(stepper)
-        await asyncio.sleep(0)
-        del stepper
-        gc.collect()
-        await task
-        assert gone() is None
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@in_loop
+async def test_a_stepper_that_nobody_can_reach_ends_its_run():
+    stepper = Stepper(count, interactive=False)
+    task, gone = stepper.start(), weakref.ref(stepper)
+    await asyncio.sleep(0)
+    del stepper
+    gc.collect()
+    await task
+    assert gone() is None
 
 
 def busy(seconds):
@@ -88,35 +83,41 @@ def busy(seconds):
         yield seconds
 
 
-def test_two_runs_at_once_have_the_same_time():
+@in_loop
+async def test_two_runs_at_once_have_the_same_time():
     """One whose steps take forty times as long takes so many fewer."""
-
-    async def main():
-        slow = Stepper(lambda: busy(0.04), interactive=False)
-        fast = Stepper(lambda: busy(0.001), interactive=False)
-        tasks = [each.start() for each in (slow, fast)]
-        while slow.position < 8:
-            await asyncio.sleep(0.001)
-        steps = fast.position
-        for each in (slow, fast):
-            each.pause()
-        await asyncio.gather(*tasks)
-        return steps
-
+    slow = Stepper(lambda: busy(0.04), interactive=False)
+    fast = Stepper(lambda: busy(0.001), interactive=False)
+    tasks = [each.start() for each in (slow, fast)]
+    while slow.position < 8:
+        await asyncio.sleep(0.001)
     # Turn by turn there would be 8; sleeps on a busy machine are longer than asked for.
-    assert asyncio.run(asyncio.wait_for(main(), 60)) > 24
+    assert fast.position > 24
+    for each in (slow, fast):
+        each.pause()
+    await asyncio.gather(*tasks)
 
 
-def test_a_run_at_low_speed_takes_no_time_from_another():
-    async def main():
-        idle, fast = Stepper(count), Stepper(count, interactive=False)
-        idle._speed.value = 1
-        tasks = [each.start() for each in (idle, fast)]
-        while fast.position < 200:
-            await asyncio.sleep(0)
-        assert idle.position <= 2
-        for each in (idle, fast):
-            each.close()
-        await tasks[1]
+@in_loop
+async def test_a_run_at_low_speed_takes_no_time_from_another():
+    idle, fast = Stepper(count), Stepper(count, interactive=False)
+    idle._speed.value = 1
+    tasks = [each.start() for each in (idle, fast)]
+    while fast.position < 200:
+        await asyncio.sleep(0)
+    assert idle.position <= 2
+    for each in (idle, fast):
+        each.close()
+    await tasks[1]
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+
+@in_loop
+async def test_a_run_that_is_interrupted_holds_up_no_other():
+    def interrupted():
+        yield 1
+        raise asyncio.CancelledError
+
+    broken = Stepper(interrupted, interactive=False)
+    other = Stepper(lambda: iter(range(9)), interactive=False)
+    await asyncio.wait([broken.start(), other.start()])
+    assert broken.error is not None and other.exhausted

@@ -12,13 +12,7 @@ LOOK = "A loss <below> that of before."
 class Parameters:
     rank: int = knob(8, low=1, high=64, unit="terms", help="terms kept")
     rate: float = knob(
-        1e-2,
-        low=1e-4,
-        high=1,
-        unit="1/step",
-        log=True,
-        restart=False,
-        look_for=LOOK,
+        1e-2, low=1e-4, high=1, unit="1/step", log=True, restart=False, look_for=LOOK
     )
     noise: float = knob(0, low=0, high=2, label="noise level")
     exact: bool = knob(True)
@@ -101,6 +95,10 @@ def test_reset_goes_back_to_the_first_values(controls):
     assert heard == [(Parameters(), ("rank", "cell"))]
     if controls.interactive:
         assert controls.widgets["rank"].value == 8
+        controls.set(rank=3)
+        (button,) = find(controls.widget, "labkit-knobs-reset")
+        button.click()
+        assert controls.value == Parameters() and controls.widgets["rank"].value == 8
 
 
 def find(widget, css_class):
@@ -108,14 +106,6 @@ def find(widget, css_class):
     children = getattr(widget, "children", ())
     own = [widget] if css_class in getattr(widget, "_dom_classes", ()) else []
     return own + [found for child in children for found in find(child, css_class)]
-
-
-def test_a_button_resets_the_knobs():
-    controls = Controls(Parameters())
-    controls.set(rank=3)
-    (button,) = find(controls.widget, "labkit-knobs-reset")
-    button.click()
-    assert controls.value == Parameters() and controls.widgets["rank"].value == 8
 
 
 def test_each_knob_says_what_a_change_does_and_what_to_look_for():
@@ -199,7 +189,6 @@ def test_headless_is_a_static_table():
     assert "<td>8</td><td>terms</td><td>from 1 to 64 terms</td>" in table
     assert "&lt;b&gt;" in table and "<td>restarts</td><td>terms kept</td>" in table
     assert "<td>next step</td><td></td><td>A loss &lt;below&gt; that" in table
-    assert any("widget-view" in m for m in Controls(Parameters())._repr_mimebundle_())
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from labkit.panels.drawing import LINE, fit, places, room, spread
 
 @settings(max_examples=100, deadline=None)
 @given(
-    heights=st.lists(st.floats(-10, 10), min_size=1, max_size=5),
-    gap=st.floats(0.1, 5),
+    heights=st.lists(st.floats(-10, 10), min_size=1, max_size=5), gap=st.floats(0.1, 5)
 )
 def test_spread_names_keep_their_order_and_their_middle_and_never_touch(heights, gap):
     moved = spread(heights, gap)

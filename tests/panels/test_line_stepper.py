@@ -10,6 +10,7 @@ from torch import nn
 from labkit.panels import LineStepper
 from labkit.panels.aria import Aria
 from labkit.panels.docstrings import docstrings_of, equations_of, symbol
+from labkit.panels.line_view import source_html, values_html
 from labkit.panels.source import tags_of_line
 from labkit.rls import rls_step
 from labkit.rtrl import OK, RNNCell
@@ -97,10 +98,10 @@ def test_headless_is_a_static_table():
     assert "velocity.addmm_(left, right, beta=momentum)" in table and "(99)" in table
     assert bundle["text/plain"] == f"LineStepper(line 1 of {len(walk.stops)})"
     walk.next_change("theta")
-    values = walk.values_html()
+    values = values_html(walk.record, walk._docs)
     assert "<tr class='changed'><td>● theta</td><td><i>Θ</i></td>" in values
     assert "<td>3 × 6</td><td>float32</td><td>cpu</td>" in values and "<svg" in values
-    source = walk.source_html()
+    source = source_html(walk.record, walk.stops)
     assert source.count('aria-current="step"') == 1
     lit = source.split('aria-current="step"')[1].split("</div>")[0]
     assert "theta.add_(velocity)" in lit
@@ -201,10 +202,7 @@ def test_equations_in_their_two_forms():
     assert equations_of(None) == {}
 
 
-def scaled(
-    x,
-    factor,
-):
+def scaled(x, factor):
     """Scale: (1) $y = f x$ with factor : $f$.
 
     factor : $f$
@@ -219,10 +217,10 @@ def scaled(
 def test_a_statement_of_several_lines_is_one_stop():
     walk = LineStepper(scaled, torch.ones(2), 3.0, interactive=False)
     assert len(walk.stops) == 2 and walk.equations == {"1": "y = f x"}
-    source = walk.source_html()
+    source = source_html(walk.record, walk.stops)
     lit = [line for line in source.split("<div")[1:] if 'class="lit"' in line]
     assert len(lit) == 4 and source.count("aria-current") == 1
-    assert "torch.mul( x, factor, )" in walk.table_html()
+    assert "torch.mul( x, factor, )" in walk._still.html
 
 
 def test_symbols_come_from_the_docstrings():
@@ -273,7 +271,11 @@ def test_what_a_line_changes_and_names_stands_first():
     held = nn.Linear(2, 2)
     walk = LineStepper(ranked, held, 7, interactive=False)
     walk.next_change("c")
-    rows = re.findall(r"<tr class='\w*'><td>(?:● )?([^<]+)</td>", walk.values_html())
+    rows = re.findall(
+        r"<tr class='\w*'><td>(?:● )?([^<]+)</td>", values_html(walk.record, walk._docs)
+    )
     assert rows == ["c", "used", "a[&quot;x&quot;]", "b", "self.weight", "self.bias"]
-    sizes = re.findall(r'<svg[^>]* width="(\d+)" height="(\d+)"', walk.values_html())
+    sizes = re.findall(
+        r'<svg[^>]* width="(\d+)" height="(\d+)"', values_html(walk.record, walk._docs)
+    )
     assert sizes == [("10", "10"), ("10", "5")]

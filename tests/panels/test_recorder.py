@@ -65,9 +65,7 @@ def halves(x):
 
 def drains(x):
     total = 0
-    for part in halves(
-        x,
-    ):
+    for part in halves(x):
         total += part
     return total
 

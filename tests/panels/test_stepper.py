@@ -5,6 +5,8 @@ import threading
 import pytest
 
 from labkit.panels import Stepper
+from labkit.panels.cells import MIN_SLEEP
+from tests.panels.conftest import in_loop
 
 
 def count(n=None):
@@ -129,103 +131,91 @@ def test_start_without_an_event_loop_is_refused():
         Stepper(count).start()
 
 
-def test_an_async_run_pauses_within_one_step(interactive):
-    async def main():
-        stepper = Stepper(count, interactive=interactive)
-        task = stepper.start()
-        assert stepper.start() is task and stepper.running
-        while stepper.position < 5:
+@in_loop
+async def test_an_async_run_pauses_within_one_step(interactive):
+    stepper = Stepper(count, interactive=interactive)
+    task = stepper.start()
+    assert stepper.start() is task and stepper.running
+    while stepper.position < 5:
+        await asyncio.sleep(0)
+    stepper.pause()
+    at = stepper.position
+    assert not stepper.running
+    await task
+    assert stepper.position == at
+    first = stepper.start()  # paused and started again before the old loop awoke
+    await asyncio.sleep(0)
+    stepper.pause()
+    second = stepper.start()
+    await first
+    assert stepper.running and first is not second
+    stepper.pause()
+    await second
+
+
+@in_loop
+async def test_an_async_run_gives_way_after_every_step():
+    stepper = Stepper(lambda: count(20), on_record=lambda r: log.append(r))
+    log = []
+
+    async def other():
+        while not stepper.exhausted:
+            log.append("other")
             await asyncio.sleep(0)
-        stepper.pause()
-        at = stepper.position
-        assert not stepper.running
-        await task
-        assert stepper.position == at
-        first = stepper.start()  # paused and started again before the old loop awoke
-        await asyncio.sleep(0)
-        stepper.pause()
-        second = stepper.start()
-        await first
-        assert stepper.running and first is not second
-        stepper.pause()
-        await second
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    await asyncio.gather(stepper.start(), other())
+    records = [i for i, entry in enumerate(log) if entry != "other"]
+    assert stepper.record == 20 and not stepper.running
+    assert all(b - a > 1 for a, b in itertools.pairwise(records))
 
 
-def test_an_async_run_gives_way_after_every_step():
-    async def main():
-        stepper = Stepper(lambda: count(20), on_record=lambda r: log.append(r))
-        log = []
-
-        async def other():
-            while not stepper.exhausted:
-                log.append("other")
-                await asyncio.sleep(0)
-
-        await asyncio.gather(stepper.start(), other())
-        records = [i for i, entry in enumerate(log) if entry != "other"]
-        assert stepper.record == 20 and not stepper.running
-        assert all(b - a > 1 for a, b in itertools.pairwise(records))
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@in_loop
+async def test_an_async_run_takes_up_from_the_newest_record():
+    stepper = Stepper(lambda: count(6), limit=5)
+    stepper.step(3)
+    stepper.back(2)
+    await stepper.start()
+    assert stepper.record == 5 and stepper.status == "step 5 of 5, finished"
 
 
-def test_an_async_run_takes_up_from_the_newest_record():
-    async def main():
-        stepper = Stepper(lambda: count(6), limit=5)
-        stepper.step(3)
-        stepper.back(2)
-        await stepper.start()
-        assert stepper.record == 5 and stepper.status == "step 5 of 5, finished"
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@in_loop
+async def test_an_exception_in_an_async_run_is_kept():
+    stepper = Stepper(broken)
+    await stepper.start()
+    assert isinstance(stepper.error, ArithmeticError) and not stepper.running
+    assert "stopped: ArithmeticError" in stepper._label.value
 
 
-def test_an_exception_in_an_async_run_is_kept():
-    async def main():
-        stepper = Stepper(broken)
-        await stepper.start()
-        assert isinstance(stepper.error, ArithmeticError) and not stepper.running
-        assert "stopped: ArithmeticError" in stepper._label.value
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def test_reset_ends_an_async_run():
-    async def main():
-        stepper = Stepper(count)
-        task = stepper.start()
-        await asyncio.sleep(0)
-        stepper.reset()
-        await task
-        assert stepper.position == 0 and not stepper.running
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@in_loop
+async def test_reset_ends_an_async_run():
+    stepper = Stepper(count)
+    task = stepper.start()
+    await asyncio.sleep(0)
+    stepper.reset()
+    await task
+    assert stepper.position == 0 and not stepper.running
 
 
-def test_buttons_do_what_they_say_and_offer_what_is_possible():
-    async def main():
-        stepper = Stepper(lambda: count(3))
-        press = {name: button.click for name, button in stepper._buttons.items()}
-        assert enabled(stepper) == {"step", "run", "reset"}
-        press["step"]()
-        assert enabled(stepper) == {"step", "run", "reset"}  # nothing before the first
-        press["step"]()
-        assert enabled(stepper) == {"step", "back", "run", "reset"}
-        press["back"]()
-        assert stepper._label.value == "step 1 of 2, paused"
-        press["run"]()
-        assert enabled(stepper) == {"pause", "reset"}
-        press["pause"]()
-        assert enabled(stepper) == {"step", "run", "reset"}
-        press["run"]()
-        await stepper._task
-        assert enabled(stepper) == {"back", "reset"}
-        press["reset"]()
-        assert stepper._label.value == "step 0 of 0, paused"
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@in_loop
+async def test_buttons_do_what_they_say_and_offer_what_is_possible():
+    stepper = Stepper(lambda: count(3))
+    press = {name: button.click for name, button in stepper._buttons.items()}
+    assert enabled(stepper) == {"step", "run", "reset"}
+    press["step"]()
+    assert enabled(stepper) == {"step", "run", "reset"}  # nothing before the first
+    press["step"]()
+    assert enabled(stepper) == {"step", "back", "run", "reset"}
+    press["back"]()
+    assert stepper._label.value == "step 1 of 2, paused"
+    press["run"]()
+    assert enabled(stepper) == {"pause", "reset"}
+    press["pause"]()
+    assert enabled(stepper) == {"step", "run", "reset"}
+    press["run"]()
+    await stepper._task
+    assert enabled(stepper) == {"back", "reset"}
+    press["reset"]()
+    assert stepper._label.value == "step 0 of 0, paused"
 
 
 def test_a_failing_press_shows_in_the_status_line():
@@ -237,10 +227,11 @@ def test_a_failing_press_shows_in_the_status_line():
 
 
 def test_speed_is_steps_per_second():
-    stepper = Stepper(count)
-    assert stepper._pause_length() == 0
+    stepper = Stepper(count, clock=lambda: 0.0)
+    stepper._turn = turn = object()
+    assert stepper.take(turn) == MIN_SLEEP
     stepper._speed.value = 20
-    assert stepper._pause_length() == pytest.approx(0.05)
+    assert stepper.take(turn) == pytest.approx(0.05)
 
 
 def test_two_threads_never_enter_the_generator_at_once():
@@ -277,4 +268,3 @@ def test_headless_is_one_static_line():
     assert stepper.widget is None
     bundle = stepper._repr_mimebundle_()
     assert bundle["text/html"] == "<p>step 1 of 1, paused</p>"
-    assert any("widget-view" in mime for mime in Stepper(count)._repr_mimebundle_())

@@ -41,11 +41,7 @@ MISSING = {
 }
 # Linear RGB to CIE XYZ, D65 (IEC 61966-2-1); its second row gives the luminance.
 XYZ = np.array(
-    [
-        [0.4124, 0.3576, 0.1805],
-        [0.2126, 0.7152, 0.0722],
-        [0.0193, 0.1192, 0.9505],
-    ]
+    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
 )
 APART = 20  # CIELAB; about 2.3 is just noticed side by side
 
