@@ -63,10 +63,9 @@ def test_names_say_what_they_build(digits):
     hybrid = lab.make_training("HRLS+M", model, lr=0.4, adam_lr=0.5, **options)
     averaged = lab.make_training("averaged RLS", model, **options).optimizer
     assert isinstance(plain, RLS) and plain.max_grad_norm == 5.0
-    group = plain.param_groups[0]
-    assert (group["momentum"], group["l1"], group["mean_weight"]) == (0.0, 0.0, 0.2)
-    assert both.param_groups[0]["momentum"] == 0.3
-    assert both.param_groups[0]["l1"] == 1e-4
+    for optimizer, *wanted in ((plain, 0.0, 0.0, 0.2), (both, 0.3, 1e-4, 0.1)):
+        group = optimizer.param_groups[0]
+        assert [group[k] for k in ("momentum", "l1", "mean_weight")] == wanted
     assert isinstance(hybrid.optimizer, Hybrid) and isinstance(averaged, AveragedRLS)
     assert [g["lr"] for g in hybrid.optimizer.param_groups] == [0.4, 0.5]
     assert hybrid.optimizer.other.param_groups[0]["params"][0] is model[2].weight
@@ -130,17 +129,10 @@ def test_a_diverging_run_ends_with_its_reason(problems):
     assert "the limit 100" in frame["note"].iloc[-1]
 
 
-# What each knob does when it is turned to its end while the network trains; the loss of
-# lr and forgetting runs away.
-LIVE = {
-    "mean_weight": 100.0,
-    "lr": 0.01,
-    "forgetting": 0.9,
-    "batch": 8,
-    "momentum": 0.95,
-    "l1": 1e-2,
-    "label_noise": 0.8,
-}
+# What each knob is turned to while the network trains; with the ends of lr and
+# forgetting the loss runs away.
+LIVE = {"mean_weight": 100.0, "lr": 0.01, "forgetting": 0.9, "batch": 8}
+LIVE |= {"momentum": 0.95, "l1": 1e-2, "label_noise": 0.8}
 
 
 def columns(frame):
@@ -158,10 +150,8 @@ def test_a_live_knob_changes_the_next_step_and_restarts_nothing(problems, name):
     assert one["turned"].dropna().index.tolist() == [4]
     before = [frame.iloc[:3].dropna(axis=1) for frame in (columns(one), other)]
     pd.testing.assert_frame_equal(*before)
-    after = (
-        frame.iloc[3:][["loss", "h first", "angle last"]] for frame in (one, other)
-    )
-    assert not next(after).equals(next(after))
+    seen = ["loss", "h first", "angle last"]
+    assert not one.iloc[3:][seen].equals(other.iloc[3:][seen])
 
 
 @pytest.mark.filterwarnings("ignore:with forgetting < 1")
@@ -183,11 +173,10 @@ def test_turned_knobs_are_what_the_optimiser_goes_by(problems, digits):
     model = network(digits, seed=3)
     rls = RLS(model, momentum=0.5, l1=1e-5, max_grad_norm=5.0, on_failure="reset")
     X, y = digits.fit.inputs, digits.fit.targets
-    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(3))
-    batches = list(order.split(128))  # 512 rows: the fifth step is of another epoch
     g = torch.Generator().manual_seed(3)
-    order = [torch.randperm(len(X), generator=g) for _ in range(2)][1]
-    batches = [*batches, order[:128], *order[128:].split(8)]
+    orders = [torch.randperm(len(X), generator=g) for _ in range(2)]
+    # 512 rows: the fifth step is of another epoch, the sixth of another size
+    batches = [*orders[0].split(128), orders[1][:128], *orders[1][128:].split(8)]
     losses = []
     for step, rows in enumerate(batches[:9], start=1):
         if step == 6:
@@ -241,11 +230,9 @@ def test_the_noise_of_the_gradient_is_that_of_all_single_gradients(problems, lay
     g = torch.Generator().manual_seed(0)
     rows = torch.randperm(len(problem.fit.targets), generator=g)[:16]
     weights = list(list(model.children())[-1].parameters())
-    single = []
+    X, y, single = problem.fit.inputs, problem.fit.targets, []
     for row in rows:
-        loss = loss_one_hot(
-            model(problem.fit.inputs[row, None]), problem.fit.targets[row, None]
-        )
+        loss = loss_one_hot(model(X[row, None]), y[row, None])
         grads = torch.autograd.grad(loss, weights)
         single.append(torch.cat([grad.flatten() for grad in grads]).double())
     variance = torch.stack(single).var(0).sum() / 16
@@ -253,12 +240,11 @@ def test_the_noise_of_the_gradient_is_that_of_all_single_gradients(problems, lay
 
 
 def test_batch_and_label_noise_change_the_noise(problems):
-    quiet = live(problems, lr=0.01).run(21)["noise last"].iloc[-1]
-    small = live(problems, lr=0.01, batch=8).run(21)["noise last"].iloc[-1]
-    wrong = live(problems, label_noise=0.8)
-    right = live(problems)
-    assert small > 4 * quiet
-    assert wrong.run(41)["noise last"].iloc[-1] > right.run(41)["noise last"].iloc[-1]
+    def noise(steps, **knobs):
+        return live(problems, **knobs).run(steps)["noise last"].iloc[-1]
+
+    assert noise(21, lr=0.01, batch=8) > 4 * noise(21, lr=0.01)
+    assert noise(41, label_noise=0.8) > noise(41)
 
 
 def test_looking_changes_nothing(digits):
@@ -268,22 +254,15 @@ def test_looking_changes_nothing(digits):
         model = network(digits)
         rls = RLS(model, momentum=0.5, max_grad_norm=5.0)
         noise = GradientNoise(model, every=2) if watch else None
-        records = train(
-            model,
-            rls,
-            digits.fit.inputs,
-            digits.fit.targets,
-            generator=torch.Generator().manual_seed(0),
-            epochs=2,
-            watch=lab.watcher(rls) if watch else None,
-        )
+        options = {"epochs": 2, "watch": lab.watcher(rls) if watch else None}
+        options["generator"] = torch.Generator().manual_seed(0)
+        records = train(model, rls, digits.fit.inputs, digits.fit.targets, **options)
         watched = [record.watched for record in records]
         assert all(watched) if watch else not any(watched)
         assert noise is None or noise.measured == 6
         return list(model.parameters())
 
-    for one, other in zip(trained(True), trained(False), strict=True):
-        assert torch.equal(one, other)
+    assert all(map(torch.equal, trained(True), trained(False)))
 
 
 # Runs

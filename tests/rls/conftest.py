@@ -1,14 +1,12 @@
-"""Models, their NumPy twins, and random states that the tests of this room share."""
+"""Random states, and steps, that the tests of this room share."""
 
+import math
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit.rls import loss_mse, rls_step
-
-from . import reference as ref
 
 RULE = {"forgetting": 0.97, "mean_weight": 0.3, "lr": 0.7, "momentum": 0.6, "l1": 1e-2}
 REF_RULE = {"lam": 0.97, "k": 0.3, "eta": 0.7, "alpha": 0.6, "gamma": 1e-2}
@@ -56,122 +54,19 @@ def take(model, optimizer, x, target, scale=1.0):
     return loss
 
 
-class Outputs(nn.Module):
-    """(y, state) of a recurrent layer -> y."""
-
-    def forward(self, pair):
-        return pair[0]
-
-
-class LastOutput(nn.Module):
-    """(y, state) of a recurrent layer in batch_first -> y at the last step."""
-
-    def forward(self, pair):
-        return pair[0][:, -1]
+def in_step(model, optimizer, net, x, target, limit=None, **rule):
+    """One step of RLS and of its twin; returns the factor of the clip."""
+    loss = take(model, optimizer, x, target)
+    want, factor = net.step(x, target, limit, **rule)
+    assert math.isclose(loss.item(), want, rel_tol=1e-9)
+    assert math.isclose(optimizer.gradient_norm.item(), net.norm(), rel_tol=1e-9)
+    return factor
 
 
-def randomise(module, seed=0, scale=0.5):
-    """Parameters in float64 from a seed; some exact zeros, whose sign is 0."""
-    module.double()
-    with torch.no_grad():
-        for i, p in enumerate(module.parameters()):
-            p.copy_(scale * randn(*p.shape, seed=1000 * seed + i))
-            p.view(-1)[0] = 0.0
-    return module
-
-
-def fcs(inputs, hidden, outputs, bias=True, seed=0):
-    return randomise(
-        nn.Sequential(
-            nn.Linear(inputs, hidden, bias=bias),
-            nn.ReLU(),
-            nn.Linear(hidden, outputs, bias=bias),
-        ),
-        seed,
-    )
-
-
-def theta(weight, bias):
-    """(n, N) of the paper from torch's layout, as NumPy."""
-    W = weight.detach().flatten(1).T
-    if bias is not None:
-        W = torch.cat([W, bias.detach()[None]])
-    return W.double().numpy().copy()
-
-
-def mirror(model, steps=1):
-    """The NumPy twin of a Sequential; ``steps``: T of Linear layers on sequences."""
-    layers = []
-    for module in model:
-        match module:
-            case nn.Linear():
-                part = ref.Part(theta(module.weight, module.bias), bias_of(module))
-                layers.append(ref.Dense(part, steps))
-            case nn.Conv2d():
-                part = ref.Part(theta(module.weight, module.bias), bias_of(module))
-                pads = [(p, p) for p in module.padding]
-                layers.append(
-                    ref.Conv(
-                        part, module.kernel_size, module.stride, pads, module.dilation
-                    )
-                )
-            case nn.RNNBase():
-                parts = [
-                    ref.Part(
-                        theta(
-                            getattr(module, f"weight_{kind}_l0"),
-                            getattr(module, f"bias_{kind}_l0", None),
-                        ),
-                        module.bias,
-                    )
-                    for kind in ("ih", "hh")
-                ]
-                layers.append(
-                    (ref.LSTM if isinstance(module, nn.LSTM) else ref.RNN)(*parts)
-                )
-            case nn.ReLU():
-                layers.append(ref.ReLU())
-            case nn.Tanh():
-                layers.append(ref.Tanh())
-            case nn.Flatten():
-                layers.append(ref.Flatten())
-            case LastOutput():
-                layers.append(ref.Last())
-            case Outputs():
-                pass
-            case _:
-                raise TypeError(module)
-    return ref.Net(layers)
-
-
-def bias_of(module):
-    return module.bias is not None
-
-
-def plant(optimizer, net, seed=50):
-    """Random P and velocity in the optimiser's state and in its twin's."""
-    for i, (block, part) in enumerate(
-        zip(optimizer.blocks, net.parts, strict=True), start=seed
-    ):
-        state = optimizer.state[block.weight]
-        state["P"].copy_(spd(block.fan_in, seed=i))
-        state["velocity"].copy_(randn(*state["velocity"].shape, seed=i + 500))
-        part.P = state["P"].numpy().copy()
-        part.omega = state["velocity"].numpy().T.copy()
-        part.theta = theta(block.weight, block.bias)
-
-
-def assert_same(optimizer, net, rtol=1e-9, atol=1e-9):
-    """Parameters and state of every block equal the twin's."""
-    for block, part in zip(optimizer.blocks, net.parts, strict=True):
-        state = optimizer.state[block.weight]
-        close = {"rtol": rtol, "atol": atol, "err_msg": block.name}
-        np.testing.assert_allclose(theta(block.weight, block.bias), part.theta, **close)
-        np.testing.assert_allclose(state["P"], part.P, **close)
-        np.testing.assert_allclose(state["h"], part.h, **close)
-        if "velocity" in state:
-            np.testing.assert_allclose(state["velocity"].T, part.omega, **close)
-        assert torch.equal(state["P"], state["P"].T)
+def assert_close(found, wanted, tolerance=1e-12):
+    """Each of some tensors, relative and absolute."""
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
 def snapshot(model, optimizer):

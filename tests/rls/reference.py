@@ -52,17 +52,17 @@ class Dense:
 
     def forward(self, x):
         (part,) = self.parts
-        part.T, self.first = self.steps, len(part.rows)
+        part.T, first = self.steps, len(part.rows)
         y = np.zeros((*x.shape[:-1], part.theta.shape[1]))
         for i in np.ndindex(x.shape[:-1]):
             y[i] = part.linear(x[i])
+        self.rows = part.rows[first:]
         return y
 
     def backward(self, dz):
         (part,) = self.parts
-        rows = part.rows[self.first :]
         index = list(np.ndindex(dz.shape[:-1]))
-        dx = [part.back(row, dz[i]) for row, i in zip(rows, index, strict=True)]
+        dx = [part.back(row, dz[i]) for row, i in zip(self.rows, index, strict=True)]
         return np.array(dx).reshape(*dz.shape[:-1], -1)
 
 
@@ -294,10 +294,13 @@ class Net:
 
     @property
     def parts(self):
-        return [part for layer in self.layers for part in layer.parts]
+        """Each once, even if two layers share it."""
+        parts = (part for layer in self.layers for part in layer.parts)
+        return list(dict.fromkeys(parts))
 
     def gradients(self, x, target, loss=squared_error):
         """Leave gradient and rows in every part; return the loss."""
+        x, target = np.asarray(x), np.asarray(target)
         for part in self.parts:
             part.clear()
         for layer in self.layers:
@@ -314,3 +317,10 @@ class Net:
     def factor(self, limit):
         """As torch clips, with 1e-6 beside the norm."""
         return 1.0 if limit is None else min(1.0, limit / (self.norm() + 1e-6))
+
+    def step(self, x, target, limit=None, **rule):
+        """One step of every part; return the loss and the factor of the clip."""
+        value = self.gradients(x, target)
+        for part in self.parts:
+            part.step(self.factor(limit), **rule)
+        return value, self.factor(limit)

@@ -8,39 +8,36 @@ from torch import nn
 
 from labkit.rls import RLS, AveragedRLS, KailathRLS, RunningMeanRLS, loss_mse
 
-from .conftest import LastOutput, fcs, randn, randomise, take
+from .conftest import assert_close, identical, randn, snapshot, take
+from .twins import LastOutput, fcs, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
 
 def joined(layer):
     """A copy of weight and bias, (N, n)."""
-    rows = [layer.weight.flatten(1)]
-    if layer.bias is not None:
-        rows.append(layer.bias[:, None])
-    return torch.cat(rows, 1).detach().clone()
+    columns = [] if layer.bias is None else [layer.bias[:, None]]
+    return torch.cat([layer.weight.flatten(1), *columns], 1).detach().clone()
 
 
 def gradients(model, x, target):
     """(N, n) of every Linear layer by plain autograd, and its augmented inputs."""
-    twin, inputs = copy.deepcopy(model), []
-    y = x
+    twin, found, inputs, y = copy.deepcopy(model), [], [], x
+    linear = [module for module in twin if isinstance(module, nn.Linear)]
     for module in twin:
-        if isinstance(module, nn.Linear):
-            X = y.detach()
-            inputs.append(
-                X if module.bias is None else nn.functional.pad(X, (0, 1), value=1)
-            )
+        if module in linear:
+            ones = [] if module.bias is None else [torch.ones(len(y), 1)]
+            inputs.append(torch.cat([y.detach(), *ones], 1))
         y = module(y)
     loss_mse(y, target).backward()
-    found = []
-    for module in twin:
-        if isinstance(module, nn.Linear):
-            G = module.weight.grad
-            if module.bias is not None:
-                G = torch.cat([G, module.bias.grad[:, None]], 1)
-            found.append(G)
+    for module in linear:
+        columns = [] if module.bias is None else [module.bias.grad[:, None]]
+        found.append(torch.cat([module.weight.grad, *columns], 1))
     return found, inputs
+
+
+def batch(rows, seed, outputs=3):
+    return randn(rows, 5, seed=seed), randn(rows, outputs, seed=9)
 
 
 @pytest.mark.parametrize("rows", [2, 9])
@@ -55,33 +52,23 @@ def test_kailath_keeps_the_exact_inverse_and_steps_by_it(forgetting, bias, rows)
     A = [torch.eye(joined(layer).shape[1]).double() / 2.0 for layer in layers]
     omega = [torch.zeros_like(joined(layer)) for layer in layers]
     for s in range(4):
-        x, target = randn(rows, 5, seed=s), randn(rows, 3, seed=9)
-        grads, inputs = gradients(model, x, target)
+        grads, inputs = gradients(model, *batch(rows, s))
         before = [joined(layer) for layer in layers]
-        take(model, optimizer, x, target)
+        take(model, optimizer, *batch(rows, s))
         for i, layer in enumerate(layers):
-            X = inputs[i]
-            A[i] = forgetting * A[i] + X.T @ X / rows  # (27)
+            A[i] = forgetting * A[i] + inputs[i].T @ inputs[i] / rows  # (27)
             P = optimizer.state[layer.weight]["P"]
             assert torch.equal(P, P.T)
             inverse = torch.linalg.inv(A[i])
-            torch.testing.assert_close(P, inverse, rtol=1e-9, atol=1e-10)
             omega[i] = alpha * omega[i] - eta * grads[i] @ inverse
-            torch.testing.assert_close(
-                joined(layer), before[i] + omega[i], rtol=1e-9, atol=1e-10
-            )
+            assert_close((P, joined(layer)), (inverse, before[i] + omega[i]), 1e-9)
 
 
-def test_kailath_ignores_the_ratio():
+def test_kailath_ignores_the_mean_weight():
     found = []
-    for ratio in (0.1, 10.0):
-        model = fcs(5, 7, 3)
-        take(
-            model,
-            KailathRLS(model, mean_weight=ratio),
-            randn(4, 5),
-            randn(4, 3, seed=1),
-        )
+    for weight in (0.1, 10.0):
+        model = fcs()
+        take(model, KailathRLS(model, mean_weight=weight), *batch(4, 0))
         found.append(joined(model[0]))
     assert torch.equal(*found)
 
@@ -89,12 +76,12 @@ def test_kailath_ignores_the_ratio():
 @pytest.mark.parametrize("rows", [2, 9])
 def test_averaged_form_is_a_product_of_two_means(rows):
     k, eta, lam = 0.4, 0.7, 0.97
-    model = fcs(5, 7, 3)
+    model = fcs()
     layers = [model[0], model[2]]
     optimizer = AveragedRLS(model, mean_weight=k, lr=eta, forgetting=lam)
     P = [torch.eye(joined(layer).shape[1]).double() for layer in layers]
     for s in range(4):
-        x, target = randn(rows, 5, seed=s), randn(rows, 3, seed=9)
+        x, target = batch(rows, s)
         before = [joined(layer) for layer in layers]
         twin = copy.deepcopy(model)
         z_0 = twin[0](x)
@@ -109,18 +96,17 @@ def test_averaged_form_is_a_product_of_two_means(rows):
             mean = (eta * rows * dZ[i]).mean(0)  # the average vector of eta M dZ
             want = before[i] - k / h * torch.outer(mean, u)  # (56)
             torch.testing.assert_close(joined(layers[i]), want, rtol=1e-9, atol=1e-10)
-            P[i] = torch.linalg.inv(
-                lam * torch.linalg.inv(P[i]) + k * torch.outer(x_mean, x_mean)
-            )
+            A = lam * torch.linalg.inv(P[i]) + k * torch.outer(x_mean, x_mean)
+            P[i] = torch.linalg.inv(A)
 
 
 def test_averaged_form_is_rls_for_one_sample_and_ratio_one():
     found = []
     for kind in (RLS, AveragedRLS):
-        model = fcs(5, 7, 3)
+        model = fcs()
         optimizer = kind(model, mean_weight=1.0, momentum=0.5)
         for s in range(4):
-            take(model, optimizer, randn(1, 5, seed=s), randn(1, 3, seed=9))
+            take(model, optimizer, *batch(1, s))
         found.append(joined(model[0]))
     torch.testing.assert_close(*found, rtol=1e-11, atol=1e-11)
 
@@ -135,14 +121,12 @@ def test_running_mean_is_rls_where_every_batch_has_the_same_mean(limit):
     found = []
     for kind in (RLS, RunningMeanRLS):
         model = nn.Sequential(randomise(nn.Linear(5, 7)))
-        optimizer = kind(
-            model, mean_weight=0.3, momentum=0.5, P0_scale=1.5, max_grad_norm=limit
-        )
+        options = {"mean_weight": 0.3, "momentum": 0.5, "P0_scale": 1.5}
+        optimizer = kind(model, max_grad_norm=limit, **options)
         for s in range(8):
             take(model, optimizer, same_mean(4, s), randn(4, 7, seed=9))
         found.append((joined(model[0]), optimizer.state[model[0].weight]["h"]))
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    assert_close(*found, 1e-10)
 
 
 def test_running_mean_uses_the_inverse_of_its_definition():
@@ -181,14 +165,13 @@ def test_two_steps_of_any_layer_kind_are_those_of_rls(make, shape):
         for s in range(2):
             take(model, optimizer, randn(4, *shape, seed=s), randn(4, 3, seed=9))
         found.append([p.detach() for p in model.parameters()])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+    assert_close(*found, 1e-11)
 
 
 def test_running_mean_holds_vectors_only():
-    model = fcs(5, 7, 3)
+    model = fcs()
     optimizer = RunningMeanRLS(model)
-    take(model, optimizer, randn(4, 5), randn(4, 3))
+    take(model, optimizer, *batch(4, 0))
     for state in optimizer.state.values():
         assert all(value.ndim < 2 for value in state.values())
 
@@ -200,26 +183,24 @@ def test_linear_layers_only(kind):
         kind(model)
 
 
-def test_running_mean_refuses_what_it_cannot_hold():
-    for option, value in (("forgetting", 0.9), ("l1", 0.1)):
+@pytest.mark.parametrize(("option", "value"), [("forgetting", 0.9), ("l1", 0.1)])
+def test_running_mean_refuses_what_it_cannot_hold(option, value):
+    layers = [{"layer": "0", option: value}, "2"]
+    for options in ({option: value}, {"layers": layers}):
         with pytest.raises(ValueError, match=f"{option} must be .*, got {value}"):
-            RunningMeanRLS(fcs(5, 7, 3), **{option: value})
-        layers = [{"layer": "0", option: value}, "2"]
-        with pytest.raises(ValueError, match=f"{option} must be .*, got {value}"):
-            RunningMeanRLS(fcs(5, 7, 3), layers=layers)
+            RunningMeanRLS(fcs(), **options)
 
 
 @pytest.mark.parametrize("kind", [KailathRLS, AveragedRLS, RunningMeanRLS])
 def test_save_and_load_in_mid_run_continue_to_the_last_bit(kind):
-    model = fcs(5, 7, 3)
+    model = fcs()
     optimizer = kind(model, momentum=0.5)
     for s in range(3):
-        take(model, optimizer, randn(4, 5, seed=s), randn(4, 3, seed=9))
+        take(model, optimizer, *batch(4, s))
     again = copy.deepcopy(model)
     resumed = kind(again)
     resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for s in range(3, 6):
         for each, stepper in ((model, optimizer), (again, resumed)):
-            take(each, stepper, randn(4, 5, seed=s), randn(4, 3, seed=9))
-    for a, b in zip(model.parameters(), again.parameters(), strict=True):
-        assert torch.equal(a, b)
+            take(each, stepper, *batch(4, s))
+    assert identical(snapshot(model, optimizer), snapshot(again, resumed))

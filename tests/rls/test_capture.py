@@ -14,28 +14,24 @@ from labkit.rls import RLS, loss_mse
 
 from . import reference as ref
 from .conftest import (
-    LastOutput,
-    Outputs,
-    assert_same,
+    assert_close,
     backward,
-    bias_of,
-    fcs,
     identical,
-    mirror,
+    in_step,
     randn,
-    randomise,
     snapshot,
     take,
-    theta,
 )
+from .twins import LastOutput, Outputs, assert_same, fcs, mirror, parts_of, randomise
 
 # with and without the gradient formed, where rows are fewer than units
 FORMS = pytest.mark.parametrize("limit", [None, math.inf])
+ONE = randn(2, 5, seed=1), randn(2, 3, seed=2)  # a minibatch
 
 
 def trained(between=lambda model, optimizer, x: None, *, limit=None, steps=3):
     """Three steps of one small network, with something between backward and step."""
-    model = fcs(5, 7, 3)
+    model = fcs()
     optimizer = RLS(model, momentum=0.5, max_grad_norm=limit)
     for s in range(steps):
         x = randn(2, 5, seed=s)
@@ -97,13 +93,11 @@ def test_what_happens_between_backward_and_step_leaves_it_alone(between, limit):
 
 @FORMS
 def test_the_newest_optimiser_of_a_layer_takes_over(limit):
-    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
-    x, target = randn(2, 5, seed=1), randn(2, 3, seed=2)
+    model, twin = fcs(), fcs()
     old = RLS(model, max_grad_norm=1.0)
     new, only = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
     for each, optimizer in ((model, new), (twin, only)):
-        backward(each, x, target)
-        optimizer.step()
+        take(each, optimizer, *ONE)
     assert identical(list(model.parameters()), list(twin.parameters()))
     new.zero_grad()
     with pytest.raises(RuntimeError, match=r"found nothing to do"):
@@ -111,12 +105,12 @@ def test_the_newest_optimiser_of_a_layer_takes_over(limit):
 
 
 def test_a_closed_optimiser_gives_the_model_back():
-    model = fcs(5, 7, 3)
+    model = fcs()
     optimizer = RLS(model, max_grad_norm=1.0)
-    backward(model, randn(2, 5), randn(2, 3))
+    backward(model, *ONE)
     assert model[0].weight.grad is None  # left unformed
     optimizer.close()
-    backward(model, randn(2, 5), randn(2, 3))
+    backward(model, *ONE)
     assert model[0].weight.grad is not None
 
 
@@ -126,9 +120,8 @@ def test_an_activation_in_place_after_time_steps_hides_no_input(limit, inplace):
     found = []
     for in_place in (False, inplace):
         torch.manual_seed(0)
-        model = nn.Sequential(
-            nn.Linear(4, 40), nn.ReLU(inplace=in_place), nn.Linear(40, 3)
-        ).double()
+        relu = nn.ReLU(inplace=in_place)
+        model = nn.Sequential(nn.Linear(4, 40), relu, nn.Linear(40, 3)).double()
         layers = [{"layer": name, "time_steps": 5} for name in ("0", "2")]
         optimizer = RLS(model, layers=layers, max_grad_norm=limit)
         model(randn(5, 2, 4)).square().sum().backward()
@@ -138,39 +131,71 @@ def test_an_activation_in_place_after_time_steps_hides_no_input(limit, inplace):
     assert identical(*found)
 
 
-@FORMS
-def test_discarded_passes_before_backward_leave_the_step_alone(limit):
-    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
-    a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
-    x, target = randn(2, 5, seed=1), randn(2, 3, seed=2)
+def plain(model, optimizer):
+    backward(model, *ONE)
+
+
+def a_pass_discarded_before(model, optimizer):
     model(randn(6, 5, seed=3))
-    backward(model, x, target)
-    backward(twin, x, target)
-    a.step(), b.step()
-    assert identical(snapshot(model, a), snapshot(twin, b))
+    backward(model, *ONE)
 
 
-@FORMS
-def test_zero_grad_between_forward_and_backward_keeps_the_inputs(limit):
-    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
-    a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
-    x, target = randn(2, 5, seed=1), randn(2, 3, seed=2)
-    loss = loss_mse(model(x), target)
-    a.zero_grad()
+def zero_grad_between_forward_and_backward(model, optimizer):
+    loss = loss_mse(model(ONE[0]), ONE[1])
+    optimizer.zero_grad()
     loss.backward()
-    backward(twin, x, target)
-    a.step(), b.step()
-    assert identical(snapshot(model, a), snapshot(twin, b))
+
+
+def zero_grad_after_another_backward(model, optimizer):
+    backward(model, randn(4, 5, seed=3), randn(4, 3))
+    optimizer.zero_grad()
+    backward(model, *ONE)
+
+
+def a_pass_run_again_by_checkpointing(model, optimizer):
+    y = torch.utils.checkpoint.checkpoint(model, ONE[0], use_reentrant=False)
+    loss_mse(y, ONE[1]).backward()
+
+
+def stepped(passes, limit, model=None):
+    """What one step leaves, on what the passes have left."""
+    model = model or fcs()
+    optimizer = RLS(model, max_grad_norm=limit)
+    passes(model, optimizer)
+    optimizer.step()
+    return snapshot(model, optimizer)
 
 
 @FORMS
-def test_zero_grad_after_backward_forgets_the_inputs(limit):
-    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
-    a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
-    backward(model, randn(4, 5, seed=3), randn(4, 3))
-    for optimizer, each in ((a, model), (b, twin)):
-        take(each, optimizer, randn(2, 5, seed=1), randn(2, 3, seed=2))
-    assert identical(snapshot(model, a), snapshot(twin, b))
+@pytest.mark.parametrize(
+    "passes",
+    [
+        a_pass_discarded_before,
+        zero_grad_between_forward_and_backward,
+        zero_grad_after_another_backward,
+        a_pass_run_again_by_checkpointing,
+    ],
+)
+def test_the_step_is_that_of_the_gradients_there_are(passes, limit):
+    assert identical(stepped(passes, limit), stepped(plain, limit))
+
+
+@FORMS
+def test_retained_graph_counts_as_often_as_its_gradients(limit):
+    def twice(model, optimizer):
+        loss = loss_mse(model(ONE[0]), ONE[1])
+        loss.backward(retain_graph=True)
+        loss.backward()
+
+    doubled = stepped(lambda model, _: backward(model, *ONE, 2.0), limit)
+    assert_close(stepped(twice, limit), doubled, 1e-11)
+
+
+@FORMS
+def test_an_activation_in_place_after_a_layer(limit):
+    changed = fcs()
+    changed[1] = nn.ReLU(inplace=True)
+    assert identical(stepped(plain, limit, changed), stepped(plain, limit))
 
 
 def conv_model():
@@ -209,37 +234,31 @@ def test_two_micro_batches_are_one_batch(make, shape, limit):
         for half in (slice(64), slice(64, None)):
             backward(twin, x[half], target[half], 0.5)
         a.step(), b.step()
-    for p, q in zip(snapshot(model, a), snapshot(twin, b), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-11, atol=1e-11)
+    assert_close(snapshot(model, a), snapshot(twin, b), 1e-11)
 
 
 @FORMS
 def test_passes_of_both_forms_add_up(limit):
     """Seven units: three rows leave residuals, nine a gradient."""
-    model = fcs(5, 7, 3)
+    model = fcs()
     net = mirror(model)
     optimizer = RLS(model, max_grad_norm=limit)
     x, target = randn(12, 5, seed=1), randn(12, 3, seed=2)
     backward(model, x[:3], target[:3], 3 / 12)
     backward(model, x[3:], target[3:], 9 / 12)
     optimizer.step()
-    net.gradients(x.numpy(), target.numpy())
-    for part in net.parts:
-        part.step()
+    net.step(x, target)
     assert_same(optimizer, net)
 
 
 @FORMS
 def test_a_short_last_batch_counts_with_its_own_size(limit):
-    model = fcs(5, 7, 3)
+    model = fcs()
     net = mirror(model)
     optimizer = RLS(model, max_grad_norm=limit)
     X, Y = randn(21, 5, seed=1), randn(21, 3, seed=2)
     for x, target in zip(X.split(9), Y.split(9), strict=True):
-        take(model, optimizer, x, target)
-        net.gradients(x.numpy(), target.numpy())
-        for part in net.parts:
-            part.step()
+        in_step(model, optimizer, net, x, target)
     assert_same(optimizer, net)
 
 
@@ -249,38 +268,13 @@ def test_a_module_called_twice_sees_all_its_rows(limit, rows):
     layer = randomise(nn.Linear(5, 5))
     model = nn.Sequential(layer, nn.Tanh(), layer)
     optimizer = RLS(model, momentum=0.5, max_grad_norm=limit)
-    part = ref.Part(theta(layer.weight, layer.bias), bias_of(layer))
+    (part,) = parts_of(layer)
     net = ref.Net([ref.Dense(part), ref.Tanh(), ref.Dense(part)])
     for s in range(3):
         x, target = randn(rows, 5, seed=s), randn(rows, 5, seed=9)
-        take(model, optimizer, x, target)
-        part.clear()
-        y = [x.numpy()]
-        for each in net.layers:
-            y.append(each.forward(y[-1]))
-        _, d = ref.squared_error(y[-1], target.numpy())
-        for each in (net.layers[2], net.layers[1]):
-            d = each.backward(d)
-        for row, dz in zip(part.rows[:rows], d, strict=True):
-            part.back(row, dz)
+        in_step(model, optimizer, net, x, target, alpha=0.5)
         assert len(part.rows) == 2 * rows
-        part.step(alpha=0.5)
-    assert_same(optimizer, ref.Net([net.layers[0]]))
-
-
-def test_retained_graph_counts_as_often_as_its_gradients():
-    model, twin = fcs(5, 7, 3), fcs(5, 7, 3)
-    for limit in (None, math.inf):
-        a, b = RLS(model, max_grad_norm=limit), RLS(twin, max_grad_norm=limit)
-        x, target = randn(2, 5, seed=1), randn(2, 3, seed=2)
-        a.zero_grad(), b.zero_grad()
-        loss = loss_mse(model(x), target)
-        loss.backward(retain_graph=True)
-        loss.backward()
-        backward(twin, x, target, 2.0)
-        a.step(), b.step()
-        for p, q in zip(snapshot(model, a), snapshot(twin, b), strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-11, atol=1e-11)
+    assert_same(optimizer, net)
 
 
 @FORMS
@@ -294,22 +288,8 @@ def test_a_pass_counts_once_though_three_outputs_carry_gradients(limit):
 
 
 @FORMS
-def test_an_activation_in_place_after_a_layer(limit):
-    model = fcs(5, 7, 3)
-    changed = copy.deepcopy(model)
-    changed[1] = nn.ReLU(inplace=True)
-    found = []
-    for each in (model, changed):
-        optimizer = RLS(each, max_grad_norm=limit)
-        backward(each, randn(2, 5, seed=1), randn(2, 3, seed=2))
-        optimizer.step()
-        found.append(snapshot(each, optimizer))
-    assert identical(*found)
-
-
-@FORMS
 def test_gradients_flow_through_as_in_plain_layers(limit):
-    model = fcs(5, 7, 3)
+    model = fcs()
     twin = copy.deepcopy(model)
     model[0].requires_grad_(False)
     optimizer = RLS(model, layers=["2"], max_grad_norm=limit)
@@ -322,7 +302,7 @@ def test_gradients_flow_through_as_in_plain_layers(limit):
 
 
 def test_outputs_do_not_change_by_being_watched():
-    model = fcs(5, 7, 3)
+    model = fcs()
     x = randn(2, 5)
     before = model(x)
     optimizer = RLS(model, max_grad_norm=math.inf)
@@ -345,11 +325,8 @@ def test_channels_last_weights_move_like_contiguous_ones():
         return [p.detach() for p in model.parameters()]
 
     for momentum in (0.0, 0.5):
-        a, b = (
-            run(f, momentum) for f in (torch.contiguous_format, torch.channels_last)
-        )
-        for p, q in zip(a, b, strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+        forms = torch.contiguous_format, torch.channels_last
+        assert_close(*(run(form, momentum) for form in forms))
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -365,14 +342,10 @@ def test_padding_same(kernel, dilation, pads):
     layer = nn.Conv2d(2, 3, kernel, padding="same", dilation=dilation)
     model = randomise(nn.Sequential(layer))
     optimizer = RLS(model)
-    part = ref.Part(theta(layer.weight, layer.bias), True)
-    twin = ref.Conv(part, layer.kernel_size, (1, 1), pads, layer.dilation)
-    net = ref.Net([twin])
+    parts = parts_of(layer)
+    net = ref.Net([ref.Conv(*parts, layer.kernel_size, (1, 1), pads, layer.dilation)])
     x, target = randn(2, 2, 5, 6, seed=1), randn(2, 3, 5, 6, seed=2)
-    backward(model, x, target)
-    optimizer.step()
-    net.gradients(x.numpy(), target.numpy())
-    part.step()
+    in_step(model, optimizer, net, x, target)
     assert_same(optimizer, net)
 
 
@@ -410,9 +383,7 @@ def test_recurrent_inputs_of_either_layout_with_a_given_start(
         y, _ = layer(x if batch_first else x.transpose(0, 1), start)
         loss_mse(y if batch_first else y.transpose(0, 1), target).backward()
         optimizer.step()
-        net.gradients(x.numpy(), target.numpy())
-        for part in parts:
-            part.step(alpha=0.5)
+        net.step(x, target, alpha=0.5)
     assert_same(optimizer, net)
 
 
@@ -427,8 +398,7 @@ def test_start_given_by_name_and_a_single_sequence_without_batch():
         steps = optimizer.collect()
         seen.append([each.x_mean for each in steps])
         assert [each.steps for each in steps] == [4, 4]
-    for a, b in zip(*seen, strict=True):
-        torch.testing.assert_close(a, b)
+    assert_close(*seen)
     want = torch.cat([start[0].view(1, 5), layer(x, start)[0][:-1, 0]]).mean(0)
     torch.testing.assert_close(seen[0][1][:-1], want)
 
@@ -444,8 +414,7 @@ def test_the_last_state_serves_as_the_output(cell):
         loss_mse(h[0] if last else y[:, -1], randn(2, 5, seed=2)).backward()
         optimizer.step()
         found.append(snapshot(layer, optimizer))
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
+    assert_close(*found, 1e-13)
 
 
 @FORMS
@@ -453,16 +422,11 @@ def test_the_last_state_serves_as_the_output(cell):
 def test_fc_layers_on_sequences_count_the_time_steps_they_are_told(limit, T):
     layer = randomise(nn.Linear(5, 11))
     model = nn.Sequential(layer)
-    optimizer = RLS(
-        model, layers=[{"layer": "0", "time_steps": T}], max_grad_norm=limit
-    )
+    layers = [{"layer": "0", "time_steps": T}]
+    optimizer = RLS(model, layers=layers, max_grad_norm=limit)
     net = mirror(model, steps=T)
     x, target = randn(2, 4, 5, seed=1), randn(2, 4, 11, seed=2)
-    backward(model, x, target)
-    optimizer.step()
-    net.gradients(x.numpy(), target.numpy())
-    for part in net.parts:
-        part.step()
+    in_step(model, optimizer, net, x, target)
     assert_same(optimizer, net)
 
 
@@ -497,30 +461,9 @@ def test_a_layer_that_no_gradient_reached_stands_still():
     assert not optimizer.state[model["b"].weight]
 
 
-def test_a_pass_that_is_run_again_by_checkpointing_counts_once():
-    model = fcs(5, 7, 3)
-    plain, saved = [], []
-    for found in (plain, saved):
-        twin = copy.deepcopy(model)
-        optimizer = RLS(twin, max_grad_norm=math.inf)
-        x = randn(2, 5, seed=1)
-        y = (
-            twin(x)
-            if found is plain
-            else torch.utils.checkpoint.checkpoint(twin, x, use_reentrant=False)
-        )
-        loss_mse(y, randn(2, 3, seed=2)).backward()
-        optimizer.step()
-        found += snapshot(twin, optimizer)
-    assert identical(plain, saved)
-
-
 def test_in_a_stack_the_outputs_of_one_layer_are_the_inputs_of_the_next():
-    model = randomise(
-        nn.Sequential(
-            nn.RNN(3, 4, batch_first=True), Outputs(), nn.RNN(4, 5, batch_first=True)
-        )
-    )
+    first, second = nn.RNN(3, 4, batch_first=True), nn.RNN(4, 5, batch_first=True)
+    model = randomise(nn.Sequential(first, Outputs(), second))
     optimizer = RLS(model)
     y, _ = model(randn(2, 4, 3))
     y.sum().backward()

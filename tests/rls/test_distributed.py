@@ -10,20 +10,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit.instruments import Traffic
-from labkit.rls import (
-    RLS,
-    AveragedRLS,
-    Hybrid,
-    KailathRLS,
-    NumericalError,
-    RunningMeanRLS,
-    dense_network,
-    loss_mse,
-    train,
-)
+from labkit.rls import RLS, Hybrid, NumericalError, dense_network, loss_mse, train
+from labkit.rls.ablations import AveragedRLS, KailathRLS, RunningMeanRLS
 
-from .conftest import RULE, fcs, identical, randn, randomise, snapshot, take
+from .conftest import RULE, identical, randn, snapshot, take
 from .test_optimizer import CASES
+from .twins import fcs, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
@@ -50,17 +42,23 @@ def minibatches(inputs, outputs, rank=0, world=None, rows=ROWS):
         yield x[part], target[part]
 
 
-def run_case(rank, world, case, options):
-    """Weights and state after a few steps of a network of every layer kind."""
-    model, inputs, outputs, layers = CASES[case]()
+def few_steps(rank, world, model, make=RLS, batches=None, **options):
+    """The optimiser after a few steps of a model on this worker's rows."""
     trained = wrapped(model, world)
-    optimizer = RLS(trained, layers=layers, **OPTIONS[options])
-    for x, target in minibatches(inputs, outputs, rank, world):
+    optimizer = make(trained, **options)
+    for x, target in batches or minibatches((5,), (3,), rank, world):
         take(trained, optimizer, x, target)
-    norm = optimizer.gradient_norm
-    return [*snapshot(model, optimizer), norm], [
-        optimizer.state[block.weight]["P"] for block in optimizer.blocks
-    ]
+    return optimizer
+
+
+def run_case(rank, world, case, options):
+    """Weights and state of a network of every layer kind, and every P."""
+    model, inputs, outputs, layers = CASES[case]()
+    batches = minibatches(inputs, outputs, rank, world)
+    options = OPTIONS[options] | {"layers": layers, "batches": batches}
+    optimizer = few_steps(rank, world, model, **options)
+    Ps = [optimizer.state[block.weight]["P"] for block in optimizer.blocks]
+    return [*snapshot(model, optimizer), optimizer.gradient_norm], Ps
 
 
 def run_cases(rank, world, cases):
@@ -69,7 +67,6 @@ def run_cases(rank, world, cases):
 
 def assert_close(found, wanted, tolerance=1e-12):
     """Each tensor, relative to its own size."""
-    assert len(found) == len(wanted)
     for x, y in zip(found, wanted, strict=True):
         assert float((x - y).norm()) <= tolerance * max(float(y.norm()), 1e-3)
 
@@ -93,30 +90,25 @@ def test_workers_end_with_what_one_process_has(workers, world):
 
 def run_hybrid(rank, world):
     """Hidden layer by RLS, the last by Adam, clipped together."""
-    model = fcs(5, 7, 3)
-    trained = wrapped(model, world)
-    rls = RLS(trained, layers=["0"], momentum=0.5, max_grad_norm=0.5)
-    optimizer = Hybrid(rls, torch.optim.Adam(model[2].parameters(), lr=0.01))
-    for x, target in minibatches((5,), (3,), rank, world):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(trained(x), target.softmax(1)).backward()
-        optimizer.step()
+    model = fcs()
+
+    def make(trained):
+        rls = RLS(trained, layers=["0"], momentum=0.5, max_grad_norm=0.5)
+        return Hybrid(rls, torch.optim.Adam(model[2].parameters(), lr=0.01))
+
+    optimizer = few_steps(rank, world, model, make)
     assert optimizer.gradient_norm > 0.5
-    return snapshot(model, rls) + snapshot(model, optimizer.other)
+    return snapshot(model, optimizer.rls) + snapshot(model, optimizer.other)
 
 
 def run_running_mean(rank, world):
-    model = fcs(5, 7, 3)
-    trained = wrapped(model, world)
-    optimizer = RunningMeanRLS(trained, mean_weight=0.5, momentum=0.5)
-    for x, target in minibatches((5,), (3,), rank, world):
-        take(trained, optimizer, x, target)
-    return snapshot(model, optimizer)
+    model, options = fcs(), {"mean_weight": 0.5, "momentum": 0.5}
+    return snapshot(model, few_steps(rank, world, model, RunningMeanRLS, **options))
 
 
 def run_accumulated(rank, world):
     """Two backward passes for each step."""
-    model = fcs(5, 7, 3)
+    model = fcs()
     trained = wrapped(model, world)
     optimizer = RLS(trained, momentum=0.5)
     for x, target in minibatches((5,), (3,), rank, world, rows=12):
@@ -130,20 +122,15 @@ def run_accumulated(rank, world):
 
 
 def run_uneven(rank, world):
-    """Workers with 1, 2, .. rows; the loss is scaled to the mean over all rows."""
-    model = fcs(5, 7, 3)
+    """Workers with 1, 2, 3 rows; the loss is scaled to the mean over all rows."""
+    model = fcs()
     trained = wrapped(model, world)
     optimizer = RLS(trained, **RULE)
     for x, target in minibatches((5,), (3,)):
-        scale = 1.0
-        if world:
-            first, last = rank * (rank + 1) // 2, (rank + 1) * (rank + 2) // 2
-            all_rows = world * (world + 1) // 2
-            x, target = x[first:last], target[first:last]
-            scale = world * (rank + 1) / all_rows
-        else:
-            x, target = x[:6], target[:6]
-        take(trained, optimizer, x, target, scale)
+        first, last = (rank * (rank + 1) // 2, (rank + 1) * (rank + 2) // 2)
+        mine = slice(first, last) if world else slice(6)
+        scale = world * (rank + 1) / 6 if world else 1.0
+        take(trained, optimizer, x[mine], target[mine], scale)
     return snapshot(model, optimizer)
 
 
@@ -166,8 +153,7 @@ class Fork(nn.Module):
 
 def run_fork(rank, world):
     """A layer that this worker's rows do not reach, but another's do; one unused."""
-    model = Fork()
-    trained = model
+    model = trained = Fork()
     if world:
         trained = DistributedDataParallel(model, find_unused_parameters=True)
     optimizer = RLS(trained)
@@ -179,16 +165,11 @@ def run_fork(rank, world):
     return snapshot(model, optimizer)
 
 
-@pytest.mark.parametrize(
-    ("function", "world"),
-    [
-        (run_hybrid, 2),
-        (run_running_mean, 2),
-        (run_accumulated, 2),
-        (run_uneven, 3),
-        (run_fork, 3),
-    ],
-)
+VARIANTS = {run_hybrid: 2, run_running_mean: 2, run_accumulated: 2}
+VARIANTS |= {run_uneven: 3, run_fork: 3}
+
+
+@pytest.mark.parametrize(("function", "world"), VARIANTS.items())
 def test_variants_end_with_what_one_process_has(workers, function, world):
     ranks = workers(function, world=world)
     everything = function(0, None)
@@ -231,28 +212,24 @@ def test_a_step_sends_the_gradient_and_the_mean_inputs(workers, world):
 
 def run_unhealthy(rank, world, on_failure):
     """P of one block has lost its definiteness when the second step comes."""
-    model = fcs(5, 7, 3)
+    model = fcs()
     trained = wrapped(model, world)
     optimizer = RLS(trained, on_failure=on_failure)
-    told = None
     for step, (x, target) in enumerate(minibatches((5,), (3,), rank, world)):
-        optimizer.zero_grad()
-        loss_mse(trained(x), target).backward()
         if step == 1:
             optimizer.state[model[2].weight]["P"].mul_(-1e6)
         before = snapshot(model, optimizer)
         try:
-            optimizer.step()
+            take(trained, optimizer, x, target)
         except NumericalError as error:
             assert identical(before, snapshot(model, optimizer))
-            told = error.layer, error.step, error.quantity
-            break
-    return snapshot(model, optimizer), told
+            return before, (error.layer, error.step, error.quantity)
+    return snapshot(model, optimizer), None
 
 
 def run_not_finite(rank, world):
     """The last worker has a row that is not finite."""
-    model = fcs(5, 7, 3)
+    model = fcs()
     trained = wrapped(model, world)
     optimizer = RLS(trained)
     x = randn(2, 5, seed=rank)
@@ -287,15 +264,18 @@ def test_workers_refuse_together(workers):
 
 def run_half(rank, world, saved, steps):
     """Some of the steps, from a checkpoint if there is one; returns the next one."""
-    model = fcs(5, 7, 3)
+    model = fcs()
+
+    def make(trained):
+        optimizer = RLS(trained, **RULE)
+        if saved:
+            optimizer.load_state_dict(saved[1])
+        return optimizer
+
     if saved:
         model.load_state_dict(saved[0])
-    trained = wrapped(model, world)
-    optimizer = RLS(trained, **RULE)
-    if saved:
-        optimizer.load_state_dict(saved[1])
-    for x, target in list(minibatches((5,), (3,), rank, world))[slice(*steps)]:
-        take(trained, optimizer, x, target)
+    batches = list(minibatches((5,), (3,), rank, world))[slice(*steps)]
+    optimizer = few_steps(rank, world, model, make, batches)
     return copy.deepcopy((model.state_dict(), optimizer.state_dict()))
 
 
@@ -318,26 +298,17 @@ def run_train(rank, world):
     model = dense_network(5, 7, 3).double()
     x, y = randn(12, 5), torch.arange(12) % 3
     order = torch.randperm(6, generator=torch.Generator().manual_seed(1))
-    if world:
-        mine = slice(rank, None, world)
-        x_mine, y_mine, size = x[mine], y[mine], 2
-    else:
+    mine, size = slice(rank, None, world), 2
+    if not world:
         # `train` permutes rows: undo that, so that pairs of rows come in this order
         pairs = torch.stack([2 * order, 2 * order + 1], 1).flatten()
         drawn = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-        place = torch.empty_like(drawn)
-        place[drawn] = pairs
-        x_mine, y_mine, size = x[place], y[place], 4
+        mine, size = torch.empty_like(drawn), 4
+        mine[drawn] = pairs
     trained = wrapped(model, world)
-    records = train(
-        trained,
-        RLS(trained, momentum=0.5),
-        x_mine,
-        y_mine,
-        batch_size=size,
-        generator=torch.Generator().manual_seed(1),
-        test=(x, y),
-    )
+    options = {"batch_size": size, "generator": torch.Generator().manual_seed(1)}
+    optimizer = RLS(trained, momentum=0.5)
+    records = train(trained, optimizer, x[mine], y[mine], test=(x, y), **options)
     seen = [(r.loss, r.gradient_norm, r.test_accuracy or 0.0) for r in records]
     return [p.detach() for p in model.parameters()], seen
 
@@ -356,7 +327,7 @@ def test_train_gives_every_worker_the_records_of_the_whole(workers):
 
 
 def refused(rank, world):
-    model = fcs(5, 7, 3)
+    model = fcs()
     shared = DistributedDataParallel(model)
     for kind in (KailathRLS, AveragedRLS):
         with pytest.raises(ValueError, match=f"{kind.__name__} needs every row"):

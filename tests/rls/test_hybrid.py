@@ -11,16 +11,8 @@ from torch import nn
 from labkit.rls import RLS, Hybrid, NumericalError
 
 from . import reference as ref
-from .conftest import (
-    assert_same,
-    fcs,
-    identical,
-    mirror,
-    randn,
-    randomise,
-    snapshot,
-    theta,
-)
+from .conftest import assert_close, identical, randn, snapshot
+from .twins import assert_same, fcs, mirror, randomise, theta
 
 
 def hybrid(model, *, layers=("0",), **options):
@@ -34,9 +26,22 @@ def labels(rows, seed):
     return torch.randint(3, (rows,), generator=torch.Generator().manual_seed(seed))
 
 
+def both(model, optimizer, x, y):
+    """One step by the cross-entropy; returns it."""
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def sides(model, optimizer):
+    return snapshot(model, optimizer.rls) + snapshot(model, optimizer.other)
+
+
 @pytest.mark.parametrize("rows", [2, 9])
 def test_twenty_steps_with_some_clipped(rows):
-    limit, model = {2: 1.5, 9: 0.45}[rows], fcs(5, 7, 3)
+    limit, model = {2: 1.5, 9: 0.45}[rows], fcs()
     net = mirror(model)
     optimizer = hybrid(model, momentum=0.5, l1=1e-4, max_grad_norm=limit)
     first, last = net.parts
@@ -45,11 +50,8 @@ def test_twenty_steps_with_some_clipped(rows):
     clipped = []
     for s in range(20):
         x, y = randn(rows, 5, seed=s), labels(rows, s)
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        want = net.gradients(x.numpy(), y.numpy(), ref.cross_entropy)
+        loss = both(model, optimizer, x, y)
+        want = net.gradients(x, y, ref.cross_entropy)
         assert math.isclose(loss.item(), want, rel_tol=1e-9)
         assert math.isclose(optimizer.gradient_norm.item(), net.norm(), rel_tol=1e-9)
         factor = net.factor(limit)
@@ -71,24 +73,20 @@ def test_a_plain_layer_before_a_residual_one_gets_its_gradient():
     model(x).square().sum().backward()
     twin(x).square().sum().backward()
     assert model[2].weight.grad is None
-    for p, q in zip(model[0].parameters(), twin[0].parameters(), strict=True):
-        torch.testing.assert_close(p.grad, q.grad, rtol=1e-12, atol=1e-12)
+    grads = ([p.grad for p in each[0].parameters()] for each in (model, twin))
+    assert_close(*grads)
     optimizer.step()
 
 
 def test_save_and_load_in_mid_run_continue_to_the_last_bit(tmp_path):
     def make():
-        model = randomise(
-            nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3))
-        )
+        layers = nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3)
+        model = randomise(nn.Sequential(*layers))
         return model, hybrid(model, momentum=0.5, l1=1e-5, max_grad_norm=0.5)
 
     def run(model, optimizer, steps):
         for s in steps:
-            optimizer.zero_grad()
-            logits = model(randn(4, 1, 4, 4, seed=s))
-            nn.functional.cross_entropy(logits, labels(4, s)).backward()
-            optimizer.step()
+            both(model, optimizer, randn(4, 1, 4, 4, seed=s), labels(4, s))
 
     model, optimizer = make()
     run(model, optimizer, range(4))
@@ -100,29 +98,25 @@ def test_save_and_load_in_mid_run_continue_to_the_last_bit(tmp_path):
     again.load_state_dict(loaded["model"])
     resumed.load_state_dict(loaded["optimizer"])
     run(again, resumed, range(4, 8))
-    for name in ("rls", "other"):
-        a, b = getattr(optimizer, name), getattr(resumed, name)
-        assert identical(snapshot(model, a), snapshot(again, b))
+    assert identical(sides(model, optimizer), sides(again, resumed))
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_on_either_side():
-    model = fcs(5, 7, 3)
+    model = fcs()
     optimizer = hybrid(model, momentum=0.5, max_grad_norm=1.0)
     for s in range(2):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(randn(4, 5)), labels(4, s)).backward()
-        optimizer.step()
-    before = snapshot(model, optimizer.rls), snapshot(model, optimizer.other)
+        both(model, optimizer, randn(4, 5), labels(4, s))
+    before = sides(model, optimizer)
     optimizer.zero_grad()
     (model(randn(4, 5)).sum() * math.nan).backward()
-    with pytest.raises(NumericalError, match="step 3: the gradient's norm is nan"):
+    message = r"layer '\(those of Adam\)', step 3: the gradient's norm is nan"
+    with pytest.raises(NumericalError, match=message):
         optimizer.step()
-    after = snapshot(model, optimizer.rls), snapshot(model, optimizer.other)
-    assert all(map(identical, before, after))
+    assert identical(before, sides(model, optimizer))
 
 
 def test_zero_grad_clears_both_sides():
-    model = fcs(5, 7, 3)
+    model = fcs()
     optimizer = hybrid(model, max_grad_norm=1.0)
     model(randn(4, 5)).sum().backward()
     optimizer.zero_grad()
@@ -132,7 +126,7 @@ def test_zero_grad_clears_both_sides():
 
 
 def test_groups_are_those_of_both():
-    model = fcs(5, 7, 3)
+    model = fcs()
     optimizer = hybrid(model, lr=0.3)
     assert [group.get("lr") for group in optimizer.param_groups] == [0.3, 1e-3]
     assert optimizer.max_grad_norm is None
@@ -141,7 +135,7 @@ def test_groups_are_those_of_both():
 
 
 def test_a_parameter_has_one_optimiser():
-    model = fcs(5, 7, 3)
+    model = fcs()
     with pytest.raises(ValueError, match=r"'0\.weight' is trained by both"):
         Hybrid(RLS(model), torch.optim.Adam(model.parameters()))
     with pytest.raises(ValueError, match=r"'2\.bias' is trained by neither"):

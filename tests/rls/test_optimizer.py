@@ -13,26 +13,22 @@ from labkit.rls import RLS
 from .conftest import (
     REF_RULE,
     RULE,
-    LastOutput,
-    Outputs,
-    assert_same,
+    assert_close,
     backward,
-    fcs,
     identical,
-    mirror,
-    plant,
+    in_step,
     randn,
-    randomise,
     snapshot,
     spd,
     take,
 )
+from .twins import LastOutput, Outputs, assert_same, fcs, mirror, plant, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
 
 def fc(bias=True):
-    return fcs(5, 7, 3, bias), (5,), (3,), None
+    return fcs(bias=bias), (5,), (3,), None
 
 
 def conv(bias=True):
@@ -104,24 +100,15 @@ def test_one_step_equals_the_reference(case, limit, rows):
     plant(optimizer, net)
     x = randn(rows, *inputs, seed=1) + 0.5
     target = randn(rows, *outputs, seed=2)
-    loss = take(model, optimizer, x, target)
-    want = net.gradients(x.numpy(), target.numpy())
-    assert math.isclose(loss.item(), want, rel_tol=1e-10)
-    assert math.isclose(optimizer.gradient_norm.item(), net.norm(), rel_tol=1e-10)
-    assert limit is None or limit > 1 or net.factor(limit) < 0.9
-    factor = net.factor(limit)
-    for part in net.parts:
-        part.step(factor, **REF_RULE)
+    factor = in_step(model, optimizer, net, x, target, limit, **REF_RULE)
+    assert limit is None or limit > 1 or factor < 0.9
     assert_same(optimizer, net)
 
 
 def test_the_gradient_is_formed_or_not_as_documented():
-    for limit, rows, formed in [
-        (None, FEW, True),
-        (math.inf, FEW, False),
-        (math.inf, MANY, True),
-    ]:
-        model, *_ = fc()
+    cases = [(None, FEW, True), (math.inf, FEW, False), (math.inf, MANY, True)]
+    for limit, rows, formed in cases:
+        model = fcs()
         optimizer = RLS(model, max_grad_norm=limit)
         backward(model, randn(rows, 5), randn(rows, 3))
         assert (model[0].weight.grad is not None) == formed
@@ -130,26 +117,20 @@ def test_the_gradient_is_formed_or_not_as_documented():
 
 @pytest.mark.parametrize("rows", [FEW, MANY])
 def test_twenty_steps_with_some_clipped(rows):
-    model, *_ = fc()
+    model = fcs()
     net = mirror(model)
     optimizer = RLS(model, momentum=0.5, l1=1e-4, max_grad_norm=1.2)
     clipped = []
     for s in range(20):
         x, target = randn(rows, 5, seed=s), randn(rows, 3, seed=100 + s)
-        loss = take(model, optimizer, x, target)
-        assert math.isclose(
-            loss.item(), net.gradients(x.numpy(), target.numpy()), rel_tol=1e-9
-        )
-        factor = net.factor(1.2)
-        for part in net.parts:
-            part.step(factor, alpha=0.5, gamma=1e-4)
-        clipped.append(factor < 1)
+        rule = {"alpha": 0.5, "gamma": 1e-4}
+        clipped.append(in_step(model, optimizer, net, x, target, 1.2, **rule) < 1)
         assert_same(optimizer, net)
     assert any(clipped) and not all(clipped)
 
 
 def test_torchs_own_clip_does_as_well():
-    models = [fc()[0], fc()[0]]
+    models = [fcs(), fcs()]
     optimizers = [RLS(models[0], max_grad_norm=0.3), RLS(models[1])]
     for s in range(3):
         for model, optimizer in zip(models, optimizers, strict=True):
@@ -158,12 +139,11 @@ def test_torchs_own_clip_does_as_well():
             if optimizer.max_grad_norm is None:
                 nn.utils.clip_grad_norm_(model.parameters(), 0.3)
             optimizer.step()
-    for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    assert_close(*(model.parameters() for model in models))
 
 
 def test_options_of_single_layers_and_changes_of_them_in_mid_run():
-    model, *_ = fc()
+    model = fcs()
     net = mirror(model)
     layers = [{"layer": "2", "lr": 0.2, "P0_scale": 3.0}, model[0]]
     optimizer = RLS(model, layers=layers, lr=0.9, mean_weight=0.4)
@@ -181,24 +161,15 @@ def test_options_of_single_layers_and_changes_of_them_in_mid_run():
     assert_same(optimizer, net)
 
 
-def test_layers_that_are_not_chosen_stay():
-    model, *_ = fc()
+@pytest.mark.parametrize("frozen", [False, True])
+def test_layers_that_are_frozen_or_not_chosen_stay(frozen):
+    model = fcs()
+    model[0].requires_grad_(not frozen)
+    optimizer = RLS(model, layers=None if frozen else ["2"], max_grad_norm=5.0)
     before = model[0].weight.clone()
-    optimizer = RLS(model, layers=["2"])
-    backward(model, randn(MANY, 5), randn(MANY, 3))
-    optimizer.step()
+    take(model, optimizer, randn(FEW, 5), randn(FEW, 3))
     assert torch.equal(model[0].weight, before)
     assert [block.name for block in optimizer.blocks] == ["2"]
-
-
-def test_frozen_layers_are_left_out():
-    model, *_ = fc()
-    model[0].requires_grad_(False)
-    optimizer = RLS(model, max_grad_norm=5.0)
-    before = model[0].weight.clone()
-    backward(model, randn(FEW, 5), randn(FEW, 3))
-    optimizer.step()
-    assert torch.equal(model[0].weight, before)
 
 
 def test_one_by_one_filters_on_single_pixels_are_an_fc_layer():
@@ -212,10 +183,8 @@ def test_one_by_one_filters_on_single_pixels_are_an_fc_layer():
         x, target = randn(MANY, 5, seed=s), randn(MANY, 4, seed=9)
         for model, optimizer, each in ((dense, a, x), (conv, b, x[..., None, None])):
             take(model, optimizer, each, target)
-    close = {"rtol": 1e-12, "atol": 1e-12}
-    torch.testing.assert_close(conv[0].weight.flatten(1), dense[0].weight, **close)
     P, Q = a.state[dense[0].weight]["P"], b.state[conv[0].weight]["P"]
-    torch.testing.assert_close(P, Q, **close)
+    assert_close((conv[0].weight.flatten(1), Q), (dense[0].weight, P))
 
 
 def test_a_sequence_of_one_step_is_an_fc_layer_and_has_no_past():
@@ -228,30 +197,26 @@ def test_a_sequence_of_one_step_is_an_fc_layer_and_has_no_past():
         dense[0].bias.copy_(rnn[0].bias_ih_l0)
     a, b = RLS(rnn, mean_weight=k), RLS(dense, mean_weight=k)
     x, target = randn(MANY, 5, seed=1), randn(MANY, 4, seed=2)
-    backward(rnn, x[:, None], target)
-    backward(dense, x, target)
-    a.step(), b.step()
-    torch.testing.assert_close(rnn[0].weight_ih_l0, dense[0].weight)
-    torch.testing.assert_close(rnn[0].bias_ih_l0, dense[0].bias)
-    P = a.state[rnn[0].weight_hh_l0]["P"]
+    take(rnn, a, x[:, None], target)
+    take(dense, b, x, target)
     want = torch.eye(5).double()
     want[-1, -1] = 1 / (1 + k)
-    torch.testing.assert_close(P, want)
+    P = a.state[rnn[0].weight_hh_l0]["P"]
+    found = rnn[0].weight_ih_l0, rnn[0].bias_ih_l0, P
+    assert_close(found, (dense[0].weight, dense[0].bias, want))
 
 
 @pytest.mark.parametrize("alphas", [(0, 0, 0.5, 0.5), (0.5, 0.5, 0, 0.5, 0.5)])
 def test_momentum_that_starts_later_or_again_starts_from_rest(alphas):
-    model, *_ = fc()
+    model = fcs()
     net = mirror(model)
     optimizer = RLS(model)
     for s, alpha in enumerate(alphas):
         for group in optimizer.param_groups:
             group["momentum"] = alpha
         x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
-        take(model, optimizer, x, target)
-        net.gradients(x.numpy(), target.numpy())
+        in_step(model, optimizer, net, x, target, alpha=alpha)
         for part in net.parts:
-            part.step(alpha=alpha)
             part.omega *= alpha > 0
     assert_same(optimizer, net)
 
@@ -261,11 +226,8 @@ def test_momentum_that_starts_later_or_again_starts_from_rest(alphas):
 def test_save_and_load_in_mid_run_continue_to_the_last_bit(case, limit, tmp_path):
     def run(model, optimizer, steps):
         for s in steps:
-            optimizer.zero_grad()
-            backward(
-                model, randn(FEW, *inputs, seed=s), randn(FEW, *outputs, seed=50 + s)
-            )
-            optimizer.step()
+            x, target = randn(FEW, *inputs, seed=s), randn(FEW, *outputs, seed=50 + s)
+            take(model, optimizer, x, target)
 
     model, inputs, outputs, layers = CASES[case]()
     options = {**RULE, "max_grad_norm": limit, "layers": layers}
@@ -285,7 +247,7 @@ def test_save_and_load_in_mid_run_continue_to_the_last_bit(case, limit, tmp_path
 
 
 def test_loaded_options_win():
-    model, *_ = fc()
+    model = fcs()
     optimizer = RLS(model, lr=0.3, momentum=0.2)
     other = RLS(copy.deepcopy(model))
     other.load_state_dict(optimizer.state_dict())
@@ -294,7 +256,7 @@ def test_loaded_options_win():
 
 
 def test_closure_is_evaluated_with_gradients_and_its_loss_returned():
-    models = [fc()[0], fc()[0]]
+    models = [fcs(), fcs()]
     a, b = (RLS(model, max_grad_norm=1.0) for model in models)
     x, target = randn(FEW, 5, seed=1), randn(FEW, 3, seed=2)
 
@@ -309,15 +271,13 @@ def test_closure_is_evaluated_with_gradients_and_its_loss_returned():
 
 
 def test_float32_stays_float32_and_close():
-    model, *_ = fc()
+    model = fcs()
     single = copy.deepcopy(model).float()
     a, b = RLS(model, momentum=0.5), RLS(single, momentum=0.5)
     for s in range(5):
         x, target = randn(FEW, 5, seed=s), randn(FEW, 3, seed=9)
-        a.zero_grad(), b.zero_grad()
-        backward(model, x, target)
-        backward(single, x.float(), target.float())
-        a.step(), b.step()
+        take(model, a, x, target)
+        take(single, b, x.float(), target.float())
     for state in b.state.values():
         assert {state[key].dtype for key in ("P", "velocity", "h")} == {torch.float32}
     for p, q in zip(model.parameters(), single.parameters(), strict=True):
@@ -325,7 +285,7 @@ def test_float32_stays_float32_and_close():
 
 
 def test_a_dropped_optimiser_is_collected_and_feeds_nothing():
-    model, *_ = fc()
+    model = fcs()
     optimizer = RLS(model, max_grad_norm=5.0)
     block = optimizer.blocks[0]
     backward(model, randn(FEW, 5), randn(FEW, 3))
@@ -341,7 +301,7 @@ def test_a_dropped_optimiser_is_collected_and_feeds_nothing():
 
 def test_forgetting_is_warned_of():
     with pytest.warns(UserWarning, match="P grows without bound"):
-        RLS(fc()[0], forgetting=0.999)
+        RLS(fcs(), forgetting=0.999)
 
 
 def test_planted_P_is_far_from_the_identity():
