@@ -4,6 +4,8 @@ From the paper's equations, with nothing of torch or labkit. Parameters are (n, 
 in the paper, the bias in the last row; sequences are (M, T, n).
 """
 
+from functools import partial
+
 import numpy as np
 
 
@@ -85,17 +87,11 @@ class Conv:
     def forward(self, x):
         (part,) = self.parts
         self.shape = M, C, H, W = x.shape
-        size = [
-            (length + sum(pad) - d * (k - 1) - 1) // s + 1
-            for length, pad, d, k, s in zip(
-                (H, W),
-                self.padding,
-                self.dilation,
-                self.kernel,
-                self.stride,
-                strict=True,
-            )
-        ]
+        size = []
+        for i, length in enumerate((H, W)):
+            taken = self.dilation[i] * (self.kernel[i] - 1) + 1
+            room = length + sum(self.padding[i]) - taken
+            size.append(room // self.stride[i] + 1)
         z = np.zeros((M, part.theta.shape[1], *size))
         for m, u, v in np.ndindex(M, *size):
             field = [
@@ -189,66 +185,43 @@ class LSTM:
                 i, f, g, o, before, c = self.saved[m, t]
                 d = dy[m, t] + carry
                 dc = dc + d * o * (1 - np.tanh(c) ** 2)
-                dz = np.concatenate(
-                    [
-                        dc * g * i * (1 - i),
-                        dc * before * f * (1 - f),
-                        dc * i * (1 - g**2),
-                        d * np.tanh(c) * o * (1 - o),
-                    ]
-                )
+                gates = dc * g * i * (1 - i), dc * before * f * (1 - f)
+                gates += dc * i * (1 - g**2), d * np.tanh(c) * o * (1 - o)
+                dz = np.concatenate(gates)
                 dc = dc * f
                 dx[m, t] = w.back(w.rows[m * T + t], dz)
                 carry = v.back(v.rows[m * T + t], dz)
         return dx
 
 
-class Tanh:
+class Plain:
+    """A layer without parameters, of y(x) and of the derivative by x from that by y."""
+
     parts = ()
 
-    def forward(self, z):
-        self.y = np.tanh(z)
+    def __init__(self, forward, backward):
+        self.y_of, self.dx_of = forward, backward
+
+    def forward(self, x):
+        self.x, self.y = x, self.y_of(x)
         return self.y
 
     def backward(self, dy):
-        return dy * (1 - self.y**2)
+        return self.dx_of(dy, self.x, self.y)
 
 
-class ReLU:
-    parts = ()
-
-    def forward(self, z):
-        self.on = z > 0
-        return z * self.on
-
-    def backward(self, dy):
-        return dy * self.on
+def at_the_end(dy, x, y):
+    dx = np.zeros_like(x)
+    dx[:, -1] = dy
+    return dx
 
 
-class Flatten:
-    parts = ()
-
-    def forward(self, x):
-        self.shape = x.shape
-        return x.reshape(len(x), -1)
-
-    def backward(self, dy):
-        return dy.reshape(self.shape)
-
-
-class Last:
-    """The last time step."""
-
-    parts = ()
-
-    def forward(self, y):
-        self.shape = y.shape
-        return y[:, -1]
-
-    def backward(self, dy):
-        dx = np.zeros(self.shape)
-        dx[:, -1] = dy
-        return dx
+Tanh = partial(Plain, np.tanh, lambda dy, x, y: dy * (1 - y**2))
+ReLU = partial(Plain, lambda x: x * (x > 0), lambda dy, x, y: dy * (x > 0))
+Flatten = partial(
+    Plain, lambda x: x.reshape(len(x), -1), lambda dy, x, y: dy.reshape(x.shape)
+)
+Last = partial(Plain, lambda x: x[:, -1], at_the_end)  # time step
 
 
 def squared_error(Z, target):
@@ -281,9 +254,8 @@ class Adam:
         self.first = b1 * self.first + (1 - b1) * g
         self.second = b2 * self.second + (1 - b2) * g**2
         first, second = self.first / (1 - b1**self.s), self.second / (1 - b2**self.s)
-        self.part.theta = self.part.theta - self.lr * first / (
-            np.sqrt(second) + self.eps
-        )
+        change = self.lr * first / (np.sqrt(second) + self.eps)
+        self.part.theta = self.part.theta - change
 
 
 class Net:

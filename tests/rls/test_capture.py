@@ -16,6 +16,7 @@ from . import reference as ref
 from .conftest import (
     assert_close,
     backward,
+    batch,
     identical,
     in_step,
     randn,
@@ -34,9 +35,8 @@ def trained(between=lambda model, optimizer, x: None, *, limit=None, steps=3):
     model = fcs()
     optimizer = RLS(model, momentum=0.5, max_grad_norm=limit)
     for s in range(steps):
-        x = randn(2, 5, seed=s)
         optimizer.zero_grad()
-        backward(model, x, randn(2, 3, seed=9))
+        backward(model, *batch(2, s))
         between(model, optimizer, randn(6, 5, seed=100 + s))
         optimizer.step()
     return snapshot(model, optimizer)
@@ -69,24 +69,16 @@ def pickle_and_train_the_copy(model, optimizer, x):
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
-    for twin in (
-        torch.load(file, weights_only=False),
-        pickle.loads(pickle.dumps(model)),
-    ):
-        twin(x).sum().backward()
+    torch.load(file, weights_only=False)(x).sum().backward()
+    pickle.loads(pickle.dumps(model))(x).sum().backward()
+
+
+COPIES = (copy_and_train_the_copy, pickle_and_train_the_copy)
+LOOKS = (evaluate, look_without_gradients, discard)
 
 
 @FORMS
-@pytest.mark.parametrize(
-    "between",
-    [
-        evaluate,
-        look_without_gradients,
-        discard,
-        copy_and_train_the_copy,
-        pickle_and_train_the_copy,
-    ],
-)
+@pytest.mark.parametrize("between", [*LOOKS, *COPIES])
 def test_what_happens_between_backward_and_step_leaves_it_alone(between, limit):
     assert identical(trained(limit=limit), trained(between, limit=limit))
 
@@ -166,16 +158,12 @@ def stepped(passes, limit, model=None):
     return snapshot(model, optimizer)
 
 
+ZEROED = (zero_grad_between_forward_and_backward, zero_grad_after_another_backward)
+PASSES = (a_pass_discarded_before, *ZEROED, a_pass_run_again_by_checkpointing)
+
+
 @FORMS
-@pytest.mark.parametrize(
-    "passes",
-    [
-        a_pass_discarded_before,
-        zero_grad_between_forward_and_backward,
-        zero_grad_after_another_backward,
-        a_pass_run_again_by_checkpointing,
-    ],
-)
+@pytest.mark.parametrize("passes", PASSES)
 def test_the_step_is_that_of_the_gradients_there_are(passes, limit):
     assert identical(stepped(passes, limit), stepped(plain, limit))
 
@@ -199,29 +187,19 @@ def test_an_activation_in_place_after_a_layer(limit):
 
 
 def conv_model():
-    return nn.Sequential(
-        nn.Conv2d(1, 3, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(12, 150),
-        nn.ReLU(),
-        nn.Linear(150, 3),
-    )
+    conv = nn.Conv2d(1, 3, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()
+    return nn.Sequential(*conv, nn.Linear(12, 150), nn.ReLU(), nn.Linear(150, 3))
 
 
 def lstm_model():
     return nn.Sequential(nn.LSTM(4, 5, batch_first=True), LastOutput(), nn.Linear(5, 3))
 
 
+MODELS = {conv_model: (1, 4, 4), lstm_model: (4, 4), lambda: fcs(16, 150, 3): (16,)}
+
+
 @FORMS
-@pytest.mark.parametrize(
-    ("make", "shape"),
-    [
-        (lambda: fcs(16, 150, 3), (16,)),
-        (conv_model, (1, 4, 4)),
-        (lstm_model, (4, 4)),
-    ],
-)
+@pytest.mark.parametrize(("make", "shape"), MODELS.items())
 def test_two_micro_batches_are_one_batch(make, shape, limit):
     model = randomise(make(), scale=0.2)
     twin = copy.deepcopy(model)
@@ -313,9 +291,8 @@ def test_outputs_do_not_change_by_being_watched():
 
 def test_channels_last_weights_move_like_contiguous_ones():
     def run(memory_format, momentum):
-        model = randomise(
-            nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Flatten(), nn.Linear(64, 3))
-        )
+        layers = nn.Conv2d(3, 4, 3, padding=1), nn.Flatten(), nn.Linear(64, 3)
+        model = randomise(nn.Sequential(*layers))
         model[0].to(memory_format=memory_format)
         optimizer = RLS(model, momentum=momentum, l1=1e-3)
         for s in range(3):
@@ -362,9 +339,7 @@ def test_padding_valid_is_none():
 @pytest.mark.parametrize("cell", [nn.RNN, nn.LSTM])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("started", [True, False])
-def test_recurrent_inputs_of_either_layout_with_a_given_start(
-    cell, batch_first, started
-):
+def test_recurrent_inputs_of_either_layout_and_start(cell, batch_first, started):
     M, T, N = 2, 4, 5
     layer = randomise(cell(3, N, batch_first=batch_first))
     optimizer = RLS(layer, momentum=0.5)

@@ -9,7 +9,7 @@ from torch import nn
 from labkit.rls import RLS, NumericalError, RunningMeanRLS, rls_step
 from labkit.rls.health import healthy
 
-from .conftest import assert_close, identical, randn, snapshot, take
+from .conftest import assert_close, batch, identical, randn, snapshot, take
 from .twins import fcs, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
@@ -95,7 +95,7 @@ OPTIONS = {"momentum": 0.5, "l1": 1e-3, "P0_scale": 2.0}
 
 def again(model, optimizer, seed=4, scale=1.0):
     """A step on other rows; a scale that is not finite spoils its gradient."""
-    take(model, optimizer, randn(2, 5, seed=seed), randn(2, 3, seed=9), scale)
+    take(model, optimizer, *batch(2, seed), scale)
 
 
 def running(steps=3, kind=RLS, **options):
@@ -141,7 +141,7 @@ def test_a_failure_in_the_first_step_changes_nothing():
     model = fcs()
     before = [p.detach().clone() for p in model.parameters()]
     with pytest.raises(NumericalError, match="step 1"):
-        take(model, RLS(model), randn(2, 5), randn(2, 3), math.nan)
+        again(model, RLS(model), scale=math.nan)
     assert all(map(torch.equal, before, model.parameters()))
 
 
@@ -179,25 +179,24 @@ def test_a_reset_starts_P_again_and_skips_the_block(limit):
     spoil(optimizer, model)
     twin, other = running(**options)
     state = optimizer.state[model[2].weight]
-    weight, bias = model[2].weight.clone(), model[2].bias.clone()
-    velocity = state["velocity"].clone()
+    still = lambda: (model[2].weight, model[2].bias, state["velocity"])  # noqa: E731
+    before = [each.clone() for each in still()]
     for each, stepper in ((model, optimizer), (twin, other)):
         again(each, stepper)
-    assert torch.equal(model[2].weight, weight) and torch.equal(model[2].bias, bias)
-    assert torch.equal(state["velocity"], velocity)
+    assert identical(before, still())
     assert torch.equal(state["P"], 2.0 * torch.eye(8).double())
     assert state["resets"] == 1
     assert torch.equal(model[0].weight, twin[0].weight)  # the others went on
     assert optimizer.state[model[0].weight]["resets"] == 0
     again(model, optimizer, 5)
-    assert state["resets"] == 1 and not torch.equal(model[2].weight, weight)
+    assert state["resets"] == 1 and not torch.equal(model[2].weight, before[0])
 
 
 @FORMS
 def test_a_reset_does_not_hide_a_gradient_that_is_not_finite(limit):
     model, optimizer = running(max_grad_norm=limit, on_failure="reset")
     with pytest.raises(NumericalError, match="the gradient's norm is nan"):
-        take(model, optimizer, randn(2, 5), randn(2, 3), math.nan)
+        again(model, optimizer, scale=math.nan)
 
 
 def test_growth_is_guarded_only_where_there_is_forgetting():
@@ -261,11 +260,9 @@ def test_masked_steps_equal_checked_ones_while_all_is_well(options, on_failure):
 def test_masked_gradient_that_is_not_finite(options, on_failure, where):
     model, optimizer = running(kind=held(RLS), **options, on_failure=on_failure)
     before = weights_and_P(model, optimizer)
-    x = randn(2, 5, seed=4)
-    if where == "input":
-        x[1, 3] = math.nan
-    scale = math.nan if where == "loss" else 1.0
-    take(model, optimizer, x, randn(2, 3, seed=9), scale)
+    x, target = batch(2, 4)
+    x[1, 3] *= math.nan if where == "input" else 1.0
+    take(model, optimizer, x, target, math.nan if where == "loss" else 1.0)
     assert identical(before, weights_and_P(model, optimizer))
     with pytest.raises(NumericalError, match="layer '0', step 4"):
         optimizer.check()
@@ -275,11 +272,11 @@ def test_masked_gradient_that_is_not_finite(options, on_failure, where):
 def test_masked_P_that_is_lost_stands_still(options):
     model, optimizer = running(kind=held(RLS), **options)
     spoil(optimizer, model)
-    before = weights_and_P(model[2], optimizer)
-    last = [optimizer.state[model[2].weight]["P"].clone()]
+    weight, bias = model[2].parameters()
+    still = weight, bias, optimizer.state[weight]["P"]
+    before = [each.clone() for each in still]
     again(model, optimizer)
-    assert identical(before[:2], weights_and_P(model[2], optimizer)[:2])
-    assert identical(last, [optimizer.state[model[2].weight]["P"]])
+    assert identical(before, still)
     with pytest.raises(NumericalError, match="layer '2', step 4"):
         optimizer.check()
 
@@ -320,8 +317,8 @@ def test_check_is_silent_before_the_first_step_and_after_good_ones():
 def test_check_names_the_first_failure_and_survives_a_reload():
     model, optimizer = running(kind=held(RLS))
     for s in range(2):
-        take(model, optimizer, randn(2, 5, seed=s), randn(2, 3), math.nan)
-    take(model, optimizer, randn(2, 5), randn(2, 3))
+        again(model, optimizer, s, math.nan)
+    again(model, optimizer)
     resumed = RLS(fcs())
     resumed.load_state_dict(optimizer.state_dict())
     for each in (optimizer, resumed):

@@ -11,7 +11,13 @@ from torch import nn
 from labkit.rls import RLS, Hybrid, NumericalError
 
 from . import reference as ref
-from .conftest import assert_close, identical, randn, snapshot
+from .conftest import (
+    assert_close,
+    assert_resumes,
+    identical,
+    randn,
+    snapshot,
+)
 from .twins import assert_same, fcs, mirror, randomise, theta
 
 
@@ -88,17 +94,7 @@ def test_save_and_load_in_mid_run_continue_to_the_last_bit(tmp_path):
         for s in steps:
             both(model, optimizer, randn(4, 1, 4, 4, seed=s), labels(4, s))
 
-    model, optimizer = make()
-    run(model, optimizer, range(4))
-    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(saved, tmp_path / "run.pt")
-    run(model, optimizer, range(4, 8))
-    again, resumed = make()
-    loaded = torch.load(tmp_path / "run.pt")
-    again.load_state_dict(loaded["model"])
-    resumed.load_state_dict(loaded["optimizer"])
-    run(again, resumed, range(4, 8))
-    assert identical(sides(model, optimizer), sides(again, resumed))
+    assert_resumes(make, run, tmp_path / "run.pt", sides)
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_on_either_side():

@@ -14,7 +14,9 @@ from .conftest import (
     REF_RULE,
     RULE,
     assert_close,
+    assert_resumes,
     backward,
+    batch,
     identical,
     in_step,
     randn,
@@ -32,35 +34,23 @@ def fc(bias=True):
 
 
 def conv(bias=True):
-    model = nn.Sequential(
-        nn.Conv2d(2, 3, 3, stride=2, padding=1, bias=bias),
-        nn.Tanh(),
-        nn.Conv2d(3, 4, (2, 3), bias=bias),
-        nn.Tanh(),
-        nn.Flatten(),
-        nn.Linear(4 * 3 * 2, 3, bias=bias),
-    )
+    first = nn.Conv2d(2, 3, 3, stride=2, padding=1, bias=bias), nn.Tanh()
+    second = nn.Conv2d(3, 4, (2, 3), bias=bias), nn.Tanh(), nn.Flatten()
+    model = nn.Sequential(*first, *second, nn.Linear(4 * 3 * 2, 3, bias=bias))
     return randomise(model), (2, 8, 8), (3,), None
 
 
 def dilated():
-    model = nn.Sequential(
-        nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1), dilation=(2, 3)),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(3 * 7 * 3, 2),
-    )
+    form = {"stride": (1, 2), "padding": (2, 1), "dilation": (2, 3)}
+    layers = nn.Conv2d(2, 3, (3, 2), **form), nn.ReLU(), nn.Flatten()
+    model = nn.Sequential(*layers, nn.Linear(3 * 7 * 3, 2))
     return randomise(model), (2, 7, 6), (2,), None
 
 
 def recurrent(cell, bias=True):
-    model = nn.Sequential(
-        cell(3, 5, batch_first=True, bias=bias),
-        Outputs(),
-        cell(5, 4, batch_first=True, bias=bias),
-        LastOutput(),
-        nn.Linear(4, 3, bias=bias),
-    )
+    form = {"batch_first": True, "bias": bias}
+    layers = cell(3, 5, **form), Outputs(), cell(5, 4, **form), LastOutput()
+    model = nn.Sequential(*layers, nn.Linear(4, 3, bias=bias))
     return randomise(model), (4, 3), (3,), None
 
 
@@ -110,7 +100,7 @@ def test_the_gradient_is_formed_or_not_as_documented():
     for limit, rows, formed in cases:
         model = fcs()
         optimizer = RLS(model, max_grad_norm=limit)
-        backward(model, randn(rows, 5), randn(rows, 3))
+        backward(model, *batch(rows, 0))
         assert (model[0].weight.grad is not None) == formed
         optimizer.step()
 
@@ -135,7 +125,7 @@ def test_torchs_own_clip_does_as_well():
     for s in range(3):
         for model, optimizer in zip(models, optimizers, strict=True):
             optimizer.zero_grad()
-            backward(model, randn(FEW, 5, seed=s), randn(FEW, 3, seed=9))
+            backward(model, *batch(FEW, s))
             if optimizer.max_grad_norm is None:
                 nn.utils.clip_grad_norm_(model.parameters(), 0.3)
             optimizer.step()
@@ -152,9 +142,9 @@ def test_options_of_single_layers_and_changes_of_them_in_mid_run():
     for s in range(4):
         if s == 2:
             optimizer.param_groups[0]["lr"] = etas[1] = 0.5
-        x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
+        x, target = batch(MANY, s)
         take(model, optimizer, x, target)
-        net.gradients(x.numpy(), target.numpy())
+        net.gradients(x, target)
         for i, part in enumerate(net.parts):
             part.step(k=0.4, eta=etas[i])
     net.layers.reverse()
@@ -167,7 +157,7 @@ def test_layers_that_are_frozen_or_not_chosen_stay(frozen):
     model[0].requires_grad_(not frozen)
     optimizer = RLS(model, layers=None if frozen else ["2"], max_grad_norm=5.0)
     before = model[0].weight.clone()
-    take(model, optimizer, randn(FEW, 5), randn(FEW, 3))
+    take(model, optimizer, *batch(FEW, 0))
     assert torch.equal(model[0].weight, before)
     assert [block.name for block in optimizer.blocks] == ["2"]
 
@@ -214,8 +204,7 @@ def test_momentum_that_starts_later_or_again_starts_from_rest(alphas):
     for s, alpha in enumerate(alphas):
         for group in optimizer.param_groups:
             group["momentum"] = alpha
-        x, target = randn(MANY, 5, seed=s), randn(MANY, 3, seed=9)
-        in_step(model, optimizer, net, x, target, alpha=alpha)
+        in_step(model, optimizer, net, *batch(MANY, s), alpha=alpha)
         for part in net.parts:
             part.omega *= alpha > 0
     assert_same(optimizer, net)
@@ -224,26 +213,17 @@ def test_momentum_that_starts_later_or_again_starts_from_rest(alphas):
 @pytest.mark.parametrize("case", ["fc", "conv", "lstm", "output at every step"])
 @pytest.mark.parametrize("limit", [None, 0.5])
 def test_save_and_load_in_mid_run_continue_to_the_last_bit(case, limit, tmp_path):
+    def make():
+        model, *_, layers = CASES[case]()
+        return model, RLS(model, **RULE, max_grad_norm=limit, layers=layers)
+
     def run(model, optimizer, steps):
         for s in steps:
             x, target = randn(FEW, *inputs, seed=s), randn(FEW, *outputs, seed=50 + s)
             take(model, optimizer, x, target)
 
-    model, inputs, outputs, layers = CASES[case]()
-    options = {**RULE, "max_grad_norm": limit, "layers": layers}
-    optimizer = RLS(model, **options)
-    run(model, optimizer, range(4))
-    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(saved, tmp_path / "run.pt")
-    run(model, optimizer, range(4, 8))
-
-    again = CASES[case]()[0]
-    loaded = torch.load(tmp_path / "run.pt")
-    again.load_state_dict(loaded["model"])
-    resumed = RLS(again, **options)
-    resumed.load_state_dict(loaded["optimizer"])
-    run(again, resumed, range(4, 8))
-    assert identical(snapshot(model, optimizer), snapshot(again, resumed))
+    _, inputs, outputs, _ = CASES[case]()
+    assert_resumes(make, run, tmp_path / "run.pt")
 
 
 def test_loaded_options_win():
@@ -275,26 +255,25 @@ def test_float32_stays_float32_and_close():
     single = copy.deepcopy(model).float()
     a, b = RLS(model, momentum=0.5), RLS(single, momentum=0.5)
     for s in range(5):
-        x, target = randn(FEW, 5, seed=s), randn(FEW, 3, seed=9)
+        x, target = batch(FEW, s)
         take(model, a, x, target)
         take(single, b, x.float(), target.float())
     for state in b.state.values():
         assert {state[key].dtype for key in ("P", "velocity", "h")} == {torch.float32}
-    for p, q in zip(model.parameters(), single.parameters(), strict=True):
-        torch.testing.assert_close(q.double(), p, rtol=1e-4, atol=1e-5)
+    assert_close(single.double().parameters(), model.parameters(), 1e-5)
 
 
 def test_a_dropped_optimiser_is_collected_and_feeds_nothing():
     model = fcs()
     optimizer = RLS(model, max_grad_norm=5.0)
     block = optimizer.blocks[0]
-    backward(model, randn(FEW, 5), randn(FEW, 3))
+    backward(model, *batch(FEW, 0))
     assert block.inputs.rows == FEW and model[0].weight.grad is None
     block.clear()
     del optimizer
     gc.collect()
     model.zero_grad()
-    backward(model, randn(FEW, 5), randn(FEW, 3))
+    backward(model, *batch(FEW, 0))
     assert block.inputs.rows == 0 and not block.residuals
     assert model[0].weight.grad is not None
 
