@@ -269,6 +269,8 @@ def test_a_file_of_the_package_can_be_held_in_the_head():
 def test_the_labs_are_few_modules():
     found = [path for path, module in modules() if module.startswith("labkit.labs")]
     assert len(found) <= 10, [path.name for path in found]
+    lines = {path.name: path.read_text("utf-8").count("\n") for path in found}
+    assert sum(lines.values()) <= 2300, lines
 
 
 def test_nothing_large_is_committed():
