@@ -138,8 +138,7 @@ def _update(model, optimizer, max_grad_norm) -> tuple[float, bool]:
     if clips:
         optimizer.check()
         norm = optimizer.gradient_norm
-    norm = float(norm)
-    return norm, norm > limit
+    return float(norm), float(norm) > limit
 
 
 def _batches(samples, settings, generator, drop_last) -> Iterator[tuple[Tensor, bool]]:
