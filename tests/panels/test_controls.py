@@ -215,11 +215,11 @@ def test_what_cannot_be_a_knob_is_refused():
     class Logarithmic:
         rank: int = knob(1, low=1, high=9, log=True)
 
-    with pytest.raises(TypeError, match="'sizes' must be"):
-        Controls(Listed())
-    with pytest.raises(TypeError, match="only a float"):
-        Controls(Logarithmic())
-    with pytest.raises(TypeError, match="instance of a dataclass"):
-        Controls(Parameters)
-    with pytest.raises(ValueError, match="rank must be"):
-        Controls(Parameters(rank=0))
+    for error, message, parameters in (
+        (TypeError, "'sizes' must be", Listed()),
+        (TypeError, "only a float", Logarithmic()),
+        (TypeError, "instance of a dataclass", Parameters),
+        (ValueError, "rank must be", Parameters(rank=0)),
+    ):
+        with pytest.raises(error, match=message):
+            Controls(parameters)

@@ -150,15 +150,7 @@ def test_redraws_at_most_ten_times_a_second():
     assert count(plot) == 1000
 
 
-def test_slow_redraws_grow_rarer():
-    plot, trace, _ = live(tick=1)
-    row(trace, 0)
-    assert count(plot) == 1
-    row(trace, 1)
-    assert count(plot) == 1  # a redraw of 1 s is followed by 2 s without
-
-
-@pytest.mark.parametrize("seconds", [0.1, 0.5, 3.0])
+@pytest.mark.parametrize("seconds", [0.1, 0.5, 1.0, 3.0])
 def test_redraws_take_at_most_a_fifth_of_the_time(seconds, monkeypatch):
     plot, trace, clock = live(3)
     spent, values = [0.0], plot._drawing.values
@@ -273,15 +265,14 @@ def test_colour_dash_and_marker_tell_curves_apart():
 
 
 def test_what_is_no_panel_is_refused():
-    for panels, message in (
-        ([], "at least one panel"),
-        ([{}], "Lines or Bars, got dict"),
-        ([Lines("loss", "Loss", "nats")], "got 'loss'"),
+    for error, message, panels, columns in (
+        (ValueError, "at least one panel", [], 2),
+        (TypeError, "Lines or Bars, got dict", [{}], 2),
+        (ValueError, "got 'loss'", [Lines("loss", "Loss", "nats")], 2),
+        (ValueError, "columns must be >= 1", PANELS, 0),
     ):
-        with pytest.raises((ValueError, TypeError), match=message):
-            LivePlot(Trace(), panels)
-    with pytest.raises(ValueError, match="columns must be >= 1"):
-        LivePlot(Trace(), PANELS, columns=0)
+        with pytest.raises(error, match=message):
+            LivePlot(Trace(), panels, columns=columns)
     with pytest.raises(ValueError, match="limits > 0"):
         axis("", log=True, limits=(0, 1))
 

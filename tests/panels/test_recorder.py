@@ -1,4 +1,4 @@
-"""Recording lines: order, changes, folding, and a result that is bit-identical."""
+"""Recording lines: order, changes, folding; test_walks compares the bits."""
 
 import copy
 import math
@@ -12,8 +12,6 @@ from torch import nn
 
 from labkit.panels.recorder import FULL, PASSES, Values, record_lines
 from labkit.panels.summaries import HEAT, heat_map, leaves, summarise
-from labkit.rls import RLS, loss_one_hot, rls_step
-from labkit.rtrl import OK, RNNCell
 
 
 def names(recording):
@@ -29,12 +27,8 @@ def scaled(x, factor):
 
 def test_lines_come_in_order_with_what_they_changed():
     recording = record_lines(scaled, torch.ones(3), 2)
-    assert [sorted(line.changed) for line in recording.lines] == [
-        ["y"],
-        ["y"],
-        ["factor"],
-        [],
-    ]
+    changed = [sorted(line.changed) for line in recording.lines]
+    assert changed == [["y"], ["y"], ["factor"], []]
     first = scaled.__code__.co_firstlineno
     assert [line.line - first for line in recording.lines] == [1, 2, 3, 4]
     assert [line.values["y"].greatest for line in recording.lines] == [2, 3, 3, 3]
@@ -65,7 +59,9 @@ def halves(x):
 
 def drains(x):
     total = 0
-    for part in halves(x):
+    for part in halves(
+        x,
+    ):
         total += part
     return total
 
@@ -75,9 +71,8 @@ def test_a_generator_is_entered_again_when_it_goes_on():
     assert recording.result == 7
     assert [n for n, _ in names(recording)].count("halves") == 3 * 3 + 1
     inside = [line for line in recording.lines if line.code.co_name == "halves"]
-    assert [line.values["x"].text for line in inside if "x" in line.changed] == list(
-        "421"
-    )
+    changed = [line for line in inside if "x" in line.changed]
+    assert [line.values["x"].text for line in changed] == ["4", "2", "1"]
     assert {line.depth for line in inside} == {1}
     first = drains.__code__.co_firstlineno
     heads = [line for line in recording.lines if line.line == first + 2]
@@ -115,13 +110,8 @@ def outer(x):
 
 def test_helpers_are_followed_and_libraries_are_not():
     recording = record_lines(outer, torch.zeros(2))
-    assert [(n, c) for n, c in names(recording) if n != "<listcomp>"] == [
-        ("helper", ["z"]),
-        ("helper", []),
-        ("outer", ["y"]),
-        ("outer", ["w"]),
-        ("outer", []),
-    ]
+    helped, own = [("helper", ["z"]), ("helper", [])], [["y"], ["w"], []]
+    assert names(recording) == helped + [("outer", changed) for changed in own]
     assert [line.depth for line in recording.lines] == [1, 1, 0, 0, 0]
     alone = record_lines(outer, torch.zeros(2), follow=())
     assert {line.code.co_name for line in alone.lines} == {"outer"}
@@ -145,53 +135,6 @@ def test_an_error_passes_through_and_tracing_ends():
         sys.settrace(None)
 
 
-def test_a_paper_step_shows_its_own_functions():
-    g = torch.Generator().manual_seed(0)
-    x, gradient, theta = (torch.randn(s, generator=g) for s in (6, (3, 6), (3, 6)))
-    rule = {"velocity": torch.zeros(3, 6), "momentum": 0.5}
-    recording = record_lines(rls_step, theta, torch.eye(6), x, gradient, **rule)
-    changes = {name for _, changed in names(recording) for name in changed}
-    assert {"u", "h", "velocity", "P", "theta"} <= changes
-    called = [line.code.co_name for line in recording.lines]
-    assert [n for i, n in enumerate(called) if n not in called[:i]] == [
-        "rls_step",
-        "gain",
-    ]
-
-
-def small_model():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 4))
-    return model, RLS(model, momentum=0.5, l1=1e-4, max_grad_norm=1.0)
-
-
-def test_a_recorded_optimiser_step_is_bit_identical():
-    found = []
-    for record in (False, True):
-        model, optimizer = small_model()
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss_one_hot(model(torch.ones(8, 20)), torch.arange(8) % 4).backward()
-            record_lines(optimizer.step) if record else optimizer.step()
-        kept = [p.detach() for p in model.parameters()]
-        kept += [s["P"] for s in optimizer.state.values()]
-        found.append(kept)
-    assert all(map(torch.equal, *found))
-
-
-def test_a_recorded_learner_draws_the_same_signs():
-    found = []
-    for record in (False, True):
-        cell = RNNCell(3, 6, generator=torch.Generator().manual_seed(0))
-        g = torch.Generator().manual_seed(1)
-        learner = OK(cell, batch_size=2, rank=2, generator=g)
-        x = torch.ones(2, 3)
-        for _ in range(5):
-            record_lines(learner.step, x) if record else learner.step(x)
-        found.append((learner.influence(), g.get_state()))
-    assert all(map(torch.equal, *found))
-
-
 # Summaries
 
 
@@ -200,12 +143,7 @@ def test_a_summary_says_what_the_tensor_says():
     x = torch.randn(40, 33, generator=g, dtype=torch.float64)
     before = copy.deepcopy(x)
     s = summarise(x)
-    assert (s.kind, s.shape, s.dtype, s.device) == (
-        "Tensor",
-        (40, 33),
-        "float64",
-        "cpu",
-    )
+    assert s[:5] == ("Tensor", "", (40, 33), "float64", "cpu")
     assert s.norm == pytest.approx(float(x.norm()), rel=1e-12)
     assert (s.least, s.greatest) == (float(x.min()), float(x.max()))
     assert s.heat.shape == (HEAT, HEAT) and s.heat.dtype == np.float32
@@ -222,19 +160,11 @@ def test_heat_maps_are_means_over_blocks():
     assert heat_map(torch.tensor(3.0)).tolist() == [[3.0]]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        torch.zeros(0, 3),
-        torch.zeros(2, dtype=torch.complex64),
-        np.array(["a"], dtype=object),
-        torch.tensor([True, False]),
-        np.arange(3),
-        None,
-        "x" * 500,
-        object(),
-    ],
-)
+ODD = [torch.zeros(0, 3), torch.zeros(2, dtype=torch.complex64), torch.tensor([True])]
+ODD += [np.array(["a"], dtype=object), np.arange(3), None, "x" * 500, object()]
+
+
+@pytest.mark.parametrize("value", ODD)
 def test_odd_values_have_a_summary(value):
     s = summarise(value)
     assert s.kind == type(value).__name__ and len(s.text) <= 80
@@ -247,9 +177,7 @@ def test_leaves_open_what_a_step_holds():
 
     held = Box({"P": torch.ones(2), "q": [1, (2.0, "x")]})
     found = dict(leaves("box", held))
-    assert list(found) == [
-        'box.inner["P"]',
-        'box.inner["q"][0]',
-    ]  # the pair is a level too deep
+    # The pair is a level too deep.
+    assert list(found) == ['box.inner["P"]', 'box.inner["q"][0]']
     assert dict(leaves("w", nn.Linear(2, 1))).keys() == {"w.weight", "w.bias"}
     assert not dict(leaves("f", len))

@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import threading
+from functools import partial
 
 import pytest
 
@@ -20,19 +21,17 @@ def broken():
 
 
 @pytest.fixture(params=[True, False], ids=["interactive", "headless"])
-def interactive(request):
-    return request.param
+def make(request):
+    return partial(Stepper, interactive=request.param)
 
 
 def enabled(stepper):
     return {name for name, b in stepper._buttons.items() if not b.disabled}
 
 
-def test_step_and_back_look_and_do_not_undo(interactive):
+def test_step_and_back_look_and_do_not_undo(make):
     new, shown = [], []
-    stepper = Stepper(
-        count, on_record=new.append, on_show=shown.append, interactive=interactive
-    )
+    stepper = make(count, on_record=new.append, on_show=shown.append)
     assert stepper.record is None and stepper.position == 0
     assert stepper.back() is None
     assert stepper.step() == 1
@@ -48,34 +47,31 @@ def test_step_and_back_look_and_do_not_undo(interactive):
         stepper.back(-1)
 
 
-def test_back_ends_at_the_oldest_record_kept(interactive):
-    stepper = Stepper(count, keep=3, interactive=interactive)
+def test_back_ends_at_the_oldest_record_kept(make):
+    stepper = make(count, keep=3)
     stepper.step(10)
     assert stepper.back(100) == 8 and stepper.position == 8
     assert stepper.step(2) == 10
 
 
-def test_run_until_exhausted_limited_or_counted(interactive):
-    stepper = Stepper(lambda: count(5), interactive=interactive)
+def test_run_until_exhausted_limited_or_counted(make):
+    stepper = make(lambda: count(5))
     assert stepper.run(2) == 2 and not stepper.exhausted
     stepper.back()
     assert stepper.run() == 5 and stepper.exhausted and not stepper.running
     assert stepper.step() == 5 and stepper.run() == 5
     assert stepper.status == "step 5 of 5, finished"
-    stepper = Stepper(count, limit=7, interactive=interactive)
+    stepper = make(count, limit=7)
     assert stepper.run() == 7 and stepper.exhausted and stepper.step() == 7
 
 
-def test_a_callback_may_pause_a_run(interactive):
-    stepper = Stepper(
-        count, on_record=lambda r: r == 3 and stepper.pause(), interactive=interactive
-    )
+def test_a_callback_may_pause_a_run(make):
+    stepper = make(count, on_record=lambda r: r == 3 and stepper.pause())
     assert stepper.run() == 3 and not stepper.running
 
 
-def test_reset_begins_anew(interactive):
-    calls = []
-    closed = []
+def test_reset_begins_anew(make):
+    calls, closed = [], []
 
     def records():
         calls.append("make")
@@ -84,9 +80,7 @@ def test_reset_begins_anew(interactive):
         finally:
             closed.append(True)
 
-    stepper = Stepper(
-        records, on_reset=lambda: calls.append("reset"), interactive=interactive
-    )
+    stepper = make(records, on_reset=lambda: calls.append("reset"))
     stepper.step(3)
     stepper.reset()
     assert (stepper.record, stepper.position, closed) == (None, 0, [True])
@@ -94,18 +88,18 @@ def test_reset_begins_anew(interactive):
     assert calls == ["make", "reset", "make"]
 
 
-def test_a_bare_generator_runs_once(interactive):
-    stepper = Stepper(count(3), interactive=interactive)
+def test_a_bare_generator_runs_once(make):
+    stepper = make(count(3))
     assert stepper.run() == 3
     with pytest.raises(RuntimeError, match="function that returns a fresh one"):
         stepper.reset()
     assert stepper.record == 3
-    if interactive:
+    if stepper.interactive:
         assert stepper._buttons["reset"].disabled
 
 
-def test_an_exception_stops_is_shown_and_raised(interactive):
-    stepper = Stepper(broken, interactive=interactive)
+def test_an_exception_stops_is_shown_and_raised(make):
+    stepper = make(broken)
     with pytest.raises(ArithmeticError, match="loss is nan"):
         stepper.run()
     assert not stepper.running and stepper.record == 1
@@ -117,23 +111,19 @@ def test_an_exception_stops_is_shown_and_raised(interactive):
     assert stepper.error is None and stepper.step() == 1
 
 
-def test_what_yields_no_records_is_refused():
+def test_what_cannot_be_is_refused():
     with pytest.raises(TypeError, match="got list"):
         Stepper([1, 2])
-    with pytest.raises(ValueError, match="keep must be >= 1"):
-        Stepper(count, keep=0)
-    with pytest.raises(ValueError, match="limit must be >= 1"):
-        Stepper(count, limit=0)
-
-
-def test_start_without_an_event_loop_is_refused():
+    for name in ("keep", "limit"):
+        with pytest.raises(ValueError, match=f"{name} must be >= 1"):
+            Stepper(count, **{name: 0})
     with pytest.raises(RuntimeError, match=r"use run\(\)"):
-        Stepper(count).start()
+        Stepper(count).start()  # without an event loop
 
 
 @in_loop
-async def test_an_async_run_pauses_within_one_step(interactive):
-    stepper = Stepper(count, interactive=interactive)
+async def test_an_async_run_pauses_within_one_step(make):
+    stepper = make(count)
     task = stepper.start()
     assert stepper.start() is task and stepper.running
     while stepper.position < 5:
