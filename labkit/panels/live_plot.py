@@ -46,8 +46,9 @@ class LivePlot(Shown):
     title : str, of the figure
     caption : str, a sentence below: what to look at, and what it means
     columns : int >= 1, panels side by side
-    width, height : int, pixels; by default 480 a panel across, and as panels need
-        A width above 700 gives way to the page's.
+    width, height : int
+        Pixels; by default 480 a panel across, and as panels need. A width above 700
+        gives way to the page's.
     clock : callable, returns the time in seconds; for tests
 
     Notes

@@ -28,8 +28,9 @@ class Stepper(Shown):
 
     Parameters
     ----------
-    make_records : callable, returns a fresh generator that yields a record per step
-        A bare generator does too, but then nothing can be reset; else a TypeError.
+    make_records : callable
+        Returns a fresh generator that yields a record per step. A bare generator does
+        too, but then nothing can be reset; else a TypeError.
     on_record : callable, is given each new record, as soon as it is there
     on_show : callable, is given the record shown after a move among the records kept
     on_reset : callable, called before `make_records` is called again

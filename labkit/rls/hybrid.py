@@ -16,8 +16,9 @@ class Hybrid:
 
     Parameters
     ----------
-    rls : RLS, whose ``max_grad_norm`` is the joint norm of all gradients, its own and
-        the other's.
+    rls : RLS
+        Its ``max_grad_norm`` is the joint norm of all gradients, its own and the
+        other's.
     other : torch.optim.Optimizer, over all other parameters that are not frozen.
 
     Examples

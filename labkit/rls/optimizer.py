@@ -26,31 +26,37 @@ class RLS(torch.optim.Optimizer):
 
     Parameters
     ----------
-    model : nn.Module, whose layers' inputs are read by forward hooks, in training mode
-        only, until :meth:`close`, another RLS on the same layer, or the end of this
-        object. Frozen layers are left out. Of a ``DistributedDataParallel`` each worker
-        steps with the inputs and gradients of the whole minibatch; see the notes.
-    forgetting : float, $\lambda$ in (0, 1]. Below 1, P grows without bound in every
-        direction that the inputs do not excite.
-    mean_weight : float, $k$ > 0, weight of a minibatch's mean in P: the strength of the
-        data against ``P0_scale``.
+    model : nn.Module
+        Its layers' inputs are read by forward hooks, in training mode only, until
+        :meth:`close`, another RLS on the same layer, or the end of this object. Frozen
+        layers are left out. Of a ``DistributedDataParallel`` each worker steps with the
+        inputs and gradients of the whole minibatch; see the notes.
+    forgetting : float
+        $\lambda$ in (0, 1]. Below 1, P grows without bound in every direction that the
+        inputs do not excite.
+    mean_weight : float
+        $k$ > 0, weight of a minibatch's mean in P: the strength of the data against
+        ``P0_scale``.
     lr : float, $\eta$ > 0, step factor of all layers; the theory has 1 for the last.
     momentum : float, $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the step.
     l1 : float, $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. With biases, as printed.
     P0_scale : float > 0; P starts as that times the identity.
-    max_grad_norm : float, optional, joint L2 norm to which the raw gradients of all
-        layers are clipped, like ``clip_grad_norm_`` between ``backward`` and ``step``;
-        ``math.inf`` for none. If it is given, the gradient is the optimiser's own
-        affair: where a Linear layer has more units than the batch has rows, its weight
-        gradient is never formed and its ``.grad`` stays None. If it is None, every
-        ``.grad`` is there between ``backward`` and ``step`` and may be changed.
-    layers : sequence, optional, the layers to train: names in the model, modules, or
-        dicts such as ``{"layer": "2", "lr": 0.1}`` with options of their own, also
-        ``"time_steps"``, the T of (82) for a Linear layer that is applied at T time
-        steps. None: all layers, and every parameter of the model must belong to one.
-    on_failure : {"raise", "reset"}, when P has lost its definiteness (h < lambda) or
-        has outgrown the precision: raise, or start this P again, skip the step of its
-        block, and count that in ``state[weight]["resets"]``.
+    max_grad_norm : float, optional
+        Joint L2 norm to which the raw gradients of all layers are clipped, like
+        ``clip_grad_norm_`` between ``backward`` and ``step``; ``math.inf`` for none. If
+        it is given, the gradient is the optimiser's own affair: where a Linear layer
+        has more units than the batch has rows, its weight gradient is never formed and
+        its ``.grad`` stays None. If it is None, every ``.grad`` is there between
+        ``backward`` and ``step`` and may be changed.
+    layers : sequence, optional
+        The layers to train: names in the model, modules, or dicts such as ``{"layer":
+        "2", "lr": 0.1}`` with options of their own, also ``"time_steps"``, the T of
+        (82) for a Linear layer that is applied at T time steps. None: all layers, and
+        every parameter of the model must belong to one.
+    on_failure : {"raise", "reset"}
+        When P has lost its definiteness (h < lambda) or has outgrown the precision:
+        raise, or start this P again, skip the step of its block, and count that in
+        ``state[weight]["resets"]``.
     max_fan_in : int, largest side of P; 8192 is 256 MiB in float32. ValueError above.
 
     Notes

@@ -75,8 +75,9 @@ def train(
         the records of all workers are those of the whole.
     optimizer : RLS, Hybrid or any torch optimiser over the model's parameters.
     inputs, labels : (samples, ...) and (samples,) int64, on the model's device.
-    loss : callable, mean over the minibatch from outputs and labels, such as
-        :func:`loss_one_hot` or ``nn.functional.cross_entropy``.
+    loss : callable
+        Mean over the minibatch from outputs and labels, such as :func:`loss_one_hot` or
+        ``nn.functional.cross_entropy``.
     batch_size : int or Settings, minibatch M; in ``Settings`` it may change.
     generator : torch.Generator, of the order of samples, on the CPU.
     drop_last : bool, leave out the last minibatch of an epoch if it is short.
@@ -84,8 +85,9 @@ def train(
     test : (inputs, labels), for ``test_accuracy``.
     watch : callable, called between ``backward`` and ``step`` to look at the optimiser;
         what it returns is in the record. Its time is not in ``seconds``.
-    ceiling : float, the run has diverged when a loss exceeds this many times the first
-        one (or 1, if that is larger).
+    ceiling : float
+        The run has diverged when a loss exceeds this many times the first one (or 1, if
+        that is larger).
     """
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
     _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)

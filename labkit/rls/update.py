@@ -67,8 +67,9 @@ def gain(
     Parameters
     ----------
     P : (n, n) tensor
-    x_mean : (n,) tensor, $\bar x$, mean input over samples, positions and time; the
-        last entry is 1 if there is a bias.
+    x_mean : (n,) tensor
+        $\bar x$, mean input over samples, positions and time; the last entry is 1 if
+        there is a bias.
     forgetting, mean_weight, steps : $\lambda$ in (0, 1], $k$ > 0, $T$
     """
     u = P @ x_mean  # (38)
@@ -118,8 +119,9 @@ def rls_step(
     gradient : (N, n) tensor or Residuals, $\tilde\nabla$ of the minibatch loss.
         From residuals it is never formed: its product with P is ``dZ.T @ (X @ P)``.
     velocity : (N, n) tensor, $\Omega$, wanted with ``momentum`` only.
-    gained : (u, h), optional, of :func:`gain`, where that has been called: the
-        optimiser looks at the h of all blocks before it changes the first.
+    gained : (u, h), optional
+        Of :func:`gain`, where that has been called: the optimiser looks at the h of all
+        blocks before it changes the first.
     forgetting, mean_weight, lr : $\lambda$, $k$, $\eta$
     momentum, l1, steps : $\alpha$, $\gamma$, $T$
     clip : float or () tensor, factor of the gradient, see :func:`clip_factor`.

@@ -26,8 +26,9 @@ class Learner:
     Attributes
     ----------
     state : (b, S) tensor, $s$, recurrent; may be set to start from a state of one's own
-    waiting : list of tensors, gradients of the readout until the next update
-        So :func:`~labkit.rtrl.train` may stop and go on inside a window.
+    waiting : list of tensors
+        Gradients of the readout until the next update. So :func:`~labkit.rtrl.train`
+        may stop and go on inside a window.
     """
 
     tensors: tuple[str, ...] = ()  # names of the estimator's tensors, batch first

@@ -86,11 +86,12 @@ def train(
     learner : Learner, estimates the gradient of the cell's weights
     readout : Readout, output layer; its gradient is exact
     task : iterator of Symbols, with ``observe`` and ``level``, as a ``CopyTask``
-    steps : int, optional, stop after so many, >= 1; no end if not given
-        What a learner still collects then goes into the update of the call that goes on
-        with it.
-    optimizer : torch.optim.Optimizer, optional, over the cell's and readout's weights
-        None freezes them: the setting in which gradients are compared.
+    steps : int, optional
+        Stop after so many, >= 1; no end if not given. What a learner still collects
+        then goes into the update of the call that goes on with it.
+    optimizer : torch.optim.Optimizer, optional
+        Over the cell's and readout's weights. None freezes them: the setting in which
+        gradients are compared.
     clip : float, the norm > 0 that the cell's gradient is clipped to
         As in the published runs; the readout's is not clipped.
     watch : mapping of name to Learner, optional

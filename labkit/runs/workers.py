@@ -54,8 +54,9 @@ def carry_out(
     Yields
     ------
     number : int, of a job that has ended
-    answer : object, what the function gave or the exception that it raised
-        `WorkerDied` after the deaths of `ATTEMPTS` processes that had this job.
+    answer : object
+        What the function gave or the exception that it raised. `WorkerDied` after the
+        deaths of `ATTEMPTS` processes that had this job.
     """
     waiting, deaths = deque(jobs), Counter()
     workers = {w.pipe: w for w in (Worker() for _ in range(min(count, len(jobs))))}
