@@ -1,0 +1,65 @@
+"""Steps of BPLS: layers, sweeps, and the descent that they are measured against."""
+
+from functools import partial
+
+import torch
+
+from labkit import bpls
+from labkit.bpls.baselines import descend
+from tests.device.rows import Row, random, seeded
+
+
+def problem(device):
+    (X,) = random(device, (40, 6))
+    Y = (torch.arange(40) % 3).to(device)
+    weights = bpls.random_weights((6, 5, 4, 3), generator=seeded(), dtype=X.dtype)
+    return X, Y, tuple(W.to(device) for W in weights)
+
+
+def train(device, values=False, **options):
+    """A walk over three layers, on all samples; the second step is on the misses."""
+    X, Y, weights = problem(device)
+    if values:
+        Y = torch.nn.functional.one_hot(Y).to(X)
+    given = {} if values else {"max_walks": 9, "stop": False}
+    records = bpls.train(X, Y, weights, **given | options)
+    return records if values else lambda: [next(records) for _ in weights]
+
+
+def layer(device, **options):
+    """The second record, of a hidden layer."""
+    return partial(next, train(device, True, **options))
+
+
+def sweep(device):
+    X, Y, weights = problem(device)
+    return partial(next, bpls.refine(X, Y, weights[0], sweeps=9))
+
+
+def descent(device, name):
+    X, Y, weights = problem(device)
+    given = {"optimizer": name, "batch_size": 20, "epochs": 9}
+    return partial(next, descend(X, Y, weights, **given, generator=seeded()))
+
+
+MEASURES = "rank, condition, residual, clamped and cosine, one by one"
+
+
+def row(name, waits, kernels):
+    make = partial(layer, interpretation=name)
+    return Row(f"train, a layer, {name}", make, waits, kernels, MEASURES)
+
+
+ROWS = [
+    row("min_norm", 9, 63),
+    row("per_neuron", 8, 71),
+    row("gauss_seidel", 8, 95),
+    row("mean", 8, 69),
+    row("cyclic", 8, 72),
+    Row("train, a walk of 3 layers", train, 27, 261, MEASURES),
+    Row("refine, a sweep", sweep, 5, 71, "rank, error and cosine, one by one"),
+    Row("descend, Adam", partial(descent, name="adam"), 0, 40),
+    Row("descend, NAG", partial(descent, name="nag"), 0, 31),
+    Row("descend, SGD", partial(descent, name="sgd"), 0, 22),
+    Row("descend, AdaGrad", partial(descent, name="adagrad"), 0, 31),
+]

@@ -1,0 +1,78 @@
+"""A row of the table of step functions: how it is made, waits and kernels of a step."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, is_dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from tests.device.strict_device import NAME, Tally, strict
+
+
+@dataclass(frozen=True)
+class Row:
+    """One step function on one setting."""
+
+    step: str  # as the docs name it
+    make: Callable[[str], Any]  # device -> a step without arguments, or (before, step)
+    waits: int  # of the host, a step
+    kernels: int  # a step, as counted
+    why: str = ""  # the reason of the waits
+
+
+class Counted(NamedTuple):
+    """A step on the strict device."""
+
+    tally: Tally
+    numbers: list  # what it came to, on the CPU
+
+
+def counted(make) -> Counted:
+    """The second step on the strict device: the first may make what stays."""
+    with strict() as tally:
+        before, step = two(make(NAME))
+        for _ in range(2):
+            before()
+            tally.clear()
+            found = step()
+        kept = deepcopy(tally)
+        return Counted(kept, numbers(found))
+
+
+def on_the_cpu(make) -> list:
+    """What the second step comes to there."""
+    before, step = two(make("cpu"))
+    for _ in range(2):
+        before()
+        found = step()
+    return numbers(found)
+
+
+def two(made):
+    """What comes before a step and is not counted, and the step."""
+    return made if isinstance(made, tuple) else (tuple, made)
+
+
+def numbers(tree) -> list:
+    """All tensors and numbers of a tree but seconds, on the CPU, in float64."""
+    if isinstance(tree, torch.Tensor):
+        return [tree.detach().cpu().double()]
+    if is_dataclass(tree):
+        tree = {k: getattr(tree, k) for k in tree.__dataclass_fields__}
+    if isinstance(tree, dict):
+        tree = [v for k, v in tree.items() if "seconds" not in str(k)]
+    if isinstance(tree, list | tuple):
+        return [x for each in tree for x in numbers(each)]
+    is_number = isinstance(tree, bool | int | float)
+    return [torch.tensor(tree, dtype=torch.float64)] if is_number else []
+
+
+def seeded(device="cpu", seed=0) -> torch.Generator:
+    return torch.Generator(device).manual_seed(seed)
+
+
+def random(device, *shapes, dtype=torch.float64):
+    """Normal numbers, the same on every device."""
+    g = seeded()
+    return [torch.randn(s, generator=g, dtype=dtype).to(device) for s in shapes]

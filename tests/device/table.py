@@ -1,0 +1,14 @@
+"""All rows: every step function of the package, room by room."""
+
+from tests.device import bpls, broad, hessian_free, instruments, rls, rtrl
+from tests.device.rows import Row
+
+VERSION = "2.13"  # of torch, which another may cut into other kernels
+TABLE: dict[str, list[Row]] = {
+    "rtrl": rtrl.ROWS,
+    "rls": rls.ROWS,
+    "hessian_free": hessian_free.ROWS,
+    "bpls": bpls.ROWS,
+    "broad": broad.ROWS,
+    "instruments": instruments.ROWS,
+}

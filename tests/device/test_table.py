@@ -1,0 +1,25 @@
+"""Every step function on the strict device: the CPU's numbers, waits and kernels."""
+
+import pytest
+import torch
+
+from tests.device.rows import counted, on_the_cpu
+from tests.device.table import TABLE, VERSION
+
+CASES = {f"{room}: {row.step}": row for room, rows in TABLE.items() for row in rows}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_on_the_strict_device(case):
+    row = CASES[case]
+    tally, found = counted(row.make)
+    close = {"rtol": 1e-6, "atol": 1e-9, "equal_nan": True}
+    torch.testing.assert_close(found, on_the_cpu(row.make), **close)
+    assert tally.waits.total() == row.waits, tally.waits.most_common()
+    assert bool(row.waits) == bool(row.why), "a wait has its reason"
+    if torch.__version__.startswith(VERSION):
+        assert tally.kernels.total() == row.kernels, tally.kernels.most_common(10)
+
+
+def test_no_two_rows_have_one_name():
+    assert len(CASES) == sum(map(len, TABLE.values()))
