@@ -13,7 +13,7 @@ TORCH ?= 2.13.0
 # All tools by this interpreter: their scripts name the folder that .venv was made in,
 # and after a copy or a move of the clone would run the old one, or nothing.
 BIN := .venv/bin
-LABKIT := $(BIN)/python -m labkit.runs.cli
+LABKIT := $(BIN)/python -m labkit.command
 LOGS := build/test
 CODE := labkit tests benchmarks notebooks
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --color=no \

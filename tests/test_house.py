@@ -18,6 +18,7 @@ import labkit
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
 ROOMS = PAPERS | {"instruments", "panels", "datasets", "labs", "runs"}
+ROOMS |= {"reproduction", "command"}
 TOP = "the top of the package"
 MAY_IMPORT = {
     **{paper: {paper, TOP} for paper in PAPERS},
@@ -26,6 +27,9 @@ MAY_IMPORT = {
     "panels": {"panels", "instruments"},
     "labs": PAPERS | {"labs", "instruments", "panels", "datasets", TOP},
     "runs": {"runs"},
+    "reproduction": PAPERS
+    | {"reproduction", "labs", "instruments", "datasets", "runs", TOP},
+    "command": {"runs", "reproduction"},
     TOP: {TOP},
     "notebooks": PAPERS | {"labs", "instruments", "panels", "datasets", TOP},
 }
@@ -129,6 +133,9 @@ def test_the_package_itself_opens_no_room():
         ("labkit.labs.rtrl", "from labkit.runs import run"),
         ("labkit.runs.cli", "from labkit.labs import rtrl"),
         ("labkit.runs.cli", "from labkit.linalg import solve"),
+        ("labkit.runs.cli", "from labkit.reproduction import units"),
+        ("labkit.labs.rtrl", "from labkit.reproduction import results"),
+        ("labkit.reproduction.rtrl", "from labkit.panels import LivePlot"),
         ("labkit.linalg", "from labkit.rtrl import OK"),
     ],
 )
@@ -255,6 +262,7 @@ def test_the_version_has_a_heading_in_the_changelog():
 def test_the_top_level_is_as_designed():
     expected = {
         *("labkit", "notebooks", "data", "benchmarks", "docs", "tests", ".ci"),
+        "results",
         *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
         *("pyproject.toml", "requirements.lock", "environment.yml", "Makefile"),
     }

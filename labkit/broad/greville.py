@@ -154,6 +154,34 @@ def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
     return T, G, W
 
 
+def exg_e_update_from(state, passes) -> FactorState:
+    r""":func:`exg_e_update` with no column in memory, by two passes over the samples.
+
+    As :func:`exg_e_step`, with A^T H and then C^T C summed over chunks. Cost: its own,
+    and the columns are made twice.
+
+    Parameters
+    ----------
+    passes : callable, without arguments
+        To chunks (A, H, Y) of the samples, (l_i, k), (l_i, q) and (l_i, c), the same
+        at every call.
+    """
+    F, AY, W = state.F, state.AY, state.W
+    P = HY = 0
+    for A, H, Y in passes():
+        P, HY = P + mm(A.T, H), HY + mm(H.T, Y)
+    buffer, out = room_of_T(state, *P.shape)
+    D = upper_mm(F, upper_t_mm(F, P))  # (30)
+    K = P.new_zeros(P.shape[1], P.shape[1])
+    for A, H, _ in passes():
+        K += gram(torch.addmm(H.T, D.T, A.T, alpha=-1).T)  # (22)
+    G = inverse_cholesky_(with_ridge(K, state.ridge), offset=len(F))  # (32a)
+    T = torch.neg(mm_upper(D, G), out=out)  # (32b)
+    E = T.T @ AY + G.T @ HY  # (33)
+    W = torch.cat([W + T @ E, G @ E])  # (33)
+    return grown(state, buffer, T, G, torch.cat([AY, HY]), W)
+
+
 def solve_(L: Tensor, B: Tensor) -> None:
     """B <- (L L^T)^-1 B in place for wide B (q, l), by block rows; 2 l q^2."""
     blocks = list(spans(len(L), L.device))

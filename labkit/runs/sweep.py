@@ -30,7 +30,7 @@ from labkit.runs.parameters import RunRefused, Value
 from labkit.runs.report import report
 from labkit.runs.sweep_folder import Outcome
 from labkit.runs.sweep_plan import MANIFEST, SweepPlan, code_digest, prepare_sweep
-from labkit.runs.workers import carry_out
+from labkit.runs.workers import SchedulerLost, carry_out, carry_out_on
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,29 +153,16 @@ def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, Outcome]
     if plan.cluster == "local":
         from dask.system import CPU_COUNT  # it knows of containers
 
-        for number, answer in carry_out(_run_one, jobs, plan.workers or CPU_COUNT):
-            if isinstance(answer, Exception):
+        ended = carry_out(_run_one, jobs, plan.workers or CPU_COUNT)
+    else:
+        ended = carry_out_on(plan.cluster, _run_one, jobs, plan.folder.name)
+    with contextlib.closing(ended):
+        for number, answer in ended:
+            if isinstance(answer, SchedulerLost):
+                answer = Outcome("not run", error=f"{answer}; --resume goes on")
+            elif isinstance(answer, Exception):
                 answer = Outcome("failed", error=str(answer))
             yield number, answer
-        return
-    from distributed import Client, as_completed
-
-    with Client(plan.cluster, set_as_default=False) as client:
-        futures = {
-            client.submit(_run_one, *job, key=f"{plan.folder.name}-{number}"): number
-            for number, job in jobs.items()
-        }
-        for future in as_completed(futures, loop=client.loop):
-            if future.status == "finished":
-                outcome = future.result()
-            elif future.status == "error":
-                error = future.exception()
-                outcome = Outcome("failed", error=f"{type(error).__name__}: {error}")
-            else:
-                lost = f"the scheduler was lost ({future.status}); --resume goes on"
-                outcome = Outcome("not run", error=lost)
-            yield futures[future], outcome
-            future.release()
 
 
 def _run_one(plan: Plan, number: int, notebook: str, code: str) -> Outcome:

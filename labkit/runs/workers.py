@@ -1,7 +1,7 @@
-"""Processes of this machine that carry out the runs of a sweep, one at a time each.
+"""Processes that carry out runs, one at a time each: of this machine, or of a cluster.
 
-Only their parent holds the pipes that reach them. No port is opened, so that no other
-user of the machine can hand them work.
+Only their parent holds the pipes that reach those of this machine. No port is opened,
+so that no other user of the machine can hand them work.
 """
 
 import contextlib
@@ -19,6 +19,10 @@ ATTEMPTS = 3  # of a run whose process died
 
 class WorkerDied(RuntimeError):
     """The process that a run was given to ended, time and again."""
+
+
+class SchedulerLost(RuntimeError):
+    """The scheduler of a cluster is gone, and nothing is known of a run."""
 
 
 class Worker:
@@ -86,6 +90,32 @@ def carry_out(
     finally:
         for worker in workers.values():
             worker.end()
+
+
+def carry_out_on(
+    address: str, function: Callable, jobs: Mapping[int, tuple], name: str
+) -> Iterator[tuple[int, Any]]:
+    """:func:`carry_out` on the workers of a Dask cluster; ``name`` is for its pages.
+
+    Yields `SchedulerLost` for what was under way when the scheduler was lost.
+    """
+    from distributed import Client, as_completed
+
+    with Client(address, set_as_default=False) as client:
+        futures = {
+            client.submit(function, *job, key=f"{name}-{number}"): number
+            for number, job in jobs.items()
+        }
+        for future in as_completed(futures, loop=client.loop):
+            if future.status == "finished":
+                answer = future.result()
+            elif future.status == "error":
+                error = future.exception()
+                answer = RuntimeError(f"{type(error).__name__}: {error}")
+            else:
+                answer = SchedulerLost(f"the scheduler was lost ({future.status})")
+            yield futures[future], answer
+            future.release()
 
 
 def _serve(pipe) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky
-from labkit.broad.greville import orig_step
+from labkit.broad.greville import exg_e_update_from, orig_step
 from labkit.broad.ridge import chol1_start_from, chol1_update_from, sums_over, truncated
 from labkit.broad.state import largest_eigenvalue, safe_ridge, squared_norm
 from tests.broad.conftest import problem, residual, ridge_by_numpy
@@ -79,6 +79,16 @@ def test_orig_equals_exg_e(k, q, seed, ridge):
     one = last("orig", A, H.split(3, 1), Y, ridge)[1].W
     two = last("exg-e", A, H.split(3, 1), Y, ridge)[1].W
     assert torch.allclose(one, two, rtol=0, atol=1e-9)
+
+
+def test_exg_e_from_chunks_is_exg_e():
+    A, H, Y = problem(q=4)
+    state = SOLVERS["exg-e"].start(A, Y, 1e-2)
+    split = [part.split(3) for part in (A, H, Y)]
+    streamed = exg_e_update_from(state, lambda: zip(*split, strict=True))
+    stored = SOLVERS["exg-e"].update(state, A, H, Y)
+    assert torch.allclose(streamed.W, stored.W, rtol=0, atol=1e-12)
+    assert torch.allclose(streamed.F, stored.F, rtol=0, atol=1e-12)
 
 
 @given(

@@ -1,0 +1,128 @@
+"""Units are done once, survive a kill, and what they found stays as it was written."""
+
+import multiprocessing
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from labkit.command import app
+from labkit.reproduction import results, units
+from labkit.reproduction.experiments import Refused, experiment, experiments
+
+ALL = experiments()
+
+
+def small(name):
+    """The experiment with one unit of seconds."""
+    return replace(ALL[name], units={"small": ALL[name].small})
+
+
+def do(name, folder, cut=False):
+    """Do the small unit; if ``cut``, be killed as soon as a state is saved."""
+
+    def save(keep, state, *name, **_):
+        kept(keep, state, *name, now=True)
+        if cut:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    kept = units.Keep.save
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(units.Keep, "save", save)
+        patch.setattr(units, "experiment", small)
+        return units.do_unit(name, "small", str(folder / "results"), str(folder))
+
+
+def rows_in(name, folder):
+    header, rows = results.read(results.path_of(small(name), folder / "results"))
+    kept = [{k: v for k, v in r.items() if not k.startswith("seconds")} for r in rows]
+    return header["small"], kept
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_unit_that_was_killed_gives_the_same_numbers(name, tmp_path):
+    """Where it has saved a state it goes on from there."""
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    fork = multiprocessing.get_context("fork")
+    process = fork.Process(target=do, args=(name, cut, True))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not results.path_of(small(name), cut / "results").exists()
+    assert do(name, cut) == do(name, whole) == units.DONE
+    (header, rows), (_, same) = (rows_in(name, each) for each in (cut, whole))
+    assert rows == same and rows
+    assert len(header["begun"]) == 1
+    assert not (cut / name / "small").exists()
+
+
+def test_a_unit_that_is_done_is_not_repeated(tmp_path, monkeypatch):
+    name = "broad/first-column"
+    do(name, tmp_path)
+    found = rows_in(name, tmp_path)
+
+    def work(keep, **_):
+        raise AssertionError("done again")
+
+    monkeypatch.setitem(ALL, name, replace(ALL[name], work=work))
+    assert do(name, tmp_path) == units.DONE
+    assert rows_in(name, tmp_path) == found
+
+
+def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
+    name = "broad/first-column"
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    with units.FileLock(folder / "small.lock"):
+        context = multiprocessing.get_context("fork")
+        pipe, there = context.Pipe()
+        child = context.Process(target=lambda: there.send(do(name, tmp_path)))
+        child.start()
+        assert pipe.recv() == units.BUSY
+        child.join()
+
+
+def test_results_stand_in_the_order_of_the_units(tmp_path):
+    each = replace(ALL["broad/first-column"], units={"a": {}, "b": {}})
+    for unit, value in (("b", 1.0 / 3), ("a", 2)):
+        results.append(each, tmp_path, {"unit": unit}, [{"label": "x", unit: value}])
+    lines = results.path_of(each, tmp_path).read_text().splitlines()
+    assert lines[1:] == [
+        '# {"unit": "a"}',
+        '# {"unit": "b"}',
+        "unit,label,b,a",
+        "a,x,,2",
+        "b,x,0.3333333,",
+    ]
+    headers, rows = results.read(results.path_of(each, tmp_path))
+    assert list(headers) == ["a", "b"]
+    assert rows[1] == {"unit": "b", "label": "x", "b": "0.3333333"}
+
+
+def test_a_name_that_there_is_not_is_refused():
+    with pytest.raises(Refused, match="unknown experiment 'broad/x'; there are broad/"):
+        experiment("broad/x")
+    with pytest.raises(Refused, match="no unit of broad/table2 matches 'x': seed-0"):
+        ALL["broad/table2"].chosen("x")
+    told = CliRunner().invoke(app, ["reproduce", "run", "x"])
+    assert told.exit_code == 2 and "unknown experiment 'x'" in told.output
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_experiment_says_what_it_is(name):
+    each = ALL[name]
+    assert name.split("/")[0] == each.work.__module__.split(".")[-1]
+    assert each.units and each.minutes <= 60 and each.memory <= 12
+    assert all(" " not in unit and "/" not in unit for unit in each.units)
+
+
+def test_list_and_show_tell_of_every_experiment(tmp_path):
+    do("broad/first-column", tmp_path)
+    folder = str(tmp_path / "results")
+    for verb in ("list", "show"):
+        told = CliRunner().invoke(app, ["reproduce", verb, "--results", folder])
+        assert told.exit_code == 0, told.output
+        assert all(name in told.output for name in ALL)
+    assert "criterion: yes where the two means differ" in told.output
