@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import ipywidgets as widgets
 
 from labkit.panels.aria import Aria
+from labkit.panels.busy import Busy
 from labkit.panels.docstrings import Docstrings
 from labkit.panels.line_view import equation_html, source_html, table_html, values_html
 from labkit.panels.recorder import LineRecord, record_lines
@@ -152,7 +153,8 @@ class LineStepper(Shown):
         both = [widgets.VBox([p], layout=thin) for p in (self._source, self._values)]
         rows = (buttons, [self._slider, self._turns], both)
         top, sliders, below = (widgets.HBox(row, layout=wrap) for row in rows)
-        parts = [top, sliders, self._status, self._equation, below, aria]
+        told = widgets.HBox([self._status, Busy()], layout=wrap)
+        parts = [top, sliders, told, self._equation, below, aria]
         self._busy, self.widget = False, widgets.VBox(parts).add_class("labkit-walk")
         self._refresh()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from labkit.panels.busy import Busy
 from labkit.panels.cells import MIN_SLEEP, close, loop_here, replace_earlier, run
 from labkit.panels.shown import Page, Shown
 
@@ -294,7 +295,8 @@ class Stepper(Shown):
         self._speed = speed.add_class("labkit-speed")
         self._label = widgets.Label().add_class("labkit-status")
         row = widgets.HBox(list(self._buttons.values()))
-        self.widget = widgets.VBox([row, self._speed, self._label])
+        below = widgets.HBox([self._label, Busy(self._lock)])
+        self.widget = widgets.VBox([row, self._speed, below])
 
     def _clicked(self, action) -> None:
         try:

@@ -67,7 +67,9 @@ SMALL = {
 
 # A notebook of panels alone: quick to run, and no lab can change it.
 PANELS = [
-    """from dataclasses import dataclass
+    """import time
+from dataclasses import dataclass
+from pathlib import Path
 import torch
 from labkit.panels import Experiment, Lines, LineStepper, LiveLab, knob
 
@@ -76,8 +78,13 @@ class Knobs:
     gain: float = knob(1.0, low=0.0, high=9.0, restart=False)
     seed: int = knob(0, low=0, high=9)
 
+def held():  # keeps the kernel at work as long as the test says
+    while Path("hold").exists():
+        time.sleep(0.01)
+
 def rows(settings):
     for step in range(1, 100_000):
+        held()
         yield {"step": step, "value": settings.gain * (step % 10)}
 
 LOSS = Experiment("rows", Knobs, rows, [Lines(("value",), "Value", "1")])
@@ -90,7 +97,7 @@ labs = []""",
     return w
 
 LineStepper(scaled, torch.ones(3, 3), 2.0)""",
-    "print([lab.stepper.running for lab in labs])",
+    "held()\nprint([lab.stepper.running for lab in labs])",
 ]
 
 CHROMIUM = (
@@ -112,6 +119,11 @@ class Server:
     url: str
     token: str
     log: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where the notebooks are, and their kernels."""
+        return self.log.parent / "notebooks"
 
     def address(self, path: str) -> str:
         return f"{self.url}/{path}?token={self.token}"

@@ -175,13 +175,18 @@ class Page:
         return self.driver.execute_script(text, *arguments)
 
     def run_all(self, seconds=120):
-        """Run all cells and wait; JupyterLab now and then loses the first order."""
+        """Run all cells and wait."""
+        self.begin_all()
+        self._wait_for_cells(seconds)
+
+    def begin_all(self):
+        """Run all cells; JupyterLab now and then loses the first order."""
         for _ in range(3):
             self.order_run_all()
             end = time.monotonic() + 10
             while time.monotonic() < end:
                 if any(prompt != "[ ]:" for prompt in self.script(PROMPTS)):
-                    return self._wait_for_cells(seconds)
+                    return
                 time.sleep(0.1)
         pytest.fail("'Run All Cells' was ordered three times, and no cell ran")
 

@@ -17,13 +17,68 @@ return [...document.querySelectorAll('.jp-OutputArea-output[data-mime-type$="std
 """
 
 
+BUSY = """
+return [...document.querySelectorAll('.labkit-busy')].map((line) => line.textContent);
+"""
+QUEUED = """
+return [...document.querySelectorAll('.labkit-queued')]
+  .map((button) => button.textContent.trim());
+"""
+CELLS, STEP = "Waits for cells that still run", "The kernel is at work"
+NOTHING = "What you do here comes after"
+
+
 @pytest.mark.parametrize("page", ["panels"], indirect=True)
 def test_panels_alone(page):
-    page.run_all()
+    wait_for_the_cells(page)
+    say_that_a_step_is_long(page)
     assert page.errors() == []
     run_a_cell_again(page)
     walk_where_one_clicks(page, Walk(page))
     assert page.errors() == []
+
+
+def says(page, *wanted):
+    """Wait until the live panel, and the stepper of lines, say that they wait."""
+    wanted = list(wanted)
+    wait(lambda: page.script(BUSY) == wanted, 60, lambda: f"{page.script(BUSY)}")
+
+
+def wait_for_the_cells(page):
+    """Panels that are shown while other cells run say so, and what they will do."""
+    hold = page.server.folder / "hold"
+    hold.touch()
+    page.begin_all()
+    page.look_at()
+    says(page, *[f"{CELLS}. {NOTHING}."] * 2)
+    page.press("step")
+    page.press("step")
+    says(page, f"{CELLS}. Then: Step, Step.", f"{CELLS}. {NOTHING}.")
+    assert page.status() == "step 0 of 0, paused" and page.script(QUEUED) == ["Step"]
+    hold.unlink()
+    page.wait_for_status("step 2 of 2, paused")
+    says(page, "", "")
+    assert page.script(QUEUED) == []
+
+
+def say_that_a_step_is_long(page):
+    """A step is seen to go on, asked for by itself or in a run."""
+    hold = page.server.folder / "hold"
+    hold.touch()
+    before = page.count()
+    page.press("step")
+    says(page, f"{STEP}. Then: Step.", "")
+    hold.unlink()
+    page.wait_for_status(rf"step {before + 1} of {before + 1}, paused")
+    says(page, "", "")
+    page.press("run")
+    wait(lambda: page.count() > before + 5, 60, "the run goes on")
+    hold.touch()
+    says(page, f"{STEP}. {NOTHING}.", "")
+    hold.unlink()
+    page.press("pause")
+    page.wait_for_status(r"step (\d+) of \1, paused")
+    says(page, "", "")
 
 
 def run_a_cell_again(page):
@@ -62,6 +117,7 @@ def test_a_page_that_is_loaded_again(page):
     assert page.status() == "step 3 of 3, paused" and page.lost() == []
     page.press("step")
     page.wait_for_figure(lambda now: now != drawn, "the next step is drawn")
+    say_that_a_step_is_long(page)
 
     page.restart_kernel()
     lost = ["This panel lives in a kernel that is gone: run this cell again."] * 2
