@@ -1,3 +1,190 @@
-"""To come."""
+"""RLS at the paper's size: Figures 2 and 3 on MNIST, and its two constants."""
 
-EXPERIMENTS = ()
+from collections.abc import Iterator
+
+import pandas as pd
+import torch
+
+from labkit.errors import DivergedError
+from labkit.labs.problem import load_problem
+from labkit.labs.race import Race, View, plus_minus, spread, verdict
+from labkit.labs.rls import CONSTANTS, make_training, network
+from labkit.reproduction.experiments import Experiment
+from labkit.rls import train
+
+SQUARES = ("Adam", "RLS", "RLS+M", "RLS+R", "RLS+M+R")
+ENTROPY = ("Adam-CE", "HRLS", "HRLS+M", "HRLS+R", "HRLS+M+R")
+
+
+def looked_at(epoch: int) -> bool:
+    """Whether an epoch is kept: the first ten, and every fifth."""
+    return epoch <= 10 or epoch % 5 == 0
+
+
+def epochs_of(
+    keep, *, method, seed, epochs, data="mnist", layers="FC", samples=None, **options
+) -> list[dict]:
+    """Train by a method; a look after each of the first ten epochs and every fifth."""
+    problem = load_problem(data, samples=samples)
+    torch.manual_seed(seed)
+    model = network(problem, layers)
+    training = make_training(method, model, **CONSTANTS[layers], **options)
+    g, saved = torch.Generator().manual_seed(seed), keep.load()
+    rows, done, seconds = [], 0, 0.0
+    if saved:
+        rows, done, seconds = saved["rows"], saved["done"], saved["seconds"]
+        model.load_state_dict(saved["model"])
+        training.optimizer.load_state_dict(saved["optimizer"])
+        g.set_state(saved["generator"])
+    how = {"loss": training.loss, "max_grad_norm": training.max_grad_norm}
+    how |= {"generator": g, "test": (problem.test.inputs, problem.test.targets)}
+    fit, named = problem.fit, [f"{k} {v:g}" for k, v in options.items()]
+    run = {"label": ", ".join([method, *named]), "seed": seed}
+    for epoch in range(done + 1, epochs + 1):
+        records = train(model, training.optimizer, fit.inputs, fit.targets, **how)
+        try:
+            for record in records:
+                seconds += record.seconds
+        except DivergedError as error:
+            return [*rows, run | {"look": epoch, "failed": str(error)}]
+        if looked_at(epoch) or epoch == epochs:
+            row = run | {"look": epoch, "loss": record.epoch_loss, "seconds": seconds}
+            rows.append(row | {"accuracy": 100 * record.test_accuracy})
+        state = {"model": model.state_dict(), "done": epoch, "rows": rows}
+        state |= {"optimizer": training.optimizer.state_dict(), "seconds": seconds}
+        keep.save(state | {"generator": g.get_state()})
+    return rows
+
+
+def at(rows: pd.DataFrame, look: int) -> pd.DataFrame:
+    """The looks of one epoch."""
+    return rows[rows["look"] == look]
+
+
+def ends(rows: pd.DataFrame) -> pd.DataFrame:
+    """The last looks; what failed has nan."""
+    return Race(rows).last()
+
+
+def table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Loss and accuracy after the first, tenth and last epoch; the paper draws them."""
+    shown, last = {}, int(rows["look"].max())
+    for name, looks in (("1", at(rows, 1)), ("10", at(rows, 10)), ("end", ends(rows))):
+        for column in ("loss", "accuracy"):
+            found = spread(looks, column)
+            digits = 4 if column == "loss" else 2
+            words = [plus_minus(row, "", digits) for _, row in found.iterrows()]
+            name = str(last) if name == "end" else name
+            shown[f"{column}, epoch {name}"] = pd.Series(words, found.index)
+    return pd.DataFrame(shown).assign(runs=rows.groupby("label").seed.nunique())
+
+
+PAIRS = (
+    ("RLS", "Adam", "VI-B: RLS ends above Adam"),
+    ("RLS+M", "Adam", "VI-B: RLS+M ends above Adam"),
+    ("RLS+M+R", "Adam", "VI-B: RLS+M+R ends above Adam"),
+    ("RLS+M", "RLS", "VI-B: momentum improves RLS"),
+    ("RLS+R", "RLS", "VI-B: L1 improves RLS"),
+    ("HRLS", "Adam-CE", "VI-C: HRLS ends above Adam"),
+    ("HRLS+M", "Adam-CE", "VI-C: HRLS+M ends above Adam"),
+    ("HRLS+M+R", "Adam-CE", "VI-C: HRLS+M+R ends above Adam"),
+    ("HRLS+M", "HRLS", "VI-C: momentum improves HRLS"),
+    ("HRLS+R", "HRLS", "VI-C: L1 improves HRLS"),
+)
+
+
+def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Who is ahead by test accuracy, after the first epoch and at the end."""
+    for when, looks in (("after epoch 1", at(rows, 1)), ("at the end", ends(rows))):
+        found = spread(looks, "accuracy")
+        for a, b, claim in PAIRS:
+            if a in found.index and b in found.index:
+                one, two = found.loc[a], found.loc[b]
+                told = f"{plus_minus(one, digits=2)} and {plus_minus(two, digits=2)}"
+                yield f"{claim} ({when})", told, verdict(one, two)
+
+
+VIEWS = (
+    View("look", "loss", "Training loss", "epoch", "loss", log_y=True),
+    View("look", "accuracy", "Test accuracy", "epoch", "%"),
+)
+MNIST = Experiment(
+    name="rls/fig2a-3a",
+    shows="Figures 2(a) and 3(a): MNIST, squared error and cross-entropy",
+    claim="VI-B, VI-C: RLS and the hybrid converge faster than Adam and end better; "
+    "momentum and L1 improve them",
+    data="MNIST, 60,000 and 10,000 images, pixels in [0, 1]",
+    setting="784-512-10, batch 128, 100 epochs, lambda 1, k 0.1, eta 1, alpha 0.5, "
+    "gamma 1e-5, clip 5",
+    differs="three runs for the paper's five; on one CPU thread; the scale of the "
+    "pixels and the last short minibatch are not stated there",
+    work=epochs_of,
+    units={
+        f"{method}-{seed}": {"method": method, "seed": seed, "epochs": 100}
+        for seed in range(3)
+        for method in (*SQUARES, *ENTROPY)
+    },
+    small={"method": "HRLS+M+R", "seed": 0, "epochs": 3, "data": "digits"},
+    minutes=12,
+    memory=1,
+    table=table,
+    claims=claims,
+    views=VIEWS,
+)
+
+SWEPT = {"mean_weight": "k", "lr": "eta"}
+
+
+def sweep_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Whether the paper's value is the best of each constant."""
+    found = spread(ends(rows), "accuracy")
+    for option, (value, section) in BEST.items():
+        mine = found[found.index.str.startswith(f"RLS, {option} ")]
+        best = f"RLS, {option} {value:g}"
+        if best not in mine.index:
+            continue
+        for label, other in mine.drop(best).iterrows():
+            both = mine.loc[best], other
+            told = " and ".join(plus_minus(each, digits=2) for each in both)
+            claim = f"{section}: {SWEPT[option]} = {value:g} ends above"
+            yield f"{claim} {label.split()[-1]}", told, verdict(*both)
+
+
+BEST = {"mean_weight": (0.1, "VI-D, Fig. 4"), "lr": (1.0, "VI-D, Fig. 5")}
+SWEEP = Experiment(
+    name="rls/fig4a-5a",
+    shows="Figures 4(a) and 5(a): k and eta, MNIST",
+    claim="VI-D: k = 0.1 and eta = 1 are best; too large an eta explodes, too small "
+    "an one is slow; eta matters more than k",
+    data=MNIST.data,
+    setting="784-512-10, RLS, batch 128, 20 epochs, one constant at a time, the other "
+    "at k = 0.1, eta = 1",
+    differs="20 epochs and three runs for the paper's 100 and five; eta is that of all "
+    "layers",
+    work=epochs_of,
+    units={
+        f"{SWEPT[option]}-{value:g}-{seed}": {
+            "method": "RLS",
+            "seed": seed,
+            "epochs": 20,
+            option: value,
+        }
+        for seed in range(3)
+        for option in SWEPT
+        for value in (0.01, 0.1, 1.0, 10.0)
+    },
+    small={
+        "method": "RLS",
+        "seed": 0,
+        "epochs": 2,
+        "data": "digits",
+        "mean_weight": 1.0,
+    },
+    minutes=2.5,
+    memory=1,
+    table=table,
+    claims=sweep_claims,
+    views=VIEWS,
+)
+
+EXPERIMENTS = (MNIST, SWEEP)

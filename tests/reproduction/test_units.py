@@ -21,16 +21,24 @@ def small(name):
 
 
 def do(name, folder, cut=False):
-    """Do the small unit; if ``cut``, be killed as soon as a state is saved."""
+    """Do the small unit; if ``cut``, be killed as soon as a state is saved.
+
+    Or when all is computed and nothing written, where no state is.
+    """
+
+    def killed(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def save(keep, state, *name, **_):
         kept(keep, state, *name, now=True)
         if cut:
-            os.kill(os.getpid(), signal.SIGKILL)
+            killed()
 
     kept = units.Keep.save
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(units.Keep, "save", save)
+        if cut:
+            patch.setattr(units.results, "append", killed)
         patch.setattr(units, "experiment", small)
         return units.do_unit(name, "small", str(folder / "results"), str(folder))
 
