@@ -7,12 +7,11 @@ Zhu, *Two Ridge Solutions for the Incremental Broad Learning System on Added Nod
 from labkit.broad.estimators import BroadLearningClassifier, BroadLearningRegressor
 from labkit.broad.factor import (
     NotPositiveDefinite,
-    division_free_inverse_ldl,
     extend_inverse_cholesky,
     inverse_cholesky,
-    inverse_ldl,
 )
 from labkit.broad.growth import Growth
+from labkit.broad.ldl import division_free_inverse_ldl, inverse_ldl
 from labkit.broad.nodes import Update
 from labkit.broad.solvers import SOLVERS, Solver
 from labkit.broad.train import SharedColumns, SolverRecord, side_by_side

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from labkit.broad.factor import inverse_cholesky_
+from labkit.broad.factor import check_factored, inverse_cholesky_
 from labkit.broad.mesh import Place
 from labkit.broad.ridge import smallest_pivot, with_ridge
 from labkit.broad.state import check_room, check_start, naming_safe_ridge, squared_norm
@@ -185,7 +185,8 @@ def chol1_step(F, z, W, P, X, ridge, k, place):
     X[:, :q] -= gram(V)  # (42a)
     X[:, q:] -= mm(V.T, z)  # (50)
     X = place.summed(X)
-    G = inverse_cholesky_(with_ridge(X[:, :q], ridge), offset=k)  # (42a)
+    G, blocks = inverse_cholesky_(with_ridge(X[:, :q], ridge))  # (42a)
+    check_factored(blocks, offset=k)
     E = G.T @ X[:, q:]  # (50)
     V = mm_upper(V, G).neg_()  # (42b)
     T = upper_mm(F, V, every=p)  # (42b)

@@ -22,7 +22,7 @@ ridge : float, $\lambda$
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import cholesky, inverse_cholesky_
+from labkit.broad.factor import check_factored, cholesky, inverse_cholesky_
 from labkit.broad.ridge import grown, room_of_T, with_ridge
 from labkit.broad.state import (
     DaggerState,
@@ -105,13 +105,15 @@ def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
     """
     D = mm(A_dagger, H)  # (23)
     torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (22), transposed
-    if bool(torch.linalg.vector_norm(B, float("inf")) > tolerance):
-        L = cholesky(with_ridge(gram(B.T), ridge), offset=len(D))  # (21a)
-        solve_(L, B)  # (21a)
-    else:
+    K = with_ridge(gram(B.T), ridge)  # (21a)
+    L, info = torch.linalg.cholesky_ex(K)  # (21a)
+    vanished = torch.linalg.vector_norm(B, float("inf")) <= tolerance
+    if vanished | (info > 0):  # the host waits here, before A^+ changes
+        if not vanished:
+            check_factored([(K, info)], offset=len(D))
         L = cholesky(with_ridge(gram(D), 1.0), offset=len(D))  # (21b)
         torch.mm(D.T, A_dagger, out=B)  # (21b)
-        solve_(L, B)  # (21b)
+    solve_(L, B)  # (21a), (21b)
     A_dagger.addmm_(D, B, alpha=-1)  # (20)
     BY = mm(B, Y)  # (24)
     W = torch.cat([W - D @ BY, BY])  # (24)
@@ -131,7 +133,8 @@ def exg_e_update(state, A, H, Y) -> FactorState:
     buffer, out = room_of_T(state, A.shape[1], H.shape[1])
     F, AY, W, HY = state.F, state.AY, state.W, mm(H.T, Y)
     with naming_safe_ridge(squared_norm, A, H):
-        T, G, W = exg_e_step(F, AY, W, A, H, HY, state.ridge, out)
+        T, G, W, blocks = exg_e_step(F, AY, W, A, H, HY, state.ridge, out)
+        check_factored(blocks, offset=len(F))
     return grown(state, buffer, T, G, torch.cat([AY, HY]), W)
 
 
@@ -142,16 +145,16 @@ def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
     (32a) $G = (C^T C + \lambda I)^{-1/2}$, upper    (32b) $T = -D G$
     (33) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
-    Returns T, G and W. Cost l q (4 k + q) + 2 k^2 q + k q^2 + 2/3 q^3 operations and
-    l q numbers for C.
+    Returns T, G, W and what `check_factored` takes. Cost l q (4 k + q) + 2 k^2 q +
+    k q^2 + 2/3 q^3 operations and l q numbers for C.
     """
     D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (30)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (22)
-    G = inverse_cholesky_(with_ridge(gram(C), ridge), offset=len(F))  # (32a)
+    G, blocks = inverse_cholesky_(with_ridge(gram(C), ridge))  # (32a)
     T = torch.neg(mm_upper(D, G), out=out)  # (32b)
     E = T.T @ AY + G.T @ HY  # (33)
     W = torch.cat([W + T @ E, G @ E])  # (33)
-    return T, G, W
+    return T, G, W, blocks
 
 
 def exg_e_update_from(state, passes) -> FactorState:
@@ -175,7 +178,8 @@ def exg_e_update_from(state, passes) -> FactorState:
     K = P.new_zeros(P.shape[1], P.shape[1])
     for A, H, _ in passes():
         K += gram(torch.addmm(H.T, D.T, A.T, alpha=-1).T)  # (22)
-    G = inverse_cholesky_(with_ridge(K, state.ridge), offset=len(F))  # (32a)
+    G, blocks = inverse_cholesky_(with_ridge(K, state.ridge))  # (32a)
+    check_factored(blocks, offset=len(F))
     T = torch.neg(mm_upper(D, G), out=out)  # (32b)
     E = T.T @ AY + G.T @ HY  # (33)
     W = torch.cat([W + T @ E, G @ E])  # (33)

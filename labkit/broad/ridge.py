@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import cholesky, inverse_cholesky_
+from labkit.broad.factor import check_factored, cholesky, inverse_cholesky_
 from labkit.broad.state import (
     BorderedState,
     DirectState,
@@ -128,7 +128,9 @@ def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
     k = len(sums.S)
     buffer = square_room(sums.S, k, capacity)
     F = buffer[:k, :k].T
-    F.copy_(inverse_cholesky_(with_ridge(sums.S, ridge)))  # (34)
+    whole, blocks = inverse_cholesky_(with_ridge(sums.S, ridge))  # (34)
+    F.copy_(whole)
+    check_factored(blocks)
     W = upper_mm(F, upper_t_mm(F, sums.HY))  # (49)
     return FactorState(buffer, sums.HY, W, ridge, smallest_pivot(F), capacity)
 
@@ -144,27 +146,28 @@ def chol1_update_from(state, sums: Sums) -> FactorState:
     P, S, HY = sums
     buffer, out = room_of_T(state, *P.shape)
     S = with_ridge(S, state.ridge)
-    T, G, W = chol1_step(state.F, state.AY, state.W, P, S, HY, out)
+    T, G, W, blocks = chol1_step(state.F, state.AY, state.W, P, S, HY, out)
+    check_factored(blocks, offset=len(state.W))
     return grown(state, buffer, T, G, torch.cat([state.AY, HY]), W)
 
 
 def chol1_step(F, AY, W, P, S, HY, out=None):
-    r"""One update of Chol-1 (Algorithm 7): T, G and W.
+    r"""One update of Chol-1 (Algorithm 7): T, G, W and what `check_factored` takes.
 
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$
     (42b) $T = -F V G$    (41) is left to :func:`grown`
     (50) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
     Cost 2 k^2 q + 2 k q^2 + 2/3 q^3 + 4 k q c operations; the caller's P and S cost
-    l q (2 k + q). Raises NotPositiveDefinite where rounding in (42a) has cost the Schur
-    complement a pivot.
+    l q (2 k + q). Where rounding in (42a) has cost the Schur complement a pivot, only
+    the last of these says so.
     """
     V = upper_t_mm(F, P)  # (a)
-    G = inverse_cholesky_(S - gram(V), offset=len(F))  # (42a)
+    G, blocks = inverse_cholesky_(S - gram(V))  # (42a)
     T = upper_mm(F, mm_upper(V, G).neg_(), out)  # (42b)
     E = T.T @ AY + G.T @ HY  # (50)
     W = torch.cat([W + T @ E, G @ E])  # (50)
-    return T, G, W
+    return T, G, W, blocks
 
 
 # Chol-2
@@ -174,7 +177,8 @@ def chol2_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`chol2_step`."""
     buffer, out = room_of_T(state, A.shape[1], H.shape[1])
     with naming_safe_ridge(squared_norm, A, H):
-        T, G, W = chol2_step(state.F, state.W, A, H, Y, state.ridge, out)
+        T, G, W, blocks = chol2_step(state.F, state.W, A, H, Y, state.ridge, out)
+        check_factored(blocks, offset=len(state.W))
     return grown(state, buffer, T, G, torch.cat([state.AY, H.T @ Y]), W)
 
 
@@ -188,17 +192,17 @@ def chol2_step(F, W, A, H, Y, ridge, out=None):
     (57) is the ridge objective at the computed D, and D minimises it: an error in D
     enters squared and can only enlarge the matrix, so that pivots are not lost.
 
-    Returns T, G and W. Cost l q (4 k + q) + 2 k^2 q + 2 k q^2 + 2/3 q^3 operations and
-    l q numbers for C.
+    Returns T, G, W and what `check_factored` takes. Cost l q (4 k + q) + 2 k^2 q +
+    2 k q^2 + 2/3 q^3 operations and l q numbers for C.
     """
     D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (51)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (52)
     S = with_ridge(gram(C).add_(gram(D), alpha=ridge), ridge)  # (57)
-    G = inverse_cholesky_(S, offset=len(F))  # (57)
+    G, blocks = inverse_cholesky_(S)  # (57)
     T = torch.neg(mm_upper(D, G), out=out)  # (59)
     E = G.T @ mm(C.T, Y)  # (61)
     W = torch.cat([W + T @ E, G @ E])  # (61)
-    return T, G, W
+    return T, G, W, blocks
 
 
 # Bordered Cholesky, the yardstick

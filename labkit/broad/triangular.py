@@ -35,21 +35,17 @@ def mm(X: Tensor, Y: Tensor) -> Tensor:
 
 
 def gram(H: Tensor) -> Tensor:
-    """H^T H for H (l, q), symmetric to the bit; q^2 l operations."""
+    """H^T H for H (l, q); q^2 l operations.
+
+    Symmetric to the bit on the CPU, elsewhere but for rounding near the diagonal.
+    """
     if H.device.type == "cpu":  # NumPy knows this product: BLAS syrk
         X = H.detach().numpy()
         return torch.from_numpy(X.T @ X)
     S = H.new_empty(H.shape[1], H.shape[1])
     for i, j in spans(H.shape[1], H.device):
         torch.mm(H[:, i:j].T, H[:, i:], out=S[i:j, i:])
-    return mirror(S)
-
-
-def mirror(S: Tensor) -> Tensor:
-    """Copy the upper triangle of S (q, q) onto the lower, in place."""
-    for i, j in spans(len(S), S.device):
         S[j:, i:j] = S[i:j, j:].T
-        S[i:j, i:j] = S[i:j, i:j].triu() + S[i:j, i:j].triu(1).T
     return S
 
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 import torch
 import torch.distributed as dist
 
-from labkit.broad.factor import check_pivot
+from labkit.broad.factor import NotPositiveDefinite
 from labkit.broad.ridge import with_ridge
 from labkit.broad.triangular import gram, mm
 
@@ -53,7 +53,7 @@ def block_of_gram(A, edges, ridge, group):
 def block_sweep(B, edges, group):
     """Algorithm 13 in place: B (edges[w + 1], k_w) receives columns of L and d.
 
-    The letters are those of ``labkit.broad.factor.ldl_sweep``.
+    The letters are those of ``labkit.broad.ldl.small_inverse_ldl``.
     """
     w = group.rank()
     start = edges[w]
@@ -66,7 +66,8 @@ def block_sweep(B, edges, group):
             else:
                 dist.recv(column, group=group, group_src=owner)
             m, d = column[:i], column[i]
-            check_pivot(1 / d, i)
+            if not 1 / d > 0:
+                raise NotPositiveDefinite(i, float(1 / d))
             own = slice(max(i + 1 - start, 0), None)
             v = row_up_to_here(B[i, own].contiguous(), i, owner, edges, group)
             r = -d * B[i, own]  # (a)

@@ -18,7 +18,8 @@ from labkit.broad import (
     inverse_ldl,
     triangular,
 )
-from labkit.broad.factor import column_growth, ldl_sweep, panel_sweep
+from labkit.broad.factor import column_growth, panel_sweep
+from labkit.broad.ldl import division_free_sweep, ldl_sweep
 
 WAYS = [{"method": "columns"}, {"method": "panels"}, {"panel": 1}, {"panel": 3}]
 sizes = st.integers(1, 24)
@@ -54,13 +55,14 @@ def test_inverse_ldl(k, seed):
     assert close(L * d.sqrt(), inverse_cholesky(R))
 
 
+@pytest.mark.parametrize("panel", [None, 1, 5])
 @given(k=sizes, seed=seeds, scale=st.floats(-6, 6))
-def test_division_free_stays_in_range(k, seed, scale):
+def test_division_free_stays_in_range(panel, k, seed, scale):
     """The powers of two absorb the size of R; the result is the inverse to 1e-9."""
     R = positive(k, seed) * 10**scale
     U, delta = R.clone(), torch.ones(k, dtype=R.dtype)
     beta = torch.ones((), dtype=R.dtype)
-    for done in factor.division_free_sweep(U, delta, beta):
+    for done in division_free_sweep(U, delta, beta, panel):
         assert 0.5 <= float(beta) < 1
         assert np.frexp(float(delta[done - 1]))[0] == 0.5  # a power of two
     U = U.triu()
@@ -78,18 +80,39 @@ def test_division_free_without_scaling_is_right_while_float64_lasts(k, scale):
         division_free_inverse_ldl(positive(20), scale=False)
 
 
+def test_without_roots_or_divisions_over_several_panels():
+    R = positive(150, ridge=10.0)
+    exact = np.linalg.inv(R.numpy())
+    L, d = inverse_ldl(R)
+    U, delta, beta = division_free_inverse_ldl(R)
+    assert close(L * d @ L.T, exact, 1e-12)
+    assert close(U * delta @ U.T / beta, exact, 1e-12)
+    R[130, 130] = -1.0
+    with pytest.raises(NotPositiveDefinite, match="pivot 130 is -"):
+        inverse_ldl(R)
+    with pytest.raises(NotPositiveDefinite, match="pivot 130 is -"):
+        division_free_inverse_ldl(R)
+
+
 ONE_BY_ONE = [1, 2, 3, 4, 5, 6, 7]
 
 
+def rooted(F):
+    """The Cholesky form of an LDL factor with d on its diagonal."""
+    d = F.diagonal().clone()
+    return F.clone().fill_diagonal_(1) * d.sqrt()
+
+
 @pytest.mark.parametrize(
-    ("sweep", "sizes"),
+    ("sweep", "sizes", "form"),
     [
-        (column_growth, ONE_BY_ONE),
-        (lambda R: panel_sweep(R, 3), [3, 6, 7]),
-        (ldl_sweep, ONE_BY_ONE),
+        (column_growth, ONE_BY_ONE, torch.clone),
+        (lambda R: panel_sweep(R, 3), [3, 6, 7], torch.clone),
+        (lambda R: ldl_sweep(R, 1), ONE_BY_ONE, rooted),
+        (lambda R: ldl_sweep(R, 3), [3, 6, 7], rooted),
     ],
 )
-def test_a_sweep_yields_its_finished_columns_and_reads_one_triangle(sweep, sizes):
+def test_a_sweep_yields_its_finished_columns_and_reads_one_triangle(sweep, sizes, form):
     R = positive(7)
     inverse = np.linalg.inv(R.numpy())
     R = R.triu() + torch.full_like(R, float("nan")).tril(-1)
@@ -100,10 +123,7 @@ def test_a_sweep_yields_its_finished_columns_and_reads_one_triangle(sweep, sizes
     assert done == sizes
     F = R.triu()
     assert torch.equal(early, F)
-    if sweep is ldl_sweep:
-        d = F.diagonal().clone()
-        F = F.fill_diagonal_(1) * d.sqrt()
-    assert close(F @ F.T, inverse)
+    assert close(form(F) @ form(F).T, inverse)
 
 
 def test_midway_a_panel_sweep_holds_factor_m_and_schur_complement():
@@ -142,7 +162,7 @@ def test_large_enough_for_several_blocks_and_on_views():
     assert close(L @ triangular.lower_solve(L, X), X, 1e-9)
     assert close(L.T @ triangular.lower_t_solve(L, X), X, 1e-9)
     R = positive(400, ridge=10.0)
-    assert close(inverse_cholesky(R), factor.small_inverse_cholesky(R))
+    assert close(inverse_cholesky(R), factor.small_inverse_cholesky(R)[0])
 
 
 INDEFINITE = torch.diag(torch.tensor([2.0, 3.0, -0.5, 1.0], dtype=torch.float64))

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky
-from labkit.broad.greville import exg_e_update_from, orig_step
-from labkit.broad.ridge import chol1_start_from, chol1_update_from, sums_over, truncated
+from labkit.broad.greville import exg_e_step, exg_e_update_from, orig_step
+from labkit.broad.ridge import (
+    chol1_start_from,
+    chol1_step,
+    chol1_update_from,
+    chol2_step,
+    sums_over,
+    truncated,
+)
 from labkit.broad.state import largest_eigenvalue, safe_ridge, squared_norm
 from tests.broad.conftest import problem, residual, ridge_by_numpy
 
@@ -267,3 +274,20 @@ def test_refuses_a_bad_ridge_and_shapes_that_do_not_fit(name):
 def test_dtype_follows_the_columns(name):
     A, H, Y = (x.float() for x in problem())
     assert last(name, A, [H], Y, 1.0)[1].W.dtype == torch.float32
+
+
+@pytest.mark.parametrize("step", [chol1_step, chol2_step, exg_e_step])
+def test_a_step_is_one_graph(step):
+    """Those of orig and r-inv are not: they look before they overwrite A_dagger."""
+    A, H, Y = problem()
+    state = SOLVERS["chol-1"].start(A, Y, 0.5)
+    F, AY, W, HY, S = state.F, state.AY, state.W, H.T @ Y, H.T @ H
+    S.diagonal().add_(0.5)
+    args = {
+        chol1_step: (F, AY, W, A.T @ H, S, HY),
+        chol2_step: (F, W, A, H, Y, 0.5),
+        exg_e_step: (F, AY, W, A, H, HY, 0.5),
+    }[step]
+    found = torch.compile(step, fullgraph=True, backend="eager")(*args)
+    for here, there in zip(found[:3], step(*args)[:3], strict=True):
+        assert torch.allclose(here, there, rtol=0, atol=1e-12)

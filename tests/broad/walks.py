@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from labkit.broad import BroadLearningRegressor, greville, ridge
+from labkit.broad import BroadLearningRegressor, greville, ldl, ridge
 from labkit.broad import factor as factors
 from labkit.broad.solvers import SOLVERS
 from tests.walks import Walk, random
@@ -52,8 +52,8 @@ by_columns = partial(factors.inverse_cholesky, method="columns")
 FACTORS = {
     "inverse Cholesky, panels": (by_panels, "124a 124b 124c 124d a"),
     "inverse Cholesky, columns": (by_columns, "107a 107b"),
-    "inverse LDL": (factors.inverse_ldl, "222 223a 223b 223c a"),
-    "division free": (factors.division_free_inverse_ldl, "1 2 3 4 5 6"),
+    "inverse LDL": (ldl.inverse_ldl, "222 223a 223b 223c a"),
+    "division free": (ldl.division_free_inverse_ldl, "1 2 3 4 5 6 a b c d e"),
 }
 STARTS = {"d-rdg": "35 6", "chol-1": "34 49", "r-inv": "7 6", "bordered": "1 2 3"}
 WALKS = {

@@ -1,0 +1,186 @@
+r"""Inverse factorisations without a square root, and without a division.
+
+Zhu's paper, appendices E and F, in the manner of :mod:`labkit.broad.factor`: in place,
+right-looking. A panel's own columns are taken one by one, all that lies right of it by
+products, so that few kernels are launched for a column and none waits.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from labkit.broad.factor import add_product, check_pivots, check_square
+
+PANEL = 64  # columns: few against k, many against the products of a panel
+
+
+def inverse_ldl(R: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit upper L (k, k) and d (k,) with R^-1 = L diag(d) L^T (206); no square root.
+
+    Cost 2 k^3 / 3 operations, by panels.
+
+    Examples
+    --------
+    >>> L, d = inverse_ldl(torch.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    >>> L.tolist(), d.tolist()
+    ([[1.0, -0.5], [0.0, 1.0]], [0.25, 0.25])
+    """
+    check_square(R)
+    L = R.clone()
+    for _ in ldl_sweep(L):
+        pass
+    d = L.diagonal().clone()
+    L.fill_diagonal_(1)
+    return L.triu_(), d
+
+
+def ldl_sweep(R: Tensor, panel: int | None = None) -> Iterator[int]:
+    r"""Inverse LDL^T in place, by panels: the diagonal receives d.
+
+    With $L_p, d$ of the panel's diagonal block (:func:`small_inverse_ldl`), V the rest
+    of its rows and m its columns of M:
+
+    (a) $U = L_p^T V, \; r = -d\,U$    (223b) $S \leftarrow S + U^T r$
+    (222) $m \leftarrow m L_p$    (223c) $M \leftarrow M + m r, \; M_p = L_p r$
+
+    With panels of one column, where $L_p$ is 1, these are (222) to (223c) of Algorithm
+    12; by blocks they follow from (209). Yields after every panel; checks at the end.
+    """
+    k, panel, pivots = len(R), panel or PANEL, []
+    for i in range(0, k, panel):
+        j = min(k, i + panel)
+        L, d, s = small_inverse_ldl(whole(R[i:j, i:j]))
+        pivots.append(s)
+        U = L.T @ R[i:j, j:]  # (a)
+        r = -d[:, None] * U  # (a)
+        add_product(R[j:, j:], U, r)  # (223b)
+        R[:i, i:j] = R[:i, i:j] @ L  # (222)
+        R[:i, j:].addmm_(R[:i, i:j], r)  # (223c)
+        torch.mm(L, r, out=R[i:j, j:])  # (223c)
+        R[i:j, i:j] = L
+        R[i:j, i:j].diagonal().copy_(d)
+        yield j
+    check_pivots(pivots)
+
+
+def small_inverse_ldl(B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""L, d and the pivots s of a whole symmetric B (b, b), column by column, in place.
+
+    With m the part of column i above the diagonal, s the pivot and v the row right of
+    it, M the rows above and S those below (Algorithm 12):
+
+    (222) $L_{:i,i} = m$, final as it stands    (223a) $d = 1 / s$
+    (223b) $S \leftarrow S - v^T v / s$    (223c) $M \leftarrow M - m v / s, \;
+    M_i = -v / s$
+
+    M and S are one product here, of column i with v / s: three kernels a column.
+    """
+    for i in range(len(B)):
+        r = B[i, i + 1 :] / B[i, i]
+        B[:, i + 1 :].addr_(B[:, i], r, alpha=-1)  # (223b), (223c)
+        torch.neg(r, out=B[i, i + 1 :])  # (223c)
+    s = B.diagonal().clone()
+    B.fill_diagonal_(1)
+    return B.triu_(), 1 / s, s  # (222), (223a)
+
+
+def division_free_inverse_ldl(R: Tensor, *, scale: bool = True):
+    r"""U, delta and beta with $R^{-1} = U diag(\delta) U^T / \beta$ (230).
+
+    Additions, products and shifts only: the division by beta is left to the reader. To
+    ``scale`` is to multiply by powers of two so that beta stays in [0.5, 1); without,
+    beta is about squared at every column, and where it leaves the range of the dtype an
+    OverflowError names the column. Cost k^3 operations, by panels.
+
+    Returns
+    -------
+    U, delta, beta : (k, k), (k,), () tensors, $U$, $\delta$, $\beta$
+    """
+    check_square(R)
+    U, delta = R.clone(), torch.ones_like(R[0])
+    beta = U.new_ones(())
+    for _ in division_free_sweep(U, delta, beta, scale=scale):
+        pass
+    return U.triu_(), delta, beta
+
+
+def division_free_sweep(
+    R: Tensor, delta: Tensor, beta: Tensor, panel: int | None = None, *, scale=True
+) -> Iterator[int]:
+    r"""Division-free inverse LDL^T in place, by panels, as the block form (231).
+
+    R, delta (k,) and beta () are overwritten; beta starts at 1. S and M are stored
+    times beta. With $U_p, \delta_p, \beta_p$ of the panel's stored diagonal block
+    (:func:`small_division_free`), V the rest of its rows and m its columns of M,
+    numbering ours:
+
+    (a) $U = U_p^T V, \; r = -\delta_p U$    (b) $S \leftarrow \beta_p S + U^T r$
+    (c) $m \leftarrow m U_p$    (d) $M \leftarrow \beta_p M + m r, \;
+    M_p = \beta U_p r$
+    (e) $U_{pp} = \beta U_p, \; \delta \leftarrow [\beta_p \delta, \delta_p], \;
+    \beta \leftarrow \beta \beta_p$
+
+    Yields after every panel; checks at the end.
+    """
+    k, panel, pivots = len(R), panel or PANEL, []
+    for i in range(0, k, panel):
+        j = min(k, i + panel)
+        B = whole(R[i:j, i:j])
+        U_p, delta_p, beta_p, a = small_division_free(B, beta, scale=scale)
+        pivots.append(a)
+        U = U_p.T @ R[i:j, j:]  # (a)
+        r = -delta_p[:, None] * U  # (a)
+        add_product(R[j:, j:].mul_(beta_p), U, r)  # (b)
+        R[:i, i:j] = R[:i, i:j] @ U_p  # (c)
+        R[:i, j:].mul_(beta_p).addmm_(R[:i, i:j], r)  # (d)
+        U_p *= beta  # (d), (e)
+        torch.mm(U_p, r, out=R[i:j, j:])  # (d)
+        R[i:j, i:j] = U_p  # (e)
+        delta[:i] *= beta_p  # (e)
+        delta[i:j] = delta_p  # (e)
+        beta *= beta_p  # (e)
+        yield j
+    check_pivots(pivots, scaled=scale)
+
+
+def small_division_free(B: Tensor, beta: Tensor, *, scale: bool = True):
+    r"""U, delta, beta and pivots of a whole symmetric B (b, b), by columns, in place.
+
+    Algorithm 14, (280) to (284). With a the stored pivot, v the row right of it, m the
+    column above it; beta starts at 1 here, at ``beta`` for the scaling; numbering ours:
+
+    (1) $t = 2^{-e}$ so that $\beta a t \in [1/2, 1)$, $a \leftarrow t a$
+    (2) $S \leftarrow a S - t v^T v$    (3) $M \leftarrow a M - t m v$
+    (4) $M_i = -t \beta v, \; U_{ii} = \beta$
+    (5) $\delta \leftarrow [a \delta, t]$    (6) $\beta \leftarrow \beta a$
+
+    (2) and (3) are one product; (4) to (6), which are products of the a so far, wait
+    for the end. Where the paper puts the powers of two of (1) could not be read in its
+    text; these keep each of its verbal promises. Every a after the first is in
+    (1/2, 2).
+    """
+    ones = B.new_ones(1)
+    t, shifts, factors = ones[0], [], []
+    for i in range(len(B)):
+        a = B[i, i]
+        if scale:
+            beta, e = torch.frexp(beta * a)  # (1)
+            t = torch.ldexp(ones[0], -e)  # (1)
+        a = t * a  # (1)
+        v = t * B[i, i + 1 :]
+        B[:, i + 1 :].mul_(a).addr_(B[:, i], v, alpha=-1)  # (2), (3)
+        torch.neg(v, out=B[i, i + 1 :])  # (4)
+        shifts.append(t)
+        factors.append(a)
+    pivots, factors = B.diagonal().clone(), torch.stack(factors)
+    betas = torch.cat([ones, factors]).cumprod(0)  # (6)
+    B.fill_diagonal_(1)
+    later = torch.cat([factors[1:], ones]).flip(0).cumprod(0).flip(0)
+    delta = torch.stack(shifts) * later  # (5)
+    return B.triu_() * betas[:-1, None], delta, betas[-1], pivots  # (4)
+
+
+def whole(S: Tensor) -> Tensor:
+    """A copy of S (q, q), symmetric, from its upper triangle."""
+    return S.triu() + S.triu(1).T
