@@ -13,7 +13,7 @@ from labkit.datasets.fetch import ChecksumError, DatasetUnavailable
 from labkit.datasets.imdb import load_imdb
 from labkit.datasets.results import Labelled, Text
 from labkit.datasets.synthetic import copy_sequences
-from labkit.datasets.text import encode
+from labkit.datasets.text import encode, load_ptb
 
 __all__ = [
     "ChecksumError",
@@ -27,4 +27,5 @@ __all__ = [
     "encode",
     "load",
     "load_imdb",
+    "load_ptb",
 ]

@@ -24,7 +24,27 @@ class Symbols(NamedTuple):
     restart: Tensor  # (b,) bool on the CPU: sequences that begin at this symbol
 
 
-class CopyTask:
+class Resumable:
+    """A task that goes on, to the bit, where another of the same options was."""
+
+    carried: tuple[str, ...]  # names of what changes from step to step
+    generator: torch.Generator
+
+    def state_dict(self) -> dict:
+        """What changes from step to step; safe to keep while going on."""
+        values = {name: getattr(self, name) for name in self.carried}
+        kept = {k: v.clone() if torch.is_tensor(v) else v for k, v in values.items()}
+        return kept | {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, saved: dict) -> None:
+        """Restore what :meth:`state_dict` gave."""
+        self.generator.set_state(saved["generator"])
+        for name in self.carried:
+            value = saved[name]
+            setattr(self, name, value.clone() if torch.is_tensor(value) else value)
+
+
+class CopyTask(Resumable):
     r"""Copy a bit string after a delay, with a curriculum over its length.
 
     Length T: input ``# b1 .. bT`` and T + 1 times ``*``; target T + 1 times ``*`` and
@@ -50,6 +70,7 @@ class CopyTask:
     """
 
     symbols = ("0", "1", "#", "*")
+    carried = ("level", "error", "_length", "_position", "_bits")
     threshold, spread = 0.15, 5
 
     def __init__(
@@ -112,7 +133,7 @@ class CopyTask:
         return torch.where(inside, symbol, 3)
 
 
-class CharStream:
+class CharStream(Resumable):
     """Next-character prediction: b pointers spread evenly over a text, wrapping around.
 
     Parameters
@@ -125,6 +146,8 @@ class CharStream:
     generator : torch.Generator, optional, on the CPU; of random resets
     device, dtype : optional, of ``x``
     """
+
+    carried = ("_at", "_age", "_first")
 
     def __init__(
         self,

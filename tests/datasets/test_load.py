@@ -6,7 +6,14 @@ import sys
 import pytest
 import torch
 
-from labkit.datasets import DatasetUnavailable, available, copy_sequences, encode, load
+from labkit.datasets import (
+    DatasetUnavailable,
+    available,
+    copy_sequences,
+    encode,
+    load,
+    load_ptb,
+)
 
 
 def as_string(indices, symbols):
@@ -148,6 +155,7 @@ def test_ptb_is_as_in_the_literature():
         assert data.symbols == symbols
         assert data.tokens.shape == (size,) and data.tokens.dtype == torch.int64
         assert len(data.tokens.unique()) == distinct[split]
+    assert len(load_ptb("valid", blanks=True).tokens) == 393_042 + 2 * 3_370
     data = load("ptb", "valid")
     lines = as_string(data.tokens, data.symbols).splitlines()
     assert len(lines) == 3370
