@@ -14,6 +14,7 @@ app = typer.Typer(
 Results = Annotated[Path, typer.Option(help="Folder of the results.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 RESULTS, OUT = Path("results"), Path("runs/reproduce")
+DOCS = Path("docs/reproduction")
 
 
 @app.command("list")
@@ -77,3 +78,16 @@ def show(
     except Refused as error:
         raise RunRefused(str(error)) from error
     typer.echo("\n\n".join(show.text(each, results) for each in chosen))
+
+
+@app.command()
+@told
+def pages(
+    results: Results = RESULTS,
+    docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = DOCS,
+) -> None:
+    """Write a page for each paper from the results."""
+    from labkit.reproduction import pages
+
+    for path in pages.write(results, docs):
+        typer.echo(path)

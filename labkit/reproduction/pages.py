@@ -1,0 +1,150 @@
+"""A page a paper, made from the results: what holds, at which size, how to check it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from labkit.reproduction import drawing, results, show
+from labkit.reproduction.experiments import PAPERS, Experiment, experiments
+
+TITLES = {
+    "broad": "Broad learning (Zhu, arXiv 1911.04872)",
+    "bpls": "Back-propagated least squares",
+    "rls": "Recursive least squares (Zhang et al., arXiv 2109.03220)",
+    "rtrl": "Kronecker sums for RTRL (Benzing et al., ICML 2019)",
+    "hessian_free": "Stochastic Hessian-free with LSMR (Emirahmetoglu and Stewart)",
+}
+MADE = "<!-- made by `labkit reproduce pages` from results/; not edited by hand -->"
+READING = (
+    "A verdict judges the paper's claim at the size that was run, by the criterion "
+    "under its table. Seconds are of the machine named, at the load named; seconds of "
+    "the processor are those that the unit itself took."
+)
+
+
+def pages(folder: Path) -> dict[str, str]:
+    """All pages and their figures, by path below ``docs/reproduction``."""
+    found, every = {}, experiments()
+    for paper in PAPERS:
+        mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
+        parts = [MADE, f"# {TITLES[paper]}", READING]
+        for each in mine:
+            rows = results.frame(results.path_of(each, folder))
+            parts += section(each, folder, rows)
+            if each.views and len(rows):
+                found[f"{each.name}.svg"] = drawing.figure(rows, each.views)
+        found[f"{paper}.md"] = "\n\n".join(parts) + "\n"
+    found["README.md"] = "\n\n".join(index(every, folder)) + "\n"
+    return found
+
+
+def index(every: Mapping[str, Experiment], folder: Path) -> Iterator[str]:
+    """The page of all experiments."""
+    yield MADE
+    yield "# The papers at their size"
+    yield (
+        "What `labkit reproduce` found: `labkit reproduce list` shows the experiments, "
+        "`run` carries out units that are not done, `show` prints what the pages below "
+        "have. The numbers are in `results/`."
+    )
+    rows = []
+    for name, each in every.items():
+        units, done = show.state_of(each, folder)
+        page = f"[{name}]({name.split('/')[0]}.md#{anchor(each)})"
+        told = verdicts(each, folder) if done else "not run"
+        rows.append([page, each.shows, f"{len(done)} of {units}", told])
+    yield grid(["experiment", "in the paper", "units done", "verdicts"], rows)
+
+
+def verdicts(each: Experiment, folder: Path) -> str:
+    """How many claims hold, do not hold, and are open."""
+    rows = results.frame(results.path_of(each, folder))
+    counted = show.judged(each, rows)["verdict"].value_counts(sort=False)
+    return ", ".join(f"{n} {word}" for word, n in counted.items()) or "none yet"
+
+
+def section(each: Experiment, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
+    """One experiment on its paper's page."""
+    units, done = show.state_of(each, folder)
+    yield f"## {heading(each)}"
+    facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
+    facts |= {"Differs from the paper": each.differs}
+    facts |= {"Command": f"`{show.command(each)}` ({show.estimate(each)})"}
+    yield "\n".join(f"- {name}: {words}" for name, words in facts.items())
+    if not done:
+        yield "**Not run.**"
+        return
+    yield f"{len(done)} of {units} units are done."
+    shown = each.table(rows)
+    shown = shown if isinstance(shown.index, pd.RangeIndex) else shown.reset_index()
+    yield grid(list(shown.columns), shown.values.tolist())
+    if each.views:
+        yield f"![{each.shows}]({each.name}.svg)"
+    found = show.judged(each, rows)
+    if len(found):
+        names = [show.CLAIM, "measured here", "verdict"]
+        yield grid(names, found[names].values.tolist())
+        yield f"Criterion: {each.criterion}."
+    yield run_how(done)
+
+
+def run_how(done: Mapping[str, Mapping]) -> str:
+    """Commits, versions, devices, time and load of the units, in a line each."""
+    headers = list(done.values())
+
+    def all_of(value) -> str:
+        return ", ".join(dict.fromkeys(map(value, headers)))
+
+    loads = [load for header in headers for load in header["load"]]
+    seconds, spent = (
+        sum(each[name] for each in headers) for name in ("seconds", "cpu_seconds")
+    )
+    lines = [
+        f"- commits: {all_of(lambda h: h['commit'])}",
+        f"- torch {all_of(lambda h: h['versions']['torch'])}, "
+        f"{all_of(lambda h: h['device'])}, "
+        f"threads: {all_of(lambda h: str(h['threads']))}",
+        f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
+        f"load {min(loads):g} to {max(loads):g}",
+    ]
+    return "\n".join(lines)
+
+
+def heading(each: Experiment) -> str:
+    """What a section is called."""
+    return f"{each.name.split('/')[1]}: {each.shows}"
+
+
+def anchor(each: Experiment) -> str:
+    """Where a heading is linked to, as Markdown makes it."""
+    kept = "".join(c for c in heading(each).lower() if c.isalnum() or c in " -")
+    return kept.replace(" ", "-")
+
+
+def grid(names: list, rows: list[list]) -> str:
+    """A table in Markdown."""
+    lines = [[_cell(name) for name in names], ["---"] * len(names)]
+    lines += [[_cell(value) for value in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value) -> str:
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    text = f"{value:.7g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def write(folder: Path, docs: Path) -> list[Path]:
+    """Write all pages below ``docs``; return their paths."""
+    from labkit.runs.page import write_atomically
+
+    paths = []
+    for name, text in pages(folder).items():
+        path = Path(docs) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text("utf-8") != text:
+            write_atomically(path, text)
+        paths.append(path)
+    return paths

@@ -1,0 +1,65 @@
+"""The pages say what the results say, and nothing of them is older."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from labkit.labs.race import View
+from labkit.reproduction import drawing, pages
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS, RESULTS = ROOT / "docs/reproduction", ROOT / "results"
+
+
+def test_pages_and_results_agree():
+    """If not: `labkit reproduce pages`."""
+    made = pages.pages(RESULTS)
+    there = {
+        path.relative_to(DOCS).as_posix(): path.read_text("utf-8")
+        for path in DOCS.rglob("*")
+        if path.is_file()
+    }
+    assert there == made
+    assert max(len(text.encode()) for text in made.values()) <= 300_000
+
+
+def test_what_was_not_run_stands_there_with_its_command(tmp_path):
+    for name, text in pages.pages(tmp_path).items():
+        if name != "README.md":
+            assert text.count("**Not run.**") == text.count("\n## ")
+            assert text.count("- Command: `labkit reproduce run ") == text.count(
+                "\n## "
+            )
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_figure_draws_means_over_the_seeds_that_are_all_there(log):
+    """The second seed of b is cut off after its first look."""
+    rows = [("a", s, k, 10.0 ** (k + s)) for s in (0, 1) for k in (1, 2, 3)]
+    rows += [("b", 0, 1, 5.0), ("b", 0, 2, 6.0), ("b", 1, 1, 7.0)]
+    frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value"])
+    view = View("look", "value", "Title <1>", "look", "value", log_y=log)
+    assert drawing.curve_of(frame[frame.label == "b"], view) == ([1], [6.0])
+    drawn = ElementTree.fromstring(drawing.figure(frame, [view]))
+    lines = [e for e in drawn.iter() if e.tag.endswith("polyline")]
+    assert [len(line.get("points").split()) for line in lines] == [3, 1]
+    heights = [float(p.split(",")[1]) for p in lines[0].get("points").split()]
+    steps = heights[0] - heights[1], heights[1] - heights[2]
+    assert (abs(steps[0] - steps[1]) < 0.2) == log
+    assert min(steps) > 0
+
+
+@pytest.mark.parametrize(
+    ("ends", "log", "expected"),
+    [
+        ((0.0, 1.0), False, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        ((97.31, 98.9), False, [97.5, 98.0, 98.5]),
+        ((3060, 25170), False, [5000, 10000, 15000, 20000, 25000]),
+        ((2.0, 2.0), False, [2.0]),
+        ((0.02, 30.0), True, [0.1, 1.0, 10.0]),
+    ],
+)
+def test_ticks_are_round(ends, log, expected):
+    assert drawing._ticks(*ends, log) == pytest.approx(expected)
