@@ -130,7 +130,8 @@ class LinearisedLayers(_Point):
     (B1) $F_k = U \circ S'_k$    (B2) $F_l = F_{l+1} (W_{l+1}^-)^T \circ S'_l$
     (B3) $A^T U = (\tilde S_{l-1}^T F_l / \sqrt n)_l$
 
-    A product costs 4 n P operations.
+    In both maps $S'_k$ carries the factor $1 / \sqrt n$. A product costs 4 n P
+    operations.
     """
 
     weights: tuple[Tensor, ...]  # W_l, (m_l + 1, m_{l+1})
@@ -138,24 +139,31 @@ class LinearisedLayers(_Point):
     derivatives: tuple[Tensor, ...]  # S'_l, (n, m_{l+1})
     residual: Tensor  # R, (n, m_{k+1})
 
+    @cached_property
+    def _scaled(self) -> tuple[Tensor, ...]:
+        """S'_l with the factor of R in the last, which so costs no operation."""
+        *others, last = self.derivatives
+        return *others, last / math.sqrt(self.n)
+
     def forward_map(self, d) -> Tensor:
-        """A d: tuple like the weights -> (n, m_{k+1})."""
-        S, S_, W = self.inputs, self.derivatives, self.weights
+        """A d: tuple like the weights -> (n, m_{k+1}); 3 kernels a layer."""
+        S, S_, W = self.inputs, self._scaled, self.weights
         F = torch.mm(S[0], d[0]).mul_(S_[0])  # (A1)
         for i in range(1, len(W)):
             F = torch.mm(F, W[i][:-1]).addmm_(S[i], d[i]).mul_(S_[i])  # (A2)
-        return F.mul_(1 / math.sqrt(self.n))  # (A2)
+        return F
 
     def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
-        """A'U: (n, m_{k+1}) -> tuple like the weights."""
-        F = self.deltas(U / math.sqrt(self.n))
-        pairs = zip(self.inputs, F, strict=True)
+        """A'U: (n, m_{k+1}) -> tuple like the weights; 3 kernels a layer."""
+        pairs = zip(self.inputs, self._signals(U, self._scaled), strict=True)
         return tuple(torch.mm(S.T, F_l) for S, F_l in pairs)  # (B3)
 
     def deltas(self, U: Tensor) -> list[Tensor]:
         """The backward signals F_1, ..., F_k of U, without the factor 1 / sqrt(n)."""
-        S_, W = self.derivatives, self.weights
-        F = [U * S_[-1]]  # (B1)
+        return self._signals(U, self.derivatives)
+
+    def _signals(self, U, S_):
+        W, F = self.weights, [U * S_[-1]]  # (B1)
         for i in range(len(W) - 2, -1, -1):
             F.append(torch.mm(F[-1], W[i + 1][:-1].T).mul_(S_[i]))  # (B2)
         return F[::-1]

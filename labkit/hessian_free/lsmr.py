@@ -27,11 +27,12 @@ norm, towards               normal equations, with C = diag(c)
 (printed 0, which divides 0 by 0), the progress test compares with the value of this
 check (printed f_val, undefined there), and the best iterate is returned, not the last.
 
-Latin letters are vectors (tuples of tensors), greek ones scalars. Vectors and norms
-stay on the device. Each iteration reads alpha and beta to the host once, together; the
-stop test needs them there, and the plane rotations are then a few dozen float64
-operations, cheaper than launching them on an accelerator. Only the merit checks, whose
-number grows with log k, synchronise besides.
+Latin letters are vectors, flat inside (:mod:`labkit.hessian_free.flat`), greek ones
+scalars. The bidiagonalisation stays on the device: its alpha and beta wait there, with
+the vectors v, until the stopping rule is looked at, every ``check_every`` iterations.
+Then the host reads them at once, and the plane rotations, a few dozen float64
+operations, cheaper there than launched, say how the iterates went on. What was computed
+past the end is dropped, so that ``check_every`` changes no result.
 """
 
 import math
@@ -43,10 +44,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.hessian_free.flat import default_check_every, norm, positive
 from labkit.hessian_free.merit import MINITER, PATIENCE, Merit
 from labkit.hessian_free.rotations import Norms, Rotations, hypot, rotate
 from labkit.hessian_free.system import System, build_system
-from labkit.hessian_free.tuples import add_product_, combine_, copied, dot, norm, scale_
 from labkit.ranges import COUNT, NOT_NEGATIVE, check, integer, one_of
 
 STOPS = {"atol": NOT_NEGATIVE, "ftol": NOT_NEGATIVE, "maxiter": COUNT}
@@ -62,71 +63,90 @@ class LSMRStep:
     x: tuple[Tensor, ...] = field(repr=False)
     norms: Norms
     exhausted: bool | np.ndarray  # residual or gradient is down to rounding
+    last: bool  # before the host waits for the device again
 
 
-@torch.no_grad()
-def lsmr_steps(system: System) -> Iterator[LSMRStep]:
-    r"""The iterates d_0, d_1, ... of LSMR on a :class:`System`, one by one, no stop.
+def bidiagonalise(system: System, u, v, alpha):
+    r"""One step of Golub and Kahan on a :class:`System`, all of it on the device.
 
     (1) $\beta_{k+1} u_{k+1} = K v_k - \alpha_k u_k$,
     $\alpha_{k+1} v_{k+1} = K^T u_{k+1} - \beta_{k+1} v_k$
+
+    u, v : flat vectors of norm 1; alpha : (1,). Returned are the next u, v and alpha,
+    and beta. Cost: one A, one A' and at most 14 kernels.
+    """
+    u = torch.addcmul(system.forward(v), u, alpha, value=-1)  # (1)
+    beta = norm(u)  # (1)
+    u /= positive(beta)  # (1)
+    v = torch.addcmul(system.transpose(u), v, beta, value=-1)  # (1)
+    alpha = norm(v)  # (1)
+    v /= positive(alpha)  # (1)
+    return u, v, alpha, beta
+
+
+@torch.no_grad()
+def lsmr_steps(
+    system: System, *, check_every: int = 1, maxiter: int | None = None
+) -> Iterator[LSMRStep]:
+    r"""The iterates d_0, d_1, ... of LSMR on a :class:`System`, one by one, no stop.
+
     (7) $\bar h = h - \frac{\bar\theta \rho}{\rho_o \bar\rho_o} \bar h$
     (8) $d = d + \frac{\zeta}{\rho \bar\rho}\, c \circ \bar h$
     (9) $h = v - \frac{\theta}{\rho} h$
 
-    :func:`rotate` has (2) to (6).
+    :func:`bidiagonalise` has (1), :func:`rotate` has (2) to (6). The host waits once
+    in ``check_every`` iterations; after ``maxiter``, if given, the generator ends.
 
-    Cost of an iteration: one A, one A', and 20 to 35 reads or writes of a vector of
-    parameters (damping and scale want the most). Six such vectors are held, one more
-    with damping. What is raised: see :func:`lsmr`.
+    Cost of an iteration: one A, one A', at most 17 kernels, and 20 to 37 reads or
+    writes of a vector of parameters (damping and scale want the most). Five such
+    vectors are held, one more with damping, and one for each of ``check_every``. What
+    is raised: see :func:`lsmr`.
     """
-    batch = system.batch
     d, u, v = system.start()
-    work = tuple(map(torch.empty_like, d))
-    beta_ = norm(u, batch)
-    scale_(u, 1 / _nonzero(beta_))
-    scale_(v, 1 / _nonzero(beta_))
-    alpha_ = norm(v, batch)
-    scale_(v, 1 / _nonzero(alpha_))
-    alpha, beta = _read(alpha_, beta_)
-    _check_finite(alpha, beta, 0, None)
-    state = Rotations(alpha, alpha * beta, alpha**2, beta)
-    norms = Norms(beta, alpha * beta, alpha)
-    eps = torch.finfo(d[0].dtype).eps
-    floor = eps * beta
-    yield LSMRStep(0, d, norms, alpha * beta == 0)
-    h, hbar = copied(v), tuple(map(torch.zeros_like, v))
-    k = 0
-    while True:
-        k += 1
-        u_1 = copied(u) if k == 1 else None
-        system.forward_(u, -_send(alpha, d), v, work)  # (1)
-        beta_ = norm(u, batch)  # (1)
-        scale_(u, 1 / _nonzero(beta_))  # (1)
-        system.transpose_(v, -beta_, u, work)  # (1)
-        alpha_ = norm(v, batch)  # (1)
-        scale_(v, 1 / _nonzero(alpha_))  # (1)
-        if k == 1:
-            overlap = beta_ * dot(u, u_1, batch)
-            alpha_1 = alpha
-            alpha, beta, inner = _read(alpha_, beta_, overlap)
-            _check_finite(alpha, beta, k, norms)
-            _check_adjoint(inner, alpha_1, beta, eps)
-        else:
-            alpha, beta = _read(alpha_, beta_)
-            _check_finite(alpha, beta, k, norms)
-        state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha, beta)
-        combine_(hbar, _send(a_hbar, d), h)  # (7)
-        add_product_(d, _send(a_d, d), system.scale, hbar)  # (8)
-        combine_(h, _send(a_h, d), v)  # (9)
-        exhausted = norms.rnorm <= floor
-        exhausted |= norms.arnorm <= eps * norms.anorm * norms.rnorm
-        yield LSMRStep(k, d, norms, exhausted)
+    beta = norm(u)
+    u, v = u / positive(beta), v / positive(beta)
+    alpha = norm(v)
+    v /= positive(alpha)
+    c, x, eps = system.scale, system.space.blocks(d), torch.finfo(d.dtype).eps
+    least = torch.ones_like(alpha) if c is None else c.amin(-1, keepdim=True)
+    scalars, u_1, norms, k = [least, alpha, beta], u, None, 0
+    h, hbar = v, torch.zeros_like(v)
+    while maxiter is None or k < maxiter:
+        directions = []
+        for _ in range(min(check_every, (maxiter or math.inf) - k)):
+            u, v, alpha, beta = bidiagonalise(system, u, v, alpha)
+            directions.append(v)
+            scalars += [alpha, beta]
+            if u_1 is not None:
+                scalars.append(beta * (u * u_1).sum(-1, keepdim=True))
+                u_1 = None
+        values = iter(_read(scalars))
+        scalars = []
+        if not k:
+            _check_positive(next(values))
+            alpha_1, beta_1 = next(values), next(values)
+            _check_finite(alpha_1, beta_1, 0, None)
+            state = Rotations(alpha_1, alpha_1 * beta_1, alpha_1**2, beta_1)
+            norms, floor = Norms(beta_1, alpha_1 * beta_1, alpha_1), eps * beta_1
+            yield LSMRStep(0, x, norms, alpha_1 * beta_1 == 0, last=False)
+        for j, v_k in enumerate(directions, 1):
+            k += 1
+            alpha_k, beta_k = next(values), next(values)
+            _check_finite(alpha_k, beta_k, k, norms)
+            if k == 1:
+                _check_adjoint(next(values), alpha_1, beta_k, eps)
+            state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha_k, beta_k)
+            hbar = _add(h, a_hbar, hbar)  # (7)
+            _add_product_(d, a_d, c, hbar)  # (8)
+            h = _add(v_k, a_h, h)  # (9)
+            exhausted = norms.rnorm <= floor
+            exhausted |= norms.arnorm <= eps * norms.anorm * norms.rnorm
+            yield LSMRStep(k, x, norms, exhausted, last=j == len(directions))
 
 
 @dataclass(frozen=True)
 class LSMRStats:
-    """How a run went; for a batch, arrays of the batch shape instead of numbers."""
+    """How a run went; for k systems, arrays (k,) instead of numbers."""
 
     iterations: int
     best: int  # iteration whose iterate was returned
@@ -139,7 +159,7 @@ class LSMRStats:
 class LSMRResult(NamedTuple):
     """What :func:`lsmr` returns.
 
-    ``status``, an array for a batch, is "atol" (the gradient test), "ftol" (the merit
+    ``status``, an array for k systems, is "atol" (the gradient test), "ftol" (the merit
     flattened), "patience" (it did not come back), "exact" (rounding left) or "maxiter".
     """
 
@@ -166,6 +186,7 @@ def lsmr(
     miniter: int = MINITER,
     patience: int = PATIENCE,
     as_published: bool = False,
+    check_every: int | None = None,
 ) -> LSMRResult:
     r"""Least squares by LSMR: min |A x - b|^2 + damping^2 |x|^2, from x0.
 
@@ -175,11 +196,12 @@ def lsmr(
     Parameters
     ----------
     A : tensor or callable
-        $A$, (m, n), (..., m, n) for a batch with b (..., m), or a function x -> A x.
+        $A$, (m, n), or a function x -> A x.
     At : callable or None
         u -> A'u; None where A is a tensor. Neither function may change its argument;
         both take and return what x0 and b are, a tensor or a tuple.
     b : tensor or tuple of tensors, $b$, right-hand side
+        Where A is a tensor (m,), or (m, k) for k systems, each solved by itself.
     x0 : like A'b, optional, $d_0$, the start; zero if not given; not changed
     damping : float >= 0, $\lambda$, enters squared
     scale : like A'b, optional
@@ -195,6 +217,10 @@ def lsmr(
         24, 30, ..., each interval a quarter longer, and at ``maxiter``. The iterate of
         least merit is returned. It must leave x unchanged.
     as_published : bool, in spite of ``merit`` return the last, as Algorithm 6 does
+    check_every : int >= 1, optional
+        Iterations between two looks at the stopping rule, each a wait of the host for
+        the device, and one more where there was a merit. 1 on a CPU, 10 elsewhere if
+        not given. The result is the same; on average half of them are computed in vain.
 
     Raises
     ------
@@ -221,51 +247,57 @@ def lsmr(
     form |= {"damp_towards": damp_towards, "x0": x0, "scale": scale}
     system = build_system(A, At, b, **form)
     maxiter = system.unknowns() if maxiter is None else maxiter
+    if check_every is None:
+        check_every = default_check_every(system.b)
     stops = {"atol": atol, "ftol": ftol, "maxiter": maxiter, "miniter": miniter}
-    check(stops | {"patience": patience, "as_published": as_published}, STOPS)
-    if merit is not None and system.batch:
-        raise ValueError("merit judges one system, but A is a batch of them")
-    if system.batch:
-        return _run_batch(system, atol, maxiter)
+    stops |= {"patience": patience, "as_published": as_published}
+    check(stops | {"check_every": check_every}, STOPS | {"check_every": COUNT})
+    steps = lsmr_steps(system, check_every=check_every, maxiter=maxiter)
+    if system.space.columns:
+        if merit is not None:
+            raise ValueError("merit judges one system, but b has columns of several")
+        x, status, stats = _run_columns(steps, atol, maxiter)
+        return LSMRResult(system.space.outside(x), status, stats)
     watch = None
     if merit is not None:
-        judge = lambda x: merit(system.outside(x))  # noqa: E731
+        judge = lambda x: merit(system.space.outside(x))  # noqa: E731
         watch = Merit(judge, ftol, maxiter, miniter, patience)
-    x, status, stats = _run(lsmr_steps(system), watch, atol, maxiter)
-    if watch and watch.x_best is not None and not as_published:
+    x, status, stats = _run(steps, watch, atol, maxiter)
+    if watch and watch.best and not as_published:
         x, stats = watch.x_best, replace(stats, best=watch.best)
-    return LSMRResult(system.outside(x), status, stats)
+    return LSMRResult(system.space.outside(x), status, stats)
 
 
 def _run(steps, watch, atol, maxiter):
     """Advance one system until it has a reason to stop."""
-    rnorm, arnorm = [], []
+    norms, judged = [], None
     for step in steps:
-        r, ar, anorm = step.norms
-        rnorm.append(r)
-        arnorm.append(ar)
+        k, x, (r, ar, anorm) = step.k, step.x, step.norms
+        norms.append(step.norms)
         status = None
         if step.exhausted:
             status = "exact"
-        elif step.k and ar <= atol * anorm * r:
+        elif k and ar <= atol * anorm * r:
             status = "atol"
-        elif watch and step.k:
-            status = watch.check(step.k, step.x)
         elif watch:
-            watch.start(step.x)
-        if status is None and step.k == maxiter:
+            watch.note(k, x)
+        if status is None and k == maxiter:
             status = "maxiter"
+        if watch and (status or step.last):
+            judged = watch.judge()
+        if judged:
+            k, x, status = judged
         if status:
             break
+    rnorm, arnorm, anorm = zip(*norms[: k + 1], strict=True)
     curve = tuple(watch.curve) if watch else ()
-    stats = LSMRStats(step.k, step.k, tuple(rnorm), tuple(arnorm), anorm, curve)
-    return step.x, status, stats
+    return x, status, LSMRStats(k, k, rnorm, arnorm, anorm[-1], curve)
 
 
-def _run_batch(system, atol, maxiter):
-    """Advance a batch until the last system has a reason; the others stay converged."""
+def _run_columns(steps, atol, maxiter):
+    """Advance all systems until the last has a reason; the others stay converged."""
     rnorm, arnorm = [], []
-    for step in lsmr_steps(system):
+    for step in steps:
         r, ar, anorm = step.norms
         rnorm.append(r)
         arnorm.append(ar)
@@ -278,28 +310,40 @@ def _run_batch(system, atol, maxiter):
         status = np.where(running, np.where(step.exhausted, "exact", rest), status)
         if (status != "").all():
             break
-    stats = LSMRStats(ends, ends, tuple(rnorm), tuple(arnorm), anorm, ())
-    return LSMRResult(system.outside(step.x), status, stats)
+    return step.x, status, LSMRStats(ends, ends, tuple(rnorm), tuple(arnorm), anorm, ())
 
 
-def _nonzero(norm: Tensor) -> Tensor:
-    """A divisor: a norm of 0 belongs to a vector of zeros, which may stay so."""
-    return torch.where(norm == 0, 1, norm)
+def _read(scalars):
+    """One read of device scalars: floats, or of k systems arrays (k,) in float64."""
+    values = torch.cat(scalars, -1)
+    return values.tolist() if values.ndim == 1 else values.double().cpu().numpy().T
 
 
-def _read(*scalars: Tensor):
-    """One read of several device scalars, as float64: floats, or arrays for a batch."""
-    values = torch.stack(scalars)
-    if values.ndim == 1:
-        return values.tolist()
-    return tuple(values.double().cpu().numpy())
+def _add(x, a, y) -> Tensor:
+    """x + a y; a is a float, or an array (k,) for k systems."""
+    if isinstance(a, float):
+        return torch.add(x, y, alpha=a)
+    return torch.addcmul(x, y, _column(a, x))
 
 
-def _send(a, like) -> float | Tensor:
-    """A coefficient for the vectors: a float, or for a batch a tensor beside them."""
-    if isinstance(a, np.ndarray):
-        return torch.as_tensor(a, dtype=like[0].dtype, device=like[0].device)
-    return float(a)
+def _add_product_(x, a, c, y) -> None:
+    """x += a (c o y), in place; without c, x += a y."""
+    if isinstance(a, float):
+        x.add_(y, alpha=a) if c is None else x.addcmul_(c, y, value=a)
+    else:
+        x.addcmul_(y if c is None else c * y, _column(a, x))
+
+
+def _column(a, like) -> Tensor:
+    return torch.as_tensor(a, dtype=like.dtype, device=like.device)[:, None]
+
+
+def _check_positive(least):
+    least = float(np.min(least))
+    if math.isnan(least):
+        raise FloatingPointError("scale has entries that are not finite")
+    if not least > 0:
+        raise ValueError(f"scale must have entries > 0 only, got {least}")
 
 
 def _check_finite(alpha, beta, k, norms):

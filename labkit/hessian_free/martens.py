@@ -9,6 +9,7 @@ lambda is the unsquared coefficient here, as in his code: lambda of
 """
 
 import math
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -91,17 +92,18 @@ class MartensHF(Newton):
 
         def f(p, s=1.0, rows=rows):
             error = squared_error(self.model, *rows, weights=add(w, s, p))
-            return 0.5 * float(error)
+            return 0.5 * error
 
         stops = {name: group[name] for name in STOPS} | {"keep": True}
         found = cg(B, scaled(g, -1.0), x0=p0, preconditioner=M, **stops)  # (3)
         (k, p, f1), merit = _backtrack(found.kept or ((0, found.x),), f)  # (4)
         Ap = point.forward_map(p)
-        scalars = dot(g, p), 0.5 * Ap.square().sum(), point.loss()
-        (slope, curvature, c0), lengths = read(*scalars, d=p, x0=p0)
-        c1, q = f1 if chunk is None else f(p, rows=pair), slope + curvature
+        scalars = dot(g, p), 0.5 * Ap.square().sum(), f0, point.loss()
+        scalars += () if chunk is None else (f(p, rows=pair),)
+        (slope, curvature, f0, c0, *c1), lengths = read(*scalars, d=p, x0=p0)
+        c1, q = c1[0] if c1 else f1, slope + curvature
         rho = (c1 - c0) / q if c1 < c0 and q != 0 else -math.inf  # (5)
-        trial = lambda s: (f1 if s == 1 else f(p, s), None)  # noqa: E731
+        trial = lambda s: (f1 if s == 1 else float(f(p, s)), None)  # noqa: E731
         search = {"alpha": group["alpha"], "shrink": SHRINK}
         s, loss, _ = line_search(trial, f0, slope, **search)  # (7)
         damping_next = adapted_damping(damping, rho, group["damping_decay"])  # (6)
@@ -114,14 +116,14 @@ class MartensHF(Newton):
 
 
 def gradient_pass(model, weights, inputs, targets=None):
-    """f, grad f and the mean over examples of (grad f_i)^2, in slices of rows."""
+    """f, (), grad f and the mean over examples of (grad f_i)^2, in slices of rows."""
     targets = inputs if targets is None else targets
     N = len(inputs)
     f, g, squares = 0.0, scaled(weights, 0.0), scaled(weights, 0.0)
     for X, T in zip(inputs.split(ROWS), targets.split(ROWS), strict=True):
         point = linearise(model, X, T, weights=weights)
         share = len(X) / N
-        f += share * float(point.loss())
+        f = f + share * point.loss()
         g = add(g, share, point.transpose_map(point.residual))
         raw = point.residual * math.sqrt(len(X))
         squares = add(squares, 1 / N, point.sum_squares(raw))
@@ -129,14 +131,18 @@ def gradient_pass(model, weights, inputs, targets=None):
 
 
 def _backtrack(kept, f):
-    """From the last iterate back while the loss falls: (k, p, f), and all losses."""
-    k, p = kept[-1]
-    best = (k, p, f(p))
-    losses = [(k, best[2])]
-    for k, p in reversed(kept[:-1]):
-        value = f(p)
+    """From the last iterate back while the loss falls: (k, p, f), and all losses.
+
+    The first two losses, which are wanted in any case, are read at once.
+    """
+    newest, older = kept[:-3:-1], kept[-3::-1]
+    values = torch.stack([f(p) for _, p in newest]).tolist()
+    looked = zip(newest, values, strict=True)
+    looked = chain(looked, (((k, p), float(f(p))) for k, p in older))
+    best, losses = (0, None, math.inf), []
+    for (k, p), value in looked:
         losses.append((k, value))
-        if not value < best[2]:
+        if losses[1:] and not value < best[2]:
             break
         best = (k, p, value)
     return best, tuple(reversed(losses))

@@ -209,9 +209,9 @@ def draw(inputs, targets, n, noise=0.0, generator=None):
     X = inputs[chosen]
     T = X if targets is None else targets[chosen]
     if noise:
-        device = "cpu" if generator is None else generator.device
+        device = X.device if generator is None else generator.device
         noisy = torch.randn(X.shape, generator=generator, device=device, dtype=X.dtype)
-        X = X + noise * noisy.to(X.device)
+        X = X + noise * noisy.to(X.device, non_blocking=True)
     return X, T
 
 
@@ -269,7 +269,7 @@ def _begin(model, optimizer, kind, inputs, targets, validation, test):
 def _permutation(inputs, generator):
     device = inputs.device if generator is None else generator.device
     order = torch.randperm(len(inputs), generator=generator, device=device)
-    return order.to(inputs.device)
+    return order.to(inputs.device, non_blocking=True)
 
 
 def _pair(data):

@@ -82,6 +82,27 @@ def test_keeps_iterates_at_growing_intervals_and_the_last():
         assert torch.equal(x[0], cg(B, b, maxiter=k, tolerance=0.0).x)
 
 
+@pytest.mark.parametrize("every", [3, 400])
+def test_where_the_host_looks_changes_nothing(every):
+    """Bit by bit: by each reason to stop, with iterates computed in vain."""
+    B, b, x0, M = problem(3)
+    D, ones = slow()
+    d = torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64)
+    runs = [(D, ones, {"keep": True}), (lambda x: d * x, torch.ones_like(d), {})]
+    warm = {"x0": x0, "preconditioner": M, "tolerance": 0.0}
+    runs += [(lambda x: B @ x, b, warm | {"maxiter": k}) for k in (5, 60)]
+    ends = set()
+    for product, right, options in runs:
+        one, two = (
+            cg(product, right, check_every=each, **options) for each in (1, every)
+        )
+        ends.add(one.status)
+        assert torch.equal(one.x, two.x) and one[1:5] == two[1:5]
+        for (k, x), (j, y) in zip(one.kept, two.kept, strict=True):
+            assert k == j and torch.equal(x[0], y[0])
+    assert ends == {"progress", "curvature", "maxiter", "exact"}
+
+
 def test_follows_no_negative_curvature():
     d = torch.tensor([1.0, 2.0, -3.0])
     found = cg(lambda x: d * x, torch.tensor([0.0, 0.0, 1.0]))
@@ -95,6 +116,7 @@ def test_a_right_side_of_zero():
 
 REFUSED = [
     ({"maxiter": 0}, ValueError, "maxiter must be an integer >= 1, got 0"),
+    ({"check_every": 0}, ValueError, "check_every must be an integer >= 1, got 0"),
     ({"tolerance": -1}, ValueError, "tolerance must be >= 0 and finite, got -1"),
     ({"B": lambda x: x * math.nan}, FloatingPointError, "not finite at iteration 1"),
 ]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.hessian_free import cg_steps, lsmr, lsmr_steps
+from labkit.hessian_free.lsmr import bidiagonalise
 from labkit.hessian_free.system import build_system
 
 from .conftest import joined, rand, randn, relative, spectrum, split
@@ -212,20 +213,22 @@ def test_arguments_are_left_alone_and_identity_operators_are_safe():
 
 
 @forms
-def test_a_batch_equals_its_systems_one_by_one(form):
-    A, b = randn(2, 3, 9, 5), randn(2, 3, 9, seed=1)
-    A[1, 2], b[0, 1] = 0, 0  # end at once
-    A[0, 0] = spectrum(9, 5, [1.0] * 5)  # ends early
-    x0, c = randn(2, 3, 5, seed=2), 0.1 + rand(2, 3, 5, seed=3)
+def test_columns_equal_their_systems_one_by_one(form):
+    """That of zeros ends at once; each has its own start and preconditioner."""
+    A, b, x0, c = randn(9, 5), randn(9, 6, seed=1), randn(5, 6, seed=2), rand(5, 6)
+    b[:, 1] = 0
+    starts = {"x0": x0, "scale": 0.1 + c}
     options = {"damping": 0.3, "atol": 1e-13, "maxiter": 40} | form
-    found = lsmr(A, None, b, x0=x0, scale=c, **options)
-    assert found.x.shape == x0.shape
-    for i in np.ndindex(2, 3):
-        one = lsmr(A[i], None, b[i], x0=x0[i], scale=c[i], **options)
-        assert torch.allclose(found.x[i], one.x, rtol=0, atol=1e-10)
-        # the last digits of a product differ, and with them the last iteration
-        assert abs(found.stats.iterations[i] - one.stats.iterations) <= 1
-        assert (found.stats.iterations[i] == 0) == (one.stats.iterations == 0)
+    for warm, every in ((starts, 1), (starts, 7), ({}, 7)):
+        found = lsmr(A, None, b, check_every=every, **warm, **options)
+        assert found.x.shape == x0.shape
+        for i in range(6):
+            own = {name: t[:, i] for name, t in warm.items()}
+            one = lsmr(A, None, b[:, i], **own, **options)
+            assert torch.allclose(found.x[:, i], one.x, rtol=0, atol=1e-10)
+            # the last digits of a product differ, and with them the last iteration
+            assert abs(found.stats.iterations[i] - one.stats.iterations) <= 1
+            assert (found.stats.iterations[i] == 0) == (one.stats.iterations == 0)
 
 
 @forms
@@ -309,6 +312,28 @@ def test_merit_receives_the_solution_not_y():
     assert torch.equal(seen[1], first(A, b, 5, **options).x)
 
 
+@pytest.mark.parametrize("every", [7, 400])
+def test_where_the_host_looks_changes_nothing(every):
+    """Bit by bit: by each reason to stop, with iterates computed in vain."""
+    A, b, options = problem(4)
+    stops = [{"atol": 1e-3}, {"atol": 0.0, "maxiter": 8}, {"atol": 1e-14}]
+    for stop in stops:
+        one, two = (
+            lsmr(A, None, b, check_every=each, **{"maxiter": 60} | stop, **options)
+            for each in (1, every)
+        )
+        assert torch.equal(one.x, two.x)
+        assert (one.status, one.stats) == (two.status, two.stats)
+    for values, choice, *_ in SCRIPTS:
+        for last in (False, True):
+            choice = choice | {"as_published": last}
+            one, seen, _ = watched(values, **choice)
+            two, also, _ = watched(values, check_every=every, **choice)
+            assert torch.equal(one.x, two.x)
+            assert (one.status, one.stats) == (two.status, two.stats)
+            assert all(map(torch.equal, seen, also))
+
+
 class Reads(TorchDispatchMode):
     """Counts reads of single numbers, each a synchronisation on an accelerator."""
 
@@ -321,21 +346,31 @@ class Reads(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_each_iteration_reads_once(monkeypatch):
-    """alpha and beta, together; nothing else comes to the host."""
+@pytest.mark.parametrize(("every", "sizes"), [(1, [6] + [2] * 8), (4, [12, 8, 2])])
+def test_the_host_reads_once_for_several_iterations(monkeypatch, every, sizes):
+    """alphas and betas, first those of the start and the checks of the arguments."""
     A, b, options = problem()
     module, reads = sys.modules["labkit.hessian_free.lsmr"], []
     read = module._read
-    counted = lambda *x: reads.append(len(x)) or read(*x)  # noqa: E731
+    counted = lambda x: reads.append(len(x)) or read(x)  # noqa: E731
     monkeypatch.setattr(module, "_read", counted)
     system = build_system(A, None, b, **options)
     with Reads() as watch:
-        list(itertools.islice(lsmr_steps(system), 9))
+        assert len(list(lsmr_steps(system, check_every=every, maxiter=9))) == 10
     assert watch.count == 0
-    assert reads == [2, 3] + [2] * 7  # the start; with the probe; the others
+    assert reads == sizes
 
 
-BATCH = {"A": randn(2, 3, 3), "b": randn(2, 3), "merit": lambda x: 0.0}
+def test_the_step_on_the_device_is_one_graph():
+    A, b, options = problem()
+    system = build_system(lambda x: A @ x, lambda u: A.mT @ u, b, **options)
+    _, u, v = system.start()
+    given = system, u / u.norm(), v / v.norm(), v.new_ones(1)
+    whole = torch.compile(bidiagonalise, fullgraph=True, backend="eager")
+    assert all(map(torch.equal, whole(*given), bidiagonalise(*given)))
+
+
+COLUMNS = {"b": randn(M, 2), "merit": lambda x: 0.0}
 REFUSED = [
     ({"maxiter": 0}, "maxiter must be an integer >= 1, got 0"),
     ({"maxiter": 2.5}, "maxiter must be an integer >= 1, got 2.5"),
@@ -348,9 +383,10 @@ REFUSED = [
     ({"damping_norm": "c"}, "damping_norm must be one of identity, scaled, got"),
     ({"damp_towards": "x0"}, "damp_towards must be one of zero, start, got 'x0'"),
     ({"scale": torch.zeros(N)}, "scale must have entries > 0 only, got 0.0"),
-    ({"b": torch.ones(3)}, r"b must have shape \(20,\), got \(3,\)"),
-    ({"A": torch.ones(3)}, r"A must be \(..., m, n\), got shape \(3,\)"),
-    (BATCH, "merit judges one system"),
+    ({"b": torch.ones(3)}, r"b must have shape \(20,\) or \(20, k\), got \(3,\)"),
+    ({"A": torch.ones(3)}, r"A must be \(m, n\), got shape \(3,\)"),
+    (COLUMNS, "merit judges one system"),
+    ({"check_every": 0}, "check_every must be an integer >= 1, got 0"),
     ({"b": torch.ones(M).long()}, "b must hold real floating-point", TypeError),
     ({"At": lambda u: u}, "At must be None where A is a tensor", TypeError),
     ({"A": lambda x: x}, "A and At must both be functions", TypeError),

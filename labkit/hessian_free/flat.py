@@ -1,0 +1,77 @@
+"""The vectors of the Krylov methods: all blocks in one flat tensor.
+
+Outside, a vector is a tensor or a tuple of tensors of any shapes. Inside, it is one
+tensor (P,), so that an operation on it is one kernel however many layers there are; for
+k systems solved at once it is (k, P), and a scalar is (1,) or (k, 1) beside it.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+ROW = 1024  # entries that a CPU sums up in one go
+
+
+class Space:
+    """The shapes of a vector's blocks: to the flat tensor and back.
+
+    ``columns``: the one block is (P, k), a system a column, inside (k, P).
+    """
+
+    def __init__(self, like, columns: bool = False):
+        self.bare, self.columns = isinstance(like, Tensor), columns
+        self.shapes = [t.shape for t in as_tuple(like)]
+        self.sizes = [math.prod(shape) for shape in self.shapes]
+
+    def flat(self, x) -> Tensor:
+        """The flat tensor; of a single block a view."""
+        if self.columns:
+            return x.mT
+        parts = [t.reshape(-1) for t in as_tuple(x)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def blocks(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Views of a flat tensor, as a tuple in any case."""
+        if self.columns:
+            return (x.mT,)
+        parts = x.split(self.sizes)
+        return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
+
+    def outside(self, blocks: tuple[Tensor, ...]):
+        """Blocks as the caller has them: a tensor or a tuple."""
+        return blocks[0] if self.bare else blocks
+
+
+def as_tuple(x) -> tuple[Tensor, ...]:
+    """The blocks of a vector, one or several."""
+    return (x,) if isinstance(x, Tensor) else tuple(x)
+
+
+def norm(x: Tensor) -> Tensor:
+    """|x|_2 of flat vectors, (..., P) -> (..., 1).
+
+    On a CPU by rows first: over a million entries in float32 its single running sums
+    would lose two digits. An accelerator sums in a tree, and in one kernel.
+    """
+    rows = x.shape[-1] // ROW
+    if rows > 1 and x.device.type == "cpu":
+        head, rest = x[..., : rows * ROW], x[..., rows * ROW :]
+        head = torch.linalg.vector_norm(head.unflatten(-1, (rows, ROW)), dim=-1)
+        x = torch.cat((head, rest), -1)
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
+def positive(norm: Tensor) -> Tensor:
+    """A divisor: a norm of 0 belongs to a vector of zeros, which stays so."""
+    return norm.clamp_min(torch.finfo(norm.dtype).tiny)
+
+
+def default_check_every(x: Tensor) -> int:
+    """Iterations between two looks of the host at the stopping rule.
+
+    A look costs nothing on a CPU. On an accelerator it drains the queue, which takes
+    longer than an iteration on a small net, while what is computed past the stop is
+    half of this on average.
+    """
+    return 1 if x.device.type == "cpu" else 10
