@@ -10,12 +10,12 @@ import contextlib
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch.utils import backend_registration
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 import labkit
@@ -48,9 +48,7 @@ class Tally:
     waits: Counter = field(default_factory=Counter)
     kernels: Counter = field(default_factory=Counter)
     bytes: int = 0  # read and written by kernels
-    operations: float = (
-        0.0  # of products of matrices, 2 a multiply-add; else 1 a number
-    )
+    operations: float = 0.0
     done: int = 0  # kernels that the host has waited for, never set back
     _queued: int = 0
 
@@ -60,23 +58,12 @@ class Tally:
         self.kernels.clear()
         self.bytes = self.operations = 0
 
-    def launch(self, func, args, kwargs, out) -> None:
-        """Note an operator, if it has a kernel."""
-        name = name_of(func)
-        if func.is_view or name in FREE or torch.Tag.inplace_view in func.tags:
-            return
-        self.kernels[name, asked_by()] += 1
+    def launch(self, func, given: list, made: list, operations: float) -> None:
+        """Note an operator that has a kernel, and the tensors it reads and writes."""
+        self.kernels[name_of(func), asked_by()] += 1
         self._queued += 1
-        given, made = (
-            {id(x): x for x in tree_leaves(tree) if isinstance(x, torch.Tensor)}
-            for tree in ((args, kwargs), out)
-        )
-        self.bytes += sum(x.nbytes for x in (given | made).values())
-        count = flop_registry.get(func._overloadpacket)
-        if count:
-            self.operations += count(*args, **kwargs, out_val=out)
-        else:
-            self.operations += sum(x.numel() for x in (made or given).values())
+        self.bytes += sum(x.nbytes for x in {id(x): x for x in given + made}.values())
+        self.operations += operations
 
     def wait(self, name: str) -> None:
         """Note that the host waits until the queue is empty."""
@@ -93,9 +80,48 @@ TALLY = Tally()
 _generators = set()
 
 
+def tensors(tree):
+    """All tensors among the arguments of an operator, or its results."""
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, tuple | list):
+        for each in tree:
+            yield from tensors(each)
+    elif isinstance(tree, dict):
+        yield from tensors(list(tree.values()))
+
+
+def mapped(function, tree):
+    """The tree with ``function`` of its tensors."""
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    if isinstance(tree, tuple | list):
+        return type(tree)([mapped(function, each) for each in tree])
+    return tree
+
+
+def raw(x):
+    """What a tensor of either device holds."""
+    return x.raw if isinstance(x, Acc) else x
+
+
+@cache
 def name_of(func) -> str:
     """``aten::mm.out`` as ``mm``."""
     return func._schema.name.removeprefix("aten::")
+
+
+@cache
+def has_kernel(func) -> bool:
+    reshapes = func.is_view or torch.Tag.inplace_view in func.tags
+    return not reshapes and name_of(func) not in FREE
+
+
+def operations_of(func, args, kwargs, out) -> float:
+    """2 a multiply-add in products of matrices, 1 a number else."""
+    if count := flop_registry.get(func._overloadpacket):
+        return count(*args, **kwargs, out_val=out)
+    return sum(x.numel() for x in list(tensors(out)) or tensors(args))
 
 
 def asked_by() -> str:
@@ -176,8 +202,8 @@ class Everywhere(TorchDispatchMode):
 
 def run(func, args, kwargs):
     """Judge an operator, count it, and run it on what the tensors hold."""
-    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-    accs = [x for x in tensors if isinstance(x, Acc)]
+    given = list(tensors((args, kwargs)))
+    accs = [x for x in given if isinstance(x, Acc)]
     here = torch.device(kwargs.get("device") or "cpu").type == NAME
     if not (accs or here):
         return func(*args, **kwargs)
@@ -185,24 +211,23 @@ def run(func, args, kwargs):
     if name in CROSSING:
         to = crossed(name, args, kwargs, here)
     else:
-        check(name, tensors, args, kwargs)
-    raw_args, raw_kwargs = tree_map_only(Acc, lambda x: x.raw, (args, kwargs))
+        check(name, given, args, kwargs)
+    raw_args = mapped(raw, args)
+    raw_kwargs = {key: mapped(raw, value) for key, value in kwargs.items()}
     if kwargs.get("device"):
         raw_kwargs["device"] = "cpu"
     raw_kwargs.pop("pin_memory", None)
     out = lstm.KERNELS.get(name, func)(*raw_args, **raw_kwargs)
-    TALLY.launch(func, raw_args, raw_kwargs, out)
+    if has_kernel(func):
+        cost = operations_of(func, raw_args, raw_kwargs, out)
+        TALLY.launch(func, [raw(x) for x in given], list(tensors(out)), cost)
     if name == "_to_copy":
         return Acc(out) if to else out
     if torch.Tag.inplace_view in func.tags and name != "set_":
         with no_dispatch():
             return func(*args, **kwargs)  # the wrapper has a shape of its own
-    known = {id(x.raw): x for x in accs} | {id(x): x for x in tensors}
-
-    def wrapped(x):
-        return known[id(x)] if id(x) in known else Acc(x)
-
-    return tree_map_only(torch.Tensor, wrapped, out)
+    known = {id(raw(x)): x for x in given}
+    return mapped(lambda x: known[id(x)] if id(x) in known else Acc(x), out)
 
 
 def crossed(name, args, kwargs, here) -> bool:
@@ -210,15 +235,19 @@ def crossed(name, args, kwargs, here) -> bool:
     into = name == "copy_"
     to = isinstance(args[0], Acc) if into or not kwargs.get("device") else here
     at_once = kwargs.get("non_blocking") or args[2:]
-    if isinstance(args[into], Acc) != to and not at_once:
+    if isinstance(args[into], Acc) == to:
+        return to
+    if not at_once:
         TALLY.wait(name)
+    elif not to:
+        raise RuntimeError(f"{name}: the host would read before the copy is there")
     return to
 
 
-def check(name, tensors, args, kwargs) -> None:
+def check(name, given, args, kwargs) -> None:
     """Refuse what a device refuses; note what the host waits for."""
     indices = args[1] if name in INDEXED else ()
-    for x in tensors:
+    for x in given:
         if isinstance(x, Acc) or (x.dim() == 0 and name not in ALONE):
             continue
         if not any(x is i for i in indices) or not isinstance(args[0], Acc):
