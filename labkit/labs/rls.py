@@ -154,7 +154,8 @@ def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
             if spectrum:
                 seen[f"below {end}"] = (torch.linalg.eigvalsh(P) < 0.5).sum()
             if isinstance(each.gradient, Residuals):
-                seen[f"best_k {end}"] = best_ratio(each.gradient.X)[0]
+                X = each.block.with_ones(each.gradient.X)
+                seen[f"best_k {end}"] = best_ratio(X)[0]
             totals[end] = x_mean + totals.get(end, 0)
         return {name: value.item() for name, value in seen.items()}
 

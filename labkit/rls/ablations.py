@@ -9,7 +9,7 @@ from torch import Tensor
 from labkit.ranges import Range, check
 from labkit.rls.blocks import Block, BlockStep
 from labkit.rls.optimizer import RLS
-from labkit.rls.update import Residuals
+from labkit.rls.update import Residuals, descend, zeroed
 
 
 class KailathRLS(RLS):
@@ -34,18 +34,20 @@ class KailathRLS(RLS):
 
     def update(self, each: BlockStep, velocity, clip):
         """Step by the new P, the exact inverse, made symmetric again."""
-        P, (dZ, X) = each.state["P"], each.gradient
-        theta, forgetting = each.block.theta, each.options["forgetting"]
+        P, dZ = each.state["P"], each.gradient.dZ
+        X, theta = each.block.with_ones(each.gradient.X), each.block.theta
+        forgetting, l1 = each.options["forgetting"], each.options["l1"]
         M, XP = each.block.inputs.sequences, X @ P
         S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * M)
         L, _ = torch.linalg.cholesky_ex(S)
-        signs = theta.sign()
-        descend(each, dZ.T @ (M * torch.cholesky_solve(XP, L)), velocity, clip)
+        signs = zeroed(theta.sign(), each.still) if l1 else None
+        step(each, dZ.T @ (M * torch.cholesky_solve(XP, L)), velocity, clip)
         u = torch.linalg.solve_triangular(L, XP, upper=False)
         new = (P - u.T @ u) / forgetting
-        P.copy_((new + new.T) / 2)
-        if each.options["l1"]:
-            theta.addmm_(signs.mul_(-each.options["l1"]), P)
+        new = (new + new.T) / 2
+        P.copy_(new if each.still is None else P.where(each.still, new))
+        if l1:
+            theta.addmm_(signs.mul_(-l1), P)
 
 
 class AveragedRLS(RLS):
@@ -92,9 +94,9 @@ class RunningMeanRLS(RLS):
 
     def update(self, each: BlockStep, velocity, clip):
         """Multiply the gradient by P without making it; add this step's mean input."""
-        descend(each, _times_P(each, each.block.gradient()), velocity, clip)
-        each.state["total"] += each.x_mean
-        each.state["count"] += 1
+        step(each, _times_P(each, each.block.gradient()), velocity, clip)
+        each.state["total"] += zeroed(each.x_mean, each.still)
+        each.state["count"] += 1 if each.still is None else ~each.still
 
 
 def _times_P(each: BlockStep, rows: Tensor) -> Tensor:
@@ -106,13 +108,8 @@ def _times_P(each: BlockStep, rows: Tensor) -> Tensor:
     return start * (rows - c * (rows @ total)[..., None] * total)
 
 
-def descend(each: BlockStep, product: Tensor, velocity, clip):
-    r"""Step against what stands in for the gradient times P, (N, n).
-
-    (99), (100) $\Theta_s = \Theta_{s-1} + \Omega_s$ with
-    $\Omega_s = \alpha\,\Omega_{s-1} - \tfrac{\eta}{h}\,\tilde\nabla P$
-    """
-    change = product * (-each.options["lr"] / each.h * clip)
-    if velocity is not None:
-        change = velocity.mul_(each.options["momentum"]).add_(change)  # (99)
-    each.block.theta.add_(change)  # (100)
+def step(each: BlockStep, preconditioned: Tensor, velocity, clip):
+    """Step against what stands in for the gradient times P, (N, n)."""
+    h = each.h if clip is None else each.h / clip
+    rule = each.chosen("lr", "momentum") | {"still": each.still}
+    descend(each.block.theta, velocity, preconditioned, h, **rule)

@@ -1,6 +1,6 @@
 """A weight, its bias, and what backward passes have left since the last step."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -57,24 +57,22 @@ class Block:
 
     def gradient(self) -> Tensor:
         """(N, n): gradient by weight and bias, a new tensor."""
-        rows = self.weight.flatten(1)
-        G = rows.new_zeros(len(rows), self.fan_in)
-        if self.weight.grad is not None:
-            G[:, : rows.shape[1]] = self.weight.grad.flatten(1)
-        if self.bias is not None and self.bias.grad is not None:
-            G[:, -1] = self.bias.grad
+        own = [p for p in self.theta if p is not None]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
+        G = torch.cat([g.reshape(len(g), -1) for g in grads], 1)
+        n = self.weight[0].numel()
         for X, dZ in self.residuals:
-            G[:, : rows.shape[1]].addmm_(dZ.T, X)
+            G[:, :n].addmm_(dZ.T, X)
             if self.bias is not None:
-                G[:, -1] += dZ.sum(0)
+                G[:, n] += dZ.sum(0)
         return G
 
     def factors(self) -> Residuals:
-        """The gradient of passes that all left residuals."""
+        """The gradient of passes that all left residuals; no ones in X."""
         X, dZ = self.residuals[0]
         if len(self.residuals) > 1:
             X, dZ = map(torch.cat, zip(*self.residuals, strict=True))
-        return Residuals(dZ, self.with_ones(X))
+        return Residuals(dZ, X, self.bias is not None)
 
     def with_ones(self, inputs: Tensor) -> Tensor:
         """Inputs (..., n - 1) with a last 1 if there is a bias."""
@@ -93,6 +91,7 @@ class BlockStep(NamedTuple):
     steps: float | Tensor  # T, () if there are several workers
     gradient: Tensor | Residuals  # (N, n)
     gained: tuple[Tensor, Tensor] | None = None  # u and h, of `gain`
+    still: Tensor | None = None  # () bool on an accelerator: whether nothing changes
 
     @property
     def h(self) -> Tensor:
@@ -108,15 +107,10 @@ class BlockStep(NamedTuple):
         """Some of the options, by name."""
         return {name: self.options[name] for name in names}
 
-    def squared_norm(self) -> Tensor:
-        """Square of the raw gradient's Frobenius norm, ()."""
-        if isinstance(self.gradient, Tensor):
-            return self.gradient.square().sum()
-        dZ, X = self.gradient  # |dZ' X|^2 without dZ' X, by two M x M Gram matrices
-        return (X @ X.T).mul_(dZ @ dZ.T).sum()
 
-    def changing(self) -> list[Tensor]:
-        """All tensors that the step changes in place: weight, bias, state."""
-        other = ("step", "h", "resets", "failed_at", "failed_h")
-        kept = [value for key, value in self.state.items() if key not in other]
-        return kept + [each for each in self.block.theta if each is not None]
+def joint_norm(gradients: Sequence[Tensor | Residuals]) -> Tensor:
+    """Frobenius norm of all gradients as one, ()."""
+    formed = [each for each in gradients if isinstance(each, Tensor)]
+    norms = list(torch._foreach_norm(formed)) if formed else []
+    norms += [each.norm() for each in gradients if isinstance(each, Residuals)]
+    return torch.linalg.vector_norm(torch.stack(norms))

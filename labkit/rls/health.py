@@ -5,31 +5,39 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from labkit.rls.blocks import BlockStep
+from labkit.rls.blocks import BlockStep, joint_norm
 
 
 class NumericalError(ArithmeticError):
     """At a step (from 1) a value in a layer cannot be right; nothing was changed."""
 
     def __init__(self, layer, step, quantity, value, advice):
-        told = f"layer {layer!r}, step {step}: {quantity} is {value:.6g}; {advice}"
-        super().__init__(told)
+        told = "" if value is None else f" is {value:.6g}"
+        super().__init__(f"layer {layer!r}, step {step}: {quantity}{told}; {advice}")
         self.layer, self.step = layer, step
         self.quantity, self.value = quantity, value
 
 
-def healthy(P: Tensor, h: Tensor, options: Mapping) -> Tensor:
-    r"""Whether P can still be trusted, as a () bool tensor on P's device.
+def healthy(steps: Sequence[BlockStep], h: Tensor) -> Tensor:
+    r"""Whether each P can still be trusted, by the h of all: (blocks,) bool.
 
     $h \ge \lambda$ holds exactly as long as P is positive semidefinite along the mean
     input. With $\lambda < 1$ P also grows, like $\lambda^{-s}$ where nothing excites
     it; beyond 1/eps times its start the digits of what it has learned are gone.
     """
-    sound = h >= options["forgetting"]  # False for nan
-    if options["forgetting"] < 1:
-        bound = options["P0_scale"] * len(P) / torch.finfo(P.dtype).eps
-        sound = sound & (P.diagonal().sum() <= bound)
-    return sound & h.isfinite()
+    least = [each.options["forgetting"] for each in steps]
+    finite = h.nan_to_num(nan=0.0, posinf=0.0)  # or 0, below every lambda
+    if len(set(least)) == 1:
+        sound = finite >= least[0]
+    else:
+        pairs = zip(finite, least, strict=True)
+        sound = torch.stack([each >= low for each, low in pairs])
+    for each, low, trusted in zip(steps, least, sound, strict=True):
+        if low < 1:
+            P = each.state["P"]
+            bound = each.options["P0_scale"] * len(P) / torch.finfo(P.dtype).eps
+            trusted &= P.diagonal().sum() <= bound
+    return sound
 
 
 def check_finite(steps: Sequence[BlockStep], norm: Tensor):
@@ -38,7 +46,7 @@ def check_finite(steps: Sequence[BlockStep], norm: Tensor):
         return
     advice = "nothing was changed; lower lr or clip by max_grad_norm"
     for each in steps:
-        size = float(each.squared_norm().sqrt())
+        size = float(joint_norm([each.gradient]))
         if not abs(size) < torch.inf:
             name, what = each.block.name, "the gradient's norm"
             raise NumericalError(name, each.number, what, size, advice)
@@ -56,3 +64,36 @@ def check_healthy(steps: Sequence[BlockStep], sound: Sequence[Tensor]):
             value = float(each.state["P"].trace())
         advice = "start P again by on_failure='reset', or take forgetting=1"
         raise NumericalError(each.block.name, each.number, what, value, advice)
+
+
+def count(steps: Sequence[BlockStep]):
+    """Count a step of each block, and keep its h."""
+    if steps:
+        torch._foreach_copy_([each.state["h"] for each in steps], [s.h for s in steps])
+        torch._foreach_add_([each.state["step"] for each in steps], 1)
+
+
+def note(steps: Sequence[BlockStep], fine: Tensor):
+    """Keep the number of the first step that was not ``fine``, else inf, of each block.
+
+    On the device, after the steps have been counted.
+    """
+    states = [each.state for each in steps]
+    for each, state in zip(steps, states, strict=True):
+        if "failed_at" not in state:
+            state["failed_at"] = each.h.new_full((), torch.inf)
+    failed = torch.stack([state["step"] for state in states]).masked_fill_(
+        fine, torch.inf
+    )
+    torch._foreach_minimum_([state["failed_at"] for state in states], list(failed))
+
+
+def check_noted(states: Mapping[str, Mapping]):
+    """Raise NumericalError for the first failure that was noted; one wait."""
+    noted = {k: each["failed_at"] for k, each in states.items() if "failed_at" in each}
+    first = torch.stack(list(noted.values())).tolist() if noted else []
+    step, name = min(zip(first, noted, strict=True), default=(torch.inf, ""))
+    if step < torch.inf:
+        what = "h is not finite or below forgetting, or a gradient is not finite"
+        advice = "the block was left as it was"
+        raise NumericalError(name, int(step), what, None, advice)

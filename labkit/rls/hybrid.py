@@ -2,6 +2,7 @@
 
 import torch
 
+from labkit.rls.blocks import joint_norm
 from labkit.rls.health import NumericalError
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import clip_factor
@@ -69,9 +70,7 @@ class Hybrid:
         steps = self.rls.collect()
         parameters = _parameters(self.other)
         gradients = [p.grad for p in parameters if p.grad is not None]
-        squares = [each.squared_norm() for each in steps]
-        squares += [g.square().sum().to(squares[0]) for g in gradients]
-        norm = torch.stack(squares).sum().sqrt()
+        norm = joint_norm([each.gradient for each in steps] + gradients)
         factor = clip_factor(norm, self.rls.max_grad_norm)
         at_hand = norm.device.type == "cpu"
         if at_hand and not all(g.isfinite().all() for g in gradients):
@@ -84,8 +83,11 @@ class Hybrid:
             raise NumericalError(name, steps[0].number, what, size, advice)
         self.rls.apply(steps, norm, factor)
         self.gradient_norm = norm
-        for g in gradients:  # a gradient that is not finite becomes no gradient
-            g.copy_(torch.where(norm.isfinite(), g * factor, 0))
+        failed = ~(norm < torch.inf)
+        for g in gradients:  # one that is not finite becomes no gradient
+            g.masked_fill_(failed, 0)
+        if factor is not None and gradients:
+            torch._foreach_mul_(gradients, factor)
         self.other.step()
 
     def check(self):

@@ -7,12 +7,21 @@ import torch
 from torch import Tensor, nn
 
 from labkit.ranges import check
-from labkit.rls.blocks import Block, BlockStep
+from labkit.rls.blocks import Block, BlockStep, joint_norm
 from labkit.rls.capture import Capture
 from labkit.rls.checks import OPTIONS, check_fan_in, choose_layers
 from labkit.rls.distributed import pool, unwrap
-from labkit.rls.health import NumericalError, check_finite, check_healthy, healthy
+from labkit.rls.health import (
+    check_finite,
+    check_healthy,
+    check_noted,
+    count,
+    healthy,
+    note,
+)
 from labkit.rls.update import clip_factor, gain, rls_step
+
+COUNTS = ("step", "h", "resets")  # of every block, ()
 
 
 class RLS(torch.optim.Optimizer):
@@ -162,7 +171,7 @@ class RLS(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         steps = self.collect()
-        norm = torch.stack([each.squared_norm() for each in steps]).sum().sqrt()
+        norm = joint_norm([each.gradient for each in steps])
         self.apply(steps, norm, clip_factor(norm, self.max_grad_norm))
         return loss
 
@@ -185,19 +194,20 @@ class RLS(torch.optim.Optimizer):
         inputs = [block.inputs for block in blocks]
         if not alone and any(seen.rows for seen in inputs):
             inputs = pool(blocks, self.process_group)
-        steps = []
-        for (block, group), seen in zip(reached, inputs, strict=True):
+        for block, seen in zip(blocks, inputs, strict=True):
             if seen.total is None or (self._at_hand(block.weight) and not seen.rows):
                 raise RuntimeError(
                     f"layer {block.name!r} has a gradient, but no input of it was "
                     "seen: run the forward pass in training mode, model.train()"
                 )
+        totals, rows = [list(column) for column in zip(*inputs, strict=True)][:2]
+        means, steps = torch._foreach_div(totals, rows), []
+        for (block, group), seen, mean in zip(reached, inputs, means, strict=True):
             state = self.state[block.weight]
             if not state:
                 state |= self.new_state(block, group["P0_scale"])
-                state["step"] = torch.tensor(0.0)
-                state["resets"] = block.weight.new_zeros(())
-            x_mean = block.with_ones((seen.total / seen.rows).to(block.weight.dtype))
+                state |= {key: block.weight.new_zeros(()) for key in COUNTS}
+            x_mean = block.with_ones(mean.to(block.weight.dtype))
             unformed = block.weight.grad is None and block.residuals
             gradient = block.factors() if unformed else block.gradient()
             T = seen.rows / seen.sequences
@@ -206,28 +216,55 @@ class RLS(torch.optim.Optimizer):
         return steps
 
     @torch.no_grad()
-    def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | float):
+    def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | None):
         """Second half of ``step``, on what :meth:`collect` gave: change all.
 
         ``norm`` is that of the gradients clipped together, ``clip`` their factor.
         """
-        at_hand = self._at_hand(norm)
-        sound = [healthy(each.state.get("P"), each.h, each.options) for each in steps]
-        if at_hand:  # all is checked before anything changes
-            check_finite(steps, norm)
-            if self.on_failure == "raise":
-                check_healthy(steps, sound)
-        for each, trusted in zip(steps, sound, strict=True):
-            if not at_hand:
-                self._update_without_sync(each, clip, trusted, norm.isfinite())
-            elif trusted:
-                self._update(each, clip)
-            else:
-                each.state.update(self.new_state(each.block, each.options["P0_scale"]))
-                each.state["resets"] += 1
+        h = torch.stack([each.h for each in steps])
+        if self._at_hand(norm):
+            steps = self._decided(steps, norm, h)
+        else:
+            steps = self._decided_there(steps, norm, h)
+        for each in steps:
+            self.update(each, self._velocity(each), clip)
         self.gradient_norm = norm
         for block in self.blocks:
             block.clear()
+
+    def _decided(self, steps, norm, h) -> list[BlockStep]:
+        """Of the CPU: the steps to take; all is checked before anything changes."""
+        check_finite(steps, norm)
+        sound = healthy(steps, h).tolist()
+        if self.on_failure == "raise":
+            check_healthy(steps, sound)
+        for each, trusted in zip(steps, sound, strict=True):
+            if not trusted:
+                each.state.update(self.new_state(each.block, each.options["P0_scale"]))
+                each.state["resets"] += 1
+        taken = [each for each, trusted in zip(steps, sound, strict=True) if trusted]
+        count(taken)
+        return taken
+
+    def _decided_there(self, steps, norm, h) -> list[BlockStep]:
+        """Of an accelerator, which tells the host nothing: all, some to stand still."""
+        count(steps)
+        # nan where the norm is not finite
+        fine = sound = healthy(steps, torch.add(h, norm, alpha=0))
+        still = ~sound
+        if self.on_failure == "reset":
+            fine = (norm < torch.inf).expand_as(sound)
+            for each, lost in zip(steps, still & fine, strict=True):
+                fresh = self.new_state(each.block, each.options["P0_scale"])
+                for key, start in fresh.items():
+                    each.state[key].copy_(start.where(lost, each.state[key]))
+                each.state["resets"] += lost
+        note(steps, fine)
+        there = zip(steps, still, h.masked_fill_(still, torch.inf), strict=True)
+        return [
+            each._replace(still=flag, gained=(each.gained[0], h))
+            for each, flag, h in there
+        ]
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
         """What a block remembers at first."""
@@ -244,13 +281,9 @@ class RLS(torch.optim.Optimizer):
         """Change weights and P of one block; ``velocity`` if there is momentum."""
         rule = each.chosen("forgetting", "mean_weight", "lr", "momentum", "l1")
         rule |= {"steps": each.steps, "gained": each.gained, "clip": clip}
+        rule |= {"still": each.still}
         P, theta = each.state["P"], each.block.theta
         rls_step(theta, P, each.x_mean, each.gradient, velocity=velocity, **rule)
-
-    def _update(self, each, clip):
-        self.update(each, self._velocity(each), clip)
-        each.state["h"] = each.h
-        each.state["step"] += 1
 
     @staticmethod
     def _velocity(each) -> Tensor | None:
@@ -267,42 +300,9 @@ class RLS(torch.optim.Optimizer):
         """Whether a value can be read without waiting for a device."""
         return value.device.type == "cpu"
 
-    def _update_without_sync(self, each, clip, sound, finite):
-        """On an accelerator both ways are computed: no wait to choose."""
-        state = each.state
-        self._velocity(each)  # made before it is copied
-        before = [tensor.clone() for tensor in each.changing()]
-        self._update(each, clip)
-        for tensor, old in zip(each.changing(), before, strict=True):
-            tensor.copy_(torch.where(sound & finite, tensor, old))
-        failed = ~finite
-        if self.on_failure == "reset":
-            lost = finite & ~sound
-            fresh = self.new_state(each.block, each.options["P0_scale"])
-            for key, start in fresh.items():
-                state[key].copy_(torch.where(lost, start, state[key]))
-            state["resets"] += lost
-        else:
-            failed = failed | ~sound
-        first = failed & (state.get("failed_at", torch.zeros_like(each.h)) == 0)
-        for key, value in (("failed_at", float(state["step"])), ("failed_h", each.h)):
-            old = state.get(key, torch.zeros_like(each.h))
-            state[key] = torch.where(first, value, old)
-
     def check(self):
-        """Raise NumericalError for a failure at any step; waits for the device."""
-        failures = [
-            (int(state["failed_at"]), block.name, float(state["failed_h"]))
-            for block in self.blocks
-            if (state := self.state[block.weight]).get("failed_at", 0)
-        ]
-        if failures:
-            step, name, h = min(failures)
-            advice = (
-                "it must be finite and at least forgetting, and so must every gradient "
-                "be; the block was left as it was"
-            )
-            raise NumericalError(name, step, "h", h, advice)
+        """Raise NumericalError for a failure at any step; one wait for the device."""
+        check_noted({block.name: self.state[block.weight] for block in self.blocks})
 
     def close(self):
         """Take the hooks off the model; nothing can be trained by this object then."""

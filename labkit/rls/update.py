@@ -29,12 +29,22 @@ class Theta(NamedTuple):
             return rows.sign()
         return torch.cat([rows, self.bias[:, None]], 1).sign_()
 
+    def parts(self, change: Tensor):
+        """Weight and bias, each with its part of a change (N, n)."""
+        n = self.weight[0].numel()
+        yield self.weight, change[:, :n].view_as(self.weight)
+        if self.bias is not None:
+            yield self.bias, change[:, n]
+
     def add_(self, change: Tensor):
         """Add (N, n)."""
-        n = self.weight[0].numel()
-        self.weight.add_(change[:, :n].view_as(self.weight))
-        if self.bias is not None:
-            self.bias.add_(change[:, -1])
+        for own, each in self.parts(change):
+            own.add_(each)
+
+    def addcdiv_(self, change: Tensor, divisor: Tensor, *, value: float):
+        """Add ``value * change / divisor``: (N, n) by ()."""
+        for own, each in self.parts(change):
+            own.addcdiv_(each, divisor, value=value)
 
     def addmm_(self, left: Tensor, right: Tensor):
         """Add ``left @ right``, (N, n), which is not kept."""
@@ -44,14 +54,28 @@ class Theta(NamedTuple):
         else:  # a CONV weight in channels_last
             self.weight.add_((left @ right[:, :n]).view_as(self.weight))
         if self.bias is not None:
-            self.bias.addmv_(left, right[:, -1])
+            self.bias.addmv_(left, right[:, n])
 
 
 class Residuals(NamedTuple):
     """A gradient (N, n) left as its two factors, ``dZ.T @ X``."""
 
     dZ: Tensor  # (M, N) derivatives of the loss by the linear outputs
-    X: Tensor  # (M, n) inputs, with the column of ones if there is a bias
+    X: Tensor  # (M, n) inputs, or (M, n - 1) with `ones`
+    ones: bool = False  # whether a last column of ones is left out of X
+
+    def __matmul__(self, P: Tensor) -> Tensor:
+        """(N, n): the gradient, which is never formed, times P (n, n)."""
+        XP = torch.addmm(P[-1], self.X, P[:-1]) if self.ones else self.X @ P
+        return self.dZ.T @ XP
+
+    def norm(self) -> Tensor:
+        """Frobenius norm, (), by two M x M Gram matrices."""
+        XX = self.X @ self.X.T
+        if self.ones:
+            XX.add_(1)
+        squared = torch.dot(XX.flatten(), (self.dZ @ self.dZ.T).flatten())
+        return squared.clamp(min=0).sqrt()  # rounding may leave it below 0
 
 
 def gain(
@@ -91,7 +115,8 @@ def rls_step(
     momentum=0.0,
     l1=0.0,
     steps=1,
-    clip=1.0,
+    clip: float | Tensor | None = None,
+    still: Tensor | None = None,
 ) -> Tensor:
     r"""One step of one block, in place: theta, velocity and P change.
 
@@ -125,27 +150,52 @@ def rls_step(
     forgetting, mean_weight, lr : $\lambda$, $k$, $\eta$
     momentum, l1, steps : $\alpha$, $\gamma$, $T$
     clip : float or () tensor, factor of the gradient, see :func:`clip_factor`.
+    still : () bool tensor, optional
+        Where it is True nothing changes, whatever is not finite; the h of ``gained``
+        must be inf then. So an accelerator decides without a word to the host.
     """
-    left, right = gradient, P  # their product is preconditioned: the gradient times P
-    if isinstance(gradient, Residuals):
-        left, right = gradient.dZ.T, gradient.X @ P
+    preconditioned = gradient @ P
     u, h = gained or gain(
         P, x_mean, forgetting=forgetting, mean_weight=mean_weight, steps=steps
     )  # (38), (39)
-    left = left * (-lr / h * clip)
-    signs = theta.sign() if l1 else None
-    if momentum:
-        velocity.addmm_(left, right, beta=momentum)  # (99)
-        theta.add_(velocity)  # (100)
-    else:
-        theta.addmm_(left, right)  # (99), (100)
-    v = u * (mean_weight * steps / (forgetting * h)).sqrt()
+    signs = zeroed(theta.sign(), still) if l1 else None
+    h_clipped = h if clip is None else h / clip
+    descent = {"lr": lr, "momentum": momentum, "still": still}
+    descend(theta, velocity, preconditioned, h_clipped, **descent)  # (99), (100)
+    v = zeroed(u, still) / (h * (forgetting / (mean_weight * steps))).sqrt()
     if forgetting != 1:
-        P.div_(forgetting)
+        P.div_(forgetting if still is None else or_one(forgetting, still, h))
     P.addcmul_(v[:, None], v, value=-1)  # (37)
     if l1:
         theta.addmm_(signs.mul_(-l1), P)  # (100), with the new P
     return h
+
+
+def descend(theta, velocity, preconditioned, h, *, lr, momentum=0.0, still=None):
+    r"""Step against what stands for the gradient times P, (N, n).
+
+    (99), (100) $\Theta_s = \Theta_{s-1} + \Omega_s$ with
+    $\Omega_s = \alpha\,\Omega_{s-1} - \tfrac{\eta}{h}\,\tilde\nabla P$
+    """
+    step = zeroed(preconditioned, still)
+    if momentum:
+        velocity.mul_(momentum if still is None else or_one(momentum, still, h))
+        velocity.addcdiv_(step, h, value=-lr)  # (99)
+        theta.add_(
+            velocity if still is None else velocity.masked_fill(still, 0)
+        )  # (100)
+    else:
+        theta.addcdiv_(step, h, value=-lr)  # (99), (100)
+
+
+def zeroed(value: Tensor, still: Tensor | None) -> Tensor:
+    """The value, in place 0 where a step is not to be taken."""
+    return value if still is None else value.masked_fill_(still, 0)
+
+
+def or_one(factor: float, still: Tensor, like: Tensor) -> Tensor:
+    """A factor that is 1 where a step is not to be taken, ()."""
+    return like.new_full((), factor).masked_fill_(still, 1)
 
 
 def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim=0) -> Tensor:
@@ -177,9 +227,12 @@ def loss_one_hot(outputs: Tensor, labels: Tensor) -> Tensor:
     return loss_mse(outputs, targets.to(outputs.dtype))
 
 
-def clip_factor(norm: Tensor, limit: float | None) -> Tensor | float:
+def clip_factor(norm: Tensor, limit: float | None) -> Tensor | None:
     """Factor that brings a gradient of this norm down to ``limit``, at most 1.
 
-    As ``torch.nn.utils.clip_grad_norm_``, with its 1e-6 beside the norm; None: 1.
+    As ``torch.nn.utils.clip_grad_norm_``, with its 1e-6 beside the norm; 1 for nan.
+    None without a limit.
     """
-    return 1.0 if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
+    if limit is None:
+        return None
+    return (limit / (norm + 1e-6)).nan_to_num_(nan=1.0).clamp_(max=1.0)
