@@ -5,7 +5,7 @@ outputs and averaged over examples: the unit of the paper's Table 2, as it seems
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -91,6 +91,7 @@ def train(
     settings: Settings | None = None,
     steps: int | None = None,
     generator: torch.Generator | None = None,
+    past: Sequence[Record] = (),
 ) -> Iterator[Record]:
     r"""Stochastic Hessian-free training (Algorithm 1); one :class:`Record` a step.
 
@@ -111,6 +112,9 @@ def train(
     steps : int, optional, stop after so many; no end if not given
     generator : torch.Generator, optional
         Of the batches (on the CPU or the inputs' device) and of the noise.
+    past : sequence of Record, optional
+        Of the same run until it was cut off; with model, optimiser and generator as
+        they were then, it goes on to the bit.
 
     Raises
     ------
@@ -121,14 +125,16 @@ def train(
     """
     settings = Settings() if settings is None else settings
     given = inputs, targets, validation, test
-    diary, validation = _begin(model, optimizer, HessianFree, *given)
+    diary, validation = _begin(model, optimizer, HessianFree, *given, past)
     N = len(inputs)
     ranges = {"theta": INSIDE, "input_noise": NOT_NEGATIVE}
     ranges |= {"max_batch_size": optional(integer(2, N))}
     check(vars(settings), ranges)
     allowed = integer(2, settings.max_batch_size or N)
     check({"batch_size": batch_size}, {"batch_size": allowed})
-    group, n, estimates, losses = optimizer.param_groups[0], batch_size, [], []
+    group, n = optimizer.param_groups[0], past[-1].n_next if past else batch_size
+    estimates = [record.n_hat for record in past]
+    losses = [record.validation_error / 2 for record in past]
     while steps is None or diary.step < steps:
         check(vars(settings), ranges)
         theta, max_batch_size = settings.theta, settings.max_batch_size or N
@@ -165,6 +171,7 @@ def train_martens(
     gradient: str = "full",
     steps: int | None = None,
     generator: torch.Generator | None = None,
+    past: Sequence[Record] = (),
 ) -> Iterator[Record]:
     """Martens' loop; one :class:`Record` a step. Validation data only observe.
 
@@ -175,11 +182,13 @@ def train_martens(
         MNIST, 4 for CURVES in his runs.
     gradient : {"full", "batch"}, whether all else is on all rows or on the chunk
     generator : torch.Generator, optional, of the one shuffle
+    past : sequence of Record, optional
+        As for :func:`train`; but the generator as it was at the start of the run.
 
     Other parameters, and what is raised: as :func:`train`.
     """
     given = inputs, targets, validation, test
-    diary, validation = _begin(model, optimizer, MartensHF, *given)
+    diary, validation = _begin(model, optimizer, MartensHF, *given, past)
     N = len(inputs)
     ranges = {"chunks": integer(1, N), "gradient": one_of(("full", "batch"))}
     check({"chunks": chunks, "gradient": gradient}, ranges)
@@ -218,9 +227,13 @@ def draw(inputs, targets, n, noise=0.0, generator=None):
 class _Diary:
     """The sums of a training so far, and the record of each of its steps."""
 
-    def __init__(self, model, test, device):
+    def __init__(self, model, test, device, past):
         self.model, self.test, self.clock = model, test, Clock(device)
-        self.step, self.rows, self.passes, self.best = 0, 0, 0.0, math.inf
+        self.step, self.rows, self.passes = len(past), 0, 0.0
+        self.best = min((r.validation_error for r in past), default=math.inf)
+        if past:
+            self.rows, self.passes = past[-1].rows, past[-1].passes
+            self.clock.seconds = past[-1].seconds
 
     def record(self, done: HFStep, validation_error, rows, passes, **batch) -> Record:
         """Add a step up; ``batch`` are the fields that only its loop knows."""
@@ -251,7 +264,7 @@ class _Diary:
         )
 
 
-def _begin(model, optimizer, kind, inputs, targets, validation, test):
+def _begin(model, optimizer, kind, inputs, targets, validation, test, past):
     """Check what both loops are given; a diary, and validation as a pair."""
     if not isinstance(optimizer, kind):
         name = type(optimizer).__name__
@@ -263,7 +276,7 @@ def _begin(model, optimizer, kind, inputs, targets, validation, test):
     check_data(model, *validation, "validation")
     if test is not None:
         check_data(model, *test, "test")
-    return _Diary(model, test, inputs.device), validation
+    return _Diary(model, test, inputs.device, past), validation
 
 
 def _permutation(inputs, generator):

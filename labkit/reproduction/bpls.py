@@ -7,6 +7,7 @@ import pandas as pd
 import torch
 
 from labkit.bpls import activation, descend, random_weights, scores, train
+from labkit.bpls.baselines import OPTIMIZERS
 from labkit.datasets import load
 from labkit.labs.problem import percent
 from labkit.labs.problem import rows as some
@@ -100,8 +101,14 @@ def competitor(keep, *, data: str, method: str, seed: int, epochs=40) -> list[di
 
 
 def best(rows: pd.DataFrame) -> pd.DataFrame:
-    """The best accuracy of every run, in training and test."""
-    return rows.groupby(["label", "seed"], sort=False)[["train", "test"]].max()
+    """What counts of every run, in training and test [%].
+
+    Of BPLS the walk that was kept, chosen in training; of its competitors the best
+    epoch of each part, as the paper's "best accuracy" reads.
+    """
+    runs = rows.groupby(["label", "seed"], sort=False)[["train", "test"]]
+    theirs = rows.label.str.split(", ").str[0].isin(OPTIMIZERS).all()
+    return runs.max() if theirs else runs.last()
 
 
 def said(label: str) -> tuple[float, float]:
