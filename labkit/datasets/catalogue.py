@@ -166,8 +166,8 @@ def load(name, split="train", *, device=None, dtype=None):
         ========================================  ==========  =====================
 
         Pictures have ink or light in [0, 1]; ``copy`` and ``imdb`` have indices into
-        their `vocabulary`. ``curves`` is generated, a stand-in for a data set that is
-        not to be had, and has no targets; ``imdb`` has 20,000 words, and
+        their `vocabulary`. ``curves`` is generated, a stand-in for a file that could
+        not be reached, and has no targets; ``imdb`` has 20,000 words, and
         `labkit.datasets.load_imdb` takes other numbers.
 
     Warns

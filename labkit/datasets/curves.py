@@ -1,9 +1,10 @@
-r"""Drawn curves: a stand-in for the CURVES data set, which is not to be had.
+r"""Drawn curves: a stand-in for the CURVES data set.
 
-CURVES is one synthetic file of 30,000 images, each a curve fixed by three random points
-in the plane. How its curves were drawn is not published with the papers that use it, so
-these are drawn afresh, alike in kind and not in detail: **errors measured on them are
-not comparable with published ones**.
+Its file could not be reached at the address that the papers name. CURVES is one
+synthetic file of 30,000 images, each a curve fixed by three random points in the plane.
+How its curves were drawn is not published with the papers that use it, so these are
+drawn afresh, alike in kind and not in detail: **errors measured on them are not
+comparable with published ones**.
 
 Symbols: b images of a chunk, t the parameter along a curve, s places along its length.
 The equations are numbered here, after no paper.
