@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.nn import functional as F
 
+from labkit.arrays import plain
 from labkit.bpls.activations import CLAMP, activation, invertible
 from labkit.bpls.refine import SCALE, refine, refined_scores
 from labkit.bpls.settings import Settings
@@ -92,7 +93,9 @@ class _BPLS(BaseEstimator):
             accepted = DTYPES[_name(self.dtype)]
         elif not reset:
             accepted = DTYPES[self._dtype]
-        return validate_data(self, X, reset=reset, dtype=accepted, order="C", **y)
+        y = {name: plain(value) for name, value in y.items()}
+        how = {"reset": reset, "dtype": accepted, "order": "C"}
+        return validate_data(self, plain(X), **how, **y)
 
     def _inputs(self, X):
         """An array (D, M) as a tensor on the device, with the bias column."""

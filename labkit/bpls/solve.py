@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from labkit.errors import DivergedError
 from labkit.ranges import NOT_NEGATIVE, check, one_of
 
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
@@ -73,6 +74,8 @@ def solve_layer(
     ------
     ValueError
         An unknown method; a negative ridge; "cholesky" with none; shapes do not fit.
+    DivergedError
+        A, or A^T A, is not finite.
 
     Notes
     -----
@@ -152,7 +155,7 @@ def factor(A: Tensor, ridge: float) -> Factor:
     norm = torch.linalg.matrix_norm(G)
     L, failed = torch.linalg.cholesky_ex(G)
     if failed.any():
-        w, V = torch.linalg.eigh(G)
+        w, V = decomposed(torch.linalg.eigh, G)
         floor = torch.maximum(lam, torch.finfo(w.dtype).eps * w[..., -1])
         w = torch.maximum(w, floor[..., None])
         R = torch.linalg.qr(w.sqrt()[..., None] * V.mT).R
@@ -183,6 +186,19 @@ def cross(A: Tensor, B: Tensor) -> Tensor:
     return (B.mT @ A).mT
 
 
+def decomposed(function, M: Tensor, **options):
+    """Call a function of torch.linalg; DivergedError where M is beyond its dtype."""
+    try:
+        return function(M, **options)
+    except torch.linalg.LinAlgError as error:
+        if M.isfinite().all():
+            raise
+        raise DivergedError(
+            f"the values of a layer, or their squares, are not finite in {M.dtype}; "
+            "scale the inputs down"
+        ) from error
+
+
 def ridge_cholesky(A: Tensor, B: Tensor, ridge: float) -> tuple[Tensor, Solve]:
     r"""By Cholesky: (6) $W = (A^T A + \lambda I)^{-1} A^T B$ with lambda > 0."""
     regular = factor(A, ridge)
@@ -195,7 +211,7 @@ def cut_eigh(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
     (6) $W = V\,\mathrm{diag}(w + \lambda)^{-1} V^T A^T B$
     """
     rcond = (1e-6 if A.dtype == torch.float64 else 1e-3) if rcond is None else rcond
-    w, V = torch.linalg.eigh(gram(A))
+    w, V = decomposed(torch.linalg.eigh, gram(A))
     w = w.clamp_min(0)
     keep = (w > rcond**2 * w[..., -1:]) & (w > 0)
     shifted = w + ridge * w.mean(-1, keepdim=True)  # the trace is the sum of w
@@ -210,7 +226,7 @@ def cut_svd(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
     (6) $W = V\,\mathrm{diag}(s / (s^2 + \lambda))\,U^T B$
     """
     rcond = torch.finfo(A.dtype).eps ** 0.5 if rcond is None else rcond
-    U, s, Vh = torch.linalg.svd(A, full_matrices=False)
+    U, s, Vh = decomposed(torch.linalg.svd, A, full_matrices=False)
     keep = (s > rcond * s[..., :1]) & (s > 0)
     trace = s.square().sum(-1, keepdim=True)
     shifted = s.square() + ridge * trace / A.shape[-1]

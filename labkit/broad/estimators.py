@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from labkit.arrays import plain
 from labkit.broad.growth import BroadLearning
 
 
@@ -92,7 +93,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         NotPositiveDefinite
             The ridge is too small for the start, which no fallback can mend.
         """
-        X, y = validate_data(self, X, y)
+        X, y = validate_data(self, plain(X), plain(y))
         check_classification_targets(y)
         self.classes_ = self._place.united(np.unique(y))
         if len(self.classes_) < 2:
@@ -152,7 +153,8 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
 
     def fit(self, X, y):
         """As :meth:`BroadLearningClassifier.fit`; y holds numbers, (l,) or (l, c)."""
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)
+        numbers = {"multi_output": True, "y_numeric": True}
+        X, y = validate_data(self, plain(X), plain(y), **numbers)
         self._flat = y.ndim == 1
         return self._fit(X, y.reshape(len(y), -1))
 

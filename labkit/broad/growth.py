@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from labkit.arrays import plain
 from labkit.broad.backends import Backend, Sharded, ShardedStream, Stored, Streamed
 from labkit.broad.cost import start_operations, update_operations
 from labkit.broad.mesh import ALONE, Place
@@ -246,7 +247,7 @@ class BroadLearning(BaseEstimator):
         return torch.from_numpy(np.array(X, self.dtype, order="C")).to(self.device)
 
     def _validated(self, X) -> Tensor:
-        X = validate_data(self, X, reset=False, dtype="numeric")
+        X = validate_data(self, plain(X), reset=False, dtype="numeric")
         return self._tensor(X).to(self._W.dtype)
 
     def _backend(self, Y: Tensor) -> Backend:

@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from labkit import bpls
 from labkit.bpls import BPLSClassifier, BPLSRegressor
+from labkit.errors import DivergedError
 
 from .conftest import blobs, start
 
@@ -116,14 +117,26 @@ def test_the_two_types_agree_on_the_digits():
         assert abs(single - double) < 0.003
 
 
-@pytest.mark.parametrize("kind", [">f8", np.longdouble, "backwards"])
-def test_arrays_that_torch_does_not_take_as_they_are(kind):
-    awkward = (lambda a: a[::-1]) if kind == "backwards" else lambda a: a.astype(kind)
-    plain = (lambda a: a[::-1].copy()) if kind == "backwards" else lambda a: a
+AWKWARD = {
+    "big-endian": lambda a: a.astype(">f8"),
+    "long double": lambda a: a.astype(np.longdouble),
+    "backwards": lambda a: a[::-1].copy()[::-1],
+    "with a graph": lambda a: torch.tensor(a, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("awkward", AWKWARD.values(), ids=AWKWARD)
+def test_arrays_that_are_not_taken_as_they_are(awkward):
     net, same = BPLSRegressor((6,), random_state=0), BPLSRegressor((6,), random_state=0)
     found = net.fit(awkward(X), awkward(X[:, 0])).predict(awkward(X))
-    wanted = same.fit(plain(X), plain(X[:, 0])).predict(plain(X))
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, same.fit(X, X[:, 0]).predict(X))
+
+
+@pytest.mark.parametrize(("ridge", "copies"), [(None, 1), (0, 300)])
+def test_inputs_beyond_the_dtype_are_told(ridge, copies):
+    net = BPLSClassifier((6,), dtype="float32", ridge=ridge, random_state=0)
+    with pytest.raises(DivergedError, match=r"not finite in torch.float32; scale"):
+        net.fit(np.tile(X * 1e37, (copies, 1)), np.tile(y, copies))
 
 
 def fits(hidden, clamp=1e-2, seeds=10):

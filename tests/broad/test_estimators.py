@@ -172,13 +172,17 @@ def test_a_grown_model_survives_pickling():
 
 @pytest.mark.parametrize(
     "odd",
-    [lambda X: X[:, ::-1], lambda X: X.astype(">f8"), lambda X: X.astype("longdouble")],
-    ids=["negative strides", "big-endian", "long double"],
+    [
+        lambda X: X[:, ::-1].copy()[:, ::-1],
+        lambda X: X.astype(">f8"),
+        lambda X: X.astype("longdouble"),
+        lambda X: torch.tensor(X, requires_grad=True),
+    ],
+    ids=["negative strides", "big-endian", "long double", "with a graph"],
 )
-def test_whatever_numpy_holds_is_taken(odd):
-    found = classifier().fit(odd(X), y)
-    wanted = classifier().fit(np.array(odd(X), float, order="C"), y)
-    assert np.array_equal(found.predict(odd(X)), wanted.predict(odd(X).astype(float)))
+def test_whatever_holds_numbers_is_taken(odd):
+    found, wanted = classifier().fit(odd(X), y), classifier().fit(X, y)
+    assert np.array_equal(found.predict(odd(X)), wanted.predict(X))
 
 
 def test_two_classes_by_name():
