@@ -216,8 +216,10 @@ class _Tracer:
         if call is None or event not in ("line", "return"):
             return self._inside
         lines = self._statement(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and len(lines) > 1 and call.line == lines[0]:
-            return self._inside  # another line of the statement that runs
+        if event == "line" and call.line == lines[0]:
+            # Another line of the statement that runs, or, from Python 3.12 on, another
+            # turn of a comprehension in it.
+            return self._inside
         if call.line is not None:
             self._note(call, frame)
         call.line = lines[0]
