@@ -24,7 +24,8 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lines lock picture clean test-unit test-notebooks test-browser
+.PHONY: help run test lab lint bench lines lock picture clean test-unit test-notebooks test-browser \
+  test-bounds
 
 help: ## List the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
@@ -75,7 +76,7 @@ test: .venv/.stamp ## Lint, unit tests, notebooks, browser; a summary comes last
 
 test-unit: .venv/.stamp
 	@$(if $(HAVE_DATA),,echo "Tests on real data are left out: $(if $(LABKIT_DATA),LABKIT_DATA lacks$(MISSING),LABKIT_DATA names no folder).")
-	$(PYTEST) $(TWO_CORES) -m "$(if $(HAVE_DATA),,not real_data and )not browser"
+	$(PYTEST) $(TWO_CORES) -m "$(if $(HAVE_DATA),,not real_data and )not browser and not bounds"
 
 test-notebooks: .venv/.stamp
 	$(PYTEST) $(TWO_CORES) -o addopts=--strict-markers --nbval-lax --nbval-current-env \
@@ -88,6 +89,9 @@ test-browser: .venv/.stamp
 	  echo "The browser test was not run: it needs chromium and chromedriver on PATH" \
 	    "(Debian: apt-get install chromium chromium-driver)."; \
 	fi
+
+test-bounds: .venv/.stamp ## Run notebooks at the ends of their bounds and between; an hour
+	$(PYTEST) -n 2 -m bounds tests/notebooks
 
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
 	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks

@@ -69,6 +69,12 @@ class Race:
         return runs.loc[grouped.idxmax() if higher else grouped.idxmin()]
 
 
+def with_bar(things: Iterable | None, progress: bool, unit="step", total=None) -> tqdm:
+    """Iterate, with a bar where that takes more than three seconds and ``progress``."""
+    look = {"delay": 3, "leave": False, "miniters": 0, "file": sys.stdout}
+    return tqdm(things, disable=not progress, unit=unit, total=total, **look)
+
+
 def race(
     runners: Mapping[str, Runner],
     *,
@@ -95,10 +101,9 @@ def race(
     -------
     Race, in which a run that fails ends with a look that holds nan and the reason
     """
-    rows, bar = [], {"unit": "run", "delay": 3, "leave": False, "miniters": 0}
-    bar |= {"total": seeds * len(runners), "file": sys.stdout, "disable": not progress}
-    given = parameters | {"setting": setting}
-    with Trace(path, parameters=given) as trace, tqdm(**bar) as done:
+    rows, given = [], parameters | {"setting": setting}
+    bar = with_bar(None, progress, "run", seeds * len(runners))
+    with Trace(path, parameters=given) as trace, bar as done:
         for seed in range(seeds):
             for label, runner in runners.items():
                 for number, look in enumerate(_to_its_end(runner(seed))):

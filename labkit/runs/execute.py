@@ -117,7 +117,10 @@ def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
         places = (Path("notebooks"), HERE.parents[2] / "notebooks")
         notebook_dir = next((place for place in places if place.is_dir()), places[0])
     if not Path(notebook_dir).is_dir():
-        raise RunRefused(f"there is no folder of notebooks at {notebook_dir}")
+        raise RunRefused(
+            f"there is no folder of notebooks at {notebook_dir}; they are in a clone "
+            "of labkit, in no installed copy: work there, or name them by --notebooks"
+        )
     found: dict[str, Path] = {}
     for path in sorted(Path(notebook_dir).resolve().glob("[0-9][0-9]_*.ipynb")):
         name = path.stem[3:]

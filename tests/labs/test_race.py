@@ -83,14 +83,19 @@ def test_other_errors_are_not_swallowed():
         lab.race(job(bad=after(1, KeyError("lr"))).runners({"bad": {}}), seeds=1)
 
 
+def two_runs(progress):
+    lab.race(job(Adam=after(3)).runners({"Adam": {}}), seeds=2, progress=progress)
+
+
+@pytest.mark.parametrize("work", [two_runs, lambda on: list(lab.with_bar("ab", on))])
 @pytest.mark.parametrize(
-    ("pace", "progress", "drawn"), [(1.0, True, True), (0.1, True, False), (9, 0, 0)]
+    ("pace", "progress", "drawn"), [(4.0, True, True), (0.1, True, False), (9, 0, 0)]
 )
-def test_runs_are_counted_where_asked_once_three_seconds_are_over(
-    monkeypatch, capsys, pace, progress, drawn
+def test_a_bar_is_shown_where_asked_once_three_seconds_are_over(
+    monkeypatch, capsys, work, pace, progress, drawn
 ):
     monkeypatch.setattr("tqdm.std.time", count(0.0, pace).__next__)
-    lab.race(job(Adam=after(3)).runners({"Adam": {}}), seeds=2, progress=progress)
+    work(progress)
     shown, silence = capsys.readouterr()
     assert ("1/2" in shown) == drawn and silence == ""
     assert not shown.split("\r")[-1].strip()  # and nothing is left of it

@@ -1,0 +1,148 @@
+"""Every value within its declared bounds runs through: the notebooks' cells, run here.
+
+``make test`` has the least of every parameter of every notebook, some settings far
+from it and, where the data are, each data set; ``make test-bounds`` has each parameter
+at its largest, and mixtures.
+"""
+
+import ast
+import random
+
+import nbformat
+import pytest
+from IPython.core.formatters import DisplayFormatter
+
+from labkit.runs.parameters import read_parameters, resolve
+from labkit.threads import READ_LATER, set_threads
+from tests.notebooks.test_notebooks import NOTEBOOKS
+
+PATHS = {path.stem[3:]: path for path in NOTEBOOKS}
+DECLARED = {name: read_parameters(path) for name, path in PATHS.items()}
+NUMBERS = {
+    name: [p for p in declared if p.type in (int, float)]
+    for name, declared in DECLARED.items()
+}
+SWITCHES = {
+    name: [p for p in declared if p.type is bool and p.name != "interactive"]
+    for name, declared in DECLARED.items()
+}
+LEAST = {name: {p.name: p.type(p.low) for p in of} for name, of in NUMBERS.items()}
+# Far from the least, of what takes seconds there.
+FAR = {
+    "rls": {"batch": 4096, "hidden": 33, "label_noise": 1.0, "live_steps": 25},
+    "bpls": {"all_baselines": True, "hidden": 120, "noise": 1.0, "seeds": 2}
+    | {"threads": 2, "sweeps": 12, "live_steps": 30},
+    "broad": {"groups": 7, "features": 100, "added": 33, "updates": 3, "seed": 1000},
+}
+# How much of the same is done: at its largest for days.
+REPEATED = "steps epochs epochs_128 toy_epochs seeds live_steps iterations runs sweeps"
+REPEATED += (
+    " race_seconds scene_steps updates measured race_seeds race_steps text_steps"
+)
+REPEATED += " passes trials noise_seeds other_passes other_trials other_seeds"
+REPEATED = frozenset(REPEATED.split())
+# How far mixtures go, so that one takes seconds.
+MOST = {
+    "tour": {"steps": 60},
+    "rls": {"samples": 600, "hidden": 60, "epochs": 2, "seeds": 2, "live_steps": 100},
+    "bpls": {"samples": 700, "hidden": 80, "seeds": 2, "epochs": 1, "epochs_128": 6}
+    | {"sweeps": 12, "runs": 1000, "toy_epochs": 30, "live_steps": 60, "threads": 2},
+    "hessian_free": {"samples": 3000, "live_steps": 40, "iterations": 150}
+    | {"race_seconds": 0.6, "seeds": 2, "scene_steps": 40},
+    "broad": {"samples": 3000, "groups": 10, "enhancement": 400, "updates": 12}
+    | {"added": 60, "features": 20, "live_samples": 1000, "cost_samples": 2000}
+    | {"cost_start": 300, "cost_added": 200, "cost_updates": 4, "threads": 2},
+    "rtrl": {"hidden": 32, "updates": 60, "measured": 60, "repeats": 20}
+    | {"race_hidden": 32, "race_batch": 32, "race_seeds": 2, "race_steps": 500}
+    | {"text_steps": 200},
+    "compare": {"samples": 500, "hidden": 60, "passes": 4, "trials": 2, "seeds": 3}
+    | {"noise_seeds": 2, "other_samples": 300, "other_passes": 4, "other_trials": 2}
+    | {"other_seeds": 3, "live_steps": 50},
+}
+
+
+shown = DisplayFormatter().format
+
+
+def run_cells(name, values):
+    """Run a notebook's code cells here, and build what their last lines show."""
+    names = {}
+    for cell in nbformat.read(PATHS[name], as_version=4).cells:
+        if cell.cell_type != "code":
+            continue
+        body = ast.parse(cell.source).body
+        last = body.pop() if isinstance(body[-1], ast.Expr) else None
+        exec(compile(ast.Module(body, []), name, "exec"), names)
+        if last:
+            shown(eval(compile(ast.Expression(last.value), name, "eval"), names))
+        if "parameters" in cell.metadata.get("tags", []):
+            names |= values
+        names["display"] = shown
+
+
+def drawn(parameter, most, rng):
+    """A value of a parameter, of any size as likely as of any other."""
+    if parameter.type is bool:
+        return rng.random() < 0.5
+    shift = float(parameter.low == 0)
+    low, high = parameter.low + shift, most + shift
+    value = low * (high / low) ** rng.random() - shift
+    return round(value) if parameter.type is int else value
+
+
+def mixtures(count):
+    """Settings of numbers and switches, on a fixed seed."""
+    for name, numbers in NUMBERS.items():
+        rng = random.Random(name)
+        for _ in range(count):
+            ends = [(p, MOST[name].get(p.name, p.high)) for p in numbers]
+            values = {p.name: drawn(p, most, rng) for p, most in ends}
+            yield name, values | {p.name: drawn(p, 1, rng) for p in SWITCHES[name]}
+
+
+def largest():
+    """Each number at its largest, what is repeated as in mixtures; each switch."""
+    for name, numbers in NUMBERS.items():
+        for p in numbers:
+            most = MOST[name].get(p.name, p.high) if p.name in REPEATED else p.high
+            yield name, {p.name: p.type(most)}
+        yield from ((name, {p.name: not p.default}) for p in SWITCHES[name])
+
+
+def data_sets():
+    """Each data set but the one that is embedded."""
+    for name, declared in DECLARED.items():
+        for p in declared:
+            yield from ((name, {p.name: choice}) for choice in p.choices[1:])
+
+
+def settings(rows, marks=()):
+    for number, (name, beside) in enumerate(rows):
+        label = f"{name}-{number}-{'-'.join(beside)}"[:40]
+        yield pytest.param(name, beside, id=label, marks=marks)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """Take back what a notebook says of threads."""
+    for variable in READ_LATER:
+        monkeypatch.setenv(variable, "1")
+    yield
+    set_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        *settings([(name, {}) for name in PATHS]),
+        *settings(FAR.items()),
+        *settings(data_sets(), pytest.mark.real_data),
+        *settings(largest(), pytest.mark.bounds),
+        *settings(mixtures(20), pytest.mark.bounds),
+    ],
+)
+def test_a_notebook_runs_through(name, beside, tmp_path, capfd):
+    values = resolve(DECLARED[name], LEAST[name] | beside)
+    run_cells(name, values | {"interactive": False, "run_dir": str(tmp_path)})
+    told = "".join(capfd.readouterr())
+    assert "Traceback" not in told, told[told.index("Traceback") :][-2000:]
