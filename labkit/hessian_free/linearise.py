@@ -10,14 +10,17 @@ averaged over examples.
 """
 
 import math
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder
+from labkit.hessian_free.door import check_outputs, check_rows, tried
 
 ROWS = 32  # examples whose gradients are held at once, for a module of unknown layers
 
@@ -34,14 +37,14 @@ def linearise(model: nn.Module, inputs: Tensor, targets=None, *, weights=None):
     ----------
     model : nn.Module
         An Autoencoder, whose maps are written by hand, or any module from (n, ...) to
-        (n, ...) row by row (no batch normalisation in training mode, no dropout).
+        (n, ...) row by row, a function of its weights: batch normalisation in training
+        mode and dropout are refused.
     inputs : (n, ...) tensor, $X$
     targets : tensor, optional, $T$, like the outputs; the inputs if not given
     weights : tuple of tensors, optional
         The point; the model's own if not given. Not copied: leave them unchanged.
     """
-    if not len(inputs):
-        raise ValueError(f"inputs must have rows, got shape {tuple(inputs.shape)}")
+    check_rows(model, inputs, targets)
     weights = weights_of(model) if weights is None else tuple(weights)
     targets = inputs if targets is None else targets
     if isinstance(model, Autoencoder):
@@ -53,17 +56,10 @@ def linearise(model: nn.Module, inputs: Tensor, targets=None, *, weights=None):
 def squared_error(model: nn.Module, inputs, targets=None, *, weights=None) -> Tensor:
     """2 f: squared error summed over outputs, mean over examples; ()."""
     targets = inputs if targets is None else targets
+    check_rows(model, inputs, targets)
     outputs = _outputs(model, inputs, weights)
-    _check_shape(targets, outputs)
+    check_outputs(outputs, targets)
     return (outputs - targets).square_().sum() / len(inputs)
-
-
-def _check_shape(targets, outputs):
-    if targets.shape != outputs.shape:  # else one would be spread over the other
-        raise ValueError(
-            f"targets must have the outputs' shape {tuple(outputs.shape)}, "
-            f"got {tuple(targets.shape)}"
-        )
 
 
 def _outputs(model, inputs, weights):
@@ -71,9 +67,43 @@ def _outputs(model, inputs, weights):
         return model.outputs(inputs, weights)
     if weights is None:
         return model(inputs)
-    names = (name for name, p in model.named_parameters() if p.requires_grad)
-    named = dict(zip(names, weights, strict=True))
-    return functional_call(model, named, (inputs,))
+    named = {name: weights[i] for name, i in _places(model).items()}
+    return functional_call(model, named, (inputs,), tie_weights=False)
+
+
+def _places(model) -> dict[str, int]:
+    """Names of trained parameters, each with its place among the weights.
+
+    Every tensor of every module once: shared ones under all their names, but a module
+    that is used twice under one, for ``functional_call`` would put it back wrongly.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    place = {p: i for i, p in enumerate(trained)}
+    return {
+        f"{prefix}.{name}" if prefix else name: place[p]
+        for prefix, module in model.named_modules()
+        for name, p in module.named_parameters(recurse=False, remove_duplicate=False)
+        if p in place
+    }
+
+
+def _has_recurrence(model) -> bool:
+    return any(isinstance(module, nn.RNNBase) for module in model.modules())
+
+
+@contextmanager
+def _twice_differentiable(model):
+    """Choose kernels whose backward pass has a derivative, and which vmap knows.
+
+    Neither fused attention has one nor cuDNN's and oneDNN's recurrences.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if _has_recurrence(model):
+            for library in (torch.backends.cudnn, torch.backends.mkldnn):
+                stack.callback(setattr, library, "enabled", library.enabled)
+                library.enabled = False
+        yield
 
 
 class _Point:
@@ -199,7 +229,8 @@ class LinearisedModule(_Point):
     A' is the closure of one ``vjp``; that is linear in U, and its own transpose, once
     more by ``vjp``, is A. Unlike ``jvp`` this keeps the primal pass, and unlike
     ``linearize`` (as fast per product) it traces nothing anew for every batch. Sums of
-    squares hold the gradients of 32 examples at a time.
+    squares hold the gradients of 32 examples at a time; a model with nn.RNN, nn.LSTM
+    or nn.GRU goes example by example.
     """
 
     model: nn.Module
@@ -209,15 +240,16 @@ class LinearisedModule(_Point):
 
     def residual_map(self, *weights) -> Tensor:
         """R as a function of the weights, which ``torch.func`` can differentiate."""
-        outputs = _outputs(self.model, self.inputs, weights)
-        _check_shape(self.targets, outputs)
+        with _twice_differentiable(self.model):
+            outputs = _outputs(self.model, self.inputs, weights)
+        check_outputs(outputs, self.targets)
         return (outputs - self.targets) / math.sqrt(len(self.inputs))
 
     @cached_property
     def residual(self) -> Tensor:
         """R, like the targets."""
         with torch.no_grad():
-            return self.residual_map(*self.weights)
+            return tried(lambda: self.residual_map(*self.weights), self.inputs)
 
     @cached_property
     def _vjp(self):
@@ -240,11 +272,16 @@ class LinearisedModule(_Point):
 
         def signal(x, u):
             def outputs(*weights):
-                return _outputs(self.model, x[None], weights)[0]
+                with _twice_differentiable(self.model):
+                    return _outputs(self.model, x[None], weights)[0]
 
             return vjp(outputs, *self.weights)[1](u)
 
         total = [torch.zeros_like(w) for w in self.weights]
+        if _has_recurrence(self.model):  # which vmap does not know
+            for x, u in zip(self.inputs, U, strict=True):
+                torch._foreach_add_(total, [g.square() for g in signal(x, u)])
+            return tuple(total)
         for x, u in zip(self.inputs.split(ROWS), U.split(ROWS), strict=True):
             squares = (g.square_().sum(0) for g in vmap(signal)(x, u))
             torch._foreach_add_(total, list(squares))
@@ -259,17 +296,13 @@ class LinearisedModule(_Point):
 
 def check_data(model: nn.Module, inputs: Tensor, targets: Tensor | None, name="inputs"):
     """Refuse data that the model cannot reproduce; reads them once."""
-    if inputs.ndim < 2 or not len(inputs):
+    check_rows(model, inputs, targets, name)
+    if inputs.ndim < 2:
         shape = tuple(inputs.shape)
         raise ValueError(f"{name} must be (n, ...) with n >= 1, got shape {shape}")
     if not isinstance(model, Autoencoder):
         return
     targets = inputs if targets is None else targets
-    m = model.widths[0]
-    for role, x in ((name, inputs), (f"targets of {name}", targets)):
-        shape = tuple(x.shape)
-        if shape != (len(inputs), m):
-            raise ValueError(f"{role} must have shape (n, {m}), got {shape}")
     low, high = targets.aminmax()
     if model.activations[-1] == "logistic" and not (low >= 0 and high <= 1):
         raise ValueError(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.hessian_free.cg import STOPS, cg
+from labkit.hessian_free.door import check_rows
 from labkit.hessian_free.linearise import linearise, squared_error, weights_of
 from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
 from labkit.hessian_free.tuples import add, copied, dot, scaled
@@ -82,10 +83,12 @@ class MartensHF(Newton):
         rows = inputs, targets
         pair = rows if chunk is None else chunk
         pair = (pair, None) if isinstance(pair, Tensor) else pair
+        check_rows(self.model, *rows)
         w, p0 = copied(weights_of(self.model)), self.warm_start()
         f0, g, squares = gradient_pass(self.model, w, *rows)  # (1)
         M = tuple((t + damping).pow_(0.75) for t in squares)  # (2)
         point = linearise(self.model, *pair, weights=w)
+        c0 = point.loss()
 
         def B(p):
             return add(point.transpose_map(point.forward_map(p)), damping, p)
@@ -98,7 +101,7 @@ class MartensHF(Newton):
         found = cg(B, scaled(g, -1.0), x0=p0, preconditioner=M, **stops)  # (3)
         (k, p, f1), merit = _backtrack(found.kept or ((0, found.x),), f)  # (4)
         Ap = point.forward_map(p)
-        scalars = dot(g, p), 0.5 * Ap.square().sum(), f0, point.loss()
+        scalars = dot(g, p), 0.5 * Ap.square().sum(), f0, c0
         scalars += () if chunk is None else (f(p, rows=pair),)
         (slope, curvature, f0, c0, *c1), lengths = read(*scalars, d=p, x0=p0)
         c1, q = c1[0] if c1 else f1, slope + curvature

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labkit.hessian_free.door import check_validation
 from labkit.hessian_free.linearise import linearise, squared_error, weights_of
 from labkit.hessian_free.lsmr import STOPS, LSMRResult, lsmr
 from labkit.hessian_free.merit import MINITER, PATIENCE
@@ -157,6 +158,9 @@ class HessianFree(Newton):
         super().__init__(model, options)
         self.generator = generator
         device = self.param_groups[0]["params"][0].device
+        if not isinstance(generator, torch.Generator | None):
+            kind = type(generator).__name__
+            raise TypeError(f"generator must be a torch.Generator or None, got {kind}")
         if generator is not None and generator.device.type != device.type:
             raise ValueError(
                 f"generator must be on the weights' device, {device}, got one on "
@@ -202,6 +206,10 @@ class HessianFree(Newton):
             Where a loss or a product is not finite; the weights are as before.
         """
         group = self.param_groups[0]
+        if isinstance(validation, Tensor):
+            validation = validation, None
+        if validation is not None:
+            check_validation(self.model, *validation)
         problem = self.subproblem(inputs, targets)
         point, w = problem.point, problem.point.weights
         merit = None if validation is None else self._merit(w, validation)  # (2)
@@ -240,5 +248,5 @@ class HessianFree(Newton):
         return self._finish(new.weights, warm, damping, **done, **lengths)
 
     def _merit(self, w, validation):
-        pair = (validation, None) if isinstance(validation, Tensor) else validation
-        return lambda d: 0.5 * squared_error(self.model, *pair, weights=add(w, 1.0, d))
+        at = lambda d: add(w, 1.0, d)  # noqa: E731
+        return lambda d: 0.5 * squared_error(self.model, *validation, weights=at(d))

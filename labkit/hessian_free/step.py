@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from labkit.hessian_free.door import SQUARABLE
 from labkit.hessian_free.tuples import Blocks, dot, norm
+from labkit.ranges import check
 
 HALVINGS = 60
 
@@ -49,13 +51,34 @@ class Newton(torch.optim.Optimizer):
         found = [p for p in model.parameters() if p.requires_grad]
         if not found:
             raise ValueError("model has no parameters that require a gradient")
+        check({"damping": options["damping"]}, {"damping": SQUARABLE})
+        kinds = {(p.dtype, p.device) for p in found}
+        if len(kinds) > 1:
+            raise ValueError(
+                "all trained parameters must have one dtype and device, got "
+                + ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+            )
         self.model = model
         super().__init__(found, options)
+
+    def __getstate__(self):
+        """With the model and a generator, so that copies and pickles can step."""
+        own = {k: v for k, v in vars(self).items() if k in ("model", "generator")}
+        return super().__getstate__() | own
+
+    def add_param_group(self, group) -> None:
+        """Refuse a second group: what is trained is what the model has."""
+        if self.param_groups:
+            raise ValueError(
+                "a Hessian-free step is on all parameters of its model at once; make "
+                "the optimiser anew when these change"
+            )
+        super().add_param_group(group)
 
     def warm_start(self) -> tuple[Tensor, ...]:
         """Where the Krylov method starts next: a share of the last direction, or 0."""
         parameters = self.param_groups[0]["params"]
-        kept = ((p, self.state[p].get("warm")) for p in parameters)
+        kept = ((p, self.state.get(p, {}).get("warm")) for p in parameters)
         return tuple(torch.zeros_like(p) if x is None else x for p, x in kept)
 
     def _finish(self, weights: Blocks, warm: Blocks, damping: float, **done) -> HFStep:

@@ -1,0 +1,209 @@
+"""What a step refuses, with nothing changed, and models that it must take."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from labkit.hessian_free import Autoencoder, HessianFree, MartensHF, linearise
+from labkit.hessian_free.tuples import dot
+
+from .conftest import joined, rand, randn, relative
+
+X, T = rand(10, 3), rand(10, 2)
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make().double()
+
+
+def mlp(*between):
+    return lambda: nn.Sequential(nn.Linear(3, 4), *between, nn.Linear(4, 2))
+
+
+class Out(nn.Module):
+    """A layer that returns several things, then a linear one on the first."""
+
+    def __init__(self, inner, width=4, functional=0.0):
+        super().__init__()
+        self.inner, self.out, self.p = inner, nn.Linear(width, 2), functional
+
+    def forward(self, x):
+        given = (x,) * 3 if isinstance(self.inner, nn.MultiheadAttention) else (x,)
+        found = self.inner(*given)
+        h = found[0] if isinstance(found, tuple) else found
+        return self.out(nn.functional.dropout(h, self.p))
+
+
+def twice(shared="module"):
+    one, two = nn.Linear(3, 3), nn.Linear(3, 3)
+    if shared == "module":
+        two = one
+    two.weight = one.weight
+    return nn.Sequential(one, nn.Tanh(), two, nn.Linear(3, 2))
+
+
+def state(model, generator):
+    """All that may not change."""
+    held = [t.clone() for t in model.state_dict().values()]
+    return [*held, generator.get_state(), torch.random.get_rng_state()]
+
+
+REFUSED = {
+    "no rows": (mlp(), (X[:0], T[:0]), r"inputs must have rows, got shape \(0, 3\)"),
+    "an array": (mlp(), (X.numpy(), T), "inputs must be a tensor, got ndarray"),
+    "an array of targets": (
+        mlp(),
+        (X, T.numpy()),
+        "targets of inputs must be a tensor",
+    ),
+    "dtype": (mlp(), (X.float(), T), r"does not take .* torch.float32, .* same dtype"),
+    "targets' dtype": (mlp(), (X, T.float()), "the outputs' dtype torch.float64, got"),
+    "width": (mlp(), (X[:, :2], T), r"does not take inputs of shape \(10, 2\)"),
+    "targets' shape": (mlp(), (X, T[:, :1]), r"shape \(10, 2\), got \(10, 1\)"),
+    "several outputs": (lambda: nn.LSTM(3, 4), (X, T), "must return a tensor, got tup"),
+    "batch norm": (
+        mlp(nn.BatchNorm1d(4)),
+        (X, T),
+        r"BatchNorm1d in training mode .*al",
+    ),
+    "dropout": (mlp(nn.Dropout()), (X, T), "draws random numbers .* call model.eval"),
+    "dropout, functional": (
+        lambda: Out(nn.Linear(3, 4), functional=0.5),
+        (X, T),
+        "draws random numbers",
+    ),
+}
+NET = lambda: Autoencoder((3, 2, 3))  # noqa: E731
+REFUSED |= {
+    "dtype, autoencoder": (NET, (X.float(),), "inputs must have the weights' dtype"),
+    "width, autoencoder": (NET, (X[:, :2],), r"inputs must have shape \(n, 3\), got"),
+    "targets, autoencoder": (NET, (X, T), r"targets of inputs must have shape \(n, 3"),
+}
+
+
+@pytest.mark.parametrize("where", ["batch", "validation", "Martens", "chunk"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_refuses_before_anything_is_changed(case, where):
+    make, data, match = REFUSED[case]
+    model = seeded(make)
+    good = (X,) if isinstance(model, Autoencoder) else (X, T)
+    if where == "validation":
+        match = match.replace("inputs must", "validation must")
+        match = match.replace("of inputs m", "of validation m")
+    g = torch.Generator().manual_seed(0)
+    made = HessianFree(model, generator=g) if where[0] in "bv" else MartensHF(model)
+    before = state(model, g)
+    with pytest.raises((ValueError, TypeError), match=match):
+        if where in ("batch", "Martens"):
+            made.step(*data)
+        elif where == "validation":
+            made.step(*good, validation=data)
+        else:
+            made.step(*good, chunk=data)
+    after = state(model, g)
+    assert all(map(torch.equal, before, after))
+    assert not made.state
+
+
+MODELS = {
+    "RNN": (lambda: Out(nn.RNN(3, 4, batch_first=True)), True),
+    "LSTM, two layers": (lambda: Out(nn.LSTM(3, 4, 2, batch_first=True)), True),
+    "GRU": (lambda: Out(nn.GRU(3, 4, batch_first=True)), True),
+    "attention": (lambda: Out(nn.MultiheadAttention(3, 1, batch_first=True), 3), True),
+    "module used twice": (twice, False),
+    "tied weights": (lambda: twice("weight"), False),
+    "dropout, batch norm in eval mode": (
+        lambda: mlp(nn.Dropout(), nn.BatchNorm1d(4))().eval(),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_products_and_sums_of_squares_are_autograds(name):
+    make, sequences = MODELS[name]
+    model = seeded(make)
+    x, t = (rand(4, 5, 3), rand(4, 5, 2)) if sequences else (X[:4], T[:4])
+    point = linearise(model, x, t)
+    held = [p.detach().clone() for p in model.parameters()]
+    d, U = [randn(*p.shape, seed=i) for i, p in enumerate(held)], randn(*t.shape)
+    forward, back = point.forward_map(d), point.transpose_map(U)
+    squares = point.sum_squares(U)
+    assert all(map(torch.equal, held, model.parameters()))
+    assert all(isinstance(p, nn.Parameter) for p in model.parameters())
+    assert math.isclose((forward * U).sum(), dot(d, back), rel_tol=1e-12)
+    loss = 0.5 * (model(x) - t).square().sum() / len(t)
+    grads = torch.autograd.grad(loss, list(model.parameters()))
+    assert relative(joined(point.gradient_moments()[0]), joined(grads)) < 1e-12
+    one = [torch.zeros_like(p) for p in held]
+    for i in range(len(x)):
+        out = model(x[i : i + 1])
+        found = torch.autograd.grad(out, list(model.parameters()), U[i : i + 1])
+        one = [a + g.square() for a, g in zip(one, found, strict=True)]
+    assert relative(joined(squares), joined(one)) < 1e-12
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_is_taken(name):
+    make, sequences = MODELS[name]
+    model = seeded(make)
+    x, t = (rand(4, 5, 3), rand(4, 5, 2)) if sequences else (X, T)
+    for made in (HessianFree(model, damping=0.1), MartensHF(model, damping=0.1)):
+        done = made.step(x, t)
+        assert done.step_length and done.loss_after < done.loss
+
+
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("kind", [HessianFree, MartensHF])
+def test_copies_go_on_as_the_original(kind, how):
+    model = seeded(mlp())
+    mine = {"generator": torch.Generator().manual_seed(1)}
+    made = kind(model, damping=0.1, **mine if kind is HessianFree else {})
+    made.step(X, T)
+    other, again = COPIES[how]((model, made))
+    assert again.model is other
+    for _ in range(2):
+        assert made.step(X, T).loss_after == again.step(X, T).loss_after
+    assert all(map(torch.equal, model.parameters(), other.parameters()))
+
+
+OPTIONS = [
+    ({"damping": 1e300}, ValueError, "damping must be at most 1e18, for it is squared"),
+    (
+        {"generator": 5},
+        TypeError,
+        "generator must be a torch.Generator or None, got in",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "match"), OPTIONS)
+def test_refuses_options(options, error, match):
+    with pytest.raises(error, match=match):
+        HessianFree(seeded(mlp()), **options)
+
+
+def test_refuses_parameters_of_two_kinds_and_a_second_group():
+    mixed = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2).double())
+    with pytest.raises(ValueError, match="must have one dtype and device, got"):
+        HessianFree(mixed)
+    with pytest.raises(ValueError, match="on all parameters of its model at once"):
+        HessianFree(seeded(mlp())).add_param_group({"params": [nn.Parameter(X)]})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_validation_that_is_not_finite_is_no_merit(value):
+    model = seeded(mlp())
+    before = [p.clone() for p in model.parameters()]
+    for made in ((X * value, T), (X, T * value)):
+        with pytest.raises(FloatingPointError, match=r"the merit is .* at the start"):
+            HessianFree(model).step(X, T, validation=made)
+    assert all(map(torch.equal, before, model.parameters()))
