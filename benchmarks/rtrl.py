@@ -113,7 +113,7 @@ def decomposition(device, repeats, b, r):
 
     def by_host():
         X, Z, _, _ = mix(G_u.cpu(), G_A.cpu(), signs.cpu())
-        return X.float().to(device), Z.float().to(device)
+        return X.to(device), Z.to(device)
 
     return best(device, repeats, lambda: mix(G_u, G_A, signs), by_host)
 

@@ -123,7 +123,7 @@ def _mixing(learner: Learner) -> dict[str, float]:
     error = (Y @ Y.mT - torch.diag_embed(d)).square().sum((-2, -1)).mean()
     values = {f"d{i}": float(v) for i, v in enumerate(d[0], start=1)}
     return values | {
-        "level": float(water_level(d[:1], rank).level),
+        "level": float(water_level(d[:1], rank)),
         "drawn": float(error / size),
         "theorem": float(minimum_variance(d, rank).mean() / size),
     }

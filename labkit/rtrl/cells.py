@@ -50,6 +50,11 @@ class Linearised(NamedTuple):
     direct: Tensor | None  # (b, S/n, S/n, n), None where it is zero
 
 
+def rest(a: Tensor, b: Tensor) -> Tensor:
+    """a (1 - b), in one kernel."""
+    return torch.addcmul(a, a, b, value=-1)
+
+
 class Cell(nn.Module):
     """A recurrent cell: one parameter ``weight`` (m, K n), closed-form Jacobians.
 
@@ -147,10 +152,13 @@ class Cell(nn.Module):
         """
         rows = delta.unflatten(-1, (self.parts, -1))
         dz = torch.einsum("bpj,bpkj->bkj", rows, new.D).flatten(1)  # (1)
+        W_h = self.weight[: self.hidden_size]
+        if new.direct is None and self.parts == 1:
+            return dz, dz @ W_h.T  # (2): all of the state is h
         old = torch.zeros_like(delta)
         if new.direct is not None:
             old = torch.einsum("bpj,bpqj->bqj", rows, new.direct).flatten(1)  # (2)
-        self.hidden(old).add_(dz @ self.weight[: self.hidden_size].T)  # (2)
+        self.hidden(old).addmm_(dz, W_h.T)  # (2)
         return dz, old
 
     @torch.no_grad()
@@ -163,7 +171,8 @@ class Cell(nn.Module):
         W_h = self.weight[:n].unflatten(1, (self.blocks, n))  # (l, k, j)
         b = new.D.shape[0]
         # Built transposed, (b, column, p, j): both factors are then read in order.
-        HT = new.D.new_zeros(b, self.state_size, self.parts, n)
+        make = new.D.new_empty if self.parts == 1 else new.D.new_zeros
+        HT = make(b, self.state_size, self.parts, n)
         columns = HT[:, -n:]
         torch.mul(W_h[:, None, 0], new.D[:, None, :, 0], out=columns)  # (1)
         for k in range(1, self.blocks):
@@ -223,11 +232,12 @@ class RHNCell(Cell):
         (4) $J_{direct} = f$
         """
         h_hat = self.augment(x, state)
-        z = torch.sigmoid(self._blocks(h_hat))
-        c, f = 2 * z[:, 0] - 1, z[:, 1]  # (1)
-        new = f * state + (1 - f) * c  # (2)
-        by_c, by_f = (1 - f) * (1 - c * c) / 2, (state - c) * f * (1 - f)  # (3)
-        D = torch.stack([by_c, by_f], 1)[:, None]  # (3)
+        s, f = torch.sigmoid(self._blocks(h_hat)).unbind(1)  # (1)
+        c = 2 * s - 1  # (1)
+        gated = f * (state - c)
+        new = c + gated  # (2)
+        by_c = 2 * rest(rest(s, s), f)  # (3): (1 - c^2) / 2 is 2 s (1 - s)
+        D = torch.stack([by_c, rest(gated, f)], 1)[:, None]  # (3)
         return Linearised(new, h_hat, D, f[:, None, None])  # (4)
 
 
@@ -260,14 +270,18 @@ class LSTMCell(Cell):
         i, f, o = torch.sigmoid(z[:, :3]).unbind(1)  # (1)
         g = torch.tanh(z[:, 3])  # (1)
         old = state[:, : self.hidden_size]
-        cell = f * old + i * g  # (2)
+        kept, written = f * old, i * g
+        cell = kept + written  # (2)
         t = torch.tanh(cell)  # (3)
-        e = o * (1 - t * t)  # (3)
-        by_i, by_f, by_g = g * i * (1 - i), old * f * (1 - f), i * (1 - g * g)  # (4)
-        of_cell = torch.stack([by_i, by_f, torch.zeros_like(e), by_g], 1)  # (4)
-        of_h = e[:, None] * of_cell  # (5)
-        of_h[:, 2] = t * o * (1 - o)  # (5)
-        D = torch.stack([of_cell, of_h], 1)
-        column = torch.stack([f, e * f], 1)  # (6): through the old cell
-        direct = torch.stack([column, torch.zeros_like(column)], 2)
-        return Linearised(torch.cat([cell, o * t], 1), h_hat, D, direct)
+        h = o * t
+        e = torch.addcmul(o, h, t, value=-1)  # (3)
+        by_g = torch.addcmul(i, written, g, value=-1)  # (4)
+        none = torch.zeros_like(e)
+        by_i, by_f = rest(written, i), rest(kept, f)  # (4)
+        of_cell = torch.stack([by_i, by_f, none, by_g, f], 1)  # (4), (6)
+        of_h = e[:, None] * of_cell  # (5), (6)
+        torch.addcmul(h, h, o, value=-1, out=of_h[:, 2])  # (5)
+        both = torch.stack([of_cell, of_h], 1)
+        D, of_old = both[:, :, :4], both[:, :, 4]
+        direct = torch.stack([of_old, none[:, None].expand_as(of_old)], 2)
+        return Linearised(torch.cat([cell, h], 1), h_hat, D, direct)

@@ -9,9 +9,12 @@ recombination. D is sparse and never materialised: it touches only the diagonals
 of an A_i.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
+from labkit.rtrl.decompose import gram_root, svd
 from labkit.rtrl.ktp import diagonal_factors
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import TOLERANCE, check_rank, mixing_matrix, truncation_matrix
@@ -151,7 +154,8 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
 
     E[X Z^T] = I for any invertible L and R, so rounding in the Gram matrices costs a
     little variance and never bias. Cost per sequence 2 r S^2 K n, then 4 r^2 S K n, two
-    eigendecompositions and one SVD of size r + 1 in float64.
+    eigendecompositions and one SVD of size r + 1 in float64
+    (:mod:`~labkit.rtrl.decompose`).
 
     Parameters
     ----------
@@ -167,17 +171,17 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     """
     b, r, Kn, S = A.shape
     HA = propagate(A, H, work)
-    Dt = D.transpose(1, 2)  # (b, K, P, n)
-    cross = (diagonals(HA, D) * Dt[:, None]).flatten(2).sum(2)
     flat = HA.view(b, r, Kn * S)
-    G_u = _bordered(u @ u.mT, (u @ h_hat[..., None])[..., 0], h_hat.square().sum(1))
-    G_A = _bordered(flat @ flat.mT, cross, D.flatten(1).square().sum(1))
-    X, Z, d, Y = mix(G_u, G_A, signs)  # (1)-(6)
-    X, Z = X.to(u.dtype), Z.to(u.dtype)
-    u = torch.baddbmm(X[:, r:].mT * h_hat[:, None], X[:, :r].mT, u)  # (7)
+    Dt = D.transpose(1, 2)[:, None]  # (b, 1, K, P, n)
+    u = torch.cat([u, h_hat[:, None]], 1)  # all r + 1
+    met = torch.cat([diagonals(HA, D), Dt], 1).flatten(2)  # what D meets in each
+    by_D = met @ met[:, r, :, None]  # (b, r + 1, 1)
+    G_A = torch.cat([flat @ flat.mT, by_D[:, :r].mT], 1)
+    X, Z, d, Y = mix(u @ u.mT, torch.cat([G_A, by_D], 2), signs)  # (1)-(6)
+    u = X.mT @ u  # (7)
     out = None if work is None else A.view(b, r, Kn * S)
     A = torch.bmm(Z[:, :r].mT, flat, out=out).view(b, r, Kn, S)  # (8)
-    diagonals(A, D).add_(Z[:, r, :, None, None, None] * Dt[:, None])  # (8)
+    diagonals(A, D).addcmul_(Z[:, r, :, None, None, None], Dt)  # (8)
     return u, A, d, Y
 
 
@@ -201,41 +205,31 @@ def other_terms(u, A, rank, signs):
     """
     flat = A.flatten(2)
     X, Z, *_ = mix(u @ u.mT, flat @ flat.mT, signs, rank)
-    X, Z = X.to(u.dtype), Z.to(u.dtype)
     return X.mT @ u, (Z.mT @ flat).unflatten(2, A.shape[2:])  # (1), (2)
 
 
 def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None):
     """Equations (1)-(6) of :func:`ok_step` in float64, to ``rank`` terms, by default r.
 
-    G_u and G_A are (b, q, q), q = r + 1 in a step. Singular vectors come in pairs
-    without a sign of their own: LAPACK's choice can turn with the last bit of C, since
-    L and R are just any roots, and a sign turned is noise drawn anew. So the pair is
-    taken that gives the last term, the new one, a positive weight. Then ``signs``
-    determine the noise on every machine and in every batch, to rounding; its
-    distribution is what it was.
+    G_u and G_A are (b, q, q), q = r + 1 in a step; X and Z have their dtype. Singular
+    vectors come in pairs without a sign of their own: LAPACK's choice can turn with the
+    last bit of C, since L and R are just any roots, and a sign turned is noise drawn
+    anew. So the pair is taken that gives the last term, the new one, a positive weight.
+    Then ``signs`` determine the noise on every machine and in every batch, to rounding;
+    its distribution is what it was.
     """
     roots = gram_root(torch.stack([G_u, G_A]).double())
     L, R = roots.unbind(0)  # (1), (2)
-    U, d, Vh = torch.linalg.svd(L @ R.mT)  # (3)
+    U, d, V = svd(L @ R.mT)  # (3)
+    d = d * (d > TOLERANCE * d[..., :1])
     r = d.shape[-1] - 1 if rank is None else rank
-    X, Z = R.mT @ Vh.mT, L.mT @ U  # (5), (6)
+    ZX = roots.mT @ torch.stack([U, V])  # (5), (6): both at once
     if signs is not None:
-        signs = torch.where(Z[..., -1, :] < 0, -signs, signs)
+        signs = signs.copysign(signs * ZX[0, ..., -1, :])
     Y = truncation_matrix(d, r) if signs is None else mixing_matrix(d, r, signs)  # (4)
-    safe = d > TOLERANCE * d[..., :1]
-    scaled = torch.where(safe, 1 / torch.where(safe, d, 1), 0)[..., None] * Y
-    X = X @ scaled  # (5)
-    Z = Z @ scaled  # (6)
+    inverse = d.reciprocal().nan_to_num(math.nan, posinf=0)  # 1 / 0 is 0
+    Z, X = (ZX @ (inverse[..., None] * Y)).to(G_u.dtype)  # (5), (6)
     return X, Z, d, Y
-
-
-def gram_root(G: Tensor) -> Tensor:
-    """L with L^T L = G, a Gram matrix; not Cholesky: after resets it is singular."""
-    size = G.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
-    unit = torch.where(size > 0, size, 1)
-    w, V = torch.linalg.eigh(G / unit[..., :, None] / unit[..., None, :])
-    return w.clamp_min(0).sqrt()[..., None] * V.mT * size[..., None, :]
 
 
 class OK(Learner):
@@ -299,13 +293,6 @@ class OK(Learner):
     def influence(self):
         """See :meth:`Learner.influence`."""
         return _influence(self.u, self.A)
-
-
-def _bordered(inner: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
-    """[[inner, cross], [cross^T, corner]] for a batch."""
-    top = torch.cat([inner, cross[..., None]], -1)
-    low = torch.cat([cross, corner[..., None]], -1)
-    return torch.cat([top, low[..., None, :]], -2)
 
 
 def _dL_A(A: Tensor, delta: Tensor) -> Tensor:

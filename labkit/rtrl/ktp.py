@@ -12,6 +12,7 @@ the estimate is noise.
 import torch
 from torch import Tensor
 
+from labkit.rtrl.decompose import SMALL, rotated
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import check_rank, mixing_matrix
 from labkit.rtrl.uoro import balance, norm
@@ -30,14 +31,8 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
     rank : int, r
     signs : (..., P n) tensor of -1 and +1
     """
-    P, n = D.shape[-3], D.shape[-1]
-    blocks = D.movedim(-1, -3).double()  # (..., n, P, K)
-    if P == 1:  # a row vector: its norm and its direction
-        sigma = norm(blocks, 1)[..., 0]  # (..., n, 1)
-        U = torch.ones_like(blocks[..., :1])
-        Vh = blocks / torch.where(sigma > 0, sigma, 1)[..., None]
-    else:
-        U, sigma, Vh = torch.linalg.svd(blocks, full_matrices=False)
+    n = D.shape[-1]
+    U, sigma, Vh = _svd_of_rows(D.movedim(-1, -3).double())  # of (..., n, P, K)
     q = sigma.shape[-1]
     ordered, order = sigma.flatten(-2).sort(dim=-1, descending=True)
     Y = mixing_matrix(ordered, rank, signs[..., : n * q])
@@ -46,6 +41,22 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
     d = torch.einsum("...jpq,...jqr->...rpj", U, Y).flatten(-2)
     e = torch.einsum("...jqk,...jqr->...rkj", Vh, Y).flatten(-2)
     return d.to(D.dtype), e.to(D.dtype)
+
+
+def _svd_of_rows(blocks):
+    """U, sigma, V^T of (..., P, K); for P = 1, 2 in closed form, unordered."""
+    P, K = blocks.shape[-2:]
+    if P > 2:
+        return torch.linalg.svd(blocks, full_matrices=False)
+    U = torch.eye(P, dtype=blocks.dtype, device=blocks.device)
+    rows = blocks.mT
+    if P == 2:
+        both = torch.cat([rows, U.expand(*rows.shape[:-2], 2, 2)], -2)
+        both = torch.cat(rotated(both[..., :1], both[..., 1:], K), -1)
+        rows, U = both.split([K, 2], -2)
+    sigma = torch.linalg.vector_norm(rows, dim=-2)
+    Vh = rows.mT / sigma.clamp_min(SMALL)[..., None]
+    return U.expand(*rows.shape[:-2], P, P), sigma, Vh
 
 
 def ktp_step(a, Hb, c, h_hat, d, e, signs):
@@ -164,7 +175,7 @@ def _common_norm(*factors: Tensor) -> tuple[Tensor, ...]:
     """Rescale to one common norm with the same product; all zero if any is zero."""
     norms = [norm(x, 1) for x in factors]
     common = torch.stack(norms).prod(0).pow(1 / len(factors))
-    scales = [common / torch.where(size > 0, size, 1) for size in norms]
+    scales = [common / size.clamp_min(torch.finfo(size.dtype).tiny) for size in norms]
     return tuple(map(torch.mul, factors, scales))
 
 

@@ -5,8 +5,8 @@ L' R'^T of rank r with E[L' R'^T] = C and the smallest possible variance. Large
 singular values are kept; the others are levelled to s1 / k and mixed by random signs,
 the picture of water filling.
 
-Symbols: m - 1 = ``kept`` values stay as they are, k = r - (m - 1) columns carry the
-mixed ones, s1 and s2 are the sum and the sum of squares of the mixed values.
+Symbols: m - 1 values stay as they are, k = r - (m - 1) columns carry the mixed ones, s1
+and s2 are the sum and the sum of squares of the mixed values.
 
 Deviations from the paper, each held by a test on the exact variance: the rule for m
 sums to the last singular value (Algorithm 5 prints r instead of r + 1); C = L R^T
@@ -17,53 +17,42 @@ shape, copies to the host or loops. The numbers of the equations are ours.
 """
 
 import math
-from typing import NamedTuple
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from labkit.ranges import check, integer
 
-# Singular values below this fraction of the largest are treated as zero when they are
+# Singular values below this fraction of the largest count as zero where they are to be
 # divided by: exactly dependent terms leave such values, and their inverse is garbage.
 TOLERANCE = 1e-7
 _INTEGER = 1e-12  # slack when a float64 running sum is compared with an integer
 
 
-class WaterLevel(NamedTuple):
-    """Which singular values are kept, how the others are mixed; each (...)."""
+def water_level(d: Tensor, rank: int) -> Tensor:
+    r"""Level (...) that the mixed singular values share; those above it are kept.
 
-    kept: Tensor  # int64, m - 1
-    columns: Tensor  # k = r - kept >= 1, in the dtype of d
-    s1: Tensor  # sum of the mixed values
-    s2: Tensor  # sum of their squares
+    (1) $\lambda = \min_{i \le r} \, \sum_{j \ge i} d_j \, / \, (r - i + 1)$
 
-    @property
-    def level(self) -> Tensor:
-        """s1 / k: values above it are kept, the rest are levelled to it."""
-        return self.s1 / self.columns
-
-
-def water_level(d: Tensor, rank: int) -> WaterLevel:
-    r"""Split singular values into kept and mixed ones (Algorithm 5, with the sum to q).
-
-    (1) $m = \min\{i \le r : (r - i + 1)\, d_i \le \sum_{j \ge i} d_j\}$, of which
-    (2) $k = r - (m - 1), \; s_1 = \sum_{j \ge m} d_j, \; s_2 = \sum_{j \ge m} d_j^2$
+    Algorithm 5, with the sum to q, keeps m - 1 values, m the least i with
+    $(r - i + 1)\, d_i \le \sum_{j \ge i} d_j$: up to there the quotients of (1) fall,
+    from there on they rise, and that of m is its s1 / k.
 
     Parameters
     ----------
     d : (..., q) tensor, $d$, singular values, non-increasing, q >= rank
     rank : int, $r$ >= 1
     """
-    tail = d.flip(-1).cumsum(-1).flip(-1)
-    factor = torch.arange(rank, 0, -1, device=d.device, dtype=d.dtype)  # r - i + 1
-    # The condition is monotone in i, so counting its failures finds the minimum.
-    above = factor * d[..., :rank] > tail[..., :rank]  # (1)
-    kept = above.sum(-1).clamp_max(rank - 1)  # (1)
-    mixed = torch.arange(d.shape[-1], device=d.device) >= kept[..., None]
-    rest = torch.where(mixed, d, 0)
-    k, s1, s2 = (rank - kept).to(d), rest.sum(-1), rest.square().sum(-1)  # (2)
-    return WaterLevel(kept, k, s1, s2)
+    tails = _tails(d.shape[-1], rank, d.dtype, d.device)
+    return (d @ tails).amin(-1)  # (1)
+
+
+@lru_cache
+def _tails(q, rank, dtype, device):
+    """(q, r): column i takes the mean of a tail over r - i + 1, one value too few."""
+    tails = torch.ones(q, rank, dtype=dtype, device=device).tril()
+    return tails / torch.arange(rank, 0, -1, dtype=dtype, device=device)
 
 
 def minimum_variance(d: Tensor, rank: int) -> Tensor:
@@ -79,27 +68,29 @@ def minimum_variance(d: Tensor, rank: int) -> Tensor:
     d = torch.as_tensor(d)
     if d.shape[-1] <= rank:
         return d.new_zeros(d.shape[:-1])
-    w = water_level(d, rank)
-    return (w.s1.square() / w.columns - w.s2).clamp_min(0)
+    level = water_level(d, rank)[..., None]
+    return (d * (level - d).clamp_min(0)).sum(-1)  # of the mixed values alone
 
 
 def random_signs(shape, like: Tensor, generator=None) -> Tensor:
     """Independent uniform signs -1, +1 drawn from ``generator``."""
-    bits = torch.randint(0, 2, shape, generator=generator, device=like.device)
-    return bits.to(like.dtype).mul_(2).sub_(1)
+    kind = {"dtype": like.dtype, "device": like.device}
+    return torch.randint(0, 2, shape, generator=generator, **kind).mul_(2).sub_(1)
 
 
 def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
     r"""Random Y of shape (..., q, r) with E[Y Y^T] = diag(d) and minimum variance.
 
-    (1) $|z_j|^2 = 1 \; (j < m), \; d_j k / s_1 \; (j \ge m)$ for the rows of Z
-    (2) $\mathrm{scale}_j^2 = d_j \; (j < m), \; s_1 / k \; (j \ge m)$
+    With the level $\lambda = s_1 / k$ of :func:`water_level`,
+
+    (1) $|z_j|^2 = \min(1, d_j / \lambda)$ for the rows of Z
+    (2) $\mathrm{scale}_j^2 = \max(d_j, \lambda)$
     (3) $Z^T Z = I$    (4) $Y = \mathrm{diag}(\mathrm{signs})\,Z\,
     \mathrm{diag}(\mathrm{scale})$
 
-    Hence Y^T Y is the diagonal matrix of the kept values followed by the level s1 / k.
-    For q = r + 1 Z completes z0_j = sqrt(1 - d_j k / s1), zero where j < m, by one
-    Householder reflection of e_q; for larger q it is the frame of Lemma 6.
+    Hence Y^T Y is the diagonal matrix of the kept values followed by the level. For
+    q = r + 1 Z completes z0_j = sqrt(1 - d_j / level), zero where a value is kept, by
+    one Householder reflection of e_q; for larger q it is the frame of Lemma 6.
 
     Parameters
     ----------
@@ -110,26 +101,29 @@ def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
     q = d.shape[-1]
     if q <= rank:  # nothing to mix
         return torch.nn.functional.pad(torch.diag_embed(d.sqrt()), (0, rank - q))
-    w = water_level(d, rank)
-    index = torch.arange(q, device=d.device)
-    kept = index < w.kept[..., None]
-    s1 = torch.where(w.s1 > 0, w.s1, 1)
-    share = torch.where(kept, 1, d * (w.columns / s1)[..., None]).clamp(0, 1)  # (1)
-    # With s1 = 0 the block is zero; any frame serves, this one is finite.
-    share = torch.where((w.s1 > 0)[..., None], share, (index < rank).to(d))
-    scale = torch.where(kept, d, w.level[..., None])[..., :rank].sqrt()  # (2)
-    Z = _householder(share) if q == rank + 1 else tight_frame(share, rank)  # (3)
+    level = water_level(d, rank)[..., None]
+    share = (d / level.clamp_min(torch.finfo(d.dtype).tiny)).clamp_max(1)  # (1)
+    scale = torch.maximum(d[..., :rank], level).sqrt()  # (2)
+    if q == rank + 1:
+        Z = _householder(share)  # (3)
+    else:  # level 0: the mixed block is zero, any frame serves, this one is finite
+        some = (torch.arange(q, device=d.device) < rank).to(d)
+        Z = tight_frame(torch.where(level > 0, share, some), rank)  # (3)
     return signs.to(d)[..., None] * Z * scale[..., None, :]  # (4)
 
 
 def _householder(share: Tensor) -> Tensor:
     """(..., r + 1, r) orthonormal columns, rows of squared norm ``share``."""
-    z0 = (1 - share).clamp_min(0).sqrt()
-    z0 = z0 / torch.linalg.vector_norm(z0, dim=-1, keepdim=True)
-    v = z0.clone()
-    v[..., -1] += 1  # z0 + e_q: no cancellation, z0 >= 0
-    eye = torch.eye(z0.shape[-1], dtype=z0.dtype, device=z0.device)[:, :-1]
-    return eye - v[..., :, None] * (z0[..., :-1] / v[..., -1:])[..., None, :]
+    eye = _identity(share.shape[-1], share.dtype, share.device)
+    z0 = (1 - share).sqrt()  # of norm 1, or its columns are multiplied by a level of 0
+    v = z0 + eye[-1]  # z0 + e_q: no cancellation, z0 >= 0
+    w = z0[..., :-1] / v[..., -1:]
+    return torch.addcmul(eye[:, :-1], v[..., :, None], w[..., None, :], value=-1)
+
+
+@lru_cache
+def _identity(q, dtype, device):
+    return torch.eye(q, dtype=dtype, device=device)
 
 
 def tight_frame(share: Tensor, columns: int) -> Tensor:

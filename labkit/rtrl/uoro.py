@@ -12,8 +12,8 @@ from labkit.rtrl.learner import Learner
 
 def balance(x: Tensor, y: Tensor) -> Tensor:
     """sqrt(x / y), and 1 where either is 0."""
-    fine = (x > 0) & (y > 0)
-    return torch.where(fine, x / torch.where(fine, y, 1), 1).sqrt()
+    ratio = (x / y).sqrt().nan_to_num(0, 0)  # 0 / 0 and what y = 0 makes infinite
+    return ratio.masked_fill_(ratio == 0, 1)
 
 
 def norm(x: Tensor, dims: int) -> Tensor:

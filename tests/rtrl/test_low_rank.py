@@ -74,8 +74,7 @@ def test_rectangular_and_batched():
 
 def test_kept_values_survive_every_draw():
     d = torch.tensor([10.0, 1, 1], dtype=torch.float64)
-    level = water_level(d, 2)
-    assert (int(level.kept), float(level.level)) == (1, 2.0)
+    assert float(water_level(d, 2)) == 2.0
     for product in enumerate_products(torch.diag(d), 2):
         assert product[0].tolist() == pytest.approx([10, 0, 0], abs=1e-12)
 
@@ -115,8 +114,7 @@ def frame_cases():
 @pytest.mark.parametrize(("d", "rank"), list(frame_cases()))
 def test_frame_has_orthogonal_columns_and_given_rows(d, rank):
     Y = mixing_matrix(d, rank, torch.ones_like(d))
-    w = water_level(d, rank)
-    scale = torch.where(torch.arange(rank) < w.kept, d[:rank], w.level)
+    scale = torch.maximum(d[:rank], water_level(d, rank))
     assert torch.allclose(Y.T @ Y, torch.diag(scale), rtol=0, atol=1e-10)
     assert torch.allclose(Y.square().sum(1), d, rtol=0, atol=1e-10)
 

@@ -7,12 +7,22 @@ import pytest
 import torch
 
 from labkit.rtrl import OK, minimum_variance
+from labkit.rtrl.decompose import gram_root
 from labkit.rtrl.exact import rtrl_step
-from labkit.rtrl.kronecker import gram_root, kf_step, mix, ok_step, other_terms
+from labkit.rtrl.kronecker import kf_step, mix, ok_step, other_terms
 from labkit.rtrl.ktp import diagonal_factors
 
 from .conftest import agree, all_signs, make_cell, randn, read
 
+
+@pytest.fixture(params=["LAPACK", "Jacobi"])
+def decomposed(request, monkeypatch):
+    """OK's small decompositions as on the CPU, and as on an accelerator."""
+    host = request.param == "LAPACK"
+    monkeypatch.setattr("labkit.rtrl.decompose.on_host", lambda _: host)
+
+
+either = pytest.mark.usefixtures("decomposed")
 KINDS = {"rnn": 3, "rhn": 3, "lstm": 2}  # units; small, so that 2^S patterns are few
 cells = pytest.mark.parametrize("kind", KINDS)
 
@@ -86,6 +96,7 @@ def test_exact_step_is_the_definition():
         assert close(rtrl_step(G, H, h_hat, D), target(G, H, h_hat, D), 1e-14)
 
 
+@either
 @cells
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_ok_mean_and_variance(kind, rank):
@@ -113,6 +124,7 @@ def test_ok_with_work_buffer_is_the_same_step(kind):
     assert in_place[1].data_ptr() == args[1].data_ptr()
 
 
+@either
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_fewer_terms_keep_the_mean_at_minimum_variance(rank):
     u, A = randn(1, 4, 5, seed=1), randn(1, 4, 6, 3, seed=2)
@@ -128,6 +140,7 @@ def test_fewer_terms_keep_the_mean_at_minimum_variance(rank):
     assert float(best) == pytest.approx(float(d[rank:].square().sum()), rel=1e-10)
 
 
+@either
 @pytest.mark.parametrize("rank", [2, 3, 5])
 def test_more_terms_are_the_same_sum(rank):
     u, A = randn(3, 2, 5, seed=1), randn(3, 2, 6, 3, seed=2)
@@ -146,6 +159,7 @@ def test_one_term_ok_is_no_worse_than_kf(kind, seed):
     assert ok <= balanced + 1e-10 and balanced <= not_so + 1e-10
 
 
+@either
 @cells
 def test_ok_is_exact_where_the_terms_share_a_direction(kind):
     """u parallel to h_hat: one term holds the sum. KF is not exact there."""
@@ -168,6 +182,7 @@ SPOIL = {  # u (1, r, m), A (1, r, K n, S), h_hat and D are changed in place
 }
 
 
+@either
 @cells
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("spoil", SPOIL)
@@ -182,6 +197,7 @@ def test_ok_on_dependent_terms(kind, rank, spoil):
     assert squared == pytest.approx(float(minimum_variance(d[0], rank)), abs=1e-6)
 
 
+@either
 @pytest.mark.parametrize("rank", [1, 2, 3, 5])
 def test_wrong_gram_matrices_do_not_bias_the_mixing(rank):
     q = rank + 1
@@ -193,6 +209,7 @@ def test_wrong_gram_matrices_do_not_bias_the_mixing(rank):
     assert close((X @ Z.mT).mean(0), torch.eye(q, dtype=torch.float64))
 
 
+@either
 @pytest.mark.parametrize("missing", [0, 1, 3])
 @pytest.mark.parametrize("spread", [0, 4, 8])
 def test_gram_root(missing, spread):
@@ -221,14 +238,18 @@ def test_batch_equals_loop_over_elements():
         assert close(dense(*ok_step(*args)[:2]), together[row], 1e-12)
 
 
+@either
 @cells
-def test_ok_moments_in_float32(kind):
+@pytest.mark.parametrize("scale", [1.0, 1e12])
+def test_ok_moments_in_float32(kind, scale):
     """Moments, because equal signs need not give equal draws."""
-    terms, _ = prepared(kind, 2)
+    terms, _ = prepared(
+        kind, 2, change=lambda u, A, h, D: (A.mul_(scale), D.mul_(scale))
+    )
     double = dense(*ok_draws(*terms)[:2])
     single = dense(*ok_draws(*(x.float() for x in terms))[:2])
     assert single.dtype == torch.float32
-    size = double.norm(dim=(1, 2)).mean()
+    size = float(double.norm(dim=(1, 2)).mean())
     assert close(single.double().mean(0), double.mean(0), 1e-4 * size)
     squares = [x.double().square().mean(0) for x in (single, double)]
     assert close(*squares, 1e-4 * size**2)
@@ -270,6 +291,7 @@ def test_diagonal_factors(kind, rank, dead):
         assert close(rows, sigma.sum(-1).expand_as(rows))
 
 
+@either
 @cells
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_the_signs_alone_make_the_noise_of_ok(kind, rank):
