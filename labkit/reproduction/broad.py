@@ -172,7 +172,7 @@ class Spent:
         self.seconds += time.process_time() - self._began
 
 
-def product_rate(k: int = 2000) -> float:
+def product_rate(k: int) -> float:
     """Operations of a square product in a second of this processor, now."""
     A, spent = torch.rand(k, k, dtype=torch.float64), Spent()
     with spent:
@@ -190,7 +190,7 @@ def growth(keep, *, solver, ridge, seed, data="mnist", updates=UPDATES) -> list[
     state, rows = saved["state"], saved["rows"]
     for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
         row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": grown}
-        making, whole, rate = Spent(), Spent(), product_rate()
+        making, whole, rate = Spent(), Spent(), product_rate(min(grown, 2000))
 
         def columns(k=k, grown=grown, making=making):
             return chunks(nodes.between(0, grown), k, Z, Y, ROWS, making)

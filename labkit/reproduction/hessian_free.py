@@ -133,7 +133,7 @@ USPS = Experiment(
     small={
         "method": "shf",
         "seed": 0,
-        "passes": 60.0,
+        "passes": 24.0,
         "every": 4.0,
         "data": "digits",
         "patience": 5,

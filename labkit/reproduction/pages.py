@@ -97,6 +97,7 @@ def run_how(done: Mapping[str, Mapping]) -> str:
         return ", ".join(dict.fromkeys(map(value, headers)))
 
     loads = [load for header in headers for load in header["load"]]
+    memory = [each["memory_gb"] for each in headers if "memory_gb" in each]
     seconds, spent = (
         sum(each[name] for each in headers) for name in ("seconds", "cpu_seconds")
     )
@@ -106,7 +107,8 @@ def run_how(done: Mapping[str, Mapping]) -> str:
         f"{all_of(lambda h: h['device'])}, "
         f"threads: {all_of(lambda h: str(h['threads']))}",
         f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
-        f"load {min(loads):g} to {max(loads):g}",
+        f"load {min(loads):g} to {max(loads):g}"
+        + (f", at most {max(memory):.1f} GB" if memory else ""),
     ]
     return "\n".join(lines)
 

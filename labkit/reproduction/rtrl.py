@@ -26,7 +26,7 @@ from labkit.reproduction.experiments import Experiment
 from labkit.rtrl import TBPTT, CharStream, CopyTask, train
 from labkit.rtrl.learners import label
 
-CHUNK = 250  # steps between two chances to save
+CHUNK = 50  # steps between two chances to save
 LOGGED = 10**-3.5  # the rate of every run that the authors published
 
 
@@ -142,7 +142,7 @@ LONG = {"data": "ptb", "method": "TBPTT", "hidden": 256, "steps": 1_000_000}
 LONG |= {"every": 100_000}
 SHORT = {"data": "ptb", "rank": 8, "hidden": 256, "batch": 32, "steps": 20_000}
 SHORT |= {"every": 2_500}
-SMALL = {"hidden": 8, "batch": 32, "steps": 500, "every": 250}
+SMALL = {"hidden": 8, "batch": 32, "steps": 100, "every": 50}
 PTB = Experiment(
     name="rtrl/table2-3",
     shows="Tables 2 and 3, rows TBPTT",

@@ -8,6 +8,7 @@ killed is begun again, from the state that it saved last if it saved one.
 import json
 import os
 import platform
+import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -130,6 +131,8 @@ def done(chosen: Experiment, unit: str, keep: Keep) -> tuple[dict, list[dict]]:
     header = {"unit": unit, "arguments": dict(arguments)} | here()
     header |= {"seconds": round(time.monotonic() - began, 1)}
     header |= {"cpu_seconds": round(time.process_time() - spent, 1)}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, of this process
+    header["memory_gb"] = round(peak / 1e6, 2)
     header |= {"load": [round(load, 1), round(os.getloadavg()[0], 1)]}
     if before:
         header["begun"] = [each["began"] for each in before]
