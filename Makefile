@@ -90,7 +90,7 @@ test-browser: .venv/.stamp
 	    "(Debian: apt-get install chromium chromium-driver)."; \
 	fi
 
-test-bounds: .venv/.stamp ## Run notebooks at the ends of their bounds and between; an hour
+test-bounds: .venv/.stamp ## Run notebooks all over their bounds, for hours
 	$(PYTEST) -n 2 -m bounds tests/notebooks
 
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
