@@ -158,7 +158,8 @@ CIFAR = Experiment(
     setting="five CONV layers of VGG-16 and FC 1024, batch 128, 20 epochs, constants "
     "as on MNIST",
     differs="a fifth of the images, 20 epochs and one run for the paper's 100 and "
-    "five; 2 x 2 pooling after the fifth CONV layer, inferred from the printed time ratio",
+    "five; 2 x 2 pooling after the fifth CONV layer, inferred from the printed ratio "
+    "of times",
     work=epochs_of,
     units={
         f"{method}-0": {"method": method, "seed": 0, "epochs": 20}
