@@ -3,12 +3,14 @@
 #   PYTHON=python3.12      the interpreter that .venv is made from, 3.11 or newer
 #   PIP_FLAGS=...          handed to every pip install, say for another build of torch
 #   TREES="before after"   make lines: the source trees to count, this one by default
+#   DEVICE=cuda JSON=file  make bench on a GPU, its results written to a file
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
 
 SHELL := bash
 PYTHON ?= python3
 PIP_FLAGS ?=
 TORCH ?= 2.13.0
+DEVICE ?= cpu
 
 # All tools by this interpreter: their scripts name the folder that .venv was made in,
 # and after a copy or a move of the clone would run the old one, or nothing.
@@ -94,7 +96,8 @@ test-bounds: .venv/.stamp ## Run notebooks all over their bounds, for hours
 	$(PYTEST) -n 2 -m bounds tests/notebooks
 
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
-	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks
+	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks --device=$(DEVICE) \
+	  $(if $(JSON),--json=$(JSON))
 
 lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
 	@$(BIN)/python benchmarks/lines.py $(TREES)

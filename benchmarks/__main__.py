@@ -1,9 +1,9 @@
 """Every benchmark, one after the other; a summary comes last.
 
-    PYTHONPATH=. python benchmarks
+    PYTHONPATH=. python benchmarks [--device cuda] [--json FILE]
 
 One whose data set is not on this machine and cannot be had is left out, and the summary
-says so; one that fails makes the whole fail.
+says so; one that fails makes the whole fail. FILE is written anew, a line a result.
 """
 
 import re
@@ -11,7 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks import shared
+
 COMMANDS = (
+    "device",
     "rtrl",
     "rls speed",
     "hessian_free speed",
@@ -21,15 +24,18 @@ COMMANDS = (
     "instruments speed",
     "distributed speed",
 )
+CPU_ONLY = ("distributed",)
 MISSING = re.compile(r"^labkit\.\S*DatasetUnavailable: (\S+) ", re.MULTILINE)
 
 
-def run(command, folder):
+def run(command, folder, flags=()):
     """Run one benchmark; return what became of it."""
     script, *arguments = command.split()
+    if script in CPU_ONLY and "--device=cpu" not in flags:
+        return "left out: its workers are processes of the CPU"
     print(f"--- {command}", flush=True)
     done = subprocess.run(
-        [sys.executable, folder / f"{script}.py", *arguments],
+        [sys.executable, folder / f"{script}.py", *flags, *arguments],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -40,9 +46,14 @@ def run(command, folder):
     return "FAILED" if done.returncode else "done"
 
 
-def main(commands=COMMANDS, folder=Path(__file__).parent):
+def main(arguments=(), commands=COMMANDS, folder=Path(__file__).parent):
     """Run the benchmarks; print the summary; return the exit status."""
-    results = {command: run(command, folder) for command in commands}
+    args = shared.parser(__doc__).parse_args(arguments)
+    flags = [f"--device={args.device}"]
+    if args.json:
+        args.json.unlink(missing_ok=True)
+        flags.append(f"--json={args.json.resolve()}")
+    results = {command: run(command, folder, flags) for command in commands}
     print("\n--- summary")
     for command, result in results.items():
         print(f"{command:34}{result}")
@@ -50,4 +61,4 @@ def main(commands=COMMANDS, folder=Path(__file__).parent):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

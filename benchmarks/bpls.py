@@ -13,7 +13,6 @@ sweep against its products, and all methods against each other, per epoch and at
 test accuracy; float32, one thread. ``toy`` is figures 4 and 5 as a table.
 """
 
-import argparse
 import statistics
 import sys
 import time
@@ -22,6 +21,7 @@ from itertools import islice
 import torch
 from torch.nn import functional as F
 
+from benchmarks import shared
 from labkit.bpls import (
     activation,
     descend,
@@ -39,6 +39,7 @@ from labkit.bpls import (
 from labkit.bpls.refine import SCALE
 from labkit.bpls.toy import SIZES as TOY_SIZES
 from labkit.bpls.toy import THEORY
+from labkit.clock import Clock
 from labkit.datasets import load
 
 DATA = ("mnist", "fashion-mnist")
@@ -216,17 +217,23 @@ def collapse(name, data, walks=12):
 # Speed
 
 
-def seconds(f):
-    began = time.perf_counter()
-    f()
-    return time.perf_counter() - began
+def seconds(f, device):
+    with (clock := Clock(device)):
+        f()
+    return clock.lap
+
+
+def weights(X, **scale):
+    """Where a network for the rows of X starts."""
+    place = {"dtype": X.dtype, "device": X.device, "generator": generator(0)}
+    return random_weights((X.shape[1], *SIZES[1:]), **place, **scale)
 
 
 def first_walk(data, repeats):
     """Best seconds of the Gram product, the Cholesky factor and a first walk."""
     X, y, *_ = data
-    start = random_weights(SIZES, generator=generator(0), dtype=X.dtype)
-    shift = torch.eye(X.shape[1], dtype=X.dtype)
+    start = weights(X)
+    shift = torch.eye(X.shape[1]).to(X)
     G = X.T @ X + shift
 
     def whole():
@@ -234,7 +241,7 @@ def first_walk(data, repeats):
             pass
 
     parts = (lambda: X.T @ X, lambda: torch.linalg.cholesky(G), whole)
-    rounds = [[seconds(part) for part in parts] for _ in range(repeats + 1)][1:]
+    rounds = [[seconds(f, X.device) for f in parts] for _ in range(repeats + 1)][1:]
     return [min(column) for column in zip(*rounds, strict=True)]
 
 
@@ -242,9 +249,7 @@ def refinement_sweep(data, repeats):
     """Best seconds of a sweep's products and of a sweep."""
     X, y = with_ones(data[0]), data[1]
     N, J = SIZES[1:]
-    (W1, W2) = random_weights(
-        (X.shape[1], N, J), scale=SCALE, generator=generator(0), dtype=X.dtype
-    )
+    (W1, W2) = weights(X, scale=SCALE)
     H = torch.tanh(X @ W1)
     A, dZ, B = with_ones(H), H.clone(), F.one_hot(y).to(X.dtype)
     outer = (W2[:, :, None] * W2[:, None, :]).view(N, J * J)
@@ -263,7 +268,7 @@ def refinement_sweep(data, repeats):
 
     ends = refine(X, y, W1, "tanh", sweeps=repeats + 1)
     next(ends), next(ends), products()
-    rounds = [(seconds(products), end.seconds) for end in ends]
+    rounds = [(seconds(products, X.device), end.seconds) for end in ends]
     return [min(column) for column in zip(*rounds, strict=True)]
 
 
@@ -273,7 +278,7 @@ def race(data, hidden, scale, batch_size, goal, *, every, epochs):
     At least one epoch is measured whole; looking at the test accuracy is not counted.
     """
     X, y, X_test, y_test = data
-    start = random_weights(SIZES, scale=scale, generator=generator(0), dtype=X.dtype)
+    start = weights(X, scale=scale)
     a = [activation(hidden)]
     epoch = reached = None
     best = 0.0
@@ -298,9 +303,9 @@ def race(data, hidden, scale, batch_size, goal, *, every, epochs):
 
 
 def speed(args):
-    print(f"torch {torch.__version__}, cpu, 1 thread, float32, best of {args.repeats}")
+    shared.begin(args, f"float32, best of {args.repeats}")
     for name in args.data or DATA[1:]:
-        data = images(name, dtype=torch.float32)
+        data = [x.to(args.device) for x in images(name, dtype=torch.float32)]
         product, cholesky, walk = first_walk(data, args.repeats)
         floor = product + cholesky
         print(f"\n{name}, 40,000 x 784, 50 hidden, ms")
@@ -308,28 +313,29 @@ def speed(args):
             f"first walk {1e3 * walk:6.0f}, Gram product {1e3 * product:6.0f} + "
             f"Cholesky {1e3 * cholesky:4.1f}: {walk / floor:.2f} of at most 1.5"
         )
+        shared.note(f"{name}, first walk", ms=1e3 * walk, ratio=walk / floor)
         products, sweep = refinement_sweep(data, args.repeats)
+        shared.note(f"{name}, sweep", ms=1e3 * sweep, ratio=sweep / products)
         print(
             f"refinement sweep {1e3 * sweep:6.0f}, its products {1e3 * products:6.0f}: "
             f"{sweep / products:.2f} of at most 2"
         )
 
         X, y, X_test, y_test = data
-        start = random_weights(SIZES, generator=generator(0), dtype=X.dtype)
+        start = weights(X)
         records = train(X, y, start, "sigmoid")
         ends = [record.end for record in records if record.end]
         goal = percent(scores(X_test, ends[-1].best, [activation("sigmoid")]), y_test)
         total = sum(end.seconds for end in ends)
         per_walk = total / len(ends)
+        shared.note(f"{name}, a walk of BPLS", ms=1e3 * per_walk)
         print(f"\nto {goal:.2f} % test accuracy, where BPLS stops")
         print(f"{'':38s} {'s per epoch':>11s} {'s to goal':>10s}")
         print(
             f"{'BPLS, sigmoid, ' + str(len(ends)) + ' walks':38s} {per_walk:11.3f} "
             f"{total:10.2f}"
         )
-        (W1, _) = random_weights(
-            (785, 50, 10), scale=SCALE, generator=generator(0), dtype=X.dtype
-        )
+        (W1, _) = weights(with_ones(X), scale=SCALE)
         spent, lap = 0.0, []
         for end in islice(refine(with_ones(X), y, W1, "tanh", sweeps=20), 21):
             spent += end.seconds
@@ -354,6 +360,7 @@ def speed(args):
             found[label] = epoch, reached
             at = f"{reached:10.2f}" if reached else f"not in {epochs} ({best:.2f} %)"
             print(f"{label:38s} {epoch:11.3f} {at}")
+            shared.note(f"{name}, an epoch of {label}", ms=1e3 * epoch)
         one, many = found[settings[0][0]][0], found[settings[1][0]][0]
         print(
             f"\nper epoch: Adam with batch 1 over a walk {one / per_walk:.0f}, "
@@ -422,7 +429,7 @@ def toy_line(label, problem, weights):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = shared.parser(__doc__)
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("accuracy", help="Table I, over seeds")
     one.add_argument("--seeds", type=int, default=5)
@@ -440,7 +447,10 @@ def main():
     for name in ("seeds", "repeats", "runs"):
         if getattr(args, name, 1) < 1:
             parser.error(f"--{name} must be >= 1, got {getattr(args, name)}")
-    torch.set_num_threads(1)
+    if args.run is not speed:
+        if args.device.type != "cpu":
+            parser.error("only speed takes --device")
+        torch.set_num_threads(1)
     args.run(args)
 
 

@@ -16,7 +16,6 @@ r-inv hold A and the ridge inverse, 16 bytes for each image and column.
 Both read MNIST as :func:`labkit.datasets.load` finds it.
 """
 
-import argparse
 import sys
 from itertools import pairwise
 
@@ -25,6 +24,7 @@ import torch
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
+from benchmarks import shared
 from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
 from labkit.broad.cost import start_operations, update_operations
 from labkit.clock import Clock
@@ -62,7 +62,7 @@ def images(count, device):
 
 def speed(args):
     """Print seconds by size, totals, and every ratio beside its target."""
-    device = torch.device(args.device)
+    device = args.device
     fit, test = images(args.images, device)
     columns = grown(fit, [part[:9] for part in test], SMALL, 5, seed=0)
     A, Y, widths = columns.A, columns.Y, columns.widths
@@ -98,16 +98,15 @@ def speed(args):
     W = states["chol-1"].W.cpu().numpy()
     gap = abs(W - model.coef_.T).max() / abs(W).max()
 
-    print(
-        f"torch {torch.__version__}, {device}, 1 thread, float64, ridge {ridge:g}, "
-        f"{l} images, best of {args.repeats}; chol-1 and Ridge differ by {gap:.1e}"
-    )
+    words = f"float64, ridge {ridge:g}, {l} images, best of {args.repeats}"
+    shared.begin(args, f"{words}; chol-1 and Ridge differ by {gap:.1e}")
     print(
         f"{'seconds at columns':20s}" + "".join(f"{k:8d}" for k in widths) + "   total"
     )
     for name, row in best.items():
         cells = "".join(f"{t:8.3f}" for t in row)
         print(f"{name:20s}{cells}{sum(row):8.3f}")
+        shared.note(f"{name}, total of all sizes", ms=1e3 * sum(row))
     counts = {name: _operations(name, l, widths) for name in names}
     print(
         f"\nstructured operations, 1e9, and their rate; a product: {rate:.1f} GFLOP/s"
@@ -159,6 +158,7 @@ def speed(args):
 def _line(name, value, sign, target, count):
     holds = "yes" if (value >= target if sign == ">=" else value <= target) else "NO"
     print(f"{name:44s}{value:9.3f}{sign:>4s}{target:5.2f}{count:9.2f}  {holds}")
+    shared.note(name, ratio=value)
 
 
 def _operations(name, l, widths):  # noqa: E741
@@ -181,14 +181,11 @@ RIDGE = {
 
 def accuracy(args):
     """Print test accuracy and seconds at every size beside the paper's accuracy."""
-    device = torch.device(args.device)
-    columns = grown(*images(args.images, device), PAPER, args.updates, args.seed)
+    columns = grown(*images(args.images, args.device), PAPER, args.updates, args.seed)
     A, Y, widths = columns.A, columns.Y, columns.widths
-    print(
-        f"torch {torch.__version__}, {device}, {args.threads} threads, float64, "
-        f"{len(A)} images, seed {args.seed}; percent, seconds of the solver below",
-        flush=True,
-    )
+    words = f"float64, {len(A)} images, seed {args.seed}"
+    words += "; percent, seconds of the solver below"
+    shared.begin(args, words, threads=args.threads)
     print(f"{'columns':24s}" + "".join(f"{k:8d}" for k in widths), flush=True)
     for ridge in args.ridge:
         for name in args.solvers:
@@ -209,8 +206,7 @@ def accuracy(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = shared.parser(__doc__)
     parser.add_argument("--threads", type=int, default=1)
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("speed")
@@ -233,7 +229,6 @@ def main():
     two.set_defaults(run=accuracy)
     args = parser.parse_args(sys.argv[1:] or ["speed"])
     torch.set_num_threads(args.threads)
-    torch.backends.cuda.matmul.allow_tf32 = False
     args.run(args)
 
 

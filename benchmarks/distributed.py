@@ -17,7 +17,6 @@ eight GPUs and on a thousand cores, from the formulas of labkit.broad.distribute
 the rates that are printed with it. Nothing there is measured.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the groups of processes
+from benchmarks import shared
 from labkit.broad import distributed as sharded
 from labkit.broad.ridge import chol1_start, chol1_update
 from labkit.instruments.traffic import Traffic
@@ -84,8 +84,8 @@ def broad():
     title = f"broad: {l} samples, {k} to {k + q} nodes, {c} outputs"
     ways = [Way("plain", 1, broad_step, (None,))]
     for world in (1, 2):
-        for shared in ("nodes", "samples"):
-            ways.append(Way(f"{shared}, {world}", world, broad_step, (shared,)))
+        for cut in ("nodes", "samples"):
+            ways.append(Way(f"{cut}, {world}", world, broad_step, (cut,)))
     return title, ways
 
 
@@ -236,6 +236,7 @@ def speed(part: str, repeats: int) -> None:
     for way, times, own, real in zip(ways, columns, calls, counted, strict=True):
         best, *ratios = times
         line = f"{way.name:<20}{best:9.4f}" + "".join(f"{r:9.3f}" for r in ratios)
+        shared.note(f"{title}: {way.name}", ms=1e3 * best, ratio=ratios[0])
         numbers = max(sum(n for n, _ in each) for each in own)
         ring = max(sum(wire for _, wire in each) for each in own) / MEGA
         line += f"{len(own[0]):7d}{numbers:10d}{ring:9.3f}"
@@ -311,7 +312,7 @@ def projection() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = shared.parser(__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     timed = commands.add_parser("speed", help="on one and on two processes")
     timed.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
@@ -323,6 +324,9 @@ def main() -> None:
     unknown = set(args.parts) - set(PARTS)
     if unknown or args.repeats < 1:
         parser.error(f"PART is one of {', '.join(PARTS)}; --repeats at least 1")
+    if args.device.type != "cpu":
+        parser.error(f"the workers are processes of the CPU, not of {args.device}")
+    shared.begin(args)
     for part in args.parts or PARTS:
         speed(part, args.repeats)
 

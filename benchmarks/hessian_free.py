@@ -26,6 +26,8 @@ import numpy as np
 import scipy.sparse.linalg
 import torch
 
+from benchmarks import shared
+from labkit.clock import Clock
 from labkit.errors import DivergedError
 from labkit.hessian_free import (
     PAPER,
@@ -47,16 +49,16 @@ CURVES = mirrored(PAPER["curves"].encoder)
 N, ITERATIONS, PRODUCTS = 250, 10, 7
 
 
-def best_of(repeats, functions):
+def best_of(repeats, functions, device):
     """Best time of each in milliseconds; they take turns."""
     for f in functions.values():
         f()
-    times = {name: [] for name in functions}
+    times, clock = {name: [] for name in functions}, Clock(device)
     for _ in range(repeats):
         for name, f in functions.items():
-            start = time.perf_counter()
-            f()
-            times[name].append(1e3 * (time.perf_counter() - start))
+            with clock:
+                f()
+            times[name].append(1e3 * clock.lap)
     return {name: min(t) for name, t in times.items()}
 
 
@@ -65,8 +67,8 @@ def product_floor(point):
     W, S = point.weights, point.inputs
     n = point.n
     D = [torch.randn_like(w) for w in W]
-    F = [torch.randn(n, w.shape[1]) for w in W]
-    below = [torch.empty(n, len(w) - 1) for w in W]
+    F = [w.new_ones(n, w.shape[1]) for w in W]
+    below = [w.new_empty(n, len(w) - 1) for w in W]
     out, grads = [torch.empty_like(f) for f in F], [torch.empty_like(w) for w in W]
 
     def run():
@@ -96,11 +98,11 @@ def curvlinops_pair(net, X):
 
 
 def speed(args):
-    torch.set_num_threads(1)
+    device = shared.begin(args, f"float32, best of {args.repeats}")
     g = torch.Generator().manual_seed(0)
-    net = Autoencoder(CURVES, incoming=20, generator=g)
+    net = Autoencoder(CURVES, incoming=20, generator=g).to(device)
     seq = as_sequential(net)
-    X = torch.rand(N, CURVES[0], generator=g)
+    X = torch.rand(N, CURVES[0], generator=g).to(device)
     point, module = linearise(net, X), linearise(seq, X)
     d = tuple(0.01 * torch.randn_like(w) for w in point.weights)
     dq = tuple(torch.randn_like(w) for w in module.weights)
@@ -123,21 +125,23 @@ def speed(args):
     def apart(x):
         parts = torch.from_numpy(x.astype(np.float32)).split(sizes)
         return tuple(
-            p.reshape(w.shape) for p, w in zip(parts, point.weights, strict=True)
+            p.view(w.shape).to(w) for p, w in zip(parts, point.weights, strict=True)
         )
 
     def together(blocks):
-        return torch.cat([t.reshape(-1) for t in blocks]).numpy()
+        return torch.cat([t.reshape(-1) for t in blocks]).cpu().numpy()
 
     operator = scipy.sparse.linalg.LinearOperator(
         (X.numel(), sum(sizes)),
-        matvec=lambda x: point.forward_map(apart(x.ravel())).reshape(-1).numpy(),
+        matvec=lambda x: together([point.forward_map(apart(x.ravel()))]),
         rmatvec=lambda u: together(
-            point.transpose_map(torch.from_numpy(u.astype(np.float32)).reshape(X.shape))
+            point.transpose_map(
+                torch.from_numpy(u.astype(np.float32)).view(X.shape).to(X)
+            )
         ),
         dtype=np.float32,
     )
-    b_numpy, x0_numpy = -point.residual.reshape(-1).numpy(), together(d)
+    b_numpy, x0_numpy = together([-point.residual]), together(d)
 
     def scipy_loop():
         with np.errstate(over="ignore"):  # of its condition estimate in float32
@@ -189,9 +193,8 @@ def speed(args):
     other = curvlinops_pair(seq, X)
     if other:
         functions["curvlinops"] = other
-    t = best_of(args.repeats, functions)
+    t = best_of(args.repeats, functions, device)
 
-    print(f"torch {torch.__version__}, cpu, 1 thread, float32, best of {args.repeats}")
     print(f"net {'-'.join(map(str, CURVES))}, batch {N}; loss+backward by autograd")
     print(f"{'what':52s} {'ms':>8s} {'floor ms':>9s} {'ratio':>6s} {'bar':>5s}")
     pairs = ITERATIONS + 1
@@ -203,6 +206,7 @@ def speed(args):
         print(
             f"{what:52s} {time:8.2f} {floor:9.2f} {ratio:6.2f} {limit:>5s}  {verdict}"
         )
+        shared.note(what.strip(), ms=time, ratio=ratio)
 
     line("A then A' / their matmuls", t["pair"], t["matmuls"], 1.15)
     line("  by torch.func, graph kept (any module)", t["module"], t["matmuls"])
@@ -411,8 +415,7 @@ def run_adam(name, setting, data, seed, budget, marks, rate):
 def accuracy(args):
     from labkit.labs.hessian_free import load_images
 
-    torch.set_num_threads(args.threads)
-    torch.backends.cuda.matmul.allow_tf32 = False
+    shared.begin(args, threads=args.threads)
     dtype = torch.float64 if args.double else torch.float32
     name = args.data
     setting = DIGITS if name == "digits" else PAPER[name]
@@ -498,7 +501,7 @@ def report(method, runs, marks, n_train):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = shared.parser(__doc__)
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("speed", help="ratios of cost")
     one.add_argument("--repeats", type=int, default=20, help="best of so many")
@@ -519,7 +522,6 @@ def main():
     three.add_argument("--patience", type=int, default=100)
     three.add_argument("--floor", type=float, default=0.0, help="least lambda")
     three.add_argument("--double", action="store_true", help="float64")
-    three.add_argument("--device", default="cpu")
     three.add_argument("--threads", type=int, default=1)
     three.set_defaults(run=accuracy)
     args = parser.parse_args(sys.argv[1:] or ["speed"])

@@ -10,8 +10,6 @@ alternate, so that all see the same noise of the machine; the ratio is the media
 the rounds, each to the plain steps of its round. float32, TF32 off, one thread.
 """
 
-import argparse
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,6 +20,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
+from benchmarks import shared
+from labkit.clock import Clock
 from labkit.instruments import GradientNoise
 from labkit.instruments.gradient_noise import EVERY
 
@@ -147,18 +147,10 @@ def make_step(method, setting, device):
 
 def seconds(step, count, device) -> float:
     """Wall-clock time of a step, the mean of so many."""
-    wait(device)
-    start = time.perf_counter()
-    for _ in range(count):
-        step()
-    wait(device)
-    return (time.perf_counter() - start) / count
-
-
-def wait(device):
-    """Let an accelerator finish."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    with (clock := Clock(device)):
+        for _ in range(count):
+            step()
+    return clock.lap / count
 
 
 def compare(setting, repeats, device):
@@ -181,28 +173,21 @@ def compare(setting, repeats, device):
         )
         line += f"{bar:6.1f}  {'yes' if ratio <= bar else 'NO':6}" if bar else " " * 14
         print(line + (f"{found[method]:.6g}" if found[method] is not None else ""))
+        shared.note(f"{setting.name}, {method}", ms=ms, ratio=ratio)
     if "BackPACK" in setting.others and not backpack:
         print(f"{setting.name:24}{'BackPACK':12} not installed")
 
 
 def main():
     """Read the command line and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = shared.parser(__doc__)
     parser.add_argument("what", nargs="?", default="speed", choices=("speed",))
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--repeats", type=int, default=6)
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error(f"--repeats must be >= 1, got {args.repeats}")
-    if args.device.type == "cpu":
-        torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
     other = version("backpack-for-pytorch") if backpack else "not installed"
-    print(
-        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads, "
-        f"BackPACK {other}, median of {args.repeats}"
-    )
+    shared.begin(args, f"BackPACK {other}, median of {args.repeats}")
     print(
         f"{'network, batch 128':24}{'method':12}{'ms':>9}{'ratio':>8}{'bar':>6}"
         "  holds V"

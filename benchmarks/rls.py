@@ -10,7 +10,6 @@ same noise of the machine, and the median of each is kept. ``mnist`` and ``paper
 the data sets.
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from statistics import median
 import torch
 from torch import nn
 
+from benchmarks import shared
 from labkit.clock import Clock
 from labkit.labs import rls as lab
 from labkit.labs.problem import load_problem
@@ -120,6 +120,7 @@ def speed(args):
             verdict = "" if target is None or ratio <= target else "  missed"
             ms = 1e3 * middle[name]
             print(f"{setting.name:24}{name:10}{ms:9.2f}{ratio:8.2f}{bar}{verdict}")
+            shared.note(f"{setting.name}, {name}", ms=ms, ratio=ratio)
 
 
 def epochs_of(problem, layers, name, args, seed, **options):
@@ -180,11 +181,10 @@ def paper(args):
 
 def main():
     """Read the command line and run what it names."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = shared.parser(__doc__)
     parser.add_argument(
         "what", nargs="?", default="speed", choices=("speed", "mnist", "paper")
     )
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--repeats", type=int, default=80)
     parser.add_argument("--quick", action="store_true", help="few repeats")
     parser.add_argument("--samples", type=int, default=20_000)
@@ -193,13 +193,7 @@ def main():
     args = parser.parse_args()
     if args.quick:
         args.repeats = 10
-    if args.device.type == "cpu":
-        torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    print(
-        f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} threads"
-    )
+    shared.begin(args)
     {"speed": speed, "mnist": mnist, "paper": paper}[args.what](args)
 
 

@@ -10,11 +10,11 @@ is the gradient: there a window of steps with its ``backward``, per step. Needs 
 torch. The targets are for one CPU core; a busy machine or an accelerator may miss them.
 """
 
-import argparse
 from dataclasses import dataclass
 
 import torch
 
+from benchmarks import shared
 from labkit.clock import Clock
 from labkit.rtrl import LEARNERS, RHNCell
 from labkit.rtrl.kronecker import mix
@@ -119,22 +119,15 @@ def decomposition(device, repeats, b, r):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser = shared.parser(__doc__)
     parser.add_argument("--repeats", type=int, default=40, help="best of so many")
     parser.add_argument("--quick", action="store_true", help="5 repeats, n < 256")
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error(f"--repeats must be >= 1, got {args.repeats}")
-    if args.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch sees no CUDA device")
-    torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    device = torch.device(args.device)
     repeats = min(args.repeats, 5) if args.quick else args.repeats
 
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    print(f"torch {torch.__version__}, {where}, 1 thread, float32, best of {repeats}")
+    device = shared.begin(args, f"float32, best of {repeats}")
     print(
         f"{'learner':10s} {'n':>4s} {'b':>3s} {'floor ms':>9s} {'GFLOP':>7s} "
         f"{'GF/s':>7s} {'step ms':>9s} {'ratio':>6s} {'target':>6s}  holds"
@@ -144,6 +137,8 @@ def main():
             continue
         floor, seconds, flops = measure(s, device, repeats)
         line = f"{label(s.method, s.rank):10s} {s.n:4d} {s.b:3d} "
+        name = f"{label(s.method, s.rank)}, n = {s.n}, b = {s.b}"
+        shared.note(name, ms=1e3 * seconds, ratio=floor and seconds / floor)
         if floor is None:
             print(line + f"{'':9s} {'':7s} {'':7s} {1e3 * seconds:9.3f}")
             continue

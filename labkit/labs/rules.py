@@ -164,10 +164,10 @@ def broad(fit, sizes, values, seed):
     n = min(weights // CLASSES, COLUMNS) - GROUPS * NODES
     each = max(n, 2 * GROWTHS) // 2 // GROWTHS
     first = max(n, 2 * GROWTHS) - GROWTHS * each
-    place = {"random_state": seed, "device": fit.inputs.device.type}
+    place = {"random_state": seed, "device": str(fit.inputs.device)}
     model = BroadLearningClassifier(GROUPS, NODES, first, **place, **values)
     X, y = fit.inputs.double().cpu().numpy(), fit.targets.cpu().numpy()
-    clock = Clock()
+    clock = Clock(fit.inputs.device)
 
     def outputs(x):
         raw = model.decision_function(x.double().cpu().numpy())

@@ -82,7 +82,6 @@ ROWS = [
     row("Linear", 0, 93, title="RunningMeanRLS.step", make=rls.RunningMeanRLS),
     row("Linear", 0, 74, title="KailathRLS.step", make=rls.KailathRLS),
     row("Linear", 0, 60, title="AveragedRLS.step", make=rls.AveragedRLS),
-    row("Linear", 0, 2, title="fused Adam, for comparison", make=adam),
     Row("train, Linear", train, 5, 74, READ),
     Row("train with fused Adam, Linear", partial(train, make=adam), 4, 41, READ),
 ]

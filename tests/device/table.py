@@ -1,6 +1,6 @@
 """All rows: every step function of the package, room by room."""
 
-from tests.device import bpls, broad, hessian_free, instruments, rls, rtrl
+from tests.device import adam, bpls, broad, hessian_free, instruments, rls, rtrl
 from tests.device.rows import Row
 
 VERSION = "2.13"  # of torch, which another may cut into other kernels
@@ -11,4 +11,24 @@ TABLE: dict[str, list[Row]] = {
     "bpls": bpls.ROWS,
     "broad": broad.ROWS,
     "instruments": instruments.ROWS,
+    "fused Adam": adam.ROWS,
 }
+
+
+def beside(room: str, row: Row) -> Row | None:
+    """Fused Adam's row on the same network."""
+    name = f"{room}, {row.step.rpartition(', ')[2]}"
+    return next((each for each in adam.ROWS if each.step == name), None)
+
+
+def markdown() -> str:
+    """The table as docs/devices.md has it."""
+    lines = []
+    for room, rows in TABLE.items():
+        lines += [f"\n### {room}\n", "| step | kernels | Adam's | waits | what waits |"]
+        lines += ["|---|---:|---:|---:|---|"]
+        for row in rows:
+            adam = beside(room, row)
+            cells = row.step, row.kernels, adam.kernels if adam else "", row.waits
+            lines += ["| " + " | ".join(map(str, [*cells, row.why])) + " |"]
+    return "\n".join(lines) + "\n\n"

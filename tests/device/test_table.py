@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from tests.device import docs, strict_device  # noqa: F401  (before any backward pass)
 from tests.device.rows import counted, on_the_cpu
-from tests.device.table import TABLE, VERSION
+from tests.device.table import TABLE, VERSION, markdown
 
 CASES = {f"{room}: {row.step}": row for room, rows in TABLE.items() for row in rows}
 
@@ -19,6 +20,10 @@ def test_a_step_on_the_strict_device(case):
     assert bool(row.waits) == bool(row.why), "a wait has its reason"
     if torch.__version__.startswith(VERSION):
         assert tally.kernels.total() == row.kernels, tally.kernels.most_common(10)
+
+
+def test_the_docs_show_the_table():
+    assert docs.shown() == markdown(), "write it by python -m tests.device --docs"
 
 
 def test_no_two_rows_have_one_name():

@@ -1,0 +1,52 @@
+"""What all benchmarks share: where they run, the line that says so, results as JSON.
+
+``--device cuda`` puts them on a GPU; ``--json FILE`` appends a line for every result,
+with the benchmark, the device and the version of torch in it.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+_kept = {"file": None}
+
+
+def parser(text: str) -> argparse.ArgumentParser:
+    """A parser that knows ``--device`` and ``--json``; they come before a command."""
+    made = argparse.ArgumentParser(description=text.splitlines()[0])
+    made.add_argument("--device", type=known, default=known("cpu"))
+    made.add_argument("--json", type=Path, help="append every result to this file")
+    return made
+
+
+def known(name: str) -> torch.device:
+    """The device of a name, if torch sees it."""
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError(f"torch sees no CUDA device, so no {name!r}")
+    return device
+
+
+def begin(args, *words: str, threads: int = 1) -> torch.device:
+    """Threads and precision for all; say where this runs; return the device."""
+    torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    cuda = args.device.type == "cuda"
+    name = torch.cuda.get_device_name(args.device) if cuda else str(args.device)
+    head = f"torch {torch.__version__}", name, f"{threads} thread(s)"
+    print(", ".join([*head, *words]), flush=True)
+    _kept.update(file=args.json, benchmark=Path(sys.argv[0]).stem)
+    _kept.update(device=name, torch=torch.__version__)
+    return args.device
+
+
+def note(name: str, **numbers) -> None:
+    """Keep a result, if a file was named: what it is of, and its numbers."""
+    said = dict(_kept)
+    if file := said.pop("file"):
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(said | {"name": name} | numbers) + "\n")
