@@ -5,6 +5,8 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class Range(NamedTuple):
     """What an option must be, in words and as a test."""
@@ -76,6 +78,23 @@ def check(values: Mapping[str, Any], table: Mapping[str, Range], owner: str = ""
         words, holds = table[name]
         if not holds(value):
             raise ValueError(f"{start}{name} must be {words}, got {value!r}")
+
+
+def check_squares(name: str, values: np.ndarray) -> None:
+    """Refuse numbers whose squares, summed over all of them, leave their dtype's range.
+
+    Examples
+    --------
+    >>> check_squares("X", np.array([3e19], np.float32))
+    Traceback (most recent call last):
+    ValueError: X holds values up to 3e+19, whose squares leave float32; scale it down
+    """
+    largest = max(float(values.max()), -float(values.min())) if values.size else 0.0
+    if largest > (float(np.finfo(values.dtype).max) / values.size) ** 0.5:
+        raise ValueError(
+            f"{name} holds values up to {largest:.3g}, whose squares leave "
+            f"{values.dtype}; scale it down"
+        )
 
 
 def _is(value, kind) -> bool:

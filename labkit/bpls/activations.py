@@ -111,8 +111,10 @@ def clamp_targets(T: Tensor, a: Activation, clamp: float | None) -> Tensor:
     return T if low is None and high is None else T.clamp(low, high)
 
 
-def send_back(C: Tensor, a: Activation) -> Tensor:
-    """Targets of the pre-activations, a^{-1}(C).
+def send_back(C: Tensor, a: Activation, careful: bool = True) -> Tensor:
+    """Targets of the pre-activations, a^{-1}(C); not finite where there is none.
+
+    To be ``careful`` is to look, for which a device is waited for.
 
     Raises
     ------
@@ -122,6 +124,8 @@ def send_back(C: Tensor, a: Activation) -> Tensor:
         If a target is not finite itself: the walks diverged.
     """
     B = a.inverse(C)
+    if not careful:
+        return B
     defined = torch.isfinite(B)
     if not defined.all():
         if lost := int((~torch.isfinite(C)).sum()):

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation, per_layer
+from labkit.bpls.train import check_shapes
 from labkit.bpls.walk import Weights, scores
 from labkit.clock import Clock
 from labkit.ranges import COUNT, POSITIVE, check, integer, one_of
@@ -75,12 +76,14 @@ def descend(
     Raises
     ------
     ValueError
-        An unknown optimizer or activation; a number out of range.
+        An unknown optimizer or activation; a number out of range; shapes that do not
+        fit.
     """
     options = dict(optimizer=optimizer, lr=lr, batch_size=batch_size, epochs=epochs)
     check(options, RANGES)
     activations = per_layer(activations, len(weights) - 1)
     output = activation(output)
+    check_shapes(X, Y, weights)
     steps = math.ceil(len(X) / batch_size)
     source = X.device if generator is None else generator.device
     clock = Clock(X.device)

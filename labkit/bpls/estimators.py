@@ -18,7 +18,7 @@ from labkit.bpls.refine import SCALE, refine, refined_scores
 from labkit.bpls.settings import Settings
 from labkit.bpls.train import WalkEnd, train
 from labkit.bpls.walk import random_weights, scores
-from labkit.ranges import Range, check, one_of
+from labkit.ranges import Range, check, check_squares, one_of
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
 HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
@@ -74,6 +74,7 @@ class _BPLS(BaseEstimator):
     def _check_parameters(self):
         check({name: getattr(self, name) for name in RANGES}, RANGES)
         self._settings().check()
+        vars(self).pop("weights_", None)  # a fit that fails leaves nothing fitted
         (activation if self.refine else invertible)(self.activation)
         if self.refine and len(self.hidden_sizes) != 1:
             raise ValueError(
@@ -95,7 +96,9 @@ class _BPLS(BaseEstimator):
             accepted = DTYPES[self._dtype]
         y = {name: plain(value) for name, value in y.items()}
         how = {"reset": reset, "dtype": accepted, "order": "C"}
-        return validate_data(self, plain(X), **how, **y)
+        found = validate_data(self, plain(X), **how, **y)
+        check_squares("X", found[0] if y else found)
+        return found
 
     def _inputs(self, X):
         """An array (D, M) as a tensor on the device, with the bias column."""
@@ -197,8 +200,10 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         """Fit to X (D, M) and y (D,) or (D, J); ValueError if they cannot be used."""
         self._check_parameters()
         X, y = self._validated(X, reset=True, y=y, multi_output=True, y_numeric=True)
+        with np.errstate(over="ignore"):
+            y = np.ascontiguousarray(y, dtype=X.dtype)
+        check_squares("y", y)
         X = self._inputs(X)
-        y = np.ascontiguousarray(y, dtype=DTYPES[_name(X.dtype)])
         Y = torch.tensor(y.reshape(len(y), -1), device=X.device)
         self._single = y.ndim == 1
         return self._fit(X, Y, Y.shape[1])

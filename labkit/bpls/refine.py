@@ -21,9 +21,10 @@ from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation
 from labkit.bpls.solve import Factor, cross, factor, solve_layer
-from labkit.bpls.train import WalkEnd, check_shapes, judged
+from labkit.bpls.train import WalkEnd, check_shapes, judged, read
 from labkit.bpls.walk import Weights
 from labkit.clock import Clock
+from labkit.errors import DivergedError
 from labkit.ranges import POSITIVE, check, integer
 
 RIDGE = 1e-3  # relative, of both layers
@@ -127,15 +128,19 @@ def sweep(
     change = alpha * regular.solve(fit)  # (4)
     ratio = (dZ * pull).sum() / state.R.square().sum()
     along = F.cosine_similarity(change.flatten(), descent.flatten(), 0)
-    return with_output(X, B, state.W1 + change, a, ridge), ratio, along  # (5)
+    state = with_output(X, B, state.W1 + change, a, ridge, careful=False)  # (5)
+    return state, ratio, along
 
 
-def with_output(X: Tensor, B: Tensor, W1: Tensor, a: Activation, ridge: float) -> State:
-    """Solve the output layer on the hidden values of W_1 and the constant unit."""
+def with_output(X, B, W1, a: Activation, ridge: float, careful: bool = True) -> State:
+    """Solve the output layer on the hidden values of W_1 and the constant unit.
+
+    Without being ``careful``, nan where it has no Cholesky factor; see `solve_layer`.
+    """
     Z = X @ W1
     H = a.value(Z)
     A = F.pad(H, (0, 1), value=1)
-    W2, _ = solve_layer(A, B, ridge=ridge)
+    W2, _ = solve_layer(A, B, ridge=ridge, careful=careful)
     return State(W1, Z, H, W2, B - A @ W2)
 
 
@@ -180,8 +185,11 @@ def refine(
     ------
     ValueError
         A softmax; options out of range; shapes that do not fit.
+    DivergedError
+        An error that is not finite, of values too large to be squared for instance.
     """
     a = activation(a)
+    X, Y, W1 = X.detach(), Y.detach(), W1.detach()
     check(dict(sweeps=sweeps, alpha=alpha, mu=mu, ridge=ridge), RANGES)
     if a.slope is None:
         raise ValueError(
@@ -191,30 +199,45 @@ def refine(
     labelled = Y.dtype == torch.int64
     outputs = int(Y.max()) + 1 if labelled else Y.shape[-1]
     check_shapes(X, Y, (W1, W1.new_empty(W1.shape[-1], outputs)))
-    best, least, ratio, along = None, math.inf, math.nan, math.nan
+    best, least = None, math.inf
     clock = Clock(X.device)
     with clock:
-        B = F.one_hot(Y).to(X.dtype) if labelled else Y
+        B = F.one_hot(Y, outputs).to(X.dtype) if labelled else Y
         regular = factor(X, ridge)
-        rank, condition = map(float, regular.info())
-        state = with_output(X, B, W1, a, ridge)
+        kind = read(regular.info()._asdict())
+        state = with_output(X, B, W1, a, ridge, careful=False)
     options = {"alpha": alpha, "mu": mu, "ridge": ridge}
     for tau in range(sweeps + 1):
         with clock:
+            seen = {}
             if tau:
                 state, ratio, along = sweep(X, B, state, regular, a, **options)
-            weights = (state.W1, state.W2)
-            rmse = float(state.R.square().mean().sqrt())
-            fitted = B - state.R
-            error = int((fitted.argmax(-1) != Y).sum()) if labelled else rmse
+                seen = {"overshoot": ratio, "cosine": along}
+            seen = read(seen | outcome(state, B, Y, labelled))
+            if not math.isfinite(seen["rmse"]):  # with care, or with a word
+                state = with_output(X, B, state.W1, a, ridge)
+                seen |= read(outcome(state, B, Y, labelled))
+            if not math.isfinite(seen["rmse"]):
+                raise DivergedError(f"sweep {tau}: the error is not finite")
+        weights = (state.W1, state.W2)
+        error = seen["misses" if labelled else "rmse"]
         kept = error < least
         if kept:
             best, least = weights, error
-        end = {"rank": int(rank), "condition": condition, "overshoot": float(ratio)}
-        end |= {"cosine": float(along), "clamped": 0.0, "seconds": clock.seconds}
+        end = {name: seen.get(name, math.nan) for name in ("overshoot", "cosine")}
+        end |= {"rank": int(kind["rank"]), "condition": kind["condition"]}
+        end |= {"clamped": 0.0, "seconds": clock.seconds}
         end |= judged(error, len(X), labelled)
         yield WalkEnd(tau, len(X), 1.0, kept=kept, **end, weights=weights, best=best)
         clock = Clock(X.device)
+
+
+def outcome(state: State, B: Tensor, Y: Tensor, labelled: bool) -> dict[str, Tensor]:
+    """RMSE of all outputs, and of labels the misses."""
+    seen = {"rmse": state.R.square().mean().sqrt()}
+    if labelled:
+        seen["misses"] = torch.count_nonzero((B - state.R).argmax(-1) != Y)
+    return seen
 
 
 def refined_scores(X: Tensor, weights: Weights, a: str | Activation) -> Tensor:

@@ -56,12 +56,18 @@ class Settings:
         check_interpretation(self.interpretation)
         check({name: getattr(self, name) for name in RANGES}, RANGES)
 
-    def of_solve(self) -> dict:
-        """Keywords of `solve_layer`, checked."""
-        self.check()
-        return {"ridge": self.ridge, "rcond": self.rcond, "method": self.method}
+    def of_solve(self, careful: bool = True) -> dict:
+        """Keywords of `solve_layer`, checked.
 
-    def of_layer(self) -> dict:
+        ``careful`` at least where no Cholesky factor is taken: a decomposition makes a
+        device be waited for anyway, and refuses what is not finite.
+        """
+        self.check()
+        solver = {"ridge": self.ridge, "rcond": self.rcond, "method": self.method}
+        decomposed = self.ridge == 0 or self.method in ("eigh", "svd")
+        return solver | {"careful": careful or decomposed}
+
+    def of_layer(self, careful: bool = True) -> dict:
         """Keywords of `layer_step`, checked."""
         correction = {"interpretation": self.interpretation, "clamp": self.clamp}
-        return correction | self.of_solve()
+        return correction | self.of_solve(careful)

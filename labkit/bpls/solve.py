@@ -39,6 +39,7 @@ def solve_layer(
     ridge: float | None = None,
     rcond: float | None = None,
     method: str | None = None,
+    careful: bool = True,
 ) -> tuple[Tensor, Solve]:
     r"""Weights of a layer: the least-squares solution of A W = B, all columns at once.
 
@@ -62,6 +63,9 @@ def solve_layer(
         How: Cholesky of G + lambda I, eigenvectors of G, or singular vectors of A. If
         not given: "cholesky" with a ridge; without one "svd" for an A of at most 65,536
         entries, else "eigh".
+    careful : bool
+        Whether "cholesky" looks if its factor exists, for which a device is waited for.
+        Without, the weights are nan where it does not.
 
     Returns
     -------
@@ -97,7 +101,7 @@ def solve_layer(
         method = "cholesky" if ridge > 0 else "svd" if small else "eigh"
     check_solve(A, B, ridge, method)
     if method == "cholesky":
-        return ridge_cholesky(A, B, ridge)
+        return ridge_cholesky(A, B, ridge, careful)
     if method == "eigh":
         return cut_eigh(A, B, ridge, rcond)
     return cut_svd(A, B, ridge, rcond)
@@ -142,11 +146,12 @@ class Factor(NamedTuple):
         return Solve(rank, (self.norm / pivots.amin(-1)).sqrt())
 
 
-def factor(A: Tensor, ridge: float) -> Factor:
+def factor(A: Tensor, ridge: float, careful: bool = True) -> Factor:
     """Factor A^T A + lambda I with a relative ridge > 0.
 
     Where rounding makes the matrix indefinite (a ridge near the dtype's epsilon) the
-    factor is that of the matrix with its eigenvalues lifted to rounding.
+    factor is that of the matrix with its eigenvalues lifted to rounding, or nan if it
+    is not to be ``careful``.
     """
     G = gram(A)
     scale = G.diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -154,13 +159,19 @@ def factor(A: Tensor, ridge: float) -> Factor:
     G.diagonal(dim1=-2, dim2=-1).add_(lam[..., None])
     norm = torch.linalg.matrix_norm(G)
     L, failed = torch.linalg.cholesky_ex(G)
-    if failed.any():
-        w, V = decomposed(torch.linalg.eigh, G)
-        floor = torch.maximum(lam, torch.finfo(w.dtype).eps * w[..., -1])
-        w = torch.maximum(w, floor[..., None])
-        R = torch.linalg.qr(w.sqrt()[..., None] * V.mT).R
-        L = (R * R.diagonal(dim1=-2, dim2=-1).sign()[..., None]).mT
+    L = L.masked_fill_(failed[..., None, None] > 0, torch.nan)
+    if careful and failed.any():
+        L = lifted(G, lam)
     return Factor(L, lam, norm)
+
+
+def lifted(G: Tensor, lam: Tensor) -> Tensor:
+    """Lower Cholesky factor of G with its eigenvalues lifted to rounding."""
+    w, V = decomposed(torch.linalg.eigh, G)
+    floor = torch.maximum(lam, torch.finfo(w.dtype).eps * w[..., -1])
+    w = torch.maximum(w, floor[..., None])
+    R = torch.linalg.qr(w.sqrt()[..., None] * V.mT).R
+    return (R * R.diagonal(dim1=-2, dim2=-1).sign()[..., None]).mT
 
 
 def gram(A: Tensor) -> Tensor:
@@ -199,9 +210,9 @@ def decomposed(function, M: Tensor, **options):
         ) from error
 
 
-def ridge_cholesky(A: Tensor, B: Tensor, ridge: float) -> tuple[Tensor, Solve]:
+def ridge_cholesky(A: Tensor, B: Tensor, ridge: float, careful: bool = True):
     r"""By Cholesky: (6) $W = (A^T A + \lambda I)^{-1} A^T B$ with lambda > 0."""
-    regular = factor(A, ridge)
+    regular = factor(A, ridge, careful)
     return regular.solve(cross(A, B)), regular.info()  # (6)
 
 

@@ -13,13 +13,19 @@ times over, since all $N$ neurons move at once: ``overshoot`` measures it.
 import torch
 from torch import Tensor
 
+from labkit.bpls.solve import decomposed
+
 INTERPRETATIONS = tuple(
     "min_norm per_neuron gauss_seidel mean cyclic label none".split()
 )
 
 
 def hidden_targets(
-    H: Tensor, W: Tensor, B: Tensor, interpretation: str | int = "min_norm"
+    H: Tensor,
+    W: Tensor,
+    B: Tensor,
+    interpretation: str | int = "min_norm",
+    careful: bool = True,
 ) -> Tensor:
     r"""Corrected values of a hidden layer, before clamp and inverse activation.
 
@@ -46,6 +52,9 @@ def hidden_targets(
     W : (..., N, J) tensor, weights above it, as solved
     B : (..., D, J) tensor, targets of the layer above
     interpretation : one of `INTERPRETATIONS`, or the index of one output
+    careful : bool
+        Whether (5') allows for a W without full rank, by its singular values, for
+        which a device is waited for. Without, targets are nan where rank is lacking.
 
     Returns
     -------
@@ -55,6 +64,8 @@ def hidden_targets(
     ------
     ValueError
         An unknown interpretation, or an output index that W does not have.
+    DivergedError
+        Weights that are not finite, for (5').
 
     Notes
     -----
@@ -77,7 +88,9 @@ def hidden_targets(
     R = B - H @ W
     if interpretation == "min_norm":
         rtol = torch.finfo(W.dtype).eps ** 0.5
-        return H + R @ torch.linalg.pinv(W, rtol=rtol)  # (5')
+        if careful:
+            return H + R @ decomposed(torch.linalg.pinv, W, rtol=rtol)  # (5')
+        return H + R @ full_rank_inverse(W)  # (5')
     if interpretation == "per_neuron":
         return H + (R @ W.mT) * reciprocal(W.square().sum(-1))[..., None, :]  # (5a)
     if interpretation == "gauss_seidel":
@@ -121,6 +134,18 @@ def neuron_by_neuron(H: Tensor, W: Tensor, R: Tensor) -> Tensor:
         R = R - move[..., None] * w  # (5b)
         moves.append(move)
     return H + torch.stack(moves, -1)
+
+
+def full_rank_inverse(W: Tensor) -> Tensor:
+    """W^+ (..., J, N) by QR; nan unless the condition of W is below 1 / sqrt(eps)."""
+    tall = W if W.shape[-2] >= W.shape[-1] else W.mT
+    Q, R = torch.linalg.qr(tall)
+    one = torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
+    inverse = torch.linalg.solve_triangular(R, one, upper=True)
+    condition = torch.linalg.matrix_norm(R) * torch.linalg.matrix_norm(inverse)
+    full = condition < torch.finfo(W.dtype).eps ** -0.5  # at least the true one
+    inverse = inverse.where(full[..., None, None], torch.nan) @ Q.mT
+    return inverse if tall is W else inverse.mT
 
 
 def reciprocal(x: Tensor) -> Tensor:

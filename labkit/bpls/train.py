@@ -21,6 +21,9 @@ from labkit.bpls.walk import (
     walk,
 )
 from labkit.clock import Clock
+from labkit.errors import DivergedError
+
+SOUND = {"residual", "moved", "below"}  # not finite where a layer could not be solved
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,18 @@ def train(
         Settings out of range; an activation without inverse; weights that do not fit X,
         Y or ``activations``; targets outside the range of an inverse without a clamp.
     DivergedError
-        Targets that are no longer finite, as some interpretations of (5) end with.
+        Targets or an error that are no longer finite, as some interpretations of (5)
+        end with.
+
+    Notes
+    -----
+    A device is waited for once a layer, when its numbers are read. A layer that has no
+    Cholesky factor, or whose weights lack rank for (5'), as with fewer misses than
+    outputs, is then solved again with care.
     """
     settings = Settings(**options) if settings is None else settings
     settings.check()
+    X, Y, weights = X.detach(), Y.detach(), tuple(W.detach() for W in weights)
     activations = check_network(X, Y, weights, activations)
     output = invertible(output)
     labelled = Y.dtype == torch.int64
@@ -116,37 +127,51 @@ def train(
         B = output_targets(Y, output, settings.clamp, **to_output)
     best, least, f, rows, step = weights, math.inf, 1.0, slice(None), 0
     for tau in count():
-        records = []
+        records, looks = [], []
         with clock:
             T = B[rows]
             H, gradients = differentiate(X[rows], Y[rows], weights, activations, output)
-        layers = walk(H, T, activations, settings, second_solve=labelled)
+        how = {"settings": settings, "second_solve": labelled}
+        free = X.device.type == "cpu"  # to look costs nothing there
+        layers = walk(H, T, activations, careful=free, **how)
         for i in reversed(range(len(weights))):  # lines 3 to 14, layer i + 1
             with clock:
-                solved = next(layers)
-                seen = measure(H[i], T, solved, weights[i], gradients[i])
+                for again in (False, True):
+                    if again:  # what is not finite: with care, or with a word
+                        layers = walk(H[: i + 1], T, activations[:i], **how)
+                    solved = next(layers)
+                    seen = measure(H[i], T, solved, weights[i], gradients[i])
+                    if i == 0:
+                        found = solved.W, *(record.W for record in reversed(records))
+                        after = blend(weights, found, f)  # (20)
+                        seen["error"], wrong = judge(X, Y, after, activations, output)
+                    seen = read(seen)
+                    if all(math.isfinite(seen[name]) for name in SOUND & seen.keys()):
+                        break
             step += 1
-            seen["seconds"] = clock.seconds - sum(r.seconds for r in records)
-            records.append(Record(step, tau, i + 1, len(T), **seen, W=solved.W, B=T))
+            looks.append(seen)
+            seconds = clock.seconds - sum(r.seconds for r in records)
+            told = numbers(seen, T, H[i]) | {"seconds": seconds}
+            records.append(Record(step, tau, i + 1, len(T), **told, W=solved.W, B=T))
             if i:
                 yield records[-1]
             T = solved.B
-        with clock:
-            found = tuple(record.W for record in reversed(records))
-            cosine = descent_cosine(found, weights, gradients)
-            weights = blend(weights, found, f)  # (20)
-            error, miss = judge(X, Y, weights, activations, output)
+        weights, error = after, seen["error"]
+        if not math.isfinite(error) or any(math.isnan(s["moved"]) for s in looks):
+            raise DivergedError(
+                f"walk {tau}: error or weights for some of its targets are not finite"
+            )
         kept = error < least
         if kept:
             best, least = weights, error
         clamped = [record.clamped for record in records[:-1]]
         last = records[-1]
         end = {"rank": last.rank, "condition": max(r.condition for r in records)}
-        end |= {"overshoot": records[0].overshoot, "cosine": cosine}
+        end |= {"overshoot": records[0].overshoot, "cosine": cosine(*looks)}
         end |= {"clamped": sum(clamped) / len(clamped), "seconds": clock.seconds}
         end |= judged(error, len(X), labelled) | {"kept": kept}
         end = WalkEnd(tau, last.samples, f, **end, weights=weights, best=best)
-        yield replace(last, seconds=last.seconds + clock.lap, end=end)
+        yield replace(last, end=end)
         if not labelled:
             return
         settings.check()
@@ -157,11 +182,14 @@ def train(
             check_shapes(X, Y, weights)
             with clock:
                 B = output_targets(Y, **to_output)
-                least, miss = judge(X, Y, weights, activations, output)
+                error, wrong = judge(X, Y, weights, activations, output)
+                least = error = int(error)
             best, kept = weights, True
-        if not len(miss) or (settings.stop and not kept) or tau >= settings.max_walks:
+        if not error or (settings.stop and not kept) or tau >= settings.max_walks:
             return
-        rows, f = miss, len(miss) / len(X)
+        with clock:
+            rows = wrong.nonzero_static(size=int(error)).squeeze(-1)
+        f = len(rows) / len(X)
 
 
 def blend(old: Weights, new: Weights, f: float) -> Weights:
@@ -173,30 +201,52 @@ def blend(old: Weights, new: Weights, f: float) -> Weights:
 
 
 def measure(H: Tensor, B: Tensor, solved: LayerStep, W: Tensor, gradient: Tensor):
-    """Numbers of a `Record`, of a layer with values H below it and weights W before."""
-    R = B - H @ solved.V
-    overshot = clamped = math.nan
+    """What `numbers` needs of a layer: with values H below it and weights W before."""
+    R, change, norm = B - H @ solved.V, solved.W - W, torch.linalg.vector_norm
+    seen = {"rank": solved.info.rank, "condition": solved.info.condition}
+    seen |= {"residual": norm(R), "moved": norm(change), "slope": norm(gradient)}
+    seen["down"] = -(change * gradient).sum()
     if solved.T is not None:
-        overshot = float(overshoot(solved.T - H, solved.V, R))
-        clamped = int(torch.count_nonzero(solved.T != solved.C)) / solved.T.numel()
-    seen = {"overshoot": overshot, "clamped": clamped}
-    seen |= {"rank": int(solved.info.rank), "condition": float(solved.info.condition)}
-    seen |= {"residual": float(R.square().mean().sqrt())}
-    return seen | {"cosine": descent_cosine([solved.W], [W], [gradient])}
+        seen["overshoot"] = overshoot(solved.T - H, solved.V, R)
+        seen["clamped"] = torch.count_nonzero(solved.T != solved.C)
+        seen["below"] = solved.B.sum()
+    return seen
 
 
-def judge(X, Y, weights, activations, output) -> tuple[float, Tensor | None]:
+def read(seen: dict[str, Tensor]) -> dict[str, float]:
+    """Numbers on a device as the host has them; it waits this once."""
+    return dict(zip(seen, torch.hstack([*seen.values()]).tolist(), strict=True))
+
+
+def numbers(seen: dict[str, float], B: Tensor, H: Tensor) -> dict:
+    """What `measure` saw as fields of a `Record`."""
+    told = {"rank": int(seen["rank"]), "condition": seen["condition"]}
+    told["residual"] = seen["residual"] / B.numel() ** 0.5
+    told["overshoot"] = seen.get("overshoot", math.nan)
+    told["clamped"] = seen.get("clamped", math.nan) / H.numel()
+    return told | {"cosine": cosine(seen)}
+
+
+def cosine(*looks: dict[str, float]) -> float:
+    """Of the change of these layers with the negative gradient; 0 if either is 0."""
+    sizes = [math.hypot(*(s[name] for s in looks)) for name in ("moved", "slope")]
+    down = sum(seen["down"] for seen in looks)
+    return down / math.prod(sizes) if all(sizes) else 0.0
+
+
+def judge(X, Y, weights, activations, output) -> tuple[Tensor, Tensor | None]:
     """Number of misses, and which they are; for values the RMSE, and None."""
     S = scores(X, weights, activations)
     if Y.dtype != torch.int64:
-        return float((output.value(S) - Y).square().mean().sqrt()), None
-    miss = (S.argmax(-1) != Y).nonzero().squeeze(-1)
-    return len(miss), miss
+        return (output.value(S) - Y).square().mean().sqrt(), None
+    wrong = S.argmax(-1) != Y
+    return torch.count_nonzero(wrong), wrong
 
 
 def judged(error: float, samples: int, labelled: bool) -> dict:
     """An error of `judge` as the fields of a `WalkEnd`."""
     if labelled:
+        error = int(error)
         return {"misses": error, "accuracy": 1 - error / samples, "rmse": None}
     return {"misses": None, "accuracy": None, "rmse": error}
 
@@ -218,13 +268,6 @@ def differentiate(X, Y, weights, activations, output) -> tuple[list[Tensor], Wei
     return [h.detach() for h in H], gradients
 
 
-def descent_cosine(new: Weights, old: Weights, gradients: Sequence[Tensor]) -> float:
-    """Cosine of a change of weights with the negative gradient; 0 if either is 0."""
-    change = torch.cat([(V - W).flatten() for V, W in zip(new, old, strict=True)])
-    gradient = torch.cat([g.flatten() for g in gradients])
-    return float(F.cosine_similarity(change, -gradient, 0))
-
-
 def check_network(X, Y, weights, activations) -> list[Activation]:
     """One invertible activation per hidden layer; ValueError as `check_shapes`."""
     activations = per_layer(activations, len(weights) - 1)
@@ -244,8 +287,14 @@ def check_shapes(X: Tensor, Y: Tensor, weights: Weights) -> None:
             raise ValueError(
                 f"W_{layer} has {W.shape[-2]} rows, but the layer below has {width}"
             )
-    if Y.dtype == torch.int64:
-        least, most = int(Y.min()), int(Y.max())
+    labelled = Y.dtype == torch.int64
+    if Y.ndim < (1 if labelled else 2) or Y.shape[-1 if labelled else -2] != len(X):
+        raise ValueError(
+            f"Y must be {len(X)} labels (int64) or rows of values, as X has rows; got "
+            f"shape {tuple(Y.shape)}, {Y.dtype}"
+        )
+    if labelled:
+        least, most = torch.stack(Y.aminmax()).tolist()
         if least < 0 or most >= widths[-1]:
             raise ValueError(
                 f"labels must lie in 0..{widths[-1] - 1}, got {least}..{most}"

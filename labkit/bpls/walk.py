@@ -135,6 +135,7 @@ def layer_step(
     interpretation: str | int = "min_norm",
     clamp: float | None = CLAMP,
     second_solve: bool = False,
+    careful: bool = True,
     **solver,
 ) -> LayerStep:
     r"""Solve one layer and push its targets back to the layer below.
@@ -163,12 +164,16 @@ def layer_step(
     interpretation : str or int, of (5); see `hidden_targets`
     clamp : float or None, see `clamp_targets`
     second_solve : bool, whether (9) is done
+    careful : bool
+        Whether each part looks if it could be done, for which a device is waited for.
+        Without, the layer is not finite where one could not; nothing waits.
     **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
     """
+    solver["careful"] = careful
     V, info = solve_layer(H, B, **solver)  # (6)
-    T = hidden_targets(H, V, B, interpretation)  # (5)
+    T = hidden_targets(H, V, B, interpretation, careful)  # (5)
     C = clamp_targets(T, a, clamp)  # (7)
-    below = send_back(C, a)  # (8)
+    below = send_back(C, a, careful)  # (8)
     W = solve_layer(C, B, **solver)[0] if second_solve else V  # (9)
     return LayerStep(layer, W, V, info, T, C, below)
 
@@ -180,6 +185,7 @@ def walk(
     settings: Settings | None = None,
     *,
     second_solve: bool = False,
+    careful: bool = True,
     **options,
 ) -> Iterator[LayerStep]:
     r"""Solve every layer once; yields a `LayerStep` for l = L + 1, ..., 1.
@@ -195,6 +201,7 @@ def walk(
     activations : sequence of L `Activation`
     settings : Settings, optional, read before each layer
     second_solve : bool, see `layer_step`; what parts Algorithm 2 from Algorithm 1
+    careful : bool, see `layer_step`
     **options : fields of `Settings`, where there is no object that may change
 
     Notes
@@ -204,11 +211,11 @@ def walk(
     """
     settings = Settings(**options) if settings is None else settings
     for layer in range(len(H), 1, -1):
-        how = settings.of_layer() | {"second_solve": second_solve}
+        how = settings.of_layer(careful) | {"second_solve": second_solve}
         step = layer_step(layer, H[layer - 1], B, activations[layer - 2], **how)
         yield step
         B = step.B
-    W, info = solve_layer(H[0], B, **settings.of_solve())  # (6), for l = 1
+    W, info = solve_layer(H[0], B, **settings.of_solve(careful))  # (6), for l = 1
     yield LayerStep(1, W, W, info)
 
 

@@ -47,7 +47,9 @@ class NotPositiveDefinite(ArithmeticError):
     def __init__(self, index: int, pivot: float, safe_ridge: float | None = None):
         self.index, self.pivot, self.safe_ridge = index, pivot, safe_ridge
         text = f"pivot {index} is {pivot:.3g}, but must be positive"
-        if safe_ridge is not None:
+        if math.isnan(pivot):
+            text += "; values are not finite, or too large for their dtype when squared"
+        elif safe_ridge is not None:
             text += f"; the smallest safe ridge here is about {safe_ridge:.1e}"
         super().__init__(text)
 

@@ -20,7 +20,15 @@ from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import FactorState, check_room
 from labkit.broad.triangular import gram
 from labkit.clock import Clock
-from labkit.ranges import COUNT, POSITIVE, check, integer, one_of, optional
+from labkit.ranges import (
+    COUNT,
+    POSITIVE,
+    check,
+    check_squares,
+    integer,
+    one_of,
+    optional,
+)
 
 RANGES = {
     "n_groups": COUNT,
@@ -87,7 +95,7 @@ class BroadLearning(BaseEstimator):
         first = [Update(features=self.nodes_per_group)] * self.n_groups
         first += [Update(extra=self.n_enhancement)] if self.n_enhancement else []
         self.history_, self._stages = [], []
-        self._X, Y = self._tensor(X), self._tensor(Y)
+        self._X, Y = self._tensor("X", X), self._tensor("y", Y)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         seed = self._place.first_of(torch.tensor(seed, device=Y.device))
         self._generator = torch.Generator().manual_seed(int(seed))
@@ -243,12 +251,15 @@ class BroadLearning(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return bool(getattr(self, "history_", None))
 
-    def _tensor(self, X: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.array(X, self.dtype, order="C")).to(self.device)
+    def _tensor(self, name: str, X: np.ndarray, dtype=None) -> Tensor:
+        with np.errstate(over="ignore"):
+            X = np.array(X, dtype or self.dtype, order="C")
+        check_squares(name, X)
+        return torch.from_numpy(X).to(self.device)
 
     def _validated(self, X) -> Tensor:
         X = validate_data(self, plain(X), reset=False, dtype="numeric")
-        return self._tensor(X).to(self._W.dtype)
+        return self._tensor("X", X, str(self._W.dtype).removeprefix("torch."))
 
     def _backend(self, Y: Tensor) -> Backend:
         options = Y, self.ridge, self.capacity
@@ -262,6 +273,8 @@ class BroadLearning(BaseEstimator):
 
     def _check_parameters(self, d: int) -> None:
         check({name: getattr(self, name) for name in RANGES}, RANGES)
+        if self.ridge > float(np.finfo(self.dtype).max):
+            raise ValueError(f"ridge {self.ridge:g} leaves {self.dtype}; use float64")
         if self.scaling == "sample" and d < 2:
             raise ValueError(
                 f"scaling='sample' standardises every row and needs 2 features or "

@@ -132,13 +132,6 @@ def test_arrays_that_are_not_taken_as_they_are(awkward):
     np.testing.assert_array_equal(found, same.fit(X, X[:, 0]).predict(X))
 
 
-@pytest.mark.parametrize(("ridge", "copies"), [(None, 1), (0, 300)])
-def test_inputs_beyond_the_dtype_are_told(ridge, copies):
-    net = BPLSClassifier((6,), dtype="float32", ridge=ridge, random_state=0)
-    with pytest.raises(DivergedError, match=r"not finite in torch.float32; scale"):
-        net.fit(np.tile(X * 1e37, (copies, 1)), np.tile(y, copies))
-
-
 def fits(hidden, clamp=1e-2, seeds=10):
     """Accuracy on 1,200 of the digits: of the first walk, and of the weights kept."""
     X, y = load_digits(return_X_y=True)
@@ -190,6 +183,30 @@ def test_parameters_that_cannot_be_used(Net, options, message):
     wanted = y if Net is BPLSClassifier else np.stack([X[:, 0], 5 * X[:, 1]], 1)
     with pytest.raises(ValueError, match=message):
         Net(random_state=0, **options).fit(X, wanted)
+
+
+@pytest.mark.parametrize("options", [{}, REFINED])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_values_whose_squares_leave_their_type(options, dtype):
+    large = 3e19 if dtype == "float32" else 1e200
+    net = BPLSClassifier((6,), dtype=dtype, random_state=0, **options)
+    with pytest.raises(ValueError, match=f"X holds values up to .*leave {dtype}"):
+        net.fit(large * X, y)
+    with pytest.raises(ValueError, match=f"X holds values up to .*leave {dtype}"):
+        net.fit(X, y).predict(large * X)
+    net = BPLSRegressor((6,), dtype=dtype, **options)
+    with pytest.raises(ValueError, match=f"y holds values up to .*leave {dtype}"):
+        net.fit(X, large * X[:, 0])
+    with pytest.raises(DivergedError, match="not finite"):
+        BPLSClassifier((6,), dtype="float32", ridge=1e300, **options).fit(X, y)
+
+
+def test_a_second_fit_that_fails_leaves_no_mixture():
+    net = BPLSClassifier((6,), random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="clamp them"):
+        net.set_params(clamp=None).fit(X, np.array(["a", "b", "c"])[y])
+    with pytest.raises(NotFittedError):
+        net.predict(X)
 
 
 @pytest.mark.parametrize("Net", [BPLSRegressor, BPLSClassifier])

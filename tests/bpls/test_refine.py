@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from labkit.bpls import ACTIVATIONS, activation, refine, refined_scores
 from labkit.bpls.refine import gauss_newton_targets
+from labkit.errors import DivergedError
 
 from .conftest import blobs, randn, start
 
@@ -127,3 +128,9 @@ def test_what_it_refuses(change, message):
     options = {"W1": start(4, N)[0]} | change
     with pytest.raises(ValueError, match=message):
         list(refine(X, y, **options))
+
+
+def test_an_error_that_is_not_finite_is_named():
+    X, Y, W1 = randn(20, 4), 1e200 * randn(20, 2, seed=1), randn(4, 5, seed=2)
+    with pytest.raises(DivergedError, match="sweep 0: the error is not finite"):
+        list(refine(X, Y, W1))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from labkit.bpls import solve_layer
 from labkit.bpls.solve import METHODS, gram
+from labkit.errors import DivergedError
 
 from .conftest import randn
 
@@ -142,3 +143,11 @@ def test_a_ridge_below_rounding_is_no_singular_matrix_error():
 def test_what_it_refuses(options, message):
     with pytest.raises(ValueError, match=message):
         solve_layer(randn(4, 2), **{"B": randn(4, 1)} | options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_values_beyond_their_dtype_are_told(method):
+    A = randn(60, 4, dtype=torch.float32)
+    A = A * torch.inf if method == "svd" else 1e37 * A
+    with pytest.raises(DivergedError, match=r"not finite in torch.float32; scale"):
+        solve_layer(A, A[:, :1] / 1e37, method=method)

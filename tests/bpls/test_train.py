@@ -135,6 +135,27 @@ def test_targets_that_are_no_longer_finite_are_a_diverged_run():
         list(train(X.float() / 16, y, wide, "identity", **options))
 
 
+@pytest.mark.parametrize("values", [{"X": 1e200 * X}, {"Y": 1e200 * randn(60, 3)}])
+def test_values_too_large_for_their_dtype_are_a_diverged_run(values):
+    given = {"X": X, "Y": randn(60, 3), "weights": BEFORE} | values
+    with pytest.raises(DivergedError, match="are not finite"):
+        list(train(**given, activations="identity"))
+
+
+def test_fewer_misses_than_outputs_lack_rank_and_are_solved_all_the_same():
+    few = {"X": X[:2], "Y": y[:2], "weights": BEFORE}
+    (end,) = ends(**few, ridge=1e-9, max_walks=0)
+    B = output_targets(y[:2], classes=3, dtype=X.dtype)
+    how = {"second_solve": True, "ridge": 1e-9}
+    assert_all_close(end.weights, walked(X[:2], B, BEFORE, SIGMOID, **how))
+
+
+def test_inputs_that_ask_for_gradients_are_taken_without():
+    last = ends(X.clone().requires_grad_(), y, BEFORE)[-1]
+    assert_all_close(last.best, ends(X, y, BEFORE)[-1].best)
+    assert not any(W.requires_grad for W in last.best)
+
+
 def test_no_misses_no_walk():
     X, y = blobs(spread=100)
     found = ends(X, y, start(4, 20, 3), stop=False)
@@ -251,6 +272,9 @@ def test_the_start_is_left_as_it_was_and_the_type_is_that_of_the_inputs(dtype):
         ({"clamp": 0}, r"clamp must be None or in \(0, 0.5\), got 0"),
         ({"clamp": None}, "targets have no inverse under 'sigmoid'.*clamp them"),
         ({"Y": randn(60, 2)}, "Y has 2 columns for 3 outputs"),
+        ({"Y": randn(1, 3)}, r"Y must be 60 labels .* got shape \(1, 3\)"),
+        ({"Y": randn(60)}, r"Y must be 60 labels .* got shape \(60,\)"),
+        ({"Y": y[:1]}, r"Y must be 60 labels .* got shape \(1,\)"),
     ],
 )
 def test_what_training_refuses(change, message):
@@ -293,8 +317,10 @@ def test_descent_is_torch_optim(name, batch_size):
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
         ({"epochs": -1}, "epochs must be an integer >= 0, got -1"),
         ({"activations": "gelu"}, "unknown activation 'gelu'"),
+        ({"Y": randn(60, 1)}, "Y has 1 columns for 3 outputs"),
+        ({"Y": randn(60)}, r"Y must be 60 labels .* got shape \(60,\)"),
     ],
 )
 def test_what_descent_refuses(change, message):
     with pytest.raises(ValueError, match=message):
-        list(descend(X, y, BEFORE, **change))
+        list(descend(**{"X": X, "Y": y, "weights": BEFORE} | change))

@@ -295,6 +295,20 @@ def test_fit_refuses_bad_parameters(options, message):
         classifier().set_params(**options).fit(X, y)
 
 
+@pytest.mark.parametrize("scaling", ["sample", "feature", "none"])
+def test_values_whose_squares_leave_their_type(scaling):
+    model = classifier(scaling=scaling)
+    with pytest.raises(ValueError, match=r"X holds values up to .* leave float64"):
+        model.fit(1e200 * X, y)
+    with pytest.raises(ValueError, match=r"X holds values up to .* leave float64"):
+        model.fit(X, y).predict(1e200 * X)
+    model = BroadLearningRegressor(2, 5, 40, ridge=1.0, dtype="float32")
+    with pytest.raises(ValueError, match=r"y holds values up to .* leave float32"):
+        model.fit(X, 1e20 * X[:, 20])
+    with pytest.raises(ValueError, match=r"ridge 1e\+300 leaves float32"):
+        model.set_params(ridge=1e300).fit(X, y)
+
+
 def test_fit_refuses_bad_data():
     with pytest.raises(ValueError, match="two classes or more, got 1 class: 3"):
         classifier().fit(X, np.full(400, 3))

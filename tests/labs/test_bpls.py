@@ -161,7 +161,7 @@ def test_what_the_other_knobs_say_to_look_for_is_there():
     deep = {d: first(depth=d).train.iloc[-1] for d in (1, 3)}
     assert deep[3] < deep[1] - 30
     assert first(clamp=1e-6).train.iloc[-1] < deep[1] - 8
-    mean = live(whole, interpretation="mean", activation="identity").run(8)
+    mean = live(whole, interpretation="mean", activation="identity").run(14)
     assert mean["train"].dropna().iloc[-1] < 60 < 90 < mean["train"].dropna().iloc[0]
 
 
