@@ -18,7 +18,6 @@ from labkit.panels.plot import Plot
 from labkit.panels.shown import Shown
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
-MAX_WAIT = 10.0  # seconds until a redraw that no browser confirms counts as done
 MAX_PAUSE = 2.0  # seconds left to a browser that was slow, as one that still loads
 MAX_SHARE = 0.2  # of the time goes to redrawing, however long the trace has grown
 
@@ -85,11 +84,9 @@ class LivePlot(Shown):
         size = {"title": title, "width": width, "height": height}
         self._drawing = Drawing(self.panels, columns, **size)
         self._clock = clock
-        # The earliest time of the next redraw; when the last one left.
-        self._due = self._sent = -math.inf
-        self._answers = False  # whether a browser is there that confirms redraws
-        self._owed = False  # whether it still owes one
-        self._timer = None  # a redraw owed for the rows after the last one
+        self._due = -math.inf  # the earliest time of the next redraw
+        self._late = False  # whether there are rows after it
+        self._timer = None  # for which one is to come
         self._marks = {}  # x to text
         self._noted = False  # whether marks changed since the last redraw
         self._unsubscribe, self._figure, self.widget = (lambda: None), None, None
@@ -97,7 +94,7 @@ class LivePlot(Shown):
         self.trace, self._data = trace, Columns(trace)
         if interactive:
             self._figure = self._build()
-            self.widget = Plot(self._figure)
+            self.widget = Plot(self._figure, clock)
             self._lock = self.widget.lock
             self.widget.when_drawn(self._drawn)
             self._unsubscribe = trace.subscribe(self._on_row)
@@ -120,8 +117,8 @@ class LivePlot(Shown):
         if self._noted:
             self._figure.layout.update(self._notes(), overwrite=True)
             self._noted = False
-        if self.widget.show(self._figure):
-            self._sent, self._owed = begin, True
+        self.widget.show(self._figure)
+        self._late = False
         end = self._clock()
         self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)
 
@@ -152,7 +149,7 @@ class LivePlot(Shown):
         self._noted = True
         if self.interactive:
             # A hand is on the knob: it waits for no share of the time.
-            self._due = min(self._due, self._sent + MIN_INTERVAL)
+            self._due = min(self._due, self.widget.sent + MIN_INTERVAL)
             self._on_row(None)
 
     @_alone
@@ -165,29 +162,25 @@ class LivePlot(Shown):
         self.update()
 
     @_alone
-    def _drawn(self) -> None:
+    def _drawn(self, seconds: float) -> None:
         """Hear that the browser has drawn: leave it as long again for other things.
 
         Else one slower than the kernel would fall behind, and every button would wait.
         """
-        self._answers = True
-        if not self._owed:
-            return
-        self._owed, now = False, self._clock()
         if not self._noted:  # a mark waits no longer
-            self._due = max(self._due, now + min(now - self._sent, MAX_PAUSE))
-        if self._timer is not None and loop_here():
+            self._due = max(self._due, self._clock() + min(seconds, MAX_PAUSE))
+        if self._late and loop_here():
             self._cancel_timer()
             self._on_row(None)
 
     @_alone
     def _on_row(self, _row) -> None:
-        due = self._due
-        if self._owed and self._answers:
-            due = max(due, self._sent + MAX_WAIT)
-        if (wait := due - self._clock()) <= 0:
+        wait = max(self._due, self.widget.due) - self._clock()
+        if wait <= 0:
             self.update()
-        elif self._timer is None and (loop := loop_here()):
+            return
+        self._late = True
+        if self._timer is None and wait < math.inf and (loop := loop_here()):
             # Without an event loop nothing can be owed: the caller ends with update().
             self._timer = loop.call_later(wait, self.update)
 

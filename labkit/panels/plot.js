@@ -61,7 +61,8 @@ function render({ model, el }) {
         model.send({ drawn: model.get("version") });
       }
     } catch (error) {
-      line.textContent = `The figure cannot be drawn: ${error.message}.`;
+      const lost = model.get("lost") ? " The run goes on without it." : "";
+      line.textContent = `The figure cannot be drawn: ${error.message}.${lost}`;
     } finally {
       drawing = false;
     }
@@ -72,11 +73,11 @@ function render({ model, el }) {
     globalThis.Plotly.Plots.resize(plot);
   });
   sized.observe(el);
-  model.on("change:version", draw);
+  model.on("change:version change:lost", draw);
   draw();
   return () => {
     sized.disconnect();
-    model.off("change:version", draw);
+    model.off("change:version change:lost", draw);
     globalThis.Plotly?.purge(plot);
   };
 }

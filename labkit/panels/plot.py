@@ -1,6 +1,8 @@
 """A plotly figure as a widget whose state is its data."""
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +12,12 @@ import traitlets
 from plotly.offline import get_plotlyjs
 
 from labkit.panels.captions import CONFIG, STYLE
+from labkit.panels.cells import loop_here
 
 ASKED = "plotly.js"
+SOON = 0.1  # seconds until another is sent to a page that was never heard, then doubled
+MAX_WAIT = 10.0  # seconds until a figure that no page confirms is followed by another
+GIVE_UP = 20.0  # seconds without a page that draws: a run goes on without this figure
 
 
 class Plot(anywidget.AnyWidget):
@@ -21,9 +27,16 @@ class Plot(anywidget.AnyWidget):
     page that is loaded again shows that, and brings plotly.js along in each figure.
     Here the state is the figure, and a page asks for plotly.js once.
 
+    A page that has drawn says so. To one that has not, the next figure is held back, and
+    the newest goes out as soon as it has: at most one figure is on its way, or a few to
+    a page that was never heard, as one that still loads. Where none draws for twenty
+    seconds nothing is sent any more, until one draws again.
+
     Attributes
     ----------
     figure : str, the figure as JSON; ``version`` counts how often it was another
+    sent : float, when the last one left, by ``clock``
+    lost : bool, whether nothing is sent any more; the figure's place says so
     lock : RLock, whoever holds it changes the figure alone
         JupyterLab hands messages to a thread beside the one that a run goes on in.
     """
@@ -31,32 +44,71 @@ class Plot(anywidget.AnyWidget):
     figure = traitlets.Unicode().tag(sync=True)
     config = traitlets.Dict(CONFIG).tag(sync=True)
     version = traitlets.Int(0).tag(sync=True)
+    lost = traitlets.Bool(False).tag(sync=True)
     _css = STYLE
     _esm = Path(__file__).with_name("plot.js")
 
-    def __init__(self, shown: go.Figure):
-        self.lock, self._on_drawn = threading.RLock(), None
+    def __init__(self, shown: go.Figure, clock: Callable[[], float] = time.monotonic):
+        self.lock, self._on_drawn, self._clock = threading.RLock(), None, clock
+        self.sent, self._owed, self._answers = -math.inf, 0, False
+        self._held = None  # a figure that waits for its turn
+        self._watch = None  # gives up unless a page draws
         super().__init__(figure=shown.to_json())
         self.layout.width = "100%"
         self.on_msg(self._heard)
 
+    @property
+    def due(self) -> float:
+        """The earliest time at which another figure is sent."""
+        if self.lost:
+            return math.inf
+        if not self._owed:
+            return -math.inf
+        rest = MAX_WAIT if self._answers else SOON * 2 ** min(self._owed - 1, 9)
+        return self.sent + min(MAX_WAIT, rest)
+
     def show(self, shown: go.Figure) -> bool:
-        """Send a figure in place of the last; returns whether it is another."""
+        """Show a figure in place of the last, soon; returns whether it is another."""
         text = shown.to_json()
         with self.lock:
-            if text == self.figure:
+            if text == (self._held or self.figure):
                 return False
-            with self.hold_sync():
-                self.figure = text
-                self.version += 1
+            self._held = text
+            if self._clock() >= self.due:
+                self._hand_over()
             return True
 
-    def when_drawn(self, callback: Callable[[], None]) -> None:
-        """Have ``callback()`` called whenever a page has drawn the newest figure."""
+    def _hand_over(self) -> None:
+        with self.hold_sync():
+            self.figure, self._held = self._held, None
+            self.version += 1
+        self.sent, self._owed = self._clock(), self._owed + 1
+        if self._watch is None and (loop := loop_here()):
+            # A cell that blocks the kernel hears no page, and no such call comes either.
+            self._watch = loop.call_later(GIVE_UP, self._give_up)
+
+    def _give_up(self) -> None:
+        with self.lock:
+            self._watch, self.lost = None, True
+
+    def when_drawn(self, callback: Callable[[float], None]) -> None:
+        """Have ``callback(seconds)`` called when a page has drawn what was sent last."""
         self._on_drawn = callback
 
     def _heard(self, _, content, buffers) -> None:
         if content == ASKED:
             self.send(ASKED, [get_plotlyjs().encode()])
-        elif self._on_drawn and content.get("drawn") == self.version:
-            self._on_drawn()
+        elif content.get("drawn") == self.version:
+            with self.lock:
+                self._drawn()
+
+    def _drawn(self) -> None:
+        owed, self._owed, self._answers, self.lost = self._owed, 0, True, False
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        seconds = self._clock() - self.sent
+        if self._held is not None:
+            self._hand_over()
+        elif owed and self._on_drawn:
+            self._on_drawn(seconds)

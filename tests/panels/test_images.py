@@ -8,7 +8,7 @@ import pytest
 
 from labkit.panels import HeatMap, heat_maps
 from labkit.panels.images import MIN_INTERVAL, Pictures
-from tests.panels.conftest import in_loop
+from tests.panels.conftest import confirm, in_loop
 
 
 def matrix(**options):
@@ -101,6 +101,7 @@ def test_redraws_are_held_back_and_the_last_is_not_lost():
     pictures.draw(images(), "1")
     pictures.draw(images(1), "2")
     assert title(pictures) == "1"
+    confirm(pictures)
     pictures.update()
     assert title(pictures) == "2"
     now[0] += MIN_INTERVAL
@@ -128,6 +129,7 @@ async def test_an_owed_redraw_comes_by_itself():
 def test_clearing_leaves_nothing():
     pictures = make()
     pictures.draw(images(), "1")
+    confirm(pictures)
     pictures.clear()
     assert (np.array(pictures.figure.data[0].z) < 0).all()
     assert not title(pictures).strip()

@@ -14,7 +14,7 @@ from labkit.panels import Bars, Lines, LivePlot
 from labkit.panels.columns import MAX_POINTS, Columns, decimate
 from labkit.panels.panel_types import KEPT, MIXED
 from labkit.panels.theme import axis
-from tests.panels.conftest import in_loop
+from tests.panels.conftest import confirm, in_loop
 
 LOSS = {"loss": "training loss"}
 PANELS = [
@@ -63,11 +63,6 @@ def count(plot):
 
 def data(figure):
     return [(np.asarray(c.x).tolist(), np.asarray(c.y).tolist()) for c in figure.data]
-
-
-def confirm(plot):
-    """Say what a page says that has drawn the newest figure."""
-    plot.widget._heard(plot.widget, {"drawn": plot.widget.version}, [])
 
 
 def test_headless_and_interactive_show_the_same():
@@ -145,6 +140,7 @@ def test_redraws_at_most_ten_times_a_second():
     for step in range(1000):
         clock.now = step / 1000
         row(trace, step)
+        confirm(plot)
     assert len(set(drawn)) == 10
     plot.update()
     assert count(plot) == 1000
@@ -294,6 +290,26 @@ def test_a_browser_that_owes_a_drawing_gets_no_other():
     clock.now = 7.5
     trace.log(4, loss=1.0)
     assert count(plot) > drawn
+
+
+@in_loop
+async def test_a_run_goes_on_without_a_figure_that_no_page_draws(monkeypatch):
+    """At full speed: nothing is computed for it. A page that comes back sees all."""
+    monkeypatch.setattr("labkit.panels.plot.GIVE_UP", 0.01)
+    plot, trace, clock = live()
+    row(trace, 0)
+    while not plot.widget.lost:
+        await asyncio.sleep(0.01)
+    clock.now = 1000
+    monkeypatch.setattr(plot._drawing, "values", None)  # who calls it fails
+    for step in range(1, 100):
+        row(trace, step)
+    assert plot._timer is None and plot.widget.version == 1
+    monkeypatch.undo()
+    confirm(plot)
+    clock.now += 10
+    row(trace, 100)
+    assert count(plot) == 101 and not plot.widget.lost and plot.widget.version == 2
 
 
 def test_a_mark_waits_for_no_share_of_the_time():

@@ -1,12 +1,16 @@
 """The widget of a figure: its state is what is drawn."""
 
+import asyncio
 import json
 
 import numpy as np
+import plotly.graph_objects as go
+import pytest
 from plotly.offline import get_plotlyjs
 
 from labkit.panels import curves
 from labkit.panels.plot import Plot
+from tests.panels.conftest import in_loop
 
 
 def drawn(power):
@@ -39,9 +43,39 @@ def test_a_page_is_given_plotly_once_it_asks():
 
 def test_only_the_newest_figure_counts_as_drawn():
     plot, heard = Plot(drawn(1)), []
-    plot.when_drawn(lambda: heard.append(plot.version))
+    plot.when_drawn(lambda seconds: heard.append(plot.version))
     plot.show(drawn(2))
     plot._heard(plot, {"drawn": 0}, [])
     assert not heard
     plot._heard(plot, {"drawn": 1}, [])
     assert heard == [1]
+
+
+@pytest.mark.parametrize(("heard", "most"), [(True, 6), (False, 12)])
+def test_few_figures_are_on_their_way_to_a_page_that_draws_none(heard, most):
+    """A minute of six redraws a second, as in a cell that blocks the kernel."""
+    now = [0.0]
+    plot = Plot(go.Figure(), clock=lambda: now[0])
+    if heard:
+        plot._heard(plot, {"drawn": 0}, [])
+    for step in range(360):
+        now[0] = step / 6
+        assert plot.show(go.Figure(layout={"title": str(step)}))
+    assert 0 < plot.version <= most
+    plot._heard(plot, {"drawn": plot.version}, [])
+    assert "359" in plot.figure
+
+
+@in_loop
+async def test_where_no_page_draws_nothing_more_is_sent_until_one_does(monkeypatch):
+    monkeypatch.setattr("labkit.panels.plot.GIVE_UP", 0.01)
+    plot = Plot(drawn(1), clock=lambda: 0.0)
+    for power in (2, 3):
+        plot.show(drawn(power))
+    while not plot.lost:
+        await asyncio.sleep(0.01)
+    plot._clock = lambda: 1e9
+    plot.show(drawn(4))
+    assert plot.version == 1 and plot.figure == drawn(2).to_json()
+    plot._heard(plot, {"drawn": 1}, [])
+    assert not plot.lost and plot.figure == drawn(4).to_json()
