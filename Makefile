@@ -4,6 +4,7 @@
 #   PIP_FLAGS=...          handed to every pip install, say for another build of torch
 #   TREES="before after"   make lines: the source trees to count, this one by default
 #   DEVICE=cuda JSON=file  make bench on a GPU, its results written to a file
+#   MINUTES=30             make soak: how long
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
 
 SHELL := bash
@@ -11,6 +12,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 TORCH ?= 2.13.0
 DEVICE ?= cpu
+MINUTES ?= 30
 
 # All tools by this interpreter: their scripts name the folder that .venv was made in,
 # and after a copy or a move of the clone would run the old one, or nothing.
@@ -26,7 +28,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lines lock picture clean test-unit test-notebooks test-browser \
+.PHONY: help run test lab lint bench lines lock picture clean soak test-unit test-notebooks test-browser \
   test-bounds
 
 help: ## List the commands
@@ -94,6 +96,10 @@ test-browser: .venv/.stamp
 
 test-bounds: .venv/.stamp ## Run notebooks all over their bounds, for hours
 	$(PYTEST) -n 2 -m bounds tests/notebooks
+
+soak: .venv/.stamp ## Click through live panels for MINUTES, 30 if not given (needs Chromium)
+	@set -o pipefail; mkdir -p build/soak; \
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.browser.soak $(MINUTES) | tee build/soak/log
 
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
 	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks --device=$(DEVICE) \

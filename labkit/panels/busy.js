@@ -1,6 +1,7 @@
 // Says that the kernel is at work, which a kernel at work cannot say itself. After a
 // click, and while there may be work, the page asks; one question is under way at a time.
-// The answer comes after all that was sent before: until then clicks are queued.
+// Two answers to what was asked after a click tell that it was heard, since the kernel
+// may take up a question just before it; until then it is queued.
 
 const LATE = 500; // ms without an answer after which the line says so
 const LOST = 60000; // ms after which the question is put again: connections break
@@ -13,8 +14,8 @@ function render({ model, el }) {
   el.append(line);
   const gone = new AbortController();
   let asked = null; // when the question left that has no answer yet
-  let before = []; // buttons clicked before it left
-  let since = [];
+  let left = 0; // how many answers are wanted
+  let clicked = []; // buttons, until then
 
   const cells = () =>
     [...(el.closest(".jp-Notebook")?.querySelectorAll(PROMPTS) ?? [])]
@@ -29,7 +30,6 @@ function render({ model, el }) {
       line.textContent = "";
       return;
     }
-    const clicked = [...before, ...since];
     const names = clicked.map((button) => button.textContent.trim()).join(", ");
     const why = cells() ? "Waits for cells that still run" : "The kernel is at work";
     line.textContent = `${why}. ${names ? `Then: ${names}.` : "What you do here comes after."}`;
@@ -37,7 +37,6 @@ function render({ model, el }) {
   };
   const ask = () => {
     asked = performance.now();
-    [before, since] = [[...before, ...since], []];
     model.send("busy?");
     setTimeout(say, LATE);
   };
@@ -46,16 +45,21 @@ function render({ model, el }) {
       setTimeout(() => model.send("busy?"), LATE);
       return;
     }
-    for (const button of before) button.classList.remove("labkit-queued");
-    if (waited() < LATE && !since.length) line.textContent = "";
+    left -= 1;
+    if (left > 0) {
+      ask();
+      return;
+    }
+    for (const button of clicked) button.classList.remove("labkit-queued");
+    clicked = [];
+    if (waited() < LATE) line.textContent = "";
     asked = null;
-    before = [];
-    if (since.length) ask();
   };
   const touch = ({ type, target }) => {
     if (!panel()?.contains(target)) return;
     const button = type === "click" && target.closest("button");
-    if (button) since.push(button);
+    if (button) clicked.push(button);
+    left = asked === null ? 2 : 3;
     if (asked === null) ask();
     else say();
   };

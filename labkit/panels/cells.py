@@ -39,9 +39,10 @@ def loop_here() -> asyncio.AbstractEventLoop | None:
 
 
 def close(widget) -> None:
-    """Close a widget and all in it: the kernel and the page then forget them."""
-    for child in getattr(widget, "children", ()):
-        close(child)
+    """Close a widget, all in it and its looks: the kernel and the page forget them."""
+    looks = (getattr(widget, look, None) for look in ("layout", "style"))
+    for part in (*getattr(widget, "children", ()), *filter(None, looks)):
+        close(part)
     widget.close()
 
 

@@ -7,6 +7,7 @@ import ipywidgets as widgets
 
 from labkit.panels.aria import Aria
 from labkit.panels.busy import Busy
+from labkit.panels.cells import close, replace_earlier
 from labkit.panels.docstrings import Docstrings
 from labkit.panels.line_view import equation_html, source_html, table_html, values_html
 from labkit.panels.recorder import LineRecord, record_lines
@@ -57,6 +58,12 @@ class LineStepper(Shown):
         self.interactive, self.widget = interactive, None
         if interactive:
             self._build()
+            replace_earlier(self)
+
+    def close(self) -> None:
+        """Leave the page, as when the panel's cell runs again."""
+        if self.interactive:
+            close(self.widget)
 
     @property
     def record(self) -> LineRecord:

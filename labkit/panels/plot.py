@@ -27,9 +27,9 @@ class Plot(anywidget.AnyWidget):
     page that is loaded again shows that, and brings plotly.js along in each figure.
     Here the state is the figure, and a page asks for plotly.js once.
 
-    A page that has drawn says so. To one that has not, the next figure is held back, and
-    the newest goes out as soon as it has: at most one figure is on its way, or a few to
-    a page that was never heard, as one that still loads. Where none draws for twenty
+    A page that has drawn says so. From one that has not, the next figure is held back,
+    and the newest goes out as soon as it has: at most one is on its way, or a few
+    to a page that was never heard, as one that still loads. Where none draws for twenty
     seconds nothing is sent any more, until one draws again.
 
     Attributes
@@ -84,7 +84,7 @@ class Plot(anywidget.AnyWidget):
             self.version += 1
         self.sent, self._owed = self._clock(), self._owed + 1
         if self._watch is None and (loop := loop_here()):
-            # A cell that blocks the kernel hears no page, and no such call comes either.
+            # In a cell that blocks the kernel no page is heard, nor is this called.
             self._watch = loop.call_later(GIVE_UP, self._give_up)
 
     def _give_up(self) -> None:
@@ -92,7 +92,7 @@ class Plot(anywidget.AnyWidget):
             self._watch, self.lost = None, True
 
     def when_drawn(self, callback: Callable[[float], None]) -> None:
-        """Have ``callback(seconds)`` called when a page has drawn what was sent last."""
+        """Have ``callback(seconds)`` called when a page has drawn the newest figure."""
         self._on_drawn = callback
 
     def _heard(self, _, content, buffers) -> None:

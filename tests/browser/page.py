@@ -12,6 +12,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.browser.serve import PATIENCE
+
 # Marks the output that holds an element: the panel that is looked at from now on.
 LOOK_AT = """
 const output = document.querySelector(arguments[0]).closest('.jp-OutputArea-output');
@@ -60,22 +62,6 @@ panel.addEventListener(
 """
 DRAWINGS = "return window.labkitDrawings;"
 
-# Notes when Pause is clicked and when the line below says that it has been heard.
-NOTE_PAUSE = """
-const panel = document.querySelector('[data-looked-at]');
-const line = panel.querySelector('.labkit-status');
-const noted = window.labkitPause = {clicked: null, heard: null};
-panel.querySelector('.labkit-pause').addEventListener(
-  'click', () => noted.clicked = performance.now(), {capture: true, once: true});
-const observer = new MutationObserver(() => {
-  if (noted.clicked === null || !line.textContent.includes('paused')) return;
-  noted.heard ??= performance.now();
-  observer.disconnect();
-});
-observer.observe(line, {childList: true, subtree: true, characterData: true});
-"""
-PAUSE = "return window.labkitPause;"
-
 # What can have the focus in the panel, but for what is disabled or not shown.
 CONTROLS = """
 const css = 'a[href], button, input, select, textarea, [contenteditable="true"], '
@@ -103,9 +89,9 @@ return kinds.flatMap((kind) =>
 """
 
 
-def wait(condition, seconds, what):
+def wait(condition, what):
     """Return the condition's first true value; fail with `what` if none comes."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while True:
         try:
             value = condition()
@@ -114,7 +100,9 @@ def wait(condition, seconds, what):
         if value:
             return value
         if time.monotonic() > end:
-            pytest.fail(f"not within {seconds} s: {what() if callable(what) else what}")
+            pytest.fail(
+                f"not within {PATIENCE} s: {what() if callable(what) else what}"
+            )
         time.sleep(0.02)
 
 
@@ -132,11 +120,10 @@ class Page:
         self._wait_for_kernel()
 
     def _wait_for_kernel(self):
-        wait(lambda: self.find(".jp-CodeCell"), 60, "the notebook opens")
+        wait(lambda: self.find(".jp-CodeCell"), "the notebook opens")
         # The mark at the notebook's corner says idle before there is a kernel.
         wait(
             lambda: "| Idle" in self.find("#jp-main-statusbar").text,
-            60,
             "its kernel is idle",
         )
 
@@ -145,7 +132,7 @@ class Page:
         self.choose(".lm-MenuBar-itemLabel", "File")
         self.choose(".lm-Menu-itemLabel", "Save Notebook")
         saved = "return !document.querySelector('.jp-mod-dirty');"
-        wait(lambda: self.script(saved), 10, "the notebook is saved")
+        wait(lambda: self.script(saved), "the notebook is saved")
         self.driver.refresh()
         self._wait_for_kernel()
 
@@ -163,7 +150,7 @@ class Page:
 
     def look_at(self, css=".labkit-run"):
         """Have all below go by the panel that holds the first element of this kind."""
-        wait(lambda: self.find(css), 60, f"{css} is there")
+        wait(lambda: self.find(css), f"{css} is there")
         self.script(LOOK_AT, css)
         self.show_panel()
 
@@ -174,10 +161,10 @@ class Page:
     def script(self, text, *arguments):
         return self.driver.execute_script(text, *arguments)
 
-    def run_all(self, seconds=120):
+    def run_all(self):
         """Run all cells and wait."""
         self.begin_all()
-        self._wait_for_cells(seconds)
+        self._wait_for_cells()
 
     def begin_all(self):
         """Run all cells; JupyterLab now and then loses the first order."""
@@ -204,15 +191,15 @@ class Page:
                     return True
             return False
 
-        wait(click, 10, f"the menu's {text}")
+        wait(click, f"the menu's {text}")
 
-    def _wait_for_cells(self, seconds):
+    def _wait_for_cells(self):
         def done():
             prompts = self.script(PROMPTS)
             numbered = all(re.fullmatch(r"\[\d+\]:", prompt) for prompt in prompts)
             return numbered or self.script(ERRORS)
 
-        wait(done, seconds, lambda: f"all cells run: {self.script(PROMPTS)}")
+        wait(done, lambda: f"all cells run: {self.script(PROMPTS)}")
 
     def run_cell(self, number):
         """Run one cell again, by its keys, and wait until it has."""
@@ -227,7 +214,7 @@ class Page:
             prompt = self.script(PROMPTS)[number]
             return prompt != before and re.fullmatch(r"\[\d+\]:", prompt)
 
-        wait(done, 60, f"cell {number} runs again")
+        wait(done, f"cell {number} runs again")
 
     def errors(self):
         return self.script(ERRORS)
@@ -241,18 +228,17 @@ class Page:
     def count(self):
         return count_in(self.status())
 
-    def wait_for_status(self, pattern, seconds=15):
+    def wait_for_status(self, pattern):
         """Return the first status that matches."""
         return wait(
             lambda: (text := self.status()) and re.fullmatch(pattern, text) and text,
-            seconds,
             lambda: f"status {pattern!r}; it is {self.status()!r}",
         )
 
-    def wait_for_figure(self, condition, what, seconds=15):
-        return wait(lambda: (d := self.drawn()) and condition(d) and d, seconds, what)
+    def wait_for_figure(self, condition, what):
+        return wait(lambda: (d := self.drawn()) and condition(d) and d, what)
 
-    def wait_until_still(self, seconds=10):
+    def wait_until_still(self):
         """Wait until the figure shows the same for half a second."""
 
         def still():
@@ -260,12 +246,12 @@ class Page:
             time.sleep(0.5)
             return self.drawn() == before
 
-        wait(still, seconds, "the figure stands still")
+        wait(still, "the figure stands still")
 
     def press(self, name):
         """Click a button once it can be clicked; return the time of the click."""
         button = f".labkit-{name}"
-        wait(lambda: self.within(button).is_enabled(), 10, f"{name} can be pressed")
+        wait(lambda: self.within(button).is_enabled(), f"{name} can be pressed")
         found = self.within(button)
         clicked = time.monotonic()
         found.click()
@@ -278,7 +264,6 @@ class Page:
         self.within(f".labkit-knob-{knob} .noUi-handle").send_keys(key)
         return wait(
             lambda: (now := self.within(shown).text) != before and now,
-            5,
             f"the knob {knob} moves from {before}",
         )
 
@@ -305,7 +290,7 @@ class Page:
             times = [time for time, *seen in later if condition(before[1:], seen)]
             return times and (times[0] - noted["moved"]) / 1000
 
-        return wait(first, 15, what)
+        return wait(first, what)
 
     def seconds_to_mark(self, knob, key):
         """Seconds until a knob that restarts nothing has its mark in the figure."""
@@ -314,7 +299,6 @@ class Page:
         self.key(knob, key)
         told = wait(
             lambda: (now := self.turned()) != said and " from step " in now and now,
-            5,
             f"the panel tells of {knob}; it says {self.turned()!r}",
         )
         mark = told.partition(" from step ")[0].replace(" = ", " ")
@@ -329,15 +313,6 @@ class Page:
         return self._drawn_after(
             lambda before, after: after[0] < before[0], f"{knob} begins anew"
         )
-
-    def seconds_to_pause(self):
-        """Seconds from the click on Pause until the panel says that it pauses."""
-        self.script(NOTE_PAUSE)
-        self.press("pause")
-        noted = wait(
-            lambda: (noted := self.script(PAUSE))["heard"] and noted, 15, "a pause"
-        )
-        return (noted["heard"] - noted["clicked"]) / 1000
 
     def controls(self):
         """All of the panel that can have the focus now."""

@@ -15,11 +15,6 @@ from tests.browser.page import wait
 
 pytestmark = pytest.mark.browser
 
-DRAWN_WITHIN = 0.5  # seconds from a knob's move to the figure that shows it
-PAUSE_WITHIN = 1.0  # seconds from the click on Pause to the word "paused"
-# The best of so many: other programs on the machine only ever make it longer.
-TRIES = 3
-
 
 @dataclass(frozen=True)
 class Live:
@@ -46,7 +41,7 @@ def test_live_panel(page, tmp_path, request):
     page.run_all()
     assert page.errors() == []
     page.look_at(f".labkit-knob-{lab.live}")
-    page.wait_for_figure(lambda d: d["curves"], "the figure is drawn", 60)
+    page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
     page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
 
     walk(page)
@@ -82,24 +77,17 @@ def turn_while_paused(page, lab):
 
 
 def turn_while_running(page, lab):
-    """The figure follows the knobs, and Pause is heard, in time."""
+    """The figure follows the knobs, and Pause is heard."""
     for _ in range(lab.speed):
         page.within(".labkit-speed .noUi-handle").send_keys(Keys.ARROW_LEFT)
-    marks, restarts, pauses = [], [], []
-    keys = (Keys.ARROW_LEFT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
-    for key in keys[:TRIES]:
-        page.press("run")
-        page.wait_for_status(r"step (\d+) of \1, running")
-        wait(lambda: page.count() >= 3, 15, "the count grows")
-        marks.append(page.seconds_to_mark(lab.live, key))
-        restarts.append(page.seconds_to_restart(lab.restarts, Keys.ARROW_RIGHT))
-        page.wait_for_status(r"step (\d+) of \1, running")
-        pauses.append(page.seconds_to_pause())
-    for what, seconds in (("mark", marks), ("restart", restarts), ("pause", pauses)):
-        print(f"{what}: {', '.join(f'{s:.2f}' for s in seconds)} s")
-    assert min(marks) < DRAWN_WITHIN, marks
-    assert min(restarts) < DRAWN_WITHIN, restarts
-    assert min(pauses) < PAUSE_WITHIN, pauses
+    page.press("run")
+    page.wait_for_status(r"step (\d+) of \1, running")
+    wait(lambda: page.count() >= 3, "the count grows")
+    page.seconds_to_mark(lab.live, Keys.ARROW_LEFT)
+    page.seconds_to_restart(lab.restarts, Keys.ARROW_RIGHT)
+    page.wait_for_status(r"step (\d+) of \1, running")
+    page.press("pause")
+    page.wait_for_status(r"step (\d+) of \1, paused")
     count = page.count()
     page.wait_until_still()
     assert page.count() == count
@@ -134,7 +122,7 @@ def test_tour(page):
     page.run_all()
     assert page.errors() == []
     page.look_at()
-    first = page.wait_for_figure(lambda d: d["curves"], "the figure is drawn", 60)
+    first = page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
     page.wait_for_status(r"step (\d+) of \1, paused")
     count = page.count()
     page.press("step")

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,8 @@ CONTRAST = 4.5  # to 1, of text (WCAG 2, level AA)
 SHOWN = """
 const panel = document.querySelector('.labkit-walk');
 return [
-  panel.querySelector('[role="status"]')?.textContent
-    + panel.querySelector('[aria-current="step"]')?.textContent,
+  panel.querySelector('[role="status"]')?.textContent,
+  panel.querySelector('[aria-current="step"]')?.textContent,
   panel.querySelector('.labkit-values')?.textContent,
 ];
 """
@@ -101,12 +100,13 @@ class Walk:
 
     def __init__(self, page):
         self.page = page
-        self.seen = [wait(self.shown, 20, "a line is lit")]
+        self.seen = [wait(self.shown, "a line is lit")]
         page.script("document.querySelector('.labkit-walk').scrollIntoView();")
 
     def shown(self):
-        lit, values = self.page.script(SHOWN)
-        return lit and values and (lit, values)
+        """Where it says it is, which it says last, and the lit line; the values."""
+        place, lit, values = self.page.script(SHOWN)
+        return place and lit and values and ((place, lit), values)
 
     def find(self, name):
         return self.page.find(f".labkit-walk .labkit-line-{name}")
@@ -114,27 +114,20 @@ class Walk:
     def moved(self, what):
         """Wait until another line is lit; return it with its values."""
         before = self.seen[-1]
-        wait(lambda: (s := self.shown()) and s[0] != before[0], 10, what)
-        now = wait(self.settled, 10, f"{what}, and the values follow")
+        now = wait(lambda: (s := self.shown()) and s[0][0] != before[0][0] and s, what)
         assert self.page.script(IN_VIEW), f"the lit line can be seen: {now[0]}"
         self.seen.append(now)
         return now
 
-    def settled(self):
-        """What is shown, if it has not changed for a moment."""
-        before = self.shown()
-        time.sleep(0.2)
-        return before == self.shown() and before
-
     def equation(self, what="the equation is rendered"):
         """Go to the first line with an equation and wait until it is rendered."""
         self.find("first").click()
-        wait(lambda: self.shown()[0].startswith("stop 1 "), 10, "First goes back")
-        self.seen.append(wait(self.settled, 10, "the first line"))
+        first = lambda: (s := self.shown())[0][0].startswith("stop 1 ") and s  # noqa: E731
+        self.seen.append(wait(first, "First goes back"))
         for _ in range(60):
             _, text = self.page.script(RENDERED)
             if text.strip():
-                wait(lambda: self.page.script(RENDERED)[0], 10, what)
+                wait(lambda: self.page.script(RENDERED)[0], what)
                 return text
             self.find("next").click()
             self.moved("Next moves on")
@@ -199,7 +192,6 @@ def walk_by_keyboard(page, walk):
     start = walk.seen[-1]
     wait(
         lambda: all(name for _, name in page.script(CONTROLS)),
-        15,
         lambda: f"every control has a name: {page.script(CONTROLS)}",
     )
     focused = lambda: page.driver.switch_to.active_element  # noqa: E731
@@ -245,7 +237,6 @@ def read(page, walk, folder):
                 page.script("document.querySelector('.labkit-walk').scrollIntoView();")
                 wait(
                     lambda: max(page.script(WIDER)) <= 1,
-                    5,
                     lambda: f"too wide: {page.script(WIDER)}",
                 )
                 keep_picture(page, folder, f"{theme}_{width}".lower())
@@ -264,7 +255,7 @@ def choose_theme(page, name):
     page.choose(".lm-MenuBar-itemLabel", "Settings")
     page.choose(".lm-Menu-itemLabel", "Theme")
     page.choose(".lm-Menu-itemLabel", f"JupyterLab {name}")
-    wait(lambda: page.script(THEME) == wanted, 10, f"the theme is {name}")
+    wait(lambda: page.script(THEME) == wanted, f"the theme is {name}")
 
 
 def keep_picture(page, folder, name):

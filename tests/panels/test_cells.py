@@ -7,10 +7,16 @@ import weakref
 from itertools import count
 
 import pytest
+from ipywidgets.widgets.widget import _instances
 
-from labkit.panels import Stepper, cells
+from labkit.panels import LineStepper, Stepper, cells
 from tests.panels.conftest import in_loop
 from tests.panels.test_live_lab import make as make_lab
+
+
+def half(x):
+    y = x / 2
+    return y
 
 
 @pytest.fixture
@@ -54,6 +60,19 @@ def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
     lab.close()
     assert all(widget.comm is None for widget in widgets)
     assert lab.trace._subscribers == [] and lab.plot._timer is None
+
+
+@pytest.mark.parametrize("make", [make_lab, lambda: LineStepper(half, 4)])
+def test_no_widget_is_left_of_what_a_cell_made_before(cell, make):
+    """Not even its layout: a session of re-runs would pile them up."""
+    cell("a", "1")
+    first = make()
+    made = len(_instances)
+    cell("a", "2")
+    second = make()
+    assert len(_instances) == made and first.widget.comm is None
+    second.close()
+    second.close()
 
 
 @in_loop
