@@ -22,18 +22,16 @@ from tests.browser.page import Page, wait
 from tests.browser.serve import chromium, jupyterlab, write_notebook
 
 CELLS = [
-    """import gc, json, os
+    """import json, os
 from ipywidgets.widgets.widget import _instances
 from labkit.labs import hessian_free, rls, rtrl
 from labkit.labs.problem import load_problem
-from labkit.panels import LiveLab, Stepper
+from labkit.panels import LiveLab, cells
 from labkit.panels.plot import Plot
 
 def state():
-    found = gc.get_objects()
-    owed = [plot._owed for plot in found if isinstance(plot, Plot) and plot.comm]
-    runs = [one.running for one in found if isinstance(one, Stepper)]
-    told = {"pid": os.getpid(), "runs": sum(runs), "in flight": max(owed, default=0)}
+    owed = [plot._owed for plot in [*_instances.values()] if isinstance(plot, Plot)]
+    told = {"pid": os.getpid(), "runs": len(cells._shares), "in flight": max(owed)}
     return json.dumps(told | {"widgets": len(_instances)})""",
     """LiveLab(rls.TRAINING, {"FC": load_problem("digits")}, 64)""",
     """images = hessian_free.load_images("digits")
@@ -109,10 +107,13 @@ class Soak:
 
     def check(self, what):
         """Have page and kernel answer; no more goes on than was begun."""
-        few = lambda: self.state()["runs"] <= len(self.may_run)  # noqa: E731
-        wait(few, lambda: f"{self.state()} after {what}, {self.may_run}")
-        flying = self.state()["in flight"]
-        assert flying <= IN_FLIGHT, f"{flying} drawings on their way after {what}"
+
+        def few():
+            state = self.state()
+            return state["runs"] <= len(self.may_run) and state
+
+        state = wait(few, lambda: f"{self.state()} after {what}, {self.may_run}")
+        assert state["in flight"] <= IN_FLIGHT, f"{state} after {what}"
         assert not (errors := self.page.errors()), f"after {what}: {errors}"
 
     def part(self, lab, css, which=0):
