@@ -92,6 +92,26 @@ def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
         child.join()
 
 
+def test_units_run_on_a_cluster(tmp_path, monkeypatch):
+    """What a worker raises is told as it ends; what is done is left out."""
+    from distributed import LocalCluster
+
+    name = "broad/first-column"
+    two = {"good": ALL[name].small, "bad": {"seeds": [0], "data": "none"}}
+    both = replace(ALL[name], units=two)
+    monkeypatch.setattr(units, "experiment", lambda _: both)
+    here = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    with LocalCluster(**here, dashboard_address=None) as cluster:
+        where = {"cluster": cluster.scheduler_address}
+        run = lambda: dict(  # noqa: E731
+            units.run(name, "*", tmp_path / "results", tmp_path, **where)
+        )
+        told = run()
+        assert told["good"] == units.DONE
+        assert "unknown data set 'none'" in told["bad"]
+        assert list(run()) == ["bad"]
+
+
 def test_results_stand_in_the_order_of_the_units(tmp_path):
     each = replace(ALL["broad/first-column"], units={"a": {}, "b": {}})
     for unit, value in (("b", 1.0 / 3), ("a", 2)):
