@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from IPython.display import display
 
-LOST = "This panel lives in a kernel that is gone: run this cell again."
+LOST = "No kernel answers for this panel: run this cell again."
 # Elsewhere than in JupyterLab, which alone has these classes, nothing is to be seen;
 # nor is it while a page that is loaded still waits for its panels.
 _BELOW = f"""<style>

@@ -127,7 +127,7 @@ def test_a_page_that_is_loaded_again(page):
     say_that_a_step_is_long(page)
 
     page.restart_kernel()
-    lost = ["This panel lives in a kernel that is gone: run this cell again."] * 2
+    lost = ["No kernel answers for this panel: run this cell again."] * 2
     wait(lambda: page.lost() == lost, lambda: f"it is said: {page.lost()}")
     page.load_again()
     wait(lambda: page.lost() == lost, lambda: f"it is said: {page.lost()}")

@@ -12,5 +12,5 @@ pytestmark = pytest.mark.browser
 @pytest.mark.parametrize("page", ["soak"], indirect=True)
 def test_random_clicks_leave_nothing_behind(page):
     """Memory is a matter of the long form; the kernel's widgets can be counted."""
-    before, after = soak(page, lambda done: done < 40)
+    before, after = soak(page, lambda done: done < 28)
     assert after["widgets"] == before["widgets"] and after["runs"] == 0
