@@ -42,6 +42,11 @@ class Capture:
                 hook.capture = None
         self.handle = module.register_forward_hook(_Hook(self), with_kwargs=True)
 
+    def of(self, module: nn.Module) -> "Capture":
+        """The same of a copy of the layer."""
+        options = self.time_steps, self.residuals, self.shared
+        return Capture(self.name, module, *options)
+
     def __call__(self, module, inputs, output):
         """Read one forward pass; returns a replacement of the output or None."""
         weight, x = self.blocks[0].weight, inputs[0]

@@ -5,6 +5,7 @@ Weights are torch's defaults from the global generator, as everywhere in torch; 
 by ``torch.manual_seed``.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -83,14 +84,17 @@ class SequenceClassifier(nn.Module):
         return self.head(y[:, -1])
 
 
-@torch.no_grad()
-def accuracy(
-    model: nn.Module, inputs: Tensor, labels: Tensor, batch_size=1000
-) -> float:
+def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, batch_size=1000):
     """Share of the rows classified right, in [0, 1]; the model keeps its mode."""
+    return accuracy_later(model, inputs, labels, batch_size)()
+
+
+@torch.no_grad()
+def accuracy_later(model, inputs, labels, batch_size=1000) -> Callable[[], float]:
+    """:func:`accuracy` of the model as it is now, read from the device when called."""
     training = model.training
     model.eval()
     pairs = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
     right = sum((model(x).argmax(-1) == y).sum() for x, y in pairs)
     model.train(training)
-    return float(right) / len(labels)
+    return lambda: float(right) / len(labels)

@@ -1,5 +1,6 @@
 """RLS as a torch optimiser (Algorithms 1 and 2 of the paper)."""
 
+import copy
 import warnings
 from collections.abc import Iterable
 
@@ -303,6 +304,53 @@ class RLS(torch.optim.Optimizer):
     def check(self):
         """Raise NumericalError for a failure at any step; one wait for the device."""
         check_noted({block.name: self.state[block.weight] for block in self.blocks})
+
+    def load_state_dict(self, state_dict: dict):
+        """Restore what ``state_dict`` gave, of any device; the weights' own is kept.
+
+        ValueError, and nothing is changed, if a P or velocity has another shape.
+        """
+        owners = [p for group in self.param_groups for p in group["params"]]
+        fits = {id(block.weight): block for block in self.blocks}
+        for number, kept in state_dict["state"].items():
+            block = fits[id(owners[number])]
+            n, N = block.fan_in, len(block.weight)
+            for name, shape in (("P", (n, n)), ("velocity", (N, n)), ("total", (n,))):
+                if name in kept and kept[name].shape != shape:
+                    raise ValueError(
+                        f"{name} of layer {block.name!r} has shape "
+                        f"{tuple(kept[name].shape)} in this checkpoint, and the "
+                        f"layer needs {shape}: it is of another network"
+                    )
+        super().load_state_dict(state_dict)
+        for block in self.blocks:
+            state = self.state.get(block.weight, {})
+            if state.pop("failed_h", None) is not None:  # labkit 0.2: 0 for no failure
+                state["failed_at"][state["failed_at"] == 0] = torch.inf
+            for name in {*COUNTS} & {*state}:
+                state[name] = state[name].to(block.weight)
+
+    def __deepcopy__(self, memo):
+        """The optimiser of a copied model, which must have been copied before."""
+        if id(self.model) not in memo:
+            raise TypeError(
+                f"a copy of {type(self).__name__} alone would train nothing: copy the "
+                "model with it, model, optimizer = copy.deepcopy((model, optimizer))"
+            )
+        new = memo[id(self)] = type(self).__new__(type(self))
+        new.__setstate__(copy.deepcopy(super().__getstate__(), memo))
+        vars(new).update({k: v for k, v in vars(self).items() if k not in vars(new)})
+        new.model = memo[id(self.model)]
+        new.gradient_norm = copy.deepcopy(self.gradient_norm, memo)
+        new.captures = [each.of(memo[id(each.module)]) for each in self.captures]
+        return new
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(
+            f"{type(self).__name__} reads its model by hooks, which cannot be pickled: "
+            "save optimizer.state_dict() beside model.state_dict(), make both anew and "
+            "load them"
+        )
 
     def close(self):
         """Take the hooks off the model; nothing can be trained by this object then."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from labkit.clock import Clock
 from labkit.collectives import mean_over
 from labkit.errors import DivergedError
 from labkit.ranges import COUNT, check
+from labkit.rls import graphs
 from labkit.rls.distributed import check_equal_shares, unwrap
 from labkit.rls.health import NumericalError
 from labkit.rls.hybrid import Hybrid
-from labkit.rls.networks import accuracy
+from labkit.rls.networks import accuracy_later
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import loss_one_hot
 
@@ -29,19 +31,42 @@ class Settings:
     batch_size: int = 128  # minibatch M
 
 
+class Number:
+    """Field of a record: a function that reads the device, once somebody asks."""
+
+    def __set_name__(self, owner, name):
+        self.name = f"_{name}"
+
+    def __get__(self, record, owner):
+        if record is None:
+            raise AttributeError(self.name)  # the field has no default
+        value = vars(record)[self.name]
+        if callable(value):
+            value = vars(record)[self.name] = value()
+        return value
+
+    def __set__(self, record, value):
+        vars(record)[self.name] = value
+
+
 @dataclass(frozen=True)
 class Record:
-    """One training step, one minibatch."""
+    """One training step, one minibatch; who reads a number waits for the device."""
 
     step: int  # from 1
     epoch: int  # from 1
-    loss: float  # of the minibatch, before the step
-    gradient_norm: float  # joint, before clipping
-    clipped: bool
+    loss: float = Number()  # of the minibatch, before the step
+    gradient_norm: float = Number()  # joint, before clipping
+    limit: float  # that the norm is clipped to; inf for none
     seconds: float  # of the step: forward, backward, clip, update
-    epoch_loss: float | None = None  # mean over the epoch, at its last step
-    test_accuracy: float | None = None  # in [0, 1], at the last step of an epoch
+    epoch_loss: float | None = Number()  # mean over the epoch, at its last step
+    test_accuracy: float | None = Number()  # in [0, 1], at the last step of an epoch
     watched: Any = None  # what ``watch`` gave
+
+    @property
+    def clipped(self) -> bool:
+        """Whether the norm was above its limit."""
+        return self.gradient_norm > self.limit
 
 
 def train(
@@ -59,6 +84,7 @@ def train(
     test: tuple[Tensor, Tensor] | None = None,
     watch: Callable[[], Any] | None = None,
     ceiling: float = 100.0,
+    capture: bool = False,
 ) -> Iterator[Record]:
     """Train a classifier; yields one :class:`Record` per minibatch.
 
@@ -87,65 +113,105 @@ def train(
         what it returns is in the record. Its time is not in ``seconds``.
     ceiling : float
         The run has diverged when a loss exceeds this many times the first one (or 1, if
-        that is larger).
+        that is larger). The CPU sees that, and a failure of RLS, at its step; elsewhere
+        no step waits for the device, and the end of the epoch sees it.
+    capture : bool
+        Replay steps as CUDA graphs, one for each size of minibatch and setting of the
+        options. ValueError on other devices, with ``watch``, on several workers.
     """
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
     _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
     bare, group = unwrap(model)
     if group is not None:
         check_equal_shares(inputs, group)
+    if capture:
+        graphs.check(inputs.device, optimizer, watch, group)
+    clip = partial(_limit, optimizer, max_grad_norm)
+
+    def backward(x, y):
+        optimizer.zero_grad()
+        value = loss(model(x), y)
+        value.backward()
+        value = value.detach()
+        return value if group is None else mean_over([value], group)[0]
+
+    def whole(x, y):
+        return backward(x, y), _update(model, optimizer, clip())
+
+    replayed = graphs.Replayed(whole, partial(graphs.settings_of, optimizer, clip))
     limit, last, step = math.inf, math.nan, 0
-    clock = Clock(inputs.device)
+    clock, at_hand = Clock(inputs.device), inputs.device.type == "cpu"
     for epoch in range(1, epochs + 1):
         losses = []
-        for rows, closes in _batches(len(inputs), settings, generator, drop_last):
-            step += 1
-            rows, before = rows.to(inputs.device), clock.seconds
-            with clock:
-                model.train()
-                optimizer.zero_grad()
-                value = loss(model(inputs[rows]), labels[rows])
-                value.backward()
-                value = value.detach()
-                if group is not None:
-                    (value,) = mean_over([value], group)
-            seen = watch() if watch else None
+        order = _order(len(inputs), generator, inputs.device)
+        for rows, closes in _batches(order, settings, drop_last):
+            step, before, seen = step + 1, clock.seconds, None
+            model.train()
             try:
                 with clock:
-                    norm, clipped = _update(model, optimizer, max_grad_norm)
+                    x, y = inputs[rows], labels[rows]
+                    value, norm = replayed(x, y) if capture else (backward(x, y), None)
+                if not capture:
+                    seen = watch() if watch else None
+                    with clock:
+                        norm = _update(model, optimizer, clip())
+                if closes and isinstance(optimizer, RLS | Hybrid):
+                    optimizer.check()
             except NumericalError as error:
                 told = f"step {step}: {error}; the last loss was {last:.6g}"
                 raise DivergedError(told) from error
-            value = float(value)
-            if step == 1:
-                limit = ceiling * max(value, 1.0)
-            if not value <= limit:
-                told = f"the loss is {value:.6g} at step {step}, the limit {limit:.6g}"
-                raise DivergedError(f"{told}; the last one was {last:.6g}")
-            last = value
             losses.append(value)
-            mean = sum(losses) / len(losses) if closes else None
-            right = accuracy(bare, *test) if closes and test else None
-            seconds = clock.seconds - before
-            yield Record(step, epoch, value, norm, clipped, seconds, mean, right, seen)
+            looked = losses[-1:] if at_hand else losses if closes else []
+            for i, each in enumerate(_read(looked), step + 1 - len(looked)):
+                if i == 1:
+                    limit = ceiling * max(each, 1.0)
+                if not each <= limit:
+                    told = f"the loss is {each:.6g} at step {i}, the limit {limit:.6g}"
+                    raise DivergedError(f"{told}; the last one was {last:.6g}")
+                last = each
+            mean = right = None
+            if closes:
+                mean = partial(_mean, losses)
+                right = test and accuracy_later(bare, *test)
+            measured = value.item, norm.item, clip(), clock.seconds - before
+            yield Record(step, epoch, *measured, mean, right, seen)
 
 
-def _update(model, optimizer, max_grad_norm) -> tuple[float, bool]:
-    """Clip and step; returns the gradient's norm and whether it was clipped."""
+def _read(values: list[Tensor]) -> list[float]:
+    """Numbers of a device; one wait."""
+    return torch.stack(values).tolist() if values else []
+
+
+def _mean(values: list[Tensor]) -> float:
+    return sum(_read(values)) / len(values)
+
+
+def _limit(optimizer, max_grad_norm) -> float:
+    """Joint norm that gradients are clipped to, by the optimiser or by ``train``."""
     clips = isinstance(optimizer, RLS | Hybrid)
     limit = optimizer.max_grad_norm if clips else max_grad_norm
-    limit = math.inf if limit is None else limit
-    norm = None if clips else nn.utils.clip_grad_norm_(model.parameters(), limit)
+    return math.inf if limit is None else limit
+
+
+def _update(model, optimizer, limit) -> Tensor:
+    """Clip and step; returns the gradient's norm, ()."""
+    if isinstance(optimizer, RLS | Hybrid):
+        optimizer.step()
+        return optimizer.gradient_norm
+    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)
     optimizer.step()
-    if clips:
-        optimizer.check()
-        norm = optimizer.gradient_norm
-    return float(norm), float(norm) > limit
+    return norm
 
 
-def _batches(samples, settings, generator, drop_last) -> Iterator[tuple[Tensor, bool]]:
+def _order(samples: int, generator, device) -> Tensor:
+    """Rows of an epoch in random order; one upload, which nothing waits for."""
+    pinned = device.type == "cuda"
+    order = torch.randperm(samples, generator=generator, pin_memory=pinned)
+    return order.to(device, non_blocking=True)
+
+
+def _batches(left, settings, drop_last) -> Iterator[tuple[Tensor, bool]]:
     """One epoch: the rows of each minibatch, and whether it is the last one."""
-    left = torch.randperm(samples, generator=generator)
     while len(left):
         check(vars(settings), SIZES)
         M = settings.batch_size

@@ -1,0 +1,235 @@
+"""What an accelerator asks of RLS: no waits, one place for what stays, one graph."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import labkit.clock
+from labkit.errors import DivergedError
+from labkit.rls import RLS, Hybrid, Residuals, Settings, graphs, train
+from labkit.rls import rls_step as step
+from tests.device.strict_device import NAME, strict
+
+from .conftest import RULE, assert_close, batch, identical, randn, spd, take
+from .test_health import held
+from .twins import fcs
+
+LABELS = torch.arange(20) % 3
+
+
+def run_on(device, make, **options):
+    """Records of a run on a device, and its weights."""
+    model = fcs().to(device)
+    g = torch.Generator().manual_seed(3)
+    place = {"batch_size": 8, "generator": g, "epochs": 2, **options}
+    data = randn(20, 5, seed=2).to(device), LABELS.to(device)
+    records = list(train(model, make(model), *data, **place))
+    return records, [p.detach().cpu() for p in model.parameters()]
+
+
+def clipped(model):
+    return RLS(model, momentum=0.5, max_grad_norm=0.6)
+
+
+def hybrid(model):
+    rls = RLS(model, layers=["0"], max_grad_norm=0.6)
+    return Hybrid(rls, torch.optim.Adam(model[2].parameters()))
+
+
+NUMBERS = ("step", "epoch", "loss", "gradient_norm", "clipped", "epoch_loss")
+
+
+def waits(tally):
+    """Of labkit since the last time."""
+    found = sum(n for (_, line), n in tally.waits.items() if line != "elsewhere")
+    tally.clear()
+    return found
+
+
+@pytest.mark.parametrize("make", [clipped, hybrid])
+def test_a_run_waits_at_the_end_of_an_epoch_and_for_who_reads(make):
+    with strict() as tally:
+        records, weights = run_on(NAME, make)
+        assert waits(tally) == 2 * 2  # two epochs: what was noted, and the losses
+        read, again = (
+            [[getattr(r, name) for name in NUMBERS] for r in records] for _ in range(2)
+        )
+        assert read == again and waits(tally) == 6 + 6 + 2  # each number once
+    plain, wanted = run_on("cpu", make)
+    assert_close(weights, wanted)
+    for found, record in zip(read, plain, strict=True):
+        assert found == pytest.approx([getattr(record, name) for name in NUMBERS])
+
+
+def test_an_accelerator_sees_a_divergence_at_the_end_of_the_epoch():
+    found = []
+    for device in ("cpu", NAME):
+        with strict(), pytest.raises(DivergedError, match="the loss is") as error:
+            run_on(device, lambda model: RLS(model, lr=300.0), epochs=9)
+        found.append(str(error.value))
+    assert found[0] == found[1]
+
+
+def test_looking_is_not_in_the_seconds_and_waiting_for_the_backward_pass_is(
+    monkeypatch,
+):
+    """A clock that counts the kernels that the host has waited for."""
+    with strict() as tally:
+        now = type("", (), {"perf_counter": staticmethod(lambda: float(tally.done))})
+        monkeypatch.setattr(labkit.clock, "time", now)
+        look = torch.ones((), device=NAME)
+
+        def watch():
+            return [float(look + 1) for _ in range(50)]
+
+        seconds = [
+            [r.seconds for r in run_on(NAME, clipped, watch=each)[0]]
+            for each in (None, watch)
+        ]
+    assert seconds[0] == seconds[1] and min(seconds[0]) > 50
+
+
+def places(optimizer):
+    """Where all that a step changes lies, once there is a state."""
+    kept = [v for state in optimizer.state.values() for v in state.values()]
+    return [each.data_ptr() for each in (*kept, *optimizer.model.parameters())]
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "reset"])
+def test_what_stays_keeps_its_place(on_failure):
+    model = fcs()
+    optimizer = held(RLS)(model, **RULE | {"forgetting": 1.0}, on_failure=on_failure)
+    take(model, optimizer, *batch(8, 0))
+    before = places(optimizer)
+    for s, scale in enumerate((1.0, math.nan, 1.0)):
+        take(model, optimizer, *batch(8, s), scale)
+    assert places(optimizer) == before
+
+
+class Tape(TorchDispatchMode):
+    """In the place of a CUDA graph: what is recorded runs at each replay only.
+
+    What the host decides is decided once, and results stay where they were first.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs, arguments = kwargs or {}, func._schema.arguments
+        if func.is_view:
+            return func(*args, **kwargs)
+        if func._schema.name == "aten::_local_scalar_dense":
+            raise RuntimeError("the host waits inside a recording")
+        if any(a.alias_info and a.alias_info.is_write for a in arguments):
+            self.calls.append((func, args, kwargs, None))
+            return args[0] if func._schema.returns else None
+        out = func(*args, **kwargs)
+        self.calls.append((func, args, kwargs, out))
+        return out
+
+    def replay(self):
+        for func, args, kwargs, out in self.calls:
+            with torch._C._AutoDispatchBelowAutograd():
+                new = func(*args, **kwargs)
+            for kept, each in zip(tree_leaves(out), tree_leaves(new), strict=False):
+                if isinstance(kept, torch.Tensor):
+                    kept.detach().copy_(each)
+
+
+def on_tape(run):
+    with Tape() as tape:
+        found = run()
+    return tape.replay, found
+
+
+@pytest.fixture
+def taped(monkeypatch):
+    """Recordings without a GPU, on a CPU that is told nothing at once."""
+    monkeypatch.setattr(graphs, "record", on_tape)
+    monkeypatch.setattr(graphs, "aside", lambda run: run())
+    monkeypatch.setattr(graphs, "check", lambda *_: None)
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "reset"])
+@pytest.mark.parametrize("limit", [None, 0.6])
+def test_a_recorded_run_is_the_run(taped, limit, on_failure):
+    """Short batches, an option that is turned and a size that changes are recorded."""
+    found = []
+    for capture in (False, True):
+        model, size = fcs(), Settings(8)
+        rule = {"momentum": 0.5, "l1": 1e-3, "on_failure": on_failure}
+        optimizer = held(RLS)(model, **rule, max_grad_norm=limit)
+        options = {"generator": torch.Generator().manual_seed(3), "epochs": 9}
+        options |= {"batch_size": size, "capture": capture, "loss": cross_entropy}
+        losses = []
+        for record in train(model, optimizer, randn(20, 5, seed=2), LABELS, **options):
+            losses.append([record.loss, record.gradient_norm])
+            if record.step == 12:
+                optimizer.param_groups[0]["lr"] = 0.5
+                size.batch_size = 6
+        steps = [state["step"].item() for state in optimizer.state.values()]
+        found.append((losses, steps, list(model.parameters())))
+    (losses, steps, weights), (again, counted, others) = found
+    assert losses == again and steps == counted == [len(losses)] * 2
+    assert identical(weights, others)
+
+
+def test_a_recording_holds_no_batch_and_no_option(taped):
+    recorded = []
+    graphs.record = lambda run: recorded.append(1) or on_tape(run)
+    model = fcs()
+    optimizer = held(RLS)(model)
+    data = randn(20, 5, seed=2), LABELS
+    options = {"batch_size": 8, "epochs": 6, "loss": cross_entropy, "capture": True}
+    for record in train(model, optimizer, *data, **options):
+        if record.step == 9:
+            optimizer.param_groups[0]["lr"] = 0.5
+    assert len(recorded) == 4  # 8 rows and 4 rows, before and after
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "the data are on cpu: move model and data to cuda"),
+        ({"watch": print}, "the data are on cpu"),
+    ],
+)
+def test_the_cpu_records_nothing(options, message):
+    with pytest.raises(ValueError, match=f"CUDA graph; {message}"):
+        run_on("cpu", RLS, capture=True, **options)
+
+
+def test_what_no_recording_holds():
+    cuda, model = torch.device("cuda"), fcs()
+    rls, adam = RLS(model), torch.optim.Adam(model.parameters())
+    graphs.check(cuda, rls, None, None)
+    for given, message in (
+        ((rls, print, None), "watch looks between"),
+        ((rls, None, object()), "DistributedDataParallel"),
+        ((adam, None, None), "capturable=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            graphs.check(cuda, *given)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("formed", [True, False])
+def test_the_step_compiles_without_a_break(backend, formed):
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend=backend)
+    parts = Residuals(randn(7, 3, seed=5), randn(7, 5, seed=6))
+    gradient = parts.dZ.T @ parts.X if formed else parts
+    found = []
+    for each in (step, compiled):
+        theta, velocity, P = randn(3, 5, seed=1), randn(3, 5, seed=2), spd(5, seed=3)
+        x_mean, still = randn(5, seed=4), torch.tensor(False)
+        rule = RULE | {"velocity": velocity, "clip": torch.tensor(0.3), "still": still}
+        h = each(theta, P, x_mean, gradient, **rule)
+        found.append((h, theta, velocity, P))
+    assert_close(*found)
