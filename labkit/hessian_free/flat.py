@@ -31,6 +31,12 @@ class Space:
         parts = [t.reshape(-1) for t in as_tuple(x)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
+    def copied(self, x) -> Tensor:
+        """The flat tensor in new memory."""
+        if self.columns:
+            return x.mT.clone(memory_format=torch.contiguous_format)
+        return torch.cat([t.reshape(-1) for t in as_tuple(x)])
+
     def blocks(self, x: Tensor) -> tuple[Tensor, ...]:
         """Views of a flat tensor, as a tuple in any case."""
         if self.columns:

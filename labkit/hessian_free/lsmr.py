@@ -75,10 +75,10 @@ def bidiagonalise(system: System, u, v, alpha):
     u, v : flat vectors of norm 1; alpha : (1,). Returned are the next u, v and alpha,
     and beta. Cost: one A, one A' and at most 14 kernels.
     """
-    u = torch.addcmul(system.forward(v), u, alpha, value=-1)  # (1)
+    u = system.forward(v).addcmul_(u, alpha, value=-1)  # (1)
     beta = norm(u)  # (1)
     u /= positive(beta)  # (1)
-    v = torch.addcmul(system.transpose(u), v, beta, value=-1)  # (1)
+    v = system.transpose(u).addcmul_(v, beta, value=-1)  # (1)
     alpha = norm(v)  # (1)
     v /= positive(alpha)  # (1)
     return u, v, alpha, beta
@@ -110,7 +110,7 @@ def lsmr_steps(
     c, x, eps = system.scale, system.space.blocks(d), torch.finfo(d.dtype).eps
     least = torch.ones_like(alpha) if c is None else c.amin(-1, keepdim=True)
     scalars, u_1, norms, k = [least, alpha, beta], u, None, 0
-    h, hbar = v, torch.zeros_like(v)
+    h, hbar = v.clone(), torch.zeros_like(v)
     while maxiter is None or k < maxiter:
         directions = []
         for _ in range(min(check_every, (maxiter or math.inf) - k)):
@@ -136,9 +136,9 @@ def lsmr_steps(
             if k == 1:
                 _check_adjoint(next(values), alpha_1, beta_k, eps)
             state, norms, (a_hbar, a_d, a_h) = rotate(state, alpha_k, beta_k)
-            hbar = _add(h, a_hbar, hbar)  # (7)
+            _combine_(hbar, a_hbar, h)  # (7)
             _add_product_(d, a_d, c, hbar)  # (8)
-            h = _add(v_k, a_h, h)  # (9)
+            _combine_(h, a_h, v_k)  # (9)
             exhausted = norms.rnorm <= floor
             exhausted |= norms.arnorm <= eps * norms.anorm * norms.rnorm
             yield LSMRStep(k, x, norms, exhausted, last=j == len(directions))
@@ -319,11 +319,12 @@ def _read(scalars):
     return values.tolist() if values.ndim == 1 else values.double().cpu().numpy().T
 
 
-def _add(x, a, y) -> Tensor:
-    """x + a y; a is a float, or an array (k,) for k systems."""
+def _combine_(x, a, y) -> None:
+    """x = y + a x, in place; a is a float, or an array (k,) for k systems."""
     if isinstance(a, float):
-        return torch.add(x, y, alpha=a)
-    return torch.addcmul(x, y, _column(a, x))
+        torch.add(y, x, alpha=a, out=x)
+    else:
+        torch.addcmul(y, x, _column(a, x), out=x)
 
 
 def _add_product_(x, a, c, y) -> None:

@@ -34,7 +34,7 @@ class System:
     """min |A d - b|^2 + damping^2 |d|^2, d = scale o v, everything flat."""
 
     A: Callable = field(repr=False)  # flat -> flat; what it gives is not written to
-    At: Callable = field(repr=False)  # flat -> flat
+    At: Callable = field(repr=False)  # flat -> flat, in new memory
     b: Tensor = field(repr=False)
     x0: Tensor | None = field(repr=False)
     At_b: Tensor | None = field(repr=False)  # A'b where there is no x0
@@ -45,26 +45,31 @@ class System:
     space: Space = field(repr=False)  # of x
 
     def forward(self, v: Tensor) -> Tensor:
-        """K v."""
-        cv = v if self.scale is None else self.scale * v
-        U = self.A(cv)
+        """K v, in new memory."""
         if not self.damping:
-            return U
-        z = cv if self.damping_norm == "identity" else v
-        return torch.cat((U, self.damping * z), -1)
+            return self.A(v if self.scale is None else self.scale * v).clone()
+        m = self.b.shape[-1]
+        out = v.new_empty(*v.shape[:-1], m + v.shape[-1])
+        U, z = out[..., :m], out[..., m:]
+        if self.scale is None or self.damping_norm == "scaled":
+            U.copy_(self.A(v if self.scale is None else self.scale * v))
+            torch.mul(v, self.damping, out=z)
+        else:
+            U.copy_(self.A(torch.mul(self.scale, v, out=z)))
+            z *= self.damping
+        return out
 
     def transpose(self, u: Tensor) -> Tensor:
-        """K'u."""
-        if not self.damping:
-            g = self.At(u)
-            return g if self.scale is None else self.scale * g
-        m = self.b.shape[-1]
+        """K'u, in new memory."""
+        m, identity = self.b.shape[-1], self.damping_norm == "identity"
         g, z = self.At(u[..., :m]), u[..., m:]
-        if self.scale is None:
-            return torch.add(g, z, alpha=self.damping)
-        if self.damping_norm == "identity":
-            return torch.add(g, z, alpha=self.damping).mul_(self.scale)
-        return torch.mul(self.scale, g).add_(z, alpha=self.damping)
+        if self.damping and identity:
+            g.add_(z, alpha=self.damping)
+        if self.scale is not None:
+            g *= self.scale
+        if self.damping and not identity:
+            g.add_(z, alpha=self.damping)
+        return g
 
     def start(self) -> tuple[Tensor, Tensor, Tensor]:
         """A copy of d0, the residual u of K there, and K'u."""
@@ -81,7 +86,7 @@ class System:
             u = torch.cat((U, z), -1)
         if self.x0 is not None:
             return d, u, self.transpose(u)
-        return d, u, self.At_b if self.scale is None else self.scale * self.At_b
+        return d, u, self.At_b * (1.0 if self.scale is None else self.scale)
 
     def unknowns(self) -> int:
         """Unknowns of one system."""
@@ -117,7 +122,7 @@ def build_system(A, At, b, *, x0=None, scale=None, **form) -> System:
 
     return System(
         A=lambda x: inner.flat(A(space.outside(space.blocks(x)))),
-        At=lambda u: space.flat(At(inner.outside(inner.blocks(u)))),
+        At=lambda u: space.copied(At(inner.outside(inner.blocks(u)))),
         b=inner.flat(b),
         x0=flat(x0, "x0"),
         At_b=None if At_b is None else space.flat(At_b),
