@@ -1,0 +1,46 @@
+"""A whole notebook of each room on the strict device, on the smallest of settings.
+
+The check cells assert what they always do; only loops of a fixed length are cut.
+"""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.device.strict_device import NAME, strict
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+SETTINGS = {
+    "01_rls": {"samples": 24, "hidden": 4, "epochs": 1, "seeds": 1, "batch": 24}
+    | {"live_steps": 2},
+    "02_bpls": {"samples": 60, "hidden": 5, "seeds": 1, "epochs": 1, "epochs_128": 1}
+    | {"sweeps": 1, "runs": 4, "toy_epochs": 1, "live_steps": 2},
+    "03_hessian_free": {"samples": 40, "live_steps": 3, "iterations": 8, "seeds": 1}
+    | {"race_seconds": 1e-6, "patience": 0, "scene_steps": 2},
+    "04_broad": {"samples": 60, "enhancement": 10, "updates": 1, "added": 2}
+    | {"live_samples": 60, "cost_samples": 60, "cost_start": 20, "cost_added": 2}
+    | {"cost_updates": 1},
+    "05_rtrl": {"hidden": 8, "rank": 1, "updates": 1, "measured": 3, "repeats": 2}
+    | {"race_hidden": 4, "race_batch": 1, "race_steps": 40, "text_steps": 50},
+}
+CUT = {  # of a notebook: what stands in its cells, and what is run instead
+    "03_hessian_free": {"maxiter=700": "maxiter=20"}
+    | {"range(400)": "range(2)", "/ 400 /": "/ 2 /"},
+    "05_rtrl": {"40, 100)": "0, 2)"},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_notebook_runs(name):
+    book = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    known, given = {}, SETTINGS[name] | {"device": NAME, "interactive": False}
+    with strict(counting=False) as tally:
+        for cell in (cell for cell in book.cells if cell.cell_type == "code"):
+            source = cell.source
+            for text, short in CUT.get(name, {}).items():
+                source = source.replace(text, short)
+            exec(source, known)  # the cells share their names, as in a kernel
+            if "parameters" in cell.metadata.get("tags", []):
+                known |= given
+        assert tally.waits.total() > 100  # it did go to the device
