@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -271,3 +272,16 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
         """Class of the largest score, (D,); ValueError if X has another width."""
         S = self._scores(X)
         return self.classes_[S.argmax(1)]
+
+    def predict_proba(self, X):
+        """Shares (D, J) of the classes, rows sum to one; not calibrated.
+
+        The softmax of the scores; with ``refine``, whose scores are for one-hot labels,
+        the scores cut off at 0 and brought to the sum of one.
+        """
+        S = self._scores(X)
+        if not self.refine:
+            return softmax(S, 1)
+        largest = S == S.max(1, keepdims=True)  # which never is cut off
+        p = np.maximum(S, largest * np.finfo(S.dtype).tiny)
+        return p / p.sum(1, keepdims=True)

@@ -109,6 +109,19 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         raw = self._raw(X).cpu().numpy()
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
+    def predict_proba(self, X) -> np.ndarray:
+        r"""Shares (l, c) of the classes that the outputs stand for; rows sum to one.
+
+        Least squares on -1 and +1 estimates 2 p - 1: so (f + 1) / 2, cut off at 0 and
+        brought to the sum of one. Not calibrated; see scikit-learn's
+        ``CalibratedClassifierCV``.
+        """
+        f = self.decision_function(X)
+        f = np.stack([-f, f], 1) if f.ndim == 1 else f
+        largest = f == f.max(1, keepdims=True)  # which never is cut off
+        p = np.maximum(f + 1, largest * np.finfo(f.dtype).tiny)
+        return p / p.sum(1, keepdims=True)
+
     def predict(self, X) -> np.ndarray:
         """Class labels (l,): the largest output."""
         check_is_fitted(self)

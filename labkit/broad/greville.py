@@ -29,6 +29,7 @@ from labkit.broad.state import (
     FactorState,
     check_room,
     check_start,
+    check_update,
     naming_safe_ridge,
     room_for,
     squared_norm,
@@ -121,6 +122,7 @@ def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
 
 
 def _dagger_update(step, state, A, H, Y):
+    check_update(state, A, H, Y)
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
     with naming_safe_ridge(squared_norm, A, H):
@@ -130,6 +132,7 @@ def _dagger_update(step, state, A, H, Y):
 
 def exg_e_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`exg_e_step`."""
+    check_update(state, A, H, Y)
     buffer, out = room_of_T(state, A.shape[1], H.shape[1])
     F, AY, W, HY = state.F, state.AY, state.W, mm(H.T, Y)
     with naming_safe_ridge(squared_norm, A, H):

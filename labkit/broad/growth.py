@@ -1,5 +1,6 @@
 """What the two estimators share: parameters at the door, nodes, solver, history."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -92,6 +93,7 @@ class BroadLearning(BaseEstimator):
     def _fit(self, X: np.ndarray, Y: np.ndarray):
         """Draw the first nodes and solve; X (l, d), Y (l, c) validated."""
         self._check_parameters(X.shape[1])
+        self._warn_of_bottleneck(X.shape[1])
         first = [Update(features=self.nodes_per_group)] * self.n_groups
         first += [Update(extra=self.n_enhancement)] if self.n_enhancement else []
         self.history_, self._stages = [], []
@@ -270,6 +272,15 @@ class BroadLearning(BaseEstimator):
         if self.chunk is not None:
             return Streamed(*options, self.chunk)
         return Stored(*options, self.solver, self.fallback)
+
+    def _warn_of_bottleneck(self, d: int) -> None:
+        """Warn where a table has more columns than there are nodes to see them."""
+        if self.scaling != "sample" and d > self.n_groups * self.nodes_per_group:
+            warnings.warn(
+                f"{d} columns go through n_groups * nodes_per_group = "
+                f"{self.n_groups * self.nodes_per_group} feature nodes; take as many",
+                stacklevel=4,  # where `fit` was called
+            )
 
     def _check_parameters(self, d: int) -> None:
         check({name: getattr(self, name) for name in RANGES}, RANGES)

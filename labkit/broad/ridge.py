@@ -29,6 +29,7 @@ from labkit.broad.state import (
     DirectState,
     FactorState,
     check_start,
+    check_update,
     naming_safe_ridge,
     room_for,
     square_room,
@@ -75,6 +76,7 @@ def direct_update(state, A, H, Y) -> DirectState:
 
     (35) $R = [A | H]^T [A | H] + \lambda I$    (6) $W = R^{-1} [A | H]^T Y$
     """
+    check_update(state, A, H, Y)
     R = torch.cat([gram(A), mm(A.T, H)], 1)
     R = torch.cat([R, torch.cat([R[:, A.shape[1] :].T, gram(H)], 1)])
     return _direct(R, torch.cat([state.AY, H.T @ Y]), state.ridge, A, H)
@@ -137,6 +139,7 @@ def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
 
 def chol1_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`chol1_step`."""
+    check_update(state, A, H, Y)
     with naming_safe_ridge(squared_norm, A, H):
         return chol1_update_from(state, Sums(mm(A.T, H), gram(H), mm(H.T, Y)))
 
@@ -175,6 +178,7 @@ def chol1_step(F, AY, W, P, S, HY, out=None):
 
 def chol2_update(state, A, H, Y) -> FactorState:
     """Add the columns H (l, q); see :func:`chol2_step`."""
+    check_update(state, A, H, Y)
     buffer, out = room_of_T(state, A.shape[1], H.shape[1])
     with naming_safe_ridge(squared_norm, A, H):
         T, G, W, blocks = chol2_step(state.F, state.W, A, H, Y, state.ridge, out)
@@ -233,6 +237,7 @@ def bordered_update(state, A, H, Y) -> BorderedState:
 
     Cost l q (2 k + q) + k^2 q + k q^2 + q^3 / 3 + (k + q)^2 c operations.
     """
+    check_update(state, A, H, Y)
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
     V = lower_solve(state.L, mm(A.T, H))  # (1)

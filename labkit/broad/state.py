@@ -117,6 +117,17 @@ def check_start(A: Tensor, Y: Tensor, ridge: float) -> None:
     check({"ridge": ridge}, {"ridge": POSITIVE})
 
 
+def check_update(state, A: Tensor, H: Tensor, Y: Tensor) -> None:
+    """Refuse an update that does not fit its state: what is too small would spread."""
+    k, c = state.W.shape
+    l = len(Y)  # noqa: E741
+    if A.shape != (l, k) or Y.shape != (l, c) or H.ndim != 2 or len(H) != l:
+        raise ValueError(
+            f"A, H, Y must be (l, {k}), (l, q), (l, {c}) as the start was, got shapes "
+            f"{tuple(A.shape)}, {tuple(H.shape)}, {tuple(Y.shape)}"
+        )
+
+
 def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:
     """About |[A, H, ...]|_2^2, from below, by power iteration over the samples.
 

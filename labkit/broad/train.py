@@ -15,7 +15,7 @@ from labkit.broad.factor import factor_error as error_of
 from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import SOLVERS
-from labkit.broad.state import FactorState
+from labkit.broad.state import FactorState, check_start
 from labkit.broad.triangular import gram
 from labkit.clock import Clock
 from labkit.ranges import check, one_of
@@ -114,6 +114,7 @@ def side_by_side(
         For every width: of every solver that is still there, in their order.
     """
     states, clock, k = dict.fromkeys(solvers), Clock(A.device), 0
+    check_start(A, Y, ridge)
     for name in states:
         check({"solver": name}, {"solver": one_of(SOLVERS)})
     for step, grown in enumerate(widths):

@@ -5,8 +5,10 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from labkit import bpls
@@ -88,6 +90,23 @@ def test_the_refinement():
     assert int((net.predict(X) != y).sum()) == min(counts)
     relu = BPLSClassifier((8,), random_state=0, **REFINED | {"activation": "relu"})
     assert relu.fit(X, y).score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("options", [{}, REFINED])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_shares_of_the_classes(options, classes):
+    rows = y < classes
+    net = BPLSClassifier((8,), random_state=0, **options)
+    p = net.fit(X[rows], y[rows]).predict_proba(X[rows])
+    assert p.shape == (rows.sum(), classes) and (p >= 0).all()
+    np.testing.assert_allclose(p.sum(1), 1)
+    np.testing.assert_array_equal(p.argmax(1), net.predict(X[rows]))
+    scoring = "roc_auc_ovr" if classes > 2 else "roc_auc"
+    calibrated = CalibratedClassifierCV(net, cv=2)
+    for each in (net, calibrated):
+        assert (
+            cross_val_score(each, X[rows], y[rows], scoring=scoring, cv=2).min() > 0.8
+        )
 
 
 @pytest.mark.parametrize("options", [{}, REFINED])

@@ -8,9 +8,11 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_score
 
 from labkit.broad import (
     SOLVERS,
@@ -194,6 +196,20 @@ def test_two_classes_by_name():
     assert model.score(X[chosen], names) == 1
 
 
+@pytest.mark.parametrize("classes", [2, 10])
+def test_shares_of_the_classes(classes):
+    chosen = y < classes
+    model = classifier(ridge=10.0).fit(X[chosen], y[chosen])
+    p = model.predict_proba(X[chosen])
+    assert p.shape == (chosen.sum(), classes) and (p >= 0).all()
+    assert np.allclose(p.sum(1), 1)
+    assert np.array_equal(p.argmax(1), model.predict(X[chosen]))
+    for each in (model, CalibratedClassifierCV(model, cv=2)):
+        scoring = "roc_auc_ovr" if classes > 2 else "roc_auc"
+        found = cross_val_score(each, X[chosen], y[chosen], scoring=scoring, cv=2)
+        assert found.min() > 0.9
+
+
 def test_regression_of_several_outputs():
     Y = X[:, 20:23] ** 2
     model = BroadLearningRegressor(2, 5, 40, random_state=0).fit(X, Y)
@@ -307,6 +323,17 @@ def test_values_whose_squares_leave_their_type(scaling):
         model.fit(X, 1e20 * X[:, 20])
     with pytest.raises(ValueError, match=r"ridge 1e\+300 leaves float32"):
         model.set_params(ridge=1e300).fit(X, y)
+
+
+def test_a_table_wider_than_its_feature_nodes_is_warned_of():
+    table = classifier(scaling="feature")
+    with pytest.warns(UserWarning, match=r"64 columns .* = 10 feature nodes") as seen:
+        table.fit(X, y)
+    assert seen[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table.fit(X[:, 20:30], y)
+        classifier().fit(X, y)  # images, whose pixels go together
 
 
 def test_fit_refuses_bad_data():

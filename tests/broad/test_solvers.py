@@ -291,3 +291,16 @@ def test_a_step_is_one_graph(step):
     found = torch.compile(step, fullgraph=True, backend="eager")(*args)
     for here, there in zip(found[:3], step(*args)[:3], strict=True):
         assert torch.allclose(here, there, rtol=0, atol=1e-12)
+
+
+@every_solver
+@pytest.mark.parametrize("change", ["one output", "no rows", "other columns", "flat"])
+def test_refuses_an_update_that_would_spread(name, change):
+    A, H, Y = problem()
+    state = SOLVERS[name].start(A, Y, 0.5)
+    wrong = {"one output": (A, H, Y[:, :1]), "no rows": (A, H[:1], Y)}
+    wrong |= {"other columns": (A[:, :1], H, Y), "flat": (A, H[:, 0], Y)}
+    before = state.W.clone()
+    with pytest.raises(ValueError, match=r"must be \(l, 12\), \(l, q\), \(l, 3\)"):
+        SOLVERS[name].update(state, *wrong[change])
+    assert torch.equal(state.W, before)
