@@ -101,15 +101,19 @@ def build_system(A, At, b, *, x0=None, scale=None, **form) -> System:
     form = {"damping": 0.0, "damping_norm": "identity", "damp_towards": "zero"} | form
     form["damping"] = float(form["damping"])
     check(form, FORMS)
-    columns = False
+    columns, matrix = False, A
     if isinstance(A, Tensor):
         A, At = _dense(A, At, b)
         columns = b.ndim == 2
     elif not (callable(A) and callable(At)):
         raise TypeError("A and At must both be functions, unless A is a tensor")
     _check_floating(b, "b")
+    if isinstance(matrix, Tensor):
+        _check_dtype(matrix, "A", b)
     inner = Space(b, columns)
     At_b = At(b) if x0 is None else None
+    if x0 is None:
+        _check_dtype(At_b, "A'b", b)
     space = Space(At_b if x0 is None else x0, columns)
 
     def flat(x, name):
@@ -143,6 +147,14 @@ def _dense(A, At, b):
         shape = tuple(b.shape) if isinstance(b, Tensor) else type(b).__name__
         raise ValueError(f"b must have shape ({m},) or ({m}, k), got {shape}")
     return (lambda x: A @ x), (lambda u: A.mT @ u)
+
+
+def _check_dtype(x, name, b):
+    """Also of blocks of one vector, which become one tensor."""
+    dtype = as_tuple(b)[0].dtype
+    for t in (*as_tuple(x), *as_tuple(b)):
+        if t.dtype != dtype:
+            raise TypeError(f"{name} has dtype {t.dtype}, but b has {dtype}")
 
 
 def _check_floating(x, name):

@@ -389,6 +389,11 @@ REFUSED = [
     (COLUMNS, "merit judges one system"),
     ({"check_every": 0}, "check_every must be an integer >= 1, got 0"),
     ({"b": torch.ones(M).long()}, "b must hold real floating-point", TypeError),
+    (
+        {"b": torch.ones(M)},
+        "A has dtype torch.float64, but b has torch.float",
+        TypeError,
+    ),
     ({"At": lambda u: u}, "At must be None where A is a tensor", TypeError),
     ({"A": lambda x: x}, "A and At must both be functions", TypeError),
     ({"b": problem()[1] * math.inf}, "not finite at the start", FloatingPointError),
@@ -416,6 +421,14 @@ def test_refuses_a_pair_that_is_not_adjoint(wrong, dtype):
     for each in ({}, warm):
         with pytest.raises(ValueError, match="At is not the adjoint of A"):
             lsmr(lambda x: A @ x, lambda u: B.T @ u, b, **each)
+
+
+def test_names_the_types_where_an_operator_has_another():
+    A, b, *_ = problem()
+    with pytest.raises(
+        TypeError, match=r"A'b has dtype torch.float64, but b has torch"
+    ):
+        lsmr(lambda x: A @ x, lambda u: A.mT @ u.double(), b.float())
 
 
 def test_refuses_a_product_that_is_not_finite():
