@@ -11,6 +11,7 @@ from torch import Tensor
 from labkit.ranges import COUNT, check
 from labkit.rtrl.cells import Cell
 from labkit.rtrl.low_rank import random_signs
+from labkit.rtrl.streams import go_on, on_device
 
 
 class Learner:
@@ -41,7 +42,7 @@ class Learner:
         if not isinstance(generator, torch.Generator | None):
             raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
         self.cell, self.batch_size = cell, batch_size
-        self.generator = generator or torch.Generator(cell.weight.device)
+        self.generator = on_device(generator, cell.weight.device)
         self.state = cell.initial_state(batch_size)
         self.waiting = []
 
@@ -81,7 +82,8 @@ class Learner:
     def reset(self, mask: Tensor | None = None) -> None:
         """Zero state and estimator of the sequences in ``mask`` (b,) bool, or of all.
 
-        The others stay bit-identical. A mask on the CPU costs an accelerator no wait.
+        The others stay bit-identical. No mask makes the host wait; one on the CPU that
+        is all False costs an accelerator nothing.
         """
         if mask is None:
             mask = torch.ones(self.batch_size, dtype=torch.bool)
@@ -90,9 +92,13 @@ class Learner:
                 f"mask must be bool of shape ({self.batch_size},), "
                 f"got {mask.dtype} of shape {tuple(mask.shape)}"
             )
-        rows = mask.nonzero().flatten()
-        if len(rows):
-            self._reset(rows.to(self.state.device, non_blocking=True))
+        if mask.device.type != "cpu":
+            for each in self._begun_anew():
+                each.masked_fill_(mask.view(-1, *[1] * (each.ndim - 1)), 0)
+        elif len(rows := mask.nonzero().flatten()):
+            rows = rows.to(self.state.device, non_blocking=True)
+            for each in self._begun_anew():
+                each.index_fill_(0, rows, 0)
 
     def state_dict(self) -> dict:
         """State, estimator and random stream; cloned, safe to keep while running."""
@@ -105,14 +111,16 @@ class Learner:
         """Restore what :meth:`state_dict` returned, from any device.
 
         An entry that is missing, unknown, of the wrong shape or dtype, or not finite is
-        a ValueError that names it; nothing is changed then.
+        a ValueError that names it; nothing is changed then. A random stream cannot go
+        on in a generator of another kind of device: it is then seeded from the saved
+        one, with a warning.
         """
         current = self.state_dict()
         if saved.keys() != current.keys():
             raise ValueError(
                 f"entries must be {sorted(current)}, got {sorted(saved, key=str)}"
             )
-        for name in current.keys() - {"waiting"}:
+        for name in current.keys() - {"waiting", "generator"}:
             new, old = saved[name], current[name]
             if new.shape != old.shape or new.dtype != old.dtype:
                 raise ValueError(
@@ -124,7 +132,7 @@ class Learner:
         for name in ("state", *self.tensors):
             setattr(self, name, saved[name].to(current[name]).clone())
         self.waiting = [each.to(self.state).clone() for each in saved["waiting"]]
-        self.generator.set_state(saved["generator"])
+        go_on(self.generator, saved["generator"])
 
     # What a learner must say for itself.
 
@@ -139,9 +147,9 @@ class Learner:
 
     # Shared small things.
 
-    def _reset(self, rows: Tensor) -> None:
-        for name in ("state", *self.tensors):
-            getattr(self, name).index_fill_(0, rows, 0)
+    def _begun_anew(self) -> list[Tensor]:
+        """What is zero where a sequence begins, batch first."""
+        return [getattr(self, name) for name in ("state", *self.tensors)]
 
     def _delta(self, dL_dh: Tensor) -> Tensor:
         """(b, S), checked: the loss reads h only."""

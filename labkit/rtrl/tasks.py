@@ -1,16 +1,18 @@
 r"""Streams of symbols to learn from (Benzing et al. 2019, section 4.1).
 
 A task is an iterator of :class:`Symbols`, one per time step, for b sequences that are
-not aligned in time. ``restart`` lies on the host, so that resetting a learner costs no
-synchronisation.
+not aligned in time. It lives on its device, and nothing in it waits for that: what the
+loss decides, the curriculum, is decided there.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from labkit.ranges import BELOW_ONE, COUNT, check
+from labkit.rtrl.streams import go_on, on_device
 
 OPTIONS = dict.fromkeys(("batch_size", "level", "vocabulary"), COUNT)
 OPTIONS["reset_probability"] = BELOW_ONE
@@ -21,11 +23,14 @@ class Symbols(NamedTuple):
 
     x: Tensor  # (b, symbols) one-hot input
     target: Tensor  # (b,) int64, the symbol to predict
-    restart: Tensor  # (b,) bool on the CPU: sequences that begin at this symbol
+    restart: Tensor  # (b,) bool, maybe on the CPU: sequences that begin at this symbol
 
 
 class Resumable:
-    """A task that goes on, to the bit, where another of the same options was."""
+    """A task that goes on, to the bit, where another of the same options was.
+
+    On another kind of device it goes on there, drawing something else.
+    """
 
     carried: tuple[str, ...]  # names of what changes from step to step
     generator: torch.Generator
@@ -38,10 +43,11 @@ class Resumable:
 
     def load_state_dict(self, saved: dict) -> None:
         """Restore what :meth:`state_dict` gave."""
-        self.generator.set_state(saved["generator"])
+        go_on(self.generator, saved["generator"])
         for name in self.carried:
-            value = saved[name]
-            setattr(self, name, value.clone() if torch.is_tensor(value) else value)
+            value, old = saved[name], getattr(self, name)
+            is_tensor = torch.is_tensor(value)
+            setattr(self, name, value.to(old.device).clone() if is_tensor else value)
 
 
 class CopyTask(Resumable):
@@ -57,10 +63,15 @@ class CopyTask(Resumable):
     Parameters
     ----------
     batch_size : int, b sequences
-    generator : torch.Generator, optional, on the CPU; of lengths and bits
+    generator : torch.Generator, optional, on ``device``; of lengths and bits
     level : int, T to begin with
     fixed : bool, keep the level whatever the error
     device, dtype : optional, of ``x``
+
+    Attributes
+    ----------
+    level : int, T now; on an accelerator it waits for the device, as does
+    error : float, the running error; both may be set
 
     Examples
     --------
@@ -72,6 +83,7 @@ class CopyTask(Resumable):
     symbols = ("0", "1", "#", "*")
     carried = ("level", "error", "_length", "_position", "_bits")
     threshold, spread = 0.15, 5
+    shortest = 693  # steps from one raise to the next: from 0.3 to 0.15 at 0.999 a step
 
     def __init__(
         self,
@@ -84,14 +96,15 @@ class CopyTask(Resumable):
         dtype=None,
     ):
         check({"batch_size": batch_size, "level": level}, OPTIONS)
-        self.batch_size, self.level, self.fixed = batch_size, level, fixed
-        self.generator = generator or torch.Generator()
-        self.error = 1.0  # running bits per symbol
+        self.batch_size, self.fixed = batch_size, fixed
         self.input_size = len(self.symbols)  # and number of classes
         self._eye = torch.eye(self.input_size, dtype=dtype, device=device)
-        self._length = torch.zeros(batch_size, dtype=torch.int64)
+        self.device = self._eye.device
+        self.generator = on_device(generator, self.device)
+        self.level, self.error = level, 1.0
+        self._length = torch.zeros(batch_size, dtype=torch.int64, device=device)
         self._position = torch.zeros_like(self._length)
-        self._bits = torch.zeros(batch_size, 0, dtype=torch.int64)
+        self._bits = self._length.new_zeros(batch_size, 0)
 
     def __iter__(self):
         return self
@@ -99,30 +112,65 @@ class CopyTask(Resumable):
     def __next__(self) -> Symbols:
         """Return the next symbol of every sequence."""
         restart = self._position == 0
-        if restart.any():
+        # On the CPU it costs nothing to see that nobody begins: then nothing is drawn.
+        if self.device.type != "cpu" or restart.any():
             self._begin(restart)
         p, T = self._position, self._length
         read = self._symbol_at(p, p <= T)
         write = self._symbol_at(p - T - 1, p > T)
         self._position = (p + 1) % (2 * T + 2)
-        read, write = (each.to(self._eye.device) for each in (read, write))
         return Symbols(self._eye[read], write, restart)
 
-    def observe(self, bits: float) -> None:
-        """Take in the mean bits per symbol of the last step; may raise the level."""
-        self.error = 0.999 * self.error + 0.001 * bits
-        if self.error < self.threshold and not self.fixed:
-            self.level += 1
-            self.error = 0.3
+    @property
+    def level(self) -> int:
+        """T now."""
+        return int(self._level)
+
+    @level.setter
+    def level(self, value: int) -> None:
+        self._level, self._columns, self._seen = self._here(value), value, 0
+
+    @property
+    def error(self) -> float:
+        """Running bits per symbol."""
+        return float(self._error)
+
+    @error.setter
+    def error(self, value: float) -> None:
+        self._error = self._here(value, torch.float64)
+        self._columns += 1  # it may be below the threshold
+
+    def _here(self, value, dtype=torch.int64):
+        """A number, on an accelerator as a tensor there."""
+        if self.device.type == "cpu":
+            return value
+        return torch.full((), value, dtype=dtype, device=self.device)
+
+    def observe(self, bits: float | Tensor) -> int | Tensor:
+        """Take in the mean bits per symbol of the last step; returns the level now."""
+        self._error = 0.999 * self._error + 0.001 * bits
+        self._seen += 1
+        if not self.fixed:
+            raised = 1 * (self._error < self.threshold)
+            self._level = self._level + raised
+            back = 0.3 + 0 * self._error  # in its dtype
+            self._error = raised * back + (1 - raised) * self._error
+        return self._level
 
     def _begin(self, restart):
-        low = max(1, self.level - self.spread)
-        b, g = self.batch_size, self.generator
-        length = torch.randint(low, self.level + 1, (b,), generator=g)
-        bits = torch.randint(0, 2, (b, self.level), generator=g)
-        self._length = torch.where(restart, length, self._length)
-        grow = bits.shape[1] - self._bits.shape[1]
-        old = torch.nn.functional.pad(self._bits, (0, max(0, grow)))
+        # Numbers below a common multiple of all ranges serve any range.
+        multiple = math.lcm(*range(1, self.spread + 2))
+        drawn = {"generator": self.generator, "device": self.device}
+        level = torch.as_tensor(self._level, device=self.device)
+        lengths = level.clamp_max(self.spread + 1)  # so many, the level the longest
+        length = torch.randint(multiple, (self.batch_size,), **drawn) % lengths
+        # An accelerator's level is not read: it has had no time to be above this.
+        most = self._columns + self._seen // self.shortest
+        columns = self._level if self.device.type == "cpu" else most
+        columns = max(columns, self._bits.shape[1])
+        bits = torch.randint(2, (self.batch_size, columns), **drawn)
+        self._length = torch.where(restart, level - lengths + 1 + length, self._length)
+        old = torch.nn.functional.pad(self._bits, (0, columns - self._bits.shape[1]))
         self._bits = torch.where(restart[:, None], bits, old)
 
     def _symbol_at(self, index, inside):
@@ -143,7 +191,7 @@ class CharStream(Resumable):
     batch_size : int, b pointers
     reset_every : int, steps between a stream's resets (published: 100); 0 for never
     reset_probability : float, of a reset per step and stream instead (the paper: 0.01)
-    generator : torch.Generator, optional, on the CPU; of random resets
+    generator : torch.Generator, optional, on ``device``; of random resets
     device, dtype : optional, of ``x``
     """
 
@@ -178,8 +226,8 @@ class CharStream(Resumable):
         self.tokens = tokens.to(device)
         self.batch_size, self.input_size = batch_size, vocabulary
         self.reset_every, self.reset_probability = reset_every, reset_probability
-        self.generator = generator or torch.Generator()
         self._eye = torch.eye(vocabulary, dtype=dtype, device=device)
+        self.generator = on_device(generator, self._eye.device)
         self._at = torch.arange(batch_size, device=device) * (len(tokens) // batch_size)
         spread = torch.arange(batch_size) * max(1, reset_every // batch_size)
         self._age = -(spread % max(1, reset_every))
@@ -196,15 +244,17 @@ class CharStream(Resumable):
         self._at = (self._at + 1) % len(self.tokens)
         return Symbols(x, self.tokens[self._at], restart)
 
-    def observe(self, bits: float) -> None:
-        """Ignore it: text has no curriculum."""
+    def observe(self, bits: float | Tensor) -> int:
+        """Level 0, whatever the bits: text has no curriculum."""
+        return self.level
 
     def _restarts(self):
         if self._first:
             self._first = False
             return torch.ones(self.batch_size, dtype=torch.bool)
         if self.reset_probability:
-            draw = torch.rand(self.batch_size, generator=self.generator)
+            g = self.generator
+            draw = torch.rand(self.batch_size, generator=g, device=self._eye.device)
             return draw < self.reset_probability
         self._age += 1
         return (self._age % max(1, self.reset_every) == 0) & bool(self.reset_every)

@@ -109,10 +109,9 @@ class TBPTT(Learner):
             delta = delta * self.keeps[:, slot, None]
             yield new.h_hat, dz
 
-    def _reset(self, rows):
+    def _begun_anew(self):
         # Losses before the reset keep their gradient; only the way across it is cut.
-        self.state.index_fill_(0, rows, 0)
-        self.cut.index_fill_(0, rows, 0)
+        return [self.state, self.cut]
 
     @torch.no_grad()
     def influence(self):

@@ -7,6 +7,7 @@ this step's loss through G' of this step, update weights and readout.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -18,20 +19,35 @@ from labkit.ranges import COUNT, POSITIVE, check, optional
 from labkit.rtrl.distributed import join
 from labkit.rtrl.learner import Learner
 
+LOOK = 100  # steps between two looks at the loss on an accelerator
 OPTIONS = {"steps": optional(COUNT), "clip": POSITIVE}
 
 
 @dataclass(frozen=True)
 class Record:
-    """One training step."""
+    """One training step. On an accelerator the first look at a number waits for it."""
 
     step: int  # from 1
     symbols: int  # read so far by each sequence
-    loss: float  # nats per symbol, mean over the batch, before the update
-    bits: float  # bits per symbol
-    level: int  # curriculum, 0 where there is none
+    mean: Tensor = field(repr=False)  # (), what ``loss`` reads
+    curriculum: int | Tensor = field(repr=False)  # what ``level`` reads
     updated: bool  # whether the weights changed at this step
     gradients: Mapping[str, Tensor] = field(repr=False)  # (m, K n) by name
+
+    @cached_property
+    def loss(self) -> float:
+        """Nats per symbol, mean over the batch, before the update."""
+        return float(self.mean)
+
+    @property
+    def bits(self) -> float:
+        """Bits per symbol."""
+        return self.loss / math.log(2)
+
+    @cached_property
+    def level(self) -> int:
+        """Curriculum, 0 where there is none."""
+        return int(self.curriculum)
 
 
 class Readout(nn.Module):
@@ -85,7 +101,7 @@ def train(
     ----------
     learner : Learner, estimates the gradient of the cell's weights
     readout : Readout, output layer; its gradient is exact
-    task : iterator of Symbols, with ``observe`` and ``level``, as a ``CopyTask``
+    task : iterator of Symbols; ``observe`` takes bits and gives a level: ``CopyTask``
     steps : int, optional
         Stop after so many, >= 1; no end if not given. What a learner still collects
         then goes into the update of the call that goes on with it.
@@ -108,10 +124,14 @@ def train(
         If an option is out of its range, the readout or the watched learners do not
         fit, or two workers would draw the same noise; at the first ``next``.
     DivergedError
-        When the loss is not finite, with the step and the last finite loss.
+        When the loss is not finite, with the step and the last finite loss seen.
 
     Notes
     -----
+    On an accelerator nothing waits for the device but whoever reads a record: the loss
+    is looked at by :class:`DivergedError` every hundredth step, and what is not finite
+    in a gradient counts as 0 until then, so that the weights stay finite.
+
     On several workers each step is that of one process with all b sequences: gradients
     and loss are means over the sequences of all, so every worker has the same loss in
     its records, the same curriculum, and the same weights to the last bit; it begins
@@ -135,7 +155,7 @@ def train(
         raise ValueError("the name 'learner' is taken by the trained learner")
     if group is not None:
         join(learner, [learner.cell.weight, readout.weight], group)
-    last = math.nan
+    on_host, last = learner.state.device.type == "cpu", math.nan
     for step, (x, target, restart) in enumerate(task, start=1):
         for each in learners:
             each.reset(restart)
@@ -154,19 +174,25 @@ def train(
         if group is not None:
             weight = learner.batch_size
             loss, *update = mean_over([loss, *update], group, weight=weight)
-        nats = float(loss)
-        if not math.isfinite(nats):
-            raise DivergedError(
-                f"the loss is {nats} at step {step}; the last finite one was {last}"
-            )
-        last = nats
+        if on_host or step % LOOK == 0:
+            last = _finite(float(loss), step, last)
         if update:
             _apply(learner, readout, optimizer, *update, clip)
-        bits = nats / math.log(2)
-        task.observe(bits)
-        yield Record(step, step, nats, bits, task.level, bool(update), gradients)
+        level = task.observe((last if on_host else loss.double()) / math.log(2))
+        record = Record(step, step, loss, level, bool(update), gradients)
+        yield record
+        if "loss" in vars(record):  # it was read
+            last = _finite(record.loss, step, last)
         if step == steps:
             return
+
+
+def _finite(loss: float, step: int, last: float) -> float:
+    if math.isfinite(loss):
+        return loss
+    raise DivergedError(
+        f"the loss is {loss} at step {step}; the last finite one was {last}"
+    )
 
 
 def _collect(learner, dL_dh) -> list[Tensor]:
@@ -182,6 +208,10 @@ def _collect(learner, dL_dh) -> list[Tensor]:
 def _apply(learner, readout, optimizer, gradient, readout_gradient, clip):
     """Clip the cell's gradient and let the optimiser step."""
     size = torch.linalg.vector_norm(gradient)
-    learner.cell.weight.grad = gradient * (clip / size.clamp_min(clip))
-    readout.weight.grad = readout_gradient
+    gradient = gradient * (clip / size.clamp_min(clip))
+    if gradient.device.type != "cpu":  # there the loss was not looked at
+        gradient, readout_gradient = (
+            each.nan_to_num(0, 0, 0) for each in (gradient, readout_gradient)
+        )
+    learner.cell.weight.grad, readout.weight.grad = gradient, readout_gradient
     optimizer.step()
