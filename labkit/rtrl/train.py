@@ -129,8 +129,8 @@ def train(
     Notes
     -----
     On an accelerator nothing waits for the device but whoever reads a record: the loss
-    is looked at by :class:`DivergedError` every hundredth step, and what is not finite
-    in a gradient counts as 0 until then, so that the weights stay finite.
+    is looked at every hundredth step, for all of the hundred, and what is not finite in
+    a gradient counts as 0 until then, so that the weights stay finite.
 
     On several workers each step is that of one process with all b sequences: gradients
     and loss are means over the sequences of all, so every worker has the same loss in
@@ -155,7 +155,7 @@ def train(
         raise ValueError("the name 'learner' is taken by the trained learner")
     if group is not None:
         join(learner, [learner.cell.weight, readout.weight], group)
-    on_host, last = learner.state.device.type == "cpu", math.nan
+    on_host, last, since = learner.state.device.type == "cpu", math.nan, 0
     for step, (x, target, restart) in enumerate(task, start=1):
         for each in learners:
             each.reset(restart)
@@ -174,8 +174,9 @@ def train(
         if group is not None:
             weight = learner.batch_size
             loss, *update = mean_over([loss, *update], group, weight=weight)
+        since = loss if on_host else loss + 0 * since  # what is not finite stays so
         if on_host or step % LOOK == 0:
-            last = _finite(float(loss), step, last)
+            last = _finite(float(since), step, last)
         if update:
             _apply(learner, readout, optimizer, *update, clip)
         level = task.observe((last if on_host else loss.double()) / math.log(2))
