@@ -101,7 +101,8 @@ def train(
     ----------
     learner : Learner, estimates the gradient of the cell's weights
     readout : Readout, output layer; its gradient is exact
-    task : iterator of Symbols; ``observe`` takes bits and gives a level: ``CopyTask``
+    task : iterator of Symbols, with ``observe`` and ``level``, as a ``CopyTask``
+        ``observe`` is given a tensor on an accelerator, and may return the level there.
     steps : int, optional
         Stop after so many, >= 1; no end if not given. What a learner still collects
         then goes into the update of the call that goes on with it.
@@ -179,13 +180,19 @@ def train(
             last = _finite(float(since), step, last)
         if update:
             _apply(learner, readout, optimizer, *update, clip)
-        level = task.observe((last if on_host else loss.double()) / math.log(2))
+        level = _told(task, (last if on_host else loss.double()) / math.log(2))
         record = Record(step, step, loss, level, bool(update), gradients)
         yield record
         if "loss" in vars(record):  # it was read
             last = _finite(record.loss, step, last)
         if step == steps:
             return
+
+
+def _told(task, bits: float | Tensor) -> int | Tensor:
+    """The task's level, once it has heard of the bits."""
+    level = task.observe(bits)
+    return task.level if level is None else level
 
 
 def _finite(loss: float, step: int, last: float) -> float:
