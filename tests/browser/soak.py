@@ -21,6 +21,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.page import Page, wait
 from tests.browser.serve import chromium, jupyterlab, write_notebook
 
+# Named and shown, as in the notebooks: what a cell ends with IPython keeps for good.
 CELLS = [
     """import json, os
 from ipywidgets.widgets.widget import _instances
@@ -33,16 +34,19 @@ def state():
     owed = [plot._owed for plot in [*_instances.values()] if isinstance(plot, Plot)]
     told = {"pid": os.getpid(), "runs": len(cells._shares), "in flight": max(owed)}
     return json.dumps(told | {"widgets": len(_instances)})""",
-    """LiveLab(rls.TRAINING, {"FC": load_problem("digits")}, 64)""",
+    """first = LiveLab(rls.TRAINING, {"FC": load_problem("digits")}, 64)
+display(first)""",
     """images = hessian_free.load_images("digits")
-LiveLab(
+second = LiveLab(
     hessian_free.TRAINING,
     images,
     knobs=hessian_free.knobs_of(images),
     pictures=hessian_free.reconstructions(images, interactive=True),
-)""",
+)
+display(second)""",
     """knobs = rtrl.NoiseKnobs(method="OK", rank=2, hidden=16, trained=True)
-LiveLab(rtrl.NOISE, rtrl.read_text("text"), {}, 50, 5, knobs=knobs)""",
+third = LiveLab(rtrl.NOISE, rtrl.read_text("text"), {}, 50, 5, knobs=knobs)
+display(third)""",
 ]
 LABS = range(1, len(CELLS))  # each by the number of its cell
 ACTIONS = {  # name to how often, of all
