@@ -174,16 +174,23 @@ def rls_step(
 def descend(theta, velocity, preconditioned, h, *, lr, momentum=0.0, still=None):
     r"""Step against what stands for the gradient times P, (N, n).
 
-    (99), (100) $\Theta_s = \Theta_{s-1} + \Omega_s$ with
-    $\Omega_s = \alpha\,\Omega_{s-1} - \tfrac{\eta}{h}\,\tilde\nabla P$
+    (99) $\Omega_s = \alpha\,\Omega_{s-1} - \tfrac{\eta}{h}\,\tilde\nabla P$,
+    (100) $\Theta_s = \Theta_{s-1} + \Omega_s$
+
+    Parameters
+    ----------
+    theta, velocity : (N, n) tensors, $\Theta$, $\Omega$; None without momentum
+    preconditioned : (N, n) tensor, $\tilde\nabla P$, overwritten
+    h : () tensor, $h$
+    lr, momentum : $\eta$, $\alpha$
+    still : see :func:`rls_step`
     """
     step = zeroed(preconditioned, still)
     if momentum:
         velocity.mul_(momentum if still is None else or_one(momentum, still, h))
         velocity.addcdiv_(step, h, value=-lr)  # (99)
-        theta.add_(
-            velocity if still is None else velocity.masked_fill(still, 0)
-        )  # (100)
+        moved = velocity if still is None else velocity.masked_fill(still, 0)
+        theta.add_(moved)  # (100)
     else:
         theta.addcdiv_(step, h, value=-lr)  # (99), (100)
 

@@ -58,7 +58,7 @@ def test_walking_to_the_next_change():
     walk.next_change("P")
     assert walk.record.code.co_name == "rls_step"
     stop = walk.position
-    message = r"no later line changes 'x'; lines change left, right, u, h"
+    message = r"no later line changes 'x'; lines change preconditioned, u, h"
     with pytest.raises(LookupError, match=message):
         walk.next_change("x")
     assert walk.position == stop
@@ -70,16 +70,16 @@ def test_headless_is_a_static_table():
     bundle = walk._repr_mimebundle_()
     table = bundle["text/html"]
     assert table.count("<tr>") == len(walk.stops) + 1
-    assert "velocity.addmm_(left, right, beta=momentum)" in table and "(99)" in table
+    assert "velocity.addcdiv_(step, h, value=-lr)" in table and "(99)" in table
     assert bundle["text/plain"] == f"LineStepper(line 1 of {len(walk.stops)})"
-    walk.next_change("theta")
+    walk.next_change("P")
     values = values_html(walk.record, walk._docs)
-    assert "<tr class='changed'><td>● theta</td><td><i>Θ</i></td>" in values
-    assert "<td>3 × 6</td><td>float32</td><td>cpu</td>" in values and "<svg" in values
+    assert "<tr class='changed'><td>● P</td><td><i>P</i></td>" in values
+    assert "<td>6 × 6</td><td>float32</td><td>cpu</td>" in values and "<svg" in values
     source = source_html(walk.record, walk.stops)
     assert source.count('aria-current="step"') == 1
     lit = source.split('aria-current="step"')[1].split("</div>")[0]
-    assert "theta.add_(velocity)" in lit
+    assert "P.addcmul_(v[:, None], v, value=-1)" in lit
     assert "in place: theta, velocity" not in source  # the docstring is folded
     assert source.count("…") == 1 and "def rls_step" in source
 
@@ -209,7 +209,7 @@ def test_symbols_come_from_the_docstrings():
     walk = LineStepper(scaled, torch.ones(2), 3.0, interactive=False)
     assert symbols(walk) == {"x": "x", "factor": "f", "y": "y"}
     rls = rls_walk(interactive=False)
-    rls.next_change("theta")
+    rls.next_change("P")
     found = symbols(rls)
     wanted = {"x_mean": "x̄", "theta": "Θ", "velocity": "Ω", "P": "P", "momentum": "α"}
     assert {name: found[name] for name in wanted} == wanted
