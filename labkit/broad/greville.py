@@ -163,8 +163,13 @@ def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
 def exg_e_update_from(state, passes) -> FactorState:
     r""":func:`exg_e_update` with no column in memory, by two passes over the samples.
 
-    As :func:`exg_e_step`, with A^T H and then C^T C summed over chunks. Cost: its own,
-    and the columns are made twice.
+    As :func:`exg_e_step`, with A^T H and then C^T C summed over chunks i:
+
+    (30) $D = F F^T \sum_i A_i^T H_i$    (22) $K = \sum_i C_i^T C_i$ of $C = H - A D$
+    (32a) $G = (K + \lambda I)^{-1/2}$, upper    (32b) $T = -D G$
+    (33) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
+
+    Cost: its own, and the columns are made twice.
 
     Parameters
     ----------
