@@ -28,7 +28,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lines lock picture clean soak test-unit test-notebooks test-browser \
+.PHONY: help run test lab lint bench lines lock picture clean soak test-unit test-device test-notebooks test-browser \
   test-bounds
 
 help: ## List the commands
@@ -66,9 +66,9 @@ lint: .venv/.stamp ## Check the style of code and notebooks
 	$(BIN)/python -m ruff check $(CODE)
 	$(BIN)/python -m ruff format --check $(CODE)
 
-test: .venv/.stamp ## Lint, unit tests, notebooks, browser; a summary comes last
+test: .venv/.stamp ## Lint, unit tests, strict device, notebooks, browser; a summary comes last
 	@set -o pipefail; rm -rf $(LOGS); mkdir -p $(LOGS); status=0; results=; \
-	for stage in lint unit notebooks browser; do \
+	for stage in lint unit device notebooks browser; do \
 	  target=test-$$stage; if [ $$stage = lint ]; then target=lint; fi; \
 	  echo; echo "--- $$stage"; code=0; \
 	  $(MAKE) --no-print-directory $$target || code=$$?; \
@@ -80,7 +80,12 @@ test: .venv/.stamp ## Lint, unit tests, notebooks, browser; a summary comes last
 
 test-unit: .venv/.stamp
 	@$(if $(HAVE_DATA),,echo "Tests on real data are left out: $(if $(LABKIT_DATA),LABKIT_DATA lacks$(MISSING),LABKIT_DATA names no folder).")
-	$(PYTEST) $(TWO_CORES) -m "$(if $(HAVE_DATA),,not real_data and )not browser and not bounds"
+	$(PYTEST) $(TWO_CORES) -m "$(if $(HAVE_DATA),,not real_data and )not browser and not bounds" \
+	  --ignore=tests/device
+
+# In processes of their own: the pretend accelerator is registered with torch for good.
+test-device: .venv/.stamp
+	$(PYTEST) $(TWO_CORES) tests/device
 
 test-notebooks: .venv/.stamp
 	$(PYTEST) $(TWO_CORES) -o addopts=--strict-markers --nbval-lax --nbval-current-env \
