@@ -274,14 +274,8 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
         return self.classes_[S.argmax(1)]
 
     def predict_proba(self, X):
-        """Shares (D, J) of the classes, rows sum to one; not calibrated.
+        """Shares (D, J) of the classes, rows sum to one: the softmax of the scores.
 
-        The softmax of the scores; with ``refine``, whose scores are for one-hot labels,
-        the scores cut off at 0 and brought to the sum of one.
+        Not calibrated; with ``refine`` the scores are for one-hot labels.
         """
-        S = self._scores(X)
-        if not self.refine:
-            return softmax(S, 1)
-        largest = S == S.max(1, keepdims=True)  # which never is cut off
-        p = np.maximum(S, largest * np.finfo(S.dtype).tiny)
-        return p / p.sum(1, keepdims=True)
+        return softmax(self._scores(X), 1)

@@ -13,10 +13,9 @@ from labkit.errors import DivergedError
 from labkit.rls import RLS, Hybrid, Residuals, Settings, graphs, train
 from labkit.rls import rls_step as step
 from tests.device.strict_device import NAME, strict
-
-from .conftest import RULE, assert_close, batch, identical, randn, spd, take
-from .test_health import held
-from .twins import fcs
+from tests.rls.conftest import RULE, assert_close, batch, identical, randn, spd, take
+from tests.rls.test_health import held
+from tests.rls.twins import fcs
 
 LABELS = torch.arange(20) % 3
 

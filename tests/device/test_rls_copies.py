@@ -9,9 +9,8 @@ import torch
 
 from labkit.rls import RLS, Hybrid, KailathRLS, RunningMeanRLS
 from tests.device.strict_device import NAME, strict
-
-from .conftest import assert_close, batch, identical, snapshot, take
-from .twins import fcs
+from tests.rls.conftest import assert_close, batch, identical, snapshot, take
+from tests.rls.twins import fcs
 
 
 def running(make=RLS, steps=3, **options):
