@@ -22,7 +22,8 @@ document.querySelectorAll('[data-looked-at]')
 output.dataset.lookedAt = '';
 """
 
-# The panel's first figure as it is drawn: outlines of curves, markers and bars.
+# The panel's first figure as it is drawn: outlines of curves, markers and bars, and up
+# to which step.
 DRAWN = """
 const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
 if (!plot) return null;
@@ -34,6 +35,7 @@ return {
   points: outlines('.scatterlayer .trace .points path'),
   bars: outlines('.barlayer .point path'),
   notes: [...plot.querySelectorAll('.annotation-text')].map((note) => note.textContent),
+  until: Math.max(...(plot._fullData ?? []).flatMap((curve) => [...(curve.x ?? [])])),
 };
 """
 

@@ -122,12 +122,14 @@ def test_tour(page):
     page.run_all()
     assert page.errors() == []
     page.look_at()
-    first = page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
     page.wait_for_status(r"step (\d+) of \1, paused")
     count = page.count()
+    # The page is told of the state before it has drawn all that came earlier.
+    drawn = "the figure is drawn up to here"
+    first = page.wait_for_figure(lambda d: d["curves"] and d["until"] == count, drawn)
     page.press("step")
     page.wait_for_status(rf"step {count + 1} of {count + 1}, paused")
-    page.wait_for_figure(lambda d: d != first, "a step changes the figure")
+    page.wait_for_figure(lambda d: d["until"] == count + 1, "a step is drawn")
     page.press("back")
     page.wait_for_status(rf"step {count} of {count + 1}, paused")
     page.wait_for_figure(lambda d: d == first, "back shows the figure of before")
