@@ -8,6 +8,7 @@ The output weights are the ridge solution without intercept on the expanded inpu
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
@@ -110,17 +111,14 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
     def predict_proba(self, X) -> np.ndarray:
-        r"""Shares (l, c) of the classes that the outputs stand for; rows sum to one.
+        """Shares (l, c) of the classes, rows sum to one: the softmax of the outputs.
 
-        Least squares on -1 and +1 estimates 2 p - 1: so (f + 1) / 2, cut off at 0 and
-        brought to the sum of one. Not calibrated; see scikit-learn's
-        ``CalibratedClassifierCV``.
+        For two classes of (-f, f). Least squares on -1 and +1 estimates 2 p - 1, and
+        this has the slope of (f + 1) / 2 at f = 0, but no two outputs share a value.
+        Not calibrated; see scikit-learn's ``CalibratedClassifierCV``.
         """
         f = self.decision_function(X)
-        f = np.stack([-f, f], 1) if f.ndim == 1 else f
-        largest = f == f.max(1, keepdims=True)  # which never is cut off
-        p = np.maximum(f + 1, largest * np.finfo(f.dtype).tiny)
-        return p / p.sum(1, keepdims=True)
+        return softmax(np.stack([-f, f], 1) if f.ndim == 1 else f, 1)
 
     def predict(self, X) -> np.ndarray:
         """Class labels (l,): the largest output."""

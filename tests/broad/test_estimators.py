@@ -201,8 +201,12 @@ def test_shares_of_the_classes(classes):
     chosen = y < classes
     model = classifier(ridge=10.0).fit(X[chosen], y[chosen])
     p = model.predict_proba(X[chosen])
-    assert p.shape == (chosen.sum(), classes) and (p >= 0).all()
+    f = model.decision_function(X[chosen])
+    f = np.stack([-f, f], 1) if classes == 2 else f
+    assert p.shape == (chosen.sum(), classes) and abs(f).max() > 1
     assert np.allclose(p.sum(1), 1)
+    assert np.array_equal(p.argsort(1), f.argsort(1))
+    assert np.unique(p).size == p.size  # no two are the same, beyond 1 neither
     assert np.array_equal(p.argmax(1), model.predict(X[chosen]))
     for each in (model, CalibratedClassifierCV(model, cv=2)):
         scoring = "roc_auc_ovr" if classes > 2 else "roc_auc"
