@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.instruments import GradientNoise, Noise, gradient_variance
 from labkit.instruments.per_layer import weight_moments
+from labkit.rls import RLS
 
 F64 = torch.float64
 close = torch.testing.assert_close
@@ -659,26 +660,18 @@ def test_layers_that_disagree_on_the_examples_say_so():
         model(pack_sequence([torch.ones(3, 3), torch.ones(2, 3)]))
 
 
-class Twin(torch.autograd.Function):
-    """Puts a tensor of its own in the place of a layer's output."""
-
-    @staticmethod
-    def forward(ctx, output, x, weight):
-        ctx.save_for_backward(x, weight)
-        return output.clone()
-
-    @staticmethod
-    def backward(ctx, d):
-        x, weight = ctx.saved_tensors
-        return None, d @ weight, d.T @ x
-
-
-def test_a_hook_that_replaces_the_output_hides_no_layer():
-    model = nn.Sequential(nn.Linear(5, 4, bias=False), nn.Tanh(), nn.Linear(4, 3))
-    noise = GradientNoise(model, every=1)
-    model[0].register_forward_hook(
-        lambda layer, args, y: Twin.apply(y.detach(), args[0], layer.weight)
-    )
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_an_optimiser_made_later_hides_no_layer(clip):
+    """With a clip RLS forms no gradient of wide layers and puts outputs of its own."""
+    layers = nn.Linear(3, 40), nn.Tanh(), nn.Linear(40, 30), nn.Linear(30, 2)
+    model = randomise(nn.Sequential(*layers))
+    plain = copy.deepcopy(model)
+    noise, expected = (GradientNoise(each, every=1) for each in (model, plain))
+    rls = RLS(model, max_grad_norm=clip)
     for _ in range(2):
-        model(torch.ones(6, 5)).square().sum().backward()
-        assert list(noise.per_layer) == ["0", "2"]
+        step(model)
+        step(plain)
+        assert (model[2].weight.grad is None) == (clip is not None)
+        assert noise.per_layer.keys() == expected.per_layer.keys() == {"0", "2", "3"}
+        close(noise.variance, expected.variance, rtol=1e-12, atol=0)
+        rls.zero_grad()
