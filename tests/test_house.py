@@ -31,7 +31,8 @@ MAY_IMPORT = {
     | {"reproduction", "labs", "instruments", "datasets", "runs", TOP},
     "command": {"runs", "reproduction"},
     TOP: {TOP},
-    "notebooks": PAPERS | {"labs", "instruments", "panels", "datasets", TOP},
+    "notebooks": PAPERS
+    | {"labs", "instruments", "panels", "datasets", "reproduction", TOP},
 }
 DRAWING = {"plotly", "ipywidgets", "IPython", "matplotlib"}
 

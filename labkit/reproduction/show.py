@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.labs.race import claims
+from labkit.labs.race import UNDECIDED, claims
 from labkit.reproduction import results
-from labkit.reproduction.experiments import Experiment
+from labkit.reproduction.experiments import Experiment, experiments
+
+RECORDED = Path(__file__).resolve().parents[2] / "results"
 
 
 def state_of(experiment: Experiment, folder: Path) -> tuple[int, dict[str, dict]]:
@@ -20,6 +22,27 @@ def judged(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
     setting = f"{experiment.data}; {experiment.setting}"
     found = experiment.claims(rows) if len(rows) else ()
     return claims((said, here, setting, verdict) for said, here, verdict in found)
+
+
+def recorded(paper: str, folder: Path = RECORDED) -> pd.DataFrame:
+    """A paper's claims at its size, from the recorded results; a row a claim.
+
+    Parameters
+    ----------
+    paper : str, as in the names of ``labkit reproduce list``
+    folder : path, of the results; those of the repository if not given
+    """
+    found = []
+    for name, each in experiments().items():
+        if name.startswith(f"{paper}/"):
+            units, done = state_of(each, folder)
+            rows = judged(each, results.frame(results.path_of(each, folder)))
+            if not len(rows):
+                told = f"{len(done)} of {units} units are done" if done else "Not run"
+                rows = claims([(each.claim, told, each.data, UNDECIDED)])
+            found.append(rows.assign(command=command(each)))
+    columns = {"measured here": "recorded", "setting": "data and scale"}
+    return pd.concat(found, ignore_index=True).rename(columns=columns)
 
 
 def command(experiment: Experiment) -> str:

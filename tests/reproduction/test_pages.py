@@ -8,6 +8,8 @@ import pytest
 
 from labkit.labs.race import View
 from labkit.reproduction import drawing, pages
+from labkit.reproduction.experiments import PAPERS
+from labkit.reproduction.show import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, RESULTS = ROOT / "docs/reproduction", ROOT / "results"
@@ -23,6 +25,19 @@ def test_pages_and_results_agree():
     }
     assert there == made
     assert max(len(text.encode()) for text in made.values()) <= 300_000
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_notebook_shows_what_its_page_says(paper):
+    page = pages.pages(RESULTS)[f"{paper}.md"]
+    for row in recorded(paper).to_dict("records"):
+        words = row["paper's claim"], row["recorded"], row["data and scale"]
+        assert all(part in page for each in words for part in each.split("; "))
+        judged = f"| {words[0]} | {words[1]} | {row['verdict']} |" in page
+        assert judged or "Not run" in words[1] or "units are done" in words[1]
+        assert f"`{row['command']}`" in page
+    notebook = next(ROOT.glob(f"notebooks/0?_{paper}.ipynb")).read_text("utf-8")
+    assert f'recorded(\\"{paper}\\").style' in notebook
 
 
 def test_what_was_not_run_stands_there_with_its_command(tmp_path):
