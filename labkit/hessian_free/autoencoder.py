@@ -11,10 +11,12 @@ from labkit.ranges import COUNT, POSITIVE, check
 
 # The derivative is taken from the output, which is what is kept.
 MODULES = {"logistic": nn.Sigmoid, "tanh": nn.Tanh, "linear": nn.Identity}
+MODULES |= {"relu": nn.ReLU}
 ACTIVATIONS = {
     "logistic": (torch.sigmoid, lambda S: S * (1 - S)),
     "tanh": (torch.tanh, lambda S: 1 - S * S),
     "linear": (lambda Z: Z, torch.ones_like),
+    "relu": (torch.relu, lambda S: (S > 0).to(S)),
 }
 
 
@@ -41,8 +43,8 @@ class Autoencoder(nn.Module):
     incoming : int, $m_0$, nonzero incoming weights of each unit at the start (9)
     std : float, their standard deviation, which the paper's N(0, sigma) is taken for
     activations : sequence of str, optional
-        A name for each of the k layers, of "logistic", "tanh", "linear"; logistic
-        everywhere if not given, code and output included, as in the paper.
+        A name for each of the k layers, of "logistic", "tanh", "relu", "linear"; if
+        not given logistic everywhere, code and output included, as in the paper.
     generator : torch.Generator, optional, of the initial weights
 
     Examples

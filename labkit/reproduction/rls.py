@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 import pandas as pd
 import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode, addmm_flop
 
 from labkit.datasets import load_imdb
 from labkit.errors import DivergedError
 from labkit.labs.problem import Problem, load_problem
 from labkit.labs.problem import rows as some
-from labkit.labs.race import Race, View, plus_minus, spread, verdict
+from labkit.labs.race import NO, YES, Race, View, plus_minus, spread, verdict
 from labkit.labs.rls import CONSTANTS, make_training, network
 from labkit.reproduction.experiments import Experiment
-from labkit.rls import train
+from labkit.rls import RLS, train
 
 SQUARES = ("Adam", "RLS", "RLS+M", "RLS+R", "RLS+M+R")
 ENTROPY = ("Adam-CE", "HRLS", "HRLS+M", "HRLS+R", "HRLS+M+R")
@@ -253,4 +255,85 @@ SWEEP = Experiment(
     views=VIEWS,
 )
 
-EXPERIMENTS = (MNIST, SWEEP, CIFAR, IMDB)
+# Complexity
+
+
+def layers(M: int, T: int, N: int, C: int, side: int) -> Iterator[tuple]:
+    """A layer of each kind, inputs, and by the formulas time of SGD, ratios to it."""
+    conv, hat = nn.Conv2d(C, C, 3, padding=1), 9 * C
+    positions = M * side**2
+    time = {"FC": N * M * N, "CONV": hat * positions * C, "RECUR": 2 * N * M * T * N}
+    yield "FC", nn.Linear(N, N), (M, N), time["FC"], (1 + N / M, 2)
+    ratios = 1 + hat / positions, 1 + hat / C
+    yield "CONV", conv, (M, C, side, side), time["CONV"], ratios
+    recurrent = 1 + 2 * N**2 / (2 * N * M * T)
+    yield "RECUR", nn.RNN(N, N), (T, M, N), time["RECUR"], (recurrent, 2)
+    yield "LSTM", nn.LSTM(N, N), (T, M, N), 4 * time["RECUR"], (recurrent, 1.25)
+
+
+def multiplications(model: nn.Module, x: torch.Tensor, optimizer=None) -> int:
+    """Of products in a forward and a backward pass, and a step if there is one."""
+    more = {torch.ops.aten.addmm_: addmm_flop}
+    with FlopCounterMode(display=False, custom_mapping=more) as counter:
+        outputs = model(x)
+        outputs = outputs[0] if isinstance(outputs, tuple) else outputs
+        outputs.square().sum().backward()
+        if optimizer:
+            optimizer.step()
+    return counter.get_total_flops() // 2
+
+
+def complexity(keep, *, M=128, T=32, N=512, C=64, side=16) -> list[dict]:
+    """Products and numbers of an RLS step over those of SGD, layer by layer."""
+    rows = []
+    for name, layer, shape, time, ratios in layers(M, T, N, C, side):
+        layer, x = layer.double(), torch.randn(shape).double()  # no fused kernels
+        plain = multiplications(layer, x)
+        rls = RLS(layer)
+        extra = multiplications(layer, x, rls) - plain
+        P = sum(state["P"].numel() for state in rls.state.values() if "P" in state)
+        weights = sum(p.numel() for p in layer.parameters())
+        here = {"time": 1 + extra / time, "space": 1 + P / weights}
+        paper = dict(zip(("paper, time", "paper, space"), ratios, strict=True))
+        rows.append({"label": name} | here | paper)
+    return rows
+
+
+def counted(rows: pd.DataFrame) -> pd.DataFrame:
+    """The ratios of Tables I and II beside those counted."""
+    return rows.set_index("label").drop(columns="unit").round(3)
+
+
+def count_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Whether each ratio is the formula's."""
+    for row in rows.to_dict("records"):
+        for what, table in (("time", "I"), ("space", "II")):
+            here, paper = row[what], row[f"paper, {what}"]
+            near = YES if abs(here / paper - 1) <= CLOSE else NO
+            claim = (
+                f"V-A, Table {table}, {row['label']}: {paper:.3f} times SGD's {what}"
+            )
+            yield claim, f"{here:.3f}", near
+
+
+CLOSE = 0.02
+COMPLEXITY = Experiment(
+    name="rls/tables1-2",
+    shows="Tables I and II: time and space over SGD's",
+    claim="V-A: the products of a step and the numbers kept, by layer kind",
+    data="none",
+    setting="512 units, 64 channels, 3 x 3 filters, 16 x 16 positions, batch 128, 32 "
+    "steps in time; multiplications of matrix products, counted while a step runs",
+    differs="SGD's time is that of the gradient of the weights, as there; P has a row "
+    "for the bias, and the formulas none",
+    work=complexity,
+    units={"all": {}},
+    small={"M": 4, "T": 3, "N": 8, "C": 2, "side": 4},
+    minutes=0.1,
+    memory=0.5,
+    table=counted,
+    claims=count_claims,
+    criterion=f"yes where both differ by at most {CLOSE:.0%}",
+)
+
+EXPERIMENTS = (COMPLEXITY, MNIST, SWEEP, CIFAR, IMDB)
