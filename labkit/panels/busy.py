@@ -23,7 +23,7 @@ class Busy(anywidget.AnyWidget):
     """
 
     _css = _STYLE
-    _esm = Path(__file__).with_name("busy.js")
+    _esm = Path(__file__).with_name("busy.js").read_text("utf-8")  # see panels/plot.py
 
     def __init__(self, lock=None):
         self._lock = lock or threading.RLock()

@@ -46,7 +46,8 @@ class Plot(anywidget.AnyWidget):
     version = traitlets.Int(0).tag(sync=True)
     lost = traitlets.Bool(False).tag(sync=True)
     _css = STYLE
-    _esm = Path(__file__).with_name("plot.js")
+    # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
+    _esm = Path(__file__).with_name("plot.js").read_text("utf-8")
 
     def __init__(self, shown: go.Figure, clock: Callable[[], float] = time.monotonic):
         self.lock, self._on_drawn, self._clock = threading.RLock(), None, clock

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 import weakref
+from collections import Counter
 from itertools import count
 
 import pytest
@@ -73,6 +74,27 @@ def test_no_widget_is_left_of_what_a_cell_made_before(cell, make):
     assert len(_instances) == made and first.widget.comm is None
     second.close()
     second.close()
+
+
+def made_here():
+    """How many objects of labkit's types there are, by type."""
+    gc.collect()
+    kinds = [type(one) for one in gc.get_objects()]
+    return Counter(k.__name__ for k in kinds if str(k.__module__).startswith("labkit"))
+
+
+@pytest.mark.parametrize("make", [make_lab, lambda: LineStepper(half, 4)])
+def test_nothing_is_kept_of_what_a_cell_made_before(cell, make):
+    """Nor its figure and its trace, which grow with the run."""
+    counts = []
+    for message in "1234":
+        cell("a", message)
+        panel = make()
+        if lab := getattr(panel, "stepper", None):
+            lab.step()
+        counts.append(made_here())
+    assert counts[-1] - counts[0] == Counter()
+    panel.close()
 
 
 @in_loop
