@@ -69,7 +69,7 @@ REFUSED = [
     ((8, 4, 8), {"std": 0}, "std must be > 0 and finite, got 0"),
     (
         (8, 4, 8),
-        {"activations": ("logistic", "relu")},
+        {"activations": ("logistic", "swish")},
         "activations must be 2 names",
     ),
 ]

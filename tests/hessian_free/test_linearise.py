@@ -15,7 +15,7 @@ from labkit.hessian_free.tuples import dot
 
 from .conftest import joined, per_example_gradients, rand, randn, relative, small_net
 
-MIXED = ("tanh", "logistic", "linear", "logistic")
+MIXED = ("tanh", "relu", "linear", "logistic")
 both = pytest.mark.parametrize("activations", [None, MIXED], ids=["logistic", "mixed"])
 
 
