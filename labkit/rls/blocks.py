@@ -1,5 +1,6 @@
 """A weight, its bias, and what backward passes have left since the last step."""
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,23 +29,64 @@ class Block:
     name: str  # of the module, with ".ih" or ".hh" for recurrent ones
     weight: nn.Parameter  # (N, ...)
     bias: nn.Parameter | None  # (N,)
+    inputs_first: bool = False  # weight (n - 1 channels, N, ...), of ConvTranspose
     inputs: InputSum = NONE  # added up over backward passes
     # (M, n - 1) inputs and (M, N) derivatives of the loss by the linear outputs, of
     # passes whose weight gradient was not formed
     residuals: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    version: int | None = None  # of the gradient that goes with the inputs
+
+    def listen(self):
+        """Hear which gradient goes with the inputs, from now on."""
+        link = weakref.ref(self)
+
+        def arrived(parameter):
+            block, grad = link(), parameter.grad
+            if block is not None and block.inputs.rows and grad is not None:
+                block.version = grad._version
+
+        if self._told().requires_grad:
+            self._told().register_post_accumulate_grad_hook(arrived)
+
+    @property
+    def n_inputs(self) -> int:
+        """Numbers that one unit sees, without the one for the bias."""
+        return self.weight.numel() // len(self.theta.weight)
 
     @property
     def fan_in(self) -> int:
         """Side n of P: inputs, and one for the bias."""
-        return self.weight[0].numel() + (self.bias is not None)
+        return self.n_inputs + (self.bias is not None)
 
     @property
     def theta(self) -> Theta:
         """Weight and bias as one matrix (N, n)."""
-        return Theta(self.weight, self.bias)
+        return Theta(self._by_units(self.weight), self.bias)
+
+    def _by_units(self, weight: Tensor) -> Tensor:
+        """A tensor like the weight, one row per unit; a view."""
+        return weight.transpose(0, 1) if self.inputs_first else weight
+
+    def _told(self) -> nn.Parameter:
+        """The parameter whose gradient says whether the inputs still count."""
+        return self.weight if self.bias is None else self.bias
+
+    def cleared(self) -> bool:
+        """Whether the gradient that came with the inputs has been cleared since.
+
+        By ``model.zero_grad()``, say, after a step that was skipped.
+        """
+        return self.version is not None and self._told().grad is None
+
+    def _zeroed(self) -> bool:
+        """Whether that gradient was touched since and is exactly 0."""
+        grad, version = self._told().grad, self.version
+        return version is not None and grad._version != version and not grad.any()
 
     def add(self, inputs: InputSum):
-        """Add the inputs of one backward pass."""
+        """Add the inputs of one backward pass; forget those of cleared gradients."""
+        if self.cleared() or self._zeroed():
+            self.clear()
         before = self.inputs
         if before.total is not None:
             inputs = InputSum(*(a + b for a, b in zip(before, inputs, strict=True)))
@@ -52,19 +94,18 @@ class Block:
 
     def clear(self):
         """Forget all passes."""
-        self.inputs = NONE
+        self.inputs, self.version = NONE, None
         self.residuals.clear()
 
     def gradient(self) -> Tensor:
         """(N, n): gradient by weight and bias, a new tensor."""
-        own = [p for p in self.theta if p is not None]
+        own = [p for p in (self.weight, self.bias) if p is not None]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
+        grads[0] = self._by_units(grads[0])
         G = torch.cat([g.reshape(len(g), -1) for g in grads], 1)
-        n = self.weight[0].numel()
+        n = self.n_inputs
         for X, dZ in self.residuals:
-            G[:, :n].addmm_(dZ.T, X)
-            if self.bias is not None:
-                G[:, n] += dZ.sum(0)
+            G[:, :n].addmm_(dZ.T, X)  # that of the bias has been formed
         return G
 
     def factors(self) -> Residuals:
@@ -109,8 +150,11 @@ class BlockStep(NamedTuple):
 
 
 def joint_norm(gradients: Sequence[Tensor | Residuals]) -> Tensor:
-    """Frobenius norm of all gradients as one, ()."""
+    """Frobenius norm of all gradients as one, (); ValueError if devices differ."""
     formed = [each for each in gradients if isinstance(each, Tensor)]
     norms = list(torch._foreach_norm(formed)) if formed else []
     norms += [each.norm() for each in gradients if isinstance(each, Residuals)]
+    if len(places := {norm.device for norm in norms}) > 1:
+        told = " and ".join(sorted(map(str, places)))
+        raise ValueError(f"RLS steps on one device, and there are gradients on {told}")
     return torch.linalg.vector_norm(torch.stack(norms))

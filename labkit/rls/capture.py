@@ -15,7 +15,7 @@ from torch.autograd.graph import register_multi_grad_hook
 
 from labkit.rls.blocks import InputSum
 from labkit.rls.checks import check_pass
-from labkit.rls.layers import KINDS, blocks_of, sequences
+from labkit.rls.layers import KINDS, blocks_of, kind_of, sequences
 
 
 class Capture:
@@ -24,7 +24,8 @@ class Capture:
     ``time_steps`` is T where the input does not tell; None: the length of the sequence
     for recurrent layers, 1 for others. ``residuals`` says when a Linear layer leaves
     its weight gradient unformed and keeps (X, dZ) instead: "never", "always", or
-    "cheaper", with fewer rows than units. ``shared``: by several workers.
+    "cheaper", with fewer rows than units and a bias, whose gradient tells whether they
+    still count. ``shared``: by several workers.
     """
 
     def __init__(self, name, module, time_steps, residuals, shared):
@@ -35,8 +36,13 @@ class Capture:
                 f"layer {name!r} is a {type(module).__name__}; this variant is for "
                 "Linear layers only"
             )
-        self.residuals = residuals if isinstance(module, nn.Linear) else "never"
+        self.kind = kind_of(module)
+        self.residuals = residuals if self.kind is nn.Linear else "never"
+        if residuals == "cheaper" and module._parameters.get("bias") is None:
+            self.residuals = "never"
         self.blocks = blocks_of(name, module)
+        for block in self.blocks:
+            block.listen()
         for hook in module._forward_hooks.values():  # a former optimiser's
             if isinstance(hook, _Hook):
                 hook.capture = None
@@ -57,9 +63,10 @@ class Capture:
         cheaper = self.residuals == "cheaper" and x.numel() < weight.numel()
         if cheaper or self.residuals == "always":
             sequences(x.numel() // x.shape[-1], self.time_steps)  # refused in time
-            return _Residual.apply(output.detach(), x, weight, self._keep_residual)
+            own = weight, self.blocks[0].bias
+            return _Residual.apply(output.detach(), x, *own, self._keep_residual)
         with torch.no_grad():
-            sums = KINDS[type(module)](module, inputs, output, self.time_steps)
+            sums = KINDS[self.kind](module, inputs, output, self.time_steps)
 
         def keep(gradient):
             for block, each in zip(self.blocks, sums, strict=True):
@@ -77,8 +84,8 @@ class Capture:
         (block,) = self.blocks
         X = x.detach().reshape(-1, x.shape[-1]).to(block.weight.dtype)
         dZ = dz.reshape(-1, dz.shape[-1]).to(block.weight.dtype)
-        block.residuals.append((X, dZ))
         block.add(InputSum(X.sum(0), len(X), sequences(len(X), self.time_steps)))
+        block.residuals.append((X, dZ))
 
 
 class _Hook:
@@ -108,10 +115,10 @@ class _Residual(torch.autograd.Function):
     """Linear layer whose backward pass keeps (X, dZ) and forms no weight gradient."""
 
     @staticmethod
-    def forward(ctx, z, x, weight, keep):
+    def forward(ctx, z, x, weight, bias, keep):
         # weight is an input only so that z requires a gradient
         ctx.save_for_backward(x, weight)
-        ctx.keep = keep
+        ctx.keep, ctx.bias_dtype = keep, None if bias is None else bias.dtype
         ctx.mark_dirty(z)  # not a view: a following in-place activation is allowed
         return z
 
@@ -120,9 +127,12 @@ class _Residual(torch.autograd.Function):
     def backward(ctx, dz):
         x, weight = ctx.saved_tensors
         ctx.keep(x, dz)
-        if not ctx.needs_input_grad[1]:
-            return None, None, None, None
-        return None, (dz.to(weight.dtype) @ weight).to(x.dtype), None, None
+        dx = db = None
+        if ctx.needs_input_grad[1]:
+            dx = (dz.to(weight.dtype) @ weight).to(x.dtype)
+        if ctx.needs_input_grad[3]:
+            db = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=ctx.bias_dtype)
+        return None, dx, None, db, None
 
 
 def _tensors(output):

@@ -1,13 +1,16 @@
 """What is refused before anything runs, and why."""
 
+import collections
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.parameter import is_lazy
 
 from labkit import ranges
 from labkit.rls.blocks import Block
-from labkit.rls.layers import KINDS
+from labkit.rls.layers import CONV, KINDS, blocks_of, kind_of
 
 LAYER_OPTIONS = {
     "forgetting": ranges.UP_TO_ONE,
@@ -51,8 +54,9 @@ def choose_layers(
         times = sum(other is module for _, other, _ in chosen)
         if times > 1:
             raise ValueError(f"layer {name!r} is named {times} times")
-        if isinstance(module, nn.Conv2d) and options.get("time_steps"):
-            raise ValueError(f"layer {name!r} is a Conv2d and has no time_steps")
+        if isinstance(module, CONV) and options.get("time_steps"):
+            kind = type(module).__name__
+            raise ValueError(f"layer {name!r} is a {kind} and has no time_steps")
         for parameter in module.parameters():
             other = seen.setdefault(id(parameter), name)
             if other != name:
@@ -61,6 +65,20 @@ def choose_layers(
                     "own, or use one module in both places"
                 )
     return chosen
+
+
+def trainable(model: nn.Module, max_fan_in: int) -> dict[str, nn.Module]:
+    """Layers that RLS can train, by name: each owns its parameters and is called."""
+    owners = collections.Counter(
+        id(p) for _, m in _owners(model) for p in m.parameters(recurse=False)
+    )
+    return {
+        name: module
+        for name, module in _owners(model)
+        if not _refusal(module)
+        and all(owners[id(p)] == 1 for p in module.parameters())
+        and all(b.fan_in <= max_fan_in for b in blocks_of(name, module))
+    }
 
 
 def _owners(model):
@@ -84,12 +102,18 @@ def _find(model, entry):
 
 def _refusal(module) -> str:
     """Why RLS cannot train this module; empty if it can."""
-    if type(module) not in KINDS:
+    rest = "train the rest by another optimizer: Hybrid.for_model(model)"
+    if nn.utils.parametrize.is_parametrized(module):
+        return f"parametrizations make its weight of other parameters; {rest}"
+    if isinstance(module, NonDynamicallyQuantizableLinear):
+        return f"attention takes its weight without calling it; {rest}"
+    if kind_of(module) is None:
+        if any(isinstance(module, kind) for kind in KINDS):
+            return f"{type(module).__name__} has a forward of its own; {rest}"
         kinds = ", ".join(kind.__name__ for kind in KINDS)
-        return (
-            f"it is a {type(module).__name__}, and RLS knows {kinds}; choose "
-            "layers=[...] and train the rest by another optimizer through Hybrid"
-        )
+        return f"it is a {type(module).__name__}, and RLS knows {kinds}; {rest}"
+    if any(map(is_lazy, module.parameters())):
+        return "its shape is not known yet; run one forward pass before"
     for name, (written, advice) in WRITTEN.items():
         if (found := getattr(module, name, written)) != written:
             return f"{name}={found!r}; {advice}"
@@ -97,12 +121,46 @@ def _refusal(module) -> str:
     other = {name.removesuffix("_l0") for name, _ in module.named_parameters()} - known
     if other:
         return f"it has a parameter {other.pop()!r}, not of its kind"
-    if not all(p.requires_grad for p in module.parameters()):
-        return "some of its parameters are frozen; freeze all, or none"
+    train = [p.requires_grad for p in module.parameters()]
+    if not all(train):
+        which = "some of" if any(train) else "all"
+        return f"{which} its parameters are frozen; leave it out, or train all of it"
     half = {p.dtype for p in module.parameters()} & {torch.float16, torch.bfloat16}
     if half:
         return f"its dtype is {half.pop()}; P needs float32 or float64"
     return ""
+
+
+def check_checkpoint(saved: Mapping, groups: list[dict], blocks: list[Block]):
+    """Raise ValueError if a state dict is of other layers, or in another order."""
+    names = [each.get("layer") for each in saved["param_groups"]]
+    own = [group["layer"] for group in groups]
+    if names != own and sorted(map(str, names)) == sorted(own):
+        raise ValueError(f"this checkpoint is of layers {names}, and these are {own}")
+    owners = [p for group in groups for p in group["params"]]
+    fits = {i: b for i, p in enumerate(owners) for b in blocks if b.weight is p}
+    if len(names) != len(own) or not {*saved["state"]} <= {*fits}:
+        raise ValueError(f"this checkpoint is of layers {names}, not {own}")
+    for number, kept in saved["state"].items():
+        block = fits[number]
+        n, N = block.fan_in, len(block.theta.weight)
+        for name, shape in (("P", (n, n)), ("velocity", (N, n)), ("total", (n,))):
+            if name in kept and kept[name].shape != shape:
+                raise ValueError(
+                    f"{name} of layer {block.name!r} has shape "
+                    f"{tuple(kept[name].shape)} in this checkpoint, and the "
+                    f"layer needs {shape}: it is of another network"
+                )
+
+
+def check_time_steps(groups: list[dict], captures: list):
+    """Raise ValueError if the option was changed, which would change nothing."""
+    for group, capture in zip(groups, captures, strict=True):
+        if group["time_steps"] != capture.time_steps:
+            raise ValueError(
+                f"time_steps of layer {capture.name!r} is {capture.time_steps} since "
+                f"RLS was made; it cannot become {group['time_steps']}"
+            )
 
 
 def check_fan_in(blocks: list[Block], limit: int):

@@ -17,9 +17,17 @@ from labkit.rls.blocks import Block, InputSum
 
 
 def unwrap(model: nn.Module) -> tuple[nn.Module, dist.ProcessGroup | None]:
-    """The model inside a ``DistributedDataParallel``, and the group that shares it."""
+    """The model inside a ``DistributedDataParallel``, and the group that shares it.
+
+    TypeError if it is no module.
+    """
     if isinstance(model, nn.parallel.DistributedDataParallel):
         return model.module, model.process_group
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            "RLS reads the inputs of layers, so it takes the model and not its "
+            f"parameters: RLS(model); got a {type(model).__name__}"
+        )
     return model, None
 
 
@@ -35,7 +43,7 @@ def pool(blocks: Sequence[Block], group: dist.ProcessGroup) -> list[InputSum]:
     for block in blocks:
         total, *counts = block.inputs
         if total is None:
-            total = block.weight.new_zeros(block.weight[0].numel())
+            total = block.weight.new_zeros(block.n_inputs)
         pieces += [total, *(total.new_full((), count) for count in counts)]
     sums = sum_over(pieces, group)
     return [InputSum(*sums[i : i + 3]) for i in range(0, len(sums), 3)]

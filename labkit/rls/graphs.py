@@ -48,9 +48,7 @@ def settings_of(optimizer, clip: Callable[[], float]) -> tuple:
         tuple(item for item in group.items() if item[0] != "params")
         for group in optimizer.param_groups
     ]
-    parts = [getattr(optimizer, name, None) for name in ("rls", "other")]
-    states = [each.state for each in (*parts, optimizer) if hasattr(each, "state")]
-    kept = [v for state in states for own in state.values() for v in own.values()]
+    kept = [v for own in optimizer.state.values() for v in own.values()]
     places = [v.data_ptr() for v in kept if isinstance(v, Tensor)]
     return (*groups, *places, clip())
 

@@ -1,10 +1,15 @@
 """What RLS must know of each layer kind: its blocks and its mean inputs.
 
 FC and CONV layers are one block; a recurrent layer is two, ``ih`` for its inputs and
-``hh`` for its own past, since all gates of an LSTM share their inputs.
+``hh`` for its own past, since all gates of an LSTM or GRU share their inputs.
 """
 
+import functools
+import math
+
+import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from labkit.rls.blocks import Block, InputSum
 
@@ -12,7 +17,8 @@ from labkit.rls.blocks import Block, InputSum
 def blocks_of(name: str, module: nn.Module) -> list[Block]:
     """The blocks of a layer, in the order in which its inputs are summed."""
     if not isinstance(module, nn.RNNBase):
-        return [Block(name, module.weight, module.bias)]
+        inputs_first = isinstance(module, _ConvTransposeNd)
+        return [Block(name, module.weight, module.bias, inputs_first)]
     blocks = []
     for kind in ("ih", "hh"):
         weight = getattr(module, f"weight_{kind}_l0")
@@ -28,37 +34,53 @@ def linear_inputs(module, inputs, output, time_steps) -> list[InputSum]:
     return [InputSum(total, len(X), sequences(len(X), time_steps))]
 
 
-def conv2d_inputs(module, inputs, output, time_steps) -> list[InputSum]:
-    """CONV layer, (72): the mean receptive field.
+def conv_inputs(module, inputs, output, time_steps) -> list[InputSum]:
+    """CONV layer, (72): the mean receptive field, one dimension of the map by one.
 
-    The mean is linear, so one map, the batch's mean, is unfolded, not all.
+    The mean is linear, so one map, the batch's mean, is taken, not all. A transposed
+    layer is a CONV layer on its input with zeros between the pixels, and each of its
+    outputs is linear in such a field with the same weights: the derivation holds.
     """
-    x = inputs[0]
-    x = x if x.ndim == 4 else x[None]
-    kernel, dilation = module.kernel_size, module.dilation
-    mean = x.mean(0, keepdim=True, dtype=module.weight.dtype)
-    mean = nn.functional.pad(mean, _padding(module))
-    fields = nn.functional.unfold(mean, kernel, dilation, 0, module.stride)
-    rows = len(x) * fields.shape[-1]
-    return [InputSum(fields[0].mean(1) * rows, rows, rows)]
+    x, sides = inputs[0], len(module.kernel_size)
+    x = x if x.ndim == sides + 2 else x[None]
+    field = x.mean(0, dtype=module.weight.dtype)  # (C, ...)
+    places = output.shape[-sides:]
+    for i, places_i in enumerate(places):
+        form = module.kernel_size[i], module.stride[i], module.dilation[i]
+        before = _before(module, i), isinstance(module, _ConvTransposeNd)
+        seen = taps(field.shape[1], places_i, *form, *before, field.dtype, field.device)
+        field = torch.tensordot(field, seen, ([1], [0]))  # the next one comes to 1
+    rows = len(x) * math.prod(places)
+    return [InputSum(field.flatten() * rows, rows, rows)]
 
 
-def _padding(module) -> list[int]:
-    """Zeros to add: left, right, top, bottom."""
-    if module.padding == "valid":
-        return [0, 0, 0, 0]
-    sides = []
-    for i in (1, 0):
-        if module.padding == "same":
-            total = module.dilation[i] * (module.kernel_size[i] - 1)
-        else:
-            total = 2 * module.padding[i]
-        sides += [total // 2, total - total // 2]  # the larger part of an odd one last
-    return sides
+@functools.lru_cache(maxsize=256)
+def taps(size, places, kernel, stride, dilation, before, transposed, dtype, device):
+    """(size, kernel): share of the places at which a tap of the kernel sees a pixel."""
+    pixel = torch.arange(size)[:, None]
+    tap = torch.arange(kernel) * dilation - before
+    if transposed:
+        place, meets = pixel * stride + tap, True
+    else:
+        place, meets = (pixel - tap) // stride, (pixel - tap) % stride == 0
+    seen = (place >= 0) & (place < places) & meets
+    return seen.to(device, dtype) / places
+
+
+def _before(module: _ConvNd, i: int) -> int:
+    """Zeros added before the first pixel of a dimension."""
+    if isinstance(module.padding, str):  # of an odd total the larger part comes last
+        total = module.dilation[i] * (module.kernel_size[i] - 1)
+        return total // 2 if module.padding == "same" else 0
+    return module.padding[i]
 
 
 def recurrent_inputs(module, inputs, output, time_steps) -> list[InputSum]:
-    """RNN and LSTM layers, (92): means of x_1 .. x_T and of y_0 .. y_{T-1}."""
+    """RNN, LSTM and GRU layers, (92): means of x_1 .. x_T and of y_0 .. y_{T-1}.
+
+    A GRU's reset gate multiplies the linear output of its past, not the past: both
+    blocks are linear in their inputs, and torch gives the derivatives.
+    """
     x, y = inputs[0], output[0]
     time = 1 if x.ndim == 3 and module.batch_first else 0
     T, rows = x.shape[time], x[..., 0].numel()
@@ -82,5 +104,17 @@ def sequences(rows: int, time_steps: int | None) -> int:
 
 
 # layer type -> its mean inputs
-KINDS = {nn.Linear: linear_inputs, nn.Conv2d: conv2d_inputs}
-KINDS |= dict.fromkeys((nn.RNN, nn.LSTM), recurrent_inputs)
+KINDS = {nn.Linear: linear_inputs}
+CONV = nn.Conv1d, nn.Conv2d, nn.Conv3d
+CONV += nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+KINDS |= dict.fromkeys(CONV, conv_inputs)
+KINDS |= dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), recurrent_inputs)
+
+
+def kind_of(module: nn.Module) -> type | None:
+    """The known type that a layer computes as, itself or a subclass; None if none."""
+    for kind in KINDS:
+        forward = getattr(module.forward, "__func__", None)
+        if isinstance(module, kind) and forward is kind.forward:
+            return kind
+    return None

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from labkit.ranges import check
 from labkit.rls.blocks import Block, BlockStep, joint_norm
 from labkit.rls.capture import Capture
-from labkit.rls.checks import OPTIONS, check_fan_in, choose_layers
+from labkit.rls.checks import (
+    OPTIONS,
+    check_checkpoint,
+    check_fan_in,
+    check_time_steps,
+    choose_layers,
+)
 from labkit.rls.distributed import pool, unwrap
 from labkit.rls.health import (
     check_finite,
@@ -20,13 +26,14 @@ from labkit.rls.health import (
     healthy,
     note,
 )
+from labkit.rls.scaling import scaled, unscale
 from labkit.rls.update import clip_factor, gain, rls_step
 
 COUNTS = ("step", "h", "resets")  # of every block, ()
 
 
 class RLS(torch.optim.Optimizer):
-    r"""Recursive least squares for FC, CONV, RNN and LSTM layers.
+    r"""Recursive least squares for FC, CONV, RNN, LSTM and GRU layers.
 
     Gradient descent whose step size is a matrix, for each layer (each of the two blocks
     of a recurrent layer): P, the inverse autocorrelation of its mean inputs.
@@ -118,12 +125,12 @@ class RLS(torch.optim.Optimizer):
         on_failure="raise",
         max_fan_in=8192,
     ):
+        model, group = unwrap(model)
         defaults = {"forgetting": forgetting, "mean_weight": mean_weight, "lr": lr}
         defaults |= {"momentum": momentum, "l1": l1, "P0_scale": P0_scale}
         defaults |= {"time_steps": None}
         own = {"on_failure": on_failure, "max_grad_norm": max_grad_norm}
         check(defaults | own, OPTIONS, "RLS")
-        model, group = unwrap(model)
         if group is not None and self.keeps_inputs:
             raise ValueError(
                 f"{type(self).__name__} needs every row of the whole minibatch, but "
@@ -161,6 +168,19 @@ class RLS(torch.optim.Optimizer):
         for block in self.blocks:
             block.clear()
 
+    def add_param_group(self, param_group: dict):
+        """Not for use: RLS trains layers, and chooses them when it is made."""
+        if hasattr(self, "model"):
+            raise ValueError(
+                "RLS trains layers, not parameters: make it anew with layers=[...], or "
+                "give the parameters to another optimizer through Hybrid"
+            )
+        super().add_param_group(param_group)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:  # asked by torch.amp.GradScaler
+        return any(capture.residuals != "never" for capture in self.captures)
+
     @torch.no_grad()
     def step(self, closure=None):
         """Update every layer that a gradient has reached since the last step.
@@ -171,6 +191,8 @@ class RLS(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if scaled(self) and not unscale(self, self.blocks):
+            return loss
         steps = self.collect()
         norm = joint_norm([each.gradient for each in steps])
         self.apply(steps, norm, clip_factor(norm, self.max_grad_norm))
@@ -179,7 +201,11 @@ class RLS(torch.optim.Optimizer):
     @torch.no_grad()
     def collect(self) -> list[BlockStep]:
         """What the passes since the last step give each block; changes nothing."""
+        check_time_steps(self.param_groups, self.captures)
         alone = self.process_group is None
+        for block in self.blocks:
+            if block.cleared():
+                block.clear()
         reached = [
             (block, group)
             for group, capture in zip(self.param_groups, self.captures, strict=True)
@@ -305,23 +331,16 @@ class RLS(torch.optim.Optimizer):
         """Raise NumericalError for a failure at any step; one wait for the device."""
         check_noted({block.name: self.state[block.weight] for block in self.blocks})
 
+    def check_state_dict(self, state_dict: dict):
+        """ValueError if this state is of other layers or shapes; changes nothing."""
+        check_checkpoint(state_dict, self.param_groups, self.blocks)
+
     def load_state_dict(self, state_dict: dict):
         """Restore what ``state_dict`` gave, of any device; the weights' own is kept.
 
-        ValueError, and nothing is changed, if a P or velocity has another shape.
+        ValueError, and nothing is changed, if it is of other layers or shapes.
         """
-        owners = [p for group in self.param_groups for p in group["params"]]
-        fits = {id(block.weight): block for block in self.blocks}
-        for number, kept in state_dict["state"].items():
-            block = fits[id(owners[number])]
-            n, N = block.fan_in, len(block.weight)
-            for name, shape in (("P", (n, n)), ("velocity", (N, n)), ("total", (n,))):
-                if name in kept and kept[name].shape != shape:
-                    raise ValueError(
-                        f"{name} of layer {block.name!r} has shape "
-                        f"{tuple(kept[name].shape)} in this checkpoint, and the "
-                        f"layer needs {shape}: it is of another network"
-                    )
+        self.check_state_dict(state_dict)
         super().load_state_dict(state_dict)
         for block in self.blocks:
             state = self.state.get(block.weight, {})

@@ -47,13 +47,13 @@ def test_nothing_to_train(model):
         RLS(model)
 
 
-UNKNOWN = (nn.BatchNorm1d(3), nn.Embedding(5, 3), nn.GRU(3, 3), nn.Conv1d(2, 2, 3))
+UNKNOWN = (nn.BatchNorm1d(3), nn.Embedding(5, 3), nn.GRUCell(3, 3))
 
 
 @pytest.mark.parametrize("module", [*UNKNOWN, nn.LayerNorm(3)])
 def test_layers_that_are_not_known(module):
     kind = type(module).__name__
-    message = f"cannot train layer '1': it is a {kind}, and RLS knows Linear, Conv2d"
+    message = f"cannot train layer '1': it is a {kind}, and RLS knows Linear, Conv1d, "
     with pytest.raises(ValueError, match=message):
         RLS(nn.Sequential(nn.Linear(3, 3), module))
 
@@ -170,4 +170,14 @@ def test_step_after_a_pass_in_evaluation_mode():
     optimizer = RLS(model)
     model(randn(2, 5)).sum().backward()
     with pytest.raises(RuntimeError, match=r"'0' has a gradient, .*model\.train\(\)"):
+        optimizer.step()
+
+
+def test_an_option_that_cannot_change_any_more():
+    model = fcs()
+    optimizer = RLS(model)
+    optimizer.param_groups[1]["time_steps"] = 2
+    model(randn(2, 5)).sum().backward()
+    message = "time_steps of layer '2' is None since RLS was made; it cannot become 2"
+    with pytest.raises(ValueError, match=message):
         optimizer.step()

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -138,3 +139,162 @@ def test_a_parameter_has_one_optimiser():
         Hybrid(RLS(model, layers=["0"]), torch.optim.Adam([model[2].weight]))
     model[2].bias.requires_grad_(False)
     Hybrid(RLS(model, layers=["0"]), torch.optim.Adam([model[2].weight]))
+
+
+# A torch.optim.Optimizer
+
+
+def test_it_is_an_optimizer_with_a_closure_hooks_and_states():
+    model, twin = fcs(), fcs()
+    a, b = (hybrid(each, max_grad_norm=1.0) for each in (model, twin))
+    assert isinstance(a, torch.optim.Optimizer) and "Parameter Group 1" in repr(a)
+    heard = []
+    a.register_step_pre_hook(lambda *_: heard.append("before"))
+    a.register_step_post_hook(lambda *_: heard.append("after"))
+    x, y = randn(4, 5), labels(4, 0)
+
+    def closure():
+        a.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    loss = a.step(closure)
+    assert torch.equal(loss, both(twin, b, x, y))
+    assert heard == ["before", "after"]
+    assert identical(sides(model, a), sides(twin, b))
+    assert {*a.state} == {model[0].weight, *model[2].parameters()}
+
+
+def test_a_second_optimiser_for_more_parameters():
+    model = fcs()
+    model[2].bias.requires_grad_(False)
+    optimizer = hybrid(model)
+    later = nn.Parameter(torch.ones(2).double())
+    optimizer.add_param_group({"params": [later], "lr": 0.5})
+    assert [group["lr"] for group in optimizer.param_groups] == [1.0, 1e-3, 0.5]
+    with pytest.raises(ValueError, match="RLS trains one of these parameters already"):
+        optimizer.add_param_group({"params": model[0].parameters()})
+    with pytest.raises(ValueError, match="RLS trains layers, not parameters: make it"):
+        optimizer.rls.add_param_group({"params": [later]})
+
+
+def test_an_optimiser_that_evaluates_again():
+    model = fcs()
+    with pytest.raises(ValueError, match="LBFGS evaluates the loss again within"):
+        Hybrid(RLS(model, layers=["0"]), torch.optim.LBFGS(model[2].parameters()))
+
+
+@pytest.mark.parametrize("kind", ["hidden", "output", "plain", "order"])
+def test_a_checkpoint_of_another_network_is_refused_whole(kind):
+    sizes = {"hidden": (6, 7, 3), "output": (5, 7, 4)}.get(kind, (5, 7, 3))
+    layers = ("2", "0") if kind == "order" else ("0",)
+    own = ("0", "2") if kind == "order" else ("0",)
+    wide = nn.Sequential(*fcs(*sizes), nn.ReLU(), nn.Linear(sizes[-1], 3).double())
+    model = nn.Sequential(*fcs(), nn.ReLU(), nn.Linear(3, 3).double())
+    other, optimizer = hybrid(wide, layers=layers), hybrid(model, layers=own)
+    both(wide, other, randn(4, sizes[0]), labels(4, 0))
+    both(model, optimizer, randn(4, 5), labels(4, 0))
+    state = other.rls.state_dict() if kind == "plain" else other.state_dict()
+    before = sides(model, optimizer)
+    message = {"plain": 'has "rls" and "other"', "order": "is of layers .'2', '0'"}
+    message = message.get(kind, "shape .* in this checkpoint")
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(state)
+    assert identical(before, sides(model, optimizer))
+
+
+# One line for a model
+
+
+class Block(nn.Module):
+    """A transformer block with the norms before."""
+
+    def __init__(self, n, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(n), nn.LayerNorm(n)
+        self.attention = nn.MultiheadAttention(n, heads, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(n, 4 * n), nn.GELU(), nn.Linear(4 * n, n))
+
+    def forward(self, x):
+        y = self.norm1(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        return x + self.mlp(self.norm2(x))
+
+
+class Words(nn.Module):
+    """Which of four words comes most often, by a transformer block."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.block = nn.Embedding(4, 16), Block(16, 2)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, words):
+        return self.head(self.block(self.embed(words)).mean(1))
+
+
+def pictures():
+    conv = nn.Conv2d(1, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()
+    return nn.Sequential(*conv, nn.Flatten(), nn.Linear(8 * 16, 4))
+
+
+def test_a_transformer_block_trains_in_one_line():
+    torch.manual_seed(0)
+    model = Words()
+    optimizer = Hybrid.for_model(model, max_grad_norm=1.0)
+    assert [g.get("layer") for g in optimizer.param_groups] == [
+        "block.mlp.0", "block.mlp.2", "head", None,
+    ]  # fmt: skip
+    x = torch.randint(4, (64, 7), generator=torch.Generator().manual_seed(1))
+    y = nn.functional.one_hot(x, 4).sum(1).argmax(1)
+    assert_learns(model, optimizer, x, y)
+
+
+def test_a_small_cnn_with_batch_norm_trains_in_one_line():
+    torch.manual_seed(0)
+    model = pictures()
+    rest = partial(torch.optim.AdamW, lr=1e-2)
+    optimizer = Hybrid.for_model(model, rest, leave=["4"], momentum=0.5)
+    assert [g.get("layer") for g in optimizer.param_groups] == ["0", None]
+    assert optimizer.param_groups[1]["lr"] == 1e-2
+    x = randn(64, 1, 6, 6, dtype=torch.float32)
+    assert_learns(model, optimizer, x, x.flatten(1)[:, :4].argmax(1))
+
+
+def assert_learns(model, optimizer, x, y):
+    """Every parameter moves, and the loss falls to a half."""
+    start = [p.detach().clone() for p in model.parameters()]
+    losses = [both(model, optimizer, x, y).item() for _ in range(60)]
+    assert losses[-1] < 0.5 * losses[0]
+    moved = zip(start, model.parameters(), strict=True)
+    assert not any(torch.equal(a, b) for a, b in moved)
+
+
+def test_what_layers_share_or_is_too_wide_is_the_other_s():
+    model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 9), nn.Linear(9, 4))
+    model.append(nn.Linear(4, 6, bias=False))
+    model[3].weight = model[0].weight
+    optimizer = Hybrid.for_model(model, max_fan_in=9)
+    assert [g.get("layer") for g in optimizer.param_groups] == ["1", None]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (nn.Linear(3, 2), {}, r"RLS can train all of this model: take RLS\(model\)"),
+        (nn.LayerNorm(3), {}, "nothing for RLS to train in LayerNorm"),
+        (fcs(), {"leave": ["head"]}, "no layer 'head'; it has '0', '2'"),
+        (fcs(), {"leave": ["0"], "lr": -1}, "lr must be > 0"),
+    ],
+)
+def test_one_line_that_cannot_be(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        Hybrid.for_model(model, **options)
+
+
+@pytest.mark.parametrize("make", [RLS, Hybrid.for_model])
+def test_parameters_in_place_of_the_model(make):
+    message = r"takes the model and not its parameters: RLS\(model\); got a generator"
+    with pytest.raises(TypeError, match=message):
+        make(fcs().parameters())

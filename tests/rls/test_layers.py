@@ -1,0 +1,201 @@
+"""Layer kinds against the same function written with Linear layers on what they see."""
+
+import copy
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+
+from labkit.rls import RLS, loss_mse
+from labkit.rls.layers import _before
+
+from .conftest import RULE, assert_close, randn
+from .twins import randomise
+
+pytestmark = pytest.mark.filterwarnings("ignore:with forgetting < 1")
+
+
+class Fields(nn.Module):
+    """A CONV layer as one Linear layer on receptive fields, made by indices."""
+
+    def __init__(self, layer, places):
+        super().__init__()
+        self.form, self.places = copy.deepcopy(layer), places
+        self.transposed = "Transpose" in type(layer).__name__
+        weight = layer.weight.transpose(0, 1) if self.transposed else layer.weight
+        self.inner = nn.Linear(weight[0].numel(), len(weight), layer.bias is not None)
+        self.inner.double()
+        with torch.no_grad():
+            self.inner.weight.copy_(weight.flatten(1))
+            if layer.bias is not None:
+                self.inner.bias.copy_(layer.bias)
+
+    def pixel(self, i, place, tap):
+        """Which pixel of dimension i a tap sees at a place; None for a zero."""
+        stride, dilation = self.form.stride[i], self.form.dilation[i]
+        if not self.transposed:
+            return place * stride + tap * dilation - _before(self.form, i)
+        reached = place + self.form.padding[i] - tap * dilation
+        return reached // stride if reached % stride == 0 else None
+
+    def forward(self, x):
+        sizes = x.shape[2:]
+        rows = []
+        for place in torch.cartesian_prod(*map(torch.arange, self.places)).view(
+            -1, len(sizes)
+        ):
+            seen = []
+            taps = torch.cartesian_prod(*map(torch.arange, self.form.kernel_size))
+            for tap in taps.view(-1, len(sizes)):
+                at = [
+                    self.pixel(i, int(place[i]), int(tap[i])) for i in range(len(sizes))
+                ]
+                outside = any(
+                    a is None or not 0 <= a < size
+                    for a, size in zip(at, sizes, strict=True)
+                )
+                zero = torch.zeros_like(x[:, :, *[0] * len(sizes)])
+                seen.append(zero if outside else x[:, :, *at])
+            rows.append(torch.stack(seen, 2).flatten(1))
+        z = self.inner(torch.stack(rows, 1))
+        return z.mT.unflatten(2, self.places)
+
+
+FORM = {"stride": 2, "padding": 1}
+CONV = {
+    "Conv1d": (partial(nn.Conv1d, 2, 3, 3, **FORM), (7,)),
+    "Conv1d same": (partial(nn.Conv1d, 2, 3, 4, padding="same", dilation=2), (6,)),
+    "Conv1d valid": (partial(nn.Conv1d, 2, 3, 4, padding="valid", bias=False), (6,)),
+    "Conv2d": (partial(nn.Conv2d, 2, 3, (3, 2), dilation=(1, 2), **FORM), (5, 6)),
+    "Conv3d": (partial(nn.Conv3d, 2, 3, (2, 1, 3), stride=(1, 2, 1)), (3, 4, 3)),
+    "ConvTranspose1d": (partial(nn.ConvTranspose1d, 2, 3, 3, dilation=2, **FORM), (4,)),
+    "ConvTranspose2d": (
+        partial(nn.ConvTranspose2d, 2, 3, (3, 2), output_padding=1, **FORM),
+        (3, 4),
+    ),
+    "ConvTranspose3d": (partial(nn.ConvTranspose3d, 2, 3, 2, bias=False), (2, 1, 2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("case", CONV)
+def test_conv_layers_are_linear_layers_on_receptive_fields(case):
+    make, sizes = CONV[case]
+    layer = randomise(make())
+    places = tuple(layer(randn(1, 2, *sizes)).shape[2:])
+    twin = Fields(layer, places)
+    steps = [{"layer": twin.inner, "time_steps": 1}]
+    pairs = (layer, RLS(layer, **RULE)), (twin, RLS(twin, layers=steps, **RULE))
+    for s in range(3):
+        x = randn(4, 2, *sizes, seed=s) + 0.5
+        target = randn(4, 3, *places, seed=9)
+        for model, optimizer in pairs:
+            optimizer.zero_grad()
+            loss_mse(model(x), target).backward()
+            optimizer.step()
+    weight, inner = layer.weight, twin.inner
+    P, Q = (each.state[each.blocks[0].weight]["P"] for _, each in pairs)
+    found = weight.transpose(0, 1) if twin.transposed else weight
+    assert_close((found.flatten(1), P), (inner.weight, Q), 1e-10)
+    if layer.bias is not None:
+        assert_close([layer.bias], [inner.bias], 1e-10)
+
+
+class UnfoldedGRU(nn.Module):
+    """Cho et al. 2014, with the reset gate as torch has it."""
+
+    def __init__(self, gru):
+        super().__init__()
+        self.ih = nn.Linear(gru.input_size, 3 * gru.hidden_size, bias=gru.bias)
+        self.hh = nn.Linear(gru.hidden_size, 3 * gru.hidden_size, bias=gru.bias)
+        self.double()
+        own = (*self.ih.parameters(), *self.hh.parameters())
+        theirs = dict(gru.named_parameters())
+        order = ("weight_ih_l0", "bias_ih_l0", "weight_hh_l0", "bias_hh_l0")
+        with torch.no_grad():
+            for p, name in zip(own, [n for n in order if n in theirs], strict=True):
+                p.copy_(theirs[name])
+
+    def forward(self, x, h):
+        states = []
+        for x_t in x.unbind(1):
+            z_ih, z_hh = self.ih(x_t).chunk(3, 1), self.hh(h).chunk(3, 1)
+            r, z = (torch.sigmoid(z_ih[i] + z_hh[i]) for i in (0, 1))
+            n = torch.tanh(z_ih[2] + r * z_hh[2])
+            h = (1 - z) * n + z * h
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_gru_is_its_two_linear_layers_unfolded(bias):
+    T = 4
+    gru = randomise(nn.GRU(3, 5, batch_first=True, bias=bias))
+    twin = UnfoldedGRU(gru)
+    layers = [{"layer": name, "time_steps": T} for name in ("ih", "hh")]
+    a, b = RLS(gru, **RULE), RLS(twin, layers=layers, **RULE)
+    start = randn(4, 5, seed=77)
+    for s in range(3):
+        x, target = randn(4, T, 3, seed=s), randn(4, T, 5, seed=9)
+        for model, optimizer in ((gru, a), (twin, b)):
+            optimizer.zero_grad()
+            y = gru(x, start[None])[0] if model is gru else twin(x, start)
+            loss_mse(y, target).backward()
+            optimizer.step()
+    want = dict(twin.named_parameters())
+    for name, p in gru.named_parameters():
+        kind, block = name.split("_")[:2]
+        assert_close([p], [want[f"{block}.{kind}"]], 1e-11)
+    for block, other in zip(a.blocks, b.blocks, strict=True):
+        found, wanted = (o.state[k.weight] for o, k in ((a, block), (b, other)))
+        assert_close([found["P"], found["h"]], [wanted["P"], wanted["h"]], 1e-11)
+
+
+class Named(nn.Linear):
+    """A subclass that computes what Linear computes."""
+
+
+class Scaled(nn.Linear):
+    """A subclass that does not."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("limit", [None, math.inf])
+def test_a_subclass_of_linear_trains_as_linear(limit):
+    plain = randomise(nn.Linear(5, 7))
+    named = Named(5, 7).double()
+    named.load_state_dict(plain.state_dict())
+    for layer in (plain, named):
+        optimizer = RLS(layer, max_grad_norm=limit)
+        loss_mse(layer(randn(2, 5)), randn(2, 7, seed=1)).backward()
+        optimizer.step()
+    assert_close(named.parameters(), plain.parameters(), 0)
+
+
+REFUSED = {
+    "own forward": (Scaled(3, 3), "Scaled has a forward of its own"),
+    "weight_norm": (weight_norm(nn.Linear(3, 3)), "parametrizations make its weight"),
+    "spectral_norm": (spectral_norm(nn.Conv1d(2, 2, 3)), "parametrizations make its"),
+    "lazy": (nn.LazyLinear(3), "its shape is not known yet; run one forward pass"),
+    "frozen": (nn.Linear(3, 3).requires_grad_(False), "all its parameters are frozen"),
+    "attention": (nn.MultiheadAttention(4, 2).out_proj, "attention takes its weight"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_only_looks_like_a_known_layer_is_refused(case):
+    layer, message = REFUSED[case]
+    with pytest.raises(ValueError, match=f"cannot train layer '0': .*{message}"):
+        RLS(nn.Sequential(layer), layers=["0"])
+
+
+def test_a_forward_patched_on_the_instance_is_refused():
+    layer = nn.Linear(3, 3)
+    layer.forward = lambda x: x
+    with pytest.raises(ValueError, match="a forward of its own"):
+        RLS(layer)
