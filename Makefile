@@ -28,7 +28,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lines lock picture clean soak test-unit test-device test-notebooks test-browser \
+.PHONY: help run test lab lint bench lines lock dist picture clean soak test-unit test-device test-notebooks test-browser \
   test-bounds
 
 help: ## List the commands
@@ -116,11 +116,14 @@ lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
 picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
 	PYTHONPATH=. $(BIN)/python benchmarks/picture.py notebooks/figures/noise.png
 
+dist: .venv/.stamp ## Build the wheel and the sdist into dist/
+	rm -rf dist; $(BIN)/python -m build --no-isolation
+
 # torch without its +cpu or +cu mark; the CUDA libraries are torch's own to choose.
 lock: ## Write requirements.lock anew, from a fresh environment
 	@set -eo pipefail; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
 	$(PYTHON) -m venv $$work/venv; \
-	mkdir $$work/src; cp -r pyproject.toml README.md LICENSE labkit $$work/src; \
+	mkdir $$work/src; cp -r pyproject.toml README.md LICENSE labkit notebooks $$work/src; \
 	$$work/venv/bin/python -m pip install $(PIP_FLAGS) torch==$(TORCH); \
 	$$work/venv/bin/python -m pip install $(PIP_FLAGS) "$$work/src[dev]"; \
 	{ sed -n '/^#/p' requirements.lock; \

@@ -244,17 +244,15 @@ def test_the_lock_has_what_is_declared(requirements, locked):
         )
 
 
-def test_every_file_that_is_no_module_is_packaged():
-    text = (ROOT / "pyproject.toml").read_text("utf-8")
-    patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["labkit"]
-    inside = [path for path in tracked() if path.parts[0] == "labkit"]
-    others = [path.relative_to("labkit") for path in inside if path.suffix != ".py"]
-    assert [path for path in others if not any(map(path.match, patterns))] == []
-
-
 def test_the_version_has_a_heading_in_the_changelog():
     page = (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert f"\n## [{labkit.__version__}]" in page
+
+
+def test_the_citation_is_of_this_version(project):
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert cited["version"] == labkit.__version__
+    assert cited["license"] == project["license"]
 
 
 # What is committed
@@ -263,7 +261,7 @@ def test_the_version_has_a_heading_in_the_changelog():
 def test_the_top_level_is_as_designed():
     expected = {
         *("labkit", "notebooks", "data", "benchmarks", "docs", "tests", ".ci"),
-        "results",
+        *("results", ".github", "CITATION.cff"),
         *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
         *("pyproject.toml", "requirements.lock", "environment.yml", "Makefile"),
     }

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from labkit.runs.execute import check_out, execute, notebooks, prepare
+from labkit.runs.execute import check_out, execute, notebooks, own_copy, prepare
 from labkit.runs.parameters import ParameterError, RunRefused, read_parameters
 from labkit.runs.report import report as write_report
 from labkit.runs.sweep import execute_sweep
@@ -212,11 +212,14 @@ def lab(
         bool, typer.Option("--allow-root", help="JupyterLab's own, for root.")
     ] = False,
 ) -> None:
-    """Open JupyterLab at the tour, for this machine only, with a token."""
+    """Open JupyterLab at the tour, for this machine only, with a token.
+
+    An installed labkit first copies its notebooks to ./notebooks, if none are there.
+    """
     found = notebooks(notebook_dir)
     if not found:
         raise RunRefused("there are no notebooks to open")
-    first = found.get("tour", next(iter(found.values())))
+    first = own_copy(found.get("tour", next(iter(found.values()))))
     command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
     command += ["--LabApp.news_url=None", *["--allow-root"] * allow_root, str(first)]
     os.execv(sys.executable, command)

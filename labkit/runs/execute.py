@@ -13,6 +13,7 @@ import logging
 import os
 import platform
 import re
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ from labkit.runs.parameters import (
 )
 
 HERE = Path(__file__).resolve()
+SHIPPED = HERE.parents[1] / "notebooks"  # of an installed copy: read, never run there
+PATTERN = "[0-9][0-9]_*.ipynb"
 SET_BY_RUN = ("interactive", "run_dir")
 NEEDED = {"device": str, "interactive": bool, "run_dir": str}
 
@@ -111,23 +114,42 @@ def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
     """Find the notebooks, by name without the digits, in the order of the digits.
 
     ``{"rtrl": Path(".../05_rtrl.ipynb"), ...}``, from `notebook_dir`, else from
-    ``notebooks`` here, else from the one beside the package.
+    ``notebooks`` here if there are any in it, else from the one beside the package,
+    in a clone, or inside it, installed.
     """
     if notebook_dir is None:
-        places = (Path("notebooks"), HERE.parents[2] / "notebooks")
-        notebook_dir = next((place for place in places if place.is_dir()), places[0])
+        own = SHIPPED if SHIPPED.is_dir() else HERE.parents[2] / "notebooks"
+        here = Path("notebooks")
+        notebook_dir = here if any(here.glob(PATTERN)) else own
     if not Path(notebook_dir).is_dir():
-        raise RunRefused(
-            f"there is no folder of notebooks at {notebook_dir}; they are in a clone "
-            "of labkit, in no installed copy: work there, or name them by --notebooks"
-        )
+        raise RunRefused(f"there is no folder of notebooks at {notebook_dir}")
     found: dict[str, Path] = {}
-    for path in sorted(Path(notebook_dir).resolve().glob("[0-9][0-9]_*.ipynb")):
+    for path in sorted(Path(notebook_dir).resolve().glob(PATTERN)):
         name = path.stem[3:]
         if name in found:
             raise RunRefused(f"{found[name].name} and {path.name} are both '{name}'")
         found[name] = path
     return found
+
+
+def own_copy(notebook: Path) -> Path:
+    """Return where a notebook can be worked in: an installed one's copy here.
+
+    All of them are copied to ``notebooks``, at once or not at all.
+    """
+    if notebook.parent != SHIPPED:
+        return notebook
+    here, partial = Path("notebooks"), Path(f".notebooks-{os.getpid()}.partial")
+    shutil.copytree(SHIPPED, partial)
+    try:
+        os.rename(partial, here)  # onto nothing, or an empty folder
+    except OSError as error:
+        shutil.rmtree(partial)
+        raise RunRefused(
+            f"{here.absolute()} is there and holds no notebooks of labkit, which would "
+            "be copied there; begin in another folder"
+        ) from error
+    return here.absolute() / notebook.name
 
 
 def prepare(
@@ -277,6 +299,7 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
     # its own reading of the parameters cell fails on our comments and then warns
     # of unknown parameters; `prepare` has checked them all
     logging.getLogger("papermill").setLevel(logging.ERROR)
+    folder = plan.notebook.parent
     try:
         papermill.execute_notebook(
             plan.notebook,
@@ -288,7 +311,7 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
             # it would warn at every start that it talks over this machine's TCP, and
             # at a Ctrl-C tell at length that nobody listens any more
             extra_arguments=["--log-level=CRITICAL"],
-            cwd=plan.notebook.parent.parent,
+            cwd=Path.cwd() if folder == SHIPPED else folder.parent,
             progress_bar=sys.stderr.isatty(),
         )
     except papermill.PapermillExecutionError as error:

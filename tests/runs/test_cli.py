@@ -48,7 +48,7 @@ def test_list_shows_names_types_bounds_and_paper_values():
         ("run rls --device cpu -p device=cuda", "given twice"),
         ("run rls --out file", "file is not a folder"),
         ("run rls --out file/deeper/still", "file is not a folder"),
-        ("run rls --notebooks nowhere", "notebooks at nowhere; they are in a clone"),
+        ("run rls --notebooks nowhere", "no folder of notebooks at nowhere"),
         ("report --out nowhere", "no folder of runs"),
         ("report --out file", "not a folder"),
     ],

@@ -1,0 +1,102 @@
+"""The wheel: what is in it, and what it does in a fresh environment.
+
+That lies far from the source, with the packages of this one behind its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.test_house import ROOT, tracked
+
+pytest.importorskip("hatchling")
+MAX_BYTES = 2_000_000
+BEHIND = [path for path in sys.path if path.endswith("site-packages")]
+SHARE = os.pathsep.join(str(Path(p).parents[2] / "share/jupyter") for p in BEHIND)
+
+
+def call(*command, cwd, **more):
+    """Run a command in which no source tree can be found; return what it prints."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | more
+    env |= {"JUPYTER_PATH": SHARE}  # nbconvert's templates lie outside the packages
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build the sdist, and from it the wheel."""
+    out = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
+    call(*build, ROOT, cwd=out)
+    (found,) = out.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Make an environment with the wheel in it; return its folder of scripts."""
+    home = tmp_path_factory.mktemp("fresh")
+    call(sys.executable, "-m", "venv", "--without-pip", home / "venv", cwd=home)
+    python = home / "venv/bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index"]
+    call(*pip, "--no-deps", "--quiet", wheel, cwd=home)
+    own = sysconfig.get_path("purelib", vars={"base": str(home / "venv")})
+    (Path(own) / "behind.pth").write_text("\n".join(BEHIND))
+    return python.parent
+
+
+def test_the_wheel_has_all_of_the_package_and_the_notebooks(wheel):
+    assert wheel.stat().st_size < MAX_BYTES
+    held = {Path(name) for name in zipfile.ZipFile(wheel).namelist()}
+    inside = {path for path in tracked() if path.parts[0] in ("labkit", "notebooks")}
+    wanted = {p if p.parts[0] == "labkit" else "labkit" / p for p in inside}
+    assert wanted <= held
+    assert {p.parts[0] for p in held - wanted} == {wheel.name[:12] + ".dist-info"}
+
+
+def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path):
+    labkit = installed / "labkit"
+    assert "tour\n  steps = 40" in call(labkit, "list", cwd=tmp_path)
+    told = call(labkit, "run", "tour", "-p", "steps=10", cwd=tmp_path)
+    assert "tour finished in" in told
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    (run,) = (tmp_path / "runs").glob("*-tour")
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    assert {"tour.ipynb", "tour.html"} <= {path.name for path in run.iterdir()}
+
+    where = "import labkit.runs.execute as e; print(e.own_copy(e.notebooks()['tour']))"
+    own = Path(call(installed / "python", "-c", where, cwd=tmp_path).strip())
+    assert own == tmp_path / "notebooks/00_tour.ipynb"
+    assert (own.parent / "figures/noise.png").is_file()
+    own.write_text("edited")
+    again = call(installed / "python", "-c", where, cwd=tmp_path).strip()
+    assert Path(again) == own and own.read_text() == "edited"
+
+
+def test_a_folder_of_other_notebooks_is_left_as_it_is(tmp_path, monkeypatch):
+    from labkit.runs import RunRefused, execute
+
+    shipped, here = tmp_path / "site-packages/notebooks", tmp_path / "here"
+    (shipped / "figures").mkdir(parents=True)
+    (shipped / "00_tour.ipynb").write_text("{}")
+    (here / "notebooks").mkdir(parents=True)
+    (here / "notebooks/mine.ipynb").write_text("{}")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(execute, "SHIPPED", shipped)
+    tour = execute.notebooks()["tour"]
+    assert tour.parent == shipped
+    with pytest.raises(RunRefused, match="holds no notebooks of labkit"):
+        execute.own_copy(tour)
+    assert [path.name for path in here.rglob("*")] == ["notebooks", "mine.ipynb"]
+
+
+def test_all_that_is_installed_here_fits_together():
+    call(sys.executable, "-m", "pip", "check", cwd=ROOT)
