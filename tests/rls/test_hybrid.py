@@ -2,7 +2,8 @@
 
 import copy
 import math
-from functools import partial
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from .conftest import (
     snapshot,
 )
 from .twins import assert_same, fcs, mirror, randomise, theta
+
+DOCS = Path(__file__).parents[2] / "docs" / "rls.md"
 
 
 def hybrid(model, *, layers=("0",), **options):
@@ -207,67 +210,21 @@ def test_a_checkpoint_of_another_network_is_refused_whole(kind):
 # One line for a model
 
 
-class Block(nn.Module):
-    """A transformer block with the norms before."""
-
-    def __init__(self, n, heads):
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(n), nn.LayerNorm(n)
-        self.attention = nn.MultiheadAttention(n, heads, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(n, 4 * n), nn.GELU(), nn.Linear(4 * n, n))
-
-    def forward(self, x):
-        y = self.norm1(x)
-        x = x + self.attention(y, y, y, need_weights=False)[0]
-        return x + self.mlp(self.norm2(x))
+BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+CHOSEN = [["block.mlp.0", "block.mlp.2", "head", None], ["0", None]]
 
 
-class Words(nn.Module):
-    """Which of four words comes most often, by a transformer block."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.block = nn.Embedding(4, 16), Block(16, 2)
-        self.head = nn.Linear(16, 4)
-
-    def forward(self, words):
-        return self.head(self.block(self.embed(words)).mean(1))
-
-
-def pictures():
-    conv = nn.Conv2d(1, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU()
-    return nn.Sequential(*conv, nn.Flatten(), nn.Linear(8 * 16, 4))
-
-
-def test_a_transformer_block_trains_in_one_line():
-    torch.manual_seed(0)
-    model = Words()
-    optimizer = Hybrid.for_model(model, max_grad_norm=1.0)
-    assert [g.get("layer") for g in optimizer.param_groups] == [
-        "block.mlp.0", "block.mlp.2", "head", None,
-    ]  # fmt: skip
-    x = torch.randint(4, (64, 7), generator=torch.Generator().manual_seed(1))
-    y = nn.functional.one_hot(x, 4).sum(1).argmax(1)
-    assert_learns(model, optimizer, x, y)
-
-
-def test_a_small_cnn_with_batch_norm_trains_in_one_line():
-    torch.manual_seed(0)
-    model = pictures()
-    rest = partial(torch.optim.AdamW, lr=1e-2)
-    optimizer = Hybrid.for_model(model, rest, leave=["4"], momentum=0.5)
-    assert [g.get("layer") for g in optimizer.param_groups] == ["0", None]
-    assert optimizer.param_groups[1]["lr"] == 1e-2
-    x = randn(64, 1, 6, 6, dtype=torch.float32)
-    assert_learns(model, optimizer, x, x.flatten(1)[:, :4].argmax(1))
-
-
-def assert_learns(model, optimizer, x, y):
-    """Every parameter moves, and the loss falls to a half."""
-    start = [p.detach().clone() for p in model.parameters()]
-    losses = [both(model, optimizer, x, y).item() for _ in range(60)]
-    assert losses[-1] < 0.5 * losses[0]
-    moved = zip(start, model.parameters(), strict=True)
+def test_the_networks_of_the_documentation_train_in_one_line():
+    names = {}
+    for code, chosen in zip(BLOCKS, CHOSEN, strict=False):
+        exec(code, names)
+        groups, losses = names["optimizer"].param_groups, names["losses"]
+        assert [group.get("layer") for group in groups] == chosen
+        assert losses[-1] < 0.5 * losses[0]
+    assert groups[1]["lr"] == 1e-2
+    before = [p.detach().clone() for p in names["model"].parameters()]
+    exec(BLOCKS[2], names)
+    moved = zip(before, names["model"].parameters(), strict=True)
     assert not any(torch.equal(a, b) for a, b in moved)
 
 
