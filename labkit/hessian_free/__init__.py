@@ -8,7 +8,8 @@ optimization*, ICML 2010.
 from labkit.hessian_free.autoencoder import Autoencoder, as_sequential, mirrored
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.cg import CGResult, cg, cg_steps
-from labkit.hessian_free.linearise import linearise, squared_error
+from labkit.hessian_free.linearise import linearise, mean_loss, squared_error
+from labkit.hessian_free.losses import Loss, check_loss
 from labkit.hessian_free.lsmr import LSMRResult, lsmr, lsmr_steps
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree, Subproblem
@@ -25,6 +26,7 @@ __all__ = [
     "HFStep",
     "HessianFree",
     "LSMRResult",
+    "Loss",
     "MartensHF",
     "PaperSetting",
     "Record",
@@ -34,11 +36,13 @@ __all__ = [
     "batch_gradient_variance",
     "cg",
     "cg_steps",
+    "check_loss",
     "diagonal_estimate",
     "diagonal_preconditioner",
     "linearise",
     "lsmr",
     "lsmr_steps",
+    "mean_loss",
     "mirrored",
     "next_batch_size",
     "squared_error",

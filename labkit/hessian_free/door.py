@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.hessian_free.autoencoder import Autoencoder
+from labkit.hessian_free.losses import Loss, check_like, check_targets
 from labkit.ranges import number
 
 # Of damping that is squared: in float32 too, without overflow.
@@ -38,44 +39,31 @@ def check_rows(model: nn.Module, inputs, targets=None, name="inputs") -> None:
             )
 
 
-def check_outputs(outputs, targets) -> None:
-    """Refuse targets that are not like the outputs."""
-    if not isinstance(outputs, Tensor):
-        kind = type(outputs).__name__
-        raise TypeError(
-            f"the model must return a tensor, got {kind}; wrap it in a module that "
-            "takes what the loss is of"
-        )
-    if targets.shape != outputs.shape:  # else one would be spread over the other
-        raise ValueError(
-            f"targets must have the outputs' shape {tuple(outputs.shape)}, "
-            f"got {tuple(targets.shape)}"
-        )
-    _check_dtype("targets", targets, outputs, "the outputs'")
-
-
 @torch.no_grad()
-def check_validation(model: nn.Module, inputs, targets=None) -> None:
-    """Refuse rows of the merit function, on which the model is tried with the first."""
-    check_rows(model, inputs, targets, "validation")
-    if isinstance(model, Autoencoder):  # whose shapes were looked at
-        return
+def check_pair(model: nn.Module, loss: Loss, name: str, inputs, targets=None) -> None:
+    """Refuse rows for a loss, on whose first the model is tried."""
+    check_rows(model, inputs, targets, name)
     targets = inputs if targets is None else targets
-    outputs = tried(lambda: model(inputs[:1]), inputs)
+    outputs = inputs[:1]  # of an Autoencoder of this shape
+    if not isinstance(model, Autoencoder):
+        outputs = tried(lambda: model(inputs[:1]), model, inputs)
     if isinstance(outputs, Tensor):
         outputs = outputs.expand(len(inputs), *outputs.shape[1:])
-    check_outputs(outputs, targets)
+    check_like(loss, outputs, targets)
+    check_targets(loss, outputs, targets)
 
 
-def tried(forward, inputs):
-    """A first forward pass: errors in words, random numbers refused.
+def tried(forward, model: nn.Module, inputs):
+    """A first forward pass: errors in words, random numbers and changes refused.
 
-    What a model draws anew at each pass, such as dropout, leaves no function that could
-    be differentiated. The state of the generator is put back.
+    What a model draws anew at each pass, such as dropout, or changes, such as running
+    averages, leaves no function that could be differentiated. The state of the
+    generator and the buffers are put back.
     """
     of_state = (inputs.device,) if inputs.is_cuda else ()
     random = torch.cuda if of_state else torch.random
     before = random.get_rng_state(*of_state)
+    held = [(name, t, t._version, t.clone()) for name, t in model.named_buffers()]
     try:
         outputs = forward()
     except torch.OutOfMemoryError:
@@ -85,6 +73,14 @@ def tried(forward, inputs):
             f"the model does not take inputs of shape {tuple(inputs.shape)}, "
             f"{inputs.dtype}, on {inputs.device}: {error}"
         ) from error
+    changed = [(name, t, old) for name, t, v, old in held if t._version != v]
+    for _, t, old in changed:
+        t.copy_(old)
+    if changed:
+        raise ValueError(
+            f"the model changes its buffer {changed[0][0]} in its forward pass, so its "
+            "loss may be another function each time; call model.eval()"
+        )
     if not torch.equal(before, random.get_rng_state(*of_state)):
         random.set_rng_state(before, *of_state)
         raise ValueError(

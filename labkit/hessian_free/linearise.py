@@ -6,7 +6,7 @@ Emirahmetoglu and Stewart, sections 3 and 4.6, Algorithms 4 and 5. With n exampl
 
 T the targets (X for an autoencoder). A is never formed: ``forward_map`` gives A d and
 ``transpose_map`` A'U. What is reported is 2 f: squared error summed over outputs,
-averaged over examples.
+averaged over examples. Other losses: :mod:`labkit.hessian_free.losses`.
 """
 
 import math
@@ -20,7 +20,8 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder
-from labkit.hessian_free.door import check_outputs, check_rows, tried
+from labkit.hessian_free.door import check_rows, tried
+from labkit.hessian_free.losses import SQUARED, LinearisedLoss, as_loss, check_like
 
 ROWS = 32  # examples whose gradients are held at once, for a module of unknown layers
 
@@ -30,8 +31,10 @@ def weights_of(model: nn.Module) -> tuple[Tensor, ...]:
     return tuple(p.detach() for p in model.parameters() if p.requires_grad)
 
 
-def linearise(model: nn.Module, inputs: Tensor, targets=None, *, weights=None):
-    """Residual and derivative of a model at a point: LinearisedLayers or -Module.
+def linearise(
+    model: nn.Module, inputs: Tensor, targets=None, *, loss="squared", weights=None
+):
+    """Residual and derivative of a model at a point.
 
     Parameters
     ----------
@@ -40,26 +43,50 @@ def linearise(model: nn.Module, inputs: Tensor, targets=None, *, weights=None):
         (n, ...) row by row, a function of its weights: batch normalisation in training
         mode and dropout are refused.
     inputs : (n, ...) tensor, $X$
-    targets : tensor, optional, $T$, like the outputs; the inputs if not given
+    targets : tensor, optional, $T$, see :class:`HessianFree`
+    loss : "squared", "softmax", "logistic" or Loss
     weights : tuple of tensors, optional
         The point; the model's own if not given. Not copied: leave them unchanged.
+
+    Returns
+    -------
+    LinearisedLayers or LinearisedModule; LinearisedLoss of one where not squared
     """
+    loss = as_loss(loss, model)
     check_rows(model, inputs, targets)
     weights = weights_of(model) if weights is None else tuple(weights)
     targets = inputs if targets is None else targets
+    squared = targets if loss == SQUARED else None
     if isinstance(model, Autoencoder):
-        return linearise_layers(weights, model.activations, inputs, targets)
-    return LinearisedModule(model, weights, inputs, targets)
+        point = linearise_layers(weights, model.activations, inputs, squared)
+    else:
+        point = LinearisedModule(model, weights, inputs, squared)
+    return point if loss == SQUARED else LinearisedLoss(point, loss, targets)
+
+
+@torch.no_grad()
+def mean_loss(model: nn.Module, inputs, targets=None, *, loss="squared", weights=None):
+    """f, (): half the squared error, or another loss's mean over examples."""
+    loss = as_loss(loss, model)
+    if loss == SQUARED:
+        return 0.5 * squared_error(model, inputs, targets, weights=weights)
+    return loss.value(*_judged(model, inputs, targets, loss, weights)).mean()
 
 
 @torch.no_grad()
 def squared_error(model: nn.Module, inputs, targets=None, *, weights=None) -> Tensor:
     """2 f: squared error summed over outputs, mean over examples; ()."""
+    outputs, targets = _judged(model, inputs, targets, SQUARED, weights)
+    return (outputs - targets).square_().sum() / len(inputs)
+
+
+def _judged(model, inputs, targets, loss, weights):
+    """What the loss is of, looked at."""
     targets = inputs if targets is None else targets
     check_rows(model, inputs, targets)
     outputs = _outputs(model, inputs, weights)
-    check_outputs(outputs, targets)
-    return (outputs - targets).square_().sum() / len(inputs)
+    check_like(loss, outputs, targets)
+    return outputs, targets
 
 
 def _outputs(model, inputs, weights):
@@ -131,7 +158,8 @@ def linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers
         kept.append(with_ones(S))
         S = function(kept[-1] @ W)  # (3)
         derivatives.append(derivative(S))
-    residual = (S - targets).mul_(1 / math.sqrt(len(inputs)))
+    residual = S.clone() if targets is None else S - targets
+    residual.mul_(1 / math.sqrt(len(inputs)))
     return LinearisedLayers(weights, tuple(kept), tuple(derivatives), residual)
 
 
@@ -208,13 +236,15 @@ class LinearisedLayers(_Point):
         pairs = zip(self.inputs, self.deltas(U), strict=True)
         return tuple(S.square().T @ F_l.square() for S, F_l in pairs)
 
-    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
+    def gradient_moments(self, U=None) -> tuple[tuple[Tensor, ...], Tensor]:
         r"""grad f, and $\sum_i |\nabla f_i|^2$ over examples, from one backward pass.
 
-        The second is $\sum_l \langle \mathrm{rowsum}(\tilde S_{l-1}^2),
+        U, R if not given, is the gradient of f by the outputs times sqrt(n). The
+        second is $\sum_l \langle \mathrm{rowsum}(\tilde S_{l-1}^2),
         \mathrm{rowsum}(F_l^2) \rangle$: no matrix product.
         """
-        F = self.deltas(self.residual)  # row i is grad f_i's signal / sqrt(n)
+        # Row i is grad f_i's signal / sqrt(n).
+        F = self.deltas(self.residual if U is None else U)
         pairs = list(zip(self.inputs, F, strict=True))
         scale = 1 / math.sqrt(self.n)
         gradient = tuple(torch.mm(S.T, F_l).mul_(scale) for S, F_l in pairs)
@@ -224,7 +254,7 @@ class LinearisedLayers(_Point):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearisedModule(_Point):
-    """A = dR/dw of any module and squared loss, by ``torch.func``.
+    """A = dR/dw of any module, by ``torch.func``; R the outputs where T is None.
 
     A' is the closure of one ``vjp``; that is linear in U, and its own transpose, once
     more by ``vjp``, is A. Unlike ``jvp`` this keeps the primal pass, and unlike
@@ -236,20 +266,23 @@ class LinearisedModule(_Point):
     model: nn.Module
     weights: tuple[Tensor, ...]
     inputs: Tensor
-    targets: Tensor
+    targets: Tensor | None
 
     def residual_map(self, *weights) -> Tensor:
         """R as a function of the weights, which ``torch.func`` can differentiate."""
         with _twice_differentiable(self.model):
             outputs = _outputs(self.model, self.inputs, weights)
-        check_outputs(outputs, self.targets)
-        return (outputs - self.targets) / math.sqrt(len(self.inputs))
+        check_like(SQUARED, outputs, self.targets)
+        if self.targets is not None:
+            outputs = outputs - self.targets
+        return outputs / math.sqrt(len(self.inputs))
 
     @cached_property
     def residual(self) -> Tensor:
         """R, like the targets."""
         with torch.no_grad():
-            return tried(lambda: self.residual_map(*self.weights), self.inputs)
+            forward = lambda: self.residual_map(*self.weights)  # noqa: E731
+            return tried(forward, self.model, self.inputs)
 
     @cached_property
     def _vjp(self):
@@ -287,11 +320,11 @@ class LinearisedModule(_Point):
             torch._foreach_add_(total, list(squares))
         return tuple(total)
 
-    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
+    def gradient_moments(self, U=None) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`LinearisedLayers.gradient_moments`."""
-        gradient = self.transpose_map(self.residual)
-        squares = self.sum_squares(self.residual * math.sqrt(self.n))
-        return gradient, torch.stack([s.sum() for s in squares]).sum()
+        U = self.residual if U is None else U
+        squares = self.sum_squares(U * math.sqrt(self.n))
+        return self.transpose_map(U), torch.stack([s.sum() for s in squares]).sum()
 
 
 def check_data(model: nn.Module, inputs: Tensor, targets: Tensor | None, name="inputs"):

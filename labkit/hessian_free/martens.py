@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.hessian_free.cg import STOPS, cg
-from labkit.hessian_free.door import check_rows
-from labkit.hessian_free.linearise import linearise, squared_error, weights_of
+from labkit.hessian_free.door import check_pair, check_rows
+from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
+from labkit.hessian_free.losses import SQUARED, Loss
 from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
 from labkit.hessian_free.tuples import add, copied, dot, scaled
 from labkit.ranges import INSIDE, POSITIVE, check
@@ -28,7 +29,7 @@ OPTIONS = STOPS | {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE
 
 
 class MartensHF(Newton):
-    r"""Hessian-free optimisation as Martens published it, for squared loss.
+    r"""Hessian-free optimisation as Martens published it.
 
     (1) $g = \nabla f$ on the gradient's rows
     (2) $M = (\overline{(\nabla f_i)^2} + \lambda)^{3/4}$ entrywise
@@ -43,7 +44,7 @@ class MartensHF(Newton):
 
     Parameters
     ----------
-    model : nn.Module, see :class:`~labkit.hessian_free.HessianFree`
+    model, loss : see :class:`~labkit.hessian_free.HessianFree`
     damping : float
         $\lambda$ > 0, the first one; 45 was chosen for sums of cross-entropies, a few
         units suit the mean squared error of small nets.
@@ -56,6 +57,7 @@ class MartensHF(Newton):
         self,
         model: nn.Module,
         *,
+        loss: str | Loss = "squared",
         damping: float = 45.0,
         damping_decay: float = 2 / 3,
         maxiter: int = 250,
@@ -65,7 +67,7 @@ class MartensHF(Newton):
         options = {"damping": damping, "damping_decay": damping_decay, "alpha": alpha}
         options |= {"maxiter": maxiter, "tolerance": tolerance}
         check(options, OPTIONS)
-        super().__init__(model, options)
+        super().__init__(model, options, loss)
 
     @torch.no_grad()
     def step(self, inputs: Tensor, targets=None, *, chunk=None) -> HFStep:
@@ -84,18 +86,21 @@ class MartensHF(Newton):
         pair = rows if chunk is None else chunk
         pair = (pair, None) if isinstance(pair, Tensor) else pair
         check_rows(self.model, *rows)
+        if self.loss != SQUARED:
+            for name, data in (("inputs", rows), ("chunk", pair)):
+                check_pair(self.model, self.loss, name, *data)
         w, p0 = copied(weights_of(self.model)), self.warm_start()
-        f0, g, squares = gradient_pass(self.model, w, *rows)  # (1)
+        f0, g, squares = gradient_pass(self.model, w, *rows, loss=self.loss)  # (1)
         M = tuple((t + damping).pow_(0.75) for t in squares)  # (2)
-        point = linearise(self.model, *pair, weights=w)
+        point = linearise(self.model, *pair, loss=self.loss, weights=w)
         c0 = point.loss()
 
         def B(p):
             return add(point.transpose_map(point.forward_map(p)), damping, p)
 
         def f(p, s=1.0, rows=rows):
-            error = squared_error(self.model, *rows, weights=add(w, s, p))
-            return 0.5 * error
+            at = add(w, s, p)
+            return mean_loss(self.model, *rows, loss=self.loss, weights=at)
 
         stops = {name: group[name] for name in STOPS} | {"keep": True}
         found = cg(B, scaled(g, -1.0), x0=p0, preconditioner=M, **stops)  # (3)
@@ -118,13 +123,13 @@ class MartensHF(Newton):
         return self._finish(add(w, s, p), warm, damping_next, **done, **lengths)  # (7)
 
 
-def gradient_pass(model, weights, inputs, targets=None):
+def gradient_pass(model, weights, inputs, targets=None, *, loss="squared"):
     """f, (), grad f and the mean over examples of (grad f_i)^2, in slices of rows."""
     targets = inputs if targets is None else targets
     N = len(inputs)
     f, g, squares = 0.0, scaled(weights, 0.0), scaled(weights, 0.0)
     for X, T in zip(inputs.split(ROWS), targets.split(ROWS), strict=True):
-        point = linearise(model, X, T, weights=weights)
+        point = linearise(model, X, T, loss=loss, weights=weights)
         share = len(X) / N
         f = f + share * point.loss()
         g = add(g, share, point.transpose_map(point.residual))

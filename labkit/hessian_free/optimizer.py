@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from labkit.hessian_free.door import check_validation
-from labkit.hessian_free.linearise import linearise, squared_error, weights_of
+from labkit.hessian_free.door import check_pair
+from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
+from labkit.hessian_free.losses import SQUARED, Loss, check_targets
 from labkit.hessian_free.lsmr import STOPS, LSMRResult, lsmr
 from labkit.hessian_free.merit import MINITER, PATIENCE
 from labkit.hessian_free.precondition import KINDS, diagonal_preconditioner
@@ -77,18 +78,25 @@ class Subproblem(NamedTuple):
 
 
 class HessianFree(Newton):
-    r"""Gauss-Newton steps for squared loss by damped, preconditioned LSMR.
+    r"""Gauss-Newton steps by damped, preconditioned LSMR.
 
     Each step linearises the residual on the batch it is given and solves
 
     (1) $(A^T A + \lambda^2 I)\, d = A^T b, \quad b = -R$
+
+    in which A'A is the (generalised) Gauss-Newton matrix and A'b minus the gradient,
 
     from a share gamma of the last direction, watching the loss on other data if these
     are given. The full step is judged, the damping adapted, the length searched.
 
     Parameters
     ----------
-    model : nn.Module, its loss squared, see :func:`labkit.hessian_free.linearise`
+    model : nn.Module, see :func:`labkit.hessian_free.linearise`
+    loss : {"squared", "softmax", "logistic"} or Loss
+        Half the squared error, or cross-entropy of outputs that are logits: of a
+        softmax over their last axis (targets: class indices, or probabilities), or of
+        each output by itself (targets in [0, 1]); summed over a row, averaged over
+        rows. One of your own: :class:`~labkit.hessian_free.losses.Loss`.
     damping : float
         $\lambda$ > 0 of the first step; enters squared. Tied to the scale of A'A; often
         10 (the paper), 1 or 2 for short runs.
@@ -131,6 +139,7 @@ class HessianFree(Newton):
         self,
         model: nn.Module,
         *,
+        loss: str | Loss = "squared",
         damping: float = 10.0,
         damping_decay: float = 0.99,
         damping_floor: float = 0.0,
@@ -155,7 +164,7 @@ class HessianFree(Newton):
         options["as_published"] = as_published
         floor = number("in [0, damping]", lambda v: 0 <= v <= damping)
         check(options, OPTIONS | {"damping_floor": floor})
-        super().__init__(model, options)
+        super().__init__(model, options, loss)
         self.generator = generator
         device = self.param_groups[0]["params"][0].device
         if not isinstance(generator, torch.Generator | None):
@@ -171,7 +180,9 @@ class HessianFree(Newton):
     def subproblem(self, inputs: Tensor, targets=None) -> Subproblem:
         """What :meth:`step` would solve on this batch; draws the signs as it would."""
         group, weights = self.param_groups[0], copied(weights_of(self.model))
-        point = linearise(self.model, inputs, targets, weights=weights)
+        point = linearise(self.model, inputs, targets, loss=self.loss, weights=weights)
+        if self.loss != SQUARED:
+            check_targets(self.loss, point.outputs, point.targets)
         drawn = {"damping": group["damping"], "generator": self.generator}
         scale = diagonal_preconditioner(point, group["preconditioner"], **drawn)
         form = group["damping_norm"], group["damp_towards"]
@@ -179,7 +190,7 @@ class HessianFree(Newton):
 
     @torch.no_grad()
     def step(self, inputs: Tensor, targets=None, *, validation=None) -> HFStep:
-        r"""One step on one batch (Algorithm 1).
+        r"""One step on one batch (Algorithm 1); takes the batch, not a closure.
 
         (2) $\phi(d) = f(w + d; X_{val})$, the paper's (20)
         (3) $q = \langle d, \nabla f \rangle + \tfrac12 |A d|^2$, with
@@ -195,7 +206,7 @@ class HessianFree(Newton):
         Parameters
         ----------
         inputs : (n, ...) tensor, $X$, n >= 1
-        targets : tensor, optional, $T$, like the outputs; the inputs if not given
+        targets : tensor, optional, $T$, of the loss; the inputs if not given
         validation : tensor or (inputs, targets), optional
             Rows of the merit function; without them the Krylov method stops by ``atol``
             or ``maxiter``.
@@ -209,7 +220,7 @@ class HessianFree(Newton):
         if isinstance(validation, Tensor):
             validation = validation, None
         if validation is not None:
-            check_validation(self.model, *validation)
+            check_pair(self.model, self.loss, "validation", *validation)
         problem = self.subproblem(inputs, targets)
         point, w = problem.point, problem.point.weights
         merit = None if validation is None else self._merit(w, validation)  # (2)
@@ -220,7 +231,8 @@ class HessianFree(Newton):
         q = slope + 0.5 * Ad.square().sum()  # (3)
 
         def moved(s):
-            return linearise(self.model, inputs, targets, weights=add(w, s, d))
+            at = add(w, s, d)
+            return linearise(self.model, inputs, targets, loss=self.loss, weights=at)
 
         full = moved(1.0)
         scalars = point.loss(), full.loss(), slope, q
@@ -248,5 +260,5 @@ class HessianFree(Newton):
         return self._finish(new.weights, warm, damping, **done, **lengths)
 
     def _merit(self, w, validation):
-        at = lambda d: add(w, 1.0, d)  # noqa: E731
-        return lambda d: 0.5 * squared_error(self.model, *validation, weights=at(d))
+        given = self.model, *validation
+        return lambda d: mean_loss(*given, loss=self.loss, weights=add(w, 1.0, d))

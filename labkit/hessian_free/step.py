@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.hessian_free.door import SQUARABLE
+from labkit.hessian_free.losses import Loss, as_loss
 from labkit.hessian_free.tuples import Blocks, dot, norm
 from labkit.ranges import check
 
@@ -20,7 +21,7 @@ HALVINGS = 60
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HFStep:
-    """What one step did. Losses are f of the batch, half the error that is reported."""
+    """What one step did. Losses are f of the batch: of squared loss, half the error."""
 
     n: int  # examples of the batch
     loss: float  # before
@@ -45,9 +46,10 @@ class HFStep:
 
 
 class Newton(torch.optim.Optimizer):
-    """A model, the damping in ``param_groups[0]``, and the next warm start."""
+    """A model, its loss, the damping in ``param_groups[0]``, the next warm start."""
 
-    def __init__(self, model: nn.Module, options: dict):
+    def __init__(self, model: nn.Module, options: dict, loss: str | Loss):
+        self.loss = as_loss(loss, model)
         found = [p for p in model.parameters() if p.requires_grad]
         if not found:
             raise ValueError("model has no parameters that require a gradient")
@@ -62,8 +64,9 @@ class Newton(torch.optim.Optimizer):
         super().__init__(found, options)
 
     def __getstate__(self):
-        """With the model and a generator, so that copies and pickles can step."""
-        own = {k: v for k, v in vars(self).items() if k in ("model", "generator")}
+        """With the model, loss and generator, so that copies and pickles can step."""
+        kept = ("model", "loss", "generator")
+        own = {k: v for k, v in vars(self).items() if k in kept}
         return super().__getstate__() | own
 
     def add_param_group(self, group) -> None:

@@ -1,7 +1,8 @@
 r"""Training as a generator: Algorithm 1 with its growing batch, and Martens' loop.
 
 Both yield one :class:`Record` per outer step. Errors are 2 f, squared error summed over
-outputs and averaged over examples: the unit of the paper's Table 2, as it seems.
+outputs and averaged over examples: the unit of the paper's Table 2, as it seems. Of
+another loss than the squared one they are f, its mean over examples.
 """
 
 import math
@@ -18,7 +19,9 @@ from labkit.hessian_free.batch_size import (
     grow,
     next_batch_size,
 )
-from labkit.hessian_free.linearise import check_data, squared_error
+from labkit.hessian_free.door import check_pair
+from labkit.hessian_free.linearise import check_data, mean_loss
+from labkit.hessian_free.losses import SQUARED
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree
 from labkit.hessian_free.step import HFStep
@@ -50,7 +53,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """One outer step. Errors are squared error per image."""
+    """One outer step. Errors are squared error per image, or the mean loss."""
 
     step: int  # from 1
     seconds: float  # the method's own, so far; test errors are not counted
@@ -134,7 +137,7 @@ def train(
     check({"batch_size": batch_size}, {"batch_size": allowed})
     group, n = optimizer.param_groups[0], past[-1].n_next if past else batch_size
     estimates = [record.n_hat for record in past]
-    losses = [record.validation_error / 2 for record in past]
+    losses = [record.validation_error / diary.unit for record in past]
     while steps is None or diary.step < steps:
         check(vars(settings), ranges)
         theta, max_batch_size = settings.theta, settings.max_batch_size or N
@@ -142,7 +145,7 @@ def train(
         with diary.clock:
             X, T = draw(inputs, targets, n, settings.input_noise, generator)
             done = optimizer.step(X, T, validation=validation)
-            f_val = 0.5 * float(squared_error(model, *validation))
+            f_val = float(mean_loss(model, *validation, loss=optimizer.loss))
             V, g2 = batch_gradient_variance(done.point)
             finite = math.isfinite(V) and math.isfinite(g2)
             n_hat = next_batch_size(V, g2, N, theta) if finite else N
@@ -155,7 +158,7 @@ def train(
         sizes = {"n": n, "n_next": then.n, "n_hat": n_hat, "n_average": then.average}
         why = {"maxiter": maxiter, "grew": then.reason, "noise_bound": theta**2 * g2}
         why["noise"] = V / n * (N - n) / max(N - 1, 1)
-        yield diary.record(done, 2 * f_val, n, passes, **sizes, **why)
+        yield diary.record(done, f_val, n, passes, **sizes, **why)
         n = then.n
 
 
@@ -201,12 +204,12 @@ def train_martens(
                 done = optimizer.step(inputs, targets, chunk=chunk)
             else:
                 done = optimizer.step(*chunk)
-            error = float(squared_error(model, *validation))
+            f_val = float(mean_loss(model, *validation, loss=optimizer.loss))
         n = len(part)
         used, trials = N if gradient == "full" else n, len(done.merit) / 3
         passes = (used * (1 + trials) + n * 4 * done.iterations / 3) / N
         sizes = {"n": n, "n_next": n, "maxiter": optimizer.param_groups[0]["maxiter"]}
-        yield diary.record(done, error, used, passes, **sizes)
+        yield diary.record(done, f_val, used, passes, **sizes)
 
 
 def draw(inputs, targets, n, noise=0.0, generator=None):
@@ -227,16 +230,19 @@ def draw(inputs, targets, n, noise=0.0, generator=None):
 class _Diary:
     """The sums of a training so far, and the record of each of its steps."""
 
-    def __init__(self, model, test, device, past):
-        self.model, self.test, self.clock = model, test, Clock(device)
+    def __init__(self, optimizer, test, device, past):
+        self.model, self.loss = optimizer.model, optimizer.loss
+        self.test, self.clock = test, Clock(device)
+        self.unit = 2 if self.loss == SQUARED else 1  # of errors, in f
         self.step, self.rows, self.passes = len(past), 0, 0.0
         self.best = min((r.validation_error for r in past), default=math.inf)
         if past:
             self.rows, self.passes = past[-1].rows, past[-1].passes
             self.clock.seconds = past[-1].seconds
 
-    def record(self, done: HFStep, validation_error, rows, passes, **batch) -> Record:
+    def record(self, done: HFStep, f_val, rows, passes, **batch) -> Record:
         """Add a step up; ``batch`` are the fields that only its loop knows."""
+        unit, validation_error = self.unit, self.unit * f_val
         self.step += 1
         if not math.isfinite(validation_error):
             raise DivergedError(
@@ -246,18 +252,17 @@ class _Diary:
         improved = validation_error < self.best
         self.best = min(self.best, validation_error)
         self.rows, self.passes = self.rows + rows, self.passes + passes
-        unseen = self.test and float(squared_error(self.model, *self.test))
+        unseen = math.nan
+        if self.test:
+            unseen = unit * float(mean_loss(self.model, *self.test, loss=self.loss))
         batch |= {name: getattr(done, name) for name in COPIED}
-        batch |= {
-            "batch_error": 2 * done.loss,
-            "batch_error_after": 2 * done.loss_after,
-        }
-        batch["test_error"] = math.nan if unseen is None else unseen
+        batch |= {"batch_error": unit * done.loss, "test_error": unseen}
+        batch["batch_error_after"] = unit * done.loss_after
         return Record(
             **{"step": self.step, "seconds": self.clock.seconds, "improved": improved},
             **{"rows": self.rows, "passes": self.passes},
             validation_error=validation_error,
-            merit=tuple((k, 2 * f) for k, f in done.merit),
+            merit=tuple((k, unit * f) for k, f in done.merit),
             # Without its linearisation, which holds the batch's activations.
             detail=replace(done, point=None),
             **batch,
@@ -272,11 +277,12 @@ def _begin(model, optimizer, kind, inputs, targets, validation, test, past):
     if optimizer.model is not model:
         raise ValueError("optimizer was made for another model")
     validation, test = _pair(validation), _pair(test)
-    check_data(model, inputs, targets, "inputs")
-    check_data(model, *validation, "validation")
-    if test is not None:
-        check_data(model, *test, "test")
-    return _Diary(model, test, inputs.device, past), validation
+    given = {"inputs": (inputs, targets), "validation": validation, "test": test}
+    for name, data in given.items():
+        if data is not None:
+            check_data(model, *data, name)
+            check_pair(model, optimizer.loss, name, *data)
+    return _Diary(optimizer, test, inputs.device, past), validation
 
 
 def _permutation(inputs, generator):

@@ -33,6 +33,17 @@ def step(device, layers=2, **options):
     return lambda: (made.step(X, validation=X[:9]), list(net.parameters()))
 
 
+def classes(device):
+    """Softmax over three classes, by the maps of torch.func."""
+    torch.manual_seed(0)
+    shapes = torch.nn.Linear(6, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)
+    net = torch.nn.Sequential(*shapes).double().to(device)
+    (X,), T = random(device, (20, 6)), (torch.arange(20) % 3).to(device)
+    made = optimizer_of(net, device, maxiter=6, loss="softmax")
+    held = X[:9], T[:9]
+    return lambda: (made.step(X, T, validation=held), list(net.parameters()))
+
+
 def martens(device):
     net, X = autoencoder(device)
     made = hessian_free.MartensHF(net, damping=0.3, maxiter=6)
@@ -106,6 +117,7 @@ def train_martens(device):
 fisher = partial(step, preconditioner="fisher")
 LOOK = "the stopping rule, once in ten iterations"
 STEP = "the Krylov method's rule, then the merits, then losses and ratio"
+CLASSES = "the classes of batch and validation; then as above"
 WATCH = "; validation error, noise of the gradient, test error"
 ROWS = [
     Row("LSMR itself, 10 iterations", partial(bare, solver="LSMR"), 1, 182, LOOK),
@@ -119,8 +131,9 @@ ROWS = [
     Row("HessianFree.step, 2 layers", step, 3, 330, STEP),
     Row("HessianFree.step, 6 layers", partial(step, layers=6), 3, 658, STEP),
     Row("HessianFree.step, Fisher", fisher, 3, 324, STEP),
+    Row("HessianFree.step, softmax", classes, 5, 549, CLASSES),
     Row("MartensHF.step", martens, 3, 315, "CG's rule, two losses, loss and ratio"),
     Row("batch_gradient_variance", variance, 1, 30, "V and the squared norm"),
-    Row("train", train, 6, 378, STEP + WATCH),
-    Row("train_martens", train_martens, 4, 324, "the step's; validation error"),
+    Row("train", train, 6, 380, STEP + WATCH),
+    Row("train_martens", train_martens, 4, 325, "the step's; validation error"),
 ]

@@ -78,6 +78,22 @@ REFUSED = {
         "draws random numbers",
     ),
 }
+REFUSED |= {
+    "spectral norm": (
+        lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))),
+        (X, T),
+        r"changes its buffer .*_u in its forward pass",
+    ),
+    "running averages": (
+        mlp(
+            nn.Unflatten(1, (2, 2)),
+            nn.InstanceNorm1d(2, track_running_stats=True),
+            nn.Flatten(),
+        ),
+        (X, T),
+        "changes its buffer 2.running_mean in its forward pass",
+    ),
+}
 NET = lambda: Autoencoder((3, 2, 3))  # noqa: E731
 REFUSED |= {
     "dtype, autoencoder": (NET, (X.float(),), "inputs must have the weights' dtype"),
@@ -89,6 +105,7 @@ REFUSED |= {
 @pytest.mark.parametrize("where", ["batch", "validation", "Martens", "chunk"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_refuses_before_anything_is_changed(case, where):
+    """With the preconditioner, and without, which then draws nothing by itself."""
     make, data, match = REFUSED[case]
     model = seeded(make)
     good = (X,) if isinstance(model, Autoencoder) else (X, T)
@@ -96,8 +113,18 @@ def test_refuses_before_anything_is_changed(case, where):
         match = match.replace("inputs must", "validation must")
         match = match.replace("of inputs m", "of validation m")
     g = torch.Generator().manual_seed(0)
-    made = HessianFree(model, generator=g) if where[0] in "bv" else MartensHF(model)
+    kinds = [MartensHF(model)]
+    if where[0] in "bv":
+        bare = HessianFree(model, preconditioner="none")
+        kinds = [HessianFree(model, generator=g), bare]
     before = state(model, g)
+    for made in kinds:
+        refuses(made, where, good, data, match)
+        assert all(map(torch.equal, before, state(model, g)))
+        assert not made.state
+
+
+def refuses(made, where, good, data, match):
     with pytest.raises((ValueError, TypeError), match=match):
         if where in ("batch", "Martens"):
             made.step(*data)
@@ -105,9 +132,6 @@ def test_refuses_before_anything_is_changed(case, where):
             made.step(*good, validation=data)
         else:
             made.step(*good, chunk=data)
-    after = state(model, g)
-    assert all(map(torch.equal, before, after))
-    assert not made.state
 
 
 MODELS = {
@@ -117,6 +141,10 @@ MODELS = {
     "attention": (lambda: Out(nn.MultiheadAttention(3, 1, batch_first=True), 3), True),
     "module used twice": (twice, False),
     "tied weights": (lambda: twice("weight"), False),
+    "weight norm": (
+        lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))),
+        False,
+    ),
     "dropout, batch norm in eval mode": (
         lambda: mlp(nn.Dropout(), nn.BatchNorm1d(4))().eval(),
         False,
@@ -148,14 +176,18 @@ def test_products_and_sums_of_squares_are_autograds(name):
     assert relative(joined(squares), joined(one)) < 1e-12
 
 
+@pytest.mark.parametrize("loss", ["squared", "softmax"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_is_taken(name):
+def test_a_step_is_taken(name, loss):
     make, sequences = MODELS[name]
     model = seeded(make)
     x, t = (rand(4, 5, 3), rand(4, 5, 2)) if sequences else (X, T)
-    for made in (HessianFree(model, damping=0.1), MartensHF(model, damping=0.1)):
-        done = made.step(x, t)
+    t = t.argmax(-1) if loss == "softmax" else t
+    held = [b.clone() for b in model.buffers()]
+    for kind in (HessianFree, MartensHF):
+        done = kind(model, loss=loss, damping=0.1).step(x, t)
         assert done.step_length and done.loss_after < done.loss
+    assert all(map(torch.equal, held, model.buffers()))
 
 
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
