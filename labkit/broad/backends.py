@@ -3,20 +3,22 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, repeat
 
 import torch
 from torch import Tensor
 
 from labkit.broad import distributed
 from labkit.broad.factor import NotPositiveDefinite
-from labkit.broad.nodes import Nodes
+from labkit.broad.nodes import CHUNK, Nodes
 from labkit.broad.ridge import (
     chol1_start_from,
     chol1_update_from,
     sums_over,
     truncated,
 )
+from labkit.broad.rows import TAKE_ROWS, leave_one_out, rows_start, rows_update
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import (
     largest_eigenvalue,
@@ -30,13 +32,16 @@ from labkit.clock import Clock
 class Backend:
     """Columns of the training data and the solver's state, which grow together.
 
-    ``state`` is what the solver carries; None before the start, on a mesh empty.
+    ``state`` is what the solver carries; None before the start, on a mesh empty. Rows
+    of A and Y are multiplied by ``root`` (l, 1), the roots of their weights, if there
+    are any. Of a list of ridges the start chooses one; ``loo`` (r,) tells why.
     """
 
-    state, solver = None, "chol-1"
+    state, solver, loo, chunk = None, "chol-1", None, CHUNK
 
-    def __init__(self, Y: Tensor, ridge: float, capacity: int | None):
-        self.Y, self.ridge, self.capacity = Y, ridge, capacity
+    def __init__(self, Y: Tensor, root: Tensor | None, ridge, capacity: int | None):
+        self.root, self.ridge, self.capacity = root, ridge, capacity
+        self.Y = Y if root is None else root * Y
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
         """Make those columns of all ``nodes`` that are not there yet, and solve.
@@ -46,9 +51,22 @@ class Backend:
         """
         raise NotImplementedError
 
+    def take(self, nodes: Nodes, Z: Tensor, Y: Tensor, root, making: Clock) -> None:
+        """Add samples with features Z (n, f) and Y (n, c), for which there is a way."""
+        state, Y = self.state, Y if root is None else root * Y
+        for _, A, y in chunks(nodes, 0, Z, Y, root, self.chunk, making):
+            state = rows_update(state, A, y)
+        self.state = state
+        self._keep(nodes, Z, Y, root)
+
     def truncate(self, k: int) -> None:
         """Go back to the first k columns."""
         self.state = truncated(self.state, k)
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether its state is a factor that new samples can be added to."""
+        return self.solver in TAKE_ROWS
 
     def weights(self) -> Tensor:
         """W (k, c)."""
@@ -58,6 +76,25 @@ class Backend:
     def _made(self) -> int:
         """Columns that live here."""
         return 0 if self.state is None else len(self.state.W)
+
+    def _keep(self, nodes: Nodes, Z: Tensor, Y: Tensor, root: Tensor | None) -> None:
+        """Keep new samples beside those that are here."""
+        if not (self.root is None and root is None):
+            ones = (y.new_ones(len(y), 1) for y in (self.Y, Y))
+            pairs = zip((self.root, root), ones, strict=True)
+            self.root = torch.cat([one if r is None else r for r, one in pairs])
+        self.Y = torch.cat([self.Y, Y])
+
+    def _choose(self, blocks: Callable, k: int) -> None:
+        """Settle for the ridge whose leave-one-out error is least."""
+        if isinstance(self.ridge, float):
+            return
+        errors = leave_one_out(blocks, (len(self.Y), k), self.ridge).nan_to_num(
+            torch.inf
+        )
+        count = len(self.Y) if self.root is None else self.root.square().sum()
+        self.loo = errors / (count * self.Y.shape[1])
+        self.ridge = self.ridge[int(errors.argmin())]
 
     def _warn_below(self, norm: Callable[[], Tensor]) -> None:
         """Warn of a ridge that float32 cannot resolve where ``norm()`` is |A|^2."""
@@ -72,10 +109,10 @@ class Backend:
 class Stored(Backend):
     """All columns in memory, for every solver."""
 
-    def __init__(self, Y, ridge, capacity, solver: str, fallback: str | None):
-        super().__init__(Y, ridge, capacity)
-        self.solver, self.fallback = solver, fallback
-        self.room = Y.new_empty(len(Y), capacity or 0)
+    def __init__(self, *options, solver: str, fallback: str | None):
+        super().__init__(*options)
+        Y, self.solver, self.fallback = self.Y, solver, fallback
+        self.room = Y.new_empty(len(Y), self.capacity or 0)
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
         """See :meth:`Backend.grow`; where the solver loses a pivot, its fallback."""
@@ -83,8 +120,10 @@ class Stored(Backend):
         with making:
             room = widened(self.room, k, nodes.columns)
             H = room[:, k : nodes.columns]
-            nodes.between(k, nodes.columns).expand(Z, out=H)
+            expanded(nodes.between(k, nodes.columns), Z, self.root, out=H)
         if self.state is None:
+            rows = H.split(CHUNK), self.Y.split(CHUNK)
+            self._choose(lambda: zip(*rows, strict=True), nodes.columns)
             self._warn_below(lambda: squared_norm(H))
             state = SOLVERS[solver].start(H, self.Y, self.ridge, self.capacity)
         else:
@@ -97,6 +136,14 @@ class Stored(Backend):
                 solver = self.fallback
                 state = SOLVERS[solver].update(self.state, *columns)
         self.state, self.room, self.solver = state, room, solver
+
+    def _keep(self, nodes: Nodes, Z: Tensor, Y: Tensor, root: Tensor | None) -> None:
+        (l, width), k = self.room.shape, nodes.columns  # noqa: E741
+        room = self.room.new_empty(l + len(Y), width)
+        room[:l] = self.room
+        expanded(nodes, Z, root, out=room[l:, :k])
+        self.room = room
+        super()._keep(nodes, Z, Y, root)
 
     def truncate(self, k: int) -> None:
         """Go back to the first k columns, or say that orig cannot."""
@@ -114,15 +161,18 @@ class Stored(Backend):
 class Streamed(Backend):
     """No column is kept: Chol-1 from sums over chunks of the samples, made again."""
 
-    def __init__(self, Y, ridge, capacity, chunk: int):
-        super().__init__(Y, ridge, capacity)
+    def __init__(self, *options, chunk: int):
+        super().__init__(*options)
         self.chunk, self.norm = chunk, 0.0
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
         """See :meth:`Backend.grow`."""
-        sums = sums_over(chunks(nodes, self._made, Z, self.Y, self.chunk, making))
+        rows = Z, self.Y, self.root, self.chunk, making
+        sums = sums_over(chunks(nodes, self._made, *rows))
         norm = self.norm + largest_eigenvalue(sums.S)
         if self.state is None:
+            blocks = partial(chunks, nodes, 0, *rows)
+            self._choose(lambda: (block[1:] for block in blocks()), nodes.columns)
             self._warn_below(lambda: norm)
         with naming_safe_ridge(lambda: norm):
             if self.state is None:
@@ -132,6 +182,26 @@ class Streamed(Backend):
         self.state, self.norm = state, norm
 
 
+class ByRows(Backend):
+    """No sample is kept: the triangle of R alone, for as many pieces as come."""
+
+    solver = "bordered"
+
+    def __init__(self, *options, chunk: int):
+        super().__init__(*options)
+        self.chunk, self._first = chunk, options[0]
+
+    def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
+        """See :meth:`Backend.grow`; once, for the first piece."""
+        self.state = rows_start(nodes.columns, self.Y, self.ridge)
+        Y, self.Y = self._first, self.Y[:0].clone()
+        self.take(nodes, Z, Y, self.root, making)
+        self._first = self.root = None
+
+    def _keep(self, *_) -> None:
+        pass
+
+
 class Sharded(Backend):
     """On the workers of a mesh, in panels of new columns: Chol-1.
 
@@ -139,8 +209,10 @@ class Sharded(Backend):
     their own columns, and keeps those that live there.
     """
 
-    def __init__(self, Y, ridge, capacity, mesh):
-        super().__init__(Y, ridge, capacity)
+    takes_rows = False
+
+    def __init__(self, Y, root, ridge, capacity, mesh):
+        super().__init__(Y, root, ridge, capacity)
         self.state = distributed.empty(Y, ridge, mesh, capacity)
         self.room = Y.new_empty(len(Y), 0)
 
@@ -173,7 +245,7 @@ class Sharded(Backend):
     def _panel(self, state, nodes, edges, Z, making):
         here = len(state.W)
         with making:
-            H = nodes.between(*edges).expand(Z)
+            H = expanded(nodes.between(*edges), Z, self.root)
         state = distributed.update(state, self.room[:, :here], H, self.Y)
         self.room[:, here : len(state.W)] = H[:, state.place.own(edges[0])]
         return state
@@ -182,15 +254,16 @@ class Sharded(Backend):
 class ShardedStream(Sharded):
     """On a mesh, with no column kept: all are made again, a chunk of samples a time."""
 
-    def __init__(self, Y, ridge, capacity, mesh, chunk: int):
-        super().__init__(Y, ridge, capacity, mesh)
+    def __init__(self, *options, mesh, chunk: int):
+        super().__init__(*options, mesh)
         self.chunk = chunk
 
     grow = Sharded._in_panels
 
     def _panel(self, state, nodes, edges, Z, making):
         (k, grown), own = edges, state.place.own(0)
-        parts = chunks(nodes.between(0, grown), k, Z, self.Y, self.chunk, making, own)
+        rows = Z, self.Y, self.root, self.chunk, making
+        parts = chunks(nodes.between(0, grown), k, *rows, own)
         return distributed.update_from(state, distributed.sums_here(state, parts))
 
 
@@ -203,10 +276,17 @@ def widened(room: Tensor, k: int, columns: int) -> Tensor:
     return larger
 
 
-def chunks(nodes: Nodes, k: int, Z, Y, rows: int, making: Clock, own=slice(None)):
+def expanded(nodes: Nodes, Z: Tensor, root: Tensor | None, out: Tensor | None = None):
+    """A (l, k) from Z (l, f), its rows multiplied by ``root`` (l, 1)."""
+    A = nodes.expand(Z, out=out)
+    return A if root is None else A.mul_(root)
+
+
+def chunks(nodes: Nodes, k: int, Z, Y, root, rows: int, making: Clock, own=slice(None)):
     """Yield columns up to k (of these the ``own``), those from k on, and Y, by rows."""
     old, new = nodes.between(0, k), nodes.between(k, nodes.columns)
-    for z, y in zip(Z.split(rows), Y.split(rows), strict=True):
+    roots = repeat(None) if root is None else root.split(rows)
+    for z, y, r in zip(Z.split(rows), Y.split(rows), roots, strict=False):
         with making:
-            A, H = old.expand(z)[:, own], new.expand(z)
+            A, H = expanded(old, z, r)[:, own], expanded(new, z, r)
         yield A, H, y

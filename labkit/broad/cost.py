@@ -30,6 +30,12 @@ def start_terms(solver: str, l: int, k: int, c: int) -> dict[str, float]:  # noq
     return terms
 
 
+def rows_operations(solver: str, n: int, k: int) -> float:
+    """Operations of taking in n samples at k columns, in one piece."""
+    turned = 0 if solver == "bordered" else 2 * k**3 / 3
+    return 2 * (k + n) * k**2 - 2 * k**3 / 3 + turned
+
+
 def update_terms(solver: str, l: int, k: int, q: int, c: int) -> dict[str, float]:  # noqa: E741
     """Operations of one update by `TERMS`, what they are for.
 

@@ -12,11 +12,12 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from labkit.arrays import plain
 from labkit.broad.growth import BroadLearning
+
+NUMBERS = {"multi_output": True, "y_numeric": True}
 
 
 class BroadLearningClassifier(ClassifierMixin, BroadLearning):
@@ -26,7 +27,9 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     ----------
     n_groups, nodes_per_group : int, feature groups of the start and nodes in each
     n_enhancement : int, enhancement nodes of the start
-    ridge : float, $\lambda$ > 0
+    ridge : float, $\lambda$ > 0, or a list of them
+        Of a list ``fit`` takes the one whose mean squared leave-one-out error on its
+        columns is least, as ``RidgeCV`` does: for all of them one eigendecomposition.
     solver : str
         A name of :data:`labkit.broad.SOLVERS`. ``"orig"`` and ``"exg-e"`` are the
         published predecessors, which drift from the ridge solution as they grow.
@@ -63,6 +66,9 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         On a mesh, of the whole model on this worker's samples.
     nodes_ : :class:`~labkit.broad.nodes.Nodes`, all that expands an input
     solver_ : str, the solver at work
+    ridge_ : float, the ridge at work
+    loo_errors_ : (r,) array, of a list of ridges; else None
+    n_samples_seen_ : int
     coef_ : (k, c) array, output weights; one column for two classes
     n_features_in_, feature_names_in_ : int, array, as in scikit-learn
 
@@ -77,13 +83,16 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     ([120, 320], True)
     """
 
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         """Draw nodes, solve for the weights.
 
         Parameters
         ----------
-        X : (l, d) array
+        X : (l, d) array or sparse matrix, dense a chunk at a time only
         y : (l,) array of class labels
+        sample_weight : (l,) array >= 0, optional
+            A sample of weight 2 counts as two of it, in drawing the nodes and in the
+            ridge; one of weight 0 is not there.
 
         Returns
         -------
@@ -94,15 +103,61 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         NotPositiveDefinite
             The ridge is too small for the start, which no fallback can mend.
         """
-        X, y = validate_data(self, plain(X), plain(y))
+        X, y, weight = self._door(X, y, sample_weight)
         check_classification_targets(y)
         self.classes_ = self._place.united(np.unique(y))
+        return self._fit(X, self._coded(y), weight)
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Add samples: the weights are then those of all samples at once.
+
+        A model begun by ``fit`` keeps the new samples beside the old ones and can grow
+        on. One begun here keeps no sample but a triangle of k^2 numbers, through any
+        number of calls, and cannot grow. Either way the nodes stay as the first call
+        has drawn them, which should see rows like those to come.
+
+        Exact for ``chol-1``, ``chol-2`` and ``bordered``, the others refuse. Begun here
+        the weights are good to about eps |A| / sqrt(ridge), which is far better than
+        the eps |A|^2 / ridge of a ``fit``; see :mod:`labkit.broad.rows`. A call of n
+        rows costs 2 (k + n) k^2 operations: give it as many rows as columns, or more.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as for :meth:`fit`
+        classes : (c,) array, all class labels; for the first call of a model begun here
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            A label that is not among the classes; no classes in the first call; another
+            solver; a model that :meth:`compact` has emptied.
+        """
+        first = not self.__sklearn_is_fitted__()
+        X, y, weight = self._door(X, y, sample_weight, first)
+        check_classification_targets(y)
+        known = classes if first else self.classes_
+        if known is None:
+            raise ValueError("the first call of partial_fit needs all classes=")
+        known = np.unique(known)
+        strange = np.setdiff1d(y if classes is None else [*y, *classes], known)
+        if len(strange):
+            raise ValueError(f"y must hold {known} only, as said first, got {strange}")
+        self.classes_ = known
+        Y = self._coded(y)
+        return self._fit(X, Y, weight, False) if first else self._take(X, Y, weight)
+
+    def _coded(self, y) -> np.ndarray:
+        """Targets -1 and +1, (l, c), or (l, 1) for two classes."""
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y must hold two classes or more, got 1 class: {self.classes_[0]}"
             )
         Y = np.where(y[:, None] == self.classes_, 1.0, -1.0)
-        return self._fit(X, Y[:, 1:] if len(self.classes_) == 2 else Y)
+        return Y[:, 1:] if len(self.classes_) == 2 else Y
 
     def decision_function(self, X) -> np.ndarray:
         """A W: (l, c), or (l,) for two classes; targets were coded -1 and +1."""
@@ -162,12 +217,21 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     True
     """
 
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         """As :meth:`BroadLearningClassifier.fit`; y holds numbers, (l,) or (l, c)."""
-        numbers = {"multi_output": True, "y_numeric": True}
-        X, y = validate_data(self, plain(X), plain(y), **numbers)
+        X, y, weight = self._door(X, y, sample_weight, **NUMBERS)
         self._flat = y.ndim == 1
-        return self._fit(X, y.reshape(len(y), -1))
+        return self._fit(X, y.reshape(len(y), -1), weight)
+
+    def partial_fit(self, X, y, sample_weight=None):
+        """Add samples, as :meth:`BroadLearningClassifier.partial_fit`."""
+        first = not self.__sklearn_is_fitted__()
+        X, y, weight = self._door(X, y, sample_weight, first, **NUMBERS)
+        Y = y.reshape(len(y), -1)
+        if not first:
+            return self._take(X, Y, weight)
+        self._flat = y.ndim == 1
+        return self._fit(X, Y, weight, keep=False)
 
     def predict(self, X) -> np.ndarray:
         """A W: (l,) or (l, c), as the targets were."""

@@ -1,57 +1,49 @@
 """What the two estimators share: parameters at the door, nodes, solver, history."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from labkit.arrays import plain
-from labkit.broad.backends import Backend, Sharded, ShardedStream, Stored, Streamed
-from labkit.broad.cost import start_operations, update_operations
+from labkit.arrays import SparseRows, joined, plain, weights_of_rows
+from labkit.broad.backends import (
+    Backend,
+    ByRows,
+    Sharded,
+    ShardedStream,
+    Stored,
+    Streamed,
+    chunks,
+)
+from labkit.broad.cost import rows_operations, start_operations, update_operations
+from labkit.broad.door import LISTS, check_parameters, warn_of_bottleneck
 from labkit.broad.mesh import ALONE, Place
-from labkit.broad.nodes import CHUNK, SCALINGS, Nodes, Preparation, Recipe, Update, draw
-from labkit.broad.solvers import SOLVERS
+from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
+from labkit.broad.ridge import truncated
+from labkit.broad.rows import TAKE_ROWS
 from labkit.broad.state import FactorState, check_room
 from labkit.broad.triangular import gram
 from labkit.clock import Clock
 from labkit.ranges import (
     COUNT,
-    POSITIVE,
     check,
     check_squares,
     integer,
-    one_of,
-    optional,
 )
 
-RANGES = {
-    "n_groups": COUNT,
-    "nodes_per_group": COUNT,
-    "n_enhancement": integer(0),
-    "ridge": POSITIVE,
-    "solver": one_of(SOLVERS),
-    "scaling": one_of(SCALINGS),
-    "shrink": POSITIVE,
-    "sparse_penalty": POSITIVE,
-    "sparse_iter": COUNT,
-    "dtype": one_of(("float64", "float32")),
-    "capacity": optional(COUNT),
-    "chunk": optional(COUNT),
-    "fallback": optional(one_of(("chol-2",))),
-}
 ADDED = {"n_features": COUNT, "n_own": integer(0), "n_extra": integer(0)}
 
 
 @dataclass(frozen=True)
 class Growth:
-    """One line of ``history_``: the fit, or one change of the columns."""
+    """One line of ``history_``: the fit, or one change of columns or samples."""
 
     columns: int  # after it
     features: int  # feature nodes among them
@@ -62,6 +54,7 @@ class Growth:
     smallest_pivot: float  # of this step's factorisation
     solver: str  # the one that did it
     fallback: bool  # whether the chosen solver had lost a pivot
+    samples: int  # seen so far
     factor_error: float | None = None  # |F^T R F - I|, once asked for
 
 
@@ -73,7 +66,7 @@ class BroadLearning(BaseEstimator):
     nodes_per_group: int = 10
     n_enhancement: int = 3000
     _: KW_ONLY
-    ridge: float = 1e-6
+    ridge: float | Sequence[float] = 1e-6
     solver: str = "chol-1"
     scaling: str = "sample"
     shrink: float = 0.8
@@ -90,21 +83,59 @@ class BroadLearning(BaseEstimator):
 
     # Growing
 
-    def _fit(self, X: np.ndarray, Y: np.ndarray):
-        """Draw the first nodes and solve; X (l, d), Y (l, c) validated."""
-        self._check_parameters(X.shape[1])
-        self._warn_of_bottleneck(X.shape[1])
+    def _fit(self, X, Y: np.ndarray, weight, keep: bool = True):
+        """Draw the first nodes and solve; X (l, d), Y (l, c), weights (l,) validated.
+
+        ``keep`` the samples, or a triangle alone that takes in more of them.
+        """
+        check_parameters(self, X.shape[1], weight, keep)
+        warn_of_bottleneck(self, X.shape[1])
         first = [Update(features=self.nodes_per_group)] * self.n_groups
         first += [Update(extra=self.n_enhancement)] if self.n_enhancement else []
-        self.history_, self._stages = [], []
-        self._X, Y = self._tensor("X", X), self._tensor("y", Y)
+        self.history_, self._stages, self.n_samples_seen_ = [], [], 0
+        self._X, Y, root = (
+            self._tensor("X", X),
+            self._tensor("y", Y),
+            self._root(weight),
+        )
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         seed = self._place.first_of(torch.tensor(seed, device=Y.device))
         self._generator = torch.Generator().manual_seed(int(seed))
-        self.nodes_ = Nodes(Preparation.fit(self.scaling, self._X, self._place))
+        how = self.scaling, self._X, None if root is None else root**2, self._place
+        self.nodes_ = Nodes(Preparation.fit(*how))
         self._Z = Y.new_zeros(len(Y), 0)
-        self._columns = self._backend(Y)
-        return self._grow(first)
+        self._columns = self._backend(Y, root, keep)
+        self._grow(first, len(Y))
+        self.ridge_, loo = self._columns.ridge, self._columns.loo
+        self.loo_errors_ = None if loo is None else loo.cpu().numpy()
+        if not keep:
+            self._X = self._Z = self._generator = None
+        return self
+
+    def _take(self, X, Y: np.ndarray, weight):
+        """Add samples to the model; X, Y, weights validated."""
+        columns = self._kept("partial_fit")
+        if not columns.takes_rows:
+            raise ValueError(
+                f"partial_fit needs solver {', '.join(TAKE_ROWS)} on one worker, got a "
+                f"model by {self.solver_!r}"
+            )
+        c = columns.Y.shape[1]
+        if Y.shape[1] != c:
+            raise ValueError(f"y must have {c} outputs as before, got {Y.shape[1]}")
+        dtype = str(self._W.dtype).removeprefix("torch.")
+        X, Y = self._tensor("X", X, dtype), self._tensor("y", Y, dtype)
+        making, whole = (Clock(self._W.device) for _ in range(2))
+        with whole:
+            with making:
+                Z = self.nodes_.features_of(X)
+            columns.take(self.nodes_, Z, Y, self._root(weight, dtype), making)
+        if self._X is not None:
+            self._X, self._Z = joined(self._X, X), torch.cat([self._Z, Z])
+        done = rows_operations(columns.solver, len(Y), self.nodes_.columns)
+        state, stages = columns.state, self._stages[:-1]
+        self._stages = [(k, truncated(state, k).W) for k, _ in stages]
+        return self._noted(0, done, making, whole, len(Y))
 
     def add_nodes(self, n_enhancement: int):
         """Add enhancement nodes that see all present features (14), (18).
@@ -119,7 +150,7 @@ class BroadLearning(BaseEstimator):
             A pivot was lost. The model stays as it was.
         ValueError, NotFittedError
         """
-        check_is_fitted(self)
+        self._kept("add_nodes", samples=True)
         check({"n_enhancement": n_enhancement}, {"n_enhancement": COUNT})
         return self._grow([Update(extra=n_enhancement)])
 
@@ -136,7 +167,7 @@ class BroadLearning(BaseEstimator):
         -------
         self
         """
-        check_is_fitted(self)
+        self._kept("add_feature_nodes", samples=True)
         check({"n_features": n_features, "n_own": n_own, "n_extra": n_extra}, ADDED)
         return self._grow([Update(n_features, n_own, n_extra)])
 
@@ -152,20 +183,47 @@ class BroadLearning(BaseEstimator):
         -------
         self
         """
-        check_is_fitted(self)
+        columns = self._kept("drop_last")
         check({"n": n}, {"n": COUNT})
         k = self.nodes_.columns - n
         if k < 1:
             raise ValueError(f"n must be < {self.nodes_.columns} columns, got {n}")
-        making, whole = (Clock(self._Z.device) for _ in range(2))
+        making, whole = (Clock(self._W.device) for _ in range(2))
         with whole:
-            self._columns.truncate(k)
+            columns.truncate(k)
         self.nodes_ = self.nodes_.between(0, k)
-        self._Z = self._Z[:, : self.nodes_.features]
+        if self._Z is not None:
+            self._Z = self._Z[:, : self.nodes_.features]
         self._stages = [stage for stage in self._stages if stage[0] < k]
         return self._noted(-n, 0.0, making, whole)
 
-    def _grow(self, updates: Sequence[Update]):
+    def compact(self):
+        """Drop the training data and the solver's state: nodes and weights stay.
+
+        For a model that is done: pickled it holds what predicts, and no sample. It can
+        no longer grow, drop nodes or take in samples, and says so.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        self._X = self._Z = self._generator = self._columns = None
+        return self
+
+    def _kept(self, who: str, samples: bool = False) -> Backend:
+        """Give what a change is made to, or say that it is not there any more."""
+        check_is_fitted(self)
+        if self._columns is None:
+            raise ValueError(f"{who} needs what compact() has dropped; fit again")
+        if samples and self._X is None:
+            raise ValueError(
+                f"{who} needs all samples, and a model begun by partial_fit keeps none "
+                f"of them; begin it by fit, and partial_fit keeps them too"
+            )
+        return self._columns
+
+    def _grow(self, updates: Sequence[Update], samples: int = 0):
         """Draw nodes and solve; where that fails all but the generator stays."""
         k, q = self.nodes_.columns, sum(update.columns for update in updates)
         if self.capacity is not None:
@@ -173,7 +231,8 @@ class BroadLearning(BaseEstimator):
         nodes, Z, columns = self.nodes_, self._Z, self._columns
         sparse = self.sparse_penalty, self.sparse_iter
         recipe = Recipe(self.shrink, self.orthonormal, *sparse)
-        how = recipe, self._generator, self._place
+        weight = None if columns.root is None else columns.root**2
+        how = recipe, self._generator, self._place, weight
         X = _Prepared(nodes.prepare, self._X, self.chunk or CHUNK)
         making, whole = (Clock(Z.device) for _ in range(2))
         with whole:
@@ -182,22 +241,23 @@ class BroadLearning(BaseEstimator):
                     nodes, Z = draw(nodes, X, Z, each, *how)
             columns.grow(nodes, Z, making)
         self.nodes_, self._Z = nodes, Z
-        solver, (l, c) = columns.solver, columns.Y.shape  # noqa: E741
+        solver, l, c = columns.solver, len(Z), columns.Y.shape[1]  # noqa: E741
         if k:
             operations = update_operations(solver, l, k, q, c)
         else:
             operations = start_operations(solver, l, q, c)
-        return self._noted(q, operations, making, whole)
+        return self._noted(q, operations, making, whole, samples)
 
-    def _noted(self, added: int, operations: float, making: Clock, whole: Clock):
+    def _noted(self, added: int, operations, making: Clock, whole: Clock, samples=0):
         """Keep the weights, and write a line of ``history_``."""
         columns, nodes = self._columns, self.nodes_
         fallback = bool(self.history_) and columns.solver != self.solver_
         self.solver_, self._W = columns.solver, columns.weights()
         self._stages.append((nodes.columns, self._W))
+        self.n_samples_seen_ += samples
         size = nodes.columns, nodes.features, added
         cost = whole.seconds - making.seconds, making.seconds, operations
-        did = float(columns.state.pivot), self.solver_, fallback
+        did = float(columns.state.pivot), self.solver_, fallback, self.n_samples_seen_
         self.history_.append(Growth(*size, *cost, *did))
         return self
 
@@ -224,14 +284,15 @@ class BroadLearning(BaseEstimator):
         In float64 about 0.04 eps |A|^2 / ridge. Only for solvers that keep F; 2 l k^2
         operations, more than an update.
         """
-        check_is_fitted(self)
-        state = self._columns.state
+        columns = self._kept("factor_error", samples=True)
+        state = columns.state
         if not isinstance(state, FactorState):
             keeper = "a worker" if self.mesh is not None else self.solver_
             raise ValueError(f"{keeper} keeps no inverse Cholesky factor")
         error = state.ridge * gram(state.F)
-        for z in self._Z.split(self.chunk or CHUNK):
-            error += gram(self.nodes_.expand(z) @ state.F)
+        rows = self._Z, columns.Y, columns.root, self.chunk or CHUNK, Clock("cpu")
+        for _, A, _ in chunks(self.nodes_, 0, *rows):
+            error += gram(A @ state.F)
         error.diagonal().sub_(1)
         found = float(error.abs().amax())
         self.history_[-1] = replace(self.history_[-1], factor_error=found)
@@ -250,58 +311,55 @@ class BroadLearning(BaseEstimator):
 
     # Checking
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _door(self, X, y, sample_weight, reset=True, **how):
+        """X, y and weights as arrays, without the rows whose weight is 0."""
+        how |= {"accept_sparse": "csr", "reset": reset}
+        X, y = validate_data(self, plain(X), plain(y), **how)
+        weight, rows = weights_of_rows(sample_weight, X)
+        return X[rows], y[rows], weight
+
     def __sklearn_is_fitted__(self) -> bool:
         return bool(getattr(self, "history_", None))
 
-    def _tensor(self, name: str, X: np.ndarray, dtype=None) -> Tensor:
+    def _root(self, weight, dtype=None) -> Tensor | None:
+        """Square roots (l, 1) of the weights of rows."""
+        if weight is None:
+            return None
+        return self._tensor("sample_weight", weight[:, None] ** 0.5, dtype)
+
+    def _tensor(self, name: str, X, dtype=None) -> Tensor | SparseRows:
+        if sparse.issparse(X):
+            X = X.astype(dtype or self.dtype)
+            check_squares(name, X.data)
+            return SparseRows(X, self.device)
         with np.errstate(over="ignore"):
             X = np.array(X, dtype or self.dtype, order="C")
         check_squares(name, X)
         return torch.from_numpy(X).to(self.device)
 
-    def _validated(self, X) -> Tensor:
-        X = validate_data(self, plain(X), reset=False, dtype="numeric")
+    def _validated(self, X) -> Tensor | SparseRows:
+        options = {"reset": False, "dtype": "numeric", "accept_sparse": "csr"}
+        X = validate_data(self, plain(X), **options)
         return self._tensor("X", X, str(self._W.dtype).removeprefix("torch."))
 
-    def _backend(self, Y: Tensor) -> Backend:
-        options = Y, self.ridge, self.capacity
+    def _backend(self, Y: Tensor, root: Tensor | None, keep: bool) -> Backend:
+        many = isinstance(self.ridge, LISTS)
+        ridge = [float(each) for each in self.ridge] if many else float(self.ridge)
+        options = Y, root, ridge, self.capacity
+        if not keep:
+            return ByRows(*options, chunk=self.chunk or CHUNK)
         if self.mesh is not None and self.chunk is not None:
-            return ShardedStream(*options, self.mesh, self.chunk)
+            return ShardedStream(*options, mesh=self.mesh, chunk=self.chunk)
         if self.mesh is not None:
             return Sharded(*options, self.mesh)
         if self.chunk is not None:
-            return Streamed(*options, self.chunk)
-        return Stored(*options, self.solver, self.fallback)
-
-    def _warn_of_bottleneck(self, d: int) -> None:
-        """Warn where a table has more columns than there are nodes to see them."""
-        if self.scaling != "sample" and d > self.n_groups * self.nodes_per_group:
-            warnings.warn(
-                f"{d} columns go through n_groups * nodes_per_group = "
-                f"{self.n_groups * self.nodes_per_group} feature nodes; take as many",
-                stacklevel=4,  # where `fit` was called
-            )
-
-    def _check_parameters(self, d: int) -> None:
-        check({name: getattr(self, name) for name in RANGES}, RANGES)
-        if self.ridge > float(np.finfo(self.dtype).max):
-            raise ValueError(f"ridge {self.ridge:g} leaves {self.dtype}; use float64")
-        if self.scaling == "sample" and d < 2:
-            raise ValueError(
-                f"scaling='sample' standardises every row and needs 2 features or "
-                f"more, got n_features={d}; use scaling='feature'"
-            )
-        if self.fallback is not None and self.solver != "chol-1":
-            raise ValueError(
-                f"fallback={self.fallback!r} needs solver='chol-1', got {self.solver!r}"
-            )
-        plain = (self.solver, self.fallback) == ("chol-1", None)
-        for name in ("mesh", "chunk"):  # both need sums over samples alone
-            if getattr(self, name) is not None and not plain:
-                raise ValueError(
-                    f"{name} needs solver='chol-1' without fallback, got "
-                    f"solver={self.solver!r}, fallback={self.fallback!r}"
-                )
+            return Streamed(*options, chunk=self.chunk)
+        return Stored(*options, solver=self.solver, fallback=self.fallback)
 
 
 class _Prepared:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from labkit.collectives import mean_over, sum_over
+from labkit.collectives import sum_over
 
 DIMENSIONS = ("samples", "nodes")
 
@@ -112,12 +112,6 @@ class Place:
     def summed_over_samples(self, *sums: Tensor) -> tuple[Tensor, ...]:
         """The same sums over everyone's samples; one all-reduce."""
         return sums if self.samples is None else tuple(sum_over(sums, self.samples))
-
-    def mean_over_samples(self, X: Tensor) -> Tensor:
-        """Column means (d,) of everyone's rows of X (l, d); one all-reduce."""
-        if self.samples is None:
-            return X.mean(0)
-        return mean_over([X.mean(0)], self.samples, weight=len(X))[0]
 
     def largest_over_samples(self, *x: Tensor) -> tuple[Tensor, ...]:
         """Entry by entry, the largest that a worker has; one all-reduce."""

@@ -14,7 +14,7 @@ A is the expanded input (l, k), Z (l, f) its feature nodes. Every enhancement no
 computed from Z, so that A can be made, and made again, from Z alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -98,13 +98,34 @@ class Preparation:
         return torch.cat([X, X.new_full((len(X), 1), BIAS)], 1)
 
     @classmethod
-    def fit(cls, scaling: str, X: Tensor, place: Place = ALONE) -> "Preparation":
-        """The preparation for training inputs X (l, d), and those of other workers."""
+    def fit(
+        cls, scaling: str, X, weight: Tensor | None = None, place: Place = ALONE
+    ) -> "Preparation":
+        """The preparation for training inputs X (l, d), and those of other workers.
+
+        ``X`` is a tensor or :class:`~labkit.arrays.SparseRows`, ``weight`` (l, 1).
+        """
         if scaling != "feature":
             return cls(scaling)
-        mean = place.mean_over_samples(X)
-        variance = place.mean_over_samples((X - mean).square())
+
+        def mean_of(value):
+            parts = weighted(X.split(CHUNK), weight)
+            total = sum((w * value(x)).sum(0) for x, w in parts)
+            count = total.new_tensor(len(X)) if weight is None else weight.sum()
+            total, count = place.summed_over_samples(total, count)
+            return total / count
+
+        mean = mean_of(lambda x: x)
+        variance = mean_of(lambda x: (x - mean).square())
         return cls(scaling, mean, nonzero(variance.sqrt()))
+
+
+def weighted(chunks: Iterable[Tensor], weight: Tensor | None) -> Iterator[tuple]:
+    """Yield every chunk of rows with its part of ``weight`` (l, 1), or with 1."""
+    i = 0
+    for x in chunks:
+        yield x, 1 if weight is None else weight[i : i + len(x)]
+        i += len(x)
 
 
 @dataclass(frozen=True)
@@ -139,8 +160,8 @@ class Nodes:
         return replace(self, groups=(*self.groups, group))
 
     def features_of(self, X: Tensor) -> Tensor:
-        """Z (l, f) of raw inputs X (l, d)."""
-        Z = X.new_empty(len(X), self.features)
+        """Z (l, f) of raw inputs X (l, d), a tensor or SparseRows."""
+        Z = self.groups[0].weight.new_empty(len(X), self.features)
         for x, z in zip(X.split(CHUNK), Z.split(CHUNK), strict=True):
             x = self.prepare(x)
             for group in self.groups:
@@ -170,13 +191,21 @@ class Nodes:
             n = group.weight.shape[1]
             start, stop = max(i, 0), min(j, n)
             if start < stop:
-                kept.append(_narrowed(group, start, stop))
+                whole = stop - start == n
+                kept.append(group if whole else _narrowed(group, start, stop))
             i, j = i - n, j - n
         return replace(self, groups=tuple(kept))
 
 
 def draw(
-    nodes: Nodes, X: Iterable[Tensor], Z: Tensor, update: Update, recipe, g, place=ALONE
+    nodes: Nodes,
+    X: Iterable[Tensor],
+    Z: Tensor,
+    update: Update,
+    recipe: Recipe,
+    g: Generator,
+    place: Place = ALONE,
+    weight: Tensor | None = None,
 ) -> tuple[Nodes, Tensor]:
     """Draw the nodes of an update: (9) and (11), or a start's, one group at a time.
 
@@ -188,6 +217,7 @@ def draw(
     Z : (l, f) tensor, features of the training data so far
     recipe, g : Recipe, torch.Generator
     place : Place, whether other workers have samples too, which then count
+    weight : (l, 1) tensor > 0, optional, as if a sample were there so often
 
     Returns
     -------
@@ -196,7 +226,7 @@ def draw(
     """
     f = Z.shape[1]
     if update.features:
-        nodes, Z = _add_features(nodes, X, Z, update.features, recipe, g, place)
+        nodes, Z = _add_features(nodes, X, Z, update.features, recipe, g, place, weight)
     if update.own:
         seen = f, Z.shape[1]
         nodes = _add_enhancement(nodes, Z, update.own, recipe, g, place, seen)
@@ -206,22 +236,22 @@ def draw(
     return nodes, Z
 
 
-def _add_features(nodes, X, Z, n, recipe, g, place):
+def _add_features(nodes, X, Z, n, recipe, g, place, weight):
     """Draw and tune one feature group of n nodes, see (9)."""
     d = next(iter(X)).shape[1]
     W = uniform(d, n, g).to(Z)
     gram, cross = Z.new_zeros(n, n), Z.new_zeros(n, d)
-    for x in X:
+    for x, w in weighted(X, weight):
         M = rows_to_unit_range(x @ W)
-        gram.addmm_(M.T, M)
-        cross.addmm_(M.T, x)
+        gram.addmm_((w * M).T, M)
+        cross.addmm_((w * M).T, x)
     gram, cross = place.summed_over_samples(gram, cross)
-    weight = sparse_autoencoder(gram, cross, recipe.sparse_penalty, recipe.sparse_iter)
-    T = torch.cat([x @ weight.T for x in X])
+    tuned = sparse_autoencoder(gram, cross, recipe.sparse_penalty, recipe.sparse_iter)
+    T = torch.cat([x @ tuned.T for x in X])
     minus_low, high = place.largest_over_samples(-T.amin(0), T.amax(0))
     low, span = -minus_low, nonzero(high + minus_low)
     columns = (Z.shape[1], Z.shape[1] + n)
-    group = Features(weight.T.contiguous(), low, span, columns)
+    group = Features(tuned.T.contiguous(), low, span, columns)
     return nodes.with_group(group), torch.cat([Z, (T - low) / span], 1)  # (9), (10)
 
 
@@ -296,7 +326,7 @@ def nonzero(x: Tensor) -> Tensor:
 
 
 def _narrowed(group: Features | Enhancement, i: int, j: int) -> Features | Enhancement:
-    weight = group.weight[:, i:j]
+    weight = group.weight[:, i:j].clone()  # a pickle holds all that a view looks at
     if isinstance(group, Enhancement):
         return replace(group, weight=weight)
     f = group.place[0]

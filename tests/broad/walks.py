@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from labkit.broad import BroadLearningRegressor, greville, ldl, ridge
+from labkit.broad import BroadLearningRegressor, greville, ldl, ridge, rows
 from labkit.broad import factor as factors
 from labkit.broad.solvers import SOLVERS
 from tests.walks import Walk, random
@@ -30,6 +30,19 @@ def broad_start(name):
     A, Y = random((20, 6), (20, 2))
     start = SOLVERS[name].start
     return Walk(partial(start, A, Y, 0.1), lambda: (A, Y), {start: STARTS[name]})
+
+
+def broad_rows():
+    A, Y = random((20, 6), (20, 2))
+    state = rows.rows_start(6, Y, 0.1)
+    call = partial(rows.rows_step, state.L, state.z, A, Y)
+    return Walk(call, lambda: state, {rows.rows_step: "1 2"})
+
+
+def broad_leave_one_out():
+    A, Y = random((20, 6), (20, 2))
+    call = partial(rows.leave_one_out, lambda: [(A, Y)], A.shape, [0.1, 1.0])
+    return Walk(call, lambda: (A, Y), {rows.leave_one_out: "1 2 3"})
 
 
 def broad_factor(call, shows):
@@ -61,6 +74,8 @@ WALKS = {
     **{f"broad start {name}": partial(broad_start, name) for name in STARTS},
     **{name: partial(broad_factor, *how) for name, how in FACTORS.items()},
     "inverse Cholesky, extended": broad_extend,
+    "broad rows": broad_rows,
+    "broad leave one out": broad_leave_one_out,
 }
 
 
@@ -68,6 +83,12 @@ def fit(name, **options):
     X, y = random((30, 3), 30)
     model = BroadLearningRegressor(2, 3, 20, solver=name, random_state=0, **options)
     return model.fit(X.numpy(), y.numpy()).add_nodes(3)
+
+
+def taken():
+    X, y = random((30, 3), 30)
+    model = BroadLearningRegressor(2, 3, 20, random_state=0)
+    return model.partial_fit(X.numpy(), y.numpy())
 
 
 # The walked function, and a training run that goes through it.
@@ -80,4 +101,6 @@ STEPS = {
     greville.orig_step: partial(fit, "orig"),
     greville.r_inv_step: partial(fit, "r-inv"),
     factors.panel_sweep: partial(fit, "chol-1"),
+    rows.rows_step: taken,
+    rows.leave_one_out: partial(fit, "chol-1", ridge=[0.1, 1.0]),
 }

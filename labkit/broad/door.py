@@ -1,0 +1,72 @@
+"""What the estimators' parameters may be, looked at when a model begins."""
+
+import warnings
+
+import numpy as np
+
+from labkit.broad.nodes import SCALINGS
+from labkit.broad.rows import TAKE_ROWS
+from labkit.broad.solvers import SOLVERS
+from labkit.ranges import COUNT, POSITIVE, check, integer, one_of, optional
+
+RANGES = {
+    "n_groups": COUNT,
+    "nodes_per_group": COUNT,
+    "n_enhancement": integer(0),
+    "solver": one_of(SOLVERS),
+    "scaling": one_of(SCALINGS),
+    "shrink": POSITIVE,
+    "sparse_penalty": POSITIVE,
+    "sparse_iter": COUNT,
+    "dtype": one_of(("float64", "float32")),
+    "capacity": optional(COUNT),
+    "chunk": optional(COUNT),
+    "fallback": optional(one_of(("chol-2",))),
+}
+LISTS = (list, tuple, np.ndarray)  # of ridges
+
+
+def check_parameters(model, d: int, weight, keep: bool) -> None:
+    """Refuse what cannot be fitted to d columns, with weights, with samples kept."""
+    check({name: getattr(model, name) for name in RANGES}, RANGES)
+    many = isinstance(model.ridge, LISTS)
+    for ridge in model.ridge if many else [model.ridge]:
+        check({"ridge": ridge}, {"ridge": POSITIVE})
+        if ridge > float(np.finfo(model.dtype).max):
+            raise ValueError(f"ridge {ridge:g} leaves {model.dtype}; use float64")
+    if many and not len(model.ridge):
+        raise ValueError("ridge must be a number or a list of some, got none")
+    if model.scaling == "sample" and d < 2:
+        raise ValueError(
+            f"scaling='sample' standardises every row and needs 2 features or "
+            f"more, got n_features={d}; use scaling='feature'"
+        )
+    solver, fallback = model.solver, model.fallback
+    if fallback is not None and solver != "chol-1":
+        raise ValueError(f"fallback={fallback!r} needs solver='chol-1', got {solver!r}")
+    for name in ("mesh", "chunk"):  # both need sums over samples alone
+        plain = not keep or (solver, fallback) == ("chol-1", None)
+        if getattr(model, name) is not None and not plain:
+            raise ValueError(
+                f"{name} needs solver='chol-1' without fallback, got "
+                f"solver={solver!r}, fallback={fallback!r}"
+            )
+    if model.mesh is not None and (many or weight is not None):
+        raise ValueError("a mesh takes one ridge, and no sample_weight")
+    if not keep and (many or solver not in TAKE_ROWS or model.mesh is not None):
+        raise ValueError(
+            f"a model begun by partial_fit needs one ridge, a solver out of "
+            f"{', '.join(TAKE_ROWS)} and no mesh; got ridge={model.ridge!r}, "
+            f"solver={solver!r}, mesh={model.mesh!r}"
+        )
+
+
+def warn_of_bottleneck(model, d: int) -> None:
+    """Warn where a table has more columns than there are nodes to see them."""
+    nodes = model.n_groups * model.nodes_per_group
+    if model.scaling != "sample" and d > nodes:
+        warnings.warn(
+            f"{d} columns go through n_groups * nodes_per_group = {nodes} feature "
+            f"nodes; take as many",
+            stacklevel=4,  # where `fit` was called
+        )
