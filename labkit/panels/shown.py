@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from IPython.display import display
 
+from labkit.panels.cells import hear_here
+
 LOST = "No kernel answers for this panel: run this cell again."
 # Elsewhere than in JupyterLab, which alone has these classes, nothing is to be seen;
 # nor is it while a page that is loaded still waits for its panels.
@@ -21,6 +23,7 @@ def show(widget) -> None:
     After a restart of the kernel JupyterLab marks the widget as disconnected; after a
     reload of the page there is none.
     """
+    hear_here(widget)
     display(widget.add_class("labkit-panel"))
     display({"text/html": _BELOW, "text/plain": ""}, raw=True)
 

@@ -23,7 +23,7 @@ from tests.browser.serve import chromium, jupyterlab, write_notebook
 
 # Named and shown, as in the notebooks: what a cell ends with IPython keeps for good.
 CELLS = [
-    """import json, os
+    """import json, os, threading
 from ipywidgets.widgets.widget import _instances
 from labkit.labs import hessian_free, rls, rtrl
 from labkit.labs.problem import load_problem
@@ -33,7 +33,8 @@ from labkit.panels.plot import Plot
 def state():
     owed = [plot._owed for plot in [*_instances.values()] if isinstance(plot, Plot)]
     told = {"pid": os.getpid(), "runs": len(cells._shares), "in flight": max(owed)}
-    return json.dumps(told | {"widgets": len(_instances)})""",
+    told |= {"widgets": len(_instances), "threads": threading.active_count()}
+    return json.dumps(told)""",
     """first = LiveLab(rls.TRAINING, {"FC": load_problem("digits")}, 64)
 display(first)""",
     """images = hessian_free.load_images("digits")
@@ -68,6 +69,12 @@ const found = [...cell.querySelectorAll(arguments[1])]
 const part = found[arguments[2] % found.length];
 part?.scrollIntoView({block: 'center'});
 return part ?? null;
+"""
+# A button that the page has greyed out since it was found is clicked in vain.
+LISTEN = """
+arguments[0].dataset.heard = '';
+arguments[0].addEventListener('click', ({ target }) =>
+  target.closest('button').dataset.heard = 'yes', { once: true });
 """
 LOST = """
 const cell = document.querySelectorAll('.jp-CodeCell')[arguments[0]];
@@ -105,8 +112,10 @@ class Soak:
                 handle.send_keys(self.random.choice([Keys.LEFT, Keys.RIGHT]))
                 self.may_run.add(lab)  # one that had ended begins anew
         elif button := self.part(lab, f".labkit-{name}"):
+            self.page.script(LISTEN, button)
             button.click()
-            (self.may_run.add if name == "run" else self.may_run.discard)(lab)
+            if button.get_attribute("data-heard"):
+                (self.may_run.add if name == "run" else self.may_run.discard)(lab)
         self.done[name] += 1
         self.check(f"{name} of panel {lab}")
 
