@@ -193,7 +193,7 @@ def growth(keep, *, solver, ridge, seed, data="mnist", updates=UPDATES) -> list[
         making, whole, rate = Spent(), Spent(), product_rate(min(grown, 2000))
 
         def columns(k=k, grown=grown, making=making):
-            return chunks(nodes.between(0, grown), k, Z, Y, ROWS, making)
+            return chunks(nodes.between(0, grown), k, Z, Y, None, ROWS, making)
 
         try:
             with whole:
