@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,6 +40,10 @@ class Trace:
         The run's parameters, JSON-writable; kept in the header, as are those below.
     device : str or torch.device, optional, where the run computes
     seed : int, optional, the run's seed
+    resume : bool or int
+        Go on with the file if there is one: after its last row, or after a step, that
+        of a checkpoint; rows of later steps are dropped, and so is an unfinished line.
+        Its header stays.
 
     Attributes
     ----------
@@ -47,7 +52,8 @@ class Trace:
 
     Raises
     ------
-    FileExistsError : if `path` exists: a trace is never overwritten
+    FileExistsError : if `path` exists and is not resumed: none is overwritten
+    ValueError : if what is to be resumed is no trace, or had other parameters or seed
     NotADirectoryError : if `path` lies under something that is a file
     TypeError : if a parameter cannot be written as JSON
 
@@ -62,14 +68,18 @@ class Trace:
     {'step': 1, 'loss': 1.5, 'note': 'first step'}
     """
 
-    def __init__(self, path=None, *, parameters=None, device=None, seed=None):
+    def __init__(
+        self, path=None, *, parameters=None, device=None, seed=None, resume=False
+    ):
         self.path = None if path is None else Path(path)
         self.header = _header(parameters, device, seed)
         self._rows: list[Row] = []
         self._subscribers: list[list[Callable[[Row], None]]] = []
         self._refusal = ""  # why the trace takes no more rows; empty while it does
         self._file = None
-        if self.path is not None:
+        if self.path is not None and resume is not False and self.path.exists():
+            self._resume(math.inf if resume is True else resume)
+        elif self.path is not None:
             self._file = _create(self.path)
             self._write(self.header)
 
@@ -95,7 +105,10 @@ class Trace:
         row = _row(step, scalars)
         if self._rows and row["step"] < self._rows[-1]["step"]:
             last = self._rows[-1]["step"]
-            raise ValueError(f"step must not decrease: got {row['step']} after {last}")
+            raise ValueError(
+                f"step must not decrease: got {row['step']} after {last}; to go on "
+                "from a checkpoint, Trace(path, resume=its_step)"
+            )
         if self._file is not None:
             self._write(row)
         self._rows.append(row)
@@ -159,13 +172,33 @@ class Trace:
         trace = cls()
         trace.path = path
         trace.header = _parse_header(path, lines)
-        for number, line in enumerate(lines[1:], start=2):
-            trace._rows.append(_parse_row(path, number, line, trace._rows))
+        trace._rows = _parse_rows(path, lines)
         trace._refusal = f"the trace was loaded from {path} and is read-only"
         return trace
 
     def __repr__(self) -> str:
         return f"Trace({str(self.path) if self.path else None!r}, rows={len(self)})"
+
+    def _resume(self, last_step: float) -> None:
+        """Take over the rows of a file up to a step, and write behind them."""
+        lines = _finished_lines(self.path.read_bytes())
+        header = _parse_header(self.path, lines)
+        for name in ("parameters", "seed"):
+            if self.header[name] not in (None, {}, header[name]):
+                raise ValueError(
+                    f"{self.path} is of a run with {name} {header[name]!r}; this one "
+                    f"has {self.header[name]!r}: choose another path"
+                )
+        rows = _parse_rows(self.path, lines)
+        self.header = header
+        self._rows = [row for row in rows if row["step"] <= last_step]
+        kept = b"".join(line + b"\n" for line in lines[: 1 + len(self._rows)])
+        self._file = open(self.path, "r+b", buffering=0)
+        self._file.seek(0, os.SEEK_END)
+        if len(kept) > self._file.tell():
+            self._file.write(b"\n")  # the last row was whole but for this
+        self._file.truncate(len(kept))
+        self._file.seek(len(kept))
 
     def _write(self, record: Mapping) -> None:
         data = (json.dumps(record) + "\n").encode()
@@ -221,8 +254,8 @@ def _create(path: Path):
         return open(path, "xb", buffering=0)
     except FileExistsError as error:
         raise FileExistsError(
-            f"{path} exists and a trace is never overwritten; "
-            "choose another path or move the old file away"
+            f"{path} exists and a trace is never overwritten; go on with it by "
+            "resume=True, choose another path, or move the old file away"
         ) from error
 
 
@@ -271,6 +304,13 @@ def _parse_header(path: Path, lines: list[bytes]) -> dict:
             f"this labkit reads {FORMAT_VERSION}"
         )
     return header
+
+
+def _parse_rows(path: Path, lines: list[bytes]) -> list[Row]:
+    rows = []
+    for number, line in enumerate(lines[1:], start=2):
+        rows.append(_parse_row(path, number, line, rows))
+    return rows
 
 
 def _parse_row(path: Path, number: int, line: bytes, before: list[Row]) -> Row:

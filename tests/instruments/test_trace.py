@@ -231,3 +231,52 @@ def test_columns_and_frame_fill_what_is_missing():
     frame = trace.frame()
     assert list(frame.index) == [0, 5] and frame.index.name == "step"
     assert frame.loc[5, "cosine"] == 0.5 and math.isnan(frame.loc[0, "cosine"])
+
+
+# Going on after a kill
+
+ENDS = {"whole": b"", "cut off": b'{"step": 9, "lo', "no newline": None}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(("resume", "kept"), [(True, [0, 1, 1, 2]), (1, [0, 1, 1])])
+def test_a_resumed_trace_is_that_of_one_run(tmp_path, resume, kept, end):
+    path = tmp_path / "t.jsonl"
+    with Trace(path, parameters={"rank": 8}, seed=1) as first:
+        for step in (0, 1, 1, 2):
+            first.log(step, loss=1.0 / (1 + step))
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] if ENDS[end] is None else data + ENDS[end])
+    with Trace(path, parameters={"rank": 8}, resume=resume) as trace:
+        assert trace.header == first.header
+        assert [row["step"] for row in trace.rows] == kept
+        assert path.read_bytes() == b"".join(data.splitlines(True)[: 1 + len(kept)])
+        trace.log(3, loss=0.0)
+    same(Trace.load(path).rows, trace.rows)
+    assert [row["step"] for row in trace.rows] == [*kept, 3]
+
+
+def test_resume_begins_where_there_is_nothing(tmp_path):
+    with Trace(tmp_path / "t.jsonl", seed=3, resume=True) as trace:
+        trace.log(0, loss=1.0)
+    assert Trace.load(trace.path).header["seed"] == 3
+
+
+def test_another_run_or_no_trace_is_not_resumed(path):
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="a run with seed None; this one has 5"):
+        Trace(path, seed=5, resume=True)
+    with pytest.raises(ValueError, match=r"a run with parameters \{\}; this one has"):
+        Trace(path, parameters={"rank": 8}, resume=True)
+    assert path.read_bytes() == before
+    path.write_bytes(b"no trace\n")
+    with pytest.raises(ValueError, match="not JSON"):
+        Trace(path, resume=True)
+    assert path.read_bytes() == b"no trace\n"
+
+
+def test_a_resumed_step_that_decreases_is_told_what_to_do(path):
+    with Trace(path, resume=True) as trace:
+        trace.log(5)
+        with pytest.raises(ValueError, match=r"got 4 after 5; .*resume=its_step"):
+            trace.log(4)
