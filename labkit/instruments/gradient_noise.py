@@ -15,6 +15,7 @@ team, "An empirical model of large-batch training", 2018, $\operatorname{tr} \Si
 
 import math
 import numbers
+import warnings
 import weakref
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +23,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from labkit.instruments.layer_calls import KINDS, choose, tensor_to_hook, tensors
+from labkit.instruments.layer_calls import tensor_to_hook, tensors
 from labkit.instruments.per_layer import Moments, add
+from labkit.instruments.watched import KINDS, check_mixing, choose, own_parameters
 
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
 
@@ -78,8 +80,10 @@ class GradientNoise:
     Parameters
     ----------
     model : nn.Module
-        Called in the training loop.  Linear, Conv2d (one group), and RNN and LSTM
-        layers (one layer, one direction) are understood.
+        Called in the training loop.  Linear, Conv1d and Conv2d (one group), Embedding,
+        RNN, LSTM and GRU layers (one layer, one direction), MultiheadAttention (without
+        dropout), LayerNorm, RMSNorm, GroupNorm, and BatchNorm in evaluation mode are
+        understood.
     every : int
         Measure the first pass and then each `every`-th.  A pass is a call of `model` in
         training mode with gradients enabled.
@@ -89,20 +93,25 @@ class GradientNoise:
     layers : list of str or nn.Module, optional
         Which layers to watch.  Default: all that have parameters to train.
     batch_first : bool
-        Whether inputs of Linear layers with three or more dimensions are (M, T, n) or
-        (T, M, n).  Recurrent layers have their own ``batch_first``.
+        Whether inputs of Linear layers and norms with three or more dimensions are
+        (M, T, n) or (T, M, n), and indices (M, T) or (T, M).  Recurrent layers and
+        attention have their own ``batch_first``.
+    skip_unsupported : bool
+        Leave out layers that are not understood, with one warning that names them all.
 
     Attributes
     ----------
-    passes : int, training passes so far
+    passes : int, training passes so far; one that checkpointing runs again counts once
+    skipped : dict, name of each layer left out, and why
 
     Raises
     ------
     TypeError : if `model` is no module
     ValueError
-        For an option out of range; for a layer that does not exist, is not understood
-        (GRU, groups, several recurrent layers in one, ...) or shares a parameter; for
-        a BatchNorm, which mixes the examples, so that none has a gradient of its own.
+        For an option out of range; for layers that do not exist, are not understood
+        (groups, several recurrent layers in one, ...) or share a parameter; for a
+        BatchNorm in training mode, here or in a pass that is measured: it mixes the
+        examples, so that none has a gradient of its own.
         Later, in the forward pass, for a PackedSequence; in the backward pass, where
         layers disagree on M.
 
@@ -143,7 +152,14 @@ class GradientNoise:
     """
 
     def __init__(
-        self, model, *, every=EVERY, reduction="mean", layers=None, batch_first=True
+        self,
+        model,
+        *,
+        every=EVERY,
+        reduction="mean",
+        layers=None,
+        batch_first=True,
+        skip_unsupported=False,
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
@@ -153,9 +169,13 @@ class GradientNoise:
         if reduction not in ("mean", "sum"):
             raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}')
         self.every, self.reduction, self.batch_first = every, reduction, batch_first
-        self.passes = 0
+        self.passes, self._silent = 0, False
         self._model = model
-        self._layers = {m: _Layer(n, m) for n, m in choose(model, layers)}
+        chosen, self.skipped = choose(model, layers, skip_unsupported)
+        self._layers = {m: _Layer(n, m) for n, m in chosen}
+        if self.skipped:
+            told = "; ".join(f"{name!r}: {why}" for name, why in self.skipped.items())
+            warnings.warn(f"GradientNoise leaves out layers {told}", stacklevel=2)
         self._window = self._last = None
         self._handles = [model.register_forward_pre_hook(_Hook(self, "_begin"))]
         self._remove = weakref.finalize(self, _remove, self._handles)
@@ -211,12 +231,18 @@ class GradientNoise:
 
     def _begin(self, model, args):
         """Before a call of the model: count it, open or close the window."""
+        again = torch._C._current_graph_task_id() >= 0  # within a backward pass
         if not (model.training and torch.is_grad_enabled()):
+            self._silent = model.training  # checkpointing's first run may be this
             return
+        if again and not self._silent:
+            return
+        self._silent = False
         if self._window and self._window.found:
             self._window.let_go()
             self._last, self._window = self._window, None
         if self.passes % self.every == 0 and self._window is None:
+            check_mixing(model)
             self._window = _Window(self.passes)
             # Anew, so that they come last: a hook of another, say of an optimiser that
             # was made later, may put its own tensor in the place of a layer's output.
@@ -231,14 +257,14 @@ class GradientNoise:
     def _see(self, module, args, kwargs, output):
         """After a call of a layer."""
         window = self._window
-        if window is None or not (module.training and torch.is_grad_enabled()):
+        if window is None or not (self._model.training and torch.is_grad_enabled()):
             return
         layer = self._layers[module]
         if layer.name in window.found or not layer.owns_its_parameters():
             return
-        given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
-        x, hx = given.get("input"), given.get("hx")
-        call = KINDS[type(module)](module, x, hx, output, self.batch_first)
+        kind = KINDS[type(module)]
+        given = dict(zip(kind.NAMES, args, strict=False)) | kwargs
+        call = kind(module, given, output, self.batch_first)
         window.watch(layer, call, output)
 
 
@@ -265,11 +291,11 @@ class _Layer:
     module: nn.Module
 
     def __post_init__(self):
-        self.parameters = dict(self.module.named_parameters(recurse=False))
+        self.parameters = own_parameters(self.module)
 
     def owns_its_parameters(self) -> bool:
         """False within ``functional_call`` and where a parameter was replaced."""
-        now = self.module._parameters
+        now = own_parameters(self.module)
         return all(now.get(name) is p for name, p in self.parameters.items())
 
 

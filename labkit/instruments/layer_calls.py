@@ -7,17 +7,19 @@ of the same examples.
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from labkit.instruments.per_layer import (
     Moments,
     bias_moments,
     conv2d_moments,
+    embedding_moments,
     fields,
-    lstm_deltas,
-    rnn_deltas,
+    formed_moments,
     weight_moments,
 )
 
@@ -25,7 +27,10 @@ from labkit.instruments.per_layer import (
 class LinearCall:
     """Inputs (M, n), (M, ..., n), or with ``batch_first=False`` (T, M, ..., n)."""
 
-    def __init__(self, module, x: Tensor, hx, output, batch_first: bool):
+    NAMES = ("input",)  # arguments of the layer's forward
+
+    def __init__(self, module, given: dict, output, batch_first: bool):
+        x = given["input"]
         self.x, self.batch = x.detach(), 0 if batch_first or x.ndim < 3 else 1
         self.examples = 1 if x.ndim == 1 else x.shape[self.batch]
         self.gradients: list[Tensor | None] = []
@@ -50,11 +55,13 @@ class LinearCall:
         return found
 
 
-class Conv2dCall:
-    """Inputs (M, C, H, W), or (C, H, W) for one example."""
+class ConvCall:
+    """Inputs (M, C, H, W), or (M, C, W) of Conv1d; without M for one example."""
 
-    def __init__(self, module, x: Tensor, hx, output, batch_first):
-        self.x = x.detach() if x.ndim == 4 else x.detach()[None]
+    NAMES = ("input",)
+
+    def __init__(self, module, given: dict, output, batch_first):
+        self.x = as_maps(module, given["input"].detach())
         self.examples = len(self.x)
         self.gradients: list[Tensor | None] = []
 
@@ -62,9 +69,8 @@ class Conv2dCall:
     def moments(module, calls, wanted) -> list[Moments]:
         """Of the weight and the bias."""
         dtype = working_dtype(module.weight)
-        maps = [call.gradients[0].to(dtype) for call in calls]
-        maps = [d if d.ndim == 4 else d[None] for d in maps]
-        found = []
+        maps = [as_maps(module, call.gradients[0].to(dtype)) for call in calls]
+        module, found = as_conv2d(module), []
         if "weight" in wanted and len(calls) == 1:
             found.append(conv2d_moments(module, calls[0].x.to(dtype), maps[0]))
         elif "weight" in wanted:
@@ -77,69 +83,103 @@ class Conv2dCall:
         return found
 
 
-class RecurrentCall:
-    """Inputs, states h_0 .. h_T and, for an LSTM, c_0; time stands first in all."""
+def as_maps(module, tensor: Tensor) -> Tensor:
+    """(M, C, H, W) of what a CONV layer sees or gives; H = 1 for Conv1d."""
+    sides = len(module.kernel_size)
+    tensor = tensor if tensor.ndim == sides + 2 else tensor[None]
+    return tensor if sides == 2 else tensor[:, :, None]
 
-    def __init__(self, module, x: Tensor, hx, output, batch_first):
-        if not isinstance(x, Tensor):
-            raise ValueError(
-                f"a recurrent layer got a {type(x).__name__}; the squares need plain "
-                "tensors: pad the sequences to one length"
-            )
-        self.alone, self.swap = x.ndim == 2, module.batch_first
-        self.x = self.time_first(x.detach())
-        y = self.time_first(output[0].detach())
-        start = hx if isinstance(hx, tuple) else (hx, hx)
-        h_0, c_0 = (self.state(s, y[0]) for s in start)
-        # a copy: what follows may change y in place
-        self.h, self.c_0 = torch.cat([h_0[None], y]), c_0
-        self.examples = y.shape[1]
+
+def as_conv2d(module):
+    """What is read of a Conv2d layer, also of a Conv1d as one on a single row."""
+    if isinstance(module, nn.Conv2d):
+        return module
+    padding = (
+        module.padding if isinstance(module.padding, str) else (0, *module.padding)
+    )
+    form = {n: (1, *getattr(module, n)) for n in ("kernel_size", "stride", "dilation")}
+    return SimpleNamespace(weight=module.weight[:, :, None], padding=padding, **form)
+
+
+class EmbeddingCall:
+    """Indices (M,), (M, T, ...), or with ``batch_first=False`` (T, M, ...)."""
+
+    NAMES = ("input",)
+
+    def __init__(self, module, given: dict, output, batch_first: bool):
+        x = given["input"].detach()
+        self.x = (
+            x.movedim(0 if batch_first or x.ndim < 2 else 1, 0) if x.ndim else x[None]
+        )
+        self.moved = not batch_first and x.ndim > 1
+        self.examples = len(self.x)
         self.gradients: list[Tensor | None] = []
-
-    def time_first(self, sequence: Tensor) -> Tensor:
-        """(T, M, n)."""
-        if self.alone:
-            return sequence[:, None]
-        return sequence.transpose(0, 1) if self.swap else sequence
-
-    def state(self, given: Tensor | None, like: Tensor) -> Tensor:
-        """(M, H), zero where none is given."""
-        return torch.zeros_like(like) if given is None else given.detach().view_as(like)
-
-    def inputs_and_deltas(self, module, dtype) -> tuple[Tensor, Tensor]:
-        """(T, M, n + H) inputs with the states before each step, and the deltas."""
-        h = self.h.to(dtype)
-        xh = torch.cat((self.x.to(dtype), h[:-1]), 2)
-        dy, dh_T, dc_T = (*self.gradients, None)[:3]
-        if dy is None:
-            dh = torch.zeros_like(h[1:])
-        else:
-            dh = self.time_first(dy).to(dtype, copy=dh_T is not None)
-        if dh_T is not None:
-            dh[-1] += dh_T.view_as(dh[-1])
-        W_hh = module.weight_hh_l0.detach().to(dtype)
-        if isinstance(module, nn.RNN):
-            return xh, rnn_deltas(h, dh, W_hh, module.nonlinearity)
-        W = torch.cat((module.weight_ih_l0.detach().to(dtype), W_hh), 1)
-        b = (module.bias_ih_l0 + module.bias_hh_l0).to(dtype) if module.bias else None
-        z = nn.functional.linear(xh, W, b)
-        dc = None if dc_T is None else dc_T.to(dtype).view_as(h[0])
-        return xh, lstm_deltas(z, self.c_0.to(dtype), dh, dc, W_hh)
 
     @staticmethod
     def moments(module, calls, wanted) -> list[Moments]:
-        """Of both weights as one: they share their deltas, and so the deltas' Gram."""
-        dtype = working_dtype(module.weight_hh_l0)
-        pairs = zip(*(c.inputs_and_deltas(module, dtype) for c in calls), strict=True)
-        # Without copies: large arrays move at the speed of memory.
-        joined = (torch.cat(p) if len(p) > 1 else p[0] for p in pairs)
-        x, d = (sequence.transpose(0, 1) for sequence in joined)
-        if "weight_ih_l0" not in wanted:
-            x = x[:, :, module.input_size :]
-        if "weight_hh_l0" not in wanted:
-            x = x[:, :, : x.shape[2] - module.hidden_size]
-        biases = {"bias_ih_l0", "bias_hh_l0"} & wanted
-        return [weight_moments(x, d)] + [bias_moments(d)] * len(biases)
+        """Of the weight: one row each for a token."""
+        dtype, deltas = working_dtype(module.weight), []
+        for call in calls:
+            d = call.gradients[0].to(dtype)
+            d = d.movedim(1, 0) if call.moved else d
+            deltas.append(d.reshape(call.examples, -1, module.embedding_dim))
+        tokens = torch.cat([c.x.reshape(c.examples, -1) for c in calls], 1)
+        rows = {"rows": len(module.weight), "skip": module.padding_idx}
+        return [embedding_moments(tokens, torch.cat(deltas, 1), **rows)]
+
+
+class NormCall:
+    """Inputs of a norm, whose weight scales what it has normalised.
+
+    LayerNorm and RMSNorm (M, ..., *shape), or with ``batch_first=False`` (T, M, ...,
+    *shape); GroupNorm, and BatchNorm in evaluation mode, (M, C, ...).
+    """
+
+    NAMES = ("input",)
+
+    def __init__(self, module, given: dict, output, batch_first: bool):
+        x = self.x = given["input"].detach()
+        shape = getattr(module, "normalized_shape", None)
+        if shape is None:
+            self.batch, self.own = 0, {1}
+        else:
+            free = x.ndim - len(shape)
+            self.batch = 0 if batch_first or free < 2 else 1
+            self.own = {*range(free, x.ndim)}
+            self.batch = None if not free else self.batch
+        self.examples = 1 if self.batch is None else x.shape[self.batch]
+        self.gradients: list[Tensor | None] = []
+
+    def share(self, sized: Tensor) -> Tensor:
+        """(M, P): of each example, summed over positions."""
+        if self.batch is None:
+            return sized.flatten()[None]
+        rest = {*range(sized.ndim)} - self.own - {self.batch}
+        return (sized.sum([*rest]) if rest else sized).flatten(1)
+
+    @staticmethod
+    def moments(module, calls, wanted) -> list[Moments]:
+        """Of the weight and the bias."""
+        dtype, found = working_dtype(module.weight), []
+        pairs = [(call, call.gradients[0].to(dtype)) for call in calls]
+        if "weight" in wanted:
+            shares = [c.share(d * normalised(module, c.x.to(dtype))) for c, d in pairs]
+            found.append(formed_moments(sum(shares)))
+        if "bias" in wanted:
+            found.append(formed_moments(sum(c.share(d) for c, d in pairs)))
+        return found
+
+
+def normalised(module, x: Tensor) -> Tensor:
+    """What a norm's weight multiplies."""
+    if isinstance(module, nn.LayerNorm):
+        return F.layer_norm(x, module.normalized_shape, eps=module.eps)
+    if isinstance(module, nn.RMSNorm):
+        return F.rms_norm(x, module.normalized_shape, eps=module.eps)
+    if isinstance(module, nn.GroupNorm):
+        return F.group_norm(x, module.num_groups, eps=module.eps)
+    mean, var = (each.to(x.dtype) for each in (module.running_mean, module.running_var))
+    return F.batch_norm(x, mean, var, eps=module.eps)
 
 
 def working_dtype(weight: Tensor) -> torch.dtype:
@@ -148,11 +188,15 @@ def working_dtype(weight: Tensor) -> torch.dtype:
 
 
 def tensors(output) -> list[Tensor]:
-    """A layer's outputs: z, or a recurrent layer's y and h, or y, h and c."""
+    """A layer's outputs: z, or a recurrent layer's y and h, or y, h and c.
+
+    Of attention, its output, and the weights if it gives them.
+    """
     if isinstance(output, Tensor):
         return [output]
     y, last = output
-    return [y, *last] if isinstance(last, tuple) else [y, last]
+    last = last if isinstance(last, tuple) else (last,)
+    return [each for each in (y, *last) if each is not None]
 
 
 def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -167,81 +211,3 @@ def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         return z, lambda gradient: gradient
     size, stride = z.size(), z.stride()
     return base, lambda gradient: gradient.contiguous().as_strided(size, stride)
-
-
-MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-# layer type -> what a call of it leaves
-KINDS = {nn.Linear: LinearCall, nn.Conv2d: Conv2dCall}
-KINDS |= dict.fromkeys((nn.RNN, nn.LSTM), RecurrentCall)
-
-
-def refusal(module: nn.Module) -> str:
-    """Why a layer cannot be watched; empty if it can."""
-    if isinstance(module, nn.GRU):
-        return "a GRU's reset gate sees W_hh h apart from the inputs; watch RNN or LSTM"
-    if type(module) not in KINDS:
-        kinds = ", ".join(kind.__name__ for kind in KINDS)
-        return f"it is a {type(module).__name__}, and there are {kinds}"
-    if isinstance(module, nn.Conv2d):
-        if module.groups != 1:
-            return f"groups={module.groups}; only groups=1 is written"
-        if module.padding_mode != "zeros":
-            return f"padding_mode={module.padding_mode!r}; only 'zeros' is written"
-    if isinstance(module, nn.RNNBase):
-        if module.num_layers != 1:
-            inner = f"num_layers={module.num_layers} hides the inner layers' states"
-            return f"{inner}; stack single layers"
-        if module.bidirectional:
-            return "it is bidirectional; use one forward layer"
-        if module.proj_size:
-            return f"proj_size={module.proj_size}; use proj_size=0"
-    return ""
-
-
-def choose(model, layers) -> list[tuple[str, nn.Module]]:
-    """Names and modules to watch; ValueError where one cannot be."""
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if isinstance(module, MIXES):
-            raise ValueError(
-                f"layer {name!r} is a {type(module).__name__}: it mixes the examples "
-                "of a batch, so none has a gradient of its own; use GroupNorm, say"
-            )
-    if layers is None:
-        own = {name: m.parameters(recurse=False) for name, m in modules.items()}
-        wanted = [n for n, mine in own.items() if any(p.requires_grad for p in mine)]
-        chosen = [(name, modules[name]) for name in wanted]
-    elif isinstance(layers, str | nn.Module):
-        raise ValueError(f"layers must be a list of layers, got {layers!r}")
-    else:
-        chosen = [_find(modules, wanted) for wanted in layers]
-    if not chosen:
-        raise ValueError(f"{type(model).__name__} has no layer to watch")
-    for name, module in chosen:
-        reason = refusal(module)
-        if reason:
-            raise ValueError(
-                f"layer {name!r} cannot be watched: {reason}; or choose layers=[...]"
-            )
-    _check_owners(modules, {module for _, module in chosen})
-    return chosen
-
-
-def _find(modules, wanted):
-    for name, module in modules.items():
-        if module is wanted or name == wanted:
-            return name, module
-    names = [repr(name) for name, module in modules.items() if type(module) in KINDS]
-    raise ValueError(f"the model has no layer {wanted!r}; it has {', '.join(names)}")
-
-
-def _check_owners(modules, watched):
-    owners = {}
-    for name, module in modules.items():
-        for parameter in module.parameters(recurse=False):
-            other, its_module = owners.setdefault(id(parameter), (name, module))
-            if other != name and {module, its_module} & watched:
-                raise ValueError(
-                    f"layers {other!r} and {name!r} share a parameter, whose gradient "
-                    "neither has alone; use one module in both places"
-                )

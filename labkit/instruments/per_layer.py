@@ -129,6 +129,29 @@ def padded(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
 
 
 @torch.no_grad()
+def embedding_moments(
+    tokens: Tensor, d: Tensor, *, rows: int, skip: int | None = None
+) -> Moments:
+    r"""Moments of the gradient by an embedding, whose row j gets the deltas of token j.
+
+    $|G_i|^2 = \sum_{t,u} [j_{it} = j_{iu}] \langle d_{it}, d_{iu} \rangle$: (2) with
+    one-hot inputs.
+
+    Parameters
+    ----------
+    tokens : (M, T) integer tensor, j; ``skip`` is the one that is not trained
+    d : (M, T, N) tensor, deltas; M T^2 N multiplications, M T^2 numbers
+    rows : int, of the embedding
+    """
+    if skip is not None:
+        d = d.masked_fill((tokens == skip)[:, :, None], 0)
+    same = tokens[:, :, None] == tokens[:, None, :]
+    total = d.new_zeros(rows, d.shape[2])
+    total.index_add_(0, tokens.flatten(), d.flatten(0, 1))
+    return Moments((torch.bmm(d, d.mT) * same).sum(), total.square().sum())
+
+
+@torch.no_grad()
 def rnn_deltas(h: Tensor, dh: Tensor, W_hh: Tensor, nonlinearity: str) -> Tensor:
     r"""Derivatives of the loss by the pre-activations of an RNN layer.
 
@@ -157,6 +180,50 @@ def rnn_deltas(h: Tensor, dh: Tensor, W_hh: Tensor, nonlinearity: str) -> Tensor
         e = dh[t] if t == len(dh) - 1 else dh[t] + deltas[t + 1] @ W_hh  # (4)
         torch.mul(e, slope[t], out=deltas[t])  # (5)
     return deltas
+
+
+@torch.no_grad()
+def gru_deltas(
+    z_ih: Tensor, z_hh: Tensor, h: Tensor, dh: Tensor, W_hh: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Derivatives of the loss by the two linear outputs of a GRU layer.
+
+    $(z^r, z^z, z^n) = W_{ih} x_t + b$ and $(y^r, y^z, y^n) = W_{hh} h_{t-1} + b'$ in
+    torch's order, $r = \sigma(z^r + y^r)$, $u = \sigma(z^z + y^z)$, $n = \tanh(z^n + r
+    \circ y^n)$, $h_t = (1 - u) \circ n + u \circ h_{t-1}$;
+
+    (10) $e_t = \partial_t + W_{hh}^\top \delta'_{t+1} + u_{t+1} \circ e_{t+1}$
+    (11) $\delta^n = e (1 - u)(1 - n^2),\; \delta^u = e (h_{t-1} - n) u (1 - u),\;
+    \delta^r = \delta^n y^n r (1 - r)$
+    (12) $\delta_t = (\delta^r, \delta^u, \delta^n),\;
+    \delta'_t = (\delta^r, \delta^u, r \delta^n)$
+
+    Parameters
+    ----------
+    z_ih, z_hh : (T, M, 3 H) tensors, linear outputs of the inputs and of the states
+    h : (T + 1, M, H) tensor, states h_0 .. h_T
+    dh : (T, M, H) tensor, derivative by h_t not through later steps
+    W_hh : (3 H, H) tensor
+
+    Returns
+    -------
+    deltas : two (T, M, 3 H) tensors, (12); 3 T M H^2 multiplications
+    """
+    past, last = h[:-1], z_hh.chunk(3, 2)[2]
+    r, u = (z_ih + z_hh).chunk(3, 2)[:2]
+    r, u = r.sigmoid(), u.sigmoid()
+    n = torch.tanh(z_ih.chunk(3, 2)[2] + r * last)
+    slopes = (1 - u) * (1 - n.square()), (past - n) * u * (1 - u), last * r * (1 - r)
+    d_ih, d_hh = torch.empty_like(z_ih), torch.empty_like(z_hh)
+    e = dh[-1]
+    for t in reversed(range(len(dh))):
+        d_n, d_u = e * slopes[0][t], e * slopes[1][t]
+        d_r = d_n * slopes[2][t]  # (11)
+        d_ih[t] = torch.cat((d_r, d_u, d_n), 1)
+        d_hh[t] = torch.cat((d_r, d_u, d_n * r[t]), 1)  # (12)
+        if t:
+            e = torch.addmm(dh[t - 1] + u[t] * e, d_hh[t], W_hh)  # (10)
+    return d_ih, d_hh
 
 
 @torch.no_grad()

@@ -620,9 +620,11 @@ def test_options_are_checked(options, message):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.GRU(2, 2), "reset gate"),
-        (nn.Embedding(3, 2), "it is a Embedding"),
-        (nn.LayerNorm(2), "LayerNorm"),
+        (nn.InstanceNorm1d(2, affine=True), "it is a InstanceNorm1d"),
+        (nn.Embedding(3, 2, max_norm=1.0), "max_norm=1.0 is not written"),
+        (nn.MultiheadAttention(2, 1, dropout=0.1), "dropout=0.1 draws a mask"),
+        (nn.MultiheadAttention(2, 1, add_bias_kv=True), "add_bias_kv"),
+        (nn.MultiheadAttention(2, 1, kdim=3), "kdim and vdim"),
         (nn.Conv2d(2, 2, 1, groups=2), "groups=2"),
         (nn.Conv2d(2, 2, 1, padding_mode="circular"), "padding_mode='circular'"),
         (nn.RNN(2, 2, num_layers=2), "num_layers=2"),

@@ -1,0 +1,104 @@
+"""What a call of an attention layer leaves for the squares of its examples' gradients.
+
+``nn.MultiheadAttention`` hands out neither its projections nor their deltas; both are
+found again from its inputs, and autograd takes the deltas of the outputs back to them.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from labkit.instruments.layer_calls import working_dtype
+from labkit.instruments.per_layer import Moments, bias_moments, weight_moments
+
+INPUTS = "query", "key", "value"
+
+
+class AttentionCall:
+    """Inputs (M, T, E) and masks; three projections in, one out."""
+
+    NAMES = (*INPUTS, "key_padding_mask", "need_weights", "attn_mask")
+    NAMES += ("average_attn_weights", "is_causal")
+
+    def __init__(self, module, given: dict, output, batch_first: bool):
+        self.alone, self.swap = given["query"].ndim == 2, not module.batch_first
+        self.x = [self.by_example(given[name].detach()) for name in INPUTS]
+        self.examples = len(self.x[0])
+        self.average = given.get("average_attn_weights", True)
+        self.mask = self.masked(module, given)
+        self.gradients: list[Tensor | None] = []
+
+    def by_example(self, sequence: Tensor) -> Tensor:
+        """(M, T, E)."""
+        if self.alone:
+            return sequence[None]
+        return sequence.transpose(0, 1) if self.swap else sequence
+
+    def masked(self, module, given) -> list[Tensor]:
+        """What is added to the scores (M, heads, T, S), one that fits each mask."""
+        mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
+        if mask is not None and mask.ndim == 3:
+            mask = mask.view(-1, module.num_heads, *mask.shape[1:])
+        if padding is not None:
+            padding = padding.view(self.examples, 1, 1, -1)
+        found = [each.detach() for each in (mask, padding) if each is not None]
+        zero = self.x[0].new_zeros(())
+        return [
+            zero.masked_fill(m, -math.inf) if m.dtype == torch.bool else m
+            for m in found
+        ]
+
+    def pairs(self, module, dtype) -> list[tuple[Tensor, Tensor]]:
+        """Inputs and deltas of the three projections in, and of the one out."""
+        own = {n: p.detach().to(dtype) for n, p in module.named_parameters()}
+        biases = own.get("in_proj_bias")
+        biases = (None,) * 3 if biases is None else biases.chunk(3)
+        weights, heads = own["in_proj_weight"].chunk(3), module.num_heads
+        xs = [x.to(dtype) for x in self.x]
+        z = [linear(*each) for each in zip(xs, weights, biases, strict=True)]
+        with torch.enable_grad():
+            for each in z:
+                each.requires_grad_()
+            q, k, v = (each.unflatten(2, (heads, -1)).transpose(1, 2) for each in z)
+            scores = q @ k.mT / math.sqrt(q.shape[-1])
+            for mask in self.mask:
+                scores = scores + mask.to(dtype)
+            A = scores.softmax(-1)
+            context = (A @ v).transpose(1, 2).flatten(2)
+            y = linear(context, own["out_proj.weight"], own.get("out_proj.bias"))
+            shown = A.mean(1) if self.average else A
+        dy, dA = (*self.gradients, None)[:2]
+        dy = torch.zeros_like(y) if dy is None else self.by_example(dy).to(dtype)
+        outputs, gradients = [y], [dy]
+        if dA is not None:
+            outputs, gradients = [y, shown], [dy, dA.to(dtype).view_as(shown)]
+        dz = torch.autograd.grad(outputs, z, gradients)
+        return [*zip(xs, dz, strict=True), (context.detach(), dy)]
+
+    @staticmethod
+    def moments(module: nn.MultiheadAttention, calls, wanted) -> list[Moments]:
+        """Of the rows of the three projections in, and of the one out."""
+        dtype = working_dtype(module.in_proj_weight)
+        found = []
+        names = ("in_proj_",) * 3 + ("out_proj.",)
+        each = zip(*(call.pairs(module, dtype) for call in calls), strict=True)
+        for name, pairs in zip(names, each, strict=True):
+            x, d = (torch.cat(p, 1) for p in zip(*pairs, strict=True))
+            if f"{name}weight" in wanted:
+                found.append(weight_moments(x, d))
+            if f"{name}bias" in wanted:
+                found.append(bias_moments(d))
+        return found
+
+
+def refused_attention(module: nn.MultiheadAttention) -> str:
+    """Why an attention layer cannot be watched; empty if it can."""
+    if module.dropout:
+        return f"dropout={module.dropout} draws a mask that it does not hand out"
+    if module.bias_k is not None or module.add_zero_attn:
+        return "add_bias_kv and add_zero_attn are not written"
+    if module.in_proj_weight is None:
+        return "kdim and vdim of their own are not written"
+    return ""

@@ -1,0 +1,123 @@
+"""Which layers can be watched, and which are refused or skipped."""
+
+from torch import nn
+
+from labkit.instruments.attention_call import AttentionCall, refused_attention
+from labkit.instruments.layer_calls import (
+    ConvCall,
+    EmbeddingCall,
+    LinearCall,
+    NormCall,
+)
+from labkit.instruments.recurrent_calls import GRUCall, RecurrentCall
+
+MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+# layer type -> what a call of it leaves
+KINDS = {nn.Linear: LinearCall, nn.Embedding: EmbeddingCall, nn.GRU: GRUCall}
+KINDS |= dict.fromkeys((nn.Conv1d, nn.Conv2d), ConvCall)
+KINDS |= dict.fromkeys((nn.RNN, nn.LSTM), RecurrentCall)
+KINDS |= dict.fromkeys((nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, *MIXES), NormCall)
+KINDS[nn.MultiheadAttention] = AttentionCall
+
+
+def refusal(module: nn.Module) -> str:
+    """Why a layer cannot be watched; empty if it can."""
+    if type(module) not in KINDS:
+        kinds = ", ".join(kind.__name__ for kind in KINDS)
+        return f"it is a {type(module).__name__}, and there are {kinds}"
+    if isinstance(module, nn.MultiheadAttention):
+        return refused_attention(module)
+    if isinstance(module, nn.Embedding):
+        for name in ("max_norm", "scale_grad_by_freq"):
+            if getattr(module, name):
+                return f"{name}={getattr(module, name)} is not written"
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        if module.groups != 1:
+            return f"groups={module.groups}; only groups=1 is written"
+        if module.padding_mode != "zeros":
+            return f"padding_mode={module.padding_mode!r}; only 'zeros' is written"
+    if isinstance(module, nn.RNNBase):
+        if module.num_layers != 1:
+            inner = f"num_layers={module.num_layers} hides the inner layers' states"
+            return f"{inner}; stack single layers"
+        if module.bidirectional:
+            return "it is bidirectional; use one forward layer"
+        if module.proj_size:
+            return f"proj_size={module.proj_size}; use proj_size=0"
+    return ""
+
+
+def check_mixing(model: nn.Module):
+    """Raise ValueError if a norm mixes the examples: in training, by their mean."""
+    for name, module in model.named_modules():
+        if isinstance(module, MIXES) and (module.training or not _stored(module)):
+            raise ValueError(
+                f"layer {name!r} is a {type(module).__name__} that mixes the examples "
+                "of a batch, so none has a gradient of its own; use GroupNorm, say, or "
+                "its evaluation mode"
+            )
+
+
+def _stored(module) -> bool:
+    return module.running_mean is not None
+
+
+def choose(model, layers, skip) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
+    """Names and modules to watch, and why others are skipped; or ValueError."""
+    check_mixing(model)
+    modules = dict(model.named_modules())
+    if layers is None:
+        inside = {
+            f"{n}.out_proj".lstrip(".") for n, m in modules.items() if _attends(m)
+        }
+        own = {name: own_parameters(m) for name, m in modules.items()}
+        wanted = [
+            name
+            for name, mine in own.items()
+            if name not in inside and any(p.requires_grad for p in mine.values())
+        ]
+        chosen = [(name, modules[name]) for name in wanted]
+    elif isinstance(layers, str | nn.Module):
+        raise ValueError(f"layers must be a list of layers, got {layers!r}")
+    else:
+        chosen = [_find(modules, wanted) for wanted in layers]
+    if not chosen:
+        raise ValueError(f"{type(model).__name__} has no layer to watch")
+    refused = {name: reason for name, m in chosen if (reason := refusal(m))}
+    if refused and (not skip or len(refused) == len(chosen)):
+        told = "; ".join(
+            f"layer {n!r} cannot be watched: {r}" for n, r in refused.items()
+        )
+        raise ValueError(f"{told}; choose layers=[...], or skip_unsupported=True")
+    chosen = [(name, module) for name, module in chosen if name not in refused]
+    _check_owners(modules, {module for _, module in chosen})
+    return chosen, refused
+
+
+def _attends(module) -> bool:
+    return type(module) is nn.MultiheadAttention
+
+
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Those that a layer uses itself, with attention also of its projection out."""
+    return dict(module.named_parameters(recurse=_attends(module)))
+
+
+def _find(modules, wanted):
+    for name, module in modules.items():
+        if module is wanted or name == wanted:
+            return name, module
+    names = [repr(name) for name, module in modules.items() if type(module) in KINDS]
+    raise ValueError(f"the model has no layer {wanted!r}; it has {', '.join(names)}")
+
+
+def _check_owners(modules, watched):
+    owners = {}
+    for name, module in modules.items():
+        for parameter in module.parameters(recurse=False):
+            other, its_module = owners.setdefault(id(parameter), (name, module))
+            if other != name and {module, its_module} & watched:
+                raise ValueError(
+                    f"layers {other!r} and {name!r} share a parameter, whose gradient "
+                    "neither has alone; use one module in both places"
+                )
