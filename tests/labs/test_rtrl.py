@@ -165,7 +165,7 @@ def racing(**parameters):
 
 
 def test_racers_of_the_notebook_see_the_same_symbols_and_equals_race_evenly():
-    sizes = {"race_hidden": 8, "race_batch": 3, "race_steps": 60}
+    sizes = {"race_hidden": 8, "race_batch": 3, "race_steps": 60, "rate": 0.003}
     copying, seen = racing(**sizes, seed=4, device="cpu")
     racers = [("OK", 2), ("UORO", 1), ("TBPTT", 25), ("OK", 2)]
     looks = [list(copying(1, *racer)) for racer in racers]
