@@ -12,7 +12,6 @@ from labkit.instruments import GradientNoise
 
 from .test_gradient_noise import Sequences, check, close, randn, randomise
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
 
 
