@@ -13,13 +13,15 @@ iterations since it last looked at once. What was computed past the end is dropp
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.flat import Space, default_check_every, positive
+from labkit.hessian_free.flat import Space, as_tuple, default_check_every, positive
+from labkit.hessian_free.operators import check_dtype, symmetric
 from labkit.ranges import COUNT, NOT_NEGATIVE, check
 
 STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
@@ -56,9 +58,14 @@ def cg_steps(
 
     Cost of an iteration: one B, at most 15 kernels, 21 reads or writes of a vector.
     """
-    space = Space(b)
+    space, right = Space(b), b
     flat = lambda v: None if v is None else space.flat(v)  # noqa: E731
-    product = lambda v: flat(B(space.outside(space.blocks(v))))  # noqa: E731
+
+    def product(v):
+        Bv = B(space.outside(space.blocks(v)))
+        check_dtype(Bv, "B x", right)
+        return flat(Bv)
+
     x, b, M = flat(x0), flat(b), flat(M)  # of one block, views: not written to
     x, r = (torch.zeros_like(b), b) if x is None else (x, b - product(x))
     y = r if M is None else r / M
@@ -93,10 +100,10 @@ class CGResult(NamedTuple):
 
     ``status`` is "progress" (Martens' test), "exact", "curvature" (<p, B p> <= 0) or
     "maxiter"; ``kept`` holds (k, iterate), the last always; ``q`` and ``rnorm`` are per
-    iteration, from 0.
+    iteration, from 0. Of k systems all but x are tuples of k.
     """
 
-    x: Tensor | tuple[Tensor, ...]
+    x: Tensor | np.ndarray | tuple
     status: str
     iterations: int
     q: tuple[float, ...]
@@ -105,14 +112,15 @@ class CGResult(NamedTuple):
 
 
 def cg(
-    B: Callable,
-    b: Tensor | tuple[Tensor, ...],
+    B,
+    b: Tensor | np.ndarray | tuple,
     *,
     x0=None,
     preconditioner=None,
     maxiter: int = 250,
     tolerance: float = 5e-4,
     keep: bool = False,
+    callback: Callable | None = None,
     check_every: int | None = None,
 ) -> CGResult:
     r"""Solve B x = b roughly by conjugate gradients, stopped as in Martens (2010).
@@ -123,13 +131,17 @@ def cg(
 
     Parameters
     ----------
-    B : callable, x -> B x, symmetric positive definite
-    b : tensor or tuple of tensors
+    B : matrix, or callable x -> B x, symmetric positive definite
+        What A may be in :func:`labkit.hessian_free.lsmr`.
+    b : tensor, NumPy array, or tuple of these
+        Where B is a matrix also (n, k), k systems, which are solved in turn.
     x0 : like b, optional, start; zero if not given
     preconditioner : like b, optional, $M$ > 0, approximates the diagonal of B
     maxiter : int >= 1, iterations at most
     tolerance : float >= 0; 0 runs to ``maxiter`` or to rounding
     keep : bool, also keep the iterates at k = ceil(5 * 1.3^t), to backtrack over
+    callback : callable, optional
+        Given the :class:`CGStep` of each iteration from 1, its ``x`` of b's kind.
     check_every : int >= 1, optional, see :func:`labkit.hessian_free.lsmr`
 
     Raises
@@ -143,15 +155,20 @@ def cg(
     >>> cg(lambda x: d * x, torch.ones_like(d)).x
     tensor([1.0000, 0.5000, 0.2500], dtype=torch.float64)
     """
-    bare = isinstance(b, Tensor)
+    product, space = symmetric(B, b), Space(b)
     if check_every is None:
-        check_every = default_check_every(b if bare else b[0])
+        check_every = default_check_every(as_tuple(b)[0])
     stops = {"maxiter": maxiter, "tolerance": tolerance, "check_every": check_every}
     check(stops, STOPS | {"check_every": COUNT})
+    if hasattr(B, "shape") and b.ndim == 2:
+        given = {"keep": keep, "callback": callback} | stops
+        return _columns(B, b, x0, preconditioner, given)
     q, rnorm, kept, t = [], [], [], 0
     given = {"check_every": check_every, "maxiter": maxiter}
-    for step in cg_steps(B, b, x0, preconditioner, **given):
+    for step in cg_steps(product, b, x0, preconditioner, **given):
         k = step.k
+        if callback and k:
+            callback(replace(step, x=space.outside(step.x)))
         q.append(step.q)
         rnorm.append(step.rnorm)
         status = _reason(step, q, rnorm, tolerance, maxiter)
@@ -160,8 +177,23 @@ def cg(
             t += 1
         if status:
             break
-    x = step.x[0] if bare else step.x
+    x = space.outside(step.x)
     return CGResult(x, status, k, tuple(q), tuple(rnorm), tuple(kept))
+
+
+def _columns(B, b, x0, M, given) -> CGResult:
+    """The systems of b's columns, one after the other."""
+
+    def column(x, i):
+        return None if x is None else x[:, i]
+
+    systems = [
+        cg(B, b[:, i], x0=column(x0, i), preconditioner=column(M, i), **given)
+        for i in range(b.shape[1])
+    ]
+    x, *others = zip(*systems, strict=True)
+    stack = torch.stack if isinstance(b, Tensor) else np.stack
+    return CGResult(stack(x, 1), *others)
 
 
 def _reason(step, q, rnorm, tolerance, maxiter):

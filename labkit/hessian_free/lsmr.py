@@ -47,12 +47,16 @@ from torch import Tensor
 from labkit.hessian_free.flat import default_check_every, norm, positive
 from labkit.hessian_free.merit import MINITER, PATIENCE, Merit
 from labkit.hessian_free.rotations import Norms, Rotations, hypot, rotate
+from labkit.hessian_free.stopping import (
+    SCIPYS,
+    STOPS,
+    LSMRStats,
+    Rules,
+    run,
+    run_columns,
+)
 from labkit.hessian_free.system import System, build_system
-from labkit.ranges import COUNT, NOT_NEGATIVE, check, integer, one_of
-
-STOPS = {"atol": NOT_NEGATIVE, "ftol": NOT_NEGATIVE, "maxiter": COUNT}
-STOPS |= {"miniter": integer(0), "patience": integer(0)}
-STOPS["as_published"] = one_of((False, True))
+from labkit.ranges import COUNT, check
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,35 +148,24 @@ def lsmr_steps(
             yield LSMRStep(k, x, norms, exhausted, last=j == len(directions))
 
 
-@dataclass(frozen=True)
-class LSMRStats:
-    """How a run went; for k systems, arrays (k,) instead of numbers."""
-
-    iterations: int
-    best: int  # iteration whose iterate was returned
-    rnorm: tuple  # |(b - A d_k, -lam d_k)| for k = 0, 1, ...
-    arnorm: tuple  # |c o (A'(b - A d_k) - lam^2 d_k)|
-    anorm: float  # Frobenius norm of the bidiagonal matrix
-    merit: tuple[tuple[int, float], ...]  # (k, merit) at 0 and at the checks
-
-
 class LSMRResult(NamedTuple):
     """What :func:`lsmr` returns.
 
     ``status``, an array for k systems, is "atol" (the gradient test), "ftol" (the merit
-    flattened), "patience" (it did not come back), "exact" (rounding left) or "maxiter".
+    flattened), "patience" (it did not come back), "exact" (rounding left), "btol",
+    "conlim" or "maxiter". ``x`` is of b's kind: tensors or NumPy arrays.
     """
 
-    x: Tensor | tuple[Tensor, ...]
+    x: Tensor | np.ndarray | tuple
     status: str | np.ndarray
     stats: LSMRStats
 
 
 @torch.no_grad()
 def lsmr(
-    A: Tensor | Callable,
+    A,
     At: Callable | None,
-    b: Tensor | tuple[Tensor, ...],
+    b: Tensor | np.ndarray | tuple,
     *,
     x0=None,
     damping: float = 0.0,
@@ -180,12 +173,15 @@ def lsmr(
     damping_norm: str = "identity",
     damp_towards: str = "zero",
     atol: float = 1e-6,
+    btol: float | None = None,
+    conlim: float | None = None,
     ftol: float = 1e-5,
     maxiter: int | None = None,
     merit: Callable | None = None,
     miniter: int = MINITER,
     patience: int = PATIENCE,
     as_published: bool = False,
+    callback: Callable | None = None,
     check_every: int | None = None,
 ) -> LSMRResult:
     r"""Least squares by LSMR: min |A x - b|^2 + damping^2 |x|^2, from x0.
@@ -195,13 +191,14 @@ def lsmr(
 
     Parameters
     ----------
-    A : tensor or callable
-        $A$, (m, n), or a function x -> A x.
+    A : matrix or callable
+        $A$, (m, n): a tensor, dense or sparse, a NumPy array, a SciPy sparse matrix or
+        ``LinearOperator``; or a function x -> A x.
     At : callable or None
-        u -> A'u; None where A is a tensor. Neither function may change its argument;
-        both take and return what x0 and b are, a tensor or a tuple.
-    b : tensor or tuple of tensors, $b$, right-hand side
-        Where A is a tensor (m,), or (m, k) for k systems, each solved by itself.
+        u -> A'u; None where A is a matrix. Neither function may change its argument;
+        both take and return what x0 and b are, tensors or arrays, one or a tuple.
+    b : tensor, NumPy array, or tuple of these, $b$, right-hand side, of A's kind, dtype
+        Where A is a matrix (m,), or (m, k) for k systems, each solved by itself.
     x0 : like A'b, optional, $d_0$, the start; zero if not given; not changed
     damping : float >= 0, $\lambda$, enters squared
     scale : like A'b, optional
@@ -210,12 +207,22 @@ def lsmr(
     damping_norm : {"identity", "scaled"}, penalise |x|, or |x / c|
     damp_towards : {"zero", "start"}, measure the penalty from 0, or from x0
     atol : float, stop when |K'r| <= atol |K| |r|, by the recurrences
+    btol : float, optional
+        Stop when |r| <= btol |b| + atol |K| |x / c|, SciPy's test of systems that have
+        a solution (1e-6 there); off if not given, for it reads |x| in each iteration.
+    conlim : float, optional
+        Stop when the estimate of K's condition is as large, as SciPy does at 1e8; off
+        if not given, or 0.
     ftol, miniter, patience : see :class:`~labkit.hessian_free.merit.Merit`
     maxiter : int, optional, at most; the unknowns of one system if not given
     merit : callable, optional
         x -> number (float or 0-d tensor), watched at iterations 5, 7, 9, 12, 15, 19,
         24, 30, ..., each interval a quarter longer, and at ``maxiter``. The iterate of
         least merit is returned. It must leave x unchanged.
+    callback : callable, optional
+        Given the :class:`LSMRStep` of each iteration k = 1, 2, ..., its ``x`` of b's
+        kind: copy what is to be kept. With a merit and ``check_every`` > 1 also of some
+        iterations past the end.
     as_published : bool, in spite of ``merit`` return the last, as Algorithm 6 does
     check_every : int >= 1, optional
         Iterations between two looks at the stopping rule, each a wait of the host for
@@ -251,66 +258,32 @@ def lsmr(
         check_every = default_check_every(system.b)
     stops = {"atol": atol, "ftol": ftol, "maxiter": maxiter, "miniter": miniter}
     stops |= {"patience": patience, "as_published": as_published}
-    check(stops | {"check_every": check_every}, STOPS | {"check_every": COUNT})
+    own = {"btol": btol, "conlim": conlim}
+    check(
+        stops | own | {"check_every": check_every},
+        STOPS | SCIPYS | {"check_every": COUNT},
+    )
     steps = lsmr_steps(system, check_every=check_every, maxiter=maxiter)
+    outside = system.space.outside
+    rules = Rules(atol, maxiter, **own, size=system.size, tell=_told(callback, outside))
     if system.space.columns:
         if merit is not None:
             raise ValueError("merit judges one system, but b has columns of several")
-        x, status, stats = _run_columns(steps, atol, maxiter)
-        return LSMRResult(system.space.outside(x), status, stats)
+        x, status, stats = run_columns(steps, rules)
+        return LSMRResult(outside(x), status, stats)
     watch = None
     if merit is not None:
-        judge = lambda x: merit(system.space.outside(x))  # noqa: E731
+        judge = lambda x: merit(outside(x))  # noqa: E731
         watch = Merit(judge, ftol, maxiter, miniter, patience)
-    x, status, stats = _run(steps, watch, atol, maxiter)
-    if watch and watch.best and not as_published:
-        x, stats = watch.x_best, replace(stats, best=watch.best)
-    return LSMRResult(system.space.outside(x), status, stats)
+    x, status, stats = run(steps, rules, watch, as_published)
+    return LSMRResult(outside(x), status, stats)
 
 
-def _run(steps, watch, atol, maxiter):
-    """Advance one system until it has a reason to stop."""
-    norms, judged = [], None
-    for step in steps:
-        k, x, (r, ar, anorm) = step.k, step.x, step.norms
-        norms.append(step.norms)
-        status = None
-        if step.exhausted:
-            status = "exact"
-        elif k and ar <= atol * anorm * r:
-            status = "atol"
-        elif watch:
-            watch.note(k, x)
-        if status is None and k == maxiter:
-            status = "maxiter"
-        if watch and (status or step.last):
-            judged = watch.judge()
-        if judged:
-            k, x, status = judged
-        if status:
-            break
-    rnorm, arnorm, anorm = zip(*norms[: k + 1], strict=True)
-    curve = tuple(watch.curve) if watch else ()
-    return x, status, LSMRStats(k, k, rnorm, arnorm, anorm[-1], curve)
-
-
-def _run_columns(steps, atol, maxiter):
-    """Advance all systems until the last has a reason; the others stay converged."""
-    rnorm, arnorm = [], []
-    for step in steps:
-        r, ar, anorm = step.norms
-        rnorm.append(r)
-        arnorm.append(ar)
-        if step.k == 0:
-            status, ends = np.full(r.shape, "", "<U7"), np.zeros(r.shape, int)
-        small = (ar <= atol * anorm * r) & (step.k > 0)
-        rest = np.where(small, "atol", "maxiter" if step.k == maxiter else "")
-        running = status == ""
-        ends[running] = step.k
-        status = np.where(running, np.where(step.exhausted, "exact", rest), status)
-        if (status != "").all():
-            break
-    return step.x, status, LSMRStats(ends, ends, tuple(rnorm), tuple(arnorm), anorm, ())
+def _told(callback, outside):
+    """A function of a step that calls back after each iteration."""
+    if callback is None:
+        return lambda step: None
+    return lambda step: step.k and callback(replace(step, x=outside(step.x)))
 
 
 def _read(scalars):
@@ -348,7 +321,8 @@ def _check_positive(least):
 
 
 def _check_finite(alpha, beta, k, norms):
-    if not (np.all(np.isfinite(alpha)) and np.all(np.isfinite(beta))):
+    finite = math.isfinite if isinstance(alpha, float) else np.isfinite
+    if not (np.all(finite(alpha)) and np.all(finite(beta))):
         last = "" if norms is None else f"; the last finite norms were {norms}"
         where = "at the start" if k == 0 else f"at iteration {k}"
         raise FloatingPointError(

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from labkit.hessian_free.door import check_pair
 from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
 from labkit.hessian_free.losses import SQUARED, Loss, check_targets
-from labkit.hessian_free.lsmr import STOPS, LSMRResult, lsmr
+from labkit.hessian_free.lsmr import LSMRResult, lsmr
 from labkit.hessian_free.merit import MINITER, PATIENCE
 from labkit.hessian_free.precondition import KINDS, diagonal_preconditioner
 from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
+from labkit.hessian_free.stopping import STOPS
 from labkit.hessian_free.system import FORMS, System, build_system
 from labkit.hessian_free.tuples import add, copied, dot, norm, scaled
 from labkit.ranges import INSIDE, POSITIVE, SHARE, check, number, one_of

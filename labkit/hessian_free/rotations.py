@@ -27,6 +27,8 @@ class Rotations(NamedTuple):
     rhod: float = 1.0
     tautilde: float = 0.0
     thetatilde: float = 0.0
+    largest: float = 1.0  # rhobar so far, the start's among them
+    least: float = math.inf
 
 
 class Norms(NamedTuple):
@@ -35,6 +37,7 @@ class Norms(NamedTuple):
     rnorm: float  # |(b - A d, -lam d)|, the residual of K
     arnorm: float  # |K'(residual)| = |c o (A'(b - A d) - lam^2 d)|
     anorm: float  # Frobenius norm of the bidiagonal matrix: a lower bound of |K|_F
+    acond: float = 1.0  # SciPy's estimate of the condition of K
 
 
 def rotate(s: Rotations, alpha, beta):
@@ -65,20 +68,34 @@ def rotate(s: Rotations, alpha, beta):
     tautilde = _over(s.zeta - s.thetatilde * s.tautilde, rhotilde)
     taud = _over(zeta - thetatilde * tautilde, rhod)
     rnorm = hypot(betad - taud, betadd)
-    norms = Norms(rnorm, abs(zetabar), (s.anorm2 + beta**2) ** 0.5)
+    high, low = s.largest, s.least
+    diagonal = s.cbar * rho
+    acond = _over(larger(high, diagonal), smaller(low, diagonal), math.inf)
+    norms = Norms(rnorm, abs(zetabar), (s.anorm2 + beta**2) ** 0.5, acond)
     anorm2 = s.anorm2 + beta**2 + alpha**2
     along_hbar, along_h = -_over(thetabar * rho, s.rho * s.rhobar), -_over(theta, rho)
-    state = Rotations(alphabar, zetabar, anorm2, betadd, rho, rhobar, cbar, sbar)
-    state = state._replace(zeta=zeta, betad=betad, rhod=rhod)
-    state = state._replace(tautilde=tautilde, thetatilde=thetatilde)
+    state = Rotations(
+        *(alphabar, zetabar, anorm2, betadd, rho, rhobar, cbar, sbar, zeta, betad),
+        *(rhod, tautilde, thetatilde, larger(high, rhobar), smaller(low, rhobar)),
+    )
     return state, norms, (along_hbar, _over(zeta, rho * rhobar), along_h)
 
 
-def _over(a, b):
+def _over(a, b, otherwise=0.0):
     """a / b, and 0 where b is 0: the recurrence has ended there."""
     if isinstance(b, float):
-        return a / b if b else 0.0
-    return np.where(b == 0, 0.0, a / np.where(b == 0, 1.0, b))
+        return a / b if b else otherwise
+    return np.where(b == 0, otherwise, a / np.where(b == 0, 1.0, b))
+
+
+def larger(a, b):
+    """Of floats or of arrays, as the second is."""
+    return max(a, b) if isinstance(b, float) else np.maximum(a, b)
+
+
+def smaller(a, b):
+    """Of floats or of arrays, as the second is."""
+    return min(a, b) if isinstance(b, float) else np.minimum(a, b)
 
 
 def hypot(a, b):

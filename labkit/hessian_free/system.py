@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.flat import Space, as_tuple
+from labkit.hessian_free.flat import Space, norm
+from labkit.hessian_free.operators import check_dtype, check_floating, operator
 from labkit.ranges import NOT_NEGATIVE, check, one_of
 
 DAMPING_NORMS = ("identity", "scaled")
@@ -43,11 +44,13 @@ class System:
     damping_norm: str
     damp_towards: str
     space: Space = field(repr=False)  # of x
+    fresh: bool = False  # A gives new memory
 
     def forward(self, v: Tensor) -> Tensor:
         """K v, in new memory."""
         if not self.damping:
-            return self.A(v if self.scale is None else self.scale * v).clone()
+            u = self.A(v if self.scale is None else self.scale * v)
+            return u if self.fresh else u.clone()
         m = self.b.shape[-1]
         out = v.new_empty(*v.shape[:-1], m + v.shape[-1])
         U, z = out[..., :m], out[..., m:]
@@ -88,6 +91,16 @@ class System:
             return d, u, self.transpose(u)
         return d, u, self.At_b * (1.0 if self.scale is None else self.scale)
 
+    def size(self, x):
+        """|x / c| of an iterate, read, or |b|; numbers, or arrays (k,)."""
+        if x is None:
+            x = self.b
+        else:
+            x = self.space.flat(x)
+            x = x if self.scale is None else x / self.scale
+        found = norm(x)
+        return found.item() if found.ndim == 1 else found[:, 0].double().cpu().numpy()
+
     def unknowns(self) -> int:
         """Unknowns of one system."""
         return (self.At_b if self.x0 is None else self.x0).shape[-1]
@@ -101,64 +114,40 @@ def build_system(A, At, b, *, x0=None, scale=None, **form) -> System:
     form = {"damping": 0.0, "damping_norm": "identity", "damp_towards": "zero"} | form
     form["damping"] = float(form["damping"])
     check(form, FORMS)
-    columns, matrix = False, A
-    if isinstance(A, Tensor):
-        A, At = _dense(A, At, b)
-        columns = b.ndim == 2
-    elif not (callable(A) and callable(At)):
-        raise TypeError("A and At must both be functions, unless A is a tensor")
-    _check_floating(b, "b")
-    if isinstance(matrix, Tensor):
-        _check_dtype(matrix, "A", b)
-    inner = Space(b, columns)
+    A, At, matrix = operator(A, At, b)
+    inner = Space(b, matrix and b.ndim == 2)
+    right = inner.flat(b)
     At_b = At(b) if x0 is None else None
     if x0 is None:
-        _check_dtype(At_b, "A'b", b)
-    space = Space(At_b if x0 is None else x0, columns)
+        check_dtype(At_b, "A'b", b)
+    space = Space(At_b if x0 is None else x0, inner.columns)
 
     def flat(x, name):
         if x is None:
             return None
-        if isinstance(x, Tensor) != space.bare:
+        if (not isinstance(x, tuple | list)) != space.bare:
             raise TypeError("x0 and scale must both be tensors or both be tuples")
-        _check_floating(x, name)
-        return space.flat(x).to(as_tuple(b)[0].dtype)
+        check_floating(x, name)
+        return space.flat(x).to(right.dtype)
 
+    def forward(x):
+        u = inner.flat(A(space.outside(space.blocks(x))))
+        if u.dtype != right.dtype:
+            raise TypeError(f"A x has dtype {u.dtype}, but b has {right.dtype}")
+        if u.shape != right.shape:
+            what = f"{u.numel()} entries, but b has {right.numel()}"
+            raise ValueError(f"A x must be like b, but has {what}")
+        return u
+
+    back = space.flat if matrix else space.copied
     return System(
-        A=lambda x: inner.flat(A(space.outside(space.blocks(x)))),
-        At=lambda u: space.copied(At(inner.outside(inner.blocks(u)))),
-        b=inner.flat(b),
+        A=forward,
+        At=lambda u: back(At(inner.outside(inner.blocks(u)))),
+        b=right,
         x0=flat(x0, "x0"),
         At_b=None if At_b is None else space.flat(At_b),
         scale=flat(scale, "scale"),
         space=space,
+        fresh=matrix,
         **form,
     )
-
-
-def _dense(A, At, b):
-    """A matrix as a pair of functions."""
-    if At is not None:
-        raise TypeError("At must be None where A is a tensor")
-    if A.ndim != 2:
-        raise ValueError(f"A must be (m, n), got shape {tuple(A.shape)}")
-    m = len(A)
-    if not isinstance(b, Tensor) or b.ndim not in (1, 2) or len(b) != m:
-        shape = tuple(b.shape) if isinstance(b, Tensor) else type(b).__name__
-        raise ValueError(f"b must have shape ({m},) or ({m}, k), got {shape}")
-    return (lambda x: A @ x), (lambda u: A.mT @ u)
-
-
-def _check_dtype(x, name, b):
-    """Also of blocks of one vector, which become one tensor."""
-    dtype = as_tuple(b)[0].dtype
-    for t in (*as_tuple(x), *as_tuple(b)):
-        if t.dtype != dtype:
-            raise TypeError(f"{name} has dtype {t.dtype}, but b has {dtype}")
-
-
-def _check_floating(x, name):
-    for t in as_tuple(x):
-        if not (isinstance(t, Tensor) and t.is_floating_point()):
-            kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
-            raise TypeError(f"{name} must hold real floating-point tensors, got {kind}")

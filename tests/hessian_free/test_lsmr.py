@@ -128,7 +128,7 @@ def test_norms_never_rise_and_cg_has_the_lower_model():
     for _ in range(9):
         one, two = next(ours), next(theirs)
         assert one.norms.rnorm <= rnorm and one.norms.arnorm <= arnorm
-        rnorm, arnorm, _ = one.norms
+        rnorm, arnorm, *_ = one.norms
         x, y = one.x[0], two.x[0]
         assert math.isclose(two.q, model(y), rel_tol=1e-9)
         if one.k:
