@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit import graphs
 from labkit.clock import Clock
 from labkit.collectives import mean_over
 from labkit.errors import DivergedError
 from labkit.ranges import COUNT, check
-from labkit.rls import graphs
 from labkit.rls.distributed import check_equal_shares, unwrap
 from labkit.rls.health import NumericalError
 from labkit.rls.hybrid import Hybrid

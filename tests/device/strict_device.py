@@ -181,6 +181,9 @@ class Acc(torch.Tensor):
     def numpy(self, **_):
         raise TypeError(f"can't convert an {NAME} tensor to numpy; use .cpu()")
 
+    def data_ptr(self):
+        return self.raw.data_ptr()
+
     @property
     def data(self):
         return torch.Tensor.data.__get__(self)

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import labkit.clock
+from labkit import graphs
 from labkit.errors import DivergedError
-from labkit.rls import RLS, Hybrid, Residuals, Settings, graphs, train
+from labkit.rls import RLS, Hybrid, Residuals, Settings, train
 from labkit.rls import rls_step as step
 from tests.device.strict_device import NAME, strict
+from tests.device.tape import on_tape
 from tests.rls.conftest import RULE, assert_close, batch, identical, randn, spd, take
 from tests.rls.test_health import held
 from tests.rls.twins import fcs
@@ -109,52 +109,6 @@ def test_what_stays_keeps_its_place(on_failure):
     assert places(optimizer) == before
 
 
-class Tape(TorchDispatchMode):
-    """In the place of a CUDA graph: what is recorded runs at each replay only.
-
-    What the host decides is decided once, and results stay where they were first.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs, arguments = kwargs or {}, func._schema.arguments
-        if func.is_view:
-            return func(*args, **kwargs)
-        if func._schema.name == "aten::_local_scalar_dense":
-            raise RuntimeError("the host waits inside a recording")
-        if any(a.alias_info and a.alias_info.is_write for a in arguments):
-            self.calls.append((func, args, kwargs, None))
-            return args[0] if func._schema.returns else None
-        out = func(*args, **kwargs)
-        self.calls.append((func, args, kwargs, out))
-        return out
-
-    def replay(self):
-        for func, args, kwargs, out in self.calls:
-            with torch._C._AutoDispatchBelowAutograd():
-                new = func(*args, **kwargs)
-            for kept, each in zip(tree_leaves(out), tree_leaves(new), strict=False):
-                if isinstance(kept, torch.Tensor):
-                    kept.detach().copy_(each)
-
-
-def on_tape(run):
-    with Tape() as tape:
-        found = run()
-    return tape.replay, found
-
-
-@pytest.fixture
-def taped(monkeypatch):
-    """Recordings without a GPU, on a CPU that is told nothing at once."""
-    monkeypatch.setattr(graphs, "record", on_tape)
-    monkeypatch.setattr(graphs, "aside", lambda run: run())
-    monkeypatch.setattr(graphs, "check", lambda *_: None)
-
-
 @pytest.mark.parametrize("on_failure", ["raise", "reset"])
 @pytest.mark.parametrize("limit", [None, 0.6])
 def test_a_recorded_run_is_the_run(taped, limit, on_failure):
@@ -181,7 +135,7 @@ def test_a_recorded_run_is_the_run(taped, limit, on_failure):
 
 def test_a_recording_holds_no_batch_and_no_option(taped):
     recorded = []
-    graphs.record = lambda run: recorded.append(1) or on_tape(run)
+    graphs.record = lambda *given: recorded.append(1) or on_tape(*given)
     model = fcs()
     optimizer = held(RLS)(model)
     data = randn(20, 5, seed=2), LABELS
@@ -209,8 +163,8 @@ def test_what_no_recording_holds():
     rls, adam = RLS(model), torch.optim.Adam(model.parameters())
     graphs.check(cuda, rls, None, None)
     for given, message in (
-        ((rls, print, None), "watch looks between"),
-        ((rls, None, object()), "DistributedDataParallel"),
+        ((rls, print, None), "watch looks inside"),
+        ((rls, None, object()), "process group"),
         ((adam, None, None), "capturable=True"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -3,7 +3,7 @@
 Nothing of it has run on a GPU yet; the tests replay a stand-in for the graph.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -20,10 +20,11 @@ class Replayed:
     ----------
     run : callable, tensors -> tuple of tensors; what stays is changed in place only.
     settings : callable, -> hashable
+    generators : of random numbers drawn in it, but torch's own of the device
     """
 
-    def __init__(self, run: Callable, settings: Callable):
-        self.run, self.settings = run, settings
+    def __init__(self, run: Callable, settings: Callable, generators: Iterable = ()):
+        self.run, self.settings, self.generators = run, settings, generators
         self.seen, self.recorded = set(), {}
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
@@ -35,7 +36,8 @@ class Replayed:
             return found
         if form not in self.recorded:
             own = [each.clone() for each in given]
-            self.recorded[form] = own, *record(lambda: self.run(*own))
+            made = record(lambda: self.run(*own), self.generators)
+            self.recorded[form] = own, *made
         own, replay, found = self.recorded[form]
         torch._foreach_copy_(own, list(given))
         replay()
@@ -49,8 +51,12 @@ def settings_of(optimizer, clip: Callable[[], float]) -> tuple:
         for group in optimizer.param_groups
     ]
     kept = [v for own in optimizer.state.values() for v in own.values()]
-    places = [v.data_ptr() for v in kept if isinstance(v, Tensor)]
-    return (*groups, *places, clip())
+    return (*groups, *places(kept), clip())
+
+
+def places(values: Iterable) -> tuple[int, ...]:
+    """Where the tensors among these lie."""
+    return tuple(v.data_ptr() for v in values if isinstance(v, Tensor))
 
 
 def aside(run: Callable):
@@ -63,24 +69,30 @@ def aside(run: Callable):
     return found
 
 
-def record(run: Callable) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
+def record(run: Callable, generators: Iterable[torch.Generator]):
     """What replays a function, and what it gives, which each replay fills anew."""
     graph = torch.cuda.CUDAGraph()
+    for each in generators:
+        graph.register_generator_state(each)
     with torch.cuda.graph(graph):
         found = run()
     return graph.replay, found
 
 
-def check(device: torch.device, optimizer, watch, group) -> None:
-    """Raise ValueError if a step cannot be recorded, with what to do."""
-    reason = ""
+def check(device: torch.device, optimizer, watch, group, other: str = "") -> None:
+    """Raise ValueError if a step cannot be recorded, with what to do.
+
+    ``other`` is a reason of the caller's own, if there is one.
+    """
+    groups = optimizer.param_groups if optimizer else ()
+    reason = other
     if device.type != "cuda":
         reason = f"the data are on {device.type}: move model and data to cuda"
-    elif watch is not None:
-        reason = "watch looks between backward and step, which are one recording"
+    elif watch:
+        reason = "watch looks inside a step, which is one recording"
     elif group is not None:
-        reason = "workers of a DistributedDataParallel step as written"
-    elif any(g.get("capturable") is False for g in optimizer.param_groups):
-        reason = "make the other optimizer with capturable=True"
+        reason = "workers of a process group step as written"
+    elif any(each.get("capturable") is False for each in groups):
+        reason = "a torch optimizer needs capturable=True"
     if reason:
         raise ValueError(f"capture=True records a step as a CUDA graph; {reason}")
