@@ -6,7 +6,8 @@ Time Recurrent Learning*, ICML 2019.
 
 from labkit.errors import DivergedError
 from labkit.rtrl import learners
-from labkit.rtrl.cells import Cell, CellStep, LSTMCell, RHNCell, RNNCell
+from labkit.rtrl.cells import Cell, CellStep, GRUCell, LSTMCell, RHNCell, RNNCell
+from labkit.rtrl.check_cell import check_cell
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.learners import *  # noqa: F403 every learner of the table, by its class
 from labkit.rtrl.learners import LEARNERS
@@ -16,11 +17,12 @@ from labkit.rtrl.low_rank import (
     optimal_low_rank,
     water_level,
 )
+from labkit.rtrl.readout import Readout
 from labkit.rtrl.tasks import CharStream, CopyTask, Symbols
-from labkit.rtrl.train import Readout, Record, train
+from labkit.rtrl.train import Record, train
 
 __all__ = ["LEARNERS", *learners.__all__]
-__all__ += ["Cell", "CellStep", "LSTMCell", "RHNCell", "RNNCell"]
+__all__ += ["Cell", "CellStep", "GRUCell", "LSTMCell", "RHNCell", "RNNCell"]
 __all__ += ["CharStream", "CopyTask", "Symbols"]
-__all__ += ["DivergedError", "Learner", "Readout", "Record", "train"]
+__all__ += ["DivergedError", "Learner", "Readout", "Record", "check_cell", "train"]
 __all__ += ["best_low_rank", "minimum_variance", "optimal_low_rank", "water_level"]

@@ -21,6 +21,9 @@ H          (b, S, S)              state Jacobian
 Deviation from the paper: its Lemma 1 lets the state depend on the z's only; the RHN's
 carry path and the LSTM's cell also read the old state point by point, which adds the
 diagonal blocks J_direct to H and leaves F as it is.
+
+A cell of one's own is a subclass of :class:`Cell` with one function, ``new_state``, and
+the rest follows, as for :class:`GRUCell`; :func:`~labkit.rtrl.check_cell` checks it.
 """
 
 from typing import NamedTuple
@@ -56,7 +59,10 @@ def rest(a: Tensor, b: Tensor) -> Tensor:
 
 
 class Cell(nn.Module):
-    """A recurrent cell: one parameter ``weight`` (m, K n), closed-form Jacobians.
+    """A recurrent cell: one parameter ``weight`` (m, K n), and its Jacobians.
+
+    A subclass says ``blocks``, ``parts`` if they are more than one, and ``new_state``;
+    by hand, for speed, ``linearise`` too.
 
     Parameters
     ----------
@@ -71,8 +77,8 @@ class Cell(nn.Module):
     """
 
     blocks: int  # K
-    parts: int  # S / n
-    has_direct_path: bool  # whether J_direct is non-zero
+    parts: int = 1  # S / n
+    has_direct_path: bool = True  # whether J_direct is non-zero
 
     def __init__(
         self, input_size, hidden_size, *, generator=None, dtype=None, device=None
@@ -105,7 +111,7 @@ class Cell(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor) -> Tensor:
         """(b, d_x), (b, S) -> new state (b, S); differentiable, for autograd users."""
-        return self._new_state(self._blocks(self.augment(x, state)), state)
+        return self.new_state(self._blocks(self.augment(x, state)), state)
 
     @torch.no_grad()
     def step(self, x: Tensor, state: Tensor) -> CellStep:
@@ -182,12 +188,40 @@ class Cell(nn.Module):
             blocks.diagonal(dim1=2, dim2=4).add_(new.direct.transpose(1, 2))  # (1)
         return HT.flatten(2).mT
 
-    def linearise(self, x: Tensor, state: Tensor) -> Linearised:
-        """New state, h_hat, D and the direct path; no (S, S) matrix is formed."""
-        raise NotImplementedError
+    def new_state(self, z: Tensor, state: Tensor) -> Tensor:
+        """New state (..., S), unit by unit: of z[..., j] and of unit j's old state.
 
-    def _new_state(self, z: Tensor, state: Tensor) -> Tensor:
-        raise NotImplementedError
+        In operations of torch that autograd knows. The parts of a state lie side by
+        side, h the last.
+
+        Parameters
+        ----------
+        z : (..., K, n) tensor, $z$, pre-activations
+        state : (..., S) tensor, $s$, old state
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say its new_state")
+
+    @torch.no_grad()
+    def linearise(self, x: Tensor, state: Tensor) -> Linearised:
+        r"""New state, h_hat, D and the direct path; no (S, S) matrix is formed.
+
+        Here by back-propagation through ``new_state``, one for each part p of the
+        state: units do not mix, so that a sum over them may be differentiated.
+
+        (1) $D_{pkj} = \partial \sum_i s_{pi} / \partial z_{kj}$
+        (2) $J_{pqj} = \partial \sum_i s_{pi} / \partial s'_{qj}$, s' the old state
+        """
+        h_hat = self.augment(x, state)
+        with torch.enable_grad():
+            z = self._blocks(h_hat.detach()).detach().requires_grad_()
+            old = state.detach().requires_grad_()
+            new = self.new_state(z, old)
+            sums = new.unflatten(-1, (self.parts, -1)).sum((0, 2))
+            more = {"retain_graph": True, "materialize_grads": True}
+            by = [torch.autograd.grad(each, (z, old), **more) for each in sums]
+        D, direct = (torch.stack(each, 1) for each in zip(*by, strict=True))  # (1), (2)
+        direct = direct.unflatten(-1, (self.parts, -1))  # (2)
+        return Linearised(new.detach(), h_hat, D, direct)
 
     def _blocks(self, h_hat: Tensor) -> Tensor:
         """z = h_hat W as (b, K, n)."""
@@ -197,9 +231,10 @@ class Cell(nn.Module):
 class RNNCell(Cell):
     r"""Plain tanh cell: h' = tanh(z), S = n, K = 1."""
 
-    blocks, parts, has_direct_path = 1, 1, False
+    blocks, has_direct_path = 1, False
 
-    def _new_state(self, z, state):
+    def new_state(self, z, state):
+        """See :meth:`Cell.new_state`."""
         return torch.tanh(z[..., 0, :])
 
     @torch.no_grad()
@@ -217,9 +252,10 @@ class RHNCell(Cell):
     Blocks [candidate | carry]: c = 2 sig(z1) - 1, f = sig(z2), h' = f h + (1 - f) c.
     """
 
-    blocks, parts, has_direct_path = 2, 1, True
+    blocks = 2
 
-    def _new_state(self, z, state):
+    def new_state(self, z, state):
+        """See :meth:`Cell.new_state`."""
         c, f = 2 * torch.sigmoid(z[..., 0, :]) - 1, torch.sigmoid(z[..., 1, :])
         return f * state + (1 - f) * c
 
@@ -248,9 +284,10 @@ class LSTMCell(Cell):
     of the state but not of h_hat.
     """
 
-    blocks, parts, has_direct_path = 4, 2, True
+    blocks, parts = 4, 2
 
-    def _new_state(self, z, state):
+    def new_state(self, z, state):
+        """See :meth:`Cell.new_state`."""
         i, f, o = torch.sigmoid(z[..., :3, :]).unbind(-2)
         cell = f * state[..., : self.hidden_size] + i * torch.tanh(z[..., 3, :])
         return torch.cat([cell, o * torch.tanh(cell)], dim=-1)
@@ -285,3 +322,20 @@ class LSTMCell(Cell):
         D, of_old = both[:, :, :4], both[:, :, 4]
         direct = torch.stack([of_old, none[:, None].expand_as(of_old)], 2)
         return Linearised(torch.cat([cell, h], 1), h_hat, D, direct)
+
+
+class GRUCell(Cell):
+    r"""GRU that resets after the product, as torch's does; S = n, K = 4.
+
+    Blocks [r | u | a | c]: h' = u h + (1 - u) tanh(c + r a). All four read [h, x, 1];
+    torch's is the case where a reads no x and c no h, which training does not hold.
+    Its Jacobians are autograd's: an example of a cell of one's own.
+    """
+
+    blocks = 4
+
+    def new_state(self, z, state):
+        """See :meth:`Cell.new_state`."""
+        r, u = torch.sigmoid(z[..., :2, :]).unbind(-2)
+        new = torch.tanh(z[..., 3, :] + r * z[..., 2, :])
+        return new + u * (state - new)

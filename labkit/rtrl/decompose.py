@@ -21,6 +21,16 @@ def on_host(x: Tensor) -> bool:
     return x.device.type == "cpu"
 
 
+def waits(device: torch.device) -> str:
+    """Why the host waits for a decomposition there, if it does."""
+    if device.type != "cuda":
+        return ""
+    from labkit.rtrl import jacobi_kernel  # not before: Triton takes its time
+
+    known = jacobi_kernel.triton is not None
+    return "" if known else "OK decomposes by cuSOLVER, which waits: install triton"
+
+
 def gram_root(G: Tensor) -> Tensor:
     """L with L^T L = G (..., q, q), a Gram matrix, which after resets is singular.
 
@@ -85,9 +95,9 @@ def _jacobi_shapes(C):
 
 @torch.library.impl("labkit::jacobi", "cuda")
 def _jacobi_on_cuda(C):
-    from labkit.rtrl import jacobi_kernel  # not before: Triton takes its time
+    if not waits(C.device):
+        from labkit.rtrl import jacobi_kernel
 
-    if jacobi_kernel.triton is not None:
         return jacobi_kernel.jacobi(C)
     U, d, Vh = torch.linalg.svd(C)
     return U, d, Vh.mT.contiguous()

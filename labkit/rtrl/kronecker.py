@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from labkit.rtrl.decompose import gram_root, svd
+from labkit.rtrl.decompose import gram_root, svd, waits
 from labkit.rtrl.ktp import diagonal_factors
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import TOLERANCE, check_rank, mixing_matrix, truncation_matrix
@@ -248,6 +248,7 @@ class OK(Learner):
     """
 
     tensors = ("u", "A")
+    on_host = property(lambda self: waits(self.state.device))
 
     def __init__(self, cell, *, batch_size, rank, biased=False, generator=None):
         super().__init__(cell, batch_size=batch_size, generator=generator)

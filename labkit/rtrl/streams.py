@@ -7,10 +7,15 @@ import torch
 from torch import Tensor
 
 
-def on_device(generator: torch.Generator | None, device: torch.device):
-    """The generator, or a new one; ValueError if it is of another device."""
+def on_device(generator: torch.Generator | None, device, *, draws: bool = True):
+    """The generator, or a new one; ValueError if it is of another device.
+
+    A new one that ``draws`` is seeded from torch's stream, so that no two are alike.
+    """
     if generator is None:
-        return torch.Generator(device)
+        new = torch.Generator(device)
+        seed = torch.randint(2**62, (), device="cpu") if draws else new.initial_seed()
+        return new.manual_seed(int(seed))
     if generator.device.type != device.type:
         raise ValueError(
             f"generator must be on {device.type}, as what it draws for, "

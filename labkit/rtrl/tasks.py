@@ -64,6 +64,7 @@ class CopyTask(Resumable):
     ----------
     batch_size : int, b sequences
     generator : torch.Generator, optional, on ``device``; of lengths and bits
+        One of its own by default, seeded from torch's stream.
     level : int, T to begin with
     fixed : bool, keep the level whatever the error
     device, dtype : optional, of ``x``
@@ -227,7 +228,8 @@ class CharStream(Resumable):
         self.batch_size, self.input_size = batch_size, vocabulary
         self.reset_every, self.reset_probability = reset_every, reset_probability
         self._eye = torch.eye(vocabulary, dtype=dtype, device=device)
-        self.generator = on_device(generator, self._eye.device)
+        draws = bool(reset_probability)
+        self.generator = on_device(generator, self._eye.device, draws=draws)
         self._at = torch.arange(batch_size, device=device) * (len(tokens) // batch_size)
         spread = torch.arange(batch_size) * max(1, reset_every // batch_size)
         self._age = -(spread % max(1, reset_every))

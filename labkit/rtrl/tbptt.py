@@ -36,7 +36,7 @@ class TBPTT(Learner):
     horizon : int, T >= 1 steps
     """
 
-    draws = False
+    draws, on_host = False, "TBPTT counts its steps on the host"
     tensors = ("h_hats", "Ds", "directs", "keeps", "deltas", "cut", "count")
 
     def __init__(self, cell, *, batch_size, horizon, generator=None):
@@ -61,6 +61,9 @@ class TBPTT(Learner):
         self.cut.fill_(1)
         self.count += 1
         self.state = new.state
+
+    def _advance_some(self, x, mask):
+        raise ValueError("TBPTT has one window for all sequences: step without a mask")
 
     def backward(self, dL_dh):
         """Mean gradient of the last ``horizon`` losses, once they are there."""

@@ -5,19 +5,21 @@ this step's loss through G' of this step, update weights and readout.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from labkit import graphs
 from labkit.collectives import mean_over
 from labkit.errors import DivergedError
 from labkit.ranges import COUNT, POSITIVE, check, optional
 from labkit.rtrl.distributed import join
 from labkit.rtrl.learner import Learner
+from labkit.rtrl.readout import Readout, hand_out, loss_of, weights_of
 
 LOOK = 100  # steps between two looks at the loss on an accelerator
 OPTIONS = {"steps": optional(COUNT), "clip": POSITIVE}
@@ -50,59 +52,30 @@ class Record:
         return int(self.curriculum)
 
 
-class Readout(nn.Module):
-    """Softmax layer on [h, 1], from n = ``hidden_size`` to V = ``classes``.
-
-    Its gradient is written out: no autograd. The weights begin as N(0, 0.01^2).
-    """
-
-    def __init__(
-        self, hidden_size, classes, *, generator=None, dtype=None, device=None
-    ):
-        super().__init__()
-        weight = torch.empty(hidden_size + 1, classes, dtype=dtype, device=device)
-        self.weight = nn.Parameter(weight.normal_(0, 0.01, generator=generator))
-
-    def forward(self, h: Tensor) -> Tensor:
-        """(b, n) -> logits (b, V)."""
-        return h @ self.weight[:-1] + self.weight[-1]
-
-    @torch.no_grad()
-    def loss(self, h: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean cross-entropy and its derivatives, for h (b, n) and target (b,) int64.
-
-        Returns
-        -------
-        loss, dL_dh, dL_dW : () [nats], (b, n) and (n + 1, V) tensors, cost 6 b n V
-        """
-        log_p = self(h).log_softmax(-1)
-        error = log_p.exp()
-        error[torch.arange(len(h), device=h.device), target] -= 1  # p - onehot
-        error /= len(h)
-        loss = nn.functional.nll_loss(log_p, target)
-        dL_dW = torch.cat([h.T @ error, error.sum(0, keepdim=True)])
-        return loss, error @ self.weight[:-1].T, dL_dW
-
-
 def train(
     learner: Learner,
-    readout: Readout,
-    task,
+    readout: nn.Module,
+    task: Iterable,
     *,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     steps: int | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     clip: float = 1.0,
     watch: Mapping[str, Learner] | None = None,
     group: dist.ProcessGroup | None = None,
+    capture: bool = False,
 ) -> Iterator[Record]:
     r"""Train online; yields one :class:`Record` per time step.
 
     Parameters
     ----------
     learner : Learner, estimates the gradient of the cell's weights
-    readout : Readout, output layer; its gradient is exact
-    task : iterator of Symbols, with ``observe`` and ``level``, as a ``CopyTask``
-        ``observe`` is given a tensor on an accelerator, and may return the level there.
+    readout : Readout or nn.Module, (b, n) to outputs; its gradient is exact
+    task : iterable of Symbols, or of (x, target) or (x, target, restart)
+        If it has ``observe``, it is given the bits of each step, on an accelerator as a
+        tensor there, and may return the level of its curriculum there.
+    loss : callable, optional, mean over the batch from outputs and targets
+        Cross-entropy if not given. Targets that would broadcast are a ValueError.
     steps : int, optional
         Stop after so many, >= 1; no end if not given. What a learner still collects
         then goes into the update of the call that goes on with it.
@@ -118,6 +91,10 @@ def train(
     group : torch.distributed.ProcessGroup, optional
         The workers that train together, such as ``torch.distributed.group.WORLD``, each
         with a learner, its generator, and as many sequences of its own as it likes.
+    capture : bool
+        Replay steps as CUDA graphs, one for each setting of the optimiser's options (a
+        rate that changes is best a tensor). ValueError on other devices, with ``watch``
+        or ``group``, and for learners whose step the host decides, as :class:`TBPTT`.
 
     Raises
     ------
@@ -144,44 +121,54 @@ def train(
     """
     check({"steps": steps, "clip": clip}, OPTIONS)
     watch = dict(watch or {})
-    learners = [learner, *watch.values()]
-    if len(readout.weight) != learner.cell.hidden_size + 1:
-        raise ValueError(
-            f"the readout must read {learner.cell.hidden_size} units, "
-            f"got one of {len(readout.weight) - 1}"
-        )
-    if any(other.cell is not learner.cell for other in watch.values()):
-        raise ValueError("every watched learner must share the trained learner's cell")
-    if "learner" in watch:
-        raise ValueError("the name 'learner' is taken by the trained learner")
+    _check_fit(learner, readout, watch)
+    device, weights = learner.state.device, [learner.cell.weight, *weights_of(readout)]
+    if capture:
+        graphs.check(device, optimizer, watch, group, learner.on_host)
     if group is not None:
-        join(learner, [learner.cell.weight, readout.weight], group)
-    on_host, last, since = learner.state.device.type == "cpu", math.nan, 0
-    for step, (x, target, restart) in enumerate(task, start=1):
-        for each in learners:
-            each.reset(restart)
-        h = learner.step(x)
-        loss, dL_dh, dL_dW = readout.loss(h, target)
-        gradients = {}
+        join(learner, [learner.cell.weight, *readout.parameters()], group)
+    loss_at = loss_of(readout, loss)
+
+    def gradients_at(x, target, restart=None):
+        for each in (learner, *watch.values()):
+            if restart is not None:
+                each.reset(restart)
+        value, dL_dh, dL_dW = loss_at(learner.step(x), target)
+        seen = {}
         for name, other in watch.items():
             other.step(x)
-            gradients[name] = other.gradient(dL_dh)
+            seen[name] = other.gradient(dL_dh)
         if watch:
-            gradients["learner"] = learner.gradient(dL_dh)
-        update = []
+            seen["learner"] = learner.gradient(dL_dh)
+        found = [value]
         if optimizer is not None:
             learner.waiting.append(dL_dW)
-            update = _collect(learner, dL_dh)
+            found += _collect(learner, dL_dh)
         if group is not None:
-            weight = learner.batch_size
-            loss, *update = mean_over([loss, *update], group, weight=weight)
-        since = loss if on_host else loss + 0 * since  # what is not finite stays so
-        if on_host or step % LOOK == 0:
-            last = _finite(float(since), step, last)
+            found = mean_over(found, group, weight=learner.batch_size)
+        return *found, seen
+
+    def whole(*given):
+        value, *update, _ = gradients_at(*given)
         if update:
-            _apply(learner, readout, optimizer, *update, clip)
-        level = _told(task, (last if on_host else loss.double()) / math.log(2))
-        record = Record(step, step, loss, level, bool(update), gradients)
+            _apply(weights, optimizer, *update, clip)
+        return (value,)
+
+    replayed = _replayed(learner, whole, optimizer, weights)
+    at_hand, last, since = device.type == "cpu", math.nan, 0
+    for step, given in enumerate(task, start=1):
+        if capture:
+            (value,) = replayed(*(each.to(device, non_blocking=True) for each in given))
+            update, seen = optimizer is not None, {}
+        else:
+            value, *update, seen = gradients_at(*given)
+        since = value if at_hand else value + 0 * since  # what is not finite stays so
+        if at_hand or step % LOOK == 0:
+            last = _finite(float(since), step, last)
+        if update and not capture:
+            _apply(weights, optimizer, *update, clip)
+        level = _told(task, (last if at_hand else value.double()) / math.log(2))
+        record = Record(step, step, value, level, bool(update), seen)
         yield record
         if "loss" in vars(record):  # it was read
             last = _finite(record.loss, step, last)
@@ -189,9 +176,33 @@ def train(
             return
 
 
+def _check_fit(learner, readout, watch):
+    n = learner.cell.hidden_size
+    if isinstance(readout, Readout) and len(readout.weight) != n + 1:
+        raise ValueError(
+            f"the readout must read {n} units, got one of {len(readout.weight) - 1}"
+        )
+    if any(other.cell is not learner.cell for other in watch.values()):
+        raise ValueError("every watched learner must share the trained learner's cell")
+    if "learner" in watch:
+        raise ValueError("the name 'learner' is taken by the trained learner")
+
+
+def _replayed(learner, whole, optimizer, weights) -> graphs.Replayed:
+    """Steps as graphs; what they leave lies where it lay."""
+
+    def settings():
+        kept = graphs.places([*learner.kept().values(), *weights])
+        return kept, optimizer and graphs.settings_of(optimizer, lambda: None)
+
+    run = partial(learner.in_place, whole)
+    return graphs.Replayed(run, settings, [learner.generator])
+
+
 def _told(task, bits: float | Tensor) -> int | Tensor:
-    """The task's level, once it has heard of the bits."""
-    level = task.observe(bits)
+    """The task's level, once it has heard of the bits; 0 if it does not listen."""
+    observe = getattr(task, "observe", None)
+    level = observe(bits) if observe else 0
     return task.level if level is None else level
 
 
@@ -213,13 +224,14 @@ def _collect(learner, dL_dh) -> list[Tensor]:
     return [gradient, readout]
 
 
-def _apply(learner, readout, optimizer, gradient, readout_gradient, clip):
+def _apply(weights, optimizer, gradient, of_readout, clip):
     """Clip the cell's gradient and let the optimiser step."""
     size = torch.linalg.vector_norm(gradient)
     gradient = gradient * (clip / size.clamp_min(clip))
     if gradient.device.type != "cpu":  # there the loss was not looked at
-        gradient, readout_gradient = (
-            each.nan_to_num(0, 0, 0) for each in (gradient, readout_gradient)
+        gradient, of_readout = (
+            each.nan_to_num(0, 0, 0) for each in (gradient, of_readout)
         )
-    learner.cell.weight.grad, readout.weight.grad = gradient, readout_gradient
+    weights[0].grad = gradient
+    hand_out(of_readout, weights[1:])
     optimizer.step()

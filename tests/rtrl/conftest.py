@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from labkit.rtrl import LEARNERS, LSTMCell, RHNCell, RNNCell
+from labkit.rtrl import LEARNERS, GRUCell, LSTMCell, RHNCell, RNNCell
 
-CELLS = {"rnn": RNNCell, "rhn": RHNCell, "lstm": LSTMCell}
+CELLS = {"rnn": RNNCell, "rhn": RHNCell, "lstm": LSTMCell, "gru": GRUCell}
 # Every row of the table: its name and a rank.
 CASES = [
     (name, rank)

@@ -1,0 +1,126 @@
+"""A cell of one's own: what follows from one function, and what is found wrong."""
+
+import pytest
+import torch
+
+from labkit.rtrl import RTRL, Cell, GRUCell, LSTMCell, RHNCell, RNNCell, check_cell
+
+from .conftest import agree, back_propagate, make_cell, randn
+
+
+class Traced(Cell):
+    """Of two parts: h' = tanh(z1 + c'), c' = sig(z2) c + z1, each its own."""
+
+    blocks, parts = 2, 2
+
+    def new_state(self, z, state):
+        old = state[..., : self.hidden_size]
+        trace = torch.sigmoid(z[..., 1, :]) * old + z[..., 0, :]
+        return torch.cat([trace, torch.tanh(z[..., 0, :] + trace)], -1)
+
+
+@pytest.mark.parametrize("kind", [RNNCell, RHNCell, LSTMCell, GRUCell, Traced])
+def test_a_right_cell_passes_and_stays_as_it_is(kind):
+    cell = kind(2, 3, generator=torch.Generator().manual_seed(0))
+    before = cell.weight.detach().clone()
+    check_cell(cell)
+    assert torch.equal(cell.weight, before) and cell.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", [RHNCell, LSTMCell])
+def test_what_follows_is_what_is_written_by_hand(kind):
+    cell = kind(3, 4, dtype=torch.float64)
+    torch.nn.init.normal_(cell.weight, generator=torch.Generator().manual_seed(0))
+    x, state = randn(2, 3), randn(2, cell.state_size, seed=1)
+    for one, two in zip(
+        cell.linearise(x, state), Cell.linearise(cell, x, state), strict=True
+    ):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+        assert not two.requires_grad
+
+
+def test_a_cell_of_ones_own_learns_as_by_back_propagation():
+    cell = Traced(2, 3, dtype=torch.float64)
+    torch.nn.init.normal_(cell.weight, generator=torch.Generator().manual_seed(0))
+    xs, dLs, total = randn(7, 3, 2), randn(7, 3, 3, seed=1), 0
+    exact = RTRL(cell, batch_size=3)
+    for x, dL in zip(xs, dLs, strict=True):
+        exact.step(x)
+        total = total + exact.gradient(dL)
+    expected, _ = back_propagate(cell, xs, dLs, cell.initial_state(3))
+    assert agree(total, expected, 1e-12)
+
+
+def test_the_gru_is_torchs_where_its_rows_are():
+    """Torch's candidate reads h before, and x after, the reset."""
+    cell, x, h = make_cell("gru", 3, 4), randn(2, 3), randn(2, 4, seed=1)
+    with torch.no_grad():
+        cell.weight[4:7, 8:12], cell.weight[:4, 12:] = 0, 0
+    W, other = cell.weight.detach(), torch.nn.GRUCell(3, 4).double()
+    r, u, a, c = W.split(4, dim=1)
+    by_h, by_x = torch.cat([r, u, a], 1), torch.cat([r, u, c], 1)
+    values = {"weight_hh": by_h[:4].T, "weight_ih": by_x[4:7].T}
+    values |= {"bias_hh": by_h[7], "bias_ih": torch.cat([0 * by_x[7, :8], by_x[7, 8:]])}
+    other.load_state_dict(values)
+    torch.testing.assert_close(cell(x, h), other(x, h), rtol=1e-12, atol=1e-12)
+
+
+def spoiled(name, change):
+    """A highway cell with one of its pieces changed."""
+
+    class Wrong(RHNCell):
+        def linearise(self, x, state):
+            new = super().linearise(x, state)
+            return new._replace(**{name: change(getattr(new, name))})
+
+    return Wrong(2, 3)
+
+
+class Mixing(RNNCell):
+    def new_state(self, z, state):
+        return torch.tanh(z[..., 0, :] + 0.1 * z[..., 0, :].roll(1, -1))
+
+    linearise = Cell.linearise
+
+
+class Deaf(Traced):
+    has_direct_path = False
+
+
+class Reaching(RHNCell):
+    """Its units read each other's old state, past z."""
+
+    def new_state(self, z, state):
+        return super().new_state(z, state) + 0.1 * state.roll(1, -1)
+
+    linearise = Cell.linearise
+
+
+class Silent(Cell):
+    blocks = 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "match"),
+    [
+        (
+            spoiled("D", lambda D: 2 * D),
+            r"D is wrong: at \[\d, \d, \d\] it is .*should",
+        ),
+        (spoiled("D", lambda D: D[:, :, :1]), r"D is wrong: it must be \(1, 2, 3\)"),
+        (spoiled("direct", lambda f: 0 * f), r"H is wrong: .*\(D is right: the direct"),
+        (spoiled("h_hat", lambda h: h.flip(1)), r"h_hat is wrong: .*not \[h, x, 1\]"),
+        (spoiled("state", lambda s: s + 1), "state is wrong: .*forward gives another"),
+        (Mixing(2, 3), r"d state / d W is wrong: .*each unit its own \(Lemma 1\)"),
+        (Reaching(2, 3), "H is wrong: .*units that read others' old state"),
+        (Deaf(2, 3), "has_direct_path is False, but linearise gives"),
+    ],
+)
+def test_what_is_wrong_is_named(cell, match):
+    with pytest.raises(ValueError, match=match):
+        check_cell(cell)
+
+
+def test_a_cell_without_its_function_is_told():
+    with pytest.raises(NotImplementedError, match="Silent must say its new_state"):
+        check_cell(Silent(2, 3))

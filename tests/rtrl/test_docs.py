@@ -1,0 +1,19 @@
+"""The page docs/rtrl.md runs from top to bottom."""
+
+import re
+from pathlib import Path
+
+import torch
+
+PAGE = Path(__file__).parents[2] / "docs/rtrl.md"
+
+
+def test_the_page_runs():
+    known = {}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    for block in blocks:
+        exec(block, known)
+    assert known["record"].step == 10 and known["readout"][0].weight.grad.any()
+    assert set(known["table"].weight.grad.any(1).nonzero()[:, 0].tolist()) == {1, 2, 5}
+    assert known["noise"].shape == (4,) and (known["noise"] > 0).all()
+    assert torch.isfinite(known["h"]).all()
