@@ -70,9 +70,14 @@ class Figure(go.Figure):
         }
 
     def _ipython_display_(self):
-        display(self._repr_mimebundle_(), raw=True)
+        self.placed()
+
+    def placed(self):
+        """Display it; returns the handle of its place, None outside IPython."""
+        place = display(self._repr_mimebundle_(), raw=True, display_id=True)
         if meta := self.layout.meta:
             alt = json.dumps(meta["alt"]).replace("</", "<\\/")
             below = f'<p class="{BELOW}">{html.escape(meta["caption"])}</p>'
             page = f"<style>{STYLE}</style>{below}<script>{_SCRIPT % alt}</script>"
             display({"text/html": page, "text/plain": meta["caption"]}, raw=True)
+        return place

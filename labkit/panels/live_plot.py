@@ -4,9 +4,11 @@ import contextlib
 import functools
 import math
 import time
+import weakref
 from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
+from IPython import get_ipython
 
 from labkit.instruments import Trace
 from labkit.panels.captions import Figure, describe
@@ -41,7 +43,8 @@ class LivePlot(Shown):
     trace : Trace, what to show; rows that it already has are drawn at once
     panels : sequence of Lines or Bars, row by row, at least one
     interactive : bool
-        Follow the trace in a widget; otherwise a figure is built when asked for.
+        Follow the trace in a widget; otherwise a figure is built when asked for, and
+        one on a notebook's page is that of the trace after each cell that went on.
     title : str, of the figure
     caption : str, a sentence below: what to look at, and what it means
     columns : int >= 1, panels side by side
@@ -98,6 +101,12 @@ class LivePlot(Shown):
             self._lock = self.widget.lock
             self.widget.when_drawn(self._drawn)
             self._unsubscribe = trace.subscribe(self._on_row)
+
+    def _ipython_display_(self):
+        if self.interactive:
+            super()._ipython_display_()
+        elif place := self._build().placed():
+            _renew_after_cells(self, place)
 
     @property
     def figure(self) -> go.Figure:
@@ -205,3 +214,19 @@ class LivePlot(Shown):
     def __repr__(self) -> str:
         titles = ", ".join(panel.title for panel in self.panels)
         return f"LivePlot({self.trace!r}: {titles})"
+
+
+def _renew_after_cells(plot: LivePlot, place) -> None:
+    """Show a headless plot's trace in its place after each cell that has added rows."""
+    link, shown = weakref.ref(plot), [plot.trace, len(plot.trace)]
+    events = get_ipython().events
+
+    def renew(*_):
+        plot = link()
+        if plot is None:
+            events.unregister("post_run_cell", renew)
+        elif shown != [plot.trace, len(plot.trace)]:
+            shown[:] = plot.trace, len(plot.trace)
+            place.update(plot.figure._repr_mimebundle_(), raw=True)
+
+    events.register("post_run_cell", renew)

@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from ipywidgets.embed import dependency_state
+from traitlets.config import Config
 
 from labkit.instruments import Trace
 from labkit.panels import Bars, Lines, LivePlot
+from labkit.panels.captions import CONFIG
 from labkit.panels.columns import MAX_POINTS, Columns, decimate
 from labkit.panels.panel_types import KEPT, MIXED
 from labkit.panels.theme import axis
@@ -407,3 +412,36 @@ def test_marks_are_drawn_with_the_next_redraw_when_one_has_just_left():
     assert noted(plot) == ([1], ["k = 1"])
     plot.update()
     assert noted(plot) == ([1, 2], ["k = 1", "k = 2"])
+
+
+@pytest.fixture
+def shell():
+    """IPython without a history; what it displays is in ``display_pub.outputs``."""
+    config = Config({"HistoryManager": {"enabled": False}})
+    shell = InteractiveShell.instance(config=config)
+    shell.display_pub = CapturingDisplayPublisher()
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+def test_a_headless_plot_shown_early_has_what_there_is_at_the_end(shell):
+    shell.user_ns |= {"row": row, "trace": Trace(), "LivePlot": LivePlot}
+    shell.user_ns |= {"panels": PANELS}
+    outputs = shell.display_pub.outputs
+    shell.run_cell("plot = LivePlot(trace, panels, interactive=False)\ndisplay(plot)")
+    first, _ = outputs
+    shell.run_cell("for step in range(3): row(trace, step)")
+    shell.run_cell("pass")
+    _, _, last = outputs
+    assert last["update"] and last["transient"] == first["transient"]
+    found = last["data"]["application/vnd.plotly.v1+json"]
+    assert found == json.loads(plain(shell.user_ns["trace"]).to_json()) | {
+        "config": CONFIG
+    }
+    shell.run_cell("del plot\nimport gc; _ = gc.collect()\nrow(trace, 3)")
+    assert len(outputs) == 3
+
+
+def test_the_state_of_a_long_run_is_below_a_megabyte():
+    state = dependency_state(live(10_000)[0].widget, drop_defaults=False)
+    assert len(json.dumps(state)) < 1e6
