@@ -35,6 +35,8 @@ class Block:
     # passes whose weight gradient was not formed
     residuals: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     version: int | None = None  # of the gradient that goes with the inputs
+    unread: int | None = None  # backward pass that came by a pass that was not read
+    missed: bool = False  # whether the gradient has a part of such a pass
 
     def listen(self):
         """Hear which gradient goes with the inputs, from now on."""
@@ -42,7 +44,11 @@ class Block:
 
         def arrived(parameter):
             block, grad = link(), parameter.grad
-            if block is not None and block.inputs.rows and grad is not None:
+            if block is None or grad is None:
+                return
+            if block.unread == torch._C._current_graph_task_id():
+                block.missed = True
+            if block.inputs.rows:
                 block.version = grad._version
 
         if self._told().requires_grad:
@@ -76,7 +82,8 @@ class Block:
 
         By ``model.zero_grad()``, say, after a step that was skipped.
         """
-        return self.version is not None and self._told().grad is None
+        told = self.version is not None or self.missed
+        return told and self._told().grad is None
 
     def _zeroed(self) -> bool:
         """Whether that gradient was touched since and is exactly 0."""
@@ -95,6 +102,7 @@ class Block:
     def clear(self):
         """Forget all passes."""
         self.inputs, self.version = NONE, None
+        self.unread, self.missed = None, False
         self.residuals.clear()
 
     def gradient(self) -> Tensor:

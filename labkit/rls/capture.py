@@ -53,6 +53,16 @@ class Capture:
         options = self.time_steps, self.residuals, self.shared
         return Capture(self.name, module, *options)
 
+    def leave_unread(self, output):
+        """Note a pass in evaluation mode, in case it leaves a gradient."""
+
+        def reached(_):
+            for block in self.blocks:
+                block.unread = torch._C._current_graph_task_id()
+
+        if watched := [y for y in _tensors(output) if y.requires_grad]:
+            register_multi_grad_hook(watched, reached, mode="any")
+
     def __call__(self, module, inputs, output):
         """Read one forward pass; returns a replacement of the output or None."""
         weight, x = self.blocks[0].weight, inputs[0]
@@ -101,8 +111,10 @@ class _Hook:
         capture = self.capture() if self.capture else None
         if capture is None or module is not capture.module:
             return None
-        if not (module.training and torch.is_grad_enabled()):
+        if not torch.is_grad_enabled():
             return None
+        if not module.training:
+            return capture.leave_unread(output)
         given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
         x, start = given["input"], given.get("hx")
         return capture(module, (x,) if start is None else (x, start), output)
@@ -140,5 +152,5 @@ def _tensors(output):
     if isinstance(output, torch.Tensor):
         yield output
     else:
-        for each in output:
+        for each in output or ():
             yield from _tensors(each)

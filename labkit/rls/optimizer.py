@@ -222,10 +222,11 @@ class RLS(torch.optim.Optimizer):
         if not alone and any(seen.rows for seen in inputs):
             inputs = pool(blocks, self.process_group)
         for block, seen in zip(blocks, inputs, strict=True):
-            if seen.total is None or (self._at_hand(block.weight) and not seen.rows):
+            none = seen.total is None or (self._at_hand(block.weight) and not seen.rows)
+            if none or block.missed:
                 raise RuntimeError(
-                    f"layer {block.name!r} has a gradient, but no input of it was "
-                    "seen: run the forward pass in training mode, model.train()"
+                    f"layer {block.name!r} has a gradient of a pass whose inputs were "
+                    "not read: run the forward pass in training mode, model.train()"
                 )
         totals, rows = [list(column) for column in zip(*inputs, strict=True)][:2]
         means, steps = torch._foreach_div(totals, rows), []

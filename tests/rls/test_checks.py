@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from labkit.rls import RLS
+from labkit.rls.blocks import joint_norm
 
 from .conftest import randn
 from .twins import fcs
@@ -169,8 +170,30 @@ def test_step_after_a_pass_in_evaluation_mode():
     model = fcs().eval()
     optimizer = RLS(model)
     model(randn(2, 5)).sum().backward()
-    with pytest.raises(RuntimeError, match=r"'0' has a gradient, .*model\.train\(\)"):
+    message = r"'0' has a gradient of a pass whose inputs were not .*model\.train\(\)"
+    with pytest.raises(RuntimeError, match=message):
         optimizer.step()
+
+
+@pytest.mark.parametrize("limit", [None, math.inf])
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_a_gradient_partly_of_a_pass_in_evaluation_mode(order, limit):
+    model = fcs()
+    optimizer = RLS(model, max_grad_norm=limit)
+    for training in order:
+        model.train(training)(randn(2, 5)).sum().backward()
+    with pytest.raises(RuntimeError, match="whose inputs were not read"):
+        optimizer.step()
+    optimizer.zero_grad()
+    model.train()(randn(2, 5)).sum().backward()
+    x = randn(2, 5).requires_grad_()
+    torch.autograd.grad(model.eval()(x).sum(), x)  # as for an adversarial example
+    optimizer.step()
+
+
+def test_gradients_on_several_devices():
+    with pytest.raises(ValueError, match=r"one device, and .* on cpu and meta"):
+        joint_norm([torch.ones(2), torch.ones(2, device="meta")])
 
 
 def test_an_option_that_cannot_change_any_more():
