@@ -2,6 +2,8 @@
 
     PYTHONPATH=. python benchmarks/broad.py speed [--repeats N] [--images N] [--all]
     PYTHONPATH=. python benchmarks/broad.py accuracy [--updates N] [--solvers ...]
+    PYTHONPATH=. python benchmarks/broad.py defaults [--splits N]
+    PYTHONPATH=. python benchmarks/broad.py sizes [--rows N]
 
 ``speed``: 10,000 images, 60 + 1000 nodes and five updates of 10 + 190 + 300 nodes,
 1060 to 3560 columns. The solvers grow over the same columns in memory set aside
@@ -14,18 +16,40 @@ test accuracy beside Tables II and III of the paper. One solver at a time; orig 
 r-inv hold A and the ridge inverse, 16 bytes for each image and column.
 
 Both read MNIST as :func:`labkit.datasets.load` finds it.
+
+``defaults``: the estimators as they come, with one ridge and in the paper's setting,
+beside others of scikit-learn as they come, on data sets that scikit-learn
+bundles or makes: score (accuracy or R^2), mean rank, seconds of fitting and scoring.
+
+``sizes``: megabytes of a pickled model, with its training data and compact.
 """
 
+import pickle
 import sys
+import warnings
 from itertools import pairwise
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
+from sklearn import datasets, ensemble, linear_model, neural_network
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from benchmarks import shared
-from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
+from labkit.broad import (
+    PAPER,
+    SOLVERS,
+    BroadLearningClassifier,
+    BroadLearningRegressor,
+    SharedColumns,
+    Update,
+    side_by_side,
+)
 from labkit.broad.cost import start_operations, update_operations
 from labkit.clock import Clock
 from labkit.datasets import load
@@ -37,7 +61,7 @@ SPLITS = ("train", "test")
 # Nodes at the start and in every update
 FEATURES = 6 * [Update(10)]
 SMALL = [*FEATURES, Update(extra=1000)], Update(10, 190, 300)
-PAPER = [*FEATURES, Update(extra=3000)], Update(10, 750, 1250)
+LARGE = [*FEATURES, Update(extra=3000)], Update(10, 750, 1250)
 
 
 def grown(fit, test, size, updates, seed):
@@ -181,7 +205,7 @@ RIDGE = {
 
 def accuracy(args):
     """Print test accuracy and seconds at every size beside the paper's accuracy."""
-    columns = grown(*images(args.images, args.device), PAPER, args.updates, args.seed)
+    columns = grown(*images(args.images, args.device), LARGE, args.updates, args.seed)
     A, Y, widths = columns.A, columns.Y, columns.widths
     words = f"float64, {len(A)} images, seed {args.seed}"
     words += "; percent, seconds of the solver below"
@@ -203,6 +227,92 @@ def accuracy(args):
                 row = table[ridge].split()[: len(widths)]
                 print(f"{'  the paper':24s}" + "".join(f"{x:>8s}" for x in row))
             print(f"{'  seconds':24s}" + "".join(seconds), flush=True)
+
+
+def tables():
+    """Data sets that need no download: name to inputs and targets."""
+    made = {}
+    for name in ("iris", "wine", "breast_cancer", "digits", "diabetes"):
+        made[name] = getattr(datasets, f"load_{name}")(return_X_y=True)
+    X, y = made["diabetes"]
+    made["diabetes > median"] = X, y > np.median(y)
+    classes, noise = datasets.make_classification, {"n_informative": 10, "flip_y": 0.1}
+    made["classes, 5 of 20 tell"] = classes(1000, n_informative=5, random_state=0)
+    made["classes, noisy"] = classes(1000, n_classes=3, **noise, random_state=1)
+    made["classes, 200 wide"] = classes(300, 200, n_informative=20, random_state=2)
+    made["moons"] = datasets.make_moons(1000, noise=0.25, random_state=0)
+    circles, seed = {"noise": 0.15, "factor": 0.5}, {"random_state": 0}
+    made["circles"] = datasets.make_circles(1000, **circles, **seed)
+    shells = {"n_samples": 1000, "n_features": 5, "n_classes": 3}
+    made["shells"] = datasets.make_gaussian_quantiles(**shells, **seed)
+    made["hastie"] = datasets.make_hastie_10_2(1500, random_state=0)
+    for i, noise in ((1, 1.0), (2, 50.0), (3, 0.1)):
+        make = getattr(datasets, f"make_friedman{i}")
+        made[f"friedman {i}"] = make(800, noise=noise, random_state=0)
+    made["linear"] = datasets.make_regression(300, 30, noise=20, random_state=0)
+    return made
+
+
+def contenders(labelled, seed):
+    """Models of one kind by name, as they come; inputs scaled where they need it."""
+    Broad = BroadLearningClassifier if labelled else BroadLearningRegressor
+    kind = "Classifier" if labelled else "Regressor"
+    alphas = {"alphas": np.logspace(-6, 3, 10)}  # those of broad learning too
+    ridge = linear_model.RidgeClassifierCV if labelled else linear_model.RidgeCV
+    random = {"gamma": "scale", "n_components": 1000, "random_state": seed}
+    network = getattr(neural_network, f"MLP{kind}")(random_state=seed)
+    trees = getattr(ensemble, f"HistGradientBoosting{kind}")(random_state=seed)
+    return {
+        "broad": Broad(random_state=seed),
+        "broad, ridge 1": Broad(random_state=seed, ridge=1.0),
+        "broad, paper": Broad(**PAPER, random_state=seed),
+        "RidgeCV": make_pipeline(StandardScaler(), ridge(**alphas)),
+        "RBF, RidgeCV": make_pipeline(
+            StandardScaler(), RBFSampler(**random), ridge(**alphas)
+        ),
+        "MLP": make_pipeline(StandardScaler(), network),
+        "trees": trees,
+    }
+
+
+def defaults(args):
+    """Print scores by data set, and mean rank and seconds of every contender."""
+    words = f"mean of {args.splits} splits, two thirds to learn from"
+    shared.begin(args, words)
+    names, scores, seconds = [*contenders(True, 0)], [], 0.0
+    print(f"{'score':24s}" + "".join(f"{name:>16s}" for name in names))
+    warnings.simplefilter("ignore")  # an MLP's end, a bottleneck: both as they come
+    for name, (X, y) in tables().items():
+        labelled, found = y.dtype.kind != "f" or len(np.unique(y)) < 10, []
+        for seed in range(args.splits):
+            how = {"random_state": seed, "stratify": y if labelled else None}
+            parts = train_test_split(X, y, test_size=1 / 3, **how)
+            X_fit, X_test, y_fit, y_test = parts
+            row = []
+            for model in contenders(labelled, seed).values():
+                with (clock := Clock()):
+                    score = model.fit(X_fit, y_fit).score(X_test, y_test)
+                row.append((score, clock.lap))
+            found.append(row)
+        score, spent = np.mean(found, 0).T
+        seconds = seconds + spent
+        scores.append(score)
+        print(f"{name:24s}" + "".join(f"{s:16.3f}" for s in score), flush=True)
+    ranks = rankdata(-np.round(scores, 3), axis=1).mean(0)
+    print(f"{'mean rank':24s}" + "".join(f"{rank:16.2f}" for rank in ranks))
+    print(f"{'seconds':24s}" + "".join(f"{s:16.1f}" for s in seconds))
+    for name, rank, spent in zip(names, ranks, seconds, strict=True):
+        shared.note(f"defaults, {name}", rank=rank, ms=1e3 * spent)
+
+
+def sizes(args):
+    """Print megabytes of a pickle before and after `compact`."""
+    shared.begin(args, f"{args.rows} x 100, defaults")
+    X = np.random.default_rng(0).normal(size=(args.rows, 100))
+    model = BroadLearningRegressor(random_state=0).fit(X, X[:, 0] * X[:, 1])
+    before, after = (len(pickle.dumps(m)) / 1e6 for m in (model, model.compact()))
+    print(f"{before:.1f} MB with training data and state, {after:.1f} MB compact")
+    shared.note("pickle", before=before, after=after)
 
 
 def main():
@@ -227,6 +337,12 @@ def main():
         default=["chol-1", "exg-e", "orig", "r-inv"],
     )
     two.set_defaults(run=accuracy)
+    three = commands.add_parser("defaults")
+    three.add_argument("--splits", type=int, default=3)
+    three.set_defaults(run=defaults)
+    four = commands.add_parser("sizes")
+    four.add_argument("--rows", type=int, default=20_000)
+    four.set_defaults(run=sizes)
     args = parser.parse_args(sys.argv[1:] or ["speed"])
     torch.set_num_threads(args.threads)
     args.run(args)

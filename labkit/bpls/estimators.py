@@ -1,6 +1,7 @@
 """BPLS as scikit-learn estimators; torch inside, on any device."""
 
 import dataclasses
+import inspect
 import numbers
 from collections.abc import Sequence
 
@@ -82,6 +83,14 @@ class _BPLS(BaseEstimator):
                 "the refinement takes one hidden layer, got hidden_sizes="
                 f"{self.hidden_sizes!r}"
             )
+        idle = () if isinstance(self, ClassifierMixin) else ("max_walks",)
+        for name in ("interpretation", "clamp") if self.refine else idle:
+            value, default = getattr(self, name), DEFAULTS[name].default
+            if value != default:
+                raise ValueError(
+                    f"{name}={value!r} changes nothing with refine={self.refine!r}; "
+                    f"leave it at {default!r}"
+                )
 
     def _settings(self):
         return Settings(
@@ -139,6 +148,9 @@ class _BPLS(BaseEstimator):
         return self
 
 
+DEFAULTS = inspect.signature(_BPLS).parameters
+
+
 class BPLSRegressor(RegressorMixin, _BPLS):
     r"""A small network fitted in closed form (Tomic et al. 2024, Algorithm 1).
 
@@ -157,11 +169,13 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         exact minimum-norm solution, not for ``refine``.
     bias : bool, append a column of ones to the inputs, the paper's only bias
     max_walks : int >= 0
-        Sweeps of the refinement; the paper's algorithm makes one walk, whatever it is.
+        Sweeps of the refinement. The paper's algorithm makes one walk: without
+        ``refine`` another value than the default is refused.
     refine : {None, "gauss-newton"}
         "gauss-newton" trains by the refinement instead, which is ours and not the
         paper's: see `labkit.bpls.refine`. It starts from weights in U[-0.3, 0.3], the
-        paper's walk from U[-1, 1].
+        paper's walk from U[-1, 1]. It reads no ``interpretation`` and no ``clamp``, and
+        refuses other values than their defaults.
     random_state : int, RandomState or None
         Of the initial weights; the same network on every device and in every dtype.
     dtype : {None, "float32", "float64"}

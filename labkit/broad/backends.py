@@ -86,15 +86,17 @@ class Backend:
         self.Y = torch.cat([self.Y, Y])
 
     def _choose(self, blocks: Callable, k: int) -> None:
-        """Settle for the ridge whose leave-one-out error is least."""
+        """Settle for the safe ridge whose leave-one-out error is least."""
         if isinstance(self.ridge, float):
             return
-        errors = leave_one_out(blocks, (len(self.Y), k), self.ridge).nan_to_num(
-            torch.inf
-        )
+        shape = len(self.Y), k
+        errors, norm = leave_one_out(blocks, shape, self.ridge, self.root)
+        errors = errors.nan_to_num(torch.inf)
         count = len(self.Y) if self.root is None else self.root.square().sum()
         self.loo = errors / (count * self.Y.shape[1])
-        self.ridge = self.ridge[int(errors.argmin())]
+        ridges, safe = errors.new_tensor(self.ridge), safe_ridge(norm)
+        found = torch.where(ridges < min(safe, max(self.ridge)), torch.inf, errors)
+        self.ridge = self.ridge[int(found.argmin())]
 
     def _warn_below(self, norm: Callable[[], Tensor]) -> None:
         """Warn of a ridge that float32 cannot resolve where ``norm()`` is |A|^2."""

@@ -24,13 +24,14 @@ RANGES = {
     "fallback": optional(one_of(("chol-2",))),
 }
 LISTS = (list, tuple, np.ndarray)  # of ridges
+RIDGES = tuple(10.0**e for e in range(-6, 4))  # where none is given
 
 
 def check_parameters(model, d: int, weight, keep: bool) -> None:
     """Refuse what cannot be fitted to d columns, with weights, with samples kept."""
     check({name: getattr(model, name) for name in RANGES}, RANGES)
     many = isinstance(model.ridge, LISTS)
-    for ridge in model.ridge if many else [model.ridge]:
+    for ridge in model.ridge if many else () if model.ridge is None else [model.ridge]:
         check({"ridge": ridge}, {"ridge": POSITIVE})
         if ridge > float(np.finfo(model.dtype).max):
             raise ValueError(f"ridge {ridge:g} leaves {model.dtype}; use float64")
@@ -59,6 +60,14 @@ def check_parameters(model, d: int, weight, keep: bool) -> None:
             f"{', '.join(TAKE_ROWS)} and no mesh; got ridge={model.ridge!r}, "
             f"solver={solver!r}, mesh={model.mesh!r}"
         )
+
+
+def ridge_of(model, keep: bool) -> float | list[float]:
+    """The ridge to take, or those to choose from."""
+    if model.ridge is None:
+        return list(RIDGES) if keep and model.mesh is None else 1.0
+    many = isinstance(model.ridge, LISTS)
+    return [float(ridge) for ridge in model.ridge] if many else float(model.ridge)
 
 
 def warn_of_bottleneck(model, d: int) -> None:

@@ -76,7 +76,8 @@ def leave_one_out(
     blocks: Callable[[], Iterable[tuple[Tensor, Tensor]]],
     shape: tuple[int, int],
     ridges: Sequence[float],
-) -> Tensor:
+    root: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     r"""Squared error of every sample, predicted by a fit to all others, at many ridges.
 
     One eigendecomposition serves all ridges. With $A^T A = Q\,\mathrm{diag}(s)\,Q^T$,
@@ -87,21 +88,27 @@ def leave_one_out(
 
     and, where there are more columns than samples, with $A A^T = Q\,\mathrm{diag}(s)\,
     Q^T$ the same of $1 - h = \lambda\,\mathrm{diag}(Q\,\mathrm{diag}(d)\,Q^T)$ and
-    $E = \lambda\,Q\,\mathrm{diag}(d)\,Q^T Y$.
+    $E = \lambda\,Q\,\mathrm{diag}(d)\,Q^T Y$. Of a sample with weight w one is left out
+    of w, or what there is of it: $h / \max(w, 1)$ stands for h, so that weights are
+    repeated rows here too.
 
     Parameters
     ----------
     blocks : callable, gives chunks (A, Y) of the samples; called twice
     shape : l, k
     ridges : sequence of float > 0
+    root : (l, 1) tensor, optional, roots of weights, which A and Y are multiplied by
 
     Returns
     -------
-    (r,) tensor
-        Sums over samples and outputs. Cost about 9 m^3 operations with m the smaller of
-        l and k, and 3 l k^2 for l > k.
+    errors : (r,) tensor, sums over samples and outputs
+    norm : () tensor, |A|^2
+
+    Notes
+    -----
+    Cost about 9 m^3 operations with m the smaller of l and k, and 3 l k^2 for l > k.
     """
-    l, k = shape  # noqa: E741
+    (l, k), i = shape, 0  # noqa: E741
     wide = l <= k
     if wide:
         A, Y = (torch.cat(parts) for parts in zip(*blocks(), strict=True))
@@ -111,16 +118,20 @@ def leave_one_out(
         for A, Y in blocks():
             S, BY = S + gram(A), BY + mm(A.T, Y)
     s, Q = torch.linalg.eigh(S)
-    d = 1 / (s.clamp_min(0)[:, None] + torch.tensor(ridges).to(s))  # (m, r)
+    lam = torch.tensor(ridges).to(s)
+    d = 1 / (s.clamp_min(0)[:, None] + lam)  # (m, r)
+    most = s.new_ones(l) if root is None else root[:, 0].square().clamp_min(1)
     if wide:
         seen, BY = [(Q, Y)], Q.T @ Y
     else:
         seen, BY = ((A @ Q, Y) for A, Y in blocks()), Q.T @ BY
     errors = d.new_zeros(len(ridges))
     for B, Y in seen:
-        kept = B.square() @ d  # (1)
-        for r in range(len(ridges)):
+        h = B.square() @ d  # (1)
+        h = (1 - lam * h if wide else h) / most[i : i + len(Y), None]  # (1)
+        for r, each in enumerate(lam):
             fit = B @ (d[:, r, None] * BY)
-            E, rest = (fit, kept[:, r]) if wide else (Y - fit, 1 - kept[:, r])  # (2)
-            errors[r] += (E / rest[:, None]).square().sum()  # (3)
-    return errors
+            E = each * fit if wide else Y - fit  # (2)
+            errors[r] += (E / (1 - h[:, r, None])).square().sum()  # (3)
+        i += len(Y)
+    return errors, s[-1]

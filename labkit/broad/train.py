@@ -40,6 +40,12 @@ class SharedColumns:
     def __init__(self, fit, test, room: int, *, seed: int = 0):
         (X, y), (self._tests, self._classes) = fit, test
         self.A, self.B = (x.new_empty(len(x), room) for x in (X, self._tests))
+        for Xs, ys in (fit, test):
+            if Xs.ndim != 2 or ys.shape != Xs.shape[:1]:
+                raise ValueError(
+                    f"inputs (l, d) and classes (l,) are needed, got shapes "
+                    f"{tuple(Xs.shape)} and {tuple(ys.shape)}"
+                )
         c = 1 + int(max(y.max(), self._classes.max()))
         self.Y = 2 * torch.nn.functional.one_hot(y, c).to(X) - 1
         self.widths = ()

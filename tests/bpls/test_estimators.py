@@ -27,7 +27,8 @@ SMALL += [BPLSRegressor((10,), **REFINED), BPLSClassifier((10,), **REFINED)]
 
 
 @parametrize_with_checks(SMALL)
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learns_own_checks(estimator, check, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # or that of the array API is skipped
     check(estimator)
 
 
@@ -202,6 +203,20 @@ def test_parameters_that_cannot_be_used(Net, options, message):
     wanted = y if Net is BPLSClassifier else np.stack([X[:, 0], 5 * X[:, 1]], 1)
     with pytest.raises(ValueError, match=message):
         Net(random_state=0, **options).fit(X, wanted)
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (BPLSRegressor(max_walks=5), "max_walks=5 changes nothing with refine=None"),
+        (BPLSRegressor(clamp=0.1, **REFINED), r"clamp=0\.1 changes nothing"),
+        (BPLSClassifier(interpretation=0, **REFINED), "interpretation=0 changes noth"),
+    ],
+)
+def test_options_that_would_change_nothing(net, message):
+    with pytest.raises(ValueError, match=message):
+        net.fit(X, y)
+    assert message.split("=")[0] in net.get_params()
 
 
 @pytest.mark.parametrize("options", [{}, REFINED])

@@ -2,6 +2,7 @@
 
 import pickle
 import tracemalloc
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -12,20 +13,20 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeCV
 
 from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
+from labkit.broad.door import RIDGES
 from labkit.broad.rows import leave_one_out
 
 from .conftest import problem, ridge_by_numpy
 
 X, y = (part[:300] for part in load_digits(return_X_y=True))
 Y = 2.0 * (y[:, None] == np.arange(10)) - 1
+IMAGES = {"scaling": "sample", "shrink": 0.8, "random_state": 0}  # as the paper has it
 CUTS = [0, 120, 127, 128, 300]
 PIECES = [slice(i, j) for i, j in pairwise(CUTS)]
 
 
 def classifier(**options):
-    return BroadLearningClassifier(
-        2, 5, 40, **{"ridge": 1e-2, "random_state": 0, **options}
-    )
+    return BroadLearningClassifier(2, 5, 40, **{"ridge": 1e-2, **IMAGES, **options})
 
 
 def off(model, ridge=1e-2):
@@ -95,7 +96,7 @@ def test_labels_that_come_later():
 def test_numbers_that_come_later():
     T = np.stack([X[:, 20], X[:, 21] ** 2], 1)
     for targets in (T[:, 0], T):
-        model = BroadLearningRegressor(2, 5, 40, ridge=1e-2, random_state=0)
+        model = BroadLearningRegressor(2, 5, 40, ridge=1e-2, **IMAGES)
         for rows in PIECES:
             model.partial_fit(X[rows], targets[rows])
         W = ridge_by_numpy(model.expand(X), targets.reshape(300, -1), 1e-2)
@@ -158,7 +159,7 @@ def test_weights_are_so_many_repeated_rows(scaling, options):
     model, same = walked(X, y, weight), walked(X[again], y[again], None)
     assert np.allclose(model.coef_, same.coef_, rtol=0, atol=1e-8)
     assert model.n_samples_seen_ == (weight > 0).sum()
-    target, numbers = X[:, 20], BroadLearningRegressor(2, 5, 40, random_state=0)
+    target, numbers = X[:, 20], BroadLearningRegressor(2, 5, 40, **IMAGES)
     numbers.set_params(**options).fit(X, target, weight)
     found = numbers.predict(X)
     again = numbers.fit(X[again], target[again]).predict(X)
@@ -232,7 +233,8 @@ def test_leave_one_out_is_what_it_says(l, k):  # noqa: E741
     A, _, T = problem(l, k)
     ridges = [1e-3, 0.3, 20.0]
     parts = A.split(5), T.split(5)
-    found = leave_one_out(lambda: zip(*parts, strict=True), (l, k), ridges)
+    found, norm = leave_one_out(lambda: zip(*parts, strict=True), (l, k), ridges)
+    assert float(norm) == pytest.approx(np.linalg.norm(A, 2) ** 2)
     for ridge, error in zip(ridges, found.tolist(), strict=True):
         wanted = 0.0
         for i in range(l):
@@ -261,16 +263,38 @@ def test_the_ridge_is_that_of_scikit_learns_ridge_cv(rows, options, monkeypatch)
     assert np.array_equal(grown, alone.add_nodes(9).coef_)
 
 
-def test_the_path_of_weighted_rows_is_ridge_cv_s():
-    weight = np.random.default_rng(0).uniform(0.1, 3, 300)
+@pytest.mark.parametrize("rows", [30, 300])
+@pytest.mark.parametrize("chunk", [None, 64])
+def test_the_path_of_weighted_rows_is_that_of_repeated_ones(rows, chunk):
+    weight = np.random.default_rng(0).integers(1, 4, rows)
+    again, path = np.repeat(np.arange(rows), weight), [1e-3, 1e-1, 10.0]
+    fits = [(X[:rows], y[:rows], weight), (X[again], y[again])]
+    one, other = (classifier(ridge=path, chunk=chunk).fit(*each) for each in fits)
+    assert (
+        np.allclose(one.loo_errors_, other.loo_errors_) and one.ridge_ == other.ridge_
+    )
+
+
+def test_a_share_of_a_row_is_left_out_as_ridge_cv_does():
+    weight = np.random.default_rng(0).uniform(0.1, 1, 300)
     path = [1e-3, 1e-1, 10.0]
     model = classifier(ridge=path).fit(X, y, weight)
     found = RidgeCV(path, fit_intercept=False).fit(model.expand(X), Y, weight)
     assert found.alpha_ == model.ridge_
     root = torch.from_numpy(weight[:, None] ** 0.5)
     A, T = (root * torch.from_numpy(each) for each in (model.expand(X), Y))
-    errors = leave_one_out(lambda: [(A, T)], A.shape, path) / weight.sum() / 10
-    assert np.allclose(model.loo_errors_, errors)
+    errors, _ = leave_one_out(lambda: [(A, T)], A.shape, path)
+    assert np.allclose(model.loo_errors_, errors / weight.sum() / 10)
+
+
+def test_without_a_ridge_one_that_is_safe_is_chosen():
+    model = classifier(ridge=None).fit(X, y)
+    assert model.ridge_ == RIDGES[model.loo_errors_.argmin()]
+    assert begun(ridge=None).ridge_ == 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a ridge that float32 cannot resolve
+        coarse = classifier(ridge=None, dtype="float32").fit(X, y)
+    assert coarse.ridge_ > model.ridge_
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ SMALL = {"n_groups": 2, "nodes_per_group": 5, "n_enhancement": 20, "random_state
 @parametrize_with_checks(
     [
         BroadLearningClassifier(**SMALL),
-        BroadLearningClassifier(**SMALL, scaling="feature"),
-        BroadLearningClassifier(**SMALL, scaling="feature", chunk=16, capacity=40),
-        BroadLearningRegressor(**SMALL),
-        BroadLearningRegressor(**SMALL, scaling="feature", solver="bordered"),
+        BroadLearningClassifier(**SMALL, scaling="sample"),
+        BroadLearningClassifier(**SMALL, chunk=16, capacity=40),
+        BroadLearningClassifier(**SMALL, ridge=1.0),
+        BroadLearningRegressor(**SMALL, scaling="sample"),
+        BroadLearningRegressor(**SMALL, solver="bordered"),
     ]
 )
 def test_check_estimator(estimator, check, monkeypatch):

@@ -129,6 +129,12 @@ def test_score_is_in_percent(parts):
     assert columns.Y.unique().tolist() == [-1, 1]
 
 
+def test_classes_that_would_be_broadcast_are_refused(parts):
+    (X, y), (tests, classes) = parts
+    with pytest.raises(ValueError, match=r"got shapes \(30, 8\) and \(30, 1\)"):
+        SharedColumns((X, y), (tests, classes[:, None]), 27)
+
+
 def test_looking_changes_nothing(parts):
     """With and without measurements solvers end at the same weights, to the bit."""
     columns = SharedColumns(*parts, 27)
