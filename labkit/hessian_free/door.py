@@ -19,7 +19,9 @@ def check_rows(model: nn.Module, inputs, targets=None, name="inputs") -> None:
     for role, x in roles:
         if not isinstance(x, Tensor):
             kind = type(x).__name__
-            raise TypeError(f"{role} must be a tensor, got {kind}; see torch.as_tensor")
+            what = "; a step takes the batch, no closure" if callable(x) else ""
+            what = what or "; see torch.as_tensor"
+            raise TypeError(f"{role} must be a tensor, got {kind}{what}")
     if not inputs.ndim or not len(inputs):
         raise ValueError(f"{name} must have rows, got shape {tuple(inputs.shape)}")
     if isinstance(model, Autoencoder):

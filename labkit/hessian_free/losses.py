@@ -175,7 +175,7 @@ class LinearisedLoss:
 def as_loss(loss: str | Loss, model: nn.Module) -> Loss:
     """A loss by its name; refused where the model's last layer is the loss's own."""
     if not isinstance(loss, Loss):
-        if loss not in LOSSES:
+        if not isinstance(loss, str) or loss not in LOSSES:
             known = ", ".join(LOSSES)
             raise ValueError(f"loss must be one of {known} or a Loss, got {loss!r}")
         loss = LOSSES[loss]
@@ -202,7 +202,10 @@ def check_like(loss: Loss, outputs: Tensor, targets: Tensor | None) -> None:
         )
     if targets is None:
         return
-    shape, of_classes = outputs.shape, loss == SOFTMAX and outputs.ndim > 1
+    if loss == SOFTMAX and outputs.ndim < 2:
+        shape = tuple(outputs.shape)
+        raise ValueError(f"the outputs must be (n, ..., classes), got shape {shape}")
+    shape, of_classes = outputs.shape, loss == SOFTMAX
     if of_classes and not targets.is_floating_point():
         whole = targets.dtype in (torch.int64, torch.int32, torch.uint8)
         if targets.shape != shape[:-1] or not whole:

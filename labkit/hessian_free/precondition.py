@@ -1,4 +1,4 @@
-r"""Diagonal right preconditioners for the curvature A'A of a squared loss.
+r"""Diagonal right preconditioners for the curvature A'A of a loss.
 
 Emirahmetoglu and Stewart, section 4.4 and Algorithm 3, after Chapelle and Erhan (2011).
 """

@@ -55,6 +55,11 @@ def state(model, generator):
 
 REFUSED = {
     "no rows": (mlp(), (X[:0], T[:0]), r"inputs must have rows, got shape \(0, 3\)"),
+    "a closure": (
+        mlp(),
+        (lambda: 0.0, T),
+        "got function; a step takes the batch, no c",
+    ),
     "an array": (mlp(), (X.numpy(), T), "inputs must be a tensor, got ndarray"),
     "an array of targets": (
         mlp(),

@@ -303,6 +303,14 @@ def test_refuses_targets_before_anything_is_changed(case, where):
     assert torch.equal(drawn, torch.get_rng_state()) and not optimizer.state
 
 
+def test_a_softmax_over_rows_is_refused():
+    flat = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)).double()
+    with pytest.raises(
+        ValueError, match=r"must be \(n, ..., classes\), got shape \(9,"
+    ):
+        HessianFree(flat, loss="softmax").step(X, soft[:, 0])
+
+
 def test_a_class_out_of_range_is_never_silent():
     point = linearise(net(), X, CLASSES + 1, loss="softmax")
     assert point.loss().isnan()
