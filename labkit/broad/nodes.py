@@ -286,7 +286,9 @@ def sparse_autoencoder(
     -------
     o : (n, d) tensor, $o$
     """
-    L = torch.linalg.cholesky(gram + rho * torch.eye(len(gram)).to(gram))
+    L = torch.linalg.cholesky(
+        gram + rho * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    )
     o, u = torch.zeros_like(cross), torch.zeros_like(cross)
     for _ in range(steps):
         w = torch.cholesky_solve(cross + rho * (o - u), L)  # (1)

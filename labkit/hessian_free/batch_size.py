@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from labkit.hessian_free.tuples import dot
 from labkit.ranges import COUNT, INSIDE, NOT_NEGATIVE, check
@@ -20,8 +21,10 @@ WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
 STALLED = 0.005  # relative decrease of the validation loss over the window
 
 
-def batch_gradient_variance(point) -> tuple[float, float]:
+def batch_gradient_variance(point, *beside: Tensor) -> tuple[float, ...]:
     r"""V and |grad f_S|^2 of a batch, from one backward pass, read to the host once.
+
+    What is ``beside``, of shape (), is read with them and returned behind them.
 
     (1) $V = \frac{n}{n-1} \left( \tfrac1n \sum_i |\nabla f_i|^2
     - |\nabla f_S|^2 \right)$
@@ -33,8 +36,8 @@ def batch_gradient_variance(point) -> tuple[float, float]:
     gradient, squares = point.gradient_moments()
     g2 = dot(gradient, gradient)
     V = n / (n - 1) * (squares / n - g2)  # (1)
-    V, g2 = torch.stack((V, g2)).tolist()
-    return max(V, 0.0), g2
+    V, *others = torch.stack((V, g2, *beside)).tolist()
+    return max(V, 0.0), *others
 
 
 def next_batch_size(

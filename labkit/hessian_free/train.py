@@ -145,8 +145,8 @@ def train(
         with diary.clock:
             X, T = draw(inputs, targets, n, settings.input_noise, generator)
             done = optimizer.step(X, T, validation=validation)
-            f_val = float(mean_loss(model, *validation, loss=optimizer.loss))
-            V, g2 = batch_gradient_variance(done.point)
+            f_val = mean_loss(model, *validation, loss=optimizer.loss)
+            V, g2, f_val = batch_gradient_variance(done.point, f_val)
             finite = math.isfinite(V) and math.isfinite(g2)
             n_hat = next_batch_size(V, g2, N, theta) if finite else N
             estimates.append(n_hat)

@@ -60,7 +60,8 @@ def race_rows(settings, problem: Problem, chosen: Mapping, hidden=64) -> Iterato
     names = [label for label in CLASSIFIERS if label not in SOLVED]
     models = {label: rules.network(fit, hidden, seed) for label in names}
     takes = {k: taken(k, model, chosen[k], seed) for k, model in models.items()}
-    g, (X_seen, y_seen), ended = seeded(seed), (fit.inputs[:0], fit.targets[:0]), []
+    g = seeded(seed, fit.inputs.device)
+    (X_seen, y_seen), ended = (fit.inputs[:0], fit.targets[:0]), []
     for step in count(1):
         X, y = draw(fit, settings, g)
         X_seen, y_seen = (torch.cat(p)[-WINDOW:] for p in ((X_seen, X), (y_seen, y)))
@@ -105,9 +106,10 @@ def taken(name, model, values, seed) -> Callable[[Tensor, Tensor], None]:
 
 def draw(fit: Labelled, settings, g: torch.Generator) -> tuple[Tensor, Tensor]:
     """A fresh minibatch with fresh noise."""
-    rows = torch.randint(len(fit.targets), (settings.batch,), generator=g)
+    place = {"generator": g, "device": g.device}
+    rows = torch.randint(len(fit.targets), (settings.batch,), **place)
     X, y = fit.inputs[rows], fit.targets[rows]
-    X = X + settings.input_noise * torch.randn(X.shape, generator=g).to(X)
+    X = X + settings.input_noise * torch.randn(X.shape, **place).to(X)
     return X, noisy_labels(y, settings.label_noise, g, CLASSES)
 
 

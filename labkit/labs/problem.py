@@ -57,7 +57,8 @@ def with_noise(problem: Problem, *, inputs=0.0, labels=0.0, seed=0) -> Problem:
     ----------
     inputs : float >= 0, sd of Gaussian noise on every pixel (their range is 1)
     labels : float in [0, 1], share of labels drawn anew from all classes
-    seed : int, the same disturbance at every level, scaled
+    seed : int, the same disturbance at every level, scaled; each kind of device draws
+        its own
     """
     if not (inputs >= 0 and 0 <= labels <= 1):
         raise ValueError(
@@ -65,19 +66,19 @@ def with_noise(problem: Problem, *, inputs=0.0, labels=0.0, seed=0) -> Problem:
         )
     X, y = problem.fit.inputs, problem.fit.targets
     if inputs:
-        g = torch.Generator().manual_seed(seed)
-        X = X + inputs * torch.randn(X.shape, generator=g).to(X)
+        g = torch.Generator(X.device).manual_seed(seed)
+        X = X + inputs * torch.randn(X.shape, generator=g, device=X.device).to(X)
     if labels:
-        g = torch.Generator().manual_seed(seed)
+        g = torch.Generator(y.device).manual_seed(seed)
         y = noisy_labels(y, labels, g, problem.classes)
     return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
 
 
 def noisy_labels(labels: Tensor, share: float, generator, classes: int) -> Tensor:
-    """Replace a share of the labels by labels drawn at random from all classes."""
-    hit = torch.rand(len(labels), generator=generator) < share
-    drawn = torch.randint(classes, (len(labels),), generator=generator)
-    return torch.where(hit.to(labels.device), drawn.to(labels.device), labels)
+    """Replace a share of the labels by some drawn from all classes, on their device."""
+    place = {"generator": generator, "device": labels.device}
+    hit = torch.rand(len(labels), **place) < share
+    return torch.where(hit, torch.randint(classes, (len(labels),), **place), labels)
 
 
 def percent(outputs: Tensor, labels: Tensor) -> float:

@@ -42,7 +42,25 @@ def descent(device, name):
     return partial(next, descend(X, Y, weights, **given, generator=seeded()))
 
 
+BOTH_WAYS = "rows come from the host, predictions go to it"
+ESTIMATES = "rows, targets, first weights come; a record a layer; predictions go"
 MEASURES = "the numbers of its record, at one go"
+
+
+def estimator(device, kind="Regressor", fits=True):
+    """Fit and predict; the rows are NumPy's, and come and go."""
+    (X,) = random("cpu", (40, 4))
+    y = X[:, 0] if kind == "Regressor" else torch.arange(40) % 3
+    given = X.numpy(), y.numpy()
+    make = getattr(bpls, f"BPLS{kind}")
+    made = make((5,), random_state=0, device=device).fit(*given)
+
+    def step():
+        if fits:
+            made.fit(*given)
+        return torch.from_numpy(made.predict(given[0]))
+
+    return step
 
 
 def row(name, waits, kernels):
@@ -50,6 +68,7 @@ def row(name, waits, kernels):
     return Row(f"train, a layer, {name}", make, waits, kernels, MEASURES)
 
 
+classifier = partial(estimator, kind="Classifier")
 ROWS = [
     row("min_norm", 1, 57),
     row("per_neuron", 1, 58),
@@ -58,6 +77,9 @@ ROWS = [
     row("cyclic", 1, 59),
     Row("train, a walk of 3 layers", train, 3, 223, MEASURES),
     Row("refine, a sweep", sweep, 1, 74, "error, overshoot and cosine, at one go"),
+    Row("BPLSRegressor, fit and predict", estimator, 9, 132, ESTIMATES),
+    Row("BPLSClassifier, fit and predict", classifier, 11, 286, ESTIMATES),
+    Row("BPLSRegressor, predict", partial(estimator, fits=False), 2, 5, BOTH_WAYS),
     Row("descend, Adam", partial(descent, name="adam"), 0, 40),
     Row("descend, NAG", partial(descent, name="nag"), 0, 31),
     Row("descend, SGD", partial(descent, name="sgd"), 0, 22),

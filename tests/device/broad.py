@@ -2,6 +2,9 @@
 
 from functools import partial
 
+import torch
+
+from labkit import broad
 from labkit.broad import factor as factors
 from labkit.broad import ldl as rootless
 from labkit.broad.solvers import SOLVERS
@@ -32,6 +35,37 @@ def extend(device):
     return lambda: factors.extend_inverse_cholesky(F, R[:4, 4:], R[4:, 4:])
 
 
+def table(kind):
+    """Rows with classes or numbers, as an estimator takes them."""
+    (X,) = random("cpu", (40, 4))
+    return X.numpy(), (X[:, 0].numpy() if kind == "Regressor" else [0, 1, 2, 1] * 10)
+
+
+def estimator(device, kind="Regressor", then="fit"):
+    """Fit and predict; the rows are NumPy's, and come and go."""
+    X, y = table(kind)
+    make = getattr(broad, f"BroadLearning{kind}")
+    made = make(2, 3, 5, random_state=0, device=device).fit(X, y)
+
+    def step():
+        if then == "fit":
+            made.fit(X, y)
+        elif then == "add_nodes":
+            made.add_nodes(3)
+        return torch.from_numpy(made.predict(X))
+
+    return step
+
+
+def shared(device):
+    """Three nodes more, and the score of some weights."""
+    X, W = random(device, (30, 4), (9, 3))
+    y = (torch.arange(30) % 3).to(device)
+    columns = broad.SharedColumns((X, y), (X, y), 20)
+    columns.add(broad.Update(2, 3, 0))
+    return lambda: (columns.add(broad.Update(0, 0, 3)), columns.score(W))
+
+
 def row(make, name, waits, kernels):
     title = f"{name}, {make.__name__}"
     return Row(title, partial(make, name=name), waits, kernels, PIVOTS)
@@ -39,6 +73,11 @@ def row(make, name, waits, kernels):
 
 ldl = partial(factor, call=rootless.inverse_ldl)
 division_free = partial(factor, call=rootless.division_free_inverse_ldl)
+classifier = partial(estimator, kind="Classifier")
+added = partial(estimator, then="add_nodes")
+BOTH_WAYS = "rows come from the host, predictions go to it"
+FIT = "rows come, scale and weight; nodes, two a group and its solution; then as below"
+ADD = "nodes, pivots, the residual; rows and predictions"
 PIVOTS = "whether a pivot was lost, once for all"
 ROWS = [
     row(update, "d-rdg", 1, 17),
@@ -59,4 +98,11 @@ ROWS = [
     Row("inverse_ldl, 7 columns", ldl, 1, 45, PIVOTS),
     Row("division_free_inverse_ldl, 7 columns", division_free, 1, 102, PIVOTS),
     Row("extend_inverse_cholesky", extend, 1, 28, PIVOTS),
+    Row("BroadLearningRegressor, fit and predict", estimator, 13, 1030, FIT),
+    Row("BroadLearningClassifier, fit and predict", classifier, 13, 1031, FIT),
+    Row("BroadLearningRegressor, add_nodes and predict", added, 5, 95, ADD),
+    Row(
+        "BroadLearningRegressor, predict", partial(estimator, then=""), 2, 29, BOTH_WAYS
+    ),
+    Row("SharedColumns, add and score", shared, 2, 40, "new nodes go there; the score"),
 ]

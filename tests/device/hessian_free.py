@@ -118,7 +118,7 @@ fisher = partial(step, preconditioner="fisher")
 LOOK = "the stopping rule, once in ten iterations"
 STEP = "the Krylov method's rule, then the merits, then losses and ratio"
 CLASSES = "the classes of batch and validation; then as above"
-WATCH = "; validation error, noise of the gradient, test error"
+WATCH = "; noise of the gradient and validation error, test error"
 ROWS = [
     Row("LSMR itself, 10 iterations", partial(bare, solver="LSMR"), 1, 182, LOOK),
     Row("CG itself, 10 iterations", partial(bare, solver="CG"), 1, 162, LOOK),
@@ -134,6 +134,6 @@ ROWS = [
     Row("HessianFree.step, softmax", classes, 5, 549, CLASSES),
     Row("MartensHF.step", martens, 3, 315, "CG's rule, two losses, loss and ratio"),
     Row("batch_gradient_variance", variance, 1, 30, "V and the squared norm"),
-    Row("train", train, 6, 380, STEP + WATCH),
+    Row("train", train, 5, 380, STEP + WATCH),
     Row("train_martens", train_martens, 4, 325, "the step's; validation error"),
 ]

@@ -8,6 +8,7 @@ from labkit import rtrl
 from tests.device.rows import Row, random, seeded
 
 CELLS = {"RNN": rtrl.RNNCell, "LSTM": rtrl.LSTMCell, "RHN": rtrl.RHNCell}
+CELLS["GRU"] = rtrl.GRUCell
 
 
 def learner(device, name, rank, cell):
@@ -18,14 +19,33 @@ def learner(device, name, rank, cell):
     return lambda: (made.step(x), made.backward(dL_dh))
 
 
-def train(device, name, rank):
+def masked(device):
+    """One of two sequences has ended; and d L / d x of the other's step."""
+    cell = rtrl.RHNCell(3, 12, generator=seeded(), dtype=torch.float64).to(device)
+    made = rtrl.OK(cell, batch_size=2, rank=8, generator=seeded(device))
+    x, dL_dh = random(device, (2, 3), (2, 12))
+    mask = torch.tensor([True, False]).to(device)
+    return lambda: (made.step(x, mask=mask), made.input_gradient(dL_dh))
+
+
+def low_rank(device, call=rtrl.best_low_rank, **options):
+    return partial(call, *random(device, (4, 6, 5)), 2, **options)
+
+
+def drawn(device):
+    return low_rank(device, rtrl.optimal_low_rank, generator=seeded(device))
+
+
+def train(device, name, rank, module=False):
     cell = rtrl.RHNCell(4, 12, generator=seeded(), dtype=torch.float64).to(device)
     options = {"batch_size": 2, "generator": seeded(device)}
     made = rtrl.LEARNERS[name].make(cell, rank, **options)
     place = {"device": device, "dtype": torch.float64}
     task = rtrl.CopyTask(2, generator=seeded(device), level=4, **place)
     readout = rtrl.Readout(12, 4, generator=seeded(device), **place)
-    weights = [cell.weight, readout.weight]
+    if module:
+        readout = torch.nn.Sequential(readout, torch.nn.Tanh())
+    weights = [cell.weight, *readout.parameters()]
     adam = torch.optim.Adam(weights, fused=device != "cpu")
     return partial(next, rtrl.train(made, readout, task, optimizer=adam))
 
@@ -36,10 +56,12 @@ def row(name, rank, cell, waits, kernels, why=""):
     return Row(title, make, waits, kernels, why)
 
 
+SVD = "cuSOLVER's decomposition, once"
 ROWS = [
     row("RTRL", 1, "RNN", 0, 13),
     row("RTRL", 1, "LSTM", 0, 33),
     row("RTRL", 1, "RHN", 0, 23),
+    row("RTRL", 1, "GRU", 0, 40),
     row("UORO", 1, "RNN", 0, 36),
     row("UORO", 1, "LSTM", 0, 61),
     row("UORO", 1, "RHN", 0, 48),
@@ -56,7 +78,17 @@ ROWS = [
     row("OK", 8, "RNN", 0, 61),
     row("OK", 8, "LSTM", 0, 81),
     row("OK", 8, "RHN", 0, 71),
+    row("OK", 8, "GRU", 0, 88),
     row("B-OK", 8, "RHN", 0, 55),
+    Row("8-OK, one masked, and its input_gradient", masked, 0, 95),
+    Row("optimal_low_rank", drawn, 1, 113, SVD),
+    Row("best_low_rank", low_rank, 1, 6, SVD),
     Row("train, UORO", partial(train, name="UORO", rank=1), 0, 127),
+    Row(
+        "train, UORO, a module",
+        partial(train, name="UORO", rank=1, module=True),
+        0,
+        130,
+    ),
     Row("train, 8-OK", partial(train, name="OK", rank=8), 0, 150),
 ]

@@ -12,6 +12,7 @@ from tests.device.strict_device import NAME, strict
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SETTINGS = {
+    "00_tour": {"steps": 10},
     "01_rls": {"samples": 24, "hidden": 4, "epochs": 1, "seeds": 1, "batch": 24}
     | {"live_steps": 2},
     "02_bpls": {"samples": 60, "hidden": 5, "seeds": 1, "epochs": 1, "epochs_128": 1}
@@ -23,11 +24,20 @@ SETTINGS = {
     | {"cost_updates": 1},
     "05_rtrl": {"hidden": 8, "rank": 1, "updates": 1, "measured": 3, "repeats": 2}
     | {"race_hidden": 4, "race_batch": 1, "race_steps": 40, "text_steps": 50},
+    "06_compare": {"samples": 40, "hidden": 4, "passes": 1, "trials": 1, "seeds": 1}
+    | {"noise_seeds": 1, "other_samples": 40, "other_passes": 1, "other_trials": 1}
+    | {"other_seeds": 1, "live_steps": 4},
 }
 CUT = {  # of a notebook: what stands in its cells, and what is run instead
+    "00_tour": {"trained=True": "trained=False"},
     "03_hessian_free": {"maxiter=700": "maxiter=20"}
     | {"range(400)": "range(2)", "/ 400 /": "/ 2 /"},
     "05_rtrl": {"40, 100)": "0, 2)"},
+    "06_compare": {
+        "(0.3, 0.6)": "(0.3,)",
+        "(0.2, 0.4)": "(0.2,)",
+        "range(15)": "range(2)",
+    },
 }
 
 

@@ -19,7 +19,7 @@ def run(name, *, capture, device=NAME, steps=6, make=SGD, readout=None, between=
     options = {"dtype": torch.float64}
     cell = rtrl.RHNCell(4, N, generator=seeded(), **options).to(device)
     given = {"batch_size": B, "generator": seeded(device)}
-    learner = rtrl.LEARNERS[name].make(cell, 2, **given)
+    learner = rtrl.LEARNERS[name].make(cell, **given)
     readout = readout or rtrl.Readout(N, 4, generator=seeded(), **options)
     readout = readout.to(device)
     task = rtrl.CopyTask(B, level=1, generator=seeded(device), device=device, **options)
