@@ -188,7 +188,7 @@ def soak(page, go_on, warm=16, say=print):
     """Click as long as ``go_on(actions done)`` says; return what rest took, twice.
 
     First there are ``warm`` actions, which make what is made once: a kernel grows by 80
-    MB in the first hundred, as runs reach their largest steps, and hardly after them.
+    MB at the first step of an optimiser, for which torch loads its compiler.
     """
     clicks, begun = Soak(page), time.monotonic()
     for _ in range(warm):
