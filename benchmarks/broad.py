@@ -310,7 +310,8 @@ def sizes(args):
     shared.begin(args, f"{args.rows} x 100, defaults")
     X = np.random.default_rng(0).normal(size=(args.rows, 100))
     model = BroadLearningRegressor(random_state=0).fit(X, X[:, 0] * X[:, 1])
-    before, after = (len(pickle.dumps(m)) / 1e6 for m in (model, model.compact()))
+    before = len(pickle.dumps(model)) / 1e6
+    after = len(pickle.dumps(model.compact())) / 1e6
     print(f"{before:.1f} MB with training data and state, {after:.1f} MB compact")
     shared.note("pickle", before=before, after=after)
 

@@ -196,6 +196,10 @@ class BPLSRegressor(RegressorMixin, _BPLS):
     the paper's non-linear toy: compare a few of ``random_state``, or take
     ``interpretation="none"``, which leaves the hidden layer random.
 
+    There is no ``sample_weight``, no ``partial_fit`` and no sparse X, here and in
+    `BPLSClassifier`: its walks weigh samples themselves, by who is missed, and every
+    one of them needs all rows, dense.
+
     Examples
     --------
     >>> import numpy as np

@@ -70,9 +70,15 @@ def ridge_of(model, keep: bool) -> float | list[float]:
     return [float(ridge) for ridge in model.ridge] if many else float(model.ridge)
 
 
-def warn_of_bottleneck(model, d: int) -> None:
-    """Warn where a table has more columns than there are nodes to see them."""
+def warn_of_bottleneck(model, n: int, d: int, keep: bool) -> None:
+    """Warn where n samples of d columns are too few, or too wide, for the nodes."""
     nodes = model.n_groups * model.nodes_per_group
+    if not keep and n < nodes:
+        warnings.warn(
+            f"the first call of partial_fit draws all {nodes} feature nodes, and from "
+            f"{n} samples alone; begin with more",
+            stacklevel=4,
+        )
     if model.scaling != "sample" and d > nodes:
         warnings.warn(
             f"{d} columns go through n_groups * nodes_per_group = {nodes} feature "

@@ -87,7 +87,7 @@ class BroadLearning(BaseEstimator):
         ``keep`` the samples, or a triangle alone that takes in more of them.
         """
         check_parameters(self, X.shape[1], weight, keep)
-        warn_of_bottleneck(self, X.shape[1])
+        warn_of_bottleneck(self, *X.shape, keep)
         first = [Update(features=self.nodes_per_group)] * self.n_groups
         first += [Update(extra=self.n_enhancement)] if self.n_enhancement else []
         self.history_, self._stages, self.n_samples_seen_ = [], [], 0

@@ -118,7 +118,7 @@ def leave_one_out(
         for A, Y in blocks():
             S, BY = S + gram(A), BY + mm(A.T, Y)
     s, Q = torch.linalg.eigh(S)
-    lam = torch.tensor(ridges).to(s)
+    lam = s.new_tensor(ridges)
     d = 1 / (s.clamp_min(0)[:, None] + lam)  # (m, r)
     most = s.new_ones(l) if root is None else root[:, 0].square().clamp_min(1)
     if wide:
@@ -128,10 +128,11 @@ def leave_one_out(
     errors = d.new_zeros(len(ridges))
     for B, Y in seen:
         h = B.square() @ d  # (1)
-        h = (1 - lam * h if wide else h) / most[i : i + len(Y), None]  # (1)
+        w = most[i : i + len(Y), None]
+        rest = (w - 1 + lam * h) / w if wide else 1 - h / w
         for r, each in enumerate(lam):
             fit = B @ (d[:, r, None] * BY)
             E = each * fit if wide else Y - fit  # (2)
-            errors[r] += (E / (1 - h[:, r, None])).square().sum()  # (3)
+            errors[r] += (E / rest[:, r, None]).square().sum()  # (3)
         i += len(Y)
     return errors, s[-1]

@@ -82,15 +82,23 @@ def test_labels_that_come_later():
         model.partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="two classes or more, got 1 class: 3"):
         model.partial_fit(X[y == 3], y[y == 3], classes=[3])
-    model.partial_fit(X[:9], y[:9], classes=range(10))
+    model.partial_fit(X[:12], y[:12], classes=range(10))
     before = model.coef_
     for labels, options in ((y + 1, {}), (y, {"classes": range(11)})):
         with pytest.raises(ValueError, match=r"y must hold .* got \[10\]"):
             model.partial_fit(X, labels, **options)
-    assert np.array_equal(model.coef_, before) and model.n_samples_seen_ == 9
+    assert np.array_equal(model.coef_, before) and model.n_samples_seen_ == 12
     two = np.array(["odd", "even"])[y % 2]
     model = classifier().partial_fit(X[:99], two[:99], ["odd", "even"])
     assert model.partial_fit(X[99:], two[99:]).score(X, two) > 0.9
+
+
+def test_a_first_piece_that_is_too_small_to_draw_nodes_from_is_warned_of():
+    with pytest.warns(
+        UserWarning, match="10 feature nodes, and from 3 samples"
+    ) as seen:
+        classifier().partial_fit(X[:3], y[:3], classes=range(10))
+    assert seen[0].filename == __file__
 
 
 def test_numbers_that_come_later():
@@ -241,7 +249,7 @@ def test_leave_one_out_is_what_it_says(l, k):  # noqa: E741
             others = [j for j in range(l) if j != i]
             W = ridge_by_numpy(A[others], T[others], ridge)
             wanted += ((A[i].numpy() @ W - T[i].numpy()) ** 2).sum()
-        assert error == pytest.approx(wanted, rel=1e-7)
+        assert error == pytest.approx(wanted, rel=1e-8)
 
 
 @pytest.mark.parametrize("options", [{}, {"chunk": 64}, {"solver": "bordered"}])
