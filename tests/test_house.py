@@ -17,7 +17,7 @@ import labkit
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
-ROOMS = PAPERS | {"instruments", "panels", "datasets", "labs", "runs"}
+ROOMS = PAPERS | {"instruments", "panels", "datasets", "labs", "pictures", "runs"}
 ROOMS |= {"reproduction", "command"}
 TOP = "the top of the package"
 MAY_IMPORT = {
@@ -26,13 +26,14 @@ MAY_IMPORT = {
     "datasets": {"datasets"},
     "panels": {"panels", "instruments"},
     "labs": PAPERS | {"labs", "instruments", "panels", "datasets", TOP},
+    "pictures": PAPERS | {"pictures", "labs", "instruments", "panels", "datasets", TOP},
     "runs": {"runs"},
     "reproduction": PAPERS
     | {"reproduction", "labs", "instruments", "datasets", "runs", TOP},
     "command": {"runs", "reproduction"},
     TOP: {TOP},
     "notebooks": PAPERS
-    | {"labs", "instruments", "panels", "datasets", "reproduction", TOP},
+    | {"pictures", "labs", "instruments", "panels", "datasets", "reproduction", TOP},
 }
 DRAWING = {"plotly", "ipywidgets", "IPython", "matplotlib"}
 
@@ -132,6 +133,7 @@ def test_the_package_itself_opens_no_room():
         ("labkit.panels.stepper", "from labkit.rtrl import RTRL"),
         ("labkit.panels.stepper", "from labkit.datasets import load"),
         ("labkit.labs.rtrl", "from labkit.runs import run"),
+        ("labkit.labs.rtrl", "from labkit.pictures import cloud"),
         ("labkit.runs.cli", "from labkit.labs import rtrl"),
         ("labkit.runs.cli", "from labkit.linalg import solve"),
         ("labkit.runs.cli", "from labkit.reproduction import units"),

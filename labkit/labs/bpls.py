@@ -186,7 +186,8 @@ _CAPTION = (
     "before; accuracy counts only when a walk is done, since halfway the layers do not "
     "fit each other."
 )
-WALK = Experiment("walk", WalkKnobs, walk_rows, _PANELS, _CAPTION, _status)
+FRONT = "sigma", "label_noise", "interpretation"
+WALK = Experiment("walk", WalkKnobs, walk_rows, _PANELS, _CAPTION, _status, front=FRONT)
 
 
 @dataclass(frozen=True)
@@ -262,4 +263,5 @@ _TOY_CAPTION = (
     "In the non-linear toy single bad runs set the RMSE over all: the worst jumps, "
     "while the median hardly moves."
 )
-TOY = Experiment("toy", ToyKnobs, toy_rows, _TOY_PANELS, _TOY_CAPTION)
+_TOY_FRONT = "sigma", "kind", "interpretation"
+TOY = Experiment("toy", ToyKnobs, toy_rows, _TOY_PANELS, _TOY_CAPTION, front=_TOY_FRONT)

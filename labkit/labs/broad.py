@@ -160,6 +160,7 @@ GROWTH = Experiment(
     "The ridge solver stays at rounding error from the solution for all its columns; "
     "Greville's recursion leaves it, and as columns come that shows in the accuracy.",
     _status,
+    front=("ridge", "label_noise", "budget"),
 )
 
 # The inverse Cholesky factor while it is filled in, in the memory of R

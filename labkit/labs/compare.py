@@ -149,4 +149,5 @@ RACE = Experiment(
     caption="Turn a noise up and down again: in the upper panels a curve follows the "
     "newest minibatches, in the lower one all rows that the rule still has.",
     status=race_status,
+    front=("label_noise", "input_noise", "batch"),
 )

@@ -249,7 +249,8 @@ _CAPTION = (
     "since LSMR goes back to where that error was least."
 )
 _SHOWN = (_PANELS, _CAPTION, _training_status)
-TRAINING = Experiment("training", TrainingKnobs, training_rows, *_SHOWN)
+FRONT = "input_noise", "theta", "damping_decay"
+TRAINING = Experiment("training", TrainingKnobs, training_rows, *_SHOWN, front=FRONT)
 
 
 def reconstructions(problem: Images, *, interactive=True) -> Pictures:

@@ -288,4 +288,7 @@ CAPTION = (
     "After the first steps h is 1 and the cosine stays well below it: P has switched "
     "off the direction of the mean input, and hardly any other."
 )
-TRAINING = Experiment("training", Knobs, training_rows, PANELS, CAPTION, _status)
+FRONT = "label_noise", "method", "mean_weight"
+TRAINING = Experiment(
+    "training", Knobs, training_rows, PANELS, CAPTION, _status, front=FRONT
+)

@@ -160,6 +160,23 @@ class NoiseKnobs:
     # fmt: on
 
 
+def prepared(trained: bool, hidden: int, text: Text, networks: dict, updates: int):
+    """Yield a row for each update of the training, if there is one to be made.
+
+    Returns how many there were, and the network, kept in ``networks`` by ``hidden``.
+    """
+    step = 0
+    if not trained:
+        symbols, device = len(text.symbols), text.tokens.device
+        return step, new_network(symbols, hidden, device=device)
+    if hidden not in networks:
+        for step, network in train_network(text, hidden, updates=updates):
+            row = {"step": step, "measured": False, "bits": network.bits}
+            yield row | {"updates": updates}
+        networks[hidden] = network
+    return step, networks[hidden]
+
+
 def noise_rows(
     knobs, text: Text, networks: dict[int, Network] | None = None, updates=300, draws=20
 ) -> Iterator[dict]:
@@ -168,17 +185,8 @@ def noise_rows(
     Of ``knobs``, ``rank`` and ``seed`` hold from the next step on. ``networks``, by
     ``hidden``, are used and filled; ``draws`` are of the signs.
     """
-    networks, step = {} if networks is None else networks, 0
-    if knobs.trained and knobs.hidden not in networks:
-        for step, network in train_network(text, knobs.hidden, updates=updates):
-            row = {"step": step, "measured": False, "bits": network.bits}
-            yield row | {"updates": updates}
-        networks[knobs.hidden] = network
-    if knobs.trained:
-        network = networks[knobs.hidden]
-    else:
-        symbols, device = len(text.symbols), text.tokens.device
-        network = new_network(symbols, knobs.hidden, device=device)
+    networks, hidden = {} if networks is None else networks, knobs.hidden
+    step, network = yield from prepared(knobs.trained, hidden, text, networks, updates)
     rank, seed, sequences = knobs.rank, knobs.seed, knobs.batch
     options = {"batch_size": draws * sequences, "seed": seed}
     learner = make_learner(knobs.method, rank, network.cell, **options)
@@ -219,4 +227,7 @@ _CAPTION = (
     "Above, the estimate beside exact RTRL; below, the noise that OK's mixing adds "
     "lies on the theorem's value, and only the terms under the water level are mixed."
 )
-NOISE = Experiment("noise", NoiseKnobs, noise_rows, _PANELS, _CAPTION, _status)
+FRONT = "method", "rank", "trained"
+NOISE = Experiment(
+    "noise", NoiseKnobs, noise_rows, _PANELS, _CAPTION, _status, front=FRONT
+)

@@ -11,22 +11,37 @@ from labkit.panels.aria import Aria
 from labkit.panels.knobs import Knob, knobs_of
 from labkit.panels.shown import Page, Shown
 
-LAYOUT = {"width": "400px", "flex": "0 0 auto"}
-STYLE = {"description_width": "160px"}
-# Beside the widget where there is room, else under it.
-TEXT = {"flex": "1 1 300px", "min_width": "0"}
-ROW = {"flex_flow": "row wrap", "align_items": "center"}
+LAYOUT = {"width": "auto", "margin": "0"}
+STYLE = {"description_width": "auto"}
 # Of the static table.
 COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look for")
 
-# Many knobs scroll, so that the figure below stays in sight while one is turned.
+# A column of knobs, or rows of them where it is wide: the name above each, what it does
+# in one place below them all, while it is touched. The rest is folded by a button, in
+# the page alone, since a kernel may be at work.
 _STYLE = """<style>
-.labkit-knobs {max-height: 45vh; overflow-y: auto}
-.labkit-knobs > * {flex-shrink: 0}
-.labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 8px;
-  color: var(--jp-ui-font-color1, inherit)}
+.labkit-controls {position: relative; padding-bottom: 120px; overflow: visible}
+.labkit-knobs {display: flex; flex-flow: row wrap; align-content: flex-start;
+  overflow: hidden auto; max-height: 60vh}
+.labkit-knob-row {flex: 1 1 200px; max-width: 320px; margin: 0 8px 2px 0}
+.labkit-knob-row > .jupyter-widgets:first-child {flex-wrap: wrap; height: auto}
+.labkit-knob-row .widget-label {flex: 0 0 100%; text-align: left; width: auto;
+  line-height: 22px; height: 22px}
+.labkit-knob-row .slider-container {flex: 1 1 60px; min-width: 60px; margin-left: 8px}
+.labkit-knob-row .widget-readout {flex: 0 0 auto}
+.labkit-knob-row .widget-checkbox .widget-label {flex: 0 0 auto}
+.labkit-knob-row .widget-label:empty {display: none}
+.labkit-knob-text {position: absolute; bottom: 0; left: 0; right: 0; height: 116px;
+  margin: 0; visibility: hidden; overflow: hidden auto}
+.labkit-knob-row:focus-within > .labkit-knob-text {visibility: visible}
+.labkit-knobs:not(:focus-within) > .labkit-knob-row:hover > .labkit-knob-text {
+  visibility: visible}
+.labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 0;
+  font-size: 12px; color: var(--jp-ui-font-color1, inherit)}
 .labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
-  margin-right: 4px; font-size: 85%; white-space: nowrap}
+  margin-right: 4px; white-space: nowrap}
+.labkit-folded {display: none}
+.labkit-more:has(.mod-active) ~ .labkit-folded {display: flex}
 </style>"""
 
 
@@ -40,13 +55,15 @@ class Controls(Shown):
     ----------
     parameters : dataclass instance, the first values; fields may be made by `knob`
     only : sequence of str, fields that get a knob; others stay what `set` makes them
+    front : sequence of str, knobs always in sight; all if not given, else folded
     interactive : bool, make widgets; otherwise a static table is shown
 
     Attributes
     ----------
     widget : ipywidgets.VBox or None
-        All knobs, each with the CSS class ``labkit-knob-<name>``, beside each what it
-        does, and a button back to the first values (``labkit-knobs-reset``).
+        All knobs, each with the CSS class ``labkit-knob-<name>``; below them what the
+        one that is touched does; a button that unfolds more of them, and one back to
+        the first values (``labkit-knobs-reset``).
     widgets : dict, the knobs by field name; empty headless
 
     Raises
@@ -66,7 +83,7 @@ class Controls(Shown):
     Parameters(rank=16) ('rank',)
     """
 
-    def __init__(self, parameters, *, only=None, interactive: bool = True):
+    def __init__(self, parameters, *, only=None, front=None, interactive: bool = True):
         if not dataclasses.is_dataclass(parameters) or isinstance(parameters, type):
             kind = type(parameters).__name__
             raise TypeError(
@@ -78,7 +95,8 @@ class Controls(Shown):
             knobs_of(parameters),
         )
         self._shown = tuple(self._knobs if only is None else only)
-        self._known(self._shown)
+        front = self._shown if front is None else front
+        self._known((*self._shown, *front))
         self._observers: dict[object, Callable] = {}
         self._quiet = False  # true while the widgets follow the values, not the user
         self.interactive, self.widget = interactive, None
@@ -86,15 +104,7 @@ class Controls(Shown):
         if interactive:
             self._message = widgets.HTML().add_class("labkit-knobs-message")
             self.widgets = {name: self._make(name) for name in self._shown}
-            rows = [self._row(name, made) for name, made in self.widgets.items()]
-            look = {"icon": "undo", "tooltip": "Back to the first values of all knobs"}
-            look["layout"] = {"width": "130px"}
-            reset = widgets.Button(description="Reset knobs", **look)
-            reset.on_click(lambda _: self.reset())
-            reset.add_class("labkit-knobs-reset")
-            style = widgets.HTML(_STYLE, layout={"display": "none"})
-            knobs = widgets.VBox(rows).add_class("labkit-knobs")
-            self.widget = widgets.VBox([style, knobs, reset, self._message, Aria()])
+            self.widget = self._build(front)
 
     @property
     def value(self):
@@ -144,6 +154,26 @@ class Controls(Shown):
                 there = ", ".join(self._knobs)
                 raise ValueError(f"unknown parameter {name!r}; there are {there}")
 
+    def _build(self, front) -> widgets.VBox:
+        rows = {name: self._row(name, made) for name, made in self.widgets.items()}
+        groups = [n for n in front if n in rows], [n for n in rows if n not in front]
+        first, rest = (widgets.VBox([rows[name] for name in each]) for each in groups)
+        look = {"icon": "undo", "tooltip": "Back to the first values of all knobs"}
+        look["layout"] = {"width": "auto"}
+        reset = widgets.Button(description="Reset knobs", **look)
+        reset.on_click(lambda _: self.reset())
+        below = [reset.add_class("labkit-knobs-reset")]
+        if rest.children:
+            look |= {"icon": "sliders", "tooltip": "Show the other knobs, or hide them"}
+            more = f"{len(rest.children)} more"
+            below.insert(0, widgets.ToggleButton(description=more, **look))
+        style = widgets.HTML(_STYLE, layout={"display": "none"})
+        parts = [style, first.add_class("labkit-knobs")]
+        parts += [widgets.HBox(below).add_class("labkit-more")]
+        parts += [rest.add_class("labkit-knobs").add_class("labkit-folded")]
+        made = widgets.VBox([*parts, self._message, Aria()])
+        return made.add_class("labkit-controls")
+
     def _make(self, name: str):
         knob = self._knobs[name]
         made = _widget(knob, getattr(self._value, name))
@@ -152,10 +182,10 @@ class Controls(Shown):
         return made.add_class(f"labkit-knob-{name}")
 
     def _row(self, name: str, made) -> widgets.Box:
-        """A knob, and beside it what can be known of it before it is turned."""
-        self._texts[name] = text = widgets.HTML(self._text(name), layout=TEXT)
+        """A knob, and what can be known of it before it is turned."""
+        self._texts[name] = text = widgets.HTML(self._text(name))
         parts = [made, text.add_class("labkit-knob-text")]
-        return widgets.Box(parts, layout=ROW).add_class("labkit-knob-row")
+        return widgets.VBox(parts).add_class("labkit-knob-row")
 
     def _text(self, name: str) -> str:
         knob = self._knobs[name]
@@ -208,8 +238,7 @@ def _widget(knob: Knob, value):
     if knob.choices is not None:
         return widgets.Dropdown(options=list(knob.choices), **look)
     if knob.kind is bool:
-        # Indented, the box stands under the other knobs, not at the left edge.
-        return widgets.Checkbox(indent=True, **look)
+        return widgets.Checkbox(indent=False, **look)
     if knob.kind is str:
         return widgets.Text(continuous_update=False, **look)
     if low is None:

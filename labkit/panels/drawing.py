@@ -11,7 +11,7 @@ from labkit.panels.captions import Figure
 from labkit.panels.theme import COLOURS, DASHES, FITS, INK, SYMBOLS, layout
 
 MOST = 4  # curves of a panel that are named at their ends
-LETTER = 5.3  # pixels of one letter, on average: what is drawn cannot be asked
+LETTER = 5.8  # pixels of one letter, on average: what is drawn cannot be asked
 LINE = 14  # pixels between two names
 ROW = 19  # pixels of a row of a legend
 SHARE = 0.33  # of a panel's width, at most, for the names
@@ -150,7 +150,7 @@ class Drawing:
         Shapes and annotations; those of the titles are not among them.
         """
         dots = {"type": "line", "line": {"color": INK, "dash": "dot", "width": 1}}
-        look = {"textangle": -90, "showarrow": False, "font": {"size": 11}}
+        look = {"textangle": -90, "showarrow": False, "font": {"size": 12}}
         look |= {"xanchor": "right", "yanchor": "top"}
         shapes, texts = [], []
         for index, panel in enumerate(self.panels):
@@ -193,7 +193,7 @@ def _names(traces: Sequence[dict]) -> dict:
     colours = [trace["line"]["color"] for trace in traces]
     look = {"type": "scatter", "mode": "text", "textposition": "middle right"}
     look |= {"cliponaxis": False, "hoverinfo": "skip", "showlegend": False}
-    return look | {"text": words, "textfont": {"color": colours, "size": 11}}
+    return look | {"text": words, "textfont": {"color": colours, "size": 12}}
 
 
 def places(curves, pixels: float, log: bool = False, limits=None):

@@ -16,6 +16,7 @@ from labkit.panels.shown import Shown
 from labkit.panels.theme import FITS, INK, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
+SCENE_INTERVAL = 0.1  # the same of what moves
 MARGIN = {"l": 110, "r": 20, "t": 44, "b": 10}  # pixels, of pictures
 EDGE = 1  # pixels between two images
 GAP = "#B8CDE0"  # white paper between white images would hide where they end
@@ -114,7 +115,66 @@ class HeatMap(Shown):
             self.widget.show(self.figure)
 
 
-class Pictures(Shown):
+class Scene(Shown):
+    """What a run shows now, drawn anew as a whole.
+
+    Parameters
+    ----------
+    figure_of : callable
+        ``figure_of(now, before)`` returns a figure, perhaps as plain data, of what was
+        given last and of the last before :meth:`clear`, the end of the run before; None
+        where there is none.
+    interactive : bool, follow in a widget; otherwise a figure is built when asked for
+    wait : float, seconds between two redraws
+    clock : callable, returns the time in seconds; for tests
+    """
+
+    def __init__(
+        self,
+        figure_of: Callable[[object, object], Figure | dict],
+        *,
+        interactive: bool = True,
+        wait: float = SCENE_INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._figure_of, self.interactive = figure_of, interactive
+        self._wait, self._clock = wait, clock
+        self._due, self._timer = -math.inf, None
+        self._now = self._before = None
+        self.widget = Plot(self.figure) if interactive else None
+
+    def draw(self, now, _title: str = "") -> None:
+        """Show this, now or when the next redraw is due."""
+        self._now = now
+        wait = self._due - self._clock()
+        if wait <= 0:
+            self.update()
+        elif self._timer is None and (loop := loop_here()):
+            # Without an event loop nothing can be owed: the caller ends with update().
+            self._timer = loop.call_later(wait, self.update)
+
+    def update(self) -> None:
+        """Redraw now; does nothing headless."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.interactive:
+            self.widget.show(self._figure_of(self._now, self._before))
+            self._due = self._clock() + self._wait
+
+    def clear(self) -> None:
+        """Show nothing but what is kept of it."""
+        if self._now is not None:
+            self._now, self._before = None, self._now
+        self.update()
+
+    @property
+    def figure(self) -> Figure:
+        """What was drawn last."""
+        return Figure(self._figure_of(self._now, self._before))
+
+
+class Pictures(Scene):
     """Small images in rows, such as inputs above their reconstructions.
 
     Parameters
@@ -150,15 +210,15 @@ class Pictures(Shown):
         if count < 1 or min(side) < 1:
             raise ValueError(f"count and side must be >= 1, got {count} and {side}")
         self.labels, self.count, self.side = tuple(labels), count, tuple(side)
-        self.limits, self.interactive = limits, interactive
-        self._clock, self._due, self._timer = clock, -math.inf, None
+        self.limits = limits
         low, high = limits
         # A number, not nan: a widget's messages are JSON, which has none.
         self._least = low - (high - low) * SHARE / (1 - SHARE)
         self._shape = (len(self.labels), count, math.prod(side))
         self._images = np.full(self._shape, self._least)
         self._title, self._caption = "", caption
-        self.widget = Plot(self.figure) if interactive else None
+        look = {"wait": MIN_INTERVAL, "clock": clock}
+        super().__init__(self._tiled, interactive=interactive, **look)
 
     def draw(self, images, title: str = "") -> None:
         """Show images (labels, count, pixels), now or when the next redraw is due.
@@ -169,26 +229,12 @@ class Pictures(Shown):
         if (got := images.shape) != self._shape:
             raise ValueError(f"images must have shape {self._shape}, got {got}")
         self._images, self._title = np.clip(images, *self.limits), title
-        wait = self._due - self._clock()
-        if wait <= 0:
-            self.update()
-        elif self._timer is None and (loop := loop_here()):
-            # Without an event loop nothing can be owed: the caller ends with update().
-            self._timer = loop.call_later(wait, self.update)
-
-    def update(self) -> None:
-        """Redraw now; does nothing headless."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.interactive:
-            self.widget.show(self.figure)
-            self._due = self._clock() + MIN_INTERVAL
+        super().draw(images)
 
     def clear(self) -> None:
         """Show nothing."""
         self._images, self._title = np.full(self._shape, self._least), ""
-        self.update()
+        super().clear()
 
     def _tiles(self) -> np.ndarray:
         """All images as one, with gaps between them."""
@@ -198,9 +244,7 @@ class Pictures(Shown):
         tall = tiles.transpose(0, 2, 1, 3).reshape(rows * (h + EDGE), -1)
         return tall[:-EDGE, :-EDGE]
 
-    @property
-    def figure(self) -> Figure:
-        """What was drawn last."""
+    def _tiled(self, _now, _before) -> Figure:
         tiles, h = self._tiles(), self.side[0] + EDGE
         height, width = tiles.shape
         zoom = (FITS - MARGIN["l"] - MARGIN["r"]) / width

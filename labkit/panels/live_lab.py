@@ -9,17 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from ipywidgets import Label, VBox
+from ipywidgets import Box, Label, ToggleButton, VBox
 
 from labkit.instruments import Trace
 from labkit.panels.cells import close, loop_here, replace_earlier
 from labkit.panels.controls import Controls
-from labkit.panels.images import Pictures
+from labkit.panels.images import Pictures, Scene
 from labkit.panels.live_plot import LivePlot
 from labkit.panels.shown import Shown
 from labkit.panels.stepper import Stepper
 
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
+FEW = {"first": 2}  # plots that are open
+SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
+LEFT = {"flex": "1 1 220px", "max_width": "100%", "min_width": "0"}
+RIGHT = {"flex": "1000 1 620px", "max_width": "100%", "min_width": "0"}
 _UNMARKED = (-math.inf, set(), None)  # the newest mark: when, of what, at which step
 
 
@@ -38,10 +42,13 @@ class Experiment:
         change in one run. A row with ``measured`` False, such as one of a training
         before, does not count towards :meth:`LiveLab.run`. Under ``pictures`` it may
         hold images.
-    panels : sequence of Lines and Bars, what is drawn of the rows
+    panels : sequence of Lines and Bars, what is drawn of the rows; may be empty
     caption : str, the sentence below the figure: what to look at, and what it means
     status : callable, from a row to the line of text under the buttons
     only : tuple of str, the knobs that are shown; all of them if not given
+    front : tuple of str, knobs always in sight; the others are folded
+    picture : callable, draws what rows hold under ``pictures``; see
+        :class:`~labkit.panels.images.Scene`
     """
 
     name: str
@@ -51,13 +58,16 @@ class Experiment:
     caption: str = ""
     status: Callable[[Mapping], str] | None = None
     only: tuple[str, ...] | None = None
+    front: tuple[str, ...] | None = None
+    picture: Callable[[Any, Any], dict] | None = None
 
     def glance(
         self, columns: Sequence[str], knobs: Sequence[str], caption: str, name: str = ""
     ) -> "Experiment":
         """The same with a few knobs, and the panels that draw these columns alone."""
         panels = [next(p for p in self.panels if c in p.columns) for c in columns]
-        look = {"panels": panels, "only": tuple(knobs), "caption": caption}
+        look = {"panels": panels, "caption": caption}
+        look |= dict.fromkeys(("only", "front"), tuple(knobs))
         return replace(self, name=name or self.name, **look)
 
 
@@ -74,7 +84,7 @@ class LiveLab(Shown):
     problem : positional arguments, handed to ``rows`` after the settings
     knobs : dataclass, values to start with; by default those of ``experiment.knobs``
     pictures : Pictures, optional
-        Shows what rows hold under ``pictures``; that is not logged. Stands below the
+        Shows what rows hold under ``pictures``; that is not logged. Stands above the
         figure; headless it is to be displayed by itself.
     interactive : bool, widgets; otherwise the figure alone is shown
     folder, device : str, where traces are written, if anywhere; noted in the traces
@@ -82,8 +92,8 @@ class LiveLab(Shown):
 
     Attributes
     ----------
-    controls, stepper, plot, trace : the parts, to be used directly
-    widget : knobs and buttons above the figure; None if not interactive
+    controls, stepper, plot, trace : the parts, to be used directly; plot may be None
+    widget : knobs left of buttons and figure; None if not interactive
     note, turned : the experiment's ``status``, and what the knob turned last does
     """
 
@@ -100,7 +110,10 @@ class LiveLab(Shown):
     ):
         self.experiment, self.folder, self.device = experiment, folder, device
         self.interactive, self.pictures = interactive, pictures
-        how = {"only": experiment.only, "interactive": interactive}
+        if experiment.picture:
+            self.pictures = Scene(experiment.picture, interactive=interactive)
+        how = {"only": experiment.only, "front": experiment.front}
+        how["interactive"] = interactive
         self.controls = Controls(knobs or experiment.knobs(), **how)
         # The one object that the run reads; turning a knob sets its attribute.
         self._settings = SimpleNamespace(**vars(self.controls.value))
@@ -109,27 +122,45 @@ class LiveLab(Shown):
         self.note, self.turned = Label(), Label().add_class("labkit-turned")
         self._restarts = 0
         self.trace = self._new_trace()
-        look = {"caption": experiment.caption, "interactive": interactive} | figure
-        self.plot = LivePlot(self.trace, experiment.panels, **look)
+        look = {"caption": experiment.caption, "interactive": interactive}
+        self.plot = None
+        if experiment.panels:
+            look |= FEW | figure
+            self.plot = LivePlot(self.trace, experiment.panels, **look)
         self.stepper = Stepper(
             lambda: experiment.rows(self._settings, *problem),
             on_record=self._log,
             on_show=self._look_back,
             on_reset=self._restart,
             interactive=interactive,
+            beside=(self.note, self.turned),
         )
         self.controls.observe(self._turn)
         self.widget = None
         if interactive:
-            parts = (self.plot, pictures) if pictures else (self.plot,)
-            top = (self.controls.widget, self.stepper.widget, self.note, self.turned)
-            self.widget = VBox([*top, *(part.widget for part in parts)])
+            self.widget = self._build()
             replace_earlier(self)
+
+    def _build(self) -> Box:
+        """Knobs left of buttons and figure; above them where it is narrow."""
+        shown = [self.stepper.widget]
+        if self.pictures:
+            shown.append(self.pictures.widget)
+        if self.plot:
+            shown.append(self.plot.widget)
+        if (count := len(self.experiment.panels)) > FEW["first"]:
+            said = {"description": f"All {count} plots", "icon": "plus"}
+            more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
+            more.observe(lambda change: self.plot.unfold(change["new"]), "value")
+            shown.append(more.add_class("labkit-all-plots"))
+        sides = VBox([self.controls.widget], layout=LEFT), VBox(shown, layout=RIGHT)
+        return Box(sides, layout=SCREEN).add_class("labkit-screen")
 
     def close(self) -> None:
         """Stop for good and leave the page, as when the panel's cell runs again."""
         self.stepper.pause()
-        self.plot.detach()
+        if self.plot:
+            self.plot.detach()
         self.trace.close()
         if self.interactive:
             close(self.widget)
@@ -140,9 +171,8 @@ class LiveLab(Shown):
         while done < steps and not self.stepper.exhausted:
             row = self.stepper.step()
             done += row is not None and row.get("measured", True)
-        self.plot.update()
-        if self.pictures:
-            self.pictures.update()
+        for part in filter(None, (self.plot, self.pictures)):
+            part.update()
         return self.trace.frame()
 
     def _log(self, row):
@@ -156,7 +186,8 @@ class LiveLab(Shown):
             self.note.value = self.experiment.status(row)
 
     def _look_back(self, row):
-        self.plot.show_until(row["step"])
+        if self.plot:
+            self.plot.show_until(row["step"])
         self._draw(row)
 
     def _draw(self, row):
@@ -191,7 +222,7 @@ class LiveLab(Shown):
         rows = self.trace.rows
         step = rows[-1]["step"] + 1 if rows else 1
         self.turned.value = f"{_values(self._pending, ' = ')} from step {step} on"
-        if not rows:  # there is no before to tell apart
+        if not rows or not self.plot:  # there is no before to tell apart
             return
         now, (then, names, x) = time.monotonic(), self._marked
         instead_of = x if names == set(values) and now - then < TOGETHER else None
@@ -203,7 +234,8 @@ class LiveLab(Shown):
         self.note.value = self.turned.value = ""
         self.trace.close()
         self.trace = self._new_trace()
-        self.plot.attach(self.trace)
+        if self.plot:
+            self.plot.attach(self.trace)
         if self.pictures:
             self.pictures.clear()
 
@@ -218,7 +250,7 @@ class LiveLab(Shown):
     @property
     def figure(self):
         """The figure alone, which is what is shown headless."""
-        return self.plot.figure
+        return (self.plot or self.pictures).figure
 
 
 def _values(values: Mapping[str, Any], between: str) -> str:

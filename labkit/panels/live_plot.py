@@ -47,6 +47,7 @@ class LivePlot(Shown):
         one on a notebook's page is that of the trace after each cell that went on.
     title : str, of the figure
     caption : str, a sentence below: what to look at, and what it means
+    first : int >= 1, panels drawn in a widget until `unfold`; by default all
     columns : int >= 1, panels side by side
     width, height : int
         Pixels; by default 480 a panel across, and as panels need. A width above 700
@@ -76,6 +77,7 @@ class LivePlot(Shown):
         interactive: bool = True,
         title: str = "",
         caption: str = "",
+        first: int | None = None,
         columns: int = 2,
         width: int | None = None,
         height: int | None = None,
@@ -85,7 +87,11 @@ class LivePlot(Shown):
         check_panels(self.panels, columns)
         self.interactive, self._caption = interactive, caption
         size = {"title": title, "width": width, "height": height}
-        self._drawing = Drawing(self.panels, columns, **size)
+        all_of_them = Drawing(self.panels, columns, **size)
+        some = self.panels[: first if interactive else None]
+        # By whether all are to be seen.
+        self._drawings = {False: Drawing(some, columns, **size), True: all_of_them}
+        self._drawing = self._drawings[False]
         self._clock = clock
         self._due = -math.inf  # the earliest time of the next redraw
         self._late = False  # whether there are rows after it
@@ -130,6 +136,14 @@ class LivePlot(Shown):
         self._late = False
         end = self._clock()
         self._due = max(begin + MIN_INTERVAL, end + (end - begin) / MAX_SHARE)
+
+    @_alone
+    def unfold(self, unfolded: bool = True) -> None:
+        """Draw all panels, or the first ones only."""
+        self._drawing = self._drawings[unfolded]
+        if self.interactive:
+            self._figure = self._build()
+            self.update()
 
     @_alone
     def attach(self, trace: Trace) -> None:
@@ -202,7 +216,8 @@ class LivePlot(Shown):
         figure = self._drawing.build(self._data.read())
         self._titles = figure.layout.annotations
         figure.update_layout(self._notes())
-        return describe(figure, self._caption, [panel.words for panel in self.panels])
+        words = [panel.words for panel in self._drawing.panels]
+        return describe(figure, self._caption, words)
 
     def _notes(self) -> dict:
         """Return what is written and drawn over the panels: titles and marks."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import anywidget
 import plotly.graph_objects as go
 import traitlets
+from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
 from labkit.panels.captions import CONFIG, STYLE
@@ -68,9 +69,9 @@ class Plot(anywidget.AnyWidget):
         rest = MAX_WAIT if self._answers else SOON * 2 ** min(self._owed - 1, 9)
         return self.sent + min(MAX_WAIT, rest)
 
-    def show(self, shown: go.Figure) -> bool:
+    def show(self, shown: go.Figure | dict) -> bool:
         """Show a figure in place of the last, soon; returns whether it is another."""
-        text = shown.to_json()
+        text = to_json_plotly(shown)
         with self.lock:
             if text == (self._held or self.figure):
                 return False

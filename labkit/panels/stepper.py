@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -38,6 +38,7 @@ class Stepper(Shown):
     interactive : bool, make buttons; otherwise a static line is shown
     keep : int >= 1, number of newest records to which Back can go
     limit : int >= 1, number of records after which the loop counts as exhausted
+    beside : sequence of widgets, shown in the line of the status
 
     Attributes
     ----------
@@ -64,6 +65,7 @@ class Stepper(Shown):
         interactive: bool = True,
         keep: int = 1000,
         limit: int | None = None,
+        beside: Sequence[widgets.Widget] = (),
         clock: Callable[[], float] = time.monotonic,
     ):
         if not callable(make_records) and not isinstance(make_records, Iterator):
@@ -74,7 +76,7 @@ class Stepper(Shown):
                 raise ValueError(f"{name} must be >= 1, got {count}")
         self._make = make_records if callable(make_records) else None
         self._on_record, self._on_show = on_record or _nothing, on_show or _nothing
-        self._on_reset = on_reset or _nothing
+        self._on_reset, self._beside = on_reset or _nothing, beside
         self._limit, self._clock = math.inf if limit is None else limit, clock
         self._kept, self._next_status = deque(maxlen=keep), -math.inf
         self._turn = None  # identity of the loop that may go on; None: paused
@@ -283,20 +285,21 @@ class Stepper(Shown):
         }
         self._buttons = {}
         for name, (action, icon, tooltip) in actions.items():
-            look = {"icon": icon, "tooltip": tooltip, "layout": {"width": "90px"}}
+            look = {"icon": icon, "tooltip": tooltip, "layout": {"width": "80px"}}
             button = widgets.Button(description=name.capitalize(), **look)
             button.on_click(lambda _, action=action: self._clicked(action))
             self._buttons[name] = button.add_class(f"labkit-{name}")
         if self._make is None:
             self._buttons["reset"].tooltip = "A generator given as such runs once"
-        look = {"style": {"description_width": "120px"}, "layout": {"width": "340px"}}
-        look |= {"description": "steps per second", "tooltip": "How fast Run goes"}
+        look = {"style": {"description_width": "auto"}, "layout": {"width": "220px"}}
+        look |= {"description": "steps/s", "tooltip": "Steps per second of Run"}
         speed = widgets.SelectionSlider(options=SPEEDS, value="max", **look)
         self._speed = speed.add_class("labkit-speed")
         self._label = widgets.Label().add_class("labkit-status")
-        row = widgets.HBox(list(self._buttons.values()))
-        below = widgets.HBox([self._label, Busy(self._lock)])
-        self.widget = widgets.VBox([row, self._speed, below])
+        flow = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 12px"}
+        row = widgets.HBox([*self._buttons.values(), self._speed], layout=flow)
+        line = [self._label, *self._beside, Busy(self._lock)]
+        self.widget = widgets.VBox([row, widgets.HBox(line, layout=flow)])
 
     def _clicked(self, action) -> None:
         try:

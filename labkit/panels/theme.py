@@ -55,7 +55,7 @@ def template(theme: str = "light") -> dict:
         "plot_bgcolor": PAPER,
         "hovermode": "closest",
         "hoverlabel": {"bgcolor": PAPER, "bordercolor": INK, "font": {"color": INK}},
-        "legend": {"bgcolor": clear, "font": {"size": 11}},
+        "legend": {"bgcolor": clear, "font": {"size": 12}},
         "modebar": buttons,
         "xaxis": line,
         "yaxis": line,

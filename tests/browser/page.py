@@ -22,6 +22,12 @@ document.querySelectorAll('[data-looked-at]')
 output.dataset.lookedAt = '';
 """
 
+# Shows the panel's other knobs, where they are folded.
+UNFOLD = """
+document.querySelector(
+  '[data-looked-at] .labkit-more .widget-toggle-button:not(.mod-active)')?.click();
+"""
+
 # The panel's first figure as it is drawn: outlines of curves, markers and bars, and up
 # to which step.
 DRAWN = """
@@ -154,6 +160,7 @@ class Page:
         """Have all below go by the panel that holds the first element of this kind."""
         wait(lambda: self.find(css), f"{css} is there")
         self.script(LOOK_AT, css)
+        self.script(UNFOLD)
         self.show_panel()
 
     def within(self, css):

@@ -178,7 +178,8 @@ def test_pictures_follow_the_step_shown_and_are_not_logged():
     lab = LiveLab(replace(ROWS, rows=with_pictures), pictures=pictures)
     assert "pictures" not in lab.run(4)
     assert pictures.figure.data[0].z[0][0] == 4
-    assert lab.widget.children[-2:] == (lab.plot.widget, pictures.widget)
+    _, figures = lab.widget.children
+    assert figures.children[-2:] == (pictures.widget, lab.plot.widget)
     lab.stepper.back(2)
     assert pictures.figure.data[0].z[0][0] == 2
     assert pictures.figure.layout.title.text == "Step 2"

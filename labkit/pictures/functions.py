@@ -1,0 +1,175 @@
+"""Broad learning on a curve: columns are functions that join, and a fit of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from labkit.broad import BroadLearningRegressor, NotPositiveDefinite
+from labkit.labs.broad import EXACT, GREVILLE
+from labkit.panels import Experiment, knob
+from labkit.panels.theme import COLOURS, INK
+from labkit.pictures.planes import GHOST, dots, path, planes, put
+
+POINTS, UPDATES, START = 60, 20, 8
+X = np.linspace(-1, 1, 161)[:, None]
+RIDGE, OTHER = COLOURS[3], COLOURS[1]
+
+
+@dataclass(frozen=True)
+class FunctionKnobs:
+    """What can be turned; the ridge and the data are inside the factor."""
+
+    # fmt: off
+    ridge: float = knob(
+        1e-3, low=1e-8, high=100.0, log=True, help="lambda of the fit",
+        look_for="Do the two curves part as the ridge grows, and does the fit calm?")
+    noise: float = knob(
+        0.2, low=0.0, high=1.0, step=0.1, unit="sd", help="on the points",
+        look_for="Which ridge does the fit want once the points are noisy?")
+    added: int = knob(
+        4, low=1, high=16, unit="columns", label="per update", restart=False,
+        help="of the updates to come",
+        look_for="Does the Greville fit leave sooner with many small updates?")
+    exact: str = knob(
+        "chol-1", choices=EXACT, label="ridge solver", help="stays on the solution",
+        look_for="Is there any difference between them?")
+    greville: str = knob(
+        "orig", choices=GREVILLE, label="Greville solver", help="forgets the ridge",
+        look_for="Does exg-e go the same way as orig?")
+    seed: int = knob(0, low=0, high=99, help="of nodes and points",
+                     look_for="Other functions: is the fit another?")
+    # fmt: on
+
+
+class Functions(NamedTuple):
+    """The columns over a grid, the points, and the two fits of the same columns."""
+
+    points: np.ndarray  # (n, 2)
+    columns: np.ndarray  # (161, k)
+    old: int  # columns before this update
+    fits: dict[str, np.ndarray]  # by solver, (161,)
+
+
+def curve(x: np.ndarray) -> np.ndarray:
+    """What the points are noisy values of."""
+    return np.sin(5 * x) + 0.5 * np.cos(9 * x)
+
+
+def model(solver: str, knobs) -> BroadLearningRegressor:
+    """One of two models that draw the very same nodes."""
+    how = {"scaling": "feature", "shrink": 4.0, "orthonormal": False}
+    how |= {"ridge": knobs.ridge, "solver": solver, "random_state": knobs.seed}
+    return BroadLearningRegressor(1, 3, START - 3, **how)
+
+
+def function_rows(knobs) -> Iterator[dict]:
+    """One row for the start and one for every update."""
+    draw = np.random.default_rng(knobs.seed)
+    x = draw.uniform(-1, 1, (POINTS, 1))
+    y = curve(x[:, 0]) + knobs.noise * draw.standard_normal(POINTS)
+    models = {name: model(name, knobs) for name in (knobs.exact, knobs.greville)}
+    old, lost = 0, {}
+    for step in range(1, UPDATES + 2):
+        fits, row = {}, {"step": step}
+        for kind, (name, each) in zip(
+            ("ridge", "greville"), models.items(), strict=True
+        ):
+            try:
+                if name not in lost:
+                    each.add_nodes(knobs.added) if old else each.fit(x, y)
+            except NotPositiveDefinite as error:
+                lost[name] = str(error)
+            if not (name in lost and not old):
+                fits[name] = each.predict(X)
+                row[f"error {kind}"] = rms(fits[name] - curve(X[:, 0]))
+        if not fits:
+            yield row | {"note": "; ".join(lost.values())}
+            return
+        columns = models[next(iter(fits))].expand(X)
+        if len(fits) == 2:
+            row["apart"] = rms(np.subtract(*fits.values()))
+        row |= {"columns": columns.shape[1]} | ({"note": str(lost)} if lost else {})
+        points = np.stack([x[:, 0], y], 1)
+        yield row | {"pictures": Functions(points, columns, old, fits)}
+        old = columns.shape[1]
+
+
+def rms(values: np.ndarray) -> float:
+    """Root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+CAPTION = (
+    "Every column is a thin function of the input, drawn at random; the fit on the "
+    "right is a sum of them. An update adds columns (orange) and touches no old one: "
+    "the ridge solver stays on the ridge solution, Greville's recursion leaves it "
+    "where the ridge matters."
+)
+
+
+def picture(now: Functions | None, before: Functions | None) -> dict:
+    """Draw the columns on the left, points and fits on the right."""
+    count = f": {now.columns.shape[1]}" if now else ""
+    figure = planes(
+        [f"Columns{count}", "Points, and the fits"],
+        ["input", "input"],
+        ["value of a column", "output"],
+        [((-1, 1), (-1.1, 1.1)), ((-1, 1), (-2.5, 2.5))],
+        caption=CAPTION,
+        widths=[0.42, 0.58],
+    )
+    if now:
+        thin = {"width": 1}
+        put(
+            figure,
+            0,
+            [_all(now.columns[:, : now.old], "columns so far", GHOST, **thin)],
+        )
+        new = now.columns[:, now.old :]
+        put(figure, 0, [_all(new, "columns that join now", COLOURS[1], width=1.5)])
+        shown = [dots(now.points, COLOURS[5], "noisy points")]
+        shown.append(
+            path(np.c_[X, curve(X)], INK, "without noise", dash="dot", width=1)
+        )
+        looks = {"width": 4}, {"width": 2, "dash": "dash"}
+        tints = zip(now.fits.items(), (RIDGE, OTHER), looks, strict=False)
+        shown += [path(np.c_[X, f], c, name, **look) for (name, f), c, look in tints]
+        put(figure, 1, [trace | {"showlegend": True} for trace in shown])
+    if before:
+        fit = next(iter(before.fits.values()))
+        ghost = path(np.c_[X, fit], GHOST, "the run before")
+        put(figure, 1, [ghost | {"showlegend": True}])
+    return figure
+
+
+def _all(columns: np.ndarray, name: str, colour: str, **line) -> dict:
+    """Many functions as one line with gaps."""
+    gap = np.full((1, columns.shape[1]), np.nan)
+    x = np.tile(np.append(X, np.nan), columns.shape[1])
+    return path(
+        np.c_[x, np.concatenate([columns, gap]).T.ravel()], colour, name, **line
+    )
+
+
+def _status(row) -> str:
+    if "columns" not in row:
+        return row["note"]
+    said = {"ridge": "ridge solver", "greville": "Greville"}
+    errors = [
+        f"{v} {row[f'error {k}']:.3f}" for k, v in said.items() if f"error {k}" in row
+    ]
+    return f"{row['columns']} columns; error: {', '.join(errors)} {row.get('note', '')}"
+
+
+FUNCTIONS = Experiment(
+    "functions",
+    FunctionKnobs,
+    function_rows,
+    (),
+    CAPTION,
+    _status,
+    front=("ridge", "noise", "added"),
+    picture=picture,
+)

@@ -1,0 +1,260 @@
+"""What is drawn is what the papers' own functions say, in its place."""
+
+from dataclasses import fields
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from labkit import bpls
+from labkit import hessian_free as hf
+from labkit.bpls.walk import walked
+from labkit.labs.rtrl import estimates, make_learner, new_network, read_text
+from labkit.panels import LiveLab
+from labkit.pictures import bowl, cloud, curve, ellipse, functions
+from labkit.pictures.planes import ellipse as edge_of
+from labkit.rls import loss_mse
+from labkit.rls.update import gain
+
+TEXT = read_text("text")
+NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
+PICTURES = {
+    "cloud": (cloud.CLOUD, (TEXT, {16: NETWORK})),
+    "ellipse": (ellipse.ELLIPSE, ()),
+    "functions": (functions.FUNCTIONS, ()),
+    "bowl": (bowl.BOWL, ()),
+    "curve": (curve.CURVE, ()),
+}
+
+
+def run(rows, knobs, *problem, steps=1, **turned):
+    """The last of so many rows at these knobs, and what it draws."""
+    settings = SimpleNamespace(**vars(knobs(**turned)))
+    row = list(islice(rows(settings, *problem), steps))[-1]
+    return row, row["pictures"]
+
+
+def drawn(figure, name):
+    """The trace of this name as points (n, 2), and it."""
+    (found,) = (trace for trace in figure["data"] if trace["name"] == name)
+    return np.stack([found["x"], found["y"]], 1), found
+
+
+@pytest.fixture(params=PICTURES)
+def lab(request):
+    experiment, problem = PICTURES[request.param]
+    return LiveLab(experiment, *problem)
+
+
+def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
+    knobs = {field.name for field in fields(lab.experiment.knobs)}
+    assert set(lab.experiment.front) <= knobs and len(lab.experiment.front) == 3
+    frame = lab.run(2)
+    shown = lab.figure
+    assert lab.note.value and "pictures" not in frame and len(frame) == 2
+    assert shown.layout.meta["caption"] == lab.experiment.caption
+    lab.run(1)
+    assert lab.figure != shown
+    lab.stepper.reset()
+    names = [trace.name for trace in lab.figure.data]
+    assert set(names) == {"the run before"}
+    lab.run(1)
+    assert "the run before" in [trace.name for trace in lab.figure.data]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_before_the_first_step_there_are_empty_planes(name):
+    experiment, _ = PICTURES[name]
+    figure = experiment.picture(None, None)
+    assert figure["data"] == [] and len(figure["layout"]["annotations"]) >= 2
+
+
+# The cloud
+
+
+def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
+    g = torch.Generator().manual_seed(0)
+    truth = torch.randn(30, generator=g, dtype=torch.float64)
+    stretch = torch.linspace(0.1, 3, 30, dtype=torch.float64)
+    noise = stretch * torch.randn(500, 30, generator=g, dtype=torch.float64)
+    frame = cloud.plane(truth + noise, truth)
+    unit = frame * truth.norm()
+    assert torch.allclose(frame @ truth, torch.tensor([1.0, 0]).double(), atol=1e-12)
+    assert torch.allclose(unit @ unit.T, torch.eye(2).double(), atol=1e-12)
+    spread = (noise @ unit[1]).var()
+    for _ in range(50):
+        other = torch.randn(30, generator=g, dtype=torch.float64)
+        other -= (other @ unit[0]) * unit[0]
+        assert (noise @ (other / other.norm())).var() < spread
+    assert cloud.plane(truth + noise, truth, -frame[1])[1] @ frame[1] < 0
+
+
+def test_the_cloud_has_the_estimators_mean_and_covariance():
+    row, now = run(
+        cloud.cloud_rows, cloud.CloudKnobs, TEXT, {16: NETWORK}, steps=6, rank=2
+    )
+    for (name, _), shown in zip(cloud.NOISY.items(), now.clouds, strict=True):
+        rank = 2 if name == "OK" else 1
+        made = {"batch_size": cloud.DRAWS, "seed": 0}
+        learner = make_learner(name, rank, NETWORK.cell, **made)
+        *_, (draws, truth) = islice(estimates(NETWORK, learner, TEXT), 6)
+        draws, truth = draws.flatten(1), truth.flatten()
+        frame = cloud.plane(draws, truth)
+        flip = np.sign(shown.points[:, 1] @ (draws @ frame[1]).numpy())
+        frame = frame.numpy() * [[1.0], [flip]]
+        exact = draws.double().numpy()
+        mean, covariance = exact.mean(0), np.cov(exact.T)
+        close = {"rtol": 1e-3, "atol": 1e-5}
+        assert np.allclose(shown.points.mean(0), frame @ mean, **close)
+        wanted = frame @ covariance @ frame.T
+        assert np.allclose(np.cov(shown.points.T), wanted, **close)
+        assert row[f"noise {name}"] == pytest.approx(shown.noise)
+
+
+def test_ellipses_lie_at_their_distance():
+    g = np.random.default_rng(0)
+    root = g.standard_normal((2, 2))
+    covariance, centre = root @ root.T, np.array([1.0, 2.0])
+    points, _ = drawn({"data": [edge_of(centre, covariance, 1.5, "#000000", "e")]}, "e")
+    off = points - centre
+    distance = np.einsum("ni,ij,nj->n", off, np.linalg.inv(covariance), off)
+    assert np.allclose(distance, 1.5**2)
+    flat = edge_of(centre, np.zeros((2, 2)), 1.0, "#000000")
+    assert np.allclose(flat["x"], 1) and np.allclose(flat["y"], 2)
+
+
+def test_a_method_without_noise_is_one_dot_where_its_gradient_is():
+    _, now = run(cloud.cloud_rows, cloud.CloudKnobs, TEXT, {16: NETWORK}, steps=8)
+    figure = cloud.picture(now, None)
+    at = {(t["name"], t["xaxis"]): (t["x"][0], t["y"][0]) for t in figure["data"]}
+    for i, shown in enumerate(now.clouds):
+        for name, there in shown.biased.items():
+            axis = f"x{i + 1}" if i else "x"
+            assert np.allclose(at[f"{name} (no noise)", axis], there)
+    # A window of five of eight steps; the same point of the first axis in each plane.
+    along = [shown.biased["5-TBPTT"][0] for shown in now.clouds]
+    assert np.allclose(along, along[0], rtol=1e-3) and abs(along[0] - 1) > 1e-6
+
+
+# The ellipse
+
+
+@pytest.mark.parametrize("turned", [{}, {"batch": 1, "mean_weight": 2.0, "lr": 0.5}])
+def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
+    _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, steps=9, **turned)
+    knobs = ellipse.EllipseKnobs(**turned)
+    P, mean = torch.tensor(now.P), torch.tensor(now.mean)
+    _, h = gain(P, mean, mean_weight=knobs.mean_weight)
+    wanted = -knobs.lr / float(h) * now.gradient @ now.P
+    assert np.allclose(now.step, wanted, rtol=1e-4, atol=1e-7)
+    figure = ellipse.picture(now, None)
+    arrows = {}
+    for name in ("minus the gradient", "step of RLS"):
+        (start, end), _ = drawn(figure, name)
+        assert np.allclose(start, now.weights)
+        arrows[name] = end - start
+    factor = np.linalg.norm(arrows["step of RLS"]) / np.linalg.norm(now.step)
+    assert np.allclose(arrows["step of RLS"], factor * now.step, rtol=1e-3)
+    assert np.allclose(arrows["minus the gradient"], -factor * now.gradient, rtol=1e-3)
+    points, _ = drawn(figure, "P, half size")
+    off = 2 * (points - now.weights)
+    ends = np.einsum("ni,ij,nj->n", off, np.linalg.inv(now.P), off)
+    assert np.allclose(ends, 1, rtol=1e-2)
+    assert np.allclose(now.paths["RLS"][-2], now.weights)
+
+
+def test_contours_are_the_loss():
+    knobs = SimpleNamespace(**vars(ellipse.EllipseKnobs(noise=0.5)))
+    _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, noise=0.5)
+    X, clean, noise = ellipse.data(knobs)
+    trace = contours_of(ellipse.picture(now, None), "loss")
+    for i, j in ((0, 0), (7, 30), (48, 11)):
+        w = torch.tensor([[trace["x"][j]], [trace["y"][i]]]).float()
+        loss = float(loss_mse(X @ w, clean + 0.5 * noise))
+        assert np.allclose(10 ** trace["z"][i, j], loss, rtol=1e-4)
+    X, Y = bowl.data(SimpleNamespace(noise=0.3, seed=0))
+    _, now = run(bowl.bowl_rows, bowl.BowlKnobs)
+    trace = contours_of(bowl.picture(now, None), "loss of all rows")
+    for i, j in ((0, 0), (7, 30), (20, 11)):
+        model = bowl.unit((trace["x"][j], trace["y"][i]))
+        error = float(hf.squared_error(model, X, Y))
+        assert np.allclose(10 ** trace["z"][i, j], error, rtol=1e-6)
+
+
+def contours_of(figure, name):
+    return next(trace for trace in figure["data"] if trace["name"] == name)
+
+
+# Functions, and the bowl
+
+
+def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
+    turned = {"ridge": 0.1, "noise": 0.3}
+    _, now = run(functions.function_rows, functions.FunctionKnobs, steps=4, **turned)
+    knobs = functions.FunctionKnobs(**turned)
+    x, y = now.points[:, :1], now.points[:, 1]
+    for name in now.fits:
+        model = functions.model(name, knobs).fit(x, y)
+        for _ in range(3):
+            model.add_nodes(knobs.added)
+        assert np.allclose(model.expand(functions.X), now.columns)  # the same nodes
+        assert np.allclose(now.columns @ model.coef_[:, 0], now.fits[name])
+        if name == knobs.exact:
+            A = model.expand(x)
+            normal = A.T @ A + knobs.ridge * np.eye(A.shape[1])
+            fit = now.columns @ np.linalg.solve(normal, A.T @ y)
+            assert np.allclose(fit, now.fits[name], atol=1e-6)
+    points, _ = drawn(functions.picture(now, None), knobs.exact)
+    assert np.allclose(points[:, 1], now.fits[knobs.exact])
+    assert now.columns.shape[1] - now.old == knobs.added
+
+
+@pytest.mark.parametrize("turned", [{"n": 20}, {"n": 100, "damping": 1.0}])
+def test_the_bowl_is_the_subproblem_and_the_methods_go_into_it(turned):
+    _, now = run(bowl.bowl_rows, bowl.BowlKnobs, steps=2, **turned)
+    q = lambda d: 0.5 * d @ now.curvature @ d - d @ (now.curvature @ now.lowest)  # noqa: E731
+    assert q(now.lowest) == pytest.approx(-now.depth)
+    assert np.allclose(now.lsmr[-1], now.lowest, atol=1e-5)
+    assert np.allclose(now.cg[-1], now.lowest, atol=1e-5)
+    assert q(now.cg[1]) <= q(now.lsmr[1]) + 1e-12  # CG is ahead in q at equal k
+    assert np.allclose(now.path[-1] - now.path[-2], now.step)
+    points, _ = drawn(
+        {"data": [t for t in bowl.picture(now, None)["data"] if t["xaxis"] == "x"]},
+        "bowl of this batch",
+    )
+    level = [q(point - now.weights) for point in points]
+    assert np.allclose(level, 0, atol=1e-9 + 1e-6 * now.depth)  # through the weights
+    assert len(now.others) == bowl.OTHERS
+
+
+def test_bowls_of_larger_batches_lie_closer():
+    small, large = (
+        run(bowl.bowl_rows, bowl.BowlKnobs, n=n, noise=1.0)[0]["spread"]
+        for n in (10, 400)
+    )
+    assert large < 1e-6 < small  # at 400 every batch is all rows
+
+
+# The curve
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_walk_ends_with_what_bpls_makes_of_it(depth):
+    turned = {"depth": depth, "again": False, "width": 4}
+    knobs = SimpleNamespace(**vars(curve.CurveKnobs(**turned)))
+    rows = [row["pictures"] for row in islice(curve.curve_rows(knobs), depth + 1)]
+    x, y = torch.tensor(rows[0].points).T
+    acts = [bpls.activation("sigmoid")] * depth
+    how = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
+    start = bpls.random_weights((2, *[4] * depth, 1), scale=2.0, **how)
+    options = {"ridge": knobs.ridge, "clamp": knobs.clamp, "interpretation": "min_norm"}
+    after = walked(curve.with_one(x), y[:, None], start, acts, **options)
+    at = lambda W: bpls.scores(curve.with_one(curve.GRID), W, acts)[:, 0]  # noqa: E731
+    assert np.allclose(rows[-1].fit[:, 1], at(after))
+    assert np.allclose(rows[0].was[:, 1], at(start))
+    assert np.allclose(rows[0].fit[:, 1], at((*start[:-1], after[-1])))
+    assert rows[0].layer == "output layer"
+    inside = (rows[0].wanted >= knobs.clamp) & (rows[0].wanted <= 1 - knobs.clamp)
+    assert (inside | rows[0].cut).all() and rows[0].now.shape[1] == 4
