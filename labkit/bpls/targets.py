@@ -42,7 +42,7 @@ def hidden_targets(
 
     (5d) $\hat n_i = n_i + R_j / w_{ij}, \; j = i \bmod J$ (cyclic)
 
-    (5e) $\hat n_i = n_i + R_j / w_{ij}, \; j = \arg\max_k B_k$ of the sample (label)
+    (5e) $\hat n_i = n_i + R_j / w_{ij}, \; j = \mathrm{argmax}_k B_k$ of each (label)
 
     (5f) $\hat n_i = n_i + R_j / w_{ij}$ with one fixed j (an integer)
 

@@ -1,68 +1,119 @@
-"""HTML of a line that ran: its source, its equations, its values."""
+"""A recorded call as data and HTML for the page: sources, equations, values."""
 
 import ast
+import base64
 import html
 import inspect
+import json
 import linecache
+import math
 import re
 import textwrap
 import unicodedata
-
-import numpy as np
+from pathlib import Path
 
 from labkit.panels.docstrings import MARK, Docstrings, name_of
-from labkit.panels.recorder import LineRecord
+from labkit.panels.formulas import mathml
+from labkit.panels.recorder import LineRecord, Recording
 from labkit.panels.source import statement
 from labkit.panels.summaries import Summary
 
 Stops = list[list[LineRecord]]  # of each line its turns
 ROWS = 14  # values shown beside a line: the changed ones first
-COLUMNS = "name symbol shape dtype device norm min max entries".split()
-
-# JupyterLab's own colours, so that a dark theme is followed; numbers for elsewhere.
-STYLE = """<style>
-.labkit-source {line-height: 1.3; max-height: 24em; overflow: auto; margin: 0;
-  max-width: 100%}
-.labkit-walk .widget-html, .labkit-walk .widget-html-content {min-width: 0}
-.labkit-source div {padding-left: 4px; border-left: 4px solid transparent;
-  width: max-content; min-width: 100%; box-sizing: border-box; opacity: .75}
-.labkit-source .ran {opacity: 1}
-.labkit-source .lit {opacity: 1; font-weight: bold;
-  background: var(--jp-layout-color3, #ddd);
-  border-left-color: var(--jp-brand-color1, #1976d2)}
-.labkit-values {border-collapse: collapse; font-size: 12px; line-height: 1.5}
-.labkit-values td, .labkit-values th {padding: 1px .4em; text-align: left;
-  white-space: nowrap; font-variant-numeric: tabular-nums}
-.labkit-values th {border-bottom: 1px solid currentColor}
-.labkit-values caption {caption-side: bottom; text-align: left}
-.labkit-values svg {outline: 1px solid; outline-color: color-mix(
-  in srgb, currentColor 40%, transparent); vertical-align: middle}
-.labkit-values .changed {font-weight: bold}
-</style>"""
+HERE = Path(__file__).parent
 
 
-def source_html(record: LineRecord, stops: Stops) -> str:
-    """Source of a record's function: its line lit, lines that ran marked."""
-    filename, start = record.code.co_filename, record.code.co_firstlineno
-    lit = statement(filename, record.line)
-    ran = {r.line for stop in stops for r in stop if r.code is record.code}
-    done = {i for line in ran for i in statement(filename, line)}
-    lines = inspect.getblock(linecache.getlines(filename)[start - 1 :])
-    prose = _docstring_lines(lines)  # its equations stand beside the source
-    body = []
-    for number, text in enumerate(lines, start=start):
-        if number - start in prose[1:]:
+class _Table(list):
+    """What occurs often is kept once: ``table(item)`` is its number."""
+
+    def __init__(self):
+        self._numbers = {}
+
+    def __call__(self, item, key=None) -> int:
+        number = self._numbers.setdefault(item if key is None else key, len(self))
+        if number == len(self):
+            self.append(item)
+        return number
+
+
+def walk_data(recording: Recording, stops: Stops) -> dict:
+    """All that the page shows of a recorded call, as plain data.
+
+    Returns
+    -------
+    dict
+        ``stops`` name by their numbers ``functions`` (with their source) and
+        ``equations``, and have ``turns``: of each its ``rows`` (number of the name,
+        of the summary after the line and before it, whether changed), how many values
+        ``more`` there are, and the paths ``changed``. ``names`` are paths with their
+        symbols, ``summaries`` values, their pictures as float32 in base64.
+    """
+    docs = Docstrings(recording.functions)
+    functions, names, summaries, equations = _Table(), _Table(), _Table(), _Table()
+
+    def turn(record):
+        order = ranked(record)
+        rows = []
+        for path in order[:ROWS]:
+            name = names((path, symbol_html(docs.symbol(record, path))))
+            after, before = record.values[path], record.before.get(path)
+            pair = [None if s is None else summaries(s, id(s)) for s in (after, before)]
+            same = path not in record.changed
+            rows.append([name, pair[0], pair[0] if same else pair[1], int(not same)])
+        changed = sorted(record.changed)
+        return {"rows": rows, "more": len(order) - len(rows), "changed": changed}
+
+    def stop(number, records):
+        first = records[0]
+        latex = docs.equations(first).items()
+        return {
+            "number": number,
+            "function": functions(first.code),
+            "line": first.line,
+            "lit": list(statement(first.code.co_filename, first.line)),
+            "equations": [equations(equation_html({t: e})) for t, e in latex],
+            "turns": [turn(record) for record in records],
+        }
+
+    return {
+        "stops": [stop(number, records) for number, records in enumerate(stops)],
+        "functions": [source_lines(code) for code in functions],
+        "changing": changing(stops),
+        "names": names,
+        "equations": equations,
+        "summaries": [_summary(s) for s in summaries],
+    }
+
+
+def walk_html(data: dict, table: str) -> str:
+    """The data with the module that walks them; the table stands where none runs."""
+    inside = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    style, script = ((HERE / f"walk.{k}").read_text("utf-8") for k in ("css", "js"))
+    return (
+        f'<div class="labkit-walk"><script type="application/json">{inside}</script>'
+        f'{table}</div><style>{style}</style><script type="module">{script}</script>'
+    )
+
+
+def changing(stops: Stops) -> list[str]:
+    """Paths of the values that lines change, locals first, in their order."""
+    paths = (p for stop in stops for r in stop for p in sorted(r.changed))
+    return sorted(dict.fromkeys(paths), key=lambda path: not path.isidentifier())
+
+
+def source_lines(code) -> dict:
+    """A function's title and its numbered lines, the docstring folded into one."""
+    start = code.co_firstlineno
+    lines = inspect.getblock(linecache.getlines(code.co_filename)[start - 1 :])
+    prose = _docstring_lines(lines)  # its equations stand above the source
+    kept = []
+    for number, text in enumerate(lines):
+        if number in prose[1:]:
             continue
-        if number - start in prose[:1]:
+        if number in prose[:1]:
             text = text[: len(text) - len(text.lstrip())] + '"""…"""'
-        kind = "lit" if number in lit else "ran" if number in done else ""
-        mark = "▶" if number == lit[0] else "·" if kind else " "
-        aria = ' aria-current="step"' if number == lit[0] else ""
-        text = html.escape(text.rstrip("\n")) or " "
-        body.append(f'<div class="{kind}"{aria}>{mark} {number:4d} {text}</div>')
-    title = html.escape(record.code.co_qualname)
-    block = f"<pre class='labkit-source' tabindex='0'>{''.join(body)}</pre>"
-    return f"{STYLE}<b>{title}</b>{block}"
+        kept.append([start + number, text.rstrip("\n")])
+    return {"title": code.co_qualname, "lines": kept}
 
 
 def _docstring_lines(lines: list[str]) -> list[int]:
@@ -86,15 +137,13 @@ def _text(record: LineRecord) -> str:
 
 
 def equation_html(equations: dict[str, str]) -> str:
-    """Equations by tag, for a widget that renders LaTeX."""
-    shown = {tag: rf"$\displaystyle {html.escape(e)}$" for tag, e in equations.items()}
-    rows = "".join(f"<div>({tag})&emsp;{latex}</div>" for tag, latex in shown.items())
-    return rows or "<div>&emsp;</div>"
+    """Equations by tag."""
+    rows = (f"<div>({t}) {mathml(e) if e else ''}</div>" for t, e in equations.items())
+    return "".join(rows)
 
 
-def values_html(record: LineRecord, docs: Docstrings) -> str:
-    """Table of the values after the line: changed ones, marked, then those it names."""
-    values = dict(record.values)
+def ranked(record: LineRecord) -> list[str]:
+    """Paths of the values after the line: changed ones, then those that it names."""
     words = set(re.findall(r"[A-Za-z_]\w*", _text(record))) - {"self"}
 
     def rank(path):
@@ -102,43 +151,18 @@ def values_html(record: LineRecord, docs: Docstrings) -> str:
         near = (path in words, name_of(path) in words, held_by in words)
         return path not in record.changed, *(not n for n in near), held_by == "self"
 
-    order = sorted(values, key=rank)
-    rows = []
-    for path in order[:ROWS]:
-        symbol = symbol_html(docs.symbol(record, path))
-        rows.append(_value_row(path, symbol, values[path], path in record.changed))
-    more = len(order) - len(rows)
-    rest = f"<caption>{more} more, unchanged</caption>" if more > 0 else ""
-    head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
-    return f"<table class='labkit-values'>{rest}<tr>{head}</tr>{''.join(rows)}</table>"
+    return sorted(record.values, key=rank)
 
 
-def _value_row(path, symbol, s: Summary, changed: bool) -> str:
+def _summary(s: Summary) -> dict:
     shape = "" if s.shape is None else " × ".join(map(str, s.shape)) or "scalar"
-    numbers = ["" if np.isnan(v) else f"{v:.4g}" for v in (s.norm, s.least, s.greatest)]
-    entries = _heat(s.heat) if s.heat is not None else html.escape(s.text)
-    mark, kind = ("● ", "changed") if changed else ("", "")
-    what = (mark + html.escape(path), symbol, shape, s.dtype or s.kind, s.device)
-    cells = "".join(f"<td>{c}</td>" for c in (*what, *numbers, entries))
-    return f"<tr class='{kind}'>{cells}</tr>"
-
-
-def _heat(heat: np.ndarray) -> str:
-    """A small picture: blue below zero, orange above, the page's colour at zero."""
-    most = float(np.abs(heat[np.isfinite(heat)]).max(initial=0)) or 1.0
-    rows, columns = heat.shape
-    cells = []
-    for (i, j), value in np.ndenumerate(heat):
-        share = 1.0 if not np.isfinite(value) else abs(float(value)) / most
-        hue = "#d55e00" if value > 0 else "#0072b2"
-        place = f'x="{j}" y="{i}" width="1" height="1"'
-        cells.append(f'<rect {place} fill="{hue}" fill-opacity="{share:.2f}"/>')
-    pixels = max(2, min(5, 40 // max(rows, columns)))  # of one entry
-    label = f"entries between {heat.min():.3g} and {heat.max():.3g}"
-    size = f'width="{pixels * columns}" height="{pixels * rows}"'
-    box = f'viewBox="0 0 {columns} {rows}"'
-    cells = "".join(cells)
-    return f'<svg role="img" aria-label="{label}" {size} {box}>{cells}</svg>'
+    numbers = (s.norm, s.least, s.greatest)
+    numbers = ["" if math.isnan(number) else f"{number:.4g}" for number in numbers]
+    found = {"cells": [shape, s.dtype or s.kind, s.device, *numbers], "text": s.text}
+    if s.heat is not None:
+        heat = base64.b64encode(s.heat.astype("<f4").tobytes()).decode()
+        found |= {"heat": heat, "columns": s.heat.shape[1]}
+    return found
 
 
 def symbol_html(text: str) -> str:

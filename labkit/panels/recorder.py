@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any
 
 from labkit.panels.source import statement
@@ -20,6 +20,7 @@ PASSES = 30  # of one line, reached one way, that are kept; more are counted onl
 FULL = 16  # records of one call from one full list of values to the next
 _GENERATOR = 0x20  # flag of a code object
 _NONE: frozenset[str] = frozenset()
+_UNKNOWN: Mapping[str, Summary] = MappingProxyType({})
 
 
 class Values(Mapping):
@@ -69,6 +70,7 @@ class LineRecord:
     turn: int  # how often this path had run before: the index of a loop
     values: Mapping[str, Summary]  # the locals and what they hold, after the line
     changed: frozenset[str]  # paths new or changed since the line before in this call
+    before: Mapping[str, Summary]  # what the changed ones were, where they were there
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,20 +152,20 @@ class _Call:
         self.seen: dict[str, tuple[Any, Any, Summary]] = {}
         self.values: Values | None = None  # of the last record
 
-    def look(self, frame: FrameType) -> frozenset[str]:
-        """Summarise what is new or changed in a frame's locals; return its paths."""
-        seen, changed = {}, set()
+    def look(self, frame: FrameType) -> dict[str, Summary | None]:
+        """Summarise what is new or changed in a frame's locals; return what it was."""
+        seen, changed = {}, {}
         for local, held in frame.f_locals.items():
             for path, value in leaves(local, held):
                 mark = version(value)
                 old = self.seen.get(path)
                 if old is None or old[0] is not value or old[1] != mark:
                     if old is None or not _same_plain(old[0], value):
-                        changed.add(path)
+                        changed[path] = old and old[2]
                     old = self._summarised(value, mark)
                 seen[path] = old
         self.seen = seen
-        return frozenset(changed)
+        return changed
 
     def _summarised(self, value, mark):
         # The cache holds the value, too, so that its id is not given away meanwhile.
@@ -234,7 +236,8 @@ class _Tracer:
         path = self._once.setdefault(path, path)
         turn = self._turns.get(path, 0)
         self._turns[path] = turn + 1
-        changed = call.look(frame)
+        was = call.look(frame)
+        changed = frozenset(was)
         changed = self._once.setdefault(changed, changed)
         if turn >= PASSES:
             self.left_out += 1
@@ -242,7 +245,8 @@ class _Tracer:
         values = {path: summary for path, (_, _, summary) in call.seen.items()}
         call.values = Values.after(call.values, values)
         place = (frame.f_code, call.line, len(path) - 1, path, turn)
-        self.lines.append(LineRecord(*place, call.values, changed))
+        before = {path: summary for path, summary in was.items() if summary} or _UNKNOWN
+        self.lines.append(LineRecord(*place, call.values, changed, before))
 
 
 def _find(frame) -> Callable | None:

@@ -7,7 +7,13 @@ import jinja2
 import nbformat
 import plotly.io
 from nbconvert import HTMLExporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+try:
+    from latex2mathml.converter import convert
+except ImportError:  # an environment older than this module
+    convert = None
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
@@ -17,19 +23,39 @@ def write_page(notebook: Path, page: Path) -> None:
 
     nbconvert leaves plotly's JSON outputs out, so each becomes a ``div`` with its
     script.  plotly.js (5 MB) is written once beside the folder of the page, in
-    ``_static``, and the pages of all runs refer to it.
+    ``_static``, and the pages of all runs refer to it. Formulas are MathML, which
+    browsers draw by themselves: nothing is loaded from elsewhere.
     """
     node = nbformat.read(notebook, as_version=4)
     resources = {"metadata": {"name": page.stem}}
-    if _draw_figures(node):
+    if draw_figures(node):
         script = _keep_plotly_js(page.parent.parent)
         resources["plotly_js"] = f"../{script.parent.name}/{script.name}"
     exporter = HTMLExporter(
         extra_loaders=[jinja2.PackageLoader("labkit.runs", ".")],
         template_file="page.html.j2",
     )
+    exporter.register_filter("markdown2html", markdown)
     body, _ = exporter.from_notebook_node(node, resources=resources)
     page.write_text(body, encoding="utf-8")
+
+
+def markdown(source: str) -> str:
+    """Return a markdown cell as HTML, its formulas as MathML."""
+    return MarkdownWithMath(renderer=_WithFormulas(escape=False)).render(source)
+
+
+def mathml(latex: str, display: str = "inline") -> str:
+    """Return LaTeX as MathML; ``aligned`` is known there by another name."""
+    return convert(latex.replace("{aligned}", "{align*}"), display=display)
+
+
+class _WithFormulas(IPythonRenderer):
+    def inline_math(self, body: str) -> str:
+        return mathml(body) if convert else super().inline_math(body)
+
+    def block_math(self, body: str) -> str:
+        return mathml(body, "block") if convert else super().block_math(body)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -42,7 +68,7 @@ def write_atomically(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
-def _draw_figures(node: nbformat.NotebookNode) -> int:
+def draw_figures(node: nbformat.NotebookNode) -> int:
     """Put HTML in the place of plotly's JSON; return the number of figures."""
     count = 0
     for cell in node.cells:

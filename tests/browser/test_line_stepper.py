@@ -1,6 +1,7 @@
 """The line stepper in JupyterLab: with the mouse, by keyboard alone, light and dark."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -8,10 +9,14 @@ import pytest
 
 pytest.importorskip("selenium")
 
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from labkit.runs.page import write_page
 from tests.browser.page import wait
+from tests.panels.test_line_stepper import rls_walk
 
 pytestmark = pytest.mark.browser
 
@@ -33,18 +38,17 @@ return b.top <= a.top + 1 && a.bottom <= b.bottom + 1;
 """
 RENDERED = """
 const place = document.querySelector('.labkit-walk .labkit-line-equation');
-return [place.querySelectorAll('mjx-container').length, place.textContent];
+return [place.querySelectorAll('math').length, place.textContent];
 """
 FOCUS = """
 const own = [...(document.activeElement?.classList ?? [])];
-const slider = document.activeElement?.closest('.labkit-line, .labkit-line-turn');
 const choice = document.activeElement?.closest('.labkit-line-name');
-return [...own, ...(slider?.classList ?? []), ...(choice?.classList ?? [])]
+return [...own, ...(choice?.classList ?? [])]
   .filter((name) => name.startsWith('labkit-'));
 """
 CONTROLS = """
 const panel = document.querySelector('.labkit-walk');
-return [...panel.querySelectorAll('button, select, .noUi-handle, [tabindex="0"]')]
+return [...panel.querySelectorAll('button, select, input, [tabindex="0"]')]
   .map((control) => [
     control.className,
     control.getAttribute('aria-label') || control.innerText.trim()
@@ -71,7 +75,7 @@ for (const element of document.querySelectorAll('.labkit-walk *')) {
     .filter((node) => node.nodeType === 3 && node.textContent.trim());
   const shown = element.checkVisibility() && element.getBoundingClientRect().width > 1;
   const style = getComputedStyle(element);
-  if (!own.length || !shown || element.closest('style, mjx-assistive-mml')) continue;
+  if (!own.length || !shown || element.closest('style')) continue;
   if (element.closest('button:disabled')) continue;
   let around = [], share = 1;
   for (let e = element; e; e = e.parentElement) around.unshift(e);
@@ -91,6 +95,23 @@ return faint;
 WIDER = """
 const cell = document.querySelector('.labkit-walk').closest('.jp-OutputArea-output');
 return [cell.scrollWidth - cell.clientWidth, document.body.scrollWidth - innerWidth];
+"""
+MAPS = """
+return [...document.querySelectorAll('.labkit-walk figure')].map((figure) => [
+  figure.querySelector('canvas').width, figure.querySelector('canvas').height,
+  figure.querySelector('figcaption').textContent,
+]);
+"""
+SMALL = """
+return [...document.querySelectorAll('.labkit-walk .labkit-values canvas')]
+  .map((map) => [
+    map.width, map.height, parseInt(map.style.width), parseInt(map.style.height),
+  ]);
+"""
+# A changed value that was there before, with its picture.
+CHANGED = """
+return document.querySelector(
+  '.labkit-walk .changed button[title^="before"]:not(:disabled)');
 """
 THEME = "return document.body.dataset.jpThemeLight;"
 
@@ -136,9 +157,11 @@ class Walk:
 
 @pytest.mark.parametrize("page", ["01_rls", "05_rtrl"], indirect=True)
 def test_line_stepper(page, tmp_path):
+    pytest.importorskip("latex2mathml")
     page.run_all()
     assert page.errors() == []
     walk = Walk(page)
+    walk_from_equation_to_equation(page, walk)
     walk_by_mouse(page, walk)
     walk.find("first").click()
     walk.moved("First goes back")
@@ -150,6 +173,89 @@ def test_line_stepper(page, tmp_path):
     assert page.errors() == []
 
 
+class Still:
+    """A page without a kernel."""
+
+    def __init__(self, driver, path):
+        self.driver = driver
+        driver.get(path.as_uri())
+
+    def find(self, css):
+        return self.driver.find_element(By.CSS_SELECTOR, css)
+
+    def script(self, text, *arguments):
+        return self.driver.execute_script(text, *arguments)
+
+
+def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):
+    pytest.importorskip("latex2mathml")
+    shown = {"text/html": rls_walk()._repr_html_()}
+    cell = new_code_cell(outputs=[new_output("display_data", shown)])
+    (tmp_path / "run").mkdir()
+    nbformat.write(new_notebook(cells=[cell]), tmp_path / "run/a.ipynb")
+    write_page(tmp_path / "run/a.ipynb", tmp_path / "run/a.html")
+    page = Still(driver, tmp_path / "run/a.html")
+    walk = Walk(page)
+    for way in (walk_from_equation_to_equation, walk_by_mouse, walk_where_one_clicks):
+        way(page, walk)
+        walk.find("first").click()
+        walk.seen.append(walk.shown())
+    assert page.script(FAINT, CONTRAST) == [] and page.script(FAINT, 99)
+
+
+def walk_from_equation_to_equation(page, walk):
+    """Every stop has its equation, until all lines are wished for; a line is a door."""
+    told = int(re.search(r"of (\d+)", walk.seen[-1][0][0])[1])
+    for _ in range(told - 1):
+        assert page.script(RENDERED)[0], walk.seen[-1]
+        walk.find("next").click()
+        walk.moved("Next moves on")
+    assert page.script(RENDERED)[0]
+    (place, lit), _ = walk.seen[-1]
+    walk.find("every").click()
+    walk.seen.append(walk.shown())
+    (now, still), _ = walk.seen[-1]
+    assert still == lit and int(re.search(r"of (\d+)", now)[1]) > told
+    assert now.partition(": ")[2] == place.partition(": ")[2]
+    walk.find("first").click()
+    walk.moved("First goes to the first line")
+
+    there = page.driver.find_elements(By.CSS_SELECTOR, ".labkit-source .ran:not(.lit)")[
+        0
+    ]
+    text = there.text.lstrip("· ")
+    there.click()
+    assert text in walk.moved("a click on a line goes there")[0][1]
+    look_at_a_value(page, walk)
+    walk.find("every").click()
+    walk.seen.append(walk.shown())
+
+
+def look_at_a_value(page, walk):
+    """A click on a changed value shows it before and after, in large."""
+    walk.find("first").click()
+    walk.seen.append(walk.shown())
+    for _ in range(200):
+        changed = page.script(CHANGED)
+        if changed:
+            break
+        walk.find("next").click()
+        walk.moved("Next moves on")
+    name = changed.text.lstrip("● ")
+    page.script("arguments[0].click()", changed)  # which draws it anew
+    maps = page.script(MAPS)
+    kinds = ["before", "after", "difference"]
+    assert [text.partition(": ")[0] for _, _, text in maps] == [
+        f"{name}, {kind}" for kind in kinds
+    ]
+    assert len({tuple(size) for *size, _ in maps}) == 1
+    page.script("arguments[0].click()", page.script(CHANGED))
+    assert page.script(MAPS) == []
+    for columns, rows, width, height in page.script(SMALL):
+        side = max(2, min(5, 40 // max(columns, rows)))
+        assert (width, height) == (side * columns, side * rows)
+
+
 def walk_by_mouse(page, walk):
     """Buttons, slider and keys on the slider move the lit line; values change."""
     start = walk.seen[-1]
@@ -157,7 +263,7 @@ def walk_by_mouse(page, walk):
     second = walk.moved("Next moves the lit line")
     walk.find("back").click()
     assert walk.moved("Back moves it back") == start
-    handle = page.find(".labkit-walk .labkit-line .noUi-handle")
+    handle = page.find(".labkit-walk .labkit-line")
     handle.send_keys(Keys.ARROW_RIGHT)
     assert walk.moved("an arrow key on the slider moves it") == second
     handle.send_keys(Keys.END)
@@ -180,7 +286,7 @@ def walk_by_mouse(page, walk):
 
 def walk_where_one_clicks(page, walk):
     """Arrow keys walk on, however often, wherever in the panel one has clicked."""
-    for part in (".labkit-source", ".labkit-values", "[role='status']"):
+    for part in (".labkit-source .lit", ".labkit-values", "[role='status']"):
         page.find(f".labkit-walk {part}").click()
         for key in (Keys.ARROW_RIGHT, Keys.ARROW_LEFT, Keys.ARROW_RIGHT):
             page.driver.switch_to.active_element.send_keys(key)

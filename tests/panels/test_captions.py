@@ -13,7 +13,6 @@ from labkit.panels import (
     Controls,
     HeatMap,
     Lines,
-    LineStepper,
     LivePlot,
     Pictures,
     Stepper,
@@ -23,7 +22,6 @@ from labkit.panels import (
 from labkit.panels.captions import Figure, describe, panel_text
 from labkit.panels.theme import COLOURS, dark
 from tests.panels.test_controls import Parameters
-from tests.panels.test_line_stepper import summed
 from tests.panels.test_live_lab import make as make_lab
 
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -40,7 +38,6 @@ FIGURES = {
 TABLES = {
     "knobs": lambda **how: Controls(Parameters(), **how),
     "stepper": lambda **how: Stepper(count, **how),
-    "lines": lambda **how: LineStepper(summed, 2, **how),
 }
 PANELS = FIGURES | TABLES | {"lab": make_lab}
 

@@ -10,14 +10,9 @@ from itertools import count
 import pytest
 from ipywidgets.widgets.widget import _instances
 
-from labkit.panels import LineStepper, Stepper, cells
+from labkit.panels import Stepper, cells
 from tests.panels.conftest import in_loop
 from tests.panels.test_live_lab import make as make_lab
-
-
-def half(x):
-    y = x / 2
-    return y
 
 
 @pytest.fixture
@@ -63,14 +58,13 @@ def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
     assert lab.trace._subscribers == [] and lab.plot._timer is None
 
 
-@pytest.mark.parametrize("make", [make_lab, lambda: LineStepper(half, 4)])
-def test_no_widget_is_left_of_what_a_cell_made_before(cell, make):
+def test_no_widget_is_left_of_what_a_cell_made_before(cell):
     """Not even its layout: a session of re-runs would pile them up."""
     cell("a", "1")
-    first = make()
+    first = make_lab()
     made = len(_instances)
     cell("a", "2")
-    second = make()
+    second = make_lab()
     assert len(_instances) == made and first.widget.comm is None
     second.close()
     second.close()
@@ -83,13 +77,12 @@ def made_here():
     return Counter(k.__name__ for k in kinds if str(k.__module__).startswith("labkit"))
 
 
-@pytest.mark.parametrize("make", [make_lab, lambda: LineStepper(half, 4)])
-def test_nothing_is_kept_of_what_a_cell_made_before(cell, make):
+def test_nothing_is_kept_of_what_a_cell_made_before(cell):
     """Nor its figure and its trace, which grow with the run."""
     counts = []
     for message in "1234":
         cell("a", message)
-        panel = make()
+        panel = make_lab()
         if lab := getattr(panel, "stepper", None):
             lab.step()
         counts.append(made_here())

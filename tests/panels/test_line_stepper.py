@@ -1,19 +1,26 @@
 """Walking the lines of a real step: stops, loops, equations, what is shown."""
 
-import re
+import ast
+import base64
+import json
 import unicodedata
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import labkit
 from labkit.panels import LineStepper
-from labkit.panels.aria import Aria
-from labkit.panels.docstrings import docstrings_of, equations_of, symbol
-from labkit.panels.line_view import source_html, values_html
+from labkit.panels.docstrings import Docstrings, docstrings_of, equations_of, symbol
+from labkit.panels.formulas import mathml
+from labkit.panels.line_view import ranked
 from labkit.panels.source import tags_of_line
 from labkit.rls import rls_step
 from labkit.rtrl import OK
+
+LABKIT = Path(labkit.__file__).parent
 
 
 def inner(x):
@@ -32,92 +39,84 @@ def summed(n):
     return t
 
 
-def rls_walk(**options):
+def rls_walk():
     g = torch.Generator().manual_seed(0)
     x, gradient, theta = (torch.randn(s, generator=g) for s in (6, (3, 6), (3, 6)))
     rule = {"velocity": torch.zeros(3, 6), "momentum": 0.5, "l1": 0.1}
-    return LineStepper(rls_step, theta, torch.eye(6), x, gradient, **rule, **options)
+    return LineStepper(rls_step, theta, torch.eye(6), x, gradient, **rule)
+
+
+def stop_of(walk, name):
+    """The first stop that changes a value, as data, and its record."""
+    numbers = [name in r.changed for r, *_ in walk.stops].index(True)
+    return walk.data["stops"][numbers], walk.stops[numbers][0]
 
 
 def test_a_loop_is_one_stop_with_turns_also_through_its_helpers():
-    walk = LineStepper(summed, 4, interactive=False)
+    walk = LineStepper(summed, 4)
     assert [len(stop) for stop in walk.stops] == [1, 5, 4, 4, 4, 1]
-    body = 2
-    assert walk.go(body, 3) == body
-    assert walk.record.values["s"].text == "14"
-    assert walk.equations == {"1": r"s \leftarrow s + i^2"}
-    assert walk.go(body + 1, 2) == body + 1  # the helper's line, third turn
-    assert walk.record.depth == 1 and walk.record.values["x"].text == "5"
-    assert walk.go(99, 99) == 5 and walk.turn == 0 and walk.go(-3) == 0
+    body, helper = walk.data["stops"][2:4]
+    assert walk.stops[2][3].values["s"].text == "14"
+    (equation,) = [walk.data["equations"][i] for i in body["equations"]]
+    formula = mathml(r"s \leftarrow s + i^2")
+    assert equation == f"<div>(1) {formula}</div>"
+    assert walk.stops[3][2].depth == 1 and walk.stops[3][2].values["x"].text == "5"
+    assert walk.data["functions"][helper["function"]]["title"] == "inner"
+    assert [len(stop["turns"]) for stop in walk.data["stops"]] == [1, 5, 4, 4, 4, 1]
 
 
-def test_walking_to_the_next_change():
-    walk = rls_walk(interactive=False)
-    walk.next_change("u")
-    assert walk.record.code.co_name == "gain"
-    walk.next_change("P")
-    assert walk.record.code.co_name == "rls_step"
-    stop = walk.position
-    message = r"no later line changes 'x'; lines change preconditioned, u, h"
-    with pytest.raises(LookupError, match=message):
-        walk.next_change("x")
-    assert walk.position == stop
+def test_the_page_has_all_that_it_walks():
+    walk = rls_walk()
+    page = walk._repr_html_()
+    held = page.partition('type="application/json">')[2].partition("</script>")[0]
+    assert json.loads(held.replace("<\\/", "</")) == json.loads(json.dumps(walk.data))
+    assert "</script>" not in held and page.count('<script type="module">') == 1
+    assert repr(walk) == "LineStepper(24 lines, 8 with an equation)"
+    assert walk.data["changing"][:3] == ["preconditioned", "u", "h"]
+    stop, record = stop_of(walk, "P")
+    assert record.code.co_name == "rls_step"
+    (own,) = [row for row in stop["turns"][0]["rows"] if row[3]]
+    number, after, before, _ = own
+    assert walk.data["names"][number] == ("P", "<i>P</i>")
+    after, before = (walk.data["summaries"][i] for i in (after, before))
+    assert after["cells"][:3] == ["6 × 6", "float32", "cpu"] and after["columns"] == 6
+    assert entries(before) == pytest.approx(np.eye(6).ravel())
+    assert entries(after) == pytest.approx(record.values["P"].heat.ravel())
+    assert abs(entries(after) - entries(before)).max() > 0
 
 
-def test_headless_is_a_static_table():
-    walk = rls_walk(interactive=False)
-    assert walk.widget is None
-    bundle = walk._repr_mimebundle_()
-    table = bundle["text/html"]
+def entries(summary):
+    return np.frombuffer(base64.b64decode(summary["heat"]), "<f4")
+
+
+def test_where_no_script_runs_there_is_a_table():
+    walk = rls_walk()
+    table = walk._repr_html_().partition("<table>")[2].partition("</table>")[0]
     assert table.count("<tr>") == len(walk.stops) + 1
     assert "velocity.addcdiv_(step, h, value=-lr)" in table and "(99)" in table
-    assert bundle["text/plain"] == f"LineStepper(line 1 of {len(walk.stops)})"
-    walk.next_change("P")
-    values = values_html(walk.record, walk._docs)
-    assert "<tr class='changed'><td>● P</td><td><i>P</i></td>" in values
-    assert "<td>6 × 6</td><td>float32</td><td>cpu</td>" in values and "<svg" in values
-    source = source_html(walk.record, walk.stops)
-    assert source.count('aria-current="step"') == 1
-    lit = source.split('aria-current="step"')[1].split("</div>")[0]
-    assert "P.addcmul_(v[:, None], v, value=-1)" in lit
-    assert "in place: theta, velocity" not in source  # the docstring is folded
-    assert source.count("…") == 1 and "def rls_step" in source
 
 
-def test_widgets_follow_and_lead():
-    walk = LineStepper(summed, 3)
-    first, back, forward, last, name, change = walk.widget.children[0].children
-    forward.click()
-    assert walk.position == 1
-    last.click()
-    assert walk.position == len(walk.stops) - 1
-    back.click()
-    first.click()
-    assert walk.position == 0 and walk._turns.disabled
-    walk._slider.value = 3
-    assert walk.position == 2 and walk._turns.max == 3
-    walk._turns.value = 2
-    assert (walk.position, walk.turn) == (2, 1)
-    assert "s \\leftarrow" in walk._equation.value
-    assert "aria-current" in walk._source.value
-    walk.go(1)
-    assert walk._slider.value == 2 and "stop 2 of 6" in walk._status.value
-    assert name.options == ("s", "i", "t")
-    name.value = "t"
-    change.click()
-    assert walk.record.changed == {"t"}
-    change.click()
-    assert walk.position == 4 and "no later line changes t" in walk._status.value
+def test_the_docstring_is_folded_in_the_source():
+    walk = rls_walk()
+    (source,) = [f for f in walk.data["functions"] if f["title"] == "rls_step"]
+    text = "\n".join(line for _, line in source["lines"])
+    assert "in place: theta, velocity" not in text
+    assert text.count("…") == 1 and "def rls_step" in text
+    stop, _ = stop_of(walk, "P")
+    assert dict(source["lines"])[stop["line"]].strip() == (
+        "P.addcmul_(v[:, None], v, value=-1)  # (37)"
+    )
 
 
-def test_keys_move_it():
-    walk = LineStepper(summed, 3)
-    (keys,) = (w for w in walk.widget.children if isinstance(w, Aria))
-    for key, position in {"ArrowRight": 1, "End": 5, "ArrowLeft": 4, "Home": 0}.items():
-        keys._heard(keys, {"key": key}, [])
-        assert walk.position == position
-    keys._heard(keys, {"key": "x"}, [])
-    assert walk.position == 0 and "x" not in keys.heard
+def test_every_equation_of_a_docstring_becomes_mathml():
+    pytest.importorskip("latex2mathml")
+    sources = [path.read_text("utf-8") for path in LABKIT.rglob("*.py")]
+    nodes = (node for source in sources for node in ast.walk(ast.parse(source)))
+    told = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docs = [ast.get_docstring(node) for node in nodes if isinstance(node, told)]
+    found = {latex for doc in docs for latex in equations_of(doc).values()}
+    assert len(found) > 200
+    assert [latex for latex in found if "\\" in mathml(latex)] == []
 
 
 def test_what_cannot_be_walked_is_refused():
@@ -193,24 +192,23 @@ def scaled(
 
 
 def test_a_statement_of_several_lines_is_one_stop():
-    walk = LineStepper(scaled, torch.ones(2), 3.0, interactive=False)
-    assert len(walk.stops) == 2 and walk.equations == {"1": "y = f x"}
-    source = source_html(walk.record, walk.stops)
-    lit = [line for line in source.split("<div")[1:] if 'class="lit"' in line]
-    assert len(lit) == 4 and source.count("aria-current") == 1
-    assert "torch.mul( x, factor, )" in walk._still.html
+    walk = LineStepper(scaled, torch.ones(2), 3.0)
+    stop, _ = walk.data["stops"]
+    assert len(stop["equations"]) == 1 and len(stop["lit"]) == 4
+    assert "torch.mul( x, factor, )" in walk._repr_html_()
 
 
-def symbols(walk):
-    return {p: walk._docs.symbol(walk.record, p) for p in walk.record.values}
+def symbols(walk, record):
+    docs = Docstrings(walk.recording.functions)
+    return {path: docs.symbol(record, path) for path in record.values}
 
 
 def test_symbols_come_from_the_docstrings():
-    walk = LineStepper(scaled, torch.ones(2), 3.0, interactive=False)
-    assert symbols(walk) == {"x": "x", "factor": "f", "y": "y"}
-    rls = rls_walk(interactive=False)
-    rls.next_change("P")
-    found = symbols(rls)
+    walk = LineStepper(scaled, torch.ones(2), 3.0)
+    found = symbols(walk, walk.stops[0][0])
+    assert found == {"x": "x", "factor": "f", "y": "y"}
+    rls = rls_walk()
+    found = symbols(rls, stop_of(rls, "P")[1])
     wanted = {"x_mean": "x̄", "theta": "Θ", "velocity": "Ω", "P": "P", "momentum": "α"}
     assert {name: found[name] for name in wanted} == wanted
 
@@ -240,7 +238,7 @@ def test_docstrings_are_the_functions_its_classes_its_modules():
     assert list(docstrings_of(None)) == []
 
 
-def ranked(self, b):
+def used_first(self, b):
     a, used = {"x": b}, 2
     c = used + len(a)
     return c
@@ -248,10 +246,10 @@ def ranked(self, b):
 
 def test_what_a_line_changes_and_names_stands_first():
     held = nn.Linear(2, 2)
-    walk = LineStepper(ranked, held, 7, interactive=False)
-    walk.next_change("c")
-    table = values_html(walk.record, walk._docs)
-    rows = re.findall(r"<tr class='\w*'><td>(?:● )?([^<]+)</td>", table)
-    assert rows == ["c", "used", "a[&quot;x&quot;]", "b", "self.weight", "self.bias"]
-    sizes = re.findall(r'<svg[^>]* width="(\d+)" height="(\d+)"', table)
-    assert sizes == [("10", "10"), ("10", "5")]
+    walk = LineStepper(used_first, held, 7)
+    stop, record = stop_of(walk, "c")
+    order = ["c", "used", 'a["x"]', "b", "self.weight", "self.bias"]
+    assert ranked(record) == order
+    rows = stop["turns"][0]["rows"]
+    assert [walk.data["names"][number][0] for number, *_ in rows] == order
+    assert [changed for *_, changed in rows] == [1, 0, 0, 0, 0, 0]
