@@ -257,6 +257,18 @@ def test_the_citation_is_of_this_version(project):
     assert cited["license"] == project["license"]
 
 
+def test_workflows_call_make_targets_only():
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    called = []
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"].values()
+        called += [s["run"].split() for j in jobs for s in j["steps"] if "run" in s]
+    assert len(called) == 3
+    for make, target, *settings in called:
+        assert make == "make" and target in targets, (make, target)
+        assert settings == ["PYTHON=python"]
+
+
 # What is committed
 
 
