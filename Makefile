@@ -19,7 +19,7 @@ MINUTES ?= 30
 BIN := .venv/bin
 LABKIT := $(BIN)/python -m labkit.command
 LOGS := build/test
-CODE := labkit tests benchmarks notebooks
+CODE := labkit tests benchmarks notebooks docs/conf.py docs/gather.py
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --color=no \
   --junitxml=$(LOGS)/$(@:test-%=%).xml
 TWO_CORES := -n 2 --dist loadfile
@@ -28,7 +28,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lines lock dist picture clean soak test-unit test-device test-notebooks test-browser \
+.PHONY: help run test lab lint bench lines lock dist docs picture clean soak test-unit test-device test-notebooks test-browser \
   test-bounds
 
 help: ## List the commands
@@ -116,6 +116,16 @@ lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
 picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
 	PYTHONPATH=. $(BIN)/python benchmarks/picture.py notebooks/figures/noise.png
 
+docs: .venv/.stamp ## Run every notebook and build the site in build/docs/site
+	rm -rf build/docs; $(LABKIT) run --all --profile quick --out build/docs/runs
+	@$(MAKE) --no-print-directory site
+
+.PHONY: site
+site:
+	$(BIN)/python docs/gather.py build/docs/runs build/docs/source
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs build/docs/source build/docs/site
+	@echo "build/docs/site/index.html"
+
 dist: .venv/.stamp ## Build the wheel and the sdist into dist/
 	rm -rf dist; $(BIN)/python -m build --no-isolation
 
@@ -125,7 +135,7 @@ lock: ## Write requirements.lock anew, from a fresh environment
 	$(PYTHON) -m venv $$work/venv; \
 	mkdir $$work/src; cp -r pyproject.toml README.md LICENSE labkit notebooks $$work/src; \
 	$$work/venv/bin/python -m pip install $(PIP_FLAGS) torch==$(TORCH); \
-	$$work/venv/bin/python -m pip install $(PIP_FLAGS) "$$work/src[dev]"; \
+	$$work/venv/bin/python -m pip install $(PIP_FLAGS) "$$work/src[dev,docs]"; \
 	{ sed -n '/^#/p' requirements.lock; \
 	  $$work/venv/bin/python -m pip freeze --exclude labkit --exclude pip --exclude setuptools \
 	  | sed -E '/^(nvidia-|cuda-|triton)/d; s/^(torch==[^+]*)\+.*/\1/'; } > $$work/lock; \

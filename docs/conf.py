@@ -1,0 +1,96 @@
+"""The site: how `make docs` builds it. Its source is put together in build/docs."""
+
+import re
+from pathlib import Path
+
+from docutils import nodes
+from plotly.offline import get_plotlyjs
+
+import labkit
+from labkit.runs.page import mathml
+
+project, author = "labkit", "the labkit developers"
+copyright = "2026, the labkit developers"
+version = release = labkit.__version__
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx_design",
+]
+
+# Notebooks come executed, by `labkit run`; their formulas and ours are MathML, and
+# nothing is loaded from elsewhere.
+nb_execution_mode = "off"
+nb_ipywidgets_js = {}
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+myst_url_schemes = ["http", "https", "mailto"]
+
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+default_role = "code"
+toc_object_entries = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "labkit"
+html_math_renderer = "mathml"
+html_show_sourcelink = False
+html_js_files = [("plotly.min.js", {"priority": 100})]
+html_theme_options = {
+    "navbar_align": "left",
+    "show_prev_next": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+
+
+def formulas(app, what, name, obj, options, lines):
+    """Have formulas between dollars in a docstring be formulas; mark nothing else."""
+    parts = re.split(
+        r"(``.+?``|:[a-z]+:`[^`]+`|\$[^$]+\$)", "\n".join(lines), flags=re.S
+    )
+    block = any(".. math::" in line for line in lines)
+    for i, part in enumerate(parts):
+        if part.startswith("$"):
+            parts[i] = f"\\ :math:`{' '.join(part[1:-1].split())}`\\ "
+        elif i % 2 == 0 and not block:
+            parts[i] = part.replace("|", r"\|")
+    text = re.sub(r"^( *)\((\w+'?)\)", r"\1\(\2)", "".join(parts), flags=re.M)
+    lines[:] = text.split("\n")
+
+
+def skip(app, what, name, obj, skipped, options):
+    """Leave out what scikit-learn adds to every estimator."""
+    return skipped or bool(re.match(r"set_\w+_request$|get_metadata_routing$", name))
+
+
+def _inline(self, node):
+    self.body.append(mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def _displayed(self, node):
+    latex = node.astext()
+    if "&" in latex and r"\begin" not in latex:
+        latex = rf"\begin{{aligned}}{latex}\end{{aligned}}"
+    self.body.append(f"<div>{mathml(latex, 'block')}</div>")
+    raise nodes.SkipNode
+
+
+def plotly_js(app):
+    """Bring the script that draws the notebooks' figures along."""
+    static = Path(app.outdir) / "_static"
+    static.mkdir(parents=True, exist_ok=True)
+    (static / "plotly.min.js").write_text(get_plotlyjs(), "utf-8")
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
+    app.connect("autodoc-process-docstring", formulas)
+    app.connect("autodoc-skip-member", skip)
+    app.connect("builder-inited", plotly_js)
