@@ -13,7 +13,8 @@ from labkit.panels.theme import COLOURS, INK
 from labkit.pictures.planes import GHOST, dots, path, planes, put
 
 POINTS, UPDATES, START = 60, 20, 8
-X = np.linspace(-1, 1, 161)[:, None]
+X, COARSE = np.linspace(-1, 1, 161)[:, None], 4
+MOST = 60  # old columns that are drawn, the newest
 RIDGE, OTHER = COLOURS[3], COLOURS[1]
 
 
@@ -121,12 +122,8 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
         widths=[0.42, 0.58],
     )
     if now:
-        thin = {"width": 1}
-        put(
-            figure,
-            0,
-            [_all(now.columns[:, : now.old], "columns so far", GHOST, **thin)],
-        )
+        old = now.columns[:, : now.old][:, -MOST:]
+        put(figure, 0, [_all(old, "columns so far", GHOST, width=1)])
         new = now.columns[:, now.old :]
         put(figure, 0, [_all(new, "columns that join now", COLOURS[1], width=1.5)])
         shown = [dots(now.points, COLOURS[5], "noisy points")]
@@ -145,12 +142,11 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
 
 
 def _all(columns: np.ndarray, name: str, colour: str, **line) -> dict:
-    """Many functions as one line with gaps."""
+    """Many functions as one line with gaps, coarser than the fits."""
     gap = np.full((1, columns.shape[1]), np.nan)
-    x = np.tile(np.append(X, np.nan), columns.shape[1])
-    return path(
-        np.c_[x, np.concatenate([columns, gap]).T.ravel()], colour, name, **line
-    )
+    x = np.tile(np.append(X[::COARSE], np.nan), columns.shape[1])
+    y = np.concatenate([columns[::COARSE], gap]).T.ravel()
+    return path(np.c_[x, y], colour, name, **line)
 
 
 def _status(row) -> str:
