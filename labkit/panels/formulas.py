@@ -1,7 +1,8 @@
 """Formulas as MathML, which browsers draw by themselves."""
 
-import html
 from functools import lru_cache
+
+from latex2mathml.converter import convert
 
 
 @lru_cache(maxsize=512)
@@ -13,8 +14,4 @@ def mathml(latex: str) -> str:
     >>> ">x</" in mathml("x")
     True
     """
-    try:
-        from latex2mathml.converter import convert
-    except ImportError:  # an environment older than this module
-        return f"<code>{html.escape(latex)}</code>"
     return convert(latex).replace('display="inline"', 'displaystyle="true"', 1)

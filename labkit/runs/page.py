@@ -6,14 +6,10 @@ from pathlib import Path
 import jinja2
 import nbformat
 import plotly.io
+from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
-
-try:
-    from latex2mathml.converter import convert
-except ImportError:  # an environment older than this module
-    convert = None
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
@@ -52,10 +48,10 @@ def mathml(latex: str, display: str = "inline") -> str:
 
 class _WithFormulas(IPythonRenderer):
     def inline_math(self, body: str) -> str:
-        return mathml(body) if convert else super().inline_math(body)
+        return mathml(body)
 
     def block_math(self, body: str) -> str:
-        return mathml(body, "block") if convert else super().block_math(body)
+        return mathml(body, "block")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -157,7 +157,6 @@ class Walk:
 
 @pytest.mark.parametrize("page", ["01_rls", "05_rtrl"], indirect=True)
 def test_line_stepper(page, tmp_path):
-    pytest.importorskip("latex2mathml")
     page.run_all()
     assert page.errors() == []
     walk = Walk(page)
@@ -188,7 +187,6 @@ class Still:
 
 
 def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):
-    pytest.importorskip("latex2mathml")
     shown = {"text/html": rls_walk()._repr_html_()}
     cell = new_code_cell(outputs=[new_output("display_data", shown)])
     (tmp_path / "run").mkdir()
