@@ -51,12 +51,26 @@ class RaceKnobs:
 
 
 def race_rows(settings, problem: Problem, chosen: Mapping, hidden=64) -> Iterator[dict]:
-    """One row per minibatch; errors [%] on clean test rows, at every fourth.
+    """One row per minibatch; errors [%] on clean test rows, at every fourth."""
+    for step, ended, outputs in race_looks(settings, problem, chosen, hidden):
+        yield {"step": step, "ended": ", ".join(ended)} | errors(outputs, problem.test)
 
-    A rule that fails keeps its curve up to there, and the others go on. Rules without
-    minibatches are solved anew, once every class has been seen.
+
+@torch.no_grad()
+def errors(outputs: Mapping[str, Callable], test: Labelled) -> dict[str, float]:
+    """Share of rows [%] that each rule has wrong."""
+    X, y = test.inputs, test.targets
+    return {label: 100 - percent(rule(X), y) for label, rule in outputs.items()}
+
+
+def race_looks(settings, problem: Problem, chosen: Mapping, hidden=64) -> Iterator:
+    """Of each minibatch its number, the rules that have failed, and outputs of others.
+
+    Outputs, at every fourth, are functions of inputs that are valid until it goes on. A
+    rule that fails ends, and the others go on. Rules without minibatches are solved
+    anew, once every class has been seen.
     """
-    fit, test, seed = problem.fit, problem.test, settings.seed
+    fit, seed = problem.fit, settings.seed
     names = [label for label in CLASSIFIERS if label not in SOLVED]
     models = {label: rules.network(fit, hidden, seed) for label in names}
     takes = {k: taken(k, model, chosen[k], seed) for k, model in models.items()}
@@ -70,16 +84,13 @@ def race_rows(settings, problem: Problem, chosen: Mapping, hidden=64) -> Iterato
                 takes[label](X, y)
             except FAILURES:
                 ended.append(label)
-        row, outputs = {"step": step, "ended": ", ".join(ended)}, {}
+        outputs = {}
         if step % EVERY == 0 or step == 1:
             outputs = {k: model.eval() for k, model in models.items() if k not in ended}
-            if len(y_seen.unique()) == CLASSES:
+            if len(y_seen.unique()) == problem.classes:
                 seen = Labelled("seen", X_seen, y_seen)
                 outputs |= solved(seen, hidden, chosen, seed)
-        for label, rule in outputs.items():
-            with torch.no_grad():
-                row[label] = 100 - percent(rule(test.inputs), test.targets)
-        yield row
+        yield step, ended, outputs
 
 
 def taken(name, model, values, seed) -> Callable[[Tensor, Tensor], None]:
@@ -110,7 +121,7 @@ def draw(fit: Labelled, settings, g: torch.Generator) -> tuple[Tensor, Tensor]:
     rows = torch.randint(len(fit.targets), (settings.batch,), **place)
     X, y = fit.inputs[rows], fit.targets[rows]
     X = X + settings.input_noise * torch.randn(X.shape, **place).to(X)
-    return X, noisy_labels(y, settings.label_noise, g, CLASSES)
+    return X, noisy_labels(y, settings.label_noise, g, int(fit.targets.max()) + 1)
 
 
 def solved(seen: Labelled, hidden, chosen, seed) -> dict[str, Callable]:

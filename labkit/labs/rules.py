@@ -165,8 +165,8 @@ def broad(fit, sizes, values, seed):
     each = max(n, 2 * GROWTHS) // 2 // GROWTHS
     first = max(n, 2 * GROWTHS) - GROWTHS * each
     place = {"random_state": seed, "device": str(fit.inputs.device)}
-    place |= {"scaling": "sample"}  # as the paper has it with images
-    model = BroadLearningClassifier(GROUPS, NODES, first, **place, **values)
+    place |= {"scaling": "sample"} | values  # as the paper has it with images
+    model = BroadLearningClassifier(GROUPS, NODES, first, **place)
     X, y = fit.inputs.double().cpu().numpy(), fit.targets.cpu().numpy()
     clock = Clock(fit.inputs.device)
 

@@ -11,9 +11,10 @@ import torch
 from labkit import bpls
 from labkit import hessian_free as hf
 from labkit.bpls.walk import walked
+from labkit.labs.compare import RaceKnobs, race_looks
 from labkit.labs.rtrl import estimates, make_learner, new_network, read_text
 from labkit.panels import LiveLab
-from labkit.pictures import bowl, cloud, curve, ellipse, functions
+from labkit.pictures import bowl, cloud, curve, ellipse, functions, regions
 from labkit.pictures.planes import ellipse as edge_of
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
@@ -26,6 +27,7 @@ PICTURES = {
     "functions": (functions.FUNCTIONS, ()),
     "bowl": (bowl.BOWL, ()),
     "curve": (curve.CURVE, ()),
+    "regions": (regions.REGIONS, (regions.spirals(), 8)),
 }
 
 
@@ -51,17 +53,20 @@ def lab(request):
 def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     knobs = {field.name for field in fields(lab.experiment.knobs)}
     assert set(lab.experiment.front) <= knobs and len(lab.experiment.front) == 3
-    frame = lab.run(2)
+    frame = lab.run(4)
     shown = lab.figure
-    assert lab.note.value and "pictures" not in frame and len(frame) == 2
+    assert lab.note.value and "pictures" not in frame and len(frame) == 4
     assert shown.layout.meta["caption"] == lab.experiment.caption
-    lab.run(1)
+    lab.stepper.back(3)
     assert lab.figure != shown
+    lab.stepper.step(3)
+    assert lab.figure == shown
     lab.stepper.reset()
-    names = [trace.name for trace in lab.figure.data]
-    assert set(names) == {"the run before"}
-    lab.run(1)
-    assert "the run before" in [trace.name for trace in lab.figure.data]
+    now, ghost = lab.figure, "the run before"
+    assert {trace.name for trace in now.data} <= {ghost} and now != shown
+    if now.data:
+        lab.run(1)
+        assert ghost in [trace.name for trace in lab.figure.data]
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -258,3 +263,23 @@ def test_a_walk_ends_with_what_bpls_makes_of_it(depth):
     assert rows[0].layer == "output layer"
     inside = (rows[0].wanted >= knobs.clamp) & (rows[0].wanted <= 1 - knobs.clamp)
     assert (inside | rows[0].cut).all() and rows[0].now.shape[1] == 4
+
+
+# The regions
+
+
+def test_regions_are_the_rules_predictions():
+    problem, ticks = regions.spirals(), regions.TICKS
+    row, now = run(regions.region_rows, RaceKnobs, problem, 8, steps=4, label_noise=0.2)
+    settings = RaceKnobs(label_noise=0.2)
+    looks = race_looks(settings, problem, regions.values(), 8)
+    *_, (_, _, outputs) = islice(looks, 4)
+    assert set(now.classes) == set(outputs) == set(regions.CLASSIFIERS)
+    for label, rule in outputs.items():
+        drawn_as = regions._plane(now, label)[0]
+        assert row[label] == now.errors[label]
+        for i, j in ((0, 0), (3, 30), (40, 12), (20, 21)):
+            said = int(rule(torch.stack([ticks[j], ticks[i]])[None]).argmax())
+            assert drawn_as["z"][i, j] == now.classes[label][i, j] == said
+    reset = regions.picture(None, now)["layout"]["annotations"]
+    assert f"({now.errors['SGD']:.0f} %)" in reset[0]["text"]
