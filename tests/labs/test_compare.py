@@ -124,7 +124,8 @@ def book():
     """What the notebook imports and defines; nothing of it is run."""
     names = {}
     for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
-        if cell.source.startswith(("from ", "def ", "POINTS")):
+        declares = cell.source.startswith(("from ", "def ", "POINTS"))
+        if declares and "LiveLab(" not in cell.source:
             exec(cell.source, names)
     return SimpleNamespace(**names)
 

@@ -250,7 +250,8 @@ def declared(names, **given):
     space = dict(given)
     for source in (cell.source for cell in cells if cell.cell_type == "code"):
         wanted = any(f"def {name}(" in source for name in names)
-        if wanted or source.startswith("from "):
+        imports = source.startswith("from ") and "LiveLab(" not in source
+        if wanted or imports:
             exec(source, space)
     return space
 
