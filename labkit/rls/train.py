@@ -139,6 +139,9 @@ def train(
         return backward(x, y), _update(model, optimizer, clip())
 
     replayed = graphs.Replayed(whole, partial(graphs.settings_of, optimizer, clip))
+    run = replayed if capture else whole
+    if watch:
+        run = lambda x, y: (backward(x, y), None)  # noqa: E731
     limit, last, step = math.inf, math.nan, 0
     clock, at_hand = Clock(inputs.device), inputs.device.type == "cpu"
     for epoch in range(1, epochs + 1):
@@ -150,9 +153,9 @@ def train(
             try:
                 with clock:
                     x, y = inputs[rows], labels[rows]
-                    value, norm = replayed(x, y) if capture else (backward(x, y), None)
-                if not capture:
-                    seen = watch() if watch else None
+                    value, norm = run(x, y)
+                if watch:
+                    seen = watch()
                     with clock:
                         norm = _update(model, optimizer, clip())
                 if closes and isinstance(optimizer, RLS | Hybrid):

@@ -24,11 +24,12 @@ def tell(room, row, tally, words):
     waits, kernels = tally.waits.total(), tally.kernels.total()
     if "--json" in words:
         found = {"room": room, "step": row.step, "waits": waits, "kernels": kernels}
+        found |= {"drains": tally.drains}
         found |= {"bytes": tally.bytes, "operations": tally.operations}
         return print(json.dumps(found))
     print(
         f"{room:14}{row.step:40}{row.waits:4} {row.kernels:6}"
-        f"   now {waits:4} {kernels:6}"
+        f"   now {waits:4} {kernels:6} {tally.drains:3} drains"
     )
     if "-v" in words:
         for (name, line), n in tally.waits.items():

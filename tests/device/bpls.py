@@ -65,7 +65,7 @@ def estimator(device, kind="Regressor", fits=True):
 
 def row(name, waits, kernels):
     make = partial(layer, interpretation=name)
-    return Row(f"train, a layer, {name}", make, waits, kernels, MEASURES)
+    return Row(f"train, a layer, {name}", make, waits, kernels, MEASURES, 2)
 
 
 classifier = partial(estimator, kind="Classifier")
@@ -75,13 +75,13 @@ ROWS = [
     row("gauss_seidel", 1, 82),
     row("mean", 1, 56),
     row("cyclic", 1, 59),
-    Row("train, a walk of 3 layers", train, 3, 223, MEASURES),
-    Row("refine, a sweep", sweep, 1, 74, "error, overshoot and cosine, at one go"),
-    Row("BPLSRegressor, fit and predict", estimator, 9, 132, ESTIMATES),
-    Row("BPLSClassifier, fit and predict", classifier, 11, 286, ESTIMATES),
+    Row("train, a walk of 3 layers", train, 3, 223, MEASURES, 10),
+    Row("refine, a sweep", sweep, 1, 74, "error, overshoot and cosine, at one go", 2),
+    Row("BPLSRegressor, fit and predict", estimator, 9, 132, ESTIMATES, 8),
+    Row("BPLSClassifier, fit and predict", classifier, 11, 286, ESTIMATES, 16),
     Row("BPLSRegressor, predict", partial(estimator, fits=False), 2, 5, BOTH_WAYS),
-    Row("descend, Adam", partial(descent, name="adam"), 0, 40),
-    Row("descend, NAG", partial(descent, name="nag"), 0, 31),
-    Row("descend, SGD", partial(descent, name="sgd"), 0, 22),
-    Row("descend, AdaGrad", partial(descent, name="adagrad"), 0, 31),
+    Row("descend, Adam", partial(descent, name="adam"), 0, 40, drains=2),
+    Row("descend, NAG", partial(descent, name="nag"), 0, 31, drains=2),
+    Row("descend, SGD", partial(descent, name="sgd"), 0, 22, drains=2),
+    Row("descend, AdaGrad", partial(descent, name="adagrad"), 0, 31, drains=2),
 ]

@@ -76,7 +76,7 @@ division_free = partial(factor, call=rootless.division_free_inverse_ldl)
 classifier = partial(estimator, kind="Classifier")
 added = partial(estimator, then="add_nodes")
 BOTH_WAYS = "rows come from the host, predictions go to it"
-FIT = "rows come, scale and weight; nodes, two a group and its solution; then as below"
+FIT = "rows, seed, scales; nodes and their check; the ridge that is chosen; as below"
 ADD = "nodes, pivots, the residual; rows and predictions"
 PIVOTS = "whether a pivot was lost, once for all"
 ROWS = [
@@ -98,11 +98,11 @@ ROWS = [
     Row("inverse_ldl, 7 columns", ldl, 1, 45, PIVOTS),
     Row("division_free_inverse_ldl, 7 columns", division_free, 1, 102, PIVOTS),
     Row("extend_inverse_cholesky", extend, 1, 28, PIVOTS),
-    Row("BroadLearningRegressor, fit and predict", estimator, 13, 1030, FIT),
-    Row("BroadLearningClassifier, fit and predict", classifier, 13, 1031, FIT),
-    Row("BroadLearningRegressor, add_nodes and predict", added, 5, 95, ADD),
+    Row("BroadLearningRegressor, fit and predict", estimator, 21, 1097, FIT, 6),
+    Row("BroadLearningClassifier, fit and predict", classifier, 21, 1098, FIT, 6),
+    Row("BroadLearningRegressor, add_nodes and predict", added, 5, 87, ADD, 6),
     Row(
-        "BroadLearningRegressor, predict", partial(estimator, then=""), 2, 29, BOTH_WAYS
+        "BroadLearningRegressor, predict", partial(estimator, then=""), 2, 21, BOTH_WAYS
     ),
     Row("SharedColumns, add and score", shared, 2, 40, "new nodes go there; the score"),
 ]

@@ -134,6 +134,6 @@ ROWS = [
     Row("HessianFree.step, softmax", classes, 5, 549, CLASSES),
     Row("MartensHF.step", martens, 3, 315, "CG's rule, two losses, loss and ratio"),
     Row("batch_gradient_variance", variance, 1, 30, "V and the squared norm"),
-    Row("train", train, 5, 380, STEP + WATCH),
-    Row("train_martens", train_martens, 4, 325, "the step's; validation error"),
+    Row("train", train, 5, 380, STEP + WATCH, 2),
+    Row("train_martens", train_martens, 4, 325, "the step's; validation error", 2),
 ]

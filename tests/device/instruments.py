@@ -52,5 +52,7 @@ ROWS = [
     Row("gradient_cosine", cosine, 0, 17),
     Row("relative_variance", error, 0, 7),
     Row("gradient_variance", variance, 0, 2),
-    Row("effective_rank", rank, 1, 13, "one look at the door: no value may be negative"),
+    Row(
+        "effective_rank", rank, 1, 13, "one look at the door: no value may be negative"
+    ),
 ]

@@ -82,7 +82,7 @@ ROWS = [
     row("Linear", 0, 93, title="RunningMeanRLS.step", make=rls.RunningMeanRLS),
     row("Linear", 0, 74, title="KailathRLS.step", make=rls.KailathRLS),
     row("Linear", 0, 60, title="AveragedRLS.step", make=rls.AveragedRLS),
-    Row("train, Linear", train, 0, 71),
-    Row("train, Linear, an epoch's end", partial(train, rows=7), 2, 76, READ),
-    Row("train with fused Adam, Linear", partial(train, make=adam), 0, 40),
+    Row("train, Linear", train, 0, 71, drains=2),
+    Row("train, Linear, an epoch's end", partial(train, rows=7), 2, 76, READ, 2),
+    Row("train with fused Adam, Linear", partial(train, make=adam), 0, 40, drains=2),
 ]

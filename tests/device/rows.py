@@ -17,6 +17,7 @@ class Row:
     waits: int  # of the host, a step
     kernels: int  # a step, as counted
     why: str = ""  # the reason of the waits
+    drains: int = 0  # of the clock, a step
 
 
 class Counted(NamedTuple):

@@ -50,6 +50,7 @@ class Tally:
     kernels: Counter = field(default_factory=Counter)
     bytes: int = 0  # read and written by kernels
     operations: float = 0.0
+    drains: int = 0  # asked for by a clock
     done: int = 0  # kernels that the host has waited for, never set back
     counting: bool = True  # whether kernels are, which takes a third of the time
     _queued: int = 0
@@ -58,7 +59,7 @@ class Tally:
         """Count from zero."""
         self.waits.clear()
         self.kernels.clear()
-        self.bytes = self.operations = 0
+        self.bytes = self.operations = self.drains = 0
 
     def launch(self, func, given: list, made: list, operations: float) -> None:
         """Note an operator that has a kernel, and the tensors it reads and writes."""
@@ -70,6 +71,11 @@ class Tally:
     def wait(self, name: str) -> None:
         """Note that the host waits until the queue is empty."""
         self.waits[name, asked_by()] += 1
+        self.drain()
+
+    def synchronize(self) -> None:
+        """Note a drain, which is no wait for a number."""
+        self.drains += 1
         self.drain()
 
     def drain(self) -> None:
@@ -290,7 +296,7 @@ def strict(counting=True):
     torch._C._set_only_lift_cpu_tensors(True)
     generator, torch.Generator = torch.Generator, Generator
     synchronize = torch.accelerator.synchronize
-    torch.accelerator.synchronize = lambda *_: TALLY.drain()
+    torch.accelerator.synchronize = lambda *_: TALLY.synchronize()
     TALLY.clear()
     TALLY.counting = counting
     try:

@@ -25,10 +25,14 @@ def markdown() -> str:
     """The table as docs/devices.md has it."""
     lines = []
     for room, rows in TABLE.items():
-        lines += [f"\n### {room}\n", "| step | kernels | Adam's | waits | what waits |"]
-        lines += ["|---|---:|---:|---:|---|"]
+        lines += [
+            f"\n### {room}\n",
+            "| step | kernels | Adam's | waits | drains | what waits |",
+        ]
+        lines += ["|---|---:|---:|---:|---:|---|"]
         for row in rows:
             adam = beside(room, row)
             cells = row.step, row.kernels, adam.kernels if adam else "", row.waits
+            cells += (row.drains or "",)
             lines += ["| " + " | ".join(map(str, [*cells, row.why])) + " |"]
     return "\n".join(lines) + "\n\n"

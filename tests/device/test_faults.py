@@ -22,7 +22,8 @@ def test_an_operand_left_on_the_cpu(monkeypatch):
 
 def test_a_generator_of_another_device(monkeypatch):
     monkeypatch.setattr(
-        "labkit.rtrl.learner.on_device", lambda *_: torch.Generator().manual_seed(0)
+        "labkit.rtrl.learner.on_device",
+        lambda *_, **__: torch.Generator().manual_seed(0),
     )
     with pytest.raises(RuntimeError, match="a CPU generator for an acc tensor"):
         counted(ROW.make)

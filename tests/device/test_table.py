@@ -17,6 +17,7 @@ def test_a_step_on_the_strict_device(case):
     close = {"rtol": 1e-6, "atol": 1e-9, "equal_nan": True}
     torch.testing.assert_close(found, on_the_cpu(row.make), **close)
     assert tally.waits.total() == row.waits, tally.waits.most_common()
+    assert tally.drains == row.drains
     assert bool(row.waits) == bool(row.why), "a wait has its reason"
     if torch.__version__.startswith(VERSION):
         assert tally.kernels.total() == row.kernels, tally.kernels.most_common(10)
