@@ -78,6 +78,13 @@ class RLS(torch.optim.Optimizer):
 
     Notes
     -----
+    Layers: Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d (one group),
+    RNN, LSTM and GRU (one layer, one direction), and subclasses that keep the forward.
+    A transposed layer is a CONV layer on its input with zeros between the pixels; each
+    output is linear in its receptive field, so (65) to (74) hold, with those zeros in
+    the mean (72). The two linear outputs of a GRU take those of an RNN's place in (7).
+    Parameters stay in float32 under ``torch.autocast``; ``torch.amp.GradScaler`` works.
+
     On the CPU ``step`` raises NumericalError if a gradient is not finite or a P
     unhealthy, and has changed nothing. On an accelerator it never waits for the device:
     what failed stands still, and :meth:`check` raises.
