@@ -35,24 +35,21 @@ class Block:
     # passes whose weight gradient was not formed
     residuals: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     version: int | None = None  # of the gradient that goes with the inputs
-    unread: int | None = None  # backward pass that came by a pass that was not read
-    missed: bool = False  # whether the gradient has a part of such a pass
+    missed: bool = False  # whether the gradient has a part whose inputs were not read
+    # what backward passes bring before their gradients are there, by the pass
+    under_way: dict[int, list] = field(default_factory=dict)
 
     def listen(self):
-        """Hear which gradient goes with the inputs, from now on."""
+        """Hear which gradients arrive, from now on."""
         link = weakref.ref(self)
 
         def arrived(parameter):
-            block, grad = link(), parameter.grad
-            if block is None or grad is None:
-                return
-            if block.unread == torch._C._current_graph_task_id():
-                block.missed = True
-            if block.inputs.rows:
-                block.version = grad._version
+            if (block := link()) is not None:
+                block.arrive(parameter)
 
-        if self._told().requires_grad:
-            self._told().register_post_accumulate_grad_hook(arrived)
+        for parameter in (self.weight, self.bias):
+            if parameter is not None and parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(arrived)
 
     @property
     def n_inputs(self) -> int:
@@ -82,27 +79,45 @@ class Block:
 
         By ``model.zero_grad()``, say, after a step that was skipped.
         """
-        told = self.version is not None or self.missed
-        return told and self._told().grad is None
+        return self.version is not None and self._told().grad is None
 
     def _zeroed(self) -> bool:
         """Whether that gradient was touched since and is exactly 0."""
         grad, version = self._told().grad, self.version
         return version is not None and grad._version != version and not grad.any()
 
-    def add(self, inputs: InputSum):
-        """Add the inputs of one backward pass; forget those of cleared gradients."""
+    def see(self, inputs: InputSum | None, *factors: Tensor):
+        """Take what a backward pass brings: inputs, None if not read, and residuals.
+
+        They count once the gradient is there, and with it; what came with one that has
+        been cleared is forgotten.
+        """
         if self.cleared() or self._zeroed():
-            self.clear()
-        before = self.inputs
-        if before.total is not None:
-            inputs = InputSum(*(a + b for a, b in zip(before, inputs, strict=True)))
-        self.inputs = inputs
+            self._forget()
+        backward = torch._C._current_graph_task_id()
+        self.under_way.setdefault(backward, []).append((inputs, factors))
+
+    def arrive(self, parameter: nn.Parameter):
+        """Count what has brought the gradient that is now there."""
+        backward = torch._C._current_graph_task_id()
+        for inputs, factors in self.under_way.pop(backward, ()):
+            self.missed |= inputs is None
+            if inputs is not None and self.inputs.total is not None:
+                both = zip(self.inputs, inputs, strict=True)
+                inputs = InputSum(*(a + b for a, b in both))
+            self.inputs = inputs or self.inputs
+            self.residuals += [factors] if factors else []
+        if parameter is self._told() and (self.inputs.rows or self.missed):
+            grad = parameter.grad
+            self.version = None if grad is None else grad._version
 
     def clear(self):
         """Forget all passes."""
-        self.inputs, self.version = NONE, None
-        self.unread, self.missed = None, False
+        self._forget()
+        self.under_way.clear()
+
+    def _forget(self):
+        self.inputs, self.version, self.missed = NONE, None, False
         self.residuals.clear()
 
     def gradient(self) -> Tensor:

@@ -1,9 +1,9 @@
 """Record each layer's mean input as gradients flow back through it.
 
-A forward hook reads the inputs; they count only once a gradient reaches the layer's
-output. So the record goes with ``.grad``: evaluation, ``no_grad`` and discarded passes
-leave nothing, accumulated backward passes add up. (``torch.autograd.grad`` through a
-model in training mode counts as a backward pass.)
+A forward hook reads the inputs; they count only once a gradient that has reached the
+layer's output arrives at its parameters. So the record goes with ``.grad``: evaluation,
+``no_grad``, discarded passes and ``torch.autograd.grad`` leave nothing, accumulated
+backward passes add up.
 """
 
 import weakref
@@ -36,7 +36,7 @@ class Capture:
                 f"layer {name!r} is a {type(module).__name__}; this variant is for "
                 "Linear layers only"
             )
-        self.kind = kind_of(module)
+        self.kind, self.own = kind_of(module), dict(module._parameters)
         self.residuals = residuals if self.kind is nn.Linear else "never"
         if residuals == "cheaper" and module._parameters.get("bias") is None:
             self.residuals = "never"
@@ -58,13 +58,15 @@ class Capture:
 
         def reached(_):
             for block in self.blocks:
-                block.unread = torch._C._current_graph_task_id()
+                block.see(None)
 
         if watched := [y for y in _tensors(output) if y.requires_grad]:
             register_multi_grad_hook(watched, reached, mode="any")
 
     def __call__(self, module, inputs, output):
         """Read one forward pass; returns a replacement of the output or None."""
+        if any(module._parameters.get(name) is not p for name, p in self.own.items()):
+            return None  # within functional_call, with the weights of another
         weight, x = self.blocks[0].weight, inputs[0]
         check_pass(self.name, module, x, self.time_steps, self.shared)
         if not weight.requires_grad:  # frozen since the optimiser was made
@@ -80,7 +82,7 @@ class Capture:
 
         def keep(gradient):
             for block, each in zip(self.blocks, sums, strict=True):
-                block.add(each)
+                block.see(each)
 
         # An activation in place takes a view, such as the output of a Linear layer on
         # (T, M, n), out of the graph; what it is a view of stays.
@@ -94,8 +96,10 @@ class Capture:
         (block,) = self.blocks
         X = x.detach().reshape(-1, x.shape[-1]).to(block.weight.dtype)
         dZ = dz.reshape(-1, dz.shape[-1]).to(block.weight.dtype)
-        block.add(InputSum(X.sum(0), len(X), sequences(len(X), self.time_steps)))
-        block.residuals.append((X, dZ))
+        count = sequences(len(X), self.time_steps)
+        block.see(InputSum(X.sum(0), len(X), count), X, dZ)
+        if block.bias is None:  # and no gradient will come
+            block.arrive(block.weight)
 
 
 class _Hook:

@@ -144,6 +144,19 @@ def zero_grad_after_another_backward(model, optimizer):
     backward(model, *ONE)
 
 
+def a_backward_pass_to_the_inputs(model, optimizer):
+    x = randn(6, 5, seed=3).requires_grad_()
+    torch.autograd.grad(model(x).sum(), x)
+    backward(model, *ONE)
+    torch.autograd.grad(model(x).sum(), x)
+
+
+def a_pass_with_other_weights(model, optimizer):
+    others = dict(fcs(seed=2).named_parameters())
+    torch.func.functional_call(model, others, randn(6, 5, seed=3)).sum().backward()
+    backward(model, *ONE)
+
+
 def a_pass_run_again_by_checkpointing(model, optimizer):
     y = torch.utils.checkpoint.checkpoint(model, ONE[0], use_reentrant=False)
     loss_mse(y, ONE[1]).backward()
@@ -160,6 +173,7 @@ def stepped(passes, limit, model=None):
 
 ZEROED = (zero_grad_between_forward_and_backward, zero_grad_after_another_backward)
 PASSES = (a_pass_discarded_before, *ZEROED, a_pass_run_again_by_checkpointing)
+PASSES += (a_backward_pass_to_the_inputs, a_pass_with_other_weights)
 
 
 @FORMS
