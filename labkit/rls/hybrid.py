@@ -163,6 +163,8 @@ class Hybrid(torch.optim.Optimizer):
         steps = self.rls.collect()
         parameters = _parameters(self.other)
         gradients = [p.grad for p in parameters if p.grad is not None]
+        if any(g.is_sparse for g in gradients):
+            raise ValueError("Hybrid needs dense gradients: nn.Embedding(sparse=False)")
         norm = joint_norm([each.gradient for each in steps] + gradients)
         factor = clip_factor(norm, self.rls.max_grad_norm)
         at_hand = norm.device.type == "cpu"

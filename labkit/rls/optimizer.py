@@ -231,9 +231,10 @@ class RLS(torch.optim.Optimizer):
         for block, seen in zip(blocks, inputs, strict=True):
             none = seen.total is None or (self._at_hand(block.weight) and not seen.rows)
             if none or block.missed:
+                part = "it" if none else "a part of it"
                 raise RuntimeError(
-                    f"layer {block.name!r} has a gradient of a pass whose inputs were "
-                    "not read: run the forward pass in training mode, model.train()"
+                    f"layer {block.name!r} has a gradient, but no input of {part} was "
+                    "seen: run the forward pass in training mode, model.train()"
                 )
         totals, rows = [list(column) for column in zip(*inputs, strict=True)][:2]
         means, steps = torch._foreach_div(totals, rows), []

@@ -170,8 +170,7 @@ def test_step_after_a_pass_in_evaluation_mode():
     model = fcs().eval()
     optimizer = RLS(model)
     model(randn(2, 5)).sum().backward()
-    message = r"'0' has a gradient of a pass whose inputs were not .*model\.train\(\)"
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match=r"'0' has a gradient, .*model\.train\(\)"):
         optimizer.step()
 
 
@@ -182,7 +181,7 @@ def test_a_gradient_partly_of_a_pass_in_evaluation_mode(order, limit):
     optimizer = RLS(model, max_grad_norm=limit)
     for training in order:
         model.train(training)(randn(2, 5)).sum().backward()
-    with pytest.raises(RuntimeError, match="whose inputs were not read"):
+    with pytest.raises(RuntimeError, match="but no input of a part of it was seen"):
         optimizer.step()
     optimizer.zero_grad()
     model.train()(randn(2, 5)).sum().backward()

@@ -228,6 +228,14 @@ def test_the_networks_of_the_documentation_train_in_one_line():
     assert not any(torch.equal(a, b) for a, b in moved)
 
 
+def test_sparse_gradients():
+    model = nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Linear(4, 3))
+    optimizer = Hybrid.for_model(model, torch.optim.SGD)
+    model(torch.arange(5)).sum().backward()
+    with pytest.raises(ValueError, match=r"dense gradients: .*sparse=False"):
+        optimizer.step()
+
+
 def test_what_layers_share_or_is_too_wide_is_the_other_s():
     model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 9), nn.Linear(9, 4))
     model.append(nn.Linear(4, 6, bias=False))
