@@ -85,7 +85,7 @@ test-unit: .venv/.stamp
 
 # In processes of their own: the pretend accelerator is registered with torch for good.
 test-device: .venv/.stamp
-	$(PYTEST) $(TWO_CORES) tests/device
+	$(PYTEST) -n 2 --dist worksteal tests/device
 
 test-notebooks: .venv/.stamp
 	$(PYTEST) $(TWO_CORES) -o addopts=--strict-markers --nbval-lax --nbval-current-env \
