@@ -1,8 +1,10 @@
 """A notebook open in JupyterLab, as the browser tests see and touch it."""
 
+import json
 import re
 import time
 
+import numpy as np
 import pytest
 
 pytest.importorskip("selenium")
@@ -112,6 +114,15 @@ def wait(condition, what):
                 f"not within {PATIENCE} s: {what() if callable(what) else what}"
             )
         time.sleep(0.02)
+
+
+def same_to_a_pixel(one, other):
+    """Compare what was drawn: margins that gave way to labels come back a bit other."""
+    number = r"-?\d+(?:\.\d+)?"
+    texts = [json.dumps(drawn) for drawn in (one, other)]
+    forms = [re.sub(number, "", text) for text in texts]
+    values = [[float(value) for value in re.findall(number, text)] for text in texts]
+    return forms[0] == forms[1] and np.allclose(*values, rtol=0, atol=0.9)
 
 
 def count_in(status):
