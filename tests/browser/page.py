@@ -81,9 +81,11 @@ return [...document.querySelectorAll(`[data-looked-at] :is(${css})`)]
 """
 FOCUS = "return document.activeElement;"
 
-# Prompts of the cells in the notebook that is looked at, and what went wrong in them.
-PROMPTS = """
-return [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
+# Prompts of the cells in the notebook that is looked at, one a cell: a folded one has
+# another. What went wrong in them.
+PROMPT = ".jp-CodeCell .jp-InputPrompt:not(.jp-Placeholder-prompt)"
+PROMPTS = f"""
+return [...document.querySelectorAll('{PROMPT}')]
   .map((prompt) => prompt.textContent.trim());
 """
 # What panels say whose kernel is gone, where it can be seen.
@@ -223,8 +225,7 @@ class Page:
 
     def run_cell(self, number):
         """Run one cell again, by its keys, and wait until it has."""
-        prompts = ".jp-CodeCell .jp-InputPrompt"
-        found = self.driver.find_elements(By.CSS_SELECTOR, prompts)[number]
+        found = self.driver.find_elements(By.CSS_SELECTOR, PROMPT)[number]
         before = found.text
         found.click()
         keys = ActionChains(self.driver).key_down(Keys.CONTROL).send_keys(Keys.ENTER)
