@@ -56,7 +56,7 @@ def latency(page):
     """Time a knob's mark, a knob that restarts, and Pause, in a run."""
     lab, taken = LABS[page.name], {"mark": [], "restart": [], "pause": []}
     page.run_all()
-    page.look_at(f".labkit-knob-{lab.live}")
+    page.look_at(lab.knob)
     page.wait_for_figure(lambda drawn: drawn, "the figure is there")
     for _ in range(lab.speed):
         page.within(".labkit-speed .noUi-handle").send_keys(Keys.ARROW_LEFT)

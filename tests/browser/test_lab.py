@@ -24,6 +24,11 @@ class Live:
     restarts: str  # begins the run anew
     speed: int = 0  # notches below "max", where the run would end too soon
 
+    @property
+    def knob(self):
+        """Where the live knob is: the picture before may have one of this name."""
+        return f".labkit-screen:has(.labkit-all-plots) .labkit-knob-{self.live}"
+
 
 LABS = {
     "01_rls": Live("lr", "seed"),
@@ -40,8 +45,7 @@ def test_live_panel(page, tmp_path, request):
     lab = LABS[request.node.callspec.params["page"]]
     page.run_all()
     assert page.errors() == []
-    # The picture that opens the notebook may have such a knob as well.
-    page.look_at(f".labkit-screen:has(.labkit-all-plots) .labkit-knob-{lab.live}")
+    page.look_at(lab.knob)
     page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
     page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
 
