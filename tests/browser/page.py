@@ -30,10 +30,10 @@ document.querySelector(
   '[data-looked-at] .labkit-more .widget-toggle-button:not(.mod-active)')?.click();
 """
 
-# The panel's first figure as it is drawn: outlines of curves, markers and bars, and up
-# to which step.
+# The panel's curves, below its pictures, as they are drawn: outlines of curves, markers
+# and bars, and up to which step.
 DRAWN = """
-const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
+const plot = [...document.querySelectorAll('[data-looked-at] .js-plotly-plot')].at(-1);
 if (!plot) return null;
 const outlines = (selector) => [...plot.querySelectorAll(selector)]
   .map((path) => path.getAttribute('d') + (path.getAttribute('transform') ?? ''))
@@ -51,7 +51,7 @@ return {
 # points, and which words over it. Times by the page's own clock, in milliseconds.
 NOTE_DRAWINGS = """
 const panel = document.querySelector('[data-looked-at]');
-const plot = panel.querySelector('.js-plotly-plot');
+const plot = [...panel.querySelectorAll('.js-plotly-plot')].at(-1);
 const noted = window.labkitDrawings = {moved: null, drawings: []};
 window.labkitObserver?.disconnect();
 const note = () => {
