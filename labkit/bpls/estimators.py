@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy import sparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
@@ -14,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.nn import functional as F
 
-from labkit.arrays import plain
+from labkit.arrays import plain, weights_of_rows
 from labkit.bpls.activations import CLAMP, activation, invertible
 from labkit.bpls.refine import SCALE, refine, refined_scores
 from labkit.bpls.settings import Settings
@@ -42,6 +43,17 @@ RANGES = {
         "None, float32 or float64", lambda d: d is None or _name(d) in DTYPES
     ),
 }
+
+
+def _coo(X, bias, device):
+    """A SciPy matrix (D, M) as a sparse tensor, with or without a column of ones."""
+    ones = np.ones((X.shape[0], int(bias)), X.dtype)
+    X = sparse.hstack([X, sparse.csr_array(ones)], "csr")
+    X.sum_duplicates()
+    X = X.tocoo()
+    where = torch.from_numpy(np.stack(X.coords).astype(np.int64))
+    how = {"device": device, "is_coalesced": True, "check_invariants": True}
+    return torch.sparse_coo_tensor(where, torch.from_numpy(X.data), X.shape, **how)
 
 
 class _BPLS(BaseEstimator):
@@ -97,6 +109,11 @@ class _BPLS(BaseEstimator):
             self.interpretation, self.clamp, self.ridge, max_walks=self.max_walks
         )
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _validated(self, X, reset=False, **y):
         """X, and y if given, as arrays of the type that the network has."""
         accepted = [np.float64, np.float32]
@@ -106,12 +123,16 @@ class _BPLS(BaseEstimator):
             accepted = DTYPES[self._dtype]
         y = {name: plain(value) for name, value in y.items()}
         how = {"reset": reset, "dtype": accepted, "order": "C"}
+        how["accept_sparse"] = "csr"
         found = validate_data(self, plain(X), **how, **y)
-        check_squares("X", found[0] if y else found)
+        values = found[0] if y else found
+        check_squares("X", values.data if sparse.issparse(values) else values)
         return found
 
     def _inputs(self, X):
-        """An array (D, M) as a tensor on the device, with the bias column."""
+        """An array or matrix (D, M) as a tensor there, with the bias column."""
+        if sparse.issparse(X):
+            return _coo(X, self.bias, self.device)
         X = torch.tensor(X, device=self.device)
         return F.pad(X, (0, 1), value=1) if self.bias else X
 
@@ -126,8 +147,10 @@ class _BPLS(BaseEstimator):
             S = scores(X, self.weights_, hidden)
         return S.cpu().numpy()
 
-    def _fit(self, X, Y, outputs):
+    def _fit(self, X, Y, outputs, weight):
         """Run the generators; Y is a tensor of values or labels."""
+        if weight is not None:
+            weight = torch.tensor(weight, dtype=X.dtype, device=X.device)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         sizes = (X.shape[1], *self.hidden_sizes, outputs)
         how = {"generator": torch.Generator().manual_seed(int(seed))}
@@ -135,10 +158,11 @@ class _BPLS(BaseEstimator):
         start = random_weights(sizes, dtype=X.dtype, device=X.device, **how)
         if self.refine:
             options = {} if self.ridge is None else {"ridge": self.ridge}
-            options |= {"sweeps": self.max_walks}
+            options |= {"sweeps": self.max_walks, "weight": weight}
             ends = refine(X, Y, start[0], self.activation, **options)
         else:
-            records = train(X, Y, start, self.activation, self._settings())
+            told = self.activation, self._settings()
+            records = train(X, Y, start, *told, weight=weight)
             ends = (record.end for record in records if record.end)
         self.history_ = []
         for end in ends:
@@ -196,9 +220,8 @@ class BPLSRegressor(RegressorMixin, _BPLS):
     the paper's non-linear toy: compare a few of ``random_state``, or take
     ``interpretation="none"``, which leaves the hidden layer random.
 
-    There is no ``sample_weight``, no ``partial_fit`` and no sparse X, here and in
-    `BPLSClassifier`: its walks weigh samples themselves, by who is missed, and every
-    one of them needs all rows, dense.
+    A sparse X stays sparse, unless it has at most 65,536 entries and ``ridge=0``. There
+    is no ``partial_fit``: every walk needs all rows.
 
     Examples
     --------
@@ -215,17 +238,22 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X, y):
-        """Fit to X (D, M) and y (D,) or (D, J); ValueError if they cannot be used."""
+    def fit(self, X, y, sample_weight=None):
+        """Fit to X (D, M), y (D,) or (D, J) and weights (D,) of the samples, if any.
+
+        X may be sparse. A sample of weight 2 is there twice, one of weight 0 not at
+        all. ValueError if they cannot be used.
+        """
         self._check_parameters()
         X, y = self._validated(X, reset=True, y=y, multi_output=True, y_numeric=True)
         with np.errstate(over="ignore"):
             y = np.ascontiguousarray(y, dtype=X.dtype)
         check_squares("y", y)
-        X = self._inputs(X)
+        weight, rows = weights_of_rows(sample_weight, X)
+        X, y = self._inputs(X[rows]), y[rows]
         Y = torch.tensor(y.reshape(len(y), -1), device=X.device)
         self._single = y.ndim == 1
-        return self._fit(X, Y, Y.shape[1])
+        return self._fit(X, Y, Y.shape[1], weight)
 
     def predict(self, X):
         """Outputs, (D,) or (D, J) as y was; ValueError if X has another width."""
@@ -263,11 +291,17 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
     True
     """
 
-    def fit(self, X, y):
-        """Fit to X (D, M) and labels y (D,); ValueError also for a single class."""
+    def fit(self, X, y, sample_weight=None):
+        """Fit to X (D, M), labels y (D,) and weights (D,); as for `BPLSRegressor`.
+
+        A miss counts by its weight, in the choice of the best walk too. ValueError also
+        for a single class.
+        """
         self._check_parameters()
         X, y = self._validated(X, reset=True, y=y)
         check_classification_targets(y)
+        weight, rows = weights_of_rows(sample_weight, X)
+        X, y = X[rows], y[rows]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             one = self.classes_[0]
@@ -276,7 +310,7 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
             )
         X = self._inputs(X)
         Y = torch.tensor(labels, dtype=torch.int64, device=X.device)
-        return self._fit(X, Y, len(self.classes_))
+        return self._fit(X, Y, len(self.classes_), weight)
 
     def decision_function(self, X):
         """Scores (D, J) before the output softmax; ValueError if X has another width.

@@ -20,8 +20,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation
-from labkit.bpls.solve import Factor, cross, factor, solve_layer
-from labkit.bpls.train import WalkEnd, check_shapes, judged, read
+from labkit.bpls.solve import Factor, cross, factor, solve_layer, weighed
+from labkit.bpls.train import (
+    WalkEnd,
+    check_shapes,
+    checked_weight,
+    counted,
+    judged,
+    read,
+    relative,
+)
 from labkit.bpls.walk import Weights
 from labkit.clock import Clock
 from labkit.errors import DivergedError
@@ -42,7 +50,9 @@ class State(NamedTuple):
     R: Tensor  # (D, J) residual
 
 
-def gauss_newton_targets(R: Tensor, W: Tensor, slope: Tensor, mu: float) -> Tensor:
+def gauss_newton_targets(
+    R: Tensor, W: Tensor, slope: Tensor, mu: float, share: Tensor | None = None
+) -> Tensor:
     r"""The change of the pre-activations that removes the residual, to first order.
 
     For each sample d, with the Jacobian $J_d = W^T \mathrm{diag}(a'(z_d))$ (J, N),
@@ -57,6 +67,7 @@ def gauss_newton_targets(R: Tensor, W: Tensor, slope: Tensor, mu: float) -> Tens
     W : (N, J) tensor, output weights, without the constant unit's
     slope : (D, N) tensor, a'(Z)
     mu : float >= 0, relative damping; with 0, every K_d must be regular
+    share : (D, 1) tensor, optional, weights of the samples in (2), of mean 1
 
     Returns
     -------
@@ -72,7 +83,7 @@ def gauss_newton_targets(R: Tensor, W: Tensor, slope: Tensor, mu: float) -> Tens
     outer = (W[:, :, None] * W[:, None, :]).reshape(N, J * J)
     K = (slope.square() @ outer).view(-1, J, J)  # (1)
     diagonal = K.diagonal(dim1=-2, dim2=-1)
-    t = diagonal.mean()  # (2)
+    t = weighed(share, diagonal).mean()  # (2)
     diagonal += torch.where(t > 0, mu * t, 1)
     L, _ = torch.linalg.cholesky_ex(K)
     solved = torch.cholesky_solve(R[..., None], L).squeeze(-1)
@@ -89,6 +100,7 @@ def sweep(
     alpha: float,
     mu: float,
     ridge: float,
+    share: Tensor | None = None,
 ) -> tuple[State, Tensor, Tensor]:
     r"""One refinement sweep over all samples.
 
@@ -110,6 +122,7 @@ def sweep(
     B : (D, J) tensor, targets of the outputs
     regular : Factor, of X, made once for all sweeps
     alpha, mu, ridge : as for `refine`
+    share : (D, 1) tensor, optional, weights of the samples, of mean 1
 
     Returns
     -------
@@ -121,18 +134,22 @@ def sweep(
     """
     W = state.W2[:-1]
     slope = a.slope(state.Z, state.H)
-    dZ = gauss_newton_targets(state.R, W, slope, mu)
+    dZ = gauss_newton_targets(state.R, W, slope, mu, share)
     pull = slope * (state.R @ W.T)
-    both = cross(X, torch.cat([dZ, pull], 1))  # one pass over X
+    both = weighed(share, torch.cat([dZ, pull], 1))
+    both = cross(X, both)  # one pass over X
     fit, descent = both.split(dZ.shape[1], 1)  # (6)
     change = alpha * regular.solve(fit)  # (4)
-    ratio = (dZ * pull).sum() / state.R.square().sum()
+    ratio = weighed(share, dZ * pull).sum() / weighed(share, state.R.square()).sum()
     along = F.cosine_similarity(change.flatten(), descent.flatten(), 0)
-    state = with_output(X, B, state.W1 + change, a, ridge, careful=False)  # (5)
+    W1 = state.W1 + change  # (5)
+    state = with_output(X, B, W1, a, ridge, share, careful=False)
     return state, ratio, along
 
 
-def with_output(X, B, W1, a: Activation, ridge: float, careful: bool = True) -> State:
+def with_output(
+    X, B, W1, a: Activation, ridge: float, share=None, careful: bool = True
+) -> State:
     """Solve the output layer on the hidden values of W_1 and the constant unit.
 
     Without being ``careful``, nan where it has no Cholesky factor; see `solve_layer`.
@@ -140,7 +157,8 @@ def with_output(X, B, W1, a: Activation, ridge: float, careful: bool = True) -> 
     Z = X @ W1
     H = a.value(Z)
     A = F.pad(H, (0, 1), value=1)
-    W2, _ = solve_layer(A, B, ridge=ridge, careful=careful)
+    root = None if share is None else share.sqrt()
+    W2, _ = solve_layer(A, B, ridge=ridge, careful=careful, root=root)
     return State(W1, Z, H, W2, B - A @ W2)
 
 
@@ -154,6 +172,7 @@ def refine(
     alpha: float = 2.0,
     mu: float = 1e-2,
     ridge: float = RIDGE,
+    weight: Tensor | None = None,
 ) -> Iterator[WalkEnd]:
     """Refine by Gauss-Newton sweeps (ours); yields one `WalkEnd` per sweep.
 
@@ -163,7 +182,7 @@ def refine(
 
     Parameters
     ----------
-    X : (D, M) tensor, inputs; a bias is a column of ones
+    X : (D, M) tensor, inputs, dense or in COO form; a bias is a column of ones
     Y : (D, J) tensor of values, or (D,) int64 tensor of labels
         There are as many classes as the largest label says.
     W1 : (M, N) tensor, where the hidden layer starts; U[-0.3, 0.3] suits images
@@ -173,6 +192,7 @@ def refine(
         Step; 1 is the plain Gauss-Newton step, 2 takes about half the sweeps.
     mu : float > 0, damping relative to the mean diagonal of J_d J_d^T
     ridge : float > 0, relative, of both layers; see `solve_layer`
+    weight : (D,) tensor, optional, of the samples; see `train`
 
     Yields
     ------
@@ -184,7 +204,7 @@ def refine(
     Raises
     ------
     ValueError
-        A softmax; options out of range; shapes that do not fit.
+        A softmax; options out of range; shapes that do not fit; weights as in `train`.
     DivergedError
         An error that is not finite, of values too large to be squared for instance.
     """
@@ -199,24 +219,27 @@ def refine(
     labelled = Y.dtype == torch.int64
     outputs = int(Y.max()) + 1 if labelled else Y.shape[-1]
     check_shapes(X, Y, (W1, W1.new_empty(W1.shape[-1], outputs)))
+    weight = checked_weight(weight, X)
+    mass = len(X) if weight is None else weight.sum().item()
     best, least = None, math.inf
     clock = Clock(X.device)
     with clock:
         B = F.one_hot(Y, outputs).to(X.dtype) if labelled else Y
-        regular = factor(X, ridge)
+        share = relative(weight)
+        regular = factor(X if share is None else share.sqrt() * X, ridge)
         kind = read(regular.info()._asdict())
-        state = with_output(X, B, W1, a, ridge, careful=False)
-    options = {"alpha": alpha, "mu": mu, "ridge": ridge}
+        state = with_output(X, B, W1, a, ridge, share, careful=False)
+    options = {"alpha": alpha, "mu": mu, "ridge": ridge, "share": share}
     for tau in range(sweeps + 1):
         with clock:
             seen = {}
             if tau:
                 state, ratio, along = sweep(X, B, state, regular, a, **options)
                 seen = {"overshoot": ratio, "cosine": along}
-            seen = read(seen | outcome(state, B, Y, labelled))
+            seen = read(seen | outcome(state, B, Y, weight))
             if not math.isfinite(seen["rmse"]):  # with care, or with a word
-                state = with_output(X, B, state.W1, a, ridge)
-                seen |= read(outcome(state, B, Y, labelled))
+                state = with_output(X, B, state.W1, a, ridge, share)
+                seen |= read(outcome(state, B, Y, weight))
             if not math.isfinite(seen["rmse"]):
                 raise DivergedError(f"sweep {tau}: the error is not finite")
         weights = (state.W1, state.W2)
@@ -227,16 +250,16 @@ def refine(
         end = {name: seen.get(name, math.nan) for name in ("overshoot", "cosine")}
         end |= {"rank": int(kind["rank"]), "condition": kind["condition"]}
         end |= {"clamped": 0.0, "seconds": clock.seconds}
-        end |= judged(error, len(X), labelled)
+        end |= judged(error, mass, labelled)
         yield WalkEnd(tau, len(X), 1.0, kept=kept, **end, weights=weights, best=best)
         clock = Clock(X.device)
 
 
-def outcome(state: State, B: Tensor, Y: Tensor, labelled: bool) -> dict[str, Tensor]:
-    """RMSE of all outputs, and of labels the misses."""
-    seen = {"rmse": state.R.square().mean().sqrt()}
-    if labelled:
-        seen["misses"] = torch.count_nonzero((B - state.R).argmax(-1) != Y)
+def outcome(state: State, B: Tensor, Y: Tensor, weight=None) -> dict[str, Tensor]:
+    """RMSE of all outputs, and of labels the misses, or what they weigh."""
+    seen = {"rmse": weighed(relative(weight), state.R.square()).mean().sqrt()}
+    if Y.dtype == torch.int64:
+        seen["misses"] = counted((B - state.R).argmax(-1) != Y, weight)
     return seen
 
 

@@ -40,6 +40,7 @@ def solve_layer(
     rcond: float | None = None,
     method: str | None = None,
     careful: bool = True,
+    root: Tensor | None = None,
 ) -> tuple[Tensor, Solve]:
     r"""Weights of a layer: the least-squares solution of A W = B, all columns at once.
 
@@ -52,6 +53,7 @@ def solve_layer(
     Parameters
     ----------
     A : (..., D, K) tensor, values below the layer, one row per sample
+        Or a sparse one, (D, K) in COO form, of which only "svd" makes a dense one.
     B : (..., D, J) tensor, targets; leading dimensions broadcast against those of A
     ridge : float >= 0, optional
         $\rho$, relative. 1e-4 if not given, and 0 if ``method`` is "eigh" or "svd".
@@ -66,6 +68,9 @@ def solve_layer(
     careful : bool
         Whether "cholesky" looks if its factor exists, for which a device is waited for.
         Without, the weights are nan where it does not.
+    root : (D, 1) tensor, optional
+        Roots of the samples' weights, which A and B are multiplied by: a sample of
+        weight 2 is there twice.
 
     Returns
     -------
@@ -100,6 +105,7 @@ def solve_layer(
         small = A.shape[-2] * A.shape[-1] <= SMALL
         method = "cholesky" if ridge > 0 else "svd" if small else "eigh"
     check_solve(A, B, ridge, method)
+    A, B = weighed(root, A), weighed(root, B)
     if method == "cholesky":
         return ridge_cholesky(A, B, ridge, careful)
     if method == "eigh":
@@ -120,6 +126,11 @@ def check_solve(A: Tensor, B: Tensor, ridge: float, method: str) -> None:
             "A (..., D, K) and B (..., D, J) need the same number of rows D, got "
             f"{tuple(A.shape)} and {tuple(B.shape)}"
         )
+
+
+def weighed(w: Tensor | None, A: Tensor) -> Tensor:
+    """Rows of A (..., D, K) times w (D, 1); A itself where there is none."""
+    return A if w is None else w * A
 
 
 class Factor(NamedTuple):
@@ -181,6 +192,9 @@ def gram(A: Tensor) -> Tensor:
     more of them cost it again by being thin.
     """
     K = A.shape[-1]
+    if A.is_sparse:  # by pieces of dense columns, D x 256
+        one = torch.eye(K, dtype=A.dtype, device=A.device)
+        return torch.cat([A.mT @ (A @ E) for E in one.split(256, 1)], 1)
     if K < 4 * 64:
         return A.mT @ A
     G = A.new_empty(*A.shape[:-2], K, K)
@@ -237,7 +251,7 @@ def cut_svd(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
     (6) $W = V\,\mathrm{diag}(s / (s^2 + \lambda))\,U^T B$
     """
     rcond = torch.finfo(A.dtype).eps ** 0.5 if rcond is None else rcond
-    U, s, Vh = decomposed(torch.linalg.svd, A, full_matrices=False)
+    U, s, Vh = decomposed(torch.linalg.svd, A.to_dense(), full_matrices=False)
     keep = (s > rcond * s[..., :1]) & (s > 0)
     trace = s.square().sum(-1, keepdim=True)
     shifted = s.square() + ridge * trace / A.shape[-1]

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, invertible, per_layer
 from labkit.bpls.settings import Settings
+from labkit.bpls.solve import weighed
 from labkit.bpls.targets import overshoot
 from labkit.bpls.walk import (
     LayerStep,
@@ -33,8 +34,10 @@ class WalkEnd:
     walk: int  # 0 for the first
     samples: int  # rows that it solved on
     blend: float  # f of line 20, the weight of the walk's solution; 1 in the first walk
-    misses: int | None  # over all samples after blending; None without labels
-    accuracy: float | None  # 1 - misses / D
+    misses: (
+        float | None
+    )  # after blending, how many, or what they weigh; None: no labels
+    accuracy: float | None  # 1 - misses / D, or over all weights
     rmse: float | None  # of the outputs over all entries of Y; None with labels
     kept: bool  # whether this is the best so far
     seconds: float  # computing time of the walk, scoring included
@@ -75,6 +78,7 @@ def train(
     settings: Settings | None = None,
     *,
     output: str | Activation = "identity",
+    weight: Tensor | None = None,
     **options,
 ) -> Iterator[Record]:
     r"""Train by walks; yields one `Record` per layer solved.
@@ -90,7 +94,7 @@ def train(
 
     Parameters
     ----------
-    X : (D, M) tensor, inputs; a bias is a column of ones
+    X : (D, M) tensor, inputs, dense or in COO form; a bias is a column of ones
     Y : (D, J) tensor of values, or (D,) int64 tensor of labels in 0..J-1
     weights : tuple of tensors, where to start, `random_weights`
     activations : str, Activation, or a sequence of one per hidden layer
@@ -98,13 +102,17 @@ def train(
         Read before each layer and between walks; the caller may change it between two
         records.
     output : str or Activation, for values; for labels it is softmax
+    weight : (D,) tensor, optional
+        Of the samples, >= 0: in every solve, count and mean a sample of weight 2 is
+        there twice.
     **options : fields of `Settings`, where no object is given
 
     Raises
     ------
     ValueError
         Settings out of range; an activation without inverse; weights that do not fit X,
-        Y or ``activations``; targets outside the range of an inverse without a clamp.
+        Y or ``activations``; targets outside the range of an inverse without a clamp;
+        a negative weight, or none that is positive.
     DivergedError
         Targets or an error that are no longer finite, as some interpretations of (5)
         end with.
@@ -119,19 +127,24 @@ def train(
     settings.check()
     X, Y, weights = X.detach(), Y.detach(), tuple(W.detach() for W in weights)
     activations = check_network(X, Y, weights, activations)
+    weight = checked_weight(weight, X)
+    mass = len(X) if weight is None else weight.sum().item()
     output = invertible(output)
     labelled = Y.dtype == torch.int64
     to_output = {"classes": weights[-1].shape[-1], "dtype": X.dtype}
     clock = Clock(X.device)
     with clock:
         B = output_targets(Y, output, settings.clamp, **to_output)
-    best, least, f, rows, step = weights, math.inf, 1.0, slice(None), 0
+    best, least, f, rows, step = weights, math.inf, 1.0, None, 0
     for tau in count():
         records, looks = [], []
         with clock:
-            T = B[rows]
-            H, gradients = differentiate(X[rows], Y[rows], weights, activations, output)
+            T, share = chosen(B, rows), relative(chosen(weight, rows))
+            network = weights, activations, output
+            data = chosen(X, rows), chosen(Y, rows)
+            H, gradients = differentiate(*data, *network, share)
         how = {"settings": settings, "second_solve": labelled}
+        how["root"] = None if share is None else share.sqrt()
         free = X.device.type == "cpu"  # to look costs nothing there
         layers = walk(H, T, activations, careful=free, **how)
         for i in reversed(range(len(weights))):  # lines 3 to 14, layer i + 1
@@ -140,11 +153,12 @@ def train(
                     if again:  # what is not finite: with care, or with a word
                         layers = walk(H[: i + 1], T, activations[:i], **how)
                     solved = next(layers)
-                    seen = measure(H[i], T, solved, weights[i], gradients[i])
+                    seen = measure(H[i], T, solved, weights[i], gradients[i], share)
                     if i == 0:
                         found = solved.W, *(record.W for record in reversed(records))
                         after = blend(weights, found, f)  # (20)
-                        seen["error"], wrong = judge(X, Y, after, activations, output)
+                        network = after, activations, output
+                        seen["error"], wrong = judge(X, Y, *network, weight)
                     seen = read(seen)
                     if all(math.isfinite(seen[name]) for name in SOUND & seen.keys()):
                         break
@@ -169,7 +183,7 @@ def train(
         end = {"rank": last.rank, "condition": max(r.condition for r in records)}
         end |= {"overshoot": records[0].overshoot, "cosine": cosine(*looks)}
         end |= {"clamped": sum(clamped) / len(clamped), "seconds": clock.seconds}
-        end |= judged(error, len(X), labelled) | {"kept": kept}
+        end |= judged(error, mass, labelled) | {"kept": kept}
         end = WalkEnd(tau, last.samples, f, **end, weights=weights, best=best)
         yield replace(last, end=end)
         if not labelled:
@@ -180,16 +194,20 @@ def train(
         if wanted[0] is not X or wanted[1] is not Y:
             X, Y = wanted
             check_shapes(X, Y, weights)
+            weight = checked_weight(weight, X)
             with clock:
                 B = output_targets(Y, **to_output)
-                error, wrong = judge(X, Y, weights, activations, output)
-                least = error = int(error)
+                error, wrong = judge(X, Y, weights, activations, output, weight)
+                least = error = error.item()
             best, kept = weights, True
         if not error or (settings.stop and not kept) or tau >= settings.max_walks:
             return
         with clock:
-            rows = wrong.nonzero_static(size=int(error)).squeeze(-1)
-        f = len(rows) / len(X)
+            if weight is None:
+                rows = wrong.nonzero_static(size=int(error)).squeeze(-1)
+            else:
+                rows = wrong.nonzero().squeeze(-1)
+        f = error / mass
 
 
 def blend(old: Weights, new: Weights, f: float) -> Weights:
@@ -200,15 +218,17 @@ def blend(old: Weights, new: Weights, f: float) -> Weights:
     return tuple((1 - f) * W + f * V for W, V in zip(old, new, strict=True))  # (20)
 
 
-def measure(H: Tensor, B: Tensor, solved: LayerStep, W: Tensor, gradient: Tensor):
+def measure(H: Tensor, B: Tensor, solved: LayerStep, W: Tensor, gradient, share=None):
     """What `numbers` needs of a layer: with values H below it and weights W before."""
-    R, change, norm = B - H @ solved.V, solved.W - W, torch.linalg.vector_norm
+    root = None if share is None else share.sqrt()
+    R = weighed(root, B - H @ solved.V)
+    change, norm = solved.W - W, torch.linalg.vector_norm
     seen = {"rank": solved.info.rank, "condition": solved.info.condition}
     seen |= {"residual": norm(R), "moved": norm(change), "slope": norm(gradient)}
     seen["down"] = -(change * gradient).sum()
     if solved.T is not None:
-        seen["overshoot"] = overshoot(solved.T - H, solved.V, R)
-        seen["clamped"] = torch.count_nonzero(solved.T != solved.C)
+        seen["overshoot"] = overshoot(weighed(root, solved.T - H), solved.V, R)
+        seen["clamped"] = counted(solved.T != solved.C, share)
         seen["below"] = solved.B.sum()
     return seen
 
@@ -234,24 +254,55 @@ def cosine(*looks: dict[str, float]) -> float:
     return down / math.prod(sizes) if all(sizes) else 0.0
 
 
-def judge(X, Y, weights, activations, output) -> tuple[Tensor, Tensor | None]:
-    """Number of misses, and which they are; for values the RMSE, and None."""
+def judge(X, Y, weights, activations, output, weight=None):
+    """Number or weight of misses, and which they are; for values the RMSE, and None."""
     S = scores(X, weights, activations)
     if Y.dtype != torch.int64:
-        return (output.value(S) - Y).square().mean().sqrt(), None
+        squares = (output.value(S) - Y).square()
+        return weighed(relative(weight), squares).mean().sqrt(), None
     wrong = S.argmax(-1) != Y
-    return torch.count_nonzero(wrong), wrong
+    return counted(wrong, weight), wrong
 
 
-def judged(error: float, samples: int, labelled: bool) -> dict:
-    """An error of `judge` as the fields of a `WalkEnd`."""
+def checked_weight(weight: Tensor | None, X: Tensor) -> Tensor | None:
+    """Of X's type; ValueError unless None, or one >= 0 for each row, and not all 0."""
+    if weight is None:
+        return None
+    fits = weight.shape == (len(X),) and bool((weight >= 0).all())
+    if not fits or not 0 < weight.sum() < math.inf:
+        raise ValueError(
+            f"weight must be {len(X)} numbers >= 0, as X has rows, and not all 0; got "
+            f"{weight}"
+        )
+    return weight.to(X.dtype)
+
+
+def chosen(values: Tensor | None, rows: Tensor | None) -> Tensor | None:
+    """These rows, or all for None: a sparse tensor has no slices."""
+    return values if values is None or rows is None else values.index_select(0, rows)
+
+
+def relative(weight: Tensor | None) -> Tensor | None:
+    """Weights over their mean, as a column (D, 1); None where there are none."""
+    return None if weight is None else (weight / weight.mean())[:, None]
+
+
+def counted(found: Tensor, weight: Tensor | None) -> Tensor:
+    """How many entries are true, or what they weigh."""
+    if weight is None:
+        return torch.count_nonzero(found)
+    return (weight * found).sum()
+
+
+def judged(error: float, mass: float, labelled: bool) -> dict:
+    """An error of `judge` as the fields of a `WalkEnd`; mass: samples, or weight."""
     if labelled:
-        error = int(error)
-        return {"misses": error, "accuracy": 1 - error / samples, "rmse": None}
+        error = type(mass)(error)
+        return {"misses": error, "accuracy": 1 - error / mass, "rmse": None}
     return {"misses": None, "accuracy": None, "rmse": error}
 
 
-def differentiate(X, Y, weights, activations, output) -> tuple[list[Tensor], Weights]:
+def differentiate(X, Y, weights, activations, output, share=None):
     """Hidden values H_0..H_L and the gradient of the loss, in one pass.
 
     The loss is the cross-entropy of labels, or half the mean squared error of values.
@@ -261,9 +312,11 @@ def differentiate(X, Y, weights, activations, output) -> tuple[list[Tensor], Wei
         H = hidden_values(X, leaves, activations)
         S = H[-1] @ leaves[-1]
         if Y.dtype == torch.int64:
-            loss = F.cross_entropy(S, Y)
+            how = "mean" if share is None else "none"
+            loss = F.cross_entropy(S, Y, reduction=how)
+            loss = loss if share is None else share[:, 0] @ loss / len(loss)
         else:
-            loss = (output.value(S) - Y).square().mean() / 2
+            loss = weighed(share, (output.value(S) - Y).square()).mean() / 2
         gradients = torch.autograd.grad(loss, leaves)
     return [h.detach() for h in H], gradients
 

@@ -167,7 +167,7 @@ def layer_step(
     careful : bool
         Whether each part looks if it could be done, for which a device is waited for.
         Without, the layer is not finite where one could not; nothing waits.
-    **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
+    **solver : ``ridge``, ``rcond``, ``method``, ``root`` of `solve_layer`
     """
     solver["careful"] = careful
     V, info = solve_layer(H, B, **solver)  # (6)
@@ -186,6 +186,7 @@ def walk(
     *,
     second_solve: bool = False,
     careful: bool = True,
+    root: Tensor | None = None,
     **options,
 ) -> Iterator[LayerStep]:
     r"""Solve every layer once; yields a `LayerStep` for l = L + 1, ..., 1.
@@ -202,6 +203,7 @@ def walk(
     settings : Settings, optional, read before each layer
     second_solve : bool, see `layer_step`; what parts Algorithm 2 from Algorithm 1
     careful : bool, see `layer_step`
+    root : (D, 1) tensor, optional, of the samples' weights, see `solve_layer`
     **options : fields of `Settings`, where there is no object that may change
 
     Notes
@@ -212,10 +214,12 @@ def walk(
     settings = Settings(**options) if settings is None else settings
     for layer in range(len(H), 1, -1):
         how = settings.of_layer(careful) | {"second_solve": second_solve}
-        step = layer_step(layer, H[layer - 1], B, activations[layer - 2], **how)
+        a = activations[layer - 2]
+        step = layer_step(layer, H[layer - 1], B, a, root=root, **how)
         yield step
         B = step.B
-    W, info = solve_layer(H[0], B, **settings.of_solve(careful))  # (6), for l = 1
+    how = settings.of_solve(careful)
+    W, info = solve_layer(H[0], B, root=root, **how)  # (6), for l = 1
     yield LayerStep(1, W, W, info)
 
 
