@@ -96,7 +96,10 @@ class AttentionCall:
 def refused_attention(module: nn.MultiheadAttention) -> str:
     """Why an attention layer cannot be watched; empty if it can."""
     if module.dropout:
-        return f"dropout={module.dropout} draws a mask that it does not hand out"
+        return (
+            f"dropout={module.dropout} draws a mask that it does not hand out; set its "
+            "dropout to 0.0 (an nn.Dropout after it may stay)"
+        )
     if module.bias_k is not None or module.add_zero_attn:
         return "add_bias_kv and add_zero_attn are not written"
     if module.in_proj_weight is None:

@@ -80,10 +80,10 @@ class GradientNoise:
     Parameters
     ----------
     model : nn.Module
-        Called in the training loop.  Linear, Conv1d and Conv2d (one group), Embedding,
-        RNN, LSTM and GRU layers (one layer, one direction), MultiheadAttention (without
-        dropout), LayerNorm, RMSNorm, GroupNorm, and BatchNorm in evaluation mode are
-        understood.
+        Called in the training loop.  Linear, Conv1d to Conv3d and ConvTranspose1d to
+        ConvTranspose3d (one group), Embedding, RNN, LSTM and GRU layers (one layer, one
+        direction), MultiheadAttention (without dropout), LayerNorm, RMSNorm, GroupNorm,
+        InstanceNorm, and BatchNorm in evaluation mode are understood.
     every : int
         Measure the first pass and then each `every`-th.  A pass is a call of `model` in
         training mode with gradients enabled.

@@ -7,21 +7,27 @@ of the same examples.
 """
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.conv import _ConvTransposeNd
 
 from labkit.instruments.per_layer import (
     Moments,
     bias_moments,
-    conv2d_moments,
+    conv_moments,
     embedding_moments,
     fields,
     formed_moments,
     weight_moments,
 )
+
+CONV = nn.Conv1d, nn.Conv2d, nn.Conv3d
+CONV += nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+INSTANCES = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
+# layer type -> dimensions of its inputs with that of the examples
+MAPS = {kind: 3 + i % 3 for i, kind in enumerate(CONV + INSTANCES)}
 
 
 class LinearCall:
@@ -56,7 +62,7 @@ class LinearCall:
 
 
 class ConvCall:
-    """Inputs (M, C, H, W), or (M, C, W) of Conv1d; without M for one example."""
+    """Inputs (M, C, ...) of any CONV or transposed layer; without M for one example."""
 
     NAMES = ("input",)
 
@@ -68,37 +74,26 @@ class ConvCall:
     @staticmethod
     def moments(module, calls, wanted) -> list[Moments]:
         """Of the weight and the bias."""
-        dtype = working_dtype(module.weight)
-        maps = [as_maps(module, call.gradients[0].to(dtype)) for call in calls]
-        module, found = as_conv2d(module), []
+        dtype, found = working_dtype(module.weight), []
+        deltas = [as_maps(module, call.gradients[0].to(dtype)) for call in calls]
+        pairs = [(call.x.to(dtype), d) for call, d in zip(calls, deltas, strict=True)]
+        if isinstance(module, _ConvTransposeNd):
+            pairs = [(d, x) for x, d in pairs]
         if "weight" in wanted and len(calls) == 1:
-            found.append(conv2d_moments(module, calls[0].x.to(dtype), maps[0]))
+            found.append(conv_moments(module, *pairs[0]))
         elif "weight" in wanted:
-            x = torch.cat([fields(module, call.x.to(dtype)) for call in calls], 1)
-            d = torch.cat([d.flatten(2).mT for d in maps], 1)
+            x = torch.cat([fields(module, x, d.shape[2:]) for x, d in pairs], 1)
+            d = torch.cat([d.flatten(2).mT for _, d in pairs], 1)
             found.append(weight_moments(x, d))
         if "bias" in wanted:
-            sums = [d.sum((2, 3)) for d in maps]
+            sums = [d.sum((*range(2, d.ndim),)) for d in deltas]
             found.append(bias_moments(torch.stack(sums, 1)))
         return found
 
 
 def as_maps(module, tensor: Tensor) -> Tensor:
-    """(M, C, H, W) of what a CONV layer sees or gives; H = 1 for Conv1d."""
-    sides = len(module.kernel_size)
-    tensor = tensor if tensor.ndim == sides + 2 else tensor[None]
-    return tensor if sides == 2 else tensor[:, :, None]
-
-
-def as_conv2d(module):
-    """What is read of a Conv2d layer, also of a Conv1d as one on a single row."""
-    if isinstance(module, nn.Conv2d):
-        return module
-    padding = (
-        module.padding if isinstance(module.padding, str) else (0, *module.padding)
-    )
-    form = {n: (1, *getattr(module, n)) for n in ("kernel_size", "stride", "dilation")}
-    return SimpleNamespace(weight=module.weight[:, :, None], padding=padding, **form)
+    """(M, C, ...) of what a layer on maps sees or gives, M = 1 where there is none."""
+    return tensor if tensor.ndim == MAPS[type(module)] else tensor[None]
 
 
 class EmbeddingCall:
@@ -132,13 +127,16 @@ class NormCall:
     """Inputs of a norm, whose weight scales what it has normalised.
 
     LayerNorm and RMSNorm (M, ..., *shape), or with ``batch_first=False`` (T, M, ...,
-    *shape); GroupNorm, and BatchNorm in evaluation mode, (M, C, ...).
+    *shape); GroupNorm, and BatchNorm in evaluation mode, (M, C, ...); InstanceNorm
+    also (C, ...).
     """
 
     NAMES = ("input",)
 
     def __init__(self, module, given: dict, output, batch_first: bool):
-        x = self.x = given["input"].detach()
+        x = given["input"].detach()
+        x = self.x = as_maps(module, x) if type(module) in INSTANCES else x
+        self.training = module.training
         shape = getattr(module, "normalized_shape", None)
         if shape is None:
             self.batch, self.own = 0, {1}
@@ -157,29 +155,32 @@ class NormCall:
         rest = {*range(sized.ndim)} - self.own - {self.batch}
         return (sized.sum([*rest]) if rest else sized).flatten(1)
 
+    def normalised(self, module, dtype) -> Tensor:
+        """What the norm's weight multiplies."""
+        x = self.x.to(dtype)
+        if isinstance(module, nn.LayerNorm):
+            return F.layer_norm(x, module.normalized_shape, eps=module.eps)
+        if isinstance(module, nn.RMSNorm):
+            return F.rms_norm(x, module.normalized_shape, eps=module.eps)
+        if isinstance(module, nn.GroupNorm):
+            return F.group_norm(x, module.num_groups, eps=module.eps)
+        mean, var = module.running_mean, module.running_var
+        if type(module) in INSTANCES and (self.training or mean is None):
+            return F.instance_norm(x, eps=module.eps)
+        return F.batch_norm(x, mean.to(dtype), var.to(dtype), eps=module.eps)
+
     @staticmethod
     def moments(module, calls, wanted) -> list[Moments]:
         """Of the weight and the bias."""
         dtype, found = working_dtype(module.weight), []
-        pairs = [(call, call.gradients[0].to(dtype)) for call in calls]
+        deltas = [call.gradients[0].to(dtype).view_as(call.x) for call in calls]
+        pairs = list(zip(calls, deltas, strict=True))
         if "weight" in wanted:
-            shares = [c.share(d * normalised(module, c.x.to(dtype))) for c, d in pairs]
+            shares = [c.share(d * c.normalised(module, dtype)) for c, d in pairs]
             found.append(formed_moments(sum(shares)))
         if "bias" in wanted:
             found.append(formed_moments(sum(c.share(d) for c, d in pairs)))
         return found
-
-
-def normalised(module, x: Tensor) -> Tensor:
-    """What a norm's weight multiplies."""
-    if isinstance(module, nn.LayerNorm):
-        return F.layer_norm(x, module.normalized_shape, eps=module.eps)
-    if isinstance(module, nn.RMSNorm):
-        return F.rms_norm(x, module.normalized_shape, eps=module.eps)
-    if isinstance(module, nn.GroupNorm):
-        return F.group_norm(x, module.num_groups, eps=module.eps)
-    mean, var = (each.to(x.dtype) for each in (module.running_mean, module.running_var))
-    return F.batch_norm(x, mean, var, eps=module.eps)
 
 
 def working_dtype(weight: Tensor) -> torch.dtype:

@@ -7,11 +7,13 @@ $G_i = \sum_t d_{it} x_{it}^\top$.  No function here changes its inputs or waits
 GPU.  The equations are numbered here.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.conv import _ConvNd
 
 
 class Moments(NamedTuple):
@@ -89,43 +91,57 @@ def formed_moments(G: Tensor) -> Moments:
 
 
 @torch.no_grad()
-def conv2d_moments(module: nn.Conv2d, x: Tensor, d: Tensor) -> Moments:
+def conv_moments(module: _ConvNd, x: Tensor, d: Tensor) -> Moments:
     """Moments of the gradient by the weight of a CONV layer, one call.
 
-    It has one group and zeros as padding; inputs (M, C, H, W), deltas (M, N, H', W').
-    As :func:`weight_moments` with T = H' W' receptive fields of n = C k_h k_w numbers.
+    It has one group and zeros as padding; inputs (M, C, ...), deltas (M, N, ...) with
+    one to three dimensions of a map.  A transposed layer is a CONV layer from its
+    outputs to its inputs: its deltas come as x, its inputs as d.
+    As :func:`weight_moments` with T receptive fields of n = C k .. numbers.
     Where forming the G_i is cheaper, one convolution with a group per example does it
     without unfolding the maps; it follows cuDNN's TF32 setting, as the layer does.
     """
-    (M, C), (_, N, *out) = x.shape[:2], d.shape
-    T, n = out[0] * out[1], module.weight[0].numel()
+    (M, C), (_, N, *places) = x.shape[:2], d.shape
+    T, n = math.prod(places), C * math.prod(module.kernel_size)
     if T == 1 or n * N > T * (n + N):
-        return weight_moments(fields(module, x), d.flatten(2).mT)
-    x, padding = padded(module, x)
-    x, d = x.reshape(1, M * C, *x.shape[2:]), d.reshape(1, M * N, *out)
-    size, stride = (M * N, C, *module.kernel_size), module.stride
-    G = nn.grad.conv2d_weight(x, size, d, stride, padding, module.dilation, groups=M)
-    return formed_moments(G.view(M, N, n))
+        return weight_moments(fields(module, x, places), d.flatten(2).mT)
+    x, padding = padded(module, x, places)
+    x, d = x.reshape(1, M * C, *x.shape[2:]), d.reshape(1, M * N, *places)
+    by_weight = getattr(nn.grad, f"conv{len(places)}d_weight")
+    form = (M * N, C, *module.kernel_size), d, module.stride, padding, module.dilation
+    return formed_moments(by_weight(x, *form, groups=M).view(M, N, n))
 
 
-def fields(module: nn.Conv2d, x: Tensor) -> Tensor:
-    """(M, T, n): the receptive fields of (M, C, H, W) inputs."""
-    x, padding = padded(module, x)
-    kernel, dilation = module.kernel_size, module.dilation
-    return F.unfold(x, kernel, dilation, padding, module.stride).mT
+def fields(module: _ConvNd, x: Tensor, places) -> Tensor:
+    """(M, T, n): the receptive fields of (M, C, ...) inputs, one for each place."""
+    x, padding = padded(module, x, places)
+    if any(padding):
+        x = F.pad(x, [p for p in reversed(padding) for _ in "ab"])
+    sides = len(padding)
+    for i, k in enumerate(module.kernel_size):
+        reach = module.dilation[i] * (k - 1) + 1
+        x = x.unfold(2 + i, reach, module.stride[i])[..., :: module.dilation[i]]
+    kernel_first = (0, 1, *range(2 + sides, 2 + 2 * sides), *range(2, 2 + sides))
+    return x.permute(kernel_first).flatten(2 + sides).flatten(1, 1 + sides).mT
 
 
-def padded(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
-    """The maps and the padding still to apply; "same" may be uneven, so is applied."""
-    if module.padding == "valid":
-        return x, (0, 0)
-    if module.padding != "same":
-        return x, module.padding
-    sides = []
-    for i in (1, 0):  # left, right, top, bottom; an odd total puts the larger part last
-        total = module.dilation[i] * (module.kernel_size[i] - 1)
-        sides += [total // 2, total - total // 2]
-    return F.pad(x, sides), (0, 0)
+def padded(module: _ConvNd, x: Tensor, places) -> tuple[Tensor, tuple[int, ...]]:
+    """The maps, and the padding still to apply where it is the same on both sides."""
+    taps = zip(module.dilation, module.kernel_size, strict=True)
+    reach = [dilation * (k - 1) for dilation, k in taps]
+    before = module.padding
+    if isinstance(before, str):  # an odd total puts the larger part last
+        before = tuple(r // 2 if before == "same" else 0 for r in reach)
+    after = [  # what the last place needs, or nobody sees
+        (places[i] - 1) * module.stride[i] + reach[i] + 1 - x.shape[2 + i] - b
+        for i, b in enumerate(before)
+    ]
+    pairs = list(zip(before, after, module.stride, strict=True))
+    if all(0 <= b - a < s for b, a, s in pairs):
+        return x, before
+    return F.pad(x, [p for b, a, _ in reversed(pairs) for p in (b, a)]), (0,) * len(
+        pairs
+    )
 
 
 @torch.no_grad()

@@ -4,6 +4,8 @@ from torch import nn
 
 from labkit.instruments.attention_call import AttentionCall, refused_attention
 from labkit.instruments.layer_calls import (
+    CONV,
+    INSTANCES,
     ConvCall,
     EmbeddingCall,
     LinearCall,
@@ -14,9 +16,10 @@ from labkit.instruments.recurrent_calls import GRUCall, RecurrentCall
 MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 # layer type -> what a call of it leaves
 KINDS = {nn.Linear: LinearCall, nn.Embedding: EmbeddingCall, nn.GRU: GRUCall}
-KINDS |= dict.fromkeys((nn.Conv1d, nn.Conv2d), ConvCall)
+KINDS |= dict.fromkeys(CONV, ConvCall)
 KINDS |= dict.fromkeys((nn.RNN, nn.LSTM), RecurrentCall)
-KINDS |= dict.fromkeys((nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, *MIXES), NormCall)
+NORMS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, *INSTANCES, *MIXES
+KINDS |= dict.fromkeys(NORMS, NormCall)
 KINDS[nn.MultiheadAttention] = AttentionCall
 
 
@@ -31,7 +34,7 @@ def refusal(module: nn.Module) -> str:
         for name in ("max_norm", "scale_grad_by_freq"):
             if getattr(module, name):
                 return f"{name}={getattr(module, name)} is not written"
-    if isinstance(module, nn.Conv1d | nn.Conv2d):
+    if isinstance(module, CONV):
         if module.groups != 1:
             return f"groups={module.groups}; only groups=1 is written"
         if module.padding_mode != "zeros":

@@ -45,10 +45,11 @@ def square(outputs, targets):
 def explicit(model, x, targets, dim=0, loss=square):
     """Gradients of single examples, {parameter name: (M, ...)}.
 
-    By torch.func; where there are recurrent layers, which vmap refuses, one by one.
+    By torch.func; where there are layers that vmap refuses, one by one.
     """
     twin = copy.deepcopy(model)
-    if any(isinstance(module, nn.RNNBase) for module in twin.modules()):
+    storing = (m.training and hasattr(m, "running_mean") for m in twin.modules())
+    if any(storing) or any(isinstance(m, nn.RNNBase) for m in twin.modules()):
         weights = {n: p for n, p in twin.named_parameters() if p.requires_grad}
         rows = []
         for one, target in zip(x.movedim(dim, 0), targets, strict=True):
@@ -620,7 +621,8 @@ def test_options_are_checked(options, message):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.InstanceNorm1d(2, affine=True), "it is a InstanceNorm1d"),
+        (nn.Bilinear(2, 2, 2), "it is a Bilinear"),
+        (nn.ConvTranspose1d(2, 2, 1, groups=2), "groups=2"),
         (nn.Embedding(3, 2, max_norm=1.0), "max_norm=1.0 is not written"),
         (nn.MultiheadAttention(2, 1, dropout=0.1), "dropout=0.1 draws a mask"),
         (nn.MultiheadAttention(2, 1, add_bias_kv=True), "add_bias_kv"),

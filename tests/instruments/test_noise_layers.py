@@ -42,6 +42,10 @@ def stored(norm):
     return norm
 
 
+def instances():
+    return nn.InstanceNorm1d(4, affine=True, track_running_stats=True)
+
+
 NORMS = {
     "LayerNorm": (lambda: nn.LayerNorm(5), (6, 5)),
     "LayerNorm on sequences": (lambda: nn.LayerNorm(5), (6, 4, 5)),
@@ -52,6 +56,12 @@ NORMS = {
     "BatchNorm1d": (lambda: stored(nn.BatchNorm1d(5)), (6, 5)),
     "BatchNorm1d on sequences": (lambda: stored(nn.BatchNorm1d(4)), (6, 4, 5)),
     "BatchNorm2d": (lambda: stored(nn.BatchNorm2d(4)), (6, 4, 3, 2)),
+    "InstanceNorm1d": (lambda: nn.InstanceNorm1d(4, affine=True), (6, 4, 5)),
+    "InstanceNorm2d": (lambda: nn.InstanceNorm2d(4, affine=True), (6, 4, 3, 2)),
+    "InstanceNorm3d": (lambda: nn.InstanceNorm3d(2, affine=True), (6, 2, 3, 2, 2)),
+    "InstanceNorm, eval": (lambda: nn.InstanceNorm1d(4, affine=True).eval(), (6, 4, 5)),
+    "InstanceNorm, stored": (lambda: stored(instances()), (6, 4, 5)),
+    "InstanceNorm, storing": (lambda: stored(instances()).train(), (6, 4, 5)),
 }
 
 
@@ -77,6 +87,56 @@ def test_conv1d(options):
     options = {"in_channels": 2, "out_channels": 3, "kernel_size": 3} | options
     model = nn.Sequential(nn.Conv1d(**options), nn.ReLU(inplace=True), nn.Flatten())
     check(model, randn(5, options["in_channels"], 7))
+
+
+MAPS = [*CONV, {"kernel_size": (2, 1, 3), "padding": (1, 0, 2), "stride": (1, 2, 2)}]
+MAPS += [{"kernel_size": 1, "out_channels": 2}]  # forming the gradients is cheaper
+TRANSPOSED = [each for each in MAPS if each.get("padding") != "same"]
+TRANSPOSED += [
+    {"stride": 2, "padding": 1, "output_padding": 1},
+    {"padding": 1, "dilation": 3, "output_padding": 2},  # places that no tap reaches
+    {"stride": 3, "kernel_size": 2},
+    {"kernel_size": 1, "padding": 1, "stride": 2, "output_padding": 1},
+]
+LAYERS = [(nn.Conv3d, each) for each in MAPS]
+LAYERS += [
+    (kind, each)
+    for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+    for each in TRANSPOSED
+    if kind is nn.ConvTranspose3d or not isinstance(each.get("stride"), tuple)
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), LAYERS)
+def test_maps_of_one_to_three_dimensions(kind, options):
+    options = {"in_channels": 2, "out_channels": 3, "kernel_size": 3} | options
+    sides = int(kind.__name__[-2])
+    shape = 4, options["in_channels"], *(4, 3, 5)[-sides:]
+    model = nn.Sequential(kind(**options), nn.ReLU(inplace=True), nn.Flatten())
+    check(model, randn(*shape))
+    noise = GradientNoise(model[0])
+    model.zero_grad()
+    model[0](
+        randn(*shape)[0]
+    ).square().sum().backward()  # one example, without its axis
+    assert noise.total.examples == 1
+    close(noise.total.squares, sum(p.grad.square().sum() for p in model.parameters()))
+
+
+class Grown(nn.Module):
+    """A transposed layer that is told the size it should give, and called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.ConvTranspose2d(2, 2, 3, stride=2)
+
+    def forward(self, x):
+        y = self.layer(x, output_size=[8, 7])
+        return self.layer(y.tanh()).flatten(1)
+
+
+def test_a_transposed_layer_of_a_given_size_called_twice():
+    check(Grown(), randn(4, 2, 3, 3))
 
 
 @pytest.mark.parametrize("read", ["y", "last", "both"])
