@@ -81,10 +81,11 @@ class Block:
         """
         return self.version is not None and self._told().grad is None
 
-    def _zeroed(self) -> bool:
-        """Whether that gradient was touched since and is exactly 0."""
+    def touched(self) -> Tensor | None:
+        """That gradient if it was changed in place since it came, else None."""
         grad, version = self._told().grad, self.version
-        return version is not None and grad._version != version and not grad.any()
+        same = version is None or grad is None or grad._version == version
+        return None if same else grad
 
     def see(self, inputs: InputSum | None, *factors: Tensor):
         """Take what a backward pass brings: inputs, None if not read, and residuals.
@@ -92,7 +93,7 @@ class Block:
         They count once the gradient is there, and with it; what came with one that has
         been cleared is forgotten.
         """
-        if self.cleared() or self._zeroed():
+        if self.cleared() or zeroed([self]):
             self._forget()
         backward = torch._C._current_graph_task_id()
         self.under_way.setdefault(backward, []).append((inputs, factors))
@@ -143,6 +144,21 @@ class Block:
         if self.bias is None:
             return inputs
         return nn.functional.pad(inputs, (0, 1), value=1)
+
+
+def zeroed(blocks: Sequence[Block]) -> list[Block]:
+    """Those whose gradient was changed since it came and is exactly 0 now.
+
+    By ``model.zero_grad(set_to_none=False)``, say. Waits for an accelerator where
+    gradients were changed, by clipping for instance.
+    """
+    touched = [block for block in blocks if block.touched() is not None]
+    if not touched:
+        return []
+    some = torch.stack([block.touched().any() for block in touched]).tolist()
+    return [
+        block for block, any_left in zip(touched, some, strict=True) if not any_left
+    ]
 
 
 class BlockStep(NamedTuple):

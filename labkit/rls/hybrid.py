@@ -165,6 +165,8 @@ class Hybrid(torch.optim.Optimizer):
         gradients = [p.grad for p in parameters if p.grad is not None]
         if any(g.is_sparse for g in gradients):
             raise ValueError("Hybrid needs dense gradients: nn.Embedding(sparse=False)")
+        if not (steps or gradients):
+            return loss
         norm = joint_norm([each.gradient for each in steps] + gradients)
         factor = clip_factor(norm, self.rls.max_grad_norm)
         at_hand = norm.device.type == "cpu"
@@ -175,8 +177,10 @@ class Hybrid(torch.optim.Optimizer):
             )
             size = float(torch.stack([g.norm() for g in gradients]).norm())
             advice = "nothing was changed; lower its rate or clip by max_grad_norm"
-            raise NumericalError(name, steps[0].number, what, size, advice)
-        self.rls.apply(steps, norm, factor)
+            number = steps[0].number if steps else 0
+            raise NumericalError(name, number, what, size, advice)
+        if steps:
+            self.rls.apply(steps, norm, factor)
         self.gradient_norm = norm
         failed = ~(norm < torch.inf)
         for g in gradients:  # one that is not finite becomes no gradient

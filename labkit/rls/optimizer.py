@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.ranges import check
-from labkit.rls.blocks import Block, BlockStep, joint_norm
+from labkit.rls.blocks import Block, BlockStep, joint_norm, zeroed
 from labkit.rls.capture import Capture
 from labkit.rls.checks import (
     OPTIONS,
@@ -200,25 +200,33 @@ class RLS(torch.optim.Optimizer):
                 loss = closure()
         if scaled(self) and not unscale(self, self.blocks):
             return loss
-        steps = self.collect()
+        if not (steps := self.collect()):
+            return loss
         norm = joint_norm([each.gradient for each in steps])
         self.apply(steps, norm, clip_factor(norm, self.max_grad_norm))
         return loss
 
     @torch.no_grad()
     def collect(self) -> list[BlockStep]:
-        """What the passes since the last step give each block; changes nothing."""
+        """What the passes since the last step give each block; changes nothing.
+
+        Blocks whose gradient has been set to zero since it came are left out.
+        """
         check_time_steps(self.param_groups, self.captures)
         alone = self.process_group is None
+        zero = zeroed(self.blocks)
         for block in self.blocks:
-            if block.cleared():
+            if block in zero or block.cleared():
                 block.clear()
         reached = [
             (block, group)
             for group, capture in zip(self.param_groups, self.captures, strict=True)
             for block in capture.blocks
-            if block.weight.grad is not None or (alone and block.inputs.rows)
+            if block not in zero
+            and (block.weight.grad is not None or (alone and block.inputs.rows))
         ]
+        if zero and not reached:
+            return []
         if not reached:
             raise RuntimeError(
                 "step() found nothing to do: every step needs a forward pass in "

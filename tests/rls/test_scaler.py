@@ -132,6 +132,36 @@ def test_a_step_after_clearing_finds_nothing_to_do(limit):
 
 
 @FORMS
+@pytest.mark.parametrize("make", [rls, hybrid])
+def test_a_step_after_setting_gradients_to_zero_moves_nothing(make, limit):
+    model = fcs()
+    optimizer = make(model, limit)
+    take(model, optimizer, *batch(2, 0))
+    before = snapshot(model, getattr(optimizer, "rls", optimizer))
+    backward(model, *batch(2, 5))
+    model.zero_grad(set_to_none=False)
+    optimizer.step()
+    assert identical(before, snapshot(model, getattr(optimizer, "rls", optimizer)))
+    optimizer.zero_grad(set_to_none=False)
+    with pytest.raises(RuntimeError, match=r"no input of it was seen|nothing to do"):
+        optimizer.step()
+
+
+@FORMS
+def test_of_two_layers_the_one_with_a_gradient_moves(limit):
+    model = fcs()
+    optimizer = RLS(model, max_grad_norm=limit)
+    backward(model, *batch(2, 5))
+    model[0].zero_grad(set_to_none=False)
+    before = [p.clone() for p in model.parameters()]
+    optimizer.step()
+    pairs = zip(model.parameters(), before, strict=True)
+    moved = [not torch.equal(p, q) for p, q in pairs]
+    assert moved == [False, False, True, True]
+    assert model[0].weight not in optimizer.state
+
+
+@FORMS
 def test_clipping_between_accumulated_passes_keeps_their_inputs(limit):
     models = fcs(), fcs()
     optimizers = [RLS(model, max_grad_norm=limit) for model in models]
