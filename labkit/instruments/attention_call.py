@@ -8,7 +8,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import dropout, linear
 
 from labkit.instruments.layer_calls import working_dtype
 from labkit.instruments.per_layer import Moments, bias_moments, weight_moments
@@ -21,6 +21,7 @@ class AttentionCall:
 
     NAMES = (*INPUTS, "key_padding_mask", "need_weights", "attn_mask")
     NAMES += ("average_attn_weights", "is_causal")
+    random: Tensor | None = None  # state of torch's generator before the call
 
     def __init__(self, module, given: dict, output, batch_first: bool):
         self.alone, self.swap = given["query"].ndim == 2, not module.batch_first
@@ -28,6 +29,8 @@ class AttentionCall:
         self.examples = len(self.x[0])
         self.average = given.get("average_attn_weights", True)
         self.mask = self.masked(module, given)
+        if module.dropout and module.training:
+            self.random, self.y = given["random"], self.by_example(output[0].detach())
         self.gradients: list[Tensor | None] = []
 
     def by_example(self, sequence: Tensor) -> Tensor:
@@ -65,10 +68,15 @@ class AttentionCall:
             scores = q @ k.mT / math.sqrt(q.shape[-1])
             for mask in self.mask:
                 scores = scores + mask.to(dtype)
-            A = scores.softmax(-1)
+            A = self.dropped(module, scores.softmax(-1))
             context = (A @ v).transpose(1, 2).flatten(2)
             y = linear(context, own["out_proj.weight"], own.get("out_proj.bias"))
             shown = A.mean(1) if self.average else A
+        if self.random is not None and not alike(y, self.y):
+            raise RuntimeError(
+                "the mask that attention's dropout has drawn could not be drawn again; "
+                "set its dropout to 0.0, or leave it out with layers=[...]"
+            )
         dy, dA = (*self.gradients, None)[:2]
         dy = torch.zeros_like(y) if dy is None else self.by_example(dy).to(dtype)
         outputs, gradients = [y], [dy]
@@ -76,6 +84,14 @@ class AttentionCall:
             outputs, gradients = [y, shown], [dy, dA.to(dtype).view_as(shown)]
         dz = torch.autograd.grad(outputs, z, gradients)
         return [*zip(xs, dz, strict=True), (context.detach(), dy)]
+
+    def dropped(self, module, A: Tensor) -> Tensor:
+        """A with the mask of the call, drawn again from the generator's state."""
+        if self.random is None:
+            return A
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self.random)
+            return dropout(A, module.dropout)
 
     @staticmethod
     def moments(module: nn.MultiheadAttention, calls, wanted) -> list[Moments]:
@@ -93,12 +109,17 @@ class AttentionCall:
         return found
 
 
+def alike(y: Tensor, other: Tensor) -> bool:
+    """Whether they are the same up to rounding, of half precision even."""
+    return bool((y - other).abs().max() <= 2e-2 * y.abs().max())
+
+
 def refused_attention(module: nn.MultiheadAttention) -> str:
     """Why an attention layer cannot be watched; empty if it can."""
-    if module.dropout:
+    if module.dropout and module.out_proj.weight.device.type != "cpu":
         return (
-            f"dropout={module.dropout} draws a mask that it does not hand out; set its "
-            "dropout to 0.0 (an nn.Dropout after it may stay)"
+            f"dropout={module.dropout} draws a mask that is drawn again on the CPU "
+            "only; set its dropout to 0.0 (an nn.Dropout after it may stay)"
         )
     if module.bias_k is not None or module.add_zero_attn:
         return "add_bias_kv and add_zero_attn are not written"

@@ -82,8 +82,8 @@ class GradientNoise:
     model : nn.Module
         Called in the training loop.  Linear, Conv1d to Conv3d and ConvTranspose1d to
         ConvTranspose3d (one group), Embedding, RNN, LSTM and GRU layers (one layer, one
-        direction), MultiheadAttention (without dropout), LayerNorm, RMSNorm, GroupNorm,
-        InstanceNorm, and BatchNorm in evaluation mode are understood.
+        direction), MultiheadAttention (with dropout on the CPU), LayerNorm, RMSNorm,
+        GroupNorm, InstanceNorm, and BatchNorm in evaluation mode are understood.
     every : int
         Measure the first pass and then each `every`-th.  A pass is a call of `model` in
         training mode with gradients enabled.
@@ -176,7 +176,7 @@ class GradientNoise:
         if self.skipped:
             told = "; ".join(f"{name!r}: {why}" for name, why in self.skipped.items())
             warnings.warn(f"GradientNoise leaves out layers {told}", stacklevel=2)
-        self._window = self._last = None
+        self._window = self._last = self._random = None
         self._handles = [model.register_forward_pre_hook(_Hook(self, "_begin"))]
         self._remove = weakref.finalize(self, _remove, self._handles)
 
@@ -252,7 +252,15 @@ class GradientNoise:
                 hook = _Hook(self, "_see")
                 handle = module.register_forward_hook(hook, with_kwargs=True)
                 self._handles.append(handle)
+                if isinstance(module, nn.MultiheadAttention) and module.dropout:
+                    handle = module.register_forward_pre_hook(_Hook(self, "_before"))
+                    self._handles.append(handle)
         self.passes += 1
+
+    def _before(self, module, args):
+        """Before a call of attention that drops: what its mask is drawn from."""
+        if self._window is not None:
+            self._random = torch.get_rng_state()
 
     def _see(self, module, args, kwargs, output):
         """After a call of a layer."""
@@ -264,6 +272,7 @@ class GradientNoise:
             return
         kind = KINDS[type(module)]
         given = dict(zip(kind.NAMES, args, strict=False)) | kwargs
+        given["random"] = self._random
         call = kind(module, given, output, self.batch_first)
         window.watch(layer, call, output)
 

@@ -198,6 +198,43 @@ def test_attention(options, cross, mask, weights):
     assert [*found.per_layer] == ["attention"]
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_first": True, "bias": False}])
+@pytest.mark.parametrize("mask", [None, "causal"])
+@pytest.mark.parametrize("weights", [False, True])
+def test_attention_draws_its_dropout_again(options, mask, weights):
+    torch.manual_seed(3)
+    model = randomise(Attention(mask, weights=weights, dropout=0.4, **options))
+    x, state = randn(*((5, 3, 4) if options else (3, 5, 4))), torch.get_rng_state()
+    rows = 0 if options else 1
+
+    def losses():
+        torch.set_rng_state(state)
+        return model(x).square().movedim(rows, 0).flatten(1).sum(1)
+
+    parameters = [*model.parameters()]
+    single = [torch.autograd.grad(losses()[i], parameters) for i in range(5)]
+    g = torch.stack([torch.cat([p.flatten() for p in each]) for each in single])
+    noise = GradientNoise(model, reduction="sum")
+    losses().sum().backward()
+    after = torch.get_rng_state()
+    close(noise.total.squares, g.square().sum(), rtol=1e-10, atol=0)
+    close(noise.total.norm2, g.mean(0).square().sum(), rtol=1e-10, atol=0)
+    losses()
+    assert torch.equal(after, torch.get_rng_state())  # measuring draws nothing
+    model.attention.eval()
+    check(model, x, rows)
+
+
+def test_a_mask_that_cannot_be_drawn_again_is_never_silent(monkeypatch):
+    model = Attention(dropout=0.4)
+    noise = GradientNoise(model)
+    loss = model(torch.randn(3, 5, 4)).square().sum()
+    monkeypatch.setattr(torch, "set_rng_state", lambda state: None)
+    with pytest.raises(RuntimeError, match="could not be drawn again; set its dropout"):
+        loss.backward()
+    assert noise.measured is None
+
+
 @pytest.mark.parametrize("frozen", ["in_proj_weight", "out_proj.weight"])
 def test_frozen_parameters_of_attention_are_left_out(frozen):
     model = Attention(batch_first=True)
