@@ -90,6 +90,15 @@ def test_forms_of_known_layers_that_are_not_written(module, message):
             RLS(nn.Sequential(module), layers=layers)
 
 
+@pytest.mark.parametrize(("frozen", "which"), [("0", "all"), ("0.bias", "some of")])
+def test_a_layer_named_that_is_frozen(frozen, which):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    each = model.get_submodule if frozen == "0" else model.get_parameter
+    each(frozen).requires_grad_(False)
+    with pytest.raises(ValueError, match=f"'0': {which} its parameters are frozen"):
+        RLS(model, layers=["0", "1"])
+
+
 def test_known_layers_pass():
     for module in (nn.Linear(2, 2), nn.Conv2d(2, 2, 2), nn.RNN(2, 2), nn.LSTM(2, 2)):
         RLS(module)
