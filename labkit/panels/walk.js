@@ -238,9 +238,10 @@ function walk(root, data) {
   root.addEventListener("keydown", (event) => {
     const { key, target } = event;
     if (event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
-    if (!KEYS[key] || target.closest("select, input[type=range]")) return;
+    const own = target.closest("select, input[type=range]");
+    if (own || KEYS[key]) event.stopPropagation(); // JupyterLab takes arrows for cells
+    if (own || !KEYS[key]) return;
     event.preventDefault();
-    event.stopPropagation();
     moves[KEYS[key]]();
   });
   root.addEventListener("click", ({ target }) => {

@@ -161,6 +161,8 @@ def test_line_stepper(page, tmp_path):
     assert page.errors() == []
     walk = Walk(page)
     walk_from_equation_to_equation(page, walk)
+    walk.find("first").click()
+    walk.seen.append(walk.shown())
     walk_by_mouse(page, walk)
     walk.find("first").click()
     walk.moved("First goes back")
