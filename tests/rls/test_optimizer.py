@@ -250,6 +250,19 @@ def test_closure_is_evaluated_with_gradients_and_its_loss_returned():
     assert identical(snapshot(models[0], a), snapshot(models[1], b))
 
 
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_a_compiled_model_trains_as_itself(limit):
+    torch.compiler.reset()
+    model = fcs()
+    twin = copy.deepcopy(model)
+    a, b = (RLS(each, max_grad_norm=limit) for each in (model, twin))
+    compiled = torch.compile(twin, backend="eager")
+    for s in range(3):
+        take(model, a, *batch(9, s))
+        take(compiled, b, *batch(9, s))
+    assert identical(snapshot(model, a), snapshot(twin, b))
+
+
 def test_float32_stays_float32_and_close():
     model = fcs()
     single = copy.deepcopy(model).float()
