@@ -129,12 +129,13 @@ def test_tour(page):
     page.look_at()
     page.wait_for_status(r"step (\d+) of \1, paused")
     count = page.count()
-    # The page is told of the state before it has drawn all that came earlier.
-    drawn = "the figure is drawn up to here"
-    first = page.wait_for_figure(lambda d: d["curves"] and d["until"] == count, drawn)
+    page.wait_for_figure(lambda d: d["curves"], "the picture is drawn")
+    page.wait_until_still()
+    first = page.drawn()
     page.press("step")
     page.wait_for_status(rf"step {count + 1} of {count + 1}, paused")
-    page.wait_for_figure(lambda d: d["until"] == count + 1, "a step is drawn")
+    page.wait_for_figure(lambda d: not same_to_a_pixel(d, first), "a step is drawn")
+    page.wait_until_still()
     page.press("back")
     page.wait_for_status(rf"step {count} of {count + 1}, paused")
     back = "back shows the figure of before"
