@@ -81,6 +81,42 @@ LineStepper(scaled, torch.ones(3, 3), 2.0)""",
 ]
 
 
+# All live panels, small: what is measured is where things are.
+SCREENS = [
+    """from labkit.labs import bpls, broad, compare, hessian_free, rls, rtrl, rules
+from labkit.labs.problem import load_problem
+from labkit.panels import LiveLab
+from labkit.pictures import bowl, cloud, curve, ellipse, functions, regions
+
+digits, text = load_problem("digits", samples=300), rtrl.read_text("text")
+images = hessian_free.load_images("digits", samples=300)
+
+def show(experiment, *problem, steps=3, **options):
+    global lab  # whatever a cell leaves behind is kept: one is
+    lab = LiveLab(experiment, *problem, **options)
+    display(lab)
+    lab.run(steps)""",
+    'show(rls.TRAINING, {"FC": digits}, 16)',
+    "show(bpls.WALK, digits)",
+    "show(bpls.TOY)",
+    """shown = hessian_free.reconstructions(images, interactive=True)
+knobs = hessian_free.knobs_of(images)
+show(hessian_free.TRAINING, images, knobs=knobs, pictures=shown)""",
+    "show(broad.GROWTH, digits)",
+    "show(rtrl.NOISE, text, {}, 5, 4)",
+    """middle = lambda ends: (ends[0] * ends[1]) ** 0.5
+chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}
+          for label, rule in rules.CLASSIFIERS.items()}
+show(compare.RACE, digits, chosen, 16)""",
+    "show(cloud.CLOUD, text, {16: rtrl.new_network(len(text.symbols), 16)})",
+    "show(ellipse.ELLIPSE)",
+    "show(curve.CURVE)",
+    "show(bowl.BOWL)",
+    "show(functions.FUNCTIONS)",
+    "show(regions.REGIONS, regions.spirals(), 8)",
+]
+
+
 def shrink(source: str, values: dict[str, float]) -> str:
     """Replace the defaults in a parameters cell: one line each, as in the notebooks."""
     lines = []
@@ -124,6 +160,7 @@ def server(tmp_path_factory):
     for name in ("panels", "panels_again"):  # what one test saves stays there
         write_notebook(home / "notebooks", name, PANELS)
     write_notebook(home / "notebooks", "soak", CELLS)
+    write_notebook(home / "notebooks", "screens", SCREENS)
     with jupyterlab(home) as made:
         yield made
 
