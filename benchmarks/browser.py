@@ -2,13 +2,18 @@
 
     PYTHONPATH=. python benchmarks/browser.py run-all [NAME ...]
     PYTHONPATH=. python benchmarks/browser.py latency [NAME ...]
+    PYTHONPATH=. python benchmarks/browser.py frames [NAME ...]
 
 ``run-all``: Run All of each notebook, at its own settings, beside ``labkit run`` of it,
 one after the other. ``latency``: from a key or a click to what the live panel shows.
+``frames``: of the picture that opens a notebook, figures drawn in a second of a run, as
+the page counts them, and the time from a knob's key to a figure of a later step, and
+from Pause until it stands.
 The load average stands beside each figure, since it decides.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -21,12 +26,36 @@ from pathlib import Path
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.page import Page, wait
-from tests.browser.serve import chromium, end_kernels, jupyterlab
+from tests.browser.serve import chromium, end_kernels, jupyterlab, write_notebook
 from tests.browser.test_lab import LABS
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 TRIES = 5
+COUNTED = 5  # seconds of a run, or until it ends
+
+# Of each picture: a knob that holds from the next step on, and notches of speed below
+# "max" for runs that would end too soon.
+PICTURES = {
+    "01_rls": ("mean_weight", 0),
+    "02_bpls": ("clamp", 3),
+    "03_hessian_free": ("n", 0),
+    "04_broad": ("added", 3),
+    "05_rtrl": ("rank", 0),
+    "06_compare": ("label_noise", 0),
+}
+
+# Notes when figures are drawn, and what the panel then says of a knob.
+NOTE_FRAMES = """
+const panel = document.querySelector('[data-looked-at]');
+const said = () => panel.querySelector('.labkit-turned').textContent;
+const noted = window.labkitFrames = {key: null, said: said(), frames: []};
+panel.querySelector('.js-plotly-plot').on('plotly_afterplot',
+  () => noted.frames.push([performance.now() / 1000, said()]));
+panel.addEventListener('keydown',
+  () => noted.key ??= performance.now() / 1000, {capture: true});
+"""
+FRAMES = "return window.labkitFrames;"
 
 
 def load():
@@ -74,10 +103,60 @@ def latency(page):
     print(f"{page.name:16}best of {TRIES}: {best} {load()}")
 
 
+def opening(name):
+    """The cell of a notebook that shows its picture."""
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+    return next("".join(cell["source"]) for cell in cells if cell["id"] == "picture")
+
+
+def frames(page, name):
+    """Count what a picture draws in a run; time a knob, and Pause."""
+    knob, notches = PICTURES[name]
+    page.look_at(f".labkit-knob-{knob}")
+    page.wait_for_figure(lambda drawn: drawn, "the figure is there")
+    for _ in range(notches):
+        page.within(".labkit-speed .noUi-handle").send_keys(Keys.ARROW_LEFT)
+    rates, delays, pauses = [], [], []
+    for n in range(TRIES):
+        page.press("reset")
+        page.press("run")
+        wait(lambda: page.count() >= 3, "the count grows")
+        page.script(NOTE_FRAMES)
+        key = (Keys.ARROW_RIGHT, Keys.ARROW_LEFT)[n % 2]
+        time.sleep(0.2)
+        page.key(knob, key)
+        delays.append(wait(lambda: told_after(page), "a later step is drawn"))
+        page.script(NOTE_FRAMES)
+        time.sleep(COUNTED)
+        drawn = [at for at, _ in page.script(FRAMES)["frames"]]
+        rates.append((len(drawn) - 1) / (drawn[-1] - drawn[0]))
+        clicked = time.monotonic()
+        if page.within(".labkit-pause").is_enabled():
+            page.press("pause")
+            page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
+            pauses.append(time.monotonic() - clicked)
+    pause = f"{min(pauses):5.2f} s" if pauses else "  ended"
+    print(
+        f"{name:16}best of {TRIES}: {max(rates):5.1f} frames a second  "
+        f"knob {min(delays):5.2f} s  pause {pause}  {load()}",
+        flush=True,
+    )
+
+
+def told_after(page):
+    """Seconds from the key to the second figure after the panel told of the knob.
+
+    The first may have been on its way already, and show the step before.
+    """
+    noted = page.script(FRAMES)
+    later = [at for at, said in noted["frames"] if said != noted["said"]]
+    return later[1] - noted["key"] if len(later) > 1 else None
+
+
 def main():
     """Read the command line; open each notebook in a page of its own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run-all", "latency"))
+    parser.add_argument("what", choices=("run-all", "latency", "frames"))
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     known = NAMES if args.what == "run-all" else list(LABS)
@@ -91,7 +170,16 @@ def main():
         home = Path(folder)
         shutil.copytree(NOTEBOOKS, home / "notebooks")
         with jupyterlab(home) as server, chromium(home / "chromium") as driver:
-            for name in args.names or known:
+            names = args.names or known
+            if args.what == "frames":
+                cells = ["interactive = True", *map(opening, names)]
+                write_notebook(home / "notebooks", "pictures", cells)
+                page = Page(driver, server, "pictures")
+                page.run_all()
+            for name in names:
+                if args.what == "frames":
+                    frames(page, name)
+                    continue
                 page = Page(driver, server, name)
                 (run_all if args.what == "run-all" else latency)(page)
                 end_kernels(server)
