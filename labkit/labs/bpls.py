@@ -49,11 +49,11 @@ class WalkKnobs:
     # fmt: off
     sigma: float = _live(
         0.0, low=0.0, high=1.0, step=0.05, label="pixel noise", unit="sd",
-        help="sigma of the training images, from the next walk on",
+        help="sigma of the training images, from the next walk on", about="misses",
         look_for="The misses leap and settle higher; the test, on clean images, holds "
         "up to 0.4.")
     label_noise: float = _live(
-        0.0, low=0.0, high=0.8, step=0.05, unit="share",
+        0.0, low=0.0, high=0.8, step=0.05, unit="share", about="test",
         help="labels drawn at random, from the next walk on",
         look_for="The test accuracy falls walk by walk; back at 0 a few walks mend it.")
     interpretation: str = _live(
@@ -78,7 +78,7 @@ class WalkKnobs:
         "sigmoid", choices=INVERTIBLE, help="another network", look_for="Targets moved "
         "by the clamp: none with identity, two thirds at first with softmax.")
     width: int = knob(
-        50, low=2, high=200, label="hidden width", unit="neurons",
+        50, low=2, high=200, label="hidden width", unit="neurons", about="test",
         help="another network", look_for="First walk: with identity the same from ten "
         "neurons on, with sigmoid rising to the end.")
     depth: int = knob(

@@ -13,7 +13,7 @@ from labkit.datasets import Labelled
 from labkit.labs import rules
 from labkit.labs.problem import Problem, noisy_labels, percent
 from labkit.labs.race import FAILURES, Sizes
-from labkit.labs.rules import CLASSES, CLASSIFIERS, CLIP, KRYLOV, ORDER, seeded
+from labkit.labs.rules import CLASSES, CLASSIFIERS, CLIP, KRYLOV, seeded
 from labkit.panels import Experiment, Lines, knob
 
 NEWTON, SOLVED = "Hessian-free", ("BPLS", "BPLS-GN", "broad")
@@ -29,13 +29,13 @@ class RaceKnobs:
 
     input_noise: float = knob(
         0.0,
-        **NEXT | {"high": 1.0, "unit": "sd"},
+        **NEXT | {"high": 1.0, "unit": "sd", "about": "Adam"},
         help="of the pixels' range, on minibatches to come",
         look_for="Which curve rises at once, and which only as noisy rows pile up?",
     )
     label_noise: float = knob(
         0.0,
-        **NEXT | {"high": 0.9, "unit": "share"},
+        **NEXT | {"high": 0.9, "unit": "share", "about": "Adam"},
         help="labels drawn at random, in minibatches to come",
         look_for="Put it back to 0: which curve comes down first?",
     )
@@ -63,19 +63,19 @@ def errors(outputs: Mapping[str, Callable], test: Labelled) -> dict[str, float]:
     return {label: 100 - percent(rule(X), y) for label, rule in outputs.items()}
 
 
-def race_looks(settings, problem: Problem, chosen: Mapping, hidden=64) -> Iterator:
+def race_looks(settings, problem, chosen: Mapping, hidden=64, every=EVERY) -> Iterator:
     """Of each minibatch its number, the rules that have failed, and outputs of others.
 
-    Outputs, at every fourth, are functions of inputs that are valid until it goes on. A
-    rule that fails ends, and the others go on. Rules without minibatches are solved
-    anew, once every class has been seen.
+    Outputs, at so many, are functions of inputs that are valid until it goes on. A rule
+    that fails ends, and the others go on. Rules without minibatches are solved anew at
+    every fourth, once every class has been seen.
     """
     fit, seed = problem.fit, settings.seed
     names = [label for label in CLASSIFIERS if label not in SOLVED]
     models = {label: rules.network(fit, hidden, seed) for label in names}
     takes = {k: taken(k, model, chosen[k], seed) for k, model in models.items()}
     g = seeded(seed, fit.inputs.device)
-    (X_seen, y_seen), ended = (fit.inputs[:0], fit.targets[:0]), []
+    (X_seen, y_seen), ended, latest = (fit.inputs[:0], fit.targets[:0]), [], {}
     for step in count(1):
         X, y = draw(fit, settings, g)
         X_seen, y_seen = (torch.cat(p)[-WINDOW:] for p in ((X_seen, X), (y_seen, y)))
@@ -84,12 +84,12 @@ def race_looks(settings, problem: Problem, chosen: Mapping, hidden=64) -> Iterat
                 takes[label](X, y)
             except FAILURES:
                 ended.append(label)
-        outputs = {}
-        if step % EVERY == 0 or step == 1:
+        outputs, whole = {}, len(y_seen.unique()) == problem.classes
+        if whole and (step % EVERY == 0 or step == 1):
+            latest = solved(Labelled("seen", X_seen, y_seen), hidden, chosen, seed)
+        if step % every == 0 or step == 1:
             outputs = {k: model.eval() for k, model in models.items() if k not in ended}
-            if len(y_seen.unique()) == problem.classes:
-                seen = Labelled("seen", X_seen, y_seen)
-                outputs |= solved(seen, hidden, chosen, seed)
+            outputs |= latest
         yield step, ended, outputs
 
 
@@ -150,7 +150,7 @@ PANELS = {
     "Recursive least squares, beside Adam": ("Adam", "RLS", "RLS+M", "HRLS+M"),
     "Solved on the rows so far, beside Adam": ("Adam", *SOLVED),
 }
-LOOK = {"y_title": "test error, %", "x_title": "minibatch", "order": ORDER}
+LOOK = {"y_title": "test error, %", "x_title": "minibatch"}
 LOOK |= {"log": True, "y_range": (1.0, 100.0)}
 RACE = Experiment(
     "race",

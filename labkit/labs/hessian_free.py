@@ -90,7 +90,7 @@ class TrainingKnobs:
 
     # fmt: off
     theta: float = _live(
-        0.5, low=0.05, high=0.95, step=0.05, unit="relative",
+        0.5, low=0.05, high=0.95, step=0.05, unit="relative", about="n",
         help="noise tolerated in the gradient",
         look_for="The variance test's bound; low, the batch is soon at its largest.")
     max_batch_size: int = _live(
@@ -98,14 +98,14 @@ class TrainingKnobs:
         help="at most all training rows",
         look_for="Growth stops there, never back; the error stands where it is small.")
     damping_decay: float = _live(
-        0.8, low=0.5, high=0.99, step=0.01, unit="factor",
+        0.8, low=0.5, high=0.99, step=0.01, unit="factor", about="damping",
         help="of lambda, at steps that the model predicted well",
         look_for="The slope of the damping; at 0.99 the error is at 5 after 30 steps.")
     preconditioner: str = _live(
         "random_signs", choices=KINDS, help="c of d = c o y",
         look_for="Late iterations: more with none, fewer with jacobi and fisher.")
     maxiter: int = _live(
-        150, low=1, high=300, label="budget", unit="iterations",
+        150, low=1, high=300, label="budget", unit="iterations", about="iterations",
         help="of the next Krylov run; grows with the batch",
         look_for="At 5 done meets allowed and the error nearly stands.")
     patience: int = _live(
@@ -117,7 +117,7 @@ class TrainingKnobs:
         help="off: the iterate of least merit",
         look_for="Taken rises to done, rho falls, the batch is fitted too well.")
     input_noise: float = _live(
-        0.0, low=0.0, high=0.5, step=0.02, unit="sd",
+        0.0, low=0.0, high=0.5, step=0.02, unit="sd", about="noise",
         help="on the next batches; targets stay clean",
         look_for="At 0.3 the gradient's noise leaps sevenfold; the batch grows after.")
     damping_norm: str = _live(

@@ -178,9 +178,12 @@ LOOK_FOR = {
 
 def _knob(name, default, low=None, high=None, **more):
     more |= {"look_for": LOOK_FOR[name], "restart": name in AFRESH}
+    more["about"] = ABOUT.get(name, "")
     return knob(default, low=low, high=high, **more)
 
 
+ABOUT = dict.fromkeys(("label_noise", "lr", "momentum", "l1", "method"), "loss")
+ABOUT |= {"mean_weight": "cosine first", "batch": "noise first"}
 AFRESH = ("method", "layers", "seed")  # they begin a run anew
 LIVE = ("mean_weight", "lr", "forgetting", "momentum", "l1")  # options of RLS
 VARIANTS = "+M with momentum, +R with L1"

@@ -138,21 +138,22 @@ class NoiseKnobs:
 
     # fmt: off
     method: str = knob(
-        "OK", choices=tuple(LEARNERS), help="how G' is approximated",
+        "OK", choices=tuple(LEARNERS), help="how G' is approximated", about="cosine",
         look_for="UORO, KTP: a cosine near 0.1; OK from rank 2 on: near 1.")
     rank: int = knob(
         4, low=1, high=16, unit="terms", help="terms or copies; TBPTT: steps",
+        about="relative_variance",
         # Only OK's sum can be written with other terms without bias.
         restart=lambda knobs: LEARNERS[knobs.method].learner is not OK,
         look_for="OK at 1: the variance jumps up by decades; at 16: down to rounding.")
     hidden: int = knob(
-        32, low=8, high=64, step=8, unit="units", help="n",
+        32, low=8, high=64, step=8, unit="units", help="n", about="relative_variance",
         look_for="The spectrum grows; OK's relative variance hardly changes.")
     batch: int = knob(
-        1, low=1, high=8, unit="sequences", help="averaged",
+        1, low=1, high=8, unit="sequences", help="averaged", about="relative_variance",
         look_for="Noise and gradient shrink alike: much the same relative variance.")
     trained: bool = knob(
-        False, help="on the text, before",
+        False, help="on the text, before", about="relative_variance",
         look_for="A flatter spectrum, and with it more variance.")
     seed: int = knob(
         0, low=0, high=99, label="re-draw signs (seed)", restart=False,

@@ -193,9 +193,6 @@ CLASSIFIERS = {
     "BPLS-GN": Rule(refined, {"mu": (1e-3, 1.0), "ridge": (1e-5, 0.1)}),
     "broad": Rule(broad, {"ridge": (1e-4, 10.0), "shrink": (0.1, 3.0)}),
 }
-# Of colours: one for a rule in every figure, none twice where there are enough.
-ORDER = ("SGD", "Hessian-free", "RLS", "broad", "Adam", "RLS+M", "HRLS+M")
-ORDER += ("BPLS", "BPLS-GN", "OK", "2-TBPTT")
 
 
 # Autoencoders, from the same sparse weights

@@ -21,7 +21,12 @@ function name(root) {
       '.noUi-handle, .widget-readout, input, select'
     )) control.setAttribute('aria-describedby', text.id);
   }
-  for (const line of root.querySelectorAll('.labkit-turned'))
+  for (const asked of root.querySelectorAll('.labkit-predict')) {
+    const label = asked.querySelector('.widget-label')?.textContent;
+    for (const button of asked.querySelectorAll('button'))
+      button.setAttribute('aria-label', `${label} ${button.textContent}`);
+  }
+  for (const line of root.querySelectorAll('.labkit-turned, .labkit-outcome'))
     line.setAttribute('aria-live', 'polite');
 }
 
@@ -50,8 +55,8 @@ class Aria(anywidget.AnyWidget):
     """Names the controls around it for assistive technology; nothing is to be seen.
 
     A slider's handle and its number get the label before them, a knob's controls are
-    described by the text beside them, and the line that tells of a turned knob is read
-    out when it changes.
+    described by the text beside them, and the lines that tell of a turned knob are read
+    out when they change.
     """
 
     _esm = _SCRIPT

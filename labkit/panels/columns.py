@@ -18,6 +18,7 @@ class Columns:
     def __init__(self, trace: Trace):
         self._trace, self._rows = trace, []
         self.until = None  # rows after this step count as not there; None: all are
+        self.there = set()  # names of columns with a number that can be drawn
         self._x, self._y = (defaultdict(partial(array, "d")) for _ in range(2))
 
     def read(self) -> "Columns":
@@ -26,8 +27,17 @@ class Columns:
         for row in self._rows[known:]:
             for name, value in row.items():
                 self._x[name].append(row["step"])
-                self._y[name].append(number(value))
+                self._y[name].append(x := number(value))
+                if not math.isnan(x):
+                    self.there.add(name)
         return self
+
+    def differs(self, other: Trace) -> str:
+        """How the settings of this run differ from another's: `` (rank 4)``."""
+        mine, others = (t.header["parameters"] or {} for t in (self._trace, other))
+        own = {k: v for k, v in mine.items() if others.get(k) != v}
+        text = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in own.items())
+        return text and f" ({text})"
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Steps and values of a column; a row without it is left out, a nan is kept."""

@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from labkit.panels.aria import Aria
 from labkit.panels.knobs import Knob, knobs_of
+from labkit.panels.predict import ANSWERS
 from labkit.panels.shown import Page, Shown
 
 LAYOUT = {"width": "auto", "margin": "0"}
@@ -20,7 +21,7 @@ COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look fo
 # in one place below them all, while it is touched. The rest is folded by a button, in
 # the page alone, since a kernel may be at work.
 _STYLE = """<style>
-.labkit-controls {position: relative; padding-bottom: 120px; overflow: visible}
+.labkit-controls {position: relative; padding-bottom: 164px; overflow: visible}
 .labkit-knobs {display: flex; flex-flow: row wrap; align-content: flex-start;
   overflow: hidden auto; max-height: 60vh}
 .labkit-knob-row {flex: 1 1 200px; max-width: 320px; margin: 0 8px 2px 0}
@@ -31,13 +32,14 @@ _STYLE = """<style>
 .labkit-knob-row .widget-readout {flex: 0 0 auto}
 .labkit-knob-row .widget-checkbox .widget-label {flex: 0 0 auto}
 .labkit-knob-row .widget-label:empty {display: none}
-.labkit-knob-text {position: absolute; bottom: 0; left: 0; right: 0; height: 116px;
+.labkit-knob-hint {position: absolute; bottom: 0; left: 0; right: 0; height: 160px;
   margin: 0; visibility: hidden; overflow: hidden auto}
-.labkit-knob-row:focus-within > .labkit-knob-text {visibility: visible}
-.labkit-knobs:not(:focus-within) > .labkit-knob-row:hover > .labkit-knob-text {
+.labkit-knob-row:focus-within > .labkit-knob-hint {visibility: visible}
+.labkit-knobs:not(:focus-within) > .labkit-knob-row:hover > .labkit-knob-hint {
   visibility: visible}
 .labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 0;
   font-size: 12px; color: var(--jp-ui-font-color1, inherit)}
+.labkit-knob-row .labkit-predict {flex-flow: row wrap; height: auto; margin: 0}
 .labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
   margin-right: 4px; white-space: nowrap}
 .labkit-folded {display: none}
@@ -54,7 +56,6 @@ class Controls(Shown):
     Parameters
     ----------
     parameters : dataclass instance, the first values; fields may be made by `knob`
-    only : sequence of str, fields that get a knob; others stay what `set` makes them
     front : sequence of str, knobs always in sight; all if not given, else folded
     interactive : bool, make widgets; otherwise a static table is shown
 
@@ -62,14 +63,15 @@ class Controls(Shown):
     ----------
     widget : ipywidgets.VBox or None
         All knobs, each with the CSS class ``labkit-knob-<name>``; below them what the
-        one that is touched does; a button that unfolds more of them, and one back to
-        the first values (``labkit-knobs-reset``).
+        one that is touched does, and a question which way what it is about will go
+        (``labkit-predict``); a button that unfolds more of them, and one back to the
+        first values (``labkit-knobs-reset``).
     widgets : dict, the knobs by field name; empty headless
 
     Raises
     ------
     TypeError, ValueError
-        If a field has no type or first value for a knob, or `only` names no field.
+        If a field has no type or first value for a knob, or `front` names no field.
 
     Examples
     --------
@@ -83,7 +85,7 @@ class Controls(Shown):
     Parameters(rank=16) ('rank',)
     """
 
-    def __init__(self, parameters, *, only=None, front=None, interactive: bool = True):
+    def __init__(self, parameters, *, front=None, interactive: bool = True):
         if not dataclasses.is_dataclass(parameters) or isinstance(parameters, type):
             kind = type(parameters).__name__
             raise TypeError(
@@ -94,16 +96,15 @@ class Controls(Shown):
             parameters,
             knobs_of(parameters),
         )
-        self._shown = tuple(self._knobs if only is None else only)
-        front = self._shown if front is None else front
-        self._known((*self._shown, *front))
+        front = tuple(self._knobs) if front is None else front
+        self._known(front)
         self._observers: dict[object, Callable] = {}
         self._quiet = False  # true while the widgets follow the values, not the user
         self.interactive, self.widget = interactive, None
-        self.widgets, self._texts = {}, {}
+        self.widgets, self._texts, self._asked = {}, {}, {}
         if interactive:
             self._message = widgets.HTML().add_class("labkit-knobs-message")
-            self.widgets = {name: self._make(name) for name in self._shown}
+            self.widgets = {name: self._make(name) for name in self._knobs}
             self.widget = self._build(front)
 
     @property
@@ -139,6 +140,18 @@ class Controls(Shown):
         """Whether a change of this field begins the run anew; see `knob`."""
         restart = self._knobs[name].restart
         return restart(self._value) if callable(restart) else restart
+
+    def about(self, name: str) -> str:
+        """The column that this field's knob is about, if any; see `knob`."""
+        return self._knobs[name].about
+
+    def take_prediction(self, name: str) -> str | None:
+        """What the user has answered to the knob's question, which is open again."""
+        asked = self._asked.get(name)
+        answer = asked.value if asked else None
+        if answer:
+            asked.value = None
+        return answer
 
     def _commit(self, new) -> None:
         old, self._value = self._value, new
@@ -184,14 +197,24 @@ class Controls(Shown):
     def _row(self, name: str, made) -> widgets.Box:
         """A knob, and what can be known of it before it is turned."""
         self._texts[name] = text = widgets.HTML(self._text(name))
-        parts = [made, text.add_class("labkit-knob-text")]
-        return widgets.VBox(parts).add_class("labkit-knob-row")
+        parts = [text.add_class("labkit-knob-text")]
+        if about := self.about(name):
+            look = {"description_width": "auto", "button_width": "auto"}
+            look = {"style": look, "description": f"Predict, {about}:"}
+            asked = widgets.ToggleButtons(options=ANSWERS, value=None, **look)
+            self._asked[name] = asked.add_class("labkit-predict")
+            parts.append(asked)
+        hint = widgets.VBox(parts).add_class("labkit-knob-hint")
+        return widgets.VBox([made, hint]).add_class("labkit-knob-row")
 
     def _text(self, name: str) -> str:
         knob = self._knobs[name]
         mark = f"<span class='labkit-knob-mark'>{self._effect(name)}</span>"
         facts = html.escape(", ".join(filter(None, (knob.span, knob.help))))
-        return f"<div>{mark} {facts}</div><div>{html.escape(knob.look_for)}</div>"
+        # Where the reader is asked first, what is to be seen comes after the turn.
+        asks = knob.about and getattr(self._value, name) == getattr(self._first, name)
+        after = "" if asks else html.escape(knob.look_for)
+        return f"<div>{mark} {facts}</div><div>{after}</div>"
 
     def _effect(self, name: str) -> str:
         return "restarts" if self.restarts(name) else "next step"
@@ -220,7 +243,7 @@ class Controls(Shown):
     @property
     def _still(self) -> Page:
         cells = ["".join(f"<th>{title}</th>" for title in COLUMNS)]
-        for name in self._shown:
+        for name in self._knobs:
             knob, value = self._knobs[name], getattr(self._value, name)
             row = (knob.label or name, value, knob.unit, knob.allowed)
             row += (self._effect(name), knob.help, knob.look_for)

@@ -8,7 +8,7 @@ import numpy as np
 from labkit.panels.captions import Figure, describe, panel_text
 from labkit.panels.drawing import Drawing, fit, line
 from labkit.panels.panel_types import Panel
-from labkit.panels.theme import axis
+from labkit.panels.theme import axis, numbers
 
 REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
 
@@ -66,7 +66,6 @@ def curves(
     log_y: bool | Sequence[bool] = False,
     lines: tuple[str, ...] = (),
     caption: str = "",
-    order: Sequence[str] = (),
     width=960,
     height=420,
 ) -> Figure:
@@ -80,7 +79,6 @@ def curves(
     log_x, log_y : bool or sequence of bool, logarithmic axes
     lines : tuple of str, labels drawn without markers, as theory is
     caption : str, a sentence below: what to look at, and what it means
-    order : sequence of str, labels in the order of colours, so that figures agree
     width, height : int, pixels
     """
     count = len(panels)
@@ -88,11 +86,10 @@ def curves(
     if isinstance(y_titles, str):
         y_titles = [y_titles] + [""] * (count - 1)
     log_x, log_y = ([x] * count if isinstance(x, bool) else x for x in (log_x, log_y))
-    labels = [label for each in panels.values() for label in each]
-    numbers = {label: i for i, label in enumerate(dict.fromkeys([*order, *labels]))}
+    chosen = numbers(label for each in panels.values() for label in each)
     looks = zip(y_titles, x_titles, log_y, log_x, strict=True)
     drawn = [
-        _Finished(each, title, *look, lines, numbers)
+        _Finished(each, title, *look, lines, chosen)
         for (title, each), look in zip(panels.items(), looks, strict=True)
     ]
     if all(fit(list(p.curves), count) and p.reach() for p in drawn):

@@ -8,8 +8,10 @@ import numpy as np
 from plotly.subplots import make_subplots
 
 from labkit.panels.captions import Figure
-from labkit.panels.theme import COLOURS, DASHES, FITS, INK, SYMBOLS, layout
+from labkit.panels.columns import decimate
+from labkit.panels.theme import COLOURS, DASHES, FITS, GHOST, INK, SYMBOLS, layout
 
+FAINT = 300  # points of a curve in grey
 MOST = 4  # curves of a panel that are named at their ends
 LETTER = 5.8  # pixels of one letter, on average: what is drawn cannot be asked
 LINE = 14  # pixels between two names
@@ -143,6 +145,19 @@ class Drawing:
         for (trace, place), (x, y) in zip(traces + names, values, strict=True):
             figure.add_trace(trace | {"x": x, "y": y}, **place)
         return figure.update_layout(entries)
+
+    def ghosts(self, data) -> list[dict]:
+        """Return the curves of another run, in grey below those of this one."""
+        look = {"type": "scatter", "mode": "lines", "name": "an earlier run"}
+        look |= {"line": {"color": GHOST, "width": 1}, "zorder": -1}
+        look |= {"hoverinfo": "skip", "showlegend": False}
+        drawn = []
+        for index, panel in enumerate(self.panels):
+            place = {"xaxis": f"x{_k(index)}", "yaxis": f"y{_k(index)}"}
+            for x, y in panel.values(data) if panel.over_steps else ():
+                kept = decimate(y, FAINT)
+                drawn.append(look | place | {"x": x[kept], "y": y[kept]})
+        return drawn
 
     def marks(self, marks) -> dict:
         """Return a dotted line and a text for each of (x, text), over panels of steps.

@@ -16,7 +16,7 @@ from labkit.panels.shown import Shown
 from labkit.panels.theme import FITS, INK, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
-SCENE_INTERVAL = 0.1  # the same of what moves
+SCENE_INTERVAL = 0.06  # the same of what moves
 MARGIN = {"l": 110, "r": 20, "t": 44, "b": 10}  # pixels, of pictures
 EDGE = 1  # pixels between two images
 GAP = "#B8CDE0"  # white paper between white images would hide where they end
@@ -122,8 +122,8 @@ class Scene(Shown):
     ----------
     figure_of : callable
         ``figure_of(now, before)`` returns a figure, perhaps as plain data, of what was
-        given last and of the last before :meth:`clear`, the end of the run before; None
-        where there is none.
+        given last and of an earlier run: the last before :meth:`clear`, or what is
+        pinned; None where there is none.
     interactive : bool, follow in a widget; otherwise a figure is built when asked for
     wait : float, seconds between two redraws
     clock : callable, returns the time in seconds; for tests
@@ -141,6 +141,7 @@ class Scene(Shown):
         self._wait, self._clock = wait, clock
         self._due, self._timer = -math.inf, None
         self._now = self._before = None
+        self._pinned = False
         self.widget = Plot(self.figure) if interactive else None
 
     def draw(self, now, _title: str = "") -> None:
@@ -164,8 +165,16 @@ class Scene(Shown):
 
     def clear(self) -> None:
         """Show nothing but what is kept of it."""
-        if self._now is not None:
-            self._now, self._before = None, self._now
+        if self._now is not None and not self._pinned:
+            self._before = self._now
+        self._now = None
+        self.update()
+
+    def pin(self, pinned: bool = True) -> None:
+        """Have what is shown stay as that of an earlier run."""
+        self._pinned = pinned
+        if pinned and self._now is not None:
+            self._before = self._now
         self.update()
 
     @property

@@ -25,6 +25,7 @@ class Knob:
     log: bool = False
     look_for: str = ""
     restart: bool | Callable[[Any], bool] = True
+    about: str = ""
 
     def checked(self, value):
         """Return a value in the field's type; a TypeError if it has another."""
@@ -89,6 +90,7 @@ def knob(
     log: bool = False,
     look_for: str = "",
     restart: bool | Callable[[Any], bool] = True,
+    about: str = "",
 ):
     """Declare a dataclass field, by its metadata, that `Controls` makes a knob of.
 
@@ -107,6 +109,8 @@ def knob(
         Whether a change begins the run anew; False: it holds from the next step on.
         Said beside the knob. A function is given the values of all knobs: what a method
         allows another may not.
+    about : str, column of a run's rows that a turn may change; a live panel asks which
+        way before, and says what happened after
     """
     said = dict(locals())
     del said["default"]

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from ipywidgets import Box, Label, ToggleButton, VBox
+from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 
 from labkit.instruments import Trace
 from labkit.panels.cells import close, loop_here, replace_earlier
 from labkit.panels.controls import Controls
 from labkit.panels.images import Pictures, Scene
 from labkit.panels.live_plot import LivePlot
+from labkit.panels.predict import Outcome
 from labkit.panels.shown import Shown
 from labkit.panels.stepper import Stepper
 
@@ -45,7 +46,6 @@ class Experiment:
     panels : sequence of Lines and Bars, what is drawn of the rows; may be empty
     caption : str, the sentence below the figure: what to look at, and what it means
     status : callable, from a row to the line of text under the buttons
-    only : tuple of str, the knobs that are shown; all of them if not given
     front : tuple of str, knobs always in sight; the others are folded
     picture : callable, draws what rows hold under ``pictures``; see
         :class:`~labkit.panels.images.Scene`
@@ -57,18 +57,8 @@ class Experiment:
     panels: Sequence
     caption: str = ""
     status: Callable[[Mapping], str] | None = None
-    only: tuple[str, ...] | None = None
     front: tuple[str, ...] | None = None
     picture: Callable[[Any, Any], dict] | None = None
-
-    def glance(
-        self, columns: Sequence[str], knobs: Sequence[str], caption: str, name: str = ""
-    ) -> "Experiment":
-        """The same with a few knobs, and the panels that draw these columns alone."""
-        panels = [next(p for p in self.panels if c in p.columns) for c in columns]
-        look = {"panels": panels, "caption": caption}
-        look |= dict.fromkeys(("only", "front"), tuple(knobs))
-        return replace(self, name=name or self.name, **look)
 
 
 class LiveLab(Shown):
@@ -94,7 +84,8 @@ class LiveLab(Shown):
     ----------
     controls, stepper, plot, trace : the parts, to be used directly; plot may be None
     widget : knobs left of buttons and figure; None if not interactive
-    note, turned : the experiment's ``status``, and what the knob turned last does
+    note, turned, outcome : the experiment's ``status``, what the knob turned last does,
+        and what it did to the column that it is about
     """
 
     def __init__(
@@ -112,14 +103,14 @@ class LiveLab(Shown):
         self.interactive, self.pictures = interactive, pictures
         if experiment.picture:
             self.pictures = Scene(experiment.picture, interactive=interactive)
-        how = {"only": experiment.only, "front": experiment.front}
-        how["interactive"] = interactive
+        how = {"front": experiment.front, "interactive": interactive}
         self.controls = Controls(knobs or experiment.knobs(), **how)
         # The one object that the run reads; turning a knob sets its attribute.
         self._settings = SimpleNamespace(**vars(self.controls.value))
         self._pending = {}  # turned since the last row, by name
         self._marked = _UNMARKED
         self.note, self.turned = Label(), Label().add_class("labkit-turned")
+        self.outcome, self._outcome = Label().add_class("labkit-outcome"), None
         self._restarts = 0
         self.trace = self._new_trace()
         look = {"caption": experiment.caption, "interactive": interactive}
@@ -133,7 +124,7 @@ class LiveLab(Shown):
             on_show=self._look_back,
             on_reset=self._restart,
             interactive=interactive,
-            beside=(self.note, self.turned),
+            beside=(self.note, self.turned, self.outcome),
         )
         self.controls.observe(self._turn)
         self.widget = None
@@ -148,13 +139,22 @@ class LiveLab(Shown):
             shown.append(self.pictures.widget)
         if self.plot:
             shown.append(self.plot.widget)
+        below = []
         if (count := len(self.experiment.panels)) > FEW["first"]:
             said = {"description": f"All {count} plots", "icon": "plus"}
             more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
             more.observe(lambda change: self.plot.unfold(change["new"]), "value")
-            shown.append(more.add_class("labkit-all-plots"))
+            below.append(more.add_class("labkit-all-plots"))
+        said = {"description": "Pin this run", "icon": "thumb-tack"}
+        pin = ToggleButton(**said, tooltip="Keep this run in grey, beside later ones")
+        pin.observe(lambda change: self._pin(change["new"]), "value")
+        shown.append(HBox([*below, pin.add_class("labkit-pin")]))
         sides = VBox([self.controls.widget], layout=LEFT), VBox(shown, layout=RIGHT)
         return Box(sides, layout=SCREEN).add_class("labkit-screen")
+
+    def _pin(self, pinned: bool) -> None:
+        for part in filter(None, (self.plot, self.pictures)):
+            part.pin(pinned)
 
     def close(self) -> None:
         """Stop for good and leave the page, as when the panel's cell runs again."""
@@ -184,6 +184,9 @@ class LiveLab(Shown):
         self._draw(row)
         if self.experiment.status:
             self.note.value = self.experiment.status(row)
+        if self._outcome:
+            self._outcome.add(row)
+            self.outcome.value = str(self._outcome)
 
     def _look_back(self, row):
         if self.plot:
@@ -198,12 +201,29 @@ class LiveLab(Shown):
         restarting = [name for name in changed if self.controls.restarts(name)]
         with self.stepper.between_steps():
             vars(self._settings).update(vars(knobs))
-            if self.stepper.exhausted or self.stepper.error is not None:
+            ended = self.stepper.exhausted or self.stepper.error is not None
+            outcome = self._compared(changed, anew=bool(ended or restarting))
+            if ended:
                 self._begin_anew(changed, ", which had ended")
             elif restarting:
                 self._begin_anew(restarting)
             else:
                 self._go_on({name: getattr(knobs, name) for name in changed})
+            self._outcome, self.outcome.value = outcome, ""
+
+    def _compared(self, changed, anew: bool) -> Outcome | None:
+        """What rows to come are compared with, if one knob that is about one is turned.
+
+        A knob that is turned on before it was seen what it did is still the same turn.
+        """
+        answers = {name: self.controls.take_prediction(name) for name in changed}
+        if len(changed) != 1 or not (column := self.controls.about(changed[0])):
+            return None
+        (name, answer), last = answers.popitem(), self._outcome
+        if last and last.knob == name and not last.whole:
+            answer = answer or last.predicted
+            return replace(last, predicted=answer, anew=anew, after=[])
+        return Outcome.of(name, column, self.trace.rows, answer, anew)
 
     def _begin_anew(self, names, why=""):
         """Restart; what ran, or had run to its end before the eyes of someone, runs."""
@@ -231,7 +251,8 @@ class LiveLab(Shown):
 
     def _restart(self):
         self._pending, self._marked = {}, _UNMARKED
-        self.note.value = self.turned.value = ""
+        self.note.value = self.turned.value = self.outcome.value = ""
+        self._outcome = None
         self.trace.close()
         self.trace = self._new_trace()
         if self.plot:

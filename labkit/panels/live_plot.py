@@ -5,7 +5,7 @@ import functools
 import math
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import plotly.graph_objects as go
 from IPython import get_ipython
@@ -22,6 +22,7 @@ from labkit.panels.shown import Shown
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
 MAX_PAUSE = 2.0  # seconds left to a browser that was slow, as one that still loads
 MAX_SHARE = 0.2  # of the time goes to redrawing, however long the trace has grown
+ENOUGH = 20  # rows after which a panel that has nothing to draw is folded
 
 
 def _alone(method):
@@ -46,7 +47,9 @@ class LivePlot(Shown):
         Follow the trace in a widget; otherwise a figure is built when asked for, and
         one on a notebook's page is that of the trace after each cell that went on.
     title : str, of the figure
-    caption : str, a sentence below: what to look at, and what it means
+    caption : str, a sentence below: what to look at, and what it means; behind it a
+        widget says which panels are folded because no row has what they draw, and
+        whose the grey curves are: those of the run before, or of one that is pinned
     first : int >= 1, panels drawn in a widget until `unfold`; by default all
     columns : int >= 1, panels side by side
     width, height : int
@@ -86,12 +89,12 @@ class LivePlot(Shown):
         self.panels = tuple(panels)
         check_panels(self.panels, columns)
         self.interactive, self._caption = interactive, caption
-        size = {"title": title, "width": width, "height": height}
-        all_of_them = Drawing(self.panels, columns, **size)
-        some = self.panels[: first if interactive else None]
-        # By whether all are to be seen.
-        self._drawings = {False: Drawing(some, columns, **size), True: all_of_them}
-        self._drawing = self._drawings[False]
+        self._size = {"columns": columns, "title": title}
+        self._size |= {"width": width, "height": height}
+        self._first, self._all = first if interactive else None, False
+        self._folded = ()  # titles of panels without data
+        self._ghost, self._pinned = None, False  # columns of a run, drawn in grey
+        self._lay_out()
         self._clock = clock
         self._due = -math.inf  # the earliest time of the next redraw
         self._late = False  # whether there are rows after it
@@ -126,8 +129,13 @@ class LivePlot(Shown):
         if not self.interactive:
             return
         begin = self._clock()
-        values = self._drawing.values(self._data.read())
-        for curve, (x, y) in zip(self._figure.data, values, strict=True):
+        data = self._data.read()
+        if (folded := self._empty()) != self._folded:
+            self._folded = folded
+            self._lay_out()
+            self._figure = self._build()
+        values = self._drawing.values(data)
+        for curve, (x, y) in zip(self._figure.data, values, strict=False):  # no ghosts
             curve.update(x=x, y=y, overwrite=True)
         if self._noted:
             self._figure.layout.update(self._notes(), overwrite=True)
@@ -140,20 +148,53 @@ class LivePlot(Shown):
     @_alone
     def unfold(self, unfolded: bool = True) -> None:
         """Draw all panels, or the first ones only."""
-        self._drawing = self._drawings[unfolded]
-        if self.interactive:
-            self._figure = self._build()
-            self.update()
+        self._all = unfolded
+        self._lay_out()
+        self._renew()
 
     @_alone
     def attach(self, trace: Trace) -> None:
-        """Follow another trace, as after a reset, and redraw without marks."""
+        """Follow another trace, as after a reset; the one before is drawn in grey."""
         self._unsubscribe()
+        if len(self.trace) and not self._pinned:
+            self._keep()
         self.trace, self._data = trace, Columns(trace)
         self._noted, self._marks = bool(self._marks), {}
         if self.interactive:
             self._unsubscribe = trace.subscribe(self._on_row)
-        self.update()
+        self._renew()
+
+    @_alone
+    def pin(self, pinned: bool = True) -> None:
+        """Have the run that is drawn stay, in grey, until it is not pinned any more."""
+        self._pinned = pinned
+        if pinned and len(self.trace):
+            self._keep()
+        self._renew()
+
+    def _keep(self) -> None:
+        """Draw all of this run in grey from now on."""
+        self._ghost = Columns(self.trace).read()
+
+    def _renew(self) -> None:
+        """Build the figure anew, and show it."""
+        if self.interactive:
+            self._figure = self._build()
+            self.update()
+
+    def _lay_out(self) -> None:
+        """Make room for the panels that are to be seen."""
+        there = [panel for panel in self.panels if panel.title not in self._folded]
+        shown = there[: None if self._all else self._first]
+        self._drawing = Drawing(shown, **self._size)
+
+    def _empty(self) -> tuple[str, ...]:
+        """Titles of panels that this run has nothing for; none if it has for none."""
+        there = self._data.there
+        none = [p.title for p in self.panels if there.isdisjoint(p.columns)]
+        if len(self.trace) < ENOUGH:  # it is too early to say: as in the run before
+            none = [title for title in none if title in self._folded]
+        return () if len(none) == len(self.panels) else tuple(none)
 
     @_alone
     def detach(self) -> None:
@@ -216,8 +257,20 @@ class LivePlot(Shown):
         figure = self._drawing.build(self._data.read())
         self._titles = figure.layout.annotations
         figure.update_layout(self._notes())
+        if self._ghost:
+            figure.add_traces(self._drawing.ghosts(self._ghost))
         words = [panel.words for panel in self._drawing.panels]
-        return describe(figure, self._caption, words)
+        return describe(figure, " ".join(filter(None, self._said())), words)
+
+    def _said(self) -> Iterator[str]:
+        """The caption; whose run is grey; which panels are folded, and why."""
+        yield self._caption
+        if self._ghost:
+            whose = "the run that is pinned" if self._pinned else "the run before"
+            yield f"Grey: {whose}{self._ghost.differs(self.trace)}."
+        if self._folded:
+            folded = ", ".join(self._folded)
+            yield f"Folded, for this run has no numbers of it: {folded}."
 
     def _notes(self) -> dict:
         """Return what is written and drawn over the panels: titles and marks."""

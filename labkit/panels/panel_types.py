@@ -9,7 +9,7 @@ import numpy as np
 from labkit.panels.captions import panel_text
 from labkit.panels.columns import Columns, decimate, number
 from labkit.panels.drawing import line
-from labkit.panels.theme import COLOURS, INK, PAPER, axis
+from labkit.panels.theme import COLOURS, INK, PAPER, axis, numbers
 
 KEPT, MIXED = COLOURS[:2]
 
@@ -35,13 +35,12 @@ class Lines(Panel):
 
     Attributes
     ----------
-    columns : mapping of column to label, or tuple of columns; in the order of colours
+    columns : mapping of column to label, or tuple of columns
     title : str, of the panel
     y_title, x_title : str, of the axes, with units
     log : bool, logarithmic vertical axis
     y_range : pair of float, ends of the vertical axis; ``None`` fits the data
     marks : tuple of str, columns drawn as marks alone, each of them; for events
-    order : tuple of str, labels in the order of colours, so that panels agree
     """
 
     columns: Mapping[str, str] | tuple[str, ...]
@@ -51,16 +50,15 @@ class Lines(Panel):
     log: bool = False
     y_range: tuple[float, float] | None = None
     marks: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
 
     def traces(self) -> list[dict]:
         """Plotly's traces, without their data."""
         names, drawn = self.columns, []
         labels = list(names.values() if isinstance(names, Mapping) else names)
-        order = list(dict.fromkeys([*self.order, *labels]))
+        chosen = numbers(labels)
         for name, label in zip(names, labels, strict=True):
             mode = "markers" if name in self.marks else "lines+markers"
-            drawn.append(line(order.index(label), label, mode))
+            drawn.append(line(chosen[label], label, mode))
         return [trace | {"showlegend": len(names) > 1} for trace in drawn]
 
     @property

@@ -8,6 +8,9 @@ Curves stand at least 3 : 1 from the background, the first five and all text at 
 form of colour blindness. Dash and marker repeat what the colour says.
 """
 
+import re
+from collections.abc import Iterable
+from itertools import count
 from math import log10
 
 # On white, and the twin on black.
@@ -24,9 +27,16 @@ COLOURS = tuple(_CURVES)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
+# Numbers of colours, one a rule in all figures; those of the fifth paper meet no other.
+_RULES = ("SGD", "Hessian-free", "RLS", "broad", "Adam", "RLS+M", "HRLS+M", "BPLS")
+_RULES += ("BPLS-GN", "OK", "TBPTT", "UORO", "KF-AVG", "B-OK")
+RULES = {name: i for i, name in enumerate(_RULES)} | {"KF-RTRL": 12}
+RULES |= {"Greville solver": 1, "LSMR": 2, "ridge solver": 3, "CG": 4}
+
 PAPER = "#FFFFFF"
 INK = "#333333"
 GRID = "#E6E6E6"
+GHOST = "#A6A6A6"  # an earlier run, on white and on black
 BUTTON = "#767676"  # legible on both
 _TWINS = _CURVES | {PAPER: "#111111", INK: "#DEDEDE", GRID: "#3A3A3A"}
 
@@ -35,12 +45,41 @@ FITS = 700  # pixels: the room for a figure in a window of 900
 WIDEST = 960  # pixels that a figure may grow to
 
 
+def colour_of(rule: str) -> str:
+    """Return the colour of a rule, on white; a KeyError for one without."""
+    return COLOURS[RULES[rule] % len(COLOURS)]
+
+
+def numbers(labels: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of curves' colours by label: a rule's own, or a free one.
+
+    A label names a rule by itself, or by its first word: ``Adam, rate 1e-2``, ``8-OK``.
+    A second one of the same rule has the same colour, with another dash.
+
+    Examples
+    --------
+    >>> numbers(["Adam", "loss", "8-OK", "Adam, tuned"])
+    {'Adam': 4, '8-OK': 9, 'Adam, tuned': 11, 'loss': 0}
+    """
+    labels, made = list(dict.fromkeys(labels)), {}
+    for label in labels:
+        first = re.sub(r"^\d+-", "", re.split("[ ,]", label)[0])
+        number = RULES.get(label, RULES.get(first))
+        while number in made.values():
+            number += len(COLOURS)
+        if number is not None:
+            made[label] = number
+    taken = {number % len(COLOURS) for number in made.values()}
+    free = (i for i in count() if i >= len(COLOURS) or i not in taken)
+    return made | {label: next(free) for label in labels if label not in made}
+
+
 def template(theme: str = "light") -> dict:
     """Return the lab's plotly template, as plain data; a ValueError for no theme."""
     if theme not in THEMES:
         raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
     line = {"showline": True, "linecolor": INK, "ticks": "outside", "tickcolor": INK}
-    line |= {"gridcolor": GRID, "zeroline": False, "exponentformat": "power"}
+    line |= {"gridcolor": GRID, "zeroline": False, "exponentformat": "e"}
     line |= {"automargin": True, "title": {"standoff": 8, "font": {"size": 12}}}
     clear = "rgba(0,0,0,0)"
     buttons = {"bgcolor": clear, "color": BUTTON, "activecolor": BUTTON}

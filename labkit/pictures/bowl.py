@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from labkit import hessian_free as hf
+from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.lsmr import lsmr_steps
 from labkit.hessian_free.precondition import KINDS
 from labkit.labs.rules import seeded
 from labkit.panels import Experiment, knob
-from labkit.panels.theme import COLOURS, INK
+from labkit.panels.theme import COLOURS, INK, colour_of
 from labkit.pictures.planes import (
     GHOST,
     arrow,
@@ -29,6 +30,7 @@ from labkit.pictures.planes import (
 ROWS, TRUE, START = 400, (1.2, -0.6), (-1.4, 1.6)
 WIDE, GRID = 3.0, 31  # of the plane of the weights
 MIX = ((1.2, 0.7), (0.0, 0.5))  # of the inputs, which makes a valley
+STEP = colour_of("Hessian-free")
 OTHERS = 8  # batches beside the one of the step
 LEVELS = 0.3, 1.0  # of the bowl, as shares of its depth
 
@@ -39,15 +41,21 @@ class BowlKnobs:
 
     # fmt: off
     n: int = knob(
-        20, low=2, high=400, unit="rows", label="batch", restart=False,
+        20, low=2, high=400, unit="rows", label="batch", restart=False, about="spread",
         help="of 400, drawn anew for each step",
         look_for="Do the faint bowls of other batches draw together, and the steps?")
     damping: float = knob(
         0.1, low=0.01, high=3.0, log=True, label="damping lambda", restart=False,
-        help="of the step", look_for="Is the bowl rounder, and the step shorter?")
+        about="length of the step", help="of the step",
+        look_for="Is the bowl rounder, and the step shorter?")
     noise: float = knob(
         0.3, low=0.0, high=1.0, step=0.05, unit="sd", help="on the targets",
+        about="spread",
         look_for="At how many rows do the bowls agree under noise?")
+    theta: float = knob(
+        0.0, low=0.0, high=0.95, step=0.05, restart=False, about="batch",
+        help="noise tolerated; 0: the batch stays as it is put",
+        look_for="At 0.3: how far does the batch grow, and do the bowls join?")
     preconditioner: str = knob(
         "none", choices=KINDS, help="of LSMR; CG has none", restart=False,
         look_for="Is the first iterate elsewhere? Is the last?")
@@ -122,13 +130,12 @@ def bowl_rows(knobs) -> Iterator[dict]:
     model, g = unit(START), seeded(knobs.seed)
     options = {"gamma": 0.0, "maxiter": 20, "generator": seeded(knobs.seed)}
     newton = hf.HessianFree(model, damping=knobs.damping, **options)
-    loss, points = surface(model, X, Y), [np.array(START)]
+    loss, points, grown = surface(model, X, Y), [np.array(START)], 0
     for step in count(1):
         group = newton.param_groups[0]
         group |= {"damping": knobs.damping, "preconditioner": knobs.preconditioner}
-        batches = [
-            torch.randperm(ROWS, generator=g)[: knobs.n] for _ in range(OTHERS + 1)
-        ]
+        n = max(knobs.n, grown if knobs.theta else 0)
+        batches = [torch.randperm(ROWS, generator=g)[:n] for _ in range(OTHERS + 1)]
         mine, *others = [(X[rows], Y[rows]) for rows in batches]
         signs = newton.generator.get_state()
         beside = tuple(bowl_of(newton.subproblem(*each)) for each in others)
@@ -140,7 +147,11 @@ def bowl_rows(knobs) -> Iterator[dict]:
         points.append(model[0].weight.detach()[0].numpy().copy())
         taken = points[-1] - points[-2]
         seen = points[-2], loss, *bowl_of(problem), *paths, taken, beside
-        row = {"step": step, "n": knobs.n, "rho": record.rho}
+        row = {"step": step, "batch": n, "rho": record.rho}
+        if knobs.theta:
+            noise = batch_gradient_variance(record.point)
+            grown = max(n, next_batch_size(*noise, ROWS, knobs.theta))
+        row["length of the step"] = float(np.linalg.norm(taken))
         row["error"] = float(hf.squared_error(model, X, Y))
         lowest = np.stack([low for _, low, _ in beside])
         row["spread"] = float(np.sqrt(np.trace(np.cov(lowest.T))))
@@ -172,7 +183,7 @@ def picture(now: Bowl | None, before: Bowl | None) -> dict:
         for column in (0, 1):
             put(figure, column, _traces(now))
     if before:
-        put(figure, 0, [path(before.path, GHOST, "the run before", marks=True)])
+        put(figure, 0, [path(before.path, GHOST, "an earlier run", marks=True)])
     return figure
 
 
@@ -189,15 +200,16 @@ def _traces(now: Bowl) -> list[dict]:
         name = "" if level < 1 else "bowl of this batch"
         at = now.weights + now.lowest
         drawn.append(ellipse(at, spread, 1.0, COLOURS[0], name))
-    drawn.append(path(now.weights + now.cg, COLOURS[4], "CG", marks=True, dash="dash"))
-    drawn.append(path(now.weights + now.lsmr, COLOURS[2], "LSMR", marks=True))
-    drawn.append(arrow(now.weights, now.weights + now.step, COLOURS[1], "step taken"))
+    for name, found, line in (("CG", now.cg, "dash"), ("LSMR", now.lsmr, "solid")):
+        look = {"marks": True, "dash": line}
+        drawn.append(path(now.weights + found, colour_of(name), name, **look))
+    drawn.append(arrow(now.weights, now.weights + now.step, STEP, "step taken"))
     return drawn
 
 
 def _status(row) -> str:
     return (
-        "error {error:.4f}, batch of {n} rows; other batches' lowest points lie "
+        "error {error:.4f}, batch of {batch} rows; other batches' lowest points lie "
         "{spread:.2g} apart; rho {rho:.2g}"
     ).format_map(row)
 
@@ -209,6 +221,6 @@ BOWL = Experiment(
     (),
     CAPTION,
     _status,
-    front=("n", "damping", "noise"),
+    front=("n", "theta", "damping"),
     picture=picture,
 )

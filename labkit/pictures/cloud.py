@@ -12,7 +12,7 @@ from labkit.datasets import Text
 from labkit.instruments import gradient_cosine, relative_variance
 from labkit.labs.rtrl import Network, estimates, make_learner, prepared
 from labkit.panels import Experiment, knob
-from labkit.panels.theme import COLOURS, INK
+from labkit.panels.theme import COLOURS, INK, colour_of
 from labkit.pictures.planes import (
     GHOST,
     arrow,
@@ -27,9 +27,9 @@ from labkit.rtrl.learners import label
 DRAWS, UPDATES, WINDOW = 200, 150, 5
 FAR = 0.9  # of the draws are within a plane's limits
 RADIUS = 2.4477  # of the ellipse that holds 95 % of a normal law in the plane
-NOISY = {"UORO": COLOURS[1], "KF-AVG": COLOURS[4], "OK": COLOURS[0]}
-BIASED = {"B-OK": (COLOURS[5], "diamond"), "TBPTT": (COLOURS[3], "x")}
-MEAN = COLOURS[2]
+NOISY = {name: colour_of(name) for name in ("UORO", "KF-AVG", "OK")}
+BIASED = {"B-OK": (colour_of("B-OK"), "diamond"), "TBPTT": (colour_of("TBPTT"), "x")}
+MEAN = COLOURS[0]
 SCALES = "one for all", "each its own"
 
 
@@ -39,17 +39,17 @@ class CloudKnobs:
 
     # fmt: off
     rank: int = knob(
-        1, low=1, high=8, unit="terms", restart=False,
+        1, low=1, high=8, unit="terms", restart=False, about="noise OK",
         help="of OK and B-OK; UORO and KF-RTRL have one",
         look_for="Is OK's cloud half as wide with two terms, or gone?")
     trained: bool = knob(
-        True, help="on the text, before",
+        True, help="on the text, before", about="noise UORO",
         look_for="Whose cloud is there at all in an untrained network?")
     scale: str = knob(
         SCALES[0], choices=SCALES, help="of the planes", restart=False,
         look_for="Each its own: is the mean still on the exact gradient?")
     batch: int = knob(
-        1, choices=(1, 2, 4), unit="sequences", help="summed",
+        1, choices=(1, 2, 4), unit="sequences", help="summed", about="noise UORO",
         look_for="Does a cloud shrink beside the exact gradient?")
     seed: int = knob(
         0, low=0, high=99, label="draw the signs again", restart=False,
@@ -176,7 +176,7 @@ def _reach(cloud: Cloud) -> float:
 def _traces(cloud: Cloud | None, before: Clouds | None, i: int, colour: str) -> list:
     drawn = []
     if before:
-        drawn.append(_spread(before.clouds[i].points, 1.0, GHOST, "the run before"))
+        drawn.append(_spread(before.clouds[i].points, 1.0, GHOST, "an earlier run"))
     if cloud:
         mean = cloud.points.mean(0)
         drawn.append(dots(cloud.points, colour, "draws", opacity=0.45, size=4))

@@ -30,21 +30,26 @@ class CurveKnobs:
     # fmt: off
     noise: float = knob(
         0.1, low=0.0, high=1.0, step=0.05, unit="sd", label="noise sigma",
-        help="on the points", look_for="Does the fit follow the noise, or the curve?")
+        help="on the points", about="error",
+        look_for="Does the fit follow the noise, or the curve?")
     clamp: float = _live(
         1e-2, low=1e-6, high=0.4, log=True, unit="of the range",
-        help="distance of targets to the ends", look_for="How many crosses are left?")
+        help="distance of targets to the ends", about="clamped",
+        look_for="How many crosses are left?")
     ridge: float = _live(
         0.01, low=1e-8, high=1.0, log=True, unit="relative", help="of each solve",
+        about="misfit",
         look_for="Small, the output weights are large: how short are the arrows?")
     width: int = knob(
-        4, low=1, high=30, unit="neurons", help="hidden",
+        4, low=1, high=30, unit="neurons", help="hidden", about="misfit",
         look_for="Do many neurons share the residual, so that the arrows shorten?")
     again: bool = _live(
         True, label="solve again", help="each layer on the corrected values",
+        about="misfit",
         look_for="Off: does solving the layer below undo the fit?")
     depth: int = knob(
         1, low=1, high=3, unit="layers", label="hidden layers", help="another network",
+        about="error",
         look_for="Does a second layer help the fit, or harm it?")
     interpretation: str = _live(
         "min_norm", choices=tuple(bpls.INTERPRETATIONS), help="of equation (5)",
@@ -158,7 +163,7 @@ def picture(now: Curve | None, before: Curve | None) -> dict:
         put(figure, 0, fits)
         put(figure, 1, [trace | {"showlegend": True} for trace in _hidden(now)])
     if before:
-        ghost = path(before.fit, GHOST, "the run before", dash="dash", width=2)
+        ghost = path(before.fit, GHOST, "an earlier run", dash="dash", width=2)
         put(figure, 0, [ghost])
     return figure
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from labkit.labs.rules import seeded
 from labkit.panels import Experiment, knob
-from labkit.panels.theme import COLOURS, INK
+from labkit.panels.theme import COLOURS, INK, colour_of
 from labkit.pictures.planes import (
     GHOST,
     arrow,
@@ -24,7 +24,7 @@ from labkit.pictures.planes import (
 from labkit.rls import RLS, loss_mse
 
 POINTS, TRUE, START = 60, (0.8, -0.5), (-1.1, 1.1)
-RULES = {"RLS": COLOURS[2], "SGD": COLOURS[0], "Adam": COLOURS[4]}
+RULES = {name: colour_of(name) for name in ("RLS", "SGD", "Adam")}
 WIDE, GRID = 2.0, 49  # of the plane of the weights
 LENGTH = 0.7  # of the longer of the two arrows
 KEPT = 300  # newest points of a path
@@ -37,22 +37,28 @@ class EllipseKnobs:
     # fmt: off
     noise: float = knob(
         0.3, low=0.0, high=2.0, step=0.1, unit="sd", help="on the targets",
-        restart=False, look_for="Which path trembles at the end, and which stands?")
+        restart=False, about="loss RLS",
+        look_for="Which path trembles at the end, and which stands?")
     batch: int = knob(
         16, choices=(1, 4, 16, 60), unit="points", help="of a step; 60: all",
+        about="thinness of P",
         look_for="At 1 P knows every input, at 60 the mean alone: how thin is it?")
     mean_weight: float = knob(
         0.3, low=0.01, high=10.0, log=True, label="mean weight k", restart=False,
-        help="of RLS", look_for="Does the ellipse thin faster, and the step turn more?")
+        help="of RLS", about="thinness of P",
+        look_for="Does the ellipse thin faster, and the step turn more?")
     mean: float = knob(
         1.5, low=0.0, high=3.0, step=0.5, label="mean input", unit="sd",
-        help="how far the inputs lie from 0", look_for="At 0: what does P switch off?")
+        help="how far the inputs lie from 0", about="thinness of P",
+        look_for="At 0: what does P switch off?")
     lr: float = knob(
         1.0, low=0.1, high=3.0, label="step factor eta", help="of RLS", restart=False,
+        about="loss RLS",
         look_for="Above 2: is the minimum overshot?")
     others: float = knob(
         0.05, low=0.005, high=0.5, log=True, label="rate of SGD and Adam",
-        restart=False, look_for="At 0.5: who runs away along the steep direction?")
+        restart=False, about="loss Adam",
+        look_for="At 0.5: who runs away along the steep direction?")
     seed: int = knob(0, low=0, high=99, help="of the data", look_for="Is it chance?")
     # fmt: on
 
@@ -123,7 +129,7 @@ def ellipse_rows(knobs) -> Iterator[dict]:
             shown = {name: np.stack(points[-KEPT:]) for name, points in paths.items()}
             seen["step"] = shown["RLS"][-1] - shown["RLS"][-2]
             row = {f"loss {k}": loss_mse(units[k](X), y).item() for k in RULES}
-            row["thin"] = float(np.linalg.cond(seen["P"]) ** 0.5)
+            row["thinness of P"] = float(np.linalg.cond(seen["P"]) ** 0.5)
             given = X.numpy(), y.numpy()[:, 0]
             made = Ellipse(*given, **seen, loss=loss, paths=shown)
             yield {"step": step} | row | {"pictures": made}
@@ -160,7 +166,7 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
         put(figure, 0, _inputs(now))
         put(figure, 1, [t | {"showlegend": True} for t in _weights(now)])
     if before:
-        drawn = [path(p, GHOST, "the run before") for p in before.paths.values()]
+        drawn = [path(p, GHOST, "an earlier run") for p in before.paths.values()]
         for i, trace in enumerate(drawn):
             put(figure, 1, [trace | {"showlegend": not i}])
     return figure
@@ -194,7 +200,7 @@ def _weights(now: Ellipse) -> list[dict]:
 
 def _status(row) -> str:
     losses = ", ".join(f"{name} {row[f'loss {name}']:.3g}" for name in RULES)
-    return f"loss: {losses}; P is {row['thin']:.1f} times as long as wide"
+    return f"loss: {losses}; P is {row['thinness of P']:.1f} times as long as wide"
 
 
 ELLIPSE = Experiment(

@@ -9,13 +9,13 @@ import numpy as np
 from labkit.broad import BroadLearningRegressor, NotPositiveDefinite
 from labkit.labs.broad import EXACT, GREVILLE
 from labkit.panels import Experiment, knob
-from labkit.panels.theme import COLOURS, INK
+from labkit.panels.theme import COLOURS, INK, colour_of
 from labkit.pictures.planes import GHOST, dots, path, planes, put
 
 POINTS, UPDATES, START = 60, 20, 8
 X, COARSE = np.linspace(-1, 1, 161)[:, None], 4
 MOST = 60  # old columns that are drawn, the newest
-RIDGE, OTHER = COLOURS[3], COLOURS[1]
+RIDGE, OTHER = colour_of("ridge solver"), colour_of("Greville solver")
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,23 @@ class FunctionKnobs:
 
     # fmt: off
     ridge: float = knob(
-        1e-3, low=1e-8, high=100.0, log=True, help="lambda of the fit",
+        1e-3, low=1e-8, high=100.0, log=True, help="lambda of the fit", about="apart",
         look_for="Do the two curves part as the ridge grows, and does the fit calm?")
     noise: float = knob(
         0.2, low=0.0, high=1.0, step=0.1, unit="sd", help="on the points",
+        about="error ridge",
         look_for="Which ridge does the fit want once the points are noisy?")
     added: int = knob(
         4, low=1, high=16, unit="columns", label="per update", restart=False,
-        help="of the updates to come",
+        help="of the updates to come", about="apart",
         look_for="Does the Greville fit leave sooner with many small updates?")
     exact: str = knob(
         "chol-1", choices=EXACT, label="ridge solver", help="stays on the solution",
+        about="error ridge",
         look_for="Is there any difference between them?")
     greville: str = knob(
         "orig", choices=GREVILLE, label="Greville solver", help="forgets the ridge",
+        about="apart",
         look_for="Does exg-e go the same way as orig?")
     seed: int = knob(0, low=0, high=99, help="of nodes and points",
                      look_for="Other functions: is the fit another?")
@@ -136,7 +139,7 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
         put(figure, 1, [trace | {"showlegend": True} for trace in shown])
     if before:
         fit = next(iter(before.fits.values()))
-        ghost = path(np.c_[X, fit], GHOST, "the run before")
+        ghost = path(np.c_[X, fit], GHOST, "an earlier run")
         put(figure, 1, [ghost | {"showlegend": True}])
     return figure
 

@@ -6,9 +6,8 @@ import numpy as np
 
 from labkit.panels.captions import panel_text
 from labkit.panels.drawing import panel_title
-from labkit.panels.theme import INK, axis, layout
+from labkit.panels.theme import GHOST, INK, axis, layout
 
-GHOST = "#A6A6A6"  # the run before, on white and on black
 TURN = np.linspace(0, 2 * np.pi, 61)
 HEIGHT = 430
 

@@ -31,7 +31,7 @@ document.querySelector(
 """
 
 # The panel's curves, below its pictures, as they are drawn: outlines of curves, markers
-# and bars, and up to which step.
+# and bars.
 DRAWN = """
 const plot = [...document.querySelectorAll('[data-looked-at] .js-plotly-plot')].at(-1);
 if (!plot) return null;
@@ -43,7 +43,6 @@ return {
   points: outlines('.scatterlayer .trace .points path'),
   bars: outlines('.barlayer .point path'),
   notes: [...plot.querySelectorAll('.annotation-text')].map((note) => note.textContent),
-  until: Math.max(...(plot._fullData ?? []).flatMap((curve) => [...(curve.x ?? [])])),
 };
 """
 
@@ -58,6 +57,7 @@ const note = () => {
   const words = [...plot.querySelectorAll('.annotation-text')]
     .map((text) => text.textContent).join('; ');
   const points = (plot._fullData ?? [])
+    .filter((curve) => curve.zorder !== -1)  // those of an earlier run are below
     .reduce((sum, curve) => sum + (curve.x?.length ?? 0), 0);
   const [, lastPoints, lastWords] = noted.drawings.at(-1) ?? [];
   if (points !== lastPoints || words !== lastWords)

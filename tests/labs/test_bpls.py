@@ -225,12 +225,6 @@ def test_the_toys_live_experiment_takes_every_interpretation(name):
         assert math.isfinite(next(lab.toy_rows(knobs))["rmse plain"])
 
 
-def test_a_glance_has_the_panels_and_knobs_asked_for():
-    few = lab.WALK.glance(["misses"], ("ridge",), "look")
-    assert drawn(few) == {"misses", "rows"} and few.only == ("ridge",)
-    assert LiveLab(few, digits, interactive=False).run(2).misses.iloc[-1] > 0
-
-
 def test_only_joint_corrections_survive_the_walks_on_misses():
     def after(name):
         how = {"interpretation": lab.interpretation_of(name), "stop": False}

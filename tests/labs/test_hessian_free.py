@@ -88,12 +88,6 @@ def test_the_live_training_writes_what_its_panels_show(problem):
     assert whole.any() and np.allclose(fall[whole], frame["gain taken"][whole])
 
 
-def test_a_glance_at_it_has_few_knobs_and_two_panels(problem):
-    columns, knobs = ("n", "validation_error"), ("theta", "maxiter")
-    live = LiveLab(lab.TRAINING.glance(columns, knobs, "Look."), problem)
-    assert len(live.plot.panels) == 2 and len(live.run(2)) == 2
-
-
 def test_a_stall_is_marked_as_one(problem):
     """With validation rows of noise the loss stalls, and theta tolerates any noise."""
     noisy = with_rows(problem, tune=torch.rand(80, 64, dtype=torch.float64))

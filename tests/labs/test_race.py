@@ -197,11 +197,10 @@ def test_a_figure_has_every_rule_in_both_views_and_in_its_colour():
     clocks = ("seconds", "passes")
     views = [lab.View(x, "score", x, x, "score, %", log_x=True) for x in clocks]
     result = lab.Race(pd.concat([broad, adam]))
-    figure = lab.race_figure(result, views, order=["Adam", "SGD", "broad"])
+    figure = lab.race_figure(result, views)
     drawn = {(t.name, t.xaxis): t for t in figure.data if t.name}
     assert drawn.keys() == {(n, x) for n in ("Adam", "broad") for x in ("x", "x2")}
     assert list(drawn["Adam", "x"].y) == [50.0, 95.0]
     alone = lab.race_figure(lab.Race(broad), views)
     first = next(trace for trace in alone.data if trace.name)
-    assert drawn["Adam", "x"].line.color == first.line.color  # the first of its order
-    assert drawn["broad", "x"].line.color != first.line.color
+    assert drawn["broad", "x"].line == first.line != drawn["Adam", "x"].line

@@ -122,15 +122,9 @@ def test_each_knob_says_what_a_change_does_and_what_to_look_for():
     assert not controls.restarts("rate")
 
 
-def test_only_some_fields_get_a_knob():
-    controls = Controls(Parameters(), only=["rate"])
-    assert list(controls.widgets) == ["rate"]
-    controls.set(rank=9)
-    assert controls.value.rank == 9
-    static = Controls(Parameters(), only=["rate"], interactive=False)._still.html
-    assert "rate" in static and "rank" not in static
+def test_refuses_a_front_that_is_no_field():
     with pytest.raises(ValueError, match="unknown parameter 'rat'; there are rank"):
-        Controls(Parameters(), only=["rat"])
+        Controls(Parameters(), front=["rat"])
 
 
 @pytest.mark.parametrize("interactive", [True, False])

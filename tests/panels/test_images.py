@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from labkit.panels import HeatMap, heat_maps
-from labkit.panels.images import MIN_INTERVAL, Pictures
+from labkit.panels.images import MIN_INTERVAL, Pictures, Scene
 from tests.panels.conftest import confirm, in_loop
 
 
@@ -133,6 +134,25 @@ def test_clearing_leaves_nothing():
     pictures.clear()
     assert (np.array(pictures.figure.data[0].z) < 0).all()
     assert not title(pictures).strip()
+
+
+def test_a_scene_keeps_the_end_of_the_run_before_or_what_is_pinned():
+    seen = lambda now, before: {"layout": {"meta": [now, before]}}  # noqa: E731
+    scene, shown = Scene(seen, interactive=False), []
+
+    def note(*_):
+        shown.append(tuple(scene.figure.layout.meta))
+
+    for now in (1, 2):
+        scene.draw(now)
+    for change in (scene.clear, partial(scene.draw, 3), scene.pin, scene.clear):
+        note(change())
+    for change in (partial(scene.draw, 4), scene.clear, partial(scene.pin, False)):
+        note(change())
+    scene.draw(5)
+    note(scene.clear())
+    at = [(None, 2), (3, 2), (3, 3), (None, 3), (4, 3), (None, 3), (None, 3), (None, 5)]
+    assert shown == at
 
 
 def test_refuses():

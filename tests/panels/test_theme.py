@@ -5,18 +5,23 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from labkit.panels import Lines, curves
 from labkit.panels.theme import (
     BUTTON,
     COLOURS,
     GRID,
     INK,
     PAPER,
+    RULES,
     axis,
+    colour_of,
     dark,
     layout,
+    numbers,
     style,
     template,
 )
+from labkit.pictures import bowl, cloud, ellipse, functions
 
 # What is left of linear RGB when one kind of cone is missing: Machado, Oliveira and
 # Fernandes (2009), "A physiologically-based model for simulation of color vision
@@ -118,3 +123,38 @@ def test_a_logarithmic_axis_has_its_limits_as_exponents():
     assert axis("loss", log=True, limits=(0.1, 100))["range"] == [-1, 2]
     with pytest.raises(ValueError, match=r"limits > 0, got \(0, 1\)"):
         axis("", log=True, limits=(0, 1))
+
+
+# What notebooks and panels call a rule, beside other labels.
+NAMED = [("Adam", "loss"), ("test", "Adam, rate 1e-2"), ("8-OK", "25-TBPTT", "UORO")]
+NAMED += [("BPLS, sigmoid", "Gauss-Newton (ours)", "Adam 128, tanh"), ("LSMR", "CG")]
+
+
+@pytest.mark.parametrize("labels", NAMED)
+def test_a_rule_has_one_colour_wherever_it_is_drawn(labels):
+    live = Lines(labels, "A", "y").traces()
+    finished = curves({"A": {label: ([1], [1.0]) for label in labels}}, "x", "y").data
+    for label, one, other in zip(labels, live, finished, strict=False):
+        rule = label.split(",")[0].split()[0].rpartition("-")[2]
+        assert one["line"]["color"] == other.line.color
+        if rule in RULES:
+            assert one["line"]["color"] == colour_of(rule)
+    assert len({one["line"]["color"] for one in live}) == len(labels)
+
+
+def test_two_of_one_rule_differ_by_dash_and_none_takes_a_rules_colour():
+    first, again, other = Lines(("Adam", "Adam, tuned", "x"), "A", "y").traces()
+    assert first["line"]["color"] == again["line"]["color"] != other["line"]["color"]
+    assert first["line"]["dash"] != again["line"]["dash"]
+    many = numbers([*RULES, *"abcdefgh"])
+    assert len(many) == len(RULES) + 8  # it ends
+    assert len({many[label] for label in "abcdefgh"}) == 8
+
+
+def test_pictures_draw_rules_in_the_colours_of_all_figures():
+    assert ellipse.RULES == {name: colour_of(name) for name in ellipse.RULES}
+    shown = cloud.NOISY | {name: look[0] for name, look in cloud.BIASED.items()}
+    assert shown == {name: colour_of(name) for name in shown}
+    assert len({*shown.values(), cloud.MEAN}) == len(shown) + 1
+    assert functions.RIDGE == colour_of("broad") != functions.OTHER
+    assert colour_of("Hessian-free") == bowl.STEP

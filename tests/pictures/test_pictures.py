@@ -14,10 +14,20 @@ from labkit.bpls.walk import walked
 from labkit.labs.compare import RaceKnobs, race_looks
 from labkit.labs.rtrl import estimates, make_learner, new_network, read_text
 from labkit.panels import LiveLab
-from labkit.pictures import bowl, cloud, curve, ellipse, functions, regions
+from labkit.pictures import (
+    bowl,
+    cloud,
+    curve,
+    ellipse,
+    functions,
+    influence,
+    regions,
+    water,
+)
 from labkit.pictures.planes import ellipse as edge_of
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
+from labkit.rtrl.low_rank import optimal_low_rank, water_level
 
 TEXT = read_text("text")
 NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
@@ -27,6 +37,8 @@ PICTURES = {
     "functions": (functions.FUNCTIONS, ()),
     "bowl": (bowl.BOWL, ()),
     "curve": (curve.CURVE, ()),
+    "influence": (influence.INFLUENCE, (TEXT, {16: NETWORK})),
+    "water": (water.WATER, ()),
     "regions": (regions.REGIONS, (regions.spirals(), 8)),
 }
 
@@ -62,7 +74,7 @@ def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     lab.stepper.step(3)
     assert lab.figure == shown
     lab.stepper.reset()
-    now, ghost = lab.figure, "the run before"
+    now, ghost = lab.figure, "an earlier run"
     assert {trace.name for trace in now.data} <= {ghost} and now != shown
     if now.data:
         lab.run(1)
@@ -242,6 +254,18 @@ def test_bowls_of_larger_batches_lie_closer():
     assert large < 1e-6 < small  # at 400 every batch is all rows
 
 
+def test_the_less_noise_is_tolerated_the_more_the_batch_grows():
+    def sizes(theta):
+        knobs = SimpleNamespace(**vars(bowl.BowlKnobs(theta=theta)))
+        return [row["batch"] for row in islice(bowl.bowl_rows(knobs), 3)]
+
+    for first, *later in (found := [sizes(t) for t in (0.05, 0.2, 0.6, 0.0)]):
+        assert first == 20 and later == sorted(later)
+    seconds = [size for _, size, _ in found]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[0] > 200 and found[-1] == [20] * 3
+
+
 # The curve
 
 
@@ -263,6 +287,61 @@ def test_a_walk_ends_with_what_bpls_makes_of_it(depth):
     assert rows[0].layer == "output layer"
     inside = (rows[0].wanted >= knobs.clamp) & (rows[0].wanted <= 1 - knobs.clamp)
     assert (inside | rows[0].cut).all() and rows[0].now.shape[1] == 4
+
+
+# The influence
+
+
+@pytest.mark.parametrize("method", influence.METHODS)
+def test_the_influence_is_autograds_and_the_difference_is_between_them(method):
+    problem = TEXT, {16: NETWORK}
+    turned = {"method": method, "steps": 5}
+    row, now = run(
+        influence.influence_rows, influence.InfluenceKnobs, *problem, **turned
+    )
+    cell = NETWORK.cell
+    h, weight = torch.zeros(1, 16), cell.weight
+    for token in TEXT.tokens[:5]:
+        x = torch.nn.functional.one_hot(token, len(TEXT.symbols)).to(weight)
+        h = cell(x[None], h)
+    columns = [16 + TEXT.symbols.index(name) for name in now.names]
+    for unit in (0, 7):
+        (by_weight,) = torch.autograd.grad(h[0, unit], weight, retain_graph=True)
+        assert np.allclose(now.exact[unit], by_weight.norm(dim=1)[columns], rtol=1e-3)
+    assert (now.difference <= now.exact + now.estimate + 1e-9).all()
+    assert (now.difference >= np.abs(now.exact - now.estimate) - 1e-9).all()
+    heats = influence.picture(now, None)["data"]
+    for heat, part in zip(
+        heats, (now.exact, now.estimate, now.difference), strict=True
+    ):
+        assert (heat["z"] == part).all()
+    assert len(row["read"]) == 5 and row["read"][-1] == now.names[-1]
+
+
+# The water
+
+
+@pytest.mark.parametrize(
+    "turned", [{}, {"rank": 1}, {"rank": 4, "third": 0.0}, {"rank": 5}, {"first": 0.0}]
+)
+def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
+    row, now = run(water.water_rows, water.WaterKnobs, steps=5, **turned)
+    knobs, d = water.WaterKnobs(**turned), torch.tensor(now.d)
+    L, R = optimal_low_rank(torch.diag(d), knobs.rank, torch.tensor(now.signs))
+    assert np.allclose(L @ R.mT, now.drawn, atol=1e-12)
+    assert row["noise"] == pytest.approx(row["theorem"], abs=1e-9) == now.noise
+    assert now.off[0] == pytest.approx(now.noise, abs=1e-9) and len(now.off) == 5
+    figure = water.picture(now, None)
+    level = 0.0 if knobs.rank == 5 else float(water_level(d, knobs.rank))
+    points, _ = drawn(figure, "water level")
+    assert np.allclose(points[:, 1], level)
+    kept, mixed = (drawn(figure, name)[0][:, 1] for name in ("kept", "mixed"))
+    assert (kept >= level - 1e-9).all() and (mixed < level).all()
+    assert sorted([*kept, *mixed], reverse=True) == now.d.tolist()
+    (heat,) = (trace for trace in figure["data"] if trace["type"] == "heatmap")
+    assert (heat["z"] == now.drawn).all()
+    n, theory = drawn(figure, "theorem / n")[0].T
+    assert np.allclose(theory * n, now.noise)
 
 
 # The regions
