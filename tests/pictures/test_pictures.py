@@ -52,7 +52,7 @@ def run(rows, knobs, *problem, steps=1, **turned):
 
 def drawn(figure, name):
     """The trace of this name as points (n, 2), and it."""
-    (found,) = (trace for trace in figure["data"] if trace["name"] == name)
+    (found,) = (trace for trace in figure["data"] if trace.get("name") == name)
     return np.stack([found["x"], found["y"]], 1), found
 
 
