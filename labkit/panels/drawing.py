@@ -17,7 +17,7 @@ LETTER = 5.8  # pixels of one letter, on average: what is drawn cannot be asked
 LINE = 14  # pixels between two names
 ROW = 19  # pixels of a row of a legend
 SHARE = 0.33  # of a panel's width, at most, for the names
-TALL, LOW = 214, 150  # pixels of a panel, by default, and where there are many
+TALL, LOW = 214, 140  # pixels of a panel, by default, and where there are many
 GAP = 90  # pixels between two lines of panels: an axis title, and a title
 
 
@@ -55,11 +55,20 @@ class Drawing:
     panels, columns : sequence of Panel, and how many stand side by side
     title : str, of the figure
     width, height : int, pixels; by default 480 a panel across, and as panels need
+    low : bool, lower panels by default, where something stands above
     shared : bool, one legend below for all; by default where all would be the same
     """
 
     def __init__(
-        self, panels, columns, *, title="", width=None, height=None, shared=None
+        self,
+        panels,
+        columns,
+        *,
+        title="",
+        width=None,
+        height=None,
+        shared=None,
+        low=False,
     ):
         self.panels, self.columns = panels, min(columns, len(panels))
         self.lines = math.ceil(len(panels) / self.columns)
@@ -83,7 +92,7 @@ class Drawing:
         gap = GAP + ROW * max(self._rows[self.columns :], default=0)
         around, gaps = margin["t"] + margin["b"], (self.lines - 1) * gap
         if height is None:
-            panel = TALL if self.lines <= 2 else LOW
+            panel = LOW if low or self.lines > 2 else TALL
             self.look["height"] = self.lines * panel + gaps + around
         inner = self.look["height"] - around
         self._gap = gap / inner  # as a share of the height

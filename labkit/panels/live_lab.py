@@ -116,7 +116,7 @@ class LiveLab(Shown):
         look = {"caption": experiment.caption, "interactive": interactive}
         self.plot = None
         if experiment.panels:
-            look |= FEW | figure
+            look |= FEW | {"low": self.pictures is not None} | figure
             self.plot = LivePlot(self.trace, experiment.panels, **look)
         self.stepper = Stepper(
             lambda: experiment.rows(self._settings, *problem),

@@ -55,6 +55,7 @@ class LivePlot(Shown):
     width, height : int
         Pixels; by default 480 a panel across, and as panels need. A width above 700
         gives way to the page's.
+    low : bool, lower panels by default, as below pictures
     clock : callable, returns the time in seconds; for tests
 
     Notes
@@ -84,13 +85,14 @@ class LivePlot(Shown):
         columns: int = 2,
         width: int | None = None,
         height: int | None = None,
+        low: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.panels = tuple(panels)
         check_panels(self.panels, columns)
         self.interactive, self._caption = interactive, caption
         self._size = {"columns": columns, "title": title}
-        self._size |= {"width": width, "height": height}
+        self._size |= {"width": width, "height": height, "low": low}
         self._first, self._all = first if interactive else None, False
         self._folded = ()  # titles of panels without data
         self._ghost, self._pinned = None, False  # columns of a run, drawn in grey

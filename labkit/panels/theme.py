@@ -160,7 +160,7 @@ def axis(title: str, *, log: bool = False, limits=None) -> dict:
     """
     line = {"title": {"text": title}, "type": "log" if log else "linear"}
     if log:
-        line["nticks"] = 3  # more would put small 2s and 5s between the powers of 10
+        line |= {"nticks": 3, "tickformat": "~g"}  # else 2 and 5 are small, and alone
     if limits is None:
         return line
     if log and min(limits) <= 0:

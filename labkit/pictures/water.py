@@ -99,7 +99,8 @@ def picture(now: Water | None, before: Water | None) -> dict:
     low = np.log10(now.noise / DRAWS / 30) if now and now.noise else -4
     ends = {"xaxis3": (0, np.log10(DRAWS)), "yaxis3": (low, max(low + 3.5, 1))}
     for name, limits in ends.items():
-        figure["layout"][name] |= {"type": "log", "range": limits, "nticks": 4}
+        look = {"type": "log", "range": limits, "nticks": 4, "tickformat": "~g"}
+        figure["layout"][name] |= look
     if now:
         put(figure, 0, _bars(now))
         heat = {"type": "heatmap", "z": now.drawn, "colorscale": "RdBu", "zmid": 0}
