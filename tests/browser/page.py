@@ -340,14 +340,17 @@ class Page:
         return self.script(CONTROLS)
 
     def walk_by_tab(self):
-        """Press Tab from the first control on; return the controls that it reaches."""
+        """Press Tab from the first control on; return what it reaches, and its name.
+
+        A knob's hint is hidden, and has no name, until the knob has the focus.
+        """
         left = self.controls()
         self.script("arguments[0].focus()", left[0])
-        reached = []
+        reached = {}
         for _ in range(len(left) + 10):
             focus = self.script(FOCUS)
             if focus not in left:
                 break
-            reached.append(focus)
+            reached[focus] = focus.accessible_name
             ActionChains(self.driver).send_keys(Keys.TAB).perform()
         return reached
