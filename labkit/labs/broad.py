@@ -15,6 +15,7 @@ from labkit.broad.state import squared_norm
 from labkit.labs.problem import Problem, with_noise
 from labkit.panels import Controls, Experiment, HeatMap, Lines, Stepper, knob
 from labkit.panels.captions import Figure, describe, panel_text
+from labkit.panels.cells import close, replace_earlier
 from labkit.panels.drawing import corner, panel_title
 from labkit.panels.shown import Shown
 from labkit.panels.theme import COLOURS, PAPER, axis, layout
@@ -212,6 +213,17 @@ class FactorView(Shown):
         told = dict(on_record=self._draw, on_show=self._draw, interactive=interactive)
         self.stepper = Stepper(lambda: factor_steps(R, self.controls.value), **told)
         self.controls.observe(self._turn)
+        self.widget = None
+        if interactive:  # knobs and buttons above the heat map
+            parts = self.controls, self.stepper, self.heat
+            self.widget = VBox([part.widget for part in parts])
+            replace_earlier(self)
+
+    def close(self) -> None:
+        """Stop for good and leave the page, as when the panel's cell runs again."""
+        self.stepper.pause()
+        if self.interactive:
+            close(self.widget)
 
     def _turn(self, _knobs, _changed):
         running = self.stepper.running
@@ -225,11 +237,6 @@ class FactorView(Shown):
         title = f"{finished} of {len(matrix)} columns of F"
         title += f", smallest pivot {float(pivots.amin()):.2g}" if finished else ""
         self.heat.draw(magnitude(matrix), title=title, corner=finished)
-
-    @property
-    def widget(self):
-        """Knobs and buttons above the heat map."""
-        return VBox([self.controls.widget, self.stepper.widget, self.heat.widget])
 
 
 def magnitude(matrix: Tensor) -> Tensor:

@@ -8,8 +8,10 @@ from collections import Counter
 from itertools import count
 
 import pytest
+import torch
 from ipywidgets.widgets.widget import _instances
 
+from labkit.labs.broad import FactorView
 from labkit.panels import Stepper, cells
 from tests.panels.conftest import in_loop
 from tests.panels.test_live_lab import make as make_lab
@@ -28,7 +30,11 @@ def cell(monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("make", [lambda: Stepper(count), make_lab])
+def make_view():
+    return FactorView(torch.eye(3))
+
+
+@pytest.mark.parametrize("make", [lambda: Stepper(count), make_lab, make_view])
 @in_loop
 async def test_running_a_cell_again_ends_what_it_had_begun(cell, make):
     cell("a", "1")
@@ -58,13 +64,16 @@ def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
     assert lab.trace._subscribers == [] and lab.plot._timer is None
 
 
-def test_no_widget_is_left_of_what_a_cell_made_before(cell):
+@pytest.mark.parametrize("make", [make_lab, make_view])
+def test_no_widget_is_left_of_what_a_cell_made_before(cell, make):
     """Not even its layout: a session of re-runs would pile them up."""
     cell("a", "1")
-    first = make_lab()
+    first = make()
+    first.widget._repr_mimebundle_()
     made = len(_instances)
     cell("a", "2")
-    second = make_lab()
+    second = make()
+    second.widget._repr_mimebundle_()
     assert len(_instances) == made and first.widget.comm is None
     second.close()
     second.close()
@@ -77,12 +86,13 @@ def made_here():
     return Counter(k.__name__ for k in kinds if str(k.__module__).startswith("labkit"))
 
 
-def test_nothing_is_kept_of_what_a_cell_made_before(cell):
+@pytest.mark.parametrize("make", [make_lab, make_view])
+def test_nothing_is_kept_of_what_a_cell_made_before(cell, make):
     """Nor its figure and its trace, which grow with the run."""
     counts = []
     for message in "1234":
         cell("a", message)
-        panel = make_lab()
+        panel = make()
         if lab := getattr(panel, "stepper", None):
             lab.step()
         counts.append(made_here())
