@@ -34,7 +34,7 @@ class Block:
     # (M, n - 1) inputs and (M, N) derivatives of the loss by the linear outputs, of
     # passes whose weight gradient was not formed
     residuals: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    version: int | None = None  # of the gradient that goes with the inputs
+    came: tuple[Tensor, int] | None = None  # a gradient with the inputs; its version
     missed: bool = False  # whether the gradient has a part whose inputs were not read
     # what backward passes bring before their gradients are there, by the pass
     under_way: dict[int, list] = field(default_factory=dict)
@@ -79,13 +79,19 @@ class Block:
 
         By ``model.zero_grad()``, say, after a step that was skipped.
         """
-        return self.version is not None and self._told().grad is None
+        return self.came is not None and self._told().grad is None
 
-    def touched(self) -> Tensor | None:
-        """That gradient if it was changed in place since it came, else None."""
-        grad, version = self._told().grad, self.version
-        same = version is None or grad is None or grad._version == version
-        return None if same else grad
+    def touched(self) -> bool:
+        """Whether that gradient was changed since it came, or another put there."""
+        if (grad := self._told().grad) is None or self.came is None:
+            return False
+        then, version = self.came
+        return grad is not then or grad._version != version
+
+    def some_left(self) -> Tensor:
+        """Whether any gradient that is there has an entry other than 0, () bool."""
+        own = [p.grad for p in (self.weight, self.bias) if p is not None]
+        return torch.stack([grad.any() for grad in own if grad is not None]).any()
 
     def see(self, inputs: InputSum | None, *factors: Tensor):
         """Take what a backward pass brings: inputs, None if not read, and residuals.
@@ -110,7 +116,7 @@ class Block:
             self.residuals += [factors] if factors else []
         if parameter is self._told() and (self.inputs.rows or self.missed):
             grad = parameter.grad
-            self.version = None if grad is None else grad._version
+            self.came = None if grad is None else (grad, grad._version)
 
     def clear(self):
         """Forget all passes."""
@@ -118,7 +124,7 @@ class Block:
         self.under_way.clear()
 
     def _forget(self):
-        self.inputs, self.version, self.missed = NONE, None, False
+        self.inputs, self.came, self.missed = NONE, None, False
         self.residuals.clear()
 
     def gradient(self) -> Tensor:
@@ -149,16 +155,13 @@ class Block:
 def zeroed(blocks: Sequence[Block]) -> list[Block]:
     """Those whose gradient was changed since it came and is exactly 0 now.
 
-    By ``model.zero_grad(set_to_none=False)``, say. Waits for an accelerator where
-    gradients were changed, by clipping for instance.
+    By ``model.zero_grad(set_to_none=False)``, say, or by zeros put there by hand. Waits
+    for an accelerator where gradients were changed, by clipping for instance.
     """
-    touched = [block for block in blocks if block.touched() is not None]
-    if not touched:
+    if not (touched := [block for block in blocks if block.touched()]):
         return []
-    some = torch.stack([block.touched().any() for block in touched]).tolist()
-    return [
-        block for block, any_left in zip(touched, some, strict=True) if not any_left
-    ]
+    some = torch.stack([block.some_left() for block in touched]).tolist()
+    return [block for block, left in zip(touched, some, strict=True) if not left]
 
 
 class BlockStep(NamedTuple):

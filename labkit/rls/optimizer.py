@@ -192,7 +192,9 @@ class RLS(torch.optim.Optimizer):
     def step(self, closure=None):
         """Update every layer that a gradient has reached since the last step.
 
-        RuntimeError if none has, in training mode; NumericalError: see the class.
+        A layer whose gradient was set to exactly 0, in place or by another tensor,
+        stands still. RuntimeError if no gradient has come in training mode, or one was
+        put there without a backward pass; NumericalError: see the class.
         """
         loss = None
         if closure is not None:

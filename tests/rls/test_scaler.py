@@ -104,7 +104,17 @@ CLEARED = {
     "model.zero_grad": lambda model: model.zero_grad(),
     "to zero": lambda model: model.zero_grad(set_to_none=False),
     "by hand": lambda model: [setattr(p, "grad", None) for p in model.parameters()],
+    "zeros by hand": lambda model: put_zeros(p for p in model.parameters() if has(p)),
 }
+
+
+def has(p):
+    return p.grad is not None
+
+
+def put_zeros(parameters):
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
 
 
 @FORMS
@@ -131,15 +141,19 @@ def test_a_step_after_clearing_finds_nothing_to_do(limit):
         optimizer.step()
 
 
+TO_ZERO = [CLEARED["to zero"], lambda model: put_zeros(model.parameters())]
+
+
 @FORMS
+@pytest.mark.parametrize("clear", TO_ZERO)
 @pytest.mark.parametrize("make", [rls, hybrid])
-def test_a_step_after_setting_gradients_to_zero_moves_nothing(make, limit):
+def test_a_step_after_setting_gradients_to_zero_moves_nothing(make, clear, limit):
     model = fcs()
     optimizer = make(model, limit)
     take(model, optimizer, *batch(2, 0))
     before = snapshot(model, getattr(optimizer, "rls", optimizer))
     backward(model, *batch(2, 5))
-    model.zero_grad(set_to_none=False)
+    clear(model)
     optimizer.step()
     assert identical(before, snapshot(model, getattr(optimizer, "rls", optimizer)))
     optimizer.zero_grad(set_to_none=False)
@@ -148,17 +162,57 @@ def test_a_step_after_setting_gradients_to_zero_moves_nothing(make, limit):
 
 
 @FORMS
-def test_of_two_layers_the_one_with_a_gradient_moves(limit):
+@pytest.mark.parametrize("clear", TO_ZERO)
+def test_of_two_layers_the_one_with_a_gradient_moves(clear, limit):
     model = fcs()
     optimizer = RLS(model, max_grad_norm=limit)
     backward(model, *batch(2, 5))
-    model[0].zero_grad(set_to_none=False)
+    clear(model[0])
     before = [p.clone() for p in model.parameters()]
     optimizer.step()
     pairs = zip(model.parameters(), before, strict=True)
     moved = [not torch.equal(p, q) for p, q in pairs]
     assert moved == [False, False, True, True]
     assert model[0].weight not in optimizer.state
+
+
+@FORMS
+def test_a_gradient_made_by_hand_needs_inputs_of_its_own(limit):
+    """Those of a pass whose step was taken are gone."""
+    model = fcs()
+    optimizer = RLS(model, max_grad_norm=limit)
+    take(model, optimizer, *batch(2, 0))
+    optimizer.zero_grad()
+    before = snapshot(model, optimizer)
+    for p in model[0].parameters():
+        p.grad = torch.ones_like(p)
+    with pytest.raises(RuntimeError, match="no input of it was seen"):
+        optimizer.step()
+    assert identical(before, snapshot(model, optimizer))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_gradient_put_in_place_of_the_formed_one_goes_with_its_inputs(bias):
+    models = fcs(bias=bias), fcs(bias=bias)
+    a, b = map(RLS, models)
+    for model in models:
+        backward(model, *batch(2, 0))
+    for p, q in zip(*(model.parameters() for model in models), strict=True):
+        p.grad.mul_(0.5)
+        q.grad = 0.5 * q.grad
+    a.step(), b.step()
+    assert identical(snapshot(models[0], a), snapshot(models[1], b))
+    assert a.state[models[0][0].weight]["step"] == 1
+
+
+@pytest.mark.parametrize("still", ["weight", "bias"])
+def test_a_layer_with_half_of_its_gradient_at_zero_steps(still):
+    model = fcs()
+    optimizer = RLS(model)
+    backward(model, *batch(2, 0))
+    getattr(model[0], still).grad.zero_()
+    optimizer.step()
+    assert optimizer.state[model[0].weight]["step"] == 1
 
 
 @FORMS
