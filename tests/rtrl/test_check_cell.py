@@ -6,6 +6,7 @@ import torch
 from labkit.rtrl import RTRL, Cell, GRUCell, LSTMCell, RHNCell, RNNCell, check_cell
 
 from .conftest import agree, back_propagate, make_cell, randn
+from .test_table import draws_of
 
 
 class Traced(Cell):
@@ -39,9 +40,20 @@ def test_what_follows_is_what_is_written_by_hand(kind):
         assert not two.requires_grad
 
 
-def test_a_cell_of_ones_own_learns_as_by_back_propagation():
-    cell = Traced(2, 3, dtype=torch.float64)
+def own(n):
+    cell = Traced(2, n, dtype=torch.float64)
     torch.nn.init.normal_(cell.weight, generator=torch.Generator().manual_seed(0))
+    return cell
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_ok_of_a_cell_of_ones_own_is_right_on_average(rank):
+    draws, truth = draws_of("OK", rank, own(2), 0.7 * randn(1, 4), randn(4, 2))
+    assert agree(draws.mean(0), truth, 1e-10) and draws.std(0).max() > 1e-3
+
+
+def test_a_cell_of_ones_own_learns_as_by_back_propagation():
+    cell = own(3)
     xs, dLs, total = randn(7, 3, 2), randn(7, 3, 3, seed=1), 0
     exact = RTRL(cell, batch_size=3)
     for x, dL in zip(xs, dLs, strict=True):
