@@ -62,16 +62,16 @@ class System:
             z *= self.damping
         return out
 
-    def transpose(self, u: Tensor) -> Tensor:
-        """K'u, in new memory."""
+    def transpose(self, u: Tensor, beta: Tensor) -> Tensor:
+        """K'u / beta, in new memory; beta is a scalar beside u."""
         m, identity = self.b.shape[-1], self.damping_norm == "identity"
-        g, z = self.At(u[..., :m]), u[..., m:]
+        g, z = self.At(u[..., :m] / beta), u[..., m:]
         if self.damping and identity:
-            g.add_(z, alpha=self.damping)
+            g.addcdiv_(z, beta, value=self.damping)
         if self.scale is not None:
             g *= self.scale
         if self.damping and not identity:
-            g.add_(z, alpha=self.damping)
+            g.addcdiv_(z, beta, value=self.damping)
         return g
 
     def start(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -88,7 +88,7 @@ class System:
                 z /= self.scale
             u = torch.cat((U, z), -1)
         if self.x0 is not None:
-            return d, u, self.transpose(u)
+            return d, u, self.transpose(u, u.new_ones(*u.shape[:-1], 1))
         return d, u, self.At_b * (1.0 if self.scale is None else self.scale)
 
     def size(self, x):

@@ -365,7 +365,7 @@ def test_the_step_on_the_device_is_one_graph():
     A, b, options = problem()
     system = build_system(lambda x: A @ x, lambda u: A.mT @ u, b, **options)
     _, u, v = system.start()
-    given = system, u / u.norm(), v / v.norm(), v.new_ones(1)
+    given = system, u, v / v.norm(), v.new_ones(1), u.norm()[None]
     whole = torch.compile(bidiagonalise, fullgraph=True, backend="eager")
     for found, want in zip(whole(*given), bidiagonalise(*given), strict=True):
         assert torch.allclose(found, want, rtol=1e-13, atol=1e-15)
