@@ -273,21 +273,28 @@ class BroadLearning(BaseEstimator):
         check_is_fitted(self)
         return self.nodes_.apply(self._validated(X)).cpu().numpy()
 
+    def factor(self) -> Tensor:
+        """F (k, k), upper triangular, with F F^T = (A^T A + ridge I)^-1 or nearly so.
+
+        A view. Only for solvers that keep it.
+        """
+        state = self._kept("factor").state
+        if not isinstance(state, FactorState):
+            keeper = "a worker" if self.mesh is not None else self.solver_
+            raise ValueError(f"{keeper} keeps no inverse Cholesky factor")
+        return state.F
+
     def factor_error(self) -> float:
         """Largest entry of |F^T R F - I| on the training data; noted in ``history_``.
 
         In float64 about 0.04 eps |A|^2 / ridge. Only for solvers that keep F; 2 l k^2
         operations, more than an update.
         """
-        columns = self._kept("factor_error", samples=True)
-        state = columns.state
-        if not isinstance(state, FactorState):
-            keeper = "a worker" if self.mesh is not None else self.solver_
-            raise ValueError(f"{keeper} keeps no inverse Cholesky factor")
-        error = state.ridge * gram(state.F)
+        columns, F = self._kept("factor_error", samples=True), self.factor()
+        error = columns.state.ridge * gram(F)
         rows = self._Z, columns.Y, columns.root, self.chunk or CHUNK, Clock("cpu")
         for _, A, _ in chunks(self.nodes_, 0, *rows):
-            error += gram(A @ state.F)
+            error += gram(A @ F)
         error.diagonal().sub_(1)
         found = float(error.abs().amax())
         self.history_[-1] = replace(self.history_[-1], factor_error=found)

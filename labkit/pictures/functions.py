@@ -53,7 +53,9 @@ class Functions(NamedTuple):
     points: np.ndarray  # (n, 2)
     columns: np.ndarray  # (161, k)
     old: int  # columns before this update
+    places: int  # that the columns will need, as things stand
     fits: dict[str, np.ndarray]  # by solver, (161,)
+    factor: np.ndarray | None  # (k, k) F of the ridge solver, if it keeps it
 
 
 def curve(x: np.ndarray) -> np.ndarray:
@@ -96,8 +98,18 @@ def function_rows(knobs) -> Iterator[dict]:
             row["apart"] = rms(np.subtract(*fits.values()))
         row |= {"columns": columns.shape[1]} | ({"note": str(lost)} if lost else {})
         points = np.stack([x[:, 0], y], 1)
-        yield row | {"pictures": Functions(points, columns, old, fits)}
+        places = columns.shape[1] + (UPDATES + 1 - step) * knobs.added
+        seen = points, columns, old, places, fits, factor_of(models[knobs.exact])
+        yield row | {"pictures": Functions(*seen)}
         old = columns.shape[1]
+
+
+def factor_of(model: BroadLearningRegressor) -> np.ndarray | None:
+    """The inverse Cholesky factor, or None where the solver has none."""
+    try:
+        return model.factor().numpy().copy()
+    except ValueError:
+        return None
 
 
 def rms(values: np.ndarray) -> float:
@@ -106,23 +118,28 @@ def rms(values: np.ndarray) -> float:
 
 
 CAPTION = (
-    "Every column is a thin function of the input, drawn at random; the fit on the "
-    "right is a sum of them. An update adds columns (orange) and touches no old one: "
-    "the ridge solver stays on the ridge solution, Greville's recursion leaves it "
-    "where the ridge matters."
+    "Every column is a thin function of the input, drawn at random; the fit is a sum "
+    "of them. An update adds columns (orange) and touches no old one, nor what is "
+    "filled of F, by which chol-1 and chol-2 stay on the ridge solution; Greville's "
+    "recursion leaves it where the ridge matters."
 )
 
 
 def picture(now: Functions | None, before: Functions | None) -> dict:
-    """Draw the columns on the left, points and fits on the right."""
+    """Draw the columns on the left, points and fits, and how F fills."""
     count = f": {now.columns.shape[1]}" if now else ""
+    places = now.places if now else START + UPDATES * 4
     figure = planes(
-        [f"Columns{count}", "Points, and the fits"],
-        ["input", "input"],
-        ["value of a column", "output"],
-        [((-1, 1), (-1.1, 1.1)), ((-1, 1), (-2.5, 2.5))],
+        [f"Columns{count}", "Points, and the fits", "Size of F"],
+        ["input", "input", "column of F"],
+        ["value of a column", "output", "row of F"],
+        [
+            ((-1, 1), (-1.1, 1.1)),
+            ((-1, 1), (-2.5, 2.5)),
+            ((0.5, places + 0.5), (places + 0.5, 0.5)),
+        ],
         caption=CAPTION,
-        widths=[0.42, 0.58],
+        widths=[0.32, 0.42, 0.26],
     )
     if now:
         old = now.columns[:, : now.old][:, -MOST:]
@@ -137,6 +154,12 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
         tints = zip(now.fits.items(), (RIDGE, OTHER), looks, strict=False)
         shown += [path(np.c_[X, f], c, name, **look) for (name, f), c, look in tints]
         put(figure, 1, [trace | {"showlegend": True} for trace in shown])
+    if now and now.factor is not None:
+        heat = {"type": "heatmap", "colorscale": "Viridis", "showscale": False}
+        heat |= {"zmin": -2, "zmax": 2}
+        at = np.arange(len(now.factor)) + 1
+        size = np.ma.log10(np.ma.masked_equal(np.abs(now.factor), 0)).filled(np.nan)
+        put(figure, 2, [heat | {"x": at, "y": at, "z": size, "hoverinfo": "skip"}])
     if before:
         fit = next(iter(before.fits.values()))
         ghost = path(np.c_[X, fit], GHOST, "an earlier run")

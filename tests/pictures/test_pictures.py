@@ -223,8 +223,15 @@ def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
             normal = A.T @ A + knobs.ridge * np.eye(A.shape[1])
             fit = now.columns @ np.linalg.solve(normal, A.T @ y)
             assert np.allclose(fit, now.fits[name], atol=1e-6)
-    points, _ = drawn(functions.picture(now, None), knobs.exact)
+    figure = functions.picture(now, None)
+    points, _ = drawn(figure, knobs.exact)
     assert np.allclose(points[:, 1], now.fits[knobs.exact])
+    (matrix,) = (t for t in figure["data"] if t["type"] == "heatmap")
+    F = np.abs(now.factor)
+    assert np.allclose(now.factor @ now.factor.T, np.linalg.inv(normal), rtol=1e-4)
+    assert np.allclose(10 ** matrix["z"][F > 0], F[F > 0])
+    assert np.isnan(matrix["z"][F == 0]).all()
+    assert len(F) + (functions.UPDATES - 3) * knobs.added == now.places
     assert now.columns.shape[1] - now.old == knobs.added
 
 
