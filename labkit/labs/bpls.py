@@ -187,7 +187,9 @@ _CAPTION = (
     "fit each other."
 )
 FRONT = "sigma", "label_noise", "interpretation"
-WALK = Experiment("walk", WalkKnobs, walk_rows, _PANELS, _CAPTION, _status, front=FRONT)
+_LOOK = {"front": FRONT}
+_LOOK["recorded"] = {"sigma": (0.0, 0.2, 0.4), "label_noise": (0.0, 0.3, 0.6)}
+WALK = Experiment("walk", WalkKnobs, walk_rows, _PANELS, _CAPTION, _status, **_LOOK)
 
 
 @dataclass(frozen=True)
@@ -264,4 +266,5 @@ _TOY_CAPTION = (
     "while the median hardly moves."
 )
 _TOY_FRONT = "sigma", "kind", "interpretation"
-TOY = Experiment("toy", ToyKnobs, toy_rows, _TOY_PANELS, _TOY_CAPTION, front=_TOY_FRONT)
+_TOY_LOOK = {"front": _TOY_FRONT, "recorded": {"sigma": (0.0, 0.05, 0.2, 0.5)}}
+TOY = Experiment("toy", ToyKnobs, toy_rows, _TOY_PANELS, _TOY_CAPTION, **_TOY_LOOK)

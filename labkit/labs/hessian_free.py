@@ -250,7 +250,8 @@ _CAPTION = (
 )
 _SHOWN = (_PANELS, _CAPTION, _training_status)
 FRONT = "input_noise", "theta", "damping_decay"
-TRAINING = Experiment("training", TrainingKnobs, training_rows, *_SHOWN, front=FRONT)
+_LOOK = {"front": FRONT, "recorded": {"input_noise": (0.0, 0.1, 0.3)}}
+TRAINING = Experiment("training", TrainingKnobs, training_rows, *_SHOWN, **_LOOK)
 
 
 def reconstructions(problem: Images, *, interactive=True) -> Pictures:

@@ -292,6 +292,6 @@ CAPTION = (
     "off the direction of the mean input, and hardly any other."
 )
 FRONT = "label_noise", "method", "mean_weight"
-TRAINING = Experiment(
-    "training", Knobs, training_rows, PANELS, CAPTION, _status, front=FRONT
-)
+_SHOWN = PANELS, CAPTION, _status
+_LOOK = {"front": FRONT, "recorded": {"label_noise": (0.0, 0.2, 0.4, 0.8)}}
+TRAINING = Experiment("training", Knobs, training_rows, *_SHOWN, **_LOOK)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from labkit.panels.docstrings import Docstrings
-from labkit.panels.line_view import table_html, walk_data, walk_html
+from labkit.panels.embedded import embedded
+from labkit.panels.line_view import table_html, walk_data
 from labkit.panels.recorder import LineRecord, record_lines
 
 
@@ -46,7 +47,7 @@ class LineStepper:
 
     def _repr_html_(self) -> str:
         table = table_html(self.stops, Docstrings(self.recording.functions))
-        return walk_html(self.data, table)
+        return embedded("walk", self.data, table)
 
     def __repr__(self):
         told = sum(bool(stop["equations"]) for stop in self.data["stops"])

@@ -4,15 +4,14 @@ import ast
 import base64
 import html
 import inspect
-import json
 import linecache
 import math
 import re
 import textwrap
 import unicodedata
-from pathlib import Path
 
 from labkit.panels.docstrings import MARK, Docstrings, name_of
+from labkit.panels.embedded import Once
 from labkit.panels.formulas import mathml
 from labkit.panels.recorder import LineRecord, Recording
 from labkit.panels.source import statement
@@ -20,20 +19,6 @@ from labkit.panels.summaries import Summary
 
 Stops = list[list[LineRecord]]  # of each line its turns
 ROWS = 14  # values shown beside a line: the changed ones first
-HERE = Path(__file__).parent
-
-
-class _Table(list):
-    """What occurs often is kept once: ``table(item)`` is its number."""
-
-    def __init__(self):
-        self._numbers = {}
-
-    def __call__(self, item, key=None) -> int:
-        number = self._numbers.setdefault(item if key is None else key, len(self))
-        if number == len(self):
-            self.append(item)
-        return number
 
 
 def walk_data(recording: Recording, stops: Stops) -> dict:
@@ -49,7 +34,7 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
         symbols, ``summaries`` values, their pictures as float32 in base64.
     """
     docs = Docstrings(recording.functions)
-    functions, names, summaries, equations = _Table(), _Table(), _Table(), _Table()
+    functions, names, summaries, equations = Once(), Once(), Once(), Once()
 
     def turn(record):
         order = ranked(record)
@@ -83,16 +68,6 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
         "equations": equations,
         "summaries": [_summary(s) for s in summaries],
     }
-
-
-def walk_html(data: dict, table: str) -> str:
-    """The data with the module that walks them; the table stands where none runs."""
-    inside = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
-    style, script = ((HERE / f"walk.{k}").read_text("utf-8") for k in ("css", "js"))
-    return (
-        f'<div class="labkit-walk"><script type="application/json">{inside}</script>'
-        f'{table}</div><style>{style}</style><script type="module">{script}</script>'
-    )
 
 
 def changing(stops: Stops) -> list[str]:

@@ -3,21 +3,24 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+from IPython.display import display
 from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 
 from labkit.instruments import Trace
 from labkit.panels.cells import close, loop_here, replace_earlier
 from labkit.panels.controls import Controls
+from labkit.panels.embedded import embedded
 from labkit.panels.images import Pictures, Scene
 from labkit.panels.live_plot import LivePlot
+from labkit.panels.played import played
 from labkit.panels.predict import Outcome
-from labkit.panels.shown import Shown
+from labkit.panels.shown import Page, Shown
 from labkit.panels.stepper import Stepper
 
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
@@ -49,6 +52,7 @@ class Experiment:
     front : tuple of str, knobs always in sight; the others are folded
     picture : callable, draws what rows hold under ``pictures``; see
         :class:`~labkit.panels.images.Scene`
+    recorded : mapping of knob to its values, at which a page without a kernel has runs
     """
 
     name: str
@@ -59,6 +63,7 @@ class Experiment:
     status: Callable[[Mapping], str] | None = None
     front: tuple[str, ...] | None = None
     picture: Callable[[Any, Any], dict] | None = None
+    recorded: Mapping[str, Sequence] = field(default_factory=dict)
 
 
 class LiveLab(Shown):
@@ -76,7 +81,9 @@ class LiveLab(Shown):
     pictures : Pictures, optional
         Shows what rows hold under ``pictures``; that is not logged. Stands above the
         figure; headless it is to be displayed by itself.
-    interactive : bool, widgets; otherwise the figure alone is shown
+    interactive : bool
+        Widgets; otherwise the figure is shown, and in a page without a kernel the run
+        can be played there, and the knobs turned that ``recorded`` has values of.
     folder, device : str, where traces are written, if anywhere; noted in the traces
     figure : keywords of :class:`~labkit.panels.LivePlot`, such as ``height``
 
@@ -99,7 +106,8 @@ class LiveLab(Shown):
         device: str = "cpu",
         **figure,
     ):
-        self.experiment, self.folder, self.device = experiment, folder, device
+        self.experiment, self.problem, self._look = experiment, problem, figure
+        self.folder, self.device = folder, device
         self.interactive, self.pictures = interactive, pictures
         if experiment.picture:
             self.pictures = Scene(experiment.picture, interactive=interactive)
@@ -267,6 +275,17 @@ class LiveLab(Shown):
         where = Path(self.folder) / file if self.folder else None
         said = {"parameters": knobs, "device": self.device, "seed": knobs.get("seed")}
         return Trace(where, **said)
+
+    def afresh(self, **knobs) -> "LiveLab":
+        """The same headless, not run, in no folder; at other knobs where given."""
+        knobs = replace(self.controls.value, **knobs)
+        look = {"interactive": False, "device": self.device} | self._look
+        return LiveLab(self.experiment, *self.problem, knobs=knobs, **look)
+
+    def _ipython_display_(self):
+        super()._ipython_display_()
+        if not self.interactive and (runs := played(self)):
+            display(Page(embedded("play", runs), ""))
 
     @property
     def figure(self):

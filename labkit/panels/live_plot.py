@@ -124,6 +124,10 @@ class LivePlot(Shown):
         """What is drawn if interactive, else built just now."""
         return self._figure if self.interactive else self._build()
 
+    def values(self) -> list:
+        """Return x and y of all that is drawn, as the trace is now."""
+        return self._drawing.values(self._data.read())
+
     @_alone
     def update(self) -> None:
         """Redraw now, whenever the last redraw was; does nothing headless."""

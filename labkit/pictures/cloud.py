@@ -214,5 +214,6 @@ CLOUD = Experiment(
     CAPTION,
     _status,
     front=("rank", "trained", "scale"),
+    recorded={"rank": (1, 2, 4)},
     picture=picture,
 )

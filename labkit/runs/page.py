@@ -1,5 +1,6 @@
 """The HTML page of an executed notebook, with plotly figures that work offline."""
 
+import html
 import os
 from pathlib import Path
 
@@ -78,8 +79,10 @@ def draw_figures(node: nbformat.NotebookNode) -> int:
 
 def _figure_html(figure: dict) -> str:
     options = {"include_plotlyjs": False, "full_html": False, "validate": False}
-    return plotly.io.to_html(
-        {"data": figure["data"], "layout": figure.get("layout", {})},
+    layout = figure.get("layout", {})
+    words = html.escape((layout.get("meta") or {}).get("alt", "A figure."))
+    return f"<noscript>{words}</noscript>" + plotly.io.to_html(
+        {"data": figure["data"], "layout": layout},
         config={"responsive": True, **figure.get("config", {})},
         default_height="450px",
         **options,

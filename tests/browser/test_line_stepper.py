@@ -16,6 +16,7 @@ from selenium.webdriver.common.keys import Keys
 
 from labkit.runs.page import write_page
 from tests.browser.page import wait
+from tests.browser.still import Still
 from tests.panels.test_line_stepper import rls_walk
 
 pytestmark = pytest.mark.browser
@@ -174,27 +175,13 @@ def test_line_stepper(page, tmp_path):
     assert page.errors() == []
 
 
-class Still:
-    """A page without a kernel."""
-
-    def __init__(self, driver, path):
-        self.driver = driver
-        driver.get(path.as_uri())
-
-    def find(self, css):
-        return self.driver.find_element(By.CSS_SELECTOR, css)
-
-    def script(self, text, *arguments):
-        return self.driver.execute_script(text, *arguments)
-
-
 def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):
     shown = {"text/html": rls_walk()._repr_html_()}
     cell = new_code_cell(outputs=[new_output("display_data", shown)])
     (tmp_path / "run").mkdir()
     nbformat.write(new_notebook(cells=[cell]), tmp_path / "run/a.ipynb")
     write_page(tmp_path / "run/a.ipynb", tmp_path / "run/a.html")
-    page = Still(driver, tmp_path / "run/a.html")
+    page = Still(driver, (tmp_path / "run/a.html").as_uri())
     walk = Walk(page)
     for way in (walk_from_equation_to_equation, walk_by_mouse, walk_where_one_clicks):
         way(page, walk)

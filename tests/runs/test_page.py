@@ -43,6 +43,10 @@ def test_figures_take_the_width_of_the_page(page):
     assert '"responsive": true' in page and "dispatchEvent(new Event('resize'))" in page
 
 
+def test_where_no_script_runs_a_figure_is_told_in_words(page):
+    assert "<noscript>A: y against x; one. It rises.</noscript>" in page
+
+
 def test_nothing_is_loaded_from_elsewhere(page):
     far = re.findall(r"""(?:src|href|url|import)\s*[=(]\s*["']?(https?:[^"']+)""", page)
     assert far == []
@@ -62,3 +66,13 @@ def test_every_formula_of_the_notebooks_becomes_mathml():
     formulas = re.findall(r"<math.*?</math>", html, re.S)
     assert len(formulas) > 200
     assert [formula for formula in formulas if re.search(r"\\|>&<", formula)] == []
+
+
+def test_words_on_buttons_that_a_page_lacks_can_be_left_out(page):
+    assert ".labkit-live { display: none; }" in page
+    for path in notebooks().values():
+        cells = nbformat.read(path, as_version=4).cells
+        text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+        kept = re.sub(r'<span class="labkit-live">.*?</span>', "", text)
+        named = r"\*\*(Step|Back|Run|Pause)\*\*|\bReset\b|\*choose\*|\*next step\*"
+        assert re.findall(named, kept) == [], path.name

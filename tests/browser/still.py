@@ -1,0 +1,44 @@
+"""A page without a kernel, and a recorded run in it."""
+
+from selenium.webdriver.common.by import By
+
+from tests.browser.page import wait
+
+
+class Still:
+    """A page, opened."""
+
+    def __init__(self, driver, address):
+        self.driver = driver
+        driver.get(address)
+
+    def find(self, css):
+        return self.driver.find_element(By.CSS_SELECTOR, css)
+
+    def script(self, text, *arguments):
+        return self.driver.execute_script(text, *arguments)
+
+
+class Played:
+    """The first recorded run of a page, or a later one."""
+
+    def __init__(self, page, number=0):
+        found = lambda: page.driver.find_elements(By.CSS_SELECTOR, ".labkit-play")  # noqa: E731
+        wait(lambda: found()[number].find_elements(By.TAG_NAME, "button"), "it lives")
+        self.root = found()[number]
+        self.button = self.root.find_element(By.TAG_NAME, "button")
+        self.slider = self.root.find_element(By.CSS_SELECTOR, ".labkit-play-step")
+        self.knobs = self.root.find_elements(By.CSS_SELECTOR, ".labkit-play-knob")
+        page.script("arguments[0].scrollIntoView({block: 'center'})", self.root)
+
+    def press(self):
+        self.button.click()
+
+    def step(self):
+        """The step that is shown, and the last one."""
+        text = self.root.find_element(By.TAG_NAME, "span").text
+        return tuple(int(part) for part in text.split(" of "))
+
+    def values(self):
+        """Of each knob, what stands beside it."""
+        return [each.text for each in self.root.find_elements(By.TAG_NAME, "b")]
