@@ -5,6 +5,7 @@
 #   TREES="before after"   make lines: the source trees to count, this one by default
 #   DEVICE=cuda JSON=file  make bench on a GPU, its results written to a file
 #   MINUTES=30             make soak: how long
+#   DOCS=build/docs        where make docs puts the site together
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
 
 SHELL := bash
@@ -13,6 +14,7 @@ PIP_FLAGS ?=
 TORCH ?= 2.13.0
 DEVICE ?= cpu
 MINUTES ?= 30
+DOCS ?= build/docs
 
 # All tools by this interpreter: their scripts name the folder that .venv was made in,
 # and after a copy or a move of the clone would run the old one, or nothing.
@@ -117,14 +119,14 @@ picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
 	PYTHONPATH=. $(BIN)/python benchmarks/picture.py notebooks/figures/noise.png
 
 docs: .venv/.stamp ## Run every notebook and build the site in build/docs/site
-	rm -rf build/docs; $(LABKIT) run --all --profile quick --out build/docs/runs
+	rm -rf $(addprefix $(DOCS)/,runs source site); $(LABKIT) run --all --profile quick --out $(DOCS)/runs
 	@$(MAKE) --no-print-directory site
 
 .PHONY: site
 site:
-	$(BIN)/python docs/gather.py build/docs/runs build/docs/source
-	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs build/docs/source build/docs/site
-	@echo "build/docs/site/index.html"
+	$(BIN)/python docs/gather.py $(DOCS)/runs $(DOCS)/source
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs $(DOCS)/source $(DOCS)/site
+	@echo "$(DOCS)/site/index.html"
 
 dist: .venv/.stamp ## Build the wheel and the sdist into dist/
 	rm -rf dist; $(BIN)/python -m build --no-isolation

@@ -1,5 +1,6 @@
 """The site: how `make docs` builds it. Its source is put together in build/docs."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -24,6 +25,8 @@ extensions = [
 # nothing is loaded from elsewhere.
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
+nb_code_prompt_show = "The check behind this"
+nb_code_prompt_hide = "Fold the check"
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 myst_url_schemes = ["http", "https", "mailto"]
@@ -37,8 +40,19 @@ toc_object_entries = False
 html_theme = "pydata_sphinx_theme"
 html_title = "labkit"
 html_math_renderer = "mathml"
-html_show_sourcelink = False
-html_js_files = [("plotly.min.js", {"priority": 100})]
+html_copy_source = html_show_sourcelink = False
+# Figures are told of a dark page as JupyterLab does it.
+TELL = """addEventListener("DOMContentLoaded", () => {
+  const tell = () => {
+    const dark = document.documentElement.dataset.theme === "dark";
+    document.body.dataset.jpThemeLight = !dark;
+  };
+  tell();
+  new MutationObserver(tell).observe(document.documentElement, { attributes: true });
+});"""
+html_js_files = [("plotly.min.js", {"priority": 100}), (None, {"body": TELL})]
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "navbar_align": "left",
     "show_prev_next": False,
@@ -88,9 +102,45 @@ def plotly_js(app):
     (static / "plotly.min.js").write_text(get_plotlyjs(), "utf-8")
 
 
+def names_in(code: str) -> dict[str, str]:
+    """Return the pages of the names that code imports from a room: its API's.
+
+    >>> names_in("from labkit.rls import RLS as R, rls_step")
+    {'R': 'api/labkit.rls.RLS', 'rls_step': 'api/labkit.rls.rls_step'}
+    """
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:  # another language
+        return {}
+    return {
+        each.asname or each.name: f"api/{node.module}.{each.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for each in node.names
+    }
+
+
+def links(app, pagename, templatename, context, doctree):
+    """Have names in a page's code lead to their pages."""
+    found = {}
+    for block in doctree.findall(nodes.literal_block) if doctree else ():
+        found |= names_in(block.astext())
+    found = {name: page for name, page in found.items() if page in app.env.found_docs}
+    if not found:
+        return
+
+    def link(match):
+        address = context["pathto"](found[match[2]])
+        return f'<a href="{address}">{match[0]}</a>'
+
+    name = rf'<span class="(n|nc|nf)">({"|".join(found)})</span>'
+    context["body"] = re.sub(name, link, context["body"])
+
+
 def setup(app):
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
     app.connect("autodoc-process-docstring", formulas)
     app.connect("autodoc-skip-member", skip)
     app.connect("builder-inited", plotly_js)
+    app.connect("html-page-context", links)

@@ -18,10 +18,11 @@ from labkit.runs.page import draw_figures
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = "rls bpls hessian_free broad rtrl instruments panels datasets runs".split()
 NOTE = """:::{note}
-This page was run without JupyterLab: its live panels stand here as figures, and their
-knobs and buttons are in the notebook, which `labkit lab` opens. The lines of a step can
-be walked here, too.
+This page was run without JupyterLab. Under a live panel's figure its run can be played,
+and the knobs turned that stand there, to values that were recorded; all others are in
+the notebook, which `labkit lab` opens. The lines of a step can be walked here, too.
 :::"""
+MOVING = "rls"  # the notebook whose picture moves on the front page
 
 
 def pages(source: Path) -> None:
@@ -45,11 +46,24 @@ def executed(runs: Path, source: Path) -> None:
             )
         book = nbformat.read(found[-1], as_version=4)
         draw_figures(book)
+        if name == MOVING:
+            (source / "moving.html").write_text(moving(book), "utf-8")
         book.cells.insert(1, new_markdown_cell(NOTE))
-        for cell in book.cells:  # papermill's own
+        for cell in book.cells:
             cell.metadata.pop("papermill", None)
+            if "keep_output" in tags(cell):  # a check: folded
+                cell.metadata.tags.append("hide-cell")
         book.cells = [c for c in book.cells if "injected-parameters" not in tags(c)]
         nbformat.write(book, source / "notebooks" / path.name)
+
+
+def moving(book) -> str:
+    """HTML of the picture that a notebook opens with, which plays by itself."""
+    outputs = [[o.get("data", {}) for o in c.get("outputs", [])] for c in book.cells]
+    pages = ("".join(d.get("text/html", "") for d in each) for each in outputs)
+    played = '<div class="labkit-play"'
+    first = next(page for page in pages if played in page)
+    return first.replace(played, f"{played} data-loop")
 
 
 def tags(cell) -> list[str]:
