@@ -188,7 +188,7 @@ _CAPTION = (
 )
 FRONT = "sigma", "label_noise", "interpretation"
 _LOOK = {"front": FRONT}
-_LOOK["recorded"] = {"sigma": (0.0, 0.2, 0.4), "label_noise": (0.0, 0.3, 0.6)}
+_LOOK["recorded"] = {"sigma": (0.0, 0.2, 0.4, 0.8)}
 WALK = Experiment("walk", WalkKnobs, walk_rows, _PANELS, _CAPTION, _status, **_LOOK)
 
 

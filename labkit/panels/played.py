@@ -10,7 +10,7 @@ import torch
 from labkit.panels.embedded import Once
 from labkit.panels.knobs import knobs_of
 
-MOST = 120  # steps of a run
+MOST = 60  # steps of a run
 LEAST = 24  # of a picture's, which opens a notebook at one of the first
 
 
@@ -31,7 +31,7 @@ def played(lab) -> dict | None:
 
     Notes
     -----
-    As many steps as the panel has made, at least 24 of a picture, at most 120.
+    As many steps as the panel has made, at least 24 of a picture, at most 60.
     """
     done = [row["step"] for row in lab.trace.rows if row.get("measured", True)]
     if not done:

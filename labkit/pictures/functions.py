@@ -193,6 +193,6 @@ FUNCTIONS = Experiment(
     CAPTION,
     _status,
     front=("ridge", "noise", "added"),
-    recorded={"ridge": (1e-8, 1e-3, 1.0), "noise": (0.0, 0.2, 0.5)},
+    recorded={"ridge": (1e-8, 1e-3, 1.0)},
     picture=picture,
 )
