@@ -161,5 +161,4 @@ RACE = Experiment(
     "newest minibatches, in the lower one all rows that the rule still has.",
     status=race_status,
     front=("label_noise", "input_noise", "batch"),
-    recorded={"label_noise": (0.0, 0.3, 0.6)},
 )

@@ -6,20 +6,6 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-class Once(list):
-    """What occurs often is kept once: ``once(item)`` is its number."""
-
-    def __init__(self):
-        self._numbers = {}
-
-    def __call__(self, item, key=None) -> int:
-        """Return the number of an item, or of the one that has this key."""
-        number = self._numbers.setdefault(item if key is None else key, len(self))
-        if number == len(self):
-            self.append(item)
-        return number
-
-
 def embedded(name: str, data, still: str = "") -> str:
     """HTML of the data with the module ``name.js`` and its style.
 

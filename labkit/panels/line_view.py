@@ -11,7 +11,6 @@ import textwrap
 import unicodedata
 
 from labkit.panels.docstrings import MARK, Docstrings, name_of
-from labkit.panels.embedded import Once
 from labkit.panels.formulas import mathml
 from labkit.panels.recorder import LineRecord, Recording
 from labkit.panels.source import statement
@@ -19,6 +18,19 @@ from labkit.panels.summaries import Summary
 
 Stops = list[list[LineRecord]]  # of each line its turns
 ROWS = 14  # values shown beside a line: the changed ones first
+
+
+class _Table(list):
+    """What occurs often is kept once: ``table(item)`` is its number."""
+
+    def __init__(self):
+        self._numbers = {}
+
+    def __call__(self, item, key=None) -> int:
+        number = self._numbers.setdefault(item if key is None else key, len(self))
+        if number == len(self):
+            self.append(item)
+        return number
 
 
 def walk_data(recording: Recording, stops: Stops) -> dict:
@@ -34,7 +46,7 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
         symbols, ``summaries`` values, their pictures as float32 in base64.
     """
     docs = Docstrings(recording.functions)
-    functions, names, summaries, equations = Once(), Once(), Once(), Once()
+    functions, names, summaries, equations = _Table(), _Table(), _Table(), _Table()
 
     def turn(record):
         order = ranked(record)

@@ -18,7 +18,7 @@ from labkit.panels.controls import Controls
 from labkit.panels.embedded import embedded
 from labkit.panels.images import Pictures, Scene
 from labkit.panels.live_plot import LivePlot
-from labkit.panels.played import played
+from labkit.panels.played import packed, played
 from labkit.panels.predict import Outcome
 from labkit.panels.shown import Page, Shown
 from labkit.panels.stepper import Stepper
@@ -106,7 +106,7 @@ class LiveLab(Shown):
         device: str = "cpu",
         **figure,
     ):
-        self.experiment, self.problem, self._look = experiment, problem, figure
+        self.experiment, self.problem = experiment, problem
         self.folder, self.device = folder, device
         self.interactive, self.pictures = interactive, pictures
         if experiment.picture:
@@ -276,16 +276,10 @@ class LiveLab(Shown):
         said = {"parameters": knobs, "device": self.device, "seed": knobs.get("seed")}
         return Trace(where, **said)
 
-    def afresh(self, **knobs) -> "LiveLab":
-        """The same headless, not run, in no folder; at other knobs where given."""
-        knobs = replace(self.controls.value, **knobs)
-        look = {"interactive": False, "device": self.device} | self._look
-        return LiveLab(self.experiment, *self.problem, knobs=knobs, **look)
-
     def _ipython_display_(self):
         super()._ipython_display_()
         if not self.interactive and (runs := played(self)):
-            display(Page(embedded("play", runs), ""))
+            display(Page(embedded("play", packed(runs)), ""))
 
     @property
     def figure(self):

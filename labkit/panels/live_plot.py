@@ -5,7 +5,7 @@ import functools
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import plotly.graph_objects as go
 from IPython import get_ipython
@@ -124,9 +124,13 @@ class LivePlot(Shown):
         """What is drawn if interactive, else built just now."""
         return self._figure if self.interactive else self._build()
 
-    def values(self) -> list:
-        """Return x and y of all that is drawn, as the trace is now."""
-        return self._drawing.values(self._data.read())
+    def replayed(self, rows: Iterable[Mapping]) -> Iterator[tuple[Mapping, list]]:
+        """Of each row, x and y of all that were drawn if a run had come to it."""
+        trace = Trace()
+        data = Columns(trace)
+        for row in rows:
+            trace.log(**row)
+            yield row, self._drawing.values(data.read())
 
     @_alone
     def update(self) -> None:

@@ -1,5 +1,5 @@
 // A recorded run in a page: plays in the figure before it, and asks no kernel.
-// What is played stands as JSON beside it, made by labkit.panels.played.
+// What is played stands beside it, made and packed by labkit.panels.played.
 
 const WHOLE = 6000; // ms that a run takes
 const FRAME = [60, 500]; // ms of one step, at least and at most
@@ -17,21 +17,32 @@ function figure_before(root) {
     .at(-1);
 }
 
-function play(root, { knobs, runs, parts, step }) {
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+// Of each step what has changed since the one before: with all that has not.
+function whole(steps) {
+  let last = {};
+  return steps.map((changed) => changed && (last = { ...last, ...changed }));
+}
+
+async function play(root) {
   const figure = figure_before(root);
   if (!figure || !globalThis.Plotly) return; // the figure stays as it is
+  const text = JSON.parse(root.querySelector("script").textContent);
+  const { knobs, runs, step } = await unpacked(text);
+  for (const run of runs) {
+    run.layout = whole(run.layout);
+    run.traces = run.traces.map(whole);
+  }
   const again = root.dataset.loop !== undefined;
   const chosen = knobs.map((knob) => knob.at);
   let [position, timer, drawing, wanted] = [0, null, false, false];
 
   const run = () => runs[knobs.reduce((i, knob, k) => i * knob.values.length + chosen[k], 0)];
-  const part = (number) =>
-    Array.isArray(number) ? parts[number[0]].slice(0, number[1]) : parts[number];
-  const whole = ({ "": rest, ...lists }) => {
-    const made = structuredClone(parts[rest]); // plotly writes into what it draws
-    for (const [key, number] of Object.entries(lists)) made[key] = part(number);
-    return made;
-  };
 
   async function draw() {
     wanted = true;
@@ -39,8 +50,10 @@ function play(root, { knobs, runs, parts, step }) {
     drawing = true;
     while (wanted) {
       wanted = false;
-      const [layout, ...traces] = run().frames[position].map(whole);
-      await Plotly.react(figure, traces, { ...layout, uirevision: true });
+      const { layout, traces } = run();
+      const now = traces.map((each) => each[position]).filter(Boolean);
+      const [data, look] = structuredClone([now, layout[position]]); // plotly writes into them
+      await Plotly.react(figure, data, { ...look, uirevision: true });
     }
     drawing = false;
   }
@@ -104,5 +117,5 @@ function play(root, { knobs, runs, parts, step }) {
 
 for (const root of document.querySelectorAll(".labkit-play:not([data-alive])")) {
   root.dataset.alive = "";
-  play(root, JSON.parse(root.querySelector("script").textContent));
+  play(root);
 }

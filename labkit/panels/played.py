@@ -1,13 +1,18 @@
 """A headless panel's run as plain data that a page plays, at several knobs."""
 
+import base64
+import contextlib
+import gzip
 import json
 import math
-from itertools import product
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import product, zip_longest
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from labkit.panels.embedded import Once
 from labkit.panels.knobs import knobs_of
 
 MOST = 60  # steps of a run
@@ -15,7 +20,7 @@ LEAST = 24  # of a picture's, which opens a notebook at one of the first
 
 
 def played(lab) -> dict | None:
-    """Run a headless panel anew, at all values that its experiment has recorded.
+    """What a headless panel has run, and runs at the values its experiment records.
 
     Parameters
     ----------
@@ -25,92 +30,113 @@ def played(lab) -> dict | None:
     -------
     dict or None
         ``knobs``: of each its ``title``, ``values``, and at which of them the page
-        begins; ``runs``, in the order of `itertools.product` of these: ``steps`` and
-        ``frames``, of each a layout and traces, see `packed`; ``parts`` of these;
-        ``step``, at which the page begins. None of a panel that has not run.
+        begins; ``runs``, in the order of `itertools.product` of these: ``steps``, and
+        over these the ``layout`` and each of the ``traces``, see `changes`; ``step``,
+        at which the page begins. None of a panel that has not run.
 
     Notes
     -----
-    As many steps as the panel has made, at least 24 of a picture, at most 60.
+    As many steps as the panel has made, at least 24 of a picture, at most 60. A run at
+    other knobs that fails ends there.
     """
     done = [row["step"] for row in lab.trace.rows if row.get("measured", True)]
     if not done:
         return None
-    steps = min(max(len(done), LEAST if lab.experiment.picture else 1), MOST)
+    least = LEAST if lab.experiment.picture else 1
+    steps = min(max(len(done), least), MOST)
     given, asked = lab.controls.value, lab.experiment.recorded
     values = {k: sorted({*v, getattr(given, k)}) for k, v in asked.items()}
-    parts, runs = Once(), []
+    own, runs = lab.stepper.records, []
+    if len(done) < steps or own[0]["step"] != lab.trace.rows[0]["step"]:
+        own = None  # it is to go on, or its beginning is no more kept
     with torch.random.fork_rng():
         for chosen in product(*values.values()):
-            again = lab.afresh(**dict(zip(values, chosen, strict=True)))
-            at, frames = recorded(again, steps)
-            runs.append({"steps": at, "frames": packed(frames, parts)})
+            knobs = replace(given, **dict(zip(values, chosen, strict=True)))
+            rows = own if knobs == given else None
+            if rows is None:
+                settings = SimpleNamespace(**vars(knobs))
+                rows = lab.experiment.rows(settings, *lab.problem)
+            runs.append(_recorded(lab, _until(rows, steps)))
     knobs, said = knobs_of(given), []
     for name, each in values.items():
         begin = {"values": each, "at": each.index(getattr(given, name))}
         said.append({"title": knobs[name].title} | begin)
-    return {"knobs": said, "runs": runs, "parts": parts, "step": done[-1]}
+    return {"knobs": said, "runs": runs, "step": done[-1]}
 
 
-def recorded(lab, steps: int) -> tuple[list[int], list[dict]]:
-    """Take so many measured steps; return those with something to see, and the figures.
+def packed(data) -> str:
+    """Return plain data as text: JSON, gzip, base64.
 
-    A figure is plain data, its numbers rounded to four digits.
+    Examples
+    --------
+    >>> gzip.decompress(base64.b64decode(packed([1, None])))
+    b'[1,null]'
     """
-    done, at, seen = 0, [], []
-    while done < steps and not lab.stepper.exhausted:
-        before = len(lab.trace)
-        row = lab.stepper.step()
-        if len(lab.trace) == before:
-            break
-        done += (measured := row.get("measured", True))
-        if lab.experiment.picture and "pictures" in row:
-            figure = lab.experiment.picture(row["pictures"], None)
-            seen.append(figure if isinstance(figure, dict) else figure.to_plotly_json())
-        elif measured and lab.plot:
-            seen.append(lab.plot.values())
-        else:
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _until(rows: Iterable[dict], steps: int) -> Iterator[dict]:
+    """Rows until so many are measured, or one fails."""
+    with contextlib.suppress(ArithmeticError, RuntimeError):
+        for row in rows:
+            yield row
+            steps -= row.get("measured", True)
+            if not steps:
+                return
+
+
+def _recorded(lab, rows: Iterable[dict]) -> dict:
+    """The figures of those rows that have one."""
+    steps, figures = [], []
+    for step, figure in (_pictures if lab.experiment.picture else _plots)(lab, rows):
+        steps.append(step)
+        figures.append(figure)
+    layout = changes(figure["layout"] for figure in figures)
+    # By traces, not by steps: what repeats is close together, where gzip finds it.
+    traces = zip_longest(*(figure["data"] for figure in figures))
+    return {"steps": steps, "layout": layout, "traces": [*map(changes, traces)]}
+
+
+def changes(nodes: Iterable[dict | None]) -> list[dict | None]:
+    """Of each what is not as in the one before; None stays, and is none before.
+
+    Examples
+    --------
+    >>> changes([{"a": 1, "b": 2}, None, {"a": 1, "c": 3}])
+    [{'a': 1, 'b': 2}, None, {'b': None, 'c': 3}]
+    """
+    last, made = {}, []
+    for now in nodes:
+        if now is None:
+            made.append(None)
             continue
-        at.append(row["step"])
-    lab.trace.close()
-    if lab.experiment.picture:
-        return at, plain(seen)
-    look = lab.figure.to_plotly_json()
-    frames = [
-        [t | {"x": x, "y": y} for t, (x, y) in zip(look["data"], values, strict=True)]
-        for values in seen
-    ]
-    return at, plain([{"data": each, "layout": look["layout"]} for each in frames])
+        known = last | now
+        made.append(
+            {
+                k: now.get(k)
+                for k in known
+                if k not in last or k not in now or last[k] != now[k]
+            }
+        )
+        last = now
+    return made
 
 
-def packed(frames: list[dict], parts: Once) -> list[list[dict]]:
-    """Of each frame its layout, then its traces, by the numbers of their parts.
+def _pictures(lab, rows) -> Iterator[tuple[int, dict]]:
+    for row in rows:
+        if "pictures" in row:
+            yield row["step"], plain(lab.experiment.picture(row["pictures"], None))
 
-    Lists are parts by themselves, the rest of a layout or trace is one, named ``""``. A
-    list that is the beginning of one that a later frame has there is written as the
-    number of that one and its own length: a curve that grows is kept once.
-    """
-    longest = {}
 
-    def number(value, place):
-        if isinstance(value, list) and place in longest:
-            whole = longest[place]
-            if len(value) < len(parts[whole]) and parts[whole][: len(value)] == value:
-                return [whole, len(value)]
-        longest[place] = parts(value, json.dumps(value))
-        return longest[place]
-
-    def pack(node, place):
-        lists = {k: v for k, v in node.items() if isinstance(v, list)}
-        rest = {k: v for k, v in node.items() if k not in lists}
-        numbers = {k: number(v, (place, k)) for k, v in lists.items()}
-        return {"": number(rest, place)} | numbers
-
-    made = []
-    for frame in reversed(frames):
-        nodes = [frame["layout"], *frame["data"]]
-        made.append([pack(node, place) for place, node in enumerate(nodes)])
-    return made[::-1]
+def _plots(lab, rows) -> Iterator[tuple[int, dict]]:
+    figure = plain(lab.figure.to_plotly_json())
+    logged = ({k: v for k, v in row.items() if k != "pictures"} for row in rows)
+    for row, values in lab.plot.replayed(logged):
+        if row.get("measured", True):
+            points = [{"x": plain(x), "y": plain(y)} for x, y in values]
+            data = [a | b for a, b in zip(figure["data"], points, strict=True)]
+            yield row["step"], figure | {"data": data}
 
 
 def plain(value):
@@ -119,17 +145,25 @@ def plain(value):
     Examples
     --------
     >>> plain({"x": np.array([1.0, np.nan, 1234.5678])})
-    {'x': [1, None, 1235]}
+    {'x': [1.0, None, 1235.0]}
     """
     if isinstance(value, dict):
         return {key: plain(inside) for key, inside in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
+        return (
+            _rounded(np.asarray(value)) if value.dtype.kind == "f" else value.tolist()
+        )
     if isinstance(value, list | tuple):
         return [plain(inside) for inside in value]
     if not isinstance(value, float):
         return value
-    if not math.isfinite(value):
-        return None
-    rounded = value if value.is_integer() else float(f"{value:.4g}")
-    return int(rounded) if rounded.is_integer() else rounded
+    return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+def _rounded(values: np.ndarray) -> list:
+    """Numbers with four digits, and None for one like nan."""
+    with np.errstate(all="ignore"):
+        scale = 10.0 ** (3 - np.floor(np.log10(np.abs(values))))
+        near = np.where(np.abs(values) < 1e-300, 0.0, np.round(values * scale) / scale)
+    gaps = ~np.isfinite(near)
+    return (np.where(gaps, None, near) if gaps.any() else near).tolist()

@@ -97,6 +97,11 @@ class Stepper(Shown):
         return self._kept[at] if self.position else None
 
     @property
+    def records(self) -> list:
+        """The records kept, oldest first."""
+        return list(self._kept)
+
+    @property
     def running(self) -> bool:
         """Whether a loop runs."""
         return self._turn is not None

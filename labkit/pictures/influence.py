@@ -121,5 +121,6 @@ INFLUENCE = Experiment(
     CAPTION,
     _status,
     front=("method", "rank", "trained"),
+    recorded={"rank": (1, 2, 4, 8)},
     picture=picture,
 )

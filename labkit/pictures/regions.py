@@ -133,6 +133,6 @@ REGIONS = Experiment(
     CAPTION,
     race_status,
     front=("label_noise", "input_noise", "batch"),
-    recorded={"label_noise": (0.0, 0.3, 0.6)},
+    recorded={"label_noise": (0.0, 0.5)},
     picture=picture,
 )

@@ -147,5 +147,6 @@ WATER = Experiment(
     CAPTION,
     _status,
     front=("rank", "first", "second"),
+    recorded={"rank": (1, 2, 3, 4)},
     picture=picture,
 )

@@ -1,5 +1,7 @@
 """Recorded runs: what the page plays is what the panel's rows say."""
 
+import base64
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -10,8 +12,8 @@ import pytest
 import torch
 
 from labkit.panels import Bars, Lines, LiveLab, live_lab
-from labkit.panels.embedded import Once, embedded
-from labkit.panels.played import LEAST, MOST, packed, plain, played
+from labkit.panels.embedded import embedded
+from labkit.panels.played import LEAST, MOST, changes, packed, plain, played
 from labkit.pictures.curve import CURVE
 from labkit.pictures.ellipse import ELLIPSE
 from tests.panels.test_live_lab import ROWS
@@ -36,23 +38,28 @@ NOISY = replace(
         Lines(("value", "seldom"), "Value", "unit"),
         Bars(("bar",), "Bar", "unit", level="level"),
     ),
-    recorded={"gain": (0.0, 2.0), "start": (1, 3, 5)},
+    recorded={"gain": (2.0,), "start": (1, 5)},
 )
 
 
-def unpacked(data, run):
-    """The figures of a run, as the page makes them of their parts."""
-    parts = data["parts"]
+def unpacked(run):
+    """The figures of a run, as the page makes them of what changed."""
 
-    def part(number):
-        return parts[number[0]][: number[1]] if type(number) is list else parts[number]
+    def whole(steps):
+        last = {}
+        for changed in steps:
+            last = last | (changed or {})
+            yield None if changed is None else last
 
-    nodes = [[dict(node) for node in frame] for frame in run["frames"]]
-    whole = [
-        [part(n.pop("")) | {k: part(v) for k, v in n.items()} for n in frame]
-        for frame in nodes
-    ]
-    return [{"layout": layout, "data": traces} for layout, *traces in whole]
+    traces = zip(*map(whole, run["traces"]), strict=True)
+    both = zip(whole(run["layout"]), traces, strict=True)
+    return [{"layout": look, "data": [t for t in now if t]} for look, now in both]
+
+
+def at(lab, **knobs):
+    """The same, not run, at other knobs."""
+    knobs = replace(lab.controls.value, **knobs)
+    return LiveLab(lab.experiment, knobs=knobs, interactive=False)
 
 
 @pytest.fixture
@@ -64,18 +71,18 @@ def lab():
 
 @pytest.fixture
 def data(lab):
-    return json.loads(json.dumps(played(lab), allow_nan=False))
+    return json.loads(gzip.decompress(base64.b64decode(packed(played(lab)))))
 
 
 def test_each_run_shows_at_each_step_what_its_trace_has_until_then(lab, data):
     values = [knob["values"] for knob in data["knobs"]]
-    assert values == [[0.0, 1.0, 2.0], [1, 3, 5]]
-    assert [knob["at"] for knob in data["knobs"]] == [1, 0] and data["step"] == 11
+    assert values == [[1.0, 2.0], [1, 5]]
+    assert [knob["at"] for knob in data["knobs"]] == [0, 0] and data["step"] == 11
     runs = iter(data["runs"])
     for gain in values[0]:
         for start in values[1]:
-            run, again = next(runs), lab.afresh(gain=gain, start=start)
-            figures = unpacked(data, run)
+            run, again = next(runs), at(lab, gain=gain, start=start)
+            figures = unpacked(run)
             assert run["steps"] == list(range(2, 12)) and len(figures) == 10
             for figure in figures:
                 again.run(1)
@@ -95,24 +102,15 @@ def same(traces, figure):
 
 
 def test_the_page_begins_where_the_panel_stands(lab, data):
-    figures = unpacked(data, data["runs"][3])
+    figures = unpacked(data["runs"][0])
     same(figures[-1]["data"], lab.figure)
     assert figures[-1]["layout"] == plain(lab.figure.to_plotly_json()["layout"])
 
 
-def test_a_curve_that_grows_and_the_steps_that_curves_share_are_kept_once(data):
-    lists = [part for part in data["parts"] if type(part) is list]
-    assert lists.count(list(range(2, 12))) == 1
-    assert not [each for each in lists if each == list(range(2, 11))]
-
-
-def test_a_beginning_is_told_from_another_list():
-    frames = [[1, 2], [1, 2, 3], [1, 5], [1, 5, 6]]
-    given = [{"layout": {}, "data": [{"x": x, "name": "a"}]} for x in frames]
-    parts = Once()
-    run = {"frames": packed(given, parts)}
-    assert unpacked({"parts": parts}, run) == given
-    assert [part for part in parts if type(part) is list] == [[1, 5, 6], [1, 2, 3]]
+def test_a_trace_may_come_and_go():
+    nodes = [{"x": [1], "name": "a"}, None, {"x": [1, 2]}, {"x": [1, 2], "name": "b"}]
+    made = changes(nodes)
+    assert made == [nodes[0], None, {"x": [1, 2], "name": None}, {"name": "b"}]
 
 
 def test_recording_leaves_the_panel_and_the_random_numbers(lab):
@@ -140,12 +138,12 @@ def test_a_picture_is_played_on_from_the_step_that_is_shown(experiment, first):
     lab.run(first)
     data = played(lab)
     (knob,) = data["knobs"]
-    figures = unpacked(data, data["runs"][knob["at"]])
+    figures = unpacked(data["runs"][knob["at"]])
     assert data["step"] == first and len(figures) == LEAST
     assert figures[first - 1] == plain(experiment.picture(lab.pictures._now, None))
-    ends = [unpacked(data, run)[-1] for run in data["runs"]]
+    ends = [unpacked(run)[-1] for run in data["runs"]]
     assert all(one != other for one, other in pairwise(ends))
-    assert len(json.dumps(data)) < 600_000
+    assert len(packed(data)) < 300_000
 
 
 @pytest.mark.parametrize(("interactive", "wanted"), [(False, 1), (True, 0)])
