@@ -16,7 +16,7 @@ import torch
 from labkit.panels.knobs import knobs_of
 
 MOST = 60  # steps of a run
-LEAST = 24  # of a picture's, which opens a notebook at one of the first
+LEAST = 20  # of a picture's, which opens a notebook at one of the first
 
 
 def played(lab) -> dict | None:
@@ -36,7 +36,7 @@ def played(lab) -> dict | None:
 
     Notes
     -----
-    As many steps as the panel has made, at least 24 of a picture, at most 60. A run at
+    As many steps as the panel has made, at least 20 of a picture, at most 60. A run at
     other knobs that fails ends there.
     """
     done = [row["step"] for row in lab.trace.rows if row.get("measured", True)]
