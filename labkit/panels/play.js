@@ -38,6 +38,9 @@ async function play(root) {
     run.layout = whole(run.layout);
     run.traces = run.traces.map(whole);
   }
+  const drawn = figure._fullLayout; // steps stay where they are while curves grow
+  const across = Object.keys(drawn).filter((key) => key.startsWith("xaxis"));
+  const ranges = Object.fromEntries(across.map((key) => [key, [...drawn[key].range]]));
   const again = root.dataset.loop !== undefined;
   const chosen = knobs.map((knob) => knob.at);
   let [position, timer, drawing, wanted] = [0, null, false, false];
@@ -53,6 +56,7 @@ async function play(root) {
       const { layout, traces } = run();
       const now = traces.map((each) => each[position]).filter(Boolean);
       const [data, look] = structuredClone([now, layout[position]]); // plotly writes into them
+      for (const key of across) look[key] = { range: ranges[key], ...look[key] };
       await Plotly.react(figure, data, { ...look, uirevision: true });
     }
     drawing = false;

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import gzip
 import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product, zip_longest
@@ -126,7 +125,8 @@ def changes(nodes: Iterable[dict | None]) -> list[dict | None]:
 def _pictures(lab, rows) -> Iterator[tuple[int, dict]]:
     for row in rows:
         if "pictures" in row:
-            yield row["step"], plain(lab.experiment.picture(row["pictures"], None))
+            picture = lab.experiment.picture(row["pictures"], None)
+            yield row["step"], plain(picture, digits=4)  # a pixel is no less
 
 
 def _plots(lab, rows) -> Iterator[tuple[int, dict]]:
@@ -139,31 +139,29 @@ def _plots(lab, rows) -> Iterator[tuple[int, dict]]:
             yield row["step"], figure | {"data": data}
 
 
-def plain(value):
-    """Return plain data that JSON has: four digits of a number, None for one like nan.
+def plain(value, digits: int = 5):
+    """Return plain data that JSON has: numbers of so many digits, None for nan.
 
     Examples
     --------
     >>> plain({"x": np.array([1.0, np.nan, 1234.5678])})
-    {'x': [1.0, None, 1235.0]}
+    {'x': [1.0, None, 1234.6]}
     """
     if isinstance(value, dict):
-        return {key: plain(inside) for key, inside in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return (
-            _rounded(np.asarray(value)) if value.dtype.kind == "f" else value.tolist()
-        )
+        return {key: plain(inside, digits) for key, inside in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inside) for inside in value]
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.4g}") if math.isfinite(value) else None
+        return [plain(inside, digits) for inside in value]
+    if isinstance(value, np.ndarray | np.generic | float):
+        return _rounded(np.asarray(value), digits)
+    return value
 
 
-def _rounded(values: np.ndarray) -> list:
-    """Numbers with four digits, and None for one like nan."""
+def _rounded(values: np.ndarray, digits: int):
+    """Numbers with so many digits, and None for one like nan."""
+    if values.dtype.kind != "f":
+        return values.tolist()
     with np.errstate(all="ignore"):
-        scale = 10.0 ** (3 - np.floor(np.log10(np.abs(values))))
+        scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(values))))
         near = np.where(np.abs(values) < 1e-300, 0.0, np.round(values * scale) / scale)
     gaps = ~np.isfinite(near)
     return (np.where(gaps, None, near) if gaps.any() else near).tolist()

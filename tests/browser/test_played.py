@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 
 NUMBERS = """
 return document.querySelector('.plotly-graph-div').data
-  .map(({ x, y }) => [x, y].map((values) => [...values]));
+  .map(({ x, y }) => [x, y].map((values) => [...(values._inputArray ?? values)]));
 """
 
 
@@ -48,7 +48,7 @@ def drawn(page):
 
 
 def numbers(lab):
-    """What the page is to draw, to four digits."""
+    """What the page is to draw, to five digits."""
     return plain([[list(trace.x), list(trace.y)] for trace in lab.figure.data])
 
 

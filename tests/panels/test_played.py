@@ -18,7 +18,7 @@ from labkit.pictures.curve import CURVE
 from labkit.pictures.ellipse import ELLIPSE
 from tests.panels.test_live_lab import ROWS
 
-ROUNDING = 5e-4  # of numbers of four digits
+ROUNDING = 5e-5  # of numbers of five digits
 
 
 def noisy(settings):
@@ -91,7 +91,7 @@ def test_each_run_shows_at_each_step_what_its_trace_has_until_then(lab, data):
 
 
 def same(traces, figure):
-    """Traces have the figure's numbers, to four digits, and its look."""
+    """Traces have the figure's numbers, to five digits, and its look."""
     for trace, found in zip(traces, figure.data, strict=True):
         look = {k: v for k, v in found.to_plotly_json().items() if k not in "xy"}
         for axis in "xy":
@@ -140,7 +140,9 @@ def test_a_picture_is_played_on_from_the_step_that_is_shown(experiment, first):
     (knob,) = data["knobs"]
     figures = unpacked(data["runs"][knob["at"]])
     assert data["step"] == first and len(figures) == LEAST
-    assert figures[first - 1] == plain(experiment.picture(lab.pictures._now, None))
+    assert figures[first - 1] == plain(
+        experiment.picture(lab.pictures._now, None), digits=4
+    )
     ends = [unpacked(run)[-1] for run in data["runs"]]
     assert all(one != other for one, other in pairwise(ends))
     assert len(packed(data)) < 300_000
