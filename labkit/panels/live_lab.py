@@ -20,7 +20,7 @@ from labkit.panels.images import Pictures, Scene
 from labkit.panels.live_plot import LivePlot
 from labkit.panels.played import packed, played
 from labkit.panels.predict import Outcome
-from labkit.panels.shown import Page, Shown
+from labkit.panels.shown import Shown
 from labkit.panels.stepper import Stepper
 
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
@@ -279,7 +279,8 @@ class LiveLab(Shown):
     def _ipython_display_(self):
         super()._ipython_display_()
         if not self.interactive and (runs := played(self)):
-            display(Page(embedded("play", packed(runs)), ""))
+            page = embedded("play", packed(runs))
+            display({"text/html": page, "text/plain": ""}, raw=True)
 
     @property
     def figure(self):

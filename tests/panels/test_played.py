@@ -151,14 +151,15 @@ def test_a_picture_is_played_on_from_the_step_that_is_shown(experiment, first):
 @pytest.mark.parametrize(("interactive", "wanted"), [(False, 1), (True, 0)])
 def test_headless_the_module_stands_below_the_figure(interactive, wanted, monkeypatch):
     shown = []
-    monkeypatch.setattr(live_lab, "display", shown.append)
+    monkeypatch.setattr(live_lab, "display", lambda page, raw: shown.append(page))
     lab = LiveLab(NOISY, interactive=interactive)
     lab._ipython_display_()
     assert shown == []  # nothing has run
     lab.run(3)
     lab._ipython_display_()
     assert len(shown) == wanted
-    assert all('class="labkit-play"' in page.html for page in shown)
+    assert all('class="labkit-play"' in page["text/html"] for page in shown)
+    assert all(page["text/plain"] == "" for page in shown)  # and the run only once
 
 
 def test_what_stands_in_a_page_cannot_end_its_script():
