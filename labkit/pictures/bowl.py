@@ -222,6 +222,6 @@ BOWL = Experiment(
     CAPTION,
     _status,
     front=("n", "theta", "damping"),
-    recorded={"n": (5, 20, 100)},
+    recorded={"n": (20, 100)},
     picture=picture,
 )

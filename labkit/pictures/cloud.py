@@ -214,6 +214,6 @@ CLOUD = Experiment(
     CAPTION,
     _status,
     front=("rank", "trained", "scale"),
-    recorded={"rank": (1, 2, 4)},
+    recorded={"rank": (1, 2)},
     picture=picture,
 )
