@@ -63,6 +63,7 @@ async function play(root) {
   }
   function show(to) {
     const { steps } = run();
+    if (!steps.length) return void (at.textContent = "failed");
     position = Math.min(Math.max(to, 0), steps.length - 1);
     Object.assign(slider, { max: steps.length - 1, value: position });
     slider.setAttribute("aria-valuetext", `step ${steps[position]}`);

@@ -110,14 +110,8 @@ def changes(nodes: Iterable[dict | None]) -> list[dict | None]:
         if now is None:
             made.append(None)
             continue
-        known = last | now
-        made.append(
-            {
-                k: now.get(k)
-                for k in known
-                if k not in last or k not in now or last[k] != now[k]
-            }
-        )
+        new = {k: v for k, v in now.items() if k not in last or last[k] != v}
+        made.append(dict.fromkeys(last.keys() - now.keys()) | new)
         last = now
     return made
 
