@@ -204,6 +204,6 @@ CURVE = Experiment(
     CAPTION,
     _status,
     front=("noise", "ridge", "clamp"),
-    recorded={"noise": (0.0, 0.1, 0.3, 0.6)},
+    recorded={"noise": (0.0, 0.6)},
     picture=picture,
 )

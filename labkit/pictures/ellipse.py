@@ -211,6 +211,6 @@ ELLIPSE = Experiment(
     CAPTION,
     _status,
     front=("noise", "batch", "mean_weight"),
-    recorded={"noise": (0.0, 0.3, 1.0, 2.0)},
+    recorded={"noise": (0.0, 2.0)},
     picture=picture,
 )
