@@ -1,17 +1,22 @@
-"""The pages of the site: their code runs, and says what it should."""
+"""The pages of the site: their code runs, and every public name has one."""
 
+import pkgutil
 import re
+import runpy
 import shlex
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+import labkit
 from labkit.runs.cli import split_assignments
 from labkit.runs.execute import prepare
 from labkit.runs.sweep_plan import parse_values
 
-HOWTO = Path(__file__).parents[1] / "docs/howto"
+DOCS = Path(__file__).parents[1] / "docs"
+HOWTO = DOCS / "howto"
 PAGES = [page for page in sorted(HOWTO.glob("*.md")) if page.stem != "index"]
 SCREEN = 60  # lines
 
@@ -43,3 +48,16 @@ def test_the_commands_of_a_page_would_be_taken(page, tmp_path):
         for key, text in split_assignments(given).items():
             for value in parse_values(key, text):
                 prepare(notebook, {key: value}, "quick", None, tmp_path, None)
+
+
+def test_every_public_name_has_a_page_and_a_docstring(tmp_path):
+    found = pkgutil.iter_modules(labkit.__path__, "labkit.")
+    rooms = [import_module(each.name) for each in found]
+    public = {
+        f"{r.__name__}.{n}": getattr(r, n)
+        for r in rooms
+        for n in vars(r).get("__all__", ())
+    }
+    runpy.run_path(str(DOCS / "gather.py"))["names"](tmp_path)
+    assert {page.stem for page in tmp_path.glob("api/labkit.*.*.rst")} == {*public}
+    assert [name for name, held in public.items() if not held.__doc__] == []
