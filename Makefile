@@ -119,13 +119,15 @@ picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
 	PYTHONPATH=. $(BIN)/python benchmarks/picture.py notebooks/figures/noise.png
 
 docs: .venv/.stamp ## Run every notebook and build the site in build/docs/site
-	rm -rf $(addprefix $(DOCS)/,runs source site); $(LABKIT) run --all --profile quick --out $(DOCS)/runs
+	rm -rf $(addprefix $(DOCS)/,runs source doctrees site)
+	@set -o pipefail; $(LABKIT) list | grep '^[a-z]' \
+	| xargs -n 1 -P 2 $(LABKIT) run --out $(DOCS)/runs
 	@$(MAKE) --no-print-directory site
 
 .PHONY: site
 site:
 	$(BIN)/python docs/gather.py $(DOCS)/runs $(DOCS)/source
-	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs $(DOCS)/source $(DOCS)/site
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d $(DOCS)/doctrees $(DOCS)/source $(DOCS)/site
 	@echo "$(DOCS)/site/index.html"
 
 dist: .venv/.stamp ## Build the wheel and the sdist into dist/

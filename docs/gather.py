@@ -90,7 +90,9 @@ def names(source: Path) -> None:
             kind = "function" if inspect.isroutine(held) else "data"
             kind = "class" if inspect.isclass(held) else kind
             members = "   :members:\n" if kind == "class" else ""
-            about = f".. auto{kind}:: {path}\n{members}"
+            if kind == "data":  # a table: its names, not all of their values
+                members = "   :no-value:\n\n   " + ", ".join(f"``{k}``" for k in held)
+            about = f".. auto{kind}:: {path}\n{members}\n"
             (api / f"{path}.rst").write_text(f"{name}\n{'=' * len(name)}\n\n{about}")
 
 
