@@ -23,7 +23,7 @@ from tests.browser.test_line_stepper import Walk, walk_by_mouse
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[2]
-FEW = {"samples": 256, "hidden": 16, "epochs": 1, "seeds": 1, "live_steps": 6}
+FEW = {"samples": 256, "hidden": 16, "epochs": 1, "seeds": 1, "live_steps": 10}
 LESSON = "notebooks/01_rls.html"
 PAGES = ("index.html", LESSON, "api/labkit.rls.RLS.html", "docs/howto/sweep.html")
 ASKED = "return performance.getEntriesByType('resource').map((each) => each.name);"
