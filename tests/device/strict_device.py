@@ -85,7 +85,7 @@ class Tally:
 
 
 TALLY = Tally()
-_generators = set()
+_generators = {}  # by address, and held: a freed one's would be given to another
 
 
 def tensors(tree):
@@ -146,7 +146,7 @@ class AccGenerator(torch._C.Generator):
     device = torch.device("cpu")  # set below, once the device has its name
 
     def __init__(self, *_):
-        _generators.add(self._cdata)
+        _generators[self._cdata] = self
 
 
 class AnyGenerator(type):
