@@ -44,7 +44,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.flat import default_check_every, norm, positive
+from labkit.hessian_free.flat import default_check_every, keep_freed, norm, positive
 from labkit.hessian_free.merit import MINITER, PATIENCE, Merit
 from labkit.hessian_free.rotations import Norms, Rotations, hypot, rotate
 from labkit.hessian_free.stopping import (
@@ -107,6 +107,7 @@ def lsmr_steps(
     is raised: see :func:`lsmr`.
     """
     d, u, v = system.start()
+    keep_freed(u)
     beta = positive(norm(u))
     v = v / beta
     alpha = norm(v)
