@@ -97,9 +97,8 @@ def keep_freed(x: Tensor) -> None:
     """Have the C library keep the memory of vectors like x between iterations.
 
     On a CPU, glibc gives memory back where more than twice the largest block freed so
-    far lies idle, and each page costs microseconds when it is wanted again: 8 % of
-    LSMR's time on the CURVES autoencoder. A block that nobody writes to, freed at once,
-    raises that bound; 32 MB is the most that it heeds.
+    far lies idle, and has to map each page anew when it is wanted again. A block that
+    nobody writes to, freed at once, raises that bound; 32 MB is the most that it heeds.
     """
     if x.device.type == "cpu":
         torch.UntypedStorage(min(8 * x.nbytes, (32 << 20) - 8192))
