@@ -52,7 +52,7 @@ class RaceKnobs:
 
 def race_rows(settings, problem: Problem, chosen: Mapping, hidden=64) -> Iterator[dict]:
     """One row per minibatch; errors [%] on clean test rows, at every fourth."""
-    for step, ended, outputs in race_looks(settings, problem, chosen, hidden):
+    for step, ended, outputs, _ in race_looks(settings, problem, chosen, hidden):
         yield {"step": step, "ended": ", ".join(ended)} | errors(outputs, problem.test)
 
 
@@ -64,14 +64,15 @@ def errors(outputs: Mapping[str, Callable], test: Labelled) -> dict[str, float]:
 
 
 def race_looks(settings, problem, chosen: Mapping, hidden=64, every=EVERY) -> Iterator:
-    """Of each minibatch its number, the rules that have failed, and outputs of others.
+    """Of each minibatch its number, failed rules, outputs of the others, rows so far.
 
+    The rules are those with ``chosen`` values; rows and labels are as they read them.
     Outputs, at so many, are functions of inputs that are valid until it goes on. A rule
     that fails ends, and the others go on. Rules without minibatches are solved anew at
     every fourth, once every class has been seen.
     """
     fit, seed = problem.fit, settings.seed
-    names = [label for label in CLASSIFIERS if label not in SOLVED]
+    names = [label for label in chosen if label not in SOLVED]
     models = {label: rules.network(fit, hidden, seed) for label in names}
     takes = {k: taken(k, model, chosen[k], seed) for k, model in models.items()}
     g = seeded(seed, fit.inputs.device)
@@ -90,7 +91,7 @@ def race_looks(settings, problem, chosen: Mapping, hidden=64, every=EVERY) -> It
         if step % every == 0 or step == 1:
             outputs = {k: model.eval() for k, model in models.items() if k not in ended}
             outputs |= latest
-        yield step, ended, outputs
+        yield step, ended, outputs, (X_seen, y_seen)
 
 
 def taken(name, model, values, seed) -> Callable[[Tensor, Tensor], None]:
@@ -127,7 +128,7 @@ def draw(fit: Labelled, settings, g: torch.Generator) -> tuple[Tensor, Tensor]:
 def solved(seen: Labelled, hidden, chosen, seed) -> dict[str, Callable]:
     """Outputs of the rules without minibatches; a failure has none."""
     sizes, outputs = Sizes(passes=4, batch=1, hidden=hidden), {}
-    for label in SOLVED:
+    for label in [label for label in SOLVED if label in chosen]:
         try:
             *_, last = CLASSIFIERS[label].run(seen, sizes, chosen[label], seed)
             outputs[label] = last[-1]

@@ -105,6 +105,15 @@ def contours(x, y, z, name: str) -> dict:
     )
 
 
+def class_map(ticks, classes, colours: Sequence[str]) -> dict:
+    """What each point of a square is said to be: classes (n, n) by their numbers."""
+    n = len(colours)
+    steps = [[(i + end) / n, colours[i]] for i in range(n) for end in (0, 1)]
+    look = {"colorscale": steps, "zmin": -0.5, "zmax": n - 0.5, "showscale": False}
+    heat = {"type": "heatmap", "x": ticks, "y": ticks, "z": classes, "opacity": 0.35}
+    return heat | look | {"hoverinfo": "skip"}
+
+
 def _scatter(x, y, name: str) -> dict:
     hover = {"hoverinfo": "name"} if name else {"hoverinfo": "skip"}
     return {"type": "scatter", "x": x, "y": y, "name": name} | hover

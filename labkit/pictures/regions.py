@@ -1,7 +1,9 @@
-"""All classifiers on one plane: what each would say of every point."""
+"""Classifiers on one plane: what each would say of every point."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,12 +17,14 @@ from labkit.panels import Experiment
 from labkit.panels.captions import panel_text
 from labkit.panels.drawing import panel_title
 from labkit.panels.theme import COLOURS, layout
-from labkit.pictures.planes import HEIGHT, dots
+from labkit.pictures.planes import HEIGHT, class_map, dots
 
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 41
-SHOWN = 60  # points in each plane
+SHOWN = 60  # newest points in each plane
+ALL = tuple(CLASSIFIERS)
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
 ACROSS, GAP, ABOVE = 5, 0.02, 0.14  # planes in a line, shares between them
+LOW = 300  # pixels of one line
 TICKS = torch.linspace(-WIDE, WIDE, GRID)
 PLANE = torch.cartesian_prod(TICKS, TICKS)
 
@@ -30,8 +34,8 @@ class Regions(NamedTuple):
 
     classes: dict[str, np.ndarray]  # by rule, (GRID, GRID), a row for each second input
     errors: dict[str, float]  # by rule, of test rows [%]
-    points: np.ndarray  # (SHOWN, 2)
-    labels: np.ndarray  # (SHOWN,)
+    points: np.ndarray  # (n, 2), the newest rows as the rules read them
+    labels: np.ndarray  # (n,)
 
 
 def spirals(seed: int = 0) -> Problem:
@@ -57,41 +61,47 @@ def values() -> dict[str, dict]:
     return chosen | {"broad": chosen["broad"] | {"scaling": "feature"}}
 
 
-def region_rows(knobs, problem: Problem, hidden: int = 32) -> Iterator[dict]:
-    """One row a minibatch; the last three rules are solved anew at every fourth."""
-    every = slice(None, None, ROWS // SHOWN)
-    points = problem.fit.inputs[every].numpy(), problem.fit.targets[every].numpy()
-    looks = race_looks(knobs, problem, values(), hidden, every=1)
-    for step, ended, outputs in looks:
+def region_rows(
+    knobs, problem: Problem, hidden: int = 32, *, rules: Sequence[str] = ALL
+) -> Iterator[dict]:
+    """One row a minibatch; the last three of all rules are solved at every fourth."""
+    chosen = {label: given for label, given in values().items() if label in rules}
+    looks = race_looks(knobs, problem, chosen, hidden, every=1)
+    for step, ended, outputs, read in looks:
         row = {"step": step, "ended": ", ".join(ended)}
         if outputs:
             wrong = errors(outputs, problem.test)
             with torch.no_grad():
                 said = {k: rule(PLANE).argmax(1) for k, rule in outputs.items()}
             grids = {k: each.view(GRID, GRID).T.numpy() for k, each in said.items()}
+            points = (part[-SHOWN:].numpy() for part in read)
             row |= wrong | {"pictures": Regions(grids, wrong, *points)}
         yield row
 
 
 CAPTION = (
-    "Colours: the class that a rule gives to each point of the plane; dots: points of "
-    "the three arms without noise; the number: errors on test points. All rules read "
-    "the same minibatches; the last three are solved anew on all rows so far."
+    "Colours: the class that a rule gives to each point of the plane; dots: the newest "
+    "rows, as all rules read them, noise included; the number: errors on test points, "
+    "which have none."
 )
 
 
-def picture(now: Regions | None, before: Regions | None) -> dict:
+def picture(
+    now: Regions | None, before: Regions | None, *, rules: Sequence[str] = ALL
+) -> dict:
     """Draw a plane for each rule; the error of the run before stands in brackets."""
-    look = layout(width=960, height=HEIGHT) | {"annotations": [], "uirevision": True}
+    across, lines = min(len(rules), ACROSS), math.ceil(len(rules) / ACROSS)
+    look = {"annotations": [], "uirevision": True}
+    look |= layout(width=960, height=HEIGHT if lines > 1 else LOW)
     look["margin"] |= {"l": 10, "r": 10, "t": 40, "b": 10}
     look["meta"] = {"caption": CAPTION, "alt": f"{panel_text('Regions', '', '', ())}. "}
-    look["meta"]["alt"] += f"{', '.join(CLASSIFIERS)}. {CAPTION}"
-    wide = (1 - GAP * (ACROSS - 1)) / ACROSS
-    high = (1 - ABOVE) / 2
+    look["meta"]["alt"] += f"{', '.join(rules)}. {CAPTION}"
+    wide = (1 - GAP * (across - 1)) / across
+    high = (1 - ABOVE * (lines - 1)) / lines
     drawn = []
-    for i, label in enumerate(CLASSIFIERS):
+    for i, label in enumerate(rules):
         line, column = divmod(i, ACROSS)
-        left, low = column * (wide + GAP), (1 - line) * (high + ABOVE)
+        left, low = column * (wide + GAP), (lines - 1 - line) * (high + ABOVE)
         k = str(i + 1) if i else ""
         plain = {"range": [-WIDE, WIDE], "showticklabels": False, "ticks": ""}
         look[f"xaxis{k}"] = plain | {"domain": [left, left + wide], "anchor": f"y{k}"}
@@ -115,12 +125,9 @@ def _title(label: str, now: Regions | None, before: Regions | None) -> str:
 
 
 def _plane(now: Regions, label: str) -> list[dict]:
-    steps = [[(i + end) / ARMS, TINTS[i]] for i in range(ARMS) for end in (0, 1)]
-    heat = {"type": "heatmap", "x": TICKS.numpy(), "y": TICKS.numpy(), "opacity": 0.35}
-    heat |= {"colorscale": steps, "zmin": -0.5, "zmax": ARMS - 0.5, "showscale": False}
-    shown = []
-    if label in now.classes:
-        shown.append(heat | {"z": now.classes[label], "hoverinfo": "skip"})
+    shown, said = [], now.classes.get(label)
+    if said is not None:
+        shown.append(class_map(TICKS.numpy(), said, TINTS))
     colours = [TINTS[y] for y in now.labels]
     return [*shown, dots(now.points, colours, size=4)]
 
@@ -136,3 +143,9 @@ REGIONS = Experiment(
     recorded={"label_noise": (0.0, 0.5)},
     picture=picture,
 )
+
+
+def regions_of(*rules: str) -> Experiment:
+    """`REGIONS` of some rules alone."""
+    rows, draw = (partial(part, rules=rules) for part in (region_rows, picture))
+    return replace(REGIONS, rows=rows, picture=draw)

@@ -86,7 +86,7 @@ SCREENS = [
     """from labkit.labs import bpls, broad, compare, hessian_free, rls, rtrl, rules
 from labkit.labs.problem import load_problem
 from labkit.panels import LiveLab
-from labkit.pictures import bowl, cloud, curve, ellipse, functions, regions
+from labkit.pictures import bowl, cloud, curve, ellipse, functions, layers, regions
 
 digits, text = load_problem("digits", samples=300), rtrl.read_text("text")
 images = hessian_free.load_images("digits", samples=300)
@@ -114,6 +114,8 @@ show(compare.RACE, digits, chosen, 16)""",
     "show(bowl.BOWL)",
     "show(functions.FUNCTIONS)",
     "show(regions.REGIONS, regions.spirals(), 8)",
+    'show(regions.regions_of("RLS", "SGD", "Adam"), regions.spirals(), 8)',
+    "show(layers.LAYERS, steps=5)",
 ]
 
 

@@ -10,8 +10,9 @@ import torch
 
 from labkit import bpls
 from labkit import hessian_free as hf
-from labkit.bpls.walk import walked
+from labkit.bpls.walk import hidden_values, output_targets, walk, walked
 from labkit.labs.compare import RaceKnobs, race_looks
+from labkit.labs.problem import noisy_labels
 from labkit.labs.rtrl import estimates, make_learner, new_network, read_text
 from labkit.panels import LiveLab
 from labkit.pictures import (
@@ -21,6 +22,7 @@ from labkit.pictures import (
     ellipse,
     functions,
     influence,
+    layers,
     regions,
     water,
 )
@@ -39,7 +41,12 @@ PICTURES = {
     "curve": (curve.CURVE, ()),
     "influence": (influence.INFLUENCE, (TEXT, {16: NETWORK})),
     "water": (water.WATER, ()),
+    "layers": (layers.LAYERS, ()),
     "regions": (regions.REGIONS, (regions.spirals(), 8)),
+    "three regions": (
+        regions.regions_of(*"RLS SGD Adam".split()),
+        (regions.spirals(),),
+    ),
 }
 
 
@@ -296,6 +303,53 @@ def test_a_walk_ends_with_what_bpls_makes_of_it(depth):
     assert (inside | rows[0].cut).all() and rows[0].now.shape[1] == 4
 
 
+# The layers
+
+
+@pytest.mark.parametrize("turned", [{"noise": 0.3}, {"depth": 1, "clamp": 0.2}])
+def test_cells_are_of_the_walks_and_marked_points_what_they_solve_on(turned):
+    knobs = layers.LayerKnobs(**turned)
+    g, (X, y) = torch.Generator().manual_seed(0), layers.moons(0)
+    y = noisy_labels(y, knobs.noise, g, 2)
+    sizes, acts = (3, *[6] * knobs.depth, 2), [layers.HIDDEN] * knobs.depth
+    weights = bpls.random_weights(sizes, scale=3.0, generator=g, dtype=X.dtype)
+    how = {"clamp": knobs.clamp, "stop": False, "max_walks": 99}
+    wrong = torch.ones(len(y), dtype=torch.bool)
+    rows = islice(layers.layer_rows(SimpleNamespace(**vars(knobs))), 9)
+    records = islice(bpls.train(X, y, weights, acts, **how), 9)
+    for record, row in zip(records, rows, strict=True):
+        now, i = row["pictures"], record.layer
+        if i == len(sizes) - 1:
+            at, B = wrong, output_targets(y[wrong], classes=2, dtype=X.dtype)
+            H = hidden_values(X[wrong], weights, acts)
+            below = {}
+            for step in walk(H, B, acts, clamp=knobs.clamp, second_solve=True):
+                below[step.layer - 1] = step
+        assert (now.solved == at.numpy()).all() and at.sum() == record.samples
+        shown = [at.nonzero()[:, 0].tolist().index(sample) for sample in now.samples]
+        for layer in range(i, len(sizes) - 1):
+            C, T = below[layer].C[shown], below[layer].T[shown]
+            assert np.allclose(now.wanted[layer], C, atol=1e-12)
+            assert (now.cut[layer] == (C != T).numpy()).all()
+        assert set(now.wanted) == set(range(i, len(sizes)))
+        figure = layers.picture(now, None)
+        crosses, _ = drawn(figure, "cut by the clamp")
+        assert len(crosses) == sum(part.sum() for part in now.cut.values())
+        for name in ("missed", "solved on"):
+            points, _ = drawn(figure, name)
+            rows_of = {"missed": now.missed, "solved on": now.solved}[name]
+            assert (points == now.points[rows_of]).all()
+        if record.end:
+            weights = record.end.weights
+            wrong = bpls.scores(X, weights, acts).argmax(1) != y
+            assert (now.missed == wrong.numpy()).all()
+            assert row["missed"] == record.end.misses
+            H = hidden_values(X[now.samples], weights, acts)
+            assert all(map(np.allclose, now.values, H))
+            said = bpls.scores(layers.PLANE, weights, acts).argmax(1)
+            assert (now.classes == said.view(41, 41).T.numpy()).all()
+
+
 # The influence
 
 
@@ -354,18 +408,27 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
 # The regions
 
 
-def test_regions_are_the_rules_predictions():
+@pytest.mark.parametrize("rules", [regions.ALL, ("RLS", "SGD", "Adam")])
+def test_regions_are_the_rules_predictions(rules):
     problem, ticks = regions.spirals(), regions.TICKS
-    row, now = run(regions.region_rows, RaceKnobs, problem, 8, steps=4, label_noise=0.2)
+    shown = regions.regions_of(*rules)
+    row, now = run(shown.rows, RaceKnobs, problem, 8, steps=4, label_noise=0.2)
     settings = RaceKnobs(label_noise=0.2)
     looks = race_looks(settings, problem, regions.values(), 8)
-    *_, (_, _, outputs) = islice(looks, 4)
-    assert set(now.classes) == set(outputs) == set(regions.CLASSIFIERS)
+    *_, (_, _, outputs, (X, y)) = islice(looks, 4)
+    assert set(now.classes) == set(rules)
+    assert (now.points == X[-60:].numpy()).all() and (
+        now.labels == y[-60:].numpy()
+    ).all()
+    outputs = {label: outputs[label] for label in rules}
     for label, rule in outputs.items():
         drawn_as = regions._plane(now, label)[0]
         assert row[label] == now.errors[label]
         for i, j in ((0, 0), (3, 30), (40, 12), (20, 21)):
             said = int(rule(torch.stack([ticks[j], ticks[i]])[None]).argmax())
             assert drawn_as["z"][i, j] == now.classes[label][i, j] == said
-    reset = regions.picture(None, now)["layout"]["annotations"]
-    assert f"({now.errors['SGD']:.0f} %)" in reset[0]["text"]
+    titles = [
+        each["text"] for each in shown.picture(None, now)["layout"]["annotations"]
+    ]
+    for label, title in zip(rules, titles, strict=True):
+        assert label in title and f"({now.errors[label]:.0f} %)" in title
