@@ -84,17 +84,17 @@ def layer_rows(knobs) -> Iterator[dict]:
     g, acts = seeded(knobs.seed), [HIDDEN] * knobs.depth
     y = noisy_labels(clean, knobs.noise, g, 2)
     sizes, how = (3, *[knobs.width] * knobs.depth, 2), {"scale": 3.0, "dtype": X.dtype}
-    weights = current = bpls.random_weights(sizes, generator=g, **how)
+    current = bpls.random_weights(sizes, generator=g, **how)
     settings = bpls.Settings(clamp=knobs.clamp, stop=False, max_walks=10**6)
     missed, clamp, step = torch.ones(POINTS, dtype=torch.bool), knobs.clamp, 0
     try:
-        for record in bpls.train(X, y, weights, acts, settings):
+        for record in bpls.train(X, y, current, acts, settings):
             step, i = record.step, record.layer - 1
             if i == knobs.depth:  # a walk begins, the first on all points
                 solved, wanted, cut = missed, {}, {}
                 rows = solved.nonzero()[:, 0]
                 at = torch.linspace(0, len(rows) - 1, SAMPLES).round().long().unique()
-            new = blend(weights[i : i + 1], (record.W,), record.samples / POINTS)
+            new = blend(current[i : i + 1], (record.W,), record.samples / POINTS)
             current = (*current[:i], *new, *current[i + 1 :])
             missed = scores(X, current, acts).argmax(1) != y
             a = OUTPUT if i == knobs.depth else HIDDEN
@@ -106,7 +106,6 @@ def layer_rows(knobs) -> Iterator[dict]:
             if i:
                 row["clamped"] = 100 * record.clamped
             else:
-                weights = current
                 row["error"] = 100 - percent(scores(test[0], current, acts), test[1])
             H = hidden_values(X[rows[at]], current, acts)
             values = [h.numpy() for h in (*H, OUTPUT.value(H[-1] @ current[-1]))]
