@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import tally
+from tests.device.table import TABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = runpy.run_path(str(ROOT / "benchmarks/__main__.py"), run_name="bench")
@@ -84,6 +85,12 @@ def test_every_benchmark_is_run():
     run = {command.split()[0] for command in BENCH["COMMANDS"]}
     no_ratios = {"lines", "picture", "shared", "browser", "state"}
     assert run == scripts - no_ratios
+
+
+@pytest.mark.parametrize("room", TABLE)
+def test_every_step_of_the_device_benchmark_is_timed_again_and_again(room):
+    best = runpy.run_path(str(ROOT / "benchmarks/device.py"))["best"]
+    assert all(best(row.make, "cpu") > 0 for row in TABLE[room])
 
 
 def test_lines_are_counted_by_kind(tmp_path):

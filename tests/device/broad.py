@@ -61,7 +61,7 @@ def shared(device):
     """Three nodes more, and the score of some weights."""
     X, W = random(device, (30, 4), (9, 3))
     y = (torch.arange(30) % 3).to(device)
-    columns = broad.SharedColumns((X, y), (X, y), 20)
+    columns = broad.SharedColumns((X, y), (X, y), 40)
     columns.add(broad.Update(2, 3, 0))
     return lambda: (columns.add(broad.Update(0, 0, 3)), columns.score(W))
 
