@@ -128,7 +128,7 @@ docs: .venv/.stamp ## Run every notebook and build the site in build/docs/site
 site:
 	$(BIN)/python docs/gather.py $(DOCS)/runs $(DOCS)/source
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d $(DOCS)/doctrees $(DOCS)/source $(DOCS)/site
-	@echo "$(DOCS)/site/index.html"
+	@rm -rf $(DOCS)/jupyter_execute; echo "$(DOCS)/site/index.html"
 
 dist: .venv/.stamp ## Build the wheel and the sdist into dist/
 	rm -rf dist; $(BIN)/python -m build --no-isolation

@@ -39,6 +39,7 @@ toc_object_entries = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "labkit"
+html_favicon = "favicon.svg"
 html_math_renderer = "mathml"
 html_copy_source = html_show_sourcelink = False
 # Figures are told of a dark page as JupyterLab does it.

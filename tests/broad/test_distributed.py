@@ -379,7 +379,7 @@ def run_here(rank, world, script, folder):
 
 def test_the_example_of_the_page_runs(tmp_path, workers):
     one, other = workers(run_here, example(), tmp_path, world=2)
-    columns = [340, 440, 540, 640, 740]
+    columns = [380, 480, 580, 680, 780]
     assert columns_in(tmp_path) == columns
     assert [int(line.split()[0]) for line in one.splitlines()] == columns
     assert other == ""
