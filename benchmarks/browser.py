@@ -40,7 +40,7 @@ PICTURES = {
     "01_rls": ("mean_weight", 0),
     "02_bpls": ("clamp", 3),
     "03_hessian_free": ("n", 0),
-    "04_broad": ("added", 3),
+    "04_broad": ("added", 4),
     "05_rtrl": ("rank", 0),
     "06_compare": ("label_noise", 0),
 }
@@ -49,11 +49,18 @@ PICTURES = {
 NOTE_FRAMES = """
 const panel = document.querySelector('[data-looked-at]');
 const said = () => panel.querySelector('.labkit-turned').textContent;
-const noted = window.labkitFrames = {key: null, said: said(), frames: []};
+const noted = window.labkitFrames =
+  {key: null, clicked: null, paused: null, said: said(), frames: []};
+const now = () => performance.now() / 1000;
 panel.querySelector('.js-plotly-plot').on('plotly_afterplot',
-  () => noted.frames.push([performance.now() / 1000, said()]));
-panel.addEventListener('keydown',
-  () => noted.key ??= performance.now() / 1000, {capture: true});
+  () => noted.frames.push([now(), said()]));
+panel.addEventListener('keydown', () => noted.key ??= now(), {capture: true});
+panel.querySelector('.labkit-pause').addEventListener('click',
+  () => noted.clicked ??= now(), {capture: true});
+const status = panel.querySelector('.labkit-status');
+new MutationObserver(() => {
+  if (/paused|finished/.test(status.textContent)) noted.paused ??= now();
+}).observe(status, {childList: true, characterData: true, subtree: true});
 """
 FRAMES = "return window.labkitFrames;"
 
@@ -110,37 +117,48 @@ def opening(name):
 
 
 def frames(page, name):
-    """Count what a picture draws in a run; time a knob, and Pause."""
+    """Count what a picture draws in a run; time Pause, and a knob."""
     knob, notches = PICTURES[name]
     page.look_at(f".labkit-knob-{knob}")
     page.wait_for_figure(lambda drawn: drawn, "the figure is there")
     for _ in range(notches):
         page.within(".labkit-speed .noUi-handle").send_keys(Keys.ARROW_LEFT)
     rates, delays, pauses = [], [], []
-    for n in range(TRIES):
-        page.press("reset")
-        page.press("run")
-        wait(lambda: page.count() >= 3, "the count grows")
-        page.script(NOTE_FRAMES)
-        key = (Keys.ARROW_RIGHT, Keys.ARROW_LEFT)[n % 2]
-        time.sleep(0.2)
-        page.key(knob, key)
-        delays.append(wait(lambda: told_after(page), "a later step is drawn"))
-        page.script(NOTE_FRAMES)
+    for _ in range(TRIES):
+        begin(page)
         time.sleep(COUNTED)
         drawn = [at for at, _ in page.script(FRAMES)["frames"]]
         rates.append((len(drawn) - 1) / (drawn[-1] - drawn[0]))
-        clicked = time.monotonic()
-        if page.within(".labkit-pause").is_enabled():
-            page.press("pause")
-            page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
-            pauses.append(time.monotonic() - clicked)
+        if stop(page):
+            noted = page.script(FRAMES)
+            pauses.append(noted["paused"] - noted["clicked"])
+    for n in range(TRIES):
+        begin(page)
+        page.key(knob, (Keys.ARROW_RIGHT, Keys.ARROW_LEFT)[n % 2])
+        delays.append(wait(lambda: told_after(page), "a later step is drawn"))
+        stop(page)
     pause = f"{min(pauses):5.2f} s" if pauses else "  ended"
     print(
         f"{name:16}best of {TRIES}: {max(rates):5.1f} frames a second  "
         f"knob {min(delays):5.2f} s  pause {pause}  {load()}",
         flush=True,
     )
+
+
+def begin(page):
+    """Run from the beginning, and note what is drawn."""
+    page.press("reset")
+    page.press("run")
+    wait(lambda: page.count() >= 3, "the count grows")
+    page.script(NOTE_FRAMES)
+
+
+def stop(page):
+    """Press Pause; return whether anything ran."""
+    if runs := page.within(".labkit-pause").is_enabled():
+        page.press("pause")
+        page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
+    return runs
 
 
 def told_after(page):
