@@ -119,7 +119,7 @@ class LiveLab(Shown):
         self._marked = _UNMARKED
         self.note, self.turned = Label(), Label().add_class("labkit-turned")
         self.outcome, self._outcome = Label().add_class("labkit-outcome"), None
-        self._restarts = 0
+        self._restarts, self._row = 0, None
         self.trace = self._new_trace()
         look = {"caption": experiment.caption, "interactive": interactive}
         self.plot = None
@@ -131,6 +131,7 @@ class LiveLab(Shown):
             on_record=self._log,
             on_show=self._look_back,
             on_reset=self._restart,
+            on_status=self._tell,
             interactive=interactive,
             beside=(self.note, self.turned, self.outcome),
         )
@@ -190,10 +191,15 @@ class LiveLab(Shown):
             self._pending = {}
         self.trace.log(**scalars)
         self._draw(row)
-        if self.experiment.status:
-            self.note.value = self.experiment.status(row)
+        self._row = row
         if self._outcome:
             self._outcome.add(row)
+
+    def _tell(self):
+        """Say what the newest row says; a row each would keep a page busy."""
+        if self._row is not None and self.experiment.status:
+            self.note.value = self.experiment.status(self._row)
+        if self._outcome:
             self.outcome.value = str(self._outcome)
 
     def _look_back(self, row):
@@ -258,7 +264,7 @@ class LiveLab(Shown):
         self.plot.mark(step, _values(self._pending, " "), instead_of)
 
     def _restart(self):
-        self._pending, self._marked = {}, _UNMARKED
+        self._pending, self._marked, self._row = {}, _UNMARKED, None
         self.note.value = self.turned.value = self.outcome.value = ""
         self._outcome = None
         self.trace.close()

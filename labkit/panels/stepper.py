@@ -35,6 +35,8 @@ class Stepper(Shown):
     on_record : callable, is given each new record, as soon as it is there
     on_show : callable, is given the record shown after a move among the records kept
     on_reset : callable, called before `make_records` is called again
+    on_status : callable, called when the status line is written: of a running loop,
+        at most ten times a second
     interactive : bool, make buttons; otherwise a static line is shown
     keep : int >= 1, number of newest records to which Back can go
     limit : int >= 1, number of records after which the loop counts as exhausted
@@ -62,6 +64,7 @@ class Stepper(Shown):
         on_record: Callable[[Any], None] | None = None,
         on_show: Callable[[Any], None] | None = None,
         on_reset: Callable[[], None] | None = None,
+        on_status: Callable[[], None] | None = None,
         interactive: bool = True,
         keep: int = 1000,
         limit: int | None = None,
@@ -76,7 +79,7 @@ class Stepper(Shown):
                 raise ValueError(f"{name} must be >= 1, got {count}")
         self._make = make_records if callable(make_records) else None
         self._on_record, self._on_show = on_record or _nothing, on_show or _nothing
-        self._on_reset, self._beside = on_reset or _nothing, beside
+        self._on_reset, self._on_status = on_reset or _nothing, on_status or _nothing
         self._limit, self._clock = math.inf if limit is None else limit, clock
         self._kept, self._next_status = deque(maxlen=keep), -math.inf
         self._turn = None  # identity of the loop that may go on; None: paused
@@ -86,7 +89,7 @@ class Stepper(Shown):
         self.interactive, self.widget = interactive, None
         self._begin(make_records() if self._make else make_records)
         if interactive:
-            self._build()
+            self._build(beside)
             replace_earlier(self)
         self._refresh()
 
@@ -280,7 +283,7 @@ class Stepper(Shown):
         left = (0.0 if speed == "max" else 1 / speed) - (self._clock() - begin)
         return max(MIN_SLEEP, left) if goes_on else None
 
-    def _build(self) -> None:
+    def _build(self, beside) -> None:
         actions = {
             "step": (self.step, "step-forward", "One step forward"),
             "back": (self.back, "step-backward", "Look one record back"),
@@ -303,7 +306,7 @@ class Stepper(Shown):
         self._label = widgets.Label().add_class("labkit-status")
         flow = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 12px"}
         row = widgets.HBox([*self._buttons.values(), self._speed], layout=flow)
-        line = [self._label, *self._beside, Busy(self._lock)]
+        line = [self._label, *beside, Busy(self._lock)]
         self.widget = widgets.VBox([row, widgets.HBox(line, layout=flow)])
 
     def _clicked(self, action) -> None:
@@ -316,9 +319,12 @@ class Stepper(Shown):
     def _refresh(self, force: bool = True) -> None:
         """Bring the status line and the buttons up to date."""
         now = self._clock()
-        if self.widget is None or not (force or now >= self._next_status):
+        if not (force or now >= self._next_status):
             return
         self._next_status = now + MIN_INTERVAL
+        self._on_status()
+        if self.widget is None:
+            return
         self._label.value = self.status
         done = self.error is not None or self.exhausted
         disabled = {

@@ -176,11 +176,8 @@ def _hidden(now: Curve) -> list[dict]:
         x = now.x
         drawn.append(path(np.c_[x, now.now[:, j]], tint, values, width=1, dash="dot"))
         drawn.append(path(np.c_[x, now.got[:, j]], tint, got, width=2))
-        for i in at:
-            ends = (x[i], now.now[i, j]), (x[i], now.wanted[i, j])
-            thin = arrow(*ends, tint, wanted if i == at[0] else "")
-            thin["marker"] |= {"size": [0, 8]}
-            drawn.append(thin | {"line": {"color": tint, "width": 1}})
+        ends = (np.c_[x, each[:, j]][at] for each in (now.now, now.wanted))
+        drawn.append(arrow(*ends, tint, wanted, width=1, head=8))
         cut = now.cut[:, j]
         points = np.c_[x[cut], now.wanted[cut, j]]
         drawn.append(dots(points, tint, "" if j else "cut by the clamp", symbol="x"))

@@ -42,8 +42,10 @@ def planes(
         x, y = axis(x_titles[i], limits=ends[0]), axis(y_titles[i], limits=ends[1])
         scale = {"scaleanchor": f"x{k}", "constrain": "range"} if square else {}
         place = {"domain": [start, end], "anchor": f"y{k}", "nticks": 5}
+        # What sticks out is not looked for: it takes a tenth of a frame.
+        place |= (free := {"ticklabeloverflow": "allow"})
         made[f"xaxis{k}"] = x | place
-        made[f"yaxis{k}"] = y | {"anchor": f"x{k}", "nticks": 6} | scale
+        made[f"yaxis{k}"] = y | {"anchor": f"x{k}", "nticks": 6} | scale | free
         start = end + gap
     words = [panel_text(*each) for each in zip(titles, y_titles, x_titles, strict=True)]
     made["meta"] = {"caption": caption, "alt": ". ".join([*words, caption])}
@@ -75,12 +77,16 @@ def path(points, colour: str, name: str = "", *, marks: bool = False, **line) ->
     return made | {"mode": "lines+markers" if marks else "lines"}
 
 
-def arrow(start, end, colour: str = INK, name: str = "") -> dict:
-    """An arrow from one point to another."""
-    x, y = np.array([start, end], dtype=np.float64).T
-    head = {"symbol": "arrow", "angleref": "previous", "size": [0, 13], "opacity": 1}
-    look = {"line": {"color": colour, "width": 3}, "marker": head | {"color": colour}}
-    return _scatter(x, y, name) | look | {"mode": "lines+markers"}
+def arrow(
+    start, end, colour: str = INK, name: str = "", *, width: int = 3, head: int = 13
+) -> dict:
+    """An arrow from one point to another, or n of them as one trace: (2,) or (n, 2)."""
+    start, end = np.atleast_2d(np.asarray(start, float)), np.atleast_2d(end)
+    x, y = np.stack([start, end, np.full_like(start, np.nan)], 1).reshape(-1, 2)[:-1].T
+    sizes = ([0, head, 0] * len(start))[:-1]
+    tip = {"symbol": "arrow", "angleref": "previous", "size": sizes, "opacity": 1}
+    look = {"mode": "lines+markers", "line": {"color": colour, "width": width}}
+    return _scatter(x, y, name) | look | {"marker": tip | {"color": colour}}
 
 
 def ellipse(centre, covariance, radius: float, colour: str, name="", **line) -> dict:
