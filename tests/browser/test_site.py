@@ -131,7 +131,7 @@ def test_the_lines_of_a_step_are_walked(driver, address):
         walk.moved(f"{key} walks")
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["picture", "panel"])
+@pytest.mark.parametrize("number", [0, 2], ids=["picture", "panel"])
 def test_a_run_is_played_and_its_knob_turned(driver, address, number):
     page = Still(driver, address + LESSON)
     play = Played(page, number)
