@@ -350,6 +350,18 @@ def test_cells_are_of_the_walks_and_marked_points_what_they_solve_on(turned):
             assert (now.classes == said.view(41, 41).T.numpy()).all()
 
 
+def test_a_clamp_that_is_turned_cuts_from_the_next_layer_on():
+    knobs = SimpleNamespace(**vars(layers.LayerKnobs(clamp=0.2)))
+    rows = layers.layer_rows(knobs)
+    for clamp in (1e-6, 0.2, 0.2):
+        now, knobs.clamp = next(rows)["pictures"], clamp
+    for layer, clamp in ((2, 0.2), (1, 1e-6)):
+        off = np.minimum(now.wanted[layer], 1 - now.wanted[layer])
+        assert off.min() > clamp * (1 - 1e-9)
+        assert (now.cut[layer] == np.isclose(off, clamp)).all()
+    assert now.cut[2].any()
+
+
 # The influence
 
 
