@@ -101,7 +101,8 @@ def layer_rows(knobs) -> Iterator[dict]:
             wanted[i + 1] = a.value(record.B[at]).numpy()
             if a is HIDDEN:
                 cut[i + 1] = np.abs(wanted[i + 1] - 0.5) > 0.5 - clamp - 1e-9
-            row = {"step": step, "walk": record.walk + 1, "layer": i + 1}
+            name = f"hidden {i + 1}" if a is HIDDEN else "outputs"
+            row = {"step": step, "walk": record.walk + 1, "layer": name}
             row |= {"rows": record.samples, "missed": int(missed.sum())}
             if i:
                 row["clamped"] = 100 * record.clamped
@@ -203,8 +204,8 @@ def _status(row) -> str:
     if "note" in row:
         return row["note"]
     return (
-        "walk {walk}, layer {layer} solved on {rows} points; the network with it "
-        "misses {missed}"
+        "walk {walk}: {layer} solved on {rows} points; the network with it misses "
+        "{missed}"
     ).format_map(row)
 
 
