@@ -10,7 +10,7 @@ import json
 import plotly.graph_objects as go
 from IPython.display import display
 
-from labkit.panels.theme import dark, style, template
+from labkit.panels.theme import style
 
 CONFIG = {"responsive": True, "displaylogo": False}
 BELOW = "labkit-caption"  # class of the sentence, in widgets and pages alike
@@ -55,12 +55,6 @@ def panel_text(title: str, y: str, x: str, names=()) -> str:
 
 class Figure(go.Figure):
     """A finished figure that shows its caption below and describes itself."""
-
-    def in_theme(self, theme: str) -> "Figure":
-        """Return the figure in the theme ``"light"`` or ``"dark"``, to be exported."""
-        template(theme)  # refuses what is no theme
-        plain = self.to_plotly_json()
-        return Figure(plain if theme == "light" else dark(plain))
 
     def _repr_mimebundle_(self, include=None, exclude=None, **_):
         plain = json.loads(self.to_json())

@@ -130,6 +130,18 @@ class Controls(Shown):
         checked = {name: self._knobs[name].checked(v) for name, v in values.items()}
         self._commit(dataclasses.replace(self._value, **checked))
 
+    def turn(self, **values) -> None:
+        """Set values as a hand does: cut to their bounds, and what is refused is said.
+
+        It stands below the knobs, and all values stay.
+        """
+        self._message.value = ""
+        try:
+            self.set(**{name: self._knobs[name].clip(v) for name, v in values.items()})
+        except (ValueError, TypeError) as error:
+            self._show()
+            self._message.value = f"<b>{html.escape(str(error))}</b>"
+
     def reset(self) -> None:
         """Go back to the first values."""
         if self.interactive:
@@ -221,14 +233,8 @@ class Controls(Shown):
 
     def _turned(self, name: str, value) -> None:
         """Take over what the user set; what the dataclass refuses is put back."""
-        if self._quiet:
-            return
-        self._message.value = ""
-        try:
-            self.set(**{name: self._knobs[name].clip(value)})
-        except (ValueError, TypeError) as error:
-            self._show()
-            self._message.value = f"<b>{html.escape(str(error))}</b>"
+        if not self._quiet:
+            self.turn(**{name: value})
 
     def _show(self) -> None:
         """Have the widgets follow the values."""

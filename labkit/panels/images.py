@@ -127,6 +127,10 @@ class Scene(Shown):
     interactive : bool, follow in a widget; otherwise a figure is built when asked for
     wait : float, seconds between two redraws
     clock : callable, returns the time in seconds; for tests
+
+    Attributes
+    ----------
+    now : what was given last, None at the beginning and after :meth:`clear`
     """
 
     def __init__(
@@ -140,13 +144,13 @@ class Scene(Shown):
         self._figure_of, self.interactive = figure_of, interactive
         self._wait, self._clock = wait, clock
         self._due, self._timer = -math.inf, None
-        self._now = self._before = None
+        self.now = self._before = None
         self._pinned = False
         self.widget = Plot(self.figure) if interactive else None
 
     def draw(self, now, _title: str = "") -> None:
         """Show this, now or when the next redraw is due."""
-        self._now = now
+        self.now = now
         wait = self._due - self._clock()
         if wait <= 0:
             self.update()
@@ -160,27 +164,27 @@ class Scene(Shown):
             self._timer.cancel()
             self._timer = None
         if self.interactive:
-            self.widget.show(self._figure_of(self._now, self._before))
+            self.widget.show(self._figure_of(self.now, self._before))
             self._due = self._clock() + self._wait
 
     def clear(self) -> None:
         """Show nothing but what is kept of it."""
-        if self._now is not None and not self._pinned:
-            self._before = self._now
-        self._now = None
+        if self.now is not None and not self._pinned:
+            self._before = self.now
+        self.now = None
         self.update()
 
     def pin(self, pinned: bool = True) -> None:
         """Have what is shown stay as that of an earlier run."""
         self._pinned = pinned
-        if pinned and self._now is not None:
-            self._before = self._now
+        if pinned and self.now is not None:
+            self._before = self.now
         self.update()
 
     @property
     def figure(self) -> Figure:
         """What was drawn last."""
-        return Figure(self._figure_of(self._now, self._before))
+        return Figure(self._figure_of(self.now, self._before))
 
 
 class Pictures(Scene):

@@ -52,6 +52,11 @@ class Experiment:
     front : tuple of str, knobs always in sight; the others are folded
     picture : callable, draws what rows hold under ``pictures``; see
         :class:`~labkit.panels.images.Scene`
+    drag : callable, ``drag(now, knobs, name, index, point)``
+        What a hand on the picture turns, values of knobs by name: it has brought to
+        ``point`` what :attr:`~labkit.panels.plot.Plot.touched` names.
+    afresh : callable, ``afresh(now, knobs)``
+        What is shown once a knob is turned in mid-run, until the next step is taken.
     recorded : mapping of knob to its values, at which a page without a kernel has runs
     """
 
@@ -63,6 +68,8 @@ class Experiment:
     status: Callable[[Mapping], str] | None = None
     front: tuple[str, ...] | None = None
     picture: Callable[[Any, Any], dict] | None = None
+    drag: Callable[..., dict] | None = None
+    afresh: Callable[[Any, Any], Any] | None = None
     recorded: Mapping[str, Sequence] = field(default_factory=dict)
 
 
@@ -117,6 +124,7 @@ class LiveLab(Shown):
         self._settings = SimpleNamespace(**vars(self.controls.value))
         self._pending = {}  # turned since the last row, by name
         self._marked = _UNMARKED
+        self._dragging = False  # the same drag as before turns a knob on
         self.note, self.turned = Label(), Label().add_class("labkit-turned")
         self.outcome, self._outcome = Label().add_class("labkit-outcome"), None
         self._restarts, self._row = 0, None
@@ -139,6 +147,8 @@ class LiveLab(Shown):
         self.widget = None
         if interactive:
             self.widget = self._build()
+            if experiment.drag:
+                self.pictures.widget.observe(self._dragged, "touched")
             replace_earlier(self)
 
     def _build(self) -> Box:
@@ -223,7 +233,30 @@ class LiveLab(Shown):
                 self._begin_anew(restarting)
             else:
                 self._go_on({name: getattr(knobs, name) for name in changed})
+                if self.experiment.afresh and self.pictures.now is not None:
+                    now = self.experiment.afresh(self.pictures.now, knobs)
+                    self.pictures.draw(now)
             self._outcome, self.outcome.value = outcome, ""
+
+    def _dragged(self, change):
+        """Turn the knobs that a hand on the picture means, a drag as one turn."""
+        before, touched = change["old"], change["new"]
+        try:
+            name, index = touched["name"], touched["index"]
+            point = float(touched["x"]), float(touched["y"])
+            if not all(map(math.isfinite, point)) or not (index is None or index >= 0):
+                raise ValueError(f"there is no place {index} at {point}")
+            if (now := self.pictures.now) is None:
+                raise ValueError("no step is drawn")
+            knobs = self.experiment.drag(now, self.controls.value, name, index, point)
+        except (LookupError, TypeError, ValueError) as error:
+            self.turned.value = f"nothing is turned: {error}"
+            return
+        self._dragging = touched.get("drag") == before.get("drag")
+        try:
+            self.controls.turn(**knobs)
+        finally:
+            self._dragging = False
 
     def _compared(self, changed, anew: bool) -> Outcome | None:
         """What rows to come are compared with, if one knob that is about one is turned.
@@ -234,7 +267,7 @@ class LiveLab(Shown):
         if len(changed) != 1 or not (column := self.controls.about(changed[0])):
             return None
         (name, answer), last = answers.popitem(), self._outcome
-        if last and last.knob == name and not last.whole:
+        if last and last.knob == name and (self._dragging or not last.whole):
             answer = answer or last.predicted
             return replace(last, predicted=answer, anew=anew, after=[])
         return Outcome.of(name, column, self.trace.rows, answer, anew)

@@ -2,6 +2,7 @@
 // plotly.js itself comes from the kernel once a page, not once a figure.
 
 const ASKED = "plotly.js";
+const BESIDE = 6; // pixels from the edge of a marker at which a hand holds it
 const AGAIN = 10000; // ms after which another figure asks: its kernel may live
 
 function load(source) {
@@ -33,6 +34,36 @@ async function library(model) {
   }
   model.off("msg:custom", take);
   return page.loaded;
+}
+
+// What a hand can hold where a pointer is, among what traces name in their meta: the
+// nearest point within its marker or a hair beside it, or a place of a heat map. "off" is
+// how far its pixels, counted along the axes, are from those of the pointer in the page.
+function hold(plot, { clientX, clientY }) {
+  const { left, top } = plot.getBoundingClientRect();
+  let [held, nearest] = [null, Infinity];
+  for (const points of plot.calcdata ?? []) {
+    const { type, meta, marker, xaxis, yaxis } = points[0].trace;
+    if (!meta?.touch) continue;
+    const axes = [xaxis, yaxis].map((id) => `${id[0]}axis${id.slice(1)}`);
+    const [x, y] = axes.map((name) => plot._fullLayout[name]);
+    const [right, below] = [clientX - left - x._offset, clientY - top - y._offset];
+    const take = (index, across, down) =>
+      (held = { name: meta.touch, index, axes, off: [across - clientX, down - clientY] });
+    if (type === "heatmap") {
+      const inside = right >= 0 && right <= x._length && below >= 0 && below <= y._length;
+      if (inside && !held) take(null, right, below);
+      continue;
+    }
+    points.forEach((point, index) => {
+      const [across, down] = [x.c2p(point.x), y.c2p(point.y)];
+      const far = Math.hypot(across - right, down - below);
+      if (far >= nearest || far > marker.size / 2 + BESIDE) return;
+      nearest = far;
+      take(index, across, down);
+    });
+  }
+  return held;
 }
 
 function render({ model, el }) {
@@ -67,6 +98,35 @@ function render({ model, el }) {
       drawing = false;
     }
   };
+
+  // Frames show where the kernel has what is held. It is told the newest place alone, as
+  // soon as it has heard the one before: ipywidgets holds back what comes meanwhile.
+  // A redraw ends a capture of the pointer, so that it is followed in the whole page.
+  const press = (event) => {
+    const held = event.button ? null : hold(plot, event);
+    if (!held) return;
+    event.preventDefault(); // plotly would zoom
+    event.stopPropagation();
+    const { name, index, axes, off } = held;
+    const [drag, gone] = [Date.now(), new AbortController()];
+    const follow = ({ buttons, clientX, clientY }) => {
+      if (!buttons) return gone.abort();
+      const [x, y] = axes.map((axis) => plot._fullLayout[axis]);
+      const place = { x: x.p2c(clientX + off[0]), y: y.p2c(clientY + off[1]) };
+      model.set("touched", { name, index, drag, ...place });
+      model.save_changes();
+    };
+    if (index === null) follow(event);
+    document.addEventListener("pointermove", follow, { signal: gone.signal });
+    for (const end of ["pointerup", "pointercancel"])
+      document.addEventListener(end, () => gone.abort(), { signal: gone.signal });
+  };
+  plot.addEventListener("pointerdown", press, { capture: true });
+  plot.addEventListener("pointermove", (event) => {
+    if (event.buttons) return;
+    const held = hold(plot, event);
+    event.target.style.cursor = held ? (held.index === null ? "pointer" : "grab") : "";
+  });
   const sized = new ResizeObserver(() => {
     if (width === el.offsetWidth || !plot.querySelector(".main-svg")) return;
     width = el.offsetWidth;

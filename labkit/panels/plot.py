@@ -38,6 +38,11 @@ class Plot(anywidget.AnyWidget):
     figure : str, the figure as JSON; ``version`` counts how often it was another
     sent : float, when the last one left, by ``clock``
     lost : bool, whether nothing is sent any more; the figure's place says so
+    touched : dict, what a hand on the page holds or points at, and where it is now
+        ``name``: of a trace whose ``meta`` is ``{"touch": name}``; ``index`` of its
+        point, None in a heat map; ``x``, ``y`` of the hand on the trace's axes;
+        ``drag``, the same from press to release. While the kernel is at work only the
+        newest place waits.
     lock : RLock, whoever holds it changes the figure alone
         JupyterLab hands messages to a thread beside the one that a run goes on in.
     """
@@ -46,6 +51,7 @@ class Plot(anywidget.AnyWidget):
     config = traitlets.Dict(CONFIG).tag(sync=True)
     version = traitlets.Int(0).tag(sync=True)
     lost = traitlets.Bool(False).tag(sync=True)
+    touched = traitlets.Dict().tag(sync=True)
     _css = STYLE
     # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
     _esm = Path(__file__).with_name("plot.js").read_text("utf-8")

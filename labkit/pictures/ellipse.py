@@ -24,6 +24,7 @@ from labkit.pictures.planes import (
 from labkit.rls import RLS, loss_mse
 
 POINTS, TRUE, START = 60, (0.8, -0.5), (-1.1, 1.1)
+FAR = 5.0  # of the plane of the inputs
 RULES = {name: colour_of(name) for name in ("RLS", "SGD", "Adam")}
 WIDE, GRID = 2.0, 49  # of the plane of the weights
 LENGTH = 0.7  # of the longer of the two arrows
@@ -60,7 +61,14 @@ class EllipseKnobs:
         restart=False, about="loss Adam",
         look_for="At 0.5: who runs away along the steep direction?")
     seed: int = knob(0, low=0, high=99, help="of the data", look_for="Is it chance?")
+    moved: str = knob(
+        "", label="points moved", restart=False, about="loss RLS",
+        help="number and place of each, such as 7 1.5 -2, 12 0 3; targets stay",
+        look_for="An outlier: whose path does it bend, and for how long?")
     # fmt: on
+
+    def __post_init__(self):
+        places(self.moved)
 
 
 class Ellipse(NamedTuple):
@@ -77,11 +85,31 @@ class Ellipse(NamedTuple):
     paths: dict[str, np.ndarray]  # by rule, (steps, 2)
 
 
-def data(knobs) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs (n, 2) with their mean on the diagonal, clean targets, noise (n, 1)."""
+def places(moved: str) -> list[tuple[int, float, float]]:
+    """Numbers of points, from 1, and where they were moved; a ValueError says how."""
+    parts = [part.split() for part in moved.split(",") if part.strip()]
+    try:
+        found = [(int(i), float(x), float(y)) for i, x, y in parts]
+        if all(1 <= i <= POINTS and abs(x) <= FAR >= abs(y) for i, x, y in found):
+            return found
+    except ValueError:
+        pass
+    allowed = f"points 1 to {POINTS} with two inputs from {-FAR} to {FAR}"
+    raise ValueError(f"moved must be like '7 1.5 -2, 12 0 3', {allowed}, got {moved!r}")
+
+
+def data(knobs) -> tuple[Tensor, Tensor]:
+    """Inputs (n, 2) with their mean on the diagonal, and noisy targets (n, 1).
+
+    A point that was moved keeps its target.
+    """
     g = seeded(knobs.seed)
     X = torch.randn(POINTS, 2, generator=g) * torch.tensor([1.0, 0.6]) + knobs.mean
-    return X, X @ torch.tensor([TRUE]).T, torch.randn(POINTS, 1, generator=g)
+    y = X @ torch.tensor([TRUE]).T
+    y = y + knobs.noise * torch.randn(POINTS, 1, generator=g)
+    for i, *place in places(knobs.moved):
+        X[i - 1] = torch.tensor(place)
+    return X, y
 
 
 def surface(X: Tensor, y: Tensor) -> np.ndarray:
@@ -102,21 +130,20 @@ def unit() -> nn.Linear:
 
 def ellipse_rows(knobs) -> Iterator[dict]:
     """One row a step: all rules on the same minibatch."""
-    X, clean, noise = data(knobs)
     units = {name: unit() for name in RULES}
     rls = RLS(units["RLS"], mean_weight=knobs.mean_weight, on_failure="reset")
     optimizers = {"RLS": rls, "SGD": None, "Adam": None}
     for name, kind in (("SGD", torch.optim.SGD), ("Adam", torch.optim.Adam)):
         optimizers[name] = kind(units[name].parameters(), lr=knobs.others)
     paths = {name: [np.array(START)] for name in RULES}
-    g, step, level = seeded(knobs.seed), 0, None
+    g, step, made_at = seeded(knobs.seed), 0, None
     while True:
-        if level != knobs.noise:
-            level, y = knobs.noise, clean + knobs.noise * noise
-            loss = surface(X, y)
-        rls.param_groups[0] |= {"mean_weight": knobs.mean_weight, "lr": knobs.lr}
         for rows in torch.randperm(POINTS, generator=g).split(knobs.batch):
             step, seen = step + 1, {}
+            if made_at != (at := (knobs.noise, knobs.moved)):
+                made_at, (X, y) = at, data(knobs)
+                loss = surface(X, y)
+            rls.param_groups[0] |= {"mean_weight": knobs.mean_weight, "lr": knobs.lr}
             for name, optimizer in optimizers.items():
                 if name != "RLS":
                     optimizer.param_groups[0]["lr"] = knobs.others
@@ -143,6 +170,21 @@ def look(rls: RLS) -> dict[str, np.ndarray]:
     return {name: value.clone().numpy() for name, value in seen.items()}
 
 
+def afresh(now: Ellipse, knobs) -> Ellipse:
+    """Other data at the same step."""
+    X, y = data(knobs)
+    given = {"inputs": X.numpy(), "targets": y.numpy()[:, 0]}
+    return now._replace(**given, loss=surface(X, y))
+
+
+def dragged(_now, knobs, _name, index, point) -> dict[str, str]:
+    """The points moved, with the one that a hand has brought to this point."""
+    moved = {i: place for i, *place in places(knobs.moved)}
+    moved[index + 1] = np.clip(point, -FAR, FAR)
+    said = (f"{i} {x:.2f} {y:.2f}" for i, (x, y) in moved.items())
+    return {"moved": ", ".join(said)}
+
+
 CAPTION = (
     "P begins as a circle and grows thin along the mean input: the step of RLS is the "
     "gradient with that direction taken out, so it goes down the valley instead of "
@@ -153,12 +195,11 @@ CAPTION = (
 def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
     """Draw the inputs on the left, the weights on the right."""
     wide = ((-WIDE, WIDE),) * 2
-    far = 5.0
     figure = planes(
         ["Inputs, and P", "Weights: loss, paths, and the step"],
         ["first input", "first weight"],
         ["second input", "second weight"],
-        [((-far, far),) * 2, wide],
+        [((-FAR, FAR),) * 2, wide],
         caption=CAPTION,
         widths=[0.4, 0.6],
     )
@@ -175,7 +216,7 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
 def _inputs(now: Ellipse) -> list[dict]:
     colours = {"color": now.targets, "colorscale": "Cividis", "size": 6}
     return [
-        dots(now.inputs, INK, **colours),
+        dots(now.inputs, INK, **colours) | {"meta": {"touch": "points"}},
         ellipse((0, 0), now.P, 1.0, RULES["RLS"], width=3) | {"name": ""},
         arrow((0, 0), now.mean, INK, "mean input of the minibatch"),
     ]
@@ -213,4 +254,6 @@ ELLIPSE = Experiment(
     front=("noise", "batch", "mean_weight"),
     recorded={"noise": (0.0, 2.0)},
     picture=picture,
+    drag=dragged,
+    afresh=afresh,
 )

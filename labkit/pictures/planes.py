@@ -68,6 +68,11 @@ def dots(points, colour: str, name: str = "", **marker) -> dict:
     return _scatter(x, y, name) | {"mode": "markers", "marker": look}
 
 
+def handles(points, name: str) -> dict:
+    """Points (n, 2), not seen, by which a hand holds what is drawn there."""
+    return dots(points, INK, size=24, opacity=0) | {"meta": {"touch": name}}
+
+
 def path(points, colour: str, name: str = "", *, marks: bool = False, **line) -> dict:
     """A line through points (n, 2)."""
     x, y = np.asarray(points, dtype=np.float64).reshape(-1, 2).T

@@ -13,7 +13,7 @@ from labkit.labs.rules import seeded
 from labkit.panels import Experiment, knob
 from labkit.panels.panel_types import KEPT, MIXED
 from labkit.panels.theme import INK
-from labkit.pictures.planes import GHOST, path, planes, put
+from labkit.pictures.planes import GHOST, handles, path, planes, put
 from labkit.rtrl.low_rank import (
     minimum_variance,
     optimal_low_rank,
@@ -22,16 +22,19 @@ from labkit.rtrl.low_rank import (
 )
 
 TALL, DRAWS = 4.0, 300  # of a bar at most; draws that are shown
-_bar = partial(knob, low=0.0, high=TALL, step=0.1, about="noise")
+BARS = ("first", "second", "third", "fourth", "fifth")
+ENOUGH = 10  # draws that are kept in grey when other terms are mixed
+_bar = partial(knob, low=0.0, high=TALL, step=0.1, about="noise", restart=False)
 
 
 @dataclass(frozen=True)
 class WaterKnobs:
-    """What can be turned; the bars are sorted."""
+    """What can be turned; other bars, or another rank, are drawn from anew."""
 
     # fmt: off
     rank: int = knob(
         2, low=1, high=5, unit="terms", help="of five that are left", about="noise",
+        restart=False,
         look_for="How far does the level fall, and who stands above it?")
     first: float = _bar(3.0, label="first bar", help="singular value",
                         look_for="Above the level: does its height matter at all?")
@@ -49,34 +52,66 @@ class WaterKnobs:
 
 
 class Water(NamedTuple):
-    """One draw, and the mean of all so far."""
+    """One draw, and the mean of all of these bars so far."""
 
-    d: np.ndarray  # (5,) falling
+    d: np.ndarray  # (5,)
     level: float
     signs: np.ndarray  # (5,)
     drawn: np.ndarray  # (5, 5)
-    mean: np.ndarray  # (5, 5)
     off: np.ndarray  # (draws,) squared distances of the mean from the diagonal of d
     noise: float  # of one draw, as the theorem has it
+    was: np.ndarray = np.empty(0)  # the same of the bars before
+
+
+def one_draw(knobs, signs: torch.Tensor) -> Water:
+    """One draw, with these signs (5,) of the bars."""
+    d = torch.tensor([getattr(knobs, bar) for bar in BARS], dtype=torch.float64)
+    falling = d.argsort(descending=True, stable=True)
+    L, R = optimal_low_rank(torch.diag(d[falling]), knobs.rank, signs[falling])
+    place = falling.argsort()
+    made = (L @ R.mT)[place][:, place]
+    off = (made - torch.diag(d)).square().sum()[None]
+    noise = float(minimum_variance(d[falling], knobs.rank))
+    seen = (signs.numpy(), made.numpy(), off.numpy())
+    return Water(d.numpy(), level_at(d[falling], knobs.rank), *seen, noise)
+
+
+def level_at(d: torch.Tensor, rank: int) -> float:
+    """The water level of falling d; 0 where all are kept."""
+    return float(water_level(d, rank)) if rank < len(d) else 0.0
 
 
 def water_rows(knobs) -> Iterator[dict]:
     """One row a draw of the signs."""
-    bars = [knobs.first, knobs.second, knobs.third, knobs.fourth, knobs.fifth]
-    d = torch.tensor(sorted(bars, reverse=True), dtype=torch.float64)
-    C, g = torch.diag(d), seeded(knobs.seed)
-    level = float(water_level(d, knobs.rank)) if knobs.rank < len(d) else 0.0
-    noise, total, off = float(minimum_variance(d, knobs.rank)), 0 * C, []
+    g, like, terms = seeded(knobs.seed), torch.zeros((), dtype=torch.float64), None
+    off, was = [], []
     for step in count(1):
-        signs = random_signs(d.shape, d, g)
-        L, R = optimal_low_rank(C, knobs.rank, signs)
-        total += L @ R.mT
-        off.append(float((total / step - C).square().sum()))
-        row = {"step": step, "noise": float((L @ R.mT - C).square().sum())}
-        row |= {"theorem": noise, "level": level, "of the mean": off[-1]}
-        shown = (part.numpy() for part in (signs, L @ R.mT, total / step))
-        made = Water(d.numpy(), level, *shown, np.array(off[:DRAWS]), noise)
-        yield row | {"pictures": made}
+        made = one_draw(knobs, random_signs((len(BARS),), like, g))
+        if terms != (now := (knobs.rank, *made.d)):
+            was = off if len(off) >= ENOUGH else was
+            terms, total, off = now, 0, []
+        total = total + made.drawn
+        mean = total / (len(off) + 1)
+        off.append(float(np.square(mean - np.diag(made.d)).sum()))
+        row = {"step": step, "noise": float(made.off[0]), "theorem": made.noise}
+        row |= {"level": made.level, "of the mean": off[-1]}
+        seen = {"off": np.array(off[:DRAWS]), "was": np.array(was[:DRAWS])}
+        yield row | {"pictures": made._replace(**seen)}
+
+
+def afresh(now: Water, knobs) -> Water:
+    """The same signs with other bars, or another rank."""
+    was = now.off if len(now.off) >= ENOUGH else now.was
+    return one_draw(knobs, torch.tensor(now.signs))._replace(was=was)
+
+
+def dragged(now: Water, _knobs, name: str, index, point) -> dict[str, float]:
+    """The bar that a hand holds, or the rank with the level nearest to the hand."""
+    if name == "bars":
+        return {BARS[index]: round(point[1], 1)}
+    d = torch.tensor(now.d).sort(descending=True).values
+    off = {rank: abs(level_at(d, rank) - point[1]) for rank in range(1, 6)}
+    return {name: min(off, key=off.get)}
 
 
 CAPTION = (
@@ -110,9 +145,10 @@ def picture(now: Water | None, before: Water | None) -> dict:
         theory = path(np.c_[n, now.noise / n], INK, "theorem / n", dash="dot")
         mean = path(np.c_[n[: len(now.off)], now.off], KEPT, "mean of the draws")
         put(figure, 2, [trace | {"showlegend": True} for trace in (theory, mean)])
-    if before:
-        n = np.arange(1, len(before.off) + 1)
-        ghost = path(np.c_[n, before.off], GHOST, "an earlier run")
+    off = before.off if before else now.was if now else ()
+    if len(off):
+        n = np.arange(1, len(off) + 1)
+        ghost = path(np.c_[n, off], GHOST, "an earlier run")
         put(figure, 2, [ghost | {"showlegend": True}])
     return figure
 
@@ -129,7 +165,9 @@ def _bars(now: Water) -> list[dict]:
     drawn.append(above | {"x": at[mixed], "y": heights, "text": signs})
     drawn[-1] |= {"textposition": "top center", "name": ""}
     ends = [(0.4, now.level), (5.6, now.level)]
-    return [*drawn, path(ends, INK, "water level", dash="dash")]
+    drawn.append(path(ends, INK, "water level", dash="dash"))
+    beside = np.c_[np.arange(0.5, 6), np.full(6, now.level)]
+    return [*drawn, handles(beside, "rank"), handles(np.c_[at, now.d], "bars")]
 
 
 def _status(row) -> str:
@@ -149,4 +187,6 @@ WATER = Experiment(
     front=("rank", "first", "second"),
     recorded={"rank": (1, 2, 3, 4)},
     picture=picture,
+    drag=dragged,
+    afresh=afresh,
 )

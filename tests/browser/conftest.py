@@ -86,7 +86,8 @@ SCREENS = [
     """from labkit.labs import bpls, broad, compare, hessian_free, rls, rtrl, rules
 from labkit.labs.problem import load_problem
 from labkit.panels import LiveLab
-from labkit.pictures import bowl, cloud, curve, ellipse, functions, layers, regions
+from labkit.pictures import bowl, cloud, curve, ellipse, functions, influence
+from labkit.pictures import layers, regions, water
 
 digits, text = load_problem("digits", samples=300), rtrl.read_text("text")
 images = hessian_free.load_images("digits", samples=300)
@@ -108,7 +109,10 @@ show(hessian_free.TRAINING, images, knobs=knobs, pictures=shown)""",
 chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}
           for label, rule in rules.CLASSIFIERS.items()}
 show(compare.RACE, digits, chosen, 16)""",
-    "show(cloud.CLOUD, text, {16: rtrl.new_network(len(text.symbols), 16)})",
+    """network = rtrl.new_network(len(text.symbols), 16)
+show(cloud.CLOUD, text, {16: network})""",
+    "show(influence.INFLUENCE, text, {16: network})",
+    "show(water.WATER)",
     "show(ellipse.ELLIPSE)",
     "show(curve.CURVE)",
     "show(bowl.BOWL)",

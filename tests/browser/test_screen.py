@@ -3,12 +3,15 @@
 import os
 import re
 import time
+from functools import partial
 
+import numpy as np
 import pytest
 
 pytest.importorskip("selenium")
 
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.conftest import SCREENS
@@ -69,6 +72,27 @@ SHOWN = """
 const part = document.querySelector(`[data-looked-at] ${arguments[0]}`);
 return part.checkVisibility({visibilityProperty: true});
 """
+# Of the panel looked at: where a point is that can be held, on its axes and the page,
+# and how far a pixel is; what a curve of this name goes through.
+HELD = """
+const [name, index] = arguments;
+const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
+plot.scrollIntoView({block: 'nearest'});
+const points = plot.calcdata.find(([{trace}]) => trace.meta?.touch === name);
+const {trace} = points[0], {x: a, y: b} = points[index];
+const {left, top} = plot.getBoundingClientRect();
+const axis = (id) => plot._fullLayout[`${id[0]}axis${id.slice(1)}`];
+const [x, y] = [axis(trace.xaxis), axis(trace.yaxis)];
+return {
+  at: [a, b], page: [left + x._offset + x.d2p(a), top + y._offset + y.d2p(b)],
+  pixel: [Math.abs(x.p2d(1) - x.p2d(0)), Math.abs(y.p2d(1) - y.p2d(0))],
+};
+"""
+CURVE = """
+const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
+const {z, y} = plot._fullData.find((trace) => trace.name === arguments[0]);
+return JSON.stringify(z ?? y);
+"""
 DARK = "return document.body.dataset.jpThemeLight === 'false';"
 
 
@@ -102,6 +126,9 @@ def test_a_panel_is_one_screen(page):
     paint(page, "Light")
     view(page, 1280)
     predict_by_keyboard(page)
+    drag_a_point(page)
+    drag_a_bar(page)
+    mark_a_cell(page)
     assert page.errors() == []
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
@@ -131,6 +158,93 @@ def predict_by_keyboard(page):
     means = r"thinness of P: ([\d.e+]+) before, ([\d.e+]+) after \(means of one row\): "
     before, after, verdict = re.fullmatch(f"{means}(.*)", said).groups()
     assert float(after) > float(before) and verdict == "up, as predicted"
+
+
+def hand(page):
+    """A pointer that presses, moves and lets go at once, at places of the page."""
+    return ActionBuilder(page.driver, duration=30)
+
+
+def press(page, name, index):
+    """Hold a point; returns where it is on the page, on its axes, and a pixel there."""
+    held = page.script(HELD, name, index)
+    pointer = hand(page)
+    pointer.pointer_action.move_to_location(*map(round, held["page"]))
+    pointer.pointer_action.pointer_down()
+    pointer.perform()
+    return held
+
+
+def pull(page, held, right, down):
+    """Move what is held so many pixels, in steps; returns where it is to be."""
+    pointer = hand(page)
+    for part in range(1, 6):
+        x, y = (round(at) for at in held["page"])
+        pointer.pointer_action.move_to_location(
+            x + right * part // 5, y + down * part // 5
+        )
+    pointer.perform()
+    by = right * held["pixel"][0], -down * held["pixel"][1]
+    return [at + off for at, off in zip(held["at"], by, strict=True)]
+
+
+def let_go(page):
+    pointer = hand(page)
+    pointer.pointer_action.pointer_up()
+    pointer.perform()
+
+
+def drag_a_point(page):
+    """A point of the data follows the hand while all runs, and the loss with it."""
+    page.look_at(".labkit-knob-others")
+    before = page.script(CURVE, "loss")
+    page.press("run")
+    wait(lambda: page.count() > 30, "it runs")
+    held = press(page, "points", 6)
+    there = lambda: page.script(HELD, "points", 6)["at"]  # noqa: E731
+    for right, down in ((60, 20), (-40, -30)):
+        near = partial(np.allclose, pull(page, held, right, down), atol=0.011)
+        wait(lambda n=near: n(there()), "the point comes to the hand")
+        count = page.count()
+        wait(lambda c=count: page.count() > c + 50, "the run goes on")
+        assert near(there())  # frames have not taken it away
+    let_go(page)
+    assert page.script(CURVE, "loss") != before
+    assert page.turned().startswith("moved = 7 ")
+    text = page.within(".labkit-knob-moved input").get_attribute("value")
+    assert near([float(part) for part in text.split()[1:]])
+    page.press("pause")
+
+
+def drag_a_bar(page):
+    """A paused run has another bar, another level and another rank at once."""
+    page.look_at(".labkit-knob-fifth")
+    status, level = page.status(), page.script(CURVE, "water level")
+    shown = ".labkit-knob-second .widget-readout"
+    held = press(page, "bars", 1)
+    wanted = pull(page, held, 0, -40)
+    said = lambda: float(page.within(shown).text)  # noqa: E731
+    wait(lambda: abs(said() - wanted[1]) < 0.06, "the knob turns with the bar")
+    let_go(page)
+    wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
+    assert page.script(HELD, "bars", 1)["at"][1] == pytest.approx(said())
+    assert page.turned().startswith("second = ") and page.status() == status
+    level, held = page.script(CURVE, "water level"), press(page, "rank", 5)
+    pull(page, held, 0, 80)
+    let_go(page)
+    rank = ".labkit-knob-rank .widget-readout"
+    wait(lambda: page.within(rank).text == "3", "a lower level is of a higher rank")
+    wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
+
+
+def mark_a_cell(page):
+    """A click on a cell of the influence marks it."""
+    page.look_at(".labkit-knob-character")
+    plane = page.within(".nsewdrag[data-subplot='xy']")
+    ActionChains(page.driver).move_to_element_with_offset(plane, 0, 0).click().perform()
+    unit = ".labkit-knob-unit .widget-readout"
+    wait(lambda: page.within(unit).text in ("8", "9"), "the unit in the middle")
+    assert re.match("(unit|character) = ", page.turned())
 
 
 def measure(page, theme):

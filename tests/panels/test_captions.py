@@ -3,7 +3,6 @@
 import json
 from itertools import count
 
-import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
@@ -19,8 +18,7 @@ from labkit.panels import (
     curves,
     shown,
 )
-from labkit.panels.captions import Figure, describe, panel_text
-from labkit.panels.theme import COLOURS, dark
+from labkit.panels.captions import panel_text
 from tests.panels.test_controls import Parameters
 from tests.panels.test_live_lab import make as make_lab
 
@@ -100,17 +98,3 @@ def test_the_text_names_title_axes_and_curves():
     figure = curves({"A": {"one": ([1], [2])}, "B": {"two": ([1], [2])}}, "s", "m")
     assert figure.layout.meta["alt"] == "A: m against s; one. B: m against s; two."
     assert panel_text("", "y", "") == "y"
-
-
-def test_a_figure_in_dark_has_the_twins_of_its_colours():
-    figure = describe(Figure(), CAPTION, [])
-    figure.add_scatter(x=np.arange(3.0), y=[1, 2, 3], line={"color": COLOURS[0]})
-    black = figure.in_theme("dark")
-    assert black.data[0].line.color == dark(COLOURS[0]) != COLOURS[0]
-    drawn = [json.loads(each.to_json())["data"][0] for each in (figure, black)]
-    assert drawn[0]["x"] == drawn[1]["x"] and drawn[0]["y"] == drawn[1]["y"]
-    assert figure.data[0].line.color == COLOURS[0]
-    assert figure.in_theme("light").data[0].line.color == COLOURS[0]
-    with pytest.raises(ValueError, match="got 'grey'"):
-        figure.in_theme("grey")
-    json.dumps(black._repr_mimebundle_())

@@ -141,7 +141,7 @@ def test_a_picture_is_played_on_from_the_step_that_is_shown(experiment, first):
     figures = unpacked(data["runs"][knob["at"]])
     assert data["step"] == first and len(figures) == LEAST
     assert figures[first - 1] == plain(
-        experiment.picture(lab.pictures._now, None), digits=4
+        experiment.picture(lab.pictures.now, None), digits=4
     )
     ends = [unpacked(run)[-1] for run in data["runs"]]
     assert all(one != other for one, other in pairwise(ends))

@@ -192,12 +192,7 @@ def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
 def test_contours_are_the_loss():
     knobs = SimpleNamespace(**vars(ellipse.EllipseKnobs(noise=0.5)))
     _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, noise=0.5)
-    X, clean, noise = ellipse.data(knobs)
-    trace = contours_of(ellipse.picture(now, None), "loss")
-    for i, j in ((0, 0), (7, 30), (48, 11)):
-        w = torch.tensor([[trace["x"][j]], [trace["y"][i]]]).float()
-        loss = float(loss_mse(X @ w, clean + 0.5 * noise))
-        assert np.allclose(10 ** trace["z"][i, j], loss, rtol=1e-4)
+    check_contours(now, *ellipse.data(knobs))
     X, Y = bowl.data(SimpleNamespace(noise=0.3, seed=0))
     _, now = run(bowl.bowl_rows, bowl.BowlKnobs)
     trace = contours_of(bowl.picture(now, None), "loss of all rows")
@@ -209,6 +204,13 @@ def test_contours_are_the_loss():
 
 def contours_of(figure, name):
     return next(trace for trace in figure["data"] if trace["name"] == name)
+
+
+def check_contours(now, X, y):
+    trace = contours_of(ellipse.picture(now, None), "loss")
+    for i, j in ((0, 0), (7, 30), (48, 11)):
+        w = torch.tensor([[trace["x"][j]], [trace["y"][i]]]).float()
+        assert np.allclose(10 ** trace["z"][i, j], loss_mse(X @ w, y), rtol=1e-4)
 
 
 # Functions, and the bowl
@@ -383,10 +385,10 @@ def test_the_influence_is_autograds_and_the_difference_is_between_them(method):
         assert np.allclose(now.exact[unit], by_weight.norm(dim=1)[columns], rtol=1e-3)
     assert (now.difference <= now.exact + now.estimate + 1e-9).all()
     assert (now.difference >= np.abs(now.exact - now.estimate) - 1e-9).all()
-    heats = influence.picture(now, None)["data"]
-    for heat, part in zip(
-        heats, (now.exact, now.estimate, now.difference), strict=True
-    ):
+    figure = influence.picture(now, None)
+    heats = [trace for trace in figure["data"] if trace["type"] == "heatmap"]
+    parts = (now.exact, now.estimate, now.difference)
+    for heat, part in zip(heats[:-1], parts, strict=True):
         assert (heat["z"] == part).all()
     assert len(row["read"]) == 5 and row["read"][-1] == now.names[-1]
 
@@ -394,14 +396,19 @@ def test_the_influence_is_autograds_and_the_difference_is_between_them(method):
 # The water
 
 
-@pytest.mark.parametrize(
-    "turned", [{}, {"rank": 1}, {"rank": 4, "third": 0.0}, {"rank": 5}, {"first": 0.0}]
-)
+WATERS = [{}, {"rank": 1}, {"rank": 4, "third": 0.0}, {"rank": 5}, {"first": 0.0}]
+WATERS += [{"fifth": 4.0, "second": 0.3, "rank": 3}]  # not in falling order
+
+
+@pytest.mark.parametrize("turned", WATERS)
 def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
     row, now = run(water.water_rows, water.WaterKnobs, steps=5, **turned)
-    knobs, d = water.WaterKnobs(**turned), torch.tensor(now.d)
-    L, R = optimal_low_rank(torch.diag(d), knobs.rank, torch.tensor(now.signs))
-    assert np.allclose(L @ R.mT, now.drawn, atol=1e-12)
+    knobs = water.WaterKnobs(**turned)
+    assert now.d.tolist() == [getattr(knobs, bar) for bar in water.BARS]
+    falling = np.argsort(-now.d, kind="stable")
+    d, signs = torch.tensor(now.d[falling]), torch.tensor(now.signs[falling])
+    L, R = optimal_low_rank(torch.diag(d), knobs.rank, signs)
+    assert np.allclose(L @ R.mT, now.drawn[np.ix_(falling, falling)], atol=1e-12)
     assert row["noise"] == pytest.approx(row["theorem"], abs=1e-9) == now.noise
     assert now.off[0] == pytest.approx(now.noise, abs=1e-9) and len(now.off) == 5
     figure = water.picture(now, None)
@@ -410,7 +417,7 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
     assert np.allclose(points[:, 1], level)
     kept, mixed = (drawn(figure, name)[0][:, 1] for name in ("kept", "mixed"))
     assert (kept >= level - 1e-9).all() and (mixed < level).all()
-    assert sorted([*kept, *mixed], reverse=True) == now.d.tolist()
+    assert sorted([*kept, *mixed], reverse=True) == d.tolist()
     (heat,) = (trace for trace in figure["data"] if trace["type"] == "heatmap")
     assert (heat["z"] == now.drawn).all()
     n, theory = drawn(figure, "theorem / n")[0].T
