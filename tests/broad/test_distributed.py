@@ -412,5 +412,5 @@ def test_a_killed_worker_is_named_and_nothing_written_is_lost(tmp_path):
     assert re.search(r"rank +: 1 .*\n +exitcode +: -9", cause), said
     kept = columns_in(tmp_path)  # every line is whole, or it could not be read
     assert len(before) >= 3
-    assert kept == list(range(241, 241 + len(kept)))
+    assert kept == list(range(281, 281 + len(kept)))
     assert kept[: len(before)] == before
