@@ -117,7 +117,7 @@ def opening(name):
 
 
 def frames(page, name):
-    """Count what a picture draws in a run; time Pause, and a knob."""
+    """Count what a picture draws in a run; time a knob, and Pause."""
     knob, notches = PICTURES[name]
     page.look_at(f".labkit-knob-{knob}")
     page.wait_for_figure(lambda drawn: drawn, "the figure is there")
@@ -129,14 +129,14 @@ def frames(page, name):
         time.sleep(COUNTED)
         drawn = [at for at, _ in page.script(FRAMES)["frames"]]
         rates.append((len(drawn) - 1) / (drawn[-1] - drawn[0]))
-        if stop(page):
-            noted = page.script(FRAMES)
-            pauses.append(noted["paused"] - noted["clicked"])
+        stop(page)
     for n in range(TRIES):
         begin(page)
         page.key(knob, (Keys.ARROW_RIGHT, Keys.ARROW_LEFT)[n % 2])
         delays.append(wait(lambda: told_after(page), "a later step is drawn"))
-        stop(page)
+        if stop(page):
+            noted = page.script(FRAMES)
+            pauses.append(noted["paused"] - noted["clicked"])
     pause = f"{min(pauses):5.2f} s" if pauses else "  ended"
     print(
         f"{name:16}best of {TRIES}: {max(rates):5.1f} frames a second  "
