@@ -146,7 +146,7 @@ class Scene(Shown):
         self._due, self._timer = -math.inf, None
         self.now = self._before = None
         self._pinned = False
-        self.widget = Plot(self.figure) if interactive else None
+        self.widget = Plot(self.figure, ahead=True) if interactive else None
 
     def draw(self, now, _title: str = "") -> None:
         """Show this, now or when the next redraw is due."""

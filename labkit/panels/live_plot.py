@@ -108,7 +108,7 @@ class LivePlot(Shown):
         self.trace, self._data = trace, Columns(trace)
         if interactive:
             self._figure = self._build()
-            self.widget = Plot(self._figure, clock)
+            self.widget = Plot(self._figure, clock=clock)
             self._lock = self.widget.lock
             self.widget.when_drawn(self._drawn)
             self._unsubscribe = trace.subscribe(self._on_row)

@@ -85,11 +85,13 @@ function render({ model, el }) {
       const Plotly = await library(model);
       while (wanted) {
         wanted = false;
+        const version = model.get("version");
+        if (model.get("ahead")) model.send({ taken: version });
         const { data, layout } = JSON.parse(model.get("figure"));
         plot.setAttribute("aria-label", layout.meta?.alt ?? "");
         line.textContent = layout.meta?.caption ?? "";
         await Plotly.react(plot, data, { uirevision: true, ...layout }, model.get("config"));
-        model.send({ drawn: model.get("version") });
+        model.send({ drawn: version });
       }
     } catch (error) {
       const lost = model.get("lost") ? " The run goes on without it." : "";

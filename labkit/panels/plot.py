@@ -33,6 +33,12 @@ class Plot(anywidget.AnyWidget):
     to a page that was never heard, as one that still loads. Where none draws for twenty
     seconds nothing is sent any more, until one draws again.
 
+    Parameters
+    ----------
+    shown : Figure, the first one
+    ahead : bool, send the next while the page draws one, as of what moves
+    clock : callable, returns the time in seconds; for tests
+
     Attributes
     ----------
     figure : str, the figure as JSON; ``version`` counts how often it was another
@@ -51,17 +57,25 @@ class Plot(anywidget.AnyWidget):
     config = traitlets.Dict(CONFIG).tag(sync=True)
     version = traitlets.Int(0).tag(sync=True)
     lost = traitlets.Bool(False).tag(sync=True)
+    ahead = traitlets.Bool(False).tag(sync=True)
     touched = traitlets.Dict().tag(sync=True)
     _css = STYLE
     # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
     _esm = Path(__file__).with_name("plot.js").read_text("utf-8")
 
-    def __init__(self, shown: go.Figure, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        shown: go.Figure,
+        *,
+        ahead: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.lock, self._on_drawn, self._clock = threading.RLock(), None, clock
         self.sent, self._owed, self._answers = -math.inf, 0, False
         self._held = None  # a figure that waits for its turn
+        self._taken = False  # whether a page draws the newest, and wants one ahead
         self._watch = None  # gives up unless a page draws
-        super().__init__(figure=shown.to_json())
+        super().__init__(figure=shown.to_json(), ahead=ahead)
         self.layout.width = "100%"
         self.on_msg(self._heard)
 
@@ -70,7 +84,7 @@ class Plot(anywidget.AnyWidget):
         """The earliest time at which another figure is sent."""
         if self.lost:
             return math.inf
-        if not self._owed:
+        if not self._owed or self._taken:
             return -math.inf
         rest = MAX_WAIT if self._answers else SOON * 2 ** min(self._owed - 1, 9)
         return self.sent + min(MAX_WAIT, rest)
@@ -90,7 +104,10 @@ class Plot(anywidget.AnyWidget):
         with self.hold_sync():
             self.figure, self._held = self._held, None
             self.version += 1
-        self.sent, self._owed = self._clock(), self._owed + 1
+        self.sent, self._owed, self._taken = self._clock(), self._owed + 1, False
+        self._watch_it()
+
+    def _watch_it(self) -> None:
         if self._watch is None and (loop := loop_here()):
             # In a cell that blocks the kernel no page is heard, nor is this called.
             self._watch = loop.call_later(GIVE_UP, self._give_up)
@@ -106,16 +123,29 @@ class Plot(anywidget.AnyWidget):
     def _heard(self, _, content, buffers) -> None:
         if content == ASKED:
             self.send(ASKED, [get_plotlyjs().encode()])
-        elif content.get("drawn") == self.version:
-            with self.lock:
+            return
+        with self.lock:
+            if content.get("taken") == self.version:
+                self._taken = True
+                if self._held is not None:
+                    self._hand_over()
+            elif content.get("drawn") == self.version:
                 self._drawn()
+            elif self.ahead and content.get("drawn") == self.version - 1:
+                self._alive(owed=1)
 
-    def _drawn(self) -> None:
-        owed, self._owed, self._answers, self.lost = self._owed, 0, True, False
+    def _alive(self, owed: int = 0) -> None:
+        """Hear that a page draws; so many are still on their way to it."""
+        self._owed, self._answers, self.lost = owed, True, False
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        seconds = self._clock() - self.sent
+        if owed:
+            self._watch_it()
+
+    def _drawn(self) -> None:
+        owed, seconds = self._owed, self._clock() - self.sent
+        self._alive()
         if self._held is not None:
             self._hand_over()
         elif owed and self._on_drawn:

@@ -16,11 +16,12 @@ from labkit.labs.rules import CLASSIFIERS, seeded
 from labkit.panels import Experiment
 from labkit.panels.captions import panel_text
 from labkit.panels.drawing import panel_title
+from labkit.panels.images import PLAIN
 from labkit.panels.theme import COLOURS, layout
 from labkit.pictures.planes import HEIGHT, class_map, dots
 
-ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 41
-SHOWN = 60  # newest points in each plane
+ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
+SHOWN = 32  # newest points in each plane
 ALL = tuple(CLASSIFIERS)
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
 ACROSS, GAP, ABOVE = 5, 0.02, 0.14  # planes in a line, shares between them
@@ -103,7 +104,7 @@ def picture(
         line, column = divmod(i, ACROSS)
         left, low = column * (wide + GAP), (lines - 1 - line) * (high + ABOVE)
         k = str(i + 1) if i else ""
-        plain = {"range": [-WIDE, WIDE], "showticklabels": False, "ticks": ""}
+        plain = PLAIN | {"range": [-WIDE, WIDE], "showticklabels": False}
         look[f"xaxis{k}"] = plain | {"domain": [left, left + wide], "anchor": f"y{k}"}
         look[f"yaxis{k}"] = plain | {"domain": [low, low + high], "anchor": f"x{k}"}
         corner = {"x": left, "y": low + high, "xanchor": "left", "yanchor": "bottom"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 
 import numpy as np
 import plotly.graph_objects as go
@@ -79,3 +80,20 @@ async def test_where_no_page_draws_nothing_more_is_sent_until_one_does(monkeypat
     assert plot.version == 1 and plot.figure == drawn(2).to_json()
     plot._heard(plot, {"drawn": 1}, [])
     assert not plot.lost and plot.figure == drawn(4).to_json()
+
+
+def test_the_next_figure_of_what_moves_is_sent_while_a_page_draws():
+    plot = Plot(drawn(1), ahead=True, clock=lambda: 0.0)
+    for power in (2, 3, 4):
+        plot.show(drawn(power))
+    assert plot.version == 1
+    plot._heard(plot, {"taken": 1}, [])
+    assert plot.version == 2 and plot.figure == drawn(4).to_json()
+    plot.show(drawn(5))
+    plot._heard(plot, {"taken": 1}, [])  # by another page
+    plot._heard(plot, {"drawn": 1}, [])
+    assert plot.version == 2  # one is on its way
+    plot._heard(plot, {"taken": 2}, [])
+    assert plot.version == 3 and plot.figure == drawn(5).to_json()
+    plot._heard(plot, {"drawn": 3}, [])
+    assert plot.due == -math.inf

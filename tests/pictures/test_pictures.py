@@ -436,14 +436,13 @@ def test_regions_are_the_rules_predictions(rules):
     looks = race_looks(settings, problem, regions.values(), 8)
     *_, (_, _, outputs, (X, y)) = islice(looks, 4)
     assert set(now.classes) == set(rules)
-    assert (now.points == X[-60:].numpy()).all() and (
-        now.labels == y[-60:].numpy()
-    ).all()
+    points, labels = (part[-regions.SHOWN :].numpy() for part in (X, y))
+    assert (now.points == points).all() and (now.labels == labels).all()
     outputs = {label: outputs[label] for label in rules}
     for label, rule in outputs.items():
         drawn_as = regions._plane(now, label)[0]
         assert row[label] == now.errors[label]
-        for i, j in ((0, 0), (3, 30), (40, 12), (20, 21)):
+        for i, j in ((0, 0), (3, 30), (regions.GRID - 1, 12), (20, 21)):
             said = int(rule(torch.stack([ticks[j], ticks[i]])[None]).argmax())
             assert drawn_as["z"][i, j] == now.classes[label][i, j] == said
     titles = [
