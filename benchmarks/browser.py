@@ -40,7 +40,7 @@ PICTURES = {
     "01_rls": ("mean_weight", 0),
     "02_bpls": ("clamp", 3),
     "03_hessian_free": ("n", 0),
-    "04_broad": ("added", 4),
+    "04_broad": ("added", 3),
     "05_rtrl": ("rank", 0),
     "06_compare": ("label_noise", 0),
 }
@@ -59,7 +59,8 @@ panel.querySelector('.labkit-pause').addEventListener('click',
   () => noted.clicked ??= now(), {capture: true});
 const status = panel.querySelector('.labkit-status');
 new MutationObserver(() => {
-  if (/paused|finished/.test(status.textContent)) noted.paused ??= now();
+  const still = /paused|finished/.test(status.textContent);
+  if (still && noted.clicked) noted.paused ??= now();
 }).observe(status, {childList: true, characterData: true, subtree: true});
 """
 FRAMES = "return window.labkitFrames;"
@@ -134,8 +135,7 @@ def frames(page, name):
         begin(page)
         page.key(knob, (Keys.ARROW_RIGHT, Keys.ARROW_LEFT)[n % 2])
         delays.append(wait(lambda: told_after(page), "a later step is drawn"))
-        if stop(page):
-            noted = page.script(FRAMES)
+        if stop(page) and (noted := page.script(FRAMES))["paused"]:
             pauses.append(noted["paused"] - noted["clicked"])
     pause = f"{min(pauses):5.2f} s" if pauses else "  ended"
     print(

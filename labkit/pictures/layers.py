@@ -190,7 +190,7 @@ def _plane(now: Layers) -> list[dict]:
     drawn.append(
         _numbers(now.points[now.samples], SAMPLES) | {"textposition": "top right"}
     )
-    return [class_map(TICKS.numpy(), now.classes, TINTS), *drawn]
+    return [class_map(now.classes, TINTS, TICKS.numpy()), *drawn]
 
 
 def _numbers(at, samples: int) -> dict:

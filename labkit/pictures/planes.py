@@ -116,8 +116,11 @@ def contours(x, y, z, name: str) -> dict:
     )
 
 
-def class_map(ticks, classes, colours: Sequence[str]) -> dict:
-    """What each point of a square is said to be: classes (n, n) by their numbers."""
+def class_map(classes, colours: Sequence[str], ticks=None) -> dict:
+    """What each point of a square is said to be: classes (n, n) by their numbers.
+
+    Without ``ticks`` (n,) the cells (m, n) are counted.
+    """
     n = len(colours)
     steps = [[(i + end) / n, colours[i]] for i in range(n) for end in (0, 1)]
     look = {"colorscale": steps, "zmin": -0.5, "zmax": n - 0.5, "showscale": False}

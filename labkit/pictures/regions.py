@@ -24,7 +24,8 @@ ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
 SHOWN = 32  # newest points in each plane
 ALL = tuple(CLASSIFIERS)
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
-ACROSS, GAP, ABOVE = 5, 0.02, 0.14  # planes in a line, shares between them
+ACROSS, GAP, ABOVE = 5, 4, 9  # planes in a line, cells between them
+NOTHING = "rgba(0, 0, 0, 0)"
 LOW = 300  # pixels of one line
 TICKS = torch.linspace(-WIDE, WIDE, GRID)
 PLANE = torch.cartesian_prod(TICKS, TICKS)
@@ -90,29 +91,34 @@ CAPTION = (
 def picture(
     now: Regions | None, before: Regions | None, *, rules: Sequence[str] = ALL
 ) -> dict:
-    """Draw a plane for each rule; the error of the run before stands in brackets."""
-    across, lines = min(len(rules), ACROSS), math.ceil(len(rules) / ACROSS)
-    look = {"annotations": [], "uirevision": True}
-    look |= layout(width=960, height=HEIGHT if lines > 1 else LOW)
+    """Draw a plane for each rule; the error of the run before stands in brackets.
+
+    All planes lie on one pair of axes, as one map: nine pairs would take a page longer
+    to draw than all that they show.
+    """
+    wide = _corner(min(len(rules), ACROSS) - 1, rules)[0] + GRID
+    high = _corner(0, rules)[1] + GRID
+    look = {"annotations": [], "uirevision": True, "showlegend": False}
+    look |= layout(width=960, height=HEIGHT if len(rules) > ACROSS else LOW)
     look["margin"] |= {"l": 10, "r": 10, "t": 40, "b": 10}
     look["meta"] = {"caption": CAPTION, "alt": f"{panel_text('Regions', '', '', ())}. "}
     look["meta"]["alt"] += f"{', '.join(rules)}. {CAPTION}"
-    wide = (1 - GAP * (across - 1)) / across
-    high = (1 - ABOVE * (lines - 1)) / lines
-    drawn = []
+    for name, size in (("xaxis", wide), ("yaxis", high)):
+        ends = {"range": [-0.5, size - 0.5], "showticklabels": False}
+        look[name] = PLAIN | ends
     for i, label in enumerate(rules):
-        line, column = divmod(i, ACROSS)
-        left, low = column * (wide + GAP), (lines - 1 - line) * (high + ABOVE)
-        k = str(i + 1) if i else ""
-        plain = PLAIN | {"range": [-WIDE, WIDE], "showticklabels": False}
-        look[f"xaxis{k}"] = plain | {"domain": [left, left + wide], "anchor": f"y{k}"}
-        look[f"yaxis{k}"] = plain | {"domain": [low, low + high], "anchor": f"x{k}"}
-        corner = {"x": left, "y": low + high, "xanchor": "left", "yanchor": "bottom"}
-        look["annotations"].append(panel_title(_title(label, now, before), corner))
-        if now:
-            place = {"xaxis": f"x{k}", "yaxis": f"y{k}", "showlegend": False}
-            drawn += [trace | place for trace in _plane(now, label)]
-    return {"data": drawn, "layout": look}
+        left, low = _corner(i, rules)
+        place = {"x": left / wide, "y": (low + GRID) / high}
+        place |= {"xanchor": "left", "yanchor": "bottom"}
+        look["annotations"].append(panel_title(_title(label, now, before), place))
+    return {"data": _planes(now, rules, (high, wide)) if now else [], "layout": look}
+
+
+def _corner(i: int, rules: Sequence[str]) -> tuple[int, int]:
+    """The lower left cell of a rule's plane: column and row in the map of all."""
+    line, column = divmod(i, ACROSS)
+    below = (len(rules) - 1) // ACROSS - line
+    return column * (GRID + GAP), below * (GRID + ABOVE)
 
 
 def _title(label: str, now: Regions | None, before: Regions | None) -> str:
@@ -125,12 +131,18 @@ def _title(label: str, now: Regions | None, before: Regions | None) -> str:
     return " ".join(parts)
 
 
-def _plane(now: Regions, label: str) -> list[dict]:
-    shown, said = [], now.classes.get(label)
-    if said is not None:
-        shown.append(class_map(TICKS.numpy(), said, TINTS))
-    colours = [TINTS[y] for y in now.labels]
-    return [*shown, dots(now.points, colours, size=4)]
+def _planes(now: Regions, rules: Sequence[str], shape: tuple[int, int]) -> list[dict]:
+    said, places = np.zeros(shape, dtype=np.uint8), []
+    inside = (np.abs(now.points) <= WIDE).all(1)
+    cells = (now.points[inside] + WIDE) * ((GRID - 1) / (2 * WIDE))
+    for i, label in enumerate(rules):
+        left, low = corner = _corner(i, rules)
+        places.append(cells + np.array(corner))
+        if label in now.classes:
+            said[low : low + GRID, left : left + GRID] = now.classes[label] + 1
+    colours = [TINTS[y] for y in now.labels[inside]] * len(rules)
+    shown = class_map(said, (NOTHING, *TINTS))
+    return [shown, dots(np.concatenate(places), colours, size=4)]
 
 
 REGIONS = Experiment(

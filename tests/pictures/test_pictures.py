@@ -438,13 +438,20 @@ def test_regions_are_the_rules_predictions(rules):
     assert set(now.classes) == set(rules)
     points, labels = (part[-regions.SHOWN :].numpy() for part in (X, y))
     assert (now.points == points).all() and (now.labels == labels).all()
-    outputs = {label: outputs[label] for label in rules}
-    for label, rule in outputs.items():
-        drawn_as = regions._plane(now, label)[0]
+    shown_now = shown.picture(now, None)
+    drawn_as, drawn_points = shown_now["data"]
+    inside, last = (np.abs(points) <= regions.WIDE).all(1), regions.GRID - 1
+    for n, label in enumerate(rules):
         assert row[label] == now.errors[label]
-        for i, j in ((0, 0), (3, 30), (regions.GRID - 1, 12), (20, 21)):
-            said = int(rule(torch.stack([ticks[j], ticks[i]])[None]).argmax())
-            assert drawn_as["z"][i, j] == now.classes[label][i, j] == said
+        left, low = regions._corner(n, rules)
+        for i, j in ((0, 0), (3, 30), (last, 12), (20, 21)):
+            said = int(outputs[label](torch.stack([ticks[j], ticks[i]])[None]).argmax())
+            assert drawn_as["z"][low + i, left + j] == now.classes[label][i, j] + 1
+            assert now.classes[label][i, j] == said
+        part = slice(n * inside.sum(), (n + 1) * inside.sum())
+        cells = np.stack([drawn_points[k][part] for k in "xy"], 1) - (left, low)
+        assert np.allclose(np.interp(cells, [0, last], ticks[[0, -1]]), points[inside])
+    assert (drawn_as["z"] > 0).sum() == len(rules) * regions.GRID**2
     titles = [
         each["text"] for each in shown.picture(None, now)["layout"]["annotations"]
     ]
