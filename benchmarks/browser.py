@@ -40,7 +40,7 @@ PICTURES = {
     "01_rls": ("mean_weight", 0),
     "02_bpls": ("clamp", 3),
     "03_hessian_free": ("n", 0),
-    "04_broad": ("added", 3),
+    "04_broad": ("added", 4),
     "05_rtrl": ("rank", 0),
     "06_compare": ("label_noise", 0),
 }
