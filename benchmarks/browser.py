@@ -6,9 +6,9 @@
 
 ``run-all``: Run All of each notebook, at its own settings, beside ``labkit run`` of it,
 one after the other. ``latency``: from a key or a click to what the live panel shows.
-``frames``: of the picture that opens a notebook, figures drawn in a second of a run, as
-the page counts them, and the time from a knob's key to a figure of a later step, and
-from Pause until it stands.
+``frames``: of a notebook's pictures, the first or NAME/CELL, each in a page of its own:
+figures drawn in a second of a run, as the page counts them, and the time from a knob's
+key to a figure of a later step, and from Pause until it stands.
 The load average stands beside each figure, since it decides.
 """
 
@@ -38,10 +38,14 @@ COUNTED = 5  # seconds of a run, or until it ends
 # "max" for runs that would end too soon: for its frames, and then for the knob.
 PICTURES = {
     "01_rls": ("mean_weight", 0, 0),
+    "01_rls/regions": ("label_noise", 0, 0),
     "02_bpls": ("clamp", 3, 3),
+    "02_bpls/layers": ("clamp", 3, 3),
     "03_hessian_free": ("n", 0, 0),
     "04_broad": ("added", 3, 4),
     "05_rtrl": ("rank", 0, 0),
+    "05_rtrl/influence": ("unit", 3, 3),
+    "05_rtrl/water": ("rank", 0, 0),
     "06_compare": ("label_noise", 0, 0),
 }
 
@@ -110,10 +114,14 @@ def latency(page):
     print(f"{page.name:16}best of {TRIES}: {best} {load()}")
 
 
-def opening(name):
-    """The cell of a notebook that shows its picture."""
-    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
-    return next("".join(cell["source"]) for cell in cells if cell["id"] == "picture")
+def shown(name):
+    """The cells that show a picture: that of its notebook's first, and its own."""
+    notebook, _, own = name.partition("/")
+    cells = json.loads((NOTEBOOKS / f"{notebook}.ipynb").read_text())["cells"]
+    sources = {cell["id"]: "".join(cell["source"]) for cell in cells}
+    if not own:
+        return [sources["picture"]]
+    return [sources["picture"].replace("display(picture)", ""), sources[own]]
 
 
 def frames(page, name):
@@ -138,7 +146,7 @@ def frames(page, name):
             pauses.append(noted["paused"] - noted["clicked"])
     pause = f"{min(pauses):5.2f} s" if pauses else "  ended"
     print(
-        f"{name:16}best of {TRIES}: {max(rates):5.1f} frames a second  "
+        f"{name:18}best of {TRIES}: {max(rates):5.1f} frames a second  "
         f"knob {min(delays):5.2f} s  pause {pause}  {load()}",
         flush=True,
     )
@@ -182,9 +190,10 @@ def main():
     parser.add_argument("what", choices=("run-all", "latency", "frames"))
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
-    known = NAMES if args.what == "run-all" else list(LABS)
+    known = {"run-all": NAMES, "latency": list(LABS), "frames": list(PICTURES)}
+    known = known[args.what]
     if unknown := set(args.names) - set(known):
-        parser.error(f"no notebook {', '.join(unknown)}; there are {', '.join(known)}")
+        parser.error(f"no {', '.join(unknown)}; there are {', '.join(known)}")
     if args.what == "run-all":
         print(
             f"{'notebook':16}{'Run All':>9}{'labkit run':>12}{'ratio':>8}   in seconds"
@@ -193,18 +202,17 @@ def main():
         home = Path(folder)
         shutil.copytree(NOTEBOOKS, home / "notebooks")
         with jupyterlab(home) as server, chromium(home / "chromium") as driver:
-            names = args.names or known
-            if args.what == "frames":
-                cells = ["interactive = True", *map(opening, names)]
-                write_notebook(home / "notebooks", "pictures", cells)
-                page = Page(driver, server, "pictures")
-                page.run_all()
-            for name in names:
+            for name in args.names or known:
                 if args.what == "frames":
+                    cells = ["interactive = True", *shown(name)]
+                    own = "picture_" + name.replace("/", "_")
+                    write_notebook(home / "notebooks", own, cells)
+                    page = Page(driver, server, own)
+                    page.run_all()
                     frames(page, name)
-                    continue
-                page = Page(driver, server, name)
-                (run_all if args.what == "run-all" else latency)(page)
+                else:
+                    page = Page(driver, server, name)
+                    (run_all if args.what == "run-all" else latency)(page)
                 end_kernels(server)
 
 
