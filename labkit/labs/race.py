@@ -168,6 +168,8 @@ def verdict(a, b, **how) -> str:
 
 def plus_minus(row, unit="%", digits=1) -> str:
     """A row of `spread` in words: ``97.1 ± 0.3 %``; one seed has no spread."""
+    if math.isnan(row["mean"]):
+        return "failed"
     sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{digits}f}"
     return f"{row['mean']:.{digits}f}{sd} {unit}".rstrip()
 

@@ -257,6 +257,12 @@ def ridge_of(label: str) -> float:
     return float(label.split()[-1])
 
 
+def draws_of(rows: pd.DataFrame) -> str:
+    """How many draws of the nodes there are, in words."""
+    count = rows.seed.nunique()
+    return f"{count} draw" + "s" * (count > 1)
+
+
 def beside(rows: pd.DataFrame) -> pd.DataFrame:
     """Mean accuracy by ridge and columns, the paper's row above ours."""
     sizes, shown = sorted(rows["columns"].unique()), {}
@@ -273,7 +279,7 @@ def first_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         theirs = {"mean": PAPER[label][0], "sd": FIRST_SD[ridge_of(label)]}
         apart = abs(mine["mean"] - theirs["mean"]) > mine["sd"] + theirs["sd"]
         said = f"{theirs['mean']:.2f} ± {theirs['sd']:.2f} %"
-        told = f"{plus_minus(mine, digits=2)}, {rows.seed.nunique()} draws"
+        told = f"{plus_minus(mine, digits=2)}, {draws_of(rows)}"
         yield f"V-A, {label}, 3,060 columns: {said}", told, "no" if apart else "yes"
 
 
@@ -306,7 +312,7 @@ def direct_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     for label, mine in ends.groupby("label", sort=False):
         sizes = [spread(x, "accuracy").iloc[0] for _, x in mine.groupby("columns")]
         said = f"{PAPER[label][-1]:.2f} ± {LAST_SD[ridge_of(label)]:.2f} %"
-        told = plus_minus(sizes[-1], digits=2) + f", {mine.seed.nunique()} draws"
+        told = f"{plus_minus(sizes[-1], digits=2)}, {draws_of(mine)}"
         claim = f"V-A, {label}: rises to {said} at 25,170 columns"
         yield claim, told, verdict(sizes[-1], sizes[0])
 

@@ -76,9 +76,7 @@ def section(each: Experiment, folder: Path, rows: pd.DataFrame) -> Iterator[str]
         yield "**Not run.**"
         return
     yield f"{len(done)} of {units} units are done."
-    shown = each.table(rows)
-    shown = shown if isinstance(shown.index, pd.RangeIndex) else shown.reset_index()
-    yield grid(list(shown.columns), shown.values.tolist())
+    yield table_of(each.table(rows))
     if each.views:
         yield f"![{each.shows}]({each.name}.svg)"
     found = show.judged(each, rows)
@@ -124,6 +122,24 @@ def anchor(each: Experiment) -> str:
     return kept.replace(" ", "-")
 
 
+def table_of(frame: pd.DataFrame) -> str:
+    """A table of numbers; those of a column have as many decimals as one needs."""
+    if not isinstance(frame.index, pd.RangeIndex):
+        frame = frame.reset_index()
+    columns = [decimals(column) for _, column in frame.items()]
+    names = ["" if name in ("index", "label") else name for name in frame.columns]
+    return grid(names, [list(row) for row in zip(*columns, strict=True)])
+
+
+def decimals(column: pd.Series) -> list:
+    """Values, fractions as words."""
+    if column.dtype.kind != "f":
+        return column.tolist()
+    needed = (f"{v:.7g}".partition(".")[2] for v in column.dropna())
+    digits = max(map(len, needed), default=0)
+    return ["" if v != v else f"{v:.{digits}f}" for v in column]
+
+
 def grid(names: list, rows: list[list]) -> str:
     """A table in Markdown."""
     lines = [[_cell(name) for name in names], ["---"] * len(names)]
@@ -132,10 +148,7 @@ def grid(names: list, rows: list[list]) -> str:
 
 
 def _cell(value) -> str:
-    if value is None or (isinstance(value, float) and value != value):
-        return ""
-    text = f"{value:.7g}" if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")
+    return ("" if pd.isna(value) else str(value)).replace("|", "\\|").replace("\n", " ")
 
 
 def write(folder: Path, docs: Path) -> list[Path]:

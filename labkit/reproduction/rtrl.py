@@ -176,7 +176,7 @@ def course_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Validation bits on the way, beside the authors' logs."""
     shown = rows.pivot_table(index="look", columns="label", values="valid")
     shown["authors' logs, 8-OK"] = pd.Series(COURSE)
-    return shown.round(3)
+    return shown.rename_axis("steps").round(3)
 
 
 def course_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
@@ -323,8 +323,9 @@ SIZE = ("relative_variance",)
 
 def noise_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Cosine with the exact gradient and relative variance; the paper draws them."""
-    shown = noise_means(rows).rename(columns={"mean": "cosine"})
-    return shown.map(lambda value: float(f"{value:.3g}"))
+    names = {"mean": "cosine", "relative_variance": "relative variance"}
+    shown = noise_means(rows).rename(columns=names)
+    return shown.map(lambda value: f"{float(f'{value:.3g}'):g}")
 
 
 def noise_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from labkit.labs.race import View
-from labkit.reproduction import drawing, pages
+from labkit.labs.race import UNDECIDED, YES, View
+from labkit.reproduction import drawing, pages, rls
 from labkit.reproduction.experiments import PAPERS
 from labkit.reproduction.show import recorded
 
@@ -47,6 +47,30 @@ def test_what_was_not_run_stands_there_with_its_command(tmp_path):
             assert text.count("- Command: `labkit reproduce run ") == text.count(
                 "\n## "
             )
+
+
+def test_numbers_of_a_column_have_the_same_decimals():
+    frame = pd.DataFrame({"ours": [98.3, 98.25, None], "runs": [1, 2, 3]}, list("abc"))
+    assert pages.table_of(frame).splitlines()[2:] == [
+        "| a | 98.30 | 1 |",
+        "| b | 98.25 | 2 |",
+        "| c |  | 3 |",
+    ]
+
+
+def test_a_constant_with_which_every_run_fails_ends_below():
+    ends = {"lr 1": (98.2, 98.4), "lr 0.1": (97.2, 97.0), "lr 10": (None, None)}
+    ends |= {"mean_weight 0.1": (98.3, 98.2), "mean_weight 10": (97.1, None)}
+    rows = [
+        {"label": f"RLS, {label}", "seed": seed, "look": 20, "accuracy": value}
+        for label, both in ends.items()
+        for seed, value in enumerate(both)
+    ]
+    assert [told[1:] for told in rls.sweep_claims(pd.DataFrame(rows))] == [
+        ("98.25 ± 0.07 % and failed, 1 of 2 runs", UNDECIDED),
+        ("98.30 ± 0.14 % and 97.10 ± 0.14 %", YES),
+        ("98.30 ± 0.14 % and failed, 2 of 2 runs", YES),
+    ]
 
 
 @pytest.mark.parametrize("log", [False, True])
