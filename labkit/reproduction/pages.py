@@ -103,7 +103,8 @@ def run_how(done: Mapping[str, Mapping]) -> str:
         f"- commits: {all_of(lambda h: h['commit'])}",
         f"- torch {all_of(lambda h: h['versions']['torch'])}, "
         f"{all_of(lambda h: h['device'])}, "
-        f"threads: {all_of(lambda h: str(h['threads']))}",
+        f"threads: {all_of(lambda h: str(h['threads']))}, "
+        f"denormals: {all_of(lambda h: h.get('denormals', 'kept'))}",
         f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
         f"load {min(loads):g} to {max(loads):g}"
         + (f", at most {max(memory):.1f} GB" if memory else ""),

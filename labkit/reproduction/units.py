@@ -127,8 +127,15 @@ def done(chosen: Experiment, unit: str, keep: Keep) -> tuple[dict, list[dict]]:
     before = json.loads(times.read_text()) if times.is_file() else []
     start = {"began": datetime.now(UTC).isoformat(timespec="seconds")}
     times.write_text(json.dumps([*before, start]))
-    rows = [dict(row) for row in chosen.work(keep, **arguments)]
+    # float32 numbers below 1e-38 take a processor far longer: a step of Adam by one
+    # image of Fashion-MNIST took 0.64 ms with them and 0.44 ms without, in epoch 4.
+    flushed = torch.set_flush_denormal(True)
+    try:
+        rows = [dict(row) for row in chosen.work(keep, **arguments)]
+    finally:
+        torch.set_flush_denormal(False)
     header = {"unit": unit, "arguments": dict(arguments)} | here()
+    header["denormals"] = "flushed" if flushed else "kept"
     header |= {"seconds": round(time.monotonic() - began, 1)}
     header |= {"cpu_seconds": round(time.process_time() - spent, 1)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, of this process

@@ -6,6 +6,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from labkit.command import app
@@ -77,6 +78,16 @@ def test_a_unit_that_is_done_is_not_repeated(tmp_path, monkeypatch):
     monkeypatch.setitem(ALL, name, replace(ALL[name], work=work))
     assert do(name, tmp_path) == units.DONE
     assert rows_in(name, tmp_path) == found
+
+
+def test_a_unit_counts_denormal_numbers_as_zero_and_its_process_does_not(tmp_path):
+    def tiny():
+        return float(torch.tensor(1e-30) * 1e-10)
+
+    unit = replace(small("broad/table2"), work=lambda keep, **_: [{"tiny": tiny()}])
+    header, rows = units.done(unit, "small", units.Keep(tmp_path))
+    assert (header["denormals"], rows[0]["tiny"]) in (("flushed", 0), ("kept", tiny()))
+    assert tiny() > 0
 
 
 def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
