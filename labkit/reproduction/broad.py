@@ -297,8 +297,8 @@ FIRST_COLUMN = Experiment(
         f"draws-{i:02d}": {"seeds": list(range(i, i + 10))} for i in range(0, RUNS, 10)
     },
     small={"seeds": [0, 1], "data": "digits"},
-    minutes=5,
-    memory=3.5,
+    minutes=3,
+    memory=4,
     table=beside,
     claims=first_claims,
     criterion="yes where the two means differ by no more than both standard deviations "
@@ -382,8 +382,8 @@ GROWTH = Experiment(
         "data": "digits",
         "updates": 3,
     },
-    minutes=28,
-    memory=8.5,
+    minutes=25,
+    memory=8,
     table=beside,
     claims=growth_claims,
     views=(ACCURACY,),

@@ -146,7 +146,7 @@ MNIST = Experiment(
         for method in (*SQUARES, *ENTROPY)
     },
     small={"method": "HRLS+M+R", "seed": 0, "epochs": 3, "data": "digits"},
-    minutes=12,
+    minutes=8,
     memory=1,
     table=table,
     claims=claims,
@@ -270,7 +270,7 @@ SWEEP = Experiment(
         "data": "digits",
         "mean_weight": 1.0,
     },
-    minutes=2.5,
+    minutes=1.2,
     memory=1,
     table=table,
     claims=sweep_claims,

@@ -160,7 +160,7 @@ PTB = Experiment(
         for horizon in (5, 25)
     },
     small=SMALL | {"data": "text", "method": "TBPTT", "rank": 7},
-    minutes=20,
+    minutes=16,
     memory=0.7,
     table=bits_table,
     claims=bits_claims,
@@ -367,8 +367,8 @@ NOISE = Experiment(
         "steps": 100,
         "draws": 4,
     },
-    minutes=10,
-    memory=3,
+    minutes=8,
+    memory=1.2,
     table=noise_table,
     claims=noise_claims,
     criterion="yes or no where the means over the steps differ by more than both "
