@@ -143,7 +143,10 @@ def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def faster_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether each number is met; and the order of the four."""
+    """Whether each number is met, the order of the four, and how near BPLS comes.
+
+    BPLS' own number is Table I's, which its column here meets.
+    """
     yield from claims(rows)
     tests = spread(best(rows).reset_index(), "test")
     for data in PAPER:
@@ -154,6 +157,13 @@ def faster_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             )
             held = verdict(tests.loc[adam], tests.loc[last])
             yield f"III-B, {data}: Adam above AdaGrad", told, held
+        if adam in tests.index:
+            bpls, printed = PAPER[data]["BPLS"][1], PAPER[data]["adam"][1]
+            printed -= bpls
+            gap = tests.loc[adam] - [bpls, 0]  # of mean, sd
+            claim = f"III-B, {data}, test: Adam is {printed:.2f} points above BPLS"
+            told = plus_minus(gap, "points above BPLS as printed", 2)
+            yield claim, told, within(gap, printed)
 
 
 SPLIT = "40,000 images to learn from and 10,000 to test on"

@@ -132,12 +132,13 @@ def bits_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         said = f"{run['paper, valid']:.2f} and {run['paper, test']:.2f}"
         told = f"{run.valid:.3f} and {run.test:.3f}, {run.label.split(', ')[1]}"
         near = abs(run.test - run["paper, test"]) <= NEAR
-        whole = run.steps >= 1_000_000
+        whole = run.steps >= 1_000_000 and (near or len(runs) == len(RATES))
         held = (YES if near else NO) if whole else UNDECIDED
         yield f"4.1, {method}: {said} bits per character, valid and test", told, held
 
 
 NEAR = 0.03  # bits per character
+RATES = LOGGED, 1e-3
 LONG = {"data": "ptb", "method": "TBPTT", "hidden": 256, "steps": 1_000_000}
 LONG |= {"every": 100_000}
 SHORT = {"data": "ptb", "rank": 8, "hidden": 256, "batch": 32, "steps": 20_000}
@@ -155,7 +156,7 @@ PTB = Experiment(
     units={
         f"TBPTT-{horizon}-batch-{batch}-lr-{lr:.1e}": LONG
         | {"rank": horizon, "batch": batch, "lr": lr}
-        for lr in (LOGGED, 1e-3)
+        for lr in RATES
         for batch in (32, 64)
         for horizon in (5, 25)
     },
@@ -165,7 +166,7 @@ PTB = Experiment(
     table=bits_table,
     claims=bits_claims,
     criterion="yes where our test bits, at the better of our rates, are within "
-    f"{NEAR} of the paper's, undecided where fewer steps were run",
+    f"{NEAR} of the paper's, undecided where fewer steps or rates were run",
     views=(View("look", "valid", "Validation bits", "step", "bits"),),
 )
 
