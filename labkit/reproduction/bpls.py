@@ -143,10 +143,7 @@ def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def faster_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether each number is met, the order of the four, and how near BPLS comes.
-
-    BPLS' own number is Table I's, which its column here meets.
-    """
+    """Whether each number is met, the order of the four, and how near BPLS comes."""
     yield from claims(rows)
     tests = spread(best(rows).reset_index(), "test")
     for data in PAPER:

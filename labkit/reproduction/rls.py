@@ -97,7 +97,10 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
             name = str(last) if name == "end" else name
             shown[f"{column}, epoch {name}"] = pd.Series(words, found.index)
     runs = rows.groupby("label").seed.nunique()
-    return pd.DataFrame(shown).fillna("failed").assign(runs=runs)
+    found = pd.DataFrame(shown)
+    lost = found.iloc[:, -1] == "failed"  # and so without looks after that
+    found[lost] = found[lost].fillna("failed")
+    return found.assign(runs=runs)
 
 
 PAIRS = (

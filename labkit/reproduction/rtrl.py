@@ -161,7 +161,7 @@ PTB = Experiment(
         for horizon in (5, 25)
     },
     small=SMALL | {"data": "text", "method": "TBPTT", "rank": 7},
-    minutes=16,
+    minutes=17,
     memory=0.7,
     table=bits_table,
     claims=bits_claims,
