@@ -91,8 +91,8 @@ def run_how(done: Mapping[str, Mapping]) -> str:
     """Commits, versions, devices, time and load of the units, in a line each."""
     headers = list(done.values())
 
-    def all_of(value) -> str:
-        return ", ".join(dict.fromkeys(map(value, headers)))
+    def all_of(value, between: str = ", ") -> str:
+        return between.join(dict.fromkeys(map(value, headers)))
 
     loads = [load for header in headers for load in header["load"]]
     memory = [each["memory_gb"] for each in headers if "memory_gb" in each]
@@ -101,9 +101,9 @@ def run_how(done: Mapping[str, Mapping]) -> str:
     )
     lines = [
         f"- commits: {all_of(lambda h: h['commit'])}",
-        f"- torch {all_of(lambda h: h['versions']['torch'])}, "
-        f"{all_of(lambda h: h['device'])}, "
-        f"threads: {all_of(lambda h: str(h['threads']))}, "
+        f"- torch {all_of(lambda h: h['versions']['torch'])}; "
+        f"{all_of(lambda h: h['device'], ' or ')}; "
+        f"threads: {all_of(lambda h: str(h['threads']))}; "
         f"denormals: {all_of(lambda h: h.get('denormals', 'kept'))}",
         f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
         f"load {min(loads):g} to {max(loads):g}"

@@ -105,7 +105,7 @@ def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
     chosen = experiment(name)
     folder = Path(out) / name / unit
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_suffix(".lock"))
+    lock = FileLock(folder.with_name(f"{unit}.lock"))
     try:
         with lock.acquire(timeout=0):
             if unit in results.read(results.path_of(chosen, Path(results_dir)))[0]:

@@ -103,6 +103,21 @@ def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
         child.join()
 
 
+def test_units_whose_names_differ_behind_a_dot_run_at_once(tmp_path, monkeypatch):
+    """Of k-0.01-0 and k-0.1-0 the second was taken for the first, at work elsewhere."""
+
+    def work(keep, inner=None):
+        here = "broad/first-column", inner, str(tmp_path / "results"), str(tmp_path)
+        return [{"found": units.do_unit(*here) if inner else "nothing"}]
+
+    names = {"k-0.01-0": {"inner": "k-0.1-0"}, "k-0.1-0": {}}
+    both = replace(ALL["broad/first-column"], units=names, work=work)
+    monkeypatch.setattr(units, "experiment", lambda _: both)
+    work(None, "k-0.01-0")
+    _, rows = results.read(results.path_of(both, tmp_path / "results"))
+    assert [row["found"] for row in rows] == [units.DONE, "nothing"]
+
+
 def test_units_run_on_a_cluster(tmp_path, monkeypatch):
     """What a worker raises is told as it ends; what is done is left out."""
     from distributed import LocalCluster
