@@ -182,17 +182,26 @@ def course_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 def course_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     """Whether our course is that of the logs; 8-OK against 8-KF-AVG."""
-    found = {tuple(key): value for *key, value in _looks(rows)}
-    for steps, bits in COURSE.items():
-        ours = [v for (name, at), v in found.items() if at == steps and "-OK" in name]
-        if ours:
-            held = YES if abs(ours[0] - bits) <= 2 * NEAR else NO
-            claim = f"authors' logs, 8-OK, {steps:,} steps: {bits} bits"
-            yield claim, f"{ours[0]:.3f}", held
+    bits = by_method(rows, "valid")
+    for steps, said in COURSE.items():
+        if steps in bits.get("8-OK", pd.Series(dtype=float)).dropna().index:
+            here = bits["8-OK"][steps]
+            claim = f"authors' logs, 8-OK, {steps:,} steps: {said} bits"
+            yield claim, f"{here:.3f}", YES if abs(here - said) <= 2 * NEAR else NO
+    both = bits.reindex(columns=["8-OK", "8-KF-AVG"]).dropna()
+    if len(both):
+        ok, other = both.iloc[-1]
+        held = UNDECIDED if abs(ok - other) <= NEAR else YES if ok < other else NO
+        told = f"{ok:.3f} and {other:.3f} after {both.index[-1]:,} steps"
+        yield "4.1, Table 2: 8-OK below 8-KF-AVG", told, held
 
 
-def _looks(rows: pd.DataFrame):
-    return rows[["label", "look", "valid"]].itertuples(index=False, name=None)
+def by_method(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """A column of methods of one run each; a row per look."""
+    methods = rows.label.str.split(",").str[0].rename("method")
+    return rows.pivot_table(
+        index="look", columns=methods, values=column, sort=False
+    ).sort_index()
 
 
 PTB_ONLINE = Experiment(
@@ -209,7 +218,8 @@ PTB_ONLINE = Experiment(
     memory=1.5,
     table=course_table,
     claims=course_claims,
-    criterion=f"yes where our validation bits are within {2 * NEAR} of the logs'",
+    criterion=f"yes where our validation bits are within {2 * NEAR} of the logs'; of "
+    f"two methods one is below by more than {NEAR}, and undecided within it",
     views=PTB.views,
 )
 
@@ -217,6 +227,7 @@ PTB_ONLINE = Experiment(
 
 LENGTHS = {50_000: (11, 12), 100_000: (15, 17)}  # of the authors' five logs of 16-OK
 REACHED = {"16-OK": 42, "16-KF-AVG": 32, "50-TBPTT": 33, "80-TBPTT": 33}  # Fig. 1
+APART = 3  # symbols; the ends of the five logs have a standard deviation of 3.1
 
 
 def copy_table(rows: pd.DataFrame) -> pd.DataFrame:
@@ -230,19 +241,31 @@ def copy_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Lengths at a mark against those of the logs, and Figure 1's ends."""
-    for name, mine in rows.groupby("label", sort=False):
-        levels, method = mine.set_index("look").level, name.split(",")[0]
-        for steps, (low, high) in LENGTHS.items():
-            if method == "16-OK" and steps in levels.index:
-                here = int(levels[steps])
-                held = YES if low <= here <= high else NO
-                claim = f"authors' logs, 16-OK, {steps:,} steps: {low} to {high}"
-                yield claim, f"{here}", held
-        if method in REACHED and levels.index.max() >= 2_000_000:
-            here, said = int(levels.iloc[-1]), REACHED[method]
-            held = YES if abs(here - said) <= 3 else NO
-            yield f"Fig. 1, {method}: reaches {said}", f"{here}, {name}", held
+    """Lengths against those of the logs and of Figure 1; 16-OK against the others."""
+    reached = by_method(rows, "level")
+    best = reached.get("16-OK", pd.Series(dtype=float)).dropna()
+    for steps, (low, high) in LENGTHS.items():
+        if steps in best.index:
+            here = int(best[steps])
+            claim = f"authors' logs, 16-OK, {steps:,} steps: {low} to {high}"
+            yield claim, f"{here}", YES if low <= here <= high else NO
+    for method, said in REACHED.items():
+        if method in reached and 2_000_000 in reached[method].dropna().index:
+            here = int(reached[method][2_000_000])
+            held = YES if abs(here - said) <= APART else NO
+            yield f"Fig. 1, {method}: reaches {said}", f"{here}", held
+    for method in reached.columns.drop("16-OK", errors="ignore"):
+        both = reached.reindex(columns=["16-OK", method]).dropna()
+        if len(both):
+            lead = int(both["16-OK"].iloc[-1] - both[method].iloc[-1])
+            told = " and ".join(f"{int(each)}" for each in both.iloc[-1])
+            told = f"{told} after {both.index[-1]:,} steps"
+            if method == "16-B-OK":
+                held = YES if abs(lead) <= APART else NO
+                yield "Fig. 12: 16-B-OK almost as good as 16-OK", told, held
+            else:
+                held = UNDECIDED if abs(lead) <= APART else YES if lead > 0 else NO
+                yield f"4.1, Fig. 1: 16-OK longer than {method}", told, held
 
 
 def _copy_unit(method, rank, steps, lr=LOGGED):
@@ -273,8 +296,9 @@ COPY = Experiment(
     memory=0.7,
     table=copy_table,
     claims=copy_claims,
-    criterion="yes where the length is among the five logs', or within 3 of Fig. 1's, "
-    "about two standard deviations of the logs' ends",
+    criterion="yes where the length is among the five logs', or within "
+    f"{APART} of Fig. 1's; of two methods one is longer by more than {APART}, and "
+    f"undecided within it; {APART} is about one standard deviation of the logs' ends",
     views=(View("look", "level", "Length reached", "step", "length"),),
 )
 
@@ -360,15 +384,8 @@ NOISE = Experiment(
         }
         for method, rank in [*METHODS.items(), ("OK", 1), ("TBPTT", 25)]
     },
-    small={
-        "method": "OK",
-        "rank": 8,
-        "hidden": 8,
-        "updates": 4,
-        "data": "text",
-        "steps": 100,
-        "draws": 4,
-    },
+    small={"method": "OK", "rank": 8, "hidden": 8, "updates": 4, "data": "text"}
+    | {"steps": 100, "draws": 4},
     minutes=8,
     memory=1.2,
     table=noise_table,

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from labkit.labs.race import UNDECIDED, YES, View
-from labkit.reproduction import drawing, pages, rls
+from labkit.labs.race import NO, UNDECIDED, YES, View
+from labkit.reproduction import drawing, pages, rls, rtrl
 from labkit.reproduction.experiments import PAPERS
 from labkit.reproduction.show import recorded
 
@@ -70,6 +70,41 @@ def test_a_constant_with_which_every_run_fails_ends_below():
         ("98.25 ± 0.07 % and failed, 1 of 2 runs", UNDECIDED),
         ("98.30 ± 0.14 % and 97.10 ± 0.14 %", YES),
         ("98.30 ± 0.14 % and failed, 2 of 2 runs", YES),
+    ]
+
+
+def test_lengths_of_two_methods_are_compared_where_both_have_been():
+    ends = {"50-TBPTT": (17, 31), "16-OK": (16,), "16-KF-AVG": (12,), "16-B-OK": (17,)}
+    rows = [
+        {"label": f"{method}, rate 0.1, batch 16", "look": look, "level": level}
+        for method, levels in ends.items()
+        for look, level in zip((100_000, 2_000_000), levels, strict=False)
+    ]
+    there = "after 100,000 steps"
+    assert list(rtrl.copy_claims(pd.DataFrame(rows))) == [
+        ("authors' logs, 16-OK, 100,000 steps: 15 to 17", "16", YES),
+        ("Fig. 1, 50-TBPTT: reaches 33", "31", YES),
+        ("4.1, Fig. 1: 16-OK longer than 50-TBPTT", f"16 and 17 {there}", UNDECIDED),
+        ("4.1, Fig. 1: 16-OK longer than 16-KF-AVG", f"16 and 12 {there}", YES),
+        ("Fig. 12: 16-B-OK almost as good as 16-OK", f"16 and 17 {there}", YES),
+    ]
+
+
+def test_bits_of_two_methods_are_compared_where_both_have_been():
+    ends = {"8-OK": (2.98, 2.77), "8-KF-AVG": (3.04,)}
+    rows = [
+        {"label": f"{method}, rate 0.1, batch 32", "look": look, "valid": bits}
+        for method, found in ends.items()
+        for look, bits in zip((10_000, 20_000), found, strict=False)
+    ]
+    assert list(rtrl.course_claims(pd.DataFrame(rows))) == [
+        ("authors' logs, 8-OK, 10,000 steps: 2.97 bits", "2.980", YES),
+        ("authors' logs, 8-OK, 20,000 steps: 2.7 bits", "2.770", NO),
+        (
+            "4.1, Table 2: 8-OK below 8-KF-AVG",
+            "2.980 and 3.040 after 10,000 steps",
+            YES,
+        ),
     ]
 
 
