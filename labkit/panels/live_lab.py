@@ -28,6 +28,8 @@ FEW = {"first": 2}  # plots that are open
 SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
 LEFT = {"flex": "1 1 220px", "max_width": "100%", "min_width": "0"}
 RIGHT = {"flex": "1000 1 620px", "max_width": "100%", "min_width": "0"}
+# What a turned knob does is told under the picture, which does not move then.
+BELOW = {"flex_flow": "row wrap", "grid_gap": "0 12px"}
 _UNMARKED = (-math.inf, set(), None)  # the newest mark: when, of what, at which step
 
 
@@ -141,7 +143,7 @@ class LiveLab(Shown):
             on_reset=self._restart,
             on_status=self._tell,
             interactive=interactive,
-            beside=(self.note, self.turned, self.outcome),
+            beside=(self.note,),
         )
         self.controls.observe(self._turn)
         self.widget = None
@@ -167,7 +169,8 @@ class LiveLab(Shown):
         said = {"description": "Pin this run", "icon": "thumb-tack"}
         pin = ToggleButton(**said, tooltip="Keep this run in grey, beside later ones")
         pin.observe(lambda change: self._pin(change["new"]), "value")
-        shown.append(HBox([*below, pin.add_class("labkit-pin")]))
+        below += pin.add_class("labkit-pin"), self.turned, self.outcome
+        shown.append(HBox(below, layout=BELOW))
         sides = VBox([self.controls.widget], layout=LEFT), VBox(shown, layout=RIGHT)
         return Box(sides, layout=SCREEN).add_class("labkit-screen")
 

@@ -88,6 +88,12 @@ return {
   pixel: [Math.abs(x.p2d(1) - x.p2d(0)), Math.abs(y.p2d(1) - y.p2d(0))],
 };
 """
+# How far the figure is below the top of its panel.
+DOWN = """
+const panel = document.querySelector('[data-looked-at]');
+const top = (part) => part.getBoundingClientRect().top;
+return top(panel.querySelector('.js-plotly-plot')) - top(panel);
+"""
 CURVE = """
 const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
 const {z, y} = plot._fullData.find((trace) => trace.name === arguments[0]);
@@ -143,6 +149,7 @@ def paint(page, theme):
 def predict_by_keyboard(page):
     """The ellipse's knob asks when it is reached, and the panel tells what it did."""
     page.look_at(".labkit-knob-others")
+    down = page.script(DOWN)
     row = ".labkit-knob-row:has(.labkit-knob-mean_weight)"
     question = f"{row} .labkit-predict"
     assert not page.script(SHOWN, question)
@@ -158,6 +165,7 @@ def predict_by_keyboard(page):
     means = r"thinness of P: ([\d.e+]+) before, ([\d.e+]+) after \(means of one row\): "
     before, after, verdict = re.fullmatch(f"{means}(.*)", said).groups()
     assert float(after) > float(before) and verdict == "up, as predicted"
+    assert page.turned() and page.script(DOWN) == down
 
 
 def hand(page):
