@@ -57,7 +57,7 @@ def panel(curves: Mapping[str, Curve], view: View, left: float) -> str:
     parts.append(_text((LEFT + WIDTH) / 2, HEIGHT - 8, view.x_title, "middle"))
     parts.append(_text(6, TOP - 4, view.y_title))
     for x in _ticks(min(xs), max(xs), logs[0]):
-        parts.append(_text(x_at(x), HEIGHT - LOW + 17, f"{x:,.6g}", "middle"))
+        parts.append(_text(x_at(x), HEIGHT - LOW + 17, f"{x:,.7g}", "middle"))
         parts.append(_line(x_at(x), TOP, x_at(x), HEIGHT - LOW))
     for y in _ticks(min(ys), max(ys), logs[1]):
         parts.append(_text(LEFT - 5, y_at(y) + 4, f"{y:,.6g}", "end"))
