@@ -208,7 +208,7 @@ ADVICE = Experiment(
         for value in values
     },
     small=USPS.small | {"hidden": "relu", "ftol": 1e-3},
-    minutes=4,
+    minutes=2.5,
     memory=1,
     table=table,
     claims=advice_claims,
