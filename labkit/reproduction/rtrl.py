@@ -293,7 +293,7 @@ COPY = Experiment(
     f"{APART} of Fig. 1's at the best of our rates, undecided before all have run; of "
     f"two methods one is longer by more than {APART}, and undecided within it; {APART} "
     "is about one standard deviation of the logs' ends",
-    views=(View("look", "level", "Length reached", "step", "length"),),
+    views=(View("look", "level", "Length reached", "step", "length", log_x=True),),
 )
 
 # Noise of the gradient
