@@ -80,11 +80,14 @@ def _scale(values, log, start, stop):
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
-    """Up to six round numbers between two."""
+    """Up to nine round numbers between two."""
     if log:
-        ends = math.ceil(math.log10(low)), math.floor(math.log10(high))
-        found = [10.0**i for i in range(ends[0], ends[1] + 1)]
-        return found[:: max(1, len(found) // 5)] or [low, high]
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for parts in (1,), (1, 2, 5):
+            every = (m * 10.0**i for i in powers for m in parts)
+            found = [tick for tick in every if low <= tick <= high]
+            if len(found) >= 3:
+                return found[:: max(1, len(found) // 5)]
     span = high - low
     if not span:
         return [low]

@@ -139,7 +139,7 @@ def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 VIEWS = (
     View("look", "loss", "Training loss", "epoch", "loss", log_y=True),
-    View("look", "accuracy", "Test accuracy", "epoch", "%"),
+    View("look", "accuracy", "Test accuracy", "epoch", "%", log_x=True),
 )
 MNIST = Experiment(
     name="rls/fig2a-3a",

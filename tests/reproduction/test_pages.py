@@ -141,6 +141,10 @@ def test_a_figure_draws_means_over_the_seeds_that_are_all_there(log):
         ((3060, 25170), False, [5000, 10000, 15000, 20000, 25000]),
         ((2.0, 2.0), False, [2.0]),
         ((0.02, 30.0), True, [0.1, 1.0, 10.0]),
+        ((0.019, 0.31), True, [0.02, 0.05, 0.1, 0.2]),
+        ((1.0, 20.0), True, [1, 2, 5, 10, 20]),
+        ((17.6, 27.1), True, [18, 20, 22, 24, 26]),
+        ((2.0, 2.0), True, [2.0]),
     ],
 )
 def test_ticks_are_round(ends, log, expected):
