@@ -137,7 +137,8 @@ USPS = Experiment(
     setting=f"256-400-200-100-50-25 mirrored, {PASSES:,.0f} passes each; the printed "
     "lambda_1, drop and theta, and those that suit short runs",
     differs="two runs for the paper's five; the paper stops by hours on its GPU, here "
-    "by passes, gradients of all rows; the unit of the errors is inferred",
+    "by passes, gradients of all rows; the unit of the errors is inferred; a run "
+    "whose lowest validation error comes last was still improving",
     work=trained,
     units={
         f"{name}-{seed}": {"method": method, "seed": seed, "passes": PASSES, **more}

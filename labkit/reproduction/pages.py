@@ -99,6 +99,8 @@ def run_how(done: Mapping[str, Mapping]) -> str:
     seconds, spent = (
         sum(each[name] for each in headers) for name in ("seconds", "cpu_seconds")
     )
+    again = sum("begun" in each for each in headers)
+    cut = f"; units that were cut off count from their last start: {again}"
     lines = [
         f"- commits: {all_of(lambda h: h['commit'])}",
         f"- torch {all_of(lambda h: h['versions']['torch'])}; "
@@ -107,7 +109,8 @@ def run_how(done: Mapping[str, Mapping]) -> str:
         f"denormals: {all_of(lambda h: h.get('denormals', 'kept'))}",
         f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
         f"load {min(loads):g} to {max(loads):g}"
-        + (f", at most {max(memory):.1f} GB" if memory else ""),
+        + (f", at most {max(memory):.1f} GB" if memory else "")
+        + (cut if again else ""),
     ]
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from labkit.labs.race import NO, UNDECIDED, YES, View
-from labkit.reproduction import drawing, pages, rls, rtrl
+from labkit.reproduction import drawing, pages, rls, rtrl, units
 from labkit.reproduction.experiments import PAPERS
 from labkit.reproduction.show import recorded
 
@@ -47,6 +47,14 @@ def test_what_was_not_run_stands_there_with_its_command(tmp_path):
             assert text.count("- Command: `labkit reproduce run ") == text.count(
                 "\n## "
             )
+
+
+def test_seconds_of_units_that_were_cut_off_are_told_as_such():
+    whole = units.here() | {"seconds": 1.0, "cpu_seconds": 0.5, "load": [1, 2]}
+    cut = whole | {"begun": ["2026-11-23T22:48:19+00:00"]}
+    assert "cut off" not in pages.run_how({"a": whole})
+    told = pages.run_how({"a": whole, "b": cut, "c": cut})
+    assert told.endswith("units that were cut off count from their last start: 2")
 
 
 def test_numbers_of_a_column_have_the_same_decimals():
