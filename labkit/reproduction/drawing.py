@@ -38,9 +38,10 @@ def figure(rows: pd.DataFrame, views: Sequence[View]) -> str:
 def curve_of(runs: pd.DataFrame, view: View) -> Curve:
     """Means over the seeds, of the looks that every seed has."""
     seeds = runs.seed.nunique() if "seed" in runs else 1
-    looks = runs.dropna(subset=[view.y]).groupby(view.x)[view.y]
-    means = looks.mean()[looks.size() == seeds]
-    return means.index.tolist(), means.tolist()
+    key = "look" if "look" in runs else view.x  # passes differ from seed to seed
+    looks = runs.dropna(subset=[view.y]).groupby(key)
+    means = looks[list({view.x, view.y})].mean()[looks.size() == seeds]
+    return means[view.x].tolist(), means[view.y].tolist()
 
 
 def panel(curves: Mapping[str, Curve], view: View, left: float) -> str:

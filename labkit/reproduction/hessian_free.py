@@ -165,7 +165,10 @@ USPS = Experiment(
     table=table,
     claims=claims,
     criterion=WITHIN + "; between methods as elsewhere, by both standard deviations",
-    views=(View("passes", "test", "Test error", "passes", "error", log_y=True),),
+    views=tuple(
+        View("passes", part, f"{word} error", "passes", "error", log_y=True)
+        for part, word in (("train", "Training"), ("test", "Test"))
+    ),
 )
 
 # What the paper advises

@@ -1,5 +1,6 @@
 """The pages say what the results say, and nothing of them is older."""
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -25,6 +26,8 @@ def test_pages_and_results_agree():
     }
     assert there == made
     assert max(len(text.encode()) for text in made.values()) <= 300_000
+    figures = [text for name, text in made.items() if name.endswith(".svg")]
+    assert all(re.search(r'points="\d', figure) for figure in figures)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -139,6 +142,20 @@ def test_a_figure_draws_means_over_the_seeds_that_are_all_there(log):
     steps = heights[0] - heights[1], heights[1] - heights[2]
     assert (abs(steps[0] - steps[1]) < 0.2) == log
     assert min(steps) > 0
+
+
+def test_seeds_that_look_at_other_times_are_drawn_at_the_mean_time():
+    """A step of Hessian-free takes as many passes as its search does."""
+    rows = [
+        (0, 1, 50.1, 8.0),
+        (0, 2, 103.0, 4.0),
+        (1, 1, 54.1, 6.0),
+        (1, 2, 101.0, 3.0),
+    ]
+    frame = pd.DataFrame(rows, columns=["seed", "look", "passes", "test"])
+    x, y = drawing.curve_of(frame, View("passes", "test", "", "", ""))
+    assert x == pytest.approx([52.1, 102.0])
+    assert y == [7.0, 3.5]
 
 
 @pytest.mark.parametrize(
