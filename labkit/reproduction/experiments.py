@@ -46,6 +46,7 @@ class Experiment:
     claims: Callable[[pd.DataFrame], Iterable[tuple[str, str, str]]] = lambda rows: ()
     criterion: str = SPREAD
     views: tuple = field(default=())  # of labs.race.View, over the looks of the rows
+    drawn: Callable[[pd.DataFrame], pd.DataFrame] = lambda rows: rows  # in the figure
 
     def chosen(self, pattern: str = "*") -> dict[str, Mapping[str, Any]]:
         """Units whose names match a pattern, or one of several parted by commas."""

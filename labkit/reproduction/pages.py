@@ -33,7 +33,7 @@ def pages(folder: Path) -> dict[str, str]:
             rows = results.frame(results.path_of(each, folder))
             parts += section(each, folder, rows)
             if each.views and len(rows):
-                found[f"{each.name}.svg"] = drawing.figure(rows, each.views)
+                found[f"{each.name}.svg"] = drawing.figure(each.drawn(rows), each.views)
         found[f"{paper}.md"] = "\n\n".join(parts) + "\n"
     found["README.md"] = "\n\n".join(index(every, folder)) + "\n"
     return found

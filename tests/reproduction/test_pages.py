@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from labkit.labs.race import NO, UNDECIDED, YES, View
-from labkit.reproduction import drawing, pages, rls, rtrl, units
+from labkit.reproduction import bpls, drawing, pages, rls, rtrl, units
 from labkit.reproduction.experiments import PAPERS
 from labkit.reproduction.show import recorded
 
@@ -142,6 +142,14 @@ def test_a_figure_draws_means_over_the_seeds_that_are_all_there(log):
     steps = heights[0] - heights[1], heights[1] - heights[2]
     assert (abs(steps[0] - steps[1]) < 0.2) == log
     assert min(steps) > 0
+
+
+def test_a_run_of_bpls_that_ended_stays_where_it_is():
+    """Of runs after the first ten the last walk alone is there, and not drawn."""
+    rows = [("a", 0, 0, 80.0), ("a", 0, 1, 84.0), ("a", 1, 0, 82.0), ("a", 50, 1, 0.0)]
+    frame = pd.DataFrame(rows, columns=["label", "seed", "look", "test"])
+    view = View("look", "test", "", "", "")
+    assert drawing.curve_of(bpls.followed(frame), view) == ([0, 1], [81.0, 83.0])
 
 
 def test_seeds_that_look_at_other_times_are_drawn_at_the_mean_time():
