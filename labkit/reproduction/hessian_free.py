@@ -13,6 +13,7 @@ from labkit.reproduction.experiments import Experiment
 from labkit.reproduction.judge import WITHIN, within
 
 MARTENS_DAMPING, CHUNKS = 4.0, 8
+SHORT = "shf, short runs'"
 START = ("damping", "damping_decay", "gamma", "maxiter", "atol", "ftol")
 
 
@@ -60,7 +61,7 @@ def trained(
         if method != "martens":  # whose rows are shuffled once, at the start
             g.set_state(saved["generator"])
         signs.set_state(saved["signs"])
-    label = method if method == "martens" or published else f"{method}, short runs'"
+    label = method if method == "martens" or published else SHORT
     turned = changes | {"preconditioner": preconditioner, "hidden": hidden}
     told = [
         f"{k} {v}" for k, v in turned.items() if v not in ("random_signs", "logistic")
@@ -128,6 +129,11 @@ def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
                 held = verdict(*both, higher=False)
                 where = "6" if label == "shf" else "ours"
                 yield f"{where}: {label} ends below Martens, {part}", told, held
+        if {"shf", SHORT} <= set(ours.index):
+            both = ours.loc["shf"], ours.loc[SHORT]
+            told = " and ".join(plus_minus(each, "", 3) for each in both)
+            held = verdict(*both, higher=False)
+            yield f"ours: shf ends below {SHORT}, {part}", told, held
 
 
 PASSES = 12_000.0
