@@ -35,11 +35,14 @@ class Images(Problem):
         parts = {"train": self.fit, "validation": self.tune, "test": self.test}
         return {name: part.inputs for name, part in parts.items()}
 
-    def network(self, seed: int) -> tuple[hf.Autoencoder, torch.Generator]:
-        """A net with sparse weights, and the generator that goes on to the batches."""
+    def network(self, seed: int, **given) -> tuple[hf.Autoencoder, torch.Generator]:
+        """A net with sparse weights, and the generator that goes on to the batches.
+
+        What is ``given`` is for the net: its activations, its weights' std.
+        """
         X, g = self.fit.inputs, torch.Generator().manual_seed(seed)
         options = {"incoming": self.setting.incoming, "generator": g, "dtype": X.dtype}
-        net = hf.Autoencoder(hf.mirrored(self.setting.encoder), **options)
+        net = hf.Autoencoder(hf.mirrored(self.setting.encoder), **options | given)
         return net.to(X.device), g
 
 
