@@ -36,13 +36,10 @@ class Images(Problem):
         return {name: part.inputs for name, part in parts.items()}
 
     def network(self, seed: int, **given) -> tuple[hf.Autoencoder, torch.Generator]:
-        """A net with sparse weights, and the generator that goes on to the batches.
-
-        What is ``given`` is for the net: its activations, its weights' std.
-        """
+        """A net with sparse weights, and the generator that goes on to the batches."""
         X, g = self.fit.inputs, torch.Generator().manual_seed(seed)
-        options = {"incoming": self.setting.incoming, "generator": g, "dtype": X.dtype}
-        net = hf.Autoencoder(hf.mirrored(self.setting.encoder), **options | given)
+        given |= {"incoming": self.setting.incoming, "generator": g, "dtype": X.dtype}
+        net = hf.Autoencoder(hf.mirrored(self.setting.encoder), **given)
         return net.to(X.device), g
 
 
