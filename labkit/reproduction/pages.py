@@ -156,11 +156,13 @@ def _cell(value) -> str:
 
 
 def write(folder: Path, docs: Path) -> list[Path]:
-    """Write all pages below ``docs``; return their paths."""
+    """Write all pages below ``docs``, without figures of no results; their paths."""
     from labkit.runs.page import write_atomically
 
-    paths = []
-    for name, text in pages(folder).items():
+    made, paths = pages(folder), []
+    for figure in {f"{name}.svg" for name in experiments()} - set(made):
+        (Path(docs) / figure).unlink(missing_ok=True)
+    for name, text in made.items():
         path = Path(docs) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_file() or path.read_text("utf-8") != text:

@@ -52,6 +52,14 @@ def test_what_was_not_run_stands_there_with_its_command(tmp_path):
             )
 
 
+def test_a_figure_goes_with_its_results(tmp_path):
+    figure = tmp_path / f"docs/{rls.MNIST.name}.svg"
+    pages.write(RESULTS, tmp_path / "docs")
+    assert figure.is_file()
+    pages.write(tmp_path, tmp_path / "docs")
+    assert not [*tmp_path.rglob("*.svg")]
+
+
 def test_seconds_of_units_that_were_cut_off_are_told_as_such():
     whole = units.here() | {"seconds": 1.0, "cpu_seconds": 0.5, "load": [1, 2]}
     cut = whole | {"begun": ["2026-11-23T22:48:19+00:00"]}
