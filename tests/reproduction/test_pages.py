@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from labkit.labs.race import NO, UNDECIDED, YES, View
-from labkit.reproduction import bpls, drawing, pages, rls, rtrl, units
+from labkit.reproduction import bpls, drawing, hessian_free, pages, rls, rtrl, units
 from labkit.reproduction.experiments import PAPERS
 from labkit.reproduction.show import recorded
 
@@ -158,6 +158,18 @@ def test_a_run_of_bpls_that_ended_stays_where_it_is():
     frame = pd.DataFrame(rows, columns=["label", "seed", "look", "test"])
     view = View("look", "test", "", "", "")
     assert drawing.curve_of(bpls.followed(frame), view) == ([0, 1], [81.0, 83.0])
+
+
+def test_test_errors_are_compared_at_the_training_error_that_all_reach():
+    def run(label, seed, train, test):
+        looks = {"label": label, "seed": seed, "train": train, "test": test}
+        return pd.DataFrame(looks)
+
+    fast = run("fast", 0, [8.0, 4.0, 2.0], [8.0, 6.0, 5.0])
+    slow = run("slow", 0, [9.0, 7.0, 5.0], [9.0, 7.1, 5.2])
+    found = hessian_free.levelled(pd.concat([fast, slow]))
+    assert found["label"].tolist() == ["fast", "slow"]
+    assert found["test"].tolist() == [6.5, 5.2]  # at 5, which the slow one reaches
 
 
 def test_seeds_that_look_at_other_times_are_drawn_at_the_mean_time():
