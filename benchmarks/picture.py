@@ -5,13 +5,14 @@ PYTHONPATH=. python benchmarks/picture.py FILE.png      (needs Chromium)
 
 import sys
 
-from labkit.labs.rtrl import NOISE, NoiseKnobs, read_text
+from labkit.datasets import load
+from labkit.labs.rtrl import NOISE, NoiseKnobs
 from labkit.panels import LiveLab
 
 
 def main(path: str) -> None:
     knobs = NoiseKnobs(rank=2, trained=True)
-    lab = LiveLab(NOISE, read_text("text"), {}, 400, knobs=knobs, interactive=False)
+    lab = LiveLab(NOISE, load("text"), {}, 400, knobs=knobs, interactive=False)
     cosine = lab.run(120).cosine.mean()
     lab.plot.figure.write_image(path, width=960)
     print(f"{path}: mean cosine of 2-OK {cosine:.3f}")

@@ -1,12 +1,12 @@
 """RTRL on its bench: networks and learners by name, their noise beside exact RTRL."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from labkit.datasets import Text, load
+from labkit.datasets import Text
 from labkit.instruments import gradient_cosine, relative_variance
 from labkit.panels import Bars, Experiment, Lines, knob
 from labkit.rtrl import (
@@ -22,11 +22,6 @@ from labkit.rtrl import (
     train,
     water_level,
 )
-
-
-def read_text(corpus: str, device=None) -> Text:
-    """Load the corpus named by a notebook's parameter: ``text`` or ``ptb``."""
-    return load(corpus, split="train", device=device)
 
 
 @dataclass(frozen=True)
@@ -77,25 +72,31 @@ def make_learner(
 
 
 def estimates(
-    network: Network, learner: Learner, text: Text, sequences: int = 1
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Gradients of a learner and of exact RTRL on one stretch of text, weights frozen.
+    network: Network, learners: Mapping[str, Learner], source, sequences: int = 1
+) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Gradients of learners and of exact RTRL on a text or a task, weights frozen.
 
-    The learner's batch is that of all its draws, R = batch_size / ``sequences``. They
-    read the same sequences and differ in their signs alone, so one exact learner serves
-    them all. Yields what was drawn (R, m, K n) and the truth (m, K n), sums over the
-    sequences. Between two steps the caller may change the learner.
+    A learner's batch is that of all its draws, R = batch_size / ``sequences``. They
+    read the same sequences and differ in their signs alone, so that one exact learner
+    serves all. Yields what was drawn, (R, m, K n) by name, and the truth (m, K n), sums
+    over the sequences. Between two steps the caller may change the learners.
     """
-    cell, weight = network.cell, network.cell.weight
-    options = {"reset_every": 0, "device": weight.device, "dtype": weight.dtype}
-    stream = CharStream(text.tokens, cell.input_size, sequences, **options)
-    repeats = learner.batch_size // sequences
+    stream, cell, weight = source, network.cell, network.cell.weight
+    if isinstance(source, Text):
+        options = {"reset_every": 0, "device": weight.device, "dtype": weight.dtype}
+        stream = CharStream(source.tokens, cell.input_size, sequences, **options)
     exact = RTRL(cell, batch_size=sequences)
-    for x, target, _ in stream:
-        learner.step(x.repeat(repeats, 1))
+    for x, target, restart in stream:
+        exact.reset(restart)
         _, dL_dh, _ = network.readout.loss(exact.step(x), target)
-        drawn = learner.per_sequence_gradient(dL_dh.repeat(repeats, 1))
-        yield drawn.unflatten(0, (repeats, sequences)).sum(1), exact.gradient(dL_dh)
+        drawn = {}
+        for name, learner in learners.items():
+            repeats = learner.batch_size // sequences
+            learner.reset(restart.repeat(repeats))
+            learner.step(x.repeat(repeats, 1))
+            found = learner.per_sequence_gradient(dL_dh.repeat(repeats, 1))
+            drawn[name] = found.unflatten(0, (repeats, sequences)).sum(1)
+        yield drawn, exact.gradient(dL_dh)
 
 
 def measure_noise(
@@ -108,7 +109,8 @@ def measure_noise(
     and the step's own mixing error relative to |d|^2, ``drawn`` (mean over the draws)
     beside ``theorem``.
     """
-    for drawn, truth in estimates(network, learner, text, sequences):
+    for both, truth in estimates(network, {"": learner}, text, sequences):
+        drawn = both[""]
         cosine = gradient_cosine(drawn, truth)
         row = {"cosine": float(cosine.mean()), "cosine_sd": float(cosine.std())}
         row["relative_variance"] = float(relative_variance(drawn, truth))
@@ -213,13 +215,12 @@ def _log(columns, title, unit, *ends) -> Lines:
     return Lines(columns, title, unit, log=True, y_range=ends)
 
 
-_COSINE = {"cosine": "mean of the draws"}
 _SIZE = {"relative_variance": "of the gradient"}
 _MIXED = {"drawn": "drawn, mean", "theorem": "theorem s1²/k - s2"}
 _D = tuple(f"d{i}" for i in range(1, 18))
 _LEVEL = {"level": "level", "level_label": "water level s1/k"}
 _PANELS = (
-    Lines(_COSINE, "Gradient cosine with exact RTRL", "cosine"),
+    Lines({"cosine": "mean of the draws"}, "Gradient cosine with exact RTRL", "cosine"),
     _log(_SIZE, "Relative variance of the gradient", "|dW' - dW|² / |dW|²", 1e-10, 1e3),
     _log(_MIXED, "Noise added by this step's mixing", "variance / |d|²", 1e-12, 10),
     Bars(_D, "Spectrum d and the water level", "singular value", **_LEVEL, log=True),

@@ -102,24 +102,22 @@ def cloud_rows(
     networks = {} if networks is None else networks
     step, network = yield from prepared(knobs.trained, hidden, text, networks, UPDATES)
     sequences, rank, seed = knobs.batch, knobs.rank, knobs.seed
-    learners, runs, before = {}, {}, {}
+    learners, before = {}, {}
     for name in (*NOISY, *BIASED):
         terms = {"OK": rank, "B-OK": rank, "TBPTT": WINDOW}.get(name, 1)
         repeats = DRAWS if name in NOISY else 1
         made = {"batch_size": repeats * sequences, "seed": seed}
         learners[name] = make_learner(name, terms, network.cell, **made)
-        runs[name] = estimates(network, learners[name], text, sequences)
-    for estimated in zip(*runs.values(), strict=True):
+    for found, exact in estimates(network, learners, text, sequences):
         step += 1
-        found = dict(zip(runs, estimated, strict=True))
-        clouds, row = [], {"step": step, "measured": True}
-        sure = {name: found[name][0].flatten() for name in BIASED}
+        truth, clouds, row = exact.flatten(), [], {"step": step, "measured": True}
+        sure = {name: found[name].flatten() for name in BIASED}
         for name in NOISY:
-            drawn, truth = found[name][0].flatten(1), found[name][1].flatten()
+            drawn = found[name].flatten(1)
             frame = plane(drawn, truth, before.get(name))
             before[name] = frame[1]
-            noise = float(relative_variance(*found[name]))
-            row[f"cosine {name}"] = float(gradient_cosine(*found[name]).mean())
+            noise = float(relative_variance(found[name], exact))
+            row[f"cosine {name}"] = float(gradient_cosine(found[name], exact).mean())
             row[f"noise {name}"] = noise
             there = {_named(k, rank): (frame @ v).numpy() for k, v in sure.items()}
             points = (drawn @ frame.T).numpy()

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free")
+MODULES = ("broad", "bpls", "rls", "rtrl", "rtrl_noise", "hessian_free")
 SPREAD = (
     "yes or no where two means differ by more than both standard deviations over the "
     "seeds together, and undecided otherwise"
@@ -64,7 +65,7 @@ class Experiment:
 
 def experiments() -> dict[str, Experiment]:
     """All experiments by name, paper by paper."""
-    modules = [import_module(f"labkit.reproduction.{paper}") for paper in PAPERS]
+    modules = [import_module(f"labkit.reproduction.{name}") for name in MODULES]
     return {each.name: each for module in modules for each in module.EXPERIMENTS}
 
 

@@ -83,13 +83,14 @@ LineStepper(scaled, torch.ones(3, 3), 2.0)""",
 
 # All live panels, small: what is measured is where things are.
 SCREENS = [
-    """from labkit.labs import bpls, broad, compare, hessian_free, rls, rtrl, rules
+    """from labkit.datasets import load
+from labkit.labs import bpls, broad, compare, hessian_free, rls, rtrl, rules
 from labkit.labs.problem import load_problem
 from labkit.panels import LiveLab
 from labkit.pictures import bowl, cloud, curve, ellipse, functions, influence
 from labkit.pictures import layers, regions, water
 
-digits, text = load_problem("digits", samples=300), rtrl.read_text("text")
+digits, text = load_problem("digits", samples=300), load("text")
 images = hessian_free.load_images("digits", samples=300)
 
 def show(experiment, *problem, steps=3, **options):

@@ -25,6 +25,7 @@ from tests.browser.serve import chromium, jupyterlab, write_notebook
 CELLS = [
     """import json, os, threading
 from ipywidgets.widgets.widget import _instances
+from labkit.datasets import load
 from labkit.labs import hessian_free, rls, rtrl
 from labkit.labs.problem import load_problem
 from labkit.panels import LiveLab, cells
@@ -46,7 +47,7 @@ second = LiveLab(
 )
 display(second)""",
     """knobs = rtrl.NoiseKnobs(method="OK", rank=2, hidden=16, trained=True)
-third = LiveLab(rtrl.NOISE, rtrl.read_text("text"), {}, 50, 5, knobs=knobs)
+third = LiveLab(rtrl.NOISE, load("text"), {}, 50, 5, knobs=knobs)
 display(third)""",
 ]
 LABS = range(1, len(CELLS))  # each by the number of its cell

@@ -22,7 +22,7 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks/05_rtrl.ipynb"
 
 @pytest.fixture(scope="module")
 def text():
-    return lab.read_text("text")
+    return load("text")
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,10 @@ import torch
 from labkit import bpls
 from labkit import hessian_free as hf
 from labkit.bpls.walk import hidden_values, output_targets, walk, walked
+from labkit.datasets import load
 from labkit.labs.compare import RaceKnobs, race_looks
 from labkit.labs.problem import noisy_labels
-from labkit.labs.rtrl import estimates, make_learner, new_network, read_text
+from labkit.labs.rtrl import estimates, make_learner, new_network
 from labkit.panels import LiveLab
 from labkit.pictures import (
     bowl,
@@ -31,7 +32,7 @@ from labkit.rls import loss_mse
 from labkit.rls.update import gain
 from labkit.rtrl.low_rank import optimal_low_rank, water_level
 
-TEXT = read_text("text")
+TEXT = load("text")
 NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
 PICTURES = {
     "cloud": (cloud.CLOUD, (TEXT, {16: NETWORK})),
@@ -123,8 +124,8 @@ def test_the_cloud_has_the_estimators_mean_and_covariance():
         rank = 2 if name == "OK" else 1
         made = {"batch_size": cloud.DRAWS, "seed": 0}
         learner = make_learner(name, rank, NETWORK.cell, **made)
-        *_, (draws, truth) = islice(estimates(NETWORK, learner, TEXT), 6)
-        draws, truth = draws.flatten(1), truth.flatten()
+        *_, (draws, truth) = islice(estimates(NETWORK, {name: learner}, TEXT), 6)
+        draws, truth = draws[name].flatten(1), truth.flatten()
         frame = cloud.plane(draws, truth)
         flip = np.sign(shown.points[:, 1] @ (draws @ frame[1]).numpy())
         frame = frame.numpy() * [[1.0], [flip]]

@@ -8,7 +8,16 @@ import pandas as pd
 import pytest
 
 from labkit.labs.race import NO, UNDECIDED, YES, View
-from labkit.reproduction import bpls, drawing, hessian_free, pages, rls, rtrl, units
+from labkit.reproduction import (
+    bpls,
+    drawing,
+    hessian_free,
+    pages,
+    rls,
+    rtrl,
+    rtrl_noise,
+    units,
+)
 from labkit.reproduction.experiments import PAPERS
 from labkit.reproduction.show import recorded
 
@@ -133,6 +142,69 @@ def test_bits_of_two_methods_are_compared_where_both_have_been():
             YES,
         ),
     ]
+
+
+def test_ktp_is_compared_with_kf_rtrl_and_that_with_its_stand_in():
+    ends = {"1-KF-AVG": 9, "16-KTP": 5, "16-KF-APPROX": 6}
+    rows = [
+        {"label": f"{method}, rate 0.1, batch 64", "look": 30_000, "level": level}
+        for method, level in ends.items()
+    ]
+    told = [row[1:] for row in rtrl.ktp_claims(pd.DataFrame(rows))]
+    there = "after 30,000 steps"
+    assert told == [(f"9 and 5 {there}", YES), (f"9 and 6 {there}", YES)]
+    rows[2]["level"] = 5
+    assert [*rtrl.ktp_claims(pd.DataFrame(rows))][1][2] == NO
+
+
+def noises(found, look=100):
+    """Rows of cosines, by learner, units and weights."""
+    return pd.DataFrame(
+        {"label": label, "units": n, "seed": seed, "look": look, "cosine": cosine}
+        | {"cosine_sd": 0.01, "relative_variance": 1.0}
+        for (label, n, seed), cosine in found.items()
+    )
+
+
+def test_cosines_of_two_sizes_are_alike_within_their_spread():
+    """2-OK falls by 0.06 with a spread of 0.01, KF-RTRL by 0.1 with one of 0.28."""
+    found = {("2-OK", 8, 0): 0.99, ("2-OK", 8, 1): 1.0, ("2-OK", 512, 0): 0.93}
+    found |= {("2-OK", 512, 1): 0.94, ("1-KF-AVG", 8, 0): 0.6}
+    found |= {("1-KF-AVG", 8, 1): 1.0, ("1-KF-AVG", 512, 0): 0.5}
+    found |= {("1-KF-AVG", 512, 1): 0.9}
+    rows = pd.concat([noises(found), noises({k: 0.1 for k in found}, look=75)])
+    told = list(rtrl_noise.untrained_claims(rows))
+    claim = "7.2, Fig. 9: {}'s cosine alike from 8 to 512 units"
+    assert told == [
+        (claim.format("2-OK"), "0.935 to 0.995, sd at most 0.007", NO),
+        (claim.format("1-KF-AVG"), "0.700 to 0.800, sd at most 0.283", YES),
+    ]
+    long = {("2-OK", 256, rtrl_noise.LONG_SEED): 0.9}
+    long |= {("1-KF-AVG", 256, rtrl_noise.LONG_SEED): 0.5}
+    first, second, *same = rtrl_noise.untrained_claims(pd.concat([rows, noises(long)]))
+    assert (first[2], second[2], same) == (NO, YES, told)
+
+
+def test_networks_that_copy_are_compared_with_the_first():
+    both = {128: (0.9, 0.7), 512: (0.88, 0.5)}
+    found = {("16-OK", n, 0): ok for n, (ok, _) in both.items()}
+    found |= {("16-KF-AVG", n, 0): kf for n, (_, kf) in both.items()}
+    told = [row[::2] for row in rtrl_noise.copy_claims(noises(found))]
+    assert told == [
+        ("7.2, Fig. 7: 16-OK's cosine above 16-KF-AVG's, 128 units, weights 0", YES),
+        ("7.2, Fig. 10: 16-OK's cosine above 16-KF-AVG's, 512 units, weights 0", YES),
+        ("7.2, Fig. 10: 16-OK's cosine alike with 512 units", YES),
+        ("7.2, Fig. 10: 16-KF-AVG's cosine alike with 512 units", NO),
+    ]
+
+
+def test_what_more_units_cost_is_measured_behind_the_first_steps():
+    found = {("8-OK", 256, 0): 0.9, ("8-OK", 512, 0): 0.7}
+    found |= {("8-KF-AVG", 256, 0): 0.65, ("8-KF-AVG", 512, 0): 0.6}
+    rows = pd.concat([noises(found), noises({k: 1.0 for k in found}, look=50)])
+    told = [row[1:] for row in rtrl_noise.larger_claims(rows)]
+    assert told[0] == ("0.200 ± 0.020 and 0.050 ± 0.020", YES)
+    assert told[1] == ("0.700 ± 0.010 and 0.600 ± 0.010", YES)
 
 
 @pytest.mark.parametrize("log", [False, True])

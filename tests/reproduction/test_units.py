@@ -11,7 +11,12 @@ from typer.testing import CliRunner
 
 from labkit.command import app
 from labkit.reproduction import results, units
-from labkit.reproduction.experiments import Refused, experiment, experiments
+from labkit.reproduction.experiments import (
+    MODULES,
+    Refused,
+    experiment,
+    experiments,
+)
 
 ALL = experiments()
 
@@ -167,7 +172,8 @@ def test_a_name_that_there_is_not_is_refused():
 @pytest.mark.parametrize("name", ALL)
 def test_an_experiment_says_what_it_is(name):
     each = ALL[name]
-    assert name.split("/")[0] == each.work.__module__.split(".")[-1]
+    room = each.work.__module__.removeprefix("labkit.reproduction.")
+    assert room in MODULES and room.startswith(name.split("/")[0])
     assert each.units and each.minutes <= 60 and each.memory <= 12
     assert all(" " not in unit and "/" not in unit for unit in each.units)
 
