@@ -244,6 +244,21 @@ def test_test_errors_are_compared_at_the_training_error_that_all_reach():
     assert found["test"].tolist() == [6.5, 5.2]  # at 5, which the slow one reaches
 
 
+def test_a_theta_is_judged_by_the_batches_that_it_takes():
+    """Means over the looks of a run, then over the seeds."""
+    sizes = {hessian_free.SHORT: [(100, 300), (100, 320)]}
+    sizes[f"{hessian_free.SHORT}, theta 0.2"] = [(100, 900), (100, 800)]
+    rows = [
+        {"label": label, "seed": seed, "n": n, "valid": 1.0, "train": 1.0, "test": 1.0}
+        for label, runs in sizes.items()
+        for seed, looks in enumerate(runs)
+        for n in looks
+    ]
+    [(claim, told, held)] = hessian_free.advice_claims(pd.DataFrame(rows))
+    assert (told, held) == ("205 ± 7 rows and 475 ± 35 rows", YES)
+    assert "theta 0.5 against 0.2" in claim
+
+
 def test_seeds_that_look_at_other_times_are_drawn_at_the_mean_time():
     """A step of Hessian-free takes as many passes as its search does."""
     rows = [
