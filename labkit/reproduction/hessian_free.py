@@ -266,10 +266,11 @@ ADVICE = Experiment(
     "0.7, theta 0.5, ftol 2e-5; 2,500 passes each, one choice turned at a time",
     differs="three seeds, of theta two; not the printed lambda_1, which falls too "
     "slowly for so few passes; the errors still fall at the end, so that speed counts "
-    "beside what generalises; gap is test less training error; how much is meant by higher and "
-    "larger is not said; fisher is Martens' preconditioner; with ReLU the output stays "
-    "logistic, and the weights start at a standard deviation of sqrt(2 / 10) instead "
-    "of 1.5, at which nearly all outputs are saturated before the first step",
+    "beside what generalises; gap is test less training error; how much is meant by "
+    "higher and larger is not said; fisher is Martens' preconditioner; with ReLU the "
+    "output stays logistic, and the weights start at a standard deviation of "
+    "sqrt(2 / 10) instead of 1.5, at which nearly all outputs are saturated before the "
+    "first step",
     work=trained,
     units={
         f"{name}-{value}-{seed}": {"method": "shf", "seed": seed, name: value}
