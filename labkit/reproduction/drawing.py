@@ -25,7 +25,7 @@ def figure(rows: pd.DataFrame, views: Sequence[View]) -> str:
         panels.append(panel(curves, view, number * (WIDTH + 20)))
     width = len(views) * (WIDTH + 20)
     legend = "".join(_key(i, name) for i, name in enumerate(names))
-    height = HEIGHT + LINE * len(names) + 20
+    height = HEIGHT + LINE * len(names) + 28
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
     head += f'width="{width}" height="{height}" font-family="sans-serif" '
     head += 'font-size="12" role="img">'
@@ -105,7 +105,7 @@ def _stroke(number: int) -> str:
 
 
 def _key(number: int, name: str) -> str:
-    y = HEIGHT + 10 + LINE * number
+    y = HEIGHT + 18 + LINE * number
     drawn = f'<line x1="{LEFT}" y1="{y}" x2="{LEFT + 30}" y2="{y}" stroke-width="1.8" '
     return drawn + f"{_stroke(number)}/>{_text(LEFT + 38, y + 4, name)}"
 

@@ -204,9 +204,10 @@ def alike(*rows) -> str:
     return YES if max(gaps) <= 0 else NO
 
 
-def named_by_size(rows: pd.DataFrame) -> pd.DataFrame:
-    """Labels for the figure, in which a curve is a learner and a size."""
-    return rows.assign(label=rows.label + ", n = " + rows.units.astype(str))
+def named_by_network(rows: pd.DataFrame) -> pd.DataFrame:
+    """Labels for the figure, in which a curve is a learner at a network."""
+    network = rows.units.astype(str) + " units, weights " + rows.seed.astype(str)
+    return rows.assign(label=rows.label + ", " + network)
 
 
 def at_step_100(rows: pd.DataFrame) -> pd.DataFrame:
@@ -273,8 +274,10 @@ UNTRAINED = Experiment(
     table=untrained_table,
     claims=untrained_claims,
     criterion=f"{DRAWN.format(20)}; {ALIKE}, over the networks",
-    views=VIEWS,
-    drawn=named_by_size,
+    views=(View("units", "cosine", "Cosine at step 100", "n", "cosine", log_x=True),),
+    drawn=lambda rows: (
+        at_step_100(rows).reset_index().rename(columns={"mean": "cosine"})
+    ),
 )
 
 
@@ -327,7 +330,7 @@ COPIED = Experiment(
     claims=copy_claims,
     criterion=f"{DRAWN.format(8)}; {ALIKE}, over the draws",
     views=VIEWS,
-    drawn=lambda rows: named_by_size(rows.assign(units=rows.units.astype(str))),
+    drawn=named_by_network,
 )
 
 
@@ -374,7 +377,7 @@ LARGER = Experiment(
     claims=larger_claims,
     criterion=DRAWN.format(8),
     views=VIEWS,
-    drawn=named_by_size,
+    drawn=named_by_network,
 )
 
 EXPERIMENTS = (NOISE, UNTRAINED, COPIED, LARGER)
