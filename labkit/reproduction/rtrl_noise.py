@@ -258,8 +258,8 @@ UNTRAINED = Experiment(
     claim="7.2: two terms hold nearly all of an untrained network's gradient, however "
     "many units it has",
     data=PTB.data,
-    setting="untrained RHN; means of steps 76 to 100; 20 draws, and of 256 units one "
-    "network for 1,000 steps; 1-KF-AVG is KF-RTRL",
+    setting="untrained RHN; means of steps 76 to 100; 20 draws, the same signs in all "
+    "networks of a size; one network of 256 units for 1,000 steps; 1-KF-AVG is KF-RTRL",
     differs="5 and 2 networks of 256 and 512 units for the paper's ten, and ten for "
     "its hundred for KF-RTRL, each with 20 draws; 1,000 steps for 10,000",
     work=compared,
@@ -283,7 +283,8 @@ UNTRAINED = Experiment(
 
 def sized_table(rows: pd.DataFrame) -> pd.DataFrame:
     """A row a learner and network."""
-    return shown(means_of(rows, "units", "seed")).reset_index()
+    found = shown(means_of(rows, "units", "seed")).reset_index()
+    return found.rename(columns={"seed": "weights"})
 
 
 def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
