@@ -75,7 +75,9 @@ def section(each: Experiment, folder: Path, rows: pd.DataFrame) -> Iterator[str]
     if not done:
         yield "**Not run.**"
         return
-    yield f"{len(done)} of {units} units are done."
+    left = ", ".join(unit for unit in each.units if unit not in done)
+    missing = f"; not run: {left}" if left else ""
+    yield f"{len(done)} of {units} units are done{missing}."
     yield table_of(each.table(rows))
     if each.views:
         yield f"![{each.shows}]({each.name}.svg)"

@@ -274,7 +274,9 @@ UNTRAINED = Experiment(
     table=untrained_table,
     claims=untrained_claims,
     criterion=f"{DRAWN.format(20)}; {ALIKE}, over the networks",
-    views=(View("units", "cosine", "Cosine at step 100", "n", "cosine", log_x=True),),
+    views=(
+        View("units", "cosine", "Cosine, steps 76 to 100", "n", "cosine", log_x=True),
+    ),
     drawn=lambda rows: (
         at_step_100(rows).reset_index().rename(columns={"mean": "cosine"})
     ),

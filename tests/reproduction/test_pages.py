@@ -61,6 +61,17 @@ def test_what_was_not_run_stands_there_with_its_command(tmp_path):
             )
 
 
+def test_units_that_were_not_run_are_named():
+    each = rls.CONV_SWEEP
+    whole = pages.section(
+        each, RESULTS, pages.results.frame(RESULTS / f"{each.name}.csv")
+    )
+    _, done = pages.show.state_of(each, RESULTS)
+    (told,) = [part for part in whole if "units are done" in part]
+    left = [unit for unit in each.units if unit not in done]
+    assert told.endswith(f"not run: {', '.join(left)}." if left else "are done.")
+
+
 def test_a_figure_goes_with_its_results(tmp_path):
     figure = tmp_path / f"docs/{rls.MNIST.name}.svg"
     pages.write(RESULTS, tmp_path / "docs")
