@@ -19,9 +19,9 @@ DOCS ?= build/docs
 # All tools by this interpreter: their scripts name the folder that .venv was made in,
 # and after a copy or a move of the clone would run the old one, or nothing.
 BIN := .venv/bin
-LABKIT := $(BIN)/python -m labkit.command
+LABKIT := $(BIN)/python -m labkit
 LOGS := build/test
-CODE := labkit tests benchmarks notebooks docs/conf.py docs/gather.py
+CODE := labkit reproduction tests benchmarks notebooks docs/conf.py docs/gather.py
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --color=no \
   --junitxml=$(LOGS)/$(@:test-%=%).xml
 TWO_CORES := -n 2 --dist loadfile
@@ -139,7 +139,7 @@ lock: ## Write requirements.lock anew, from a fresh environment
 	$(PYTHON) -m venv $$work/venv; \
 	mkdir $$work/src; cp -r pyproject.toml README.md LICENSE labkit notebooks $$work/src; \
 	$$work/venv/bin/python -m pip install $(PIP_FLAGS) torch==$(TORCH); \
-	$$work/venv/bin/python -m pip install $(PIP_FLAGS) "$$work/src[dev,docs]"; \
+	$$work/venv/bin/python -m pip install $(PIP_FLAGS) "$$work/src[lab,cluster,dev,docs]"; \
 	{ sed -n '/^#/p' requirements.lock; \
 	  $$work/venv/bin/python -m pip freeze --exclude labkit --exclude pip --exclude setuptools \
 	  | sed -E '/^(nvidia-|cuda-|triton)/d; s/^(torch==[^+]*)\+.*/\1/'; } > $$work/lock; \
@@ -147,4 +147,4 @@ lock: ## Write requirements.lock anew, from a fresh environment
 
 clean: ## Remove .venv and what the tools left; runs/ and data/ stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find labkit tests benchmarks notebooks -name __pycache__ -prune -exec rm -rf {} +
+	find labkit reproduction tests benchmarks notebooks -name __pycache__ -prune -exec rm -rf {} +

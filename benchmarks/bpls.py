@@ -40,7 +40,7 @@ from labkit.bpls.refine import SCALE
 from labkit.bpls.toy import SIZES as TOY_SIZES
 from labkit.bpls.toy import THEORY
 from labkit.clock import Clock
-from labkit.datasets import load
+from labkit.lab.datasets import load
 
 DATA = ("mnist", "fashion-mnist")
 TRAIN, TEST = 40_000, 10_000

@@ -15,7 +15,7 @@ gives the rate of the machine, all in turn with the solvers. One thread, float64
 test accuracy beside Tables II and III of the paper. One solver at a time; orig and
 r-inv hold A and the ridge inverse, 16 bytes for each image and column.
 
-Both read MNIST as :func:`labkit.datasets.load` finds it.
+Both read MNIST as :func:`labkit.lab.datasets.load` finds it.
 
 ``defaults``: the estimators as they come, with one ridge and in the paper's setting,
 beside others of scikit-learn as they come, on data sets that scikit-learn
@@ -52,7 +52,7 @@ from labkit.broad import (
 )
 from labkit.broad.cost import start_operations, update_operations
 from labkit.clock import Clock
-from labkit.datasets import load
+from labkit.lab.datasets import load
 
 CLASSES = 10
 SPLITS = ("train", "test")

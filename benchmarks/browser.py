@@ -81,7 +81,7 @@ def run_all(page):
     page.run_all()
     browser = time.monotonic() - begun
     errors = page.errors()
-    command = [sys.executable, "-m", "labkit.runs.cli", "run"]
+    command = [sys.executable, "-m", "labkit.lab.runs.cli", "run"]
     with tempfile.TemporaryDirectory() as folder:
         command += [page.name.partition("_")[2], "--out", folder]
         done = subprocess.run(command, capture_output=True, text=True)

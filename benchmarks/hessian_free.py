@@ -33,7 +33,6 @@ from torch import nn
 
 from benchmarks import shared
 from labkit.clock import Clock
-from labkit.datasets import load
 from labkit.errors import DivergedError
 from labkit.hessian_free import (
     PAPER,
@@ -50,6 +49,7 @@ from labkit.hessian_free import (
     train,
     train_martens,
 )
+from labkit.lab.datasets import load
 
 CURVES = mirrored(PAPER["curves"].encoder)
 N, ITERATIONS, PRODUCTS = 250, 10, 7
@@ -419,7 +419,7 @@ def run_adam(name, setting, data, seed, budget, marks, rate):
 
 
 def accuracy(args):
-    from labkit.labs.hessian_free import load_images
+    from labkit.lab.hessian_free.training import load_images
 
     shared.begin(args, threads=args.threads)
     dtype = torch.float64 if args.double else torch.float32

@@ -5,9 +5,9 @@ PYTHONPATH=. python benchmarks/picture.py FILE.png      (needs Chromium)
 
 import sys
 
-from labkit.datasets import load
-from labkit.labs.rtrl import NOISE, NoiseKnobs
-from labkit.panels import LiveLab
+from labkit.lab.datasets import load
+from labkit.lab.panels import LiveLab
+from labkit.lab.rtrl.noise import NOISE, NoiseKnobs
 
 
 def main(path: str) -> None:

@@ -20,9 +20,9 @@ from torch import nn
 
 from benchmarks import shared
 from labkit.clock import Clock
-from labkit.labs import rls as lab
-from labkit.labs.problem import load_problem
-from labkit.labs.race import race, spread
+from labkit.lab.problem import load_problem
+from labkit.lab.race import race, spread
+from labkit.lab.rls import training as lab
 from labkit.rls import SequenceClassifier, dense_network, small_cnn, vgg5
 
 

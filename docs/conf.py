@@ -8,7 +8,7 @@ from docutils import nodes
 from plotly.offline import get_plotlyjs
 
 import labkit
-from labkit.runs.page import mathml
+from labkit.lab.runs.page import mathml
 
 project, author = "labkit", "the labkit developers"
 copyright = "2026, the labkit developers"

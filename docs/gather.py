@@ -12,8 +12,8 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_markdown_cell
 
-from labkit.runs import notebooks
-from labkit.runs.page import draw_figures
+from labkit.lab.runs import notebooks
+from labkit.lab.runs.page import draw_figures
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = "rls bpls hessian_free broad rtrl instruments panels datasets runs".split()

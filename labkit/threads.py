@@ -14,10 +14,9 @@ def set_threads(count: int = 0) -> None:
     """Have torch and BLAS take so many threads from now on, in this whole process.
 
     Most of what the notebooks do is small tensors, which many threads slow down: a
-    step of 8-OK took ten times as long on two threads as on one. Importing
-    :mod:`labkit.labs`, as every notebook does, calls this; importing a paper's room
-    into a script of your own does not. Large matrices profit: broad learning and BPLS
-    on thousands of columns.
+    step of 8-OK took ten times as long on two threads as on one. Every notebook calls
+    this in its first cell; importing labkit does not. Large matrices profit: broad
+    learning and BPLS on thousands of columns.
 
     Parameters
     ----------

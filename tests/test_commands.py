@@ -61,7 +61,7 @@ def test_a_stage_that_failed_without_a_count_is_one_failure(
 
 
 MISSING = """\
-from labkit.datasets import fetch
+from labkit.lab.datasets import fetch
 print("begun")
 raise fetch.DatasetUnavailable("mnist/a.gz is not on this machine. Looked for: x")
 """

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import labkit
-from labkit.runs.cli import split_assignments
-from labkit.runs.execute import prepare
-from labkit.runs.sweep_plan import parse_values
+from labkit.lab.runs.cli import split_assignments
+from labkit.lab.runs.execute import prepare
+from labkit.lab.runs.sweep_plan import parse_values
 
 DOCS = Path(__file__).parents[1] / "docs"
 HOWTO = DOCS / "howto"

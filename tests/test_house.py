@@ -17,24 +17,29 @@ import labkit
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
-ROOMS = PAPERS | {"instruments", "panels", "datasets", "labs", "pictures", "runs"}
-ROOMS |= {"reproduction", "command"}
+CORE = PAPERS | {"instruments"}
 TOP = "the top of the package"
+# One folder a notebook, and what notebooks share; see `room_of`.
+BOOKS = {f"lab.{name}" for name in (*PAPERS, "compare")}
+SHARED = {"lab.problem", "lab.race"}
+PARTS = {"lab.panels", "lab.datasets", "lab.runs", "lab.command"}
+BELOW = {"lab.panels", "lab.datasets", TOP}
+LAB = BOOKS | SHARED | PARTS | {"lab"}
 MAY_IMPORT = {
     **{paper: {paper, TOP} for paper in PAPERS},
-    "instruments": {"instruments"},
-    "datasets": {"datasets"},
-    "panels": {"panels", "instruments"},
-    "labs": PAPERS | {"labs", "instruments", "panels", "datasets", TOP},
-    "pictures": PAPERS | {"pictures", "labs", "instruments", "panels", "datasets", TOP},
-    "runs": {"runs"},
-    "reproduction": PAPERS
-    | {"reproduction", "labs", "instruments", "datasets", "runs", TOP},
-    "command": {"runs", "reproduction"},
-    TOP: {TOP},
-    "notebooks": PAPERS
-    | {"pictures", "labs", "instruments", "panels", "datasets", "reproduction", TOP},
+    "instruments": {"instruments", TOP},
+    "lab": set(),
+    "lab.datasets": {"lab.datasets", TOP},
+    "lab.panels": {"lab.panels", "instruments", TOP},
+    "lab.runs": {"lab.runs", TOP},
+    **dict.fromkeys(BOOKS, CORE | BOOKS | BELOW | SHARED),
+    **dict.fromkeys(SHARED, CORE | BELOW | SHARED),
+    "lab.command": {"lab.runs", "reproduction", TOP},
+    TOP: {TOP, "lab.command"},
+    "reproduction": CORE | LAB - {"lab.panels", "lab.command"} | {"reproduction", TOP},
+    "notebooks": CORE | LAB - {"lab.runs", "lab.command"} | {TOP, "reproduction"},
 }
+PACKAGES = "labkit", "reproduction"
 DRAWING = {"plotly", "ipywidgets", "IPython", "matplotlib"}
 
 
@@ -79,9 +84,17 @@ def imported(source, module, is_package=False):
 
 
 def room_of(name):
-    """Name the room that a dotted name below ``labkit`` belongs to, or ``TOP``."""
-    part = name.split(".")[1]
-    return part if part in ROOMS else TOP
+    """Name the room that a dotted name belongs to, such as ``rls`` or ``lab.panels``.
+
+    ``TOP`` is what lies at the top of the package.
+    """
+    first, *parts = name.split(".")
+    if first == "reproduction":
+        return first
+    if parts[:1] == ["lab"]:
+        part = ".".join(parts[:2])
+        return part if part in LAB else "lab"
+    return parts[0] if parts and parts[0] in CORE else TOP
 
 
 def violations(source, module, is_package=False, room=None):
@@ -91,7 +104,9 @@ def violations(source, module, is_package=False, room=None):
     for name in imported(source, module, is_package):
         if name.split(".")[0] in DRAWING and room in PAPERS:
             found.append(f"{module}: a paper's room draws nothing, but imports {name}")
-        if name.split(".")[0] != "labkit" or name in ("labkit", "labkit.__version__"):
+        if name.split(".")[0] not in ("labkit", "reproduction"):
+            continue
+        if name in ("labkit", "labkit.__version__"):
             continue
         if room_of(name) not in MAY_IMPORT[room]:
             found.append(f"{module}: {room} must not import {name}")
@@ -100,7 +115,8 @@ def violations(source, module, is_package=False, room=None):
 
 def modules():
     """Yield the path and dotted name of every module of the package."""
-    for path in sorted((ROOT / "labkit").rglob("*.py")):
+    found = (path for top in PACKAGES for path in (ROOT / top).rglob("*.py"))
+    for path in sorted(found):
         parts = path.relative_to(ROOT).with_suffix("").parts
         yield path, ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -127,26 +143,24 @@ def test_the_package_itself_opens_no_room():
         ("labkit.rls.update", "from .. import rtrl"),
         ("labkit.rls.update", "from ..rtrl.cells import RNNCell"),
         ("labkit.bpls.solve", "def f():\n    import labkit.instruments"),
-        ("labkit.broad.nodes", "from labkit.datasets import load"),
-        ("labkit.hessian_free.cg", "from labkit.panels import LivePlot"),
-        ("labkit.rtrl.exact", "import labkit.labs.rtrl"),
-        ("labkit.rtrl.exact", "import labkit.runs"),
+        ("labkit.broad.nodes", "from labkit.lab.datasets import load"),
+        ("labkit.hessian_free.cg", "from labkit.lab.panels import LivePlot"),
+        ("labkit.rtrl.exact", "import labkit.lab.rtrl.noise"),
+        ("labkit.rtrl.exact", "import labkit.lab.runs"),
         ("labkit.rtrl.exact", "import plotly.graph_objects as go"),
         ("labkit.rtrl.exact", "from ipywidgets import HBox"),
         ("labkit.rtrl.exact", "from IPython.display import display"),
         ("labkit.rtrl.exact", "import matplotlib.pyplot as plt"),
-        ("labkit.instruments.trace", "from labkit.panels import LivePlot"),
-        ("labkit.instruments.trace", "from labkit.linalg import solve"),
-        ("labkit.datasets.text", "from ..instruments import Trace"),
-        ("labkit.panels.stepper", "from labkit.rtrl import RTRL"),
-        ("labkit.panels.stepper", "from labkit.datasets import load"),
-        ("labkit.labs.rtrl", "from labkit.runs import run"),
-        ("labkit.labs.rtrl", "from labkit.pictures import cloud"),
-        ("labkit.runs.cli", "from labkit.labs import rtrl"),
-        ("labkit.runs.cli", "from labkit.linalg import solve"),
-        ("labkit.runs.cli", "from labkit.reproduction import units"),
-        ("labkit.labs.rtrl", "from labkit.reproduction import results"),
-        ("labkit.reproduction.rtrl", "from labkit.panels import LivePlot"),
+        ("labkit.instruments.trace", "from labkit.lab.panels import LivePlot"),
+        ("labkit.lab.datasets.text", "from labkit.instruments import Trace"),
+        ("labkit.lab.panels.stepper", "from labkit.rtrl import RTRL"),
+        ("labkit.lab.panels.stepper", "from labkit.lab.datasets import load"),
+        ("labkit.lab.rtrl.noise", "from labkit.lab.runs import run"),
+        ("labkit.lab.race", "from labkit.lab.rtrl import cloud"),
+        ("labkit.lab.runs.cli", "from labkit.lab.rtrl import noise"),
+        ("labkit.lab.runs.cli", "from reproduction import units"),
+        ("labkit.lab.rtrl.noise", "from reproduction import results"),
+        ("reproduction.rtrl", "from labkit.lab.panels import LivePlot"),
         ("labkit.linalg", "from labkit.rtrl import OK"),
     ],
 )
@@ -160,8 +174,9 @@ def test_a_package_resolves_its_relative_imports_from_itself():
 
 
 def test_notebooks_do_not_run_notebooks():
-    assert violations("from labkit.runs import run", "00_tour", room="notebooks")
-    assert not violations("from labkit.labs import rtrl", "00_tour", room="notebooks")
+    assert violations("from labkit.lab.runs import run", "00_tour", room="notebooks")
+    line = "from labkit.lab.rtrl import noise"
+    assert not violations(line, "00_tour", room="notebooks")
 
 
 @pytest.mark.parametrize(
@@ -170,9 +185,9 @@ def test_notebooks_do_not_run_notebooks():
         ("labkit.rls.update", "from labkit.linalg import solve"),
         ("labkit.rls.update", "from . import capture"),
         ("labkit.rls.update", "import torch"),
-        ("labkit.panels.live_plot", "from labkit.instruments import Trace"),
-        ("labkit.labs.compare", "from labkit import rls, rtrl, panels, datasets"),
-        ("labkit.runs.execute", "import labkit"),
+        ("labkit.lab.panels.live_plot", "from labkit.instruments import Trace"),
+        ("labkit.lab.compare.live", "from labkit import rls, rtrl, panels, datasets"),
+        ("labkit.lab.runs.execute", "import labkit"),
         ("labkit.instruments.trace", "from labkit import __version__"),
         ("labkit.instruments.trace", "import plotly"),
     ],
@@ -283,7 +298,7 @@ def test_workflows_call_make_targets_only():
 def test_the_top_level_is_as_designed():
     expected = {
         *("labkit", "notebooks", "data", "benchmarks", "docs", "tests", ".ci"),
-        *("results", ".github", "CITATION.cff"),
+        *("reproduction", ".github", "CITATION.cff"),
         *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
         *("pyproject.toml", "requirements.lock", "environment.yml", "Makefile"),
     }

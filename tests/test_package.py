@@ -57,7 +57,7 @@ def test_the_wheel_has_all_of_the_package_and_the_notebooks(wheel):
     assert wheel.stat().st_size < MAX_BYTES
     held = {Path(name) for name in zipfile.ZipFile(wheel).namelist()}
     inside = {path for path in tracked() if path.parts[0] in ("labkit", "notebooks")}
-    wanted = {p if p.parts[0] == "labkit" else "labkit" / p for p in inside}
+    wanted = {p if p.parts[0] == "labkit" else Path("labkit/lab") / p for p in inside}
     assert wanted <= held
     assert {p.parts[0] for p in held - wanted} == {wheel.name[:12] + ".dist-info"}
 
@@ -72,7 +72,8 @@ def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
     assert {"tour.ipynb", "tour.html"} <= {path.name for path in run.iterdir()}
 
-    where = "import labkit.runs.execute as e; print(e.own_copy(e.notebooks()['tour']))"
+    where = "import labkit.lab.runs.execute as e\n"
+    where += "print(e.own_copy(e.notebooks()['tour']))"
     own = Path(call(installed / "python", "-c", where, cwd=tmp_path).strip())
     assert own == tmp_path / "notebooks/00_tour.ipynb"
     assert (own.parent / "figures/noise.png").is_file()
@@ -82,7 +83,7 @@ def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path
 
 
 def test_a_folder_of_other_notebooks_is_left_as_it_is(tmp_path, monkeypatch):
-    from labkit.runs import RunRefused, execute
+    from labkit.lab.runs import RunRefused, execute
 
     shipped, here = tmp_path / "site-packages/notebooks", tmp_path / "here"
     (shipped / "figures").mkdir(parents=True)

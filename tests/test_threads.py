@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_info
 blas = {pool["num_threads"] for pool in threadpool_info()}
 print(json.dumps([torch.get_num_threads(), *blas]))
 """
+FIRST_CELL = "from labkit.threads import set_threads; set_threads()"
 SET = {threads.VARIABLE, *threads.READ_LATER}
 
 
@@ -42,24 +43,24 @@ def told(code, **environment):
         ({"LABKIT_THREADS": "many"}, "above 0, got 'many'"),
     ],
 )
-def test_what_a_notebook_imports_settles_the_threads(environment, expected):
-    assert told("import labkit.labs", **environment).endswith(expected)
+def test_a_notebook_settles_the_threads(environment, expected):
+    assert told(FIRST_CELL, **environment).endswith(expected)
 
 
 def test_a_script_of_the_user_keeps_her_threads():
-    code = "import labkit.rtrl, labkit.broad, labkit.rls, labkit.bpls, labkit.panels"
+    code = "import labkit.rtrl, labkit.broad, labkit.rls, labkit.bpls\n"
+    code += "import labkit.lab.panels, labkit.lab.race, labkit.lab.compare.rules"
     assert told(code, OMP_NUM_THREADS="2").startswith("[2, 2")
 
 
 def test_a_notebook_may_take_more():
-    code = "import labkit.labs; from labkit.threads import set_threads; set_threads(2)"
-    assert told(code) == "[2, 2]"
+    assert told(FIRST_CELL + "; set_threads(2)") == "[2, 2]"
     with pytest.raises(ValueError, match="threads must be 0 or more, got -1"):
         threads.set_threads(-1)
 
 
 def test_a_kernel_of_a_run_has_them_too(tmp_path, monkeypatch):
-    from labkit.runs import run
+    from labkit.lab.runs import run
 
     for name in SET:
         monkeypatch.delenv(name, raising=False)
@@ -67,7 +68,7 @@ def test_a_kernel_of_a_run_has_them_too(tmp_path, monkeypatch):
     declared = 'device: str = "cpu"\ninteractive: bool = True\nrun_dir: str = ""'
     cells = [
         new_code_cell(declared, metadata={"tags": ["parameters"]}),
-        new_code_cell("import labkit.labs" + TOLD),
+        new_code_cell(FIRST_CELL + TOLD),
     ]
     nbformat.write(new_notebook(cells=cells), tmp_path / "01_threads.ipynb")
     result = run("threads", out=tmp_path / "runs", notebook_dir=tmp_path)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from labkit.bpls import random_weights
-from labkit.datasets import load
+from labkit.lab.datasets import load
 
 IMAGES = ("mnist", "fashion-mnist")
 TRAIN = 40_000  # the first of the training file, as the reference counts have it

@@ -5,7 +5,7 @@ import torch
 
 from labkit.broad.nodes import Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.ridge import Sums, chol1_start_from, sums_over
-from labkit.datasets import load
+from labkit.lab.datasets import load
 
 # Tables II and III, 60 feature and 3000 enhancement nodes, mean of 100 runs.
 PAPER = [98.30, 98.30, 98.22, 97.98, 97.47, 96.65, 95.44, 93.64]  # 1e-8 to 1e-1

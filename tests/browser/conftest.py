@@ -51,7 +51,7 @@ PANELS = [
 from dataclasses import dataclass
 from pathlib import Path
 import torch
-from labkit.panels import Experiment, Lines, LineStepper, LiveLab, knob
+from labkit.lab.panels import Experiment, Lines, LineStepper, LiveLab, knob
 
 @dataclass(frozen=True)
 class Knobs:
@@ -83,12 +83,25 @@ LineStepper(scaled, torch.ones(3, 3), 2.0)""",
 
 # All live panels, small: what is measured is where things are.
 SCREENS = [
-    """from labkit.datasets import load
-from labkit.labs import bpls, broad, compare, hessian_free, rls, rtrl, rules
-from labkit.labs.problem import load_problem
-from labkit.panels import LiveLab
-from labkit.pictures import bowl, cloud, curve, ellipse, functions, influence
-from labkit.pictures import layers, regions, water
+    """from labkit.lab.datasets import load
+from labkit.lab.bpls import walk as bpls
+from labkit.lab.broad import growth as broad
+from labkit.lab.compare import live as compare
+from labkit.lab.hessian_free import training as hessian_free
+from labkit.lab.rls import training as rls
+from labkit.lab.rtrl import noise as rtrl
+from labkit.lab.compare import rules
+from labkit.lab.problem import load_problem
+from labkit.lab.panels import LiveLab
+from labkit.lab.hessian_free import bowl
+from labkit.lab.rtrl import cloud
+from labkit.lab.bpls import curve
+from labkit.lab.rls import ellipse
+from labkit.lab.broad import functions
+from labkit.lab.rtrl import influence
+from labkit.lab.bpls import layers
+from labkit.lab.compare import regions
+from labkit.lab.rtrl import water
 
 digits, text = load_problem("digits", samples=300), load("text")
 images = hessian_free.load_images("digits", samples=300)

@@ -25,11 +25,13 @@ from tests.browser.serve import chromium, jupyterlab, write_notebook
 CELLS = [
     """import json, os, threading
 from ipywidgets.widgets.widget import _instances
-from labkit.datasets import load
-from labkit.labs import hessian_free, rls, rtrl
-from labkit.labs.problem import load_problem
-from labkit.panels import LiveLab, cells
-from labkit.panels.plot import Plot
+from labkit.lab.datasets import load
+from labkit.lab.hessian_free import training as hessian_free
+from labkit.lab.rls import training as rls
+from labkit.lab.rtrl import noise as rtrl
+from labkit.lab.problem import load_problem
+from labkit.lab.panels import LiveLab, cells
+from labkit.lab.panels.plot import Plot
 
 def state():
     owed = [plot._owed for plot in [*_instances.values()] if isinstance(plot, Plot)]

@@ -14,10 +14,10 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from labkit.runs.page import write_page
+from labkit.lab.runs.page import write_page
 from tests.browser.page import wait
 from tests.browser.still import Still
-from tests.panels.test_line_stepper import rls_walk
+from tests.lab.panels.test_line_stepper import rls_walk
 
 pytestmark = pytest.mark.browser
 

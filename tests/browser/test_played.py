@@ -9,13 +9,13 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from labkit.panels import LiveLab
-from labkit.panels.embedded import embedded
-from labkit.panels.played import packed, plain, played
-from labkit.runs.page import write_page
+from labkit.lab.panels import LiveLab
+from labkit.lab.panels.embedded import embedded
+from labkit.lab.panels.played import packed, plain, played
+from labkit.lab.runs.page import write_page
 from tests.browser.page import wait
 from tests.browser.still import Played, Still
-from tests.panels.test_played import NOISY, at
+from tests.lab.panels.test_played import NOISY, at
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ pytest.importorskip("sphinx")
 
 from selenium.webdriver.common.keys import Keys
 
-from labkit.runs import notebooks, run
+from labkit.lab.runs import notebooks, run
 from tests.browser.page import wait
 from tests.browser.still import Played, Still
 from tests.browser.test_line_stepper import Walk, walk_by_mouse

@@ -8,7 +8,6 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from labkit.datasets import load
 from labkit.errors import DivergedError
 from labkit.hessian_free import (
     PAPER,
@@ -22,6 +21,7 @@ from labkit.hessian_free import (
     train_martens,
 )
 from labkit.hessian_free.train import draw
+from labkit.lab.datasets import load
 
 from .conftest import rand, small_net
 

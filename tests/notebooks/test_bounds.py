@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-from labkit.runs.parameters import read_parameters, resolve
+from labkit.lab.runs.parameters import read_parameters, resolve
 from labkit.threads import READ_LATER, set_threads
 from tests.notebooks.test_notebooks import NOTEBOOKS
 

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from labkit.labs.race import NO, UNDECIDED, YES, View
-from labkit.reproduction import (
+from labkit.lab.race import NO, UNDECIDED, YES, View
+from reproduction import (
     bpls,
     drawing,
     hessian_free,
@@ -18,11 +18,11 @@ from labkit.reproduction import (
     rtrl_noise,
     units,
 )
-from labkit.reproduction.experiments import PAPERS
-from labkit.reproduction.show import recorded
+from reproduction.experiments import PAPERS
+from reproduction.show import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS, RESULTS = ROOT / "docs/reproduction", ROOT / "results"
+DOCS, RESULTS = ROOT / "docs/reproduction", ROOT / "reproduction/results"
 
 
 def test_pages_and_results_agree():

@@ -9,9 +9,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from labkit.command import app
-from labkit.reproduction import results, units
-from labkit.reproduction.experiments import (
+from labkit.lab.command import app
+from reproduction import results, units
+from reproduction.experiments import (
     MODULES,
     Refused,
     experiment,
@@ -172,7 +172,7 @@ def test_a_name_that_there_is_not_is_refused():
 @pytest.mark.parametrize("name", ALL)
 def test_an_experiment_says_what_it_is(name):
     each = ALL[name]
-    room = each.work.__module__.removeprefix("labkit.reproduction.")
+    room = each.work.__module__.removeprefix("reproduction.")
     assert room in MODULES and room.startswith(name.split("/")[0])
     assert each.units and each.minutes <= 60 and each.memory <= 12
     assert all(" " not in unit and "/" not in unit for unit in each.units)

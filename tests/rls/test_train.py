@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.datasets import load
 from labkit.errors import DivergedError
+from labkit.lab.datasets import load
 from labkit.rls import RLS, AveragedRLS, Hybrid, Settings, loss_one_hot, train
 from labkit.rls import networks as nets
 

@@ -6,8 +6,8 @@ from itertools import islice, pairwise
 import pytest
 import torch
 
-from labkit.datasets import copy_sequences
-from labkit.datasets.synthetic import COPY_SYMBOLS
+from labkit.lab.datasets import copy_sequences
+from labkit.lab.datasets.synthetic import COPY_SYMBOLS
 from labkit.rtrl import CharStream, CopyTask
 
 

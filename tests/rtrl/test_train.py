@@ -14,7 +14,7 @@ from labkit.instruments import (
     gradient_cosine,
     relative_variance,
 )
-from labkit.panels import Lines, LivePlot
+from labkit.lab.panels import Lines, LivePlot
 from labkit.rtrl import (
     LEARNERS,
     OK,

@@ -1,0 +1,206 @@
+"""BPLS on a curve: the fit after each layer's solve, and what was wanted below it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from labkit import bpls
+from labkit.bpls.walk import hidden_values, output_targets, walk
+from labkit.errors import DivergedError
+from labkit.lab.bpls.walk import INVERTIBLE, interpretation_of, seeded
+from labkit.lab.panels import Experiment, knob
+from labkit.lab.panels.planes import GHOST, arrow, dots, path, planes, put
+from labkit.lab.panels.theme import COLOURS, INK
+
+POINTS, SHOWN, ARROWS, WALKS = 60, 4, 12, 30
+GRID = torch.linspace(-2, 2, 121, dtype=torch.float64)
+TINTS = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[4]
+_live = partial(knob, restart=False)
+
+
+@dataclass(frozen=True)
+class CurveKnobs:
+    """What can be turned while BPLS walks; noise and network begin anew."""
+
+    # fmt: off
+    noise: float = knob(
+        0.1, low=0.0, high=1.0, step=0.05, unit="sd", label="noise sigma",
+        help="on the points", about="error",
+        look_for="Does the fit follow the noise, or the curve?")
+    clamp: float = _live(
+        1e-2, low=1e-6, high=0.4, log=True, unit="of the range",
+        help="distance of targets to the ends", about="clamped",
+        look_for="How many crosses are left?")
+    ridge: float = _live(
+        0.01, low=1e-8, high=1.0, log=True, unit="relative", help="of each solve",
+        about="misfit",
+        look_for="Small, the output weights are large: how short are the arrows?")
+    width: int = knob(
+        4, low=1, high=30, unit="neurons", help="hidden", about="misfit",
+        look_for="Do many neurons share the residual, so that the arrows shorten?")
+    again: bool = _live(
+        True, label="solve again", help="each layer on the corrected values",
+        about="misfit",
+        look_for="Off: does solving the layer below undo the fit?")
+    depth: int = knob(
+        1, low=1, high=3, unit="layers", label="hidden layers", help="another network",
+        about="error",
+        look_for="Does a second layer help the fit, or harm it?")
+    interpretation: str = _live(
+        "min_norm", choices=tuple(bpls.INTERPRETATIONS), help="of equation (5)",
+        look_for="Whose arrows are long, and who lands far from the points?")
+    activation: str = knob(
+        "sigmoid", choices=[a for a in INVERTIBLE if a != "softmax"],
+        help="another network", look_for="identity: is anything clamped, or learned?")
+    seed: int = knob(0, low=0, high=99, help="of weights and noise",
+                     look_for="Other weights: is the first fit as good?")
+    # fmt: on
+
+
+class Curve(NamedTuple):
+    """One layer solved, of a network with one input."""
+
+    layer: str  # what was solved
+    points: np.ndarray  # (n, 2)
+    fit: np.ndarray  # (121, 2), with the layers solved so far put in
+    was: np.ndarray  # (121, 2), before this layer
+    x: np.ndarray  # (n,) inputs
+    now: np.ndarray  # (n, SHOWN) values of the last hidden layer before the walk
+    wanted: np.ndarray  # (n, SHOWN) corrected ones, clamped
+    cut: np.ndarray  # (n, SHOWN) bool, where the clamp moved them
+    got: np.ndarray  # (n, SHOWN) what the layers solved so far make of them
+
+
+def curve(x):
+    """What the points are noisy values of."""
+    return np.sin(2.5 * x) + 0.3 * x
+
+
+def with_one(x) -> torch.Tensor:
+    """Inputs (n,) with a column of ones, the only bias of BPLS: (n, 2)."""
+    x = torch.as_tensor(x, dtype=torch.float64)
+    return torch.stack([x, torch.ones_like(x)], 1)
+
+
+def curve_rows(knobs) -> Iterator[dict]:
+    """One row for each layer solved; a walk begins where the last one ended."""
+    draw = np.random.default_rng(knobs.seed)
+    x = np.sort(draw.uniform(-2, 2, POINTS))
+    y = curve(x) + knobs.noise * draw.standard_normal(POINTS)
+    X, B = with_one(x), output_targets(torch.as_tensor(y)[:, None])
+    acts = [bpls.activation(knobs.activation)] * knobs.depth
+    sizes = (2, *[knobs.width] * knobs.depth, 1)
+    how = {"generator": seeded(knobs.seed), "dtype": torch.float64, "scale": 2.0}
+    weights, steps = bpls.random_weights(sizes, **how), count(1)
+    settings = bpls.Settings()
+    outputs = lambda W, x: bpls.scores(with_one(x), W, acts)[:, 0].numpy()  # noqa: E731
+    try:
+        for walked in range(1, WALKS + 1):
+            settings.clamp, settings.ridge = knobs.clamp, knobs.ridge
+            settings.interpretation = interpretation_of(knobs.interpretation)
+            H, current = hidden_values(X, weights, acts), weights
+            for solved in walk(H, B, acts, settings, second_solve=knobs.again):
+                i, was = solved.layer - 1, current
+                current = (*current[:i], solved.W, *current[i + 1 :])
+                if i == knobs.depth:  # the output layer: it alone asks for these
+                    wanted, cut = solved.C, solved.C != solved.T
+                parts = wanted, cut, hidden_values(X, current, acts)[-1]
+                shown = (part[:, :SHOWN].numpy() for part in (H[-1], *parts))
+                name = "output layer" if i == knobs.depth else f"hidden layer {i + 1}"
+                fits = (np.c_[GRID, outputs(W, GRID)] for W in (current, was))
+                made = Curve(name, np.c_[x, y], *fits, x, *shown)
+                row = {"step": next(steps), "walk": walked, "layer": solved.layer}
+                errors = outputs(current, x) - y, outputs(current, GRID) - made_of(GRID)
+                row |= {"misfit": rms(errors[0]), "error": rms(errors[1])}
+                row["clamped"] = 100 * float(cut.double().mean())
+                yield row | {"pictures": made}
+            weights = current
+    except (ValueError, DivergedError) as error:
+        yield {"step": next(steps), "note": str(error)}
+
+
+def made_of(grid) -> np.ndarray:
+    """The curve without noise on a grid."""
+    return curve(np.asarray(grid))
+
+
+def rms(values) -> float:
+    """Root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+CAPTION = (
+    "Right: the values of four hidden neurons at the points, and arrows to what the "
+    "layer above wants of them; a cross is a target that the clamp cut. Left: the fit "
+    "with the layers solved so far, grey before this one."
+)
+
+
+def picture(now: Curve | None, before: Curve | None) -> dict:
+    """Draw the curve on the left, the hidden layer on the right."""
+    wanted = [[0.0], [1.0]] if now is None else [now.wanted, now.now, now.got]
+    low, high = min(map(np.min, wanted)), max(map(np.max, wanted))
+    room = 0.08 * (high - low) + 1e-6
+    solved = f": {now.layer} solved" if now else ""
+    figure = planes(
+        [f"Fit{solved}", "Last hidden layer, and what is wanted"],
+        ["input", "input"],
+        ["output", "value of a neuron"],
+        [((-2, 2), (-2.5, 2.5)), ((-2, 2), (low - room, high + room))],
+        caption=CAPTION,
+    )
+    if now:
+        fits = [dots(now.points, COLOURS[5], "noisy points")]
+        without = {"dash": "dot", "width": 1}
+        fits.append(path(np.c_[GRID, made_of(GRID)], INK, "without noise", **without))
+        fits.append(path(now.was, GHOST, "before this layer", width=3))
+        fits.append(path(now.fit, COLOURS[0], "fit", width=4))
+        put(figure, 0, fits)
+        put(figure, 1, [trace | {"showlegend": True} for trace in _hidden(now)])
+    if before:
+        ghost = path(before.fit, GHOST, "an earlier run", dash="dash", width=2)
+        put(figure, 0, [ghost])
+    return figure
+
+
+def _hidden(now: Curve) -> list[dict]:
+    drawn, at = [], np.linspace(0, len(now.x) - 1, ARROWS).round().astype(int)
+    for j, tint in enumerate(TINTS[: now.now.shape[1]]):
+        named = {0: ("before the walk", "wanted", "with the layers solved")}
+        values, wanted, got = named.get(j, ("",) * 3)
+        x = now.x
+        drawn.append(path(np.c_[x, now.now[:, j]], tint, values, width=1, dash="dot"))
+        drawn.append(path(np.c_[x, now.got[:, j]], tint, got, width=2))
+        ends = (np.c_[x, each[:, j]][at] for each in (now.now, now.wanted))
+        drawn.append(arrow(*ends, tint, wanted, width=1, head=8))
+        cut = now.cut[:, j]
+        points = np.c_[x[cut], now.wanted[cut, j]]
+        drawn.append(dots(points, tint, "" if j else "cut by the clamp", symbol="x"))
+    return drawn
+
+
+def _status(row) -> str:
+    if "note" in row:
+        return row["note"]
+    return (
+        "walk {walk}: misfit of the points {misfit:.3f}, error of the curve "
+        "{error:.3f}; {clamped:.0f} % of the targets cut"
+    ).format_map(row)
+
+
+CURVE = Experiment(
+    "curve",
+    CurveKnobs,
+    curve_rows,
+    (),
+    CAPTION,
+    _status,
+    front=("noise", "ridge", "clamp"),
+    recorded={"noise": (0.0, 0.6)},
+    picture=picture,
+)

@@ -1,0 +1,209 @@
+"""What there is, and the one function that loads it.
+
+The loaders of the sets take `split` and, where inputs are numbers, `dtype` as `load`
+does; those that need files raise what `labkit.lab.datasets.fetch.fetch` raises.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from labkit.lab.datasets.cifar import load_cifar10, look_for_cifar10
+from labkit.lab.datasets.curves import load_curves
+from labkit.lab.datasets.digits import load_digits
+from labkit.lab.datasets.fetch import find
+from labkit.lab.datasets.images import load_idx
+from labkit.lab.datasets.imdb import load_imdb, look_for_imdb
+from labkit.lab.datasets.registry import FILES
+from labkit.lab.datasets.synthetic import load_copy
+from labkit.lab.datasets.text import load_ptb, load_text
+from labkit.lab.datasets.usps import load_usps
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known of a data set before it is loaded; prints as one line.
+
+    Attributes
+    ----------
+    description : str, one line
+    splits : tuple of str, what `load` takes as `split`
+    here : bool, whether it loads without a download. Files are looked for, not checked
+    part : str
+        What of it is on this machine, where that is neither all nor nothing: if
+        `here`, that part is what `load` gives, with a warning. Else empty.
+    """
+
+    description: str
+    splits: tuple[str, ...]
+    here: bool
+    part: str = ""
+
+    def __str__(self):
+        if self.part:
+            state = f"only in part here: {self.part}"
+        else:
+            state = "here" if self.here else "to be downloaded"
+        return f"{self.description} [{', '.join(self.splits)}; {state}]"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    description: str
+    splits: tuple[str, ...]
+    load: Callable
+    look: Callable | str = ""  # gives `here` and `part`; or the folder of all its files
+    takes_dtype: bool = True
+
+    def info(self):
+        if callable(self.look):
+            return DatasetInfo(self.description, self.splits, *self.look())
+        files = [path for path in FILES if path.startswith(f"{self.look}/")]
+        here = all(find(path) is not None for path in files)
+        return DatasetInfo(self.description, self.splits, here)
+
+
+_TWO, _THREE = ("train", "test"), ("train", "valid", "test")
+_CATALOGUE = {
+    "text": _Entry(
+        "Python's language reference from the standard library, as characters",
+        _THREE,
+        load_text,
+        takes_dtype=False,
+    ),
+    "ptb": _Entry(
+        "Penn Treebank (Mikolov's word files), as characters, 50 symbols",
+        _THREE,
+        load_ptb,
+        look="ptb",
+        takes_dtype=False,
+    ),
+    "digits": _Entry(
+        "1,797 handwritten digits of 8 x 8 pixels, from scikit-learn", _TWO, load_digits
+    ),
+    "copy": _Entry(
+        "the Copy task: 1,000 rows of five bits to repeat, synthetic",
+        _THREE,
+        load_copy,
+        takes_dtype=False,
+    ),
+    "mnist": _Entry(
+        "70,000 handwritten digits of 28 x 28 pixels",
+        _TWO,
+        partial(load_idx, "mnist"),
+        look="mnist",
+    ),
+    "fashion-mnist": _Entry(
+        "70,000 pieces of clothing in ten classes, 28 x 28 pixels",
+        _TWO,
+        partial(load_idx, "fashion-mnist"),
+        look="fashion-mnist",
+    ),
+    "cifar10": _Entry(
+        "60,000 colour photographs in ten classes, 32 x 32 pixels",
+        _TWO,
+        load_cifar10,
+        look=look_for_cifar10,
+    ),
+    "usps": _Entry(
+        "11,000 handwritten digits of 16 x 16 pixels, Roweis's file",
+        _THREE,
+        load_usps,
+        look="usps",
+    ),
+    "curves": _Entry(
+        "30,000 drawn curves of 28 x 28 pixels, a stand-in for CURVES, synthetic",
+        _TWO,
+        load_curves,
+    ),
+    "imdb": _Entry(
+        "50,000 film reviews with their verdict, as rows of 256 words",
+        _TWO,
+        load_imdb,
+        look=look_for_imdb,
+        takes_dtype=False,
+    ),
+}
+
+
+def available():
+    """List the data sets that `load` knows.
+
+    By name: a description, the splits, and whether it is here already, or which part
+    of it. NotADirectoryError if ``$LABKIT_DATA`` names something that is not a folder.
+
+    >>> print(available()["digits"])
+    1,797 handwritten digits of 8 x 8 pixels, from scikit-learn [train, test; here]
+    """
+    return {name: entry.info() for name, entry in _CATALOGUE.items()}
+
+
+def load(name, split="train", *, device=None, dtype=None):
+    """Load one split of a data set, the same at every call.
+
+    Parameters
+    ----------
+    name : str, one that `available` lists; see Returns
+    split : str
+        ``"train"``, ``"valid"`` or ``"test"``; only ``text``, ``ptb``, ``copy`` and
+        ``usps`` have a ``"valid"``.
+    device : torch.device or str, optional, where the tensors go; the CPU if not given
+    dtype : torch.dtype, optional
+        Of inputs that are no indices, float32 if not given; all else is int64.
+
+    Returns
+    -------
+    Labelled or Text
+
+        ========================================  ==========  =====================
+        ``text``, ``ptb``                         `Text`      tokens (T,)
+        ``digits``, ``usps``                      `Labelled`  inputs (N, 64 or 256)
+        ``mnist``, ``fashion-mnist``, ``curves``  `Labelled`  inputs (N, 784)
+        ``cifar10``                               `Labelled`  inputs (N, 3, 32, 32)
+        ``copy``, ``imdb``                        `Labelled`  inputs (N, 12 or 256)
+        ========================================  ==========  =====================
+
+        Pictures have ink or light in [0, 1]; ``copy`` and ``imdb`` have indices into
+        their `vocabulary`. ``curves`` is generated, a stand-in for a file that could
+        not be reached, and has no targets; ``imdb`` has 20,000 words, and
+        `labkit.lab.datasets.load_imdb` takes other numbers.
+
+    Warns
+    -----
+    UserWarning : if only a part of the split is on this machine (``cifar10``)
+
+    Raises
+    ------
+    ValueError : if `name`, `split` or `dtype` is none of the above
+    ChecksumError : if a file on this machine or from a source is not the pinned one
+    DatasetUnavailable : if a file is neither here nor to be had
+    NotADirectoryError
+        If ``$LABKIT_DATA`` names something that is not a folder and is needed.
+
+    Examples
+    --------
+    >>> digits = load("digits", "test", dtype=torch.float64)
+    >>> digits.inputs.shape, digits.inputs.dtype
+    (torch.Size([360, 64]), torch.float64)
+    """
+    if name not in _CATALOGUE:
+        known = ", ".join(_CATALOGUE)
+        raise ValueError(f"unknown data set {name!r}; there are: {known}")
+    entry = _CATALOGUE[name]
+    if split not in entry.splits:
+        known = ", ".join(entry.splits)
+        raise ValueError(f"{name!r} has no split {split!r}; it has: {known}")
+    dtype = torch.float32 if dtype is None else dtype
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError(
+            f"dtype must be a floating-point torch.dtype, got {dtype!r}; "
+            "tokens and labels are int64 in any case"
+        )
+    data = entry.load(split, dtype) if entry.takes_dtype else entry.load(split)
+    if device is None:
+        return data
+    values = vars(data).items()
+    moved = {k: v.to(device) for k, v in values if isinstance(v, torch.Tensor)}
+    return replace(data, **moved)

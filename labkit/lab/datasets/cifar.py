@@ -1,0 +1,144 @@
+"""CIFAR-10 from its binary version: the archive, its batches, or some of them."""
+
+import tarfile
+import warnings
+from pathlib import PurePosixPath
+
+import numpy as np
+import torch
+
+from labkit.lab.datasets.fetch import fetch, find
+from labkit.lab.datasets.images import unit_interval
+from labkit.lab.datasets.registry import FILES
+from labkit.lab.datasets.results import Labelled
+
+ARCHIVE = "cifar10/cifar-10-binary.tar.gz"
+BATCHES = {
+    "train": [f"cifar10/data_batch_{i}.bin" for i in range(1, 6)],
+    "test": ["cifar10/test_batch.bin"],
+}
+TEST_CUT = "cifar10/test_batch_first1000.bin"
+_RECORD = 1 + 3 * 32 * 32  # the label, then the red, green and blue plane
+_WORDS = {"train": "training", "test": "test"}
+
+
+def load_cifar10(split, dtype=torch.float32):
+    """Read CIFAR-10: 60,000 colour photographs of 32 x 32 pixels.
+
+    The classes 0 to 9: airplane, automobile, bird, cat, deer, dog, frog, horse, ship,
+    truck. What is read is the first of these that is there: all batches of the split,
+    unpacked; the archive, read in place; a part of the batches, with a warning that
+    names the part; the archive, downloaded (170 MB).
+
+    Returns
+    -------
+    Labelled
+        `inputs` (N, 3, 32, 32): red, green and blue in [0, 1], pixels in row order;
+        N is 50,000 or 10,000 if all is there. `targets`: 0 to 9.
+
+    Warns
+    -----
+    UserWarning : if only a part of the split is on this machine
+
+    References
+    ----------
+    A. Krizhevsky, *Learning multiple layers of features from tiny images*, University
+    of Toronto, 2009.
+    """
+    paths, whole = _here(split)
+    if paths and (whole or find(ARCHIVE) is None):
+        if not whole:
+            advice = f"For all of them, put {FILES[ARCHIVE].urls[0]} as it is into the "
+            advice += "folder cifar10 of a data folder"
+            # Of `load`'s caller, as this function is called by `load`.
+            warnings.warn(f"cifar10: {_extent(split, paths)}. {advice}", stacklevel=3)
+        contents = {_name(path): fetch(path).read_bytes() for path in paths}
+    else:
+        contents = read_members(fetch(ARCHIVE), [_name(p) for p in BATCHES[split]])
+    parts = [read_records(content, name) for name, content in contents.items()]
+    pixels, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+    targets = torch.from_numpy(labels.astype(np.int64))
+    return Labelled("cifar10", unit_interval(pixels, dtype), targets)
+
+
+def look_for_cifar10():
+    """Look for CIFAR-10 in the data folders, without opening a file.
+
+    Returns
+    -------
+    here : bool, whether both splits load without a download, in whole or in part
+    part : str
+        What is here if not all is: ``"10,000 of 50,000 training images
+        (data_batch_1.bin)"``. Empty if all or nothing is.
+    """
+    found = {split: _here(split) for split in BATCHES}
+    if find(ARCHIVE) is not None or all(whole for _, whole in found.values()):
+        return True, ""
+    parts = [_extent(split, paths) for split, (paths, _) in found.items() if paths]
+    return all(paths for paths, _ in found.values()), ", ".join(parts)
+
+
+def _name(path):
+    return PurePosixPath(path).name
+
+
+def _here(split):
+    """Return the files of a split that lie here, and whether they are all."""
+    paths = [path for path in BATCHES[split] if find(path) is not None]
+    whole = len(paths) == len(BATCHES[split])
+    if split == "test" and not paths and find(TEST_CUT) is not None:
+        paths = [TEST_CUT]
+    return paths, whole
+
+
+def _extent(split, paths):
+    images, total = (
+        sum(FILES[p].size for p in some) // _RECORD for some in (paths, BATCHES[split])
+    )
+    names = ", ".join(map(_name, paths))
+    return f"{images:,} of {total:,} {_WORDS[split]} images ({names})"
+
+
+def read_members(path, names):
+    """Read some files out of a gzipped tar archive, without unpacking it.
+
+    `names` are without their folders, and so are the keys of the dict of bytes that is
+    returned, in this order. ValueError if the archive lacks one of them.
+    """
+    contents = dict.fromkeys(names)
+    with tarfile.open(path, "r|gz") as archive:
+        for member in archive:
+            if _name(member.name) in contents and member.isfile():
+                contents[_name(member.name)] = archive.extractfile(member).read()
+    if missing := [name for name, content in contents.items() if content is None]:
+        raise ValueError(f"{path} has no {', '.join(missing)}")
+    return contents
+
+
+def read_records(content, name):
+    """Part the bytes of a batch into pictures and labels.
+
+    Parameters
+    ----------
+    content : bytes
+        N records of 3,073 bytes: the label, then the red, green and blue plane.
+    name : str, for the error
+
+    Returns
+    -------
+    pixels : numpy.ndarray, shape (N, 3, 32, 32), uint8
+    labels : numpy.ndarray, shape (N,), uint8
+
+    Raises
+    ------
+    ValueError : if there is no record, the last one is not whole, or a label is above 9
+    """
+    if not content or len(content) % _RECORD:
+        raise ValueError(
+            f"{name} has {len(content):,} bytes, not a multiple of {_RECORD:,}"
+        )
+    records = np.frombuffer(content, np.uint8).reshape(-1, _RECORD)
+    labels = records[:, 0]
+    if labels.max() > 9:
+        raise ValueError(f"{name} has the label {labels.max()}; there are 0 to 9")
+    return records[:, 1:].reshape(-1, 3, 32, 32), labels

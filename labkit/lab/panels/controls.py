@@ -1,0 +1,285 @@
+"""The knobs of a lab: one labelled widget for each field of a parameters dataclass."""
+
+import dataclasses
+import html
+import math
+from collections.abc import Callable
+
+import ipywidgets as widgets
+
+from labkit.lab.panels.aria import Aria
+from labkit.lab.panels.knobs import Knob, knobs_of
+from labkit.lab.panels.predict import ANSWERS
+from labkit.lab.panels.shown import Page, Shown
+
+LAYOUT = {"width": "auto", "margin": "0"}
+STYLE = {"description_width": "auto"}
+# Of the static table.
+COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look for")
+
+# A column of knobs, or rows of them where it is wide: the name above each, what it does
+# in one place below them all, while it is touched. The rest is folded by a button, in
+# the page alone, since a kernel may be at work.
+_STYLE = """<style>
+.labkit-controls {position: relative; padding-bottom: 164px; overflow: visible}
+.labkit-knobs {display: flex; flex-flow: row wrap; align-content: flex-start;
+  overflow: hidden auto; max-height: 60vh}
+.labkit-knob-row {flex: 1 1 200px; max-width: 320px; margin: 0 8px 2px 0}
+.labkit-knob-row > .jupyter-widgets:first-child {flex-wrap: wrap; height: auto}
+.labkit-knob-row .widget-label {flex: 0 0 100%; text-align: left; width: auto;
+  line-height: 22px; height: 22px}
+.labkit-knob-row .slider-container {flex: 1 1 60px; min-width: 60px; margin-left: 8px}
+.labkit-knob-row .widget-readout {flex: 0 0 auto}
+.labkit-knob-row .widget-checkbox .widget-label {flex: 0 0 auto}
+.labkit-knob-row .widget-label:empty {display: none}
+.labkit-knob-hint {position: absolute; bottom: 0; left: 0; right: 0; height: 160px;
+  margin: 0; visibility: hidden; overflow: hidden auto}
+.labkit-knob-row:focus-within > .labkit-knob-hint {visibility: visible}
+.labkit-knobs:not(:focus-within) > .labkit-knob-row:hover > .labkit-knob-hint {
+  visibility: visible}
+.labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 0;
+  font-size: 12px; color: var(--jp-ui-font-color1, inherit)}
+.labkit-knob-row .labkit-predict {flex-flow: row wrap; height: auto; margin: 0}
+.labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
+  margin-right: 4px; white-space: nowrap}
+.labkit-folded {display: none}
+.labkit-more:has(.mod-active) ~ .labkit-folded {display: flex}
+</style>"""
+
+
+class Controls(Shown):
+    """Labelled knobs for the fields of a parameters dataclass.
+
+    Ints and floats with bounds become sliders (without: boxes to type in), bools check
+    boxes, values with choices drop-down lists, other strings text boxes.
+
+    Parameters
+    ----------
+    parameters : dataclass instance, the first values; fields may be made by `knob`
+    front : sequence of str, knobs always in sight; all if not given, else folded
+    interactive : bool, make widgets; otherwise a static table is shown
+
+    Attributes
+    ----------
+    widget : ipywidgets.VBox or None
+        All knobs, each with the CSS class ``labkit-knob-<name>``; below them what the
+        one that is touched does, and a question which way what it is about will go
+        (``labkit-predict``); a button that unfolds more of them, and one back to the
+        first values (``labkit-knobs-reset``).
+    widgets : dict, the knobs by field name; empty headless
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has no type or first value for a knob, or `front` names no field.
+
+    Examples
+    --------
+    >>> from labkit.lab.panels import knob
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Parameters:
+    ...     rank: int = knob(8, low=1, high=64, unit="terms")
+    >>> controls = Controls(Parameters(), interactive=False)
+    >>> stop = controls.observe(print)
+    >>> controls.set(rank=16)
+    Parameters(rank=16) ('rank',)
+    """
+
+    def __init__(self, parameters, *, front=None, interactive: bool = True):
+        if not dataclasses.is_dataclass(parameters) or isinstance(parameters, type):
+            kind = type(parameters).__name__
+            raise TypeError(
+                f"parameters must be an instance of a dataclass, got {kind}"
+            )
+        self._first, self._value, self._knobs = (
+            parameters,
+            parameters,
+            knobs_of(parameters),
+        )
+        front = tuple(self._knobs) if front is None else front
+        self._known(front)
+        self._observers: dict[object, Callable] = {}
+        self._quiet = False  # true while the widgets follow the values, not the user
+        self.interactive, self.widget = interactive, None
+        self.widgets, self._texts, self._asked = {}, {}, {}
+        if interactive:
+            self._message = widgets.HTML().add_class("labkit-knobs-message")
+            self.widgets = {name: self._make(name) for name in self._knobs}
+            self.widget = self._build(front)
+
+    @property
+    def value(self):
+        """The current values, an instance of the dataclass given."""
+        return self._value
+
+    def observe(self, callback: Callable) -> Callable[[], None]:
+        """Have `callback(new_value, changed)` called after a change.
+
+        `changed` holds the names of the fields that changed.  Returns the unsubscribe.
+        """
+        entry = object()  # its own: the same callback may be given twice
+        self._observers[entry] = callback
+        return lambda: self._observers.pop(entry, None)
+
+    def set(self, **values) -> None:
+        """Set some values from code, all or none; one call of the callbacks if changed.
+
+        A TypeError or ValueError says what is allowed.
+        """
+        self._known(values)
+        checked = {name: self._knobs[name].checked(v) for name, v in values.items()}
+        self._commit(dataclasses.replace(self._value, **checked))
+
+    def turn(self, **values) -> None:
+        """Set values as a hand does: cut to their bounds, and what is refused is said.
+
+        It stands below the knobs, and all values stay.
+        """
+        self._message.value = ""
+        try:
+            self.set(**{name: self._knobs[name].clip(v) for name, v in values.items()})
+        except (ValueError, TypeError) as error:
+            self._show()
+            self._message.value = f"<b>{html.escape(str(error))}</b>"
+
+    def reset(self) -> None:
+        """Go back to the first values."""
+        if self.interactive:
+            self._message.value = ""
+        self._commit(self._first)
+
+    def restarts(self, name: str) -> bool:
+        """Whether a change of this field begins the run anew; see `knob`."""
+        restart = self._knobs[name].restart
+        return restart(self._value) if callable(restart) else restart
+
+    def about(self, name: str) -> str:
+        """The column that this field's knob is about, if any; see `knob`."""
+        return self._knobs[name].about
+
+    def take_prediction(self, name: str) -> str | None:
+        """What the user has answered to the knob's question, which is open again."""
+        asked = self._asked.get(name)
+        answer = asked.value if asked else None
+        if answer:
+            asked.value = None
+        return answer
+
+    def _commit(self, new) -> None:
+        old, self._value = self._value, new
+        changed = tuple(n for n in self._knobs if getattr(old, n) != getattr(new, n))
+        self._show()
+        if changed:
+            for callback in list(self._observers.values()):
+                callback(new, changed)
+
+    def _known(self, names) -> None:
+        for name in names:
+            if name not in self._knobs:
+                there = ", ".join(self._knobs)
+                raise ValueError(f"unknown parameter {name!r}; there are {there}")
+
+    def _build(self, front) -> widgets.VBox:
+        rows = {name: self._row(name, made) for name, made in self.widgets.items()}
+        groups = [n for n in front if n in rows], [n for n in rows if n not in front]
+        first, rest = (widgets.VBox([rows[name] for name in each]) for each in groups)
+        look = {"icon": "undo", "tooltip": "Back to the first values of all knobs"}
+        look["layout"] = {"width": "auto"}
+        reset = widgets.Button(description="Reset knobs", **look)
+        reset.on_click(lambda _: self.reset())
+        below = [reset.add_class("labkit-knobs-reset")]
+        if rest.children:
+            look |= {"icon": "sliders", "tooltip": "Show the other knobs, or hide them"}
+            more = f"{len(rest.children)} more"
+            below.insert(0, widgets.ToggleButton(description=more, **look))
+        style = widgets.HTML(_STYLE, layout={"display": "none"})
+        parts = [style, first.add_class("labkit-knobs")]
+        parts += [widgets.HBox(below).add_class("labkit-more")]
+        parts += [rest.add_class("labkit-knobs").add_class("labkit-folded")]
+        made = widgets.VBox([*parts, self._message, Aria()])
+        return made.add_class("labkit-controls")
+
+    def _make(self, name: str):
+        knob = self._knobs[name]
+        made = _widget(knob, getattr(self._value, name))
+        made.description, made.tooltip = knob.title, knob.help or knob.title
+        made.observe(lambda change: self._turned(name, change["new"]), names="value")
+        return made.add_class(f"labkit-knob-{name}")
+
+    def _row(self, name: str, made) -> widgets.Box:
+        """A knob, and what can be known of it before it is turned."""
+        self._texts[name] = text = widgets.HTML(self._text(name))
+        parts = [text.add_class("labkit-knob-text")]
+        if about := self.about(name):
+            look = {"description_width": "auto", "button_width": "auto"}
+            look = {"style": look, "description": f"Predict, {about}:"}
+            asked = widgets.ToggleButtons(options=ANSWERS, value=None, **look)
+            self._asked[name] = asked.add_class("labkit-predict")
+            parts.append(asked)
+        hint = widgets.VBox(parts).add_class("labkit-knob-hint")
+        return widgets.VBox([made, hint]).add_class("labkit-knob-row")
+
+    def _text(self, name: str) -> str:
+        knob = self._knobs[name]
+        mark = f"<span class='labkit-knob-mark'>{self._effect(name)}</span>"
+        facts = html.escape(", ".join(filter(None, (knob.span, knob.help))))
+        # Where the reader is asked first, what is to be seen comes after the turn.
+        asks = knob.about and getattr(self._value, name) == getattr(self._first, name)
+        after = "" if asks else html.escape(knob.look_for)
+        return f"<div>{mark} {facts}</div><div>{after}</div>"
+
+    def _effect(self, name: str) -> str:
+        return "restarts" if self.restarts(name) else "next step"
+
+    def _turned(self, name: str, value) -> None:
+        """Take over what the user set; what the dataclass refuses is put back."""
+        if not self._quiet:
+            self.turn(**{name: value})
+
+    def _show(self) -> None:
+        """Have the widgets follow the values."""
+        self._quiet = True
+        try:
+            for name, made in self.widgets.items():
+                made.value = getattr(self._value, name)
+                self._texts[name].value = self._text(name)
+        finally:
+            self._quiet = False
+
+    @property
+    def _still(self) -> Page:
+        cells = ["".join(f"<th>{title}</th>" for title in COLUMNS)]
+        for name in self._knobs:
+            knob, value = self._knobs[name], getattr(self._value, name)
+            row = (knob.label or name, value, knob.unit, knob.allowed)
+            row += (self._effect(name), knob.help, knob.look_for)
+            cells.append("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row))
+        rows = "".join(f"<tr>{row}</tr>" for row in cells)
+        return Page(f"<table>{rows}</table>", repr(self))
+
+    def __repr__(self) -> str:
+        return f"Controls({self._value!r})"
+
+
+def _widget(knob: Knob, value):
+    low, high, step = knob.low, knob.high, knob.step
+    look = {"value": value, "style": STYLE, "layout": LAYOUT}
+    if knob.choices is not None:
+        return widgets.Dropdown(options=list(knob.choices), **look)
+    if knob.kind is bool:
+        return widgets.Checkbox(indent=False, **look)
+    if knob.kind is str:
+        return widgets.Text(continuous_update=False, **look)
+    if low is None:
+        return (widgets.IntText if knob.kind is int else widgets.FloatText)(**look)
+    # Without continuous_update a drag is one change, not a hundred.
+    look["continuous_update"] = False
+    if knob.kind is int:
+        return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
+    if knob.log:
+        # A hair wider than the bounds, else rounding could push an end value inside.
+        ends = {"min": math.log10(low) - 1e-12, "max": math.log10(high) + 1e-12}
+        look |= {"readout_format": ".3g"}
+        return widgets.FloatLogSlider(**ends, step=step or 0.1, **look)
+    look |= {"readout_format": ".4g", "step": step or (high - low) / 100}
+    return widgets.FloatSlider(min=low, max=high, **look)

@@ -1,0 +1,103 @@
+"""Finished curves side by side, for results that no trace holds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from labkit.lab.panels.captions import Figure, describe, panel_text
+from labkit.lab.panels.drawing import Drawing, fit, line
+from labkit.lab.panels.panel_types import Panel
+from labkit.lab.panels.theme import axis, numbers
+
+REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
+
+
+@dataclass(frozen=True)
+class _Finished(Panel):
+    """Curves by label: (x, y) or (x, y, sd)."""
+
+    curves: Mapping[str, tuple]
+    title: str
+    y_title: str
+    x_title: str
+    log: bool
+    log_x: bool
+    plain: tuple[str, ...]  # labels without markers
+    numbers: Mapping[str, int]  # of colours, by label
+    ends: Sequence[int] = ()
+
+    def traces(self) -> list[dict]:
+        drawn = []
+        for label, (_, _, *sd) in self.curves.items():
+            mode = "lines" if label in self.plain else "lines+markers"
+            drawn.append(line(self.numbers[label], label, mode) | {"showlegend": True})
+            if sd:
+                bars = {"type": "data", "array": list(sd[0]), "thickness": 1}
+                drawn[-1]["error_y"] = bars
+        return drawn
+
+    def axes(self) -> tuple[dict, dict]:
+        return axis(self.x_title, log=self.log_x), axis(self.y_title, log=self.log)
+
+    def values(self, _=None):
+        return [
+            tuple(np.asarray(list(v), dtype=np.float64) for v in (x, y))
+            for x, y, *_ in self.curves.values()
+        ]
+
+    def reach(self) -> bool:
+        """Whether all curves end near the panel's right edge."""
+        scale = np.log10 if self.log_x else np.asarray
+        with np.errstate(divide="ignore"):
+            xs = [scale(x) for x, _ in self.values()]
+        if not all(map(len, xs)) or not np.isfinite(np.concatenate(xs)).all():
+            return False
+        low, high = min(x.min() for x in xs), max(x.max() for x in xs)
+        return all(x[-1] >= low + REACH * (high - low) for x in xs)
+
+
+def curves(
+    panels: Mapping[str, Mapping[str, tuple]],
+    x_titles: str | Sequence[str],
+    y_titles: str | Sequence[str],
+    *,
+    log_x: bool | Sequence[bool] = False,
+    log_y: bool | Sequence[bool] = False,
+    lines: tuple[str, ...] = (),
+    caption: str = "",
+    width=960,
+    height=420,
+) -> Figure:
+    """Panels side by side; names at the ends of curves, or one legend for all.
+
+    Parameters
+    ----------
+    panels : mapping of title to mapping of label to (x, y) or (x, y, sd), bars in y
+    x_titles : str or sequence of str, for all panels or one for each
+    y_titles : str or sequence of str, one for all stands at the first panel only
+    log_x, log_y : bool or sequence of bool, logarithmic axes
+    lines : tuple of str, labels drawn without markers, as theory is
+    caption : str, a sentence below: what to look at, and what it means
+    width, height : int, pixels
+    """
+    count = len(panels)
+    x_titles = [x_titles] * count if isinstance(x_titles, str) else x_titles
+    if isinstance(y_titles, str):
+        y_titles = [y_titles] + [""] * (count - 1)
+    log_x, log_y = ([x] * count if isinstance(x, bool) else x for x in (log_x, log_y))
+    chosen = numbers(label for each in panels.values() for label in each)
+    looks = zip(y_titles, x_titles, log_y, log_x, strict=True)
+    drawn = [
+        _Finished(each, title, *look, lines, chosen)
+        for (title, each), look in zip(panels.items(), looks, strict=True)
+    ]
+    if all(fit(list(p.curves), count) and p.reach() for p in drawn):
+        drawn = [replace(p, ends=range(len(p.curves))) for p in drawn]
+    shared = not drawn[0].ends
+    drawing = Drawing(drawn, count, width=width, height=height, shared=shared)
+    y_title = y_titles[0]
+    words = [
+        panel_text(p.title, p.y_title or y_title, p.x_title, p.curves) for p in drawn
+    ]
+    return describe(drawing.build(), caption, words)

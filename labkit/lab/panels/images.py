@@ -1,0 +1,290 @@
+"""Matrices as colours, and small grey images: finished, or drawn anew in a run."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from labkit.lab.panels.captions import Figure, describe, panel_text
+from labkit.lab.panels.cells import loop_here
+from labkit.lab.panels.drawing import corner, panel_title
+from labkit.lab.panels.plot import Plot
+from labkit.lab.panels.shown import Shown
+from labkit.lab.panels.theme import FITS, INK, axis, layout
+
+MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
+SCENE_INTERVAL = 0.06  # the same of what moves
+MARGIN = {"l": 110, "r": 20, "t": 44, "b": 10}  # pixels, of pictures
+EDGE = 1  # pixels between two images
+GAP = "#B8CDE0"  # white paper between white images would hide where they end
+SHARE = 0.2  # of the colours, below those of the images, stand for "no image"
+PLAIN = {"showline": False, "ticks": "", "showgrid": False, "zeroline": False}
+
+
+def heat_maps(
+    maps: Mapping[str, object], x_title: str, y_title: str, *, caption: str = ""
+) -> Figure:
+    """Finished matrices side by side, each with its own colour scale below it.
+
+    Parameters
+    ----------
+    maps : mapping of title to (m, n) array
+    x_title, y_title : str, with units; the vertical one stands at the first matrix
+    caption : str, a sentence below: what to look at, and what it means
+    """
+    figure = make_subplots(cols=len(maps), horizontal_spacing=0.05, figure=Figure())
+    look = layout(width=280 * len(maps), height=400) | {"annotations": []}
+    look["margin"]["b"] = 110
+    for column, (title, matrix) in enumerate(maps.items(), start=1):
+        subplot = figure.get_subplot(1, column)
+        left, right = subplot.xaxis.domain
+        bar = {"orientation": "h", "y": -0.2, "yanchor": "top", "thickness": 10}
+        bar |= {"x": (left + right) / 2, "len": right - left, "nticks": 7}
+        figure.add_trace(_heat(matrix, "Cividis", colorbar=bar), 1, column)
+        first = column == 1
+        figure.update_xaxes(axis(x_title), col=column)
+        ticks = {"showticklabels": first}
+        figure.update_yaxes(axis(y_title if first else "") | ticks, col=column)
+        look["annotations"].append(panel_title(title, corner(subplot)))
+    words = [panel_text(title, y_title, x_title) for title in maps]
+    return describe(figure.update_layout(look), caption, words)
+
+
+class HeatMap(Shown):
+    """One figure of one matrix, drawn anew on demand.
+
+    Parameters
+    ----------
+    values : (m, n) array, what is shown first; ``nan`` is left blank
+    title, colour_title : str, of the figure; what the colours mean, with its unit
+    limits : pair of float, ends of the colours, for this and all later matrices
+    interactive : bool, show it in a widget
+    caption, width, height : as of :func:`~labkit.lab.panels.curves`
+
+    Examples
+    --------
+    >>> heat = HeatMap([[1, 2]], "A", "size", limits=(0, 9), interactive=False)
+    >>> heat.draw([[5, 6]], title="B")
+    >>> heat.figure.data[0].z.tolist()
+    [[5.0, 6.0]]
+    """
+
+    def __init__(
+        self,
+        values,
+        title: str,
+        colour_title: str,
+        *,
+        limits: tuple[float, float],
+        interactive: bool = True,
+        caption: str = "",
+        width: int = 620,
+        height: int = 560,
+    ):
+        self.interactive = interactive
+        rows, columns = np.shape(values)
+        bar = {"title": {"text": colour_title, "side": "right"}}
+        hover = "row %{y}, column %{x}: %{z:.3g}<extra></extra>"
+        heat = _heat(values, "Viridis", limits, colorbar=bar, hovertemplate=hover)
+        edge = {"type": "scatter", "x": [], "y": [], "mode": "lines"}
+        edge |= {"line": {"color": INK, "width": 2}}
+        edge |= {"hoverinfo": "skip", "showlegend": False}
+        look, ends = layout(title, width=width, height=height), {"constrain": "domain"}
+        look["xaxis"] = PLAIN | ends | {"range": [-0.5, columns - 0.5]}
+        look["yaxis"] = PLAIN | ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
+        words = panel_text("", f"colours are {colour_title}", "")
+        self.figure = describe(Figure([heat, edge], look), caption, [words])
+        self.widget = Plot(self.figure) if interactive else None
+
+    def draw(self, values, *, title: str | None = None, corner: int | None = None):
+        """Show another (m, n) matrix; the title stays if not given.
+
+        ``corner`` outlines the first so many columns and what is right of them below.
+        """
+        heat, edge = self.figure.data
+        heat.z = _blank(values)
+        if title is not None:
+            self.figure.layout.title.text = title
+        at, end = (corner or 0) - 0.5, np.shape(values)[1] - 0.5
+        edge.x = [] if corner is None else [at, at, end]
+        edge.y = [] if corner is None else [-0.5, at, at]
+        if self.interactive:
+            self.widget.show(self.figure)
+
+
+class Scene(Shown):
+    """What a run shows now, drawn anew as a whole.
+
+    Parameters
+    ----------
+    figure_of : callable
+        ``figure_of(now, before)`` returns a figure, perhaps as plain data, of what was
+        given last and of an earlier run: the last before :meth:`clear`, or what is
+        pinned; None where there is none.
+    interactive : bool, follow in a widget; otherwise a figure is built when asked for
+    wait : float, seconds between two redraws
+    clock : callable, returns the time in seconds; for tests
+
+    Attributes
+    ----------
+    now : what was given last, None at the beginning and after :meth:`clear`
+    """
+
+    def __init__(
+        self,
+        figure_of: Callable[[object, object], Figure | dict],
+        *,
+        interactive: bool = True,
+        wait: float = SCENE_INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._figure_of, self.interactive = figure_of, interactive
+        self._wait, self._clock = wait, clock
+        self._due, self._timer = -math.inf, None
+        self.now = self._before = None
+        self._pinned = False
+        self.widget = Plot(self.figure, ahead=True) if interactive else None
+
+    def draw(self, now, _title: str = "") -> None:
+        """Show this, now or when the next redraw is due."""
+        self.now = now
+        wait = self._due - self._clock()
+        if wait <= 0:
+            self.update()
+        elif self._timer is None and (loop := loop_here()):
+            # Without an event loop nothing can be owed: the caller ends with update().
+            self._timer = loop.call_later(wait, self.update)
+
+    def update(self) -> None:
+        """Redraw now; does nothing headless."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.interactive:
+            self.widget.show(self._figure_of(self.now, self._before))
+            self._due = self._clock() + self._wait
+
+    def clear(self) -> None:
+        """Show nothing but what is kept of it."""
+        if self.now is not None and not self._pinned:
+            self._before = self.now
+        self.now = None
+        self.update()
+
+    def pin(self, pinned: bool = True) -> None:
+        """Have what is shown stay as that of an earlier run."""
+        self._pinned = pinned
+        if pinned and self.now is not None:
+            self._before = self.now
+        self.update()
+
+    @property
+    def figure(self) -> Figure:
+        """What was drawn last."""
+        return Figure(self._figure_of(self.now, self._before))
+
+
+class Pictures(Scene):
+    """Small images in rows, such as inputs above their reconstructions.
+
+    Parameters
+    ----------
+    labels : sequence of str, one for each row of images, at least one
+    count : int >= 1, images in a row
+    side : pair of int, height and width of an image in pixels
+    interactive : bool, follow in a widget; otherwise a figure is built when asked for
+    limits : pair of float, values shown white and black; others are cut to these
+    caption, clock : as of :class:`~labkit.lab.panels.LivePlot`
+
+    Examples
+    --------
+    >>> pictures = Pictures(("in", "out"), count=3, side=(2, 2), interactive=False)
+    >>> pictures.draw(np.ones((2, 3, 4)), "step 1")
+    >>> pictures.figure.layout.title.text
+    'step 1'
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        *,
+        count: int,
+        side: tuple[int, int],
+        interactive: bool = True,
+        caption: str = "",
+        limits: tuple[float, float] = (0.0, 1.0),
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if not labels or isinstance(labels, str):
+            raise ValueError(f"labels must be a tuple of names, got {labels!r}")
+        if count < 1 or min(side) < 1:
+            raise ValueError(f"count and side must be >= 1, got {count} and {side}")
+        self.labels, self.count, self.side = tuple(labels), count, tuple(side)
+        self.limits = limits
+        low, high = limits
+        # A number, not nan: a widget's messages are JSON, which has none.
+        self._least = low - (high - low) * SHARE / (1 - SHARE)
+        self._shape = (len(self.labels), count, math.prod(side))
+        self._images = np.full(self._shape, self._least)
+        self._title, self._caption = "", caption
+        look = {"wait": MIN_INTERVAL, "clock": clock}
+        super().__init__(self._tiled, interactive=interactive, **look)
+
+    def draw(self, images, title: str = "") -> None:
+        """Show images (labels, count, pixels), now or when the next redraw is due.
+
+        A ValueError for another shape.
+        """
+        images = np.asarray(images, dtype=np.float64)
+        if (got := images.shape) != self._shape:
+            raise ValueError(f"images must have shape {self._shape}, got {got}")
+        self._images, self._title = np.clip(images, *self.limits), title
+        super().draw(images)
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self._images, self._title = np.full(self._shape, self._least), ""
+        super().clear()
+
+    def _tiles(self) -> np.ndarray:
+        """All images as one, with gaps between them."""
+        (h, w), (rows, columns, _) = self.side, self._shape
+        tiles = np.full((rows, columns, h + EDGE, w + EDGE), self._least)
+        tiles[..., :h, :w] = self._images.reshape(rows, columns, h, w)
+        tall = tiles.transpose(0, 2, 1, 3).reshape(rows * (h + EDGE), -1)
+        return tall[:-EDGE, :-EDGE]
+
+    def _tiled(self, _now, _before) -> Figure:
+        tiles, h = self._tiles(), self.side[0] + EDGE
+        height, width = tiles.shape
+        zoom = (FITS - MARGIN["l"] - MARGIN["r"]) / width
+        greys = [[0, GAP], [SHARE - 1e-6, GAP], [SHARE, "white"], [1, "black"]]
+        ends = (self._least, self.limits[1])
+        heat = _heat(tiles, greys, ends, showscale=False, hoverinfo="skip")
+        inner = zoom * height + MARGIN["t"] + MARGIN["b"]
+        look = layout(self._title or " ", width=FITS, height=inner, margin=MARGIN)
+        look["xaxis"] = PLAIN | {"showticklabels": False}
+        middles = [(h - 1 - EDGE) / 2 + row * h for row in range(len(self.labels))]
+        look["yaxis"] = PLAIN | {"range": [height - 0.5, -0.5]}
+        look["yaxis"] |= {"tickvals": middles, "ticktext": list(self.labels)}
+        words = panel_text("images", " and ".join(self.labels), "")
+        return describe(Figure([heat], look), self._caption, [words])
+
+    def __repr__(self) -> str:
+        return f"Pictures({', '.join(self.labels)}: {self._title or 'nothing'})"
+
+
+def _heat(values, colours, limits=(None, None), **look) -> go.Heatmap:
+    """The one drawer of colours: a matrix between two ends, None: those of the data."""
+    look |= {"zmin": limits[0], "zmax": limits[1], "colorscale": colours}
+    return go.Heatmap(z=_blank(values), **look)
+
+
+def _blank(values) -> np.ndarray:
+    """Numbers, with None for nan: what a widget sends must be JSON."""
+    values = np.asarray(values, dtype=np.float64)
+    gaps = np.isnan(values)
+    return np.where(gaps, None, values) if gaps.any() else values

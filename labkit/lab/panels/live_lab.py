@@ -1,0 +1,336 @@
+"""Knobs, buttons and a live figure around one generator of rows."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+from IPython.display import display
+from ipywidgets import Box, HBox, Label, ToggleButton, VBox
+
+from labkit.instruments import Trace
+from labkit.lab.panels.cells import close, loop_here, replace_earlier
+from labkit.lab.panels.controls import Controls
+from labkit.lab.panels.embedded import embedded
+from labkit.lab.panels.images import Pictures, Scene
+from labkit.lab.panels.live_plot import LivePlot
+from labkit.lab.panels.played import packed, played
+from labkit.lab.panels.predict import Outcome
+from labkit.lab.panels.shown import Shown
+from labkit.lab.panels.stepper import Stepper
+
+TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
+FEW = {"first": 2}  # plots that are open
+SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
+LEFT = {"flex": "1 1 220px", "max_width": "100%", "min_width": "0"}
+RIGHT = {"flex": "1000 1 620px", "max_width": "100%", "min_width": "0"}
+# What a turned knob does is told under the picture, which does not move then.
+BELOW = {"flex_flow": "row wrap", "grid_gap": "0 12px"}
+_UNMARKED = (-math.inf, set(), None)  # the newest mark: when, of what, at which step
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What can be turned, what runs, and what is drawn of it.
+
+    Attributes
+    ----------
+    name : str, each run writes its own trace, ``NAME-1.jsonl``, ``NAME-2.jsonl``, ...
+    knobs : type, frozen dataclass with fields made by :func:`~labkit.lab.panels.knob`
+    rows : callable
+        ``rows(settings, *problem)`` yields mappings to log, each with ``step``.
+        ``settings`` has the knobs as attributes. Those declared with ``restart=False``
+        change between two rows, so it reads them before each step; the others never
+        change in one run. A row with ``measured`` False, such as one of a training
+        before, does not count towards :meth:`LiveLab.run`. Under ``pictures`` it may
+        hold images.
+    panels : sequence of Lines and Bars, what is drawn of the rows; may be empty
+    caption : str, the sentence below the figure: what to look at, and what it means
+    status : callable, from a row to the line of text under the buttons
+    front : tuple of str, knobs always in sight; the others are folded
+    picture : callable, draws what rows hold under ``pictures``; see
+        :class:`~labkit.lab.panels.images.Scene`
+    drag : callable, ``drag(now, knobs, name, index, point)``
+        What a hand on the picture turns, values of knobs by name: it has brought to
+        ``point`` what :attr:`~labkit.lab.panels.plot.Plot.touched` names.
+    afresh : callable, ``afresh(now, knobs)``
+        What is shown once a knob is turned in mid-run, until the next step is taken.
+    recorded : mapping of knob to its values, at which a page without a kernel has runs
+    """
+
+    name: str
+    knobs: type
+    rows: Callable[..., Iterator[Mapping]]
+    panels: Sequence
+    caption: str = ""
+    status: Callable[[Mapping], str] | None = None
+    front: tuple[str, ...] | None = None
+    picture: Callable[[Any, Any], dict] | None = None
+    drag: Callable[..., dict] | None = None
+    afresh: Callable[[Any, Any], Any] | None = None
+    recorded: Mapping[str, Sequence] = field(default_factory=dict)
+
+
+class LiveLab(Shown):
+    """An experiment whose knobs can be turned while it runs.
+
+    A knob declared with ``restart=False`` holds from the next step on: the panels get a
+    mark there, and the next row of the trace a column ``turned``. Any other begins the
+    run anew, with a trace of its own; so does each once the run has ended.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    problem : positional arguments, handed to ``rows`` after the settings
+    knobs : dataclass, values to start with; by default those of ``experiment.knobs``
+    pictures : Pictures, optional
+        Shows what rows hold under ``pictures``; that is not logged. Stands above the
+        figure; headless it is to be displayed by itself.
+    interactive : bool
+        Widgets; otherwise the figure is shown, and in a page without a kernel the run
+        can be played there, and the knobs turned that ``recorded`` has values of.
+    folder, device : str, where traces are written, if anywhere; noted in the traces
+    figure : keywords of :class:`~labkit.lab.panels.LivePlot`, such as ``height``
+
+    Attributes
+    ----------
+    controls, stepper, plot, trace : the parts, to be used directly; plot may be None
+    widget : knobs left of buttons and figure; None if not interactive
+    note, turned, outcome : the experiment's ``status``, what the knob turned last does,
+        and what it did to the column that it is about
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *problem,
+        knobs=None,
+        pictures: Pictures | None = None,
+        interactive: bool = True,
+        folder: str = "",
+        device: str = "cpu",
+        **figure,
+    ):
+        self.experiment, self.problem = experiment, problem
+        self.folder, self.device = folder, device
+        self.interactive, self.pictures = interactive, pictures
+        if experiment.picture:
+            self.pictures = Scene(experiment.picture, interactive=interactive)
+        how = {"front": experiment.front, "interactive": interactive}
+        self.controls = Controls(knobs or experiment.knobs(), **how)
+        # The one object that the run reads; turning a knob sets its attribute.
+        self._settings = SimpleNamespace(**vars(self.controls.value))
+        self._pending = {}  # turned since the last row, by name
+        self._marked = _UNMARKED
+        self._dragging = False  # the same drag as before turns a knob on
+        self.note, self.turned = Label(), Label().add_class("labkit-turned")
+        self.outcome, self._outcome = Label().add_class("labkit-outcome"), None
+        self._restarts, self._row = 0, None
+        self.trace = self._new_trace()
+        look = {"caption": experiment.caption, "interactive": interactive}
+        self.plot = None
+        if experiment.panels:
+            look |= FEW | {"low": self.pictures is not None} | figure
+            self.plot = LivePlot(self.trace, experiment.panels, **look)
+        self.stepper = Stepper(
+            lambda: experiment.rows(self._settings, *problem),
+            on_record=self._log,
+            on_show=self._look_back,
+            on_reset=self._restart,
+            on_status=self._tell,
+            interactive=interactive,
+            beside=(self.note,),
+        )
+        self.controls.observe(self._turn)
+        self.widget = None
+        if interactive:
+            self.widget = self._build()
+            if experiment.drag:
+                self.pictures.widget.observe(self._dragged, "touched")
+            replace_earlier(self)
+
+    def _build(self) -> Box:
+        """Knobs left of buttons and figure; above them where it is narrow."""
+        shown = [self.stepper.widget]
+        if self.pictures:
+            shown.append(self.pictures.widget)
+        if self.plot:
+            shown.append(self.plot.widget)
+        below = []
+        if (count := len(self.experiment.panels)) > FEW["first"]:
+            said = {"description": f"All {count} plots", "icon": "plus"}
+            more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
+            more.observe(lambda change: self.plot.unfold(change["new"]), "value")
+            below.append(more.add_class("labkit-all-plots"))
+        said = {"description": "Pin this run", "icon": "thumb-tack"}
+        pin = ToggleButton(**said, tooltip="Keep this run in grey, beside later ones")
+        pin.observe(lambda change: self._pin(change["new"]), "value")
+        below += pin.add_class("labkit-pin"), self.turned, self.outcome
+        shown.append(HBox(below, layout=BELOW))
+        sides = VBox([self.controls.widget], layout=LEFT), VBox(shown, layout=RIGHT)
+        return Box(sides, layout=SCREEN).add_class("labkit-screen")
+
+    def _pin(self, pinned: bool) -> None:
+        for part in filter(None, (self.plot, self.pictures)):
+            part.pin(pinned)
+
+    def close(self) -> None:
+        """Stop for good and leave the page, as when the panel's cell runs again."""
+        self.stepper.pause()
+        if self.plot:
+            self.plot.detach()
+        self.trace.close()
+        if self.interactive:
+            close(self.widget)
+
+    def run(self, steps: int) -> pd.DataFrame:
+        """Take ``steps`` measured steps and return the trace so far."""
+        done = 0
+        while done < steps and not self.stepper.exhausted:
+            row = self.stepper.step()
+            done += row is not None and row.get("measured", True)
+        for part in filter(None, (self.plot, self.pictures)):
+            part.update()
+        return self.trace.frame()
+
+    def _log(self, row):
+        scalars = {key: row[key] for key in row if key != "pictures"}
+        if self._pending:
+            scalars["turned"] = _values(self._pending, " = ")
+            self._pending = {}
+        self.trace.log(**scalars)
+        self._draw(row)
+        self._row = row
+        if self._outcome:
+            self._outcome.add(row)
+
+    def _tell(self):
+        """Say what the newest row says; a row each would keep a page busy."""
+        if self._row is not None and self.experiment.status:
+            self.note.value = self.experiment.status(self._row)
+        if self._outcome:
+            self.outcome.value = str(self._outcome)
+
+    def _look_back(self, row):
+        if self.plot:
+            self.plot.show_until(row["step"])
+        self._draw(row)
+
+    def _draw(self, row):
+        if self.pictures and "pictures" in row:
+            self.pictures.draw(row["pictures"], f"Step {row['step']}")
+
+    def _turn(self, knobs, changed):
+        restarting = [name for name in changed if self.controls.restarts(name)]
+        with self.stepper.between_steps():
+            vars(self._settings).update(vars(knobs))
+            ended = self.stepper.exhausted or self.stepper.error is not None
+            outcome = self._compared(changed, anew=bool(ended or restarting))
+            if ended:
+                self._begin_anew(changed, ", which had ended")
+            elif restarting:
+                self._begin_anew(restarting)
+            else:
+                self._go_on({name: getattr(knobs, name) for name in changed})
+                if self.experiment.afresh and self.pictures.now is not None:
+                    now = self.experiment.afresh(self.pictures.now, knobs)
+                    self.pictures.draw(now)
+            self._outcome, self.outcome.value = outcome, ""
+
+    def _dragged(self, change):
+        """Turn the knobs that a hand on the picture means, a drag as one turn."""
+        before, touched = change["old"], change["new"]
+        try:
+            name, index = touched["name"], touched["index"]
+            point = float(touched["x"]), float(touched["y"])
+            if not all(map(math.isfinite, point)) or not (index is None or index >= 0):
+                raise ValueError(f"there is no place {index} at {point}")
+            if (now := self.pictures.now) is None:
+                raise ValueError("no step is drawn")
+            knobs = self.experiment.drag(now, self.controls.value, name, index, point)
+        except (LookupError, TypeError, ValueError) as error:
+            self.turned.value = f"nothing is turned: {error}"
+            return
+        self._dragging = touched.get("drag") == before.get("drag")
+        try:
+            self.controls.turn(**knobs)
+        finally:
+            self._dragging = False
+
+    def _compared(self, changed, anew: bool) -> Outcome | None:
+        """What rows to come are compared with, if one knob that is about one is turned.
+
+        A knob that is turned on before it was seen what it did is still the same turn.
+        """
+        answers = {name: self.controls.take_prediction(name) for name in changed}
+        if len(changed) != 1 or not (column := self.controls.about(changed[0])):
+            return None
+        (name, answer), last = answers.popitem(), self._outcome
+        if last and last.knob == name and (self._dragging or not last.whole):
+            answer = answer or last.predicted
+            return replace(last, predicted=answer, anew=anew, after=[])
+        return Outcome.of(name, column, self.trace.rows, answer, anew)
+
+    def _begin_anew(self, names, why=""):
+        """Restart; what ran, or had run to its end before the eyes of someone, runs."""
+        seen = self.interactive and self.stepper.exhausted and bool(loop_here())
+        running = self.stepper.running or seen
+        self.stepper.reset()
+        verb = "restarts" if len(names) == 1 else "restart"
+        names = " and ".join(names).replace("_", " ")
+        self.turned.value = f"{names} {verb} the run{why}"
+        if running:
+            self.stepper.start()
+
+    def _go_on(self, values):
+        """Mark the next step; the generator reads the new values there."""
+        self._pending |= values
+        rows = self.trace.rows
+        step = rows[-1]["step"] + 1 if rows else 1
+        self.turned.value = f"{_values(self._pending, ' = ')} from step {step} on"
+        if not rows or not self.plot:  # there is no before to tell apart
+            return
+        now, (then, names, x) = time.monotonic(), self._marked
+        instead_of = x if names == set(values) and now - then < TOGETHER else None
+        self._marked = now, set(values), step
+        self.plot.mark(step, _values(self._pending, " "), instead_of)
+
+    def _restart(self):
+        self._pending, self._marked, self._row = {}, _UNMARKED, None
+        self.note.value = self.turned.value = self.outcome.value = ""
+        self._outcome = None
+        self.trace.close()
+        self.trace = self._new_trace()
+        if self.plot:
+            self.plot.attach(self.trace)
+        if self.pictures:
+            self.pictures.clear()
+
+    def _new_trace(self):
+        self._restarts += 1
+        file = f"{self.experiment.name}-{self._restarts}.jsonl"
+        knobs = vars(self.controls.value)
+        where = Path(self.folder) / file if self.folder else None
+        said = {"parameters": knobs, "device": self.device, "seed": knobs.get("seed")}
+        return Trace(where, **said)
+
+    def _ipython_display_(self):
+        super()._ipython_display_()
+        if not self.interactive and (runs := played(self)):
+            page = embedded("play", packed(runs))
+            display({"text/html": page, "text/plain": ""}, raw=True)
+
+    @property
+    def figure(self):
+        """The figure alone, which is what is shown headless."""
+        return (self.plot or self.pictures).figure
+
+
+def _values(values: Mapping[str, Any], between: str) -> str:
+    """Names and values in one line: ``eta = 0.3, label noise = 0.2``."""
+    said = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in values.items()}
+    return ", ".join(f"{k.replace('_', ' ')}{between}{v}" for k, v in said.items())

@@ -1,0 +1,126 @@
+// A recorded run in a page: plays in the figure before it, and asks no kernel.
+// What is played stands beside it, made and packed by labkit.lab.panels.played.
+
+const WHOLE = 6000; // ms that a run takes
+const FRAME = [60, 500]; // ms of one step, at least and at most
+const REST = 1500; // ms at the end before it begins again by itself
+
+const make = (tag, parts = {}, ...inside) => {
+  const made = Object.assign(document.createElement(tag), parts);
+  made.append(...inside);
+  return made;
+};
+
+function figure_before(root) {
+  return [...document.querySelectorAll(".plotly-graph-div")]
+    .filter((each) => each.compareDocumentPosition(root) & Node.DOCUMENT_POSITION_FOLLOWING)
+    .at(-1);
+}
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+// Of each step what has changed since the one before: with all that has not.
+function whole(steps) {
+  let last = {};
+  return steps.map((changed) => changed && (last = { ...last, ...changed }));
+}
+
+async function play(root) {
+  const figure = figure_before(root);
+  if (!figure || !globalThis.Plotly) return; // the figure stays as it is
+  const text = JSON.parse(root.querySelector("script").textContent);
+  const { knobs, runs, step } = await unpacked(text);
+  for (const run of runs) {
+    run.layout = whole(run.layout);
+    run.traces = run.traces.map(whole);
+  }
+  const drawn = figure._fullLayout; // steps stay where they are while curves grow
+  const across = Object.keys(drawn).filter((key) => key.startsWith("xaxis"));
+  const ranges = Object.fromEntries(across.map((key) => [key, [...drawn[key].range]]));
+  const again = root.dataset.loop !== undefined;
+  const chosen = knobs.map((knob) => knob.at);
+  let [position, timer, drawing, wanted] = [0, null, false, false];
+
+  const run = () => runs[knobs.reduce((i, knob, k) => i * knob.values.length + chosen[k], 0)];
+
+  async function draw() {
+    wanted = true;
+    if (drawing) return;
+    drawing = true;
+    while (wanted) {
+      wanted = false;
+      const { layout, traces } = run();
+      const now = traces.map((each) => each[position]).filter(Boolean);
+      const [data, look] = structuredClone([now, layout[position]]); // plotly writes into them
+      for (const key of across) look[key] = { range: ranges[key], ...look[key] };
+      await Plotly.react(figure, data, { ...look, uirevision: true });
+    }
+    drawing = false;
+  }
+  function show(to) {
+    const { steps } = run();
+    if (!steps.length) return void (at.textContent = "failed");
+    position = Math.min(Math.max(to, 0), steps.length - 1);
+    Object.assign(slider, { max: steps.length - 1, value: position });
+    slider.setAttribute("aria-valuetext", `step ${steps[position]}`);
+    at.textContent = `${steps[position]} of ${steps.at(-1)}`;
+    draw();
+  }
+  function halt() {
+    clearTimeout(timer);
+    timer = null;
+    button.textContent = "Play";
+  }
+  function tick() {
+    const last = run().steps.length - 1;
+    if (position >= last && !again) return halt();
+    show(position >= last ? 0 : position + 1);
+    const wait = Math.min(Math.max(WHOLE / (last + 1), FRAME[0]), FRAME[1]);
+    timer = setTimeout(tick, again && position === last ? REST : wait);
+  }
+  function begin() {
+    if (position >= run().steps.length - 1) show(0);
+    button.textContent = "Pause";
+    timer = setTimeout(tick, FRAME[0]);
+  }
+
+  const button = make("button", { type: "button", textContent: "Play" });
+  button.addEventListener("click", () => (timer === null ? begin() : halt()));
+  const slider = make("input", { type: "range", min: 0, className: "labkit-play-step" });
+  slider.addEventListener("input", () => {
+    halt();
+    show(slider.valueAsNumber);
+  });
+  const at = make("span");
+  root.append(button, make("label", {}, "step ", slider), at);
+  knobs.forEach(({ title, values }, k) => {
+    const turned = make("input", { type: "range", min: 0, max: values.length - 1 });
+    const value = make("b");
+    const say = () => {
+      turned.setAttribute("aria-valuetext", (value.textContent = values[chosen[k]]));
+    };
+    turned.value = chosen[k];
+    turned.className = "labkit-play-knob";
+    turned.addEventListener("input", () => {
+      chosen[k] = turned.valueAsNumber;
+      say();
+      show(position);
+    });
+    say();
+    root.append(make("label", {}, `${title} `, turned), value);
+  });
+  const begun = run().steps.findLastIndex((each) => each <= step);
+  if (again && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
+    show(0);
+    begin();
+  } else show(begun);
+}
+
+for (const root of document.querySelectorAll(".labkit-play:not([data-alive])")) {
+  root.dataset.alive = "";
+  play(root);
+}

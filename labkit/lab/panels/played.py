@@ -1,0 +1,161 @@
+"""A headless panel's run as plain data that a page plays, at several knobs."""
+
+import base64
+import contextlib
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import product, zip_longest
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from labkit.lab.panels.knobs import knobs_of
+
+MOST = 60  # steps of a run
+LEAST = 20  # of a picture's, which opens a notebook at one of the first
+
+
+def played(lab) -> dict | None:
+    """What a headless panel has run, and runs at the values its experiment records.
+
+    Parameters
+    ----------
+    lab : LiveLab, which has run; it and torch's random state stay as they are
+
+    Returns
+    -------
+    dict or None
+        ``knobs``: of each its ``title``, ``values``, and at which of them the page
+        begins; ``runs``, in the order of `itertools.product` of these: ``steps``, and
+        over these the ``layout`` and each of the ``traces``, see `changes`; ``step``,
+        at which the page begins. None of a panel that has not run.
+
+    Notes
+    -----
+    As many steps as the panel has made, at least 20 of a picture, at most 60. A run at
+    other knobs that fails ends there.
+    """
+    done = [row["step"] for row in lab.trace.rows if row.get("measured", True)]
+    if not done:
+        return None
+    least = LEAST if lab.experiment.picture else 1
+    steps = min(max(len(done), least), MOST)
+    given, asked = lab.controls.value, lab.experiment.recorded
+    values = {k: sorted({*v, getattr(given, k)}) for k, v in asked.items()}
+    own, runs = lab.stepper.records, []
+    if len(done) < steps or own[0]["step"] != lab.trace.rows[0]["step"]:
+        own = None  # it is to go on, or its beginning is no more kept
+    with torch.random.fork_rng():
+        for chosen in product(*values.values()):
+            knobs = replace(given, **dict(zip(values, chosen, strict=True)))
+            rows = own if knobs == given else None
+            if rows is None:
+                settings = SimpleNamespace(**vars(knobs))
+                rows = lab.experiment.rows(settings, *lab.problem)
+            runs.append(_recorded(lab, _until(rows, steps)))
+    knobs, said = knobs_of(given), []
+    for name, each in values.items():
+        begin = {"values": each, "at": each.index(getattr(given, name))}
+        said.append({"title": knobs[name].title} | begin)
+    return {"knobs": said, "runs": runs, "step": done[-1]}
+
+
+def packed(data) -> str:
+    """Return plain data as text: JSON, gzip, base64.
+
+    Examples
+    --------
+    >>> gzip.decompress(base64.b64decode(packed([1, None])))
+    b'[1,null]'
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _until(rows: Iterable[dict], steps: int) -> Iterator[dict]:
+    """Rows until so many are measured, or one fails."""
+    with contextlib.suppress(ArithmeticError, RuntimeError):
+        for row in rows:
+            yield row
+            steps -= row.get("measured", True)
+            if not steps:
+                return
+
+
+def _recorded(lab, rows: Iterable[dict]) -> dict:
+    """The figures of those rows that have one."""
+    steps, figures = [], []
+    for step, figure in (_pictures if lab.experiment.picture else _plots)(lab, rows):
+        steps.append(step)
+        figures.append(figure)
+    layout = changes(figure["layout"] for figure in figures)
+    # By traces, not by steps: what repeats is close together, where gzip finds it.
+    traces = zip_longest(*(figure["data"] for figure in figures))
+    return {"steps": steps, "layout": layout, "traces": [*map(changes, traces)]}
+
+
+def changes(nodes: Iterable[dict | None]) -> list[dict | None]:
+    """Of each what is not as in the one before; None stays, and is none before.
+
+    Examples
+    --------
+    >>> changes([{"a": 1, "b": 2}, None, {"a": 1, "c": 3}])
+    [{'a': 1, 'b': 2}, None, {'b': None, 'c': 3}]
+    """
+    last, made = {}, []
+    for now in nodes:
+        if now is None:
+            made.append(None)
+            continue
+        new = {k: v for k, v in now.items() if k not in last or last[k] != v}
+        made.append(dict.fromkeys(last.keys() - now.keys()) | new)
+        last = now
+    return made
+
+
+def _pictures(lab, rows) -> Iterator[tuple[int, dict]]:
+    for row in rows:
+        if "pictures" in row:
+            picture = lab.experiment.picture(row["pictures"], None)
+            yield row["step"], plain(picture, digits=4)  # a pixel is no less
+
+
+def _plots(lab, rows) -> Iterator[tuple[int, dict]]:
+    figure = plain(lab.figure.to_plotly_json())
+    logged = ({k: v for k, v in row.items() if k != "pictures"} for row in rows)
+    for row, values in lab.plot.replayed(logged):
+        if row.get("measured", True):
+            points = [{"x": plain(x), "y": plain(y)} for x, y in values]
+            data = [a | b for a, b in zip(figure["data"], points, strict=True)]
+            yield row["step"], figure | {"data": data}
+
+
+def plain(value, digits: int = 5):
+    """Return plain data that JSON has: numbers of so many digits, None for nan.
+
+    Examples
+    --------
+    >>> plain({"x": np.array([1.0, np.nan, 1234.5678])})
+    {'x': [1.0, None, 1234.6]}
+    """
+    if isinstance(value, dict):
+        return {key: plain(inside, digits) for key, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inside, digits) for inside in value]
+    if isinstance(value, np.ndarray | np.generic | float):
+        return _rounded(np.asarray(value), digits)
+    return value
+
+
+def _rounded(values: np.ndarray, digits: int):
+    """Numbers with so many digits, and None for one like nan."""
+    if values.dtype.kind != "f":
+        return values.tolist()
+    with np.errstate(all="ignore"):
+        scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(values))))
+        near = np.where(np.abs(values) < 1e-300, 0.0, np.round(values * scale) / scale)
+    gaps = ~np.isfinite(near)
+    return (np.where(gaps, None, near) if gaps.any() else near).tolist()

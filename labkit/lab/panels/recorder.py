@@ -1,0 +1,261 @@
+"""Record one call of a function line by line: what ran, and what it changed.
+
+The real function runs, under ``sys.settrace``; nothing of it is written a second time.
+Values are summarised as they stand after each line, so a record holds no tensors. A
+line is a whole statement, however many lines of the file it takes.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType, FrameType, MappingProxyType
+from typing import Any
+
+from labkit.lab.panels.source import statement
+from labkit.lab.panels.summaries import Summary, leaves, summarise, version
+
+PASSES = 30  # of one line, reached one way, that are kept; more are counted only
+FULL = 16  # records of one call from one full list of values to the next
+_GENERATOR = 0x20  # flag of a code object
+_NONE: frozenset[str] = frozenset()
+_UNKNOWN: Mapping[str, Summary] = MappingProxyType({})
+
+
+class Values(Mapping):
+    """Summaries by path: those of the record before, and what has changed since."""
+
+    __slots__ = ("_before", "_gone", "_new", "_steps")
+
+    def __init__(self, new: dict[str, Summary], gone=_NONE, before=None):
+        self._new, self._gone, self._before = new, gone, before
+        self._steps = 0 if before is None else before._steps + 1
+
+    def _all(self) -> dict[str, Summary]:
+        found = {} if self._before is None else self._before._all()
+        for path in self._gone:
+            del found[path]
+        found |= self._new
+        return found
+
+    def __getitem__(self, path: str) -> Summary:
+        return self._all()[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @classmethod
+    def after(cls, before: "Values | None", seen: dict[str, Summary]) -> "Values":
+        """Values as ``seen``, kept as what differs from the record before."""
+        if before is None or before._steps + 1 >= FULL:
+            return cls(dict(seen))
+        old = before._all()
+        new = {path: s for path, s in seen.items() if old.get(path) is not s}
+        gone = frozenset(old.keys() - seen.keys()) or _NONE
+        return before if not new and not gone else cls(new, gone, before)
+
+
+@dataclass(frozen=True, eq=False)
+class LineRecord:
+    """One line that ran; what a function called from it changed, it changed too."""
+
+    code: CodeType  # the function's: name, file and first line
+    line: int  # number in the file, the first one of the statement
+    depth: int  # 0 for the function recorded, 1 for those that it called, ...
+    path: tuple[tuple[CodeType, int], ...]  # code and line of each caller, then its own
+    turn: int  # how often this path had run before: the index of a loop
+    values: Mapping[str, Summary]  # the locals and what they hold, after the line
+    changed: frozenset[str]  # paths new or changed since the line before in this call
+    before: Mapping[str, Summary]  # what the changed ones were, where they were there
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """All lines of one call, in the order in which they ended, and its result."""
+
+    result: Any
+    lines: tuple[LineRecord, ...]
+    left_out: int  # lines that ran and were not kept, see PASSES
+    functions: Mapping[CodeType, Callable | None]  # for docstrings, where found
+
+
+def record_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
+    """Call a function and record the lines that it and its own helpers run.
+
+    Parameters
+    ----------
+    function : callable, Python function or bound method; seen through decorators
+    args, kwargs : of the call
+    follow : tuple of str, optional
+        Modules or packages whose functions are recorded too where they are called; by
+        default the function's own room, such as ``labkit.rls``, outside labkit its own
+        module. Lambdas and comprehensions count as part of their line.
+
+    Raises
+    ------
+    TypeError, RuntimeError
+        If there is no Python source to walk; if another tracer is at work.
+
+    Notes
+    -----
+    The result is bit for bit that of a plain call: values are read, never written, and
+    no random number is drawn. A value is summarised again, which reads it once, only if
+    it is another object or counts a change in place.
+
+    Examples
+    --------
+    >>> def halve(x):
+    ...     y = x / 2
+    ...     return y
+    >>> recording = record_lines(halve, 3)
+    >>> [(sorted(line.changed), line.values["y"].text) for line in recording.lines]
+    [(['y'], '1.5'), ([], '1.5')]
+    """
+    start = _unwrapped(getattr(function, "__func__", function))
+    if not hasattr(start, "__code__"):
+        message = "has no Python source to walk; give a function or a method"
+        raise TypeError(f"{function!r} {message}")
+    if sys.gettrace() is not None:
+        message = "another tracer is at work (a debugger, a coverage tool)"
+        raise RuntimeError(f"{message}; stop it first")
+    if follow is None:
+        parts = start.__module__.split(".")
+        follow = [".".join(parts[:2] if parts[0] == "labkit" else parts)]
+    tracer = _Tracer(start.__code__, follow)
+    tracer.functions[start.__code__] = start
+    sys.settrace(tracer.enter)
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        sys.settrace(None)
+    lines = tuple(tracer.lines)
+    return Recording(result, lines, tracer.left_out, tracer.functions)
+
+
+def _unwrapped(function):
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+class _Call:
+    """One call in progress."""
+
+    def __init__(self, cache: dict):
+        self.cache = cache
+        self.line: int | None = None  # the one that runs now
+        # path -> (value, its version, summary)
+        self.seen: dict[str, tuple[Any, Any, Summary]] = {}
+        self.values: Values | None = None  # of the last record
+
+    def look(self, frame: FrameType) -> dict[str, Summary | None]:
+        """Summarise what is new or changed in a frame's locals; return what it was."""
+        seen, changed = {}, {}
+        for local, held in frame.f_locals.items():
+            for path, value in leaves(local, held):
+                mark = version(value)
+                old = self.seen.get(path)
+                if old is None or old[0] is not value or old[1] != mark:
+                    if old is None or not _same_plain(old[0], value):
+                        changed[path] = old and old[2]
+                    old = self._summarised(value, mark)
+                seen[path] = old
+        self.seen = seen
+        return changed
+
+    def _summarised(self, value, mark):
+        # The cache holds the value, too, so that its id is not given away meanwhile.
+        known = self.cache.get(id(value))
+        if known is None or known[1] != mark:
+            known = self.cache[id(value)] = (value, mark, summarise(value))
+        return known
+
+
+def _same_plain(a, b) -> bool:
+    """Whether two plain values read the same, as two floats of one value do."""
+    return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b
+
+
+class _Tracer:
+    """Receives the interpreter's events."""
+
+    def __init__(self, start: CodeType, follow: Iterable[str]):
+        self.start, self.follow = start, tuple(f"{name}." for name in follow)
+        self.lines: list[LineRecord] = []
+        self.left_out = 0
+        self.functions: dict[CodeType, Callable | None] = {}
+        self._calls: dict[FrameType, _Call] = {}
+        self._waiting: dict[FrameType, _Call] = {}  # generators between two values
+        self._cache: dict[int, tuple] = {}  # of all calls: one tensor, one summary
+        self._turns: dict[tuple, int] = {}
+        self._statement = cache(statement)
+        self._once: dict = {}  # equal paths and changes are kept once
+
+    def enter(self, frame: FrameType, event: str, arg):
+        """A frame begins: follow it or not."""
+        code = frame.f_code
+        first = code is self.start and not self._calls
+        module = f"{frame.f_globals.get('__name__', '')}."
+        if not first and not (self._calls and module.startswith(self.follow)):
+            return None
+        # Neither a lambda nor what a dataclass made for itself.
+        if code.co_name.startswith("<") or code.co_filename == "<string>":
+            return None
+        call = self._waiting.pop(frame, None) or _Call(self._cache)
+        call.look(frame)  # arguments, and what happened meanwhile, are no change
+        call.line = None
+        self._calls[frame] = call
+        self.functions.setdefault(code, _find(frame))
+        return self._inside
+
+    def _inside(self, frame, event, arg):
+        """The next line, or the end: the line before has run."""
+        call = self._calls.get(frame)
+        if call is None or event not in ("line", "return"):
+            return self._inside
+        lines = self._statement(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and call.line == lines[0]:
+            # Another line of the statement that runs, or, from Python 3.12 on, another
+            # turn of a comprehension in it.
+            return self._inside
+        if call.line is not None:
+            self._note(call, frame)
+        call.line = lines[0]
+        if event == "return":
+            del self._calls[frame]
+            if frame.f_code.co_flags & _GENERATOR:
+                self._waiting[frame] = call
+        return self._inside
+
+    def _note(self, call, frame):
+        path = tuple((f.f_code, c.line) for f, c in self._calls.items())
+        path = self._once.setdefault(path, path)
+        turn = self._turns.get(path, 0)
+        self._turns[path] = turn + 1
+        was = call.look(frame)
+        changed = frozenset(was)
+        changed = self._once.setdefault(changed, changed)
+        if turn >= PASSES:
+            self.left_out += 1
+            return
+        values = {path: summary for path, (_, _, summary) in call.seen.items()}
+        call.values = Values.after(call.values, values)
+        place = (frame.f_code, call.line, len(path) - 1, path, turn)
+        before = {path: summary for path, summary in was.items() if summary} or _UNKNOWN
+        self.lines.append(LineRecord(*place, call.values, changed, before))
+
+
+def _find(frame) -> Callable | None:
+    """The function that a frame runs; None if its name leads elsewhere."""
+    first, *rest = frame.f_code.co_qualname.split(".")
+    found = frame.f_globals.get(first)
+    for name in rest:
+        found = inspect.getattr_static(found, name, None)
+    for wrapper in ("fget", "func", "__func__"):  # a property, a cached one, a method
+        found = getattr(found, wrapper, found)
+    found = _unwrapped(found)
+    return found if getattr(found, "__code__", None) is frame.f_code else None

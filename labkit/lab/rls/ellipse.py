@@ -1,0 +1,259 @@
+"""Recursive least squares on two weights: the ellipse of P, and what it does."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from labkit.lab.compare.rules import seeded
+from labkit.lab.panels import Experiment, knob
+from labkit.lab.panels.planes import (
+    GHOST,
+    arrow,
+    contours,
+    dots,
+    ellipse,
+    path,
+    planes,
+    put,
+)
+from labkit.lab.panels.theme import COLOURS, INK, colour_of
+from labkit.rls import RLS, loss_mse
+
+POINTS, TRUE, START = 60, (0.8, -0.5), (-1.1, 1.1)
+FAR = 5.0  # of the plane of the inputs
+RULES = {name: colour_of(name) for name in ("RLS", "SGD", "Adam")}
+WIDE, GRID = 2.0, 49  # of the plane of the weights
+LENGTH = 0.7  # of the longer of the two arrows
+KEPT = 300  # newest points of a path
+
+
+@dataclass(frozen=True)
+class EllipseKnobs:
+    """What can be turned; the order of the data is that of the seed."""
+
+    # fmt: off
+    noise: float = knob(
+        0.3, low=0.0, high=2.0, step=0.1, unit="sd", help="on the targets",
+        restart=False, about="loss RLS",
+        look_for="Which path trembles at the end, and which stands?")
+    batch: int = knob(
+        16, choices=(1, 4, 16, 60), unit="points", help="of a step; 60: all",
+        about="thinness of P",
+        look_for="At 1 P knows every input, at 60 the mean alone: how thin is it?")
+    mean_weight: float = knob(
+        0.3, low=0.01, high=10.0, log=True, label="mean weight k", restart=False,
+        help="of RLS", about="thinness of P",
+        look_for="Does the ellipse thin faster, and the step turn more?")
+    mean: float = knob(
+        1.5, low=0.0, high=3.0, step=0.5, label="mean input", unit="sd",
+        help="how far the inputs lie from 0", about="thinness of P",
+        look_for="At 0: what does P switch off?")
+    lr: float = knob(
+        1.0, low=0.1, high=3.0, label="step factor eta", help="of RLS", restart=False,
+        about="loss RLS",
+        look_for="Above 2: is the minimum overshot?")
+    others: float = knob(
+        0.05, low=0.005, high=0.5, log=True, label="rate of SGD and Adam",
+        restart=False, about="loss Adam",
+        look_for="At 0.5: who runs away along the steep direction?")
+    seed: int = knob(0, low=0, high=99, help="of the data", look_for="Is it chance?")
+    moved: str = knob(
+        "", label="points moved", restart=False, about="loss RLS",
+        help="number and place of each, such as 7 1.5 -2, 12 0 3; targets stay",
+        look_for="An outlier: whose path does it bend, and for how long?")
+    # fmt: on
+
+    def __post_init__(self):
+        places(self.moved)
+
+
+class Ellipse(NamedTuple):
+    """What is drawn of one step of RLS, before it is taken, and of all paths."""
+
+    inputs: np.ndarray  # (n, 2)
+    targets: np.ndarray  # (n,)
+    mean: np.ndarray  # (2,) of the minibatch
+    weights: np.ndarray  # (2,) of RLS
+    P: np.ndarray  # (2, 2)
+    gradient: np.ndarray  # (2,)
+    step: np.ndarray  # (2,) what the optimiser then added to the weights
+    loss: np.ndarray  # (GRID, GRID) of all data, at the plane's points
+    paths: dict[str, np.ndarray]  # by rule, (steps, 2)
+
+
+def places(moved: str) -> list[tuple[int, float, float]]:
+    """Numbers of points, from 1, and where they were moved; a ValueError says how."""
+    parts = [part.split() for part in moved.split(",") if part.strip()]
+    try:
+        found = [(int(i), float(x), float(y)) for i, x, y in parts]
+        if all(1 <= i <= POINTS and abs(x) <= FAR >= abs(y) for i, x, y in found):
+            return found
+    except ValueError:
+        pass
+    allowed = f"points 1 to {POINTS} with two inputs from {-FAR} to {FAR}"
+    raise ValueError(f"moved must be like '7 1.5 -2, 12 0 3', {allowed}, got {moved!r}")
+
+
+def data(knobs) -> tuple[Tensor, Tensor]:
+    """Inputs (n, 2) with their mean on the diagonal, and noisy targets (n, 1).
+
+    A point that was moved keeps its target.
+    """
+    g = seeded(knobs.seed)
+    X = torch.randn(POINTS, 2, generator=g) * torch.tensor([1.0, 0.6]) + knobs.mean
+    y = X @ torch.tensor([TRUE]).T
+    y = y + knobs.noise * torch.randn(POINTS, 1, generator=g)
+    for i, *place in places(knobs.moved):
+        X[i - 1] = torch.tensor(place)
+    return X, y
+
+
+def surface(X: Tensor, y: Tensor) -> np.ndarray:
+    """The loss of all data over the plane of the weights."""
+    ticks = torch.linspace(-WIDE, WIDE, GRID)
+    W = torch.cartesian_prod(ticks, ticks)
+    losses = torch.func.vmap(lambda w: loss_mse(X @ w[:, None], y))(W)
+    return losses.view(GRID, GRID).T.numpy()  # a row for each second weight
+
+
+def unit() -> nn.Linear:
+    """Two inputs, one linear unit, no bias; all rules start alike."""
+    made = nn.utils.skip_init(nn.Linear, 2, 1, bias=False)  # draws no numbers
+    with torch.no_grad():
+        made.weight.copy_(torch.tensor([START]))
+    return made
+
+
+def ellipse_rows(knobs) -> Iterator[dict]:
+    """One row a step: all rules on the same minibatch."""
+    units = {name: unit() for name in RULES}
+    rls = RLS(units["RLS"], mean_weight=knobs.mean_weight, on_failure="reset")
+    optimizers = {"RLS": rls, "SGD": None, "Adam": None}
+    for name, kind in (("SGD", torch.optim.SGD), ("Adam", torch.optim.Adam)):
+        optimizers[name] = kind(units[name].parameters(), lr=knobs.others)
+    paths = {name: [np.array(START)] for name in RULES}
+    g, step, made_at = seeded(knobs.seed), 0, None
+    while True:
+        for rows in torch.randperm(POINTS, generator=g).split(knobs.batch):
+            step, seen = step + 1, {}
+            if made_at != (at := (knobs.noise, knobs.moved)):
+                made_at, (X, y) = at, data(knobs)
+                loss = surface(X, y)
+            rls.param_groups[0] |= {"mean_weight": knobs.mean_weight, "lr": knobs.lr}
+            for name, optimizer in optimizers.items():
+                if name != "RLS":
+                    optimizer.param_groups[0]["lr"] = knobs.others
+                optimizer.zero_grad()
+                loss_mse(units[name](X[rows]), y[rows]).backward()
+                if name == "RLS":
+                    seen = look(rls)
+                optimizer.step()
+                paths[name].append(units[name].weight.detach().numpy()[0].copy())
+            shown = {name: np.stack(points[-KEPT:]) for name, points in paths.items()}
+            seen["step"] = shown["RLS"][-1] - shown["RLS"][-2]
+            row = {f"loss {k}": loss_mse(units[k](X), y).item() for k in RULES}
+            row["thinness of P"] = float(np.linalg.cond(seen["P"]) ** 0.5)
+            given = X.numpy(), y.numpy()[:, 0]
+            made = Ellipse(*given, **seen, loss=loss, paths=shown)
+            yield {"step": step} | row | {"pictures": made}
+
+
+def look(rls: RLS) -> dict[str, np.ndarray]:
+    """The step that RLS is about to take; changes nothing."""
+    (each,) = rls.collect()
+    seen = {"mean": each.x_mean, "P": each.state["P"], "gradient": each.gradient[0]}
+    seen["weights"] = each.block.weight.detach()[0]
+    return {name: value.clone().numpy() for name, value in seen.items()}
+
+
+def afresh(now: Ellipse, knobs) -> Ellipse:
+    """Other data at the same step."""
+    X, y = data(knobs)
+    given = {"inputs": X.numpy(), "targets": y.numpy()[:, 0]}
+    return now._replace(**given, loss=surface(X, y))
+
+
+def dragged(_now, knobs, _name, index, point) -> dict[str, str]:
+    """The points moved, with the one that a hand has brought to this point."""
+    moved = {i: place for i, *place in places(knobs.moved)}
+    moved[index + 1] = np.clip(point, -FAR, FAR)
+    said = (f"{i} {x:.2f} {y:.2f}" for i, (x, y) in moved.items())
+    return {"moved": ", ".join(said)}
+
+
+CAPTION = (
+    "P begins as a circle and grows thin along the mean input: the step of RLS is the "
+    "gradient with that direction taken out, so it goes down the valley instead of "
+    "across it. Both arrows are drawn by the same factor."
+)
+
+
+def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
+    """Draw the inputs on the left, the weights on the right."""
+    wide = ((-WIDE, WIDE),) * 2
+    figure = planes(
+        ["Inputs, and P", "Weights: loss, paths, and the step"],
+        ["first input", "first weight"],
+        ["second input", "second weight"],
+        [((-FAR, FAR),) * 2, wide],
+        caption=CAPTION,
+        widths=[0.4, 0.6],
+    )
+    if now:
+        put(figure, 0, _inputs(now))
+        put(figure, 1, [t | {"showlegend": True} for t in _weights(now)])
+    if before:
+        drawn = [path(p, GHOST, "an earlier run") for p in before.paths.values()]
+        for i, trace in enumerate(drawn):
+            put(figure, 1, [trace | {"showlegend": not i}])
+    return figure
+
+
+def _inputs(now: Ellipse) -> list[dict]:
+    colours = {"color": now.targets, "colorscale": "Cividis", "size": 6}
+    return [
+        dots(now.inputs, INK, **colours) | {"meta": {"touch": "points"}},
+        ellipse((0, 0), now.P, 1.0, RULES["RLS"], width=3) | {"name": ""},
+        arrow((0, 0), now.mean, INK, "mean input of the minibatch"),
+    ]
+
+
+def _weights(now: Ellipse) -> list[dict]:
+    ticks = np.linspace(-WIDE, WIDE, GRID)
+    drawn = [contours(ticks, ticks, now.loss, "loss")]
+    for name, points in now.paths.items():
+        drawn.append(path(points, RULES[name], name))
+        drawn.append(dots(points[-1], RULES[name], size=9))
+    drawn.append(ellipse(now.weights, 0.25 * now.P, 1.0, RULES["RLS"], "P, half size"))
+    longest = max(np.linalg.norm(now.gradient), np.linalg.norm(now.step), 1e-12)
+    for vector, colour, name in (
+        (-now.gradient, INK, "minus the gradient"),
+        (now.step, COLOURS[1], "step of RLS"),
+    ):
+        end = now.weights + LENGTH / longest * vector
+        drawn.append(arrow(now.weights, end, colour, name))
+    return drawn
+
+
+def _status(row) -> str:
+    losses = ", ".join(f"{name} {row[f'loss {name}']:.3g}" for name in RULES)
+    return f"loss: {losses}; P is {row['thinness of P']:.1f} times as long as wide"
+
+
+ELLIPSE = Experiment(
+    "ellipse",
+    EllipseKnobs,
+    ellipse_rows,
+    (),
+    CAPTION,
+    _status,
+    front=("noise", "batch", "mean_weight"),
+    recorded={"noise": (0.0, 2.0)},
+    picture=picture,
+    drag=dragged,
+    afresh=afresh,
+)

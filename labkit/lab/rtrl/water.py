@@ -1,0 +1,192 @@
+"""Water filling: how OK writes several terms as fewer, and what its signs do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from labkit.lab.compare.rules import seeded
+from labkit.lab.panels import Experiment, knob
+from labkit.lab.panels.panel_types import KEPT, MIXED
+from labkit.lab.panels.planes import GHOST, handles, path, planes, put
+from labkit.lab.panels.theme import INK
+from labkit.rtrl.low_rank import (
+    minimum_variance,
+    optimal_low_rank,
+    random_signs,
+    water_level,
+)
+
+TALL, DRAWS = 4.0, 300  # of a bar at most; draws that are shown
+BARS = ("first", "second", "third", "fourth", "fifth")
+ENOUGH = 10  # draws that are kept in grey when other terms are mixed
+_bar = partial(knob, low=0.0, high=TALL, step=0.1, about="noise", restart=False)
+
+
+@dataclass(frozen=True)
+class WaterKnobs:
+    """What can be turned; other bars, or another rank, are drawn from anew."""
+
+    # fmt: off
+    rank: int = knob(
+        2, low=1, high=5, unit="terms", help="of five that are left", about="noise",
+        restart=False,
+        look_for="How far does the level fall, and who stands above it?")
+    first: float = _bar(3.0, label="first bar", help="singular value",
+                        look_for="Above the level: does its height matter at all?")
+    second: float = _bar(1.0, label="second bar", help="singular value",
+                         look_for="At which height does it come out of the water?")
+    third: float = _bar(0.8, label="third bar", help="singular value",
+                        look_for="At 0: is there less to mix?")
+    fourth: float = _bar(0.5, label="fourth bar", help="singular value",
+                         look_for="Does the level rise with it?")
+    fifth: float = _bar(0.3, label="fifth bar", help="singular value",
+                        look_for="At 0: is there less to mix?")
+    seed: int = knob(0, low=0, high=99, label="draw the signs again",
+                     look_for="Other signs: is a draw any nearer?")
+    # fmt: on
+
+
+class Water(NamedTuple):
+    """One draw, and the mean of all of these bars so far."""
+
+    d: np.ndarray  # (5,)
+    level: float
+    signs: np.ndarray  # (5,)
+    drawn: np.ndarray  # (5, 5)
+    off: np.ndarray  # (draws,) squared distances of the mean from the diagonal of d
+    noise: float  # of one draw, as the theorem has it
+    was: np.ndarray = np.empty(0)  # the same of the bars before
+
+
+def one_draw(knobs, signs: torch.Tensor) -> Water:
+    """One draw, with these signs (5,) of the bars."""
+    d = torch.tensor([getattr(knobs, bar) for bar in BARS], dtype=torch.float64)
+    falling = d.argsort(descending=True, stable=True)
+    L, R = optimal_low_rank(torch.diag(d[falling]), knobs.rank, signs[falling])
+    place = falling.argsort()
+    made = (L @ R.mT)[place][:, place]
+    off = (made - torch.diag(d)).square().sum()[None]
+    noise = float(minimum_variance(d[falling], knobs.rank))
+    seen = (signs.numpy(), made.numpy(), off.numpy())
+    return Water(d.numpy(), level_at(d[falling], knobs.rank), *seen, noise)
+
+
+def level_at(d: torch.Tensor, rank: int) -> float:
+    """The water level of falling d; 0 where all are kept."""
+    return float(water_level(d, rank)) if rank < len(d) else 0.0
+
+
+def water_rows(knobs) -> Iterator[dict]:
+    """One row a draw of the signs."""
+    g, like, terms = seeded(knobs.seed), torch.zeros((), dtype=torch.float64), None
+    off, was = [], []
+    for step in count(1):
+        made = one_draw(knobs, random_signs((len(BARS),), like, g))
+        if terms != (now := (knobs.rank, *made.d)):
+            was = off if len(off) >= ENOUGH else was
+            terms, total, off = now, 0, []
+        total = total + made.drawn
+        mean = total / (len(off) + 1)
+        off.append(float(np.square(mean - np.diag(made.d)).sum()))
+        row = {"step": step, "noise": float(made.off[0]), "theorem": made.noise}
+        row |= {"level": made.level, "of the mean": off[-1]}
+        seen = {"off": np.array(off[:DRAWS]), "was": np.array(was[:DRAWS])}
+        yield row | {"pictures": made._replace(**seen)}
+
+
+def afresh(now: Water, knobs) -> Water:
+    """The same signs with other bars, or another rank."""
+    was = now.off if len(now.off) >= ENOUGH else now.was
+    return one_draw(knobs, torch.tensor(now.signs))._replace(was=was)
+
+
+def dragged(now: Water, _knobs, name: str, index, point) -> dict[str, float]:
+    """The bar that a hand holds, or the rank with the level nearest to the hand."""
+    if name == "bars":
+        return {BARS[index]: round(point[1], 1)}
+    d = torch.tensor(now.d).sort(descending=True).values
+    off = {rank: abs(level_at(d, rank) - point[1]) for rank in range(1, 6)}
+    return {name: min(off, key=off.get)}
+
+
+CAPTION = (
+    "Left: terms above the water level are kept, those below are raised to it and "
+    "mixed, with signs that are drawn anew at each step. Middle: what a draw makes of "
+    "the diagonal matrix of the bars. Right: each draw is equally far from it, as the "
+    "theorem says, and the mean of n draws n times nearer."
+)
+
+
+def picture(now: Water | None, before: Water | None) -> dict:
+    """Draw the bars, a draw, and how far the mean is."""
+    figure = planes(
+        ["Terms, and the water level", "One draw", "Distance of the mean, squared"],
+        ["term", "column", "draws"],
+        ["singular value", "row", ""],
+        [((0.4, 5.6), (0, 1.1 * TALL)), ((0.5, 5.5), (5.5, 0.5)), ((0, 1), (0, 1))],
+        caption=CAPTION,
+    )
+    low = np.log10(now.noise / DRAWS / 30) if now and now.noise else -4
+    ends = {"xaxis3": (0, np.log10(DRAWS)), "yaxis3": (low, max(low + 3.5, 1))}
+    for name, limits in ends.items():
+        look = {"type": "log", "range": limits, "nticks": 4, "tickformat": "~g"}
+        figure["layout"][name] |= look
+    if now:
+        put(figure, 0, _bars(now))
+        heat = {"type": "heatmap", "z": now.drawn, "colorscale": "RdBu", "zmid": 0}
+        at = np.arange(1, len(now.d) + 1)
+        put(figure, 1, [heat | {"x": at, "y": at, "showscale": False}])
+        n = np.arange(1, DRAWS + 1)
+        theory = path(np.c_[n, now.noise / n], INK, "theorem / n", dash="dot")
+        mean = path(np.c_[n[: len(now.off)], now.off], KEPT, "mean of the draws")
+        put(figure, 2, [trace | {"showlegend": True} for trace in (theory, mean)])
+    off = before.off if before else now.was if now else ()
+    if len(off):
+        n = np.arange(1, len(off) + 1)
+        ghost = path(np.c_[n, off], GHOST, "an earlier run")
+        put(figure, 2, [ghost | {"showlegend": True}])
+    return figure
+
+
+def _bars(now: Water) -> list[dict]:
+    at, mixed = np.arange(1, len(now.d) + 1), now.d < now.level
+    drawn = []
+    for name, which, tint in (("kept", ~mixed, KEPT), ("mixed", mixed, MIXED)):
+        look = {"type": "bar", "width": 0.8, "name": name, "marker": {"color": tint}}
+        drawn.append(look | {"x": at[which], "y": now.d[which]})
+    signs = [("−", "+")[int(sign > 0)] for sign in now.signs[mixed]]
+    above = {"type": "scatter", "mode": "text", "textfont": {"size": 16}}
+    heights = np.full(len(signs), now.level)
+    drawn.append(above | {"x": at[mixed], "y": heights, "text": signs})
+    drawn[-1] |= {"textposition": "top center", "name": ""}
+    ends = [(0.4, now.level), (5.6, now.level)]
+    drawn.append(path(ends, INK, "water level", dash="dash"))
+    beside = np.c_[np.arange(0.5, 6), np.full(6, now.level)]
+    return [*drawn, handles(beside, "rank"), handles(np.c_[at, now.d], "bars")]
+
+
+def _status(row) -> str:
+    return (
+        "this draw {noise:.3f} off, squared; theorem {theorem:.3f}; the mean "
+        "{of the mean:.4f}"
+    ).format_map(row)
+
+
+WATER = Experiment(
+    "water",
+    WaterKnobs,
+    water_rows,
+    (),
+    CAPTION,
+    _status,
+    front=("rank", "first", "second"),
+    recorded={"rank": (1, 2, 3, 4)},
+    picture=picture,
+    drag=dragged,
+    afresh=afresh,
+)

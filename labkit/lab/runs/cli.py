@@ -1,0 +1,245 @@
+"""The ``labkit`` command."""
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from labkit.lab.runs.execute import check_out, execute, notebooks, own_copy, prepare
+from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
+from labkit.lab.runs.report import report as write_report
+from labkit.lab.runs.sweep import execute_sweep
+from labkit.lab.runs.sweep_plan import parse_values, prepare_sweep
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A lab bench for learning rules beyond back-propagation plus Adam.",
+)
+
+Profile = Annotated[str, typer.Option(help="quick, or paper: the paper's own setting.")]
+Device = Annotated[str | None, typer.Option(help="Torch device, such as cpu or cuda.")]
+Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
+NotebookDir = Annotated[
+    Path | None,
+    typer.Option("--notebooks", help="Folder of the notebooks, if not the usual one."),
+]
+
+
+def told(command: Callable) -> Callable:
+    """Have a command end with one line on stderr where it was refused or stopped."""
+
+    @functools.wraps(command)
+    def wrapped(**options):
+        try:
+            command(**options)
+        except RunRefused as error:
+            raise _end(2, str(error)) from error
+        except OSError as error:  # a full disk, a folder that takes no files
+            raise _end(1, str(error)) from error
+        except KeyboardInterrupt as stop:
+            raise _end(130, f"stopped{STOPPED.get(command.__name__, '')}") from stop
+
+    return wrapped
+
+
+STOPPED = {
+    "run": "; the hidden folder of the run keeps the traces that it has written",
+    "sweep": "; --resume goes on with this sweep",
+}
+
+
+def _end(code: int, words: str) -> typer.Exit:
+    words = words.encode("utf-8", "backslashreplace").decode("utf-8")
+    typer.echo(f"labkit: {words}", err=True)
+    return typer.Exit(code)
+
+
+def split_assignments(assignments: list[str]) -> dict[str, str]:
+    """Read ``name=value`` as given to ``-p``.
+
+    >>> split_assignments(["rank=8", "text=a=b"])
+    {'rank': '8', 'text': 'a=b'}
+    """
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not name or not equals:
+            raise ParameterError(
+                f"-p {assignment} cannot be read; write -p name=value, as in -p rank=8"
+            )
+        if name in values:
+            raise ParameterError(f"-p {name} is given twice; give it once")
+        values[name] = value
+    return values
+
+
+@app.command("list")
+@told
+def list_notebooks(notebook_dir: NotebookDir = None) -> None:
+    """Show the notebooks and the parameters that they take."""
+    found = notebooks(notebook_dir)
+    if not found:
+        typer.echo("There are no notebooks yet.")
+    bad = []
+    for name, path in found.items():
+        try:
+            parameters = read_parameters(path)
+        except RunRefused as error:  # the others can be shown
+            bad.append(str(error))
+            continue
+        typer.echo(name)
+        for p in parameters:
+            paper = "" if p.paper is None else f" (paper: {p.paper!r})"
+            typer.echo(f"  {p.name} = {p.default!r}{paper}  [{p.allowed}]  {p.help}")
+    if bad:
+        raise RunRefused("\nlabkit: ".join(bad))
+
+
+@app.command()
+@told
+def run(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run all notebooks.")] = False,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
+    ] = None,
+    profile: Profile = "quick",
+    device: Device = None,
+    out: Out = Path("runs"),
+    notebook_dir: NotebookDir = None,
+) -> None:
+    """Run notebooks headless and keep the notebook, its page and its traces."""
+    values = split_assignments(assignments or [])
+    plans = [
+        prepare(name, values, profile, device, out, notebook_dir)
+        for name in _chosen(names or [], every, notebook_dir)
+    ]
+    failed = 0
+    for plan in plans:
+        result = execute(plan)
+        word = "finished" if result.ok else "FAILED"
+        typer.echo(f"{plan.name} {word} in {result.seconds:.1f} s: {result.html}")
+        if result.error:
+            typer.echo(f"\n{result.error}\n", err=True)
+            failed += 1
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+@told
+def sweep(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            metavar="NAME=VALUES",
+            help="Values parted by commas; 0:5 means 0,1,2,3,4, as in Python. "
+            "Repeatable: every combination is run.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="local, or the address of a Dask scheduler.")
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes on this machine, if not one per processor."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a sweep that was begun: keep finished runs, start "
+            "unfinished and failed ones again.",
+        ),
+    ] = False,
+    profile: Profile = "quick",
+    device: Device = None,
+    out: Out = Path("runs"),
+    notebook_dir: NotebookDir = None,
+) -> None:
+    """Run a notebook with every combination of values and tabulate the results."""
+    values = split_assignments(assignments or [])
+    lists = {key: parse_values(key, text) for key, text in values.items()}
+    options = (profile, device, cluster, workers, resume, out, notebook_dir)
+    plan = prepare_sweep(name, lists, *options)
+    result = execute_sweep(plan)
+    typer.echo(_shown(result.table, plan))
+    typer.echo(f"{result.parquet}\n{result.html}")
+    if not result.ok:
+        bad = int((result.table["state"] != "finished").sum())
+        typer.echo(f"labkit: {bad} of {len(plan.runs)} runs not finished", err=True)
+        raise typer.Exit(1)
+
+
+def _shown(table, plan) -> str:
+    """Show the columns in which runs differ, as many as fit; the file has them all."""
+    first = [*plan.varied, "state", "seconds"]
+    hidden = {"run", "error", *plan.runs[0].values, *first}
+    rest = [c for c in table if c not in hidden and table[c].nunique(dropna=False) > 1]
+    text = table.astype(object).fillna("")
+    wide = shutil.get_terminal_size().columns
+    while rest and text[first + rest].to_string(index=False).index("\n") > wide:
+        rest.pop()
+    shown = text[first + rest].to_string(index=False, max_rows=60)
+    left = len(table.columns) - len(first) - len(rest)
+    return f"{shown}\n\nAll of it, {left} more columns:" if left else f"{shown}\n"
+
+
+@app.command()
+@told
+def report(out: Out = Path("runs")) -> None:
+    """Write the HTML index over all runs."""
+    typer.echo(write_report(check_out(out)))
+
+
+@app.command()
+@told
+def lab(
+    notebook_dir: NotebookDir = None,
+    allow_root: Annotated[
+        bool, typer.Option("--allow-root", help="JupyterLab's own, for root.")
+    ] = False,
+) -> None:
+    """Open JupyterLab at the tour, for this machine only, with a token.
+
+    An installed labkit first copies its notebooks to ./notebooks, if none are there.
+    """
+    found = notebooks(notebook_dir)
+    if not found:
+        raise RunRefused("there are no notebooks to open")
+    first = own_copy(found.get("tour", next(iter(found.values()))))
+    command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
+    command += ["--LabApp.news_url=None", *["--allow-root"] * allow_root, str(first)]
+    os.execv(sys.executable, command)
+
+
+def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[str]:
+    if bool(names) == every:
+        raise RunRefused(
+            "give the names of notebooks, or --all; 'labkit list' has them"
+        )
+    chosen = list(notebooks(notebook_dir)) if every else names
+    if not chosen:
+        raise RunRefused("there are no notebooks to run yet")
+    return chosen
+
+
+def main() -> None:
+    """Run the ``labkit`` command."""
+    app(prog_name="labkit")
+
+
+if __name__ == "__main__":
+    main()

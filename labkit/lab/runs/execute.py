@@ -1,0 +1,340 @@
+"""Run a notebook headless: refuse early, execute apart, name the result at the end.
+
+A run is executed in the hidden folder ``.<stamp>-<name>.partial``.  Only when it is
+complete (executed notebook, page, ``run.json``, all on disk) the folder is renamed
+to ``<stamp>-<name>``, or to ``<stamp>-<name>-failed`` when a cell raised.  So a
+folder with a finished run's name always holds a finished run, and a run that was
+killed leaves its traces where they were written.
+"""
+
+import itertools
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import labkit
+from labkit.lab.runs.parameters import (
+    Parameter,
+    ParameterError,
+    RunRefused,
+    Value,
+    read_parameters,
+    resolve,
+)
+
+HERE = Path(__file__).resolve()
+SHIPPED = HERE.parents[1] / "notebooks"  # of an installed copy: read, never run there
+PATTERN = "[0-9][0-9]_*.ipynb"
+SET_BY_RUN = ("interactive", "run_dir")
+NEEDED = {"device": str, "interactive": bool, "run_dir": str}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that has passed every check and has not begun.
+
+    Attributes
+    ----------
+    name : str, the notebook's name without its digits
+    notebook : Path, the notebook file
+    profile : str, ``quick`` or ``paper``
+    values : dict, every parameter's value, except those that the run itself sets
+    out : Path, the folder that will hold the run's folder
+    """
+
+    name: str
+    notebook: Path
+    profile: str
+    values: dict[str, Value]
+    out: Path
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left behind.
+
+    Attributes
+    ----------
+    path : Path, the folder of the run
+    notebook, html : Path, the executed notebook and its page, both in ``path``
+    seconds : float, wall-clock time from the start of the kernel to its end
+    ok : bool, whether every cell ran
+    error : str or None, the cell that failed and what it raised
+    """
+
+    path: Path
+    notebook: Path
+    html: Path
+    seconds: float
+    ok: bool
+    error: str | None
+
+
+def run(
+    name: str,
+    parameters: Mapping[str, Value] | None = None,
+    *,
+    profile: str = "quick",
+    device: str | None = None,
+    out: str | Path = "runs",
+    notebook_dir: str | Path | None = None,
+) -> RunResult:
+    """Run a notebook with typed parameters and keep everything it shows.
+
+    Parameters
+    ----------
+    name : str, ``"rtrl"`` or ``"05_rtrl"`` for ``05_rtrl.ipynb``
+    parameters : mapping, optional, values by parameter name; see `resolve`
+    profile : {"quick", "paper"}, where the other values come from
+    device : str, optional, the torch device, when not the notebook's own
+    out : str or Path, where the run's folder goes
+    notebook_dir : str or Path, optional, where the notebooks are; see `notebooks`
+
+    Raises
+    ------
+    RunRefused
+        Before anything is written, when a name, a value, the profile, the device
+        or the output folder will not do (`ParameterError` for the first three).
+        A cell that raises is no exception here: then ``ok`` is False.
+    """
+    return execute(prepare(name, parameters, profile, device, out, notebook_dir))
+
+
+def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
+    """Find the notebooks, by name without the digits, in the order of the digits.
+
+    ``{"rtrl": Path(".../05_rtrl.ipynb"), ...}``, from `notebook_dir`, else from
+    ``notebooks`` here if there are any in it, else from the one beside the package,
+    in a clone, or inside it, installed.
+    """
+    if notebook_dir is None:
+        own = SHIPPED if SHIPPED.is_dir() else HERE.parents[3] / "notebooks"
+        here = Path("notebooks")
+        notebook_dir = here if any(here.glob(PATTERN)) else own
+    if not Path(notebook_dir).is_dir():
+        raise RunRefused(f"there is no folder of notebooks at {notebook_dir}")
+    found: dict[str, Path] = {}
+    for path in sorted(Path(notebook_dir).resolve().glob(PATTERN)):
+        name = path.stem[3:]
+        if name in found:
+            raise RunRefused(f"{found[name].name} and {path.name} are both '{name}'")
+        found[name] = path
+    return found
+
+
+def own_copy(notebook: Path) -> Path:
+    """Return where a notebook can be worked in: an installed one's copy here.
+
+    All of them are copied to ``notebooks``, at once or not at all.
+    """
+    if notebook.parent != SHIPPED:
+        return notebook
+    here, partial = Path("notebooks"), Path(f".notebooks-{os.getpid()}.partial")
+    shutil.copytree(SHIPPED, partial)
+    try:
+        os.rename(partial, here)  # onto nothing, or an empty folder
+    except OSError as error:
+        shutil.rmtree(partial)
+        raise RunRefused(
+            f"{here.absolute()} is there and holds no notebooks of labkit, which would "
+            "be copied there; begin in another folder"
+        ) from error
+    return here.absolute() / notebook.name
+
+
+def prepare(
+    name: str,
+    parameters: Mapping[str, Value] | None,
+    profile: str,
+    device: str | None,
+    out: str | Path,
+    notebook_dir: str | Path | None,
+) -> Plan:
+    """Check all that can be checked before a run; arguments as for `run`."""
+    notebook = _find(name, notebook_dir)
+    declared = read_parameters(notebook)
+    _check_needed(notebook, declared)
+    given = dict(parameters or {})
+    for key in SET_BY_RUN:
+        if key in given:
+            raise ParameterError(f"'{key}' is set by the run itself")
+    if device is not None and given.setdefault("device", device) != device:
+        other = given["device"]
+        raise ParameterError(f"the device is given twice: {device} and {other}")
+    settable = tuple(p for p in declared if p.name not in SET_BY_RUN)
+    try:
+        values = resolve(settable, given, profile)
+    except ParameterError as error:
+        raise ParameterError(f"{notebook.stem}: {error}") from error
+    check_device(values["device"])
+    return Plan(notebook.stem[3:], notebook, profile, values, check_out(out))
+
+
+def check_device(device: str) -> None:
+    """Refuse a torch device that is not on this machine."""
+    import torch
+
+    allowed = ["cpu"]
+    if torch.cuda.is_available():
+        numbered = (f"cuda:{i}" for i in range(torch.cuda.device_count()))
+        allowed += ["cuda", *numbered]
+    if torch.backends.mps.is_available():
+        allowed += ["mps"]
+    if device not in allowed:
+        raise RunRefused(
+            f"device '{device}' is not available; here are: {', '.join(allowed)}"
+        )
+
+
+def check_out(out: str | Path) -> Path:
+    """Return the output folder as an absolute path, or refuse it; create nothing."""
+    out = Path(out).absolute()
+    nearest = next(path for path in (out, *out.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise RunRefused(
+            f"results cannot go to {out}: {nearest} is not a folder; "
+            "give a folder, existing or new"
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise RunRefused(
+            f"results cannot go to {out}: {nearest} is not writable; "
+            "give a folder that is"
+        )
+    return out
+
+
+def execute(plan: Plan) -> RunResult:
+    """Carry out a plan; see `run`."""
+    # here and below: imports of seconds that `labkit list` need not wait
+    from labkit.lab.runs.page import write_atomically, write_page
+
+    started = datetime.now(UTC)
+    partial, final = _reserve(plan.out, plan.name, started)
+    executed, page = partial / f"{plan.name}.ipynb", partial / f"{plan.name}.html"
+    record = _record(plan, started)
+    write_atomically(partial / "run.json", json.dumps(record, indent=2))
+    begin = time.perf_counter()
+    error = _execute_notebook(plan, executed, partial)
+    seconds = round(time.perf_counter() - begin, 3)
+    write_page(executed, page)
+    status = "failed" if error else "finished"
+    record |= {"status": status, "seconds": seconds, "error": error}
+    write_atomically(partial / "run.json", json.dumps(record, indent=2))
+    if error:
+        final = final.with_name(f"{final.name}-failed")
+    _sync_tree(partial)
+    os.rename(partial, final)
+    _sync(plan.out)
+    executed, page = final / executed.name, final / page.name
+    return RunResult(final, executed, page, seconds, not error, error)
+
+
+def _find(name: str, notebook_dir: str | Path | None) -> Path:
+    found = notebooks(notebook_dir)
+    for path in found.values():
+        if name in (path.stem[3:], path.stem, path.name):
+            return path
+    listed = ", ".join(found) if found else "none"
+    raise RunRefused(f"unknown notebook '{name}'; there are: {listed}")
+
+
+def _check_needed(notebook: Path, declared: tuple[Parameter, ...]) -> None:
+    types = {parameter.name: parameter.type for parameter in declared}
+    for name, kind in NEEDED.items():
+        if types.get(name) is not kind:
+            raise ParameterError(
+                f"{notebook.name}: the parameters cell must declare "
+                f"'{name}: {kind.__name__}', which every run sets"
+            )
+
+
+def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:
+    """Make a partial folder whose final name nobody has or will get."""
+    out.mkdir(parents=True, exist_ok=True)
+    first = f"{started:%Y%m%d-%H%M%S}-{name}"
+    for number in itertools.count(1):
+        stem = first if number == 1 else f"{first}-{number}"
+        partial, final = out / f".{stem}.partial", out / stem
+        try:
+            partial.mkdir()
+        except FileExistsError:
+            continue
+        # only now: whoever had this partial folder before has renamed it by now
+        if not final.exists() and not (out / f"{stem}-failed").exists():
+            return partial, final
+        partial.rmdir()
+
+
+def _record(plan: Plan, started: datetime) -> dict:
+    versions = {"torch": metadata.version("torch"), "labkit": labkit.__version__}
+    return {
+        "name": plan.name,
+        "notebook": plan.notebook.name,
+        "profile": plan.profile,
+        "parameters": plan.values,
+        "device": plan.values["device"],
+        "versions": {"python": platform.python_version(), **versions},
+        "started": started.isoformat(timespec="seconds"),
+        **{"seconds": None, "status": "running", "error": None},
+    }
+
+
+def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
+    """Execute by papermill; return what went wrong, or None."""
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+
+    from labkit.lab.runs.kernel import ThisPython
+
+    # its own reading of the parameters cell fails on our comments and then warns
+    # of unknown parameters; `prepare` has checked them all
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    folder = plan.notebook.parent
+    try:
+        papermill.execute_notebook(
+            plan.notebook,
+            executed,
+            {**plan.values, "interactive": False, "run_dir": str(run_dir)},
+            kernel_name="python3",
+            language="python",
+            kernel_manager_class=ThisPython,
+            # it would warn at every start that it talks over this machine's TCP, and
+            # at a Ctrl-C tell at length that nobody listens any more
+            extra_arguments=["--log-level=CRITICAL"],
+            cwd=Path.cwd() if folder == SHIPPED else folder.parent,
+            progress_bar=sys.stderr.isatty(),
+        )
+    except papermill.PapermillExecutionError as error:
+        traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
+        return (
+            f"cell [{error.exec_count}]:\n{error.source}\n\n"
+            f"{error.ename}: {error.evalue}\n\n{traceback}"
+        )
+    except DeadKernelError as error:
+        return f"{error} (the kernel's process ended, perhaps for want of memory)"
+    return None
+
+
+def _sync_tree(folder: Path) -> None:
+    """Have all of a folder on disk before it gets its final name."""
+    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
+        if path.is_dir() or path.is_file():
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,226 @@
+"""What a sweep will run: read, checked at the door, and named."""
+
+import asyncio
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import nbformat
+
+from labkit.lab.runs.execute import Plan, prepare
+from labkit.lab.runs.parameters import ParameterError, RunRefused, Value
+from labkit.lab.runs.report import MANIFEST
+
+MAX_RUNS = 10_000
+TAKES = f"a sweep takes {MAX_RUNS} runs at most"
+MAX_NAME = 150  # characters of a run's name; file systems take 255
+CONNECT_SECONDS = 5
+OWN_COLUMNS = ("run", "state", "seconds", "error")
+RANGE = re.compile(r"(-?\d{1,99}):(-?\d{1,99})")
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep that has passed every check and has not begun.
+
+    Attributes
+    ----------
+    folder : Path, the sweep's own folder
+    notebook : str, the notebook's name without its digits
+    code : str, the digest of the notebook's code cells
+    varied : tuple of str, the parameters that were given lists of values
+    runs : tuple of Plan, one per combination, the last parameter varying fastest
+    cluster : str, ``local`` or the address of a Dask scheduler
+    workers : int or None, processes of the local cluster; None for one per processor
+    """
+
+    folder: Path
+    notebook: str
+    code: str
+    varied: tuple[str, ...]
+    runs: tuple[Plan, ...]
+    cluster: str
+    workers: int | None
+
+
+def parse_values(name: str, text: str) -> list[str | int]:
+    """Read the values of one parameter as given to ``-p``.
+
+    Items are parted by commas; ``a:b`` counts from ``a`` to ``b - 1``, as in Python.
+
+    >>> parse_values("rank", "1,2,8"), parse_values("seed", "0:3,7")
+    (['1', '2', '8'], [0, 1, 2, '7'])
+    """
+    found: list[str | int] = []
+    for item in text.split(","):
+        if not item:
+            raise ParameterError(
+                f"{name}={text} has an empty item; write {name}=1,2,8 or {name}=0:5"
+            )
+        match = RANGE.fullmatch(item)
+        counted = range(*map(int, match.groups())) if match else [item]
+        if not counted:
+            raise ParameterError(
+                f"{name}={item} is empty; a:b counts from a to b - 1, as in Python"
+            )
+        if counted[MAX_RUNS - len(found) :]:
+            raise ParameterError(f"{name}={text} has too many values; {TAKES}")
+        found += counted
+    return found
+
+
+def prepare_sweep(
+    name: str,
+    values: Mapping[str, Iterable[Value] | Value],
+    profile: str = "quick",
+    device: str | None = None,
+    cluster: str = "local",
+    workers: int | None = None,
+    resume: bool = False,
+    out: str | Path = "runs",
+    notebook_dir: str | Path | None = None,
+) -> SweepPlan:
+    """Check every run of a sweep before it begins; arguments as for `sweep`."""
+    _check_workers(cluster, workers)
+    if not values:
+        raise ParameterError("a sweep needs values, as in -p rank=1,2,8 -p seed=0:5")
+    lists = {key: _as_list(key, items) for key, items in values.items()}
+    count = math.prod(map(len, lists.values()))
+    if count > MAX_RUNS:
+        raise ParameterError(f"this is {count} runs; {TAKES}")
+
+    def check(given: dict[str, Value]) -> Plan:
+        return prepare(name, given, profile, device, out, notebook_dir)
+
+    first = {key: items[0] for key, items in lists.items()}
+    base = check(first)
+    # bounds and types hold for each parameter by itself: with every value every
+    # combination of them is checked
+    typed = {}
+    for key, items in lists.items():
+        typed[key] = [check({**first, key: item}).values[key] for item in items]
+        twice, times = Counter(typed[key]).most_common(1)[0]
+        if times > 1:
+            raise ParameterError(f"{key}={twice} is given twice; give it once")
+    for key in base.values:
+        if key in OWN_COLUMNS:
+            raise ParameterError(
+                f"{base.notebook.name}: no parameter of a notebook that is swept can "
+                f"be called '{key}', as a column of the results is"
+            )
+    combinations = [
+        {**base.values, **dict(zip(typed, chosen, strict=True))}
+        for chosen in itertools.product(*typed.values())
+    ]
+    code = code_digest(base.notebook)
+    identity = json.dumps([code, base.profile, combinations], sort_keys=True)
+    folder = base.out / f"sweep-{base.name}-{_sha256(identity)[:8]}"
+    _check_begun(folder, base.name, resume)
+    if cluster != "local":
+        _check_scheduler(cluster)
+    shown = (*typed, *({"seed"} & base.values.keys() - typed.keys()))
+    runs = []
+    for number, taken in enumerate(combinations):
+        run_name = _run_name(base.name, number, count, {k: taken[k] for k in shown})
+        runs.append(replace(base, name=run_name, values=taken, out=folder))
+    varied = tuple(typed)
+    return SweepPlan(folder, base.name, code, varied, tuple(runs), cluster, workers)
+
+
+def code_digest(notebook: Path) -> str:
+    """Return the digest of what a notebook computes: its code cells, no outputs."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    return _sha256(json.dumps([c.source for c in cells if c.cell_type == "code"]))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _run_name(notebook: str, number: int, count: int, shown: dict[str, Value]) -> str:
+    """Name a run by its number, which makes the name unique, and its parameters."""
+    width = len(str(count - 1))
+    parts = [f"{notebook}-{number:0{width}}", *(f"{k}={v}" for k, v in shown.items())]
+    return re.sub(r"[^A-Za-z0-9._+=-]", "_", "-".join(parts))[:MAX_NAME]
+
+
+def _check_workers(cluster: str, workers: int | None) -> None:
+    if workers is None:
+        return
+    if cluster != "local":
+        raise RunRefused(
+            f"--workers {workers} is for the local cluster; the one at {cluster} "
+            "has its own workers"
+        )
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise RunRefused(f"workers={workers} is not allowed; give 1 or more")
+
+
+def _as_list(key: str, items: Iterable[Value] | Value) -> list[Value]:
+    if isinstance(items, (str, bool, int, float)):
+        return [items]
+    if not isinstance(items, Iterable):
+        raise ParameterError(f"{key}={items!r} is no value and no list of values")
+    taken = list(itertools.islice(items, MAX_RUNS + 1))
+    if not taken:
+        raise ParameterError(f"{key} is given no values; give one at least")
+    if len(taken) > MAX_RUNS:
+        raise ParameterError(f"{key} has too many values; {TAKES}")
+    return taken
+
+
+def _check_begun(folder: Path, notebook: str, resume: bool) -> None:
+    begun = (folder / MANIFEST).is_file()
+    if begun and not resume:
+        raise RunRefused(
+            f"this sweep was begun before, in {folder}; add --resume to go on with it, "
+            "or remove that folder to begin anew"
+        )
+    if resume and not begun:
+        others = sorted(
+            p.parent.name for p in folder.parent.glob(f"sweep-*/{MANIFEST}")
+        )
+        raise RunRefused(
+            f"there is nothing to resume: in {folder.parent} no sweep of '{notebook}' "
+            "as it is now was begun with these values, profile and device; "
+            f"begun were: {', '.join(others) or 'none'}"
+        )
+
+
+def _check_scheduler(address: str) -> None:
+    """Refuse an address where no Dask scheduler answers within seconds."""
+    try:
+        # in a thread, since a notebook has an event loop of its own in this one
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(asyncio.run, _identity(address)).result()
+    except TimeoutError:
+        reason = f"no answer within {CONNECT_SECONDS} s"
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    except Exception as error:  # a web server's words may be read as anything
+        reason = f"what answers there is none ({type(error).__name__}: {error})"
+    else:
+        if answer["type"] == "Scheduler":
+            return
+        reason = f"a Dask {answer['type'].lower()} is there"
+    raise RunRefused(
+        f"there is no Dask scheduler at '{address}': {reason}; give the address that "
+        "'dask scheduler' prints, such as tcp://HOST:8786, or --cluster local"
+    )
+
+
+async def _identity(address: str) -> dict:
+    from distributed import Security, rpc
+
+    arguments = Security().get_connection_args("client")
+    async with asyncio.timeout(CONNECT_SECONDS):
+        # without a limit of its own it would wait for a silent listener
+        async with rpc(address, connection_args=arguments) as scheduler:
+            return await scheduler.identity(n_workers=0)

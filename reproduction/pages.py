@@ -1,0 +1,173 @@
+"""A page a paper, made from the results: what holds, at which size, how to check it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from reproduction import drawing, results, show
+from reproduction.experiments import PAPERS, Experiment, experiments
+
+TITLES = {
+    "broad": "Broad learning (Zhu, arXiv 1911.04872)",
+    "bpls": "Back-propagated least squares",
+    "rls": "Recursive least squares (Zhang et al., arXiv 2109.03220)",
+    "rtrl": "Kronecker sums for RTRL (Benzing et al., ICML 2019)",
+    "hessian_free": "Stochastic Hessian-free with LSMR (Emirahmetoglu and Stewart)",
+}
+MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -->"
+READING = (
+    "A verdict judges the paper's claim at the size that was run, by the criterion "
+    "under its table. Seconds are of the machine named, at the load named; seconds of "
+    "the processor are those that the unit itself took."
+)
+
+
+def pages(folder: Path) -> dict[str, str]:
+    """All pages and their figures, by path below ``docs/reproduction``."""
+    found, every = {}, experiments()
+    for paper in PAPERS:
+        mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
+        parts = [MADE, f"# {TITLES[paper]}", READING]
+        for each in mine:
+            rows = results.frame(results.path_of(each, folder))
+            parts += section(each, folder, rows)
+            if each.views and len(rows):
+                found[f"{each.name}.svg"] = drawing.figure(each.drawn(rows), each.views)
+        found[f"{paper}.md"] = "\n\n".join(parts) + "\n"
+    found["README.md"] = "\n\n".join(index(every, folder)) + "\n"
+    return found
+
+
+def index(every: Mapping[str, Experiment], folder: Path) -> Iterator[str]:
+    """The page of all experiments."""
+    yield MADE
+    yield "# The papers at their size"
+    yield (
+        "What `labkit reproduce` found: `labkit reproduce list` shows the experiments, "
+        "`run` carries out units that are not done, `show` prints what the pages below "
+        "have. The numbers are in `reproduction/results/`."
+    )
+    rows = []
+    for name, each in every.items():
+        units, done = show.state_of(each, folder)
+        page = f"[{name}]({name.split('/')[0]}.md#{anchor(each)})"
+        told = verdicts(each, folder) if done else "not run"
+        rows.append([page, each.shows, f"{len(done)} of {units}", told])
+    yield grid(["experiment", "in the paper", "units done", "verdicts"], rows)
+
+
+def verdicts(each: Experiment, folder: Path) -> str:
+    """How many claims hold, do not hold, and are open."""
+    rows = results.frame(results.path_of(each, folder))
+    counted = show.judged(each, rows)["verdict"].value_counts(sort=False)
+    return ", ".join(f"{n} {word}" for word, n in counted.items()) or "none yet"
+
+
+def section(each: Experiment, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
+    """One experiment on its paper's page."""
+    units, done = show.state_of(each, folder)
+    yield f"## {heading(each)}"
+    facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
+    facts |= {"Differs from the paper": each.differs}
+    facts |= {"Command": f"`{show.command(each)}` ({show.estimate(each)})"}
+    yield "\n".join(f"- {name}: {words}" for name, words in facts.items())
+    if not done:
+        yield "**Not run.**"
+        return
+    left = ", ".join(unit for unit in each.units if unit not in done)
+    missing = f"; not run: {left}" if left else ""
+    yield f"{len(done)} of {units} units are done{missing}."
+    yield table_of(each.table(rows))
+    if each.views:
+        yield f"![{each.shows}]({each.name}.svg)"
+    found = show.judged(each, rows)
+    if len(found):
+        names = [show.CLAIM, "measured here", "verdict"]
+        yield grid(names, found[names].values.tolist())
+        yield f"Criterion: {each.criterion}."
+    yield run_how(done)
+
+
+def run_how(done: Mapping[str, Mapping]) -> str:
+    """Commits, versions, devices, time and load of the units, in a line each."""
+    headers = list(done.values())
+
+    def all_of(value, between: str = ", ") -> str:
+        return between.join(dict.fromkeys(map(value, headers)))
+
+    loads = [load for header in headers for load in header["load"]]
+    memory = [each["memory_gb"] for each in headers if "memory_gb" in each]
+    seconds, spent = (
+        sum(each[name] for each in headers) for name in ("seconds", "cpu_seconds")
+    )
+    again = sum("begun" in each for each in headers)
+    cut = f"; units that were cut off count from their last start: {again}"
+    lines = [
+        f"- commits: {all_of(lambda h: h['commit'])}",
+        f"- torch {all_of(lambda h: h['versions']['torch'])}; "
+        f"{all_of(lambda h: h['device'], ' or ')}; "
+        f"threads: {all_of(lambda h: str(h['threads']))}; "
+        f"denormals: {all_of(lambda h: h.get('denormals', 'kept'))}",
+        f"- {seconds:,.0f} s in all, {spent:,.0f} s of the processor, "
+        f"load {min(loads):g} to {max(loads):g}"
+        + (f", at most {max(memory):.1f} GB" if memory else "")
+        + (cut if again else ""),
+    ]
+    return "\n".join(lines)
+
+
+def heading(each: Experiment) -> str:
+    """What a section is called."""
+    return f"{each.name.split('/')[1]}: {each.shows}"
+
+
+def anchor(each: Experiment) -> str:
+    """Where a heading is linked to, as Markdown makes it."""
+    kept = "".join(c for c in heading(each).lower() if c.isalnum() or c in " -")
+    return kept.replace(" ", "-")
+
+
+def table_of(frame: pd.DataFrame) -> str:
+    """A table of numbers; those of a column have as many decimals as one needs."""
+    if not isinstance(frame.index, pd.RangeIndex):
+        frame = frame.reset_index()
+    columns = [decimals(column) for _, column in frame.items()]
+    names = ["" if name in ("index", "label") else name for name in frame.columns]
+    return grid(names, [list(row) for row in zip(*columns, strict=True)])
+
+
+def decimals(column: pd.Series) -> list:
+    """Values, fractions as words."""
+    if column.dtype.kind != "f":
+        return column.tolist()
+    needed = (f"{v:.7g}".partition(".")[2] for v in column.dropna())
+    digits = max(map(len, needed), default=0)
+    return ["" if v != v else f"{v:.{digits}f}" for v in column]
+
+
+def grid(names: list, rows: list[list]) -> str:
+    """A table in Markdown."""
+    lines = [[_cell(name) for name in names], ["---"] * len(names)]
+    lines += [[_cell(value) for value in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value) -> str:
+    return ("" if pd.isna(value) else str(value)).replace("|", "\\|").replace("\n", " ")
+
+
+def write(folder: Path, docs: Path) -> list[Path]:
+    """Write all pages below ``docs``, without figures of no results; their paths."""
+    from labkit.lab.runs.page import write_atomically
+
+    made, paths = pages(folder), []
+    for figure in {f"{name}.svg" for name in experiments()} - set(made):
+        (Path(docs) / figure).unlink(missing_ok=True)
+    for name, text in made.items():
+        path = Path(docs) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text("utf-8") != text:
+            write_atomically(path, text)
+        paths.append(path)
+    return paths

@@ -1,0 +1,77 @@
+"""Results on disk: one CSV file an experiment, with a line on how each unit was run.
+
+The file begins with lines ``# {...}``, JSON, one for each unit that is done; then comes
+the table. Both are in the order of the experiment's units, whoever finished first.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pandas as pd
+from filelock import FileLock
+
+from reproduction.experiments import Experiment
+
+DIGITS = 7  # of a number
+
+
+def path_of(experiment: Experiment, results: Path) -> Path:
+    """Where the results of an experiment are."""
+    return Path(results) / f"{experiment.name}.csv"
+
+
+def read(path: Path) -> tuple[dict[str, dict], list[dict[str, str]]]:
+    """How each unit was run, by its name, and all rows as text."""
+    if not path.is_file():
+        return {}, []
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    headers = [json.loads(line[2:]) for line in lines if line.startswith("# {")]
+    table = "".join(line for line in lines if not line.startswith("#"))
+    rows = csv.DictReader(io.StringIO(table))
+    kept = [{k: v for k, v in row.items() if v != ""} for row in rows]
+    return {header["unit"]: header for header in headers}, kept
+
+
+def frame(path: Path) -> pd.DataFrame:
+    """All rows, numbers as such; a column ``unit`` says whose they are."""
+    text = path.read_text("utf-8") if path.is_file() else ""
+    table = "".join(x for x in text.splitlines(keepends=True) if not x.startswith("#"))
+    return pd.read_csv(io.StringIO(table)) if table else pd.DataFrame({"unit": []})
+
+
+def append(experiment: Experiment, results: Path, header: Mapping, rows: Iterable):
+    """Write a unit's header and rows to its file, all at once or not at all."""
+    from labkit.lab.runs.page import write_atomically
+
+    path, unit = path_of(experiment, results), header["unit"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        headers, kept = read(path)
+        headers[unit] = dict(header)
+        kept = [row for row in kept if row["unit"] != unit]
+        kept += [{"unit": unit} | {k: as_text(v) for k, v in r.items()} for r in rows]
+        write_atomically(path, written(experiment, headers, kept))
+
+
+def written(experiment: Experiment, headers: Mapping, rows: list[Mapping]) -> str:
+    """The text of the file."""
+    place = {unit: number for number, unit in enumerate(experiment.units)}
+    order = sorted(headers, key=lambda unit: (place.get(unit, len(place)), unit))
+    lines = [f"# labkit reproduce run {experiment.name}; never edited by hand\n"]
+    lines += [f"# {json.dumps(headers[unit])}\n" for unit in order]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = io.StringIO()
+    writer = csv.DictWriter(table, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(sorted(rows, key=lambda row: order.index(row["unit"])))
+    return "".join(lines) + table.getvalue()
+
+
+def as_text(value) -> str:
+    """A value as it stands in the file."""
+    if isinstance(value, float):
+        return f"{value:.{DIGITS}g}"
+    return str(value)

@@ -1,0 +1,388 @@
+"""Noise of online gradients at the paper's size: cosines with the exact gradient."""
+
+from collections.abc import Iterable, Iterator
+
+import pandas as pd
+import torch
+
+from labkit.instruments import gradient_cosine, relative_variance
+from labkit.lab.race import NO, YES, View, plus_minus, verdict
+from labkit.lab.rtrl.noise import (
+    Network,
+    estimates,
+    make_learner,
+    new_network,
+    train_network,
+)
+from labkit.rtrl import TBPTT, CopyTask, train
+from labkit.rtrl.learners import label
+from reproduction.experiments import Experiment
+from reproduction.rtrl import COPY_RATES, PTB, task_of, text
+
+LEARNED = 4_000  # updates of TBPTT-25 on text before
+LEAST = 1e-4  # norm of the exact gradient, in the Copy task; as in the paper's plots
+FASTEST = max(COPY_RATES.values())
+
+
+def noise(keep, *, method, rank, hidden, updates, **options) -> list[dict]:
+    """Compare one learner with exact RTRL; see :func:`compared`."""
+    given = {"methods": [(method, rank)], "hidden": hidden, "updates": updates}
+    return compared(keep, **given, **options)
+
+
+def compared(
+    keep,
+    *,
+    methods,
+    hidden,
+    data="ptb",
+    updates=0,
+    length=0,
+    seeds=(0,),
+    steps=1_000,
+    every=50,
+    draws=20,
+) -> list[dict]:
+    """Train, freeze, then compare with exact RTRL; means over so many steps.
+
+    Trained by ``updates`` of TBPTT-25 on text, or until it copies ``length`` symbols;
+    not at all if both are 0. In the Copy task steps with a tiny gradient are left out.
+    """
+    rows, least = [], LEAST if data == "copy" else 0.0
+    for seed in seeds:
+        network = frozen(keep, data, hidden, seed, updates, length)
+        learners = {
+            label(*each): make_learner(*each, network.cell, batch_size=draws, seed=1)
+            for each in methods
+        }
+        source = text(data, "train") if data != "copy" else fixed_task(length, seed)
+        step, looks = 0, []
+        for drawn, truth in estimates(network, learners, source):
+            if truth.norm() < least:
+                continue
+            looks += [look_at(name, each, truth) for name, each in drawn.items()]
+            step += 1
+            if step % every == 0:
+                means = pd.DataFrame(looks).groupby("label", sort=False).mean()
+                means = means.assign(units=hidden, seed=seed, look=step)
+                rows += means.reset_index().to_dict("records")
+                looks = []
+            if step == steps:
+                break
+    return rows
+
+
+def frozen(keep, data, hidden, seed, updates, length) -> Network:
+    """The network to be compared at, trained once and kept."""
+    name = f"network-{seed}"
+    read = None if data == "copy" else text(data, "train")
+    inputs = len(CopyTask.symbols if read is None else read.symbols)
+    network, saved = new_network(inputs, hidden, seed=seed), keep.load(name)
+    if saved is None and (updates or length):
+        if read is None:
+            network = copying(network, length, seed)
+        else:
+            *_, (_, network) = train_network(read, hidden, updates=updates, seed=seed)
+        saved = {"cell": network.cell.state_dict()}
+        saved |= {"readout": network.readout.state_dict()}
+        keep.save(saved, name, now=True)
+    if saved is not None:
+        network.cell.load_state_dict(saved["cell"])
+        network.readout.load_state_dict(saved["readout"])
+    return network
+
+
+def copying(network: Network, length: int, seed: int) -> Network:
+    """Train by TBPTT-50 until strings of a length are reached."""
+    learner = TBPTT(network.cell, batch_size=16, horizon=50)
+    task, optimizer = task_of("copy", 16, seed), network.adam(FASTEST)
+    records = train(learner, network.readout, task, optimizer=optimizer)
+    next(record for record in records if record.level >= length)
+    return network
+
+
+def fixed_task(length: int, seed: int) -> CopyTask:
+    """One sequence after another, as the network has learned them."""
+    g = torch.Generator().manual_seed(100 + seed)
+    return CopyTask(1, level=length, fixed=True, generator=g)
+
+
+def look_at(name, drawn, truth) -> dict:
+    """What is measured of a learner's draws at one step."""
+    cosine = gradient_cosine(drawn, truth)
+    row = {"label": name, "cosine": float(cosine.mean())}
+    row["cosine_sd"] = float(cosine.std())
+    return row | {"relative_variance": float(relative_variance(drawn, truth))}
+
+
+def means_of(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
+    """Means over the steps, by label; ``sd`` is over the draws."""
+    grouped = rows.groupby(["label", *by], sort=False)
+    found = grouped[["cosine", "cosine_sd", "relative_variance"]].mean()
+    return found.rename(columns={"cosine": "mean", "cosine_sd": "sd"})
+
+
+def shown(found: pd.DataFrame) -> pd.DataFrame:
+    """Cosine with the exact gradient and relative variance; the paper draws them."""
+    names = {"mean": "cosine", "relative_variance": "relative variance"}
+    found = found.map(lambda value: f"{float(f'{value:.3g}'):g}")
+    return found.rename(columns=names)
+
+
+def noise_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row a learner."""
+    return shown(means_of(rows))
+
+
+def both_told(both: Iterable) -> str:
+    """Two cosines with their spreads, in words."""
+    return " and ".join(plus_minus(each, "", 3) for each in both)
+
+
+def noise_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """8-OK above all others, of which the paper has one."""
+    found = means_of(rows)
+    for other in found.index.drop("8-OK", errors="ignore"):
+        if "8-OK" in found.index:
+            both = found.loc["8-OK"], found.loc[other]
+            whose = "4.2, Fig. 3" if other == "8-KF-AVG" else "ours"
+            claim = f"{whose}: 8-OK's cosine above {other}'s"
+            yield claim, both_told(both), verdict(*both)
+
+
+METHODS = {"OK": 8, "KF-AVG": 8, "B-OK": 8, "KF-APPROX": 8, "UORO": 1, "KTP": 8}
+METHODS |= {"SNAP-1": 1, "TBPTT": 5}
+DRAWN = (
+    "yes or no where the means over the steps differ by more than both standard "
+    "deviations over the {} draws together, and undecided otherwise"
+)
+VIEWS = (View("look", "cosine", "Cosine", "step", "cosine"),)
+NOISE = Experiment(
+    name="rtrl/fig3",
+    shows="Figure 3: cosine with the exact gradient",
+    claim="4.2: 8-OK's gradient lies closer to the exact one than 8-KF-AVG's",
+    data=PTB.data,
+    setting="RHN of 256 units, trained, frozen; 1,000 steps, 20 draws",
+    differs=f"trained by {LEARNED:,} updates of TBPTT-25 in the paper's place of "
+    "1,000,000 steps; every learner, for the paper's two",
+    work=noise,
+    units={
+        label(method, rank): {
+            "method": method,
+            "rank": rank,
+            "hidden": 256,
+            "updates": LEARNED,
+        }
+        for method, rank in [*METHODS.items(), ("OK", 1), ("TBPTT", 25)]
+    },
+    small={"method": "OK", "rank": 8, "hidden": 8, "updates": 4, "data": "text"}
+    | {"steps": 100, "draws": 4},
+    minutes=8,
+    memory=1.2,
+    table=noise_table,
+    claims=noise_claims,
+    criterion=DRAWN.format(20),
+    views=VIEWS,
+)
+
+# Other sizes
+
+NEAR = 0.05  # of a cosine
+ALIKE = (
+    f"means of a learner are alike, yes, where they differ by at most {NEAR} or by no "
+    "more than both standard deviations together, and not otherwise"
+)
+
+
+def alike(*rows) -> str:
+    """Whether any two means are as near as :data:`ALIKE` says."""
+    gaps = [
+        abs(one["mean"] - two["mean"]) - max(NEAR, one["sd"] + two["sd"])
+        for one in rows
+        for two in rows
+    ]
+    return YES if max(gaps) <= 0 else NO
+
+
+def named_by_network(rows: pd.DataFrame) -> pd.DataFrame:
+    """Labels for the figure, in which a curve is a learner at a network."""
+    network = rows.units.astype(str) + " units, weights " + rows.seed.astype(str)
+    return rows.assign(label=rows.label + ", " + network)
+
+
+def at_step_100(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean and sd over the networks of each size; a row a learner and size."""
+    rows = rows[(rows["look"] == 100) & (rows["seed"] < LONG_SEED)]
+    grouped = rows.groupby(["label", "units"], sort=False)["cosine"]
+    return grouped.agg(mean="mean", sd="std", networks="count")
+
+
+def untrained_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row a size, a column a learner, and how many networks there are of a size."""
+    found = at_step_100(rows)
+    told = [plus_minus(row, "", 4) for _, row in found.iterrows()]
+    table = pd.Series(told, found.index).unstack("label", sort=False)
+    networks = found["networks"].groupby("units").max()
+    return table.sort_index().assign(networks=networks).reset_index()
+
+
+def untrained_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Two terms hold nearly all; the size does not matter."""
+    long = rows[rows["seed"] == LONG_SEED]
+    if len(long):
+        found, enough = means_of(long), {"mean": 0.99, "sd": 0.0}
+        two, other = found.loc["2-OK"], found.loc["1-KF-AVG"]
+        count = f"{int(long['look'].max()):,} steps, 256 units"
+        claim = f"7.2, Fig. 6: 2-OK's cosine about 1, above 0.99 ({count})"
+        yield claim, plus_minus(two, "", 4), verdict(two, enough)
+        claim = f"7.2, Fig. 6: 2-OK's cosine above KF-RTRL's ({count})"
+        yield claim, both_told((two, other)), verdict(two, other)
+    found = at_step_100(rows)
+    for name, sizes in found.groupby("label", sort=False):
+        if len(sizes) > 1:
+            sizes = sizes.droplevel("label").sort_index()
+            low, high = sizes["mean"].min(), sizes["mean"].max()
+            claim = f"7.2, Fig. 9: {name}'s cosine alike from {sizes.index[0]} to "
+            told = f"{low:.3f} to {high:.3f}, sd at most {sizes['sd'].max():.3f}"
+            held = alike(*(row for _, row in sizes.iterrows()))
+            yield f"{claim}{sizes.index[-1]} units", told, held
+
+
+LONG_SEED = 100  # of the one network of 256 units that reads on
+NETWORKS = {8: 10, 16: 10, 32: 10, 64: 10, 128: 10, 256: 5, 512: 2}
+FEW = {"methods": [("OK", 2), ("OK", 1), ("KF-AVG", 2), ("KF-AVG", 1)]}
+EARLY = FEW | {"steps": 100, "every": 25}
+UNTRAINED = Experiment(
+    name="rtrl/fig6-9",
+    shows="Figures 6 and 9: cosine in untrained networks of 8 to 512 units",
+    claim="7.2: two terms hold nearly all of an untrained network's gradient, however "
+    "many units it has",
+    data=PTB.data,
+    setting="untrained RHN; means of steps 76 to 100; 20 draws, the same signs in all "
+    "networks of a size; one network of 256 units for 1,000 steps; 1-KF-AVG is KF-RTRL",
+    differs="5 and 2 networks of 256 and 512 units for the paper's ten, and ten for "
+    "its hundred for KF-RTRL, each with 20 draws; 1,000 steps for 10,000",
+    work=compared,
+    units={
+        f"units-{n}": EARLY | {"hidden": n, "seeds": list(range(count))}
+        for n, count in NETWORKS.items()
+    }
+    | {"long": FEW | {"hidden": 256, "seeds": [LONG_SEED]}},
+    small=EARLY | {"hidden": 8, "seeds": [0, 1], "data": "text", "draws": 4},
+    minutes=20,
+    memory=6,
+    table=untrained_table,
+    claims=untrained_claims,
+    criterion=f"{DRAWN.format(20)}; {ALIKE}, over the networks",
+    views=(
+        View("units", "cosine", "Cosine, steps 76 to 100", "n", "cosine", log_x=True),
+    ),
+    drawn=lambda rows: (
+        at_step_100(rows).reset_index().rename(columns={"mean": "cosine"})
+    ),
+)
+
+
+def sized_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row a learner and network."""
+    found = shown(means_of(rows, "units", "seed")).reset_index()
+    return found.rename(columns={"seed": "weights"})
+
+
+def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """16-OK above 16-KF-AVG in each network; alike over weights and sizes."""
+    found = means_of(rows, "units", "seed")
+    networks = dict.fromkeys(zip(rows["units"], rows["seed"], strict=True))
+    for n, seed in networks:
+        both = [found.loc[(name, n, seed)] for name in ("16-OK", "16-KF-AVG")]
+        figure = "10" if n != 128 else "8" if seed else "7"
+        claim = f"7.2, Fig. {figure}: 16-OK's cosine above 16-KF-AVG's, {n} units"
+        yield f"{claim}, weights {seed}", both_told(both), verdict(*both)
+    first = (128, 0)
+    for other in networks:
+        if other != first and first in networks:
+            what = "other weights" if other[0] == 128 else f"{other[0]} units"
+            figure = "8" if other[0] == 128 else "10"
+            for name in ("16-OK", "16-KF-AVG"):
+                both = found.loc[(name, *first)], found.loc[(name, *other)]
+                claim = f"7.2, Fig. {figure}: {name}'s cosine alike with {what}"
+                yield claim, both_told(both), alike(*both)
+
+
+LENGTH = 20
+TERMS = {"methods": [("OK", 16), ("KF-AVG", 16)], "data": "copy", "every": 20}
+COPIED = Experiment(
+    name="rtrl/fig7-8-10",
+    shows="Figures 7, 8 and 10: cosine in networks that have learned to copy",
+    claim="7.2: later in training 16-OK keeps a good estimate, whichever weights were "
+    "learned and however many units there are",
+    data="the Copy task, drawn",
+    setting=f"RHN of 128 and 256 units, trained until it copies {LENGTH} symbols, "
+    "frozen; 400 and 200 steps with an exact gradient of norm 1e-4 or more; 8 draws",
+    differs=f"trained to length {LENGTH} for the paper's 40, by TBPTT-50 at 10^-2.5; "
+    "256 units for its 512, which at this rate had reached 16 after 390,000 steps",
+    work=compared,
+    units={
+        f"units-{n}-{seed}": TERMS
+        | {"hidden": n, "seeds": [seed], "length": LENGTH, "steps": steps, "draws": 8}
+        for n, seed, steps in ((128, 0, 400), (128, 1, 400), (256, 0, 200))
+    },
+    small=TERMS | {"hidden": 16, "length": 1, "steps": 20, "draws": 4},
+    minutes=8,
+    memory=1,
+    table=sized_table,
+    claims=copy_claims,
+    criterion=f"{DRAWN.format(8)}; {ALIKE}, over the draws",
+    views=VIEWS,
+    drawn=named_by_network,
+)
+
+
+def larger_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """What each loses with twice the units, and whether OK is still ahead."""
+    found = means_of(rows[rows["look"] > WARM], "units")
+    if set(rows["units"]) != {256, 512}:
+        return
+    drops = []
+    for name in ("8-OK", "8-KF-AVG"):
+        small, large = found.loc[(name, 256)], found.loc[(name, 512)]
+        drop = {"mean": small["mean"] - large["mean"], "sd": small["sd"] + large["sd"]}
+        drops.append(drop)
+    claim = "7.2, Fig. 11: with 512 units for 256 8-OK loses more than 8-KF-AVG"
+    yield claim, both_told(drops), verdict(*drops)
+    both = [found.loc[(name, 512)] for name in ("8-OK", "8-KF-AVG")]
+    claim = "ours: with 512 units 8-OK's cosine above 8-KF-AVG's"
+    yield claim, both_told(both), verdict(*both)
+
+
+def larger_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row a learner and size, from the steps after the first ones."""
+    return shown(means_of(rows[rows["look"] > WARM], "units")).reset_index()
+
+
+WARM = 50  # steps, in which the sums are still exact or nearly so
+EIGHT = {"methods": [("OK", 8), ("KF-AVG", 8)], "steps": 150, "every": 25, "draws": 8}
+LARGER = Experiment(
+    name="rtrl/fig11",
+    shows="Figure 11: cosine on text with 256 and 512 units",
+    claim="7.2: in a larger network 8-OK loses more than 8-KF-AVG, and nearly all of "
+    "its advantage",
+    data=PTB.data,
+    setting=f"RHN of 256 and 512 units, trained, frozen; steps {WARM + 1} to 150, 8 "
+    "draws",
+    differs=f"trained by {LEARNED:,} updates of TBPTT-25 in the paper's place of "
+    "1,000,000 steps; 150 of 1,000 steps, at whose end the cosines still fall with 512 "
+    "units; the caption there says Copy, the text says CHAR-PTB",
+    work=compared,
+    units={f"units-{n}": EIGHT | {"hidden": n, "updates": LEARNED} for n in (256, 512)},
+    small=EIGHT | {"hidden": 8, "updates": 4, "data": "text", "draws": 4, "steps": 75},
+    minutes=25,
+    memory=6,
+    table=larger_table,
+    claims=larger_claims,
+    criterion=DRAWN.format(8),
+    views=VIEWS,
+    drawn=named_by_network,
+)
+
+EXPERIMENTS = (NOISE, UNTRAINED, COPIED, LARGER)

@@ -1,0 +1,56 @@
+import hashlib
+import io
+import tarfile
+
+import pytest
+
+from labkit.lab.datasets import fetch
+from labkit.lab.datasets.registry import FILES, RemoteFile
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty $LABKIT_DATA, and an empty source tree as the second place."""
+    given, tree = tmp_path / "given", tmp_path / "tree"
+    given.mkdir()
+    tree.mkdir()
+    (tree / "pyproject.toml").touch()
+    monkeypatch.setenv("LABKIT_DATA", str(given))
+    monkeypatch.setattr(fetch, "_SOURCE_TREE", tree)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return given
+
+
+@pytest.fixture
+def pin(monkeypatch):
+    """Have the registry expect a content under a path, from some sources."""
+
+    def pinned(path, content, *urls):
+        sha256 = hashlib.sha256(content).hexdigest()
+        monkeypatch.setitem(FILES, path, RemoteFile(path, len(content), sha256, urls))
+        return path
+
+    return pinned
+
+
+@pytest.fixture
+def put(folder):
+    """Put contents under their paths into the data folder."""
+
+    def place(contents):
+        for path, content in contents.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+
+    return place
+
+
+def archive(contents):
+    """Pack files into a gzipped tar archive, in order."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return file.getvalue()

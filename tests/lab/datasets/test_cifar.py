@@ -1,0 +1,170 @@
+"""CIFAR-10: records, the archive, and folders that hold only a part."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.lab.datasets import (
+    ChecksumError,
+    DatasetUnavailable,
+    available,
+    cifar,
+    load,
+)
+from labkit.lab.datasets.cifar import ARCHIVE, BATCHES, TEST_CUT
+from tests.lab.datasets.conftest import archive
+
+FIRST, THIRD = BATCHES["train"][0], BATCHES["train"][2]
+
+
+def batch(first, n=4):
+    """Records whose labels count on from `first`, with pixels that differ."""
+    pixels = np.random.default_rng(first).integers(0, 256, (n, 3073), dtype=np.uint8)
+    pixels[:, 0] = np.arange(first, first + n) % 10
+    return pixels.tobytes()
+
+
+WHOLE = BATCHES["train"] + BATCHES["test"]
+CONTENT = {path: batch(3 * i) for i, path in enumerate(WHOLE)}
+CONTENT[TEST_CUT] = CONTENT["cifar10/test_batch.bin"][: 2 * 3073]
+# Not in the order of their names, as in the published archive.
+ORDER = [BATCHES["train"][3], *BATCHES["test"], *BATCHES["train"]]
+PACKED = archive(
+    {p.replace("cifar10/", "cifar-10-batches-bin/"): CONTENT[p] for p in ORDER}
+)
+
+
+@pytest.fixture(autouse=True)
+def small(request):
+    """Have the registry pin the small files above."""
+    if "real_data" not in request.keywords:
+        request.getfixturevalue("folder")
+        pin = request.getfixturevalue("pin")
+        for path, content in CONTENT.items():
+            pin(path, content)
+        # nothing listens there
+        pin(ARCHIVE, PACKED, "http://127.0.0.1:9/cifar-10-binary.tar.gz")
+
+
+def some(*paths):
+    return {path: CONTENT[path] for path in paths}
+
+
+def naive(names):
+    """Read the records byte by byte, with plain integers."""
+    content = b"".join(CONTENT[name] for name in names)
+    records = [content[i : i + 3073] for i in range(0, len(content), 3073)]
+    images = [
+        [
+            [[r[1 + 1024 * c + 32 * i + j] / 255 for j in range(32)] for i in range(32)]
+            for c in range(3)
+        ]
+        for r in records
+    ]
+    return torch.tensor(images, dtype=torch.float64), [r[0] for r in records]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_whole_set_is_read_without_a_warning(put, split, packed):
+    put({ARCHIVE: PACKED} if packed else some(*WHOLE))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = load("cifar10", split, dtype=torch.float64)
+    inputs, targets = naive(BATCHES[split])
+    assert data.targets.dtype == torch.int64 and data.targets.tolist() == targets
+    torch.testing.assert_close(data.inputs, inputs, rtol=1e-15, atol=0)
+    assert str(available()["cifar10"]).endswith("[train, test; here]")
+
+
+def test_a_part_is_read_with_a_notice(put):
+    put(some(FIRST, THIRD, TEST_CUT))
+    notice = (
+        r"cifar10: 8 of 20 training images \(data_batch_1.bin, data_batch_3.bin\)\. "
+        r"For all of them, put http://.*/cifar-10-binary\.tar\.gz"
+    )
+    with pytest.warns(UserWarning, match=notice) as caught:
+        train = load("cifar10")
+    assert caught[0].filename == __file__  # the warning points at who called load
+    assert train.targets.tolist() == naive([FIRST, THIRD])[1]
+    with pytest.warns(UserWarning, match=r"2 of 4 test images \(test_batch_first1000"):
+        assert len(load("cifar10", "test").targets) == 2
+    info = available()["cifar10"]
+    assert info.here
+    assert "only in part here: 8 of 20 training images (data_batch_1.bin" in str(info)
+    assert "2 of 4 test images" in info.part
+
+
+def test_what_is_whole_goes_before_a_part(folder, put, recwarn):
+    put(some(TEST_CUT, *BATCHES["test"]))
+    assert len(load("cifar10", "test").targets) == 4
+    assert not recwarn.list
+    assert not available()["cifar10"].here  # nothing to train on
+    (folder / BATCHES["test"][0]).unlink()
+    put(some(FIRST) | {ARCHIVE: PACKED})
+    assert len(load("cifar10").targets) == 20
+    assert len(load("cifar10", "test").targets) == 4
+    assert not recwarn.list
+    assert str(available()["cifar10"]).endswith("; here]")
+
+
+def test_nothing_here_says_how_to_get_it(put):
+    info = available()["cifar10"]
+    assert (info.here, info.part) == (False, "")
+    message = r"(?s)cifar10/cifar-10-binary\.tar\.gz is not .*127\.0\.0\.1:9.*by hand"
+    with pytest.raises(DatasetUnavailable, match=message):
+        load("cifar10")
+    put(some(FIRST))
+    assert not available()["cifar10"].here
+    with pytest.raises(DatasetUnavailable, match="by hand"):
+        load("cifar10", "test")
+
+
+@pytest.mark.filterwarnings("ignore:cifar10")
+@pytest.mark.parametrize("path", [BATCHES["train"][1], ARCHIVE])
+def test_another_file_is_refused(put, path):
+    put({path: batch(7, n=3)})
+    with pytest.raises(ChecksumError, match=rf"{path} is not the expected.* too short"):
+        load("cifar10")
+
+
+def test_records_must_be_whole():
+    with pytest.raises(ValueError, match=r"a\.bin has 3,072 bytes, not .* 3,073"):
+        cifar.read_records(batch(0)[:3072], "a.bin")
+    with pytest.raises(ValueError, match=r"a\.bin has 0 bytes"):
+        cifar.read_records(b"", "a.bin")
+    with pytest.raises(ValueError, match=r"a\.bin has the label 10; there are 0 to 9"):
+        cifar.read_records(batch(0) + b"\x0a" + bytes(3072), "a.bin")
+
+
+def test_an_archive_must_hold_what_is_read(tmp_path):
+    path = tmp_path / "some.tar.gz"
+    path.write_bytes(PACKED)
+    found = cifar.read_members(path, ["test_batch.bin"])
+    assert found == {"test_batch.bin": CONTENT["cifar10/test_batch.bin"]}
+    with pytest.raises(ValueError, match=r"some\.tar\.gz has no data_batch_6\.bin"):
+        cifar.read_members(path, ["data_batch_1.bin", "data_batch_6.bin"])
+
+
+FIRST_BATCH = [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
+FIRST_THOUSAND = [103, 89, 100, 103, 90, 86, 112, 102, 106, 109]
+
+
+@pytest.mark.real_data
+@pytest.mark.filterwarnings("ignore:cifar10")
+@pytest.mark.parametrize(
+    ("split", "n", "counts"),
+    [("train", 10_000, FIRST_BATCH), ("test", 1000, FIRST_THOUSAND)],
+)
+def test_the_first_records(split, n, counts):
+    # Holds for a whole set as well as for the part that may be here instead.
+    data = load("cifar10", split)
+    assert data.inputs.shape[1:] == (3, 32, 32) and data.inputs.dtype == torch.float32
+    assert torch.bincount(data.targets[:n]).tolist() == counts
+    assert data.inputs.min() == 0 and data.inputs.max() == 1
+    # The published means of all 50,000 are known; a fifth, or a fiftieth, comes near.
+    published = torch.tensor([0.4914, 0.4822, 0.4465])
+    mean = data.inputs.mean(dim=(0, 2, 3))
+    torch.testing.assert_close(mean, published, rtol=0, atol=0.01)

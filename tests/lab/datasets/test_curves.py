@@ -1,0 +1,93 @@
+"""The stand-in for CURVES: how it is drawn, and its statistics."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.ndimage
+import torch
+
+from labkit.lab.datasets import available, curve_images, load
+from labkit.lab.datasets.curves import draw_curves
+
+POINTS = [
+    [[3.0, 4.0], [20.5, 9.25], [8.0, 24.0]],
+    [[12.0, 12.0], [12.0, 12.0], [12.0, 12.0]],  # no length
+    [[5.0, 5.0], [5.0, 15.0], [5.0, 23.0]],  # straight, and not evenly run
+    [[4.0, 3.5], [3.0, 24.0], [23.0, 3.0]],  # leaves the canvas
+]
+
+
+def naive(points):
+    """Draw one image, with loops."""
+    curve = []
+    for k in range(201):
+        t = k / 200
+        a, b, c = (1 - t) * (1 - 2 * t), 4 * t * (1 - t), t * (2 * t - 1)
+        place = a * points[0] + b * points[1] + c * points[2]
+        curve.append(np.clip(place, 0, 27))
+    lengths = [math.dist(p, q) for p, q in itertools.pairwise(curve)]
+    run = np.concatenate([[0], np.cumsum(lengths)])
+    image = np.zeros((29, 29))
+    for k in range(120):
+        s = (k + 0.5) / 120 * run[-1]
+        y, x = (np.interp(s, run, [p[axis] for p in curve]) for axis in (0, 1))
+        i, j = math.floor(y), math.floor(x)
+        for di, dj in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            share = (1 - abs(y - i - di)) * (1 - abs(x - j - dj))
+            image[i + di, j + dj] += 1.3 * run[-1] / 120 * share
+    image = image[:28, :28]
+    for axis in (0, 1):
+        blur = [0.15, 0.7, 0.15]
+        image = scipy.ndimage.convolve1d(image, blur, axis=axis, mode="constant")
+    return np.minimum(image, 1)
+
+
+@pytest.mark.parametrize("points", POINTS)
+def test_a_curve_is_drawn_as_described_whatever_its_neighbours(points):
+    together = draw_curves(torch.tensor(POINTS, dtype=torch.float64))
+    alone = draw_curves(torch.tensor([points], dtype=torch.float64))[0]
+    # Both sum some hundred terms in float64.
+    np.testing.assert_allclose(alone, naive(np.array(points)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        together[POINTS.index(points)], alone, rtol=0, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_statistics(split):
+    inputs = load("curves", split, dtype=torch.float64).inputs[:2000]
+    mean = inputs.mean(0)
+    values = torch.linalg.svdvals(inputs - mean).square() / len(inputs)
+    table = {
+        "mean pixel": (inputs.mean(), 0.037),
+        "pixels with ink": ((inputs > 0.01).double().mean(), 0.12),
+        "squared norm": (inputs.square().sum(1).mean(), 16.4),
+        "about the mean": (values.sum(), 14.1),
+        "left by six components": (values[6:].sum(), 10.7),
+    }
+    # Of 2,000 images drawn apart: a standard error of 1 %, and the figures' rounding.
+    for name, (found, expected) in table.items():
+        assert found.item() == pytest.approx(expected, rel=0.05), name
+    assert inputs.min() >= 0 and inputs.max() == 1
+    assert 0.001 < (inputs == 1).double().mean() < 0.003
+
+
+def test_sizes_and_type():
+    train, test = load("curves"), load("curves", "test", dtype=torch.float16)
+    assert (train.inputs.shape, test.inputs.shape) == ((20_000, 784), (10_000, 784))
+    assert (train.inputs.dtype, test.inputs.dtype) == (torch.float32, torch.float16)
+    assert not torch.equal(train.inputs[:100], test.inputs[:100].float())
+    assert "stand-in" in str(available()["curves"])
+
+
+def test_curves_come_from_the_generator_alone():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first = curve_images(5, generator=torch.Generator().manual_seed(3)).inputs
+    again = curve_images(5, generator=torch.Generator().manual_seed(3)).inputs
+    assert torch.equal(first, again)
+    assert torch.equal(before, torch.get_rng_state())
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
+        curve_images(0, generator=torch.Generator())

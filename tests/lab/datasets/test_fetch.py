@@ -1,0 +1,235 @@
+"""Finding, checking and downloading, against a server in this process."""
+
+import hashlib
+import http.server
+import os
+import re
+import stat
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from labkit.lab.datasets import (
+    ChecksumError,
+    DatasetUnavailable,
+    available,
+    fetch,
+    load,
+)
+from labkit.lab.datasets.registry import FILES
+
+GOOD = b"the right bytes\n" * 100
+SHA256 = hashlib.sha256(GOOD).hexdigest()
+ERROR_PAGE = hashlib.sha256(b"an error page").hexdigest()
+NOWHERE = "http://127.0.0.1:9/file.txt"  # the discard port: nothing listens
+PATH = "some/file.txt"
+
+
+@pytest.fixture
+def server():
+    """Serve `pages`; ``/cut`` promises more than it sends, ``/endless`` goes on."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            body = pages.get(self.path)
+            self.send_response(404 if body is None else 200)
+            missing = 1000 if self.path == "/cut" else 0
+            self.send_header("Content-Length", str(len(body or b"") + missing))
+            self.end_headers()
+            with suppress(ConnectionError):  # the reader has had enough
+                self.wfile.write(body or b"")
+
+        def log_message(self, *args):
+            pass
+
+    pages, asked = {"/good": GOOD, "/bad": b"an error page", "/cut": GOOD[:50]}, []
+    pages["/endless"] = GOOD + bytes(10**7)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        httpd.asked = asked
+        httpd.url = f"http://127.0.0.1:{httpd.server_port}"
+        yield httpd
+        httpd.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def fetched(folder, pin):
+    """Fetch the pinned file, from some sources."""
+    return lambda *urls: fetch.fetch(pin(PATH, GOOD, *(urls or (NOWHERE,))))
+
+
+def files_below(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_the_named_folder_comes_first(folder, put, fetched, tmp_path):
+    second = tmp_path / "tree" / "data" / PATH
+    second.parent.mkdir(parents=True)
+    second.write_bytes(GOOD)
+    assert fetched() == second
+    put({PATH: GOOD})
+    assert fetched() == folder / PATH
+
+
+def test_without_the_variable_or_the_source_tree(folder, monkeypatch):
+    (folder.parent / "tree" / "pyproject.toml").unlink()
+    monkeypatch.setattr(fetch.pooch, "os_cache", lambda name: f"/cache/{name}")
+    assert fetch.data_folders() == [folder, Path("/cache/labkit")]
+    (folder.parent / "tree" / "pyproject.toml").touch()
+    monkeypatch.setenv("LABKIT_DATA", "")
+    assert fetch.data_folders() == [folder.parent / "tree" / "data"]
+    monkeypatch.delenv("LABKIT_DATA")
+    assert fetch.data_folders() == [folder.parent / "tree" / "data"]
+
+
+def test_a_wrong_file_found_is_refused_and_left(folder, put, fetched, server):
+    wrong = b"x" * len(GOOD)
+    put({PATH: wrong})
+    found = hashlib.sha256(wrong).hexdigest()
+    message = rf"some.file\.txt is not .* expected SHA-256 {SHA256} .* found {found}"
+    with pytest.raises(ChecksumError, match=message):
+        fetched(f"{server.url}/good")
+    assert (folder / PATH).read_bytes() == wrong and server.asked == []
+    put({PATH: GOOD.replace(b"\n", b"\r\n")})
+    with pytest.raises(ChecksumError, match=r"too long: .* CR LF"):
+        fetched()
+
+
+def test_a_truncated_ptb_says_both_lengths(folder, put):
+    put({"ptb/ptb.train.txt": b" " * 2_875_392})
+    message = r"\(5,101,618 bytes\), found \w{64} \(2,875,392 bytes\).* truncated copy"
+    with pytest.raises(ChecksumError, match=message):
+        load("ptb")
+    assert (folder / "ptb/ptb.train.txt").stat().st_size == 2_875_392
+
+
+def test_a_download_lands_in_the_first_folder(folder, fetched, server, capfd):
+    path = fetched(f"{server.url}/good")
+    assert path == folder / PATH and path.read_bytes() == GOOD
+    assert files_below(folder.parent) == [folder.parent / "tree/pyproject.toml", path]
+    assert "100%" in capfd.readouterr().err  # the progress bar
+    assert fetched(f"{server.url}/good") == path
+    assert server.asked == ["/good"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_a_download_is_as_readable_as_other_files(fetched, server, umask):
+    before = os.umask(umask)
+    try:
+        mode = fetched(f"{server.url}/good").stat().st_mode
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(mode) == 0o666 & ~umask
+
+
+def test_a_download_makes_the_named_folder(folder, fetched, server, monkeypatch):
+    monkeypatch.setenv("LABKIT_DATA", str(folder / "not" / "yet"))
+    assert fetched(f"{server.url}/good") == folder / "not" / "yet" / PATH
+
+
+@pytest.mark.parametrize("first", ["/missing", "/bad", "/cut", "/endless"])
+def test_the_second_source_is_tried(folder, fetched, server, first):
+    path = fetched(server.url + first, f"{server.url}/good")
+    assert path.read_bytes() == GOOD
+    assert server.asked == [first, "/good"]
+    assert files_below(folder) == [path]
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (
+            ["/bad", "/missing"],
+            rf"bad.* expected SHA-256 {SHA256} .* found {ERROR_PAGE}",
+        ),
+        (["/endless"], r"endless .* more than 1,600 bytes"),  # it would fill the disk
+        (["/cut"], ""),
+    ],
+)
+def test_a_failed_download_leaves_nothing(folder, fetched, server, sources, message):
+    refused = ChecksumError if message else (DatasetUnavailable, ChecksumError)
+    with pytest.raises(refused, match=rf"(?s)some/file\.txt.*{message}"):
+        fetched(*(server.url + source for source in sources))
+    assert list(folder.iterdir()) == []
+
+
+def test_an_interrupted_download_leaves_nothing(folder, fetched, server, monkeypatch):
+    def interrupt(path, file, **kwargs):
+        assert Path(path).read_bytes() == GOOD
+        raise KeyboardInterrupt("stop")
+
+    monkeypatch.setattr(fetch, "_check", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="stop"):
+        fetched(f"{server.url}/good")
+    assert files_below(folder) == []
+
+
+def test_what_a_kill_left_is_removed_by_the_next_download(folder, put, fetched, server):
+    left, at_work = "some/.file.txt.1.part", "some/.file.txt.2.part"
+    put({left: b"the ri", at_work: b"the"})
+    os.utime(folder / left, (0, 0))
+    fetched(f"{server.url}/good")
+    assert sorted(files_below(folder)) == [folder / at_work, folder / PATH]
+
+
+def test_without_a_network_the_error_says_what_to_do(folder, fetched):
+    other = "http://127.0.0.1:9/other.txt"
+    with pytest.raises(DatasetUnavailable, match=r"some/file\.txt is not on") as caught:
+        fetched(NOWHERE, other)
+    message = str(caught.value)
+    for place in (folder, folder.parent / "tree" / "data"):
+        assert str(place / PATH) in message
+    for part in (NOWHERE, other, "by hand", SHA256, "LABKIT_DATA"):
+        assert part in message
+
+
+def test_a_download_that_fails_leaves_no_empty_folder(folder, put, fetched):
+    with pytest.raises(DatasetUnavailable):
+        fetched()
+    assert list(folder.iterdir()) == []
+    put({"some/other.txt": b""})
+    with pytest.raises(DatasetUnavailable):
+        fetched()
+    assert (folder / "some/other.txt").exists()
+
+
+def test_a_mistyped_folder_is_not_left_and_a_file_in_its_place_is_told(
+    folder, put, fetched, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setenv("LABKIT_DATA", str(folder / "mis" / "typed"))
+        with pytest.raises(DatasetUnavailable, match="mis/typed"):
+            fetched()
+    assert list(folder.iterdir()) == []
+    put({"some": b"a file where the folder should be"})
+    with pytest.raises(DatasetUnavailable, match="folder cannot be made"):
+        fetched()
+
+
+def test_the_variable_may_not_name_a_file(folder, put, monkeypatch):
+    put({PATH: GOOD})
+    monkeypatch.setenv("LABKIT_DATA", str(folder / PATH))
+    with pytest.raises(NotADirectoryError, match=r"LABKIT_DATA must name a folder"):
+        load("ptb")
+    with pytest.raises(NotADirectoryError, match=r"file\.txt is not one"):
+        available()
+
+
+def test_available_sees_what_is_here(put):
+    assert not available()["ptb"].here
+    assert "to be downloaded" in str(available()["ptb"])
+    assert all(available()[name].here for name in ("text", "digits", "copy", "curves"))
+    put({path: b"" for path in FILES if path.startswith("ptb/")})
+    assert available()["ptb"].here
+
+
+def test_the_page_about_the_data_has_the_pins_of_the_registry():
+    page = Path(__file__).parents[3].joinpath("data/README.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(\S+/\S+)` \| ([\d,]+) \| `(\w{64})` \|", page, re.M)
+    pins = [(file.path, f"{file.size:,}", file.sha256) for file in FILES.values()]
+    assert listed == pins

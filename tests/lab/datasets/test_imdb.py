@@ -1,0 +1,182 @@
+"""Reviews: words, vocabulary, rows, and the two kinds of archive."""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.lab.datasets import (
+    ChecksumError,
+    DatasetUnavailable,
+    available,
+    fetch,
+    imdb,
+    load,
+    load_imdb,
+)
+from labkit.lab.datasets.imdb import ARCHIVE, PARTS, encode_words, split_words
+from tests.lab.datasets.conftest import archive
+
+TEXTS = {
+    "aclImdb/train/neg/0_3.txt": "Bad.<br /><br />Bad, bad!",
+    "aclImdb/train/neg/1_1.txt": "The plot's a bore",
+    "aclImdb/train/pos/0_9.txt": "Good plot; the rest good, too",
+    "aclImdb/train/pos/1_10.txt": "A caf\u00e9 film",
+    "aclImdb/test/neg/0_2.txt": "a bad musical",
+    "aclImdb/test/pos/0_7.txt": "Musical! Good.",
+}
+OTHERS = {
+    "aclImdb/README": "no review",
+    "aclImdb/imdb.vocab": "bad",
+    "aclImdb/train/unsup/0_0.txt": "unsure",
+    "aclImdb/train/urls_pos.txt": "http",
+    "aclImdb/train/neg/notes.md": "none",
+}
+
+
+def packed(texts):
+    return archive({name: text.encode() for name, text in texts.items()})
+
+
+ALL = TEXTS | OTHERS
+SPLITS = {
+    path: packed({name: text for name, text in ALL.items() if f"/{split}/" in name})
+    for split, path in PARTS.items()
+}
+# The published archive, in another order.
+WHOLE = {ARCHIVE: packed(dict(reversed(ALL.items())))}
+TRAIN, TEST = ({path: content} for path, content in SPLITS.items())
+
+
+@pytest.fixture(autouse=True)
+def small(request):
+    """Have the registry pin the small archives above."""
+    if "real_data" not in request.keywords:
+        request.getfixturevalue("folder")
+        pin = request.getfixturevalue("pin")
+        for path, content in SPLITS.items():
+            pin(path, content)
+        pin(ARCHIVE, WHOLE[ARCHIVE], "http://127.0.0.1:9/whole.tar.gz")  # not there
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        ("'tis the 80's; o'Neill's_end", ["tis", "the", "80's", "o'neill's", "end"]),
+        ("one<br />two<br /><br />three", ["one", "two", "three"]),
+        ("Caf\u00c9 na\u00efve 10/10", ["caf\u00e9", "na\u00efve", "10", "10"]),
+        ("<pad> (<unk>)", ["pad", "unk"]),
+    ],
+)
+def test_words(text, words):
+    assert split_words(text) == words
+
+
+def test_the_vocabulary_is_ranked_by_count_then_by_name():
+    reviews = [["b", "c", "b"], ["a", "d"], ["c"]]
+    found = imdb.most_frequent_words(reviews, 5)
+    assert found == ("<pad>", "<unk>", "b", "c", "a")
+    assert imdb.most_frequent_words(reviews, 99) == (*found, "d")
+
+
+REVIEWS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=9), max_size=5)
+
+
+@given(REVIEWS, st.integers(1, 7))
+def test_rows_end_with_the_last_words(reviews, length):
+    vocabulary = ("<pad>", "<unk>", "c", "a", "b")
+    tokens = encode_words(reviews, vocabulary, length)
+    assert tokens.shape == (len(reviews), length) and tokens.dtype == torch.int64
+    for row, review in zip(tokens.tolist(), reviews, strict=True):
+        n = min(length, len(review))
+        assert row[: length - n] == [0] * (length - n)
+        known = [word if word in "abc" else "<unk>" for word in review]
+        assert [vocabulary[i] for i in row[length - n :]] == known[len(known) - n :]
+
+
+def decoded(data):
+    """Return (words of the row, target) of each row, in order."""
+    rows = zip(data.inputs.tolist(), data.targets.tolist(), strict=True)
+    return [
+        (" ".join(data.vocabulary[i] for i in row if i), target) for row, target in rows
+    ]
+
+
+@pytest.mark.parametrize("archives", [SPLITS, WHOLE])
+def test_either_kind_of_archive_gives_the_same(folder, put, archives):
+    put(archives)
+    train, test = load_imdb("train", length=5), load_imdb("test", length=5)
+    assert set(decoded(train)) == {
+        ("bad bad bad", 0),
+        ("the plot's a bore", 0),
+        ("plot the rest good too", 1),
+        ("a caf\u00e9 film", 1),
+    }
+    # The vocabulary is that of `train`, which lacks the musical.
+    assert set(decoded(test)) == {("a bad <unk>", 0), ("<unk> good", 1)}
+    assert train.vocabulary == test.vocabulary
+    assert train.vocabulary[:4] == ("<pad>", "<unk>", "bad", "a")
+    for path in archives:
+        (folder / path).unlink()
+    put(TRAIN if archives == WHOLE else WHOLE)
+    assert decoded(load_imdb("train", length=5)) == decoded(train)
+
+
+def test_what_is_here_is_seen(folder, put):
+    assert not available()["imdb"].here
+    put(TRAIN)
+    assert not available()["imdb"].here
+    data = load("imdb", device="meta")
+    assert data.inputs.device.type == data.targets.device.type == "meta"
+    put(TEST)
+    assert available()["imdb"].here
+    (folder / PARTS["train"]).unlink()
+    put(WHOLE)
+    assert available()["imdb"].here
+
+
+def test_no_archive_another_and_one_without_reviews_are_refused(put, tmp_path):
+    message = r"(?s)imdb/aclImdb_v1\.tar\.gz is not .*127\.0\.0\.1:9.*by hand"
+    with pytest.raises(DatasetUnavailable, match=message):
+        load("imdb")
+    put({PARTS["train"]: SPLITS[PARTS["test"]]})
+    with pytest.raises(ChecksumError, match=r"train_labelled\S+ is not the expected"):
+        load("imdb")
+    path = tmp_path / "some.tar.gz"
+    path.write_bytes(packed(OTHERS))
+    with pytest.raises(
+        ValueError, match=r"some\.tar\.gz has no reviews aclImdb/train/"
+    ):
+        imdb.read_reviews(path, "train")
+
+
+@pytest.mark.parametrize(
+    ("size", "given", "least"), [("words", 0, 3), ("length", -1, 1)]
+)
+def test_sizes_are_checked_before_reading(size, given, least):
+    with pytest.raises(
+        ValueError, match=f"{size} must be at least {least}, got {given}"
+    ):
+        load_imdb("train", **{size: given})
+
+
+@pytest.mark.real_data
+def test_counts_and_rows():
+    data = load("imdb", "test")
+    assert data.name == "imdb"
+    assert data.inputs.shape == (25_000, 256) and data.inputs.dtype == torch.int64
+    assert torch.bincount(data.targets).tolist() == [12_500, 12_500]
+    assert len(data.vocabulary) == len(set(data.vocabulary)) == 20_000
+    assert data.vocabulary[:5] == ("<pad>", "<unk>", "the", "and", "a")
+    assert (data.inputs[:, -1] != 0).all()
+    unknown = (data.inputs == 1).sum() / (data.inputs != 0).sum()
+    assert 0.02 < unknown < 0.04  # 3.1 %; of `train`, from which the words are, 2.5 %
+    # Shuffled: each hundred has both verdicts, at most about four deviations from 50.
+    halves = data.targets.reshape(-1, 100).sum(1)
+    assert halves.min() >= 28 and halves.max() <= 72
+    texts = imdb.read_reviews(fetch.fetch(PARTS["train"]), "train")
+    assert Counter(good for _, good, _ in texts) == {0: 12_500, 1: 12_500}
+    assert sum(len(text.encode()) for _, _, text in texts) == 33_132_823

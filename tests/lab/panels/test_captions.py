@@ -1,0 +1,100 @@
+"""What is published of a panel: its widget or figure, its caption, its text."""
+
+import json
+from itertools import count
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+
+from labkit.instruments import Trace
+from labkit.lab.panels import (
+    Controls,
+    HeatMap,
+    Lines,
+    LivePlot,
+    Pictures,
+    Stepper,
+    curves,
+    shown,
+)
+from labkit.lab.panels.captions import panel_text
+from tests.lab.panels.test_controls import Parameters
+from tests.lab.panels.test_live_lab import make as make_lab
+
+PLOTLY = "application/vnd.plotly.v1+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+CAPTION = "It falls </p> until 'step' 3."
+LOSS = [Lines({"a": "train", "b": "test"}, "Loss", "nats")]
+IMAGES = {"count": 2, "side": (2, 2), "caption": CAPTION}
+COLOURED = {"limits": (0, 2), "caption": CAPTION}
+FIGURES = {
+    "live": lambda **how: LivePlot(Trace(), LOSS, caption=CAPTION, **how),
+    "heat": lambda **how: HeatMap([[1, 2]], "R", "size", **COLOURED, **how),
+    "pictures": lambda **how: Pictures(("in", "out"), **IMAGES, **how),
+}
+TABLES = {
+    "knobs": lambda **how: Controls(Parameters(), **how),
+    "stepper": lambda **how: Stepper(count, **how),
+}
+PANELS = FIGURES | TABLES | {"lab": make_lab}
+
+
+@pytest.fixture
+def published(monkeypatch):
+    """What reaches the page, one dictionary of data an output."""
+    outputs, shell = [], InteractiveShell.instance()
+    publish = lambda data, **_: outputs.append(data)  # noqa: E731
+    monkeypatch.setattr(shell.display_pub, "publish", publish)
+    yield outputs
+    InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_below_a_panel_stands_what_to_do_once_its_kernel_is_gone(published, name):
+    """The page hides it while the panel's widget, known by its class, is there."""
+    panel = PANELS[name]()
+    display(panel)
+    above, below = published
+    assert above[WIDGET]["model_id"] == panel.widget.model_id
+    assert "labkit-panel" in panel.widget._dom_classes
+    assert ".labkit-panel" in below["text/html"] and shown.LOST in below["text/html"]
+    assert below["text/plain"] == "" and WIDGET in str(panel._repr_mimebundle_())
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_without_widgets_a_panel_is_a_figure_or_a_table(published, name):
+    panel = PANELS[name](interactive=False)
+    display(panel)
+    kind = "text/html" if name in TABLES else PLOTLY
+    assert kind in published[0] and kind in panel._repr_mimebundle_()
+    assert WIDGET not in published[0] and shown.LOST not in json.dumps(published)
+    assert len(published) == (1 if name in TABLES else 2)  # a caption below
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_finished_figure_is_followed_by_its_caption(published, name):
+    display(FIGURES[name](interactive=False))
+    figure, below = published
+    assert figure[PLOTLY]["layout"]["meta"]["caption"] == CAPTION
+    assert "It falls &lt;/p&gt; until" in below["text/html"]
+    assert below["text/plain"] == CAPTION
+    # The text in the figure's place cannot end the script that sets it.
+    script = below["text/html"].split("<script>")[1]
+    assert "It falls <\\/p>" in script and script.count("</") == 1
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_live_figure_brings_its_caption_and_its_text(name):
+    meta = json.loads(FIGURES[name]().widget.figure)["layout"]["meta"]
+    assert meta["caption"] == CAPTION and CAPTION.rstrip(".") in meta["alt"]
+
+
+def test_the_text_names_title_axes_and_curves():
+    plot = LivePlot(Trace(), LOSS, interactive=False, title="Lab")
+    assert plot.figure.layout.meta["alt"] == (
+        "Lab. Loss: nats against step; train; test."
+    )
+    figure = curves({"A": {"one": ([1], [2])}, "B": {"two": ([1], [2])}}, "s", "m")
+    assert figure.layout.meta["alt"] == "A: m against s; one. B: m against s; two."
+    assert panel_text("", "y", "") == "y"

@@ -1,0 +1,167 @@
+"""Panels that run: a cell's earlier ones end, and loops at once share the kernel."""
+
+import asyncio
+import gc
+import time
+import weakref
+from collections import Counter
+from itertools import count
+
+import pytest
+import torch
+from ipywidgets.widgets.widget import _instances
+
+from labkit.lab.broad.growth import FactorView
+from labkit.lab.panels import Stepper, cells
+from tests.lab.panels.conftest import in_loop
+from tests.lab.panels.test_live_lab import make as make_lab
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    """A function that says which cell runs, and as which message."""
+    parent = {}
+
+    def run(name, message):
+        parent.update(metadata={"cellId": name}, header={"msg_id": message})
+
+    monkeypatch.setattr(cells, "_parent", lambda: parent)
+    monkeypatch.setattr(cells, "_made", {})
+    return run
+
+
+def make_view():
+    return FactorView(torch.eye(3))
+
+
+@pytest.mark.parametrize("make", [lambda: Stepper(count), make_lab, make_view])
+@in_loop
+async def test_running_a_cell_again_ends_what_it_had_begun(cell, make):
+    cell("a", "1")
+    first, beside = make(), make()
+    cell("b", "2")
+    other = make()
+    for each in (first, beside, other):
+        getattr(each, "stepper", each).start()
+    cell("a", "3")
+    make()
+    for each, runs in ((first, False), (beside, False), (other, True)):
+        stepper = getattr(each, "stepper", each)
+        assert stepper.running == runs
+        assert (stepper.widget.comm is None) != runs
+    with pytest.raises(RuntimeError, match="its cell has run again"):
+        getattr(first, "stepper", first).start()
+    other.close()
+
+
+def test_a_lab_that_is_closed_leaves_nothing_behind(cell):
+    cell("a", "1")
+    lab = make_lab()
+    lab.run(2)
+    widgets = [lab.plot.widget, *lab.controls.widgets.values(), lab.note, lab.turned]
+    lab.close()
+    assert all(widget.comm is None for widget in widgets)
+    assert lab.trace._subscribers == [] and lab.plot._timer is None
+
+
+@pytest.mark.parametrize("make", [make_lab, make_view])
+def test_no_widget_is_left_of_what_a_cell_made_before(cell, make):
+    """Not even its layout: a session of re-runs would pile them up."""
+    cell("a", "1")
+    first = make()
+    first.widget._repr_mimebundle_()
+    made = len(_instances)
+    cell("a", "2")
+    second = make()
+    second.widget._repr_mimebundle_()
+    assert len(_instances) == made and first.widget.comm is None
+    second.close()
+    second.close()
+
+
+def made_here():
+    """How many objects of labkit's types there are, by type."""
+    gc.collect()
+    kinds = [type(one) for one in gc.get_objects()]
+    return Counter(k.__name__ for k in kinds if str(k.__module__).startswith("labkit"))
+
+
+@pytest.mark.parametrize("make", [make_lab, make_view])
+def test_nothing_is_kept_of_what_a_cell_made_before(cell, make):
+    """Nor its figure and its trace, which grow with the run."""
+    counts = []
+    for message in "1234":
+        cell("a", message)
+        panel = make()
+        if lab := getattr(panel, "stepper", None):
+            lab.step()
+        counts.append(made_here())
+    assert counts[-1] - counts[0] == Counter()
+    panel.close()
+
+
+@in_loop
+async def test_a_widget_that_is_closed_ends_the_run():
+    stepper = Stepper(count)
+    task = stepper.start()
+    await asyncio.sleep(0)
+    stepper.widget.close()
+    await task
+    assert not stepper.running
+
+
+@in_loop
+async def test_a_stepper_that_nobody_can_reach_ends_its_run():
+    stepper = Stepper(count, interactive=False)
+    task, gone = stepper.start(), weakref.ref(stepper)
+    await asyncio.sleep(0)
+    del stepper
+    gc.collect()
+    await task
+    assert gone() is None
+
+
+def busy(seconds):
+    while True:
+        time.sleep(seconds)
+        yield seconds
+
+
+@in_loop
+async def test_two_runs_at_once_have_the_same_time():
+    """One whose steps take forty times as long takes so many fewer."""
+    slow = Stepper(lambda: busy(0.04), interactive=False)
+    fast = Stepper(lambda: busy(0.001), interactive=False)
+    tasks = [each.start() for each in (slow, fast)]
+    while slow.position < 8:
+        await asyncio.sleep(0.001)
+    # Turn by turn there would be 8; sleeps on a busy machine are longer than asked for.
+    assert fast.position > 24
+    for each in (slow, fast):
+        each.pause()
+    await asyncio.gather(*tasks)
+
+
+@in_loop
+async def test_a_run_at_low_speed_takes_no_time_from_another():
+    idle, fast = Stepper(count), Stepper(count, interactive=False)
+    idle._speed.value = 1
+    tasks = [each.start() for each in (idle, fast)]
+    while fast.position < 200:
+        await asyncio.sleep(0)
+    assert idle.position <= 2
+    for each in (idle, fast):
+        each.close()
+    await tasks[1]
+
+
+@in_loop
+async def test_a_run_that_is_interrupted_holds_up_no_other():
+    def interrupted():
+        yield 1
+        raise asyncio.CancelledError
+
+    broken = Stepper(interrupted, interactive=False)
+    other = Stepper(lambda: iter(range(9)), interactive=False)
+    await asyncio.wait([broken.start(), other.start()])
+    assert broken.error is not None and other.exhausted

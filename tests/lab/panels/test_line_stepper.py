@@ -1,0 +1,254 @@
+"""Walking the lines of a real step: stops, loops, equations, what is shown."""
+
+import ast
+import base64
+import json
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import labkit
+from labkit.lab.panels import LineStepper
+from labkit.lab.panels.docstrings import Docstrings, docstrings_of, equations_of, symbol
+from labkit.lab.panels.formulas import mathml
+from labkit.lab.panels.line_view import ranked
+from labkit.lab.panels.source import tags_of_line
+from labkit.rls import rls_step
+from labkit.rtrl import OK
+
+LABKIT = Path(labkit.__file__).parent
+
+
+def inner(x):
+    return x + 1
+
+
+def summed(n):
+    """Sum of squares.
+
+    (1) $s \\leftarrow s + i^2$
+    """
+    s = 0
+    for i in range(n):
+        s = s + i * i  # (1)
+        t = inner(s)
+    return t
+
+
+def rls_walk():
+    g = torch.Generator().manual_seed(0)
+    x, gradient, theta = (torch.randn(s, generator=g) for s in (6, (3, 6), (3, 6)))
+    rule = {"velocity": torch.zeros(3, 6), "momentum": 0.5, "l1": 0.1}
+    return LineStepper(rls_step, theta, torch.eye(6), x, gradient, **rule)
+
+
+def stop_of(walk, name):
+    """The first stop that changes a value, as data, and its record."""
+    numbers = [name in r.changed for r, *_ in walk.stops].index(True)
+    return walk.data["stops"][numbers], walk.stops[numbers][0]
+
+
+def test_a_loop_is_one_stop_with_turns_also_through_its_helpers():
+    walk = LineStepper(summed, 4)
+    assert [len(stop) for stop in walk.stops] == [1, 5, 4, 4, 4, 1]
+    body, helper = walk.data["stops"][2:4]
+    assert walk.stops[2][3].values["s"].text == "14"
+    (equation,) = [walk.data["equations"][i] for i in body["equations"]]
+    formula = mathml(r"s \leftarrow s + i^2")
+    assert equation == f"<div>(1) {formula}</div>"
+    assert walk.stops[3][2].depth == 1 and walk.stops[3][2].values["x"].text == "5"
+    assert walk.data["functions"][helper["function"]]["title"] == "inner"
+    assert [len(stop["turns"]) for stop in walk.data["stops"]] == [1, 5, 4, 4, 4, 1]
+
+
+def test_the_page_has_all_that_it_walks():
+    walk = rls_walk()
+    page = walk._repr_html_()
+    held = page.partition('type="application/json">')[2].partition("</script>")[0]
+    assert json.loads(held.replace("<\\/", "</")) == json.loads(json.dumps(walk.data))
+    assert "</script>" not in held and page.count('<script type="module">') == 1
+    assert repr(walk) == "LineStepper(24 lines, 8 with an equation)"
+    assert walk.data["changing"][:3] == ["preconditioned", "u", "h"]
+    stop, record = stop_of(walk, "P")
+    assert record.code.co_name == "rls_step"
+    (own,) = [row for row in stop["turns"][0]["rows"] if row[3]]
+    number, after, before, _ = own
+    assert walk.data["names"][number] == ("P", "<i>P</i>")
+    after, before = (walk.data["summaries"][i] for i in (after, before))
+    assert after["cells"][:3] == ["6 × 6", "float32", "cpu"] and after["columns"] == 6
+    assert entries(before) == pytest.approx(np.eye(6).ravel())
+    assert entries(after) == pytest.approx(record.values["P"].heat.ravel())
+    assert abs(entries(after) - entries(before)).max() > 0
+
+
+def entries(summary):
+    return np.frombuffer(base64.b64decode(summary["heat"]), "<f4")
+
+
+def test_where_no_script_runs_there_is_a_table():
+    walk = rls_walk()
+    table = walk._repr_html_().partition("<table>")[2].partition("</table>")[0]
+    assert table.count("<tr>") == len(walk.stops) + 1
+    assert "velocity.addcdiv_(step, h, value=-lr)" in table and "(99)" in table
+
+
+def test_the_docstring_is_folded_in_the_source():
+    walk = rls_walk()
+    (source,) = [f for f in walk.data["functions"] if f["title"] == "rls_step"]
+    text = "\n".join(line for _, line in source["lines"])
+    assert "in place: theta, velocity" not in text
+    assert text.count("…") == 1 and "def rls_step" in text
+    stop, _ = stop_of(walk, "P")
+    assert dict(source["lines"])[stop["line"]].strip() == (
+        "P.addcmul_(v[:, None], v, value=-1)  # (37)"
+    )
+
+
+def test_every_equation_of_a_docstring_becomes_mathml():
+    sources = [path.read_text("utf-8") for path in LABKIT.rglob("*.py")]
+    nodes = (node for source in sources for node in ast.walk(ast.parse(source)))
+    told = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docs = [ast.get_docstring(node) for node in nodes if isinstance(node, told)]
+    found = {latex for doc in docs for latex in equations_of(doc).values()}
+    assert len(found) > 200
+    assert [latex for latex in found if "\\" in mathml(latex)] == []
+
+
+def test_what_cannot_be_walked_is_refused():
+    with pytest.raises(TypeError, match="no Python source"):
+        LineStepper(len, [1])
+
+    def pairs():
+        yield 1
+
+    with pytest.raises(ValueError, match=r"no line of .* ran that could be shown"):
+        LineStepper(pairs)
+
+
+@pytest.mark.parametrize(
+    ("line", "tags"),
+    [
+        ("x = 1  # (5')", ["5'"]),
+        ("W = solve(V)  # (6), for l = L + 1", ["6"]),
+        ("F = S  # (A2)", ["A2"]),
+        ("a = b  # (38), (39)", ["38", "39"]),
+        ("theta: Tensor  # (N, n)", []),
+        ("x: Tensor  # (5, 2) training inputs", []),
+        ("y = f(1)", []),
+        ("U = G.T @ V  # (a)", ["a"]),
+        ("mix(G)  # (1)-(4): all", ["1", "2", "3", "4"]),
+        ("mix(G)  # (5a)-(5c)", ["5a", "5c"]),
+        ("P: Tensor  # (n,) bias", []),
+    ],
+)
+def test_tags_of_a_line(line, tags):
+    assert tags_of_line(line) == tags
+
+
+def test_equations_in_their_two_forms():
+    doc = r"""Title.
+
+    (57), (87): $J = \frac12 |z|^2$ and (6) $W = G^{-1} B$,  $\lambda = \rho$.
+    The (20) of the paper is (a) $U = G^T V$; see (21)
+    (7) $v = 0$.
+
+    .. math::
+        u &= P x  &&(38) \\
+        v &= u / h
+            - 1   &&(39)
+
+    After.
+    """
+    assert equations_of(doc) == {
+        "38": "u  = P x",
+        "39": "v  = u / h - 1",
+        "57": r"J = \frac12 |z|^2",
+        "87": r"J = \frac12 |z|^2",
+        "6": r"W = G^{-1} B \quad \lambda = \rho",
+        "a": "U = G^T V",
+        "7": "v = 0",
+    }
+    assert equations_of(None) == {}
+
+
+def scaled(
+    x,
+    factor,
+):
+    """Scale: (1) $y = f x$ with factor : $f$.
+
+    factor : $f$
+    """
+    y = torch.mul(
+        x,
+        factor,  # (1)
+    )
+    return y
+
+
+def test_a_statement_of_several_lines_is_one_stop():
+    walk = LineStepper(scaled, torch.ones(2), 3.0)
+    stop, _ = walk.data["stops"]
+    assert len(stop["equations"]) == 1 and len(stop["lit"]) == 4
+    assert "torch.mul( x, factor, )" in walk._repr_html_()
+
+
+def symbols(walk, record):
+    docs = Docstrings(walk.recording.functions)
+    return {path: docs.symbol(record, path) for path in record.values}
+
+
+def test_symbols_come_from_the_docstrings():
+    walk = LineStepper(scaled, torch.ones(2), 3.0)
+    found = symbols(walk, walk.stops[0][0])
+    assert found == {"x": "x", "factor": "f", "y": "y"}
+    rls = rls_walk()
+    found = symbols(rls, stop_of(rls, "P")[1])
+    wanted = {"x_mean": "x̄", "theta": "Θ", "velocity": "Ω", "P": "P", "momentum": "α"}
+    assert {name: found[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "found"),
+    [
+        ("x_mean : (n,) tensor\n    $\\bar x$, mean of the inputs", "x_mean", "x̄"),
+        ("lr : float\n    Step size $\\eta$ > 0.", "lr", "η"),
+        ("P : (n, n) tensor, $P$\n    Inverse of $A^\\top A$.", "P", "P"),
+        ("a, b : (n,) tensors\n    $\\alpha$ and $\\beta$.", "b", "β"),
+        ("a, b : (n,) tensors\n    Norms below $\\epsilon$.", "b", ""),
+        ("ridge : float\n    >= 0.\nx : int\n    $x$", "ridge", ""),
+        ("(1) $h' = \\tanh(\\hat h W_0)$", "h_hat", "ĥ"),
+        ("(1) $h' = \\tanh(\\hat h W_0)$", "W0", "W_0"),
+        ("(1) $h' = \\tanh(\\hat h W_0)$", "weights", ""),
+    ],
+)
+def test_a_symbol_is_the_first_of_its_entry_or_spelled_in_a_formula(table, name, found):
+    text = f"Do it.\n\nParameters\n----------\n{table}\n"
+    assert unicodedata.normalize("NFC", symbol(name, text)) == found
+
+
+def test_docstrings_are_the_functions_its_classes_its_modules():
+    own, owner, module = docstrings_of(OK._advance)
+    assert own is None and owner == OK.__doc__ and "Kronecker" in module
+    assert list(docstrings_of(None)) == []
+
+
+def used_first(self, b):
+    a, used = {"x": b}, 2
+    c = used + len(a)
+    return c
+
+
+def test_what_a_line_changes_and_names_stands_first():
+    held = nn.Linear(2, 2)
+    walk = LineStepper(used_first, held, 7)
+    stop, record = stop_of(walk, "c")
+    order = ["c", "used", 'a["x"]', "b", "self.weight", "self.bias"]
+    assert ranked(record) == order
+    rows = stop["turns"][0]["rows"]
+    assert [walk.data["names"][number][0] for number, *_ in rows] == order
+    assert [changed for *_, changed in rows] == [1, 0, 0, 0, 0, 0]

@@ -1,0 +1,447 @@
+import asyncio
+import base64
+import json
+import math
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from ipywidgets.embed import dependency_state
+from traitlets.config import Config
+
+from labkit.instruments import Trace
+from labkit.lab.panels import Bars, Lines, LivePlot
+from labkit.lab.panels.captions import CONFIG
+from labkit.lab.panels.columns import MAX_POINTS, Columns, decimate
+from labkit.lab.panels.panel_types import KEPT, MIXED
+from labkit.lab.panels.theme import axis
+from tests.lab.panels.conftest import confirm, in_loop
+
+LOSS = {"loss": "training loss"}
+PANELS = [
+    Lines(LOSS, "Loss", "loss [nats]", log=True, y_range=(0.1, 10)),
+    Bars(("s1", "s2", "s3"), "Spectrum", "value [1]", level="level"),
+]
+BOTH = pytest.mark.parametrize("interactive", [True, False])
+
+
+class Clock:
+    """The time, which goes on by ``tick`` with every look at it."""
+
+    def __init__(self, tick=0.0):
+        self.now, self.tick = 0.0, tick
+
+    def __call__(self):
+        self.now += self.tick
+        return self.now
+
+
+def row(trace, step, **more):
+    trace.log(step, loss=1.0 / (step + 1), s1=3.0, s2=2.0, s3=1.0, level=2.0, **more)
+
+
+def filled(steps=3):
+    trace = Trace()
+    for step in range(steps):
+        row(trace, step)
+    return trace
+
+
+def live(steps=0, panels=PANELS, tick=0.0, **options):
+    """A plot with its trace and its clock."""
+    trace, clock = filled(steps), Clock(tick)
+    return LivePlot(trace, panels, clock=clock, **options), trace, clock
+
+
+def plain(trace, panels=PANELS):
+    return LivePlot(trace, panels, interactive=False).figure
+
+
+def count(plot):
+    """How many points of the loss are drawn."""
+    return len(plot.figure.data[0].x)
+
+
+def data(figure):
+    return [(np.asarray(c.x).tolist(), np.asarray(c.y).tolist()) for c in figure.data]
+
+
+def test_headless_and_interactive_show_the_same():
+    trace = filled()
+    figures = (
+        LivePlot(trace, PANELS, interactive=interactive, title="Lab").figure
+        for interactive in (True, False)
+    )
+    one, other = (json.loads(figure.to_json()) for figure in figures)
+    assert one == other
+    row(trace, 3)
+    follower = LivePlot(trace, PANELS)
+    follower.update()
+    assert data(follower.figure) == data(LivePlot(trace, PANELS).figure)
+
+
+def test_a_page_that_opens_later_sees_what_is_drawn():
+    trace = filled()
+    plot = LivePlot(trace, PANELS, title="Lab", width=700)
+    row(trace, 50)
+    plot.update()
+    state = json.loads(plot.widget.get_state()["figure"])
+    assert state["layout"]["width"] == 700
+    assert state["layout"]["title"]["text"] == "Lab"
+    assert state["layout"]["yaxis"]["type"] == "log"
+    sent = state["data"][0]["y"]
+    y = np.frombuffer(base64.b64decode(sent["bdata"]), dtype=sent["dtype"])
+    assert y.tolist() == [1, 1 / 2, 1 / 3, 1 / 51]
+
+
+def test_an_empty_trace_gives_the_whole_layout():
+    figure = plain(Trace())
+    assert [c.name for c in figure.data] == ["training loss", "kept", "mixed", "level"]
+    assert all(len(c.x) == 0 for c in figure.data)
+    assert figure.layout.xaxis.title.text == "step"
+    assert figure.layout.yaxis.title.text == "loss [nats]"
+    assert figure.layout.yaxis.range == (-1, 1)
+    texts = [note.text for note in figure.layout.annotations]
+    assert texts == ["<b>Loss</b>", "<b>Spectrum</b>"]
+
+
+def test_bars_reaching_the_level_are_kept_and_those_below_mixed():
+    kept, mixed, level = plain(filled()).data[1:]
+    assert (kept.x.tolist(), kept.y.tolist()) == ([1, 2], [3, 2])
+    assert (mixed.x.tolist(), mixed.y.tolist()) == ([3], [1])
+    assert set(level.y) == {2} and level.mode == "lines"
+    assert kept.marker.color == KEPT != mixed.marker.color == MIXED
+    assert mixed.marker.pattern.shape == "/"  # not by colour alone
+
+
+def test_bars_come_from_the_newest_row_that_has_some():
+    trace = filled()
+    trace.log(3, s2=math.nan, s3=0.5)
+    trace.log(4, loss=1.0)
+    kept, mixed, level = plain(trace).data[1:]
+    assert (kept.x.tolist(), kept.y.tolist()) == ([3], [0.5])
+    assert len(mixed.x) == len(level.x) == 0
+
+
+def test_a_row_without_the_column_is_no_point_and_a_nan_is_a_gap():
+    trace = Trace()
+    trace.log(0, loss=1.0)
+    trace.log(1, other=1.0)
+    trace.log(2, loss=math.nan)
+    trace.log(3, loss="text")
+    curve = plain(trace).data[0]
+    assert curve.x.tolist() == [0, 2, 3]
+    assert np.isnan(curve.y).tolist() == [False, True, True]
+
+
+def test_redraws_at_most_ten_times_a_second():
+    plot, trace, clock = live()
+    drawn = []
+    trace.subscribe(lambda row: drawn.append(count(plot)))
+    for step in range(1000):
+        clock.now = step / 1000
+        row(trace, step)
+        confirm(plot)
+    assert len(set(drawn)) == 10
+    plot.update()
+    assert count(plot) == 1000
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.5, 1.0, 3.0])
+def test_redraws_take_at_most_a_fifth_of_the_time(seconds, monkeypatch):
+    plot, trace, clock = live(3)
+    spent, values = [0.0], plot._drawing.values
+
+    def slow(data):
+        clock.now += seconds
+        spent[0] += seconds
+        return values(data)
+
+    monkeypatch.setattr(plot._drawing, "values", slow)
+    for step in range(3, 400):
+        clock.now += seconds / 10
+        row(trace, step)
+    assert 0 < spent[0] <= clock.now / 5
+
+
+def test_a_row_is_read_once_however_often_it_is_drawn():
+    trace = filled()
+    data = Columns(trace).read()
+    trace._rows[0]["loss"] = 99.0
+    row(trace, 3)
+    x, y = data.read().curve("loss")
+    assert x.tolist() == [0, 1, 2, 3] and y[0] == 1.0
+    data.until = 1
+    assert data.curve("loss")[0].tolist() == [0, 1]
+    assert data.newest(["s1"])["step"] == 1 and data.newest(["none"]) == {}
+
+
+@in_loop
+async def test_the_last_rows_of_a_burst_are_drawn_when_an_event_loop_runs():
+    plot, trace, _ = live()
+    for step in range(3):
+        row(trace, step)
+    assert count(plot) == 1
+    while plot._timer is not None:
+        await asyncio.sleep(0.01)
+    assert count(plot) == 3
+
+
+def test_headless_hears_no_row():
+    plot, trace, _ = live(interactive=False)
+    assert trace._subscribers == []
+    row(trace, 0)
+    plot.update()
+    assert count(plot) == 1
+
+
+@BOTH
+def test_attach_follows_the_new_trace_only(interactive):
+    (plot, old, clock), new = live(3, interactive=interactive), filled(5)
+    plot.attach(new)
+    assert count(plot) == 5
+    clock.now = 10
+    row(old, 3)
+    assert count(plot) == 5
+    row(new, 5)
+    assert count(plot) == 6
+
+
+@BOTH
+def test_show_until_looks_back_and_follows_again(interactive):
+    plot, trace, clock = live(5, interactive=interactive)
+    plot.show_until(2)
+    assert plot.figure.data[0].x.tolist() == [0, 1, 2]
+    clock.now = 1
+    row(trace, 5)
+    assert count(plot) == 3
+    plot.show_until(5)
+    clock.now = 2
+    row(trace, 6)
+    assert count(plot) == 7
+    plot.show_until(0)
+    plot.show_until(None)
+    assert count(plot) == 7
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(0, 300),
+    limit=st.integers(4, 40),
+    seed=st.integers(0, 99),
+    gap=st.booleans(),
+)
+def test_thinning_keeps_ends_and_extremes(n, limit, seed, gap):
+    y = np.random.default_rng(seed).normal(size=n)
+    if gap and n > 5:
+        y[n // 3 : n // 2] = np.nan
+    kept = decimate(y, limit)
+    assert len(kept) <= max(limit, 0) and (np.diff(kept) > 0).all()
+    if n:
+        assert kept[0] == 0 and kept[-1] == n - 1
+        assert np.nanmax(y[kept]) == np.nanmax(y)
+        assert np.nanmin(y[kept]) == np.nanmin(y)
+
+
+def test_long_curves_are_thinned_and_short_ones_whole():
+    trace = Trace()
+    for step in range(MAX_POINTS + 1000):
+        trace.log(step, loss=float(step))
+    x = plain(trace).data[0].x
+    assert len(x) <= MAX_POINTS and x[0] == 0 and x[-1] == MAX_POINTS + 999
+    assert decimate(np.zeros(MAX_POINTS)).size == MAX_POINTS
+
+
+def test_colour_dash_and_marker_tell_curves_apart():
+    panel = Lines(("a", "b", "c"), "", "")
+    *curves, names = plain(Trace(), [panel]).data
+    looks = [(c.line.color, c.line.dash, c.marker.symbol) for c in curves]
+    for codes in zip(*looks, strict=True):
+        assert len(set(codes)) == 3
+    assert names.textfont.color == tuple(c.line.color for c in curves)
+
+
+def test_what_is_no_panel_is_refused():
+    for error, message, panels, columns in (
+        (ValueError, "at least one panel", [], 2),
+        (TypeError, "Lines or Bars, got dict", [{}], 2),
+        (ValueError, "got 'loss'", [Lines("loss", "Loss", "nats")], 2),
+        (ValueError, "columns must be >= 1", PANELS, 0),
+    ):
+        with pytest.raises(error, match=message):
+            LivePlot(Trace(), panels, columns=columns)
+    with pytest.raises(ValueError, match="limits > 0"):
+        axis("", log=True, limits=(0, 1))
+
+
+def test_a_browser_that_owes_a_drawing_gets_no_other():
+    plot, trace, clock = live()
+    confirm(plot)  # a browser is there
+    clock.now = 1
+    trace.log(1, loss=1.0)
+    drawn = count(plot)
+    clock.now = 5  # still drawing
+    trace.log(2, loss=1.0)
+    assert count(plot) == drawn
+    # It took four seconds: leave it two more, the most.
+    confirm(plot)
+    clock.now = 6.5
+    trace.log(3, loss=1.0)
+    assert count(plot) == drawn
+    clock.now = 7.5
+    trace.log(4, loss=1.0)
+    assert count(plot) > drawn
+
+
+@in_loop
+async def test_a_run_goes_on_without_a_figure_that_no_page_draws(monkeypatch):
+    """At full speed: nothing is computed for it. A page that comes back sees all."""
+    monkeypatch.setattr("labkit.lab.panels.plot.GIVE_UP", 0.01)
+    plot, trace, clock = live()
+    row(trace, 0)
+    while not plot.widget.lost:
+        await asyncio.sleep(0.01)
+    clock.now = 1000
+    monkeypatch.setattr(plot._drawing, "values", None)  # who calls it fails
+    for step in range(1, 100):
+        row(trace, step)
+    assert plot._timer is None and plot.widget.version == 1
+    monkeypatch.undo()
+    confirm(plot)
+    clock.now += 10
+    row(trace, 100)
+    assert count(plot) == 101 and not plot.widget.lost and plot.widget.version == 2
+
+
+def test_a_mark_waits_for_no_share_of_the_time():
+    plot, trace, _ = live(3, tick=1)
+    row(trace, 10)
+    before = count(plot)
+    row(trace, 11)
+    assert count(plot) == before
+    plot.mark(12, "k = 1")
+    assert count(plot) == before + 1 and noted(plot)[0] == [12]
+
+
+def test_a_redraw_that_changes_nothing_is_not_waited_for():
+    plot, trace, clock = live(3)
+    confirm(plot)
+    clock.now = 1
+    trace.log(100, nowhere=1.0)
+    clock.now = 2
+    plot.mark(101, "k = 1")
+    assert noted(plot)[0] == [101]
+
+
+def test_a_mark_is_drawn_as_soon_as_the_browser_is_free():
+    plot, trace, clock = live()
+    confirm(plot)
+    clock.now = 1
+    trace.log(1, loss=1.0)
+    clock.now = 2
+    plot.mark(2, "k = 1")  # the browser still draws
+    assert noted(plot)[0] == []
+    clock.now = 3
+    confirm(plot)
+    clock.now = 3.01
+    trace.log(2, loss=1.0)
+    assert noted(plot)[0] == [2]
+
+
+def test_redraws_and_the_browsers_messages_come_one_at_a_time():
+    """A thread that has begun to redraw is waited for."""
+    (plot, *_), order = live(3), []
+
+    def message():
+        confirm(plot)
+        order.append("message")
+
+    with plot.widget.lock:
+        thread = threading.Thread(target=message)
+        thread.start()
+        thread.join(0.2)
+        order.append("redraw")
+    thread.join(10)
+    assert order == ["redraw", "message"]
+
+
+def test_events_are_marks_and_every_one_is_drawn():
+    trace = Trace()
+    for step in range(30):
+        trace.log(step, value=1.0, event=1.0 if step % 2 else math.nan)
+    panel = Lines({"value": "value", "event": "event"}, "A", "b", marks=("event",))
+    value, event = plain(trace, [panel]).data
+    assert (value.mode, event.mode) == ("lines+markers", "markers")
+    assert value.marker.maxdisplayed == 12 and not event.marker.maxdisplayed
+
+
+def noted(plot):
+    """What is marked: the lines' places, and the texts after the panels' titles."""
+    layout = plot.figure.layout
+    texts = [note.text for note in layout.annotations[len(plot.panels) :]]
+    return [line.x0 for line in layout.shapes], texts
+
+
+@BOTH
+def test_a_mark_stands_in_panels_of_lines_until_another_trace(interactive):
+    panels = [*PANELS, Lines(("s1",), "S", "1")]
+    plot, _, clock = live(5, panels, interactive=interactive)
+    plot.mark(2, "k = 0.1")
+    assert noted(plot) == ([2, 2], ["k = 0.1", "k = 0.1"])
+    assert [line.xref for line in plot.figure.layout.shapes] == ["x", "x3"]
+    clock.now = 1
+    plot.mark(2, "k = 0.2")  # the same knob, moved on
+    clock.now = 2
+    plot.mark(3, "k = 0.3")
+    assert noted(plot)[1][:2] == ["k = 0.2", "k = 0.3"]
+    plot.show_until(2)
+    assert noted(plot)[1] == ["k = 0.2", "k = 0.2"]
+    plot.attach(filled())
+    assert noted(plot) == ([], [])
+    assert len(plot.figure.layout.annotations) == len(panels)
+
+
+def test_marks_are_drawn_with_the_next_redraw_when_one_has_just_left():
+    plot, *_ = live(3)
+    plot.mark(1, "k = 1")
+    plot.mark(2, "k = 2")
+    assert noted(plot) == ([1], ["k = 1"])
+    plot.update()
+    assert noted(plot) == ([1, 2], ["k = 1", "k = 2"])
+
+
+@pytest.fixture
+def shell():
+    """IPython without a history; what it displays is in ``display_pub.outputs``."""
+    config = Config({"HistoryManager": {"enabled": False}})
+    shell = InteractiveShell.instance(config=config)
+    shell.display_pub = CapturingDisplayPublisher()
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+def test_a_headless_plot_shown_early_has_what_there_is_at_the_end(shell):
+    shell.user_ns |= {"row": row, "trace": Trace(), "LivePlot": LivePlot}
+    shell.user_ns |= {"panels": PANELS}
+    outputs = shell.display_pub.outputs
+    shell.run_cell("plot = LivePlot(trace, panels, interactive=False)\ndisplay(plot)")
+    first, _ = outputs
+    shell.run_cell("for step in range(3): row(trace, step)")
+    shell.run_cell("pass")
+    _, _, last = outputs
+    assert last["update"] and last["transient"] == first["transient"]
+    found = last["data"]["application/vnd.plotly.v1+json"]
+    assert found == json.loads(plain(shell.user_ns["trace"]).to_json()) | {
+        "config": CONFIG
+    }
+    shell.run_cell("del plot\nimport gc; _ = gc.collect()\nrow(trace, 3)")
+    assert len(outputs) == 3
+
+
+def test_the_state_of_a_long_run_is_below_a_megabyte():
+    state = dependency_state(live(10_000)[0].widget, drop_defaults=False)
+    assert len(json.dumps(state)) < 1e6

@@ -1,0 +1,99 @@
+"""The widget of a figure: its state is what is drawn."""
+
+import asyncio
+import json
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from plotly.offline import get_plotlyjs
+
+from labkit.lab.panels import curves
+from labkit.lab.panels.plot import Plot
+from tests.lab.panels.conftest import in_loop
+
+
+def drawn(power):
+    x = np.linspace(0, 1, 50)
+    return curves({"A": {"one": (x, x**power)}}, "x", "y", caption="It bends.")
+
+
+def test_whoever_attaches_later_gets_the_newest_figure():
+    plot = Plot(drawn(1))
+    assert plot.show(drawn(2)) and not plot.show(drawn(2)) and plot.version == 1
+    state = plot.get_state()
+    assert state["figure"] == drawn(2).to_json() and "It bends." in state["figure"]
+
+
+def test_the_state_is_plain_json_and_small():
+    """plotly's own widget brings five megabytes of script in every figure."""
+    state = Plot(drawn(2)).get_state()
+    assert len(json.dumps(state)) < 40_000
+
+
+def test_a_page_is_given_plotly_once_it_asks():
+    plot, sent = Plot(drawn(1)), []
+    plot.send = lambda content, buffers=None: sent.append((content, buffers))
+    plot._heard(plot, {"drawn": 0}, [])
+    assert not sent
+    plot._heard(plot, "plotly.js", [])
+    ((content, (source,)),) = sent
+    assert content == "plotly.js" and source.decode() == get_plotlyjs()
+
+
+def test_only_the_newest_figure_counts_as_drawn():
+    plot, heard = Plot(drawn(1)), []
+    plot.when_drawn(lambda seconds: heard.append(plot.version))
+    plot.show(drawn(2))
+    plot._heard(plot, {"drawn": 0}, [])
+    assert not heard
+    plot._heard(plot, {"drawn": 1}, [])
+    assert heard == [1]
+
+
+@pytest.mark.parametrize(("heard", "most"), [(True, 6), (False, 12)])
+def test_few_figures_are_on_their_way_to_a_page_that_draws_none(heard, most):
+    """A minute of six redraws a second, as in a cell that blocks the kernel."""
+    now = [0.0]
+    plot = Plot(go.Figure(), clock=lambda: now[0])
+    if heard:
+        plot._heard(plot, {"drawn": 0}, [])
+    for step in range(360):
+        now[0] = step / 6
+        assert plot.show(go.Figure(layout={"title": str(step)}))
+    assert 0 < plot.version <= most
+    plot._heard(plot, {"drawn": plot.version}, [])
+    assert "359" in plot.figure
+
+
+@in_loop
+async def test_where_no_page_draws_nothing_more_is_sent_until_one_does(monkeypatch):
+    monkeypatch.setattr("labkit.lab.panels.plot.GIVE_UP", 0.01)
+    plot = Plot(drawn(1), clock=lambda: 0.0)
+    for power in (2, 3):
+        plot.show(drawn(power))
+    while not plot.lost:
+        await asyncio.sleep(0.01)
+    plot._clock = lambda: 1e9
+    plot.show(drawn(4))
+    assert plot.version == 1 and plot.figure == drawn(2).to_json()
+    plot._heard(plot, {"drawn": 1}, [])
+    assert not plot.lost and plot.figure == drawn(4).to_json()
+
+
+def test_the_next_figure_of_what_moves_is_sent_while_a_page_draws():
+    plot = Plot(drawn(1), ahead=True, clock=lambda: 0.0)
+    for power in (2, 3, 4):
+        plot.show(drawn(power))
+    assert plot.version == 1
+    plot._heard(plot, {"taken": 1}, [])
+    assert plot.version == 2 and plot.figure == drawn(4).to_json()
+    plot.show(drawn(5))
+    plot._heard(plot, {"taken": 1}, [])  # by another page
+    plot._heard(plot, {"drawn": 1}, [])
+    assert plot.version == 2  # one is on its way
+    plot._heard(plot, {"taken": 2}, [])
+    assert plot.version == 3 and plot.figure == drawn(5).to_json()
+    plot._heard(plot, {"drawn": 3}, [])
+    assert plot.due == -math.inf

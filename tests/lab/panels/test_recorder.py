@@ -1,0 +1,183 @@
+"""Recording lines: order, changes, folding; test_walks compares the bits."""
+
+import copy
+import math
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from labkit.lab.panels.recorder import FULL, PASSES, Values, record_lines
+from labkit.lab.panels.summaries import HEAT, heat_map, leaves, summarise
+
+
+def names(recording):
+    return [(line.code.co_name, sorted(line.changed)) for line in recording.lines]
+
+
+def scaled(x, factor):
+    y = x * factor
+    y.add_(1)
+    factor = float(factor)
+    return y
+
+
+def test_lines_come_in_order_with_what_they_changed():
+    recording = record_lines(scaled, torch.ones(3), 2)
+    changed = [sorted(line.changed) for line in recording.lines]
+    assert changed == [["y"], ["y"], ["factor"], []]
+    first = scaled.__code__.co_firstlineno
+    assert [line.line - first for line in recording.lines] == [1, 2, 3, 4]
+    assert [line.values["y"].greatest for line in recording.lines] == [2, 3, 3, 3]
+    assert torch.equal(recording.result, torch.full((3,), 3.0))
+    assert recording.functions[scaled.__code__] is scaled
+
+
+def loop(n):
+    total = 0
+    for i in range(n):
+        total = total + i
+    return total
+
+
+def test_a_loop_numbers_its_turns_and_is_cut_at_the_limit():
+    recording = record_lines(loop, PASSES + 50)
+    body = [line for line in recording.lines if "total" in line.changed][1:]
+    assert [line.turn for line in body] == list(range(1, PASSES))
+    assert recording.left_out == 50 + 51  # of the body, of the loop's head
+    assert recording.result == sum(range(PASSES + 50))
+
+
+def halves(x):
+    while x > 1:
+        x = x // 2
+        yield x
+
+
+def drains(x):
+    total = 0
+    for part in halves(
+        x,
+    ):
+        total += part
+    return total
+
+
+def test_a_generator_is_entered_again_when_it_goes_on():
+    recording = record_lines(drains, 8)
+    assert recording.result == 7
+    assert [n for n, _ in names(recording)].count("halves") == 3 * 3 + 1
+    inside = [line for line in recording.lines if line.code.co_name == "halves"]
+    changed = [line for line in inside if "x" in line.changed]
+    assert [line.values["x"].text for line in changed] == ["4", "2", "1"]
+    assert {line.depth for line in inside} == {1}
+    first = drains.__code__.co_firstlineno
+    heads = [line for line in recording.lines if line.line == first + 2]
+    assert [line.turn for line in heads] == [0, 1, 2, 3]  # two lines, one statement
+    assert recording.functions[halves.__code__] is halves
+
+
+def test_values_are_kept_as_what_changed():
+    before = None
+    seen, kept, plain = {}, [], []
+    for i in range(40):
+        seen = dict(seen) | {f"v{i % 7}": summarise(i)}
+        if i % 5 == 4:
+            seen.pop(next(iter(seen)))
+        before = Values.after(before, seen)
+        kept.append(before)
+        plain.append(seen)
+    assert [dict(values) for values in kept] == plain
+    assert len(kept[-1]) == len(plain[-1]) and kept[-1]["v4"] == plain[-1]["v4"]
+    assert Values.after(before, seen) is before or before._steps + 1 == FULL
+    with pytest.raises(KeyError):
+        kept[0]["v6"]
+
+
+def helper(x):
+    z = x + 1
+    return z
+
+
+def outer(x):
+    y = helper(x)
+    w = np.linalg.norm(y)
+    return [v for v in (y, w)]
+
+
+def test_helpers_are_followed_and_libraries_are_not():
+    recording = record_lines(outer, torch.zeros(2))
+    helped, own = [("helper", ["z"]), ("helper", [])], [["y"], ["w"], []]
+    assert names(recording) == helped + [("outer", changed) for changed in own]
+    assert [line.depth for line in recording.lines] == [1, 1, 0, 0, 0]
+    alone = record_lines(outer, torch.zeros(2), follow=())
+    assert {line.code.co_name for line in alone.lines} == {"outer"}
+
+
+def test_an_error_passes_through_and_tracing_ends():
+    def fails(x):
+        y = x + 1
+        raise ValueError(y)
+
+    with pytest.raises(ValueError, match="2"):
+        record_lines(fails, 1)
+    assert sys.gettrace() is None
+    with pytest.raises(TypeError, match="no Python source to walk"):
+        record_lines(math.sqrt, 2.0)
+    sys.settrace(lambda *a: None)
+    try:
+        with pytest.raises(RuntimeError, match="another tracer is at work"):
+            record_lines(helper, 1)
+    finally:
+        sys.settrace(None)
+
+
+# Summaries
+
+
+def test_a_summary_says_what_the_tensor_says():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 33, generator=g, dtype=torch.float64)
+    before = copy.deepcopy(x)
+    s = summarise(x)
+    assert s[:5] == ("Tensor", "", (40, 33), "float64", "cpu")
+    assert s.norm == pytest.approx(float(x.norm()), rel=1e-12)
+    assert (s.least, s.greatest) == (float(x.min()), float(x.max()))
+    assert s.heat.shape == (HEAT, HEAT) and s.heat.dtype == np.float32
+    assert torch.equal(x, before)
+
+
+def test_heat_maps_are_means_over_blocks():
+    x = torch.arange(64.0).reshape(32, 2)
+    heat = heat_map(x)
+    assert heat.shape == (16, 2)
+    np.testing.assert_allclose(heat[0], [(0 + 2) / 2, (1 + 3) / 2])
+    assert heat_map(torch.ones(5)).shape == (1, 5)
+    assert heat_map(torch.ones(2, 3, 4)).shape == (6, 4)
+    assert heat_map(torch.tensor(3.0)).tolist() == [[3.0]]
+
+
+ODD = [torch.zeros(0, 3), torch.zeros(2, dtype=torch.complex64), torch.tensor([True])]
+ODD += [np.array(["a"], dtype=object), np.arange(3), None, "x" * 500, object()]
+
+
+@pytest.mark.parametrize("value", ODD)
+def test_odd_values_have_a_summary(value):
+    s = summarise(value)
+    assert s.kind == type(value).__name__ and len(s.text) <= 80
+
+
+def test_leaves_open_what_a_step_holds():
+    @dataclass
+    class Box:
+        inner: dict
+
+    held = Box({"P": torch.ones(2), "q": [1, (2.0, "x")]})
+    found = dict(leaves("box", held))
+    # The pair is a level too deep.
+    assert list(found) == ['box.inner["P"]', 'box.inner["q"][0]']
+    assert dict(leaves("w", nn.Linear(2, 1))).keys() == {"w.weight", "w.bias"}
+    assert not dict(leaves("f", len))

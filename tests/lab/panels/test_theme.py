@@ -1,0 +1,163 @@
+import json
+import re
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from labkit.lab.broad import functions
+from labkit.lab.hessian_free import bowl
+from labkit.lab.panels import Lines, curves
+from labkit.lab.panels.theme import (
+    BUTTON,
+    COLOURS,
+    GRID,
+    INK,
+    PAPER,
+    RULES,
+    axis,
+    colour_of,
+    dark,
+    layout,
+    numbers,
+    style,
+    template,
+)
+from labkit.lab.rls import ellipse
+from labkit.lab.rtrl import cloud
+
+# What is left of linear RGB when one kind of cone is missing: Machado, Oliveira and
+# Fernandes (2009), "A physiologically-based model for simulation of color vision
+# deficiency", severity 1.
+MISSING = {
+    "none": np.eye(3),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+# Linear RGB to CIE XYZ, D65 (IEC 61966-2-1); its second row gives the luminance.
+XYZ = np.array(
+    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+)
+APART = 20  # CIELAB; about 2.3 is just noticed side by side
+
+
+def linear(colour):
+    s = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(s <= 0.04045, s / 12.92, ((s + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one, other):
+    """Ratio of WCAG 2."""
+    low, high = sorted(XYZ[1] @ linear(colour) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def cielab(rgb):
+    t = XYZ @ np.clip(rgb, 0, 1) / XYZ.sum(axis=1)
+    f = np.where(t > (6 / 29) ** 3, np.cbrt(t), t / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.fixture(params=["light", "dark"])
+def as_seen(request):
+    """A colour as the theme shows it."""
+    return dark if request.param == "dark" else lambda colour: colour
+
+
+def test_the_formula_agrees_with_what_wcag_says():
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
+    assert contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.005)
+
+
+def test_curves_and_text_stand_out_from_the_background(as_seen):
+    paper = as_seen(PAPER)
+    assert all(contrast(as_seen(colour), paper) >= 3 for colour in COLOURS)
+    # Names at the ends of curves are text, in the colours of the first curves.
+    for text in (*COLOURS[:5], INK, BUTTON):
+        assert contrast(as_seen(text), paper) >= (3 if text == BUTTON else 4.5)
+    assert contrast(as_seen(GRID), paper) < contrast(as_seen(COLOURS[5]), paper)
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_any_two_curves_are_told_apart_whatever_cone_is_missing(kind, as_seen):
+    seen = [cielab(MISSING[kind] @ linear(as_seen(colour))) for colour in COLOURS]
+    assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > APART
+
+
+def test_the_template_is_plain_small_and_has_no_light_colour_left_in_dark():
+    light, black = json.dumps(template("light")), json.dumps(template("dark"))
+    assert len(light) < 2000
+    own = set(re.findall("#[0-9A-F]{6}", light)) - {BUTTON, "#000000"}
+    assert own >= {PAPER, INK, GRID}
+    assert not own & set(re.findall("#[0-9A-F]{6}", black)) - {"#FFFFFF"}
+    with pytest.raises(ValueError, match="light, dark, got 'sepia'"):
+        template("sepia")
+
+
+def test_the_style_knows_the_twin_of_every_colour():
+    css = style()
+    for colour in (*COLOURS, PAPER, INK, GRID):
+        rgb = ", ".join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))
+        for kind in ("stroke", "fill"):
+            rule = f'[style*="{kind}: rgb({rgb})"], [{kind}="rgb({rgb})"]'
+            assert f"{rule} {{ {kind}: {dark(colour)} !important; }}" in css
+    assert css.count("{") == css.count("}")
+
+
+def test_a_wide_figure_leaves_its_width_to_the_page():
+    assert layout(width=960, height=300)["autosize"]
+    assert layout(width=700, height=300)["width"] == 700
+
+
+def test_a_logarithmic_axis_has_its_limits_as_exponents():
+    assert axis("loss", log=True, limits=(0.1, 100))["range"] == [-1, 2]
+    with pytest.raises(ValueError, match=r"limits > 0, got \(0, 1\)"):
+        axis("", log=True, limits=(0, 1))
+
+
+# What notebooks and panels call a rule, beside other labels.
+NAMED = [("Adam", "loss"), ("test", "Adam, rate 1e-2"), ("8-OK", "25-TBPTT", "UORO")]
+NAMED += [("BPLS, sigmoid", "Gauss-Newton (ours)", "Adam 128, tanh"), ("LSMR", "CG")]
+
+
+@pytest.mark.parametrize("labels", NAMED)
+def test_a_rule_has_one_colour_wherever_it_is_drawn(labels):
+    live = Lines(labels, "A", "y").traces()
+    finished = curves({"A": {label: ([1], [1.0]) for label in labels}}, "x", "y").data
+    for label, one, other in zip(labels, live, finished, strict=False):
+        rule = label.split(",")[0].split()[0].rpartition("-")[2]
+        assert one["line"]["color"] == other.line.color
+        if rule in RULES:
+            assert one["line"]["color"] == colour_of(rule)
+    assert len({one["line"]["color"] for one in live}) == len(labels)
+
+
+def test_two_of_one_rule_differ_by_dash_and_none_takes_a_rules_colour():
+    first, again, other = Lines(("Adam", "Adam, tuned", "x"), "A", "y").traces()
+    assert first["line"]["color"] == again["line"]["color"] != other["line"]["color"]
+    assert first["line"]["dash"] != again["line"]["dash"]
+    many = numbers([*RULES, *"abcdefgh"])
+    assert len(many) == len(RULES) + 8  # it ends
+    assert len({many[label] for label in "abcdefgh"}) == 8
+
+
+def test_pictures_draw_rules_in_the_colours_of_all_figures():
+    assert ellipse.RULES == {name: colour_of(name) for name in ellipse.RULES}
+    shown = cloud.NOISY | {name: look[0] for name, look in cloud.BIASED.items()}
+    assert shown == {name: colour_of(name) for name in shown}
+    assert len({*shown.values(), cloud.MEAN}) == len(shown) + 1
+    assert functions.RIDGE == colour_of("broad") != functions.OTHER
+    assert colour_of("Hessian-free") == bowl.STEP

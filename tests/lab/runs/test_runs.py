@@ -1,0 +1,117 @@
+"""Runs that start kernels: few, since each costs seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from labkit.lab.runs import report, run
+from labkit.lab.runs.cli import app
+from tests.lab.runs.conftest import is_gone, make_notebook, wait_for
+
+FIGURE = """\
+import json, sys
+import plotly.graph_objects as go
+trace = open(f"{run_dir}/steps.jsonl", "w")
+print(json.dumps({"rank": rank}), file=trace)
+print(json.dumps({"step": 0, "loss": 1.0}), file=trace)
+trace.close()
+print("this is", sys.executable, rank, interactive)
+go.Figure(go.Scatter(y=[3, 1, 2]), layout={"title": "</script>a curve"})
+"""
+SLOW = """\
+import json, os, time
+with open(f"{run_dir}/kernel.pid", "w") as file:
+    file.write(str(os.getpid()))
+with open(f"{run_dir}/steps.jsonl", "w") as trace:
+    for step in range(rank):
+        print(json.dumps({"step": step}), file=trace, flush=True)
+        time.sleep(rate)
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    place = tmp_path_factory.mktemp("finished")
+    folder = make_notebook(place / "notebooks", "07_curve", FIGURE).parent
+    return run("curve", {"rank": 3}, out=place / "runs", notebook_dir=folder)
+
+
+def test_a_run_leaves_notebook_page_traces_and_record(finished):
+    assert finished.ok and finished.error is None
+    assert finished.path.name.endswith("-curve")
+    names = {path.name for path in finished.path.iterdir()}
+    assert names == {"curve.ipynb", "curve.html", "run.json", "steps.jsonl"}
+    record = json.loads((finished.path / "run.json").read_text())
+    assert record["status"] == "finished" and record["profile"] == "quick"
+    assert record["parameters"]["rank"] == 3 and record["device"] == "cpu"
+    assert set(record["versions"]) == {"python", "torch", "labkit"}
+    assert not list(finished.path.parent.glob(".*.partial"))
+
+
+def test_the_kernel_is_this_python_and_is_told_that_nobody_watches(finished):
+    assert f"this is {sys.executable} 3 False" in finished.html.read_text()
+
+
+def test_figures_are_drawn_by_a_script_beside_the_run(finished):
+    page = finished.html.read_text()
+    (script,) = (finished.path.parent / "_static").iterdir()
+    assert f'<script src="../_static/{script.name}"></script>' in page
+    assert "Plotly.newPlot(" in page
+    assert "</script>a curve" not in page  # text of a figure cannot end its script
+    assert "require.min.js" not in page
+
+
+def test_the_index_counts_rows_without_the_header(finished):
+    index = report(finished.path.parent).read_text()
+    assert f'href="{finished.path.name}/curve.html"' in index
+    assert "(1 row)" in index and "rank=3" in index
+
+
+def test_a_failed_run_says_so_everywhere(write_notebook, tmp_path):
+    write_notebook("01_broken", "before = 1", "before / 0  # the culprit")
+    out = tmp_path / "runs"
+    place = ["--out", out, "--notebooks", tmp_path / "notebooks"]
+    outcome = CliRunner().invoke(app, ["run", "broken", *map(str, place)])
+    assert outcome.exit_code == 1
+    assert "the culprit" in outcome.stderr
+    assert "ZeroDivisionError: division by zero" in outcome.stderr
+    (folder,) = out.glob("[!._]*")
+    assert folder.name.endswith("-broken-failed")
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
+    assert (folder / "broken.html").exists()
+    assert "ZeroDivisionError: division by zero" in report(out).read_text()
+
+
+def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path):
+    notebook_dir = write_notebook("01_slow", SLOW).parent
+    out = tmp_path / "runs"
+    command = [sys.executable, "-m", "labkit.lab.runs.cli", "run", "slow"]
+    command += ["-p", "rank=64", "-p", "rate=0.5", "--out", str(out)]
+    command += ["--notebooks", str(notebook_dir)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        (partial,) = wait_for(lambda: list(out.glob(".*.partial")))
+        trace = partial / "steps.jsonl"
+        wait_for(lambda: trace.exists() and trace.read_text().count("\n") >= 3)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    # the kernel has a session of its own and watches for the end of its parent
+    kernel = int((partial / "kernel.pid").read_text())
+    wait_for(lambda: is_gone(kernel))
+
+    assert [path for path in out.iterdir() if path != partial] == []
+    rows = trace.read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == list(range(len(rows)))
+
+    again = run("slow", {"rank": 2, "rate": 0}, out=out, notebook_dir=notebook_dir)
+    assert again.ok
+    index = report(out).read_text()
+    assert f'href="{again.path.name}/slow.html"' in index
+    assert "Cut off" in index and partial.name in index
+    assert f"({len(rows)} rows)" in index and "rank=64" in index

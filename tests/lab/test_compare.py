@@ -1,0 +1,285 @@
+"""Notebook 06: its rules' budgets, looks and starts, its verdicts, the live race."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from labkit.instruments import gradient_cosine
+from labkit.lab.compare import live as compare
+from labkit.lab.compare import rules
+from labkit.lab.panels import LiveLab
+from labkit.lab.problem import Problem, load_problem, percent, squared_error
+from labkit.lab.race import Job, Race, Sizes, halton, race, spread
+from labkit.rtrl import OK, TBPTT
+
+nan = math.nan
+NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "06_compare.ipynb"
+PROBLEM = load_problem("digits", samples=240, tune=1 / 6)
+IMAGES = Problem(*(replace(p, targets=p.inputs) for p in vars(PROBLEM).values()))
+EXACT = replace(PROBLEM.fit, inputs=PROBLEM.fit.inputs.double())
+SIZES = Sizes(3, 16, 8)
+JOBS = {
+    "classification": Job("", PROBLEM, rules.CLASSIFIERS, SIZES, percent),
+    "autoencoder": Job("", IMAGES, rules.AUTOENCODERS, SIZES, squared_error, False),
+    "sequences": Job("", PROBLEM, rules.SEQUENCES, SIZES, percent),
+}
+RULES = [(name, label) for name, job in JOBS.items() for label in job.rules]
+
+
+def middle(rule):
+    return halton(rule.ranges, 1)[0]
+
+
+@pytest.mark.parametrize(("name", "label"), RULES)
+def test_every_rule_keeps_to_the_budget_and_learns(name, label):
+    job = JOBS[name]
+    run = job.runner(label, middle(job.rules[label]), on=job.problem.fit)
+    looks = pd.DataFrame(run(0))
+    assert looks.passes.iloc[0] > 0 and looks.passes.iloc[-1] <= 3 + 1e-9
+    assert looks.passes.is_monotonic_increasing
+    assert looks.seconds.iloc[0] > 0 and looks.seconds.is_monotonic_increasing
+    assert np.isfinite(looks.score).all()
+    if job.shares:
+        assert looks.score.max() > 15  # a guess has 10 %
+    else:
+        net = rules.autoencoder(IMAGES.fit, 8, 0)
+        start = squared_error(net(IMAGES.fit.inputs).detach(), IMAGES.fit.targets)
+        assert looks.score.min() < start
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [("classification", "RLS+M"), ("sequences", "OK")]
+)
+def test_looking_does_not_change_what_is_learned(name, label, monkeypatch):
+    """A rule looked at after every step ends with the same weights, to the last bit."""
+    rule, lasts = JOBS[name].rules[label], []
+    for looks in (2, 1000):
+        monkeypatch.setattr(rules, "LOOKS", looks)
+        *_, (_, _, outputs) = rule.run(PROBLEM.fit, SIZES, middle(rule), 0)
+        lasts.append(outputs(PROBLEM.test.inputs))
+    assert torch.equal(*lasts)
+
+
+def test_a_race_is_repeatable_and_seeds_differ():
+    job = JOBS["classification"]
+    values = {label: middle(job.rules[label]) for label in ("Adam", "BPLS-GN")}
+    one, other = (race(job.runners(values), seeds=2).runs for _ in range(2))
+    assert one.score.equals(other.score)
+    by_seed = [one[one.seed == seed].score.values for seed in (0, 1)]
+    assert not np.array_equal(*by_seed)
+
+
+# Who starts where
+
+
+def test_broad_learning_scores_by_class_and_has_as_many_weights():
+    values = {"ridge": 0.1, "shrink": 0.5}
+    *_, (_, _, last) = rules.broad(PROBLEM.fit, Sizes(4, 1, 8), values, 0)
+    model = last.__closure__[0].cell_contents
+    weights = 8 * 65 + 10 * 9
+    assert weights - 10 * 3 <= model.coef_.size <= max(weights, 10 * 90)
+    inputs = PROBLEM.test.inputs.double()
+    predicted = torch.as_tensor(model.predict(inputs.numpy()))
+    assert torch.equal(last(inputs).argmax(1), predicted)
+
+
+def test_the_sequence_rules_start_from_one_network_and_estimate_its_gradient():
+    X, y = EXACT.inputs[:16], EXACT.targets[:16]
+    model = rules.lstm(EXACT, 4, seed=0)
+    cell, readout = rules.as_online(model)
+    torch.testing.assert_close(rules.read(cell, readout, X), model(X))
+    (layer,) = model.layers
+    weights = layer.weight_hh_l0, layer.weight_ih_l0, layer.bias_ih_l0
+    loss = torch.nn.functional.cross_entropy(model(X), y)
+    exact = rules.online_layout(*torch.autograd.grad(loss, weights))
+
+    def estimate(kind, **options):
+        learner = kind(cell, batch_size=16, **options)
+        return rules.last_gradient(learner, readout, X, y)[0]
+
+    off = [estimate(TBPTT, horizon=rows) - exact for rows in (8, 2)]
+    whole, two = (float(each.norm() / exact.norm()) for each in off)
+    assert whole < 1e-13 < 0.01 < two < 1  # float64
+    g = torch.Generator().manual_seed(0)
+    ones, eights = (
+        torch.stack([estimate(OK, rank=r, generator=g) for _ in range(20)])
+        for r in (1, 8)
+    )
+    drawn = (ones[0], ones.mean(0), eights[0])
+    one, mean, eight = (float(gradient_cosine(d, exact)) for d in drawn)
+    assert one < mean <= 1 and one < eight <= 1
+
+
+# Verdicts, by the notebook's own functions
+
+
+@pytest.fixture(scope="module")
+def book():
+    """What the notebook imports and defines; nothing of it is run."""
+    names = {}
+    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
+        declares = cell.source.startswith(("from ", "def ", "POINTS"))
+        if declares and "LiveLab(" not in cell.source:
+            exec(cell.source, names)
+    return SimpleNamespace(**names)
+
+
+def made_up(**runs):
+    """Rule -> (scores by seed, seconds to each, score at first): two looks."""
+    rows = [
+        {"label": label, "seed": seed, "look": look, "passes": 1.0 + look}
+        | {"seconds": seconds * (1 + look), "score": score if look else start}
+        for label, (scores, seconds, start) in runs.items()
+        for seed, score in enumerate(scores)
+        for look in (0, 1)
+    ]
+    return Race(pd.DataFrame(rows))
+
+
+JOB = Job("made up", PROBLEM, {}, SIZES, percent)  # 360 test rows
+RUNS = {
+    "Adam": ((95.0, 95.2), 1.0, 50.0),
+    "SGD": ((94.9, 95.5), 2.0, 50.0),
+    "RLS": ((85.0, 94.0), 0.1, 50.0),
+    "broad": ((99.0, 99.1), 0.3, 97.0),
+    "BPLS": ((nan, 99.0), 0.3, 97.0),
+}
+
+
+def test_verdicts_follow_the_numbers(book):
+    result = made_up(**RUNS)
+    assert book.goal(JOB, result) == pytest.approx(99.05 - book.POINTS)
+    pays = book.pays_table(JOB, result, {})
+    said = {"SGD": "level", "RLS": "level", "broad": "ahead", "BPLS": "behind"}
+    assert pays["at the end"].to_dict() == said
+    assert pays.loc["broad", "seconds to goal"] == "ahead"
+    assert pays.loc["SGD", "pays here"] == pays.loc["BPLS", "pays here"] == "no"
+    assert book.leaders(JOB, spread(result.last(), "score")) == ["broad"]
+    told = book.findings(JOB, result, {})
+    assert "At the end of the budget broad (99.0 ± 0.1 %) is ahead" in told
+    assert "Adam does not get there in every seed" in told
+    assert "Not at 96.0 % in every seed: Adam, SGD, RLS, BPLS." in told
+
+
+LEVEL, SLOW = (95.0, 95.2), "seconds to goal"
+
+
+@pytest.mark.parametrize(
+    ("adam", "rls", "seconds", "count", "said"),
+    [
+        # 360 rows: a standard error of 1.15 points at 95 %
+        ((95.0, 95.0), (95.5, 95.5), 2.0, "at the end", "level"),
+        ((95.0, 95.0), (96.2, 96.2), 2.0, "at the end", "ahead"),
+        ((50.0,), (95.5,), 2.0, "at the end", "level"),  # one seed decides nothing
+        (LEVEL, LEVEL, 1.0, SLOW, "ahead"),
+        (LEVEL, LEVEL, 1.7, SLOW, "level"),
+        (LEVEL, LEVEL, 3.0, SLOW, "behind"),
+        (LEVEL, (80.0, 95.2), 1.0, SLOW, "level"),  # the ends are, if a seed misses
+        (LEVEL, (80.0, 80.2), 1.0, SLOW, "behind"),
+        (LEVEL, (nan, 95.2), 1.0, SLOW, "behind"),
+    ],
+)
+def test_few_rows_few_seeds_and_a_close_clock_decide_nothing(
+    book, adam, rls, seconds, count, said
+):
+    result = made_up(Adam=(adam, 2.0, 50.0), RLS=(rls, seconds, 50.0))
+    assert book.pays_table(JOB, result, {}).loc["RLS", count] == said
+
+
+def test_who_is_first_is_said_once_and_is_there_in_every_seed(book):
+    result = made_up(Adam=(LEVEL, 1.0, 95.0), RLS=((90.0, 90.2), 1.0, 50.0))
+    told = book.findings(JOB, result, {})
+    assert "by seconds of its own work: Adam (1 s).\n" in told
+    assert "passes over the rows: Adam (1 passes).\n" in told
+    result = made_up(Adam=((95.0, 60.0), 2.0, 50.0), RLS=((nan, 95.0), 1.0, 50.0))
+    times = book.to_goal(JOB, result).seconds
+    assert book.fastest(times) == ["Adam"] and math.isnan(times["RLS"])
+
+
+def test_errors_are_better_when_lower(book):
+    result = made_up(Adam=((3.0, 3.1), 1.0, 9.0), RLS=((1.0, 1.1), 2.0, 9.0))
+    job = replace(JOB, shares=False)
+    assert book.goal(job, result) == pytest.approx(1.05 * book.FACTOR)
+    pays = book.pays_table(job, result, {}).loc["RLS"]
+    assert pays["at the end"] == "ahead" and pays["seconds to goal"] == "ahead"
+    assert "RLS (1.05 ± 0.07) is ahead of all" in book.findings(job, result, {})
+
+
+def test_noise_is_judged_by_the_mean_over_its_levels(book):
+    def level(*scores):
+        return made_up(Adam=((90.0, 90.0), 1, 50), RLS=(scores, 1, 50))
+
+    levels = {0.2: level(90.0, 92.0), 0.4: level(80.0, 82.0)}
+    found = book.under_noise(levels).loc["RLS"].tolist()
+    assert found == pytest.approx([86.0, math.sqrt(2)])
+    given = JOB, levels[0.2], {"labels": levels}
+    assert book.pays_table(*given).loc["RLS", "noisy labels"] == "behind"
+    assert "Noise on labels, mean over its levels" in book.findings(*given)
+
+
+# The live race
+
+MIDDLE = {label: middle(rule) for label, rule in rules.CLASSIFIERS.items()}
+
+
+def live(values=MIDDLE, knobs=None, **options):
+    given = (compare.RACE, PROBLEM, values, 8)
+    return LiveLab(*given, knobs=knobs, interactive=False, **options)
+
+
+def test_the_live_race_writes_what_its_panels_show(tmp_path):
+    made = live(folder=str(tmp_path))
+    frame = made.run(9)
+    drawn = {c for panel in made.plot.panels for c in panel.columns}
+    assert drawn == set(MIDDLE) and drawn <= set(frame.columns)
+    assert frame["Adam"].notna().sum() == 3  # at steps 1, 4 and 8
+    assert made.note.value.startswith("minibatch 9")
+    made.controls.set(input_noise=1.0, label_noise=0.9, batch=128)
+    frame = made.run(4)
+    assert len(frame) == 13 and made.trace.frame()["turned"].notna().sum() == 1
+    made.controls.set(seed=7)
+    assert len(made.run(2)) == 2
+    made.trace.close()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.9])
+@pytest.mark.parametrize("batch", [4, 128])
+def test_the_live_race_runs_at_the_ends_of_its_knobs(noise, batch):
+    knobs = compare.RaceKnobs(input_noise=noise, label_noise=noise, batch=batch)
+    frame = live(knobs=knobs).run(8)
+    shown = frame[[k for k in MIDDLE if k not in compare.SOLVED]].iloc[-1].dropna()
+    assert ((shown >= 0) & (shown <= 100)).all()
+
+
+def test_a_rule_that_fails_live_ends_alone():
+    made = live(MIDDLE | {"RLS": {"lr": 1e6, "mean_weight": 0.1}})
+    frame = made.run(12)
+    assert frame["ended"].iloc[-1] == "RLS" and "failure: RLS" in made.note.value
+    assert frame["Adam"].iloc[-1] < 100 and pd.isna(frame["RLS"].iloc[-1])
+
+
+def test_minibatches_carry_the_noise_asked_for():
+    knobs = compare.RaceKnobs(label_noise=0.5, batch=128)
+    g, fit = torch.Generator().manual_seed(0), PROBLEM.fit
+    drawn = [compare.draw(fit, knobs, g) for _ in range(20)]
+    X, y = (torch.cat(each) for each in zip(*drawn, strict=True))
+    clean = fit.targets[torch.cdist(X, fit.inputs).argmin(1)]
+    assert 0.41 < float((clean != y).double().mean()) < 0.49  # 0.45 of 2,560 labels
+
+
+def test_a_rule_has_one_colour_and_no_two_of_a_panel_share_one():
+    figure, colours = live().plot.figure, {}
+    for trace in figure.data:
+        if trace.line.color and trace.name in rules.CLASSIFIERS:
+            colours.setdefault(trace.name, set()).add(trace.line.color)
+    assert len(colours) == 9 and all(len(each) == 1 for each in colours.values())
+    for panel in compare.RACE.panels:
+        shown = set.union(*(colours[column] for column in panel.columns))
+        assert len(shown) == len(panel.columns)

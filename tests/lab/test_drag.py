@@ -1,0 +1,99 @@
+"""A hand on a picture: what it holds is moved in what the algorithms see."""
+
+from dataclasses import replace
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.lab.rls import ellipse
+from labkit.lab.rtrl import influence, water
+from labkit.rls import loss_mse
+from tests.lab.test_pictures import NETWORK, TEXT, check_contours, run
+
+
+def test_a_point_that_is_dragged_is_moved_in_what_the_rules_see():
+    settings = SimpleNamespace(**vars(ellipse.EllipseKnobs()))
+    rows = ellipse.ellipse_rows(settings)
+    first = next(rows)["pictures"]
+    X, y = ellipse.data(settings)
+    for place in ((2.0, -3.0), (9.0, -9.0)):  # the second is beyond the plane
+        turned = ellipse.dragged(first, settings, "points", 6, place)
+        vars(settings).update(turned)
+        X[6] = torch.tensor(place).clamp(-5, 5)
+        shown, (row, now) = ellipse.afresh(first, settings), next_of(rows)
+        for seen in (shown, now):
+            assert np.array_equal(seen.inputs, X)
+            assert np.array_equal(seen.targets, first.targets)
+            check_contours(seen, X, y)
+        assert np.array_equal(shown.P, first.P)  # no step
+        w = torch.tensor(now.paths["RLS"][-1])[:, None].float()
+        assert row["loss RLS"] == pytest.approx(float(loss_mse(X @ w, y)), rel=1e-5)
+    (held,) = (t for t in ellipse.picture(now, None)["data"] if "meta" in t)
+    assert np.array_equal(np.stack([held["x"], held["y"]], 1), X.double())
+
+
+def next_of(rows):
+    row = next(rows)
+    return row, row["pictures"]
+
+
+BAD = "0 1 1; 61 1 1; 7 1; 7 1 nan; 7 nan 1; 7 6 0; a 1 1; 7, 1, 1"
+
+
+@pytest.mark.parametrize("moved", BAD.split("; "))
+def test_points_moved_are_numbers_and_places_of_points(moved):
+    with pytest.raises(ValueError, match=f"moved must be like .* got '{moved}'"):
+        ellipse.EllipseKnobs(moved=moved)
+
+
+def test_a_cell_that_is_pointed_at_shows_what_each_character_made_of_it():
+    knobs = influence.InfluenceKnobs()
+    _, now = run(
+        influence.influence_rows, influence.InfluenceKnobs, TEXT, {16: NETWORK}, steps=9
+    )
+    column = now.names.index(" ")
+    turned = influence.dragged(now, knobs, "cells", None, (column + 1.4, 7.6))
+    assert turned == {"unit": 8, "character": " "}
+    figure = influence.picture(influence.afresh(now, replace(knobs, **turned)), None)
+    # A copy of the weights for each character that was read.
+    h, cell, copies = torch.zeros(1, 16), NETWORK.cell, []
+    for token in TEXT.tokens[:9]:
+        copies.append(cell.weight.detach().clone().requires_grad_())
+        x = torch.nn.functional.one_hot(token, len(TEXT.symbols)).to(h)[None]
+        h = torch.func.functional_call(cell, {"weight": copies[-1]}, (x, h))
+    made = torch.autograd.grad(h[0, 7], copies)
+    row = 16 + TEXT.symbols.index(" ")
+    (shown,) = figure["data"][-1]["z"]
+    assert np.allclose(shown[-9:], [g[row].norm() for g in made], rtol=1e-3)
+    assert not shown[:-9].any() and shown.any()
+    there = [text == "␣" for text in figure["layout"]["xaxis4"]["ticktext"]]
+    assert there == (shown[-9:] > 0).tolist()
+    for far in ((0.2, 1), (len(now.names) + 1, 1)):
+        with pytest.raises(LookupError):
+            influence.dragged(now, knobs, "cells", None, far)
+
+
+def test_bars_and_the_level_are_held_where_they_are_drawn():
+    settings = SimpleNamespace(**vars(water.WaterKnobs()))
+    rows = water.water_rows(settings)
+    *_, now = (row["pictures"] for row in islice(rows, 12))
+    held = {t["meta"]["touch"]: t for t in water._bars(now) if "meta" in t}
+    assert held["bars"]["y"].tolist() == now.d.tolist() == [3.0, 1.0, 0.8, 0.5, 0.3]
+    assert (held["rank"]["y"] == now.level).all()
+    higher = water.dragged(now, settings, "bars", 4, (1.0, 3.52))
+    assert higher == {"fifth": 3.5}
+    vars(settings).update(higher)
+    shown = water.afresh(now, settings)
+    then = next(rows)["pictures"]
+    assert shown.d[4] == then.d[4] == 3.5 and shown.level == then.level > now.level
+    assert (shown.signs == now.signs).all()
+    assert len(then.off) == 1  # the mean of other bars would be no mean
+    assert (then.was == now.off).all() and (shown.was == now.off).all()
+    for rank in range(1, 6):
+        settings.rank = rank
+        level = water.afresh(now, settings).level
+        wanted = water.dragged(shown, settings, "rank", 2, (0.0, level + 0.01))
+        assert wanted == {"rank": rank}

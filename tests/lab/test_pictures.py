@@ -1,0 +1,455 @@
+"""What is drawn is what the papers' own functions say, in its place."""
+
+from dataclasses import fields
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from labkit import bpls
+from labkit import hessian_free as hf
+from labkit.bpls.walk import hidden_values, output_targets, walk, walked
+from labkit.lab.bpls import curve, layers
+from labkit.lab.broad import functions
+from labkit.lab.compare import regions
+from labkit.lab.compare.live import RaceKnobs, race_looks
+from labkit.lab.datasets import load
+from labkit.lab.hessian_free import bowl
+from labkit.lab.panels import LiveLab
+from labkit.lab.panels.planes import ellipse as edge_of
+from labkit.lab.problem import noisy_labels
+from labkit.lab.rls import ellipse
+from labkit.lab.rtrl import cloud, influence, water
+from labkit.lab.rtrl.noise import estimates, make_learner, new_network
+from labkit.rls import loss_mse
+from labkit.rls.update import gain
+from labkit.rtrl.low_rank import optimal_low_rank, water_level
+
+TEXT = load("text")
+NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
+PICTURES = {
+    "cloud": (cloud.CLOUD, (TEXT, {16: NETWORK})),
+    "ellipse": (ellipse.ELLIPSE, ()),
+    "functions": (functions.FUNCTIONS, ()),
+    "bowl": (bowl.BOWL, ()),
+    "curve": (curve.CURVE, ()),
+    "influence": (influence.INFLUENCE, (TEXT, {16: NETWORK})),
+    "water": (water.WATER, ()),
+    "layers": (layers.LAYERS, ()),
+    "regions": (regions.REGIONS, (regions.spirals(), 8)),
+    "three regions": (
+        regions.regions_of(*"RLS SGD Adam".split()),
+        (regions.spirals(),),
+    ),
+}
+
+
+def run(rows, knobs, *problem, steps=1, **turned):
+    """The last of so many rows at these knobs, and what it draws."""
+    settings = SimpleNamespace(**vars(knobs(**turned)))
+    row = list(islice(rows(settings, *problem), steps))[-1]
+    return row, row["pictures"]
+
+
+def drawn(figure, name):
+    """The trace of this name as points (n, 2), and it."""
+    (found,) = (trace for trace in figure["data"] if trace.get("name") == name)
+    return np.stack([found["x"], found["y"]], 1), found
+
+
+@pytest.fixture(params=PICTURES)
+def lab(request):
+    experiment, problem = PICTURES[request.param]
+    return LiveLab(experiment, *problem)
+
+
+def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
+    knobs = {field.name for field in fields(lab.experiment.knobs)}
+    assert set(lab.experiment.front) <= knobs and len(lab.experiment.front) == 3
+    frame = lab.run(4)
+    shown = lab.figure
+    assert lab.note.value and "pictures" not in frame and len(frame) == 4
+    assert shown.layout.meta["caption"] == lab.experiment.caption
+    lab.stepper.back(3)
+    assert lab.figure != shown
+    lab.stepper.step(3)
+    assert lab.figure == shown
+    lab.stepper.reset()
+    now, ghost = lab.figure, "an earlier run"
+    assert {trace.name for trace in now.data} <= {ghost} and now != shown
+    if now.data:
+        lab.run(1)
+        assert ghost in [trace.name for trace in lab.figure.data]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_before_the_first_step_there_are_empty_planes(name):
+    experiment, _ = PICTURES[name]
+    figure = experiment.picture(None, None)
+    assert figure["data"] == [] and len(figure["layout"]["annotations"]) >= 2
+
+
+# The cloud
+
+
+def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
+    g = torch.Generator().manual_seed(0)
+    truth = torch.randn(30, generator=g, dtype=torch.float64)
+    stretch = torch.linspace(0.1, 3, 30, dtype=torch.float64)
+    noise = stretch * torch.randn(500, 30, generator=g, dtype=torch.float64)
+    frame = cloud.plane(truth + noise, truth)
+    unit = frame * truth.norm()
+    assert torch.allclose(frame @ truth, torch.tensor([1.0, 0]).double(), atol=1e-12)
+    assert torch.allclose(unit @ unit.T, torch.eye(2).double(), atol=1e-12)
+    spread = (noise @ unit[1]).var()
+    for _ in range(50):
+        other = torch.randn(30, generator=g, dtype=torch.float64)
+        other -= (other @ unit[0]) * unit[0]
+        assert (noise @ (other / other.norm())).var() < spread
+    assert cloud.plane(truth + noise, truth, -frame[1])[1] @ frame[1] < 0
+
+
+def test_the_cloud_has_the_estimators_mean_and_covariance():
+    row, now = run(
+        cloud.cloud_rows, cloud.CloudKnobs, TEXT, {16: NETWORK}, steps=6, rank=2
+    )
+    for (name, _), shown in zip(cloud.NOISY.items(), now.clouds, strict=True):
+        rank = 2 if name == "OK" else 1
+        made = {"batch_size": cloud.DRAWS, "seed": 0}
+        learner = make_learner(name, rank, NETWORK.cell, **made)
+        *_, (draws, truth) = islice(estimates(NETWORK, {name: learner}, TEXT), 6)
+        draws, truth = draws[name].flatten(1), truth.flatten()
+        frame = cloud.plane(draws, truth)
+        flip = np.sign(shown.points[:, 1] @ (draws @ frame[1]).numpy())
+        frame = frame.numpy() * [[1.0], [flip]]
+        exact = draws.double().numpy()
+        mean, covariance = exact.mean(0), np.cov(exact.T)
+        close = {"rtol": 1e-3, "atol": 1e-5}
+        assert np.allclose(shown.points.mean(0), frame @ mean, **close)
+        wanted = frame @ covariance @ frame.T
+        assert np.allclose(np.cov(shown.points.T), wanted, **close)
+        assert row[f"noise {name}"] == pytest.approx(shown.noise)
+
+
+def test_ellipses_lie_at_their_distance():
+    g = np.random.default_rng(0)
+    root = g.standard_normal((2, 2))
+    covariance, centre = root @ root.T, np.array([1.0, 2.0])
+    points, _ = drawn({"data": [edge_of(centre, covariance, 1.5, "#000000", "e")]}, "e")
+    off = points - centre
+    distance = np.einsum("ni,ij,nj->n", off, np.linalg.inv(covariance), off)
+    assert np.allclose(distance, 1.5**2)
+    flat = edge_of(centre, np.zeros((2, 2)), 1.0, "#000000")
+    assert np.allclose(flat["x"], 1) and np.allclose(flat["y"], 2)
+
+
+def test_a_method_without_noise_is_one_dot_where_its_gradient_is():
+    _, now = run(cloud.cloud_rows, cloud.CloudKnobs, TEXT, {16: NETWORK}, steps=8)
+    figure = cloud.picture(now, None)
+    at = {(t["name"], t["xaxis"]): (t["x"][0], t["y"][0]) for t in figure["data"]}
+    for i, shown in enumerate(now.clouds):
+        for name, there in shown.biased.items():
+            axis = f"x{i + 1}" if i else "x"
+            assert np.allclose(at[f"{name} (no noise)", axis], there)
+    # A window of five of eight steps; the same point of the first axis in each plane.
+    along = [shown.biased["5-TBPTT"][0] for shown in now.clouds]
+    assert np.allclose(along, along[0], rtol=1e-3) and abs(along[0] - 1) > 1e-6
+
+
+# The ellipse
+
+
+@pytest.mark.parametrize("turned", [{}, {"batch": 1, "mean_weight": 2.0, "lr": 0.5}])
+def test_arrows_are_the_gradient_and_the_step_and_the_ellipse_is_of_P(turned):
+    _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, steps=9, **turned)
+    knobs = ellipse.EllipseKnobs(**turned)
+    P, mean = torch.tensor(now.P), torch.tensor(now.mean)
+    _, h = gain(P, mean, mean_weight=knobs.mean_weight)
+    wanted = -knobs.lr / float(h) * now.gradient @ now.P
+    assert np.allclose(now.step, wanted, rtol=1e-4, atol=1e-7)
+    figure = ellipse.picture(now, None)
+    arrows = {}
+    for name in ("minus the gradient", "step of RLS"):
+        (start, end), _ = drawn(figure, name)
+        assert np.allclose(start, now.weights)
+        arrows[name] = end - start
+    factor = np.linalg.norm(arrows["step of RLS"]) / np.linalg.norm(now.step)
+    assert np.allclose(arrows["step of RLS"], factor * now.step, rtol=1e-3)
+    assert np.allclose(arrows["minus the gradient"], -factor * now.gradient, rtol=1e-3)
+    points, _ = drawn(figure, "P, half size")
+    off = 2 * (points - now.weights)
+    ends = np.einsum("ni,ij,nj->n", off, np.linalg.inv(now.P), off)
+    assert np.allclose(ends, 1, rtol=1e-2)
+    assert np.allclose(now.paths["RLS"][-2], now.weights)
+
+
+def test_contours_are_the_loss():
+    knobs = SimpleNamespace(**vars(ellipse.EllipseKnobs(noise=0.5)))
+    _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, noise=0.5)
+    check_contours(now, *ellipse.data(knobs))
+    X, Y = bowl.data(SimpleNamespace(noise=0.3, seed=0))
+    _, now = run(bowl.bowl_rows, bowl.BowlKnobs)
+    trace = contours_of(bowl.picture(now, None), "loss of all rows")
+    for i, j in ((0, 0), (7, 30), (20, 11)):
+        model = bowl.unit((trace["x"][j], trace["y"][i]))
+        error = float(hf.squared_error(model, X, Y))
+        assert np.allclose(10 ** trace["z"][i, j], error, rtol=1e-6)
+
+
+def contours_of(figure, name):
+    return next(trace for trace in figure["data"] if trace["name"] == name)
+
+
+def check_contours(now, X, y):
+    trace = contours_of(ellipse.picture(now, None), "loss")
+    for i, j in ((0, 0), (7, 30), (48, 11)):
+        w = torch.tensor([[trace["x"][j]], [trace["y"][i]]]).float()
+        assert np.allclose(10 ** trace["z"][i, j], loss_mse(X @ w, y), rtol=1e-4)
+
+
+# Functions, and the bowl
+
+
+def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
+    turned = {"ridge": 0.1, "noise": 0.3}
+    _, now = run(functions.function_rows, functions.FunctionKnobs, steps=4, **turned)
+    knobs = functions.FunctionKnobs(**turned)
+    x, y = now.points[:, :1], now.points[:, 1]
+    for name in now.fits:
+        model = functions.model(name, knobs).fit(x, y)
+        for _ in range(3):
+            model.add_nodes(knobs.added)
+        assert np.allclose(model.expand(functions.X), now.columns)  # the same nodes
+        assert np.allclose(now.columns @ model.coef_[:, 0], now.fits[name])
+        if name == knobs.exact:
+            A = model.expand(x)
+            normal = A.T @ A + knobs.ridge * np.eye(A.shape[1])
+            fit = now.columns @ np.linalg.solve(normal, A.T @ y)
+            assert np.allclose(fit, now.fits[name], atol=1e-6)
+    figure = functions.picture(now, None)
+    points, _ = drawn(figure, knobs.exact)
+    assert np.allclose(points[:, 1], now.fits[knobs.exact])
+    (matrix,) = (t for t in figure["data"] if t["type"] == "heatmap")
+    F = np.abs(now.factor)
+    assert np.allclose(now.factor @ now.factor.T, np.linalg.inv(normal), rtol=1e-4)
+    assert np.allclose(10 ** matrix["z"][F > 0], F[F > 0])
+    assert np.isnan(matrix["z"][F == 0]).all()
+    assert len(F) + (functions.UPDATES - 3) * knobs.added == now.places
+    assert now.columns.shape[1] - now.old == knobs.added
+
+
+@pytest.mark.parametrize("turned", [{"n": 20}, {"n": 100, "damping": 1.0}])
+def test_the_bowl_is_the_subproblem_and_the_methods_go_into_it(turned):
+    _, now = run(bowl.bowl_rows, bowl.BowlKnobs, steps=2, **turned)
+    q = lambda d: 0.5 * d @ now.curvature @ d - d @ (now.curvature @ now.lowest)  # noqa: E731
+    assert q(now.lowest) == pytest.approx(-now.depth)
+    assert np.allclose(now.lsmr[-1], now.lowest, atol=1e-5)
+    assert np.allclose(now.cg[-1], now.lowest, atol=1e-5)
+    assert q(now.cg[1]) <= q(now.lsmr[1]) + 1e-12  # CG is ahead in q at equal k
+    assert np.allclose(now.path[-1] - now.path[-2], now.step)
+    points, _ = drawn(
+        {"data": [t for t in bowl.picture(now, None)["data"] if t["xaxis"] == "x"]},
+        "bowl of this batch",
+    )
+    level = [q(point - now.weights) for point in points]
+    assert np.allclose(level, 0, atol=1e-9 + 1e-6 * now.depth)  # through the weights
+    assert len(now.others) == bowl.OTHERS
+
+
+def test_bowls_of_larger_batches_lie_closer():
+    small, large = (
+        run(bowl.bowl_rows, bowl.BowlKnobs, n=n, noise=1.0)[0]["spread"]
+        for n in (10, 400)
+    )
+    assert large < 1e-6 < small  # at 400 every batch is all rows
+
+
+def test_the_less_noise_is_tolerated_the_more_the_batch_grows():
+    def sizes(theta):
+        knobs = SimpleNamespace(**vars(bowl.BowlKnobs(theta=theta)))
+        return [row["batch"] for row in islice(bowl.bowl_rows(knobs), 3)]
+
+    for first, *later in (found := [sizes(t) for t in (0.05, 0.2, 0.6, 0.0)]):
+        assert first == 20 and later == sorted(later)
+    seconds = [size for _, size, _ in found]
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[0] > 200 and found[-1] == [20] * 3
+
+
+# The curve
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_walk_ends_with_what_bpls_makes_of_it(depth):
+    turned = {"depth": depth, "again": False, "width": 4}
+    knobs = SimpleNamespace(**vars(curve.CurveKnobs(**turned)))
+    rows = [row["pictures"] for row in islice(curve.curve_rows(knobs), depth + 1)]
+    x, y = torch.tensor(rows[0].points).T
+    acts = [bpls.activation("sigmoid")] * depth
+    how = {"generator": torch.Generator().manual_seed(0), "dtype": torch.float64}
+    start = bpls.random_weights((2, *[4] * depth, 1), scale=2.0, **how)
+    options = {"ridge": knobs.ridge, "clamp": knobs.clamp, "interpretation": "min_norm"}
+    after = walked(curve.with_one(x), y[:, None], start, acts, **options)
+    at = lambda W: bpls.scores(curve.with_one(curve.GRID), W, acts)[:, 0]  # noqa: E731
+    assert np.allclose(rows[-1].fit[:, 1], at(after))
+    assert np.allclose(rows[0].was[:, 1], at(start))
+    assert np.allclose(rows[0].fit[:, 1], at((*start[:-1], after[-1])))
+    assert rows[0].layer == "output layer"
+    inside = (rows[0].wanted >= knobs.clamp) & (rows[0].wanted <= 1 - knobs.clamp)
+    assert (inside | rows[0].cut).all() and rows[0].now.shape[1] == 4
+
+
+# The layers
+
+
+@pytest.mark.parametrize("turned", [{"noise": 0.3}, {"depth": 1, "clamp": 0.2}])
+def test_cells_are_of_the_walks_and_marked_points_what_they_solve_on(turned):
+    knobs = layers.LayerKnobs(**turned)
+    g, (X, y) = torch.Generator().manual_seed(0), layers.moons(0)
+    y = noisy_labels(y, knobs.noise, g, 2)
+    sizes, acts = (3, *[6] * knobs.depth, 2), [layers.HIDDEN] * knobs.depth
+    weights = bpls.random_weights(sizes, scale=3.0, generator=g, dtype=X.dtype)
+    how = {"clamp": knobs.clamp, "stop": False, "max_walks": 99}
+    wrong = torch.ones(len(y), dtype=torch.bool)
+    rows = islice(layers.layer_rows(SimpleNamespace(**vars(knobs))), 9)
+    records = islice(bpls.train(X, y, weights, acts, **how), 9)
+    for record, row in zip(records, rows, strict=True):
+        now, i = row["pictures"], record.layer
+        if i == len(sizes) - 1:
+            at, B = wrong, output_targets(y[wrong], classes=2, dtype=X.dtype)
+            H = hidden_values(X[wrong], weights, acts)
+            below = {}
+            for step in walk(H, B, acts, clamp=knobs.clamp, second_solve=True):
+                below[step.layer - 1] = step
+        assert (now.solved == at.numpy()).all() and at.sum() == record.samples
+        shown = [at.nonzero()[:, 0].tolist().index(sample) for sample in now.samples]
+        for layer in range(i, len(sizes) - 1):
+            C, T = below[layer].C[shown], below[layer].T[shown]
+            assert np.allclose(now.wanted[layer], C, atol=1e-12)
+            assert (now.cut[layer] == (C != T).numpy()).all()
+        assert set(now.wanted) == set(range(i, len(sizes)))
+        figure = layers.picture(now, None)
+        crosses, _ = drawn(figure, "cut by the clamp")
+        assert len(crosses) == sum(part.sum() for part in now.cut.values())
+        for name in ("missed", "solved on"):
+            points, _ = drawn(figure, name)
+            rows_of = {"missed": now.missed, "solved on": now.solved}[name]
+            assert (points == now.points[rows_of]).all()
+        if record.end:
+            weights = record.end.weights
+            wrong = bpls.scores(X, weights, acts).argmax(1) != y
+            assert (now.missed == wrong.numpy()).all()
+            assert row["missed"] == record.end.misses
+            H = hidden_values(X[now.samples], weights, acts)
+            assert all(map(np.allclose, now.values, H))
+            said = bpls.scores(layers.PLANE, weights, acts).argmax(1)
+            assert (now.classes == said.view(41, 41).T.numpy()).all()
+
+
+def test_a_clamp_that_is_turned_cuts_from_the_next_layer_on():
+    knobs = SimpleNamespace(**vars(layers.LayerKnobs(clamp=0.2)))
+    rows = layers.layer_rows(knobs)
+    for clamp in (1e-6, 0.2, 0.2):
+        now, knobs.clamp = next(rows)["pictures"], clamp
+    for layer, clamp in ((2, 0.2), (1, 1e-6)):
+        off = np.minimum(now.wanted[layer], 1 - now.wanted[layer])
+        assert off.min() > clamp * (1 - 1e-9)
+        assert (now.cut[layer] == np.isclose(off, clamp)).all()
+    assert now.cut[2].any()
+
+
+# The influence
+
+
+@pytest.mark.parametrize("method", influence.METHODS)
+def test_the_influence_is_autograds_and_the_difference_is_between_them(method):
+    problem = TEXT, {16: NETWORK}
+    turned = {"method": method, "steps": 5}
+    row, now = run(
+        influence.influence_rows, influence.InfluenceKnobs, *problem, **turned
+    )
+    cell = NETWORK.cell
+    h, weight = torch.zeros(1, 16), cell.weight
+    for token in TEXT.tokens[:5]:
+        x = torch.nn.functional.one_hot(token, len(TEXT.symbols)).to(weight)
+        h = cell(x[None], h)
+    columns = [16 + TEXT.symbols.index(name) for name in now.names]
+    for unit in (0, 7):
+        (by_weight,) = torch.autograd.grad(h[0, unit], weight, retain_graph=True)
+        assert np.allclose(now.exact[unit], by_weight.norm(dim=1)[columns], rtol=1e-3)
+    assert (now.difference <= now.exact + now.estimate + 1e-9).all()
+    assert (now.difference >= np.abs(now.exact - now.estimate) - 1e-9).all()
+    figure = influence.picture(now, None)
+    heats = [trace for trace in figure["data"] if trace["type"] == "heatmap"]
+    parts = (now.exact, now.estimate, now.difference)
+    for heat, part in zip(heats[:-1], parts, strict=True):
+        assert (heat["z"] == part).all()
+    assert len(row["read"]) == 5 and row["read"][-1] == now.names[-1]
+
+
+# The water
+
+
+WATERS = [{}, {"rank": 1}, {"rank": 4, "third": 0.0}, {"rank": 5}, {"first": 0.0}]
+WATERS += [{"fifth": 4.0, "second": 0.3, "rank": 3}]  # not in falling order
+
+
+@pytest.mark.parametrize("turned", WATERS)
+def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
+    row, now = run(water.water_rows, water.WaterKnobs, steps=5, **turned)
+    knobs = water.WaterKnobs(**turned)
+    assert now.d.tolist() == [getattr(knobs, bar) for bar in water.BARS]
+    falling = np.argsort(-now.d, kind="stable")
+    d, signs = torch.tensor(now.d[falling]), torch.tensor(now.signs[falling])
+    L, R = optimal_low_rank(torch.diag(d), knobs.rank, signs)
+    assert np.allclose(L @ R.mT, now.drawn[np.ix_(falling, falling)], atol=1e-12)
+    assert row["noise"] == pytest.approx(row["theorem"], abs=1e-9) == now.noise
+    assert now.off[0] == pytest.approx(now.noise, abs=1e-9) and len(now.off) == 5
+    figure = water.picture(now, None)
+    level = 0.0 if knobs.rank == 5 else float(water_level(d, knobs.rank))
+    points, _ = drawn(figure, "water level")
+    assert np.allclose(points[:, 1], level)
+    kept, mixed = (drawn(figure, name)[0][:, 1] for name in ("kept", "mixed"))
+    assert (kept >= level - 1e-9).all() and (mixed < level).all()
+    assert sorted([*kept, *mixed], reverse=True) == d.tolist()
+    (heat,) = (trace for trace in figure["data"] if trace["type"] == "heatmap")
+    assert (heat["z"] == now.drawn).all()
+    n, theory = drawn(figure, "theorem / n")[0].T
+    assert np.allclose(theory * n, now.noise)
+
+
+# The regions
+
+
+@pytest.mark.parametrize("rules", [regions.ALL, ("RLS", "SGD", "Adam")])
+def test_regions_are_the_rules_predictions(rules):
+    problem, ticks = regions.spirals(), regions.TICKS
+    shown = regions.regions_of(*rules)
+    row, now = run(shown.rows, RaceKnobs, problem, 8, steps=4, label_noise=0.2)
+    settings = RaceKnobs(label_noise=0.2)
+    looks = race_looks(settings, problem, regions.values(), 8)
+    *_, (_, _, outputs, (X, y)) = islice(looks, 4)
+    assert set(now.classes) == set(rules)
+    points, labels = (part[-regions.SHOWN :].numpy() for part in (X, y))
+    assert (now.points == points).all() and (now.labels == labels).all()
+    shown_now = shown.picture(now, None)
+    drawn_as, drawn_points = shown_now["data"]
+    inside, last = (np.abs(points) <= regions.WIDE).all(1), regions.GRID - 1
+    for n, label in enumerate(rules):
+        assert row[label] == now.errors[label]
+        left, low = regions._corner(n, rules)
+        for i, j in ((0, 0), (3, 30), (last, 12), (20, 21)):
+            said = int(outputs[label](torch.stack([ticks[j], ticks[i]])[None]).argmax())
+            assert drawn_as["z"][low + i, left + j] == now.classes[label][i, j] + 1
+            assert now.classes[label][i, j] == said
+        part = slice(n * inside.sum(), (n + 1) * inside.sum())
+        cells = np.stack([drawn_points[k][part] for k in "xy"], 1) - (left, low)
+        assert np.allclose(np.interp(cells, [0, last], ticks[[0, -1]]), points[inside])
+    assert (drawn_as["z"] > 0).sum() == len(rules) * regions.GRID**2
+    titles = [
+        each["text"] for each in shown.picture(None, now)["layout"]["annotations"]
+    ]
+    for label, title in zip(rules, titles, strict=True):
+        assert label in title and f"({now.errors[label]:.0f} %)" in title

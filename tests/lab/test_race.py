@@ -1,0 +1,206 @@
+"""Races, tuning and verdicts: rules made up, whose numbers are known."""
+
+import math
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from labkit.errors import DivergedError
+from labkit.lab import race as lab
+from labkit.lab.datasets import Labelled
+from labkit.lab.problem import Problem, percent
+from labkit.lab.race import Job, Rule, Sizes, halton, tune
+
+nan = math.nan
+
+
+def part(seed, n=360):
+    X = torch.randn(n, 2, generator=torch.Generator().manual_seed(seed))
+    return Labelled("made up", X, (X[:, 0] > 0).long())
+
+
+PROBLEM, SIZES = Problem(part(0), part(1), part(2)), Sizes(3, 8, 4)
+
+
+def told(X, wrong=0):
+    """Outputs that tell all rows right but the first few."""
+    miss = torch.arange(len(X)) < wrong
+    return torch.where(miss, -1, 1)[:, None] * X[:, :1] * torch.tensor([-1, 1])
+
+
+def after(looks, error=None):
+    """A rule that tells all rows right, until it fails if it does."""
+
+    def run(*_):
+        for step in range(looks):
+            yield step + 1.0, 0.1 * (step + 1), told
+        if error:
+            raise error
+
+    return run
+
+
+def near(best):
+    """A rule that tells more rows wrong, the further its rate is from ``best``."""
+
+    def run(fit, sizes, values, seed):
+        wrong = 50 * abs(math.log(values["lr"] / best))
+        yield float(sizes.passes), float(seed), lambda X: told(X, wrong)
+
+    return run
+
+
+def job(problem=PROBLEM, **rules):
+    rules = {k: Rule(run, {"lr": (0.01, 1.0)}, "it") for k, run in rules.items()}
+    return Job("made up", problem, rules, SIZES, percent)
+
+
+# The harness
+
+
+def test_a_failing_run_ends_with_its_reason_and_the_others_go_on(tmp_path):
+    bad, never = after(1, DivergedError("it is inf")), after(0, FloatingPointError())
+    made = job(bad=bad, never=never, Adam=after(3))
+    path, runners = tmp_path / "race.jsonl", made.runners({k: {} for k in made.rules})
+    result = lab.race(runners, seeds=2, setting="here", path=path)
+    last = result.last().set_index(["label", "seed"])
+    assert last.failed["bad", 1] == "it is inf"
+    assert last.failed["never", 0] == "FloatingPointError"
+    assert math.isnan(last.score["bad", 0]) and last.passes["bad", 0] == 1
+    assert last.score["Adam", 0] == 100 and last.look["Adam", 0] == 2
+    assert (result.labels, result.seeds) == (["bad", "never", "Adam"], 2)
+    assert lab.spread(result.last(), "score")["mean"].isna().tolist() == [1, 1, 0]
+    lines = path.read_text().splitlines()
+    assert len(lines) == len(result.runs) + 1 and '"here"' in lines[0]
+
+
+def test_other_errors_are_not_swallowed():
+    with pytest.raises(KeyError):
+        lab.race(job(bad=after(1, KeyError("lr"))).runners({"bad": {}}), seeds=1)
+
+
+def two_runs(progress):
+    lab.race(job(Adam=after(3)).runners({"Adam": {}}), seeds=2, progress=progress)
+
+
+@pytest.mark.parametrize("work", [two_runs, lambda on: list(lab.with_bar("ab", on))])
+@pytest.mark.parametrize(
+    ("pace", "progress", "drawn"), [(4.0, True, True), (0.1, True, False), (9, 0, 0)]
+)
+def test_a_bar_is_shown_where_asked_once_three_seconds_are_over(
+    monkeypatch, capsys, work, pace, progress, drawn
+):
+    monkeypatch.setattr("tqdm.std.time", count(0.0, pace).__next__)
+    work(progress)
+    shown, silence = capsys.readouterr()
+    assert ("1/2" in shown) == drawn and silence == ""
+    assert not shown.split("\r")[-1].strip()  # and nothing is left of it
+
+
+def test_best_is_the_earliest_best_look():
+    scores = {"look": range(4), "score": [1.0, 3.0, 3.0, nan]}
+    result = lab.Race(pd.DataFrame({"label": "a", "seed": 0} | scores))
+    assert result.best("score").look.tolist() == [1]
+    assert result.best("score", higher=False).look.tolist() == [0]
+
+
+def test_a_rule_is_scored_on_rows_that_it_does_not_see_and_noise_is_on_its_own():
+    seen = []
+
+    def look(fit, sizes, values, seed):
+        seen.append((fit, seed))
+        yield 1.0, 1.0, lambda X: seen.append(X) or X
+
+    made = job(it=look)
+    lab.race(made.runners({"it": {}}, inputs=0.5), seeds=1)
+    lab.race({"it": made.runner("it", {}, on=PROBLEM.tune, first=1000)}, seeds=1)
+    (noisy, seed), on, (clean, later), other = seen
+    assert (seed, later) == (0, 1000)
+    assert on is PROBLEM.test.inputs and other is PROBLEM.tune.inputs
+    assert clean.inputs is PROBLEM.fit.inputs
+    assert not torch.equal(noisy.inputs, clean.inputs)
+    assert torch.equal(noisy.targets, clean.targets)
+
+
+def test_what_cannot_be_run_is_refused():
+    with pytest.raises(ValueError, match="rule must be one of Adam"):
+        job(Adam=after(3)).runner("Newton", {})
+    with pytest.raises(ValueError, match="trials must be an integer >= 1"):
+        halton({"lr": (0.1, 1.0)}, 0)
+    for name in ("passes", "batch", "hidden", "rank"):
+        with pytest.raises(ValueError, match=f"{name} must be an integer >= 1, got 0"):
+            replace(SIZES, **{name: 0})
+
+
+# Equal tuning
+
+
+def test_every_rule_gets_the_same_points_in_its_ranges():
+    def places(**ranges):
+        """Each range's trials -> how far along it they lie, on a logarithmic scale."""
+        for k, (low, high) in ranges.items():
+            tried = np.array([trial[k] for trial in halton(ranges, 5)])
+            yield np.log(tried / low) / np.log(high / low)
+
+    (one,), (first, second) = places(lr=(0.01, 1)), places(a=(1e-3, 10), b=(2, 3))
+    assert all(((0 < us) & (us < 1)).all() for us in (one, first, second))
+    np.testing.assert_allclose(next(places(c=(0.5, 0.9))), one)
+    np.testing.assert_allclose(first, one)
+    assert not np.allclose(first, second)
+
+
+def test_the_best_trial_is_taken_on_tuning_rows_by_seeds_that_serve_no_race():
+    tests = Problem(PROBLEM.fit, part(1, 0), PROBLEM.tune)  # no row to look at
+    made = job(tests, fits=near(0.3), Adam=near(0.02), bad=after(1, DivergedError()))
+    chosen, tried = tune(made, 4, seeds=2)
+    assert tried.label.value_counts().tolist() == [4, 4, 4]
+    given = [each["lr"] for each in halton({"lr": (0.01, 1.0)}, 4)]
+    for label, best in (("fits", 0.3), ("Adam", 0.02)):
+        nearest = min(given, key=lambda lr: abs(math.log(lr / best)))
+        assert chosen[label]["lr"] == nearest
+        assert tried[tried.label == label].seconds.tolist() == [1000.5] * 4
+    bad = tried[tried.label == "bad"]
+    assert bad["mean"].isna().all() and chosen["bad"] == bad["values"].iloc[0]
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "higher", "said"),
+    [
+        ((95.0, 0.5), (93.0, 0.5), True, "ahead"),
+        ((95.0, 0.5), (93.0, 0.5), False, "behind"),
+        ((95.0, 1.5), (93.0, 0.5), True, "level"),
+        ((95.0, nan), (93.0, 0.5), True, "level"),  # one seed decides nothing
+        ((nan, nan), (93.0, 0.5), True, "behind"),
+        ((95.0, 0.5), (nan, 0.5), False, "ahead"),
+    ],
+)
+def test_ahead_is_by_more_than_both_spreads(a, b, higher, said):
+    a, b = ({"mean": mean, "sd": sd} for mean, sd in (a, b))
+    assert lab.compared(a, b, higher=higher) == said
+    assert lab.compared(a, b, higher=higher, least=3.0) in ("level", said)
+    told = {"ahead": lab.YES, "behind": lab.NO}.get(said, lab.UNDECIDED)
+    failed = math.isnan(a["mean"] + b["mean"])
+    assert lab.verdict(a, b, higher=higher) == (lab.UNDECIDED if failed else told)
+
+
+def test_a_figure_has_every_rule_in_both_views_and_in_its_colour():
+    columns = {"label": "broad", "seed": 0, "look": [0, 1], "score": [97.0, 99.0]}
+    broad = pd.DataFrame(columns | {"seconds": [1.0, 2.0], "passes": [1.0, 2.0]})
+    adam = broad.assign(label="Adam", score=[50.0, 95.0])
+    clocks = ("seconds", "passes")
+    views = [lab.View(x, "score", x, x, "score, %", log_x=True) for x in clocks]
+    result = lab.Race(pd.concat([broad, adam]))
+    figure = lab.race_figure(result, views)
+    drawn = {(t.name, t.xaxis): t for t in figure.data if t.name}
+    assert drawn.keys() == {(n, x) for n in ("Adam", "broad") for x in ("x", "x2")}
+    assert list(drawn["Adam", "x"].y) == [50.0, 95.0]
+    alone = lab.race_figure(lab.Race(broad), views)
+    first = next(trace for trace in alone.data if trace.name)
+    assert drawn["broad", "x"].line == first.line != drawn["Adam", "x"].line
