@@ -21,7 +21,7 @@ from torch import nn
 from benchmarks import shared
 from labkit.clock import Clock
 from labkit.lab.problem import load_problem
-from labkit.lab.race import race, spread
+from labkit.lab.race import run_race, spread
 from labkit.lab.rls import training as lab
 from labkit.rls import SequenceClassifier, dense_network, small_cnn, vgg5
 
@@ -145,7 +145,7 @@ def raced(problem, layers, names, args, **options):
         name: partial(epochs_of, problem, layers, name, args, **options)
         for name in names
     }
-    result = race(runners, seeds=args.seeds)
+    result = run_race(runners, seeds=args.seeds)
     size = f"{len(problem.fit.targets):,} examples"
     print(
         f"\n{problem.name}, {layers}, {size}, {args.epochs} epochs, {args.seeds} seeds"

@@ -8,10 +8,11 @@ import torch
 
 from labkit.bpls import activation, descend, random_weights, scores, train
 from labkit.bpls.baselines import OPTIMIZERS
+from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.datasets import load
 from labkit.lab.problem import percent
 from labkit.lab.problem import rows as some
-from labkit.lab.race import View, plus_minus, spread, verdict
+from labkit.lab.race import View, spread
 from reproduction.experiments import Experiment
 from reproduction.judge import WITHIN, within
 

@@ -26,8 +26,9 @@ from labkit.broad.ridge import (
     with_ridge,
 )
 from labkit.broad.triangular import gram, lower_solve, lower_t_solve, mm
+from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.problem import Problem, load_problem
-from labkit.lab.race import View, plus_minus, spread, verdict
+from labkit.lab.race import View, spread
 from reproduction.experiments import SPREAD, Experiment
 
 START = (*6 * [Update(10)], Update(extra=3000))

@@ -8,8 +8,9 @@ import pandas as pd
 import torch
 
 from labkit import hessian_free as hf
+from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.hessian_free.training import load_images
-from labkit.lab.race import View, plus_minus, spread, verdict
+from labkit.lab.race import View, spread
 from reproduction.experiments import SPREAD, Experiment
 from reproduction.judge import WITHIN, within
 

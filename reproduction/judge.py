@@ -2,7 +2,7 @@
 
 import math
 
-from labkit.lab.race import NO, UNDECIDED, YES
+from labkit.lab.claims import NO, UNDECIDED, YES
 
 WITHIN = (
     "yes where the paper's number lies within two standard deviations over the seeds "

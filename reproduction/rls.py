@@ -11,10 +11,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, addmm_flop
 
 from labkit.errors import DivergedError
+from labkit.lab.claims import NO, YES, plus_minus, verdict
 from labkit.lab.datasets import load_imdb
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.problem import rows as some
-from labkit.lab.race import NO, YES, Race, View, plus_minus, spread, verdict
+from labkit.lab.race import Race, View, spread
 from labkit.lab.rls.training import CONSTANTS, make_training, network
 from labkit.rls import RLS, train
 from reproduction.experiments import SPREAD, Experiment

@@ -6,8 +6,9 @@ from functools import cache
 import pandas as pd
 import torch
 
+from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.datasets import load, load_ptb
-from labkit.lab.race import NO, UNDECIDED, YES, Race, View
+from labkit.lab.race import Race, View
 from labkit.lab.rtrl.noise import make_learner, new_network
 from labkit.rtrl import TBPTT, CharStream, CopyTask, train
 from labkit.rtrl.learners import label

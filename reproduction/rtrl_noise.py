@@ -6,7 +6,8 @@ import pandas as pd
 import torch
 
 from labkit.instruments import gradient_cosine, relative_variance
-from labkit.lab.race import NO, YES, View, plus_minus, verdict
+from labkit.lab.claims import NO, YES, plus_minus, verdict
+from labkit.lab.race import View
 from labkit.lab.rtrl.noise import (
     Network,
     estimates,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.lab.race import UNDECIDED, claims
+from labkit.lab.claims import UNDECIDED, claim_table
 from reproduction import results
 from reproduction.experiments import Experiment, experiments
 
@@ -21,7 +21,7 @@ def judged(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
     """The verdicts; a row a claim."""
     setting = f"{experiment.data}; {experiment.setting}"
     found = experiment.claims(rows) if len(rows) else ()
-    return claims((said, here, setting, verdict) for said, here, verdict in found)
+    return claim_table((said, here, setting, verdict) for said, here, verdict in found)
 
 
 def recorded(paper: str, folder: Path = RECORDED) -> pd.DataFrame:
@@ -39,7 +39,7 @@ def recorded(paper: str, folder: Path = RECORDED) -> pd.DataFrame:
             rows = judged(each, results.frame(results.path_of(each, folder)))
             if not len(rows):
                 told = f"{len(done)} of {units} units are done" if done else "Not run"
-                rows = claims([(each.claim, told, each.data, UNDECIDED)])
+                rows = claim_table([(each.claim, told, each.data, UNDECIDED)])
             found.append(rows.assign(command=command(each)))
     columns = {"measured here": "recorded", "setting": "data and scale"}
     return pd.concat(found, ignore_index=True).rename(columns=columns)

@@ -21,7 +21,7 @@ CORE = PAPERS | {"instruments"}
 TOP = "the top of the package"
 # One folder a notebook, and what notebooks share; see `room_of`.
 BOOKS = {f"lab.{name}" for name in (*PAPERS, "compare")}
-SHARED = {"lab.problem", "lab.race"}
+SHARED = {"lab.problem", "lab.race", "lab.tuning", "lab.claims"}
 PARTS = {"lab.panels", "lab.datasets", "lab.runs", "lab.command"}
 BELOW = {"lab.panels", "lab.datasets", TOP}
 LAB = BOOKS | SHARED | PARTS | {"lab"}

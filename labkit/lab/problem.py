@@ -50,27 +50,34 @@ def rows(data: Labelled, chosen) -> Labelled:
     return replace(data, inputs=data.inputs[chosen], targets=data.targets[chosen])
 
 
-def with_noise(problem: Problem, *, inputs=0.0, labels=0.0, seed=0) -> Problem:
+def with_noise(
+    problem: Problem,
+    *,
+    input_noise: float = 0.0,
+    label_noise: float = 0.0,
+    seed: int = 0,
+) -> Problem:
     """Disturb the rows to learn from; those for tuning and test stay as they are.
 
     Parameters
     ----------
-    inputs : float >= 0, sd of Gaussian noise on every pixel (their range is 1)
-    labels : float in [0, 1], share of labels drawn anew from all classes
+    input_noise : float >= 0, sd of Gaussian noise on every pixel (their range is 1)
+    label_noise : float in [0, 1], share of labels drawn anew from all classes
     seed : int, the same disturbance at every level, scaled; each kind of device draws
         its own
     """
-    if not (inputs >= 0 and 0 <= labels <= 1):
+    if not (input_noise >= 0 and 0 <= label_noise <= 1):
         raise ValueError(
-            f"inputs must be >= 0 and labels in [0, 1], got {inputs} and {labels}"
+            "input_noise must be >= 0 and label_noise in [0, 1], got "
+            f"{input_noise} and {label_noise}"
         )
     X, y = problem.fit.inputs, problem.fit.targets
-    if inputs:
+    if input_noise:
         g = torch.Generator(X.device).manual_seed(seed)
-        X = X + inputs * torch.randn(X.shape, generator=g, device=X.device).to(X)
-    if labels:
+        X = X + input_noise * torch.randn(X.shape, generator=g, device=X.device).to(X)
+    if label_noise:
         g = torch.Generator(y.device).manual_seed(seed)
-        y = noisy_labels(y, labels, g, problem.classes)
+        y = noisy_labels(y, label_noise, g, problem.classes)
     return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
 
 

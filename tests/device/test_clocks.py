@@ -18,7 +18,7 @@ from labkit.broad.train import side_by_side
 from labkit.clock import Clock
 from labkit.lab.compare import rules
 from labkit.lab.datasets import Labelled
-from labkit.lab.race import Sizes
+from labkit.lab.tuning import Sizes
 from tests.device import bpls as walks
 from tests.device import hessian_free as newton
 from tests.device import rls as squares

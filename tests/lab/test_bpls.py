@@ -245,7 +245,8 @@ def test_depth_harms_bounded_layers_and_not_linear_ones():
 
 
 def test_later_walks_collapse_under_noise_and_not_without():
-    disturbed, free = with_noise(whole, inputs=0.6), {"max_walks": 12, "stop": False}
+    disturbed = with_noise(whole, input_noise=0.6)
+    free = {"max_walks": 12, "stop": False}
     clean, noisy = (ends(each, "identity", **free) for each in (whole, disturbed))
     assert clean[-1].accuracy > clean[0].accuracy
     ruled = ends(disturbed, "identity", max_walks=12)

@@ -16,7 +16,8 @@ from labkit.lab.compare import live as compare
 from labkit.lab.compare import rules
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
-from labkit.lab.race import Job, Race, Sizes, halton, race, spread
+from labkit.lab.race import Race, run_race, spread
+from labkit.lab.tuning import Comparison, Sizes, halton
 from labkit.rtrl import OK, TBPTT
 
 nan = math.nan
@@ -26,9 +27,11 @@ IMAGES = Problem(*(replace(p, targets=p.inputs) for p in vars(PROBLEM).values())
 EXACT = replace(PROBLEM.fit, inputs=PROBLEM.fit.inputs.double())
 SIZES = Sizes(3, 16, 8)
 JOBS = {
-    "classification": Job("", PROBLEM, rules.CLASSIFIERS, SIZES, percent),
-    "autoencoder": Job("", IMAGES, rules.AUTOENCODERS, SIZES, squared_error, False),
-    "sequences": Job("", PROBLEM, rules.SEQUENCES, SIZES, percent),
+    "classification": Comparison("", PROBLEM, rules.CLASSIFIERS, SIZES, percent),
+    "autoencoder": Comparison(
+        "", IMAGES, rules.AUTOENCODERS, SIZES, squared_error, False
+    ),
+    "sequences": Comparison("", PROBLEM, rules.SEQUENCES, SIZES, percent),
 }
 RULES = [(name, label) for name, job in JOBS.items() for label in job.rules]
 
@@ -70,7 +73,7 @@ def test_looking_does_not_change_what_is_learned(name, label, monkeypatch):
 def test_a_race_is_repeatable_and_seeds_differ():
     job = JOBS["classification"]
     values = {label: middle(job.rules[label]) for label in ("Adam", "BPLS-GN")}
-    one, other = (race(job.runners(values), seeds=2).runs for _ in range(2))
+    one, other = (run_race(job.runners(values), seeds=2).runs for _ in range(2))
     assert one.score.equals(other.score)
     by_seed = [one[one.seed == seed].score.values for seed in (0, 1)]
     assert not np.array_equal(*by_seed)
@@ -143,7 +146,7 @@ def made_up(**runs):
     return Race(pd.DataFrame(rows))
 
 
-JOB = Job("made up", PROBLEM, {}, SIZES, percent)  # 360 test rows
+JOB = Comparison("made up", PROBLEM, {}, SIZES, percent)  # 360 test rows
 RUNS = {
     "Adam": ((95.0, 95.2), 1.0, 50.0),
     "SGD": ((94.9, 95.5), 2.0, 50.0),
@@ -219,9 +222,9 @@ def test_noise_is_judged_by_the_mean_over_its_levels(book):
     levels = {0.2: level(90.0, 92.0), 0.4: level(80.0, 82.0)}
     found = book.under_noise(levels).loc["RLS"].tolist()
     assert found == pytest.approx([86.0, math.sqrt(2)])
-    given = JOB, levels[0.2], {"labels": levels}
-    assert book.pays_table(*given).loc["RLS", "noisy labels"] == "behind"
-    assert "Noise on labels, mean over its levels" in book.findings(*given)
+    given = JOB, levels[0.2], {"label_noise": levels}
+    assert book.pays_table(*given).loc["RLS", "label noise"] == "behind"
+    assert "Label noise, mean over its levels" in book.findings(*given)
 
 
 # The live race

@@ -14,9 +14,10 @@ from sklearn.datasets import load_digits
 
 from labkit.hessian_free import PAPER, as_sequential, squared_error
 from labkit.hessian_free.tuples import norm
+from labkit.lab.claims import verdict
 from labkit.lab.hessian_free import training as lab
 from labkit.lab.panels import LiveLab
-from labkit.lab.race import Race, spread, verdict
+from labkit.lab.race import Race, spread
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks/03_hessian_free.ipynb"
 

@@ -19,7 +19,7 @@ def test_tuning_rows_are_no_training_rows_whatever_the_samples():
 
 
 def test_noise_disturbs_the_rows_to_learn_from_and_no_others():
-    noisy = with_noise(PROBLEM, inputs=0.5, labels=0.5, seed=1)
+    noisy = with_noise(PROBLEM, input_noise=0.5, label_noise=0.5, seed=1)
     assert noisy.tune is PROBLEM.tune and noisy.test is PROBLEM.test
     added = noisy.fit.inputs - PROBLEM.fit.inputs
     assert float(added.std()) == pytest.approx(0.5, rel=0.05)  # 15,360 draws
@@ -27,10 +27,10 @@ def test_noise_disturbs_the_rows_to_learn_from_and_no_others():
     assert 0.3 < share < 0.6  # of half the labels, a tenth is right by chance
     clean = with_noise(PROBLEM, seed=1).fit
     assert clean.inputs is PROBLEM.fit.inputs and clean.targets is PROBLEM.fit.targets
-    stronger = with_noise(PROBLEM, inputs=1.0, seed=1).fit.inputs
+    stronger = with_noise(PROBLEM, input_noise=1.0, seed=1).fit.inputs
     torch.testing.assert_close(stronger - PROBLEM.fit.inputs, 2 * added)
-    refused = r"inputs must be >= 0 and labels in \[0, 1\]"
-    for noise in ({"inputs": -0.1}, {"labels": 1.1}):
+    refused = r"input_noise must be >= 0 and label_noise in \[0, 1\]"
+    for noise in ({"input_noise": -0.1}, {"label_noise": 1.1}):
         with pytest.raises(ValueError, match=refused):
             with_noise(PROBLEM, **noise)
 

@@ -11,9 +11,10 @@ import torch
 
 from labkit.errors import DivergedError
 from labkit.lab import race as lab
+from labkit.lab.claims import NO, UNDECIDED, YES, compared, verdict
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, percent
-from labkit.lab.race import Job, Rule, Sizes, halton, tune
+from labkit.lab.tuning import Comparison, Rule, Sizes, halton, tune
 
 nan = math.nan
 
@@ -56,7 +57,7 @@ def near(best):
 
 def job(problem=PROBLEM, **rules):
     rules = {k: Rule(run, {"lr": (0.01, 1.0)}, "it") for k, run in rules.items()}
-    return Job("made up", problem, rules, SIZES, percent)
+    return Comparison("made up", problem, rules, SIZES, percent)
 
 
 # The harness
@@ -66,7 +67,7 @@ def test_a_failing_run_ends_with_its_reason_and_the_others_go_on(tmp_path):
     bad, never = after(1, DivergedError("it is inf")), after(0, FloatingPointError())
     made = job(bad=bad, never=never, Adam=after(3))
     path, runners = tmp_path / "race.jsonl", made.runners({k: {} for k in made.rules})
-    result = lab.race(runners, seeds=2, setting="here", path=path)
+    result = lab.run_race(runners, seeds=2, setting="here", path=path)
     last = result.last().set_index(["label", "seed"])
     assert last.failed["bad", 1] == "it is inf"
     assert last.failed["never", 0] == "FloatingPointError"
@@ -80,11 +81,11 @@ def test_a_failing_run_ends_with_its_reason_and_the_others_go_on(tmp_path):
 
 def test_other_errors_are_not_swallowed():
     with pytest.raises(KeyError):
-        lab.race(job(bad=after(1, KeyError("lr"))).runners({"bad": {}}), seeds=1)
+        lab.run_race(job(bad=after(1, KeyError("lr"))).runners({"bad": {}}), seeds=1)
 
 
 def two_runs(progress):
-    lab.race(job(Adam=after(3)).runners({"Adam": {}}), seeds=2, progress=progress)
+    lab.run_race(job(Adam=after(3)).runners({"Adam": {}}), seeds=2, progress=progress)
 
 
 @pytest.mark.parametrize("work", [two_runs, lambda on: list(lab.with_bar("ab", on))])
@@ -116,8 +117,8 @@ def test_a_rule_is_scored_on_rows_that_it_does_not_see_and_noise_is_on_its_own()
         yield 1.0, 1.0, lambda X: seen.append(X) or X
 
     made = job(it=look)
-    lab.race(made.runners({"it": {}}, inputs=0.5), seeds=1)
-    lab.race({"it": made.runner("it", {}, on=PROBLEM.tune, first=1000)}, seeds=1)
+    lab.run_race(made.runners({"it": {}}, input_noise=0.5), seeds=1)
+    lab.run_race({"it": made.runner("it", {}, on=PROBLEM.tune, first=1000)}, seeds=1)
     (noisy, seed), on, (clean, later), other = seen
     assert (seed, later) == (0, 1000)
     assert on is PROBLEM.test.inputs and other is PROBLEM.tune.inputs
@@ -183,11 +184,11 @@ def test_the_best_trial_is_taken_on_tuning_rows_by_seeds_that_serve_no_race():
 )
 def test_ahead_is_by_more_than_both_spreads(a, b, higher, said):
     a, b = ({"mean": mean, "sd": sd} for mean, sd in (a, b))
-    assert lab.compared(a, b, higher=higher) == said
-    assert lab.compared(a, b, higher=higher, least=3.0) in ("level", said)
-    told = {"ahead": lab.YES, "behind": lab.NO}.get(said, lab.UNDECIDED)
+    assert compared(a, b, higher=higher) == said
+    assert compared(a, b, higher=higher, least=3.0) in ("level", said)
+    told = {"ahead": YES, "behind": NO}.get(said, UNDECIDED)
     failed = math.isnan(a["mean"] + b["mean"])
-    assert lab.verdict(a, b, higher=higher) == (lab.UNDECIDED if failed else told)
+    assert verdict(a, b, higher=higher) == (UNDECIDED if failed else told)
 
 
 def test_a_figure_has_every_rule_in_both_views_and_in_its_colour():

@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from labkit.lab.race import NO, UNDECIDED, YES, View
+from labkit.lab.claims import NO, UNDECIDED, YES
+from labkit.lab.race import View
 from reproduction import (
     bpls,
     drawing,

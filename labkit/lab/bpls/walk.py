@@ -110,7 +110,7 @@ def walk_rows(knobs, problem: Problem) -> Iterator[dict]:
         settings.interpretation = interpretation_of(knobs.interpretation)
         settings.clamp, settings.ridge = knobs.clamp, knobs.ridge
         settings.max_walks, settings.stop = knobs.walks, knobs.stop
-        wanted = {"inputs": knobs.sigma, "labels": knobs.label_noise}
+        wanted = {"input_noise": knobs.sigma, "label_noise": knobs.label_noise}
         if level != wanted and current is weights:
             level, noisy = wanted, with_noise(problem, **wanted, seed=knobs.seed).fit
             settings.data = noisy.inputs, noisy.targets

@@ -99,8 +99,12 @@ def growth_rows(settings, problem: Problem, updates: int = 12) -> Iterator[dict]
     What an update brings is read when its columns are made, the other knobs once. A
     solver that has lost a pivot is left out from there, and ``note`` says why.
     """
-    noise = {"inputs": settings.input_noise, "labels": settings.label_noise}
-    problem = with_noise(problem, **noise, seed=settings.seed)
+    problem = with_noise(
+        problem,
+        input_noise=settings.input_noise,
+        label_noise=settings.label_noise,
+        seed=settings.seed,
+    )
     dtype, room = getattr(torch, settings.precision), START + updates * LARGEST
     columns = room_of(problem, room, seed=settings.seed, dtype=dtype)
 

@@ -14,7 +14,8 @@ from labkit.lab.compare.rules import CLASSES, CLASSIFIERS, CLIP, KRYLOV, seeded
 from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment, Lines, knob
 from labkit.lab.problem import Problem, noisy_labels, percent
-from labkit.lab.race import FAILURES, Sizes
+from labkit.lab.race import FAILURES
+from labkit.lab.tuning import Sizes
 
 NEWTON, SOLVED = "Hessian-free", ("BPLS", "BPLS-GN", "broad")
 WINDOW = 1500  # newest rows that a rule without minibatches is solved on

@@ -1,7 +1,7 @@
 """The rules of notebook 06: what classifies images, rebuilds them, or reads their rows.
 
-A rule learns from rows ``fit`` by :class:`~labkit.lab.race.Sizes`, its tuned values
-and a seed, and yields looks at its network; see :class:`~labkit.lab.race.Rule`.
+A rule learns from rows ``fit`` by :class:`~labkit.lab.tuning.Sizes`, its tuned values
+and a seed, and yields looks at its network; see :class:`~labkit.lab.tuning.Rule`.
 """
 
 import math
@@ -17,8 +17,8 @@ from labkit import bpls, hessian_free
 from labkit.broad import BroadLearningClassifier
 from labkit.clock import Clock
 from labkit.lab.datasets import Labelled
-from labkit.lab.race import Rule
 from labkit.lab.rls.training import Training, make_training
+from labkit.lab.tuning import Rule
 from labkit.rls import SequenceClassifier, loss_mse, train
 from labkit.rtrl import OK, TBPTT, LSTMCell, Readout
 

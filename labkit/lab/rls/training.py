@@ -226,7 +226,7 @@ def training_rows(settings, problems: Mapping[str, Problem], hidden=None, epochs
     def turn():
         training.turn(**{name: getattr(settings, name) for name in LIVE})
         size.batch_size = min(settings.batch, len(labels))
-        noisy = with_noise(clean, labels=settings.label_noise, seed=seed)
+        noisy = with_noise(clean, label_noise=settings.label_noise, seed=seed)
         labels.copy_(noisy.fit.targets)
 
     watch = watcher(training.rls) if training.rls else None
