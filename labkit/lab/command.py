@@ -38,13 +38,11 @@ def refusing() -> typer.Typer:
     return app
 
 
-def main() -> None:
-    """Run the command."""
-    cli.app.add_typer(
-        reproduce_app(), name="reproduce", help="The papers' tables, at their size."
-    )
-    cli.main()
-
+app = cli.app
+app.add_typer(
+    reproduce_app(), name="reproduce", help="The papers' tables, at their size."
+)
+main = cli.main
 
 if __name__ == "__main__":
     main()
