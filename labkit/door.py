@@ -1,0 +1,155 @@
+"""The door for arrays: one set of checks, and one wording, for tensors handed in."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def check_tensor(
+    name: str,
+    value: object,
+    *,
+    shape: Sequence[int | str] | None = None,
+    like: Tensor | None = None,
+    dtype: torch.dtype | Sequence[torch.dtype] | None = None,
+    finite: bool = False,
+) -> Tensor:
+    """Refuse what is no tensor of the wanted kind, and return the tensor.
+
+    Nothing here waits for a device: a tensor's numbers are looked at on a CPU alone.
+
+    Parameters
+    ----------
+    name : str, what the caller calls it
+    value : object, what was handed in
+    shape : sequence, optional
+        A length for each dimension. A word stands for any length, and the same word
+        for the same one; ``"..."`` in the first place stands for any dimensions.
+    like : Tensor, optional
+        Whose dtype and device the tensor must have.
+    dtype : torch.dtype or sequence of them, optional
+        What the dtype must be if `like` is not given; any real floating-point type if
+        neither is.
+    finite : bool, whether a NaN or an infinity on a CPU is refused
+
+    Returns
+    -------
+    Tensor, ``value`` itself
+
+    Raises
+    ------
+    TypeError
+        If it is no tensor, not strided, or of another dtype.
+    ValueError
+        If it is on another device or on ``meta``, of another shape, or not finite.
+
+    Examples
+    --------
+    >>> check_tensor("x", [1.0, 2.0])
+    Traceback (most recent call last):
+    TypeError: x must be a tensor, got list [1.0, 2.0]; see torch.as_tensor
+    >>> check_tensor("x", torch.zeros(2, 3), shape=("b", 4))
+    Traceback (most recent call last):
+    ValueError: x must have shape (b, 4), got (2, 3)
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name} must be a tensor, got {described(value)}; see torch.as_tensor"
+        )
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} must be dense, got {value.layout}; call to_dense()")
+    _check_dtype(name, value, like, dtype)
+    if value.device.type == "meta":
+        raise ValueError(f"{name} is on the device meta, where it holds no numbers")
+    if like is not None and value.device != like.device:
+        raise ValueError(f"{name} must be on {like.device}, got {value.device}")
+    if shape is not None and not _fits(value.shape, shape):
+        wanted = _written(shape)
+        raise ValueError(f"{name} must have shape {wanted}, got {tuple(value.shape)}")
+    if finite:
+        check_finite(name, value)
+    return value
+
+
+def check_finite(name: str, value: Tensor) -> None:
+    """Refuse a tensor that holds a NaN or an infinity, where that needs no wait.
+
+    Parameters
+    ----------
+    name : str, what the caller calls it
+    value : Tensor, looked at on a CPU alone
+
+    Raises
+    ------
+    ValueError
+        With the first such number and its place.
+
+    Examples
+    --------
+    >>> check_finite("x", torch.tensor([[0.0, float("nan")]]))
+    Traceback (most recent call last):
+    ValueError: x must be finite, got nan at (0, 1)
+    """
+    if value.device.type != "cpu":
+        return
+    bad = ~torch.isfinite(value)
+    if bad.any():
+        place = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            f"{name} must be finite, got {value[place].item():g} at {place}"
+        )
+
+
+def described(value: object) -> str:
+    """Name a value's type, and show it where that is short.
+
+    Examples
+    --------
+    >>> described("abc"), described(None), described(range(100))
+    ("str 'abc'", 'None', 'range range(0, 100)')
+    """
+    if value is None:
+        return "None"
+    kind = type(value).__name__
+    if callable(value):
+        return kind
+    shown = repr(value)
+    return f"{kind} {shown}" if len(shown) <= 40 and "\n" not in shown else kind
+
+
+def _check_dtype(name, value, like, dtype) -> None:
+    if like is not None:
+        if value.dtype != like.dtype:
+            raise TypeError(
+                f"{name} must have the dtype {like.dtype}, got {value.dtype}"
+            )
+    elif dtype is None:
+        if not value.is_floating_point():
+            raise TypeError(
+                f"{name} must be real floating point, got the dtype {value.dtype}"
+            )
+    else:
+        allowed = (dtype,) if isinstance(dtype, torch.dtype) else tuple(dtype)
+        if value.dtype not in allowed:
+            words = " or ".join(map(str, allowed))
+            raise TypeError(f"{name} must have the dtype {words}, got {value.dtype}")
+
+
+def _fits(shape, wanted) -> bool:
+    """Whether a shape has the wanted lengths; the same word is the same length."""
+    if wanted and wanted[0] == "...":
+        wanted = wanted[1:]
+        shape = shape[max(len(shape) - len(wanted), 0) :]
+    if len(shape) != len(wanted):
+        return False
+    words = {}
+    return all(
+        size == (words.setdefault(want, size) if isinstance(want, str) else want)
+        for size, want in zip(shape, wanted, strict=True)
+    )
+
+
+def _written(shape) -> str:
+    inside = ", ".join(map(str, shape))
+    return f"({inside},)" if len(shape) == 1 else f"({inside})"
