@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import nbformat
@@ -207,6 +208,31 @@ def test_every_notebook_keeps_to_the_arrows():
     assert not found, "\n".join(found)
 
 
+def at_import(tree, module, is_package=False):
+    """Yield the full names that a module imports when it is itself imported.
+
+    Imports inside functions, and those for type checkers alone, are left out.
+    """
+    kept = [node for node in tree.body if not isinstance(node, ast.If)]
+    lines = (ast.unparse(n) for n in kept if isinstance(n, ast.Import | ast.ImportFrom))
+    yield from imported("\n".join(lines), module, is_package)
+
+
+def test_no_two_modules_import_each_other():
+    names = {name for _, name in modules()}
+    graph = {}
+    for path, module in modules():
+        tree = ast.parse(path.read_text("utf-8"))
+        found = at_import(tree, module, path.name == "__init__.py")
+        both = (n if n in names else n.rpartition(".")[0] for n in found)
+        # a package's own names come from the modules that it imports
+        graph[module] = {n for n in both if n in names and not module.startswith(n)}
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
 # What is declared
 
 
@@ -303,18 +329,6 @@ def test_the_top_level_is_as_designed():
         *("pyproject.toml", "requirements.lock", "environment.yml", "Makefile"),
     }
     assert {path.parts[0] for path in tracked()} == expected
-
-
-def test_a_file_of_the_package_can_be_held_in_the_head():
-    lengths = {path: path.read_text("utf-8").count("\n") for path, _ in modules()}
-    assert not {path: n for path, n in lengths.items() if n > 400}
-
-
-def test_the_labs_are_few_modules():
-    found = [path for path, module in modules() if module.startswith("labkit.labs")]
-    assert len(found) <= 10, [path.name for path in found]
-    lines = {path.name: path.read_text("utf-8").count("\n") for path in found}
-    assert sum(lines.values()) <= 2300, lines
 
 
 def test_nothing_large_is_committed():
