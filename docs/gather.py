@@ -16,7 +16,7 @@ from labkit.lab.runs import notebooks
 from labkit.lab.runs.page import draw_figures
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = "rls bpls hessian_free broad rtrl instruments panels datasets runs".split()
+ROOMS = "rls bpls hessian_free broad rtrl instruments lab".split()
 NOTE = """:::{note}
 This page was run without JupyterLab. Under a live panel's figure its run can be played,
 and the knobs turned that stand there, to values that were recorded; all others are in
@@ -79,7 +79,7 @@ def names(source: Path) -> None:
     (api / "index.rst").write_text(head + "".join(f"   labkit.{r}\n" for r in ROOMS))
     for room in ROOMS:
         module = importlib.import_module(f"labkit.{room}")
-        title, listed = module.__name__, sorted(module.__all__, key=str.lower)
+        title, listed = module.__name__, sorted(public(module), key=str.lower)
         lines = "".join(f"   {title}.{name}\n" for name in listed)
         text = f"{title}\n{'=' * len(title)}\n\n.. automodule:: {title}\n\n"
         toctree = ".. toctree::\n   :maxdepth: 1\n\n"
@@ -94,6 +94,14 @@ def names(source: Path) -> None:
                 members = "   :no-value:\n\n   " + ", ".join(f"``{k}``" for k in held)
             about = f".. auto{kind}:: {path}\n{members}\n"
             (api / f"{path}.rst").write_text(f"{name}\n{'=' * len(name)}\n\n{about}")
+
+
+def public(module) -> list[str]:
+    """Return a room's public names; of ``labkit.lab`` functions and classes alone."""
+    held = {name: getattr(module, name) for name in module.__all__}
+    if module.__name__ != "labkit.lab":
+        return list(held)
+    return [n for n, it in held.items() if inspect.isroutine(it) or inspect.isclass(it)]
 
 
 def main(runs: Path, source: Path) -> None:

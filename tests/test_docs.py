@@ -9,6 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import one_hot
 
 import labkit
 from labkit.lab.runs.cli import split_assignments
@@ -51,13 +55,26 @@ def test_the_commands_of_a_page_would_be_taken(page, tmp_path):
 
 
 def test_every_public_name_has_a_page_and_a_docstring(tmp_path):
+    gather = runpy.run_path(str(DOCS / "gather.py"))
+    gather["names"](tmp_path)
     found = pkgutil.iter_modules(labkit.__path__, "labkit.")
-    rooms = [import_module(each.name) for each in found]
+    rooms = [m for m in (import_module(f.name) for f in found) if hasattr(m, "__all__")]
+    assert {room.__name__ for room in rooms} == {f"labkit.{r}" for r in gather["ROOMS"]}
     public = {
-        f"{r.__name__}.{n}": getattr(r, n)
-        for r in rooms
-        for n in vars(r).get("__all__", ())
+        f"{r.__name__}.{n}": getattr(r, n) for r in rooms for n in gather["public"](r)
     }
-    runpy.run_path(str(DOCS / "gather.py"))["names"](tmp_path)
     assert {page.stem for page in tmp_path.glob("api/labkit.*.*.rst")} == {*public}
     assert [name for name, held in public.items() if not held.__doc__] == []
+
+
+def test_the_code_of_the_readme_runs(capsys):
+    """All blocks in one script, as in an environment without the lab."""
+    code = blocks(DOCS.parent / "README.md", "python")
+    assert len(code) == 3
+    X, y = load_digits(return_X_y=True)
+    x, classes = torch.tensor(X[:64] / 16).float(), torch.tensor(y[:64])
+    names = {"X": X[:300], "y": y[:300], "x": x, "classes": classes}
+    names["model"] = nn.Sequential(nn.Linear(64, 9), nn.Tanh(), nn.Linear(9, 10))
+    names["targets"] = one_hot(classes, 10).float()
+    exec("\n".join(code).replace("steps=1000", "steps=100"), names)
+    assert re.fullmatch(r"100 \d\.\d{3} bits length 1\n", capsys.readouterr().out)
