@@ -34,13 +34,22 @@ def lazily(
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "datasets": ("available", "load"),
+        "claims": (
+            *("AHEAD", "BEHIND", "LEVEL", "NO", "UNDECIDED", "YES", "claim_table"),
+            *("compared", "plus_minus", "verdict"),
+        ),
+        "datasets": ("Labelled", "Text", "available", "load"),
         "panels": (
             *("Bars", "Controls", "Experiment", "HeatMap", "LineStepper", "Lines"),
             *("LiveLab", "LivePlot", "Pictures", "Stepper", "curves", "heat_maps"),
             "knob",
         ),
-        "problem": ("Problem", "load_problem", "with_noise"),
+        "problem": (
+            *("Problem", "load_problem", "noisy_labels", "percent", "rows", "seeded"),
+            *("squared_error", "with_noise"),
+        ),
+        "race": ("Race", "View", "race_figure", "run_race", "spread", "with_bar"),
+        "tuning": ("Comparison", "Rule", "Sizes", "halton", "tune"),
         "runs": ("report", "run", "sweep"),
         "rls": (),
         "bpls": (),

@@ -27,6 +27,11 @@ class Problem:
         return int(self.fit.targets.max()) + 1
 
 
+def seeded(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """Make a random generator that starts from a seed."""
+    return torch.Generator(device).manual_seed(seed)
+
+
 def load_problem(
     dataset: str = "digits", *, samples=None, tune=0.0, dtype=torch.float32, device=None
 ) -> Problem:
@@ -73,10 +78,10 @@ def with_noise(
         )
     X, y = problem.fit.inputs, problem.fit.targets
     if input_noise:
-        g = torch.Generator(X.device).manual_seed(seed)
+        g = seeded(seed, X.device)
         X = X + input_noise * torch.randn(X.shape, generator=g, device=X.device).to(X)
     if label_noise:
-        g = torch.Generator(y.device).manual_seed(seed)
+        g = seeded(seed, y.device)
         y = noisy_labels(y, label_noise, g, problem.classes)
     return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
 

@@ -1,0 +1,12 @@
+"""Notebook 06: the rules that are compared, and all classifiers live."""
+
+from labkit.lab import lazily
+
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "live": ("RACE", "RaceKnobs"),
+        "regions": ("REGIONS", "regions_of", "spirals"),
+        "rules": ("AUTOENCODERS", "CLASSIFIERS", "SEQUENCES"),
+    },
+)

@@ -10,10 +10,10 @@ from torch.nn.functional import one_hot
 
 from labkit import hessian_free
 from labkit.lab.compare import rules
-from labkit.lab.compare.rules import CLASSES, CLASSIFIERS, CLIP, KRYLOV, seeded
+from labkit.lab.compare.rules import CLASSES, CLASSIFIERS, CLIP, KRYLOV
 from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment, Lines, knob
-from labkit.lab.problem import Problem, noisy_labels, percent
+from labkit.lab.problem import Problem, noisy_labels, percent, seeded
 from labkit.lab.race import FAILURES
 from labkit.lab.tuning import Sizes
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from labkit.lab.compare.live import RaceKnobs, errors, race_looks, race_status
-from labkit.lab.compare.rules import CLASSIFIERS, seeded
+from labkit.lab.compare.rules import CLASSIFIERS
 from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment
 from labkit.lab.panels.captions import panel_text
@@ -18,7 +18,7 @@ from labkit.lab.panels.drawing import panel_title
 from labkit.lab.panels.images import PLAIN
 from labkit.lab.panels.planes import HEIGHT, class_map, dots
 from labkit.lab.panels.theme import COLOURS, layout
-from labkit.lab.problem import Problem
+from labkit.lab.problem import Problem, seeded
 
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
 SHOWN = 32  # newest points in each plane

@@ -17,6 +17,7 @@ from labkit import bpls, hessian_free
 from labkit.broad import BroadLearningClassifier
 from labkit.clock import Clock
 from labkit.lab.datasets import Labelled
+from labkit.lab.problem import seeded
 from labkit.lab.rls.training import Training, make_training
 from labkit.lab.tuning import Rule
 from labkit.rls import SequenceClassifier, loss_mse, train
@@ -26,11 +27,6 @@ CLASSES = 10
 LOOKS = 12  # at a run by minibatches, closer together at its start
 CLIP, RECURRENT_CLIP = 5.0, 1.0  # joint norm of the gradient
 ENTROPY = "cross-entropy"
-
-
-def seeded(seed: int, device="cpu") -> torch.Generator:
-    """A generator of one's own."""
-    return torch.Generator(device).manual_seed(seed)
 
 
 # Minibatch by minibatch: SGD, Adam, RLS and its hybrid

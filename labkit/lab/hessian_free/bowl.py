@@ -14,7 +14,6 @@ from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_s
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.lsmr import lsmr_steps
 from labkit.hessian_free.precondition import KINDS
-from labkit.lab.compare.rules import seeded
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.planes import (
     GHOST,
@@ -26,6 +25,7 @@ from labkit.lab.panels.planes import (
     put,
 )
 from labkit.lab.panels.theme import COLOURS, INK, colour_of
+from labkit.lab.problem import seeded
 
 ROWS, TRUE, START = 400, (1.2, -0.6), (-1.4, 1.6)
 WIDE, GRID = 3.0, 31  # of the plane of the weights

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labkit.lab.compare.rules import seeded
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.planes import (
     GHOST,
@@ -21,6 +20,7 @@ from labkit.lab.panels.planes import (
     put,
 )
 from labkit.lab.panels.theme import COLOURS, INK, colour_of
+from labkit.lab.problem import seeded
 from labkit.rls import RLS, loss_mse
 
 POINTS, TRUE, START = 60, (0.8, -0.5), (-1.1, 1.1)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from labkit.lab.compare.rules import seeded
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.panel_types import KEPT, MIXED
 from labkit.lab.panels.planes import GHOST, handles, path, planes, put
 from labkit.lab.panels.theme import INK
+from labkit.lab.problem import seeded
 from labkit.rtrl.low_rank import (
     minimum_variance,
     optimal_low_rank,
