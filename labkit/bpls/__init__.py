@@ -6,15 +6,14 @@ refinement is ours.
 """
 
 from labkit.bpls.activations import ACTIVATIONS, Activation, activation
-from labkit.bpls.baselines import descend
 from labkit.bpls.estimators import BPLSClassifier, BPLSRegressor
 from labkit.bpls.refine import refine, refined_scores
-from labkit.bpls.settings import Settings
 from labkit.bpls.solve import solve_layer
 from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
 from labkit.bpls.toy import noisy_outputs, rmse, toy_errors, toy_problem, toy_walk
 from labkit.bpls.train import Record, WalkEnd, train
 from labkit.bpls.walk import (
+    Settings,
     hidden_values,
     layer_step,
     output_targets,
@@ -34,7 +33,6 @@ __all__ = [
     "Settings",
     "WalkEnd",
     "activation",
-    "descend",
     "hidden_targets",
     "hidden_values",
     "layer_step",

@@ -18,9 +18,8 @@ from torch.nn import functional as F
 from labkit.arrays import plain, weights_of_rows
 from labkit.bpls.activations import CLAMP, activation, invertible
 from labkit.bpls.refine import SCALE, refine, refined_scores
-from labkit.bpls.settings import Settings
 from labkit.bpls.train import WalkEnd, train
-from labkit.bpls.walk import random_weights, scores
+from labkit.bpls.walk import Settings, random_weights, scores
 from labkit.ranges import Range, check, check_squares, one_of
 
 DTYPES = {"float32": np.float32, "float64": np.float64}

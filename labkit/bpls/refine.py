@@ -20,16 +20,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation
-from labkit.bpls.solve import Factor, cross, factor, solve_layer, weighed
-from labkit.bpls.train import (
-    WalkEnd,
+from labkit.bpls.samples import (
     check_shapes,
     checked_weight,
     counted,
     judged,
-    read,
     relative,
 )
+from labkit.bpls.solve import Factor, cross, factor, solve_layer, weighed
+from labkit.bpls.train import WalkEnd, read
 from labkit.bpls.walk import Weights
 from labkit.clock import Clock
 from labkit.errors import DivergedError
@@ -232,35 +231,51 @@ def refine(
     options = {"alpha": alpha, "mu": mu, "ridge": ridge, "share": share}
     for tau in range(sweeps + 1):
         with clock:
-            seen = {}
             if tau:
                 state, ratio, along = sweep(X, B, state, regular, a, **options)
-                seen = {"overshoot": ratio, "cosine": along}
-            seen = read(seen | outcome(state, B, Y, weight))
-            if not math.isfinite(seen["rmse"]):  # with care, or with a word
+            numbers = outcome(state, B, Y, weight)
+            if tau:
+                numbers |= {"overshoot": ratio, "cosine": along}
+            numbers = read(numbers)
+            if not math.isfinite(numbers["rmse"]):  # with care, or with a word
                 state = with_output(X, B, state.W1, a, ridge, share)
-                seen |= read(outcome(state, B, Y, weight))
-            if not math.isfinite(seen["rmse"]):
+                numbers |= read(outcome(state, B, Y, weight))
+            if not math.isfinite(numbers["rmse"]):
                 raise DivergedError(f"sweep {tau}: the error is not finite")
         weights = (state.W1, state.W2)
-        error = seen["misses" if labelled else "rmse"]
+        error = numbers["misses" if labelled else "rmse"]
         kept = error < least
         if kept:
             best, least = weights, error
-        end = {name: seen.get(name, math.nan) for name in ("overshoot", "cosine")}
-        end |= {"rank": int(kind["rank"]), "condition": kind["condition"]}
-        end |= {"clamped": 0.0, "seconds": clock.seconds}
-        end |= judged(error, mass, labelled)
-        yield WalkEnd(tau, len(X), 1.0, kept=kept, **end, weights=weights, best=best)
+        judgement = judged(error, mass, labelled)
+        yield WalkEnd(
+            walk=tau,
+            samples=len(X),
+            blend=1.0,
+            misses=judgement.misses,
+            accuracy=judgement.accuracy,
+            rmse=judgement.rmse,
+            kept=kept,
+            seconds=clock.seconds,
+            rank=int(kind["rank"]),
+            condition=kind["condition"],
+            overshoot=numbers.get("overshoot", math.nan),
+            clamped=0.0,
+            cosine=numbers.get("cosine", math.nan),
+            weights=weights,
+            best=best,
+        )
         clock = Clock(X.device)
 
 
-def outcome(state: State, B: Tensor, Y: Tensor, weight=None) -> dict[str, Tensor]:
-    """RMSE of all outputs, and of labels the misses, or what they weigh."""
-    seen = {"rmse": weighed(relative(weight), state.R.square()).mean().sqrt()}
+def outcome(
+    state: State, B: Tensor, Y: Tensor, weight: Tensor | None = None
+) -> dict[str, Tensor]:
+    """RMSE of all outputs; for labels also the misses, or what they weigh."""
+    numbers = {"rmse": weighed(relative(weight), state.R.square()).mean().sqrt()}
     if Y.dtype == torch.int64:
-        seen["misses"] = counted((B - state.R).argmax(-1) != Y, weight)
-    return seen
+        numbers["misses"] = counted((B - state.R).argmax(-1) != Y, weight)
+    return numbers
 
 
 def refined_scores(X: Tensor, weights: Weights, a: str | Activation) -> Tensor:

@@ -1,20 +1,29 @@
 """Training as a generator: one record per layer solved."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, invertible, per_layer
-from labkit.bpls.settings import Settings
+from labkit.bpls.samples import (
+    Judged,
+    Samples,
+    check_shapes,
+    checked_weight,
+    counted,
+    judged,
+)
 from labkit.bpls.solve import weighed
 from labkit.bpls.targets import overshoot
 from labkit.bpls.walk import (
     LayerStep,
+    Settings,
     Weights,
     hidden_values,
     output_targets,
@@ -24,7 +33,8 @@ from labkit.bpls.walk import (
 from labkit.clock import Clock
 from labkit.errors import DivergedError
 
-SOUND = {"residual", "moved", "below"}  # not finite where a layer could not be solved
+# what `measure` tells that is not finite where a layer could not be solved
+SOUND = {"residual", "moved", "below"}
 
 
 @dataclass(frozen=True)
@@ -34,9 +44,7 @@ class WalkEnd:
     walk: int  # 0 for the first
     samples: int  # rows that it solved on
     blend: float  # f of line 20, the weight of the walk's solution; 1 in the first walk
-    misses: (
-        float | None
-    )  # after blending, how many, or what they weigh; None: no labels
+    misses: float | None  # after blending: how many, or their weight; None: values
     accuracy: float | None  # 1 - misses / D, or over all weights
     rmse: float | None  # of the outputs over all entries of Y; None with labels
     kept: bool  # whether this is the best so far
@@ -68,6 +76,26 @@ class Record:
     W: Tensor = field(repr=False)  # (N_{l-1}, N_l) new weights, before blending
     B: Tensor = field(repr=False)  # (D, N_l) targets that they were solved for
     end: WalkEnd | None = None  # with layer 1, when the walk is complete
+
+
+class Network(NamedTuple):
+    """Weights, and the activations between and behind them."""
+
+    weights: Weights
+    activations: list[Activation]  # one per hidden layer
+    output: Activation
+
+
+class Walked(NamedTuple):
+    """A whole walk, and the network that it came to."""
+
+    records: list[Record]  # output layer first
+    blend: float  # f of line 20
+    cosine: float  # of the change of all weights with the negative gradient
+    weights: Weights  # after blending
+    error: float  # number or weight of the misses, or the RMSE
+    wrong: Tensor | None  # (D,) bool, which samples are missed
+    seconds: float
 
 
 def train(
@@ -125,89 +153,162 @@ def train(
     """
     settings = Settings(**options) if settings is None else settings
     settings.check()
-    X, Y, weights = X.detach(), Y.detach(), tuple(W.detach() for W in weights)
+    weights = tuple(W.detach() for W in weights)
     activations = check_network(X, Y, weights, activations)
-    weight = checked_weight(weight, X)
-    mass = len(X) if weight is None else weight.sum().item()
-    output = invertible(output)
-    labelled = Y.dtype == torch.int64
-    to_output = {"classes": weights[-1].shape[-1], "dtype": X.dtype}
-    clock = Clock(X.device)
+    network = Network(weights, activations, invertible(output))
+    given, clock = (X, Y), Clock(X.device)
     with clock:
-        B = output_targets(Y, output, settings.clamp, **to_output)
-    best, least, f, rows, step = weights, math.inf, 1.0, None, 0
+        data = gathered(X, Y, weight, network, settings.clamp)
+    best, least, f, rows, step, mass = weights, math.inf, 1.0, None, 0, data.mass()
     for tau in count():
-        records, looks = [], []
-        with clock:
-            T, share = chosen(B, rows), relative(chosen(weight, rows))
-            network = weights, activations, output
-            data = chosen(X, rows), chosen(Y, rows)
-            H, gradients = differentiate(*data, *network, share)
-        how = {"settings": settings, "second_solve": labelled}
-        how["root"] = None if share is None else share.sqrt()
-        free = X.device.type == "cpu"  # to look costs nothing there
-        layers = walk(H, T, activations, careful=free, **how)
-        for i in reversed(range(len(weights))):  # lines 3 to 14, layer i + 1
-            with clock:
-                for again in (False, True):
-                    if again:  # what is not finite: with care, or with a word
-                        layers = walk(H[: i + 1], T, activations[:i], **how)
-                    solved = next(layers)
-                    seen = measure(H[i], T, solved, weights[i], gradients[i], share)
-                    if i == 0:
-                        found = solved.W, *(record.W for record in reversed(records))
-                        after = blend(weights, found, f)  # (20)
-                        network = after, activations, output
-                        seen["error"], wrong = judge(X, Y, *network, weight)
-                    seen = read(seen)
-                    if all(math.isfinite(seen[name]) for name in SOUND & seen.keys()):
-                        break
-            step += 1
-            looks.append(seen)
-            seconds = clock.seconds - sum(r.seconds for r in records)
-            told = numbers(seen, T, H[i]) | {"seconds": seconds}
-            records.append(Record(step, tau, i + 1, len(T), **told, W=solved.W, B=T))
-            if i:
-                yield records[-1]
-            T = solved.B
-        weights, error = after, seen["error"]
-        if not math.isfinite(error) or any(math.isnan(s["moved"]) for s in looks):
-            raise DivergedError(
-                f"walk {tau}: error or weights for some of its targets are not finite"
-            )
+        done = yield from walk_records(
+            data, rows, network, settings, walk_number=tau, step=step, f=f, clock=clock
+        )
+        network = network._replace(weights=done.weights)
+        error, wrong = done.error, done.wrong
         kept = error < least
         if kept:
-            best, least = weights, error
-        clamped = [record.clamped for record in records[:-1]]
-        last = records[-1]
-        end = {"rank": last.rank, "condition": max(r.condition for r in records)}
-        end |= {"overshoot": records[0].overshoot, "cosine": cosine(*looks)}
-        end |= {"clamped": sum(clamped) / len(clamped), "seconds": clock.seconds}
-        end |= judged(error, mass, labelled) | {"kept": kept}
-        end = WalkEnd(tau, last.samples, f, **end, weights=weights, best=best)
-        yield replace(last, end=end)
-        if not labelled:
+            best, least = done.weights, error
+        end = walk_end(done, best, kept, judged(error, mass, data.labelled))
+        yield replace(done.records[-1], end=end)
+        if not data.labelled:
             return
         settings.check()
-        clock = Clock(X.device)
-        wanted = settings.data or (X, Y)
-        if wanted[0] is not X or wanted[1] is not Y:
-            X, Y = wanted
-            check_shapes(X, Y, weights)
-            weight = checked_weight(weight, X)
+        clock, step = Clock(X.device), step + len(weights)
+        wanted = settings.data or given
+        if wanted[0] is not given[0] or wanted[1] is not given[1]:
+            given = wanted
+            check_labels_stay(*given, network)
             with clock:
-                B = output_targets(Y, **to_output)
-                error, wrong = judge(X, Y, weights, activations, output, weight)
+                data = gathered(*given, weight, network, settings.clamp)
+                error, wrong = judge(data, network)
                 least = error = error.item()
-            best, kept = weights, True
+            best, kept, mass = network.weights, True, data.mass()
         if not error or (settings.stop and not kept) or tau >= settings.max_walks:
             return
         with clock:
-            if weight is None:
-                rows = wrong.nonzero_static(size=int(error)).squeeze(-1)
-            else:
-                rows = wrong.nonzero().squeeze(-1)
+            rows = rows_of(wrong, data, error)
         f = error / mass
+
+
+def walk_records(
+    data: Samples,
+    rows: Tensor | None,
+    network: Network,
+    settings: Settings,
+    *,
+    walk_number: int,
+    step: int,
+    f: float,
+    clock: Clock,
+) -> Generator[Record, None, Walked]:
+    """Solve every layer once (lines 3 to 14) and blend the result in (line 20).
+
+    Yields the records of all layers but the last, and returns the whole walk.
+
+    Parameters
+    ----------
+    data : Samples, all of them, by which the new network is judged
+    rows : (d,) int64 tensor, of the samples that are solved on, or None for all
+    network : Network, before the walk
+    settings : Settings, read before each layer
+    walk_number, step : int, of this walk, and layers solved before it
+    f : float, of line 20
+    clock : Clock, with the time since the walk before on it
+
+    Raises
+    ------
+    ValueError, DivergedError
+        As `train`.
+    """
+    records, measured, seconds = [], [], 0.0
+    with clock:
+        part = data.chosen(rows)
+        T, share = part.B, part.share
+        H, gradients = differentiate(part, network)
+    how = {"settings": settings, "second_solve": data.labelled}
+    how["root"] = None if share is None else share.sqrt()
+    free = data.X.device.type == "cpu"  # to look costs nothing there
+    layers = walk(H, T, network.activations, careful=free, **how)
+    for i in reversed(range(len(network.weights))):  # layer i + 1
+        with clock:
+            # a layer that is not finite is solved again with care, or with a word
+            again = walk(H[: i + 1], T, network.activations[:i], **how)
+            for attempt in (layers, again):
+                solved = next(attempt)
+                W, gradient = network.weights[i], gradients[i]
+                numbers = measure(H[i], T, solved, W, gradient, share)
+                if i == 0:
+                    new = solved.W, *(record.W for record in reversed(records))
+                    after = blend(network.weights, new, f)  # (20)
+                    changed = network._replace(weights=after)
+                    numbers["error"], wrong = judge(data, changed)
+                numbers = read(numbers)
+                if all(math.isfinite(numbers[each]) for each in SOUND & numbers.keys()):
+                    break
+            layers = attempt
+        measured.append(numbers)
+        place = step + len(measured), walk_number
+        lap, seconds = clock.seconds - seconds, clock.seconds
+        records.append(record_of(solved, place, T, H[i], numbers, lap))
+        if i:
+            yield records[-1]
+        T = solved.B
+    error = numbers["error"]
+    if not math.isfinite(error) or any(math.isnan(each["moved"]) for each in measured):
+        raise DivergedError(
+            f"walk {walk_number}: error or weights for some of its targets are not "
+            "finite"
+        )
+    along = cosine(*measured)
+    return Walked(records, f, along, after, error, wrong, clock.seconds)
+
+
+def record_of(
+    solved: LayerStep,
+    place: tuple[int, int],
+    B: Tensor,
+    H: Tensor,
+    numbers: dict[str, float],
+    seconds: float,
+) -> Record:
+    """Write what `measure` told of a layer as a `Record`; place: its step and walk."""
+    return Record(
+        *place,
+        layer=solved.layer,
+        samples=len(B),
+        rank=int(numbers["rank"]),
+        condition=numbers["condition"],
+        residual=numbers["residual"] / B.numel() ** 0.5,
+        overshoot=numbers.get("overshoot", math.nan),
+        clamped=numbers.get("clamped", math.nan) / H.numel(),
+        cosine=cosine(numbers),
+        seconds=seconds,
+        W=solved.W,
+        B=B,
+    )
+
+
+def walk_end(done: Walked, best: Weights, kept: bool, error: Judged) -> WalkEnd:
+    """Write a whole walk as a `WalkEnd`."""
+    *upper, last = done.records
+    return WalkEnd(
+        walk=last.walk,
+        samples=last.samples,
+        blend=done.blend,
+        misses=error.misses,
+        accuracy=error.accuracy,
+        rmse=error.rmse,
+        kept=kept,
+        seconds=done.seconds,
+        rank=last.rank,
+        condition=max(record.condition for record in done.records),
+        overshoot=done.records[0].overshoot,
+        clamped=sum(record.clamped for record in upper) / len(upper),
+        cosine=done.cosine,
+        weights=done.weights,
+        best=best,
+    )
 
 
 def blend(old: Weights, new: Weights, f: float) -> Weights:
@@ -218,139 +319,115 @@ def blend(old: Weights, new: Weights, f: float) -> Weights:
     return tuple((1 - f) * W + f * V for W, V in zip(old, new, strict=True))  # (20)
 
 
-def measure(H: Tensor, B: Tensor, solved: LayerStep, W: Tensor, gradient, share=None):
-    """What `numbers` needs of a layer: with values H below it and weights W before."""
+def measure(
+    H: Tensor,
+    B: Tensor,
+    solved: LayerStep,
+    W: Tensor,
+    gradient: Tensor,
+    share: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """What a record tells of a layer, with values H below it and weights W before."""
     root = None if share is None else share.sqrt()
     R = weighed(root, B - H @ solved.V)
     change, norm = solved.W - W, torch.linalg.vector_norm
-    seen = {"rank": solved.info.rank, "condition": solved.info.condition}
-    seen |= {"residual": norm(R), "moved": norm(change), "slope": norm(gradient)}
-    seen["down"] = -(change * gradient).sum()
+    numbers = {
+        "rank": solved.info.rank,
+        "condition": solved.info.condition,
+        "residual": norm(R),
+        "moved": norm(change),
+        "slope": norm(gradient),
+        "down": -(change * gradient).sum(),
+    }
     if solved.T is not None:
-        seen["overshoot"] = overshoot(weighed(root, solved.T - H), solved.V, R)
-        seen["clamped"] = counted(solved.T != solved.C, share)
-        seen["below"] = solved.B.sum()
-    return seen
+        numbers["overshoot"] = overshoot(weighed(root, solved.T - H), solved.V, R)
+        numbers["clamped"] = counted(solved.T != solved.C, share)
+        numbers["below"] = solved.B.sum()
+    return numbers
 
 
-def read(seen: dict[str, Tensor]) -> dict[str, float]:
-    """Numbers on a device as the host has them; it waits this once."""
-    return dict(zip(seen, torch.hstack([*seen.values()]).tolist(), strict=True))
+def read(numbers: dict[str, Tensor]) -> dict[str, float]:
+    """Read numbers from a device, which is waited for this once."""
+    values = torch.hstack([*numbers.values()]).tolist()
+    return dict(zip(numbers, values, strict=True))
 
 
-def numbers(seen: dict[str, float], B: Tensor, H: Tensor) -> dict:
-    """What `measure` saw as fields of a `Record`."""
-    told = {"rank": int(seen["rank"]), "condition": seen["condition"]}
-    told["residual"] = seen["residual"] / B.numel() ** 0.5
-    told["overshoot"] = seen.get("overshoot", math.nan)
-    told["clamped"] = seen.get("clamped", math.nan) / H.numel()
-    return told | {"cosine": cosine(seen)}
-
-
-def cosine(*looks: dict[str, float]) -> float:
+def cosine(*layers: dict[str, float]) -> float:
     """Of the change of these layers with the negative gradient; 0 if either is 0."""
-    sizes = [math.hypot(*(s[name] for s in looks)) for name in ("moved", "slope")]
-    down = sum(seen["down"] for seen in looks)
+    sizes = [
+        math.hypot(*(each[name] for each in layers)) for name in ("moved", "slope")
+    ]
+    down = sum(each["down"] for each in layers)
     return down / math.prod(sizes) if all(sizes) else 0.0
 
 
-def judge(X, Y, weights, activations, output, weight=None):
+def gathered(
+    X: Tensor,
+    Y: Tensor,
+    weight: Tensor | None,
+    network: Network,
+    clamp: float | None,
+) -> Samples:
+    """Put samples together, off their graphs, with the targets of the output layer."""
+    X, Y, classes = X.detach(), Y.detach(), network.weights[-1].shape[-1]
+    weight = checked_weight(weight, X)
+    B = output_targets(Y, network.output, clamp, classes=classes, dtype=X.dtype)
+    return Samples(X, Y, B, weight)
+
+
+def judge(data: Samples, network: Network) -> tuple[Tensor, Tensor | None]:
     """Number or weight of misses, and which they are; for values the RMSE, and None."""
-    S = scores(X, weights, activations)
-    if Y.dtype != torch.int64:
-        squares = (output.value(S) - Y).square()
-        return weighed(relative(weight), squares).mean().sqrt(), None
-    wrong = S.argmax(-1) != Y
-    return counted(wrong, weight), wrong
+    S = scores(data.X, network.weights, network.activations)
+    if not data.labelled:
+        squares = (network.output.value(S) - data.Y).square()
+        return weighed(data.share, squares).mean().sqrt(), None
+    wrong = S.argmax(-1) != data.Y
+    return counted(wrong, data.weight), wrong
 
 
-def checked_weight(weight: Tensor | None, X: Tensor) -> Tensor | None:
-    """Of X's type; ValueError unless None, or one >= 0 for each row, and not all 0."""
-    if weight is None:
-        return None
-    fits = weight.shape == (len(X),) and bool((weight >= 0).all())
-    if not fits or not 0 < weight.sum() < math.inf:
-        raise ValueError(
-            f"weight must be {len(X)} numbers >= 0, as X has rows, and not all 0; got "
-            f"{weight}"
-        )
-    return weight.to(X.dtype)
+def rows_of(wrong: Tensor, data: Samples, error: float) -> Tensor:
+    """Which rows are missed; their number is known where samples have no weights."""
+    if data.weight is not None:
+        return wrong.nonzero().squeeze(-1)
+    return wrong.nonzero_static(size=int(error)).squeeze(-1)
 
 
-def chosen(values: Tensor | None, rows: Tensor | None) -> Tensor | None:
-    """These rows, or all for None: a sparse tensor has no slices."""
-    return values if values is None or rows is None else values.index_select(0, rows)
-
-
-def relative(weight: Tensor | None) -> Tensor | None:
-    """Weights over their mean, as a column (D, 1); None where there are none."""
-    return None if weight is None else (weight / weight.mean())[:, None]
-
-
-def counted(found: Tensor, weight: Tensor | None) -> Tensor:
-    """How many entries are true, or what they weigh."""
-    if weight is None:
-        return torch.count_nonzero(found)
-    return (weight * found).sum()
-
-
-def judged(error: float, mass: float, labelled: bool) -> dict:
-    """An error of `judge` as the fields of a `WalkEnd`; mass: samples, or weight."""
-    if labelled:
-        error = type(mass)(error)
-        return {"misses": error, "accuracy": 1 - error / mass, "rmse": None}
-    return {"misses": None, "accuracy": None, "rmse": error}
-
-
-def differentiate(X, Y, weights, activations, output, share=None):
+def differentiate(
+    data: Samples, network: Network
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """Hidden values H_0..H_L and the gradient of the loss, in one pass.
 
     The loss is the cross-entropy of labels, or half the mean squared error of values.
     """
+    Y, share = data.Y, data.share
     with torch.enable_grad():
-        leaves = tuple(W.detach().requires_grad_() for W in weights)
-        H = hidden_values(X, leaves, activations)
+        leaves = tuple(W.detach().requires_grad_() for W in network.weights)
+        H = hidden_values(data.X, leaves, network.activations)
         S = H[-1] @ leaves[-1]
-        if Y.dtype == torch.int64:
-            how = "mean" if share is None else "none"
-            loss = F.cross_entropy(S, Y, reduction=how)
+        if data.labelled:
+            reduction = "mean" if share is None else "none"
+            loss = F.cross_entropy(S, Y, reduction=reduction)
             loss = loss if share is None else share[:, 0] @ loss / len(loss)
         else:
-            loss = weighed(share, (output.value(S) - Y).square()).mean() / 2
+            loss = weighed(share, (network.output.value(S) - Y).square()).mean() / 2
         gradients = torch.autograd.grad(loss, leaves)
     return [h.detach() for h in H], gradients
 
 
-def check_network(X, Y, weights, activations) -> list[Activation]:
+def check_network(
+    X: Tensor,
+    Y: Tensor,
+    weights: Weights,
+    activations: str | Activation | Sequence[str | Activation],
+) -> list[Activation]:
     """One invertible activation per hidden layer; ValueError as `check_shapes`."""
     activations = per_layer(activations, len(weights) - 1)
     check_shapes(X, Y, weights)
     return [invertible(a) for a in activations]
 
 
-def check_shapes(X: Tensor, Y: Tensor, weights: Weights) -> None:
-    """Raise ValueError unless the weights fit X (D, M), Y and each other."""
-    if len(weights) < 2:
-        raise ValueError(
-            f"a walk needs a hidden layer, so at least two weights; got {len(weights)}"
-        )
-    widths = [X.shape[-1], *(W.shape[-1] for W in weights)]
-    for layer, (W, width) in enumerate(zip(weights, widths, strict=False), start=1):
-        if W.shape[-2] != width:
-            raise ValueError(
-                f"W_{layer} has {W.shape[-2]} rows, but the layer below has {width}"
-            )
-    labelled = Y.dtype == torch.int64
-    if Y.ndim < (1 if labelled else 2) or Y.shape[-1 if labelled else -2] != len(X):
-        raise ValueError(
-            f"Y must be {len(X)} labels (int64) or rows of values, as X has rows; got "
-            f"shape {tuple(Y.shape)}, {Y.dtype}"
-        )
-    if labelled:
-        least, most = torch.stack(Y.aminmax()).tolist()
-        if least < 0 or most >= widths[-1]:
-            raise ValueError(
-                f"labels must lie in 0..{widths[-1] - 1}, got {least}..{most}"
-            )
-    elif Y.shape[-1] != widths[-1]:
-        raise ValueError(f"Y has {Y.shape[-1]} columns for {widths[-1]} outputs")
+def check_labels_stay(X: Tensor, Y: Tensor, network: Network) -> None:
+    """Raise ValueError unless data that come in mid-run fit the network and are labels."""
+    if Y.dtype != torch.int64:
+        raise ValueError(f"other data need labels (int64) as before, got {Y.dtype}")
+    check_shapes(X, Y, network.weights)
