@@ -13,8 +13,8 @@ from labkit.lab.datasets import load
 from labkit.lab.problem import percent
 from labkit.lab.problem import rows as some
 from labkit.lab.race import View, spread
-from reproduction.experiments import Experiment
-from reproduction.judge import WITHIN, within
+from reproduction.criteria import WITHIN, within
+from reproduction.studies import Study
 
 HIDDEN = 50
 SIZES = {"mnist": (40_000, 10_000), "fashion-mnist": (40_000, 10_000)}
@@ -172,7 +172,7 @@ def followed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 SPLIT = "40,000 images to learn from and 10,000 to test on"
-TABLE_1 = Experiment(
+TABLE_1 = Study(
     name="bpls/table1",
     shows="Table I, column BPLS",
     claim="III-B: 100 runs of BPLS on two sets of images, best accuracy",
@@ -202,7 +202,7 @@ TABLE_1 = Experiment(
     views=(View("look", "test", f"Test accuracy, {CURVES} runs", "walk", "%"),),
     drawn=followed,
 )
-COMPETITORS = Experiment(
+COMPETITORS = Study(
     name="bpls/competitors",
     shows="Table I, the four competitors; Figures 7 and 8",
     claim="III-B: Adam, NAG, SGD and AdaGrad on the same networks, best of 40 epochs",
@@ -227,4 +227,4 @@ COMPETITORS = Experiment(
     views=(View("look", "test", "Test accuracy", "epoch", "%"),),
 )
 
-EXPERIMENTS = (TABLE_1, COMPETITORS)
+STUDIES = (TABLE_1, COMPETITORS)

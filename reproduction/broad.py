@@ -29,7 +29,7 @@ from labkit.broad.triangular import gram, lower_solve, lower_t_solve, mm
 from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.race import View, spread
-from reproduction.experiments import SPREAD, Experiment
+from reproduction.studies import SPREAD, Study
 
 START = (*6 * [Update(10)], Update(extra=3000))
 UPDATE = Update(10, 750, 1250)
@@ -274,7 +274,7 @@ def first_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         yield f"V-A, {label}, 3,060 columns: {said}", told, "no" if apart else "yes"
 
 
-FIRST_COLUMN = Experiment(
+FIRST_COLUMN = Study(
     name="broad/first-column",
     shows="Tables II and III, first column",
     claim="V-A: test accuracy of the network of the start at eight ridges, 100 runs",
@@ -314,7 +314,7 @@ def direct_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     yield f"V-C, Fig. 1(a): at most {said:.2f} ± {sd:.2f} %, at {ridge}", told, near
 
 
-TABLE_2 = Experiment(
+TABLE_2 = Study(
     name="broad/table2",
     shows="Tables II and III, rows D-Rdg; Figure 1(a)",
     claim="V-A: the ridge solution gains with every update, at every ridge",
@@ -369,7 +369,7 @@ def growth_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             yield f"{claim} seconds of chol-1", f"{ratio:.2f} times", near
 
 
-GROWTH = Experiment(
+GROWTH = Study(
     name="broad/growth",
     shows="Tables II and III, rows Exg-E and Chol-1; Figure 1(a); Table VI, seconds",
     claim="V-A: with nodes added Greville's updates lose accuracy where the ridge is "
@@ -396,4 +396,4 @@ GROWTH = Experiment(
     "seconds is within a tenth of the paper's",
 )
 
-EXPERIMENTS = (FIRST_COLUMN, TABLE_2, GROWTH)
+STUDIES = (FIRST_COLUMN, TABLE_2, GROWTH)

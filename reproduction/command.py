@@ -1,4 +1,4 @@
-"""``labkit reproduce``: list the experiments, run their units, show what was found."""
+"""``labkit reproduce``: list the studies, run their units, show what was found."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,12 +19,12 @@ DOCS = Path("docs/reproduction")
 
 @app.command("list")
 @told
-def list_experiments(results: Results = RESULTS) -> None:
-    """Show the experiments, their units and what they take."""
+def list_studies(results: Results = RESULTS) -> None:
+    """Show the studies, their units and what they take."""
     from reproduction import show
-    from reproduction.experiments import experiments
+    from reproduction.studies import studies
 
-    for name, each in experiments().items():
+    for name, each in studies().items():
         units, done = show.state_of(each, results)
         typer.echo(f"{name}  {each.shows}; {len(done)} of {units} units done")
         typer.echo(f"  {each.setting}; {each.data}")
@@ -45,9 +45,9 @@ def run(
     results: Results = RESULTS,
     out: Annotated[Path, typer.Option(help="Folder of what is under way.")] = OUT,
 ) -> None:
-    """Run units of an experiment that are not done; go on with those cut off."""
+    """Run units of a study that are not done; go on with those cut off."""
     from reproduction import units as work
-    from reproduction.experiments import Refused
+    from reproduction.studies import Refused
 
     failed = 0
     try:
@@ -71,10 +71,10 @@ def show(
 ) -> None:
     """Print the paper's numbers beside ours, and the verdicts."""
     from reproduction import show
-    from reproduction.experiments import Refused, experiment, experiments
+    from reproduction.studies import Refused, find_study, studies
 
     try:
-        chosen = [experiment(name) for name in names or experiments()]
+        chosen = [find_study(name) for name in names or studies()]
     except Refused as error:
         raise RunRefused(str(error)) from error
     typer.echo("\n\n".join(show.text(each, results) for each in chosen))

@@ -11,8 +11,8 @@ from labkit import hessian_free as hf
 from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.hessian_free.training import load_images
 from labkit.lab.race import View, spread
-from reproduction.experiments import SPREAD, Experiment
-from reproduction.judge import WITHIN, within
+from reproduction.criteria import WITHIN, within
+from reproduction.studies import SPREAD, Study
 
 MARTENS_DAMPING, CHUNKS = 4.0, 8
 SHORT = "shf, short runs'"
@@ -142,7 +142,7 @@ def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 PASSES = 12_000.0
-USPS = Experiment(
+USPS = Study(
     name="hessian_free/table2-usps",
     shows="Table 2, row USPS",
     claim="6: SHF and Martens' method end at the same error on USPS",
@@ -256,7 +256,7 @@ def advice_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
                 yield f"{where}: {claim} ({name} {value}{how})", told, held
 
 
-ADVICE = Experiment(
+ADVICE = Study(
     name="hessian_free/advice",
     shows="section 6, what is said of its constants",
     claim="6: higher drop and larger ftol generalise better; logistic beats ReLU; 4.3: "
@@ -295,4 +295,4 @@ ADVICE = Experiment(
     views=USPS.views,
 )
 
-EXPERIMENTS = (USPS, ADVICE)
+STUDIES = (USPS, ADVICE)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from reproduction import drawing, results, show
-from reproduction.experiments import PAPERS, Experiment, experiments
+from reproduction.studies import PAPERS, Study, studies
 
 TITLES = {
     "broad": "Broad learning (Zhu, arXiv 1911.04872)",
@@ -25,7 +25,7 @@ READING = (
 
 def pages(folder: Path) -> dict[str, str]:
     """All pages and their figures, by path below ``docs/reproduction``."""
-    found, every = {}, experiments()
+    found, every = {}, studies()
     for paper in PAPERS:
         mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
         parts = [MADE, f"# {TITLES[paper]}", READING]
@@ -39,12 +39,12 @@ def pages(folder: Path) -> dict[str, str]:
     return found
 
 
-def index(every: Mapping[str, Experiment], folder: Path) -> Iterator[str]:
-    """The page of all experiments."""
+def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
+    """The page of all studies."""
     yield MADE
     yield "# The papers at their size"
     yield (
-        "What `labkit reproduce` found: `labkit reproduce list` shows the experiments, "
+        "What `labkit reproduce` found: `labkit reproduce list` shows the studies, "
         "`run` carries out units that are not done, `show` prints what the pages below "
         "have. The numbers are in `reproduction/results/`."
     )
@@ -54,18 +54,18 @@ def index(every: Mapping[str, Experiment], folder: Path) -> Iterator[str]:
         page = f"[{name}]({name.split('/')[0]}.md#{anchor(each)})"
         told = verdicts(each, folder) if done else "not run"
         rows.append([page, each.shows, f"{len(done)} of {units}", told])
-    yield grid(["experiment", "in the paper", "units done", "verdicts"], rows)
+    yield grid(["study", "in the paper", "units done", "verdicts"], rows)
 
 
-def verdicts(each: Experiment, folder: Path) -> str:
+def verdicts(each: Study, folder: Path) -> str:
     """How many claims hold, do not hold, and are open."""
     rows = results.frame(results.path_of(each, folder))
     counted = show.judged(each, rows)["verdict"].value_counts(sort=False)
     return ", ".join(f"{n} {word}" for word, n in counted.items()) or "none yet"
 
 
-def section(each: Experiment, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
-    """One experiment on its paper's page."""
+def section(each: Study, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
+    """One study on its paper's page."""
     units, done = show.state_of(each, folder)
     yield f"## {heading(each)}"
     facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
@@ -117,12 +117,12 @@ def run_how(done: Mapping[str, Mapping]) -> str:
     return "\n".join(lines)
 
 
-def heading(each: Experiment) -> str:
+def heading(each: Study) -> str:
     """What a section is called."""
     return f"{each.name.split('/')[1]}: {each.shows}"
 
 
-def anchor(each: Experiment) -> str:
+def anchor(each: Study) -> str:
     """Where a heading is linked to, as Markdown makes it."""
     kept = "".join(c for c in heading(each).lower() if c.isalnum() or c in " -")
     return kept.replace(" ", "-")
@@ -162,7 +162,7 @@ def write(folder: Path, docs: Path) -> list[Path]:
     from labkit.lab.runs.page import write_atomically
 
     made, paths = pages(folder), []
-    for figure in {f"{name}.svg" for name in experiments()} - set(made):
+    for figure in {f"{name}.svg" for name in studies()} - set(made):
         (Path(docs) / figure).unlink(missing_ok=True)
     for name, text in made.items():
         path = Path(docs) / name

@@ -1,7 +1,7 @@
-"""Results on disk: one CSV file an experiment, with a line on how each unit was run.
+"""Results on disk: one CSV file a study, with a line on how each unit was run.
 
 The file begins with lines ``# {...}``, JSON, one for each unit that is done; then comes
-the table. Both are in the order of the experiment's units, whoever finished first.
+the table. Both are in the order of the study's units, whoever finished first.
 """
 
 import csv
@@ -13,14 +13,14 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
-from reproduction.experiments import Experiment
+from reproduction.studies import Study
 
 DIGITS = 7  # of a number
 
 
-def path_of(experiment: Experiment, results: Path) -> Path:
-    """Where the results of an experiment are."""
-    return Path(results) / f"{experiment.name}.csv"
+def path_of(study: Study, results: Path) -> Path:
+    """Where the results of a study are."""
+    return Path(results) / f"{study.name}.csv"
 
 
 def read(path: Path) -> tuple[dict[str, dict], list[dict[str, str]]]:
@@ -42,25 +42,25 @@ def frame(path: Path) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(table)) if table else pd.DataFrame({"unit": []})
 
 
-def append(experiment: Experiment, results: Path, header: Mapping, rows: Iterable):
+def append(study: Study, results: Path, header: Mapping, rows: Iterable):
     """Write a unit's header and rows to its file, all at once or not at all."""
     from labkit.lab.runs.page import write_atomically
 
-    path, unit = path_of(experiment, results), header["unit"]
+    path, unit = path_of(study, results), header["unit"]
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
         headers, kept = read(path)
         headers[unit] = dict(header)
         kept = [row for row in kept if row["unit"] != unit]
         kept += [{"unit": unit} | {k: as_text(v) for k, v in r.items()} for r in rows]
-        write_atomically(path, written(experiment, headers, kept))
+        write_atomically(path, written(study, headers, kept))
 
 
-def written(experiment: Experiment, headers: Mapping, rows: list[Mapping]) -> str:
+def written(study: Study, headers: Mapping, rows: list[Mapping]) -> str:
     """The text of the file."""
-    place = {unit: number for number, unit in enumerate(experiment.units)}
+    place = {unit: number for number, unit in enumerate(study.units)}
     order = sorted(headers, key=lambda unit: (place.get(unit, len(place)), unit))
-    lines = [f"# labkit reproduce run {experiment.name}; never edited by hand\n"]
+    lines = [f"# labkit reproduce run {study.name}; never edited by hand\n"]
     lines += [f"# {json.dumps(headers[unit])}\n" for unit in order]
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = io.StringIO()

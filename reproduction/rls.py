@@ -18,7 +18,7 @@ from labkit.lab.problem import rows as some
 from labkit.lab.race import Race, View, spread
 from labkit.lab.rls.training import CONSTANTS, make_training, network
 from labkit.rls import RLS, train
-from reproduction.experiments import SPREAD, Experiment
+from reproduction.studies import SPREAD, Study
 
 SQUARES = ("Adam", "RLS", "RLS+M", "RLS+R", "RLS+M+R")
 ENTROPY = ("Adam-CE", "HRLS", "HRLS+M", "HRLS+R", "HRLS+M+R")
@@ -144,7 +144,7 @@ VIEWS = (
     View("look", "loss", "Training loss", "epoch", "loss", log_y=True),
     View("look", "accuracy", "Test accuracy", "epoch", "%", log_x=True),
 )
-MNIST = Experiment(
+MNIST = Study(
     name="rls/fig2a-3a",
     shows="Figures 2(a) and 3(a): MNIST, squared error and cross-entropy",
     claim="VI-B, VI-C: RLS and the hybrid converge faster than Adam and end better; "
@@ -169,7 +169,7 @@ MNIST = Experiment(
 )
 
 LEADERS = ("Adam", "RLS", "RLS+M", "Adam-CE", "HRLS+M")
-CIFAR = Experiment(
+CIFAR = Study(
     name="rls/fig2b-3b",
     shows="Figures 2(b) and 3(b): CIFAR-10",
     claim=MNIST.claim,
@@ -193,7 +193,7 @@ CIFAR = Experiment(
     claims=claims,
     views=VIEWS,
 )
-IMDB = Experiment(
+IMDB = Study(
     name="rls/fig2c-3c",
     shows="Figures 2(c) and 3(c): IMDB",
     claim=MNIST.claim,
@@ -268,7 +268,7 @@ def swept(runs: int, **given) -> dict[str, dict]:
 
 
 BEST = {"mean_weight": (0.1, "VI-D, Fig. 4"), "lr": (1.0, "VI-D, Fig. 5")}
-SWEEP = Experiment(
+SWEEP = Study(
     name="rls/fig4a-5a",
     shows="Figures 4(a) and 5(a): k and eta, MNIST",
     claim="VI-D: k = 0.1 and eta = 1 are best; too large an eta explodes, too small "
@@ -366,7 +366,7 @@ def count_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 CLOSE = 0.02
-COMPLEXITY = Experiment(
+COMPLEXITY = Study(
     name="rls/tables1-2",
     shows="Tables I and II: time and space over SGD's",
     claim="V-A: the products of a step and the numbers kept, by layer kind",
@@ -385,4 +385,4 @@ COMPLEXITY = Experiment(
     criterion=f"yes where both differ by at most {CLOSE:.0%}",
 )
 
-EXPERIMENTS = (COMPLEXITY, MNIST, SWEEP, CIFAR, IMDB, CONV_SWEEP)
+STUDIES = (COMPLEXITY, MNIST, SWEEP, CIFAR, IMDB, CONV_SWEEP)

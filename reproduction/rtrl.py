@@ -12,7 +12,7 @@ from labkit.lab.race import Race, View
 from labkit.lab.rtrl.noise import make_learner, new_network
 from labkit.rtrl import TBPTT, CharStream, CopyTask, train
 from labkit.rtrl.learners import label
-from reproduction.experiments import Experiment
+from reproduction.studies import Study
 
 CHUNK = 50  # steps between two chances to save
 LOGGED = 10**-3.5  # the rate of every run that the authors published
@@ -142,7 +142,7 @@ LONG |= {"every": 100_000}
 SHORT = {"data": "ptb", "rank": 8, "hidden": 256, "batch": 32, "steps": 20_000}
 SHORT |= {"every": 2_500}
 SMALL = {"hidden": 8, "batch": 32, "steps": 100, "every": 50}
-PTB = Experiment(
+PTB = Study(
     name="rtrl/table2-3",
     shows="Tables 2 and 3, rows TBPTT",
     claim="4.1: validation and test bits per character of TBPTT, batch 32 and 64",
@@ -202,7 +202,7 @@ def by_method(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     return named.loc[:, ~named.columns.duplicated()]
 
 
-PTB_ONLINE = Experiment(
+PTB_ONLINE = Study(
     name="rtrl/table2-online",
     shows="Table 2, rows 8-OK and 8-KF-AVG, their first 20,000 steps",
     claim="4.1: bits per character of 8-OK on the way, from the authors' logs",
@@ -279,7 +279,7 @@ def _copy_unit(method, rank, steps, lr=LOGGED):
     return sizes | {"method": method, "rank": rank, "steps": steps, "lr": lr}
 
 
-COPY = Experiment(
+COPY = Study(
     name="rtrl/fig1-copy",
     shows="Figures 1 and 12: length reached in the Copy task",
     claim="4.1: 16-OK reaches longer strings than 16-KF-AVG and TBPTT",
@@ -329,7 +329,7 @@ def ktp_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 TRIPLES = {"data": "copy", "hidden": 128, "batch": 64, "steps": 30_000, "every": 5_000}
-KTP = Experiment(
+KTP = Study(
     name="rtrl/fig4-ktp",
     shows="Figure 4: KTP in the Copy task",
     claim="4.3: the stand-in for D hardly hurts KF-RTRL, so that it is the mixing that "
@@ -355,4 +355,4 @@ KTP = Experiment(
     views=COPY.views,
 )
 
-EXPERIMENTS = (PTB, COPY, PTB_ONLINE, KTP)
+STUDIES = (PTB, COPY, PTB_ONLINE, KTP)

@@ -17,8 +17,8 @@ from labkit.lab.rtrl.noise import (
 )
 from labkit.rtrl import TBPTT, CopyTask, train
 from labkit.rtrl.learners import label
-from reproduction.experiments import Experiment
 from reproduction.rtrl import COPY_RATES, PTB, task_of, text
+from reproduction.studies import Study
 
 LEARNED = 4_000  # updates of TBPTT-25 on text before
 LEAST = 1e-4  # norm of the exact gradient, in the Copy task; as in the paper's plots
@@ -158,7 +158,7 @@ DRAWN = (
     "deviations over the {} draws together, and undecided otherwise"
 )
 VIEWS = (View("look", "cosine", "Cosine", "step", "cosine"),)
-NOISE = Experiment(
+NOISE = Study(
     name="rtrl/fig3",
     shows="Figure 3: cosine with the exact gradient",
     claim="4.2: 8-OK's gradient lies closer to the exact one than 8-KF-AVG's",
@@ -253,7 +253,7 @@ LONG_SEED = 100  # of the one network of 256 units that reads on
 NETWORKS = {8: 10, 16: 10, 32: 10, 64: 10, 128: 10, 256: 5, 512: 2}
 FEW = {"methods": [("OK", 2), ("OK", 1), ("KF-AVG", 2), ("KF-AVG", 1)]}
 EARLY = FEW | {"steps": 100, "every": 25}
-UNTRAINED = Experiment(
+UNTRAINED = Study(
     name="rtrl/fig6-9",
     shows="Figures 6 and 9: cosine in untrained networks of 8 to 512 units",
     claim="7.2: two terms hold nearly all of an untrained network's gradient, however "
@@ -312,7 +312,7 @@ def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 LENGTH = 20
 TERMS = {"methods": [("OK", 16), ("KF-AVG", 16)], "data": "copy", "every": 20}
-COPIED = Experiment(
+COPIED = Study(
     name="rtrl/fig7-8-10",
     shows="Figures 7, 8 and 10: cosine in networks that have learned to copy",
     claim="7.2: later in training 16-OK keeps a good estimate, whichever weights were "
@@ -363,7 +363,7 @@ def larger_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 WARM = 50  # steps, in which the sums are still exact or nearly so
 EIGHT = {"methods": [("OK", 8), ("KF-AVG", 8)], "steps": 150, "every": 25, "draws": 8}
-LARGER = Experiment(
+LARGER = Study(
     name="rtrl/fig11",
     shows="Figure 11: cosine on text with 256 and 512 units",
     claim="7.2: in a larger network 8-OK loses more than 8-KF-AVG, and nearly all of "
@@ -386,4 +386,4 @@ LARGER = Experiment(
     drawn=named_by_network,
 )
 
-EXPERIMENTS = (NOISE, UNTRAINED, COPIED, LARGER)
+STUDIES = (NOISE, UNTRAINED, COPIED, LARGER)

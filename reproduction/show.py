@@ -6,21 +6,21 @@ import pandas as pd
 
 from labkit.lab.claims import UNDECIDED, claim_table
 from reproduction import results
-from reproduction.experiments import Experiment, experiments
+from reproduction.studies import Study, studies
 
 RECORDED = Path(__file__).resolve().parent / "results"
 
 
-def state_of(experiment: Experiment, folder: Path) -> tuple[int, dict[str, dict]]:
+def state_of(study: Study, folder: Path) -> tuple[int, dict[str, dict]]:
     """How many units there are, and how those that are done were run."""
-    headers, _ = results.read(results.path_of(experiment, folder))
-    return len(experiment.units), headers
+    headers, _ = results.read(results.path_of(study, folder))
+    return len(study.units), headers
 
 
-def judged(experiment: Experiment, rows: pd.DataFrame) -> pd.DataFrame:
+def judged(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """The verdicts; a row a claim."""
-    setting = f"{experiment.data}; {experiment.setting}"
-    found = experiment.claims(rows) if len(rows) else ()
+    setting = f"{study.data}; {study.setting}"
+    found = study.claims(rows) if len(rows) else ()
     return claim_table((said, here, setting, verdict) for said, here, verdict in found)
 
 
@@ -33,7 +33,7 @@ def recorded(paper: str, folder: Path = RECORDED) -> pd.DataFrame:
     folder : path, of the results; those of the repository if not given
     """
     found = []
-    for name, each in experiments().items():
+    for name, each in studies().items():
         if name.startswith(f"{paper}/"):
             units, done = state_of(each, folder)
             rows = judged(each, results.frame(results.path_of(each, folder)))
@@ -45,32 +45,32 @@ def recorded(paper: str, folder: Path = RECORDED) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True).rename(columns=columns)
 
 
-def command(experiment: Experiment) -> str:
+def command(study: Study) -> str:
     """What does all of it."""
-    return f"labkit reproduce run {experiment.name}"
+    return f"labkit reproduce run {study.name}"
 
 
-def estimate(experiment: Experiment) -> str:
+def estimate(study: Study) -> str:
     """Time and memory, in words."""
-    units = len(experiment.units)
+    units = len(study.units)
     every = f"{units} units of " if units > 1 else ""
-    return f"{every}about {experiment.minutes:g} minutes and {experiment.memory:g} GB"
+    return f"{every}about {study.minutes:g} minutes and {study.memory:g} GB"
 
 
-def text(experiment: Experiment, folder: Path) -> str:
-    """One experiment, as ``labkit reproduce show`` prints it."""
-    units, done = state_of(experiment, folder)
-    lines = [f"{experiment.name}: {experiment.shows}; {len(done)} of {units} units"]
-    lines += [f"  claim    {experiment.claim}"]
-    lines += [f"  data     {experiment.data}", f"  setting  {experiment.setting}"]
-    lines += [f"  differs  {experiment.differs}", f"  command  {command(experiment)}"]
+def text(study: Study, folder: Path) -> str:
+    """One study, as ``labkit reproduce show`` prints it."""
+    units, done = state_of(study, folder)
+    lines = [f"{study.name}: {study.shows}; {len(done)} of {units} units"]
+    lines += [f"  claim    {study.claim}"]
+    lines += [f"  data     {study.data}", f"  setting  {study.setting}"]
+    lines += [f"  differs  {study.differs}", f"  command  {command(study)}"]
     if not done:
-        return "\n".join([*lines, f"  not run  {estimate(experiment)}"])
-    rows = results.frame(results.path_of(experiment, folder))
-    lines += ["", experiment.table(rows).to_string(), ""]
-    for row in judged(experiment, rows).to_dict("records"):
+        return "\n".join([*lines, f"  not run  {estimate(study)}"])
+    rows = results.frame(results.path_of(study, folder))
+    lines += ["", study.table(rows).to_string(), ""]
+    for row in judged(study, rows).to_dict("records"):
         lines.append(f"  {row['verdict']}: {row[CLAIM]}; here {row['measured here']}")
-    return "\n".join([*lines, f"  criterion: {experiment.criterion}"])
+    return "\n".join([*lines, f"  criterion: {study.criterion}"])
 
 
 CLAIM = "paper's claim"

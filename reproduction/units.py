@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 import labkit
 from labkit.lab.runs.workers import carry_out, carry_out_on
 from reproduction import results
-from reproduction.experiments import Experiment, Refused, experiment
+from reproduction.studies import Refused, Study, find_study
 
 SOURCE = Path(__file__).resolve().parents[1]
 SAVE_EVERY = 60.0  # seconds between two states of a unit
@@ -72,12 +72,12 @@ def run(
     workers: int = 1,
     cluster: str = "local",
 ) -> Iterator[tuple[str, str]]:
-    """Carry out those units of an experiment that are not done; yield as each ends.
+    """Carry out those units of a study that are not done; yield as each ends.
 
     Parameters
     ----------
-    name : str, of an experiment
-    pattern : str, which units; see :meth:`Experiment.chosen`
+    name : str, of a study
+    pattern : str, which units; see :meth:`Study.chosen`
     results_dir, out : path, of results, and of states and locks
     workers : int, processes of this machine
     cluster : str, ``local``, or the address of a Dask scheduler whose workers see
@@ -87,7 +87,7 @@ def run(
     ------
     unit, what became of it : str; "done", "at work elsewhere", or why it failed
     """
-    chosen, wanted = experiment(name), experiment(name).chosen(pattern)
+    chosen, wanted = find_study(name), find_study(name).chosen(pattern)
     done, _ = results.read(results.path_of(chosen, results_dir))
     left = [unit for unit in wanted if unit not in done]
     folders = str(Path(results_dir).absolute()), str(Path(out).absolute())
@@ -102,7 +102,7 @@ def run(
 
 def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
     """Carry out one unit unless it is done or another process is at it."""
-    chosen = experiment(name)
+    chosen = find_study(name)
     folder = Path(out) / name / unit
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.with_name(f"{unit}.lock"))
@@ -119,7 +119,7 @@ def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
     return DONE
 
 
-def done(chosen: Experiment, unit: str, keep: Keep) -> tuple[dict, list[dict]]:
+def done(chosen: Study, unit: str, keep: Keep) -> tuple[dict, list[dict]]:
     """Do a unit's work; return how it was run, and its rows."""
     arguments = chosen.units[unit]
     began, spent, load = time.monotonic(), time.process_time(), os.getloadavg()[0]

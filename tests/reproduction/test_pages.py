@@ -19,8 +19,8 @@ from reproduction import (
     rtrl_noise,
     units,
 )
-from reproduction.experiments import PAPERS
 from reproduction.show import recorded
+from reproduction.studies import PAPERS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, RESULTS = ROOT / "docs/reproduction", ROOT / "reproduction/results"

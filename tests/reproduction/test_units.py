@@ -11,18 +11,18 @@ from typer.testing import CliRunner
 
 from labkit.lab.command import app
 from reproduction import results, units
-from reproduction.experiments import (
+from reproduction.studies import (
     MODULES,
     Refused,
-    experiment,
-    experiments,
+    find_study,
+    studies,
 )
 
-ALL = experiments()
+ALL = studies()
 
 
 def small(name):
-    """The experiment with one unit of seconds."""
+    """The study with one unit of seconds."""
     return replace(ALL[name], units={"small": ALL[name].small})
 
 
@@ -45,7 +45,7 @@ def do(name, folder, cut=False):
         patch.setattr(units.Keep, "save", save)
         if cut:
             patch.setattr(units.results, "append", killed)
-        patch.setattr(units, "experiment", small)
+        patch.setattr(units, "find_study", small)
         return units.do_unit(name, "small", str(folder / "results"), str(folder))
 
 
@@ -117,7 +117,7 @@ def test_units_whose_names_differ_behind_a_dot_run_at_once(tmp_path, monkeypatch
 
     names = {"k-0.01-0": {"inner": "k-0.1-0"}, "k-0.1-0": {}}
     both = replace(ALL["broad/first-column"], units=names, work=work)
-    monkeypatch.setattr(units, "experiment", lambda _: both)
+    monkeypatch.setattr(units, "find_study", lambda _: both)
     work(None, "k-0.01-0")
     _, rows = results.read(results.path_of(both, tmp_path / "results"))
     assert [row["found"] for row in rows] == [units.DONE, "nothing"]
@@ -130,7 +130,7 @@ def test_units_run_on_a_cluster(tmp_path, monkeypatch):
     name = "broad/first-column"
     two = {"good": ALL[name].small, "bad": {"seeds": [0], "data": "none"}}
     both = replace(ALL[name], units=two)
-    monkeypatch.setattr(units, "experiment", lambda _: both)
+    monkeypatch.setattr(units, "find_study", lambda _: both)
     here = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
     with LocalCluster(**here, dashboard_address=None) as cluster:
         where = {"cluster": cluster.scheduler_address}
@@ -161,12 +161,12 @@ def test_results_stand_in_the_order_of_the_units(tmp_path):
 
 
 def test_a_name_that_there_is_not_is_refused():
-    with pytest.raises(Refused, match="unknown experiment 'broad/x'; there are broad/"):
-        experiment("broad/x")
+    with pytest.raises(Refused, match="unknown study 'broad/x'; there are broad/"):
+        find_study("broad/x")
     with pytest.raises(Refused, match="no unit of broad/table2 matches 'x': seed-0"):
         ALL["broad/table2"].chosen("x")
     told = CliRunner().invoke(app, ["reproduce", "run", "x"])
-    assert told.exit_code == 2 and "unknown experiment 'x'" in told.output
+    assert told.exit_code == 2 and "unknown study 'x'" in told.output
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -178,7 +178,7 @@ def test_an_experiment_says_what_it_is(name):
     assert all(" " not in unit and "/" not in unit for unit in each.units)
 
 
-def test_list_and_show_tell_of_every_experiment(tmp_path):
+def test_list_and_show_tell_of_every_study(tmp_path):
     do("broad/first-column", tmp_path)
     folder = str(tmp_path / "results")
     for verb in ("list", "show"):

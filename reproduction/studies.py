@@ -1,4 +1,4 @@
-"""What an experiment is, and the table of all of them."""
+"""What a study is, and the table of all of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Refused(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Study:
     """A table or a figure of a paper.
 
     ``work`` does one unit: from a :class:`~reproduction.units.Keep` and the
@@ -63,15 +63,15 @@ class Experiment:
         return found
 
 
-def experiments() -> dict[str, Experiment]:
-    """All experiments by name, paper by paper."""
+def studies() -> dict[str, Study]:
+    """All studies by name, paper by paper."""
     modules = [import_module(f"reproduction.{name}") for name in MODULES]
-    return {each.name: each for module in modules for each in module.EXPERIMENTS}
+    return {each.name: each for module in modules for each in module.STUDIES}
 
 
-def experiment(name: str) -> Experiment:
-    """The experiment of this name."""
-    known = experiments()
+def find_study(name: str) -> Study:
+    """The study of this name."""
+    known = studies()
     if name not in known:
-        raise Refused(f"unknown experiment {name!r}; there are {', '.join(known)}")
+        raise Refused(f"unknown study {name!r}; there are {', '.join(known)}")
     return known[name]
