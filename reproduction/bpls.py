@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 
 from labkit.bpls import activation, descend, random_weights, scores, train
-from labkit.bpls.baselines import OPTIMIZERS
+from labkit.lab.bpls.baselines import OPTIMIZERS
 from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.datasets import load
 from labkit.lab.problem import percent

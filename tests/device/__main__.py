@@ -28,7 +28,7 @@ def tell(room, row, tally, words):
         found |= {"bytes": tally.bytes, "operations": tally.operations}
         return print(json.dumps(found))
     print(
-        f"{room:14}{row.step:40}{row.waits:4} {row.kernels:6}"
+        f"{room:14}{row.step:40}{row.waits:4}"
         f"   now {waits:4} {kernels:6} {tally.drains:3} drains"
     )
     if "-v" in words:

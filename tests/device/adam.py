@@ -44,13 +44,13 @@ def of_rls(layers):
 
 
 ROWS = [
-    Row("rtrl, RNN", partial(cell, kind="RNN"), 0, 14),
-    Row("rtrl, LSTM", partial(cell, kind="LSTM"), 0, 32),
-    Row("rtrl, RHN", partial(cell, kind="RHN"), 0, 30),
-    Row("rls, Linear", of_rls("Linear"), 0, 2),
-    Row("rls, Conv2d", of_rls("Conv2d"), 0, 2),
-    Row("rls, RNN", of_rls("RNN"), 0, 2),
-    Row("rls, LSTM", of_rls("LSTM"), 0, 2),
-    Row("hessian_free, 2 layers", partial(autoencoder, layers=2), 0, 22),
-    Row("hessian_free, 6 layers", partial(autoencoder, layers=6), 0, 46),
+    Row("rtrl, RNN", partial(cell, kind="RNN"), 0),
+    Row("rtrl, LSTM", partial(cell, kind="LSTM"), 0),
+    Row("rtrl, RHN", partial(cell, kind="RHN"), 0),
+    Row("rls, Linear", of_rls("Linear"), 0),
+    Row("rls, Conv2d", of_rls("Conv2d"), 0),
+    Row("rls, RNN", of_rls("RNN"), 0),
+    Row("rls, LSTM", of_rls("LSTM"), 0),
+    Row("hessian_free, 2 layers", partial(autoencoder, layers=2), 0),
+    Row("hessian_free, 6 layers", partial(autoencoder, layers=6), 0),
 ]

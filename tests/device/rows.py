@@ -1,4 +1,4 @@
-"""A row of the table of step functions: how it is made, waits and kernels of a step."""
+"""A row of the table of step functions: how it is made, and the waits of a step."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -15,7 +15,6 @@ class Row:
     step: str  # as the docs name it
     make: Callable[[str], Any]  # device -> a step without arguments, or (before, step)
     waits: int  # of the host, a step
-    kernels: int  # a step, as counted
     why: str = ""  # the reason of the waits
     drains: int = 0  # of the clock, a step
 

@@ -1,11 +1,13 @@
-"""Every step function on the strict device: the CPU's numbers, waits and kernels."""
+"""Every step function on the strict device: the CPU's numbers, and its waits."""
+
+from collections import defaultdict
 
 import pytest
 import torch
 
 from tests.device import docs, strict_device  # noqa: F401  (before any backward pass)
 from tests.device.rows import counted, on_the_cpu
-from tests.device.table import TABLE, VERSION, markdown
+from tests.device.table import TABLE, markdown
 
 CASES = {f"{room}: {row.step}": row for room, rows in TABLE.items() for row in rows}
 
@@ -19,12 +21,18 @@ def test_a_step_on_the_strict_device(case):
     assert tally.waits.total() == row.waits, tally.waits.most_common()
     assert tally.drains == row.drains
     assert bool(row.waits) == bool(row.why), "a wait has its reason"
-    if torch.__version__.startswith(VERSION):
-        assert tally.kernels.total() == row.kernels, tally.kernels.most_common(10)
 
 
 def test_the_docs_show_the_table():
-    assert docs.shown() == markdown(), "write it by python -m tests.device --docs"
+    """But for the kernels, which are counted when the page is written."""
+    said = "write it by python -m tests.device --docs"
+    assert plain(docs.shown()) == plain(markdown(defaultdict(int))), said
+
+
+def plain(page):
+    """Return a table without its two columns of kernels."""
+    rows = (line.split(" | ") for line in page.splitlines())
+    return [row[:1] + row[3:] for row in rows]
 
 
 def test_no_two_rows_have_one_name():
