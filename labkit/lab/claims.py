@@ -1,7 +1,7 @@
-"""Claims and verdicts: what was said, what was measured, whether it holds."""
+"""Claims and verdicts: what a paper says, what was measured, whether it holds."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -9,11 +9,20 @@ AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
 
 
-def compared(a, b, *, higher=True, least=0.0) -> str:
-    """Whether a is ahead of b; rows with ``mean`` and ``sd``.
+Row = Mapping[str, float] | pd.Series  # with ``mean`` and ``sd``
 
-    Level unless the means differ by more than both spreads together, and by more than
-    ``least``. A mean of nan, a failure, is behind any other.
+
+def compared(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
+    """Say whether a is ahead of b, level with it or behind it.
+
+    Two rows are level unless their means differ by more than both spreads together,
+    and by more than ``least``. A mean of nan, a failure, is behind any other.
+
+    Parameters
+    ----------
+    a, b : mapping or Series with ``mean`` and ``sd``
+    higher : bool, whether a higher mean is better
+    least : float >= 0, the gap that decides nothing, whatever the spreads
     """
     gap = a["mean"] - b["mean"] if higher else b["mean"] - a["mean"]
     if math.isnan(gap):
@@ -24,20 +33,22 @@ def compared(a, b, *, higher=True, least=0.0) -> str:
     return AHEAD if gap > 0 else BEHIND
 
 
-def verdict(a, b, **how) -> str:
-    """Whether "a is better than b" holds: yes, no, or undecided; as :func:`compared`.
+def verdict(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
+    """Say whether "a is better than b" holds: yes, no, or not decided.
 
-    A failure decides nothing.
+    The parameters are those of :func:`compared`. A failure decides nothing.
     """
     if math.isnan(a["mean"] + b["mean"]):
         return UNDECIDED
-    return {AHEAD: YES, LEVEL: UNDECIDED, BEHIND: NO}[compared(a, b, **how)]
+    return {AHEAD: YES, LEVEL: UNDECIDED, BEHIND: NO}[
+        compared(a, b, higher=higher, least=least)
+    ]
 
 
-def plus_minus(row, unit="%", digits=1) -> str:
-    """A row of :func:`labkit.lab.race.spread` in words, such as ``97.1 ± 0.3 %``.
+def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
+    """Write a row of :func:`labkit.lab.race.spread`, such as ``97.1 ± 0.3 %``.
 
-    One seed has no spread.
+    One seed has no spread, and then none is written.
     """
     if math.isnan(row["mean"]):
         return "failed"
@@ -46,6 +57,6 @@ def plus_minus(row, unit="%", digits=1) -> str:
 
 
 def claim_table(rows: Iterable[Sequence[str]]) -> pd.DataFrame:
-    """Claims beside what was measured: claim, measured here, setting, verdict."""
+    """Return a table of rows (claim, measured here, setting, verdict)."""
     columns = ["paper's claim", "measured here", "setting", "verdict"]
     return pd.DataFrame(rows, columns=columns)

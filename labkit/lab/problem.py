@@ -1,20 +1,31 @@
-"""The rows that rules learn from, tune on and are judged by, with noise if wanted."""
+"""Problems: the rows that rules learn from, are tuned on and are judged by; noise."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from labkit.lab.datasets import Labelled, load
+from labkit.ranges import NOT_NEGATIVE, SHARE, check
+
+NOISE = {"input_noise": NOT_NEGATIVE, "label_noise": SHARE}  # levels of `with_noise`
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One data set, cut in two or three."""
+    """One data set, cut into two or three parts that share no row.
 
-    fit: Labelled  # rows to learn from
-    test: Labelled  # rows for the end
-    tune: Labelled | None = None  # rows to tune on, or to validate with
+    Attributes
+    ----------
+    fit : Labelled, rows to learn from
+    test : Labelled, rows that judge the end of a run
+    tune : Labelled, optional, rows to tune on or to validate with
+    """
+
+    fit: Labelled
+    test: Labelled
+    tune: Labelled | None = None
 
     @property
     def name(self) -> str:
@@ -33,25 +44,38 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
 
 
 def load_problem(
-    dataset: str = "digits", *, samples=None, tune=0.0, dtype=torch.float32, device=None
+    dataset: str = "digits",
+    *,
+    samples: int | None = None,
+    tune: float = 0.0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
 ) -> Problem:
-    """Load a data set and cut it.
+    """Load a data set and cut it into rows to learn from, to tune on and for the end.
 
     Parameters
     ----------
     dataset : str, a name of :func:`labkit.lab.datasets.load` with rows and labels
-    samples : int, rows to learn from, the first ones; None: all but those for tuning
+    samples : int, optional
+        How many of the first training rows to learn from; by default all that are not
+        kept for tuning.
     tune : float in [0, 1), share of the training rows, the last ones, kept for tuning
+    dtype : torch.dtype, of the inputs
+    device : torch.device or str, where the rows go
+
+    Returns
+    -------
+    Problem
     """
-    place = {"dtype": dtype, "device": device}
-    train, test = (load(dataset, part, **place) for part in ("train", "test"))
+    options = {"dtype": dtype, "device": device}
+    train, test = (load(dataset, part, **options) for part in ("train", "test"))
     n = len(train.targets) - int(len(train.targets) * tune)
     kept = rows(train, slice(n, None)) if tune else None
     return Problem(rows(train, slice(min(n, samples or n))), test, kept)
 
 
-def rows(data: Labelled, chosen) -> Labelled:
-    """Some rows of a data set, by slice or index."""
+def rows(data: Labelled, chosen: slice | Sequence[int] | Tensor) -> Labelled:
+    """Return some rows of a data set, by slice or index."""
     return replace(data, inputs=data.inputs[chosen], targets=data.targets[chosen])
 
 
@@ -62,20 +86,24 @@ def with_noise(
     label_noise: float = 0.0,
     seed: int = 0,
 ) -> Problem:
-    """Disturb the rows to learn from; those for tuning and test stay as they are.
+    """Disturb the rows to learn from. Those for tuning and for the test stay clean.
 
     Parameters
     ----------
-    input_noise : float >= 0, sd of Gaussian noise on every pixel (their range is 1)
+    input_noise : float >= 0
+        Standard deviation of Gaussian noise on every input, such as a pixel, whose
+        range is 1.
     label_noise : float in [0, 1], share of labels drawn anew from all classes
-    seed : int, the same disturbance at every level, scaled; each kind of device draws
-        its own
+    seed : int
+        One seed gives the same disturbance at every level, scaled. Each kind of device
+        draws its own.
+
+    Raises
+    ------
+    ValueError
+        If a level is outside its range.
     """
-    if not (input_noise >= 0 and 0 <= label_noise <= 1):
-        raise ValueError(
-            "input_noise must be >= 0 and label_noise in [0, 1], got "
-            f"{input_noise} and {label_noise}"
-        )
+    check({"input_noise": input_noise, "label_noise": label_noise}, NOISE)
     X, y = problem.fit.inputs, problem.fit.targets
     if input_noise:
         g = seeded(seed, X.device)
@@ -86,18 +114,20 @@ def with_noise(
     return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
 
 
-def noisy_labels(labels: Tensor, share: float, generator, classes: int) -> Tensor:
-    """Replace a share of the labels by some drawn from all classes, on their device."""
-    place = {"generator": generator, "device": labels.device}
-    hit = torch.rand(len(labels), **place) < share
-    return torch.where(hit, torch.randint(classes, (len(labels),), **place), labels)
+def noisy_labels(
+    labels: Tensor, label_noise: float, generator: torch.Generator, classes: int
+) -> Tensor:
+    """Replace a share of the labels (n,) by labels drawn from all classes."""
+    options = {"generator": generator, "device": labels.device}
+    hit = torch.rand(len(labels), **options) < label_noise
+    return torch.where(hit, torch.randint(classes, (len(labels),), **options), labels)
 
 
 def percent(outputs: Tensor, labels: Tensor) -> float:
-    """Share of rows whose largest output is at the label, in percent."""
+    """Return the share of rows [%] whose largest output stands at the label."""
     return 100 * float((outputs.argmax(1) == labels).double().mean())
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> float:
-    """Squared error summed over outputs, mean over rows."""
+    """Return the squared error, summed over the outputs, in the mean over the rows."""
     return float((outputs - targets).square().sum() / len(targets))

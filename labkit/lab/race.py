@@ -1,13 +1,14 @@
-"""Runners side by side: the same seeds, one budget, each with a clock of its own.
+"""Several runners side by side: the same seeds, one budget, a clock for each.
 
-A runner is a function from a seed to looks, one mapping of numbers for each look at a
-run; :func:`run_race` treats every runner alike and knows none.
+A runner is a function from a seed to looks. A look is a mapping of numbers that were
+measured of a run between two of its steps. :func:`run_race` treats every runner alike.
 """
 
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from tqdm import tqdm
 
-FAILURES = DivergedError, FloatingPointError, NotPositiveDefinite, NumericalError
-FAILURES += (torch.linalg.LinAlgError,)
-CLOCKS = ("epoch", "passes", "rows", "symbols", "seconds")  # a failure leaves these
+FAILURES = (
+    *(DivergedError, FloatingPointError, NotPositiveDefinite, NumericalError),
+    torch.linalg.LinAlgError,
+)
+CLOCKS = ("epoch", "passes", "rows", "symbols", "seconds")  # a failure keeps these
 
 Runner = Callable[[int], Iterator[Mapping[str, float]]]
 
@@ -33,29 +36,33 @@ Runner = Callable[[int], Iterator[Mapping[str, float]]]
 class Race:
     """All looks at all runs.
 
-    ``runs`` has the columns ``label``, ``seed``, ``look`` (0, 1, ...), ``failed`` (why,
-    or empty) and those of the looks; nan where a run failed.
+    Attributes
+    ----------
+    runs : DataFrame, a row for each look
+        Columns ``label``, ``seed``, ``look`` (0, 1, ...), ``failed`` (the reason, or
+        empty) and those of the looks, which hold nan where a run failed.
+    setting : str, data and scale in words
     """
 
     runs: pd.DataFrame
-    setting: str = ""  # data and scale, in words
+    setting: str = ""
 
     @property
     def labels(self) -> list[str]:
-        """Runners, in their order."""
+        """Names of the runners, in their order."""
         return list(dict.fromkeys(self.runs.label))
 
     @property
     def seeds(self) -> int:
-        """Runs of each runner."""
+        """Number of runs of each runner."""
         return self.runs.seed.nunique()
 
     def last(self) -> pd.DataFrame:
-        """The last look at every run."""
+        """Return the last look at every run."""
         return self.runs.groupby(["label", "seed"], sort=False).tail(1)
 
-    def best(self, column: str, *, higher=True) -> pd.DataFrame:
-        """Of every run the look with the best value, the earliest such."""
+    def best(self, column: str, *, higher: bool = True) -> pd.DataFrame:
+        """Return, for every run, the earliest look with its best value."""
         runs = self.runs.reset_index(drop=True)
         values = runs[column].fillna(-math.inf if higher else math.inf)
         grouped = values.groupby([runs.label, runs.seed], sort=False)
@@ -68,7 +75,7 @@ def with_bar(
     unit: str = "step",
     total: int | None = None,
 ) -> "tqdm":
-    """Iterate, with a bar where that takes more than three seconds and ``progress``."""
+    """Iterate, and show a bar if ``progress`` and it takes more than three seconds."""
     from tqdm import tqdm
 
     style = {"delay": 3, "leave": False, "miniters": 0, "file": sys.stdout}
@@ -79,27 +86,27 @@ def run_race(
     runners: Mapping[str, Runner],
     *,
     seeds: int,
-    setting="",
-    path=None,
-    progress=False,
-    **parameters,
+    setting: str = "",
+    path: str | Path | None = None,
+    progress: bool = False,
+    **parameters: object,
 ) -> Race:
-    """Run every runner on every seed, one after the other.
+    """Run every runner with every seed, one after the other.
 
     Parameters
     ----------
     runners : mapping of label to function
-        From a seed to an iterator of looks; work between two looks is the runner's own,
-        and it brings its own clock.
-    seeds : int, runs 0 .. seeds - 1
-    setting : str, data and scale, in words, for tables
-    path : path, where the looks are written as they come, if anywhere
-    progress : bool, count runs in a bar if they take more than three seconds in all
-    parameters : noted in that file
+        From a seed to an iterator of looks. A runner measures its own time.
+    seeds : int, number of runs of each, with the seeds 0 .. seeds - 1
+    setting : str, data and scale in words, for tables
+    path : path, optional, where the looks are written as they come
+    progress : bool, whether a bar counts the runs if they take over three seconds
+    parameters : further values for the head of that file
 
     Returns
     -------
-    Race, in which a run that fails ends with a look that holds nan and the reason
+    Race
+        A run that fails ends with a look that holds nan and the reason.
     """
     rows, given = [], parameters | {"setting": setting}
     bar = with_bar(None, progress, "run", seeds * len(runners))
@@ -126,13 +133,19 @@ def _to_its_end(looks: Iterator[Mapping]) -> Iterator[dict]:
 
 
 def spread(looks: pd.DataFrame, column: str, *also: str) -> pd.DataFrame:
-    """Mean and sample sd over the seeds, by label; one failed run makes them nan.
+    """Return mean and sample sd over the seeds, by label.
+
+    A failed run makes both nan.
 
     Parameters
     ----------
-    looks : DataFrame, one look a run, as of :meth:`Race.last` or :meth:`Race.best`
-    column : str, what ``mean`` and ``sd`` are of
+    looks : DataFrame, one look for each run, as :meth:`Race.last` returns
+    column : str, the column that ``mean`` and ``sd`` are taken of
     also : str, columns whose means stand beside them
+
+    Returns
+    -------
+    DataFrame, indexed by label: ``mean``, ``sd`` and the columns ``also``
     """
     looks = looks.reindex(columns=["label", column, *also])  # a failure may lack one
     grouped = looks.groupby("label", sort=False)
@@ -143,7 +156,7 @@ def spread(looks: pd.DataFrame, column: str, *also: str) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class View:
-    """One panel of :func:`race_figure`: a column of the looks against another."""
+    """One panel of :func:`race_figure`: column ``y`` of the looks against ``x``."""
 
     x: str
     y: str
@@ -154,11 +167,16 @@ class View:
     log_y: bool = False
 
 
-def race_figure(result: Race, views: Sequence[View], **style) -> "go.Figure":
-    """Curves of all runners, means over the seeds, one panel a view.
+def race_figure(result: Race, views: Sequence[View], **style: object) -> "go.Figure":
+    """Draw the curves of all runners, means over the seeds, in a panel for each view.
 
-    A look is drawn where every seed has it. ``style`` are keywords of
-    :func:`labkit.lab.panels.curves`, such as ``caption`` and ``height``.
+    A look is drawn where every seed has it.
+
+    Parameters
+    ----------
+    result : Race
+    views : sequence of View
+    style : keywords of :func:`labkit.lab.panels.curves`, such as ``caption``
     """
     from labkit.lab.panels import curves
 
@@ -169,6 +187,11 @@ def race_figure(result: Race, views: Sequence[View], **style) -> "go.Figure":
         for view in views:
             means = looks[list({view.x, view.y})].mean()[whole]
             panels[view.title][label] = (means[view.x], means[view.y])
-    x_titles, y_titles = ([v.x_title for v in views], [v.y_title for v in views])
-    logs = {"log_x": [v.log_x for v in views], "log_y": [v.log_y for v in views]}
-    return curves(panels, x_titles, y_titles, **logs, **style)
+    return curves(
+        panels,
+        [view.x_title for view in views],
+        [view.y_title for view in views],
+        log_x=[view.log_x for view in views],
+        log_y=[view.log_y for view in views],
+        **style,
+    )

@@ -1,7 +1,7 @@
-"""Learning rules with ranges, tuned equally, then compared by one score.
+"""Learning rules with ranges, which are tuned equally and compared by one score.
 
-A :class:`Comparison` makes runners of rules: tuning, a race and a race under noise are
-all one :func:`~labkit.lab.race.run_race` of its runners.
+A :class:`Comparison` makes runners of its rules. Tuning, a race and a race under noise
+are all one :func:`~labkit.lab.race.run_race` of such runners.
 """
 
 import math
@@ -19,64 +19,98 @@ from labkit.lab.problem import Problem, with_noise
 from labkit.lab.race import Runner, run_race, spread
 from labkit.ranges import COUNT, check, one_of
 
-TUNING_SEED = 1000  # from here on: weights, batches and nodes that serve no race
+TUNING_SEED = 1000  # the first seed of tuning; races count from 0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a rule may read, and how large it is."""
+    """How much a rule may read, and how large its network is.
 
-    passes: int  # rows handed to it at most, in multiples of the training rows
-    batch: int  # rows of a minibatch
-    hidden: int  # units
-    rank: int = 1  # of OK
+    Attributes
+    ----------
+    passes : int, rows handed to it at most, in multiples of the training rows
+    batch : int, rows of a minibatch
+    hidden : int, hidden units
+    rank : int, of OK
+    """
 
-    def __post_init__(self):
+    passes: int
+    batch: int
+    hidden: int
+    rank: int = 1
+
+    def __post_init__(self) -> None:
         check(vars(self), dict.fromkeys(vars(self), COUNT))
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A learning rule, and what is tuned of it.
+    """A learning rule, and the ranges of what is tuned.
 
-    ``run(fit, sizes, values, seed)`` learns from ``fit`` and yields looks at its
-    network, ``(passes, seconds, outputs)``: rows handed to it / training rows, its own
-    work, both so far, and a function of inputs that is valid until it goes on.
+    Attributes
+    ----------
+    run : callable
+        ``run(fit, sizes, values, seed)`` learns from ``fit`` and yields
+        ``(passes, seconds, outputs)`` now and then: the rows handed to it so far over
+        the training rows, the seconds of its own work so far, and a function from
+        inputs to outputs that is valid until it goes on.
+    ranges : mapping of name to (low, high), tuned on a logarithmic scale
+    loss : str, what it minimises, in words
     """
 
     run: Callable[..., Iterator[tuple[float, float, Callable[[Tensor], Tensor]]]]
-    ranges: Mapping[str, tuple[float, float]]  # logarithmic, one for each of ``values``
-    loss: str = "squares"  # what it minimises
+    ranges: Mapping[str, tuple[float, float]]
+    loss: str = "squares"
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One task, the rules that can do it, and the score that judges them all."""
+    """One task, the rules that can do it, and the score that judges them all.
+
+    Attributes
+    ----------
+    name : str, in tables
+    problem : Problem
+    rules : mapping of label to Rule
+    sizes : Sizes
+    score : callable, from outputs and targets to a number
+    shares : bool
+        Whether the score is a share of rows [%], which is better when it is higher.
+        Otherwise it is an error, which is better when it is lower.
+    """
 
     name: str
     problem: Problem
     rules: Mapping[str, Rule]
     sizes: Sizes
-    score: Callable[[Tensor, Tensor], float]  # of outputs and targets
-    shares: bool = True  # it is a share of rows [%], better when higher; else an error
+    score: Callable[[Tensor, Tensor], float]
+    shares: bool = True
 
     def runner(
-        self, label: str, values, *, on: Labelled | None = None, first=0, **noise
+        self,
+        label: str,
+        values: Mapping[str, float],
+        *,
+        on: Labelled | None = None,
+        first: int = 0,
+        **noise: float,
     ) -> Runner:
-        """A rule at these values: looks with a score on rows that it does not see.
+        """Return a runner of a rule, whose looks have a score on rows it does not see.
 
-        A rule's clock stands still while it is scored.
+        The rule's clock stands still while it is scored.
 
         Parameters
         ----------
-        on : Labelled, rows to score on; those for the end if not given
+        label : str, name of the rule
+        values : mapping, what is tuned of it
+        on : Labelled, optional, rows to score on; by default the test rows
         first : int, what seeds are counted from
         noise : levels of :func:`~labkit.lab.problem.with_noise`, on rows to learn from
         """
         check({"rule": label}, {"rule": one_of(self.rules)})
         on = self.problem.test if on is None else on
 
-        def looks(seed):
+        def looks(seed: int) -> Iterator[dict[str, float]]:
             fit = with_noise(self.problem, seed=first + seed, **noise).fit
             run = self.rules[label].run(fit, self.sizes, values, first + seed)
             for passes, seconds, outputs in run:
@@ -86,36 +120,41 @@ class Comparison:
 
         return looks
 
-    def runners(self, values: Mapping[str, Mapping], **noise) -> dict[str, Runner]:
-        """Rules at their values, for :func:`~labkit.lab.race.run_race`."""
+    def runners(
+        self, values: Mapping[str, Mapping[str, float]], **noise: float
+    ) -> dict[str, Runner]:
+        """Return runners of rules at their values, by label, as :meth:`runner` does."""
         return {label: self.runner(label, v, **noise) for label, v in values.items()}
 
-    def compared(self, a, b, judge=compared) -> str:
-        """Whether a is ahead of b by the score, as ``judge`` says of both.
+    def compared(
+        self, a: pd.Series, b: pd.Series, judge: Callable[..., str] = compared
+    ) -> str:
+        """Say whether a is ahead of b by the score, as ``judge`` does.
 
-        The least gap is the standard error that the number of test rows leaves. The
-        spread over the seeds does not hold it: all seeds have the same test rows.
+        A gap counts if it is larger than the standard error that the number of test
+        rows leaves. The spread over the seeds does not contain that error, since all
+        seeds have the same test rows.
         """
         p, least = b["mean"] / 100, 0.0
         if self.shares:
             least = 100 * math.sqrt(p * (1 - p) / len(self.problem.test.targets))
         return judge(a, b, higher=self.shares, least=least)
 
-    def best(self, column: pd.Series):
-        """Where a score is best, the first such place; a failure never is."""
+    def best(self, column: pd.Series) -> object:
+        """Return the first index at which a score is best. A failure never is."""
         values = column.fillna(-math.inf if self.shares else math.inf)
         return values.idxmax() if self.shares else values.idxmin()
 
-    def words(self, row) -> str:
-        """Mean and spread of the score: ``97.1 ± 0.3 %``, ``1.89 ± 0.12``."""
+    def words(self, row: pd.Series) -> str:
+        """Write mean and spread of the score: ``97.1 ± 0.3 %`` or ``1.89 ± 0.12``."""
         return plus_minus(row) if self.shares else plus_minus(row, "", 2)
 
 
 def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
-    """The values that tuning tries: the first points of Halton's sequence.
+    """Return the values that tuning tries: the first points of Halton's sequence.
 
-    The same points of the unit square for every rule, mapped to its ranges; one range
-    takes their first coordinate.
+    Every rule gets the same points of the unit square, mapped to its ranges. A rule
+    with one range takes their first coordinate.
 
     Examples
     --------
@@ -134,17 +173,24 @@ def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
 
 
 def tune(
-    comparison: Comparison, count: int, *, seeds=1, progress=False
-) -> tuple[dict, pd.DataFrame]:
-    """Give every rule equally many trials; the best on the tuning rows is chosen.
+    comparison: Comparison, count: int, *, seeds: int = 1, progress: bool = False
+) -> tuple[dict[str, dict[str, float]], pd.DataFrame]:
+    """Give every rule equally many trials, and choose its best on the tuning rows.
 
-    A trial has the whole budget, and its last look counts. Of equal trials the earlier
-    one is chosen, and the first one if all fail.
+    A trial has the whole budget, and its last look counts. The earlier of two equal
+    trials is chosen, and the first one if all fail.
+
+    Parameters
+    ----------
+    comparison : Comparison, whose problem has rows to tune on
+    count : int, trials of each rule
+    seeds : int, runs of each trial
+    progress : bool, as of :func:`~labkit.lab.race.run_race`
 
     Returns
     -------
     chosen : dict of label to values
-    tried : DataFrame, a row a trial
+    tried : DataFrame, a row for each trial
         ``label``, ``values``, ``mean`` and ``sd`` of the score, ``seconds``.
     """
     rows = [

@@ -29,10 +29,10 @@ def test_noise_disturbs_the_rows_to_learn_from_and_no_others():
     assert clean.inputs is PROBLEM.fit.inputs and clean.targets is PROBLEM.fit.targets
     stronger = with_noise(PROBLEM, input_noise=1.0, seed=1).fit.inputs
     torch.testing.assert_close(stronger - PROBLEM.fit.inputs, 2 * added)
-    refused = r"input_noise must be >= 0 and label_noise in \[0, 1\]"
-    for noise in ({"input_noise": -0.1}, {"label_noise": 1.1}):
-        with pytest.raises(ValueError, match=refused):
-            with_noise(PROBLEM, **noise)
+    refused = {"input_noise": (-0.1, ">= 0"), "label_noise": (1.1, r"in \[0, 1\]")}
+    for name, (level, words) in refused.items():
+        with pytest.raises(ValueError, match=rf"{name} must be {words}.*got {level}"):
+            with_noise(PROBLEM, **{name: level})
 
 
 def test_scores():

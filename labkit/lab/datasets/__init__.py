@@ -8,11 +8,10 @@ torch.Size([1000, 12])
 """
 
 from labkit.lab.datasets.catalogue import DatasetInfo, available, load
-from labkit.lab.datasets.curves import curve_images
 from labkit.lab.datasets.fetch import ChecksumError, DatasetUnavailable
 from labkit.lab.datasets.imdb import load_imdb
 from labkit.lab.datasets.results import Labelled, Text
-from labkit.lab.datasets.synthetic import copy_sequences
+from labkit.lab.datasets.synthetic import copy_sequences, curve_images
 from labkit.lab.datasets.text import encode, load_ptb
 
 __all__ = [

@@ -11,15 +11,12 @@ from functools import partial
 import torch
 
 from labkit.lab.datasets.cifar import load_cifar10, look_for_cifar10
-from labkit.lab.datasets.curves import load_curves
-from labkit.lab.datasets.digits import load_digits
-from labkit.lab.datasets.fetch import find
-from labkit.lab.datasets.images import load_idx
+from labkit.lab.datasets.fetch import FILES, find
+from labkit.lab.datasets.images import load_digits, load_idx, load_usps
 from labkit.lab.datasets.imdb import load_imdb, look_for_imdb
-from labkit.lab.datasets.registry import FILES
-from labkit.lab.datasets.synthetic import load_copy
+from labkit.lab.datasets.results import Labelled, Text
+from labkit.lab.datasets.synthetic import load_copy, load_curves
 from labkit.lab.datasets.text import load_ptb, load_text
-from labkit.lab.datasets.usps import load_usps
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class DatasetInfo:
     here: bool
     part: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.part:
             state = f"only in part here: {self.part}"
         else:
@@ -57,7 +54,7 @@ class _Entry:
     look: Callable | str = ""  # gives `here` and `part`; or the folder of all its files
     takes_dtype: bool = True
 
-    def info(self):
+    def info(self) -> DatasetInfo:
         if callable(self.look):
             return DatasetInfo(self.description, self.splits, *self.look())
         files = [path for path in FILES if path.startswith(f"{self.look}/")]
@@ -128,11 +125,11 @@ _CATALOGUE = {
 }
 
 
-def available():
-    """List the data sets that `load` knows.
+def available() -> dict[str, DatasetInfo]:
+    """List the data sets that `load` knows, by name.
 
-    By name: a description, the splits, and whether it is here already, or which part
-    of it. NotADirectoryError if ``$LABKIT_DATA`` names something that is not a folder.
+    Each has a description, its splits, and whether it, or which part of it, is here.
+    NotADirectoryError if ``$LABKIT_DATA`` names something that is not a folder.
 
     >>> print(available()["digits"])
     1,797 handwritten digits of 8 x 8 pixels, from scikit-learn [train, test; here]
@@ -140,7 +137,13 @@ def available():
     return {name: entry.info() for name, entry in _CATALOGUE.items()}
 
 
-def load(name, split="train", *, device=None, dtype=None):
+def load(
+    name: str,
+    split: str = "train",
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Labelled | Text:
     """Load one split of a data set, the same at every call.
 
     Parameters

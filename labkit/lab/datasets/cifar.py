@@ -2,14 +2,14 @@
 
 import tarfile
 import warnings
-from pathlib import PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
 
-from labkit.lab.datasets.fetch import fetch, find
+from labkit.lab.datasets.fetch import FILES, fetch, find
 from labkit.lab.datasets.images import unit_interval
-from labkit.lab.datasets.registry import FILES
 from labkit.lab.datasets.results import Labelled
 
 ARCHIVE = "cifar10/cifar-10-binary.tar.gz"
@@ -22,7 +22,7 @@ _RECORD = 1 + 3 * 32 * 32  # the label, then the red, green and blue plane
 _WORDS = {"train": "training", "test": "test"}
 
 
-def load_cifar10(split, dtype=torch.float32):
+def load_cifar10(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     """Read CIFAR-10: 60,000 colour photographs of 32 x 32 pixels.
 
     The classes 0 to 9: airplane, automobile, bird, cat, deer, dog, frog, horse, ship,
@@ -61,7 +61,7 @@ def load_cifar10(split, dtype=torch.float32):
     return Labelled("cifar10", unit_interval(pixels, dtype), targets)
 
 
-def look_for_cifar10():
+def look_for_cifar10() -> tuple[bool, str]:
     """Look for CIFAR-10 in the data folders, without opening a file.
 
     Returns
@@ -99,7 +99,7 @@ def _extent(split, paths):
     return f"{images:,} of {total:,} {_WORDS[split]} images ({names})"
 
 
-def read_members(path, names):
+def read_members(path: str | Path, names: Sequence[str]) -> dict[str, bytes]:
     """Read some files out of a gzipped tar archive, without unpacking it.
 
     `names` are without their folders, and so are the keys of the dict of bytes that is
@@ -115,7 +115,7 @@ def read_members(path, names):
     return contents
 
 
-def read_records(content, name):
+def read_records(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Part the bytes of a batch into pictures and labels.
 
     Parameters

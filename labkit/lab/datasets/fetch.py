@@ -1,21 +1,54 @@
 """Find a pinned file on this machine, or download it; check it either way.
 
-Pooch's own store takes one folder and one source per file, and replaces a file that
-has another checksum; here a found file is the user's and never touched.
+Pooch's own store takes one folder and one source for each file, and it replaces a file
+that has another checksum. Here a file that was found belongs to the user and is never
+changed. Pooch and tqdm are imported by a download alone.
 """
 
+import hashlib
 import os
 import time
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-
-import pooch
-from tqdm import tqdm
-
-from labkit.lab.datasets.registry import FILES
 
 _SOURCE_TREE = Path(__file__).resolve().parents[3]
 _ABANDONED = 3600  # [s] nobody has written to a download: its process was killed
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One file of a data set: a line of ``registry.txt``.
+
+    Attributes
+    ----------
+    path : str, place below a data folder, with forward slashes: ``"ptb/ptb.train.txt"``
+    size : int, length [bytes]
+    sha256 : str, SHA-256 of the file's bytes, 64 lower-case hexadecimal digits
+    urls : tuple of str, sources, tried in this order
+    """
+
+    path: str
+    size: int
+    sha256: str
+    urls: tuple[str, ...] = ()
+
+
+def read_registry(text: str) -> dict[str, RemoteFile]:
+    """Read the registry's table into files by path.
+
+    >>> read_registry("# a comment" + chr(10) + "a/b.txt 3 ff http://c/b.txt")
+    {'a/b.txt': RemoteFile(path='a/b.txt', size=3, sha256='ff', urls=('http://c/b.txt',))}
+    """
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return {
+        path: RemoteFile(path, int(size), sha256, tuple(urls))
+        for path, size, sha256, *urls in rows
+    }
+
+
+FILES = read_registry(files(__package__).joinpath("registry.txt").read_text("utf-8"))
 
 
 class ChecksumError(ValueError):
@@ -26,7 +59,7 @@ class DatasetUnavailable(RuntimeError):
     """A data set is neither on this machine nor to be had from its sources."""
 
 
-def data_folders():
+def data_folders() -> list[Path]:
     """List the folders in which data files are looked for, in order.
 
     Returns
@@ -46,7 +79,9 @@ def data_folders():
     if (_SOURCE_TREE / "pyproject.toml").is_file():
         own = _SOURCE_TREE / "data"
     else:
-        own = Path(pooch.os_cache("labkit"))
+        from pooch import os_cache
+
+        own = Path(os_cache("labkit"))
     if not (given := os.environ.get("LABKIT_DATA")):
         return [own]
     folder = Path(given).expanduser().absolute()
@@ -58,14 +93,17 @@ def data_folders():
     return [folder, own]
 
 
-def find(path):
-    """Give the first place where a file of the registry lies, unopened, or None."""
+def find(path: str) -> Path | None:
+    """Return the first place where a file of the registry lies, or None.
+
+    The file is not opened.
+    """
     places = (folder / path for folder in data_folders())
     return next((place for place in places if place.exists()), None)
 
 
-def fetch(path):
-    """Give the place of a file whose checksum holds, downloading it if need be.
+def fetch(path: str) -> Path:
+    """Return the place of a file whose checksum holds; download it if it is not here.
 
     Parameters
     ----------
@@ -96,7 +134,8 @@ def fetch(path):
 
 def _check(path, file, *, name=None, advice=""):
     """Raise ChecksumError unless the SHA-256 of `path` is the pinned one."""
-    sha256 = pooch.file_hash(str(path), alg="sha256")
+    with open(path, "rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     if sha256 == file.sha256:
         return
     size = Path(path).stat().st_size
@@ -144,6 +183,9 @@ def _download(file):
 
 
 def _download_from(url, file, target):
+    from pooch import HTTPDownloader
+    from tqdm import tqdm
+
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         # The bar is ours so that it is closed, too, when the download fails.
@@ -151,9 +193,7 @@ def _download_from(url, file, target):
             tqdm(total=file.size, unit="B", unit_scale=True, desc=file.path) as bar,
             partial.open("wb") as output,
         ):
-            pooch.HTTPDownloader(progressbar=bar)(
-                url, _Bounded(output, file.size, url), None
-            )
+            HTTPDownloader(progressbar=bar)(url, _Bounded(output, file.size, url), None)
         _check(partial, file, name=url)
         os.replace(partial, target)
     finally:

@@ -3,6 +3,8 @@
 import re
 import tarfile
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ _VERDICTS = ("neg", "pos")
 _SEEDS = {"train": 0, "test": 1}
 
 
-def split_words(text):
+def split_words(text: str) -> list[str]:
     """Part a text into words: lower case, line breaks of HTML and all signs dropped.
 
     A word is a run of letters and digits; an apostrophe within it belongs to it.
@@ -33,7 +35,7 @@ def split_words(text):
     return _WORD.findall(text.lower().replace("<br />", " "))
 
 
-def most_frequent_words(reviews, words):
+def most_frequent_words(reviews: Iterable[list[str]], words: int) -> tuple[str, ...]:
     """Make a vocabulary from texts.
 
     Parameters
@@ -55,7 +57,9 @@ def most_frequent_words(reviews, words):
     return PADDING, UNKNOWN, *ranked[: words - 2]
 
 
-def encode_words(reviews, vocabulary, length):
+def encode_words(
+    reviews: Sequence[list[str]], vocabulary: Sequence[str], length: int
+) -> torch.Tensor:
     """Turn texts into rows of indices of one length.
 
     Of a longer text the last `length` words are kept, where the verdict tends to be; a
@@ -89,7 +93,7 @@ def encode_words(reviews, vocabulary, length):
     return torch.from_numpy(tokens)
 
 
-def load_imdb(split, *, words=20_000, length=256):
+def load_imdb(split: str, *, words: int = 20_000, length: int = 256) -> Labelled:
     """Read the labelled film reviews of the Large Movie Review Dataset.
 
     The vocabulary is made from ``train`` alone, so ``test`` needs its texts, too. The
@@ -138,7 +142,7 @@ def load_imdb(split, *, words=20_000, length=256):
     return Labelled("imdb", tokens[order], torch.tensor(targets)[order], vocabulary)
 
 
-def look_for_imdb():
+def look_for_imdb() -> tuple[bool, str]:
     """Tell whether the reviews are here, and (as all or nothing is) no part of them."""
     parts = all(find(part) is not None for part in PARTS.values())
     return parts or find(ARCHIVE) is not None, ""
@@ -150,7 +154,7 @@ def _read(split):
     return [split_words(text) for _, _, text in texts], [good for _, good, _ in texts]
 
 
-def read_reviews(path, split):
+def read_reviews(path: str | Path, split: str) -> list[tuple[str, int, str]]:
     """Read the labelled reviews of one split out of an archive, without unpacking it.
 
     Parameters

@@ -1,4 +1,14 @@
-"""The Copy task: repeat a row of bits after having read it."""
+r"""Made data: the Copy task, and drawn curves, a stand-in for the CURVES data set.
+
+The file of CURVES could not be reached at the address that the papers name. It holds
+30,000 synthetic images, each of a curve through three random points in the plane. The
+papers that use it do not say how its curves were drawn, so these are drawn afresh. They
+are alike in kind and not in detail: **errors measured on them are not comparable with
+published ones**.
+
+Symbols: b images of a chunk, t the parameter along a curve, s places along its length.
+The equations have numbers of this module, and not of a paper.
+"""
 
 import torch
 
@@ -6,10 +16,126 @@ from labkit.lab.datasets.results import Labelled
 
 COPY_SYMBOLS = ("0", "1", "#", "*")
 _START, _BLANK = COPY_SYMBOLS.index("#"), COPY_SYMBOLS.index("*")
+SIDE = 28  # [pixels]
+_CORNER, _WIDTH = 3.0, 21.0  # the points are uniform in [3, 24]^2 [pixels]
+_STEPS, _PLACES = 201, 120  # values of t, places that put down ink
+_INK = 1.3  # per pixel of length
+_BLUR = (0.15, 0.70, 0.15)
+_CHUNK = 1000  # images drawn at once, so that the work fits into the caches
 _SEEDS = {"train": 0, "valid": 1, "test": 2}
+_CURVE_SEEDS = {"train": 0, "test": 1}
+_SIZES = {"train": 20_000, "test": 10_000}
 
 
-def copy_sequences(n, length, *, generator):
+def draw_curves(points: torch.Tensor) -> torch.Tensor:
+    r"""Draw the parabolic arc through three points of each image.
+
+    (1) $c(t) = (1-t)(1-2t)\,p_1 + 4t(1-t)\,p_2 + t(2t-1)\,p_3$, $t \in [0, 1]$,
+    clipped to the canvas, so that $c$ meets the points at $t = 0, 1/2, 1$
+    (2) the places: the middles of 120 pieces of equal length of $c$
+    (3) ink $1.3\,|c| / 120$ at each, shared bilinearly among the four nearest pixels
+    (4) 3 x 3 smoothing, (0.15, 0.70, 0.15) along either axis, then a cut at 1
+
+    By (2) and (3) every pixel of length gets the same ink, however fast $c$ runs.
+
+    Parameters
+    ----------
+    points : torch.Tensor, shape (b, 3, 2), floating point
+        Row and column of $p_1, p_2, p_3$ [pixels], 0 to 27.
+
+    Returns
+    -------
+    torch.Tensor, shape (b, 28, 28), ink in [0, 1]
+    """
+    b, device, dtype = len(points), points.device, points.dtype
+    t = torch.linspace(0, 1, _STEPS, device=device, dtype=dtype)
+    weights = torch.stack([(1 - t) * (1 - 2 * t), 4 * t * (1 - t), t * (2 * t - 1)], 1)
+    c = (weights @ points).clamp(0, SIDE - 1)  # (1)
+
+    run = c.diff(dim=1).norm(dim=2).cumsum(1)
+    run = torch.cat([run.new_zeros(b, 1), run], 1)
+    length = run[:, -1:]
+    s = (torch.arange(_PLACES, device=device, dtype=dtype) + 0.5) / _PLACES * length
+    last = torch.searchsorted(run, s, right=True).clamp(1, _STEPS - 1)
+    start, stop = run.gather(1, last - 1), run.gather(1, last)
+    # A piece without length (clipped, or points that coincide) has no inside.
+    share = ((s - start) / (stop - start).clamp_min(1e-12)).clamp(0, 1)[..., None]
+    row = last[..., None].expand(-1, -1, 2)
+    place = torch.lerp(c.gather(1, row - 1), c.gather(1, row), share)  # (2)
+
+    corner = place.floor().clamp(0, SIDE - 2)
+    far = place - corner
+    pixel = (corner @ corner.new_tensor([SIDE, 1.0])).long()
+    ink = _INK * length / _PLACES
+    rows, columns = (torch.stack([1 - part, part]) for part in far.unbind(2))
+    image = points.new_zeros(b, SIDE * SIDE)
+    for down in (0, 1):
+        for right in (0, 1):
+            drop = ink * rows[down] * columns[right]
+            image.scatter_add_(1, pixel + SIDE * down + right, drop)  # (3)
+
+    side, middle, _ = _BLUR
+    blur = middle * torch.eye(SIDE, device=device, dtype=dtype)
+    blur += side * torch.eye(SIDE + 1, device=device, dtype=dtype)[1:, :-1]
+    blur += side * torch.eye(SIDE + 1, device=device, dtype=dtype)[:-1, 1:]
+    return (blur @ image.view(b, SIDE, SIDE) @ blur).clamp_max(1)  # (4)
+
+
+def curve_images(
+    n: int, *, generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> Labelled:
+    """Draw curves through random points, each point uniform in the canvas's middle.
+
+    Parameters
+    ----------
+    n : int, number of images, at least 1
+    generator : torch.Generator, source of the points; its device is that of the result
+    dtype : torch.dtype, of the inputs. The drawing is in float64 whatever it is
+
+    Returns
+    -------
+    Labelled, without targets; `inputs` (n, 784): ink in [0, 1], pixels in row order
+
+    Raises
+    ------
+    ValueError : if `n` is less than 1
+
+    Examples
+    --------
+    >>> curve_images(3, generator=torch.Generator().manual_seed(0)).inputs.shape
+    torch.Size([3, 784])
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n!r}")
+    points = torch.rand(
+        n, 3, 2, generator=generator, device=generator.device, dtype=torch.float64
+    )
+    chunks = (_CORNER + _WIDTH * points).split(_CHUNK)
+    inputs = torch.cat([draw_curves(chunk).flatten(1).to(dtype) for chunk in chunks])
+    return Labelled("curves", inputs)
+
+
+def load_curves(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
+    """Draw the stand-in for CURVES, always the same.
+
+    It has the sizes of the original, of which the literature takes 20,000 images to
+    train and 10,000 to test, and none of its images.
+
+    Returns
+    -------
+    Labelled, without targets; `inputs` (20000 or 10000, 784): ink in [0, 1]
+
+    References
+    ----------
+    For the original: G. Hinton, R. Salakhutdinov, *Reducing the dimensionality of data
+    with neural networks*, Science 313, 2006; J. Martens, *Deep learning via
+    Hessian-free optimization*, ICML 2010.
+    """
+    generator = torch.Generator().manual_seed(_CURVE_SEEDS[split])
+    return curve_images(_SIZES[split], generator=generator, dtype=dtype)
+
+
+def copy_sequences(n: int, length: int, *, generator: torch.Generator) -> Labelled:
     """Draw examples of the Copy task.
 
     With T bits b1...bT the input is ``#``, the bits, then T + 1 times ``*``; the
@@ -55,7 +181,7 @@ def copy_sequences(n, length, *, generator):
     )
 
 
-def load_copy(split):
+def load_copy(split: str) -> Labelled:
     """Make 1,000 examples of the Copy task with T = 5, always the same.
 
     There are only 32 rows of five bits, so the splits differ in order and in

@@ -1,6 +1,7 @@
 """Text as characters: the embedded text and the Penn Treebank."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ OTHER = "\N{REPLACEMENT CHARACTER}"  # occurs in neither text, prints as one sig
 N_KEPT = 49  # with OTHER 50 symbols, as many as the Penn Treebank has
 
 
-def encode(text, symbols, other=None):
+def encode(text: str, symbols: Sequence[str], other: str | None = None) -> torch.Tensor:
     """Turn a string into indices of symbols, at the speed of numpy.
 
     Parameters
@@ -46,7 +47,7 @@ def encode(text, symbols, other=None):
     return torch.from_numpy(tokens)
 
 
-def load_text(split):
+def load_text(split: str) -> Text:
     """Read the embedded text: Python's own language reference, as characters.
 
     The topics of `pydoc_data.topics` in the order of their names, in lower case,
@@ -92,7 +93,7 @@ def _most_frequent(text, n):
     return sorted(character for character, _ in ranked[:n])
 
 
-def load_ptb(split, *, blanks=False):
+def load_ptb(split: str, *, blanks: bool = False) -> Text:
     r"""Read the Penn Treebank as characters, made from Mikolov's word files.
 
     Of each line the outer spaces are dropped, unless ``blanks``: Benzing et al.'s

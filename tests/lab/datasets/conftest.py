@@ -5,7 +5,7 @@ import tarfile
 import pytest
 
 from labkit.lab.datasets import fetch
-from labkit.lab.datasets.registry import FILES, RemoteFile
+from labkit.lab.datasets.fetch import FILES, RemoteFile
 
 
 @pytest.fixture

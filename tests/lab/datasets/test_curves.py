@@ -9,7 +9,7 @@ import scipy.ndimage
 import torch
 
 from labkit.lab.datasets import available, curve_images, load
-from labkit.lab.datasets.curves import draw_curves
+from labkit.lab.datasets.synthetic import draw_curves
 
 POINTS = [
     [[3.0, 4.0], [20.5, 9.25], [8.0, 24.0]],

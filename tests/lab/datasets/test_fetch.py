@@ -18,7 +18,7 @@ from labkit.lab.datasets import (
     fetch,
     load,
 )
-from labkit.lab.datasets.registry import FILES
+from labkit.lab.datasets.fetch import FILES
 
 GOOD = b"the right bytes\n" * 100
 SHA256 = hashlib.sha256(GOOD).hexdigest()
@@ -78,7 +78,7 @@ def test_the_named_folder_comes_first(folder, put, fetched, tmp_path):
 
 def test_without_the_variable_or_the_source_tree(folder, monkeypatch):
     (folder.parent / "tree" / "pyproject.toml").unlink()
-    monkeypatch.setattr(fetch.pooch, "os_cache", lambda name: f"/cache/{name}")
+    monkeypatch.setattr("pooch.os_cache", lambda name: f"/cache/{name}")
     assert fetch.data_folders() == [folder, Path("/cache/labkit")]
     (folder.parent / "tree" / "pyproject.toml").touch()
     monkeypatch.setenv("LABKIT_DATA", "")

@@ -5,7 +5,7 @@ import pytest
 import scipy.io
 import torch
 
-from labkit.lab.datasets import load, usps
+from labkit.lab.datasets import images, load
 
 SIZES = {"train": 8000, "test": 2000, "valid": 1000}
 
@@ -37,7 +37,7 @@ def small(write, monkeypatch):
             # Fortran order: down the columns.
             data[:, sample, place] = pattern(sample, digit).ravel(order="F")
     path = write(data=data)
-    monkeypatch.setattr(usps, "fetch", lambda file: path)
+    monkeypatch.setattr(images, "fetch", lambda file: path)
 
 
 def test_images_stand_upright_and_the_splits_part_every_eleven(small):
@@ -66,7 +66,7 @@ def test_images_stand_upright_and_the_splits_part_every_eleven(small):
 )
 def test_another_file_is_refused(write, variables, message):
     with pytest.raises(ValueError, match=message):
-        usps.read_usps(write(**variables))
+        images.read_usps(write(**variables))
 
 
 @pytest.mark.real_data
