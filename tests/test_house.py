@@ -23,15 +23,16 @@ TOP = "the top of the package"
 # One folder a notebook, and what notebooks share; see `room_of`.
 BOOKS = {f"lab.{name}" for name in (*PAPERS, "compare")}
 SHARED = {"lab.problem", "lab.race", "lab.tuning", "lab.claims"}
-PARTS = {"lab.panels", "lab.datasets", "lab.runs", "lab.command"}
-BELOW = {"lab.panels", "lab.datasets", TOP}
+PARTS = {"lab.panels", "lab.datasets", "lab.colours", "lab.runs", "lab.command"}
+BELOW = {"lab.panels", "lab.datasets", "lab.colours", TOP}
 LAB = BOOKS | SHARED | PARTS | {"lab"}
 MAY_IMPORT = {
     **{paper: {paper, TOP} for paper in PAPERS},
     "instruments": {"instruments", TOP},
     "lab": set(),
     "lab.datasets": {"lab.datasets", TOP},
-    "lab.panels": {"lab.panels", "instruments", TOP},
+    "lab.colours": {"lab.colours"},
+    "lab.panels": {"lab.panels", "lab.colours", "instruments", TOP},
     "lab.runs": {"lab.runs", TOP},
     **dict.fromkeys(BOOKS, CORE | BOOKS | BELOW | SHARED),
     **dict.fromkeys(SHARED, CORE | BELOW | SHARED),
@@ -154,8 +155,8 @@ def test_the_package_itself_opens_no_room():
         ("labkit.rtrl.exact", "import matplotlib.pyplot as plt"),
         ("labkit.instruments.trace", "from labkit.lab.panels import LivePlot"),
         ("labkit.lab.datasets.text", "from labkit.instruments import Trace"),
-        ("labkit.lab.panels.stepper", "from labkit.rtrl import RTRL"),
-        ("labkit.lab.panels.stepper", "from labkit.lab.datasets import load"),
+        ("labkit.lab.panels.live.stepper", "from labkit.rtrl import RTRL"),
+        ("labkit.lab.panels.live.stepper", "from labkit.lab.datasets import load"),
         ("labkit.lab.rtrl.noise", "from labkit.lab.runs import run"),
         ("labkit.lab.race", "from labkit.lab.rtrl import cloud"),
         ("labkit.lab.runs.cli", "from labkit.lab.rtrl import noise"),
@@ -186,7 +187,7 @@ def test_notebooks_do_not_run_notebooks():
         ("labkit.rls.update", "from labkit.linalg import solve"),
         ("labkit.rls.update", "from . import capture"),
         ("labkit.rls.update", "import torch"),
-        ("labkit.lab.panels.live_plot", "from labkit.instruments import Trace"),
+        ("labkit.lab.panels.live.live_plot", "from labkit.instruments import Trace"),
         ("labkit.lab.compare.live", "from labkit import rls, rtrl, panels, datasets"),
         ("labkit.lab.runs.execute", "import labkit"),
         ("labkit.instruments.trace", "from labkit import __version__"),

@@ -42,7 +42,7 @@ __getattr__, __dir__, __all__ = lazily(
         "panels": (
             *("Bars", "Controls", "Experiment", "HeatMap", "LineStepper", "Lines"),
             *("LiveLab", "LivePlot", "Pictures", "Stepper", "curves", "heat_maps"),
-            "knob",
+            *("knob", "COLOURS"),
         ),
         "problem": (
             *("Problem", "load_problem", "noisy_labels", "percent", "rows", "seeded"),

@@ -30,8 +30,9 @@ from labkit.lab.hessian_free import training as hessian_free
 from labkit.lab.rls import training as rls
 from labkit.lab.rtrl import noise as rtrl
 from labkit.lab.problem import load_problem
-from labkit.lab.panels import LiveLab, cells
-from labkit.lab.panels.plot import Plot
+from labkit.lab.panels import LiveLab
+from labkit.lab.panels.live import cells
+from labkit.lab.panels.figures.plot import Plot
 
 def state():
     owed = [plot._owed for plot in [*_instances.values()] if isinstance(plot, Plot)]

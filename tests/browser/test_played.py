@@ -10,8 +10,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from labkit.lab.panels import LiveLab
-from labkit.lab.panels.embedded import embedded
-from labkit.lab.panels.played import packed, plain, played
+from labkit.lab.panels.figures.shown import embedded
+from labkit.lab.panels.live.live_lab import PLAY
+from labkit.lab.panels.live.played import packed, plain, played
 from labkit.lab.runs.page import write_page
 from tests.browser.page import wait
 from tests.browser.still import Played, Still
@@ -35,7 +36,7 @@ def lab():
 def page_of(lab, folder, driver, change=lambda html: html):
     """The page of a run that has shown a panel, opened as a file."""
     shown = [lab.figure._repr_mimebundle_()]
-    shown.append({"text/html": change(embedded("play", packed(played(lab))))})
+    shown.append({"text/html": change(embedded(PLAY, packed(played(lab))))})
     cell = new_code_cell(outputs=[new_output("display_data", each) for each in shown])
     (folder / "run").mkdir()
     nbformat.write(new_notebook(cells=[cell]), folder / "run/a.ipynb")

@@ -18,7 +18,7 @@ from labkit.lab.compare.live import RaceKnobs, race_looks
 from labkit.lab.datasets import load
 from labkit.lab.hessian_free import bowl
 from labkit.lab.panels import LiveLab
-from labkit.lab.panels.planes import ellipse as edge_of
+from labkit.lab.panels.figures.planes import ellipse as edge_of
 from labkit.lab.problem import noisy_labels
 from labkit.lab.rls import ellipse
 from labkit.lab.rtrl import cloud, influence, water

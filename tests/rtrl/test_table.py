@@ -11,8 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from labkit import rtrl
 from labkit.instruments import cost
-from labkit.lab.panels.docstrings import equations_of
-from labkit.lab.panels.source import tags_of_line
+from labkit.lab.panels.lines.source import equations_of, tags_of_line
 from labkit.rtrl import LEARNERS, RTRL, Learner, LSTMCell, RHNCell, RNNCell
 from tests.walks import called, code_of
 

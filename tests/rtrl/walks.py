@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from labkit import rtrl
-from labkit.lab.panels.docstrings import equations_of
+from labkit.lab.panels.lines.source import equations_of
 from labkit.rtrl.low_rank import mixing_matrix
 from tests.walks import Walk, generator, random
 

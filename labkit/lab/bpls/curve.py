@@ -14,8 +14,8 @@ from labkit.bpls.walk import hidden_values, output_targets, walk
 from labkit.errors import DivergedError
 from labkit.lab.bpls.walk import INVERTIBLE, interpretation_of, seeded
 from labkit.lab.panels import Experiment, knob
-from labkit.lab.panels.planes import GHOST, arrow, dots, path, planes, put
-from labkit.lab.panels.theme import COLOURS, INK
+from labkit.lab.panels.figures.planes import GHOST, arrow, dots, path, planes, put
+from labkit.lab.panels.figures.theme import COLOURS, INK
 
 POINTS, SHOWN, ARROWS, WALKS = 60, 4, 12, 30
 GRID = torch.linspace(-2, 2, 121, dtype=torch.float64)
@@ -201,6 +201,6 @@ CURVE = Experiment(
     CAPTION,
     _status,
     front=("noise", "ridge", "clamp"),
-    recorded={"noise": (0.0, 0.6)},
+    playable={"noise": (0.0, 0.6)},
     picture=picture,
 )

@@ -16,8 +16,16 @@ from labkit.errors import DivergedError
 from labkit.lab.bpls.walk import seeded
 from labkit.lab.compare.rules import with_ones
 from labkit.lab.panels import Experiment, knob
-from labkit.lab.panels.planes import GHOST, arrow, class_map, dots, path, planes, put
-from labkit.lab.panels.theme import COLOURS, INK
+from labkit.lab.panels.figures.planes import (
+    GHOST,
+    arrow,
+    class_map,
+    dots,
+    path,
+    planes,
+    put,
+)
+from labkit.lab.panels.figures.theme import COLOURS, INK
 from labkit.lab.problem import noisy_labels, percent
 
 POINTS, SAMPLES, WIDE = 150, 3, 2.5
@@ -217,6 +225,6 @@ LAYERS = Experiment(
     CAPTION,
     _status,
     front=("noise", "clamp", "width"),
-    recorded={"noise": (0.0, 0.3)},
+    playable={"noise": (0.0, 0.3)},
     picture=picture,
 )

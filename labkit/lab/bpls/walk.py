@@ -188,7 +188,7 @@ _CAPTION = (
 )
 FRONT = "sigma", "label_noise", "interpretation"
 _LOOK = {"front": FRONT}
-_LOOK["recorded"] = {"sigma": (0.0, 0.2, 0.4, 0.8)}
+_LOOK["playable"] = {"sigma": (0.0, 0.2, 0.4, 0.8)}
 WALK = Experiment("walk", WalkKnobs, walk_rows, _PANELS, _CAPTION, _status, **_LOOK)
 
 
@@ -266,5 +266,5 @@ _TOY_CAPTION = (
     "while the median hardly moves."
 )
 _TOY_FRONT = "sigma", "kind", "interpretation"
-_TOY_LOOK = {"front": _TOY_FRONT, "recorded": {"sigma": (0.0, 0.05, 0.2, 0.5)}}
+_TOY_LOOK = {"front": _TOY_FRONT, "playable": {"sigma": (0.0, 0.05, 0.2, 0.5)}}
 TOY = Experiment("toy", ToyKnobs, toy_rows, _TOY_PANELS, _TOY_CAPTION, **_TOY_LOOK)

@@ -9,8 +9,8 @@ import numpy as np
 from labkit.broad import BroadLearningRegressor, NotPositiveDefinite
 from labkit.lab.broad.growth import EXACT, GREVILLE
 from labkit.lab.panels import Experiment, knob
-from labkit.lab.panels.planes import GHOST, dots, path, planes, put
-from labkit.lab.panels.theme import COLOURS, INK, colour_of
+from labkit.lab.panels.figures.planes import GHOST, dots, path, planes, put
+from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 
 POINTS, UPDATES, START = 60, 20, 8
 X, COARSE = np.linspace(-1, 1, 161)[:, None], 4
@@ -193,6 +193,6 @@ FUNCTIONS = Experiment(
     CAPTION,
     _status,
     front=("ridge", "noise", "added"),
-    recorded={"ridge": (1e-8, 1e-3, 1.0)},
+    playable={"ridge": (1e-8, 1e-3, 1.0)},
     picture=picture,
 )

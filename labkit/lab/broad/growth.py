@@ -13,11 +13,11 @@ from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
 from labkit.broad.factor import column_growth, panel_sweep
 from labkit.broad.state import squared_norm
 from labkit.lab.panels import Controls, Experiment, HeatMap, Lines, Stepper, knob
-from labkit.lab.panels.captions import Figure, describe, panel_text
-from labkit.lab.panels.cells import close, replace_earlier
-from labkit.lab.panels.drawing import corner, panel_title
-from labkit.lab.panels.shown import Shown
-from labkit.lab.panels.theme import COLOURS, PAPER, axis, layout
+from labkit.lab.panels.figures.captions import Figure, describe, panel_text
+from labkit.lab.panels.figures.drawing import corner, panel_title
+from labkit.lab.panels.figures.shown import Shown, close
+from labkit.lab.panels.figures.theme import COLOURS, PAPER, axis, layout
+from labkit.lab.panels.live.cells import replace_earlier
 from labkit.lab.problem import Problem, with_noise
 
 EXACT = tuple(name for name in SOLVERS if SOLVERS[name].exact)
@@ -167,7 +167,7 @@ GROWTH = Experiment(
     "Greville's recursion leaves it, and as columns come that shows in the accuracy.",
     _status,
     front=("ridge", "label_noise", "budget"),
-    recorded={"label_noise": (0.0, 0.2, 0.5)},
+    playable={"label_noise": (0.0, 0.2, 0.5)},
 )
 
 # The inverse Cholesky factor while it is filled in, in the memory of R

@@ -13,11 +13,11 @@ from labkit.lab.compare.live import RaceKnobs, errors, race_looks, race_status
 from labkit.lab.compare.rules import CLASSIFIERS
 from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment
-from labkit.lab.panels.captions import panel_text
-from labkit.lab.panels.drawing import panel_title
-from labkit.lab.panels.images import PLAIN
-from labkit.lab.panels.planes import HEIGHT, class_map, dots
-from labkit.lab.panels.theme import COLOURS, layout
+from labkit.lab.panels.figures.captions import panel_text
+from labkit.lab.panels.figures.drawing import panel_title
+from labkit.lab.panels.figures.images import PLAIN
+from labkit.lab.panels.figures.planes import HEIGHT, class_map, dots
+from labkit.lab.panels.figures.theme import COLOURS, layout
 from labkit.lab.problem import Problem, seeded
 
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
@@ -153,7 +153,7 @@ REGIONS = Experiment(
     CAPTION,
     race_status,
     front=("label_noise", "input_noise", "batch"),
-    recorded={"label_noise": (0.0, 0.5)},
+    playable={"label_noise": (0.0, 0.5)},
     picture=picture,
 )
 

@@ -15,7 +15,7 @@ from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.lsmr import lsmr_steps
 from labkit.hessian_free.precondition import KINDS
 from labkit.lab.panels import Experiment, knob
-from labkit.lab.panels.planes import (
+from labkit.lab.panels.figures.planes import (
     GHOST,
     arrow,
     contours,
@@ -24,7 +24,7 @@ from labkit.lab.panels.planes import (
     planes,
     put,
 )
-from labkit.lab.panels.theme import COLOURS, INK, colour_of
+from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 from labkit.lab.problem import seeded
 
 ROWS, TRUE, START = 400, (1.2, -0.6), (-1.4, 1.6)
@@ -222,6 +222,6 @@ BOWL = Experiment(
     CAPTION,
     _status,
     front=("n", "theta", "damping"),
-    recorded={"n": (20, 100)},
+    playable={"n": (20, 100)},
     picture=picture,
 )

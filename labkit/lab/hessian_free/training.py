@@ -250,7 +250,7 @@ _CAPTION = (
 )
 _SHOWN = (_PANELS, _CAPTION, _training_status)
 FRONT = "input_noise", "theta", "damping_decay"
-_LOOK = {"front": FRONT, "recorded": {"input_noise": (0.0, 0.1, 0.3)}}
+_LOOK = {"front": FRONT, "playable": {"input_noise": (0.0, 0.1, 0.3)}}
 TRAINING = Experiment("training", TrainingKnobs, training_rows, *_SHOWN, **_LOOK)
 
 

@@ -1,29 +1,25 @@
-"""What is seen and touched: figures that follow a trace, knobs, the stepper."""
+"""What is seen and touched: figures, live panels with knobs, walks through lines.
 
-from labkit.lab.panels.controls import Controls
-from labkit.lab.panels.curves import curves
-from labkit.lab.panels.images import HeatMap, Pictures, heat_maps
-from labkit.lab.panels.knobs import knob
-from labkit.lab.panels.line_stepper import LineStepper
-from labkit.lab.panels.live_lab import Experiment, LiveLab
-from labkit.lab.panels.live_plot import LivePlot
-from labkit.lab.panels.panel_types import Bars, Lines
-from labkit.lab.panels.recorder import record_lines
-from labkit.lab.panels.stepper import Stepper
+``figures`` draws, ``live`` runs and turns, ``lines`` walks through the lines of a step.
+What only declares (`Experiment`, `Lines`, `Bars`, `knob`, the planes and the theme) is
+imported without plotly and ipywidgets.
+"""
 
-__all__ = [
-    "Bars",
-    "Controls",
-    "Experiment",
-    "HeatMap",
-    "LineStepper",
-    "Lines",
-    "LiveLab",
-    "LivePlot",
-    "Pictures",
-    "Stepper",
-    "curves",
-    "heat_maps",
-    "knob",
-    "record_lines",
-]
+from labkit.lab import lazily
+
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "figures.curves": ("curves",),
+        "figures.images": ("HeatMap", "Pictures", "heat_maps"),
+        "figures.kinds": ("Bars", "Lines"),
+        "figures.theme": ("COLOURS",),
+        "live.controls": ("Controls",),
+        "live.experiment": ("Experiment", "knob"),
+        "live.live_lab": ("LiveLab",),
+        "live.live_plot": ("LivePlot",),
+        "live.stepper": ("Stepper",),
+        "lines.tracer": ("follow_lines",),
+        "lines.walk": ("LineStepper",),
+    },
+)

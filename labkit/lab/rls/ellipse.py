@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.lab.panels import Experiment, knob
-from labkit.lab.panels.planes import (
+from labkit.lab.panels.figures.planes import (
     GHOST,
     arrow,
     contours,
@@ -19,7 +19,7 @@ from labkit.lab.panels.planes import (
     planes,
     put,
 )
-from labkit.lab.panels.theme import COLOURS, INK, colour_of
+from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 from labkit.lab.problem import seeded
 from labkit.rls import RLS, loss_mse
 
@@ -252,7 +252,7 @@ ELLIPSE = Experiment(
     CAPTION,
     _status,
     front=("noise", "batch", "mean_weight"),
-    recorded={"noise": (0.0, 2.0)},
+    playable={"noise": (0.0, 2.0)},
     picture=picture,
     drag=dragged,
     afresh=afresh,

@@ -293,5 +293,5 @@ CAPTION = (
 )
 FRONT = "label_noise", "method", "mean_weight"
 _SHOWN = PANELS, CAPTION, _status
-_LOOK = {"front": FRONT, "recorded": {"label_noise": (0.0, 0.2, 0.4, 0.8)}}
+_LOOK = {"front": FRONT, "playable": {"label_noise": (0.0, 0.2, 0.4, 0.8)}}
 TRAINING = Experiment("training", Knobs, training_rows, *_SHOWN, **_LOOK)

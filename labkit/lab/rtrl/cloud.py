@@ -11,7 +11,7 @@ from torch import Tensor
 from labkit.instruments import gradient_cosine, relative_variance
 from labkit.lab.datasets import Text
 from labkit.lab.panels import Experiment, knob
-from labkit.lab.panels.planes import (
+from labkit.lab.panels.figures.planes import (
     GHOST,
     arrow,
     dots,
@@ -20,7 +20,7 @@ from labkit.lab.panels.planes import (
     put,
     rounded_up,
 )
-from labkit.lab.panels.theme import COLOURS, INK, colour_of
+from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 from labkit.lab.rtrl.noise import Network, estimates, make_learner, prepared
 from labkit.rtrl.learners import label
 
@@ -212,6 +212,6 @@ CLOUD = Experiment(
     CAPTION,
     _status,
     front=("rank", "trained", "scale"),
-    recorded={"rank": (1, 2)},
+    playable={"rank": (1, 2)},
     picture=picture,
 )

@@ -9,8 +9,8 @@ import torch
 
 from labkit.lab.datasets import Text
 from labkit.lab.panels import Experiment, knob
-from labkit.lab.panels.planes import dots, planes, put
-from labkit.lab.panels.theme import COLOURS, axis
+from labkit.lab.panels.figures.planes import dots, planes, put
+from labkit.lab.panels.figures.theme import COLOURS, axis
 from labkit.lab.rtrl.noise import Network, make_learner, prepared
 from labkit.rtrl import RTRL, CharStream
 from labkit.rtrl.exact import rtrl_step
@@ -177,7 +177,7 @@ INFLUENCE = Experiment(
     CAPTION,
     _status,
     front=("method", "rank", "trained"),
-    recorded={"rank": (1, 2, 4, 8)},
+    playable={"rank": (1, 2, 4, 8)},
     picture=picture,
     drag=dragged,
     afresh=afresh,

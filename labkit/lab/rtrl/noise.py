@@ -230,5 +230,5 @@ _CAPTION = (
     "lies on the theorem's value, and only the terms under the water level are mixed."
 )
 FRONT = "method", "rank", "trained"
-_LOOK = {"front": FRONT, "recorded": {"rank": (1, 2, 4, 8, 16)}}
+_LOOK = {"front": FRONT, "playable": {"rank": (1, 2, 4, 8, 16)}}
 NOISE = Experiment("noise", NoiseKnobs, noise_rows, _PANELS, _CAPTION, _status, **_LOOK)

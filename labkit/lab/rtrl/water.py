@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from labkit.lab.panels import Experiment, knob
-from labkit.lab.panels.panel_types import KEPT, MIXED
-from labkit.lab.panels.planes import GHOST, handles, path, planes, put
-from labkit.lab.panels.theme import INK
+from labkit.lab.panels.figures.kinds import KEPT, MIXED
+from labkit.lab.panels.figures.planes import GHOST, handles, path, planes, put
+from labkit.lab.panels.figures.theme import INK
 from labkit.lab.problem import seeded
 from labkit.rtrl.low_rank import (
     minimum_variance,
@@ -185,7 +185,7 @@ WATER = Experiment(
     CAPTION,
     _status,
     front=("rank", "first", "second"),
-    recorded={"rank": (1, 2, 3, 4)},
+    playable={"rank": (1, 2, 3, 4)},
     picture=picture,
     drag=dragged,
     afresh=afresh,

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from labkit.lab.panels.busy import Busy
+from labkit.lab.panels.live.busy import Busy
 
 
 @pytest.mark.parametrize(("taken", "answer"), [(False, "free"), (True, "busy")])

@@ -16,9 +16,9 @@ from labkit.lab.panels import (
     Pictures,
     Stepper,
     curves,
-    shown,
 )
-from labkit.lab.panels.captions import panel_text
+from labkit.lab.panels.figures import shown
+from labkit.lab.panels.figures.captions import panel_text
 from tests.lab.panels.test_controls import Parameters
 from tests.lab.panels.test_live_lab import make as make_lab
 

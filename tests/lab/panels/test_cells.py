@@ -12,7 +12,8 @@ import torch
 from ipywidgets.widgets.widget import _instances
 
 from labkit.lab.broad.growth import FactorView
-from labkit.lab.panels import Stepper, cells
+from labkit.lab.panels import Stepper
+from labkit.lab.panels.live import cells
 from tests.lab.panels.conftest import in_loop
 from tests.lab.panels.test_live_lab import make as make_lab
 

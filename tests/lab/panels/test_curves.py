@@ -2,7 +2,7 @@ import numpy as np
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Lines, LivePlot, curves
-from labkit.lab.panels.theme import COLOURS
+from labkit.lab.panels.figures.theme import COLOURS
 
 
 def test_a_label_has_one_colour_in_all_panels():

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Lines, LivePlot
-from labkit.lab.panels.drawing import LINE, fit, places, room, spread
+from labkit.lab.panels.figures.drawing import LINE, fit, places, room, spread
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,8 +6,8 @@ import pytest
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Lines, LivePlot
-from labkit.lab.panels.live_plot import ENOUGH
-from labkit.lab.panels.theme import GHOST
+from labkit.lab.panels.figures.theme import GHOST
+from labkit.lab.panels.live.live_plot import ENOUGH
 
 LOSS = Lines({"loss": "training loss"}, "Loss", "loss [nats]")
 

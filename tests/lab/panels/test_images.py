@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from labkit.lab.panels import HeatMap, heat_maps
-from labkit.lab.panels.images import MIN_INTERVAL, Pictures, Scene
+from labkit.lab.panels.figures.images import MIN_INTERVAL, Pictures, Scene
 from tests.lab.panels.conftest import confirm, in_loop
 
 

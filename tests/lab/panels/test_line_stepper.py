@@ -13,10 +13,14 @@ from torch import nn
 
 import labkit
 from labkit.lab.panels import LineStepper
-from labkit.lab.panels.docstrings import Docstrings, docstrings_of, equations_of, symbol
-from labkit.lab.panels.formulas import mathml
-from labkit.lab.panels.line_view import ranked
-from labkit.lab.panels.source import tags_of_line
+from labkit.lab.panels.lines.source import (
+    Docstrings,
+    docstrings_of,
+    equations_of,
+    symbol,
+    tags_of_line,
+)
+from labkit.lab.panels.lines.walk import mathml, ranked
 from labkit.rls import rls_step
 from labkit.rtrl import OK
 

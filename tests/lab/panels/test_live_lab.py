@@ -9,7 +9,7 @@ import pytest
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Experiment, Lines, LiveLab, knob
-from labkit.lab.panels.images import Pictures
+from labkit.lab.panels.figures.images import Pictures
 from tests.lab.panels.conftest import in_loop
 
 
@@ -145,7 +145,9 @@ async def test_a_running_lab_goes_on_under_a_live_knob():
 
 def test_a_run_of_turns_of_one_knob_leaves_one_mark(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("labkit.lab.panels.live_lab.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        "labkit.lab.panels.live.live_lab.time.monotonic", lambda: now[0]
+    )
     lab = make(interactive=False)
     lab.run(1)
     for gain in (2.0, 3.0, 4.0):  # an arrow key held down, while the run goes on

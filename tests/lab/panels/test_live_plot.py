@@ -15,10 +15,10 @@ from traitlets.config import Config
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Bars, Lines, LivePlot
-from labkit.lab.panels.captions import CONFIG
-from labkit.lab.panels.columns import MAX_POINTS, Columns, decimate
-from labkit.lab.panels.panel_types import KEPT, MIXED
-from labkit.lab.panels.theme import axis
+from labkit.lab.panels.figures.captions import CONFIG
+from labkit.lab.panels.figures.columns import MAX_POINTS, Columns, decimate
+from labkit.lab.panels.figures.kinds import KEPT, MIXED
+from labkit.lab.panels.figures.theme import axis
 from tests.lab.panels.conftest import confirm, in_loop
 
 LOSS = {"loss": "training loss"}
@@ -300,7 +300,7 @@ def test_a_browser_that_owes_a_drawing_gets_no_other():
 @in_loop
 async def test_a_run_goes_on_without_a_figure_that_no_page_draws(monkeypatch):
     """At full speed: nothing is computed for it. A page that comes back sees all."""
-    monkeypatch.setattr("labkit.lab.panels.plot.GIVE_UP", 0.01)
+    monkeypatch.setattr("labkit.lab.panels.figures.plot.GIVE_UP", 0.01)
     plot, trace, clock = live()
     row(trace, 0)
     while not plot.widget.lost:

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from labkit.lab.bpls.curve import CURVE
-from labkit.lab.panels import Bars, Lines, LiveLab, live_lab
-from labkit.lab.panels.embedded import embedded
-from labkit.lab.panels.played import LEAST, MOST, changes, packed, plain, played
+from labkit.lab.panels import Bars, Lines, LiveLab
+from labkit.lab.panels.figures.shown import embedded
+from labkit.lab.panels.live import live_lab
+from labkit.lab.panels.live.played import LEAST, MOST, changes, packed, plain, played
 from labkit.lab.rls.ellipse import ELLIPSE
 from tests.lab.panels.test_live_lab import ROWS
 
@@ -38,7 +39,7 @@ NOISY = replace(
         Lines(("value", "seldom"), "Value", "unit"),
         Bars(("bar",), "Bar", "unit", level="level"),
     ),
-    recorded={"gain": (2.0,), "start": (1, 5)},
+    playable={"gain": (2.0,), "start": (1, 5)},
 )
 
 
@@ -163,6 +164,6 @@ def test_headless_the_module_stands_below_the_figure(interactive, wanted, monkey
 
 
 def test_what_stands_in_a_page_cannot_end_its_script():
-    html = embedded("play", {"parts": ["</script>"]})
+    html = embedded(live_lab.PLAY, {"parts": ["</script>"]})
     (inside,) = re.findall(r'application/json">(.*?)</script>', html)
     assert json.loads(inside) == {"parts": ["</script>"]}

@@ -10,7 +10,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from labkit.lab.panels import curves
-from labkit.lab.panels.plot import Plot
+from labkit.lab.panels.figures.plot import Plot
 from tests.lab.panels.conftest import in_loop
 
 
@@ -69,7 +69,7 @@ def test_few_figures_are_on_their_way_to_a_page_that_draws_none(heard, most):
 
 @in_loop
 async def test_where_no_page_draws_nothing_more_is_sent_until_one_does(monkeypatch):
-    monkeypatch.setattr("labkit.lab.panels.plot.GIVE_UP", 0.01)
+    monkeypatch.setattr("labkit.lab.panels.figures.plot.GIVE_UP", 0.01)
     plot = Plot(drawn(1), clock=lambda: 0.0)
     for power in (2, 3):
         plot.show(drawn(power))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.lab.panels import Experiment, Lines, LiveLab, knob
-from labkit.lab.panels.predict import ROWS, happened
+from labkit.lab.panels.live.predict import ROWS, happened
 
 LEVELS = st.lists(st.floats(-100, 100), min_size=1, max_size=ROWS)
 

@@ -10,8 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.lab.panels.recorder import FULL, PASSES, Values, record_lines
-from labkit.lab.panels.summaries import HEAT, heat_map, leaves, summarise
+from labkit.lab.panels.lines.tracer import (
+    FULL,
+    HEAT,
+    PASSES,
+    Values,
+    follow_lines,
+    heat_map,
+    leaves,
+    summarise,
+)
 
 
 def names(recording):
@@ -26,7 +34,7 @@ def scaled(x, factor):
 
 
 def test_lines_come_in_order_with_what_they_changed():
-    recording = record_lines(scaled, torch.ones(3), 2)
+    recording = follow_lines(scaled, torch.ones(3), 2)
     changed = [sorted(line.changed) for line in recording.lines]
     assert changed == [["y"], ["y"], ["factor"], []]
     first = scaled.__code__.co_firstlineno
@@ -44,7 +52,7 @@ def loop(n):
 
 
 def test_a_loop_numbers_its_turns_and_is_cut_at_the_limit():
-    recording = record_lines(loop, PASSES + 50)
+    recording = follow_lines(loop, PASSES + 50)
     body = [line for line in recording.lines if "total" in line.changed][1:]
     assert [line.turn for line in body] == list(range(1, PASSES))
     assert recording.left_out == 50 + 51  # of the body, of the loop's head
@@ -67,7 +75,7 @@ def drains(x):
 
 
 def test_a_generator_is_entered_again_when_it_goes_on():
-    recording = record_lines(drains, 8)
+    recording = follow_lines(drains, 8)
     assert recording.result == 7
     assert [n for n, _ in names(recording)].count("halves") == 3 * 3 + 1
     inside = [line for line in recording.lines if line.code.co_name == "halves"]
@@ -109,11 +117,11 @@ def outer(x):
 
 
 def test_helpers_are_followed_and_libraries_are_not():
-    recording = record_lines(outer, torch.zeros(2))
+    recording = follow_lines(outer, torch.zeros(2))
     helped, own = [("helper", ["z"]), ("helper", [])], [["y"], ["w"], []]
     assert names(recording) == helped + [("outer", changed) for changed in own]
     assert [line.depth for line in recording.lines] == [1, 1, 0, 0, 0]
-    alone = record_lines(outer, torch.zeros(2), follow=())
+    alone = follow_lines(outer, torch.zeros(2), follow=())
     assert {line.code.co_name for line in alone.lines} == {"outer"}
 
 
@@ -123,14 +131,14 @@ def test_an_error_passes_through_and_tracing_ends():
         raise ValueError(y)
 
     with pytest.raises(ValueError, match="2"):
-        record_lines(fails, 1)
+        follow_lines(fails, 1)
     assert sys.gettrace() is None
     with pytest.raises(TypeError, match="no Python source to walk"):
-        record_lines(math.sqrt, 2.0)
+        follow_lines(math.sqrt, 2.0)
     sys.settrace(lambda *a: None)
     try:
         with pytest.raises(RuntimeError, match="another tracer is at work"):
-            record_lines(helper, 1)
+            follow_lines(helper, 1)
     finally:
         sys.settrace(None)
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from labkit.lab.panels import Stepper
-from labkit.lab.panels.cells import MIN_SLEEP
+from labkit.lab.panels.live.cells import MIN_SLEEP
 from tests.lab.panels.conftest import in_loop
 
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import labkit
-from labkit.lab.panels.docstrings import equations_of
-from labkit.lab.panels.source import tags_of_line
+from labkit.lab.panels.lines.source import equations_of, tags_of_line
 
 PACKAGE = Path(labkit.__file__).parent
 ROOMS = ("rls", "bpls", "hessian_free", "broad", "rtrl")

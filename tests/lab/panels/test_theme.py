@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from labkit.lab.broad import functions
+from labkit.lab.colours import NUMBERS
 from labkit.lab.hessian_free import bowl
 from labkit.lab.panels import Lines, curves
-from labkit.lab.panels.theme import (
+from labkit.lab.panels.figures.theme import (
     BUTTON,
     COLOURS,
     GRID,
     INK,
     PAPER,
-    RULES,
     axis,
     colour_of,
     dark,
@@ -140,7 +140,7 @@ def test_a_rule_has_one_colour_wherever_it_is_drawn(labels):
     for label, one, other in zip(labels, live, finished, strict=False):
         rule = label.split(",")[0].split()[0].rpartition("-")[2]
         assert one["line"]["color"] == other.line.color
-        if rule in RULES:
+        if rule in NUMBERS:
             assert one["line"]["color"] == colour_of(rule)
     assert len({one["line"]["color"] for one in live}) == len(labels)
 
@@ -149,8 +149,8 @@ def test_two_of_one_rule_differ_by_dash_and_none_takes_a_rules_colour():
     first, again, other = Lines(("Adam", "Adam, tuned", "x"), "A", "y").traces()
     assert first["line"]["color"] == again["line"]["color"] != other["line"]["color"]
     assert first["line"]["dash"] != again["line"]["dash"]
-    many = numbers([*RULES, *"abcdefgh"])
-    assert len(many) == len(RULES) + 8  # it ends
+    many = numbers([*NUMBERS, *"abcdefgh"])
+    assert len(many) == len(NUMBERS) + 8  # it ends
     assert len({many[label] for label in "abcdefgh"}) == 8
 
 

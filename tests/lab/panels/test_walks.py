@@ -16,9 +16,8 @@ import pytest
 import torch
 
 from labkit import hessian_free, rls, rtrl
-from labkit.lab.panels import record_lines
-from labkit.lab.panels.docstrings import Docstrings, equations_of
-from labkit.lab.panels.source import tags
+from labkit.lab.panels import follow_lines
+from labkit.lab.panels.lines.source import Docstrings, equations_of, tags
 from tests.bpls import walks as bpls_walks
 from tests.broad import walks as broad_walks
 from tests.hessian_free import walks as hessian_free_walks
@@ -35,8 +34,8 @@ def recorded(walk: Walk):
     """Record a walk; a partial's function is what is walked."""
     if isinstance(walk.call, partial):
         call = walk.call
-        return record_lines(call.func, *call.args, follow=walk.follow, **call.keywords)
-    return record_lines(walk.call, follow=walk.follow)
+        return follow_lines(call.func, *call.args, follow=walk.follow, **call.keywords)
+    return follow_lines(walk.call, follow=walk.follow)
 
 
 def flat(value: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from nbformat.v4 import (
     new_output,
 )
 
-from labkit.lab.panels.curves import curves
+from labkit.lab.panels.figures.curves import curves
 from labkit.lab.runs import notebooks
 from labkit.lab.runs.page import markdown, write_page
 

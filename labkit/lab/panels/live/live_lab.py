@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +13,17 @@ from IPython.display import display
 from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 
 from labkit.instruments import Trace
-from labkit.lab.panels.cells import close, loop_here, replace_earlier
-from labkit.lab.panels.controls import Controls
-from labkit.lab.panels.embedded import embedded
-from labkit.lab.panels.images import Pictures, Scene
-from labkit.lab.panels.live_plot import LivePlot
-from labkit.lab.panels.played import packed, played
-from labkit.lab.panels.predict import Outcome
-from labkit.lab.panels.shown import Shown
-from labkit.lab.panels.stepper import Stepper
+from labkit.lab.panels.figures.images import Pictures, Scene
+from labkit.lab.panels.figures.shown import Shown, close, embedded, loop_here
+from labkit.lab.panels.live.cells import replace_earlier
+from labkit.lab.panels.live.controls import Controls
+from labkit.lab.panels.live.experiment import Experiment
+from labkit.lab.panels.live.live_plot import LivePlot
+from labkit.lab.panels.live.played import packed, played
+from labkit.lab.panels.live.predict import Outcome
+from labkit.lab.panels.live.stepper import Stepper
 
+PLAY = Path(__file__).with_name("play.js")
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
 FEW = {"first": 2}  # plots that are open
 SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
@@ -31,48 +32,6 @@ RIGHT = {"flex": "1000 1 620px", "max_width": "100%", "min_width": "0"}
 # What a turned knob does is told under the picture, which does not move then.
 BELOW = {"flex_flow": "row wrap", "grid_gap": "0 12px"}
 _UNMARKED = (-math.inf, set(), None)  # the newest mark: when, of what, at which step
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """What can be turned, what runs, and what is drawn of it.
-
-    Attributes
-    ----------
-    name : str, each run writes its own trace, ``NAME-1.jsonl``, ``NAME-2.jsonl``, ...
-    knobs : type, frozen dataclass with fields made by :func:`~labkit.lab.panels.knob`
-    rows : callable
-        ``rows(settings, *problem)`` yields mappings to log, each with ``step``.
-        ``settings`` has the knobs as attributes. Those declared with ``restart=False``
-        change between two rows, so it reads them before each step; the others never
-        change in one run. A row with ``measured`` False, such as one of a training
-        before, does not count towards :meth:`LiveLab.run`. Under ``pictures`` it may
-        hold images.
-    panels : sequence of Lines and Bars, what is drawn of the rows; may be empty
-    caption : str, the sentence below the figure: what to look at, and what it means
-    status : callable, from a row to the line of text under the buttons
-    front : tuple of str, knobs always in sight; the others are folded
-    picture : callable, draws what rows hold under ``pictures``; see
-        :class:`~labkit.lab.panels.images.Scene`
-    drag : callable, ``drag(now, knobs, name, index, point)``
-        What a hand on the picture turns, values of knobs by name: it has brought to
-        ``point`` what :attr:`~labkit.lab.panels.plot.Plot.touched` names.
-    afresh : callable, ``afresh(now, knobs)``
-        What is shown once a knob is turned in mid-run, until the next step is taken.
-    recorded : mapping of knob to its values, at which a page without a kernel has runs
-    """
-
-    name: str
-    knobs: type
-    rows: Callable[..., Iterator[Mapping]]
-    panels: Sequence
-    caption: str = ""
-    status: Callable[[Mapping], str] | None = None
-    front: tuple[str, ...] | None = None
-    picture: Callable[[Any, Any], dict] | None = None
-    drag: Callable[..., dict] | None = None
-    afresh: Callable[[Any, Any], Any] | None = None
-    recorded: Mapping[str, Sequence] = field(default_factory=dict)
 
 
 class LiveLab(Shown):
@@ -92,7 +51,7 @@ class LiveLab(Shown):
         figure; headless it is to be displayed by itself.
     interactive : bool
         Widgets; otherwise the figure is shown, and in a page without a kernel the run
-        can be played there, and the knobs turned that ``recorded`` has values of.
+        can be played there, and the knobs turned that ``playable`` has values of.
     folder, device : str, where traces are written, if anywhere; noted in the traces
     figure : keywords of :class:`~labkit.lab.panels.LivePlot`, such as ``height``
 
@@ -321,7 +280,7 @@ class LiveLab(Shown):
     def _ipython_display_(self):
         super()._ipython_display_()
         if not self.interactive and (runs := played(self)):
-            page = embedded("play", packed(runs))
+            page = embedded(PLAY, packed(runs))
             display({"text/html": page, "text/plain": ""}, raw=True)
 
     @property

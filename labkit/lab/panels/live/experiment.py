@@ -1,9 +1,9 @@
-"""What a field of a parameters dataclass may be, as `knob` declares it."""
+"""What a live panel is declared by: its knobs, its rows and what is drawn of them."""
 
 import dataclasses
 import numbers
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 KINDS = (bool, int, float, str)
@@ -146,3 +146,45 @@ def knobs_of(parameters) -> dict[str, Knob]:
         if found[name].log and kind is not float:
             raise TypeError(f"{name}: only a float can have a logarithmic knob")
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What can be turned, what runs, and what is drawn of it.
+
+    Attributes
+    ----------
+    name : str, each run writes its own trace, ``NAME-1.jsonl``, ``NAME-2.jsonl``, ...
+    knobs : type, frozen dataclass with fields made by :func:`~labkit.lab.panels.knob`
+    rows : callable
+        ``rows(settings, *problem)`` yields mappings to log, each with ``step``.
+        ``settings`` has the knobs as attributes. Those declared with ``restart=False``
+        change between two rows, so it reads them before each step; the others never
+        change in one run. A row with ``measured`` False, such as one of a training
+        before, does not count towards :meth:`LiveLab.run`. Under ``pictures`` it may
+        hold images.
+    panels : sequence of Lines and Bars, what is drawn of the rows; may be empty
+    caption : str, the sentence below the figure: what to look at, and what it means
+    status : callable, from a row to the line of text under the buttons
+    front : tuple of str, knobs always in sight; the others are folded
+    picture : callable, draws what rows hold under ``pictures``; see
+        :class:`~labkit.lab.panels.figures.images.Scene`
+    drag : callable, ``drag(now, knobs, name, index, point)``
+        What a hand on the picture turns, values of knobs by name: it has brought to
+        ``point`` what :attr:`~labkit.lab.panels.figures.plot.Plot.touched` names.
+    afresh : callable, ``afresh(now, knobs)``
+        What is shown once a knob is turned in mid-run, until the next step is taken.
+    playable : mapping of knob to its values, at which a page without a kernel has runs
+    """
+
+    name: str
+    knobs: type
+    rows: Callable[..., Iterator[Mapping]]
+    panels: Sequence
+    caption: str = ""
+    status: Callable[[Mapping], str] | None = None
+    front: tuple[str, ...] | None = None
+    picture: Callable[[Any, Any], dict] | None = None
+    drag: Callable[..., dict] | None = None
+    afresh: Callable[[Any, Any], Any] | None = None
+    playable: Mapping[str, Sequence] = dataclasses.field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A recorded call as data and HTML for the page: sources, equations, values."""
+"""Walk the source lines of one real update: the line, its equation, its values."""
 
 import ast
 import base64
@@ -9,12 +9,69 @@ import math
 import re
 import textwrap
 import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 
-from labkit.lab.panels.docstrings import MARK, Docstrings, name_of
-from labkit.lab.panels.formulas import mathml
-from labkit.lab.panels.recorder import LineRecord, Recording
-from labkit.lab.panels.source import statement
-from labkit.lab.panels.summaries import Summary
+from latex2mathml.converter import convert
+
+from labkit.lab.panels.figures.shown import embedded
+from labkit.lab.panels.lines.source import MARK, Docstrings, name_of, statement
+from labkit.lab.panels.lines.tracer import LineRecord, Recording, Summary, follow_lines
+
+
+class LineStepper:
+    """Run one call of a real function and walk the lines that ran.
+
+    The call is made at once; walking looks at the record, in the page alone: it needs
+    no kernel and goes on after a restart, after a reload and in an exported page. First
+    the lines with an equation are walked, and all of them where a box is ticked. Lines
+    that ran more than once are one stop, with an index for the turns of the loop. A
+    ValueError if no line ran that could be shown.
+
+    Parameters
+    ----------
+    function, args, follow, kwargs : of :func:`~labkit.lab.panels.follow_lines`
+
+    Attributes
+    ----------
+    result, recording : what the call returned; all its lines
+    stops : list of lists of LineRecord, of each line its turns
+    data : dict, what the page walks, see :func:`~walk_data`
+
+    Examples
+    --------
+    >>> def square(x):
+    ...     y = x * x  # (1)
+    ...     return y
+    >>> walk = LineStepper(square, 3)
+    >>> walk, walk.result, walk.data["changing"]
+    (LineStepper(2 lines, 1 with an equation), 9, ['y'])
+    """
+
+    def __init__(self, function, *args, follow=None, **kwargs):
+        self.recording = follow_lines(function, *args, follow=follow, **kwargs)
+        self.result = self.recording.result
+        self.stops = _fold(self.recording.lines)
+        if not self.stops:
+            raise ValueError(f"no line of {function!r} ran that could be shown")
+        self.data = walk_data(self.recording, self.stops)
+
+    def _repr_html_(self) -> str:
+        table = table_html(self.stops, Docstrings(self.recording.functions))
+        return embedded(Path(__file__).with_suffix(".js"), self.data, table)
+
+    def __repr__(self):
+        told = sum(bool(stop["equations"]) for stop in self.data["stops"])
+        return f"LineStepper({len(self.stops)} lines, {told} with an equation)"
+
+
+def _fold(lines: Sequence[LineRecord]) -> list[list[LineRecord]]:
+    stops: dict[tuple, list[LineRecord]] = {}
+    for record in lines:
+        stops.setdefault(record.path, []).append(record)
+    return list(stops.values())
+
 
 Stops = list[list[LineRecord]]  # of each line its turns
 ROWS = 14  # values shown beside a line: the changed ones first
@@ -190,3 +247,15 @@ def table_html(stops: Stops, docs: Docstrings) -> str:
         )
         rows.append("".join(f'<td style="{left}">{cell}</td>' for cell in cells))
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+@lru_cache(maxsize=512)
+def mathml(latex: str) -> str:
+    r"""Return LaTeX as a MathML formula in a line, with the sums of a displayed one.
+
+    Examples
+    --------
+    >>> ">x</" in mathml("x")
+    True
+    """
+    return convert(latex).replace('display="inline"', 'displaystyle="true"', 1)

@@ -8,10 +8,11 @@ Curves stand at least 3 : 1 from the background, the first five and all text at 
 form of colour blindness. Dash and marker repeat what the colour says.
 """
 
-import re
 from collections.abc import Iterable
 from itertools import count
 from math import log10
+
+from labkit.lab.colours import NUMBERS, number_of
 
 # On white, and the twin on black.
 _CURVES = {
@@ -27,12 +28,6 @@ COLOURS = tuple(_CURVES)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
-# Numbers of colours, one a rule in all figures; those of the fifth paper meet no other.
-_RULES = ("SGD", "Hessian-free", "RLS", "broad", "Adam", "RLS+M", "HRLS+M", "BPLS")
-_RULES += ("BPLS-GN", "OK", "TBPTT", "UORO", "KF-AVG", "B-OK")
-RULES = {name: i for i, name in enumerate(_RULES)} | {"KF-RTRL": 12}
-RULES |= {"Greville solver": 1, "LSMR": 2, "ridge solver": 3, "CG": 4}
-
 PAPER = "#FFFFFF"
 INK = "#333333"
 GRID = "#E6E6E6"
@@ -47,31 +42,30 @@ WIDEST = 960  # pixels that a figure may grow to
 
 def colour_of(rule: str) -> str:
     """Return the colour of a rule, on white; a KeyError for one without."""
-    return COLOURS[RULES[rule] % len(COLOURS)]
+    return COLOURS[NUMBERS[rule] % len(COLOURS)]
 
 
 def numbers(labels: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of curves' colours by label: a rule's own, or a free one.
+    """Return each label's number of a colour: its rule's, or a free one.
 
-    A label names a rule by itself, or by its first word: ``Adam, rate 1e-2``, ``8-OK``.
-    A second one of the same rule has the same colour, with another dash.
+    See :func:`labkit.lab.colours.number_of`. A second label of the same rule has the
+    same colour, with another dash.
 
     Examples
     --------
     >>> numbers(["Adam", "loss", "8-OK", "Adam, tuned"])
     {'Adam': 4, '8-OK': 9, 'Adam, tuned': 11, 'loss': 0}
     """
-    labels, made = list(dict.fromkeys(labels)), {}
+    labels, chosen = list(dict.fromkeys(labels)), {}
     for label in labels:
-        first = re.sub(r"^\d+-", "", re.split("[ ,]", label)[0])
-        number = RULES.get(label, RULES.get(first))
-        while number in made.values():
+        number = number_of(label)
+        while number in chosen.values():
             number += len(COLOURS)
         if number is not None:
-            made[label] = number
-    taken = {number % len(COLOURS) for number in made.values()}
+            chosen[label] = number
+    taken = {number % len(COLOURS) for number in chosen.values()}
     free = (i for i in count() if i >= len(COLOURS) or i not in taken)
-    return made | {label: next(free) for label in labels if label not in made}
+    return chosen | {label: next(free) for label in labels if label not in chosen}
 
 
 def template(theme: str = "light") -> dict:

@@ -10,7 +10,7 @@ import json
 import plotly.graph_objects as go
 from IPython.display import display
 
-from labkit.lab.panels.theme import style
+from labkit.lab.panels.figures.theme import style
 
 CONFIG = {"responsive": True, "displaylogo": False}
 BELOW = "labkit-caption"  # class of the sentence, in widgets and pages alike

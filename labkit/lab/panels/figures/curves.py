@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from labkit.lab.panels.captions import Figure, describe, panel_text
-from labkit.lab.panels.drawing import Drawing, fit, line
-from labkit.lab.panels.panel_types import Panel
-from labkit.lab.panels.theme import axis, numbers
+from labkit.lab.panels.figures.captions import Figure, describe, panel_text
+from labkit.lab.panels.figures.drawing import Drawing, fit, line
+from labkit.lab.panels.figures.kinds import Panel
+from labkit.lab.panels.figures.theme import axis, numbers
 
 REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
 

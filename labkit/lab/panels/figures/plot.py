@@ -12,8 +12,8 @@ import traitlets
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
-from labkit.lab.panels.captions import CONFIG, STYLE
-from labkit.lab.panels.cells import loop_here
+from labkit.lab.panels.figures.captions import CONFIG, STYLE
+from labkit.lab.panels.figures.shown import loop_here
 
 ASKED = "plotly.js"
 SOON = 0.1  # seconds until another is sent to a page that was never heard, then doubled

@@ -3,7 +3,6 @@
 import asyncio
 import time
 import weakref
-from collections.abc import Iterator
 
 from IPython import get_ipython
 
@@ -29,38 +28,6 @@ def replace_earlier(panel) -> None:
 
 def _parent() -> dict:  # the message that the kernel answers by what runs now
     return getattr(get_ipython(), "get_parent", dict)()
-
-
-def loop_here() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs now, as in a notebook; None in a plain script."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def close(widget) -> None:
-    """Close a widget, all in it and its looks: the kernel and the page forget them."""
-    for part in [*_parts(widget)]:
-        part.close()
-
-
-def _parts(widget) -> Iterator:
-    """A widget, all in it and its looks; what is inside comes first."""
-    looks = (getattr(widget, look, None) for look in ("layout", "style"))
-    for part in (*getattr(widget, "children", ()), *filter(None, looks)):
-        yield from _parts(part)
-    yield widget
-
-
-def hear_here(widget) -> None:
-    """Have what a page tells a panel taken up where cells run.
-
-    ipykernel may take it up on a thread of the page's. Once that has ended, what it ran
-    stands still, and what a page says goes to it yet and is lost.
-    """
-    for part in _parts(widget):
-        part.comm._reply_subshell_for = lambda _data, _of_the_page: None
 
 
 _shares: "weakref.WeakSet[Share]" = weakref.WeakSet()

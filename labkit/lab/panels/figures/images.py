@@ -8,12 +8,11 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from labkit.lab.panels.captions import Figure, describe, panel_text
-from labkit.lab.panels.cells import loop_here
-from labkit.lab.panels.drawing import corner, panel_title
-from labkit.lab.panels.plot import Plot
-from labkit.lab.panels.shown import Shown
-from labkit.lab.panels.theme import FITS, INK, axis, layout
+from labkit.lab.panels.figures.captions import Figure, describe, panel_text
+from labkit.lab.panels.figures.drawing import corner, panel_title
+from labkit.lab.panels.figures.plot import Plot
+from labkit.lab.panels.figures.shown import Shown, loop_here
+from labkit.lab.panels.figures.theme import FITS, INK, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
 SCENE_INTERVAL = 0.06  # the same of what moves
@@ -62,7 +61,7 @@ class HeatMap(Shown):
     title, colour_title : str, of the figure; what the colours mean, with its unit
     limits : pair of float, ends of the colours, for this and all later matrices
     interactive : bool, show it in a widget
-    caption, width, height : as of :func:`~labkit.lab.panels.curves`
+    caption, width, height : as of :func:`~labkit.lab.panels.figures.curves`
 
     Examples
     --------

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.lab.panels.captions import panel_text
-from labkit.lab.panels.columns import Columns, decimate, number
-from labkit.lab.panels.drawing import line
-from labkit.lab.panels.theme import COLOURS, INK, PAPER, axis, numbers
+from labkit.lab.panels.figures.captions import panel_text
+from labkit.lab.panels.figures.columns import Columns, decimate, number
+from labkit.lab.panels.figures.drawing import line
+from labkit.lab.panels.figures.theme import COLOURS, INK, PAPER, axis, numbers
 
 KEPT, MIXED = COLOURS[:2]
 
@@ -17,7 +17,7 @@ Values = list[tuple[np.ndarray, np.ndarray]]  # x and y of each curve
 
 
 class Panel:
-    """What :class:`~labkit.lab.panels.drawing.Drawing` asks of a panel."""
+    """What :class:`~labkit.lab.panels.figures.drawing.Drawing` asks of a panel."""
 
     y_range = None
     over_steps = True  # so that a step can be marked

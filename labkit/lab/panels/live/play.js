@@ -1,5 +1,5 @@
 // A recorded run in a page: plays in the figure before it, and asks no kernel.
-// What is played stands beside it, made and packed by labkit.lab.panels.played.
+// What is played stands beside it, made and packed by labkit.lab.panels.live.played.
 
 const WHOLE = 6000; // ms that a run takes
 const FRAME = [60, 500]; // ms of one step, at least and at most

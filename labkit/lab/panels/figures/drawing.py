@@ -7,9 +7,17 @@ from statistics import fmean
 import numpy as np
 from plotly.subplots import make_subplots
 
-from labkit.lab.panels.captions import Figure
-from labkit.lab.panels.columns import decimate
-from labkit.lab.panels.theme import COLOURS, DASHES, FITS, GHOST, INK, SYMBOLS, layout
+from labkit.lab.panels.figures.captions import Figure
+from labkit.lab.panels.figures.columns import decimate
+from labkit.lab.panels.figures.theme import (
+    COLOURS,
+    DASHES,
+    FITS,
+    GHOST,
+    INK,
+    SYMBOLS,
+    layout,
+)
 
 FAINT = 300  # points of a curve in grey
 MOST = 4  # curves of a panel that are named at their ends

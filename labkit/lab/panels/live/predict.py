@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 
-from labkit.lab.panels.columns import number
+from labkit.lab.panels.figures.columns import number
 
 ROWS = 10  # that are compared at most
 LEAST = 0.01  # a smaller change, as a share of the value, counts as none

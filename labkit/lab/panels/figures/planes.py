@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from labkit.lab.panels.captions import panel_text
-from labkit.lab.panels.drawing import panel_title
-from labkit.lab.panels.theme import GHOST, INK, axis, layout
+from labkit.lab.panels.figures.captions import panel_text
+from labkit.lab.panels.figures.drawing import panel_title
+from labkit.lab.panels.figures.theme import GHOST, INK, axis, layout
 
 TURN = np.linspace(0, 2 * np.pi, 61)
 HEIGHT = 430

@@ -1,5 +1,5 @@
 // The line stepper in a page: walks the stops that were recorded and asks no kernel.
-// What is walked stands as JSON beside it, made by labkit.lab.panels.line_view.
+// What is walked stands as JSON beside it, made by labkit.lab.panels.lines.walk.
 
 const KEYS = { ArrowLeft: "back", ArrowRight: "next", Home: "first", End: "last" };
 const LARGE = 256; // pixels of a large map's longer side

@@ -11,13 +11,12 @@ import plotly.graph_objects as go
 from IPython import get_ipython
 
 from labkit.instruments import Trace
-from labkit.lab.panels.captions import Figure, describe
-from labkit.lab.panels.cells import loop_here
-from labkit.lab.panels.columns import Columns
-from labkit.lab.panels.drawing import Drawing
-from labkit.lab.panels.panel_types import Bars, Lines, check_panels
-from labkit.lab.panels.plot import Plot
-from labkit.lab.panels.shown import Shown
+from labkit.lab.panels.figures.captions import Figure, describe
+from labkit.lab.panels.figures.columns import Columns
+from labkit.lab.panels.figures.drawing import Drawing
+from labkit.lab.panels.figures.kinds import Bars, Lines, check_panels
+from labkit.lab.panels.figures.plot import Plot
+from labkit.lab.panels.figures.shown import Shown, loop_here
 
 MIN_INTERVAL = 0.1  # seconds between two redraws: at most ten a second
 MAX_PAUSE = 2.0  # seconds left to a browser that was slow, as one that still loads

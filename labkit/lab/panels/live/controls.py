@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import ipywidgets as widgets
 
-from labkit.lab.panels.aria import Aria
-from labkit.lab.panels.knobs import Knob, knobs_of
-from labkit.lab.panels.predict import ANSWERS
-from labkit.lab.panels.shown import Page, Shown
+from labkit.lab.panels.figures.shown import Page, Shown
+from labkit.lab.panels.live.busy import Aria
+from labkit.lab.panels.live.experiment import Knob, knobs_of
+from labkit.lab.panels.live.predict import ANSWERS
 
 LAYOUT = {"width": "auto", "margin": "0"}
 STYLE = {"description_width": "auto"}

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from labkit.lab.panels.knobs import knobs_of
+from labkit.lab.panels.live.experiment import knobs_of
 
 MOST = 60  # steps of a run
 LEAST = 20  # of a picture's, which opens a notebook at one of the first
@@ -43,7 +43,7 @@ def played(lab) -> dict | None:
         return None
     least = LEAST if lab.experiment.picture else 1
     steps = min(max(len(done), least), MOST)
-    given, asked = lab.controls.value, lab.experiment.recorded
+    given, asked = lab.controls.value, lab.experiment.playable
     values = {k: sorted({*v, getattr(given, k)}) for k, v in asked.items()}
     own, runs = lab.stepper.records, []
     if len(done) < steps or own[0]["step"] != lab.trace.rows[0]["step"]:

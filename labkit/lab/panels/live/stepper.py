@@ -13,9 +13,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from labkit.lab.panels.busy import Busy
-from labkit.lab.panels.cells import MIN_SLEEP, close, loop_here, replace_earlier, run
-from labkit.lab.panels.shown import Page, Shown
+from labkit.lab.panels.figures.shown import Page, Shown, close, loop_here
+from labkit.lab.panels.live.busy import Busy
+from labkit.lab.panels.live.cells import MIN_SLEEP, replace_earlier, run
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100, "max")  # steps per second
 MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop

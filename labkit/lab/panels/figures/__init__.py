@@ -1,0 +1,1 @@
+"""What is drawn: the theme, curves, planes, images, and the widget that shows them."""

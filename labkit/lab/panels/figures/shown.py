@@ -1,0 +1,106 @@
+"""How a panel gets onto the page, and what stands there once its kernel is gone."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from IPython.display import display
+
+LOST = "No kernel answers for this panel: run this cell again."
+# Elsewhere than in JupyterLab, which alone has these classes, nothing is to be seen;
+# nor is it while a page that is loaded still waits for its panels.
+_BELOW = f"""<style>
+@keyframes labkit-wait {{ from, to {{ visibility: hidden }} }}
+.labkit-lost {{ display: none; animation: labkit-wait 3s }}
+.jp-OutputArea-child:not(:has(.labkit-panel:not(.jupyter-widgets-disconnected)))
+  + .jp-OutputArea-child .labkit-lost {{ display: block }}
+</style><p class="labkit-lost">{LOST}</p>"""
+
+
+def show(widget) -> None:
+    """Display a panel's widget, and below it what is seen only when it is lost.
+
+    After a restart of the kernel JupyterLab marks the widget as disconnected; after a
+    reload of the page there is none.
+    """
+    hear_here(widget)
+    display(widget.add_class("labkit-panel"))
+    display({"text/html": _BELOW, "text/plain": ""}, raw=True)
+
+
+class Page(NamedTuple):
+    """HTML and what stands for it in a console."""
+
+    html: str
+    text: str
+
+    def _repr_mimebundle_(self, **_):
+        return {"text/html": self.html, "text/plain": self.text}
+
+
+class Shown:
+    """Something that shows its ``widget`` if ``interactive``, else its ``figure``."""
+
+    @property
+    def _still(self):
+        """What is shown without widgets."""
+        return self.figure
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        shown = self.widget if self.interactive else self._still
+        return shown._repr_mimebundle_(include=include, exclude=exclude)
+
+    def _ipython_display_(self):
+        if self.interactive:
+            show(self.widget)
+        else:
+            display(self._still)
+
+
+def embedded(script: Path, data: object, still: str = "") -> str:
+    """Return HTML of the data with the module that shows them there without a kernel.
+
+    The style of ``play.js`` lies beside it in ``play.css``, and both are put into the
+    page. ``still`` is HTML that stands in their place where no script runs.
+    """
+    inside = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    style, code = (script.with_suffix(s).read_text("utf-8") for s in (".css", ".js"))
+    return (
+        f'<div class="labkit-{script.stem}">'
+        f'<script type="application/json">{inside}</script>{still}</div>'
+        f'<style>{style}</style><script type="module">{code}</script>'
+    )
+
+
+def close(widget) -> None:
+    """Close a widget, all in it and its looks: the kernel and the page forget them."""
+    for part in [*_parts(widget)]:
+        part.close()
+
+
+def _parts(widget) -> Iterator:
+    """A widget, all in it and its looks; what is inside comes first."""
+    looks = (getattr(widget, look, None) for look in ("layout", "style"))
+    for part in (*getattr(widget, "children", ()), *filter(None, looks)):
+        yield from _parts(part)
+    yield widget
+
+
+def hear_here(widget) -> None:
+    """Have what a page tells a panel taken up where cells run.
+
+    ipykernel may take it up on a thread of the page's. Once that has ended, what it ran
+    stands still, and what a page says goes to it yet and is lost.
+    """
+    for part in _parts(widget):
+        part.comm._reply_subshell_for = lambda _data, _of_the_page: None
+
+
+def loop_here() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs now, as in a notebook; None in a plain script."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

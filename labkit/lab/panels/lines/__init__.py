@@ -1,0 +1,1 @@
+"""The walk through the source lines of one real update."""

@@ -1,0 +1,1 @@
+"""What runs: knobs, buttons, a figure that follows, and what a page plays later."""
