@@ -31,7 +31,7 @@ HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lab lint bench lines lock dist docs picture clean soak test-unit test-device test-notebooks test-browser \
-  test-bounds
+  test-long
 
 help: ## List the commands
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 24
@@ -82,7 +82,7 @@ test: .venv/.stamp ## Lint, unit tests, strict device, notebooks, browser; a sum
 
 test-unit: .venv/.stamp
 	@$(if $(HAVE_DATA),,echo "Tests on real data are left out: $(if $(LABKIT_DATA),LABKIT_DATA lacks$(MISSING),LABKIT_DATA names no folder).")
-	$(PYTEST) $(TWO_CORES) -m "$(if $(HAVE_DATA),,not real_data and )not browser and not bounds" \
+	$(PYTEST) $(TWO_CORES) -m "$(if $(HAVE_DATA),,not real_data and )not browser and not long" \
 	  --ignore=tests/device
 
 # In processes of their own: the pretend accelerator is registered with torch for good.
@@ -101,8 +101,8 @@ test-browser: .venv/.stamp
 	    "(Debian: apt-get install chromium chromium-driver)."; \
 	fi
 
-test-bounds: .venv/.stamp ## Run notebooks all over their bounds, for hours
-	$(PYTEST) -n 2 -m bounds tests/notebooks
+test-long: .venv/.stamp ## Run what takes hours: every cut, kill and mutant, notebooks all over their bounds
+	$(PYTEST) -n 2 -m "long and not browser" --ignore=tests/device
 
 soak: .venv/.stamp ## Click through live panels for MINUTES, 30 if not given (needs Chromium)
 	@set -o pipefail; mkdir -p build/soak; \

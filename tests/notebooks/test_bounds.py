@@ -1,7 +1,7 @@
 """Every value within its declared bounds runs through: the notebooks' cells, run here.
 
 ``make test`` has the least of every parameter of every notebook and some settings far
-from it; ``make test-bounds`` has each data set that is there, mixtures, and each
+from it; ``make test-long`` has each data set that is there, mixtures, and each
 parameter at its largest.
 """
 
@@ -136,9 +136,9 @@ def one_thread(monkeypatch):
     [
         *settings([(name, {}) for name in PATHS]),
         *settings(FAR.items()),
-        *settings(data_sets(), (pytest.mark.bounds, pytest.mark.real_data)),
-        *settings(mixtures(20), pytest.mark.bounds),
-        *settings(largest(), pytest.mark.bounds),
+        *settings(data_sets(), (pytest.mark.long, pytest.mark.real_data)),
+        *settings(mixtures(20), pytest.mark.long),
+        *settings(largest(), pytest.mark.long),
     ],
 )
 def test_a_notebook_runs_through(name, beside, tmp_path, capfd):

@@ -1,7 +1,9 @@
 """What every committed notebook must be, so that it runs, compares and stays small."""
 
 import ast
+import re
 import statistics
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -87,6 +89,22 @@ def test_keeps_no_widget_state(book):
         for kind in output.get("data", {})
     }
     assert "application/vnd.jupyter.widget-view+json" not in kinds
+
+
+def named_modules(book):
+    """Return the modules that a notebook names in strings, as the walks' ``follow``."""
+    code = "\n".join(c.source for c in book.cells if c.cell_type == "code")
+    return re.findall(r"""["'](labkit(?:\.\w+)+)["']""", code)
+
+
+def test_every_module_that_is_named_as_a_string_is_there(book):
+    assert [name for name in named_modules(book) if find_spec(name) is None] == []
+
+
+def test_modules_in_strings_are_found():
+    cell = nbformat.v4.new_code_cell("follow = ('labkit.rtrl.exact', \"labkit.rls\")")
+    book = nbformat.v4.new_notebook(cells=[cell])
+    assert named_modules(book) == ["labkit.rtrl.exact", "labkit.rls"]
 
 
 def code_lengths(book):
