@@ -176,7 +176,7 @@ def sweep(
     plan = prepare_sweep(name, lists, *options)
     result = execute_sweep(plan)
     typer.echo(_shown(result.table, plan))
-    typer.echo(f"{result.parquet}\n{result.html}")
+    typer.echo(f"{result.csv}\n{result.html}")
     if not result.ok:
         bad = int((result.table["state"] != "finished").sum())
         typer.echo(f"labkit: {bad} of {len(plan.runs)} runs not finished", err=True)

@@ -23,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 
 import labkit
+from labkit.lab.runs.jobs import write_atomically
 from labkit.lab.runs.parameters import (
     Parameter,
     ParameterError,
@@ -31,6 +32,7 @@ from labkit.lab.runs.parameters import (
     read_parameters,
     resolve,
 )
+from labkit.lab.runs.run_folder import write_measurements
 
 HERE = Path(__file__).resolve()
 SHIPPED = HERE.parents[1] / "notebooks"  # of an installed copy: read, never run there
@@ -216,22 +218,23 @@ def check_out(out: str | Path) -> Path:
 def execute(plan: Plan) -> RunResult:
     """Carry out a plan; see `run`."""
     # here and below: imports of seconds that `labkit list` need not wait
-    from labkit.lab.runs.page import write_atomically, write_page
+    from labkit.lab.runs.page import write_page
 
     started = datetime.now(UTC)
     partial, final = _reserve(plan.out, plan.name, started)
     executed, page = partial / f"{plan.name}.ipynb", partial / f"{plan.name}.html"
-    record = _record(plan, started)
-    write_atomically(partial / "run.json", json.dumps(record, indent=2))
+    summary = _summary(plan, started)
+    write_atomically(partial / "run.json", json.dumps(summary, indent=2))
     begin = time.perf_counter()
     error = _execute_notebook(plan, executed, partial)
     seconds = round(time.perf_counter() - begin, 3)
     write_page(executed, page)
     status = "failed" if error else "finished"
-    record |= {"status": status, "seconds": seconds, "error": error}
-    write_atomically(partial / "run.json", json.dumps(record, indent=2))
+    summary |= {"status": status, "seconds": seconds, "error": error}
+    write_atomically(partial / "run.json", json.dumps(summary, indent=2))
     if error:
         final = final.with_name(f"{final.name}-failed")
+    write_measurements(partial, final.name, plan.values)
     _sync_tree(partial)
     os.rename(partial, final)
     _sync(plan.out)
@@ -275,7 +278,7 @@ def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:
         partial.rmdir()
 
 
-def _record(plan: Plan, started: datetime) -> dict:
+def _summary(plan: Plan, started: datetime) -> dict:
     versions = {"torch": metadata.version("torch"), "labkit": labkit.__version__}
     return {
         "name": plan.name,

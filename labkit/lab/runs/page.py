@@ -1,7 +1,6 @@
 """The HTML page of an executed notebook, with plotly figures that work offline."""
 
 import html
-import os
 from pathlib import Path
 
 import jinja2
@@ -11,6 +10,8 @@ from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+from labkit.lab.runs.jobs import write_atomically
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
@@ -53,16 +54,6 @@ class _WithFormulas(IPythonRenderer):
 
     def block_math(self, body: str) -> str:
         return mathml(body, "block")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that readers see the old one or the new one, whole."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
 
 
 def draw_figures(node: nbformat.NotebookNode) -> int:

@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import nbformat
-
 TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 PROFILES = ("quick", "paper")
 
@@ -87,6 +85,8 @@ def read_parameters(path: str | Path) -> tuple[Parameter, ...]:
         or a line of that cell is not ``name: type = literal  # comment``.
     RunRefused : if the file is not a notebook
     """
+    import nbformat  # of the lab; the other functions do without it
+
     path = Path(path)
     try:
         notebook = nbformat.read(path, as_version=4)

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import jinja2
 
+from labkit.lab.runs.jobs import write_atomically
 from labkit.lab.runs.parameters import RunRefused
-from labkit.lab.runs.record import FIELDS, count_rows, read_record, traces
+from labkit.lab.runs.run_folder import FIELDS, count_rows, read_summary, traces
 
 MANIFEST = "sweep.json"  # what makes a folder that of a sweep
 
@@ -21,7 +22,7 @@ TRIES = 20  # runs get their names while the index is written
 
 # For the template: a folder under `out` and the JSON Lines files in it, rows counted;
 # `page` and `link` are relative to `out`.
-Run = namedtuple("Run", "folder record page traces cut_off")
+Run = namedtuple("Run", "folder summary page traces cut_off")
 Trace = namedtuple("Trace", "name link rows")
 
 
@@ -31,10 +32,6 @@ def report(out: str | Path = "runs") -> Path:
     `out` is the folder that the runs were written to, or that of one sweep;
     RunRefused if there is none. Returns the path of the index.
     """
-    from labkit.lab.runs.page import (
-        write_atomically,  # its imports take a second or two
-    )
-
     out = Path(out).absolute()
     if not out.is_dir():
         raise RunRefused(f"there is no folder of runs at {out}; 'labkit run' makes one")
@@ -66,7 +63,7 @@ def _newest_first(out: Path) -> list[Run]:
         if not gone:
             break
         time.sleep(0.01 * attempt)
-    return sorted(found, key=lambda r: (r.record["started"], r.folder), reverse=True)
+    return sorted(found, key=lambda r: (r.summary["started"], r.folder), reverse=True)
 
 
 def _read(out: Path, folder: Path) -> Iterator[Run]:
@@ -77,9 +74,9 @@ def _read(out: Path, folder: Path) -> Iterator[Run]:
     cut_off = folder.name.endswith(".partial")
     if not cut_off and "run.json" not in inside:
         return
-    record = read_record(folder) or UNREADABLE
-    record = record | {"name": record["name"] or _shown(folder.name)}
-    page = f"{record['name']}.html"
+    summary = read_summary(folder) or UNREADABLE
+    summary = summary | {"name": summary["name"] or _shown(folder.name)}
+    page = f"{summary['name']}.html"
     found = [
         Trace(_shown(str(path.relative_to(folder))), _link(out, path), count_rows(path))
         for path in traces(folder)
@@ -87,7 +84,7 @@ def _read(out: Path, folder: Path) -> Iterator[Run]:
     if not folder.is_dir():  # what was read may be half of it
         raise FileNotFoundError(folder)
     page = _link(out, folder / page) if page in inside else ""
-    yield Run(_shown(folder.relative_to(out).as_posix()), record, page, found, cut_off)
+    yield Run(_shown(folder.relative_to(out).as_posix()), summary, page, found, cut_off)
 
 
 def _link(out: Path, path: Path) -> str:

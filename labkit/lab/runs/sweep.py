@@ -16,7 +16,6 @@ sweep of the same request, cannot compute anything twice.
 
 import contextlib
 import io
-import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,16 +25,17 @@ from typing import TYPE_CHECKING
 
 from labkit.lab.runs import sweep_folder
 from labkit.lab.runs.execute import Plan, execute
+from labkit.lab.runs.jobs import once, write_atomically
 from labkit.lab.runs.parameters import RunRefused, Value
 from labkit.lab.runs.report import report
 from labkit.lab.runs.sweep_folder import Outcome
 from labkit.lab.runs.sweep_plan import MANIFEST, SweepPlan, code_digest, prepare_sweep
-from labkit.lab.runs.workers import SchedulerLost, carry_out, carry_out_on
+from labkit.lab.runs.workers import SchedulerLost, carry_out
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULTS = "results.parquet"
+RESULTS = "results.csv"
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class SweepResult:
     Attributes
     ----------
     path : Path, the sweep's folder
-    parquet, html : Path, the table of results and the index over the runs, both in it
+    csv, html : Path, the table of results and the index over the runs, both in it
     table : pandas.DataFrame, a row per run, see `sweep`
     varied : tuple of str, the columns of the parameters that were given lists of values
     ok : bool, whether every run is finished
     """
 
     path: Path
-    parquet: Path
+    csv: Path
     html: Path
     table: "pd.DataFrame"
     varied: tuple[str, ...]
@@ -139,23 +139,22 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
         if plan.folder.is_dir():
             sweep_folder.remove_unfinished(plan)
     table = sweep_folder.tabulate(plan, outcomes)
-    parquet = plan.folder / RESULTS
-    partial = parquet.with_name(f".{RESULTS}.{os.getpid()}.tmp")
-    table.to_parquet(partial, index=False)
-    os.replace(partial, parquet)
+    csv = plan.folder / RESULTS
+    write_atomically(csv, table.to_csv(index=False))
     ok, html = bool((table["state"] == "finished").all()), report(plan.folder)
-    return SweepResult(plan.folder, parquet, html, table, plan.varied, ok)
+    return SweepResult(plan.folder, csv, html, table, plan.varied, ok)
 
 
 def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, Outcome]]:
     """Carry out the runs; yield each one's number and outcome as it ends."""
     jobs = {n: (plan.runs[n], n, plan.notebook, plan.code) for n in left}
-    if plan.cluster == "local":
-        from dask.system import CPU_COUNT  # it knows of containers
-
-        ended = carry_out(_run_one, jobs, plan.workers or CPU_COUNT)
-    else:
-        ended = carry_out_on(plan.cluster, _run_one, jobs, plan.folder.name)
+    ended = carry_out(
+        _run_one,
+        jobs,
+        cluster=plan.cluster,
+        workers=plan.workers,
+        name=plan.folder.name,
+    )
     with contextlib.closing(ended):
         for number, answer in ended:
             if isinstance(answer, SchedulerLost):
@@ -176,10 +175,11 @@ def _run_one(plan: Plan, number: int, notebook: str, code: str) -> Outcome:
     def folders() -> list[Path]:
         return sweep_folder.find_folders(plan.out, notebook).get(number, [])
 
-    with sweep_folder.lock(plan.out, number).acquire():
-        found = sweep_folder.outcome_of(folders())
-        if found.state == "finished":
-            return found
+    def finished() -> Outcome | None:
+        outcome = sweep_folder.outcome_of(folders())
+        return outcome if outcome.state == "finished" else None
+
+    def work() -> Outcome:
         if code_digest(plan.notebook) != code:
             raise RunRefused(f"{plan.notebook} was changed after the sweep began")
         sweep_folder.remove_partial(folders())
@@ -190,3 +190,5 @@ def _run_one(plan: Plan, number: int, notebook: str, code: str) -> Outcome:
         finally:
             sweep_folder.remove_partial(folders())
         return sweep_folder.outcome_of(folders())
+
+    return once(sweep_folder.lock(plan.out, number), finished, work)

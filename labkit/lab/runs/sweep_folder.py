@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.lab.runs.execute import Plan
+from labkit.lab.runs.jobs import Busy, once, write_atomically
 from labkit.lab.runs.parameters import Value
-from labkit.lab.runs.record import read_record, rows, traces
+from labkit.lab.runs.run_folder import read_summary, rows, scalars, trace_name, traces
 from labkit.lab.runs.sweep_plan import MANIFEST, SweepPlan
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LOCKS = ".locks"
-WIDE = 2**63  # larger integers have no column: they are written as text
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,6 @@ class Outcome:
 
 def begin(plan: SweepPlan) -> None:
     """Write down what the sweep is, before its first run."""
-    from labkit.lab.runs.page import write_atomically
-
     plan.folder.mkdir(parents=True, exist_ok=True)
     if (plan.folder / MANIFEST).is_file():
         return
@@ -49,12 +47,9 @@ def begin(plan: SweepPlan) -> None:
     write_atomically(plan.folder / MANIFEST, json.dumps(manifest, indent=2))
 
 
-def lock(folder: Path, number: int):
-    """Return the lock on a run; the system frees it when its holder ends, however."""
-    from filelock import FileLock
-
-    (folder / LOCKS).mkdir(exist_ok=True)
-    return FileLock(folder / LOCKS / str(number))
+def lock(folder: Path, number: int) -> Path:
+    """Return the lock of a run; see :func:`labkit.lab.runs.jobs.once`."""
+    return folder / LOCKS / str(number)
 
 
 def find_folders(folder: Path, notebook: str) -> dict[int, list[Path]]:
@@ -80,10 +75,10 @@ def outcome_of(folders: list[Path]) -> Outcome:
     for path in folders:
         if _is_partial(path):
             continue
-        record = read_record(path)
-        if record is None or record["status"] not in ("finished", "failed"):
+        summary = read_summary(path)
+        if summary is None or summary["status"] not in ("finished", "failed"):
             continue  # damaged by hand: it counts as no run
-        ended = Outcome(record["status"], record["seconds"], record["error"], path)
+        ended = Outcome(summary["status"], summary["seconds"], summary["error"], path)
         if ended.state == "finished":
             return ended
     return ended
@@ -100,13 +95,15 @@ def remove_partial(folders: list[Path]) -> None:
 
 def remove_unfinished(plan: SweepPlan) -> None:
     """Remove what dead workers left, except what another process is at work on."""
-    from filelock import Timeout
-
     for number, folders in find_folders(plan.folder, plan.notebook).items():
         if any(_is_partial(path) for path in folders):
-            free = lock(plan.folder, number)
-            with contextlib.suppress(Timeout), free.acquire(timeout=0):
-                remove_partial(folders)
+            with contextlib.suppress(Busy):
+                once(
+                    lock(plan.folder, number),
+                    lambda folders=folders: remove_partial(folders),
+                    lambda: None,
+                    wait=False,
+                )
 
 
 def tabulate(plan: SweepPlan, outcomes: dict[int, Outcome]) -> "pd.DataFrame":
@@ -114,12 +111,6 @@ def tabulate(plan: SweepPlan, outcomes: dict[int, Outcome]) -> "pd.DataFrame":
     import pandas as pd
 
     table = pd.DataFrame([_row(run, outcomes[n]) for n, run in enumerate(plan.runs)])
-    for column in table:
-        values = table[column].dropna()
-        kinds = {type(value) for value in values}
-        mixed = kinds > {str} or (bool in kinds and len(kinds) > 1)
-        if mixed or any(type(v) is int and not -WIDE <= v < WIDE for v in values):
-            table[column] = table[column].map(str, na_action="ignore")
     return table.astype({"seconds": float, "error": "string"})
 
 
@@ -139,16 +130,15 @@ def last_values(path: Path) -> dict[str, Value]:
     """Return the last value of every scalar of a trace."""
     values: dict[str, Value] = {}
     for row in rows(path):
-        values.update(row)
-    values.pop("step", None)
-    return {k: v for k, v in values.items() if isinstance(v, (int, float, str))}
+        values.update(scalars(row))
+    return values
 
 
 def _scalars(folder: Path | None) -> dict[str, Value]:
     if folder is None:
         return {}
     return {
-        f"{path.relative_to(folder).with_suffix('').as_posix()}.{name}": value
+        f"{trace_name(path, folder)}.{name}": value
         for path in traces(folder)
         for name, value in last_values(path).items()
     }

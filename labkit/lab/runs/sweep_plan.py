@@ -1,6 +1,5 @@
 """What a sweep will run: read, checked at the door, and named."""
 
-import asyncio
 import hashlib
 import itertools
 import json
@@ -8,20 +7,17 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import nbformat
 
 from labkit.lab.runs.execute import Plan, prepare
 from labkit.lab.runs.parameters import ParameterError, RunRefused, Value
 from labkit.lab.runs.report import MANIFEST
+from labkit.lab.runs.workers import check_scheduler
 
 MAX_RUNS = 10_000
 TAKES = f"a sweep takes {MAX_RUNS} runs at most"
 MAX_NAME = 150  # characters of a run's name; file systems take 255
-CONNECT_SECONDS = 5
 OWN_COLUMNS = ("run", "state", "seconds", "error")
 RANGE = re.compile(r"(-?\d{1,99}):(-?\d{1,99})")
 
@@ -124,7 +120,7 @@ def prepare_sweep(
     folder = base.out / f"sweep-{base.name}-{_sha256(identity)[:8]}"
     _check_begun(folder, base.name, resume)
     if cluster != "local":
-        _check_scheduler(cluster)
+        check_scheduler(cluster)
     shown = (*typed, *({"seed"} & base.values.keys() - typed.keys()))
     runs = []
     for number, taken in enumerate(combinations):
@@ -136,6 +132,8 @@ def prepare_sweep(
 
 def code_digest(notebook: Path) -> str:
     """Return the digest of what a notebook computes: its code cells, no outputs."""
+    import nbformat
+
     cells = nbformat.read(notebook, as_version=4).cells
     return _sha256(json.dumps([c.source for c in cells if c.cell_type == "code"]))
 
@@ -192,35 +190,3 @@ def _check_begun(folder: Path, notebook: str, resume: bool) -> None:
             "as it is now was begun with these values, profile and device; "
             f"begun were: {', '.join(others) or 'none'}"
         )
-
-
-def _check_scheduler(address: str) -> None:
-    """Refuse an address where no Dask scheduler answers within seconds."""
-    try:
-        # in a thread, since a notebook has an event loop of its own in this one
-        with ThreadPoolExecutor(1) as thread:
-            answer = thread.submit(asyncio.run, _identity(address)).result()
-    except TimeoutError:
-        reason = f"no answer within {CONNECT_SECONDS} s"
-    except (OSError, ValueError) as error:
-        reason = str(error)
-    except Exception as error:  # a web server's words may be read as anything
-        reason = f"what answers there is none ({type(error).__name__}: {error})"
-    else:
-        if answer["type"] == "Scheduler":
-            return
-        reason = f"a Dask {answer['type'].lower()} is there"
-    raise RunRefused(
-        f"there is no Dask scheduler at '{address}': {reason}; give the address that "
-        "'dask scheduler' prints, such as tcp://HOST:8786, or --cluster local"
-    )
-
-
-async def _identity(address: str) -> dict:
-    from distributed import Security, rpc
-
-    arguments = Security().get_connection_args("client")
-    async with asyncio.timeout(CONNECT_SECONDS):
-        # without a limit of its own it would wait for a silent listener
-        async with rpc(address, connection_args=arguments) as scheduler:
-            return await scheduler.identity(n_workers=0)

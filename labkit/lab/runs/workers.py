@@ -1,9 +1,10 @@
-"""Processes that carry out runs, one at a time each: of this machine, or of a cluster.
+"""Processes that carry out jobs, one at a time each: of this machine, or of a cluster.
 
 Only their parent holds the pipes that reach those of this machine. No port is opened,
 so that no other user of the machine can hand them work.
 """
 
+import asyncio
 import contextlib
 import multiprocessing
 import os
@@ -11,18 +12,23 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from multiprocessing.connection import wait
 from typing import Any
 
-ATTEMPTS = 3  # of a run whose process died
+from labkit.lab.runs.parameters import RunRefused
+
+CONNECT_SECONDS = 5
+ATTEMPTS = 3  # at a job whose process died
 
 
 class WorkerDied(RuntimeError):
-    """The process that a run was given to ended, time and again."""
+    """The process that a job was given to ended, time and again."""
 
 
 class SchedulerLost(RuntimeError):
-    """The scheduler of a cluster is gone, and nothing is known of a run."""
+    """The scheduler of a cluster is gone, and nothing is known of a job."""
 
 
 class Worker:
@@ -45,23 +51,44 @@ class Worker:
 
 
 def carry_out(
-    function: Callable, jobs: Mapping[int, tuple], count: int
+    function: Callable,
+    jobs: Mapping[int, tuple],
+    *,
+    cluster: str = "local",
+    workers: int | None = None,
+    name: str = "labkit",
+    attempts: int = ATTEMPTS,
 ) -> Iterator[tuple[int, Any]]:
-    """Call a function for every job, on a few processes; yield what comes as it ends.
+    """Call a function for every job, on a few processes; yield each answer as it comes.
 
     Parameters
     ----------
     function : callable, at the top of a module; what it takes and gives can be pickled
     jobs : mapping of int to tuple, the arguments of each call
-    count : int, processes at most
+    cluster : str, ``local`` for processes of this machine, or the address of a Dask
+        scheduler
+    workers : int, optional, processes of this machine, else one per processor
+    name : str, of the jobs on the pages of the scheduler
+    attempts : int, how many processes of this machine may die of a job
 
     Yields
     ------
     number : int, of a job that has ended
     answer : object
         What the function gave or the exception that it raised. `WorkerDied` after the
-        deaths of `ATTEMPTS` processes that had this job.
+        deaths of `attempts` processes that had this job; `SchedulerLost` for what was
+        under way when the scheduler of a cluster was lost.
     """
+    if cluster != "local":
+        return _carry_out_on(cluster, function, jobs, name)
+    from joblib import cpu_count  # it knows of containers
+
+    return _carry_out_here(function, jobs, workers or cpu_count(), attempts)
+
+
+def _carry_out_here(
+    function: Callable, jobs: Mapping[int, tuple], count: int, attempts: int
+) -> Iterator[tuple[int, Any]]:
     waiting, deaths = deque(jobs), Counter()
     workers = {w.pipe: w for w in (Worker() for _ in range(min(count, len(jobs))))}
     idle, busy = list(workers.values()), {}
@@ -82,23 +109,20 @@ def carry_out(
                     idle.append(Worker())
                     workers[idle[-1].pipe] = idle[-1]
                     deaths[number] += 1
-                    if deaths[number] < ATTEMPTS:
+                    if deaths[number] < attempts:
                         waiting.append(number)
                         continue
-                    answer = WorkerDied(f"its process died {ATTEMPTS} times")
+                    times = f"{attempts} times" if attempts > 1 else "once"
+                    answer = WorkerDied(f"its process died {times}")
                 yield number, answer
     finally:
         for worker in workers.values():
             worker.end()
 
 
-def carry_out_on(
+def _carry_out_on(
     address: str, function: Callable, jobs: Mapping[int, tuple], name: str
 ) -> Iterator[tuple[int, Any]]:
-    """:func:`carry_out` on the workers of a Dask cluster; ``name`` is for its pages.
-
-    Yields `SchedulerLost` for what was under way when the scheduler was lost.
-    """
     from distributed import Client, as_completed
 
     with Client(address, set_as_default=False) as client:
@@ -116,6 +140,43 @@ def carry_out_on(
                 answer = SchedulerLost(f"the scheduler was lost ({future.status})")
             yield futures[future], answer
             future.release()
+
+
+def check_scheduler(address: str) -> None:
+    """Refuse an address where no Dask scheduler answers within seconds."""
+    if find_spec("distributed") is None:
+        raise RunRefused(
+            f"a cluster, here {address}, needs Dask, which is not installed; "
+            "'pip install \"labkit[cluster]\"' brings it"
+        )
+    try:
+        # in a thread, since a notebook has an event loop of its own in this one
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(asyncio.run, _identity(address)).result()
+    except TimeoutError:
+        reason = f"no answer within {CONNECT_SECONDS} s"
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    except Exception as error:  # a web server's words may be read as anything
+        reason = f"what answers there is none ({type(error).__name__}: {error})"
+    else:
+        if answer["type"] == "Scheduler":
+            return
+        reason = f"a Dask {answer['type'].lower()} is there"
+    raise RunRefused(
+        f"there is no Dask scheduler at '{address}': {reason}; give the address that "
+        "'dask scheduler' prints, such as tcp://HOST:8786, or --cluster local"
+    )
+
+
+async def _identity(address: str) -> dict:
+    from distributed import Security, rpc
+
+    arguments = Security().get_connection_args("client")
+    async with asyncio.timeout(CONNECT_SECONDS):
+        # without a limit of its own it would wait for a silent listener
+        async with rpc(address, connection_args=arguments) as scheduler:
+            return await scheduler.identity(n_workers=0)
 
 
 def _serve(pipe) -> None:

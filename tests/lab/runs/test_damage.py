@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from labkit.lab.runs import report, sweep_folder, sweep_plan
-from labkit.lab.runs.record import read_record
+from labkit.lab.runs.run_folder import read_summary
 from tests.lab.runs.conftest import labkit, wait_for
 
 REPORT = sys.modules[
@@ -61,15 +61,15 @@ def index_of(out):
 
 
 @pytest.mark.parametrize("content", UNREADABLE, ids=lambda text: text[-25:])
-def test_an_unreadable_record_is_told_in_the_index(out, content):
+def test_an_unreadable_summary_is_told_in_the_index(out, content):
     (out / "20300102-030406-odd/run.json").write_text(content)
-    assert read_record(out / "20300102-030406-odd") is None
+    assert read_summary(out / "20300102-030406-odd") is None
     index = index_of(out)
     assert "2 runs" in index and "unreadable" in index and "rank=8" in index
 
 
 @pytest.mark.parametrize("changed", ODD, ids=str)
-def test_an_odd_record_is_shown_as_it_is(out, changed):
+def test_an_odd_summary_is_shown_as_it_is(out, changed):
     (out / "20300102-030406-odd/run.json").write_text(json.dumps(GOOD | changed))
     index = index_of(out)
     assert "2 runs" in index and "etc/passwd.html" not in index
@@ -85,7 +85,7 @@ def test_what_is_no_file_is_not_read(out, make, name):
     folder = out / "20300102-030406-odd"
     (folder / "run.json").unlink(missing_ok=name == "run.json")
     make(folder / name)
-    assert read_record(folder) is None
+    assert read_summary(folder) is None
     assert "rank=8" in index_of(out)
     assert sweep_folder._scalars(folder) == {}
 
@@ -137,7 +137,7 @@ def test_a_damaged_run_of_a_sweep_counts_as_none(place, content):
     outcomes = sweep_folder.on_disk(plan)
     assert [outcomes[n].state for n in (0, 1)] == ["not run", "finished"]
     table = sweep_folder.tabulate(plan, outcomes)
-    table.to_parquet(place / "t.parquet")
+    table.to_csv(place / "t.csv")
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_every_logged_value_can_be_tabulated(place, values):
         folder.mkdir(parents=True)
         (folder / "a.jsonl").write_text(json.dumps({"step": 0, "odd": logged}) + "\n")
         outcomes[number] = sweep_folder.Outcome("finished", 1.0, None, folder)
-    sweep_folder.tabulate(plan, outcomes).to_parquet(place / "t.parquet")
+    sweep_folder.tabulate(plan, outcomes).to_csv(place / "t.csv")
     shown = [str(value).encode("utf-8", "replace").decode() for value in values]
-    assert list(pd.read_parquet(place / "t.parquet")["a.odd"]) == shown
+    assert list(pd.read_csv(place / "t.csv", dtype=str)["a.odd"]) == shown
 
 
 # What the command says where the machine refuses

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -41,16 +42,30 @@ def finished(tmp_path_factory):
     return run("curve", {"rank": 3}, out=place / "runs", notebook_dir=folder)
 
 
-def test_a_run_leaves_notebook_page_traces_and_record(finished):
+def test_a_run_leaves_notebook_page_traces_and_summary(finished):
     assert finished.ok and finished.error is None
     assert finished.path.name.endswith("-curve")
     names = {path.name for path in finished.path.iterdir()}
-    assert names == {"curve.ipynb", "curve.html", "run.json", "steps.jsonl"}
+    assert names == {
+        "curve.ipynb",
+        "curve.html",
+        "run.json",
+        "steps.jsonl",
+        "measurements.csv",
+    }
     record = json.loads((finished.path / "run.json").read_text())
     assert record["status"] == "finished" and record["profile"] == "quick"
     assert record["parameters"]["rank"] == 3 and record["device"] == "cpu"
     assert set(record["versions"]) == {"python", "torch", "labkit"}
     assert not list(finished.path.parent.glob(".*.partial"))
+
+
+def test_all_that_a_run_measured_is_one_tidy_table(finished):
+    """A row is a measurement; the run's name and parameters stand beside it."""
+    (row,) = pd.read_csv(finished.path / "measurements.csv").to_dict("records")
+    assert row["run"] == finished.path.name and row["params.rank"] == 3
+    assert row["params.corpus"] == "text" and row["trace"] == "steps"
+    assert (row["step"], row["name"], row["value"]) == (0, "loss", 1.0)
 
 
 def test_the_kernel_is_this_python_and_is_told_that_nobody_watches(finished):

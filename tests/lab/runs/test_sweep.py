@@ -18,7 +18,14 @@ from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.lab.runs import ParameterError, RunRefused, sweep, sweep_folder, sweep_plan
+from labkit.lab.runs import (
+    ParameterError,
+    RunRefused,
+    sweep,
+    sweep_folder,
+    sweep_plan,
+    workers,
+)
 from tests.lab.runs.conftest import CELL, is_gone, labkit, refused, wait_for
 
 # the function `sweep` hides the module of that name
@@ -87,17 +94,24 @@ def plan(place):
     ],
 )
 def test_refusals_come_first_with_what_is_right(place, monkeypatch, arguments, message):
-    monkeypatch.setattr(sweep_plan, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "CONNECT_SECONDS", 0.5)
     refused(f"sweep {arguments}", message, place)
+
+
+def test_without_dask_a_cluster_is_refused_with_what_to_install(place, monkeypatch):
+    monkeypatch.setattr(workers, "find_spec", lambda name: None)
+    message = "a cluster, here tcp://a:1, needs Dask, which is not installed; 'pip "
+    message += 'install "labkit[cluster]"\' brings it'
+    refused("sweep tiny -p rank=1 --cluster tcp://a:1", message, place)
 
 
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_what_listens_but_is_no_scheduler_is_refused(place, monkeypatch, words):
-    monkeypatch.setattr(sweep_plan, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "CONNECT_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         if words:
-            monkeypatch.setattr(sweep_plan, "CONNECT_SECONDS", 20)
+            monkeypatch.setattr(workers, "CONNECT_SECONDS", 20)
             threading.Thread(target=answer, args=(server, words), daemon=True).start()
         with pytest.raises(RunRefused, match=f"no Dask scheduler at '{address}'"):
             sweep("tiny", {"rank": 1}, cluster=address)
@@ -184,8 +198,8 @@ def test_a_finished_run_is_not_carried_out_again(plan):
     (run,) = plan.runs
     folder = plan.folder / f"20300102-030405-{run.name}"
     folder.mkdir()
-    record = {"status": "finished", "seconds": 7.5, "error": None}
-    (folder / "run.json").write_text(json.dumps(record))
+    summary = {"status": "finished", "seconds": 7.5, "error": None}
+    (folder / "run.json").write_text(json.dumps(summary))
     outcome = SWEEP._run_one(run, 0, "tiny", plan.code)
     assert outcome == sweep_folder.Outcome("finished", 7.5, None, folder)
 
@@ -279,14 +293,14 @@ def test_killed_and_resumed_nothing_is_computed_twice(place):
     hidden = {path.name for path in folder.glob(".*")}
     assert hidden == {".locks"}
 
-    table = pd.read_parquet(folder / "results.parquet")
+    table = pd.read_csv(folder / "results.csv")
     assert list(table["state"]) == ["finished"] * 12
     assert (table["steps.loss"] == table["rank"] / (1 + table["seed"])).all()
     assert (table["steps.accuracy"] == 0.5).all() and (table["seconds"] > 0).all()
     assert set(table["run"]) == set(after)
     heading = printed.splitlines()[0].split()
     assert heading[:5] == ["rank", "seed", "rate", "state", "seconds"]
-    assert printed.count("finished") == 12 and "results.parquet" in printed
+    assert printed.count("finished") == 12 and "results.csv" in printed
 
     # all is there, so this starts no cluster and no run
     last = labkit("sweep", *arguments, "--resume")
@@ -342,7 +356,7 @@ def complete(place):
     """Map the names of complete runs to what changes if their files are touched."""
     found = {}
     for path in place.glob("runs/sweep-*/[0-9]*"):
-        record = path / "run.json"
-        assert json.loads(record.read_text())["status"] == "finished"
-        found[path.name] = (record.stat().st_ino, record.stat().st_mtime_ns)
+        summary = path / "run.json"
+        assert json.loads(summary.read_text())["status"] == "finished"
+        found[path.name] = (summary.stat().st_ino, summary.stat().st_mtime_ns)
     return found

@@ -1,0 +1,130 @@
+"""What a run's folder holds: its summary, ``run.json``, and its traces.
+
+The folders are the user's: files in them may be cut off, edited, renamed meanwhile, or
+no files at all. What cannot be read counts as absent; nothing here raises or hangs.
+:func:`write_measurements` makes one table of all that a run has measured.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from labkit.lab.runs.parameters import Value
+
+MEASUREMENTS = "measurements.csv"
+
+FIELDS = {  # of run.json, with what stands in where one is missing
+    "name": (str, ""),
+    "status": (str, "unreadable"),
+    "profile": (str, ""),
+    "parameters": (dict, {}),
+    "device": (str, ""),
+    "started": (str, ""),
+    "seconds": ((int, float, type(None)), None),
+    "error": ((str, type(None)), None),
+}
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """Read a run's ``run.json``; None where it is missing or not as runs write it."""
+    try:
+        path = folder / "run.json"
+        summary = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(summary, dict):
+        return None
+    found = {name: summary.get(name, other) for name, (_, other) in FIELDS.items()}
+    if all(isinstance(found[name], kind) for name, (kind, _) in FIELDS.items()):
+        return _printable(found)
+    return None
+
+
+def traces(folder: Path) -> list[Path]:
+    """Find the trace files below a run's folder; what is no plain file is none."""
+    return sorted(path for path in folder.rglob("*.jsonl") if path.is_file())
+
+
+def rows(path: Path) -> Iterator[dict]:
+    """Yield the rows of a trace; neither the header nor a torn or damaged line."""
+    with path.open("rb") as file:
+        for line in file:
+            row = _parsed(line)
+            if "step" in row:
+                yield _printable(row)
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, Value]:
+    """Return what a row of a trace measured: numbers and words, without the step."""
+    kept = {k: v for k, v in row.items() if isinstance(v, (int, float, str))}
+    kept.pop("step", None)
+    return kept
+
+
+def trace_name(path: Path, folder: Path) -> str:
+    """Return what a trace is called in a table: its path in the run's folder."""
+    return path.relative_to(folder).with_suffix("").as_posix()
+
+
+def write_measurements(
+    folder: Path, run: str, parameters: Mapping[str, Value]
+) -> Path | None:
+    """Write all that a run has measured as one tidy table, ``measurements.csv``.
+
+    A row is one measurement, with the columns ``run``, ``params.<name>`` for each
+    parameter, ``trace``, ``step``, ``name`` and ``value``.
+
+    Parameters
+    ----------
+    folder : path, of the run, whose traces are read
+    run : str, its name
+    parameters : mapping, the run's parameters
+
+    Returns
+    -------
+    path or None
+        Of the table; None, and no file, if the run has no measurements.
+    """
+    table = folder / MEASUREMENTS
+    count, same = 0, [run, *parameters.values()]
+    with table.open("w", encoding="utf-8", errors="replace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        names = (f"params.{name}" for name in parameters)
+        writer.writerow(["run", *names, "trace", "step", "name", "value"])
+        for path in traces(folder):
+            for row in rows(path):
+                for name, value in scalars(row).items():
+                    trace = trace_name(path, folder)
+                    writer.writerow([*same, trace, row["step"], name, value])
+                    count += 1
+    if count:
+        return table
+    table.unlink()
+    return None
+
+
+def count_rows(path: Path) -> int:
+    """Count the whole lines of a trace but for its header, without reading them."""
+    with path.open("rb") as file:
+        first = file.readline()
+        count = sum(line.endswith(b"\n") for line in file)
+    return count + (first.endswith(b"\n") and "step" in _parsed(first))
+
+
+def _parsed(line: bytes) -> dict:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _printable(value):
+    """Put a mark for what no file can hold: halves of characters beyond 16 bits."""
+    if isinstance(value, dict):
+        return {_printable(k): _printable(v) for k, v in value.items()}
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return value
