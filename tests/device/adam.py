@@ -10,7 +10,7 @@ import torch
 
 from labkit.hessian_free import as_sequential
 from tests.device import hessian_free, rls, rtrl
-from tests.device.rows import Row, random, seeded
+from tests.device.rows import Row, on, random, seeded
 
 
 def whole(model, loss):
@@ -33,7 +33,7 @@ def autoencoder(device, layers):
 
 def cell(device, kind):
     """Through one symbol, as online learning has it."""
-    made = rtrl.CELLS[kind](3, 12, generator=seeded(), dtype=torch.float64).to(device)
+    made = rtrl.CELLS[kind](3, 12, generator=seeded()).to(**on(device))
     x, dL_dh = random(device, (2, 3), (2, 12))
     state = made.initial_state(2)
     return whole(made, lambda: (made.hidden(made(x, state)) * dL_dh).sum())

@@ -11,14 +11,18 @@ from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.linearise import linearise
 from labkit.hessian_free.lsmr import lsmr_steps
 from labkit.hessian_free.system import build_system
-from tests.device.rows import Row, random, seeded
+from tests.device.rows import Row, on, random, seeded
 
 WIDTHS = {2: (6, 3, 6), 6: (6, 5, 4, 3, 4, 5, 6)}
 
 
 def autoencoder(device, layers=2):
     sparse = {"generator": seeded(), "incoming": 3}
-    net = hessian_free.Autoencoder(WIDTHS[layers], **sparse).double().to(device)
+    net = (
+        hessian_free.Autoencoder(WIDTHS[layers], **sparse)
+        .to(torch.get_default_dtype())
+        .to(device)
+    )
     return net, random(device, (20, 6))[0].sigmoid()
 
 
@@ -37,7 +41,7 @@ def classes(device):
     """Softmax over three classes, by the maps of torch.func."""
     torch.manual_seed(0)
     shapes = torch.nn.Linear(6, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)
-    net = torch.nn.Sequential(*shapes).double().to(device)
+    net = torch.nn.Sequential(*shapes).to(**on(device))
     (X,), T = random(device, (20, 6)), (torch.arange(20) % 3).to(device)
     made = optimizer_of(net, device, maxiter=6, loss="softmax")
     held = X[:9], T[:9]

@@ -22,7 +22,7 @@ def network(layers):
     else:
         sizes = nn.Linear(64, 5), nn.Tanh(), nn.Linear(5, CLASSES)
         made = nn.Sequential(nn.Flatten(), *sizes)
-    return made.double()
+    return made.to(torch.get_default_dtype())
 
 
 def batch(device):

@@ -1,6 +1,7 @@
 """A row of the table of step functions: how it is made, and the waits of a step."""
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, is_dataclass
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ def counted(make) -> Counted:
     # Here, since where it is imported, torch has no other accelerator.
     from tests.device.strict_device import NAME, strict
 
-    with strict() as tally:
+    with in_dtype(), strict() as tally:
         before, step = two(make(NAME))
         for _ in range(2):
             before()
@@ -43,11 +44,12 @@ def counted(make) -> Counted:
 
 def on_the_cpu(make) -> list:
     """What the second step comes to there."""
-    before, step = two(make("cpu"))
-    for _ in range(2):
-        before()
-        found = step()
-    return numbers(found)
+    with in_dtype():
+        before, step = two(make("cpu"))
+        for _ in range(2):
+            before()
+            found = step()
+        return numbers(found)
 
 
 def two(made):
@@ -73,7 +75,24 @@ def seeded(device="cpu", seed=0) -> torch.Generator:
     return torch.Generator(device).manual_seed(seed)
 
 
-def random(device, *shapes, dtype=torch.float64):
-    """Normal numbers, the same on every device."""
+def random(device, *shapes):
+    """Normal numbers, the same on every device and in every dtype."""
     g = seeded()
-    return [torch.randn(s, generator=g, dtype=dtype).to(device) for s in shapes]
+    drawn = [torch.randn(s, generator=g, dtype=torch.float64) for s in shapes]
+    return [x.to(**on(device)) for x in drawn]
+
+
+def on(device):
+    """Where the tensors of a row lie, and in which dtype: torch's default."""
+    return {"device": device, "dtype": torch.get_default_dtype()}
+
+
+@contextmanager
+def in_dtype(dtype=torch.float64):
+    """Make rows in a dtype: it is torch's default as long as this lasts."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

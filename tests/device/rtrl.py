@@ -5,14 +5,16 @@ from functools import partial
 import torch
 
 from labkit import rtrl
-from tests.device.rows import Row, random, seeded
+from tests.device.rows import Row, on, random, seeded
 
 CELLS = {"RNN": rtrl.RNNCell, "LSTM": rtrl.LSTMCell, "RHN": rtrl.RHNCell}
 CELLS["GRU"] = rtrl.GRUCell
 
 
 def learner(device, name, rank, cell):
-    cell = CELLS[cell](3, 12, generator=seeded(), dtype=torch.float64).to(device)
+    cell = CELLS[cell](3, 12, generator=seeded(), dtype=torch.get_default_dtype()).to(
+        device
+    )
     options = {"batch_size": 2, "generator": seeded(device)}
     made = rtrl.LEARNERS[name].make(cell, rank, **options)
     x, dL_dh = random(device, (2, 3), (2, 12))
@@ -21,7 +23,9 @@ def learner(device, name, rank, cell):
 
 def masked(device):
     """One of two sequences has ended; and d L / d x of the other's step."""
-    cell = rtrl.RHNCell(3, 12, generator=seeded(), dtype=torch.float64).to(device)
+    cell = rtrl.RHNCell(3, 12, generator=seeded(), dtype=torch.get_default_dtype()).to(
+        device
+    )
     made = rtrl.OK(cell, batch_size=2, rank=8, generator=seeded(device))
     x, dL_dh = random(device, (2, 3), (2, 12))
     mask = torch.tensor([True, False]).to(device)
@@ -37,10 +41,12 @@ def drawn(device):
 
 
 def train(device, name, rank, module=False):
-    cell = rtrl.RHNCell(4, 12, generator=seeded(), dtype=torch.float64).to(device)
+    cell = rtrl.RHNCell(4, 12, generator=seeded(), dtype=torch.get_default_dtype()).to(
+        device
+    )
     options = {"batch_size": 2, "generator": seeded(device)}
     made = rtrl.LEARNERS[name].make(cell, rank, **options)
-    place = {"device": device, "dtype": torch.float64}
+    place = on(device)
     task = rtrl.CopyTask(2, generator=seeded(device), level=4, **place)
     readout = rtrl.Readout(12, 4, generator=seeded(device), **place)
     if module:
