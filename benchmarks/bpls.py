@@ -24,7 +24,6 @@ from torch.nn import functional as F
 from benchmarks import shared
 from labkit.bpls import (
     activation,
-    descend,
     noisy_outputs,
     random_weights,
     refine,
@@ -40,6 +39,7 @@ from labkit.bpls.refine import SCALE
 from labkit.bpls.toy import SIZES as TOY_SIZES
 from labkit.bpls.toy import THEORY
 from labkit.clock import Clock
+from labkit.lab.bpls import descend
 from labkit.lab.datasets import load
 
 DATA = ("mnist", "fashion-mnist")

@@ -6,8 +6,8 @@ from functools import cache
 import pandas as pd
 import torch
 
-from labkit.bpls import activation, descend, random_weights, scores, train
-from labkit.lab.bpls.baselines import OPTIMIZERS
+from labkit.bpls import activation, random_weights, scores, train
+from labkit.lab.bpls.baselines import OPTIMIZERS, descend
 from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.datasets import load
 from labkit.lab.problem import percent

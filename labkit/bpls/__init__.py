@@ -10,7 +10,7 @@ from labkit.bpls.estimators import BPLSClassifier, BPLSRegressor
 from labkit.bpls.refine import refine, refined_scores
 from labkit.bpls.solve import solve_layer
 from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
-from labkit.bpls.toy import noisy_outputs, rmse, toy_errors, toy_problem, toy_walk
+from labkit.bpls.toy import Toy, noisy_outputs, rmse, toy_errors, toy_problem, toy_walk
 from labkit.bpls.train import Record, WalkEnd, train
 from labkit.bpls.walk import (
     Settings,
@@ -31,6 +31,7 @@ __all__ = [
     "BPLSRegressor",
     "Record",
     "Settings",
+    "Toy",
     "WalkEnd",
     "activation",
     "hidden_targets",

@@ -427,7 +427,7 @@ def check_network(
 
 
 def check_labels_stay(X: Tensor, Y: Tensor, network: Network) -> None:
-    """Raise ValueError unless data that come in mid-run fit the network and are labels."""
+    """Raise ValueError unless data handed over in mid-run are labels and fit."""
     if Y.dtype != torch.int64:
         raise ValueError(f"other data need labels (int64) as before, got {Y.dtype}")
     check_shapes(X, Y, network.weights)

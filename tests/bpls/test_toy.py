@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from labkit.bpls import INTERPRETATIONS, activation, descend, scores, toy_problem
+from labkit.bpls import INTERPRETATIONS, activation, scores, toy_problem
 from labkit.bpls.toy import SIZES, THEORY, noisy_outputs, rmse, toy_errors, toy_walk
+from labkit.lab.bpls import descend
 
 from .conftest import assert_all_close, ols, seeded, start
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
-from labkit.bpls import Settings, activation, descend, solve_layer
+from labkit.bpls import Settings, activation, solve_layer
 from labkit.bpls.train import blend, train
 from labkit.bpls.walk import output_targets, scores, walked
 from labkit.errors import DivergedError
+from labkit.lab.bpls import descend
 
 from .conftest import assert_all_close, blobs, finite, ols, randn, seeded, start
 

@@ -84,7 +84,7 @@ LineStepper(scaled, torch.ones(3, 3), 2.0)""",
 # All live panels, small: what is measured is where things are.
 SCREENS = [
     """from labkit.lab.datasets import load
-from labkit.lab.bpls import walk as bpls
+from labkit.lab import bpls
 from labkit.lab.broad import growth as broad
 from labkit.lab.compare import live as compare
 from labkit.lab.hessian_free import training as hessian_free

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from labkit import bpls
-from labkit.lab.bpls.baselines import descend
+from labkit.lab.bpls import descend
 from tests.device.rows import Row, random, seeded
 
 

@@ -15,7 +15,7 @@ from labkit import bpls, hessian_free, rls
 from labkit.broad import BroadLearningRegressor
 from labkit.broad.train import side_by_side
 from labkit.clock import Clock
-from labkit.lab.bpls.baselines import descend
+from labkit.lab.bpls import descend
 from labkit.lab.compare import rules
 from labkit.lab.datasets import Labelled
 from labkit.lab.tuning import Sizes

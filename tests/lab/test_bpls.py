@@ -8,7 +8,7 @@ import pytest
 
 from labkit.bpls import train
 from labkit.instruments import Trace
-from labkit.lab.bpls import walk as lab
+from labkit.lab import bpls as lab
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import load_problem, with_noise
 

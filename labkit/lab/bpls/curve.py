@@ -12,10 +12,11 @@ import torch
 from labkit import bpls
 from labkit.bpls.walk import hidden_values, output_targets, walk
 from labkit.errors import DivergedError
-from labkit.lab.bpls.walk import INVERTIBLE, interpretation_of, seeded
+from labkit.lab.bpls.training import INVERTIBLE, interpretation_of
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import GHOST, arrow, dots, path, planes, put
 from labkit.lab.panels.figures.theme import COLOURS, INK
+from labkit.lab.problem import seeded
 
 POINTS, SHOWN, ARROWS, WALKS = 60, 4, 12, 30
 GRID = torch.linspace(-2, 2, 121, dtype=torch.float64)

@@ -13,7 +13,6 @@ from labkit import bpls
 from labkit.bpls.train import blend
 from labkit.bpls.walk import hidden_values, scores
 from labkit.errors import DivergedError
-from labkit.lab.bpls.walk import seeded
 from labkit.lab.compare.rules import with_ones
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import (
@@ -26,7 +25,7 @@ from labkit.lab.panels.figures.planes import (
     put,
 )
 from labkit.lab.panels.figures.theme import COLOURS, INK
-from labkit.lab.problem import noisy_labels, percent
+from labkit.lab.problem import noisy_labels, percent, seeded
 
 POINTS, SAMPLES, WIDE = 150, 3, 2.5
 APART = SAMPLES + 2  # from layer to layer, in cells

@@ -1,0 +1,165 @@
+"""BPLS trained as notebook 02 and its live panels do; nothing is drawn here."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from labkit import bpls
+from labkit.bpls.toy import SIZES, THEORY
+from labkit.bpls.train import blend
+from labkit.bpls.walk import Weights
+from labkit.errors import DivergedError
+from labkit.lab.problem import Problem, percent, seeded, with_noise
+
+if TYPE_CHECKING:
+    from labkit.lab.bpls.toy import ToyKnobs
+    from labkit.lab.bpls.walk import WalkKnobs
+
+ONE_OUTPUT = "one output"  # interpretation (5f), its first output
+NAMES = (*bpls.INTERPRETATIONS, ONE_OUTPUT)
+INVERTIBLE = tuple(a.name for a in bpls.ACTIVATIONS.values() if a.inverse is not None)
+
+
+def interpretation_of(name: str) -> str | int:
+    """Give the value by which `labkit.bpls` knows the interpretation of this name."""
+    return 0 if name == ONE_OUTPUT else name
+
+
+def start_weights(
+    problem: Problem, *hidden: int, seed: int = 0, **options: float
+) -> Weights:
+    """Draw random weights for a problem, in the type and on the device of its inputs.
+
+    Parameters
+    ----------
+    problem : Problem
+    hidden : int, widths of the hidden layers
+    seed : int
+    **options : ``scale`` of `labkit.bpls.random_weights`
+    """
+    X = problem.fit.inputs
+    return bpls.random_weights(
+        (X.shape[1], *hidden, problem.classes),
+        dtype=X.dtype,
+        device=X.device,
+        generator=seeded(seed),
+        **options,
+    )
+
+
+def walk_rows(knobs: "WalkKnobs", problem: Problem) -> Iterator[dict]:
+    """Walk as the knobs say; yields one row for each layer solved.
+
+    ``accuracy so far`` is that of the network with the layers that were solved so far
+    put in, blended as line 20 of Algorithm 2 will do; halfway through a walk the layers
+    do not fit each other. The other columns end in ``output``, ``input`` or ``hidden``,
+    the layer that was solved. A run that diverges, or that meets a target without an
+    inverse, ends with a row that has a ``note``.
+    """
+    acts = [bpls.activation(knobs.activation)] * knobs.depth
+    hidden = [knobs.width] * knobs.depth
+    weights = current = start_weights(problem, *hidden, seed=knobs.seed)
+    settings, level, step = bpls.Settings(), None, 0
+
+    def follow_knobs():
+        """Hand the knobs' values to the walks; noise only between two walks."""
+        nonlocal level
+        settings.interpretation = interpretation_of(knobs.interpretation)
+        settings.clamp, settings.ridge = knobs.clamp, knobs.ridge
+        settings.max_walks, settings.stop = knobs.walks, knobs.stop
+        wanted = {"input_noise": knobs.sigma, "label_noise": knobs.label_noise}
+        if level != wanted and current is weights:
+            level, noisy = wanted, with_noise(problem, **wanted, seed=knobs.seed).fit
+            settings.data = noisy.inputs, noisy.targets
+
+    follow_knobs()
+    try:
+        for record in bpls.train(*settings.data, weights, acts, settings):
+            X, y = settings.data
+            step, i = record.step, record.layer - 1
+            f = record.samples / len(y)  # all in the first walk, then the misses
+            (W,) = blend(weights[i : i + 1], (record.W,), f)
+            current = (*current[:i], W, *current[i + 1 :])
+            row = row_of(record, knobs.depth + 1)
+            row["accuracy so far"] = percent(bpls.scores(X, current, acts), y)
+            if record.end:
+                weights = current = record.end.weights
+                S = bpls.scores(problem.test.inputs, weights, acts)
+                row["test"] = percent(S, problem.test.targets)
+            yield row
+            follow_knobs()
+    except (ValueError, DivergedError) as error:  # such as a clamp too narrow
+        yield {"step": step + 1, "note": str(error)}
+
+
+def row_of(record: bpls.Record, top: int) -> dict:
+    """Write a record as a row whose columns are named after the layer."""
+    place = {1: "input", top: "output"}.get(record.layer, "hidden")
+    row = {
+        "step": record.step,
+        "walk": record.walk,
+        "layer": record.layer,
+        "rows": record.samples,
+    }
+    for name in ("condition", "cosine", "residual"):
+        row[f"{name} {place}"] = getattr(record, name)
+    if record.layer > 1:
+        row[f"overshoot {place}"] = round(record.overshoot, 4)
+        row[f"clamped {place}"] = 100 * record.clamped
+    if end := record.end:
+        row["train"], row["misses"] = 100 * end.accuracy, end.misses
+        row["kept"], row["blend"] = end.kept, end.blend
+    return row
+
+
+def toy_runs(
+    kind: str,
+    sigmas: Sequence[float],
+    runs: int,
+    *,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+) -> tuple[bpls.Toy, Tensor, Weights]:
+    """Make the toy, noisy outputs (sigmas, runs, 5, 2), and a network for each run.
+
+    All noises and all methods see the same draws.
+    """
+    toy = bpls.toy_problem(kind, device=device)
+    Y = bpls.noisy_outputs(toy, torch.tensor(sigmas), runs, generator=seeded(seed))
+    weights = bpls.random_weights(
+        SIZES,
+        runs=(runs,),
+        generator=seeded(seed + 1),
+        dtype=toy.X.dtype,
+        device=device,
+    )
+    return toy, Y, weights
+
+
+def toy_rows(knobs: "ToyKnobs", *, each: int = 20, most: int = 250) -> Iterator[dict]:
+    """Walk ``each`` runs at a time; yields the RMSE over all so far, and the worst."""
+    toy, Y, start = toy_runs(knobs.kind, [knobs.sigma], each * most, seed=knobs.seed)
+    errors_of = {"plain": [], "again": []}
+    for step in range(1, most + 1):
+        rows = slice((step - 1) * each, step * each)
+        row = {"step": step, "runs": step * each}
+        for name, errors in errors_of.items():
+            weights = bpls.toy_walk(
+                toy,
+                Y[0, rows],
+                tuple(W[rows] for W in start),
+                interpretation=interpretation_of(knobs.interpretation),
+                clamp=knobs.clamp,
+                ridge=0.0,
+                solve_again=name == "again",
+            )
+            errors.append(bpls.toy_errors(toy, weights)[1])
+            squares = torch.cat(errors)
+            row[f"rmse {name}"] = float(bpls.rmse(squares))
+            row[f"worst {name}"] = float(squares.max().sqrt())
+            row[f"median {name}"] = float(squares.median().sqrt())
+        if knobs.kind == "linear":
+            row["theory"] = THEORY["test"] * knobs.sigma
+        yield row
