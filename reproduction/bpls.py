@@ -5,14 +5,16 @@ from functools import cache
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from labkit.bpls import activation, random_weights, scores, train
 from labkit.lab.bpls.baselines import OPTIMIZERS, descend
 from labkit.lab.claims import plus_minus, verdict
-from labkit.lab.datasets import load
+from labkit.lab.datasets import Labelled, load
 from labkit.lab.problem import percent
 from labkit.lab.problem import rows as some
 from labkit.lab.race import View, spread
+from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import WITHIN, within
 from reproduction.studies import Study
 
@@ -40,12 +42,12 @@ CURVES = 10  # runs with all their walks
 
 
 @cache
-def training_file(data: str, dtype: torch.dtype):
+def training_file(data: str, dtype: torch.dtype) -> Labelled:
     """Images of a data set's training part."""
     return load(data, "train", dtype=dtype)
 
 
-def split(data: str, seed: int, dtype: torch.dtype):
+def split(data: str, seed: int, dtype: torch.dtype) -> tuple[Labelled, Labelled]:
     """Images to learn from and to test on, drawn from the training file."""
     whole, (fit, test) = training_file(data, dtype), SIZES[data]
     g = torch.Generator().manual_seed(seed)
@@ -53,19 +55,21 @@ def split(data: str, seed: int, dtype: torch.dtype):
     return some(whole, order[:fit]), some(whole, order[fit : fit + test])
 
 
-def starting(fit, seed: int, **options):
+def starting(fit: Labelled, seed: int, **options: object) -> tuple[Tensor, ...]:
     """Random weights for images of this size."""
     sizes = (fit.inputs.shape[1], HIDDEN, 10)
     g = torch.Generator().manual_seed(seed)
     return random_weights(sizes, generator=g, dtype=fit.inputs.dtype, **options)
 
 
-def walks(keep, *, data: str, hidden: str, seeds: Iterable[int]) -> list[dict]:
+def walks(
+    checkpoint: Checkpoint, *, data: str, hidden: str, seeds: Iterable[int]
+) -> list[dict]:
     """BPLS, a look after the last walk that was kept; another draw of images a seed.
 
     Of the first runs there is a look after every such walk.
     """
-    rows = (keep.load() or {"rows": []})["rows"]
+    rows = (checkpoint.load() or {"rows": []})["rows"]
     done = {row["seed"] for row in rows}
     for seed in seeds:
         if seed in done:
@@ -79,11 +83,13 @@ def walks(keep, *, data: str, hidden: str, seeds: Iterable[int]) -> list[dict]:
             row = {"label": f"{hidden}, {data}", "seed": seed, "look": end.walk}
             row |= {"train": 100 * end.accuracy}
             rows.append(row | {"test": percent(outputs, test.targets)})
-        keep.save({"rows": rows})
+        checkpoint.save({"rows": rows})
     return rows
 
 
-def competitor(keep, *, data: str, method: str, seed: int, epochs=40) -> list[dict]:
+def competitor(
+    checkpoint: Checkpoint, *, data: str, method: str, seed: int, epochs: int = 40
+) -> list[dict]:
     """Gradient descent by one image at a time; a look after every epoch."""
     fit, test = split(data, seed, torch.float32)
     steps, rows = len(fit.targets), []

@@ -29,6 +29,7 @@ from labkit.broad.triangular import gram, lower_solve, lower_t_solve, mm
 from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.race import View, spread
+from labkit.lab.runs.jobs import Checkpoint
 from reproduction.studies import SPREAD, Study
 
 START = (*6 * [Update(10)], Update(extra=3000))
@@ -81,11 +82,13 @@ def accuracies(nodes: Nodes, problem: Problem, weights: list[Tensor]) -> list[fl
 # The first column
 
 
-def first_column(keep, *, seeds: Iterable[int], data="mnist") -> Iterator[dict]:
+def first_column(
+    checkpoint: Checkpoint, *, seeds: Iterable[int], data: str = "mnist"
+) -> list[dict]:
     """The network of the start at all ridges, a draw a seed; one Gram matrix a draw."""
     problem, small = images(data), data == "digits"
     start = SMALL_START if small else START
-    rows = (keep.load() or {"rows": []})["rows"]
+    rows = (checkpoint.load() or {"rows": []})["rows"]
     for seed in list(seeds)[len(rows) // len(RIDGES) :]:
         fit, test = ((x.inputs, x.targets) for x in (problem.fit, problem.test))
         room = sum(each.columns for each in start)
@@ -97,26 +100,28 @@ def first_column(keep, *, seeds: Iterable[int], data="mnist") -> Iterator[dict]:
             score = columns.score(torch.cholesky_solve(AY, L))
             row = {"label": f"ridge {ridge:g}", "seed": seed, "accuracy": score}
             rows.append(row | {"columns": room})
-        keep.save({"rows": rows})
+        checkpoint.save({"rows": rows})
     return rows
 
 
 # D-Rdg at all sizes
 
 
-def direct(keep, *, seed: int, data="mnist", updates=UPDATES) -> list[dict]:
+def direct(
+    checkpoint: Checkpoint, *, seed: int, data: str = "mnist", updates: int = UPDATES
+) -> list[dict]:
     """D-Rdg at all ridges and sizes: one Gram matrix, one Cholesky factor a ridge.
 
     The factor of fewer columns is the leading block of the factor.
     """
-    problem, keep.every = images(data), 10 * keep.every
+    problem, checkpoint.every = images(data), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates)
     Y, k = coded(problem), widths[-1]
-    rows = (keep.load("rows") or {"rows": []})["rows"]
-    ready = _gram(keep, nodes, Z, Y)
+    rows = (checkpoint.load("rows") or {"rows": []})["rows"]
+    ready = _gram(checkpoint, nodes, Z, Y)
     for ridge in RIDGES[len(rows) // len(widths) :]:
         R, AY = ready.pop("R", None), ready["AY"]
-        R = keep.load("gram")["R"] if R is None else R
+        R = checkpoint.load("gram")["R"] if R is None else R
         with_ridge(R, ridge)
         L, lost = R.T, torch.zeros((), dtype=torch.int32)
         torch.linalg.cholesky_ex(L, out=(L, lost))  # in the memory of R
@@ -130,13 +135,13 @@ def direct(keep, *, seed: int, data="mnist", updates=UPDATES) -> list[dict]:
             row = {"label": f"ridge {ridge:g}", "seed": seed, "columns": width}
             rows.append(row | {"accuracy": score})
         del R, L
-        keep.save({"rows": rows}, "rows", now=True)
+        checkpoint.save({"rows": rows}, "rows", now=True)
     return rows
 
 
-def _gram(keep, nodes: Nodes, Z: Tensor, Y: Tensor) -> dict:
+def _gram(checkpoint: Checkpoint, nodes: Nodes, Z: Tensor, Y: Tensor) -> dict:
     """Upper triangle of A^T A, and A^T Y; saved on the way."""
-    saved = keep.load("gram")
+    saved = checkpoint.load("gram")
     if saved is None:
         k = nodes.columns
         saved = {"R": Y.new_zeros(k, k), "AY": Y.new_zeros(k, Y.shape[1]), "at": 0}
@@ -147,7 +152,7 @@ def _gram(keep, nodes: Nodes, Z: Tensor, Y: Tensor) -> dict:
         add_product(R, A, A)
         AY += A.T @ Y[rows]
         saved["at"] = rows.stop
-        keep.save(saved, "gram", now=rows.stop >= len(Z))
+        checkpoint.save(saved, "gram", now=rows.stop >= len(Z))
     return saved
 
 
@@ -174,13 +179,21 @@ def product_rate(k: int) -> float:
     return 2 * k**3 / spent.seconds
 
 
-def growth(keep, *, solver, ridge, seed, data="mnist", updates=UPDATES) -> list[dict]:
+def growth(
+    checkpoint: Checkpoint,
+    *,
+    solver: str,
+    ridge: float,
+    seed: int,
+    data: str = "mnist",
+    updates: int = UPDATES,
+) -> list[dict]:
     """Grow by Chol-1 or Exg-E to all columns, none of which is kept."""
-    problem, keep.every = images(data), 10 * keep.every
+    problem, checkpoint.every = images(data), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates)
     Y = coded(problem)
     l, c = Y.shape  # noqa: E741
-    saved = keep.load() or {"state": None, "rows": []}
+    saved = checkpoint.load() or {"state": None, "rows": []}
     state, rows = saved["state"], saved["rows"]
     for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
         row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": grown}
@@ -207,7 +220,7 @@ def growth(keep, *, solver, ridge, seed, data="mnist", updates=UPDATES) -> list[
         row["seconds_cpu"] = whole.seconds - making.seconds
         row |= {"seconds_nodes": making.seconds, "seconds_at_rate": operations / rate}
         rows.append(row)
-        keep.save({"state": state, "rows": rows})
+        checkpoint.save({"state": state, "rows": rows})
     return rows
 
 

@@ -1,40 +1,56 @@
-"""``labkit reproduce``: list the studies, run their units, show what was found."""
+"""``labkit reproduce``: list the studies, run their units, show what they measured."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from labkit.lab.runs.cli import told
+from labkit.lab.runs.cli import in_a_sentence
 from labkit.lab.runs.parameters import RunRefused
 
 app = typer.Typer(
     no_args_is_help=True, help="The papers' tables and figures, at their size."
 )
+# All paths begin at the checkout, so that the command works in any folder of it.
+CHECKOUT = Path(__file__).resolve().parents[1]
+RESULTS, OUT = CHECKOUT / "reproduction/results", CHECKOUT / "runs/reproduce"
+DOCS, CLAIMS = CHECKOUT / "docs/reproduction", CHECKOUT / "labkit/lab/claims.csv"
 Results = Annotated[Path, typer.Option(help="Folder of the results.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
-RESULTS, OUT = Path("reproduction/results"), Path("runs/reproduce")
-DOCS = Path("docs/reproduction")
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME...",
+        show_default=False,
+        help="Studies, such as rtrl/fig3, or papers, such as rtrl; all if none.",
+    ),
+]
 
 
 @app.command("list")
-@told
-def list_studies(results: Results = RESULTS) -> None:
+@in_a_sentence
+def list_studies(names: Names = None, results: Results = RESULTS) -> None:
     """Show the studies, their units and what they take."""
     from reproduction import show
-    from reproduction.studies import studies
+    from reproduction.studies import find_studies
 
-    for name, each in studies().items():
+    for each in find_studies(names or ()):
         units, done = show.state_of(each, results)
-        typer.echo(f"{name}  {each.shows}; {len(done)} of {units} units done")
+        typer.echo(f"{each.name}  {each.shows}; {len(done)} of {units} units done")
         typer.echo(f"  {each.setting}; {each.data}")
         typer.echo(f"  {show.estimate(each)}: {', '.join(each.units)}")
 
 
 @app.command()
-@told
+@in_a_sentence
 def run(
-    name: Name,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="A study, or a paper for all of its.",
+        ),
+    ],
     units: Annotated[
         str, typer.Option(help="Which units: names or patterns, parted by commas.")
     ] = "*",
@@ -45,49 +61,47 @@ def run(
     results: Results = RESULTS,
     out: Annotated[Path, typer.Option(help="Folder of what is under way.")] = OUT,
 ) -> None:
-    """Run units of a study that are not done; go on with those cut off."""
+    """Run those units that are not done; go on with units that were cut off."""
     from reproduction import units as work
-    from reproduction.studies import Refused
+    from reproduction.studies import find_studies
 
+    chosen = {each.name: each for each in find_studies([name])}
+    wanted = {key: each.chosen(units) for key, each in chosen.items()}
+    if not any(wanted.values()):
+        known = "; ".join(", ".join(each.units) for each in chosen.values())
+        raise RunRefused(f"no unit of {name} matches {units!r}: {known}")
     failed = 0
-    try:
-        where = {"workers": workers, "cluster": cluster}
-        for unit, ended in work.run(name, units, results, out, **where):
-            typer.echo(f"{name} {unit}: {ended}")
-            failed += ended not in (work.DONE, work.BUSY)
-    except Refused as error:
-        raise RunRefused(str(error)) from error
+    for key, each in chosen.items():
+        ended = work.run(
+            each, wanted[key], results, out, workers=workers, cluster=cluster
+        )
+        for unit, outcome in ended:
+            typer.echo(f"{key} {unit}: {outcome}")
+            failed += outcome not in (work.DONE, work.BUSY)
     if failed:
         raise typer.Exit(1)
 
 
 @app.command()
-@told
-def show(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", show_default=False)
-    ] = None,
-    results: Results = RESULTS,
-) -> None:
+@in_a_sentence
+def show(names: Names = None, results: Results = RESULTS) -> None:
     """Print the paper's numbers beside ours, and the verdicts."""
     from reproduction import show
-    from reproduction.studies import Refused, find_study, studies
+    from reproduction.studies import find_studies
 
-    try:
-        chosen = [find_study(name) for name in names or studies()]
-    except Refused as error:
-        raise RunRefused(str(error)) from error
-    typer.echo("\n\n".join(show.text(each, results) for each in chosen))
+    for number, each in enumerate(find_studies(names or ())):
+        typer.echo("\n" * bool(number) + show.text(each, results))
 
 
 @app.command()
-@told
+@in_a_sentence
 def pages(
     results: Results = RESULTS,
     docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = DOCS,
+    claims: Annotated[Path, typer.Option(help="The table of claims.")] = CLAIMS,
 ) -> None:
-    """Write a page for each paper from the results."""
+    """Write a page for each paper, and the table of claims that the package has."""
     from reproduction import pages
 
-    for path in pages.write(results, docs):
+    for path in pages.write(results, docs, claims):
         typer.echo(path)

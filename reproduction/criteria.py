@@ -1,6 +1,7 @@
 """Judging against a number that a paper prints without saying how it varies."""
 
 import math
+from collections.abc import Mapping
 
 from labkit.lab.claims import NO, UNDECIDED, YES
 
@@ -10,7 +11,7 @@ WITHIN = (
 )
 
 
-def within(row, number: float) -> str:
+def within(row: Mapping[str, float], number: float) -> str:
     """Whether a number lies within two sd of a row of `labs.race.spread`."""
     if math.isnan(row["mean"] + row["sd"]):
         return UNDECIDED

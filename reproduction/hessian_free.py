@@ -11,6 +11,7 @@ from labkit import hessian_free as hf
 from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.hessian_free.training import load_images
 from labkit.lab.race import View, spread
+from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import WITHIN, within
 from reproduction.studies import SPREAD, Study
 
@@ -20,18 +21,18 @@ START = ("damping", "damping_decay", "gamma", "maxiter", "atol", "ftol")
 
 
 def trained(
-    keep,
+    checkpoint: Checkpoint,
     *,
-    method,
-    seed,
-    passes,
-    every=50.0,
-    published=True,
-    data="usps",
-    patience=100,
-    preconditioner="random_signs",
-    hidden="logistic",
-    **changes,
+    method: str,
+    seed: int,
+    passes: float,
+    every: float = 50.0,
+    published: bool = True,
+    data: str = "usps",
+    patience: int = 100,
+    preconditioner: str = "random_signs",
+    hidden: str = "logistic",
+    **changes: float,
 ) -> list[dict]:
     """SHF or Martens' HF until so many passes; a look every ``every`` of them.
 
@@ -47,7 +48,7 @@ def trained(
     net, g = problem.network(seed, **start)
     signs = torch.Generator().manual_seed(1000 + seed)
     given = {"validation": valid, "test": test, "generator": g}
-    setting, saved = replace(problem.setting, **changes), keep.load()
+    setting, saved = replace(problem.setting, **changes), checkpoint.load()
     if method == "martens":
         optimizer = hf.MartensHF(net, damping=MARTENS_DAMPING)
         train, given = hf.train_martens, given | {"chunks": CHUNKS}
@@ -84,7 +85,7 @@ def trained(
             return rows
         state = {"net": net.state_dict(), "optimizer": optimizer.state_dict()}
         state |= {"generator": g.get_state(), "signs": signs.get_state()}
-        keep.save(state | {"past": past, "rows": rows})
+        checkpoint.save(state | {"past": past, "rows": rows})
     return rows
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from labkit.lab.runs.jobs import write_atomically
 from reproduction import drawing, results, show
 from reproduction.studies import PAPERS, Study, studies
 
@@ -157,11 +158,22 @@ def _cell(value) -> str:
     return ("" if pd.isna(value) else str(value)).replace("|", "\\|").replace("\n", " ")
 
 
-def write(folder: Path, docs: Path) -> list[Path]:
-    """Write all pages below ``docs``, without figures of no results; their paths."""
-    from labkit.lab.runs.page import write_atomically
+def claims(folder: Path) -> str:
+    """Return the table of claims as text; see :func:`reproduction.show.recorded`."""
+    return show.recorded(folder).to_csv(index=False, lineterminator="\n")
 
+
+def write(folder: Path, docs: Path, table: Path) -> list[Path]:
+    """Write all pages and the table of claims; return their paths.
+
+    Parameters
+    ----------
+    folder : path, of the results
+    docs : path, of the pages; a figure without results is removed there
+    table : path, of the table of claims
+    """
     made, paths = pages(folder), []
+    write_atomically(Path(table), claims(folder))
     for figure in {f"{name}.svg" for name in studies()} - set(made):
         (Path(docs) / figure).unlink(missing_ok=True)
     for name, text in made.items():
@@ -170,4 +182,4 @@ def write(folder: Path, docs: Path) -> list[Path]:
         if not path.is_file() or path.read_text("utf-8") != text:
             write_atomically(path, text)
         paths.append(path)
-    return paths
+    return [*paths, Path(table)]

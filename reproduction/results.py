@@ -13,18 +13,19 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
+from labkit.lab.runs.jobs import write_atomically
 from reproduction.studies import Study
 
 DIGITS = 7  # of a number
 
 
 def path_of(study: Study, results: Path) -> Path:
-    """Where the results of a study are."""
+    """Return where the results of a study are."""
     return Path(results) / f"{study.name}.csv"
 
 
 def read(path: Path) -> tuple[dict[str, dict], list[dict[str, str]]]:
-    """How each unit was run, by its name, and all rows as text."""
+    """Return how each unit was run, by its name, and all rows as text."""
     if not path.is_file():
         return {}, []
     lines = path.read_text("utf-8").splitlines(keepends=True)
@@ -36,16 +37,16 @@ def read(path: Path) -> tuple[dict[str, dict], list[dict[str, str]]]:
 
 
 def frame(path: Path) -> pd.DataFrame:
-    """All rows, numbers as such; a column ``unit`` says whose they are."""
+    """Return all rows, with numbers; the column ``unit`` names the unit of each."""
     text = path.read_text("utf-8") if path.is_file() else ""
     table = "".join(x for x in text.splitlines(keepends=True) if not x.startswith("#"))
     return pd.read_csv(io.StringIO(table)) if table else pd.DataFrame({"unit": []})
 
 
-def append(study: Study, results: Path, header: Mapping, rows: Iterable):
+def append(
+    study: Study, results: Path, header: Mapping, rows: Iterable[Mapping]
+) -> None:
     """Write a unit's header and rows to its file, all at once or not at all."""
-    from labkit.lab.runs.page import write_atomically
-
     path, unit = path_of(study, results), header["unit"]
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
@@ -57,7 +58,7 @@ def append(study: Study, results: Path, header: Mapping, rows: Iterable):
 
 
 def written(study: Study, headers: Mapping, rows: list[Mapping]) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     place = {unit: number for number, unit in enumerate(study.units)}
     order = sorted(headers, key=lambda unit: (place.get(unit, len(place)), unit))
     lines = [f"# labkit reproduce run {study.name}; never edited by hand\n"]
@@ -70,8 +71,8 @@ def written(study: Study, headers: Mapping, rows: list[Mapping]) -> str:
     return "".join(lines) + table.getvalue()
 
 
-def as_text(value) -> str:
-    """A value as it stands in the file."""
+def as_text(value: object) -> str:
+    """Return a value as it stands in the file."""
     if isinstance(value, float):
         return f"{value:.{DIGITS}g}"
     return str(value)

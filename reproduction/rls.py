@@ -1,7 +1,7 @@
 """RLS at the paper's size: Figures 2 to 5, and Tables I and II."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from labkit.lab.problem import Problem, load_problem
 from labkit.lab.problem import rows as some
 from labkit.lab.race import Race, View, spread
 from labkit.lab.rls.training import CONSTANTS, make_training, network
+from labkit.lab.runs.jobs import Checkpoint
 from labkit.rls import RLS, train
 from reproduction.studies import SPREAD, Study
 
@@ -45,14 +46,21 @@ REVIEWS = {"train": 5_000, "test": 2_500}
 
 
 def epochs_of(
-    keep, *, method, seed, epochs, data="mnist", layers="FC", **options
+    checkpoint: Checkpoint,
+    *,
+    method: str,
+    seed: int,
+    epochs: int,
+    data: str = "mnist",
+    layers: str = "FC",
+    **options: float,
 ) -> list[dict]:
     """Train by a method; a look after each of the first ten epochs and every fifth."""
     problem = problem_of(data)
     torch.manual_seed(seed)
     model = network(problem, layers)
     training = make_training(method, model, **CONSTANTS[layers], **options)
-    g, saved = torch.Generator().manual_seed(seed), keep.load()
+    g, saved = torch.Generator().manual_seed(seed), checkpoint.load()
     rows, done, seconds = [], 0, 0.0
     if saved:
         rows, done, seconds = saved["rows"], saved["done"], saved["seconds"]
@@ -75,7 +83,7 @@ def epochs_of(
             rows.append(row | {"accuracy": 100 * record.test_accuracy})
         state = {"model": model.state_dict(), "done": epoch, "rows": rows}
         state |= {"optimizer": training.optimizer.state_dict(), "seconds": seconds}
-        keep.save(state | {"generator": g.get_state()})
+        checkpoint.save(state | {"generator": g.get_state()})
     return rows
 
 
@@ -107,7 +115,7 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     return found.assign(runs=runs)
 
 
-def loss_of(row) -> str:
+def loss_of(row: Mapping[str, float]) -> str:
     """A loss in three digits, its spread in one: over the methods it spans decades."""
     if math.isnan(row["mean"]):
         return "failed"
@@ -255,7 +263,7 @@ def sweep_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         yield f"{claim} of a difference than k", told, verdict(eta, k)
 
 
-def swept(runs: int, **given) -> dict[str, dict]:
+def swept(runs: int, **given: object) -> dict[str, dict]:
     """Units of RLS with one constant turned."""
     return {
         f"{SWEPT[option]}-{value:g}-{seed}": {"method": "RLS", "seed": seed}
@@ -320,7 +328,9 @@ def layers(M: int, T: int, N: int, C: int, side: int) -> Iterator[tuple]:
     yield "LSTM", nn.LSTM(N, N), (T, M, N), 4 * time["RECUR"], (recurrent, 1.25)
 
 
-def multiplications(model: nn.Module, x: torch.Tensor, optimizer=None) -> int:
+def multiplications(
+    model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer | None = None
+) -> int:
     """Of products in a forward and a backward pass, and a step if there is one."""
     more = {torch.ops.aten.addmm_: addmm_flop}
     with FlopCounterMode(display=False, custom_mapping=more) as counter:
@@ -332,7 +342,15 @@ def multiplications(model: nn.Module, x: torch.Tensor, optimizer=None) -> int:
     return counter.get_total_flops() // 2
 
 
-def complexity(keep, *, M=128, T=32, N=512, C=64, side=16) -> list[dict]:
+def complexity(
+    checkpoint: Checkpoint,
+    *,
+    M: int = 128,
+    T: int = 32,
+    N: int = 512,
+    C: int = 64,
+    side: int = 16,
+) -> list[dict]:
     """Products and numbers of an RLS step over those of SGD, layer by layer."""
     rows = []
     for name, layer, shape, time, ratios in layers(M, T, N, C, side):

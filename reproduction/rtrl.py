@@ -7,9 +7,10 @@ import pandas as pd
 import torch
 
 from labkit.lab.claims import NO, UNDECIDED, YES
-from labkit.lab.datasets import load, load_ptb
+from labkit.lab.datasets import Text, load, load_ptb
 from labkit.lab.race import Race, View
-from labkit.lab.rtrl.noise import make_learner, new_network
+from labkit.lab.rtrl.noise import Network, make_learner, new_network
+from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CharStream, CopyTask, train
 from labkit.rtrl.learners import label
 from reproduction.studies import Study
@@ -19,12 +20,12 @@ LOGGED = 10**-3.5  # the rate of every run that the authors published
 
 
 @cache
-def text(data: str, split: str):
+def text(data: str, split: str) -> Text:
     """Characters of a split; of the Penn Treebank with the blanks, as the paper's."""
     return load_ptb(split, blanks=True) if data == "ptb" else load(data, split)
 
 
-def task_of(data: str, batch: int, seed: int):
+def task_of(data: str, batch: int, seed: int) -> CopyTask | CharStream:
     """What is read: the Copy task, or a text with resets every 100 characters."""
     if data == "copy":
         return CopyTask(batch, generator=torch.Generator().manual_seed(seed))
@@ -32,7 +33,7 @@ def task_of(data: str, batch: int, seed: int):
     return CharStream(read.tokens, len(read.symbols), batch)
 
 
-def bits_on(network, data: str, split: str, streams=64) -> float:
+def bits_on(network: Network, data: str, split: str, streams: int = 64) -> float:
     """Bits per character of a split, read once by so many pointers, weights frozen."""
     read = text(data, split)
     stream = CharStream(read.tokens, len(read.symbols), streams, reset_every=0)
@@ -43,18 +44,18 @@ def bits_on(network, data: str, split: str, streams=64) -> float:
 
 
 def online(
-    keep,
+    checkpoint: Checkpoint,
     *,
-    data,
-    method,
-    rank,
-    hidden,
-    batch,
-    steps,
-    every,
-    lr=LOGGED,
-    clip=1.0,
-    seed=0,
+    data: str,
+    method: str,
+    rank: int,
+    hidden: int,
+    batch: int,
+    steps: int,
+    every: int,
+    lr: float = LOGGED,
+    clip: float = 1.0,
+    seed: int = 0,
 ) -> list[dict]:
     """Train online; a look every so many steps, on the validation text if it is text.
 
@@ -63,7 +64,7 @@ def online(
     task = task_of(data, batch, seed)
     network = new_network(task.input_size, hidden, seed=seed)
     learner = make_learner(method, rank, network.cell, batch_size=batch, seed=seed)
-    optimizer, saved = network.adam(lr), keep.load()
+    optimizer, saved = network.adam(lr), checkpoint.load()
     parts = {"cell": network.cell, "readout": network.readout, "task": task}
     parts |= {"learner": learner, "optimizer": optimizer}
     rows, done, recent = [], 0, []
@@ -87,7 +88,7 @@ def online(
             if data != "copy" and done == steps:
                 rows[-1]["test"] = bits_on(network, data, "test")
         state = {name: part.state_dict() for name, part in parts.items()}
-        keep.save(state | {"rows": rows, "steps": done, "recent": recent})
+        checkpoint.save(state | {"rows": rows, "steps": done, "recent": recent})
     return rows
 
 

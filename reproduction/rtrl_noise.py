@@ -1,9 +1,10 @@
 """Noise of online gradients at the paper's size: cosines with the exact gradient."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from labkit.instruments import gradient_cosine, relative_variance
 from labkit.lab.claims import NO, YES, plus_minus, verdict
@@ -15,6 +16,7 @@ from labkit.lab.rtrl.noise import (
     new_network,
     train_network,
 )
+from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CopyTask, train
 from labkit.rtrl.learners import label
 from reproduction.rtrl import COPY_RATES, PTB, task_of, text
@@ -25,24 +27,32 @@ LEAST = 1e-4  # norm of the exact gradient, in the Copy task; as in the paper's 
 FASTEST = max(COPY_RATES.values())
 
 
-def noise(keep, *, method, rank, hidden, updates, **options) -> list[dict]:
+def noise(
+    checkpoint: Checkpoint,
+    *,
+    method: str,
+    rank: int,
+    hidden: int,
+    updates: int,
+    **options: object,
+) -> list[dict]:
     """Compare one learner with exact RTRL; see :func:`compared`."""
     given = {"methods": [(method, rank)], "hidden": hidden, "updates": updates}
-    return compared(keep, **given, **options)
+    return compared(checkpoint, **given, **options)
 
 
 def compared(
-    keep,
+    checkpoint: Checkpoint,
     *,
-    methods,
-    hidden,
-    data="ptb",
-    updates=0,
-    length=0,
-    seeds=(0,),
-    steps=1_000,
-    every=50,
-    draws=20,
+    methods: Iterable[tuple[str, int]],
+    hidden: int,
+    data: str = "ptb",
+    updates: int = 0,
+    length: int = 0,
+    seeds: Iterable[int] = (0,),
+    steps: int = 1_000,
+    every: int = 50,
+    draws: int = 20,
 ) -> list[dict]:
     """Train, freeze, then compare with exact RTRL; means over so many steps.
 
@@ -51,7 +61,7 @@ def compared(
     """
     rows, least = [], LEAST if data == "copy" else 0.0
     for seed in seeds:
-        network = frozen(keep, data, hidden, seed, updates, length)
+        network = frozen(checkpoint, data, hidden, seed, updates, length)
         learners = {
             label(*each): make_learner(*each, network.cell, batch_size=draws, seed=1)
             for each in methods
@@ -73,12 +83,14 @@ def compared(
     return rows
 
 
-def frozen(keep, data, hidden, seed, updates, length) -> Network:
+def frozen(
+    checkpoint: Checkpoint, data: str, hidden: int, seed: int, updates: int, length: int
+) -> Network:
     """The network to be compared at, trained once and kept."""
     name = f"network-{seed}"
     read = None if data == "copy" else text(data, "train")
     inputs = len(CopyTask.symbols if read is None else read.symbols)
-    network, saved = new_network(inputs, hidden, seed=seed), keep.load(name)
+    network, saved = new_network(inputs, hidden, seed=seed), checkpoint.load(name)
     if saved is None and (updates or length):
         if read is None:
             network = copying(network, length, seed)
@@ -86,7 +98,7 @@ def frozen(keep, data, hidden, seed, updates, length) -> Network:
             *_, (_, network) = train_network(read, hidden, updates=updates, seed=seed)
         saved = {"cell": network.cell.state_dict()}
         saved |= {"readout": network.readout.state_dict()}
-        keep.save(saved, name, now=True)
+        checkpoint.save(saved, name, now=True)
     if saved is not None:
         network.cell.load_state_dict(saved["cell"])
         network.readout.load_state_dict(saved["readout"])
@@ -108,7 +120,7 @@ def fixed_task(length: int, seed: int) -> CopyTask:
     return CopyTask(1, level=length, fixed=True, generator=g)
 
 
-def look_at(name, drawn, truth) -> dict:
+def look_at(name: str, drawn: Tensor, truth: Tensor) -> dict:
     """What is measured of a learner's draws at one step."""
     cosine = gradient_cosine(drawn, truth)
     row = {"label": name, "cosine": float(cosine.mean())}
@@ -135,7 +147,7 @@ def noise_table(rows: pd.DataFrame) -> pd.DataFrame:
     return shown(means_of(rows))
 
 
-def both_told(both: Iterable) -> str:
+def both_told(both: Iterable[Mapping[str, float]]) -> str:
     """Two cosines with their spreads, in words."""
     return " and ".join(plus_minus(each, "", 3) for each in both)
 
@@ -195,7 +207,7 @@ ALIKE = (
 )
 
 
-def alike(*rows) -> str:
+def alike(*rows: Mapping[str, float]) -> str:
     """Whether any two means are as near as :data:`ALIKE` says."""
     gaps = [
         abs(one["mean"] - two["mean"]) - max(NEAR, one["sd"] + two["sd"])

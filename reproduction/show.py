@@ -8,8 +8,6 @@ from labkit.lab.claims import UNDECIDED, claim_table
 from reproduction import results
 from reproduction.studies import Study, studies
 
-RECORDED = Path(__file__).resolve().parent / "results"
-
 
 def state_of(study: Study, folder: Path) -> tuple[int, dict[str, dict]]:
     """How many units there are, and how those that are done were run."""
@@ -24,25 +22,27 @@ def judged(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     return claim_table((said, here, setting, verdict) for said, here, verdict in found)
 
 
-def recorded(paper: str, folder: Path = RECORDED) -> pd.DataFrame:
-    """A paper's claims at its size, from the recorded results; a row a claim.
+def recorded(folder: Path) -> pd.DataFrame:
+    """Return the claims of all papers with what is recorded of each; a row a claim.
+
+    It is what ``labkit reproduce pages`` writes into the package, where
+    :func:`labkit.lab.claims.recorded` reads it.
 
     Parameters
     ----------
-    paper : str, as in the names of ``labkit reproduce list``
-    folder : path, of the results; those of the repository if not given
+    folder : path, of the results
     """
-    found = []
-    for name, each in studies().items():
-        if name.startswith(f"{paper}/"):
-            units, done = state_of(each, folder)
-            rows = judged(each, results.frame(results.path_of(each, folder)))
-            if not len(rows):
-                told = f"{len(done)} of {units} units are done" if done else "Not run"
-                rows = claim_table([(each.claim, told, each.data, UNDECIDED)])
-            found.append(rows.assign(command=command(each)))
-    columns = {"measured here": "recorded", "setting": "data and scale"}
-    return pd.concat(found, ignore_index=True).rename(columns=columns)
+    tables = []
+    for each in studies().values():
+        units, done = state_of(each, folder)
+        rows = judged(each, results.frame(results.path_of(each, folder)))
+        if not len(rows):
+            words = f"{len(done)} of {units} units are done" if done else "Not run"
+            rows = claim_table([(each.claim, words, each.data, UNDECIDED)])
+        tables.append(rows.assign(command=command(each)).assign(paper=each.paper))
+    names = {"measured here": "recorded", "setting": "data and scale"}
+    table = pd.concat(tables, ignore_index=True).rename(columns=names)
+    return table[["paper", *table.columns.drop("paper")]]
 
 
 def command(study: Study) -> str:

@@ -1,12 +1,15 @@
 """What a study is, and the table of all of them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any
 
 import pandas as pd
+
+from labkit.lab.race import View
+from labkit.lab.runs.parameters import RunRefused
 
 PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free")
 MODULES = ("broad", "bpls", "rls", "rtrl", "rtrl_noise", "hessian_free")
@@ -16,62 +19,94 @@ SPREAD = (
 )
 
 
-class Refused(ValueError):
-    """Asked for what there is not; the message says what there is."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A table or a figure of a paper.
+    """The study of one table or figure of a paper.
 
-    ``work`` does one unit: from a :class:`~reproduction.units.Keep` and the
-    unit's arguments to rows, plain mappings of numbers and words. The same arguments
-    give the same rows, but for columns that begin with ``seconds``. A unit that takes
-    long saves its state with the ``Keep`` and goes on from it, bit-equal.
+    Attributes
+    ----------
+    name : str, the paper and what of it, such as ``broad/table2``
+    shows : str, which table or figure
+    claim : str, what the paper says there, with the section
+    data, setting : str, what is computed
+    differs : str, how that differs from the paper
+    work : callable
+        Does one unit: it takes a :class:`~labkit.lab.runs.jobs.Checkpoint` and the
+        arguments of the unit, and returns rows, plain mappings of numbers and words.
+        The same arguments give the same rows, except for columns whose names begin with
+        ``seconds``. A unit that takes long saves its state in the checkpoint and goes
+        on from it to the same bits.
+    units : mapping of the name of each unit to its arguments
+    small : mapping, arguments of a unit that takes seconds, on embedded data
+    minutes, memory : float, of one unit on one quiet core [min], [GB]
+    table : callable, from all rows (which have a column ``unit``) to a table of the
+        paper's numbers beside ours
+    claims : callable, from all rows to the claims: for each one what the paper says,
+        what was measured, and the verdict
+    criterion : str, how the verdicts are made
+    views : tuple of `labkit.lab.race.View`, the panels of the figure
+    drawn : callable, from all rows to those that the figure shows
     """
 
-    name: str  # paper/what, such as broad/table2
-    shows: str  # which table or figure
-    claim: str  # by section
+    name: str
+    shows: str
+    claim: str
     data: str
     setting: str
-    differs: str  # from the paper
+    differs: str
     work: Callable[..., Iterable[Mapping[str, Any]]]
-    units: Mapping[str, Mapping[str, Any]]  # name of a unit -> its arguments
-    small: Mapping[str, Any]  # arguments of a unit of seconds, on embedded data
-    minutes: float  # of a unit, on one quiet core
-    memory: float  # GB
-    # From all rows (which have "unit") to the paper's numbers beside ours, and to
-    # claims: what the paper says, what was measured, verdict.
+    units: Mapping[str, Mapping[str, Any]]
+    small: Mapping[str, Any]
+    minutes: float
+    memory: float
     table: Callable[[pd.DataFrame], pd.DataFrame]
     claims: Callable[[pd.DataFrame], Iterable[tuple[str, str, str]]] = lambda rows: ()
     criterion: str = SPREAD
-    views: tuple = field(default=())  # of labs.race.View, over the looks of the rows
-    drawn: Callable[[pd.DataFrame], pd.DataFrame] = lambda rows: rows  # in the figure
+    views: tuple[View, ...] = ()
+    drawn: Callable[[pd.DataFrame], pd.DataFrame] = lambda rows: rows
 
-    def chosen(self, pattern: str = "*") -> dict[str, Mapping[str, Any]]:
-        """Units whose names match a pattern, or one of several parted by commas."""
+    @property
+    def paper(self) -> str:
+        """The paper, as in :data:`PAPERS`."""
+        return self.name.partition("/")[0]
+
+    def chosen(self, pattern: str = "*") -> list[str]:
+        """Return the units whose names match a pattern, or one of several.
+
+        Parameters
+        ----------
+        pattern : str, names in which ``*`` stands for anything, parted by commas
+        """
         patterns = pattern.split(",")
-        found = {
-            name: arguments
-            for name, arguments in self.units.items()
-            if any(fnmatchcase(name, each) for each in patterns)
-        }
-        if not found:
-            known = ", ".join(self.units)
-            raise Refused(f"no unit of {self.name} matches {pattern!r}: {known}")
-        return found
+        return [u for u in self.units if any(fnmatchcase(u, p) for p in patterns)]
 
 
 def studies() -> dict[str, Study]:
-    """All studies by name, paper by paper."""
+    """Return all studies by name, paper by paper."""
     modules = [import_module(f"reproduction.{name}") for name in MODULES]
     return {each.name: each for module in modules for each in module.STUDIES}
 
 
 def find_study(name: str) -> Study:
-    """The study of this name."""
-    known = studies()
-    if name not in known:
-        raise Refused(f"unknown study {name!r}; there are {', '.join(known)}")
-    return known[name]
+    """Return the study of this name."""
+    return find_studies([name])[0]
+
+
+def find_studies(names: Iterable[str]) -> list[Study]:
+    """Return the studies that are meant: by their names, or all of a paper by its name.
+
+    Parameters
+    ----------
+    names : iterable of str, such as ``rtrl/fig3`` or ``rtrl``; none for all studies
+
+    Raises
+    ------
+    RunRefused : if there is no study and no paper of a name
+    """
+    every, chosen = studies(), []
+    for name in names:
+        meant = [n for n, each in every.items() if name in (n, each.paper)]
+        if not meant:
+            raise RunRefused(f"unknown study {name!r}; there are {', '.join(every)}")
+        chosen += meant
+    return [every[name] for name in dict.fromkeys(chosen or every)]

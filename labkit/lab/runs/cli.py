@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,10 @@ from labkit.lab.runs.execute import check_out, execute, notebooks, own_copy, pre
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
 from labkit.lab.runs.report import report as write_report
 from labkit.lab.runs.sweep import execute_sweep
-from labkit.lab.runs.sweep_plan import parse_values, prepare_sweep
+from labkit.lab.runs.sweep_plan import SweepPlan, parse_values, prepare_sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 app = typer.Typer(
     add_completion=False,
@@ -32,15 +35,17 @@ NotebookDir = Annotated[
 ]
 
 
-def told(command: Callable) -> Callable:
+def in_a_sentence(command: Callable) -> Callable:
     """Have a command end with one line on stderr where it was refused or stopped."""
 
     @functools.wraps(command)
-    def wrapped(**options):
+    def wrapped(**options: object) -> None:
         try:
             command(**options)
         except RunRefused as error:
             raise _end(2, str(error)) from error
+        except BrokenPipeError:  # as when piped into head; click ends quietly
+            raise
         except OSError as error:  # a full disk, a folder that takes no files
             raise _end(1, str(error)) from error
         except KeyboardInterrupt as stop:
@@ -81,7 +86,7 @@ def split_assignments(assignments: list[str]) -> dict[str, str]:
 
 
 @app.command("list")
-@told
+@in_a_sentence
 def list_notebooks(notebook_dir: NotebookDir = None) -> None:
     """Show the notebooks and the parameters that they take."""
     found = notebooks(notebook_dir)
@@ -103,7 +108,7 @@ def list_notebooks(notebook_dir: NotebookDir = None) -> None:
 
 
 @app.command()
-@told
+@in_a_sentence
 def run(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME...", show_default=False)
@@ -137,7 +142,7 @@ def run(
 
 
 @app.command()
-@told
+@in_a_sentence
 def sweep(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
     assignments: Annotated[
@@ -183,7 +188,7 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _shown(table, plan) -> str:
+def _shown(table: "pd.DataFrame", plan: SweepPlan) -> str:
     """Show the columns in which runs differ, as many as fit; the file has them all."""
     first = [*plan.varied, "state", "seconds"]
     hidden = {"run", "error", *plan.runs[0].values, *first}
@@ -198,14 +203,14 @@ def _shown(table, plan) -> str:
 
 
 @app.command()
-@told
+@in_a_sentence
 def report(out: Out = Path("runs")) -> None:
     """Write the HTML index over all runs."""
     typer.echo(write_report(check_out(out)))
 
 
 @app.command()
-@told
+@in_a_sentence
 def lab(
     notebook_dir: NotebookDir = None,
     allow_root: Annotated[

@@ -79,7 +79,7 @@ class Checkpoint:
     every : float, seconds between two saves; 0 saves whenever asked
     """
 
-    def __init__(self, folder: Path, every: float = SAVE_EVERY):
+    def __init__(self, folder: Path, every: float = SAVE_EVERY) -> None:
         self.folder, self.every = Path(folder), every
         self.folder.mkdir(parents=True, exist_ok=True)
         self._saved = time.monotonic()

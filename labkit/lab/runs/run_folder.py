@@ -121,7 +121,7 @@ def _parsed(line: bytes) -> dict:
     return found if isinstance(found, dict) else {}
 
 
-def _printable(value):
+def _printable(value: Any) -> Any:
     """Put a mark for what no file can hold: halves of characters beyond 16 bits."""
     if isinstance(value, dict):
         return {_printable(k): _printable(v) for k, v in value.items()}

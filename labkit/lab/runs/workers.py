@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from labkit.lab.runs.parameters import RunRefused
@@ -34,7 +34,7 @@ class SchedulerLost(RuntimeError):
 class Worker:
     """A fresh Python that calls what comes through its pipe."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         # not forked: the parent may have threads, as every notebook's kernel has
         context = multiprocessing.get_context("spawn")
         self.pipe, there = context.Pipe()
@@ -179,7 +179,7 @@ async def _identity(address: str) -> dict:
             return await scheduler.identity(n_workers=0)
 
 
-def _serve(pipe) -> None:
+def _serve(pipe: Connection) -> None:
     """Call what comes through the pipe, until the parent is gone."""
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
