@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "lab.command": {"lab.runs", "reproduction", TOP},
     TOP: {TOP, "lab.command"},
     "reproduction": CORE | LAB - {"lab.panels", "lab.command"} | {"reproduction", TOP},
-    "notebooks": CORE | LAB - {"lab.runs", "lab.command"} | {TOP, "reproduction"},
+    "notebooks": CORE | LAB - {"lab.runs", "lab.command"} | {TOP},
 }
 PACKAGES = "labkit", "reproduction"
 DRAWING = {"plotly", "ipywidgets", "IPython", "matplotlib"}
@@ -175,8 +175,9 @@ def test_a_package_resolves_its_relative_imports_from_itself():
     assert not violations("from .update import step", "labkit.rls", is_package=True)
 
 
-def test_notebooks_do_not_run_notebooks():
+def test_notebooks_do_not_run_notebooks_or_reproductions():
     assert violations("from labkit.lab.runs import run", "00_tour", room="notebooks")
+    assert violations("from reproduction import show", "00_tour", room="notebooks")
     line = "from labkit.lab.rtrl import noise"
     assert not violations(line, "00_tour", room="notebooks")
 

@@ -36,7 +36,7 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "claims": (
             *("AHEAD", "BEHIND", "LEVEL", "NO", "UNDECIDED", "YES", "claim_table"),
-            *("compared", "plus_minus", "verdict"),
+            *("compared", "plus_minus", "recorded", "verdict"),
         ),
         "datasets": ("Labelled", "Text", "available", "load"),
         "panels": (

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import pandas as pd
 
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
+RECORDED = Path(__file__).with_name("claims.csv")  # by `labkit reproduce pages`
 
 
 Row = Mapping[str, float] | pd.Series  # with ``mean`` and ``sd``
@@ -60,3 +62,31 @@ def claim_table(rows: Iterable[Sequence[str]]) -> pd.DataFrame:
     """Return a table of rows (claim, measured here, setting, verdict)."""
     columns = ["paper's claim", "measured here", "setting", "verdict"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def recorded(paper: str) -> pd.DataFrame:
+    """Return the claims of a paper with what is recorded of each at the paper's size.
+
+    The table lies beside this module, ``claims.csv``. In a clone the command
+    ``labkit reproduce pages`` writes it from the results of all runs.
+
+    Parameters
+    ----------
+    paper : str, ``rls``, ``bpls``, ``hessian_free``, ``broad`` or ``rtrl``
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each claim: what the paper says, what was recorded, data and scale,
+        the verdict, and the command that computes it again.
+
+    Raises
+    ------
+    ValueError : if no claims of a paper of this name are recorded
+    """
+    table = pd.read_csv(RECORDED, keep_default_na=False, dtype=str)
+    mine = table[table["paper"] == paper].drop(columns="paper")
+    if mine.empty:
+        known = ", ".join(table["paper"].unique())
+        raise ValueError(f"no claims of {paper!r} are recorded; there are {known}")
+    return mine.reset_index(drop=True)

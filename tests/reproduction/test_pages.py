@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from labkit.lab.claims import NO, UNDECIDED, YES
+from labkit.lab.claims import NO, UNDECIDED, YES, recorded
 from labkit.lab.race import View
 from reproduction import (
     bpls,
@@ -19,11 +19,10 @@ from reproduction import (
     rtrl_noise,
     units,
 )
-from reproduction.show import recorded
+from reproduction.command import CLAIMS, DOCS, RESULTS
 from reproduction.studies import PAPERS
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS, RESULTS = ROOT / "docs/reproduction", ROOT / "reproduction/results"
 
 
 def test_pages_and_results_agree():
@@ -35,7 +34,9 @@ def test_pages_and_results_agree():
         if path.is_file()
     }
     assert there == made
-    assert max(len(text.encode()) for text in made.values()) <= 300_000
+    table = CLAIMS.read_text("utf-8")
+    assert table == pages.claims(RESULTS)
+    assert max(len(text.encode()) for text in [*made.values(), table]) <= 300_000
     figures = [text for name, text in made.items() if name.endswith(".svg")]
     assert all(re.search(r'points="\d', figure) for figure in figures)
 
@@ -51,6 +52,11 @@ def test_a_notebook_shows_what_its_page_says(paper):
         assert f"`{row['command']}`" in page
     notebook = next(ROOT.glob(f"notebooks/0?_{paper}.ipynb")).read_text("utf-8")
     assert f'recorded(\\"{paper}\\").style' in notebook
+
+
+def test_claims_of_a_paper_that_there_is_not_are_refused():
+    with pytest.raises(ValueError, match=r"no claims of 'adam' are .* broad"):
+        recorded("adam")
 
 
 def test_what_was_not_run_stands_there_with_its_command(tmp_path):
@@ -75,9 +81,10 @@ def test_units_that_were_not_run_are_named():
 
 def test_a_figure_goes_with_its_results(tmp_path):
     figure = tmp_path / f"docs/{rls.MNIST.name}.svg"
-    pages.write(RESULTS, tmp_path / "docs")
-    assert figure.is_file()
-    pages.write(tmp_path, tmp_path / "docs")
+    table = tmp_path / "claims.csv"
+    pages.write(RESULTS, tmp_path / "docs", table)
+    assert figure.is_file() and table.read_text("utf-8") == pages.claims(RESULTS)
+    pages.write(tmp_path, tmp_path / "docs", table)
     assert not [*tmp_path.rglob("*.svg")]
 
 

@@ -3,20 +3,20 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from labkit.lab.command import app
+from labkit.lab.runs import RunRefused
 from reproduction import results, units
-from reproduction.studies import (
-    MODULES,
-    Refused,
-    find_study,
-    studies,
-)
+from reproduction.command import CHECKOUT
+from reproduction.studies import MODULES, find_studies, find_study, studies
 
 ALL = studies()
 
@@ -35,14 +35,14 @@ def do(name, folder, cut=False):
     def killed(*_):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def save(keep, state, *name, **_):
-        kept(keep, state, *name, now=True)
+    def save(checkpoint, state, *name, **_):
+        saved(checkpoint, state, *name, now=True)
         if cut:
             killed()
 
-    kept = units.Keep.save
+    saved = units.Checkpoint.save
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units.Keep, "save", save)
+        patch.setattr(units.Checkpoint, "save", save)
         if cut:
             patch.setattr(units.results, "append", killed)
         patch.setattr(units, "find_study", small)
@@ -77,7 +77,7 @@ def test_a_unit_that_is_done_is_not_repeated(tmp_path, monkeypatch):
     do(name, tmp_path)
     found = rows_in(name, tmp_path)
 
-    def work(keep, **_):
+    def work(checkpoint, **_):
         raise AssertionError("done again")
 
     monkeypatch.setitem(ALL, name, replace(ALL[name], work=work))
@@ -89,8 +89,10 @@ def test_a_unit_counts_denormal_numbers_as_zero_and_its_process_does_not(tmp_pat
     def tiny():
         return float(torch.tensor(1e-30) * 1e-10)
 
-    unit = replace(small("broad/table2"), work=lambda keep, **_: [{"tiny": tiny()}])
-    header, rows = units.done(unit, "small", units.Keep(tmp_path))
+    unit = replace(
+        small("broad/table2"), work=lambda checkpoint, **_: [{"tiny": tiny()}]
+    )
+    header, rows = units.done(unit, "small", units.Checkpoint(tmp_path))
     assert (header["denormals"], rows[0]["tiny"]) in (("flushed", 0), ("kept", tiny()))
     assert tiny() > 0
 
@@ -99,7 +101,7 @@ def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
     name = "broad/first-column"
     folder = tmp_path / name
     folder.mkdir(parents=True)
-    with units.FileLock(folder / "small.lock"):
+    with FileLock(folder / "small.lock"):
         context = multiprocessing.get_context("fork")
         pipe, there = context.Pipe()
         child = context.Process(target=lambda: there.send(do(name, tmp_path)))
@@ -111,7 +113,7 @@ def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
 def test_units_whose_names_differ_behind_a_dot_run_at_once(tmp_path, monkeypatch):
     """Of k-0.01-0 and k-0.1-0 the second was taken for the first, at work elsewhere."""
 
-    def work(keep, inner=None):
+    def work(checkpoint, inner=None):
         here = "broad/first-column", inner, str(tmp_path / "results"), str(tmp_path)
         return [{"found": units.do_unit(*here) if inner else "nothing"}]
 
@@ -135,7 +137,7 @@ def test_units_run_on_a_cluster(tmp_path, monkeypatch):
     with LocalCluster(**here, dashboard_address=None) as cluster:
         where = {"cluster": cluster.scheduler_address}
         run = lambda: dict(  # noqa: E731
-            units.run(name, "*", tmp_path / "results", tmp_path, **where)
+            units.run(both, both.units, tmp_path / "results", tmp_path, **where)
         )
         told = run()
         assert told["good"] == units.DONE
@@ -161,12 +163,57 @@ def test_results_stand_in_the_order_of_the_units(tmp_path):
 
 
 def test_a_name_that_there_is_not_is_refused():
-    with pytest.raises(Refused, match="unknown study 'broad/x'; there are broad/"):
+    with pytest.raises(RunRefused, match="unknown study 'broad/x'; there are broad/"):
         find_study("broad/x")
-    with pytest.raises(Refused, match="no unit of broad/table2 matches 'x': seed-0"):
-        ALL["broad/table2"].chosen("x")
-    told = CliRunner().invoke(app, ["reproduce", "run", "x"])
-    assert told.exit_code == 2 and "unknown study 'x'" in told.output
+    for verb in ("run", "list", "show"):
+        told = CliRunner().invoke(app, ["reproduce", verb, "x"])
+        assert told.exit_code == 2 and "unknown study 'x'" in told.output
+    for name in ("broad/table2", "broad"):
+        told = CliRunner().invoke(app, ["reproduce", "run", name, "--units", "x"])
+        assert told.exit_code == 2
+        assert f"no unit of {name} matches 'x': " in told.output
+        assert "seed-0, seed-1, seed-2" in told.output
+
+
+def test_a_paper_stands_for_all_its_studies():
+    names = [each.name for each in find_studies(["bpls", "rls/tables1-2", "bpls"])]
+    assert names == ["bpls/table1", "bpls/competitors", "rls/tables1-2"]
+    told = CliRunner().invoke(app, ["reproduce", "show", "rtrl"])
+    assert told.exit_code == 0 and "rtrl/fig3: Figure 3" in told.output
+    assert "rls/" not in told.output
+
+
+@pytest.mark.parametrize("verb", ["list rls", "show rls/tables1-2", "show rtrl"])
+def test_in_any_folder_the_command_reads_the_same_results(tmp_path, verb):
+    command = [sys.executable, "-m", "labkit", "reproduce", *verb.split()]
+    here = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    told = [
+        subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True)
+        for folder in (CHECKOUT, CHECKOUT / "docs", tmp_path)
+    ]
+    assert told[0].stdout == told[1].stdout == told[2].stdout
+    assert "1 of 1 units" in told[0].stdout or "10 of 10" in told[0].stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_said_of_a_pipe_that_was_closed():
+    command = f"{sys.executable} -m labkit reproduce show | head -1"
+    here = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    told = subprocess.run(
+        ["bash", "-c", command], env=here, capture_output=True, text=True
+    )
+    assert told.stdout.startswith("broad/first-column: ") and told.stderr == ""
+
+
+def test_a_unit_has_one_thread(tmp_path, monkeypatch):
+    monkeypatch.delenv("LABKIT_THREADS", raising=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        do("rls/tables1-2", tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    assert rows_in("rls/tables1-2", tmp_path)[0]["threads"] == 1
 
 
 @pytest.mark.parametrize("name", ALL)
