@@ -1,5 +1,6 @@
 """The ``labkit`` command."""
 
+import contextlib
 import functools
 import os
 import shutil
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from labkit.lab.runs.execute import check_out, execute, notebooks, own_copy, prepare
+from labkit.lab.runs.execute import check_out, execute_all, notebooks, own_copy, prepare
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
 from labkit.lab.runs.report import report as write_report
 from labkit.lab.runs.sweep import execute_sweep
@@ -55,7 +56,7 @@ def in_a_sentence(command: Callable) -> Callable:
 
 
 STOPPED = {
-    "run": "; the hidden folder of the run keeps the traces that it has written",
+    "run": "; the hidden folder of each run keeps the traces that it has written",
     "sweep": "; --resume goes on with this sweep",
 }
 
@@ -118,6 +119,12 @@ def run(
         list[str] | None,
         typer.Option("-p", metavar="NAME=VALUE", help="Set a parameter; repeatable."),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Notebooks that run at a time, if not one per processor."
+        ),
+    ] = None,
     profile: Profile = "quick",
     device: Device = None,
     out: Out = Path("runs"),
@@ -130,13 +137,17 @@ def run(
         for name in _chosen(names or [], every, notebook_dir)
     ]
     failed = 0
-    for plan in plans:
-        result = execute(plan)
-        word = "finished" if result.ok else "FAILED"
-        typer.echo(f"{plan.name} {word} in {result.seconds:.1f} s: {result.html}")
-        if result.error:
-            typer.echo(f"\n{result.error}\n", err=True)
-            failed += 1
+    with contextlib.closing(execute_all(plans, jobs)) as ended:
+        for plan, result in ended:
+            if isinstance(result, Exception):
+                typer.echo(f"{plan.name} FAILED: {result}")
+                failed += 1
+                continue
+            word = "finished" if result.ok else "FAILED"
+            typer.echo(f"{plan.name} {word} in {result.seconds:.1f} s: {result.html}")
+            if result.error:
+                typer.echo(f"\n{result.error}\n", err=True)
+                failed += 1
     if failed:
         raise typer.Exit(1)
 

@@ -7,6 +7,8 @@ folder with a finished run's name always holds a finished run, and a run that wa
 killed leaves its traces where they were written.
 """
 
+import contextlib
+import io
 import itertools
 import json
 import logging
@@ -16,7 +18,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -33,6 +35,7 @@ from labkit.lab.runs.parameters import (
     resolve,
 )
 from labkit.lab.runs.run_folder import write_measurements
+from labkit.lab.runs.workers import carry_out, processors
 
 HERE = Path(__file__).resolve()
 SHIPPED = HERE.parents[1] / "notebooks"  # of an installed copy: read, never run there
@@ -240,6 +243,40 @@ def execute(plan: Plan) -> RunResult:
     _sync(plan.out)
     executed, page = final / executed.name, final / page.name
     return RunResult(final, executed, page, seconds, not error, error)
+
+
+def execute_all(
+    plans: Sequence[Plan], jobs: int | None = None
+) -> Iterator[tuple[Plan, RunResult | Exception]]:
+    """Carry out plans, several at a time; yield each one and its result as it ends.
+
+    Parameters
+    ----------
+    plans : sequence of Plan
+    jobs : int, optional, how many run at a time, else one per processor
+        A single one is carried out in this process, several in processes of their own.
+
+    Yields
+    ------
+    plan : Plan
+    result : RunResult, or Exception if the run came to no end
+    """
+    count = min(jobs or processors(), len(plans))
+    if count == 1:
+        yield from ((plan, execute(plan)) for plan in plans)
+        return
+    waiting = {number: (plan,) for number, plan in enumerate(plans)}
+    # one attempt: a notebook for which the memory does not suffice would fail again
+    ended = carry_out(execute_quietly, waiting, workers=count, attempts=1)
+    with contextlib.closing(ended):
+        for number, result in ended:
+            yield plans[number], result
+
+
+def execute_quietly(plan: Plan) -> RunResult:
+    """Carry out a plan without papermill's progress bar, beside others."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        return execute(plan)
 
 
 def _find(name: str, notebook_dir: str | Path | None) -> Path:

@@ -15,7 +15,6 @@ sweep of the same request, cannot compute anything twice.
 """
 
 import contextlib
-import io
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.lab.runs import sweep_folder
-from labkit.lab.runs.execute import Plan, execute
+from labkit.lab.runs.execute import Plan, execute_quietly
 from labkit.lab.runs.jobs import once, write_atomically
 from labkit.lab.runs.parameters import RunRefused, Value
 from labkit.lab.runs.report import report
@@ -184,9 +183,7 @@ def _run_one(plan: Plan, number: int, notebook: str, code: str) -> Outcome:
             raise RunRefused(f"{plan.notebook} was changed after the sweep began")
         sweep_folder.remove_partial(folders())
         try:
-            # papermill would draw its own progress bar if this were a terminal
-            with contextlib.redirect_stderr(io.StringIO()):
-                execute(plan)
+            execute_quietly(plan)
         finally:
             sweep_folder.remove_partial(folders())
         return sweep_folder.outcome_of(folders())

@@ -81,9 +81,14 @@ def carry_out(
     """
     if cluster != "local":
         return _carry_out_on(cluster, function, jobs, name)
-    from joblib import cpu_count  # it knows of containers
+    return _carry_out_here(function, jobs, workers or processors(), attempts)
 
-    return _carry_out_here(function, jobs, workers or cpu_count(), attempts)
+
+def processors() -> int:
+    """Return how many processors this process may use, in a container too."""
+    from joblib import cpu_count
+
+    return cpu_count()
 
 
 def _carry_out_here(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pandas as pd
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -130,3 +131,44 @@ def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path)
     assert f'href="{again.path.name}/slow.html"' in index
     assert "Cut off" in index and partial.name in index
     assert f"({len(rows)} rows)" in index and "rank=64" in index
+
+
+def test_notebooks_run_side_by_side_and_each_ends_in_a_line(write_notebook, tmp_path):
+    """The first goes on only when the second has begun."""
+    wait = "import pathlib, time\nwhile not pathlib.Path('begun').exists():\n"
+    write_notebook("01_first", wait + "    time.sleep(0.05)")
+    write_notebook("02_second", "open('begun', 'w').close()")
+    write_notebook("03_third", "1 / 0")
+    write_notebook("04_fourth", "import os; os.kill(os.getppid(), 9)")
+    place = ["--out", tmp_path / "runs", "--notebooks", tmp_path / "notebooks"]
+    told = CliRunner().invoke(app, ["run", "--all", "--jobs", "2", *map(str, place)])
+    assert told.exit_code == 1 and "ZeroDivisionError" in told.stderr
+    lines = sorted(told.stdout.splitlines())
+    assert len(lines) == 4
+    assert lines[0].startswith("first finished in ")
+    assert lines[1] == "fourth FAILED: its process died once"
+    assert lines[2].startswith("second finished in ")
+    assert lines[3].startswith("third FAILED in ")
+
+
+def test_an_interrupt_leaves_no_process_and_the_traces_of_each_run(
+    write_notebook, tmp_path
+):
+    for name in ("01_one", "02_two", "03_three"):
+        notebook_dir = write_notebook(name, SLOW).parent
+    out = tmp_path / "runs"
+    command = [sys.executable, "-m", "labkit.lab.runs.cli", "run", "--all", "--jobs=2"]
+    command += ["-p", "rank=64", "-p", "rate=0.5", "--out", str(out)]
+    command += ["--notebooks", str(notebook_dir)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, start_new_session=True, **pipes)
+    wait_for(lambda: len(list(out.glob(".*.partial/steps.jsonl"))) == 2)
+    begun = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C: to all of the terminal
+    printed, told = process.communicate(timeout=600)
+    assert process.returncode == 130 and printed == ""
+    assert told.startswith("labkit: stopped; the hidden folder"), told
+    assert len(told.splitlines()) == 1
+    assert len(begun) >= 4  # two workers, two kernels
+    wait_for(lambda: all(is_gone(child.pid) for child in begun))
+    assert len(list(out.iterdir())) == len(list(out.glob(".*.partial"))) == 2
