@@ -58,6 +58,23 @@ def rest(a: Tensor, b: Tensor) -> Tensor:
     return torch.addcmul(a, a, b, value=-1)
 
 
+def normal_parameter(
+    shape: tuple[int, ...],
+    generator: torch.Generator | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+) -> nn.Parameter:
+    """A weight drawn from N(0, 0.01^2); TypeError if ``dtype`` is not real floating."""
+    if dtype is not None and not (
+        isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    ):
+        raise TypeError(f"dtype must be a real floating-point one, got {dtype!r}")
+    if not isinstance(generator, torch.Generator | None):
+        raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
+    weight = torch.empty(shape, dtype=dtype, device=device)
+    return nn.Parameter(weight.normal_(0, 0.01, generator=generator))
+
+
 class Cell(nn.Module):
     """A recurrent cell: one parameter ``weight`` (m, K n), and its Jacobians.
 
@@ -81,17 +98,33 @@ class Cell(nn.Module):
     has_direct_path: bool = True  # whether J_direct is non-zero
 
     def __init__(
-        self, input_size, hidden_size, *, generator=None, dtype=None, device=None
-    ):
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
         super().__init__()
         sizes = {"input_size": input_size, "hidden_size": hidden_size}
         check(sizes, dict.fromkeys(sizes, COUNT))
+        self._check_class()
         self.input_size, self.hidden_size = input_size, hidden_size
         self.state_size = self.parts * hidden_size
         self.augmented_size = hidden_size + input_size + 1
         shape = (self.augmented_size, self.blocks * hidden_size)
-        weight = torch.empty(shape, dtype=dtype, device=device)
-        self.weight = nn.Parameter(weight.normal_(0, 0.01, generator=generator))
+        self.weight = normal_parameter(shape, generator, dtype, device)
+
+    def _check_class(self) -> None:
+        kind = type(self)
+        if not hasattr(kind, "blocks"):
+            raise TypeError(
+                f"{kind.__name__} must say how many weight blocks it has: put "
+                "`blocks = K` into the class, K the number of its pre-activations z"
+            )
+        values = {"blocks": kind.blocks, "parts": kind.parts}
+        check(values, dict.fromkeys(values, COUNT), kind.__name__)
 
     def extra_repr(self) -> str:
         """Sizes, for ``print(cell)``."""
@@ -233,12 +266,12 @@ class RNNCell(Cell):
 
     blocks, has_direct_path = 1, False
 
-    def new_state(self, z, state):
+    def new_state(self, z: Tensor, state: Tensor) -> Tensor:
         """See :meth:`Cell.new_state`."""
         return torch.tanh(z[..., 0, :])
 
     @torch.no_grad()
-    def linearise(self, x, state):
+    def linearise(self, x: Tensor, state: Tensor) -> Linearised:
         r"""(1) $h' = \tanh z, \; z = \hat h W$  (2) $D = 1 - h'^2$; J_direct is 0."""
         h_hat = self.augment(x, state)
         h = torch.tanh(self._blocks(h_hat)[:, 0])  # (1)
@@ -254,13 +287,13 @@ class RHNCell(Cell):
 
     blocks = 2
 
-    def new_state(self, z, state):
+    def new_state(self, z: Tensor, state: Tensor) -> Tensor:
         """See :meth:`Cell.new_state`."""
         c, f = 2 * torch.sigmoid(z[..., 0, :]) - 1, torch.sigmoid(z[..., 1, :])
         return f * state + (1 - f) * c
 
     @torch.no_grad()
-    def linearise(self, x, state):
+    def linearise(self, x: Tensor, state: Tensor) -> Linearised:
         r"""With the old h and $z = \hat h W$; the numbers are ours.
 
         (1) $c = 2\sigma(z_1) - 1, \; f = \sigma(z_2)$    (2) $h' = f h + (1 - f) c$
@@ -286,14 +319,14 @@ class LSTMCell(Cell):
 
     blocks, parts = 4, 2
 
-    def new_state(self, z, state):
+    def new_state(self, z: Tensor, state: Tensor) -> Tensor:
         """See :meth:`Cell.new_state`."""
         i, f, o = torch.sigmoid(z[..., :3, :]).unbind(-2)
         cell = f * state[..., : self.hidden_size] + i * torch.tanh(z[..., 3, :])
         return torch.cat([cell, o * torch.tanh(cell)], dim=-1)
 
     @torch.no_grad()
-    def linearise(self, x, state):
+    def linearise(self, x: Tensor, state: Tensor) -> Linearised:
         r"""With $z = \hat h W$, the cell c and $h' = o\,t$; the numbers are ours.
 
         (1) $i, f, o = \sigma(z_1), \sigma(z_2), \sigma(z_3), \; g = \tanh z_4$
@@ -334,7 +367,7 @@ class GRUCell(Cell):
 
     blocks = 4
 
-    def new_state(self, z, state):
+    def new_state(self, z: Tensor, state: Tensor) -> Tensor:
         """See :meth:`Cell.new_state`."""
         r, u = torch.sigmoid(z[..., :2, :]).unbind(-2)
         new = torch.tanh(z[..., 3, :] + r * z[..., 2, :])

@@ -37,7 +37,7 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
     state = torch.randn(2, cell.state_size, generator=g, **place)
     found = cell.linearise(x, state)
 
-    def hold(name, got, wanted, hint=""):
+    def hold(name: str, got: Tensor, wanted: Tensor, hint: str = ""):
         _hold(name, got, wanted, tolerance, hint)
 
     hold("state", found.state, cell(x, state).detach(), "forward gives another")
@@ -62,13 +62,13 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
 def _jacobians(cell: Cell, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """D state / d W (S, m, K n) and d state / d old state (S, S), of one sequence."""
 
-    def new(W, state):
+    def new(W: Tensor, state: Tensor):
         return functional_call(cell, {"weight": W}, (x[None], state[None]))[0]
 
     return jacrev(new, (0, 1))(cell.weight.detach(), state)
 
 
-def _hold(name, got, wanted, tolerance, hint):
+def _hold(name: str, got: Tensor, wanted: Tensor, tolerance: float, hint: str):
     if got.shape != wanted.shape:
         raise ValueError(
             f"{name} is wrong: it must be {tuple(wanted.shape)} per sequence, "

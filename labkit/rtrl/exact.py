@@ -3,10 +3,13 @@ r"""Exact real-time recurrent learning (Williams and Zipser 1989; Benzing et al.
 import torch
 from torch import Tensor
 
+from labkit.rtrl.cells import Cell
 from labkit.rtrl.learner import Learner
 
 
-def rtrl_step(G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor, out=None) -> Tensor:
+def rtrl_step(
+    G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor, out: Tensor | None = None
+) -> Tensor:
     r"""One step of exact RTRL; cost 2 S^2 m K n per sequence, memory S m K n.
 
     (1) $G_t = H_t G_{t-1} + F_t$    (2) $F_t = \hat h_t \otimes D_t$
@@ -26,7 +29,7 @@ def rtrl_step(G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor, out=None) -> Tenso
     return G
 
 
-def rtrl_count(n, m, K, P, r):
+def rtrl_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`."""
     S, W = P * n, m * K * n
     return 2 * W + 2 * K * S * n + 2 * S * S * W + 2 * m * K * S + 2 * S * W, S * W
@@ -40,20 +43,22 @@ class RTRL(Learner):
 
     tensors, draws = ("G",), False
 
-    def __init__(self, cell, *, batch_size, generator=None):
+    def __init__(
+        self, cell: Cell, *, batch_size: int, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         self.G = self._zeros(cell.state_size, cell.weight.numel())
         self._work = torch.empty_like(self.G)
 
-    def _advance(self, x):
+    def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)
         G = rtrl_step(self.G, step.H, step.h_hat, step.D, out=self._work)
-        self.state, self.G, self._work = step.state, G, self.G
+        return {"state": step.state, "G": G, "_work": self.G}
 
-    def _per_sequence(self, delta):
+    def _per_sequence(self, delta: Tensor):
         g = torch.bmm(delta[:, None], self.G)
         return g.view(self.batch_size, *self.cell.weight.shape)
 
-    def influence(self):
+    def influence(self) -> Tensor:
         """G, exactly; see :meth:`Learner.influence`."""
         return self.G.clone()

@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor
 
+from labkit.rtrl.cells import Cell
 from labkit.rtrl.decompose import gram_root, svd, waits
 from labkit.rtrl.ktp import diagonal_factors
 from labkit.rtrl.learner import Learner
@@ -34,7 +35,17 @@ def diagonals(A: Tensor, D: Tensor) -> Tensor:
     return A.view(*A.shape[:2], K, n, P, n).diagonal(dim1=3, dim2=5)
 
 
-def kf_step(u, A, H, h_hat, D, signs, *, factors=None, work=None):
+def kf_step(
+    u: Tensor,
+    A: Tensor,
+    H: Tensor,
+    h_hat: Tensor,
+    D: Tensor,
+    signs: Tensor,
+    *,
+    factors: tuple[Tensor, Tensor] | None = None,
+    work: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     r"""One step of KF-RTRL, for c independent copies at once.
 
     (1) $p_1 = \sqrt{|HA| / |u|}$    (2) $p_2 = \sqrt{|D| / |\hat h|}$
@@ -72,7 +83,7 @@ def kf_step(u, A, H, h_hat, D, signs, *, factors=None, work=None):
     return u, A
 
 
-def kf_count(n, m, K, P, r):
+def kf_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`; r copies."""
     S = P * n
     A = S * K * n
@@ -80,14 +91,14 @@ def kf_count(n, m, K, P, r):
     return _common_count(n, m, K, P, r) + mix, r * (m + A)
 
 
-def kf_approx_count(n, m, K, P, r):
+def kf_approx_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`; D of rank r."""
     flops, numbers = kf_count(n, m, K, P, 1)
     factors = 2 * r * min(P, K) * n * (P + K) + 2 * r * r * (P + K) * n
     return flops + factors + 2 * r * P * n * K * n, numbers
 
 
-def _common_count(n, m, K, P, r):
+def _common_count(n: int, m: int, K: int, P: int, r: int) -> int:
     """Forward pass, H, the product with it, the gradient."""
     S = P * n
     cell = 2 * m * K * n + 2 * K * S * n
@@ -107,8 +118,14 @@ class KFRTRL(Learner):
     tensors = ("u", "A")
 
     def __init__(
-        self, cell, *, batch_size, copies=1, diagonal_rank=None, generator=None
-    ):
+        self,
+        cell: Cell,
+        *,
+        batch_size: int,
+        copies: int = 1,
+        diagonal_rank: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         self.copies = check_rank(copies, name="copies")
         if diagonal_rank is not None:
@@ -118,30 +135,39 @@ class KFRTRL(Learner):
         self.A = self._zeros(copies, cell.weight.shape[1], cell.state_size)
         self._work = torch.empty_like(self.A)
 
-    def _advance(self, x):
+    def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)
         factors = self._factors(step.D) if self.diagonal_rank else None
         frozen = step.H, step.h_hat, step.D, self._signs(self.copies)
         u, A = kf_step(self.u, self.A, *frozen, factors=factors, work=self._work)
-        self.state, self.u, self.A, self._work = step.state, u, A, self.A
+        return {"state": step.state, "u": u, "A": A, "_work": self.A}
 
-    def _factors(self, D):
+    def _factors(self, D: Tensor):
         signs = self._signs(self.copies, self.cell.state_size)
         D = D[:, None].expand(-1, self.copies, -1, -1, -1)
         return diagonal_factors(D, self.diagonal_rank, signs)
 
-    def _per_sequence(self, delta):
+    def _per_sequence(self, delta: Tensor):
         return _per_sequence(self.u, self.A, delta) / self.copies
 
-    def _gradient(self, delta):
+    def _gradient(self, delta: Tensor):
         return _gradient(self.u, self.A, delta) / self.copies
 
-    def influence(self):
+    def influence(self) -> Tensor:
         """See :meth:`Learner.influence`."""
         return _influence(self.u, self.A) / self.copies
 
 
-def ok_step(u, A, H, h_hat, D, signs, *, work=None):
+def ok_step(
+    u: Tensor,
+    A: Tensor,
+    H: Tensor,
+    h_hat: Tensor,
+    D: Tensor,
+    signs: Tensor | None,
+    *,
+    work: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""One step of r-OK (Algorithm 4) by the Gram route.
 
     With the r + 1 terms $(u_1, HA_1), \dots, (u_r, HA_r), (\hat h, D)$ and any square
@@ -162,7 +188,7 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     u, A : (b, r, m) and (b, r, K n, S) tensors, $u_i$, $A_i$, the latter transposed
     H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
     signs : (b, r + 1) tensor of -1 and +1; None truncates (r-B-OK, Algorithm 6)
-    work : like A, optional, receives H A, and A is overwritten by A'
+    work : pair of tensors like A, optional, receive H A and A'; no allocation
 
     Returns
     -------
@@ -170,7 +196,8 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
         Whatever the signs, |Y Y^T - diag(d)|^2 is :func:`minimum_variance` (d, r).
     """
     b, r, Kn, S = A.shape
-    HA = propagate(A, H, work)
+    for_HA, for_A = work or (None, None)
+    HA = propagate(A, H, for_HA)
     flat = HA.view(b, r, Kn * S)
     Dt = D.transpose(1, 2)[:, None]  # (b, 1, K, P, n)
     u = torch.cat([u, h_hat[:, None]], 1)  # all r + 1
@@ -179,13 +206,13 @@ def ok_step(u, A, H, h_hat, D, signs, *, work=None):
     G_A = torch.cat([flat @ flat.mT, by_D[:, :r].mT], 1)
     X, Z, d, Y = mix(u @ u.mT, torch.cat([G_A, by_D], 2), signs)  # (1)-(6)
     u = X.mT @ u  # (7)
-    out = None if work is None else A.view(b, r, Kn * S)
+    out = None if for_A is None else for_A.view(b, r, Kn * S)
     A = torch.bmm(Z[:, :r].mT, flat, out=out).view(b, r, Kn, S)  # (8)
     diagonals(A, D).addcmul_(Z[:, r, :, None, None, None], Dt)  # (8)
     return u, A, d, Y
 
 
-def ok_count(n, m, K, P, r):
+def ok_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`; r terms."""
     S = P * n
     A = S * K * n
@@ -193,7 +220,9 @@ def ok_count(n, m, K, P, r):
     return _common_count(n, m, K, P, r) + mix, r * (m + A)
 
 
-def other_terms(u, A, rank, signs):
+def other_terms(
+    u: Tensor, A: Tensor, rank: int, signs: Tensor | None
+) -> tuple[Tensor, Tensor]:
     r"""Write the sum of u, A (:func:`ok_step`) with ``rank`` terms, unbiased.
 
     By X and Z of :func:`ok_step`, (1)-(6), with these r terms alone,
@@ -208,7 +237,9 @@ def other_terms(u, A, rank, signs):
     return X.mT @ u, (Z.mT @ flat).unflatten(2, A.shape[2:])  # (1), (2)
 
 
-def mix(G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None):
+def mix(
+    G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Equations (1)-(6) of :func:`ok_step` in float64, to ``rank`` terms, by default r.
 
     G_u and G_A are (b, q, q), q = r + 1 in a step; X and Z have their dtype. Singular
@@ -250,19 +281,32 @@ class OK(Learner):
     tensors = ("u", "A")
     on_host = property(lambda self: waits(self.state.device))
 
-    def __init__(self, cell, *, batch_size, rank, biased=False, generator=None):
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        batch_size: int,
+        rank: int,
+        biased: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         check_rank(rank, cell.augmented_size)
         self.biased, self.draws = biased, not biased
         self.u = self._zeros(rank, cell.augmented_size)
         self.A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
-        self._allocate(rank)
+        vars(self).update(self._beside(self.A))
 
-    def _allocate(self, rank):
-        self.rank = rank
-        self._work = torch.empty_like(self.A)
-        self.spectrum = self._zeros(rank + 1).double()
-        self.mixing = self._zeros(rank + 1, rank).double()
+    def _beside(self, A: Tensor) -> dict:
+        """What has the size of the rank, beside the estimator."""
+        rank = A.shape[1]
+        return {
+            "rank": rank,
+            "_work": torch.empty_like(A),
+            "_next": torch.empty_like(A),
+            "spectrum": self._zeros(rank + 1).double(),
+            "mixing": self._zeros(rank + 1, rank).double(),
+        }
 
     @torch.no_grad()
     def change_rank(self, rank: int) -> None:
@@ -272,26 +316,34 @@ class OK(Learner):
         their own, with minimum variance and the same mean, or truncated if biased.
         """
         check_rank(rank, self.cell.augmented_size)
-        fewer = rank < self.rank and not self.biased
-        signs = self._signs(self.rank) if fewer else None
-        self.u, self.A = other_terms(self.u, self.A, rank, signs)
-        self._allocate(rank)
 
-    def _advance(self, x):
+        def changed() -> dict:
+            fewer = rank < self.rank and not self.biased
+            signs = self._signs(self.rank) if fewer else None
+            u, A = other_terms(self.u, self.A, rank, signs)
+            new = self._beside(A)
+            new["u"], new["A"] = u, A
+            return new
+
+        self._assign(changed)
+
+    def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)
         signs = None if self.biased else self._signs(self.rank + 1)
         frozen = step.H, step.h_hat, step.D, signs
-        made = ok_step(self.u, self.A, *frozen, work=self._work)
-        self.u, self.A, self.spectrum, self.mixing = made
-        self.state = step.state
+        work = self._work, self._next
+        u, A, d, Y = ok_step(self.u, self.A, *frozen, work=work)
+        new = {"state": step.state, "u": u, "A": A, "_next": self.A}
+        new["spectrum"], new["mixing"] = d, Y
+        return new
 
-    def _per_sequence(self, delta):
+    def _per_sequence(self, delta: Tensor):
         return _per_sequence(self.u, self.A, delta)
 
-    def _gradient(self, delta):
+    def _gradient(self, delta: Tensor):
         return _gradient(self.u, self.A, delta)
 
-    def influence(self):
+    def influence(self) -> Tensor:
         """See :meth:`Learner.influence`."""
         return _influence(self.u, self.A)
 

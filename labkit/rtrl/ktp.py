@@ -12,6 +12,7 @@ the estimate is noise.
 import torch
 from torch import Tensor
 
+from labkit.rtrl.cells import Cell
 from labkit.rtrl.decompose import SMALL, rotated
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import check_rank, mixing_matrix
@@ -43,7 +44,7 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
     return d.to(D.dtype), e.to(D.dtype)
 
 
-def _svd_of_rows(blocks):
+def _svd_of_rows(blocks: Tensor):
     """U, sigma, V^T of (..., P, K); for P = 1, 2 in closed form, unordered."""
     P, K = blocks.shape[-2:]
     if P > 2:
@@ -59,7 +60,9 @@ def _svd_of_rows(blocks):
     return U.expand(*rows.shape[:-2], P, P), sigma, Vh
 
 
-def ktp_step(a, Hb, c, h_hat, d, e, signs):
+def ktp_step(
+    a: Tensor, Hb: Tensor, c: Tensor, h_hat: Tensor, d: Tensor, e: Tensor, signs: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""One step of r-KTP, r terms with their own a_i.
 
     (1) $x \leftarrow x\,(|a_i|\,|H b_i|\,|c_i|)^{1/3} / |x|$ for $x$ each of the three,
@@ -81,7 +84,9 @@ def ktp_step(a, Hb, c, h_hat, d, e, signs):
     return a + s * h, Hb + t * d, c + s * t * e  # (2)-(4)
 
 
-def ktp_shared_step(a, Hb, c, h_hat, d, e, signs):
+def ktp_shared_step(
+    a: Tensor, Hb: Tensor, c: Tensor, h_hat: Tensor, d: Tensor, e: Tensor, signs: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""One step of the variant with one vector a for all terms.
 
     With $A = \sum_i (H b_i) c_i^T$ and $D' = \sum_i d_i e_i^T$, first as in KF-RTRL,
@@ -111,7 +116,7 @@ def ktp_shared_step(a, Hb, c, h_hat, d, e, signs):
     return a, q1 * beta + t * q2 * delta, c / q1 + t * e / q2  # (4), (5)
 
 
-def ktp_count(n, m, K, P, r):
+def ktp_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`; r terms."""
     S = P * n
     numbers = r * (m + S + K * n)
@@ -121,7 +126,7 @@ def ktp_count(n, m, K, P, r):
     return 2 * m * K * n + carry + factors + 8 * numbers + gradient, numbers
 
 
-def ktp_shared_count(n, m, K, P, r):
+def ktp_shared_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`; r terms with one a."""
     flops, numbers = ktp_count(n, m, K, P, r)
     spared = (r - 1) * (8 * m + 2 * m * K * n)
@@ -141,7 +146,15 @@ class KTP(Learner):
 
     tensors = ("a", "b", "c")
 
-    def __init__(self, cell, *, batch_size, rank, shared=False, generator=None):
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        batch_size: int,
+        rank: int,
+        shared: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         self.rank = check_rank(rank, cell.state_size)
         self.shared = shared
@@ -151,23 +164,23 @@ class KTP(Learner):
         self.b = self._zeros(rank, cell.state_size)
         self.c = self._zeros(rank, cell.weight.shape[1])
 
-    def _advance(self, x):
+    def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step, Hb = self.cell.jvp(x, self.state, self.b)
         d, e = diagonal_factors(step.D, self.rank, self._signs(self.cell.state_size))
         if self.shared:
             advance, signs = ktp_shared_step, self._signs(1 + self.rank)
         else:
             advance, signs = ktp_step, self._signs(self.rank, 2)
-        self.a, self.b, self.c = advance(self.a, Hb, self.c, step.h_hat, d, e, signs)
-        self.state = step.state
+        a, b, c = advance(self.a, Hb, self.c, step.h_hat, d, e, signs)
+        return {"state": step.state, "a": a, "b": b, "c": c}
 
-    def _per_sequence(self, delta):
+    def _per_sequence(self, delta: Tensor):
         dL_b = self.b @ delta[..., None]  # (b, r, 1)
         if self.shared:
             return self.a[..., None] * (dL_b * self.c).sum(1, keepdim=True)
         return self.a.mT @ (dL_b * self.c)
 
-    def influence(self):
+    def influence(self) -> Tensor:
         """See :meth:`Learner.influence`."""
         a = self.a[:, None].expand(-1, self.rank, -1) if self.shared else self.a
         return torch.einsum("brm,brs,brc->bsmc", a, self.b, self.c).flatten(2)

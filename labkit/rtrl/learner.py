@@ -3,11 +3,19 @@ r"""What every online gradient learner shares (Benzing et al. 2019, Algorithm 1)
 A learner carries the recurrent state s_t (b, S) and an estimate G'_t of the influence
 d s_t / d theta, per sequence. ``step`` reads one input; ``gradient`` multiplies the
 loss derivative of the same step into G'. The weights are read, never written.
+
+A step happens or does not: everything new is computed first and then assigned at once.
+An exception at any line, Ctrl-C included, leaves the learner as it was, its random
+stream too, so that a repeated call gives what one call would have given.
 """
+
+from collections.abc import Callable, Mapping
+from copy import copy
 
 import torch
 from torch import Tensor
 
+from labkit.door import check_finite, check_tensor, described
 from labkit.ranges import COUNT, check, integer
 from labkit.rtrl.cells import Cell
 from labkit.rtrl.low_rank import random_signs
@@ -19,30 +27,37 @@ class Learner:
 
     Parameters
     ----------
-    cell : Cell, whose weights are read at every step, so an optimiser may change them
+    cell : Cell
+        Its weights are read at every step, so an optimiser may change them between two.
     batch_size : int, b >= 1 sequences, each with its own state and estimator
     generator : torch.Generator, optional, on the cell's device
-        One of its own by default, seeded from torch's stream: two learners draw apart,
-        and ``torch.manual_seed`` repeats them. One that draws nothing takes no seed.
+        By default the learner makes one, seeded from torch's stream: two learners draw
+        different signs, and ``torch.manual_seed`` repeats them. A learner that draws
+        nothing takes no seed from that stream.
 
     Attributes
     ----------
-    state : (b, S) tensor, $s$, recurrent; may be set to start from a state of one's own
+    state : (b, S) tensor, $s$, recurrent; may be set, to start from another state
     waiting : list of tensors
-        Gradients of the readout until the next update. So :func:`~labkit.rtrl.train`
-        may stop and go on inside a window.
+        Gradients of the readout until the next update, so that
+        :func:`~labkit.rtrl.train` may stop and go on inside a window.
     """
 
     tensors: tuple[str, ...] = ()  # names of the estimator's tensors, batch first
     draws: bool = True  # whether a step draws signs
+    window: int = 1  # steps whose losses one result of ``backward`` is the gradient of
     on_host: str = ""  # what of a step the host decides, so that no graph can hold it
 
-    def __init__(self, cell: Cell, *, batch_size: int, generator=None):
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        batch_size: int,
+        generator: torch.Generator | None = None,
+    ) -> None:
         if not isinstance(cell, Cell):
-            raise TypeError(f"cell must be a labkit.rtrl cell, got {type(cell)}")
+            raise TypeError(f"cell must be a labkit.rtrl cell, got {described(cell)}")
         check({"batch_size": batch_size}, {"batch_size": COUNT})
-        if not isinstance(generator, torch.Generator | None):
-            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
         self.cell, self.batch_size = cell, batch_size
         self.generator = on_device(generator, cell.weight.device, draws=self.draws)
         self.state = cell.initial_state(batch_size)
@@ -52,32 +67,37 @@ class Learner:
     def step(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Read one input per sequence, move state and estimator on; returns h (b, n).
 
-        ValueError, both untouched, if x has a wrong shape or dtype or is not finite
-        (on the CPU: elsewhere this would wait for the device; ``train`` sees the loss).
-
         Parameters
         ----------
         x : (b, d_x) tensor, $x$, of the weights' dtype and device
         mask : (b,) bool tensor, optional, the sequences that read, on that device
-            State and estimator of the others, as of those that have ended, stay as they
-            are, at the price of a copy; give them 0 in ``dL_dh``. Noise is drawn for
-            all: what the readers do is independent of it.
+            State and estimator of the others, such as those that have ended, stay as
+            they are; give these 0 in ``dL_dh``. Noise is drawn for all sequences, so
+            that what the readers do is independent of the mask.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If x or mask has another shape, dtype or device, or if x on the CPU is not
+            finite or its squares leave its dtype. (On an accelerator this look would
+            wait for the device; there ``train`` looks at the loss.) Nothing has changed
+            then.
         """
-        self._check_input(x)
-        if mask is None:
-            self._read = x, self.state, None
-            self._advance(x)
-        else:
-            self._advance_some(x, self._mask(mask))
+        self._check_numbers("x", x, self.cell.input_size)
+        if mask is not None:
+            self._check_mask(mask)
+        self._assign(lambda: self._stepped(x, mask))
         return self.cell.hidden(self.state)
 
-    def _advance_some(self, x, mask):
-        before = {name: each.clone() for name, each in self.kept().items()}
-        self._advance(x)
-        for name, old in before.items():
-            rows = mask.view(-1, *[1] * (old.ndim - 1))
-            setattr(self, name, torch.where(rows, getattr(self, name), old))
-        self._read = x, before["state"], mask
+    def _stepped(self, x: Tensor, mask: Tensor | None) -> dict:
+        """What a step assigns, by name."""
+        new = self._advance(x)
+        if mask is not None:
+            for name, old in self.kept().items():
+                rows = mask.view(-1, *[1] * (old.ndim - 1))
+                new[name] = torch.where(rows, new[name], old)
+        new["_read"] = x, self.state, mask
+        return new
 
     @torch.no_grad()
     def input_gradient(self, dL_dh: Tensor) -> Tensor:
@@ -85,9 +105,9 @@ class Learner:
 
         (1) $\delta_x = W_x D^T \delta$, $W_x$ the rows of W that x meets
 
-        Exact for this step's loss at the old state. What x does to later losses, by way
-        of the state, is not in it. Ask before the weights change. Cost of a forward
-        pass and 2 b K n d_x.
+        This is exact for the loss of this step with the old state held fixed. What x
+        does to later losses, by way of the state, is not in it. Ask before the weights
+        change. It costs a forward pass and 2 b K n d_x.
         """
         if self._read is None:
             raise ValueError("there is no step to differentiate: call step first")
@@ -99,7 +119,11 @@ class Learner:
 
     @torch.no_grad()
     def gradient(self, dL_dh: Tensor) -> Tensor:
-        """dL_dh @ G' summed over the batch, (m, K n); dL_dh (b, n) is of this step."""
+        """dL_dh @ G' summed over the batch, (m, K n); dL_dh (b, n) is of this step.
+
+        TypeError or ValueError if dL_dh has another shape, dtype or device than h, or
+        on the CPU is not finite.
+        """
         return self._gradient(self._delta(dL_dh))
 
     @torch.no_grad()
@@ -107,9 +131,10 @@ class Learner:
         """dL_dh @ G' of each sequence, (b, m, K n); for measuring noise."""
         return self._per_sequence(self._delta(dL_dh))
 
+    @torch.no_grad()
     def backward(self, dL_dh: Tensor) -> Tensor | None:
         """Gradient to apply now, (m, K n); None while :class:`TBPTT` collects one."""
-        return self.gradient(dL_dh)
+        return self._backward(self._delta(dL_dh))
 
     def influence(self) -> Tensor:
         """G' as a dense (b, S, m K n) tensor, theta = W row by row; for checks."""
@@ -121,7 +146,8 @@ class Learner:
 
         $E|g - E g|^2$ of :meth:`per_sequence_gradient` over ``draws`` runs that differ
         in their signs alone; divided by the square of exact RTRL's it is relative. The
-        learner, its stream too, is left as it was. 0 of a learner that draws nothing.
+        learner and its random stream stay as they are. 0 of a learner that draws
+        nothing.
 
         Parameters
         ----------
@@ -130,21 +156,23 @@ class Learner:
         draws : int >= 2
         """
         check({"draws": draws}, {"draws": integer(2)})
-        before, mean, squares = self.state_dict(), 0, 0
-        kept = {name: before[name] for name in self.kept()}
-        try:
-            for i in range(1, draws + 1):
-                for name, value in kept.items():
-                    setattr(self, name, value.clone())
-                for x in xs:
-                    self.step(x)
-                apart = self.per_sequence_gradient(dL_dh) - mean
-                mean = mean + apart / i
-                squares = squares + (i - 1) / i * apart.square().sum((1, 2))
-        finally:
-            self.load_state_dict(before)
+        shape = ("T", self.batch_size, self.cell.input_size)
+        if not len(check_tensor("xs", xs, shape=shape, like=self.state)):
+            raise ValueError("xs must hold one step or more, got none")
+        twin, mean, squares = copy(self), 0, 0
+        twin.generator = torch.Generator(self.generator.device)
+        twin.generator.set_state(self.generator.get_state())
+        for i in range(1, draws + 1):
+            for name, value in self.kept().items():
+                setattr(twin, name, value.clone())
+            for x in xs:
+                twin.step(x)
+            apart = twin.per_sequence_gradient(dL_dh) - mean
+            mean = mean + apart / i
+            squares = squares + (i - 1) / i * apart.square().sum((1, 2))
         return squares / (draws - 1)
 
+    @torch.no_grad()
     def reset(self, mask: Tensor | None = None) -> None:
         """Zero state and estimator of the sequences in ``mask`` (b,) bool, or of all.
 
@@ -153,69 +181,79 @@ class Learner:
         """
         if mask is None:
             mask = torch.ones(self.batch_size, dtype=torch.bool)
-        if self._mask(mask).device.type != "cpu":
-            for each in self._begun_anew():
-                each.masked_fill_(mask.view(-1, *[1] * (each.ndim - 1)), 0)
-        elif len(rows := mask.nonzero().flatten()):
-            rows = rows.to(self.state.device, non_blocking=True)
-            for each in self._begun_anew():
-                each.index_fill_(0, rows, 0)
+        begun = self._begun_anew()
+        if self._check_mask(mask).device.type != "cpu":
+            rows = {k: mask.view(-1, *[1] * (v.ndim - 1)) for k, v in begun.items()}
+            self._assign(
+                lambda: {k: v.masked_fill(rows[k], 0) for k, v in begun.items()}
+            )
+        elif chosen := mask.nonzero().flatten().tolist():
+            # One call zeroes all: nothing can come between.
+            torch._foreach_zero_([v[row] for v in begun.values() for row in chosen])
 
     def state_dict(self) -> dict:
         """State, estimator and random stream; cloned, safe to keep while running."""
         saved = {name: each.clone() for name, each in self.kept().items()}
         saved["waiting"] = [each.clone() for each in self.waiting]
-        return saved | {"generator": self.generator.get_state()}
+        saved["generator"] = self.generator.get_state()
+        return saved
 
-    def load_state_dict(self, saved: dict) -> None:
+    def load_state_dict(self, saved: Mapping) -> None:
         """Restore what :meth:`state_dict` returned, from any device.
 
-        An entry that is missing, unknown, of the wrong shape or dtype, or not finite is
-        a ValueError that names it; nothing is changed then. A random stream cannot go
-        on in a generator of another kind of device: it is then seeded from the saved
-        one, with a warning.
+        TypeError or ValueError, with the entry's name, if one is missing, unknown, of
+        the wrong kind, shape or dtype, or not finite; nothing has changed then. A
+        random stream cannot go on in a generator of another kind of device: that
+        generator is then seeded from the saved stream, with a warning.
         """
-        current = self.state_dict()
-        if saved.keys() != current.keys():
-            raise ValueError(
-                f"entries must be {sorted(current)}, got {sorted(saved, key=str)}"
+        if not isinstance(saved, Mapping):
+            raise TypeError(
+                f"the state must be what state_dict() returned, got {described(saved)}"
             )
-        for name in current.keys() - {"waiting", "generator"}:
-            new, old = saved[name], current[name]
-            if new.shape != old.shape or new.dtype != old.dtype:
-                raise ValueError(
-                    f"{name} must have shape {tuple(old.shape)} and be {old.dtype}, "
-                    f"got {tuple(new.shape)} and {new.dtype}"
-                )
+        current = self.kept()
+        known = {*current, "waiting", "generator"}
+        if saved.keys() != known:
+            raise ValueError(
+                f"entries must be {sorted(known)}, got {sorted(saved, key=str)}"
+            )
+        for name, old in current.items():
+            new = check_tensor(name, saved[name], shape=old.shape, dtype=old.dtype)
             if not new.isfinite().all():
                 raise ValueError(f"{name} must be finite")
-        for name in self.kept():
-            setattr(self, name, saved[name].to(current[name]).clone())
-        self._read = None
-        self.waiting = [each.to(self.state).clone() for each in saved["waiting"]]
-        go_on(self.generator, saved["generator"])
+        waiting = _checked_vectors("waiting", saved["waiting"])
+
+        def restored() -> dict:
+            new = {k: saved[k].to(old.device).clone() for k, old in current.items()}
+            new["waiting"] = [each.to(self.state).clone() for each in waiting]
+            new["_read"] = None
+            go_on(self.generator, saved["generator"])
+            return new
+
+        self._assign(restored)
 
     def kept(self) -> dict[str, Tensor]:
         """State and estimator by name, not copied."""
         return {name: getattr(self, name) for name in ("state", *self.tensors)}
 
-    def in_place(self, run, *given):
+    def in_place(self, run: Callable, *given: Tensor) -> tuple[Tensor, ...]:
         """What ``run`` gives, which leaves each tensor of the learner where it lay.
 
-        A recorded step finds it there. Tensors named with _ carry nothing over.
+        A recorded step finds it there. Tensors whose names begin with _ carry nothing
+        over.
         """
         places = {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
-        found = run(*given)
+        results = run(*given)
         for name, place in places.items():
             new = getattr(self, name)
             if new is not place and not name.startswith("_"):
                 place.copy_(new)
         vars(self).update(places, _read=None)
-        return found
+        return results
 
     # What a learner must say for itself.
 
-    def _advance(self, x: Tensor) -> None:
+    def _advance(self, x: Tensor) -> dict[str, Tensor]:
+        """The state and the estimator's tensors after x, by name; changes nothing."""
         raise NotImplementedError
 
     def _per_sequence(self, delta: Tensor) -> Tensor:
@@ -224,28 +262,54 @@ class Learner:
     def _gradient(self, delta: Tensor) -> Tensor:
         return self._per_sequence(delta).sum(0)
 
+    def _backward(self, delta: Tensor) -> Tensor | None:
+        return self._gradient(delta)
+
     # Shared small things.
 
-    def _begun_anew(self) -> list[Tensor]:
-        """What is zero where a sequence begins, batch first."""
-        return [*self.kept().values()]
+    def _assign(self, compute: Callable[[], dict]) -> None:
+        """Assign all that ``compute`` returns at once; what it raises changes nothing.
 
-    def _mask(self, mask):
-        if mask.shape != (self.batch_size,) or mask.dtype != torch.bool:
+        The random stream is then where it was. (Not within the recording of a graph,
+        where it must not be read.)
+        """
+        before, stream = vars(self).copy(), None
+        if self.state.device.type != "cuda" or not _is_recording():
+            stream = self.generator.get_state()
+        try:
+            vars(self).update(compute())
+        except BaseException:
+            same = all(vars(self)[name] is old for name, old in before.items())
+            if stream is not None and same:
+                self.generator.set_state(stream)
+            raise
+
+    def _begun_anew(self) -> dict[str, Tensor]:
+        """What is zero where a sequence begins, batch first, by name."""
+        return self.kept()
+
+    def _check_mask(self, mask: Tensor) -> Tensor:
+        return check_tensor("mask", mask, shape=(self.batch_size,), dtype=torch.bool)
+
+    def _check_numbers(self, name: str, value: Tensor, width: int) -> None:
+        """Refuse what is not (b, width) like the state, or too large to be squared."""
+        check_tensor(name, value, shape=(self.batch_size, width), like=self.state)
+        if value.device.type != "cpu":
+            return
+        largest = float(value.abs().max())
+        if not largest <= (torch.finfo(value.dtype).max / width) ** 0.5:
+            check_finite(name, value)
             raise ValueError(
-                f"mask must be bool of shape ({self.batch_size},), "
-                f"got {mask.dtype} of shape {tuple(mask.shape)}"
+                f"{name} holds values up to {largest:.3g}, whose squares leave "
+                f"{value.dtype}; scale it down"
             )
-        return mask
 
     def _delta(self, dL_dh: Tensor) -> Tensor:
         """(b, S), checked: the loss reads h only."""
-        expected = (self.batch_size, self.cell.hidden_size)
-        if dL_dh.shape != expected:
-            raise ValueError(
-                f"dL_dh must have shape {expected} (batch, units), "
-                f"got {tuple(dL_dh.shape)}"
-            )
+        self._check_numbers("dL_dh", dL_dh, self.cell.hidden_size)
+        return self._padded(dL_dh)
+
+    def _padded(self, dL_dh: Tensor) -> Tensor:
         extra = self.cell.state_size - self.cell.hidden_size
         return torch.nn.functional.pad(dL_dh, (extra, 0))
 
@@ -255,18 +319,18 @@ class Learner:
     def _zeros(self, *shape: int) -> Tensor:
         return self.state.new_zeros(self.batch_size, *shape)
 
-    def _check_input(self, x: Tensor) -> None:
-        expected = (self.batch_size, self.cell.input_size)
-        if x.shape != expected:
-            raise ValueError(
-                f"x must have shape {expected} (batch, input width), "
-                f"got {tuple(x.shape)}"
-            )
-        if x.dtype != self.state.dtype or x.device != self.state.device:
-            raise ValueError(
-                f"x must be {self.state.dtype} on {self.state.device}, "
-                f"got {x.dtype} on {x.device}"
-            )
-        if x.device.type == "cpu" and not x.isfinite().all():
-            row = int((~x.isfinite()).any(1).nonzero()[0])
-            raise ValueError(f"x must be finite, sequence {row} is {x[row].tolist()}")
+
+def _is_recording() -> bool:
+    return torch.cuda.is_current_stream_capturing()
+
+
+def _checked_vectors(name: str, values: object) -> list[Tensor]:
+    """Finite vectors of one length, or a TypeError or ValueError."""
+    if not isinstance(values, list | tuple):
+        raise TypeError(f"{name} must be a list of tensors, got {described(values)}")
+    for i, each in enumerate(values):
+        place = f"{name}[{i}]"
+        check_tensor(place, each, shape=(values[0].numel() if i else "n",))
+        if not each.isfinite().all():
+            raise ValueError(f"{place} must be finite")
+    return list(values)

@@ -1,11 +1,13 @@
-"""The table of learners: all that the house knows of a learner stands in its row.
+"""The table of learners: all that labkit knows of a learner stands in its row.
 
-Tests, walks, knobs, tables and costs run over it by themselves.
+Tests, walks, knobs, tables and costs go over all rows of it.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from labkit.rtrl.cells import Cell
 from labkit.rtrl.exact import RTRL, rtrl_count, rtrl_step
@@ -39,7 +41,9 @@ class Method:
         step with its gradient and the forward pass 2 m K n (a multiplication and an
         addition are two), and the numbers carried from step to step. What is of size
         r by r, nonlinearities, and buffers held in order not to allocate are left out.
-    rank : str, optional, the argument that it goes to: terms, copies, a window's steps
+    rank_argument : str, optional
+        Name of the learner's argument that the rank goes to: terms, copies, or the
+        steps of a window.
     options : mapping, further arguments
     unbiased : bool, whether the mean of G' over the signs is G, for frozen weights
     exact : bool, whether G' is G
@@ -48,26 +52,34 @@ class Method:
     learner: type[Learner]
     step: Callable
     count: Callable[[int, int, int, int, int], tuple[int, int]]
-    rank: str | None = None
+    rank_argument: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     unbiased: bool = True
     exact: bool = False
 
-    def make(self, cell: Cell, rank: int = 1, **options) -> Learner:
-        """Make the learner; ``options`` are ``batch_size`` and ``generator``."""
-        ranked = {self.rank: rank} if self.rank else {}
-        return self.learner(cell, **ranked, **self.options, **options)
+    def make(
+        self,
+        cell: Cell,
+        rank: int = 1,
+        *,
+        batch_size: int,
+        generator: torch.Generator | None = None,
+    ) -> Learner:
+        """Make the learner; a method without a rank takes no notice of it."""
+        options = dict(self.options)
+        if self.rank_argument:
+            options[self.rank_argument] = rank
+        return self.learner(cell, batch_size=batch_size, generator=generator, **options)
 
 
 def label(name: str, rank: int) -> str:
     """What a method of a rank is called in figures and tables: ``8-OK``, ``UORO``."""
-    return f"{rank}-{name}" if LEARNERS[name].rank else name
+    return f"{rank}-{name}" if LEARNERS[name].rank_argument else name
 
 
-BIASED = {"unbiased": False}
 LEARNERS = {
     "OK": Method(OK, ok_step, ok_count, "rank"),
-    "B-OK": Method(OK, ok_step, ok_count, "rank", {"biased": True}, **BIASED),
+    "B-OK": Method(OK, ok_step, ok_count, "rank", {"biased": True}, unbiased=False),
     "KF-AVG": Method(KFRTRL, kf_step, kf_count, "copies"),
     "KF-APPROX": Method(KFRTRL, kf_step, kf_approx_count, "diagonal_rank"),
     "KTP": Method(KTP, ktp_step, ktp_count, "rank"),
@@ -75,8 +87,8 @@ LEARNERS = {
         KTP, ktp_shared_step, ktp_shared_count, "rank", {"shared": True}
     ),
     "UORO": Method(UORO, uoro_step, uoro_count),
-    "SNAP-1": Method(SnAp1, snap1_step, snap1_count, **BIASED),
+    "SNAP-1": Method(SnAp1, snap1_step, snap1_count, unbiased=False),
     "RTRL": Method(RTRL, rtrl_step, rtrl_count, exact=True),
-    "TBPTT": Method(TBPTT, Cell.vjp, tbptt_count, "horizon", **BIASED),
+    "TBPTT": Method(TBPTT, Cell.vjp, tbptt_count, "horizon", unbiased=False),
 }
 __all__ = sorted({row.learner.__name__ for row in LEARNERS.values()})

@@ -17,6 +17,7 @@ shape, copies to the host or loops. The numbers of the equations are ours.
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -49,7 +50,7 @@ def water_level(d: Tensor, rank: int) -> Tensor:
 
 
 @lru_cache
-def _tails(q, rank, dtype, device):
+def _tails(q: int, rank: int, dtype: torch.dtype, device: torch.device):
     """(q, r): column i takes the mean of a tail over r - i + 1, one value too few."""
     tails = torch.ones(q, rank, dtype=dtype, device=device).tril()
     return tails / torch.arange(rank, 0, -1, dtype=dtype, device=device)
@@ -72,7 +73,9 @@ def minimum_variance(d: Tensor, rank: int) -> Tensor:
     return (d * (level - d).clamp_min(0)).sum(-1)  # of the mixed values alone
 
 
-def random_signs(shape, like: Tensor, generator=None) -> Tensor:
+def random_signs(
+    shape: Sequence[int], like: Tensor, generator: torch.Generator | None = None
+) -> Tensor:
     """Independent uniform signs -1, +1 drawn from ``generator``."""
     kind = {"dtype": like.dtype, "device": like.device}
     return torch.randint(0, 2, shape, generator=generator, **kind).mul_(2).sub_(1)
@@ -122,7 +125,7 @@ def _householder(share: Tensor) -> Tensor:
 
 
 @lru_cache
-def _identity(q, dtype, device):
+def _identity(q: int, dtype: torch.dtype, device: torch.device):
     return torch.eye(q, dtype=dtype, device=device)
 
 
@@ -198,7 +201,10 @@ def tight_frame(share: Tensor, columns: int) -> Tensor:
 
 
 def optimal_low_rank(
-    C: Tensor, rank: int, signs: Tensor | None = None, generator=None
+    C: Tensor,
+    rank: int,
+    signs: Tensor | None = None,
+    generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Unbiased random factors of C with minimum variance (Algorithm 5, Opt).
 

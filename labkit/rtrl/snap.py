@@ -3,6 +3,7 @@ r"""SnAp-1: the influence where a weight acts at once (Menick et al., ICLR 2021)
 import torch
 from torch import Tensor
 
+from labkit.rtrl.cells import Cell
 from labkit.rtrl.learner import Learner
 
 
@@ -27,7 +28,7 @@ def snap1_step(J: Tensor, H: Tensor, h_hat: Tensor, D: Tensor) -> Tensor:
     return J
 
 
-def snap1_count(n, m, K, P, r):
+def snap1_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`."""
     S, W = P * n, m * K * n
     return 2 * W + 2 * K * S * n + 2 * P * P * W + 4 * P * W, P * W
@@ -38,21 +39,23 @@ class SnAp1(Learner):
 
     tensors, draws = ("J",), False
 
-    def __init__(self, cell, *, batch_size, generator=None):
+    def __init__(
+        self, cell: Cell, *, batch_size: int, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         m, n = cell.augmented_size, cell.hidden_size
         self.J = self._zeros(cell.parts, m, cell.blocks, n)
 
-    def _advance(self, x):
+    def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)
-        self.J = snap1_step(self.J, step.H, step.h_hat, step.D)
-        self.state = step.state
+        J = snap1_step(self.J, step.H, step.h_hat, step.D)
+        return {"state": step.state, "J": J}
 
-    def _per_sequence(self, delta):
+    def _per_sequence(self, delta: Tensor):
         rows = delta.unflatten(1, (self.cell.parts, -1))
         return torch.einsum("bpj,bpikj->bikj", rows, self.J).flatten(2)
 
-    def influence(self):
+    def influence(self) -> Tensor:
         """See :meth:`Learner.influence`; zero outside a weight's own unit."""
         b, P, m, K, n = self.J.shape
         G = self._zeros(P, n, m, K, n)

@@ -6,9 +6,13 @@ import warnings
 import torch
 from torch import Tensor
 
+from labkit.door import check_tensor
 
-def on_device(generator: torch.Generator | None, device, *, draws: bool = True):
-    """The generator, or a new one; ValueError if it is of another device.
+
+def on_device(
+    generator: torch.Generator | None, device: torch.device, *, draws: bool = True
+) -> torch.Generator:
+    """Return the generator, or a new one; ValueError if it is of another device.
 
     A new one that ``draws`` is seeded from torch's stream, so that no two are alike.
     """
@@ -16,6 +20,8 @@ def on_device(generator: torch.Generator | None, device, *, draws: bool = True):
         new = torch.Generator(device)
         seed = torch.randint(2**62, (), device="cpu") if draws else new.initial_seed()
         return new.manual_seed(int(seed))
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
     if generator.device.type != device.type:
         raise ValueError(
             f"generator must be on {device.type}, as what it draws for, "
@@ -27,12 +33,18 @@ def on_device(generator: torch.Generator | None, device, *, draws: bool = True):
 def go_on(generator: torch.Generator, stream: Tensor) -> None:
     """Draw from here on what ``stream``, the state of a generator, would have drawn.
 
-    The state of one kind of device is none of another: then the generator is seeded
-    from it, with a warning.
+    A state of one kind of device means nothing on another: then the generator is seeded
+    from it, with a warning. TypeError or ValueError if it is no state; the generator is
+    then where it was.
     """
-    stream = stream.cpu()
+    stream = check_tensor("generator", stream, dtype=torch.uint8).cpu()
     if stream.shape == generator.get_state().shape:
-        generator.set_state(stream)
+        try:
+            generator.set_state(stream)
+        except RuntimeError as error:
+            raise ValueError(
+                f"generator must be a state that torch.Generator gave: {error}"
+            ) from error
         return
     digest = hashlib.sha256(stream.numpy().tobytes()).digest()
     generator.manual_seed(int.from_bytes(digest[:7], "big"))

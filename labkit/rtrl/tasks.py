@@ -6,7 +6,7 @@ loss decides, the curriculum, is decided there.
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -88,14 +88,14 @@ class CopyTask(Resumable):
 
     def __init__(
         self,
-        batch_size,
+        batch_size: int,
         *,
-        generator=None,
-        level=1,
-        fixed=False,
-        device=None,
-        dtype=None,
-    ):
+        generator: torch.Generator | None = None,
+        level: int = 1,
+        fixed: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         check({"batch_size": batch_size, "level": level}, OPTIONS)
         self.batch_size, self.fixed = batch_size, fixed
         self.input_size = len(self.symbols)  # and number of classes
@@ -107,7 +107,7 @@ class CopyTask(Resumable):
         self._position = torch.zeros_like(self._length)
         self._bits = self._length.new_zeros(batch_size, 0)
 
-    def __iter__(self):
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Symbols:
@@ -141,7 +141,7 @@ class CopyTask(Resumable):
         self._error = self._here(value, torch.float64)
         self._columns += 1  # it may be below the threshold
 
-    def _here(self, value, dtype=torch.int64):
+    def _here(self, value: float, dtype: torch.dtype = torch.int64):
         """A number, on an accelerator as a tensor there."""
         if self.device.type == "cpu":
             return value
@@ -158,7 +158,7 @@ class CopyTask(Resumable):
             self._error = raised * back + (1 - raised) * self._error
         return self._level
 
-    def _begin(self, restart):
+    def _begin(self, restart: Tensor):
         # Numbers below a common multiple of all ranges serve any range.
         multiple = math.lcm(*range(1, self.spread + 2))
         drawn = {"generator": self.generator, "device": self.device}
@@ -174,7 +174,7 @@ class CopyTask(Resumable):
         old = torch.nn.functional.pad(self._bits, (0, columns - self._bits.shape[1]))
         self._bits = torch.where(restart[:, None], bits, old)
 
-    def _symbol_at(self, index, inside):
+    def _symbol_at(self, index: Tensor, inside: Tensor):
         """``#`` at 0, bits at 1..T, ``*`` where not ``inside``."""
         column = (index - 1).clamp(0, self._bits.shape[1] - 1)
         bit = self._bits.gather(1, column[:, None])[:, 0]
@@ -200,16 +200,16 @@ class CharStream(Resumable):
 
     def __init__(
         self,
-        tokens,
-        vocabulary,
-        batch_size,
+        tokens: Tensor,
+        vocabulary: int,
+        batch_size: int,
         *,
-        reset_every=100,
-        reset_probability=0.0,
-        generator=None,
-        device=None,
-        dtype=None,
-    ):
+        reset_every: int = 100,
+        reset_probability: float = 0.0,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         values = {"batch_size": batch_size, "vocabulary": vocabulary}
         check(values | {"reset_probability": reset_probability}, OPTIONS)
         if tokens.ndim != 1 or len(tokens) <= batch_size:
@@ -236,7 +236,7 @@ class CharStream(Resumable):
         self._first = True
         self.level = 0  # no curriculum
 
-    def __iter__(self):
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Symbols:

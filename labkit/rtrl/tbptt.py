@@ -9,26 +9,29 @@ Two uses, two readings of "truncated":
 """
 
 import torch
+from torch import Tensor
 
-from labkit.rtrl.cells import Linearised
+from labkit.rtrl.cells import Cell, Linearised
 from labkit.rtrl.exact import rtrl_step
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import check_rank
 
 
-def tbptt_count(n, m, K, P, r):
+def tbptt_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`; one step's share of a window of r."""
     S = P * n  # back: the weights' gradient, through W, d z
     back = 2 * m * K * n + 2 * K * n * n + 2 * K * S + 2 * P * S
-    return 2 * m * K * n + back, r * (m + P * K * n + P * S + S + 1) + 1
+    return 2 * m * K * n + back, (r + 1) * (m + P * K * n + P * S + S + 1) + 1
 
 
 class TBPTT(Learner):
     """Back-propagation through the last ``horizon`` steps.
 
-    Keeps h_hat and the compact derivatives of the window, O(horizon K n) numbers per
-    sequence; the loop over it runs in ``gradient``, not in ``step``. The weights must
-    not change inside: ``backward`` guarantees that, ``gradient`` assumes it.
+    It keeps h_hat and the compact derivatives of the window, O(horizon K n) numbers per
+    sequence, in a ring with one place more: a step writes there, and what it writes
+    belongs to the window once the step is counted. The loop over the window runs in
+    ``gradient``, not in ``step``. The weights must not change inside a window:
+    ``backward`` guarantees that, ``gradient`` assumes it.
 
     Parameters
     ----------
@@ -39,55 +42,69 @@ class TBPTT(Learner):
     draws, on_host = False, "TBPTT counts its steps on the host"
     tensors = ("h_hats", "Ds", "directs", "keeps", "deltas", "cut", "count")
 
-    def __init__(self, cell, *, batch_size, horizon, generator=None):
+    def __init__(
+        self,
+        cell: Cell,
+        *,
+        batch_size: int,
+        horizon: int,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
-        self.horizon = check_rank(horizon, name="horizon")
-        P, K, n = cell.parts, cell.blocks, cell.hidden_size
-        self.h_hats = self._zeros(horizon, cell.augmented_size)
-        self.Ds = self._zeros(horizon, P, K, n)
-        self.directs = self._zeros(horizon, P, P, n)
-        self.keeps = self._zeros(horizon)  # 0 where the sequence began at that step
-        self.deltas = self._zeros(horizon, cell.state_size)  # losses not yet used
+        self.horizon = self.window = check_rank(horizon, name="horizon")
+        P, K, n, places = cell.parts, cell.blocks, cell.hidden_size, horizon + 1
+        self.h_hats = self._zeros(places, cell.augmented_size)
+        self.Ds = self._zeros(places, P, K, n)
+        self.directs = self._zeros(places, P, P, n)
+        self.keeps = self._zeros(places)  # 0 where the sequence began at that step
+        self.deltas = self._zeros(places, cell.state_size)  # losses not yet used
         self.cut = self._zeros() + 1  # keeps of the step to come
         self.count = torch.zeros((), dtype=torch.int64)  # steps read; on the host
 
-    def _advance(self, x):
+    def step(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """See :meth:`Learner.step`; ValueError if there is a mask."""
+        if mask is not None:
+            message = "TBPTT has one window for all sequences: step without a mask"
+            raise ValueError(message)
+        return super().step(x)
+
+    def _place(self, step: int) -> int:
+        """Where the ring holds a step, counted from 0."""
+        return step % (self.horizon + 1)
+
+    def _advance(self, x: Tensor) -> dict[str, Tensor]:
         new = self.cell.linearise(x, self.state)
-        slot = int(self.count) % self.horizon
+        slot = self._place(int(self.count))
         self.h_hats[:, slot], self.Ds[:, slot] = new.h_hat, new.D
         if new.direct is not None:
             self.directs[:, slot] = new.direct
         self.keeps[:, slot], self.deltas[:, slot] = self.cut, 0
-        self.cut.fill_(1)
-        self.count += 1
-        self.state = new.state
+        cut = torch.ones_like(self.cut)
+        return {"state": new.state, "cut": cut, "count": self.count + 1}
 
-    def _advance_some(self, x, mask):
-        raise ValueError("TBPTT has one window for all sequences: step without a mask")
-
-    def backward(self, dL_dh):
+    def _backward(self, delta: Tensor) -> Tensor | None:
         """Mean gradient of the last ``horizon`` losses, once they are there."""
-        slot = (int(self.count) - 1) % self.horizon
-        self.deltas[:, slot] = self._delta(dL_dh)
-        if slot + 1 < self.horizon:
+        count = int(self.count)
+        self.deltas[:, self._place(count - 1)] = delta
+        if not count or count % self.horizon:
             return None
         return self._sum(self.deltas, 1 / self.horizon)
 
-    def _last_only(self, delta):
+    def _last_only(self, delta: Tensor):
         deltas = torch.zeros_like(self.deltas)
-        deltas[:, (int(self.count) - 1) % self.horizon] = delta
+        deltas[:, self._place(int(self.count) - 1)] = delta
         return deltas
 
-    def _sum(self, deltas, alpha=1.0):
+    def _sum(self, deltas: Tensor, alpha: float = 1.0):
         grad = torch.zeros_like(self.cell.weight, requires_grad=False)
         for h_hat, dz in self._walk_back(deltas):
             grad.addmm_(h_hat.T, dz, alpha=alpha)
         return grad
 
-    def _gradient(self, delta):
+    def _gradient(self, delta: Tensor):
         return self._sum(self._last_only(delta))
 
-    def _per_sequence(self, delta):
+    def _per_sequence(self, delta: Tensor):
         grad = self._zeros(*self.cell.weight.shape)
         for h_hat, dz in self._walk_back(self._last_only(delta)):
             grad.baddbmm_(h_hat[..., None], dz[:, None])
@@ -96,14 +113,15 @@ class TBPTT(Learner):
     def _slots(self):
         """Ring positions of the window, newest first."""
         count = int(self.count)
-        return [(count - 1 - i) % self.horizon for i in range(min(count, self.horizon))]
+        window = range(count - 1, max(count - self.horizon, 0) - 1, -1)
+        return [self._place(step) for step in window]
 
-    def _entry(self, slot):
+    def _entry(self, slot: int):
         direct = self.directs[:, slot] if self.cell.has_direct_path else None
         return Linearised(self.state, self.h_hats[:, slot], self.Ds[:, slot], direct)
 
     @torch.no_grad()
-    def _walk_back(self, deltas):
+    def _walk_back(self, deltas: Tensor):
         """Yield h_hat and d L / d z of every step of the window, newest first."""
         delta = torch.zeros_like(self.state)
         for slot in self._slots():
@@ -112,12 +130,12 @@ class TBPTT(Learner):
             delta = delta * self.keeps[:, slot, None]
             yield new.h_hat, dz
 
-    def _begun_anew(self):
+    def _begun_anew(self) -> dict[str, Tensor]:
         # Losses before the reset keep their gradient; only the way across it is cut.
-        return [self.state, self.cut]
+        return {"state": self.state, "cut": self.cut}
 
     @torch.no_grad()
-    def influence(self):
+    def influence(self) -> Tensor:
         """d s_t / d theta through the window; see :meth:`Learner.influence`."""
         G = self._zeros(self.cell.state_size, self.cell.weight.numel())
         for slot in reversed(self._slots()):

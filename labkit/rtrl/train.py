@@ -1,9 +1,14 @@
 r"""Online training as a generator (Benzing et al. 2019, Algorithm 1).
 
+On several workers the gradient of a batch is a mean over its sequences, and a learner
+keeps one estimator per sequence. So the workers exchange gradients, never states or
+estimators.
+
 Per step: reset where a sequence restarts, read a symbol, predict, take the gradient of
 this step's loss through G' of this step, update weights and readout.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +22,8 @@ from labkit import graphs
 from labkit.collectives import mean_over
 from labkit.errors import DivergedError
 from labkit.ranges import COUNT, POSITIVE, check, optional
-from labkit.rtrl.distributed import join
 from labkit.rtrl.learner import Learner
-from labkit.rtrl.readout import Readout, hand_out, loss_of, weights_of
+from labkit.rtrl.readout import Readout, hand_out, listened_to, loss_of, weights_of
 
 LOOK = 100  # steps between two looks at the loss on an accelerator
 OPTIONS = {"steps": optional(COUNT), "clip": POSITIVE}
@@ -27,7 +31,7 @@ OPTIONS = {"steps": optional(COUNT), "clip": POSITIVE}
 
 @dataclass(frozen=True)
 class Record:
-    """One training step. On an accelerator the first look at a number waits for it."""
+    """One training step. On an accelerator, reading a number waits for it once."""
 
     step: int  # from 1
     symbols: int  # read so far by each sequence
@@ -62,7 +66,7 @@ def train(
     optimizer: torch.optim.Optimizer | None = None,
     clip: float = 1.0,
     watch: Mapping[str, Learner] | None = None,
-    group: dist.ProcessGroup | None = None,
+    group: "dist.ProcessGroup | None" = None,
     capture: bool = False,
 ) -> Iterator[Record]:
     r"""Train online; yields one :class:`Record` per time step.
@@ -81,7 +85,9 @@ def train(
         then goes into the update of the call that goes on with it.
     optimizer : torch.optim.Optimizer, optional
         Over the cell's and readout's weights. None freezes them: the setting in which
-        gradients are compared.
+        gradients are compared. An optimiser that reads what goes through the layers of
+        the readout, such as ``labkit.rls.RLS``, gets one backward pass through them at
+        each step; then the readout must be such layers, and ``group`` is refused.
     clip : float, the norm > 0 that the cell's gradient is clipped to
         As in the published runs; the readout's is not clipped.
     watch : mapping of name to Learner, optional
@@ -122,53 +128,68 @@ def train(
     check({"steps": steps, "clip": clip}, OPTIONS)
     watch = dict(watch or {})
     _check_fit(learner, readout, watch)
-    device, weights = learner.state.device, [learner.cell.weight, *weights_of(readout)]
+    device, of_readout = learner.state.device, weights_of(readout)
     if capture:
         graphs.check(device, optimizer, watch, group, learner.on_host)
+    listened = optimizer is not None and listened_to(readout)
+    if listened and group is not None:
+        raise ValueError(
+            "a layer of the readout has a hook that reads its passes, as RLS puts "
+            "there; with a group the readout's gradient comes from no pass"
+        )
     if group is not None:
         join(learner, [learner.cell.weight, *readout.parameters()], group)
-    loss_at = loss_of(readout, loss)
+    loss_at = loss_of(readout, loss, share=1 / learner.window if listened else 0.0)
+    weights = [learner.cell.weight] if listened else [learner.cell.weight, *of_readout]
 
     def gradients_at(x, target, restart=None):
         for each in (learner, *watch.values()):
             if restart is not None:
                 each.reset(restart)
         value, dL_dh, dL_dW = loss_at(learner.step(x), target)
-        seen = {}
+        delta = learner._padded(dL_dh)  # not checked: the loss is, once it is known
+        gradients = {}
         for name, other in watch.items():
             other.step(x)
-            seen[name] = other.gradient(dL_dh)
+            gradients[name] = other._gradient(delta)
         if watch:
-            seen["learner"] = learner.gradient(dL_dh)
-        found = [value]
+            gradients["learner"] = learner._gradient(delta)
+        results = [value]
         if optimizer is not None:
-            learner.waiting.append(dL_dW)
-            found += _collect(learner, dL_dh)
+            results += _collect(learner, delta, dL_dW)
         if group is not None:
-            found = mean_over(found, group, weight=learner.batch_size)
-        return *found, seen
+            results = mean_over(results, group, weight=learner.batch_size)
+        return *results, gradients
+
+    def update_weights(gradient, mean_dL_dW):
+        _apply(weights, optimizer, gradient, mean_dL_dW, clip)
+        if listened:  # the next pass would add to them
+            for each in of_readout:
+                each.grad = None
 
     def whole(*given):
         value, *update, _ = gradients_at(*given)
         if update:
-            _apply(weights, optimizer, *update, clip)
+            update_weights(*update)
         return (value,)
 
+    if listened:
+        optimizer.zero_grad()
     replayed = _replayed(learner, whole, optimizer, weights)
-    at_hand, last, since = device.type == "cpu", math.nan, 0
+    on_cpu, last, since = device.type == "cpu", math.nan, 0
     for step, given in enumerate(task, start=1):
         if capture:
             (value,) = replayed(*(each.to(device, non_blocking=True) for each in given))
-            update, seen = optimizer is not None, {}
+            update, gradients = optimizer is not None, {}
         else:
-            value, *update, seen = gradients_at(*given)
-        since = value if at_hand else value + 0 * since  # what is not finite stays so
-        if at_hand or step % LOOK == 0:
+            value, *update, gradients = gradients_at(*given)
+        since = value if on_cpu else value + 0 * since  # what is not finite stays so
+        if on_cpu or step % LOOK == 0:
             last = _finite(float(since), step, last)
         if update and not capture:
-            _apply(weights, optimizer, *update, clip)
-        level = _told(task, (last if at_hand else value.double()) / math.log(2))
-        record = Record(step, step, value, level, bool(update), seen)
+            update_weights(*update)
+        level = _level(task, (last if on_cpu else value.double()) / math.log(2))
+        record = Record(step, step, value, level, bool(update), gradients)
         yield record
         if "loss" in vars(record):  # it was read
             last = _finite(record.loss, step, last)
@@ -176,7 +197,31 @@ def train(
             return
 
 
-def _check_fit(learner, readout, watch):
+def join(learner: Learner, weights: list[Tensor], group: "dist.ProcessGroup") -> None:
+    """Begin together: noise of each worker's own, and the weights of the first one.
+
+    ``weights``, to be trained, are copied from the group's first rank to the others.
+    ValueError on all workers if two generators of a learner that draws are in the same
+    state: the same signs make the same noise in sequences that differ, and their mean
+    would keep it.
+    """
+    state = learner.generator.get_state().numpy().tobytes()
+    mine = hashlib.sha256(state).hexdigest() if learner.draws else None
+    everyone = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, mine, group)
+    known = [each for each in everyone if each is not None]
+    if len(set(known)) < len(known):
+        raise ValueError(
+            "two workers would draw the same noise: give each rank's learner a "
+            "generator with a seed of its own, such as "
+            "torch.Generator().manual_seed(seed + rank)"
+        )
+    with torch.no_grad():
+        for weight in weights:
+            dist.broadcast(weight, dist.get_global_rank(group, 0), group)
+
+
+def _check_fit(learner: Learner, readout: nn.Module, watch: Mapping[str, Learner]):
     n = learner.cell.hidden_size
     if isinstance(readout, Readout) and len(readout.weight) != n + 1:
         raise ValueError(
@@ -188,7 +233,12 @@ def _check_fit(learner, readout, watch):
         raise ValueError("the name 'learner' is taken by the trained learner")
 
 
-def _replayed(learner, whole, optimizer, weights) -> graphs.Replayed:
+def _replayed(
+    learner: Learner,
+    whole: Callable,
+    optimizer: torch.optim.Optimizer | None,
+    weights: list[nn.Parameter],
+) -> graphs.Replayed:
     """Steps as graphs; what they leave lies where it lay."""
 
     def settings():
@@ -199,7 +249,7 @@ def _replayed(learner, whole, optimizer, weights) -> graphs.Replayed:
     return graphs.Replayed(run, settings, [learner.generator])
 
 
-def _told(task, bits: float | Tensor) -> int | Tensor:
+def _level(task: Iterable, bits: float | Tensor) -> int | Tensor:
     """The task's level, once it has heard of the bits; 0 if it does not listen."""
     observe = getattr(task, "observe", None)
     level = observe(bits) if observe else 0
@@ -214,17 +264,25 @@ def _finite(loss: float, step: int, last: float) -> float:
     )
 
 
-def _collect(learner, dL_dh) -> list[Tensor]:
+def _collect(learner: Learner, delta: Tensor, dL_dW: Tensor) -> list[Tensor]:
     """The cell's gradient and the readout's if there is one to apply, else nothing."""
-    gradient = learner.backward(dL_dh)
+    waiting = [*learner.waiting, dL_dW]
+    gradient = learner._backward(delta)
     if gradient is None:
+        learner.waiting = waiting
         return []
-    readout = torch.stack(learner.waiting).mean(0)
-    learner.waiting.clear()
-    return [gradient, readout]
+    of_readout = torch.stack(waiting).mean(0)
+    learner.waiting = []
+    return [gradient, of_readout]
 
 
-def _apply(weights, optimizer, gradient, of_readout, clip):
+def _apply(
+    weights: list[nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    gradient: Tensor,
+    of_readout: Tensor,
+    clip: float,
+):
     """Clip the cell's gradient and let the optimiser step."""
     size = torch.linalg.vector_norm(gradient)
     gradient = gradient * (clip / size.clamp_min(clip))

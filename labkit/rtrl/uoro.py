@@ -7,6 +7,7 @@ factor 1 where the original adds a small epsilon; both keep the estimate unbiase
 import torch
 from torch import Tensor
 
+from labkit.rtrl.cells import Cell
 from labkit.rtrl.learner import Learner
 
 
@@ -21,7 +22,9 @@ def norm(x: Tensor, dims: int) -> Tensor:
     return torch.linalg.vector_norm(x, dim=tuple(range(-dims, 0)), keepdim=True)
 
 
-def uoro_step(v, Hu, h_hat, D, signs):
+def uoro_step(
+    v: Tensor, Hu: Tensor, h_hat: Tensor, D: Tensor, signs: Tensor
+) -> tuple[Tensor, Tensor]:
     r"""One step of UORO; G' = u v^T with v read row by row.
 
     (1) $w = \hat h \otimes (\nu^T D)$
@@ -46,7 +49,7 @@ def uoro_step(v, Hu, h_hat, D, signs):
     return u, v
 
 
-def uoro_count(n, m, K, P, r):
+def uoro_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """See :class:`~labkit.rtrl.learners.Method`."""
     S, W = P * n, m * K * n
     carry = 2 * K * n * n + 2 * K * S + 2 * P * S
@@ -59,23 +62,25 @@ class UORO(Learner):
 
     tensors = ("u", "v")
 
-    def __init__(self, cell, *, batch_size, generator=None):
+    def __init__(
+        self, cell: Cell, *, batch_size: int, generator: torch.Generator | None = None
+    ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         self.u = self._zeros(cell.state_size)
         self.v = self._zeros(*cell.weight.shape)
 
-    def _advance(self, x):
+    def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step, Hu = self.cell.jvp(x, self.state, self.u)
         signs = self._signs(self.cell.state_size)
-        self.u, self.v = uoro_step(self.v, Hu, step.h_hat, step.D, signs)
-        self.state = step.state
+        u, v = uoro_step(self.v, Hu, step.h_hat, step.D, signs)
+        return {"state": step.state, "u": u, "v": v}
 
-    def _per_sequence(self, delta):
+    def _per_sequence(self, delta: Tensor):
         return (delta * self.u).sum(1)[:, None, None] * self.v
 
-    def _gradient(self, delta):
+    def _gradient(self, delta: Tensor):
         return torch.einsum("bs,bs,bmk->mk", delta, self.u, self.v)
 
-    def influence(self):
+    def influence(self) -> Tensor:
         """See :meth:`Learner.influence`."""
         return torch.einsum("bs,bc->bsc", self.u, self.v.flatten(1))

@@ -10,7 +10,7 @@ CELLS = {"rnn": RNNCell, "rhn": RHNCell, "lstm": LSTMCell, "gru": GRUCell}
 CASES = [
     (name, rank)
     for name, row in LEARNERS.items()
-    for rank in ((1, 3) if row.rank else (1,))
+    for rank in ((1, 3) if row.rank_argument else (1,))
 ]
 
 

@@ -313,18 +313,35 @@ def test_bad_checkpoints_change_nothing(name, rank):
     before, first, last = learner.state_dict(), learner.tensors[0], learner.tensors[-1]
     good = make(name, rank, learner.cell, seed=5).state_dict()
     wrong, single = torch.zeros(B + 1, 2).double(), good["state"].float()
+    vector, stream = torch.zeros(4).double(), good["generator"]
     cases = [
         (r"entries must be .*'state'", {k: good[k] for k in good if k != "state"}),
         (r"entries must be .*, got .*'extra'", good | {"extra": torch.zeros(1)}),
         (r"state must have shape .*, got .4, 2", good | {"state": wrong}),
-        (f"{last} must have shape .*, got .4, 2", good | {last: wrong}),
+        (
+            f"{last} must have shape .*, got .4, 2",
+            good | {last: wrong.to(good[last].dtype)},
+        ),
         ("state must .*float64, got .*float32", good | {"state": single}),
         (f"{first} must be finite", good | {first: good[first] * NAN}),
+        (f"{first} must be a tensor, got None", good | {first: None}),
+        ("waiting must be a list of tensors, got None", good | {"waiting": None}),
+        (r"waiting\[0\] must be a tensor, got float 3", good | {"waiting": [3.0]}),
+        (r"waiting\[0\] must have shape \(n,\)", good | {"waiting": [wrong]}),
+        (
+            r"waiting\[1\] must have shape \(4,\)",
+            good | {"waiting": [vector, vector[1:]]},
+        ),
+        (r"waiting\[0\] must be finite", good | {"waiting": [vector * NAN]}),
+        ("generator must be a tensor, got int 3", good | {"generator": 3}),
+        ("generator must .*uint8, got .*float32", good | {"generator": stream.float()}),
+        ("generator must be a state that .* gave: ", good | {"generator": 0 * stream}),
+        ("what state_dict.. returned, got list", [good]),
     ]
     for match, saved in cases:
-        with pytest.raises(ValueError, match=match):
+        with pytest.raises((TypeError, ValueError), match=match):
             learner.load_state_dict(saved)
-    assert same_state(before, learner.state_dict())
+        assert same_state(before, learner.state_dict())
 
 
 # Random streams
@@ -385,19 +402,24 @@ def spoiled(row, value):
 @pytest.mark.parametrize(
     ("x", "match"),
     [
-        (torch.zeros(B, D_X + 1).double(), r"x must have shape \(3, 2\) .*\(3, 3\)"),
-        (torch.zeros(B - 1, D_X).double(), r"x must have shape \(3, 2\) .*\(2, 2\)"),
-        (torch.zeros(D_X).double(), r"x must have shape \(3, 2\) .*\(2,\)"),
-        (torch.zeros(B, D_X), "x must be torch.float64 on cpu, got torch.float32"),
-        (torch.zeros(B, D_X).long(), "x must be torch.float64 .*, got torch.int64"),
-        (spoiled(1, NAN), r"x must be finite, sequence 1 is \[.*, nan\]"),
-        (spoiled(2, -INF), r"x must be finite, sequence 2 is \[.*, -inf\]"),
+        (torch.zeros(B, D_X + 1).double(), r"x must have shape \(3, 2\), got \(3, 3\)"),
+        (torch.zeros(B - 1, D_X).double(), r"x must have shape \(3, 2\), got \(2, 2\)"),
+        (torch.zeros(D_X).double(), r"x must have shape \(3, 2\), got \(2,\)"),
+        (torch.zeros(B, D_X), "x must .* torch.float64, got torch.float32"),
+        (torch.zeros(B, D_X).long(), "x must .* torch.float64, got torch.int64"),
+        (spoiled(1, NAN), r"x must be finite, got nan at \(1, 1\)"),
+        (spoiled(2, -INF), r"x must be finite, got -inf at \(2, 1\)"),
+        (spoiled(2, 1e200), r"x holds values up to 1e\+200, whose squares leave"),
+        (torch.zeros(B, D_X, device="meta").double(), "x is on the device meta"),
+        ([[0.0] * D_X] * B, "x must be a tensor, got list"),
+        (None, "x must be a tensor, got None"),
+        ("a b", "x must be a tensor, got str 'a b'"),
     ],
 )
 def test_bad_inputs_change_nothing(name, rank, x, match):
     learner = read(make(name, rank, small()), inputs(3))
     before = learner.state_dict()
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises((TypeError, ValueError), match=match):
         learner.step(x)
     assert same_state(before, learner.state_dict())
 
@@ -407,21 +429,44 @@ def test_bad_inputs_change_nothing(name, rank, x, match):
 def test_refuses_a_bad_loss_derivative(name, rank, method):
     learner = read(make(name, rank, small("lstm")), inputs(1))
     before = learner.state_dict()
-    for shape in [(B, N + 1), (B, 2 * N), (B - 1, N), (N,)]:
-        with pytest.raises(ValueError, match=r"dL_dh must have shape \(3, 3\)"):
-            getattr(learner, method)(torch.zeros(shape).double())
+    good = torch.zeros(B, N).double()
+    cases = [
+        (torch.zeros(shape).double(), r"dL_dh must have shape \(3, 3\)")
+        for shape in [(B, N + 1), (B, 2 * N), (B - 1, N), (N,)]
+    ]
+    cases += [
+        (good.float(), "dL_dh must have the dtype torch.float64, got torch.float32"),
+        (good.long(), "dL_dh must have the dtype torch.float64, got torch.int64"),
+        (good.to("meta"), "dL_dh is on the device meta"),
+        (good.to_sparse(), "dL_dh must be dense"),
+        (good + NAN, r"dL_dh must be finite, got nan at \(0, 0\)"),
+        (good + 1e300, "dL_dh holds values up to 1e.300, whose squares leave"),
+        ([[0.0] * N] * B, "dL_dh must be a tensor, got list"),
+        (None, "dL_dh must be a tensor, got None"),
+        ("h", "dL_dh must be a tensor, got str 'h'"),
+    ]
+    for value, match in cases:
+        with pytest.raises((TypeError, ValueError), match=match):
+            getattr(learner, method)(value)
     assert same_state(before, learner.state_dict())
 
 
 @pytest.mark.parametrize(
     "mask",
-    [torch.ones(B), torch.ones(B + 1).bool(), torch.ones(B, 1).bool(), torch.arange(B)],
+    [
+        torch.ones(B),
+        torch.ones(B + 1).bool(),
+        torch.ones(B, 1).bool(),
+        torch.arange(B),
+        [True] * B,
+    ],
 )
 def test_refuses_a_bad_mask(mask):
     learner = read(make("OK", 3, small()), inputs(1))
     before = learner.state_dict()
-    with pytest.raises(ValueError, match=r"mask must be bool of shape \(3,\), got"):
-        learner.reset(mask)
+    for refused in (learner.reset, lambda mask: learner.step(inputs(1)[0], mask=mask)):
+        with pytest.raises((TypeError, ValueError), match=r"mask must .*, got"):
+            refused(mask)
     assert same_state(before, learner.state_dict())
 
 

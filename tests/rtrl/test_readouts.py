@@ -196,7 +196,7 @@ def test_masks_that_do_not_fit():
     cell, x = make_cell("rnn", D_X, 3), randn(B, D_X)
     learner = make("OK", 2, cell)
     for mask in (torch.ones(B), torch.ones(B + 1, dtype=torch.bool)):
-        with pytest.raises(ValueError, match=r"mask must be bool of shape \(3,\)"):
+        with pytest.raises((TypeError, ValueError), match="mask must have"):
             learner.step(x, mask=mask)
     assert not learner.state.any()
     with pytest.raises(ValueError, match="TBPTT has one window for all sequences"):
@@ -234,7 +234,7 @@ def test_a_variance_takes_two_draws_and_leaves_a_refused_learner_alone():
     before = learner.state_dict()
     with pytest.raises(ValueError, match="draws must be an integer >= 2, got 1"):
         learner.variance(randn(2, B, D_X), randn(B, 3), 1)
-    with pytest.raises(ValueError, match="x must have shape"):
+    with pytest.raises(ValueError, match="xs must have shape"):
         learner.variance(randn(2, B, D_X + 1), randn(B, 3), 2)
     assert torch.equal(before["generator"], learner.generator.get_state())
     assert not learner.state.any()

@@ -71,9 +71,11 @@ def test_a_row_is_whole(name):
     missing = numbered - tagged
     assert not missing, f"{name}: no line of {step.__qualname__} has the tags {missing}"
     assert row.unbiased or not row.exact, f"{name}: what is exact is unbiased"
-    if row.rank:
+    if row.rank_argument:
         names = inspect.signature(learner).parameters
-        assert row.rank in names, f"{name}: {learner.__name__} takes no {row.rank}"
+        assert row.rank_argument in names, (
+            f"{name}: {learner.__name__} takes no {row.rank_argument}"
+        )
 
 
 @every
@@ -83,7 +85,7 @@ def test_the_step_of_the_row_is_the_one_that_runs(name, rank, monkeypatch):
     signs = learner._signs
     learner._signs = lambda *shape: drawn.append(shape) or signs(*shape)
     before = learner.generator.get_state()
-    seen = called(lambda: walk(learner, row.rank and rank))
+    seen = called(lambda: walk(learner, row.rank_argument and rank))
     assert code_of(row.step) in seen, (
         f"{name}: a step does not run {row.step.__qualname__}"
     )
@@ -221,7 +223,7 @@ def test_flops_are_those_of_the_matrix_products(name, cell_type):
     b, r, cell = 2, 4, cell_type(5, 48)
     learner = LEARNERS[name].make(cell, r, batch_size=b)
     x, dL_dh = randn(b, 5).float(), randn(b, 48).float()
-    steps = r if LEARNERS[name].rank == "horizon" else 1
+    steps = r if LEARNERS[name].rank_argument == "horizon" else 1
     with FlopCounterMode(display=False) as counter:
         for _ in range(steps):
             learner.step(x)
@@ -256,7 +258,9 @@ def test_growth_with_the_rank(name):
     assert four.bytes == 4 * one.bytes
 
 
-@pytest.mark.parametrize("name", [n for n, row in LEARNERS.items() if not row.rank])
+@pytest.mark.parametrize(
+    "name", [n for n, row in LEARNERS.items() if not row.rank_argument]
+)
 def test_methods_without_a_rank_ignore_it(name):
     few, many = at(name, rank=1), at(name, rank=8)
     assert few == many, f"{name}: its count depends on a rank that it has not"
