@@ -12,11 +12,23 @@ from labkit.hessian_free.linearise import linearise, mean_loss, squared_error
 from labkit.hessian_free.losses import Loss, check_loss
 from labkit.hessian_free.lsmr import LSMRResult, lsmr, lsmr_steps
 from labkit.hessian_free.martens import MartensHF
-from labkit.hessian_free.optimizer import HessianFree, Subproblem
-from labkit.hessian_free.paper import PAPER, SHORT, PaperSetting
-from labkit.hessian_free.precondition import diagonal_estimate, diagonal_preconditioner
+from labkit.hessian_free.optimizer import (
+    HessianFree,
+    Subproblem,
+    diagonal_estimate,
+    diagonal_preconditioner,
+)
 from labkit.hessian_free.step import HFStep
-from labkit.hessian_free.train import Record, Settings, train, train_martens
+from labkit.hessian_free.stopping import schedule
+from labkit.hessian_free.train import (
+    PAPER,
+    SHORT,
+    PaperSetting,
+    Record,
+    Settings,
+    train,
+    train_martens,
+)
 
 __all__ = [
     "PAPER",
@@ -45,6 +57,7 @@ __all__ = [
     "mean_loss",
     "mirrored",
     "next_batch_size",
+    "schedule",
     "squared_error",
     "train",
     "train_martens",

@@ -1,15 +1,17 @@
 r"""Deep autoencoders whose layers carry the bias as the last row of their weights.
 
 Emirahmetoglu and Stewart, sections 3 and 4.1. Layer l has W_l of shape
-(m_l + 1, m_{l+1}), its last row the bias; W_l^- is W_l without that row, X~ = [X 1].
+(m_l + 1, m_{l+1}). Its last row is the bias; W_l^- is W_l without it, and X~ = [X 1].
 """
+
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from labkit.ranges import COUNT, POSITIVE, check
 
-# The derivative is taken from the output, which is what is kept.
+# The derivative is a function of the output, which is what a forward pass keeps.
 MODULES = {"logistic": nn.Sigmoid, "tanh": nn.Tanh, "linear": nn.Identity}
 MODULES |= {"relu": nn.ReLU}
 ACTIVATIONS = {
@@ -20,8 +22,8 @@ ACTIVATIONS = {
 }
 
 
-def mirrored(encoder) -> tuple[int, ...]:
-    """Widths of the whole net from those of its encoder, code layer last.
+def mirrored(encoder: Iterable[int]) -> tuple[int, ...]:
+    """Return a net's widths from those of its encoder, whose code layer is last.
 
     Examples
     --------
@@ -41,10 +43,10 @@ class Autoencoder(nn.Module):
     ----------
     widths : sequence of int, $m_1, ..., m_{k+1}$, the same read from either end
     incoming : int, $m_0$, nonzero incoming weights of each unit at the start (9)
-    std : float, their standard deviation, which the paper's N(0, sigma) is taken for
+    std : float, their standard deviation; the paper's N(0, sigma) is read so
     activations : sequence of str, optional
-        A name for each of the k layers, of "logistic", "tanh", "relu", "linear"; if
-        not given logistic everywhere, code and output included, as in the paper.
+        A name for each of the k layers: "logistic", "tanh", "relu" or "linear". If not
+        given all are logistic, code and output too, as in the paper.
     generator : torch.Generator, optional, of the initial weights
 
     Examples
@@ -56,14 +58,14 @@ class Autoencoder(nn.Module):
 
     def __init__(
         self,
-        widths,
+        widths: Iterable[int],
         *,
         incoming: int = 10,
         std: float = 1.5,
-        activations=None,
+        activations: Iterable[str] | None = None,
         generator: torch.Generator | None = None,
-        dtype=None,
-        device=None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
     ):
         super().__init__()
         self.widths = _check_widths(widths)
@@ -84,8 +86,13 @@ class Autoencoder(nn.Module):
         """The code: (n, m_1) -> (n, smallest width)."""
         return self.outputs(X, layers=(len(self.widths) - 1) // 2)
 
-    def outputs(self, X: Tensor, weights=None, layers: int | None = None) -> Tensor:
-        """S_layers at given weights; by default the module's own, and the last."""
+    def outputs(
+        self,
+        X: Tensor,
+        weights: Sequence[Tensor] | None = None,
+        layers: int | None = None,
+    ) -> Tensor:
+        """Return S_layers at some weights; by default the last, at the module's own."""
         W = tuple(self.weights) if weights is None else weights
         S = X
         for W_l, name in zip(W[:layers], self.activations, strict=False):
@@ -94,24 +101,34 @@ class Autoencoder(nn.Module):
 
 
 def as_sequential(net: Autoencoder) -> nn.Sequential:
-    """The same net, weights copied, of torch's own layers: what others train."""
+    """Return the same net, with copied weights, made of torch's own layers."""
     layers = []
     for W, name in zip(net.weights, net.activations, strict=True):
-        layer = nn.Linear(*(len(W) - 1, W.shape[1]), dtype=W.dtype, device=W.device)
+        layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype, device=W.device)
         layer.weight.data, layer.bias.data = W.data[:-1].T.clone(), W.data[-1].clone()
         layers += [layer, MODULES[name]()]
     return nn.Sequential(*layers)
 
 
-def sparse_weights(m, p, incoming, std, generator=None, *, dtype=None, device=None):
-    r"""One layer's weights (m + 1, p) by Martens' sparse scheme, the paper's (9).
+def sparse_weights(
+    m: int,
+    p: int,
+    incoming: int,
+    std: float,
+    generator: torch.Generator | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> nn.Parameter:
+    r"""Draw one layer's weights (m + 1, p) by Martens' sparse scheme, the paper's (9).
 
     Each unit gets min(incoming, m) inputs, drawn without replacement, with weights
     N(0, std^2); all other weights and the bias row are zero.
     """
-    options = {"generator": generator, "device": device}
-    chosen = torch.rand(m, p, **options).argsort(0)[: min(incoming, m)]
-    values = torch.randn(chosen.shape, dtype=dtype, **options) * std
+    order = torch.rand(m, p, generator=generator, device=device).argsort(0)
+    chosen = order[: min(incoming, m)]
+    values = torch.randn(chosen.shape, generator=generator, dtype=dtype, device=device)
+    values *= std
     W = values.new_zeros(m + 1, p)
     return nn.Parameter(W.scatter_(0, chosen, values))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.tuples import dot
+from labkit.hessian_free.vectors import dot
 from labkit.ranges import COUNT, INSIDE, NOT_NEGATIVE, check
 
 RANGES = {"variance": NOT_NEGATIVE, "gradient_norm2": NOT_NEGATIVE}
@@ -24,7 +24,7 @@ STALLED = 0.005  # relative decrease of the validation loss over the window
 def batch_gradient_variance(point, *beside: Tensor) -> tuple[float, ...]:
     r"""V and |grad f_S|^2 of a batch, from one backward pass, read to the host once.
 
-    What is ``beside``, of shape (), is read with them and returned behind them.
+    Tensors ``beside``, of shape (), are read with them and returned behind them.
 
     (1) $V = \frac{n}{n-1} \left( \tfrac1n \sum_i |\nabla f_i|^2
     - |\nabla f_S|^2 \right)$
@@ -43,7 +43,7 @@ def batch_gradient_variance(point, *beside: Tensor) -> tuple[float, ...]:
 def next_batch_size(
     variance: float, gradient_norm2: float, population: int, theta: float
 ) -> int:
-    r"""The least n that makes the batch's gradient a descent direction on average.
+    r"""Return the least n whose gradient is a descent direction on average.
 
     (2) $\frac{V}{n} \cdot \frac{N - n}{N - 1} \le \theta^2 |\nabla f_S|^2$ has the
     least solution
@@ -73,8 +73,20 @@ def next_batch_size(
     return max(n, 1)
 
 
+def variance_test(
+    variance: float, gradient_norm2: float, n: int, population: int, theta: float
+) -> tuple[float, float]:
+    r"""Return both sides of (2) of :func:`next_batch_size`, the noise and its bound.
+
+    The noise, on the left, is the expected $|\nabla f_S - \nabla f_N|^2$ of a batch of
+    n rows. Parameters are those of :func:`next_batch_size`.
+    """
+    noise = variance / n * (population - n) / max(population - 1, 1)
+    return noise, theta**2 * gradient_norm2
+
+
 class NextBatch(NamedTuple):
-    """The next step's batch size, and why."""
+    """The next step's batch size, and why it grew."""
 
     n: int
     maxiter: int  # Krylov iterations at most
@@ -83,9 +95,13 @@ class NextBatch(NamedTuple):
 
 
 def grow(
-    n: int, maxiter: int, estimates: Sequence, losses: Sequence, max_batch_size: int
+    n: int,
+    maxiter: int,
+    estimates: Sequence[int],
+    losses: Sequence[float],
+    max_batch_size: int,
 ) -> NextBatch:
-    r"""Algorithm 1, its last block: never shrink, let the iterations grow along.
+    r"""Apply the last block of Algorithm 1: batch and iterations grow together.
 
     From the sixth step i on, with $\hat n_j$ and $f_j$ of the steps so far,
 
@@ -100,9 +116,9 @@ def grow(
     Parameters
     ----------
     n, maxiter : int, of the step just taken
-    estimates, losses : sequence of int, of float
-        $\hat n$, $f$ on validation, the last entry that of this step.
-    max_batch_size : int, $n_{max}$; a larger n stays as it is
+    estimates : sequence of int, $\hat n$ of the steps so far, this one's the last
+    losses : sequence of float, $f$ on validation rows, likewise
+    max_batch_size : int, $n_{max}$; a larger n stays as it is, for it never shrinks
 
     Examples
     --------

@@ -7,8 +7,8 @@ The baseline of Emirahmetoglu and Stewart: for a positive definite B, minimise
 over the Krylov space. On B = A'A + lambda I and b = A'b' that space is the one of
 :func:`labkit.hessian_free.lsmr` with damping sqrt(lambda); at equal k, CG has the lower
 q there and LSMR the smaller gradient B x - b. The iteration stays on the device, flat
-(:mod:`labkit.hessian_free.flat`); the host reads what the stop test needs, for all
-iterations since it last looked at once. What was computed past the end is dropped.
+(:mod:`labkit.hessian_free.vectors`); every ``check_every`` iterations the host reads
+at once what the stop test needs of them. What was computed past the end is dropped.
 """
 
 import math
@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.flat import Space, as_tuple, default_check_every, positive
-from labkit.hessian_free.operators import check_dtype, symmetric
+from labkit.hessian_free.system import check_dtype, symmetric
+from labkit.hessian_free.vectors import Space, as_tuple, default_check_every, positive
 from labkit.ranges import COUNT, NOT_NEGATIVE, check
 
 STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
@@ -29,7 +29,7 @@ STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
 
 @dataclass(frozen=True, eq=False)
 class CGStep:
-    """One iteration. ``x`` is not written to again."""
+    """One iteration. ``x`` is not overwritten by the next."""
 
     k: int
     x: tuple[Tensor, ...] = field(repr=False)
@@ -42,7 +42,7 @@ class CGStep:
 def cg_steps(
     B: Callable, b, x0=None, M=None, *, check_every: int = 1, maxiter: int | None = None
 ) -> Iterator[CGStep]:
-    r"""The iterates of preconditioned CG, one by one, no stop.
+    r"""Yield the iterates of preconditioned CG, without a stop.
 
     With $r = b - B x$, $y = r / M$, $p = y$ at the start, per iteration
 
@@ -52,9 +52,9 @@ def cg_steps(
     (6) $q = -\tfrac12 \langle r + b, x \rangle$
 
     B, b and x0 are those of :func:`cg`, M its preconditioner. A direction without
-    positive curvature is not followed: alpha = 0 there, and the caller sees
-    ``curvature`` <= 0. The host waits once in ``check_every`` iterations; after
-    ``maxiter``, if given, the generator ends.
+    positive curvature is not followed: alpha = 0 there, and ``curvature`` <= 0 says so.
+    The host waits for the device once in ``check_every`` iterations; after ``maxiter``,
+    if it is given, the generator ends.
 
     Cost of an iteration: one B, at most 15 kernels, 21 reads or writes of a vector.
     """
@@ -99,8 +99,9 @@ class CGResult(NamedTuple):
     """What :func:`cg` returns.
 
     ``status`` is "progress" (Martens' test), "exact", "curvature" (<p, B p> <= 0) or
-    "maxiter"; ``kept`` holds (k, iterate), the last always; ``q`` and ``rnorm`` are per
-    iteration, from 0. Of k systems all but x are tuples of k.
+    "maxiter"; ``kept`` holds pairs (k, iterate), the last iterate always among them;
+    ``q`` and ``rnorm`` have a number for each iteration, from 0. For k systems all but
+    x are tuples of k.
     """
 
     x: Tensor | np.ndarray | tuple
@@ -132,14 +133,14 @@ def cg(
     Parameters
     ----------
     B : matrix, or callable x -> B x, symmetric positive definite
-        What A may be in :func:`labkit.hessian_free.lsmr`.
+        Of the kinds that A may be in :func:`labkit.hessian_free.lsmr`.
     b : tensor, NumPy array, or tuple of these
-        Where B is a matrix also (n, k), k systems, which are solved in turn.
+        If B is a matrix also (n, k), k systems, which are solved in turn.
     x0 : like b, optional, start; zero if not given
     preconditioner : like b, optional, $M$ > 0, approximates the diagonal of B
     maxiter : int >= 1, iterations at most
     tolerance : float >= 0; 0 runs to ``maxiter`` or to rounding
-    keep : bool, also keep the iterates at k = ceil(5 * 1.3^t), to backtrack over
+    keep : bool, also keep the iterates at k = ceil(5 * 1.3^t), for a search back
     callback : callable, optional
         Given the :class:`CGStep` of each iteration from 1, its ``x`` of b's kind.
     check_every : int >= 1, optional, see :func:`labkit.hessian_free.lsmr`
@@ -161,11 +162,13 @@ def cg(
     stops = {"maxiter": maxiter, "tolerance": tolerance, "check_every": check_every}
     check(stops, STOPS | {"check_every": COUNT})
     if hasattr(B, "shape") and b.ndim == 2:
-        given = {"keep": keep, "callback": callback} | stops
-        return _columns(B, b, x0, preconditioner, given)
+        options = {"keep": keep, "callback": callback, **stops}
+        return _columns(B, b, x0, preconditioner, options)
     q, rnorm, kept, t = [], [], [], 0
-    given = {"check_every": check_every, "maxiter": maxiter}
-    for step in cg_steps(product, b, x0, preconditioner, **given):
+    steps = cg_steps(
+        product, b, x0, preconditioner, check_every=check_every, maxiter=maxiter
+    )
+    for step in steps:
         k = step.k
         if callback and k:
             callback(replace(step, x=space.outside(step.x)))
@@ -181,14 +184,14 @@ def cg(
     return CGResult(x, status, k, tuple(q), tuple(rnorm), tuple(kept))
 
 
-def _columns(B, b, x0, M, given) -> CGResult:
-    """The systems of b's columns, one after the other."""
+def _columns(B, b, x0, M, options) -> CGResult:
+    """Solve the systems of b's columns, one after the other."""
 
     def column(x, i):
         return None if x is None else x[:, i]
 
     systems = [
-        cg(B, b[:, i], x0=column(x0, i), preconditioner=column(M, i), **given)
+        cg(B, b[:, i], x0=column(x0, i), preconditioner=column(M, i), **options)
         for i in range(b.shape[1])
     ]
     x, *others = zip(*systems, strict=True)
@@ -197,7 +200,7 @@ def _columns(B, b, x0, M, given) -> CGResult:
 
 
 def _reason(step, q, rnorm, tolerance, maxiter):
-    """Why to stop after this iteration, or None."""
+    """Return why CG stops after this iteration, or None."""
     k = step.k
     eps = torch.finfo(step.x[0].dtype).eps
     if k and step.curvature <= 0 and rnorm[k - 1] > 0:

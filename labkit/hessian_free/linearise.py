@@ -1,12 +1,12 @@
-r"""The residual and its derivative at fixed weights and data, as a pair of maps.
+r"""The residual and its derivative at given weights and rows, as a pair of maps.
 
 Emirahmetoglu and Stewart, sections 3 and 4.6, Algorithms 4 and 5. With n examples,
 
 .. math:: R = (S_k - T) / \sqrt n, \qquad f = \tfrac12 |R|_F^2, \qquad A = \nabla R,
 
 T the targets (X for an autoencoder). A is never formed: ``forward_map`` gives A d and
-``transpose_map`` A'U. What is reported is 2 f: squared error summed over outputs,
-averaged over examples. Other losses: :mod:`labkit.hessian_free.losses`.
+``transpose_map`` A'U. Errors are reported as 2 f, the squared error summed over outputs
+and averaged over examples. Other losses: :mod:`labkit.hessian_free.losses`.
 """
 
 import math
@@ -20,37 +20,50 @@ from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder
-from labkit.hessian_free.door import check_rows, tried
-from labkit.hessian_free.losses import SQUARED, LinearisedLoss, as_loss, check_like
+from labkit.hessian_free.losses import (
+    SQUARED,
+    Loss,
+    as_loss,
+    check_like,
+    check_rows,
+    tried,
+)
 
-ROWS = 32  # examples whose gradients are held at once, for a module of unknown layers
+ROWS = 32  # examples whose gradients a LinearisedModule holds at once
 
 
 def weights_of(model: nn.Module) -> tuple[Tensor, ...]:
-    """The trained parameters, in order, without their graph; they share memory."""
+    """Return the trained parameters, in order, detached; they share memory."""
     return tuple(p.detach() for p in model.parameters() if p.requires_grad)
 
 
 def linearise(
-    model: nn.Module, inputs: Tensor, targets=None, *, loss="squared", weights=None
-):
-    """Residual and derivative of a model at a point.
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    loss: str | Loss = "squared",
+    weights: tuple[Tensor, ...] | None = None,
+) -> "LinearisedLayers | LinearisedModule | LinearisedLoss":
+    """Return the residual of a model and its derivative, at its weights or at others.
 
     Parameters
     ----------
     model : nn.Module
-        An Autoencoder, whose maps are written by hand, or any module from (n, ...) to
-        (n, ...) row by row, a function of its weights: batch normalisation in training
-        mode and dropout are refused.
+        An Autoencoder, whose maps are written by hand, or any module that takes
+        (n, ...) to (n, ...) row by row and draws no random numbers: batch normalisation
+        in training mode and dropout are refused.
     inputs : (n, ...) tensor, $X$
     targets : tensor, optional, $T$, see :class:`HessianFree`
     loss : "squared", "softmax", "logistic" or Loss
     weights : tuple of tensors, optional
-        The point; the model's own if not given. Not copied: leave them unchanged.
+        Where to linearise; the model's own if not given. They are not copied: leave
+        them unchanged.
 
     Returns
     -------
-    LinearisedLayers or LinearisedModule; LinearisedLoss of one where not squared
+    LinearisedLayers or LinearisedModule; with another loss than "squared" a
+    LinearisedLoss around one of them
     """
     loss = as_loss(loss, model)
     check_rows(model, inputs, targets)
@@ -65,8 +78,15 @@ def linearise(
 
 
 @torch.no_grad()
-def mean_loss(model: nn.Module, inputs, targets=None, *, loss="squared", weights=None):
-    """f, (): half the squared error, or another loss's mean over examples."""
+def mean_loss(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    loss: str | Loss = "squared",
+    weights: tuple[Tensor, ...] | None = None,
+) -> Tensor:
+    """Return f, (): half the squared error, or another loss's mean over examples."""
     loss = as_loss(loss, model)
     if loss == SQUARED:
         return 0.5 * squared_error(model, inputs, targets, weights=weights)
@@ -74,14 +94,20 @@ def mean_loss(model: nn.Module, inputs, targets=None, *, loss="squared", weights
 
 
 @torch.no_grad()
-def squared_error(model: nn.Module, inputs, targets=None, *, weights=None) -> Tensor:
-    """2 f: squared error summed over outputs, mean over examples; ()."""
+def squared_error(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    weights: tuple[Tensor, ...] | None = None,
+) -> Tensor:
+    """Return 2 f, (): the squared error summed over outputs, averaged over examples."""
     outputs, targets = _judged(model, inputs, targets, SQUARED, weights)
     return (outputs - targets).square_().sum() / len(inputs)
 
 
 def _judged(model, inputs, targets, loss, weights):
-    """What the loss is of, looked at."""
+    """Return outputs and targets, checked."""
     targets = inputs if targets is None else targets
     check_rows(model, inputs, targets)
     outputs = _outputs(model, inputs, weights)
@@ -94,23 +120,23 @@ def _outputs(model, inputs, weights):
         return model.outputs(inputs, weights)
     if weights is None:
         return model(inputs)
-    named = {name: weights[i] for name, i in _places(model).items()}
+    named = {name: weights[i] for name, i in _indices(model).items()}
     return functional_call(model, named, (inputs,), tie_weights=False)
 
 
-def _places(model) -> dict[str, int]:
-    """Names of trained parameters, each with its place among the weights.
+def _indices(model) -> dict[str, int]:
+    """Return the names of trained parameters, each with its index among the weights.
 
-    Every tensor of every module once: shared ones under all their names, but a module
-    that is used twice under one, for ``functional_call`` would put it back wrongly.
+    A tensor that several modules share has all their names. A module that is used twice
+    has one name, since ``functional_call`` would put it back wrongly under two.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
-    place = {p: i for i, p in enumerate(trained)}
+    index = {p: i for i, p in enumerate(trained)}
     return {
-        f"{prefix}.{name}" if prefix else name: place[p]
+        f"{prefix}.{name}" if prefix else name: index[p]
         for prefix, module in model.named_modules()
         for name, p in module.named_parameters(recurse=False, remove_duplicate=False)
-        if p in place
+        if p in index
     }
 
 
@@ -122,7 +148,7 @@ def _has_recurrence(model) -> bool:
 def _twice_differentiable(model):
     """Choose kernels whose backward pass has a derivative, and which vmap knows.
 
-    Neither fused attention has one nor cuDNN's and oneDNN's recurrences.
+    Fused attention has none, and neither have the recurrences of cuDNN and oneDNN.
     """
     with ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -134,21 +160,21 @@ def _twice_differentiable(model):
 
 
 class _Point:
-    """What both kinds of linearisation tell of their residual R."""
+    """What follows from the residual R alone, in both kinds of linearisation."""
 
     @property
     def n(self) -> int:
-        """Examples."""
+        """Number of examples."""
         return len(self.residual)
 
     def loss(self) -> Tensor:
-        """f = |R|^2 / 2, ()."""
+        """Return f = |R|^2 / 2, ()."""
         return 0.5 * self.residual.square().sum()
 
 
 @torch.no_grad()
 def linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers":
-    r"""One forward pass that keeps $\tilde S_{l-1}$ and $S'_l$ of every layer.
+    r"""Take a forward pass that keeps $\tilde S_{l-1}$ and $S'_l$ of every layer.
 
     (3) $S_l = \sigma_l(\tilde S_{l-1} W_l)$
     """
@@ -166,8 +192,8 @@ def linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers
 def with_ones(S: Tensor) -> Tensor:
     r"""$\tilde S = [S\ 1]$, (n, m) -> (n, m + 1).
 
-    Its rows lie a multiple of 16 entries apart: with an odd distance the product
-    $\tilde S^T F$ of a wide first layer takes a quarter longer on a CPU.
+    Its rows lie a multiple of 16 entries apart; if they lay an odd number apart, the
+    product $\tilde S^T F$ of a wide first layer would take a quarter longer on a CPU.
     """
     n, m = S.shape
     out = S.new_empty(n, -(-(m + 1) // 16) * 16)[:, : m + 1]
@@ -199,12 +225,12 @@ class LinearisedLayers(_Point):
 
     @cached_property
     def _scaled(self) -> tuple[Tensor, ...]:
-        """S'_l with the factor of R in the last, which so costs no operation."""
+        """S'_l, the last with the factor of R, which then costs no operation."""
         *others, last = self.derivatives
         return *others, last / math.sqrt(self.n)
 
     def forward_map(self, d) -> Tensor:
-        """A d: tuple like the weights -> (n, m_{k+1}); 3 kernels a layer."""
+        """Return A d: tuple like the weights -> (n, m_{k+1}); 3 kernels a layer."""
         S, S_, W = self.inputs, self._scaled, self.weights
         F = torch.mm(S[0], d[0]).mul_(S_[0])  # (A1)
         for i in range(1, len(W)):
@@ -212,12 +238,12 @@ class LinearisedLayers(_Point):
         return F
 
     def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
-        """A'U: (n, m_{k+1}) -> tuple like the weights; 3 kernels a layer."""
+        """Return A'U: (n, m_{k+1}) -> tuple like the weights; 3 kernels a layer."""
         pairs = zip(self.inputs, self._signals(U, self._scaled), strict=True)
         return tuple(torch.mm(S.T, F_l) for S, F_l in pairs)  # (B3)
 
     def deltas(self, U: Tensor) -> list[Tensor]:
-        """The backward signals F_1, ..., F_k of U, without the factor 1 / sqrt(n)."""
+        """Return the backward signals F_1, ..., F_k of U, without 1 / sqrt(n)."""
         return self._signals(U, self.derivatives)
 
     def _signals(self, U, S_):
@@ -227,7 +253,7 @@ class LinearisedLayers(_Point):
         return F[::-1]
 
     def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
-        r"""Entrywise sum over examples of squares, $\sum_i (J_i^T u_i)^2$, like w.
+        r"""Return the sum over examples $\sum_i (J_i^T u_i)^2$ of each entry, like w.
 
         J_i is the derivative of the outputs (not divided by sqrt(n)) of example i, u_i
         row i of U (n, m_{k+1}). Its gradient in layer l is the outer product of rows i
@@ -237,9 +263,9 @@ class LinearisedLayers(_Point):
         return tuple(S.square().T @ F_l.square() for S, F_l in pairs)
 
     def gradient_moments(self, U=None) -> tuple[tuple[Tensor, ...], Tensor]:
-        r"""grad f, and $\sum_i |\nabla f_i|^2$ over examples, from one backward pass.
+        r"""Return grad f, and $\sum_i |\nabla f_i|^2$, from one backward pass.
 
-        U, R if not given, is the gradient of f by the outputs times sqrt(n). The
+        U, R if not given, is the gradient of f by the outputs, times sqrt(n). The
         second is $\sum_l \langle \mathrm{rowsum}(\tilde S_{l-1}^2),
         \mathrm{rowsum}(F_l^2) \rangle$: no matrix product.
         """
@@ -254,13 +280,13 @@ class LinearisedLayers(_Point):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearisedModule(_Point):
-    """A = dR/dw of any module, by ``torch.func``; R the outputs where T is None.
+    """A = dR/dw of any module, by ``torch.func``; if T is None, R is of the outputs.
 
-    A' is the closure of one ``vjp``; that is linear in U, and its own transpose, once
-    more by ``vjp``, is A. Unlike ``jvp`` this keeps the primal pass, and unlike
+    A' is the closure of one ``vjp``. It is linear in U, and its own transpose, by
+    another ``vjp``, is A. Unlike ``jvp`` this keeps the forward pass, and unlike
     ``linearize`` it traces nothing anew for every batch; its products are as fast for
-    Linear layers, faster for convolutions. Sums of squares hold the gradients of 32
-    examples at a time; a model with nn.RNN, nn.LSTM or nn.GRU goes example by example.
+    Linear layers and faster for convolutions. Sums of squares hold the gradients of 32
+    examples at a time, and of one example for a model with nn.RNN, nn.LSTM or nn.GRU.
     """
 
     model: nn.Module
@@ -269,7 +295,7 @@ class LinearisedModule(_Point):
     targets: Tensor | None
 
     def residual_map(self, *weights) -> Tensor:
-        """R as a function of the weights, which ``torch.func`` can differentiate."""
+        """Return R as a function of the weights, for ``torch.func``."""
         with _twice_differentiable(self.model):
             outputs = _outputs(self.model, self.inputs, weights)
         check_like(SQUARED, outputs, self.targets)
@@ -293,11 +319,11 @@ class LinearisedModule(_Point):
         return vjp(self._vjp, torch.zeros_like(self.residual))[1]
 
     def forward_map(self, d) -> Tensor:
-        """A d: tuple like the weights -> like the targets."""
+        """Return A d: tuple like the weights -> like the targets."""
         return self._jvp(tuple(d))[0]
 
     def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
-        """A'U: like the targets -> tuple like the weights."""
+        """Return A'U: like the targets -> tuple like the weights."""
         return self._vjp(U)
 
     def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
@@ -311,7 +337,7 @@ class LinearisedModule(_Point):
             return vjp(outputs, *self.weights)[1](u)
 
         total = [torch.zeros_like(w) for w in self.weights]
-        if _has_recurrence(self.model):  # which vmap does not know
+        if _has_recurrence(self.model):  # vmap does not know it
             for x, u in zip(self.inputs, U, strict=True):
                 torch._foreach_add_(total, [g.square() for g in signal(x, u)])
             return tuple(total)
@@ -327,8 +353,10 @@ class LinearisedModule(_Point):
         return self.transpose_map(U), torch.stack([s.sum() for s in squares]).sum()
 
 
-def check_data(model: nn.Module, inputs: Tensor, targets: Tensor | None, name="inputs"):
-    """Refuse data that the model cannot reproduce; reads them once."""
+def check_data(
+    model: nn.Module, inputs: Tensor, targets: Tensor | None, name: str = "inputs"
+) -> None:
+    """Refuse data that the model cannot reproduce; read them once."""
     check_rows(model, inputs, targets, name)
     if inputs.ndim < 2:
         shape = tuple(inputs.shape)
@@ -342,3 +370,67 @@ def check_data(model: nn.Module, inputs: Tensor, targets: Tensor | None, name="i
             f"targets of {name} must lie in [0, 1], the range of a logistic output, "
             f"but span [{float(low):g}, {float(high):g}]"
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearisedLoss:
+    r"""A = L' J / sqrt(n) and R = r / sqrt(n) of a loss that is not the squared one.
+
+    ``derivative`` has the maps of J / sqrt(n), and the outputs / sqrt(n) as its
+    residual; r and L are those of ``rule``. A'A is the generalised Gauss-Newton matrix,
+    A'R the gradient.
+    """
+
+    derivative: object  # LinearisedLayers or LinearisedModule
+    rule: Loss
+    targets: Tensor
+
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """Where it is linearised."""
+        return self.derivative.weights
+
+    @property
+    def n(self) -> int:
+        """Number of examples."""
+        return self.derivative.n
+
+    @cached_property
+    def outputs(self) -> Tensor:
+        """The model's outputs, (n, ...)."""
+        Z = self.derivative.residual * math.sqrt(self.n)
+        check_like(self.rule, Z, self.targets)
+        return Z
+
+    @cached_property
+    def _root(self):
+        """r / sqrt(n), L, and L' by one ``vjp``."""
+        with torch.no_grad():
+            r, L = self.rule.root(self.outputs, self.targets)
+            transpose = vjp(L, torch.zeros_like(r))[1]
+            return r / math.sqrt(len(r)), L, transpose
+
+    @property
+    def residual(self) -> Tensor:
+        """R, like r."""
+        return self._root[0]
+
+    def loss(self) -> Tensor:
+        """Return f, the mean over examples, ()."""
+        return self.rule.value(self.outputs, self.targets).mean()
+
+    def forward_map(self, d) -> Tensor:
+        """Return A d: tuple like the weights -> like r."""
+        return self._root[2](self.derivative.forward_map(d))[0]
+
+    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
+        """Return A'U: like r -> tuple like the weights."""
+        return self.derivative.transpose_map(self._root[1](U))
+
+    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
+        r"""Return $\sum_i (J_i^T L_i u_i)^2$ of each entry, like the weights."""
+        return self.derivative.sum_squares(self._root[1](U))
+
+    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
+        """See :meth:`LinearisedLayers.gradient_moments`."""
+        return self.derivative.gradient_moments(self._root[1](self.residual))

@@ -1,4 +1,6 @@
-r"""Convex losses as least squares: the square root of their curvature and a residual.
+r"""The losses, as least squares, and what a step refuses about its rows and targets.
+
+A convex loss needs the square root of its curvature and a residual.
 
 A loss $\ell(z, t)$ of one example's outputs z has the generalised Gauss-Newton matrix
 $\frac1n \sum_i J_i^T H_i J_i$, $H_i = \nabla^2_z \ell$ (Schraudolph, Neural Computation
@@ -6,33 +8,34 @@ $\frac1n \sum_i J_i^T H_i J_i$, $H_i = \nabla^2_z \ell$ (Schraudolph, Neural Com
 
 .. math:: b = -R, \quad R = (r_i / \sqrt n)_i, \quad L r = \nabla_z \ell
 
-gives $A^T b = -\nabla f$: again a least-squares problem, though $|R|^2$ is no loss.
+gives $A^T b = -\nabla f$. So this too is a least-squares problem, though $|R|^2$ is not
+the loss.
 
-Softmax, p the probabilities and y the target's: $H = \mathrm{diag}(p) - p p^T$ and
+Softmax has $H = \mathrm{diag}(p) - p p^T$, with p the probabilities of the outputs and
+y those of the target:
 
 (1) $L = \mathrm{diag}(\sqrt p) - p \sqrt p^T, \qquad r = (p - y) / \sqrt p$
 
-for $L L^T = H$ since $\sqrt p^T \sqrt p = 1$, and $L r = p - y$ since
-$\sqrt p^T r = 1^T (p - y) = 0$, by which r is the shortest solution, $L^+ (p - y)$.
-Nothing here is lost by b being a long vector where an example is sure of a wrong class:
+Here $L L^T = H$ since $\sqrt p^T \sqrt p = 1$, and $L r = p - y$ since
+$\sqrt p^T r = 1^T (p - y) = 0$; for the same reason r is the shortest solution,
+$L^+ (p - y)$. It is long if the model is sure of a wrong class, but that costs nothing:
 LSMR's iterates depend on $A^T A$ and $A^T b$ only. They are those of the augmented
 right-hand side $(0, -\nabla f / \lambda)$ of the damped system, which needs no r but
-divides by lambda. Below the rounding unit eps of its type, p is taken for eps in
-$\sqrt p$ of (1): $L r = p - y$ still holds, $L L^T$ grows by at most eps, and
-$|r| < 1 / \sqrt{eps}$ an entry.
+divides by lambda. If p is below the rounding unit eps of its dtype, eps stands for it
+in $\sqrt p$ of (1): $L r = p - y$ still holds, $L L^T$ grows by at most eps, and each
+entry has $|r| < 1 / \sqrt{eps}$.
 
-Logistic, an output each, $H = p (1 - p)$: (2) $L = \sqrt{p (1 - p)}$,
-$r = (p - y) / L$.
+The logistic loss has a probability for each output and $H = p (1 - p)$:
+(2) $L = \sqrt{p (1 - p)}$, $r = (p - y) / L$.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vjp
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.hessian_free.autoencoder import Autoencoder
 
@@ -83,7 +86,7 @@ def _softmax_root(Z, T):
 
 
 def _distribution(Z, T):
-    """Targets as probabilities; NaN where an index is of no class."""
+    """Return targets as probabilities; NaN where an index names no class."""
     if T.is_floating_point():
         return T
     classes = torch.arange(Z.shape[-1], device=T.device)
@@ -108,72 +111,8 @@ LOGISTIC = Loss("logistic", _logistic_value, _logistic_root)
 LOSSES = {loss.name: loss for loss in (SQUARED, SOFTMAX, LOGISTIC)}
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LinearisedLoss:
-    r"""A = L' J / sqrt(n) and R = r / sqrt(n) of a loss that is not the squared one.
-
-    J / sqrt(n) are the maps of ``derivative``, its residual the outputs / sqrt(n); r
-    and L are those of ``rule``. A'A is the generalised Gauss-Newton matrix, A'R the
-    gradient.
-    """
-
-    derivative: object  # LinearisedLayers or LinearisedModule
-    rule: Loss
-    targets: Tensor
-
-    @property
-    def weights(self) -> tuple[Tensor, ...]:
-        """The point."""
-        return self.derivative.weights
-
-    @property
-    def n(self) -> int:
-        """Examples."""
-        return self.derivative.n
-
-    @cached_property
-    def outputs(self) -> Tensor:
-        """What the loss is of, (n, ...)."""
-        Z = self.derivative.residual * math.sqrt(self.n)
-        check_like(self.rule, Z, self.targets)
-        return Z
-
-    @cached_property
-    def _root(self):
-        """r / sqrt(n), L, and L' by one ``vjp``."""
-        with torch.no_grad():
-            r, L = self.rule.root(self.outputs, self.targets)
-            transpose = vjp(L, torch.zeros_like(r))[1]
-            return r / math.sqrt(len(r)), L, transpose
-
-    @property
-    def residual(self) -> Tensor:
-        """R, like r."""
-        return self._root[0]
-
-    def loss(self) -> Tensor:
-        """f, the mean over examples, ()."""
-        return self.rule.value(self.outputs, self.targets).mean()
-
-    def forward_map(self, d) -> Tensor:
-        """A d: tuple like the weights -> like r."""
-        return self._root[2](self.derivative.forward_map(d))[0]
-
-    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
-        """A'U: like r -> tuple like the weights."""
-        return self.derivative.transpose_map(self._root[1](U))
-
-    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
-        r"""$\sum_i (J_i^T L_i u_i)^2$, see ``LinearisedLayers``."""
-        return self.derivative.sum_squares(self._root[1](U))
-
-    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
-        """grad f and the sum of squared gradients, as of ``LinearisedLayers``."""
-        return self.derivative.gradient_moments(self._root[1](self.residual))
-
-
 def as_loss(loss: str | Loss, model: nn.Module) -> Loss:
-    """A loss by its name; refused where the model's last layer is the loss's own."""
+    """Return a loss by its name; refuse a model that ends in the loss's own layer."""
     if not isinstance(loss, Loss):
         if not isinstance(loss, str) or loss not in LOSSES:
             known = ", ".join(LOSSES)
@@ -193,7 +132,7 @@ def as_loss(loss: str | Loss, model: nn.Module) -> Loss:
 
 
 def check_like(loss: Loss, outputs: Tensor, targets: Tensor | None) -> None:
-    """Refuse targets whose shape or type is not the loss's; reads no number."""
+    """Refuse targets of a shape or dtype that the loss does not take; read nothing."""
     if not isinstance(outputs, Tensor):
         kind = type(outputs).__name__
         raise TypeError(
@@ -231,7 +170,10 @@ def check_like(loss: Loss, outputs: Tensor, targets: Tensor | None) -> None:
 
 
 def check_targets(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
-    """Refuse targets out of the loss's range, or an own loss that is none; one read."""
+    """Refuse targets out of the loss's range, and a :class:`Loss` that is wrong.
+
+    One read.
+    """
     if loss not in LOSSES.values():
         return check_loss(loss, outputs, targets)
     if loss == SQUARED or not targets.numel():
@@ -254,13 +196,13 @@ def check_targets(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
 
 @torch.no_grad()
 def check_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
-    """Hold the functions of a :class:`Loss` against autograd, on two rows; one read.
+    """Check the functions of a :class:`Loss` against autograd, on two rows; one read.
 
     Raises
     ------
     ValueError
-        With the identity that fails: a loss a row, of this row alone; L linear;
-        L r the gradient; L L' the curvature.
+        With what does not hold: each row has a loss, which depends on this row alone; L
+        is linear; L r is the gradient; L L' is the curvature.
     """
     Z, T = outputs[:2].detach().clone(), targets[:2]
     value = lambda z: loss.value(z, T)  # noqa: E731
@@ -303,3 +245,88 @@ def check_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
                 f"loss {loss.name!r}: {words}, but they differ by {gap:.3g} "
                 f"(sizes {one:.3g} and {two:.3g})"
             )
+
+
+def check_rows(model: nn.Module, inputs, targets=None, name="inputs") -> None:
+    """Refuse what is no batch for the model, by its shapes; read no number."""
+    targets = inputs if targets is None else targets
+    roles = ((name, inputs), (f"targets of {name}", targets))
+    for role, x in roles:
+        if not isinstance(x, Tensor):
+            kind = type(x).__name__
+            what = "; a step takes the batch, no closure" if callable(x) else ""
+            what = what or "; see torch.as_tensor"
+            raise TypeError(f"{role} must be a tensor, got {kind}{what}")
+    if not inputs.ndim or not len(inputs):
+        raise ValueError(f"{name} must have rows, got shape {tuple(inputs.shape)}")
+    if isinstance(model, Autoencoder):
+        W, m = model.weights[0], model.widths[0]
+        for role, x in roles:
+            if x.shape != (len(inputs), m):
+                shape = tuple(x.shape)
+                raise ValueError(f"{role} must have shape (n, {m}), got {shape}")
+            _check_dtype(role, x, W)
+    for module in model.modules():
+        mixes = module.training or getattr(module, "running_mean", None) is None
+        if isinstance(module, _BatchNorm) and mixes:
+            raise ValueError(
+                f"{type(module).__name__} in training mode makes a row's output depend "
+                "on the other rows, which Gauss-Newton products exclude; call "
+                "model.eval(), or use GroupNorm"
+            )
+
+
+@torch.no_grad()
+def check_pair(model: nn.Module, loss: Loss, name: str, inputs, targets=None) -> None:
+    """Refuse rows and targets that model and loss do not take; try the first row."""
+    check_rows(model, inputs, targets, name)
+    targets = inputs if targets is None else targets
+    outputs = inputs[:1]  # of an Autoencoder of this shape
+    if not isinstance(model, Autoencoder):
+        outputs = tried(lambda: model(inputs[:1]), model, inputs)
+    if isinstance(outputs, Tensor):
+        outputs = outputs.expand(len(inputs), *outputs.shape[1:])
+    check_like(loss, outputs, targets)
+    check_targets(loss, outputs, targets)
+
+
+def tried(forward: Callable, model: nn.Module, inputs: Tensor):
+    """Return what a first forward pass gives; put its errors into words.
+
+    A model that draws random numbers in its forward pass, as dropout does, or changes a
+    buffer, as running averages do, is another function each time, and is refused. The
+    state of the generator and the buffers are put back.
+    """
+    of_state = (inputs.device,) if inputs.is_cuda else ()
+    random = torch.cuda if of_state else torch.random
+    before = random.get_rng_state(*of_state)
+    held = [(name, t, t._version, t.clone()) for name, t in model.named_buffers()]
+    try:
+        outputs = forward()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise ValueError(
+            f"the model does not take inputs of shape {tuple(inputs.shape)}, "
+            f"{inputs.dtype}, on {inputs.device}: {error}"
+        ) from error
+    changed = [(name, t, old) for name, t, v, old in held if t._version != v]
+    for _, t, old in changed:
+        t.copy_(old)
+    if changed:
+        raise ValueError(
+            f"the model changes its buffer {changed[0][0]} in its forward pass, so its "
+            "loss may be another function each time; call model.eval()"
+        )
+    if not torch.equal(before, random.get_rng_state(*of_state)):
+        random.set_rng_state(before, *of_state)
+        raise ValueError(
+            "the model draws random numbers in its forward pass (dropout in training "
+            "mode?), so its loss is another function each time; call model.eval()"
+        )
+    return outputs
+
+
+def _check_dtype(role, x, like, whose="the weights'"):
+    if x.dtype != like.dtype:
+        raise TypeError(f"{role} must have {whose} dtype {like.dtype}, got {x.dtype}")

@@ -11,8 +11,8 @@ three other problems. Here LSMR runs undamped on the operator
 
     K y = ( A(c o y), lambda c o y ),   right-hand side ( b, 0 ),   start d_0 / c,
 
-with iterates kept as d = c o y. The first two departures are switches, the
-``damping_norm`` and what to ``damp_towards``:
+with iterates kept as d = c o y. The first two departures are options,
+``damping_norm`` and ``damp_towards``:
 
 ==========================  ====================================================
 norm, towards               normal equations, with C = diag(c)
@@ -27,12 +27,13 @@ norm, towards               normal equations, with C = diag(c)
 (printed 0, which divides 0 by 0), the progress test compares with the value of this
 check (printed f_val, undefined there), and the best iterate is returned, not the last.
 
-Latin letters are vectors, flat inside (:mod:`labkit.hessian_free.flat`), greek ones
+Latin letters are vectors, flat inside (:mod:`labkit.hessian_free.vectors`), greek ones
 scalars. The bidiagonalisation stays on the device: its alpha and beta wait there, with
-the vectors v, until the stopping rule is looked at, every ``check_every`` iterations.
-Then the host reads them at once, and the plane rotations, a few dozen float64
-operations, cheaper there than launched, say how the iterates went on. What was computed
-past the end is dropped, so that ``check_every`` changes no result.
+the vectors v, until the stopping rule is applied, every ``check_every`` iterations.
+Then the host reads them at once and does the plane rotations (:func:`rotate`), a few
+dozen operations in float64 that are cheaper there than launched as kernels; their
+coefficients update the iterates. What was computed past the end is dropped, so that
+``check_every`` changes no result. When it ends: :mod:`labkit.hessian_free.stopping`.
 """
 
 import math
@@ -44,34 +45,134 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.flat import default_check_every, keep_freed, norm, positive
-from labkit.hessian_free.merit import MINITER, PATIENCE, Merit
-from labkit.hessian_free.rotations import Norms, Rotations, hypot, rotate
 from labkit.hessian_free.stopping import (
+    MINITER,
+    PATIENCE,
     SCIPYS,
     STOPS,
     LSMRStats,
+    Merit,
     Rules,
     run,
     run_columns,
 )
 from labkit.hessian_free.system import System, build_system
+from labkit.hessian_free.vectors import (
+    default_check_every,
+    flat_norm,
+    keep_freed,
+    positive,
+)
 from labkit.ranges import COUNT, check
+
+
+class Rotations(NamedTuple):
+    """Scalars of the two QR factorisations: floats, or arrays (k,) for k systems."""
+
+    alphabar: float
+    zetabar: float
+    anorm2: float  # sum of squares of the bidiagonal matrix, but for its last beta
+    betadd: float
+    rho: float = 1.0
+    rhobar: float = 1.0
+    cbar: float = 1.0
+    sbar: float = 0.0
+    zeta: float = 0.0
+    betad: float = 0.0
+    rhod: float = 1.0
+    tautilde: float = 0.0
+    thetatilde: float = 0.0
+    largest: float = 1.0  # rhobar so far, the start's among them
+    least: float = math.inf
+
+
+class Norms(NamedTuple):
+    """Estimates from the recurrences after an iteration; arrays (k,) for k systems."""
+
+    rnorm: float  # |(b - A d, -lam d)|, the residual of K
+    arnorm: float  # |K'(residual)| = |c o (A'(b - A d) - lam^2 d)|
+    anorm: float  # Frobenius norm of the bidiagonal matrix: a lower bound of |K|_F
+    acond: float = 1.0  # SciPy's estimate of the condition of K
+
+
+def rotate(s: Rotations, alpha, beta) -> tuple[Rotations, Norms, tuple]:
+    r"""Advance both QR factorisations by one column (Algorithm 6), in float64.
+
+    (2) $\rho = \sqrt{\bar\alpha^2 + \beta^2}$, $\cos = \bar\alpha / \rho$,
+    $\sin = \beta / \rho$    (3) $\theta = \sin\,\alpha$, $\bar\alpha' = \cos\,\alpha$
+    (4) $\bar\theta = \bar s \rho$, $\bar\rho = \sqrt{(\bar c \rho)^2 + \theta^2}$
+    (5) $\bar c' = \bar c \rho / \bar\rho$, $\bar s' = \theta / \bar\rho$
+    (6) $\zeta = \bar c' \bar\zeta$, $\bar\zeta' = -\bar s' \bar\zeta$
+
+    ``s`` is the state after the iteration before; alpha and beta, floats or arrays
+    (k,), have index k + 1. Returned are the state, norms, and the coefficients (of
+    hbar, of d, of h) of the vector updates.
+    """
+    rho = hypot(s.alphabar, beta)  # (2)
+    cos, sin = _over(s.alphabar, rho), _over(beta, rho)  # (2)
+    theta, alphabar = sin * alpha, cos * alpha  # (3)
+    thetabar, rhobar = s.sbar * rho, hypot(s.cbar * rho, theta)  # (4)
+    cbar, sbar = _over(s.cbar * rho, rhobar), _over(theta, rhobar)  # (5)
+    zeta, zetabar = cbar * s.zetabar, -sbar * s.zetabar  # (6)
+    # A third factorisation that gives the residual's norm from scalars alone.
+    betahat, betadd = cos * s.betadd, -sin * s.betadd
+    rhotilde = hypot(s.rhod, thetabar)
+    ctilde, stilde = _over(s.rhod, rhotilde), _over(thetabar, rhotilde)
+    thetatilde, rhod = stilde * rhobar, ctilde * rhobar
+    betad = -stilde * s.betad + ctilde * betahat
+    tautilde = _over(s.zeta - s.thetatilde * s.tautilde, rhotilde)
+    taud = _over(zeta - thetatilde * tautilde, rhod)
+    rnorm = hypot(betad - taud, betadd)
+    high, low = s.largest, s.least
+    diagonal = s.cbar * rho
+    acond = _over(larger(high, diagonal), smaller(low, diagonal), math.inf)
+    norms = Norms(rnorm, abs(zetabar), (s.anorm2 + beta**2) ** 0.5, acond)
+    anorm2 = s.anorm2 + beta**2 + alpha**2
+    along_hbar, along_h = -_over(thetabar * rho, s.rho * s.rhobar), -_over(theta, rho)
+    state = Rotations(
+        *(alphabar, zetabar, anorm2, betadd, rho, rhobar, cbar, sbar, zeta, betad),
+        *(rhod, tautilde, thetatilde, larger(high, rhobar), smaller(low, rhobar)),
+    )
+    return state, norms, (along_hbar, _over(zeta, rho * rhobar), along_h)
+
+
+def _over(a, b, otherwise=0.0):
+    """Return a / b, and 0 where b is 0, since the recurrence has ended there."""
+    if isinstance(b, float):
+        return a / b if b else otherwise
+    return np.where(b == 0, otherwise, a / np.where(b == 0, 1.0, b))
+
+
+def larger(a, b):
+    """Return the larger of two floats or arrays, as the second is."""
+    return max(a, b) if isinstance(b, float) else np.maximum(a, b)
+
+
+def smaller(a, b):
+    """Return the smaller of two floats or arrays, as the second is."""
+    return min(a, b) if isinstance(b, float) else np.minimum(a, b)
+
+
+def hypot(a, b):
+    """Return sqrt(a^2 + b^2) of floats or of arrays, as the second is."""
+    return math.hypot(a, b) if isinstance(b, float) else np.hypot(a, b)
 
 
 @dataclass(frozen=True, eq=False)
 class LSMRStep:
-    """One iteration. ``x`` is the live iterate: copy what should outlast the next."""
+    """One iteration. ``x`` is overwritten by the next: copy what is to be kept."""
 
     k: int
     x: tuple[Tensor, ...] = field(repr=False)
     norms: Norms
     exhausted: bool | np.ndarray  # residual or gradient is down to rounding
-    last: bool  # before the host waits for the device again
+    last: bool  # the host waits for the device before the next one
 
 
-def bidiagonalise(system: System, u, v, alpha, beta):
-    r"""One step of Golub and Kahan on a :class:`System`, all of it on the device.
+def bidiagonalise(
+    system: System, u: Tensor, v: Tensor, alpha: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Take a step of Golub and Kahan on a :class:`System`, all of it on the device.
 
     (1) $\beta_{k+1} u_{k+1} = K v_k - \alpha_k u_k$,
     $\alpha_{k+1} v_{k+1} = K^T u_{k+1} - \beta_{k+1} v_k$
@@ -81,9 +182,9 @@ def bidiagonalise(system: System, u, v, alpha, beta):
     one A' and at most 15 kernels.
     """
     u = system.forward(v).addcmul_(u, alpha / beta, value=-1)  # (1)
-    beta = positive(norm(u))  # (1)
+    beta = positive(flat_norm(u))  # (1)
     v = system.transpose(u, beta).addcmul_(v, beta, value=-1)  # (1)
-    alpha = norm(v)  # (1)
+    alpha = flat_norm(v)  # (1)
     v /= positive(alpha)  # (1)
     return u, v, alpha, beta
 
@@ -92,14 +193,15 @@ def bidiagonalise(system: System, u, v, alpha, beta):
 def lsmr_steps(
     system: System, *, check_every: int = 1, maxiter: int | None = None
 ) -> Iterator[LSMRStep]:
-    r"""The iterates d_0, d_1, ... of LSMR on a :class:`System`, one by one, no stop.
+    r"""Yield the iterates d_0, d_1, ... of LSMR on a :class:`System`, without a stop.
 
     (7) $\bar h = h - \frac{\bar\theta \rho}{\rho_o \bar\rho_o} \bar h$
     (8) $d = d + \frac{\zeta}{\rho \bar\rho}\, c \circ \bar h$
     (9) $h = v - \frac{\theta}{\rho} h$
 
-    :func:`bidiagonalise` has (1), :func:`rotate` has (2) to (6). The host waits once
-    in ``check_every`` iterations; after ``maxiter``, if given, the generator ends.
+    :func:`bidiagonalise` has (1), :func:`rotate` has (2) to (6). The host waits for the
+    device once in ``check_every`` iterations; after ``maxiter``, if it is given, the
+    generator ends.
 
     Cost of an iteration: one A, one A', at most 18 kernels, and 20 to 35 reads or
     writes of a vector of parameters (damping and scale want the most). Five such
@@ -108,9 +210,9 @@ def lsmr_steps(
     """
     d, u, v = system.start()
     keep_freed(u)
-    beta = positive(norm(u))
+    beta = positive(flat_norm(u))
     v = v / beta
-    alpha = norm(v)
+    alpha = flat_norm(v)
     v /= positive(alpha)
     c, x, eps = system.scale, system.space.blocks(d), torch.finfo(d.dtype).eps
     least = torch.ones_like(alpha) if c is None else c.amin(-1, keepdim=True)
@@ -152,9 +254,10 @@ def lsmr_steps(
 class LSMRResult(NamedTuple):
     """What :func:`lsmr` returns.
 
-    ``status``, an array for k systems, is "atol" (the gradient test), "ftol" (the merit
-    flattened), "patience" (it did not come back), "exact" (rounding left), "btol",
-    "conlim" or "maxiter". ``x`` is of b's kind: tensors or NumPy arrays.
+    ``x`` is of b's kind: tensors or NumPy arrays. ``status``, an array for k systems,
+    names the test that stopped the run: "atol" (the gradient), "btol", "conlim", "ftol"
+    (the merit flattened), "patience" (the merit did not fall again), "exact" (only
+    rounding is left) or "maxiter".
     """
 
     x: Tensor | np.ndarray | tuple
@@ -214,11 +317,11 @@ def lsmr(
     conlim : float, optional
         Stop when the estimate of K's condition is as large, as SciPy does at 1e8; off
         if not given, or 0.
-    ftol, miniter, patience : see :class:`~labkit.hessian_free.merit.Merit`
+    ftol, miniter, patience : see :class:`~labkit.hessian_free.stopping.Merit`
     maxiter : int, optional, at most; the unknowns of one system if not given
     merit : callable, optional
-        x -> number (float or 0-d tensor), watched at iterations 5, 7, 9, 12, 15, 19,
-        24, 30, ..., each interval a quarter longer, and at ``maxiter``. The iterate of
+        x -> number (float or 0-d tensor), taken at iterations 5, 7, 9, 12, 15, 19, 24,
+        30, ..., each interval a quarter longer, and at ``maxiter``. The iterate of
         least merit is returned. It must leave x unchanged.
     callback : callable, optional
         Given the :class:`LSMRStep` of each iteration k = 1, 2, ..., its ``x`` of b's
@@ -226,9 +329,10 @@ def lsmr(
         iterations past the end.
     as_published : bool, in spite of ``merit`` return the last, as Algorithm 6 does
     check_every : int >= 1, optional
-        Iterations between two looks at the stopping rule, each a wait of the host for
-        the device, and one more where there was a merit. 1 on a CPU, 10 elsewhere if
-        not given. The result is the same; on average half of them are computed in vain.
+        Iterations between two checks of the stopping rule. At each the host waits for
+        the device, and once more where there was a merit. If not given, 1 on a CPU and
+        10 elsewhere. The result is the same; on average half of them are computed in
+        vain.
 
     Raises
     ------
@@ -251,50 +355,63 @@ def lsmr(
     >>> x, stats.iterations
     (tensor([1.0000, 1.0000], dtype=torch.float64), 2)
     """
-    form = {"damping": damping, "damping_norm": damping_norm}
-    form |= {"damp_towards": damp_towards, "x0": x0, "scale": scale}
-    system = build_system(A, At, b, **form)
+    system = build_system(
+        A,
+        At,
+        b,
+        x0=x0,
+        scale=scale,
+        damping=damping,
+        damping_norm=damping_norm,
+        damp_towards=damp_towards,
+    )
     maxiter = system.unknowns() if maxiter is None else maxiter
     if check_every is None:
         check_every = default_check_every(system.b)
-    stops = {"atol": atol, "ftol": ftol, "maxiter": maxiter, "miniter": miniter}
-    stops |= {"patience": patience, "as_published": as_published}
-    own = {"btol": btol, "conlim": conlim}
-    check(
-        stops | own | {"check_every": check_every},
-        STOPS | SCIPYS | {"check_every": COUNT},
-    )
+    options = {
+        "atol": atol,
+        "btol": btol,
+        "conlim": conlim,
+        "ftol": ftol,
+        "maxiter": maxiter,
+        "miniter": miniter,
+        "patience": patience,
+        "as_published": as_published,
+        "check_every": check_every,
+    }
+    check(options, STOPS | SCIPYS | {"check_every": COUNT})
     steps = lsmr_steps(system, check_every=check_every, maxiter=maxiter)
     outside = system.space.outside
-    rules = Rules(atol, maxiter, **own, size=system.size, tell=_told(callback, outside))
+    back = _callback(callback, outside)
+    rules = Rules(atol, maxiter, btol, conlim, system.size, back)
     if system.space.columns:
         if merit is not None:
             raise ValueError("merit judges one system, but b has columns of several")
         x, status, stats = run_columns(steps, rules)
         return LSMRResult(outside(x), status, stats)
-    watch = None
+    judged = None
     if merit is not None:
-        judge = lambda x: merit(outside(x))  # noqa: E731
-        watch = Merit(judge, ftol, maxiter, miniter, patience)
-    x, status, stats = run(steps, rules, watch, as_published)
+        function = lambda x: merit(outside(x))  # noqa: E731
+        judged = Merit(function, ftol, maxiter, miniter, patience)
+    x, status, stats = run(steps, rules, judged, as_published)
     return LSMRResult(outside(x), status, stats)
 
 
-def _told(callback, outside):
-    """A function of a step that calls back after each iteration."""
+def _callback(callback, outside):
+    """Return a function of a step that calls back after each iteration."""
     if callback is None:
         return lambda step: None
     return lambda step: step.k and callback(replace(step, x=outside(step.x)))
 
 
 def _read(scalars):
-    """One read of device scalars: floats, or of k systems arrays (k,) in float64."""
+    """Read scalars of the device at once: floats, or for k systems arrays (k,)."""
     values = torch.cat(scalars, -1)
     return values.tolist() if values.ndim == 1 else values.double().cpu().numpy().T
 
 
 def _combine_(x, a, y) -> None:
-    """x = y + a x, in place; a is a float, or an array (k,) for k systems."""
+    """Set x to y + a x, in place; a is a float, or an array (k,) for k systems."""
     if isinstance(a, float):
         torch.add(y, x, alpha=a, out=x)
     else:
@@ -302,7 +419,7 @@ def _combine_(x, a, y) -> None:
 
 
 def _add_product_(x, a, c, y) -> None:
-    """x += a (c o y), in place; without c, x += a y."""
+    """Add a (c o y) to x, in place; without c, add a y."""
     if isinstance(a, float):
         x.add_(y, alpha=a) if c is None else x.addcmul_(c, y, value=a)
     else:
@@ -333,7 +450,7 @@ def _check_finite(alpha, beta, k, norms):
 
 
 def _check_adjoint(overlap, alpha, beta, eps):
-    """<K v_1, u_1> = alpha_1 |v_1|^2 holds exactly for an adjoint pair."""
+    """Refuse a pair for which <K v_1, u_1> = alpha_1 |v_1|^2 does not hold."""
     size = hypot(alpha, beta)
     if np.any(abs(overlap) > math.sqrt(eps) * size):
         raise ValueError(

@@ -1,11 +1,11 @@
 r"""The baseline: Hessian-free optimisation with conjugate gradients (Martens 2010).
 
-Curvature on one chunk of the data, in turn; gradient, backtracking and line search on
-all rows, or on the chunk too (the "batch" variant, which overfits its chunks until the
-loss runs away).
+Each step takes the curvature on one chunk of the data, in turn; the gradient, the
+backtracking and the line search use all rows. The "batch" variant uses the chunk for
+these too; it overfits its chunks until the loss runs away.
 
-lambda is the unsquared coefficient here, as in his code: lambda of
-:class:`~labkit.hessian_free.HessianFree` squared.
+Here lambda is not squared, as in his code: it is the square of the lambda of
+:class:`~labkit.hessian_free.HessianFree`.
 """
 
 import math
@@ -15,16 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from labkit.hessian_free.cg import STOPS, cg
-from labkit.hessian_free.door import check_pair, check_rows
 from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
-from labkit.hessian_free.losses import SQUARED, Loss
+from labkit.hessian_free.losses import SQUARED, Loss, check_pair, check_rows
 from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
-from labkit.hessian_free.tuples import add, copied, dot, scaled
+from labkit.hessian_free.vectors import Blocks, add, copied, dot, scaled
 from labkit.ranges import INSIDE, POSITIVE, check
 
 DECAY = 0.95  # share of the last direction that CG starts from
 SHRINK = 0.8  # of the line search
-ROWS = 4096  # of the gradient at once, which bounds the memory of its activations
+ROWS = 4096  # rows of the gradient at once, to bound the memory of activations
 OPTIONS = STOPS | {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
 
 
@@ -40,16 +39,16 @@ class MartensHF(Newton):
     (6) $\lambda' = \tfrac32 \lambda \; (\rho < \tfrac14), \;
     \tfrac23 \lambda \; (\rho > \tfrac34)$
     (7) $w' = w + s p$, s the first of 1, 0.8, 0.64, ... that lowers f enough
-    (8) $p_0' = 0.95\,p_K$, of CG's last iterate whichever was taken
+    (8) $p_0' = 0.95\,p_K$, CG's last iterate whichever was taken
 
     Parameters
     ----------
     model, loss : see :class:`~labkit.hessian_free.HessianFree`
     damping : float
-        $\lambda$ > 0, the first one; 45 was chosen for sums of cross-entropies, a few
+        $\lambda$ > 0 of the first step. He chose 45 for sums of cross-entropies; a few
         units suit the mean squared error of small nets.
     damping_decay : float in (0, 1), the factor of (6)
-    maxiter, tolerance : of :func:`labkit.hessian_free.cg`
+    maxiter, tolerance : see :func:`labkit.hessian_free.cg`
     alpha : float in (0, 1), $\alpha$, sufficient decrease of the line search
     """
 
@@ -64,21 +63,30 @@ class MartensHF(Newton):
         tolerance: float = 5e-4,
         alpha: float = 0.01,
     ):
-        options = {"damping": damping, "damping_decay": damping_decay, "alpha": alpha}
-        options |= {"maxiter": maxiter, "tolerance": tolerance}
+        options = {
+            "damping": damping,
+            "damping_decay": damping_decay,
+            "alpha": alpha,
+            "maxiter": maxiter,
+            "tolerance": tolerance,
+        }
         check(options, OPTIONS)
         super().__init__(model, options, loss)
 
     @torch.no_grad()
     def step(self, inputs: Tensor, targets=None, *, chunk=None) -> HFStep:
-        """One step; losses, ``merit`` at CG's kept iterates too, on the first rows.
+        """Take one step on rows for the gradient and a chunk for the curvature.
+
+        The losses of the record, and its ``merit`` at CG's kept iterates, are those of
+        ``inputs``.
 
         Parameters
         ----------
-        inputs, targets : tensor, rows of the gradient, all for the published method
+        inputs, targets : tensor
+            Rows of the gradient; in the published method all that there are.
         chunk : tensor or (inputs, targets), optional
-            Rows of the curvature; those of the gradient, the "batch" variant, if not
-            given.
+            Rows of the curvature. If not given, those of the gradient: the "batch"
+            variant.
         """
         group = self.param_groups[0]
         damping = group["damping"]
@@ -102,9 +110,10 @@ class MartensHF(Newton):
             at = add(w, s, p)
             return mean_loss(self.model, *rows, loss=self.loss, weights=at)
 
-        stops = {name: group[name] for name in STOPS} | {"keep": True}
-        found = cg(B, scaled(g, -1.0), x0=p0, preconditioner=M, **stops)  # (3)
-        (k, p, f1), merit = _backtrack(found.kept or ((0, found.x),), f)  # (4)
+        stops = {name: group[name] for name in STOPS}
+        b = scaled(g, -1.0)
+        solved = cg(B, b, x0=p0, preconditioner=M, keep=True, **stops)  # (3)
+        (k, p, f1), merit = _backtrack(solved.kept or ((0, solved.x),), f)  # (4)
         Ap = point.forward_map(p)
         scalars = dot(g, p), 0.5 * Ap.square().sum(), f0, c0
         scalars += () if chunk is None else (f(p, rows=pair),)
@@ -112,19 +121,41 @@ class MartensHF(Newton):
         c1, q = c1[0] if c1 else f1, slope + curvature
         rho = (c1 - c0) / q if c1 < c0 and q != 0 else -math.inf  # (5)
         trial = lambda s: (f1 if s == 1 else float(f(p, s)), None)  # noqa: E731
-        search = {"alpha": group["alpha"], "shrink": SHRINK}
-        s, loss, _ = line_search(trial, f0, slope, **search)  # (7)
+        alpha = group["alpha"]
+        s, loss, _ = line_search(trial, f0, slope, alpha=alpha, shrink=SHRINK)  # (7)
         damping_next = adapted_damping(damping, rho, group["damping_decay"])  # (6)
-        warm = scaled(found.x, DECAY)  # (8)
-        done = {"n": point.n, "loss": f0, "loss_after": loss, "rho": rho, "best": k}
-        done |= {"slope": slope, "predicted": q, "step_length": s, "gamma": DECAY}
-        done |= {"iterations": found.iterations, "status": found.status}
-        done |= {"merit": merit, "rnorm": found.rnorm, "q": found.q}
-        return self._finish(add(w, s, p), warm, damping_next, **done, **lengths)  # (7)
+        warm = scaled(solved.x, DECAY)  # (8)
+        return self._finish(
+            add(w, s, p),  # (7)
+            warm,
+            damping_next,
+            n=point.n,
+            loss=f0,
+            loss_after=loss,
+            rho=rho,
+            slope=slope,
+            predicted=q,
+            step_length=s,
+            gamma=DECAY,
+            iterations=solved.iterations,
+            best=k,
+            status=solved.status,
+            merit=merit,
+            rnorm=solved.rnorm,
+            q=solved.q,
+            **lengths,
+        )
 
 
-def gradient_pass(model, weights, inputs, targets=None, *, loss="squared"):
-    """f, (), grad f and the mean over examples of (grad f_i)^2, in slices of rows."""
+def gradient_pass(
+    model: nn.Module,
+    weights: Blocks,
+    inputs: Tensor,
+    targets: Tensor | None = None,
+    *,
+    loss: str | Loss = "squared",
+) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return f, (), grad f and the mean over examples of (grad f_i)^2, by slices."""
     targets = inputs if targets is None else targets
     N = len(inputs)
     f, g, squares = 0.0, scaled(weights, 0.0), scaled(weights, 0.0)
@@ -139,16 +170,17 @@ def gradient_pass(model, weights, inputs, targets=None, *, loss="squared"):
 
 
 def _backtrack(kept, f):
-    """From the last iterate back while the loss falls: (k, p, f), and all losses.
+    """Go back from the last iterate while the loss falls.
 
-    The first two losses, which are wanted in any case, are read at once.
+    Returned are (k, p, f) of the iterate where it ends, and all losses. The first two
+    losses, which are wanted in any case, are read at once.
     """
     newest, older = kept[:-3:-1], kept[-3::-1]
     values = torch.stack([f(p) for _, p in newest]).tolist()
-    looked = zip(newest, values, strict=True)
-    looked = chain(looked, (((k, p), float(f(p))) for k, p in older))
+    judged = zip(newest, values, strict=True)
+    judged = chain(judged, (((k, p), float(f(p))) for k, p in older))
     best, losses = (0, None, math.inf), []
-    for (k, p), value in looked:
+    for (k, p), value in judged:
         losses.append((k, value))
         if losses[1:] and not value < best[2]:
             break

@@ -1,9 +1,10 @@
-r"""The Hessian-free optimiser: one Gauss-Newton step on a batch, solved by LSMR.
+r"""The Hessian-free optimiser: Gauss-Newton steps on batches, solved by LSMR.
 
 Emirahmetoglu and Stewart, Algorithm 1 without its batch rule, which is in
-:func:`labkit.hessian_free.train`. Departures from the print, each with a test: those of
-:mod:`labkit.hessian_free.step`; a full step that does not lower the loss counts as
-ratio minus infinity; a refused step restarts from zero.
+:func:`labkit.hessian_free.train`; the diagonal preconditioners are those of section 4.4
+and Algorithm 3, after Chapelle and Erhan (2011). Departures from the print, each with a
+test: those of :mod:`labkit.hessian_free.step`; the ratio is minus infinity if the full
+step does not lower the loss; after a refused step the next starts from zero.
 """
 
 import math
@@ -12,21 +13,81 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from labkit.hessian_free.door import check_pair
 from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
-from labkit.hessian_free.losses import SQUARED, Loss, check_targets
+from labkit.hessian_free.losses import SQUARED, Loss, check_pair, check_targets
 from labkit.hessian_free.lsmr import LSMRResult, lsmr
-from labkit.hessian_free.merit import MINITER, PATIENCE
-from labkit.hessian_free.precondition import KINDS, diagonal_preconditioner
 from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
-from labkit.hessian_free.stopping import STOPS
+from labkit.hessian_free.stopping import MINITER, PATIENCE, STOPS
 from labkit.hessian_free.system import FORMS, System, build_system
-from labkit.hessian_free.tuples import add, copied, dot, norm, scaled
+from labkit.hessian_free.vectors import add, copied, dot, norm, scaled
 from labkit.ranges import INSIDE, POSITIVE, SHARE, check, number, one_of
 
+KINDS = ("random_signs", "fisher", "jacobi", "none")  # of preconditioners
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
 OPTIONS = FORMS | STOPS | {"preconditioner": one_of(KINDS), "gamma": SHARE}
 OPTIONS |= {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
+
+
+def diagonal_estimate(point, signs: Tensor) -> tuple[Tensor, ...]:
+    r"""Return an unbiased estimate of diag(A'A) from one backward pass.
+
+    With independent signs u_ij, the expectation of $(J_i^T u_i)_p^2$ is
+    $\sum_j (\partial r_{ij} / \partial w_p)^2$. The squares are taken before the sum
+    over examples, so that no products between examples arise:
+
+    (1) $g = \tfrac1n \sum_i (J_i^T u_i)^2, \qquad E[g] = \mathrm{diag}(A^T A)$.
+
+    Algorithm 3 divides by n once, since its signals lack the 1 / sqrt(n) of A.
+    """
+    return point.sum_squares(signs / point.n**0.5)  # (1)
+
+
+def diagonal_preconditioner(
+    point,
+    kind: str = "random_signs",
+    *,
+    damping: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, ...] | None:
+    r"""Return c of d = c o y, whose entries are > 0; None for "none".
+
+    (2) $c = 1 / (1 + \sqrt g)$ for "random_signs": Algorithm 3 with g of (1)
+    (3) $c = (\bar{g^2} + \lambda^2)^{-3/8}$ for "fisher", $\bar{g^2}$ the mean squared
+    gradient of the examples: Martens' $M^{-1/2}$, $M = (\bar{g^2} + \lambda^2)^{3/4}$
+    (4) $c = 1 / \sqrt{g + \lambda^2}$ for "jacobi", which makes the diagonal equal
+
+    The text of section 4.4 has 1 / (1 + g), without the root that a column norm needs;
+    (2) is that of Algorithm 3. (4) can slow LSMR down; it is offered for comparison.
+
+    Parameters
+    ----------
+    point : what :func:`labkit.hessian_free.linearise` returns
+    kind : {"random_signs", "fisher", "jacobi", "none"}
+    damping : float, $\lambda$ of the system, for "fisher" and "jacobi"
+    generator : torch.Generator, optional, of the signs, on the device of the weights
+
+    Raises
+    ------
+    ValueError
+        For an unknown kind, or a damping of 0, at which (3) and (4) may divide by zero.
+    """
+    check({"preconditioner": kind}, {"preconditioner": one_of(KINDS)})
+    if kind == "none":
+        return None
+    if kind in ("fisher", "jacobi") and not damping > 0:
+        raise ValueError(f'"{kind}" needs damping > 0, got {damping}')
+    if kind == "fisher":
+        g2 = point.sum_squares(point.residual)  # R has the 1 / sqrt(n)
+        return tuple((t + damping**2).pow_(-0.375) for t in g2)  # (3)
+    R = point.residual
+    signs = torch.randint(
+        0, 2, R.shape, generator=generator, dtype=R.dtype, device=R.device
+    )
+    signs.mul_(2).sub_(1)
+    g = diagonal_estimate(point, signs)
+    if kind == "jacobi":
+        return tuple((t + damping**2).rsqrt_() for t in g)  # (4)
+    return tuple(t.sqrt_().add_(1).reciprocal_() for t in g)  # (2)
 
 
 class Subproblem(NamedTuple):
@@ -50,69 +111,71 @@ class Subproblem(NamedTuple):
         return (point.forward_map, point.transpose_map, self.b), form
 
     def system(self) -> System:
-        """It as :func:`labkit.hessian_free.lsmr_steps` iterates on it."""
+        """Return what :func:`labkit.hessian_free.lsmr_steps` iterates on."""
         maps, form = self._parts()
         return build_system(*maps, **form)
 
     def solve(self, **stops) -> LSMRResult:
-        """Run :func:`labkit.hessian_free.lsmr` on it, with its stop rules."""
+        """Run :func:`labkit.hessian_free.lsmr` on it; ``stops`` are its stop rules."""
         maps, form = self._parts()
         return lsmr(*maps, **form, **stops)
 
     def normal_map(self, p) -> tuple[Tensor, ...]:
-        """(A'A + lambda^2 I) p, the matrix that CG works on; norm "identity"."""
+        """Return (A'A + lambda^2 I) p, the matrix of CG, for norm "identity"."""
         Gp = self.point.transpose_map(self.point.forward_map(p))
         return add(Gp, self.damping**2, p)
 
     def normal_rhs(self) -> tuple[Tensor, ...]:
-        """A'b, minus the gradient of the batch's loss."""
+        """Return A'b, which is minus the gradient of the batch's loss."""
         return self.point.transpose_map(self.b)
 
     def model_value(self, d) -> float:
-        """|A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2, what CG minimises."""
+        """Return |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2; CG minimises it."""
         Bd, rhs = self.normal_map(d), self.normal_rhs()
         return float(0.5 * dot(d, add(Bd, -2.0, rhs)))
 
     def gradient_norm(self, d) -> float:
-        """|(A'A + lambda^2 I) d - A'b|, what LSMR minimises; norm "identity"."""
+        """Return |(A'A + lambda^2 I) d - A'b|, which LSMR minimises."""
         return float(norm(add(self.normal_map(d), -1.0, self.normal_rhs())))
 
 
 class HessianFree(Newton):
     r"""Gauss-Newton steps by damped, preconditioned LSMR.
 
-    Each step linearises the residual on the batch it is given and solves
+    Each step linearises the residual on the batch that it is given and solves
 
     (1) $(A^T A + \lambda^2 I)\, d = A^T b, \quad b = -R$
 
-    in which A'A is the (generalised) Gauss-Newton matrix and A'b minus the gradient,
-
-    from a share gamma of the last direction, watching the loss on other data if these
-    are given. The full step is judged, the damping adapted, the length searched.
+    in which A'A is the (generalised) Gauss-Newton matrix and A'b minus the gradient.
+    LSMR starts from a share gamma of the last direction; it stops by the loss on
+    validation rows if these are given. Then the step adapts the damping by how well the
+    model predicted the full step, and searches for a length.
 
     Parameters
     ----------
     model : nn.Module, see :func:`labkit.hessian_free.linearise`
     loss : {"squared", "softmax", "logistic"} or Loss
-        Half the squared error, or cross-entropy of outputs that are logits: of a
-        softmax over their last axis (targets: class indices, or probabilities), or of
-        each output by itself (targets in [0, 1]); summed over a row, averaged over
-        rows. One of your own: :class:`~labkit.hessian_free.losses.Loss`.
+        Half the squared error; or cross-entropy, for which the outputs are logits:
+        "softmax" over their last axis (targets are class indices or probabilities),
+        "logistic" for each output by itself (targets in [0, 1]). It is summed over a
+        row and averaged over rows. One of your own:
+        :class:`~labkit.hessian_free.losses.Loss`.
     damping : float
-        $\lambda$ > 0 of the first step; enters squared. Tied to the scale of A'A; often
-        10 (the paper), 1 or 2 for short runs.
+        $\lambda$ > 0 of the first step; it enters squared. What is right depends on the
+        scale of A'A: often 10 (the paper), 1 or 2 for short runs.
     damping_decay : float in (0, 1), the paper's drop, 0.99 there; 0.9 for short runs
     damping_floor : float
-        $\lambda$ does not fall below. The validation stop keeps the ratio high, so it
-        falls without end; 1e-3 costs nothing.
-    gamma : float in [0, 1], $\gamma$, first share of the last direction
+        The least $\lambda$. With validation rows the ratio stays high and $\lambda$
+        falls without end; a floor of 1e-3 costs nothing.
+    gamma : float in [0, 1], $\gamma$, the first share of the last direction
     maxiter, atol, ftol, miniter, patience, as_published, damping_norm, damp_towards
-        Of :func:`labkit.hessian_free.lsmr`. A patience of 20 suits short runs.
+        See :func:`labkit.hessian_free.lsmr`. A patience of 20 suits short runs.
     preconditioner : {"random_signs", "fisher", "jacobi", "none"}
+        See :func:`labkit.hessian_free.diagonal_preconditioner`.
     alpha : float in (0, 1), $\alpha$, sufficient decrease of the line search
-    generator : torch.Generator, optional
-        Of the preconditioner's signs only, so that the choice of preconditioner changes
-        no batch; on the weights' device.
+    generator : torch.Generator, optional, on the weights' device
+        It draws the preconditioner's signs and nothing else, so that the choice of
+        preconditioner changes no batch.
 
     Raises
     ------
@@ -121,9 +184,10 @@ class HessianFree(Newton):
 
     Notes
     -----
-    The options lie in ``param_groups[0]`` and may be changed between steps; ``damping``
-    and ``gamma`` are changed by the steps. ``state_dict`` holds these and the last
-    direction, so that a run can be resumed; the generator's state is the caller's.
+    The options are in ``param_groups[0]`` and may be changed between steps; the steps
+    themselves change ``damping`` and ``gamma``. ``state_dict`` holds the options and
+    the last direction, so that a run can be resumed; save the generator's state
+    yourself.
 
     Examples
     --------
@@ -157,12 +221,22 @@ class HessianFree(Newton):
         alpha: float = 1e-4,
         generator: torch.Generator | None = None,
     ):
-        options = {"damping": damping, "damping_decay": damping_decay}
-        options |= {"damping_floor": damping_floor, "damping_norm": damping_norm}
-        options |= {"damp_towards": damp_towards, "gamma": gamma, "alpha": alpha}
-        options |= {"preconditioner": preconditioner, "maxiter": maxiter, "atol": atol}
-        options |= {"ftol": ftol, "miniter": miniter, "patience": patience}
-        options["as_published"] = as_published
+        options = {
+            "damping": damping,
+            "damping_decay": damping_decay,
+            "damping_floor": damping_floor,
+            "damping_norm": damping_norm,
+            "damp_towards": damp_towards,
+            "gamma": gamma,
+            "alpha": alpha,
+            "preconditioner": preconditioner,
+            "maxiter": maxiter,
+            "atol": atol,
+            "ftol": ftol,
+            "miniter": miniter,
+            "patience": patience,
+            "as_published": as_published,
+        }
         floor = number("in [0, damping]", lambda v: 0 <= v <= damping)
         check(options, OPTIONS | {"damping_floor": floor})
         super().__init__(model, options, loss)
@@ -179,19 +253,23 @@ class HessianFree(Newton):
 
     @torch.no_grad()
     def subproblem(self, inputs: Tensor, targets=None) -> Subproblem:
-        """What :meth:`step` would solve on this batch; draws the signs as it would."""
+        """Return what :meth:`step` would solve on this batch; it draws the signs."""
         group, weights = self.param_groups[0], copied(weights_of(self.model))
         point = linearise(self.model, inputs, targets, loss=self.loss, weights=weights)
         if self.loss != SQUARED:
             check_targets(self.loss, point.outputs, point.targets)
-        drawn = {"damping": group["damping"], "generator": self.generator}
-        scale = diagonal_preconditioner(point, group["preconditioner"], **drawn)
+        scale = diagonal_preconditioner(
+            point,
+            group["preconditioner"],
+            damping=group["damping"],
+            generator=self.generator,
+        )
         form = group["damping_norm"], group["damp_towards"]
         return Subproblem(point, group["damping"], scale, self.warm_start(), *form)
 
     @torch.no_grad()
     def step(self, inputs: Tensor, targets=None, *, validation=None) -> HFStep:
-        r"""One step on one batch (Algorithm 1); takes the batch, not a closure.
+        r"""Take one step on one batch (Algorithm 1), which replaces torch's closure.
 
         (2) $\phi(d) = f(w + d; X_{val})$, the paper's (20)
         (3) $q = \langle d, \nabla f \rangle + \tfrac12 |A d|^2$, with
@@ -202,20 +280,20 @@ class HessianFree(Newton):
         (6) $f(w + s d) \le f(w) + \alpha s \langle d, \nabla f \rangle$ for the first
         s of 1, 1/2, 1/4, ..., by :func:`line_search`
         (7) $w' = w + s d$
-        (8) $d_0' = \gamma d$, whatever s > 0; 0 if refused
+        (8) $d_0' = \gamma d$, however small s > 0; 0 if the step is refused
 
         Parameters
         ----------
         inputs : (n, ...) tensor, $X$, n >= 1
         targets : tensor, optional, $T$, of the loss; the inputs if not given
         validation : tensor or (inputs, targets), optional
-            Rows of the merit function; without them the Krylov method stops by ``atol``
-            or ``maxiter``.
+            Rows of the merit function. Without them LSMR stops by ``atol`` or
+            ``maxiter``.
 
         Raises
         ------
         FloatingPointError
-            Where a loss or a product is not finite; the weights are as before.
+            If a loss or a product is not finite; the weights stay as before.
         """
         group = self.param_groups[0]
         if isinstance(validation, Tensor):
@@ -254,12 +332,28 @@ class HessianFree(Newton):
         gamma = group["gamma"]
         warm = scaled(d, gamma if s else 0.0)  # (8)
         group["gamma"] = max(gamma, min(GAMMA_GROWTH * gamma, GAMMA_MAX))
-        done = {"n": point.n, "loss": f0, "loss_after": f, "rho": rho, "slope": slope}
-        done |= {"predicted": q, "step_length": s, "gamma": gamma, "status": status}
-        done |= {"iterations": stats.iterations, "best": stats.best, "point": new}
-        done |= {"merit": stats.merit, "rnorm": stats.rnorm, "arnorm": stats.arnorm}
-        return self._finish(new.weights, warm, damping, **done, **lengths)
+        return self._finish(
+            new.weights,
+            warm,
+            damping,
+            n=point.n,
+            loss=f0,
+            loss_after=f,
+            rho=rho,
+            slope=slope,
+            predicted=q,
+            step_length=s,
+            gamma=gamma,
+            status=status,
+            iterations=stats.iterations,
+            best=stats.best,
+            point=new,
+            merit=stats.merit,
+            rnorm=stats.rnorm,
+            arnorm=stats.arnorm,
+            **lengths,
+        )
 
     def _merit(self, w, validation):
-        given = self.model, *validation
-        return lambda d: mean_loss(*given, loss=self.loss, weights=add(w, 1.0, d))
+        rows = self.model, *validation
+        return lambda d: mean_loss(*rows, loss=self.loss, weights=add(w, 1.0, d))

@@ -1,7 +1,7 @@
-r"""What the steps of SHF and of Martens' method have in common: their rules, their end.
+r"""What the steps of SHF and of Martens' method share: optimiser, rules, line search.
 
 Emirahmetoglu and Stewart, sections 4.2 and 4.5, Algorithm 1. Departures from the print,
-each with a test: the line search is bounded, and refuses directions that lead uphill.
+each with a test: the line search ends, and refuses directions that lead uphill.
 """
 
 import math
@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from labkit.hessian_free.door import SQUARABLE
 from labkit.hessian_free.losses import Loss, as_loss
-from labkit.hessian_free.tuples import Blocks, dot, norm
-from labkit.ranges import check
+from labkit.hessian_free.vectors import Blocks, dot, norm
+from labkit.ranges import check, number
 
 HALVINGS = 60
+# Damping is squared, in float32 too.
+SQUARABLE = number("at most 1e18, for it is squared", lambda v: v <= 1e18)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HFStep:
-    """What one step did. Losses are f of the batch: of squared loss, half the error."""
+    """What one step did. Losses are f of the batch, for "squared" half the error."""
 
     n: int  # examples of the batch
     loss: float  # before
@@ -42,35 +43,35 @@ class HFStep:
     gamma: float  # share of the last direction that this one started from
     arnorm: tuple[float, ...] = ()  # empty for CG, whose rnorm is the gradient's
     q: tuple[float, ...] = ()  # model values of CG's iterates; empty for LSMR
-    point: object = field(default=None, repr=False)  # SHF: linearised, at new weights
+    point: object = field(default=None, repr=False)  # SHF: linearised at new weights
 
 
 class Newton(torch.optim.Optimizer):
-    """A model, its loss, the damping in ``param_groups[0]``, the next warm start."""
+    """An optimiser of a model and its loss, with damping and a warm start."""
 
     def __init__(self, model: nn.Module, options: dict, loss: str | Loss):
         self.loss = as_loss(loss, model)
-        found = [p for p in model.parameters() if p.requires_grad]
-        if not found:
+        trained = [p for p in model.parameters() if p.requires_grad]
+        if not trained:
             raise ValueError("model has no parameters that require a gradient")
         check({"damping": options["damping"]}, {"damping": SQUARABLE})
-        kinds = {(p.dtype, p.device) for p in found}
+        kinds = {(p.dtype, p.device) for p in trained}
         if len(kinds) > 1:
             raise ValueError(
                 "all trained parameters must have one dtype and device, got "
                 + ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
             )
         self.model = model
-        super().__init__(found, options)
+        super().__init__(trained, options)
 
     def __getstate__(self):
-        """With the model, loss and generator, so that copies and pickles can step."""
+        """Return the state with model, loss and generator, so that copies can step."""
         kept = ("model", "loss", "generator")
         own = {k: v for k, v in vars(self).items() if k in kept}
         return super().__getstate__() | own
 
-    def add_param_group(self, group) -> None:
-        """Refuse a second group: what is trained is what the model has."""
+    def add_param_group(self, group: dict) -> None:
+        """Refuse a second group: a step is on all trained parameters of the model."""
         if self.param_groups:
             raise ValueError(
                 "a Hessian-free step is on all parameters of its model at once; make "
@@ -79,13 +80,13 @@ class Newton(torch.optim.Optimizer):
         super().add_param_group(group)
 
     def warm_start(self) -> tuple[Tensor, ...]:
-        """Where the Krylov method starts next: a share of the last direction, or 0."""
+        """Return where the next step starts: a share of the last direction, or 0."""
         parameters = self.param_groups[0]["params"]
         kept = ((p, self.state.get(p, {}).get("warm")) for p in parameters)
         return tuple(torch.zeros_like(p) if x is None else x for p, x in kept)
 
     def _finish(self, weights: Blocks, warm: Blocks, damping: float, **done) -> HFStep:
-        """Write weights, warm start and damping of the next step; tell of it all."""
+        """Write weights, warm start and damping of the next step; return the record."""
         group = self.param_groups[0]
         for p, value, start in zip(group["params"], weights, warm, strict=True):
             p.copy_(value)
@@ -95,7 +96,7 @@ class Newton(torch.optim.Optimizer):
 
 
 def read(*scalars: Tensor, d: Blocks, x0: Blocks) -> tuple[list[float], dict]:
-    """One read of scalars to the host; with them HFStep's lengths, of d and start."""
+    """Read scalars to the host at once, with the lengths of d and of the start."""
     lengths = norm(d), norm(x0), dot(d, x0)
     *values, length, before, inner = torch.stack([*scalars, *lengths]).tolist()
     both = length * before
@@ -103,8 +104,10 @@ def read(*scalars: Tensor, d: Blocks, x0: Blocks) -> tuple[list[float], dict]:
     return values, {"direction_norm": length, "cosine": cosine}
 
 
-def adapted_damping(damping: float, rho: float, decay: float, floor=0.0) -> float:
-    r"""The Levenberg-Marquardt rule (section 4.2).
+def adapted_damping(
+    damping: float, rho: float, decay: float, floor: float = 0.0
+) -> float:
+    r"""Return the next damping by the Levenberg-Marquardt rule (section 4.2).
 
     $\lambda / \mathrm{decay}$ if rho < 1/4, $\mathrm{decay}\,\lambda$ if rho > 3/4,
     else $\lambda$; not below ``floor``.
@@ -121,22 +124,37 @@ def adapted_damping(damping: float, rho: float, decay: float, floor=0.0) -> floa
     return max(damping, floor)
 
 
-def line_search(trial: Callable, f0: float, slope: float, *, alpha: float, shrink=0.5):
+def line_search(
+    trial: Callable[[float], tuple],
+    f0: float,
+    slope: float,
+    *,
+    alpha: float,
+    shrink: float = 0.5,
+) -> tuple:
     r"""Backtrack over s = 1, shrink, shrink^2, ... to a sufficient decrease.
 
     $f(w + s d) \le f(w) + \alpha s \langle d, \nabla f \rangle$ (Algorithm 1). Two
-    guards that it lacks: no search along a direction that does not lead downhill, and
-    no more than sixty shrinkings.
+    guards are added: a direction that does not lead downhill is refused, and s shrinks
+    sixty times at most.
 
-    ``trial`` maps s to (f, anything); f0 and slope are loss and derivative at s = 0.
-    Returned are s, f and that thing, (0.0, f0, None) when refused.
+    Parameters
+    ----------
+    trial : callable, s -> (f, anything)
+    f0, slope : float, the loss and its derivative at s = 0
+    alpha : float, $\alpha$
+    shrink : float, the factor of s
+
+    Returns
+    -------
+    s, f, anything : of the first s that will do; (0.0, f0, None) if none does
     """
     if not slope < 0:
         return 0.0, f0, None
     s = 1.0
     for _ in range(HALVINGS + 1):
-        f, found = trial(s)
+        f, beside = trial(s)
         if f <= f0 + alpha * s * slope:
-            return s, f, found
+            return s, f, beside
         s *= shrink
     return 0.0, f0, None

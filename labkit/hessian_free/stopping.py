@@ -1,13 +1,18 @@
-"""When LSMR stops: its own tests and SciPy's, for one system or for several."""
+"""When LSMR stops: its own tests, SciPy's, and those on a merit function."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from labkit.hessian_free.merit import Merit
+from labkit.hessian_free.vectors import Blocks, copied
 from labkit.ranges import COUNT, NOT_NEGATIVE, integer, one_of, optional
 
+MINITER = 50  # no stop by merit before
+PATIENCE = 100  # iterations that the merit may stay above its minimum
 STOPS = {"atol": NOT_NEGATIVE, "ftol": NOT_NEGATIVE, "maxiter": COUNT}
 STOPS |= {"miniter": integer(0), "patience": integer(0)}
 STOPS["as_published"] = one_of((False, True))
@@ -29,71 +34,143 @@ class LSMRStats:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """The tests on one step's norms, in the order in which they count."""
+    """The tests on the norms of one iteration, in the order in which they count."""
 
     atol: float
     maxiter: int
     btol: float | None = None
     conlim: float | None = None
-    size: Callable | None = None  # |x|, read; of None |b|
-    tell: Callable = lambda step: None
+    size: Callable | None = None  # gives |x|, as numbers of the host; of None |b|
+    callback: Callable = lambda step: None
 
-    def holds(self, step) -> list:
-        """(status, whether it holds) of all tests; numbers, or arrays (k,)."""
+    def verdicts(self, step) -> list:
+        """Return (status, whether its test holds) of all tests; arrays (k,) or bool."""
         k, (r, ar, anorm, acond) = step.k, step.norms
-        found = [("exact", step.exhausted)]
+        verdicts = [("exact", step.exhausted)]
         if k and self.btol is not None:
             bound = self.btol * self.size(None) + self.atol * anorm * self.size(step.x)
-            found.append(("btol", r <= bound))
+            verdicts.append(("btol", r <= bound))
         if k:
-            found.append(("atol", ar <= self.atol * anorm * r))
+            verdicts.append(("atol", ar <= self.atol * anorm * r))
         if k and self.conlim:
-            found.append(("conlim", acond >= self.conlim))
-        return found
+            verdicts.append(("conlim", acond >= self.conlim))
+        return verdicts
 
 
-def run(steps, rules: Rules, watch: Merit | None, as_published: bool):
-    """Advance one system until it has a reason to stop; the iterate to return."""
+def run(
+    steps: Iterable, rules: Rules, merit: "Merit | None", as_published: bool
+) -> tuple[Blocks, str, LSMRStats]:
+    """Iterate on one system until a test holds; return iterate, status, statistics."""
     norms, judged = [], None
     for step in steps:
         k, x = step.k, step.x
         norms.append(step.norms)
-        rules.tell(step)
-        status = next((name for name, holds in rules.holds(step) if holds), None)
-        if watch and not status:
-            watch.note(k, x)
+        rules.callback(step)
+        status = next((name for name, holds in rules.verdicts(step) if holds), None)
+        if merit and not status:
+            merit.note(k, x)
         if status is None and k == rules.maxiter:
             status = "maxiter"
-        if watch and (status or step.last):
-            judged = watch.judge()
+        if merit and (status or step.last):
+            judged = merit.judge()
         if judged:
             k, x, status = judged
         if status:
             break
     rnorm, arnorm, anorm, acond = zip(*norms[: k + 1], strict=True)
-    curve = tuple(watch.curve) if watch else ()
+    curve = tuple(merit.curve) if merit else ()
     stats = LSMRStats(k, k, rnorm, arnorm, anorm[-1], acond[-1], curve)
-    if watch and watch.best and not as_published:
-        return watch.x_best, status, replace(stats, best=watch.best)
+    if merit and merit.best and not as_published:
+        return merit.x_best, status, replace(stats, best=merit.best)
     return x, status, stats
 
 
-def run_columns(steps, rules: Rules):
-    """Advance all systems until the last has a reason; the others stay converged."""
+def run_columns(steps: Iterable, rules: Rules) -> tuple[Blocks, np.ndarray, LSMRStats]:
+    """Iterate on all systems until the last one stops; the others stay converged."""
     norms = []
     for step in steps:
         norms.append(step.norms)
-        rules.tell(step)
+        rules.callback(step)
         r, _, anorm, acond = step.norms
         if step.k == 0:
             status, ends = np.full(r.shape, "", "<U7"), np.zeros(r.shape, int)
-        names, held = zip(*rules.holds(step), strict=True)
+        names, held = zip(*rules.verdicts(step), strict=True)
         last = "maxiter" if step.k == rules.maxiter else ""
         running = status == ""
         ends[running] = step.k
-        found = np.select([np.broadcast_to(h, r.shape) for h in held], names, last)
-        status = np.where(running, found, status)
+        reason = np.select([np.broadcast_to(h, r.shape) for h in held], names, last)
+        status = np.where(running, reason, status)
         if (status != "").all():
             break
     rnorm, arnorm, *_ = zip(*norms, strict=True)
     return step.x, status, LSMRStats(ends, ends, rnorm, arnorm, anorm, acond, ())
+
+
+def schedule(maxiter: int) -> tuple[int, ...]:
+    """Return the iterations at which a merit is taken, each interval a quarter longer.
+
+    Examples
+    --------
+    >>> schedule(30)
+    (5, 7, 9, 12, 15, 19, 24, 30)
+    """
+    checks = [min(5, maxiter)]
+    while checks[-1] < maxiter:
+        checks.append(min(-(-5 * checks[-1] // 4), maxiter))
+    return tuple(checks)
+
+
+class Merit:
+    """The stop rules on a merit function, applied at the :func:`schedule` (section 5).
+
+    Stop at check k > miniter when the merit is at its minimum and, since the check
+    before, has gained less than ``ftol`` per iteration, relatively ("ftol"); or when it
+    is above its minimum, which is more than ``patience`` iterations old ("patience").
+
+    Merits stay on the device until they are judged, and are then read all at once.
+    """
+
+    def __init__(self, function, ftol, maxiter, miniter, patience):
+        self.function, self.ftol = function, ftol
+        self.miniter, self.patience = miniter, patience
+        self.checks, self.k_last, self.last = {0, *schedule(maxiter)}, 0, math.nan
+        self.least, self.best, self.x_best = math.inf, 0, None
+        self.noted, self.curve = [], []
+
+    def note(self, k: int, x: Blocks) -> None:
+        """Take the merit of an iterate, if one is due, and keep a copy of it."""
+        if k in self.checks:
+            self.noted.append((k, copied(x) if k else None, self.function(x)))
+
+    def judge(self) -> tuple[int, Blocks, str] | None:
+        """Return (k, iterate, reason) of the first stop among the noted, or None."""
+        noted, self.noted = self.noted, []
+        stops = (self._judge(k, x, f) for k, x, f in _read(noted))
+        return next(filter(None, stops), None)
+
+    def _judge(self, k, x, f):
+        self.curve.append((k, f))
+        if not k:  # the start is no candidate for the best iterate
+            if not math.isfinite(f):
+                raise FloatingPointError(f"the merit is {f} at the start")
+            self.last = f
+            return None
+        if f < self.least:
+            self.least, self.best, self.x_best = f, k, x
+        reason = None
+        if k > self.miniter and f == self.least:
+            # Written without a division: a merit of 0 is a legitimate value.
+            if self.last - f < (k - self.k_last) * self.ftol * abs(f):
+                reason = "ftol"
+        elif k > self.miniter and k > self.best + self.patience:
+            reason = "patience"
+        self.k_last, self.last = k, f
+        return (k, x, reason) if reason else None
+
+
+def _read(noted):
+    """Return what was noted, with the merits as floats."""
+    values = [f for *_, f in noted]
+    if values and all(isinstance(f, Tensor) for f in values):
+        values = torch.stack(values).tolist()
+    return [(k, x, float(f)) for (k, x, _), f in zip(noted, values, strict=True)]

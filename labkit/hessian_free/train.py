@@ -1,8 +1,9 @@
 r"""Training as a generator: Algorithm 1 with its growing batch, and Martens' loop.
 
-Both yield one :class:`Record` per outer step. Errors are 2 f, squared error summed over
-outputs and averaged over examples: the unit of the paper's Table 2, as it seems. Of
-another loss than the squared one they are f, its mean over examples.
+Both yield one :class:`Record` for each step. Errors are 2 f, the squared error summed
+over outputs and averaged over examples, which seems to be the unit of the paper's Table
+2. With another loss than "squared" they are f, its mean over examples. At the end are
+the paper's settings, and some that suit short runs.
 """
 
 import math
@@ -18,29 +19,28 @@ from labkit.hessian_free.batch_size import (
     batch_gradient_variance,
     grow,
     next_batch_size,
+    variance_test,
 )
-from labkit.hessian_free.door import check_pair
 from labkit.hessian_free.linearise import check_data, mean_loss
-from labkit.hessian_free.losses import SQUARED
+from labkit.hessian_free.losses import SQUARED, check_pair
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree
 from labkit.hessian_free.step import HFStep
 from labkit.ranges import INSIDE, NOT_NEGATIVE, check, integer, one_of, optional
 
 Rows = Tensor | tuple[Tensor, Tensor]  # inputs, and targets where they are others
-COPIED = ("damping", "rho", "step_length", "iterations", "best", "status")
 
 
 @dataclass
 class Settings:
-    r"""What :func:`train` reads, and checks, anew before each step; to be changed.
+    r"""What :func:`train` reads and checks before each step, so that it may be changed.
 
     Attributes
     ----------
     theta : float in (0, 1), $\theta$, see :func:`next_batch_size`
     max_batch_size : int, optional
-        $n_{max}$, at least 2 and at most N; all rows if not given. One below the
-        present batch stops its growth; batches never shrink.
+        $n_{max}$, at least 2 and at most N; all rows if not given. One that is below
+        the present batch stops its growth; batches never shrink.
     input_noise : float >= 0
         Standard deviation of normal noise on a batch's inputs; the targets stay clean.
         Not in the paper.
@@ -53,12 +53,12 @@ class Settings:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """One outer step. Errors are squared error per image, or the mean loss."""
+    """What one step did. Errors are the squared error per row, or the mean loss."""
 
     step: int  # from 1
-    seconds: float  # the method's own, so far; test errors are not counted
-    rows: int  # drawn for gradients, so far
-    passes: float  # gradient-equivalent passes over the training data, so far
+    seconds: float  # of the method's own work so far, without test errors
+    rows: int  # drawn for gradients so far
+    passes: float  # so far, over the training data, in units of a gradient's work
     batch_error: float  # before the step, on its rows
     batch_error_after: float
     validation_error: float
@@ -66,8 +66,8 @@ class Record:
     improved: bool  # validation error is the lowest so far
     n: int  # rows of this step's batch
     n_next: int
-    n_hat: int | None = None  # estimate of this step (3); None where n is fixed
-    n_average: int | None = None  # of the last five, from step six on
+    n_hat: int | None = None  # estimate of this step; None if n is fixed
+    n_average: int | None = None  # of the last five estimates, from step six on
     grew: str = ""  # why n_next > n: "variance", "stalled" or ""
     noise: float = math.nan  # V / n (N - n) / (N - 1), expected |grad f_S - grad f_N|^2
     noise_bound: float = math.nan  # theta^2 |grad f_S|^2
@@ -98,10 +98,10 @@ def train(
 ) -> Iterator[Record]:
     r"""Stochastic Hessian-free training (Algorithm 1); one :class:`Record` a step.
 
-    Each step draws a fresh batch without replacement, steps on it with the validation
-    loss as merit, estimates from the gradient's noise at the new weights, on the same
-    batch, how many rows the next needs, and lets batch and Krylov budget grow.
-    Validation data steer all of this: only test errors speak of unseen data.
+    Each step draws a fresh batch without replacement and steps on it, with the
+    validation loss as merit. At the new weights and on the same batch, the noise of the
+    gradient says how many rows the next batch needs; batch and LSMR's iterations grow
+    together. Validation rows steer all of this: only test errors speak of unseen data.
 
     Parameters
     ----------
@@ -110,25 +110,25 @@ def train(
     inputs : (N, ...) tensor, training rows
     validation, test : tensor or (inputs, targets)
     targets : tensor, optional, of the training rows; the inputs if not given
-    batch_size : int, the first, $n_1$ >= 2, at most ``settings.max_batch_size``
-    settings : Settings, optional, may be changed between two records
-    steps : int, optional, stop after so many; no end if not given
-    generator : torch.Generator, optional
-        Of the batches (on the CPU or the inputs' device) and of the noise.
+    batch_size : int, $n_1$ >= 2, of the first step, at most ``settings.max_batch_size``
+    settings : Settings, optional, which may be changed between two records
+    steps : int, optional, how many to take; without end if not given
+    generator : torch.Generator, optional, on the CPU or the inputs' device
+        It draws the batches and the noise.
     past : sequence of Record, optional
-        Of the same run until it was cut off; with model, optimiser and generator as
-        they were then, it goes on to the bit.
+        Records of the same run before it was cut off. With model, optimiser and
+        generator as they were then, it goes on as if it had not been, to the bit.
 
     Raises
     ------
     ValueError
         At the first ``next``, for arguments out of range; later for settings.
     DivergedError
-        When the validation error is not finite; records up to there were yielded.
+        If the validation error is not finite; all records before it were yielded.
     """
     settings = Settings() if settings is None else settings
-    given = inputs, targets, validation, test
-    diary, validation = _begin(model, optimizer, HessianFree, *given, past)
+    rows = inputs, targets, validation, test
+    diary, validation = _begin(model, optimizer, HessianFree, *rows, past)
     N = len(inputs)
     ranges = {"theta": INSIDE, "input_noise": NOT_NEGATIVE}
     ranges |= {"max_batch_size": optional(integer(2, N))}
@@ -155,10 +155,21 @@ def train(
             group["maxiter"] = then.maxiter
         checks = len(done.merit) * len(validation[0]) / 3
         passes = (n * (1 + 4 * done.iterations / 3) + checks) / N
-        sizes = {"n": n, "n_next": then.n, "n_hat": n_hat, "n_average": then.average}
-        why = {"maxiter": maxiter, "grew": then.reason, "noise_bound": theta**2 * g2}
-        why["noise"] = V / n * (N - n) / max(N - 1, 1)
-        yield diary.record(done, f_val, n, passes, **sizes, **why)
+        noise, noise_bound = variance_test(V, g2, n, N, theta)
+        yield diary.record(
+            done,
+            f_val,
+            n,
+            passes,
+            n=n,
+            n_next=then.n,
+            n_hat=n_hat,
+            n_average=then.average,
+            grew=then.reason,
+            noise=noise,
+            noise_bound=noise_bound,
+            maxiter=maxiter,
+        )
         n = then.n
 
 
@@ -176,22 +187,22 @@ def train_martens(
     generator: torch.Generator | None = None,
     past: Sequence[Record] = (),
 ) -> Iterator[Record]:
-    """Martens' loop; one :class:`Record` a step. Validation data only observe.
+    """Train by Martens' method; one :class:`Record` a step. Validation steers nothing.
 
     Parameters
     ----------
     chunks : int
-        Equal parts of the shuffled rows that the curvature is taken on in turn; 8 for
-        MNIST, 4 for CURVES in his runs.
+        Into how many equal parts the shuffled rows are cut; the curvature is taken on
+        one of them, in turn. In his runs 8 for MNIST and 4 for CURVES.
     gradient : {"full", "batch"}, whether all else is on all rows or on the chunk
     generator : torch.Generator, optional, of the one shuffle
     past : sequence of Record, optional
         As for :func:`train`; but the generator as it was at the start of the run.
 
-    Other parameters, and what is raised: as :func:`train`.
+    The other parameters, and what is raised, are those of :func:`train`.
     """
-    given = inputs, targets, validation, test
-    diary, validation = _begin(model, optimizer, MartensHF, *given, past)
+    rows = inputs, targets, validation, test
+    diary, validation = _begin(model, optimizer, MartensHF, *rows, past)
     N = len(inputs)
     ranges = {"chunks": integer(1, N), "gradient": one_of(("full", "batch"))}
     check({"chunks": chunks, "gradient": gradient}, ranges)
@@ -208,14 +219,20 @@ def train_martens(
         n = len(part)
         used, trials = N if gradient == "full" else n, len(done.merit) / 3
         passes = (used * (1 + trials) + n * 4 * done.iterations / 3) / N
-        sizes = {"n": n, "n_next": n, "maxiter": optimizer.param_groups[0]["maxiter"]}
-        yield diary.record(done, f_val, used, passes, **sizes)
+        maxiter = optimizer.param_groups[0]["maxiter"]
+        yield diary.record(done, f_val, used, passes, n=n, n_next=n, maxiter=maxiter)
 
 
-def draw(inputs, targets, n, noise=0.0, generator=None):
-    """N rows at random without replacement, with their targets; fresh every time.
+def draw(
+    inputs: Tensor,
+    targets: Tensor | None,
+    n: int,
+    noise: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Draw n rows without replacement; return noisy inputs, and targets.
 
-    With noise the targets are the clean rows, so that the noise carries no label.
+    If there are no targets, those are the rows without the noise.
     """
     chosen = _permutation(inputs, generator)[:n]
     X = inputs[chosen]
@@ -228,7 +245,7 @@ def draw(inputs, targets, n, noise=0.0, generator=None):
 
 
 class _Diary:
-    """The sums of a training so far, and the record of each of its steps."""
+    """It sums up a training and makes the record of each of its steps."""
 
     def __init__(self, optimizer, test, device, past):
         self.model, self.loss = optimizer.model, optimizer.loss
@@ -241,7 +258,7 @@ class _Diary:
             self.clock.seconds = past[-1].seconds
 
     def record(self, done: HFStep, f_val, rows, passes, **batch) -> Record:
-        """Add a step up; ``batch`` are the fields that only its loop knows."""
+        """Add a step; ``batch`` has the record's fields that only the loop knows."""
         unit, validation_error = self.unit, self.unit * f_val
         self.step += 1
         if not math.isfinite(validation_error):
@@ -252,16 +269,25 @@ class _Diary:
         improved = validation_error < self.best
         self.best = min(self.best, validation_error)
         self.rows, self.passes = self.rows + rows, self.passes + passes
-        unseen = math.nan
+        test_error = math.nan
         if self.test:
-            unseen = unit * float(mean_loss(self.model, *self.test, loss=self.loss))
-        batch |= {name: getattr(done, name) for name in COPIED}
-        batch |= {"batch_error": unit * done.loss, "test_error": unseen}
-        batch["batch_error_after"] = unit * done.loss_after
+            test_error = unit * float(mean_loss(self.model, *self.test, loss=self.loss))
         return Record(
-            **{"step": self.step, "seconds": self.clock.seconds, "improved": improved},
-            **{"rows": self.rows, "passes": self.passes},
+            step=self.step,
+            seconds=self.clock.seconds,
+            rows=self.rows,
+            passes=self.passes,
+            batch_error=unit * done.loss,
+            batch_error_after=unit * done.loss_after,
             validation_error=validation_error,
+            test_error=test_error,
+            improved=improved,
+            damping=done.damping,
+            rho=done.rho,
+            step_length=done.step_length,
+            iterations=done.iterations,
+            best=done.best,
+            status=done.status,
             merit=tuple((k, unit * f) for k, f in done.merit),
             # Without its linearisation, which holds the batch's activations.
             detail=replace(done, point=None),
@@ -270,7 +296,7 @@ class _Diary:
 
 
 def _begin(model, optimizer, kind, inputs, targets, validation, test, past):
-    """Check what both loops are given; a diary, and validation as a pair."""
+    """Check what both loops are given; return a diary, and validation as a pair."""
     if not isinstance(optimizer, kind):
         name = type(optimizer).__name__
         raise TypeError(f"optimizer must be a {kind.__name__}, got a {name}")
@@ -293,3 +319,73 @@ def _permutation(inputs, generator):
 
 def _pair(data):
     return (data, None) if isinstance(data, Tensor) else data
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSetting:
+    """What Emirahmetoglu and Stewart used on a data set (Table 1 and section 6).
+
+    The fields are named as the options that they are for.
+    """
+
+    encoder: tuple[int, ...]
+    incoming: int = 10  # m0
+    batch_size: int  # n1, the first
+    max_batch_size: int  # nmax
+    theta: float = 0.2
+    damping: float  # lambda_1
+    damping_decay: float = 0.99  # drop
+    gamma: float = 0.7  # gamma_1
+    maxiter: int = 150  # maxiter_1
+    atol: float = 1e-8
+    ftol: float
+    table2: dict  # method -> (train, test) error, means of five seeds
+
+
+PAPER = {
+    "curves": PaperSetting(
+        encoder=(784, 400, 200, 100, 50, 25, 6),
+        incoming=20,
+        batch_size=250,
+        max_batch_size=2500,
+        theta=0.5,
+        damping=5.0,
+        maxiter=200,
+        ftol=1e-7,
+        table2={"martens": (0.051, 0.098), "shf": (0.160, 0.214)},
+    ),
+    "mnist": PaperSetting(
+        encoder=(784, 1000, 500, 250, 30),
+        batch_size=300,
+        max_batch_size=6000,
+        damping=12.0,
+        damping_decay=0.98,
+        ftol=1e-5,
+        table2={"martens": (0.910, 1.436), "shf": (0.959, 1.435)},
+    ),
+    "usps": PaperSetting(
+        encoder=(256, 400, 200, 100, 50, 25),
+        batch_size=200,
+        max_batch_size=2000,
+        damping=7.5,
+        gamma=0.65,
+        atol=1e-6,
+        ftol=2e-5,
+        table2={"martens": (1.007, 1.961), "shf": (0.999, 1.947)},
+    ),
+}
+# Short runs fall faster from a smaller lambda than from the paper's.
+SHORT = {
+    name: replace(setting, theta=0.5, damping=0.5, damping_decay=0.7)
+    for name, setting in PAPER.items()
+}
+SHORT["digits"] = replace(
+    SHORT["usps"],
+    encoder=(64, 32, 16, 8),
+    batch_size=60,
+    max_batch_size=650,
+    damping=1.0,
+    damping_decay=0.8,
+    ftol=1e-5,
+    table2={},
+)

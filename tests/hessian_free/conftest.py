@@ -4,7 +4,7 @@ import torch
 
 from labkit.hessian_free import Autoencoder, linearise
 from labkit.hessian_free.linearise import weights_of
-from labkit.hessian_free.tuples import copied
+from labkit.hessian_free.vectors import copied
 
 
 def rand(*shape, seed=0, dtype=torch.float64):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from labkit.hessian_free import Autoencoder, HessianFree, MartensHF, linearise
-from labkit.hessian_free.tuples import dot
+from labkit.hessian_free.vectors import dot
 
 from .conftest import joined, rand, randn, relative
 

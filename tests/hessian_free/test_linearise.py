@@ -11,7 +11,7 @@ from torch.func import functional_call, jvp, vjp
 
 from labkit.hessian_free import as_sequential, linearise, mirrored
 from labkit.hessian_free.linearise import LinearisedLayers, LinearisedModule, weights_of
-from labkit.hessian_free.tuples import dot
+from labkit.hessian_free.vectors import dot
 
 from .conftest import joined, per_example_gradients, rand, randn, relative, small_net
 

@@ -26,7 +26,7 @@ from labkit.hessian_free import (
     train_martens,
 )
 from labkit.hessian_free.linearise import weights_of
-from labkit.hessian_free.precondition import KINDS, diagonal_estimate
+from labkit.hessian_free.optimizer import KINDS, diagonal_estimate
 
 from .conftest import dense, joined, rand, randn, relative
 

@@ -13,7 +13,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from labkit.hessian_free import PAPER, as_sequential, squared_error
-from labkit.hessian_free.tuples import norm
+from labkit.hessian_free.vectors import norm
 from labkit.lab.claims import verdict
 from labkit.lab.hessian_free import training as lab
 from labkit.lab.panels import LiveLab

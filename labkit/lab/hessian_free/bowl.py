@@ -13,7 +13,7 @@ from labkit import hessian_free as hf
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.lsmr import lsmr_steps
-from labkit.hessian_free.precondition import KINDS
+from labkit.hessian_free.optimizer import KINDS
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import (
     GHOST,
