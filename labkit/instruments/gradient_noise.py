@@ -23,9 +23,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from labkit.instruments.layer_calls import tensor_to_hook, tensors
+from labkit.instruments.layer_calls import tensor_to_hook
 from labkit.instruments.per_layer import Moments, add
 from labkit.instruments.watched import KINDS, check_mixing, choose, own_parameters
+from labkit.layers import WeakHook, current_backward, tensors
 
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
 
@@ -177,7 +178,7 @@ class GradientNoise:
             told = "; ".join(f"{name!r}: {why}" for name, why in self.skipped.items())
             warnings.warn(f"GradientNoise leaves out layers {told}", stacklevel=2)
         self._window = self._last = self._random = None
-        self._handles = [model.register_forward_pre_hook(_Hook(self, "_begin"))]
+        self._handles = [model.register_forward_pre_hook(WeakHook(self._begin))]
         self._remove = weakref.finalize(self, _remove, self._handles)
 
     @property
@@ -220,6 +221,10 @@ class GradientNoise:
         self._remove()
         self._last, self._window = self._measured_window(), None
 
+    def hooked(self, module: nn.Module) -> bool:
+        """Whether a hook on this module is this instrument's, and not on a copy."""
+        return module is self._model or module in self._layers
+
     def _noise(self, window, moments) -> Noise:
         M, (squares, norm2) = window.examples, add(moments)
         if self.reduction == "mean":  # the pass had g_i / M
@@ -231,7 +236,7 @@ class GradientNoise:
 
     def _begin(self, model, args):
         """Before a call of the model: count it, open or close the window."""
-        again = torch._C._current_graph_task_id() >= 0  # within a backward pass
+        again = current_backward() >= 0  # within a backward pass
         if not (model.training and torch.is_grad_enabled()):
             self._silent = model.training  # checkpointing's first run may be this
             return
@@ -249,11 +254,11 @@ class GradientNoise:
             _remove(self._handles[1:])
             del self._handles[1:]
             for module in self._layers:
-                hook = _Hook(self, "_see")
+                hook = WeakHook(self._see)
                 handle = module.register_forward_hook(hook, with_kwargs=True)
                 self._handles.append(handle)
                 if isinstance(module, nn.MultiheadAttention) and module.dropout:
-                    handle = module.register_forward_pre_hook(_Hook(self, "_before"))
+                    handle = module.register_forward_pre_hook(WeakHook(self._before))
                     self._handles.append(handle)
         self.passes += 1
 
@@ -275,23 +280,6 @@ class GradientNoise:
         given["random"] = self._random
         call = kind(module, given, output, self.batch_first)
         window.watch(layer, call, output)
-
-
-class _Hook:
-    """What hangs on a module: a weak link; a copy of the module does nothing."""
-
-    def __init__(self, instrument, method):
-        self.instrument, self.method = weakref.ref(instrument), method
-
-    def __call__(self, module, *args):
-        instrument = self.instrument() if self.instrument else None
-        if instrument is None:
-            return
-        if module is instrument._model or module in instrument._layers:
-            getattr(instrument, self.method)(module, *args)
-
-    def __getstate__(self):  # weak links cannot be pickled with the model
-        return {"instrument": None}
 
 
 @dataclass(eq=False)

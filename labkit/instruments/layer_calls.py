@@ -22,9 +22,8 @@ from labkit.instruments.per_layer import (
     formed_moments,
     weight_moments,
 )
+from labkit.layers import CONV
 
-CONV = nn.Conv1d, nn.Conv2d, nn.Conv3d
-CONV += nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 INSTANCES = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
 # layer type -> dimensions of its inputs with that of the examples
 MAPS = {kind: 3 + i % 3 for i, kind in enumerate(CONV + INSTANCES)}
@@ -186,18 +185,6 @@ class NormCall:
 def working_dtype(weight: Tensor) -> torch.dtype:
     """The weight's dtype, at least float32: squares overflow in half precision."""
     return torch.promote_types(weight.dtype, torch.float32)
-
-
-def tensors(output) -> list[Tensor]:
-    """A layer's outputs: z, or a recurrent layer's y and h, or y, h and c.
-
-    Of attention, its output, and the weights if it gives them.
-    """
-    if isinstance(output, Tensor):
-        return [output]
-    y, last = output
-    last = last if isinstance(last, tuple) else (last,)
-    return [each for each in (y, *last) if each is not None]
 
 
 def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

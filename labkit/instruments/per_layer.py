@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd
 
+from labkit.layers import zeros_before
+
 
 class Moments(NamedTuple):
     """Two sums over the examples' shares G_i of a gradient; both () tensors."""
@@ -129,9 +131,7 @@ def padded(module: _ConvNd, x: Tensor, places) -> tuple[Tensor, tuple[int, ...]]
     """The maps, and the padding still to apply where it is the same on both sides."""
     taps = zip(module.dilation, module.kernel_size, strict=True)
     reach = [dilation * (k - 1) for dilation, k in taps]
-    before = module.padding
-    if isinstance(before, str):  # an odd total puts the larger part last
-        before = tuple(r // 2 if before == "same" else 0 for r in reach)
+    before = tuple(zeros_before(module, i) for i in range(len(reach)))
     after = [  # what the last place needs, or nobody sees
         (places[i] - 1) * module.stride[i] + reach[i] + 1 - x.shape[2 + i] - b
         for i, b in enumerate(before)

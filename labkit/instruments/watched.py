@@ -4,7 +4,6 @@ from torch import nn
 
 from labkit.instruments.attention_call import AttentionCall, refused_attention
 from labkit.instruments.layer_calls import (
-    CONV,
     INSTANCES,
     ConvCall,
     EmbeddingCall,
@@ -12,6 +11,7 @@ from labkit.instruments.layer_calls import (
     NormCall,
 )
 from labkit.instruments.recurrent_calls import GRUCall, RecurrentCall
+from labkit.layers import CONV, find_layer, refused_form
 
 MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 # layer type -> what a call of it leaves
@@ -34,20 +34,7 @@ def refusal(module: nn.Module) -> str:
         for name in ("max_norm", "scale_grad_by_freq"):
             if getattr(module, name):
                 return f"{name}={getattr(module, name)} is not written"
-    if isinstance(module, CONV):
-        if module.groups != 1:
-            return f"groups={module.groups}; only groups=1 is written"
-        if module.padding_mode != "zeros":
-            return f"padding_mode={module.padding_mode!r}; only 'zeros' is written"
-    if isinstance(module, nn.RNNBase):
-        if module.num_layers != 1:
-            inner = f"num_layers={module.num_layers} hides the inner layers' states"
-            return f"{inner}; stack single layers"
-        if module.bidirectional:
-            return "it is bidirectional; use one forward layer"
-        if module.proj_size:
-            return f"proj_size={module.proj_size}; use proj_size=0"
-    return ""
+    return refused_form(module)
 
 
 def check_mixing(model: nn.Module):
@@ -83,15 +70,16 @@ def choose(model, layers, skip) -> tuple[list[tuple[str, nn.Module]], dict[str, 
     elif isinstance(layers, str | nn.Module):
         raise ValueError(f"layers must be a list of layers, got {layers!r}")
     else:
-        chosen = [_find(modules, wanted) for wanted in layers]
+        known = lambda module: type(module) in KINDS  # noqa: E731
+        chosen = [find_layer(model, wanted, known) for wanted in layers]
     if not chosen:
         raise ValueError(f"{type(model).__name__} has no layer to watch")
     refused = {name: reason for name, m in chosen if (reason := refusal(m))}
     if refused and (not skip or len(refused) == len(chosen)):
-        told = "; ".join(
+        reasons = "; ".join(
             f"layer {n!r} cannot be watched: {r}" for n, r in refused.items()
         )
-        raise ValueError(f"{told}; choose layers=[...], or skip_unsupported=True")
+        raise ValueError(f"{reasons}; choose layers=[...], or skip_unsupported=True")
     chosen = [(name, module) for name, module in chosen if name not in refused]
     _check_owners(modules, {module for _, module in chosen})
     return chosen, refused
@@ -104,14 +92,6 @@ def _attends(module) -> bool:
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Those that a layer uses itself, with attention also of its projection out."""
     return dict(module.named_parameters(recurse=_attends(module)))
-
-
-def _find(modules, wanted):
-    for name, module in modules.items():
-        if module is wanted or name == wanted:
-            return name, module
-    names = [repr(name) for name, module in modules.items() if type(module) in KINDS]
-    raise ValueError(f"the model has no layer {wanted!r}; it has {', '.join(names)}")
 
 
 def _check_owners(modules, watched):

@@ -28,19 +28,21 @@ class KailathRLS(RLS):
 
     keeps_inputs = True
 
-    def gain(self, each: BlockStep):
+    def gain(self, each: BlockStep) -> tuple[Tensor | None, Tensor]:
         """No vector; h = 1."""
         return None, torch.ones_like(each.x_mean[0])
 
-    def update(self, each: BlockStep, velocity, clip):
+    def update(
+        self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
+    ) -> None:
         """Step by the new P, the exact inverse, made symmetric again."""
         P, dZ = each.state["P"], each.gradient.dZ
-        X, theta = each.block.with_ones(each.gradient.X), each.block.theta
+        X, theta = each.block.with_ones(each.gradient.X), each.theta
         forgetting, l1 = each.options["forgetting"], each.options["l1"]
         M, XP = each.block.inputs.sequences, X @ P
         S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * M)
         L, _ = torch.linalg.cholesky_ex(S)
-        signs = zeroed(theta.sign(), each.still) if l1 else None
+        signs = theta.sign() if l1 else None
         step(each, dZ.T @ (M * torch.cholesky_solve(XP, L)), velocity, clip)
         u = torch.linalg.solve_triangular(L, XP, upper=False)
         new = (P - u.T @ u) / forgetting
@@ -60,7 +62,9 @@ class AveragedRLS(RLS):
 
     keeps_inputs = True
 
-    def update(self, each: BlockStep, velocity, clip):
+    def update(
+        self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
+    ) -> None:
         """The step of RLS, with the product of the means for the gradient."""
         mean = each.options["mean_weight"] * each.x_mean
         means = Residuals(each.gradient.dZ.sum(0)[None], mean[None])
@@ -87,12 +91,14 @@ class RunningMeanRLS(RLS):
         zeros = block.weight.new_zeros
         return {"total": zeros(block.fan_in), "count": zeros(())}
 
-    def gain(self, each: BlockStep):
+    def gain(self, each: BlockStep) -> tuple[Tensor | None, Tensor]:
         """u and h."""
         u = _times_P(each, each.x_mean)
-        return u, 1 + each.options["mean_weight"] * each.steps * (each.x_mean @ u)
+        return u, 1 + each.options["mean_weight"] * each.time_steps * (each.x_mean @ u)
 
-    def update(self, each: BlockStep, velocity, clip):
+    def update(
+        self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
+    ) -> None:
         """Multiply the gradient by P without making it; add this step's mean input."""
         step(each, _times_P(each, each.block.gradient()), velocity, clip)
         each.state["total"] += zeroed(each.x_mean, each.still)
@@ -102,14 +108,19 @@ class RunningMeanRLS(RLS):
 def _times_P(each: BlockStep, rows: Tensor) -> Tensor:
     """Rows (..., n) times the P of :class:`RunningMeanRLS`."""
     total, start = each.state["total"], each.options["P0_scale"]
-    weight = start * each.options["mean_weight"] * each.steps
+    weight = start * each.options["mean_weight"] * each.time_steps
     weight = weight / each.state["count"].clamp(min=1)
     c = weight / (1 + weight * total.square().sum())
     return start * (rows - c * (rows @ total)[..., None] * total)
 
 
-def step(each: BlockStep, preconditioned: Tensor, velocity, clip):
+def step(
+    each: BlockStep,
+    preconditioned: Tensor,
+    velocity: Tensor | None,
+    clip: Tensor | None,
+) -> None:
     """Step against what stands in for the gradient times P, (N, n)."""
     h = each.h if clip is None else each.h / clip
-    rule = each.chosen("lr", "momentum") | {"still": each.still}
-    descend(each.block.theta, velocity, preconditioned, h, **rule)
+    step = zeroed(preconditioned, each.still)
+    descend(each.theta, velocity, step, h, **each.chosen("lr", "momentum"))

@@ -1,14 +1,25 @@
-"""A weight, its bias, and what backward passes have left since the last step."""
+"""A weight, its bias, and what backward passes have left since the last step.
+
+``DistributedDataParallel`` averages the gradients over the workers. What it knows
+nothing of is the mean input of the whole minibatch, (31), (51), (72), (92): its sum
+over the workers, :func:`pool`, is all that RLS adds. P then changes in the same way
+everywhere and is never sent.
+"""
 
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from labkit.rls.update import Residuals, Theta
+from labkit.collectives import sum_over
+from labkit.layers import current_backward
+from labkit.rls.update import Masked, Residuals, Theta, or_one
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 
 class InputSum(NamedTuple):
@@ -34,12 +45,13 @@ class Block:
     # (M, n - 1) inputs and (M, N) derivatives of the loss by the linear outputs, of
     # passes whose weight gradient was not formed
     residuals: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    came: tuple[Tensor, int] | None = None  # a gradient with the inputs; its version
+    # the gradient that came with the inputs, and its version then
+    seen_gradient: tuple[Tensor, int] | None = None
     missed: bool = False  # whether the gradient has a part whose inputs were not read
     # what backward passes bring before their gradients are there, by the pass
     under_way: dict[int, list] = field(default_factory=dict)
 
-    def listen(self):
+    def listen(self) -> None:
         """Hear which gradients arrive, from now on."""
         link = weakref.ref(self)
 
@@ -70,7 +82,7 @@ class Block:
         """A tensor like the weight, one row per unit; a view."""
         return weight.transpose(0, 1) if self.inputs_first else weight
 
-    def _told(self) -> nn.Parameter:
+    def witness(self) -> nn.Parameter:
         """The parameter whose gradient says whether the inputs still count."""
         return self.weight if self.bias is None else self.bias
 
@@ -79,13 +91,13 @@ class Block:
 
         By ``model.zero_grad()``, say, after a step that was skipped.
         """
-        return self.came is not None and self._told().grad is None
+        return self.seen_gradient is not None and self.witness().grad is None
 
     def touched(self) -> bool:
         """Whether that gradient was changed since it came, or another put there."""
-        if (grad := self._told().grad) is None or self.came is None:
+        if (grad := self.witness().grad) is None or self.seen_gradient is None:
             return False
-        then, version = self.came
+        then, version = self.seen_gradient
         return grad is not then or grad._version != version
 
     def some_left(self) -> Tensor:
@@ -93,7 +105,7 @@ class Block:
         own = [p.grad for p in (self.weight, self.bias) if p is not None]
         return torch.stack([grad.any() for grad in own if grad is not None]).any()
 
-    def see(self, inputs: InputSum | None, *factors: Tensor):
+    def see(self, inputs: InputSum | None, *factors: Tensor) -> None:
         """Take what a backward pass brings: inputs, None if not read, and residuals.
 
         They count once the gradient is there, and with it; what came with one that has
@@ -101,12 +113,12 @@ class Block:
         """
         if self.cleared() or zeroed([self]):
             self._forget()
-        backward = torch._C._current_graph_task_id()
+        backward = current_backward()
         self.under_way.setdefault(backward, []).append((inputs, factors))
 
-    def arrive(self, parameter: nn.Parameter):
+    def arrive(self, parameter: nn.Parameter) -> None:
         """Count what has brought the gradient that is now there."""
-        backward = torch._C._current_graph_task_id()
+        backward = current_backward()
         for inputs, factors in self.under_way.pop(backward, ()):
             self.missed |= inputs is None
             if inputs is not None and self.inputs.total is not None:
@@ -114,17 +126,17 @@ class Block:
                 inputs = InputSum(*(a + b for a, b in both))
             self.inputs = inputs or self.inputs
             self.residuals += [factors] if factors else []
-        if parameter is self._told() and (self.inputs.rows or self.missed):
+        if parameter is self.witness() and (self.inputs.rows or self.missed):
             grad = parameter.grad
-            self.came = None if grad is None else (grad, grad._version)
+            self.seen_gradient = None if grad is None else (grad, grad._version)
 
-    def clear(self):
+    def clear(self) -> None:
         """Forget all passes."""
         self._forget()
         self.under_way.clear()
 
     def _forget(self):
-        self.inputs, self.came, self.missed = NONE, None, False
+        self.inputs, self.seen_gradient, self.missed = NONE, None, False
         self.residuals.clear()
 
     def gradient(self) -> Tensor:
@@ -164,17 +176,61 @@ def zeroed(blocks: Sequence[Block]) -> list[Block]:
     return [block for block, left in zip(touched, some, strict=True) if not left]
 
 
+def pool(blocks: Sequence[Block], group: "ProcessGroup") -> list[InputSum]:
+    r"""Inputs of each block, added up over all workers by one all-reduce.
+
+    Every worker's rows weigh the same, however many each has, so that x_mean is that of
+    the whole minibatch. A block that no row has reached on this worker counts as 0.
+    ``rows`` and ``sequences`` are () tensors: nothing waits for the device. Payload:
+    $\sum (n' + 2)$ numbers, n' the inputs of a block without the one for the bias.
+    """
+    pieces = []
+    for block in blocks:
+        total, *counts = block.inputs
+        if total is None:
+            total = block.weight.new_zeros(block.n_inputs)
+        pieces += [total, *(total.new_full((), count) for count in counts)]
+    sums = sum_over(pieces, group)
+    return [InputSum(*sums[i : i + 3]) for i in range(0, len(sums), 3)]
+
+
 class BlockStep(NamedTuple):
-    """One block before its step: collected, and nothing changed yet."""
+    """One block before its step: what is known of it, and nothing changed yet."""
 
     block: Block
     options: Mapping[str, Any]  # the parameter group
-    state: dict  # what the optimiser keeps of the block
-    x_mean: Tensor  # (n,), of the minibatches of all workers
-    steps: float | Tensor  # T, () if there are several workers
+    state: dict  # what the optimiser keeps of the block, from this step on
+    x_mean: Tensor  # (n,)
+    time_steps: float | Tensor  # T, () if there are several workers
     gradient: Tensor | Residuals  # (N, n)
     gained: tuple[Tensor, Tensor] | None = None  # u and h, of `gain`
     still: Tensor | None = None  # () bool on an accelerator: whether nothing changes
+
+    def masked(self, still: Tensor, h: Tensor) -> "BlockStep":
+        """The same step, or one that changes nothing where ``still`` is True.
+
+        ``h`` is inf there. So an accelerator decides without a word to the host, and
+        the step itself knows of no mask: all that it is given is masked.
+        """
+        u, _ = self.gained
+        options = dict(self.options)
+        options["forgetting"] = or_one(options["forgetting"], still, h)
+        if options["momentum"]:
+            options["momentum"] = or_one(options["momentum"], still, h)
+        u = None if u is None else u.masked_fill(still, 0)
+        return self._replace(options=options, gained=(u, h), still=still)
+
+    @property
+    def theta(self) -> Theta:
+        """Weight and bias as one matrix, which stands still where this step does."""
+        return self.block.theta._replace(still=self.still)
+
+    @property
+    def factor(self) -> Tensor | Residuals | Masked:
+        """The gradient as a factor of P, 0 where the step is not to be taken."""
+        if self.still is None:
+            return self.gradient
+        return Masked(self.gradient, self.still)
 
     @property
     def h(self) -> Tensor:
@@ -196,7 +252,7 @@ def joint_norm(gradients: Sequence[Tensor | Residuals]) -> Tensor:
     formed = [each for each in gradients if isinstance(each, Tensor)]
     norms = list(torch._foreach_norm(formed)) if formed else []
     norms += [each.norm() for each in gradients if isinstance(each, Residuals)]
-    if len(places := {norm.device for norm in norms}) > 1:
-        told = " and ".join(sorted(map(str, places)))
-        raise ValueError(f"RLS steps on one device, and there are gradients on {told}")
+    if len(devices := {norm.device for norm in norms}) > 1:
+        names = " and ".join(sorted(map(str, devices)))
+        raise ValueError(f"RLS steps on one device, and there are gradients on {names}")
     return torch.linalg.vector_norm(torch.stack(norms))

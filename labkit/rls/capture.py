@@ -6,13 +6,12 @@ layer's output arrives at its parameters. So the record goes with ``.grad``: eva
 backward passes add up.
 """
 
-import weakref
-
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import register_multi_grad_hook
 
+from labkit.layers import WeakHook, tensors
 from labkit.rls.blocks import InputSum
 from labkit.rls.checks import check_pass
 from labkit.rls.layers import KINDS, blocks_of, kind_of, sequences
@@ -28,7 +27,14 @@ class Capture:
     still count. ``shared``: by several workers.
     """
 
-    def __init__(self, name, module, time_steps, residuals, shared):
+    def __init__(
+        self,
+        name: str,
+        module: nn.Module,
+        time_steps: int | None,
+        residuals: str,
+        shared: bool,
+    ):
         self.name, self.module, self.time_steps = name, module, time_steps
         self.shared = shared
         if residuals == "always" and not isinstance(module, nn.Linear):
@@ -43,28 +49,42 @@ class Capture:
         self.blocks = blocks_of(name, module)
         for block in self.blocks:
             block.listen()
-        for hook in module._forward_hooks.values():  # a former optimiser's
-            if isinstance(hook, _Hook):
-                hook.capture = None
-        self.handle = module.register_forward_hook(_Hook(self), with_kwargs=True)
+        for hook in module._forward_hooks.values():
+            if isinstance(hook, WeakHook) and isinstance(hook.owner, Capture):
+                hook.let_go()  # of a former optimiser
+        hook = WeakHook(self.read)
+        self.handle = module.register_forward_hook(hook, with_kwargs=True)
+
+    def hooked(self, module: nn.Module) -> bool:
+        """Whether a hook on this module is this capture's, and not on a copy."""
+        return module is self.module
 
     def of(self, module: nn.Module) -> "Capture":
         """The same of a copy of the layer."""
         options = self.time_steps, self.residuals, self.shared
         return Capture(self.name, module, *options)
 
-    def leave_unread(self, output):
+    def leave_unread(self, output: object) -> None:
         """Note a pass in evaluation mode, in case it leaves a gradient."""
 
         def reached(_):
             for block in self.blocks:
                 block.see(None)
 
-        if watched := [y for y in _tensors(output) if y.requires_grad]:
+        if watched := [y for y in tensors(output) if y.requires_grad]:
             register_multi_grad_hook(watched, reached, mode="any")
 
-    def __call__(self, module, inputs, output):
+    def read(
+        self, module: nn.Module, args: tuple, kwargs: dict, output: object
+    ) -> Tensor | None:
         """Read one forward pass; returns a replacement of the output or None."""
+        if not torch.is_grad_enabled():
+            return None
+        if not module.training:
+            return self.leave_unread(output)
+        given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
+        start = given.get("hx")
+        inputs = (given["input"],) if start is None else (given["input"], start)
         if any(module._parameters.get(name) is not p for name, p in self.own.items()):
             return None  # within functional_call, with the weights of another
         weight, x = self.blocks[0].weight, inputs[0]
@@ -86,7 +106,7 @@ class Capture:
 
         # An activation in place takes a view, such as the output of a Linear layer on
         # (T, M, n), out of the graph; what it is a view of stays.
-        outputs = list(_tensors(output))
+        outputs = tensors(output)
         bases = [y._base for y in outputs if y._base is not None]
         watched = outputs + [base for base in bases if base.requires_grad]
         register_multi_grad_hook(watched, keep, mode="any")
@@ -100,31 +120,6 @@ class Capture:
         block.see(InputSum(X.sum(0), len(X), count), X, dZ)
         if block.bias is None:  # and no gradient will come
             block.arrive(block.weight)
-
-
-class _Hook:
-    """What hangs on the module: a weak link, so that a dropped optimiser stays dropped.
-
-    A copy of the module finds that it is not the captured one and does nothing.
-    """
-
-    def __init__(self, capture):
-        self.capture = weakref.ref(capture)
-
-    def __call__(self, module, args, kwargs, output):
-        capture = self.capture() if self.capture else None
-        if capture is None or module is not capture.module:
-            return None
-        if not torch.is_grad_enabled():
-            return None
-        if not module.training:
-            return capture.leave_unread(output)
-        given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
-        x, start = given["input"], given.get("hx")
-        return capture(module, (x,) if start is None else (x, start), output)
-
-    def __getstate__(self):  # weak links cannot be pickled with the model
-        return {"capture": None}
 
 
 class _Residual(torch.autograd.Function):
@@ -149,12 +144,3 @@ class _Residual(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             db = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=ctx.bias_dtype)
         return None, dx, None, db, None
-
-
-def _tensors(output):
-    """All of a layer's output, such as (y, (h, c)) of an LSTM."""
-    if isinstance(output, torch.Tensor):
-        yield output
-    else:
-        for each in output or ():
-            yield from _tensors(each)

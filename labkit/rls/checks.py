@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,12 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
 from labkit import ranges
+from labkit.layers import CONV, find_layer, refused_form
 from labkit.rls.blocks import Block
-from labkit.rls.layers import CONV, KINDS, blocks_of, kind_of
+from labkit.rls.layers import KINDS, blocks_of, kind_of
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 LAYER_OPTIONS = {
     "forgetting": ranges.UP_TO_ONE,
@@ -23,14 +28,21 @@ OPTIONS = LAYER_OPTIONS | {
     "on_failure": ranges.one_of(("raise", "reset")),
     "max_grad_norm": ranges.optional(ranges.number("> 0", lambda v: v > 0)),
 }
-# What the layers' code takes for granted: attribute -> value, and a word beside others.
-WRITTEN = {
-    "groups": (1, "each group would need its own P (groups=1)"),
-    "padding_mode": ("zeros", "only 'zeros' is written"),
-    "bidirectional": (False, "use one forward layer"),
-    "num_layers": (1, "it hides the inputs of the inner layers; stack single layers"),
-    "proj_size": (0, "use proj_size=0"),
-}
+
+
+def unwrap(model: nn.Module) -> "tuple[nn.Module, ProcessGroup | None]":
+    """The model inside a ``DistributedDataParallel``, and the group that shares it.
+
+    TypeError if it is no module.
+    """
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        return model.module, model.process_group
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            "RLS reads the inputs of layers, so it takes the model and not its "
+            f"parameters: RLS(model); got a {type(model).__name__}"
+        )
+    return model, None
 
 
 def choose_layers(
@@ -46,7 +58,7 @@ def choose_layers(
             f"there is nothing for RLS to train in {type(model).__name__}: "
             "no layer with parameters that require a gradient was chosen"
         )
-    seen: dict[int, str] = {}
+    owner_of: dict[int, str] = {}
     for name, module, options in chosen:
         ranges.check(options, LAYER_OPTIONS, f"layer {name!r}")
         if reason := _refusal(module):
@@ -58,7 +70,7 @@ def choose_layers(
             kind = type(module).__name__
             raise ValueError(f"layer {name!r} is a {kind} and has no time_steps")
         for parameter in module.parameters():
-            other = seen.setdefault(id(parameter), name)
+            other = owner_of.setdefault(id(parameter), name)
             if other != name:
                 raise ValueError(
                     f"layers {other!r} and {name!r} share a parameter; each needs its "
@@ -92,12 +104,9 @@ def _find(model, entry):
     options = dict(entry) if isinstance(entry, Mapping) else {"layer": entry}
     if "layer" not in options:
         raise ValueError(f'an entry of layers needs the key "layer", got {options}')
-    wanted = options.pop("layer")
-    for name, module in model.named_modules():
-        if module is wanted or name == wanted:
-            return name, module, options
-    names = ", ".join(repr(name) for name, _ in _owners(model))
-    raise ValueError(f"the model has no layer {wanted!r}; it has {names}")
+    owners = [module for _, module in _owners(model)]
+    known = lambda module: any(module is owner for owner in owners)  # noqa: E731
+    return *find_layer(model, options.pop("layer"), known), options
 
 
 def _refusal(module) -> str:
@@ -114,9 +123,8 @@ def _refusal(module) -> str:
         return f"it is a {type(module).__name__}, and RLS knows {kinds}; {rest}"
     if any(map(is_lazy, module.parameters())):
         return "its shape is not known yet; run one forward pass before"
-    for name, (written, advice) in WRITTEN.items():
-        if (found := getattr(module, name, written)) != written:
-            return f"{name}={found!r}; {advice}"
+    if reason := refused_form(module):
+        return reason
     known = {"weight", "bias", "weight_ih", "weight_hh", "bias_ih", "bias_hh"}
     other = {name.removesuffix("_l0") for name, _ in module.named_parameters()} - known
     if other:
@@ -131,7 +139,7 @@ def _refusal(module) -> str:
     return ""
 
 
-def check_checkpoint(saved: Mapping, groups: list[dict], blocks: list[Block]):
+def check_checkpoint(saved: Mapping, groups: list[dict], blocks: list[Block]) -> None:
     """Raise ValueError if a state dict is of other layers, or in another order."""
     names = [each.get("layer") for each in saved["param_groups"]]
     own = [group["layer"] for group in groups]
@@ -153,7 +161,7 @@ def check_checkpoint(saved: Mapping, groups: list[dict], blocks: list[Block]):
                 )
 
 
-def check_time_steps(groups: list[dict], captures: list):
+def check_time_steps(groups: list[dict], captures: list) -> None:
     """Raise ValueError if the option was changed, which would change nothing."""
     for group, capture in zip(groups, captures, strict=True):
         if group["time_steps"] != capture.time_steps:
@@ -163,7 +171,7 @@ def check_time_steps(groups: list[dict], captures: list):
             )
 
 
-def check_fan_in(blocks: list[Block], limit: int):
+def check_fan_in(blocks: list[Block], limit: int) -> None:
     """Raise ValueError if a P would be larger than ``limit`` rows."""
     for block in blocks:
         if (n := block.fan_in) > limit:
@@ -176,7 +184,9 @@ def check_fan_in(blocks: list[Block], limit: int):
             )
 
 
-def check_pass(name: str, module: nn.Module, x: Tensor, time_steps, shared: bool):
+def check_pass(
+    name: str, module: nn.Module, x: Tensor, time_steps: int | None, shared: bool
+) -> None:
     """Raise ValueError if RLS cannot read this call of a layer."""
     if isinstance(module, nn.RNNBase) and not isinstance(x, Tensor):
         raise ValueError(

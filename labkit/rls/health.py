@@ -1,19 +1,26 @@
-"""When a step must not be taken: a gradient or a P that cannot be right."""
+"""When a step must not be taken: an overflow, a gradient or a P that cannot be right.
+
+``torch.amp.GradScaler`` unscales gradients that are there; inputs and derivatives that
+stand for one it knows nothing of. It leaves its scale to an optimiser that says
+``_step_supports_amp_scaling``, and so does one that keeps them.
+"""
 
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from labkit.rls.blocks import BlockStep, joint_norm
+from labkit.rls.blocks import Block, BlockStep, joint_norm
 
 
 class NumericalError(ArithmeticError):
     """At a step (from 1) a value in a layer cannot be right; nothing was changed."""
 
-    def __init__(self, layer, step, quantity, value, advice):
-        told = "" if value is None else f" is {value:.6g}"
-        super().__init__(f"layer {layer!r}, step {step}: {quantity}{told}; {advice}")
+    def __init__(
+        self, layer: str, step: int, quantity: str, value: float | None, advice: str
+    ):
+        shown = "" if value is None else f" is {value:.6g}"
+        super().__init__(f"layer {layer!r}, step {step}: {quantity}{shown}; {advice}")
         self.layer, self.step = layer, step
         self.quantity, self.value = quantity, value
 
@@ -40,7 +47,7 @@ def healthy(steps: Sequence[BlockStep], h: Tensor) -> Tensor:
     return sound
 
 
-def check_finite(steps: Sequence[BlockStep], norm: Tensor):
+def check_finite(steps: Sequence[BlockStep], norm: Tensor) -> None:
     """Raise NumericalError for the first block whose gradient is not finite."""
     if norm.isfinite():
         return
@@ -52,7 +59,7 @@ def check_finite(steps: Sequence[BlockStep], norm: Tensor):
             raise NumericalError(name, each.number, what, size, advice)
 
 
-def check_healthy(steps: Sequence[BlockStep], sound: Sequence[Tensor]):
+def check_healthy(steps: Sequence[BlockStep], sound: Sequence[Tensor]) -> None:
     """Raise NumericalError for the first block whose P is not sound."""
     for each, trusted in zip(steps, sound, strict=True):
         if trusted:
@@ -66,14 +73,14 @@ def check_healthy(steps: Sequence[BlockStep], sound: Sequence[Tensor]):
         raise NumericalError(each.block.name, each.number, what, value, advice)
 
 
-def count(steps: Sequence[BlockStep]):
+def count(steps: Sequence[BlockStep]) -> None:
     """Count a step of each block, and keep its h."""
     if steps:
         torch._foreach_copy_([each.state["h"] for each in steps], [s.h for s in steps])
         torch._foreach_add_([each.state["step"] for each in steps], 1)
 
 
-def note(steps: Sequence[BlockStep], fine: Tensor):
+def note(steps: Sequence[BlockStep], fine: Tensor) -> None:
     """Keep the number of the first step that was not ``fine``, else inf, of each block.
 
     On the device, after the steps have been counted.
@@ -88,7 +95,7 @@ def note(steps: Sequence[BlockStep], fine: Tensor):
     torch._foreach_minimum_([state["failed_at"] for state in states], list(failed))
 
 
-def check_noted(states: Mapping[str, Mapping]):
+def check_noted(states: Mapping[str, Mapping]) -> None:
     """Raise NumericalError for the first failure that was noted; one wait."""
     noted = {k: each["failed_at"] for k, each in states.items() if "failed_at" in each}
     first = torch.stack(list(noted.values())).tolist() if noted else []
@@ -97,3 +104,32 @@ def check_noted(states: Mapping[str, Mapping]):
         what = "h is not finite or below forgetting, or a gradient is not finite"
         advice = "the block was left as it was"
         raise NumericalError(name, int(step), what, None, advice)
+
+
+def scaled(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a GradScaler calls this step and leaves the scale to it."""
+    return hasattr(optimizer, "found_inf")
+
+
+def unscale(optimizer: torch.optim.Optimizer, blocks: Sequence[Block]) -> bool:
+    """Take the scale out of gradients and kept factors; False: this step is skipped.
+
+    RuntimeError if ``scaler.unscale_`` has been there already, and saw a part only.
+    """
+    kept = [block for block in blocks if block.residuals]
+    scale = optimizer.grad_scale
+    if scale is None and kept:
+        del optimizer.grad_scale, optimizer.found_inf
+        raise RuntimeError(
+            f"scaler.unscale_(optimizer) cannot unscale layer {kept[0].name!r}, whose "
+            "gradient is not formed under max_grad_norm; leave it out: "
+            "scaler.step(optimizer) unscales and clips, or take max_grad_norm=None"
+        )
+    if bool(optimizer.found_inf):
+        return False
+    if scale is not None:
+        each = [p for group in optimizer.param_groups for p in group["params"]]
+        torch._foreach_div_([p.grad for p in each if p.grad is not None], scale)
+        for block in kept:
+            block.residuals = [(X, dZ / scale) for X, dZ in block.residuals]
+    return True

@@ -6,11 +6,9 @@ import torch
 from torch import nn
 
 from labkit.rls.blocks import joint_norm
-from labkit.rls.checks import choose_layers, trainable
-from labkit.rls.distributed import unwrap
-from labkit.rls.health import NumericalError
+from labkit.rls.checks import choose_layers, trainable, unwrap
+from labkit.rls.health import NumericalError, scaled, unscale
 from labkit.rls.optimizer import RLS
-from labkit.rls.scaling import scaled, unscale
 from labkit.rls.update import clip_factor
 
 SHAPED = "exp_avg", "exp_avg_sq", "momentum_buffer"  # states of a parameter's shape
@@ -160,7 +158,7 @@ class Hybrid(torch.optim.Optimizer):
                 loss = closure()
         if scaled(self) and not unscale(self, self.rls.blocks):
             return loss
-        steps = self.rls.collect()
+        steps = self.rls.prepare()
         parameters = _parameters(self.other)
         gradients = [p.grad for p in parameters if p.grad is not None]
         if any(g.is_sparse for g in gradients):

@@ -9,8 +9,9 @@ import math
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.conv import _ConvTransposeNd
 
+from labkit.layers import CONV, RECURRENT, zeros_before
 from labkit.rls.blocks import Block, InputSum
 
 
@@ -47,7 +48,7 @@ def conv_inputs(module, inputs, output, time_steps) -> list[InputSum]:
     places = output.shape[-sides:]
     for i, places_i in enumerate(places):
         form = module.kernel_size[i], module.stride[i], module.dilation[i]
-        before = _before(module, i), isinstance(module, _ConvTransposeNd)
+        before = zeros_before(module, i), isinstance(module, _ConvTransposeNd)
         seen = taps(field.shape[1], places_i, *form, *before, field.dtype, field.device)
         field = torch.tensordot(field, seen, ([1], [0]))  # the next one comes to 1
     rows = len(x) * math.prod(places)
@@ -65,14 +66,6 @@ def taps(size, places, kernel, stride, dilation, before, transposed, dtype, devi
         place, meets = (pixel - tap) // stride, (pixel - tap) % stride == 0
     seen = (place >= 0) & (place < places) & meets
     return seen.to(device, dtype) / places
-
-
-def _before(module: _ConvNd, i: int) -> int:
-    """Zeros added before the first pixel of a dimension."""
-    if isinstance(module.padding, str):  # of an odd total the larger part comes last
-        total = module.dilation[i] * (module.kernel_size[i] - 1)
-        return total // 2 if module.padding == "same" else 0
-    return module.padding[i]
 
 
 def recurrent_inputs(module, inputs, output, time_steps) -> list[InputSum]:
@@ -105,10 +98,8 @@ def sequences(rows: int, time_steps: int | None) -> int:
 
 # layer type -> its mean inputs
 KINDS = {nn.Linear: linear_inputs}
-CONV = nn.Conv1d, nn.Conv2d, nn.Conv3d
-CONV += nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 KINDS |= dict.fromkeys(CONV, conv_inputs)
-KINDS |= dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), recurrent_inputs)
+KINDS |= dict.fromkeys(RECURRENT, recurrent_inputs)
 
 
 def kind_of(module: nn.Module) -> type | None:

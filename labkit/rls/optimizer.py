@@ -2,13 +2,13 @@
 
 import copy
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 from labkit.ranges import check
-from labkit.rls.blocks import Block, BlockStep, joint_norm, zeroed
+from labkit.rls.blocks import Block, BlockStep, joint_norm, pool, zeroed
 from labkit.rls.capture import Capture
 from labkit.rls.checks import (
     OPTIONS,
@@ -16,8 +16,8 @@ from labkit.rls.checks import (
     check_fan_in,
     check_time_steps,
     choose_layers,
+    unwrap,
 )
-from labkit.rls.distributed import pool, unwrap
 from labkit.rls.health import (
     check_finite,
     check_healthy,
@@ -25,8 +25,9 @@ from labkit.rls.health import (
     count,
     healthy,
     note,
+    scaled,
+    unscale,
 )
-from labkit.rls.scaling import scaled, unscale
 from labkit.rls.update import clip_factor, gain, rls_step
 
 COUNTS = ("step", "h", "resets")  # of every block, ()
@@ -121,21 +122,27 @@ class RLS(torch.optim.Optimizer):
         self,
         model: nn.Module,
         *,
-        forgetting=1.0,
-        mean_weight=0.1,
-        lr=1.0,
-        momentum=0.0,
-        l1=0.0,
-        P0_scale=1.0,
+        forgetting: float = 1.0,
+        mean_weight: float = 0.1,
+        lr: float = 1.0,
+        momentum: float = 0.0,
+        l1: float = 0.0,
+        P0_scale: float = 1.0,
         max_grad_norm: float | None = None,
         layers: Iterable | None = None,
-        on_failure="raise",
-        max_fan_in=8192,
+        on_failure: str = "raise",
+        max_fan_in: int = 8192,
     ):
         model, group = unwrap(model)
-        defaults = {"forgetting": forgetting, "mean_weight": mean_weight, "lr": lr}
-        defaults |= {"momentum": momentum, "l1": l1, "P0_scale": P0_scale}
-        defaults |= {"time_steps": None}
+        defaults = {
+            "forgetting": forgetting,
+            "mean_weight": mean_weight,
+            "lr": lr,
+            "momentum": momentum,
+            "l1": l1,
+            "P0_scale": P0_scale,
+            "time_steps": None,
+        }
         own = {"on_failure": on_failure, "max_grad_norm": max_grad_norm}
         check(defaults | own, OPTIONS, "RLS")
         if group is not None and self.keeps_inputs:
@@ -169,13 +176,13 @@ class RLS(torch.optim.Optimizer):
         """All blocks, layer by layer."""
         return [block for capture in self.captures for block in capture.blocks]
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients and their inputs; ``model.zero_grad()`` leaves these."""
         super().zero_grad(set_to_none)
         for block in self.blocks:
             block.clear()
 
-    def add_param_group(self, param_group: dict):
+    def add_param_group(self, param_group: dict) -> None:
         """Not for use: RLS trains layers, and chooses them when it is made."""
         if hasattr(self, "model"):
             raise ValueError(
@@ -189,7 +196,7 @@ class RLS(torch.optim.Optimizer):
         return any(capture.residuals != "never" for capture in self.captures)
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update every layer that a gradient has reached since the last step.
 
         A layer whose gradient was set to exactly 0, in place or by another tensor,
@@ -202,31 +209,56 @@ class RLS(torch.optim.Optimizer):
                 loss = closure()
         if scaled(self) and not unscale(self, self.blocks):
             return loss
-        if not (steps := self.collect()):
+        if not (steps := self.prepare()):
             return loss
         norm = joint_norm([each.gradient for each in steps])
         self.apply(steps, norm, clip_factor(norm, self.max_grad_norm))
         return loss
 
     @torch.no_grad()
-    def collect(self) -> list[BlockStep]:
-        """What the passes since the last step give each block; changes nothing.
+    def pending(self) -> list[BlockStep]:
+        """The steps that are due after the passes since the last one; changes nothing.
 
-        Blocks whose gradient has been set to zero since it came are left out.
+        For instruments, between ``backward`` and ``step``. Blocks whose gradient has
+        been set to zero since it came are left out. With several workers, each sees the
+        mean inputs of its own rows here; :meth:`prepare` adds them up.
         """
         check_time_steps(self.param_groups, self.captures)
-        alone = self.process_group is None
+        zero = zeroed(self.blocks)
+        reached = self._reached(zero)
+        return self._steps_of(reached, [block.inputs for block, _ in reached], zero)
+
+    @torch.no_grad()
+    def prepare(self) -> list[BlockStep]:
+        """First half of ``step``: forget what was cleared, add inputs up over workers.
+
+        Returns the steps of :meth:`pending`, with the mean inputs of all workers.
+        """
+        check_time_steps(self.param_groups, self.captures)
         zero = zeroed(self.blocks)
         for block in self.blocks:
             if block in zero or block.cleared():
                 block.clear()
-        reached = [
+        reached = self._reached(zero)
+        inputs = [block.inputs for block, _ in reached]
+        if self.process_group is not None and any(each.rows for each in inputs):
+            inputs = pool([block for block, _ in reached], self.process_group)
+        return self._steps_of(reached, inputs, zero)
+
+    def _reached(self, zero: list[Block]) -> list[tuple[Block, dict]]:
+        """Blocks that have a gradient, or factors of one, and their options."""
+        alone = self.process_group is None
+        return [
             (block, group)
             for group, capture in zip(self.param_groups, self.captures, strict=True)
             for block in capture.blocks
             if block not in zero
+            and not block.cleared()
             and (block.weight.grad is not None or (alone and block.inputs.rows))
         ]
+
+    def _steps_of(self, reached, inputs, zero) -> list[BlockStep]:
+        """The step of each block, from the sums of its inputs; changes nothing."""
         if zero and not reached:
             return []
         if not reached:
@@ -234,12 +266,8 @@ class RLS(torch.optim.Optimizer):
                 "step() found nothing to do: every step needs a forward pass in "
                 "training mode and loss.backward() before it"
             )
-        blocks = [block for block, _ in reached]
-        inputs = [block.inputs for block in blocks]
-        if not alone and any(seen.rows for seen in inputs):
-            inputs = pool(blocks, self.process_group)
-        for block, seen in zip(blocks, inputs, strict=True):
-            none = seen.total is None or (self._at_hand(block.weight) and not seen.rows)
+        for (block, _), each in zip(reached, inputs, strict=True):
+            none = each.total is None or (self._on_cpu(block.weight) and not each.rows)
             if none or block.missed:
                 part = "it" if none else "a part of it"
                 raise RuntimeError(
@@ -248,42 +276,48 @@ class RLS(torch.optim.Optimizer):
                 )
         totals, rows = [list(column) for column in zip(*inputs, strict=True)][:2]
         means, steps = torch._foreach_div(totals, rows), []
-        for (block, group), seen, mean in zip(reached, inputs, means, strict=True):
-            state = self.state[block.weight]
-            if not state:
-                state |= self.new_state(block, group["P0_scale"])
-                state |= {key: block.weight.new_zeros(()) for key in COUNTS}
+        for (block, group), each, mean in zip(reached, inputs, means, strict=True):
+            state = self.state.get(block.weight) or self._first_state(block, group)
             x_mean = block.with_ones(mean.to(block.weight.dtype))
             unformed = block.weight.grad is None and block.residuals
             gradient = block.factors() if unformed else block.gradient()
-            T = seen.rows / seen.sequences
-            each = BlockStep(block, group, state, x_mean, T, gradient)
-            steps.append(each._replace(gained=self.gain(each)))
+            T = each.rows / each.sequences
+            step = BlockStep(block, group, state, x_mean, T, gradient)
+            steps.append(step._replace(gained=self.gain(step)))
         return steps
 
+    def _first_state(self, block: Block, group: dict) -> dict:
+        """State of a block before its first step."""
+        counts = {name: block.weight.new_zeros(()) for name in COUNTS}
+        return self.new_state(block, group["P0_scale"]) | counts
+
     @torch.no_grad()
-    def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | None):
-        """Second half of ``step``, on what :meth:`collect` gave: change all.
+    def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | None) -> None:
+        """Second half of ``step``, on what :meth:`prepare` gave: change all.
 
         ``norm`` is that of the gradients clipped together, ``clip`` their factor.
         """
         h = torch.stack([each.h for each in steps])
-        if self._at_hand(norm):
-            steps = self._decided(steps, norm, h)
-        else:
-            steps = self._decided_there(steps, norm, h)
+        on_cpu = self._on_cpu(norm)
+        if on_cpu:
+            self._check(steps, norm, h)
         for each in steps:
+            self.state[each.block.weight] = each.state
+        for each in self._decided(steps, h) if on_cpu else self._masked(steps, norm, h):
             self.update(each, self._velocity(each), clip)
         self.gradient_norm = norm
         for block in self.blocks:
             block.clear()
 
-    def _decided(self, steps, norm, h) -> list[BlockStep]:
-        """Of the CPU: the steps to take; all is checked before anything changes."""
+    def _check(self, steps, norm, h) -> None:
+        """On the CPU: raise before anything changes."""
         check_finite(steps, norm)
-        sound = healthy(steps, h).tolist()
         if self.on_failure == "raise":
-            check_healthy(steps, sound)
+            check_healthy(steps, healthy(steps, h).tolist())
+
+    def _decided(self, steps, h) -> list[BlockStep]:
+        """On the CPU: the steps to take, after resets where P is not healthy."""
+        sound = healthy(steps, h).tolist()
         for each, trusted in zip(steps, sound, strict=True):
             if not trusted:
                 each.state.update(self.new_state(each.block, each.options["P0_scale"]))
@@ -292,8 +326,8 @@ class RLS(torch.optim.Optimizer):
         count(taken)
         return taken
 
-    def _decided_there(self, steps, norm, h) -> list[BlockStep]:
-        """Of an accelerator, which tells the host nothing: all, some to stand still."""
+    def _masked(self, steps, norm, h) -> list[BlockStep]:
+        """On an accelerator, which tells the host nothing: all, some to stand still."""
         count(steps)
         # nan where the norm is not finite
         fine = sound = healthy(steps, torch.add(h, norm, alpha=0))
@@ -307,10 +341,7 @@ class RLS(torch.optim.Optimizer):
                 each.state["resets"] += lost
         note(steps, fine)
         there = zip(steps, still, h.masked_fill_(still, torch.inf), strict=True)
-        return [
-            each._replace(still=flag, gained=(each.gained[0], h))
-            for each, flag, h in there
-        ]
+        return [each.masked(flag, h) for each, flag, h in there]
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
         """What a block remembers at first."""
@@ -321,20 +352,29 @@ class RLS(torch.optim.Optimizer):
     def gain(self, each: BlockStep) -> tuple[Tensor, Tensor]:
         """Vector u and normaliser h of one block."""
         rule = each.chosen("forgetting", "mean_weight")
-        return gain(each.state["P"], each.x_mean, steps=each.steps, **rule)
+        return gain(each.state["P"], each.x_mean, steps=each.time_steps, **rule)
 
-    def update(self, each: BlockStep, velocity: Tensor | None, clip):
+    def update(
+        self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
+    ) -> None:
         """Change weights and P of one block; ``velocity`` if there is momentum."""
-        rule = each.chosen("forgetting", "mean_weight", "lr", "momentum", "l1")
-        rule |= {"steps": each.steps, "gained": each.gained, "clip": clip}
-        rule |= {"still": each.still}
-        P, theta = each.state["P"], each.block.theta
-        rls_step(theta, P, each.x_mean, each.gradient, velocity=velocity, **rule)
+        rls_step(
+            each.theta,
+            each.state["P"],
+            each.x_mean,
+            each.factor,
+            velocity=velocity,
+            gained=each.gained,
+            steps=each.time_steps,
+            clip=clip,
+            **each.chosen("forgetting", "mean_weight", "lr", "momentum", "l1"),
+        )
 
     @staticmethod
     def _velocity(each) -> Tensor | None:
         """(N, n), at rest where momentum begins; None without, and none is kept."""
-        if not each.options["momentum"]:
+        momentum = each.options["momentum"]  # a tensor where the step may be masked
+        if not isinstance(momentum, Tensor) and not momentum:
             each.state.pop("velocity", None)
             return None
         if "velocity" not in each.state:
@@ -342,19 +382,19 @@ class RLS(torch.optim.Optimizer):
         return each.state["velocity"]
 
     @staticmethod
-    def _at_hand(value: Tensor) -> bool:
+    def _on_cpu(value: Tensor) -> bool:
         """Whether a value can be read without waiting for a device."""
         return value.device.type == "cpu"
 
-    def check(self):
+    def check(self) -> None:
         """Raise NumericalError for a failure at any step; one wait for the device."""
         check_noted({block.name: self.state[block.weight] for block in self.blocks})
 
-    def check_state_dict(self, state_dict: dict):
+    def check_state_dict(self, state_dict: dict) -> None:
         """ValueError if this state is of other layers or shapes; changes nothing."""
         check_checkpoint(state_dict, self.param_groups, self.blocks)
 
-    def load_state_dict(self, state_dict: dict):
+    def load_state_dict(self, state_dict: dict) -> None:
         """Restore what ``state_dict`` gave, of any device; the weights' own is kept.
 
         ValueError, and nothing is changed, if it is of other layers or shapes.
@@ -390,7 +430,7 @@ class RLS(torch.optim.Optimizer):
             "load them"
         )
 
-    def close(self):
+    def close(self) -> None:
         """Take the hooks off the model; nothing can be trained by this object then."""
         for capture in self.captures:
             capture.handle.remove()

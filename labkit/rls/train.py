@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,15 @@ from labkit.clock import Clock
 from labkit.collectives import mean_over
 from labkit.errors import DivergedError
 from labkit.ranges import COUNT, check
-from labkit.rls.distributed import check_equal_shares, unwrap
+from labkit.rls.checks import unwrap
 from labkit.rls.health import NumericalError
 from labkit.rls.hybrid import Hybrid
 from labkit.rls.networks import accuracy_later
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import loss_one_hot
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 SIZES = {"epochs": COUNT, "batch_size": COUNT}
 
@@ -123,7 +126,7 @@ def train(
     _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
     bare, group = unwrap(model)
     if group is not None:
-        check_equal_shares(inputs, group)
+        _check_equal_shares(inputs, group)
     if capture:
         graphs.check(inputs.device, optimizer, watch, group)
     clip = partial(_limit, optimizer, max_grad_norm)
@@ -240,4 +243,18 @@ def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm
         raise ValueError(
             f"{type(optimizer).__name__} clips by itself: give max_grad_norm="
             f"{max_grad_norm} to RLS, not to train"
+        )
+
+
+def _check_equal_shares(inputs: Tensor, group: "ProcessGroup") -> None:
+    """Raise ValueError, on all workers, if one has more rows than another."""
+    from torch import distributed
+
+    extremes = inputs.new_tensor([len(inputs), -len(inputs)], dtype=torch.int64)
+    distributed.all_reduce(extremes, distributed.ReduceOp.MAX, group)
+    most, least = extremes.abs().tolist()
+    if most != least:
+        raise ValueError(
+            "each worker must have as many inputs as the others, or the last ones wait "
+            f"for ever; there are from {least} to {most}, here {len(inputs)}"
         )

@@ -10,6 +10,7 @@ the right. For recurrent layers ``steps`` is the number T of time steps that the
 sums over; it is 1 for FC and CONV layers.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -21,15 +22,18 @@ class Theta(NamedTuple):
 
     weight: Tensor  # (N, ...)
     bias: Tensor | None  # (N,), the last column
+    still: Tensor | None = None  # () bool: where it is True, nothing is added
 
     def sign(self) -> Tensor:
         """(N, n): signs of weight and bias; sgn(0) = 0."""
         rows = self.weight.flatten(1)
         if self.bias is None:
-            return rows.sign()
-        return torch.cat([rows, self.bias[:, None]], 1).sign_()
+            signs = rows.sign()
+        else:
+            signs = torch.cat([rows, self.bias[:, None]], 1).sign_()
+        return zeroed(signs, self.still)
 
-    def parts(self, change: Tensor):
+    def parts(self, change: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Weight and bias, each with its part of a change (N, n)."""
         n = self.weight[0].numel()
         yield self.weight, change[:, :n].view_as(self.weight)
@@ -37,7 +41,9 @@ class Theta(NamedTuple):
             yield self.bias, change[:, n]
 
     def add_(self, change: Tensor):
-        """Add (N, n)."""
+        """Add (N, n), which is left as it is."""
+        if self.still is not None:
+            change = change.masked_fill(self.still, 0)
         for own, each in self.parts(change):
             own.add_(each)
 
@@ -78,6 +84,17 @@ class Residuals(NamedTuple):
         return squared.clamp(min=0).sqrt()  # rounding may leave it below 0
 
 
+class Masked(NamedTuple):
+    """A gradient (N, n) whose products are 0 where a step is not to be taken."""
+
+    gradient: Tensor | Residuals
+    still: Tensor  # () bool
+
+    def __matmul__(self, P: Tensor) -> Tensor:
+        """(N, n): 0 where ``still``, whatever of the factors is not finite."""
+        return zeroed(self.gradient @ P, self.still)
+
+
 def gain(
     P: Tensor, x_mean: Tensor, *, forgetting=1.0, mean_weight=0.1, steps=1
 ) -> tuple[Tensor, Tensor]:
@@ -105,7 +122,7 @@ def rls_step(
     theta: Tensor | Theta,
     P: Tensor,
     x_mean: Tensor,
-    gradient: Tensor | Residuals,
+    gradient: Tensor | Residuals | Masked,
     *,
     velocity: Tensor | None = None,
     gained: tuple[Tensor, Tensor] | None = None,
@@ -116,7 +133,6 @@ def rls_step(
     l1=0.0,
     steps=1,
     clip: float | Tensor | None = None,
-    still: Tensor | None = None,
 ) -> Tensor:
     r"""One step of one block, in place: theta, velocity and P change.
 
@@ -150,28 +166,31 @@ def rls_step(
     forgetting, mean_weight, lr : $\lambda$, $k$, $\eta$
     momentum, l1, steps : $\alpha$, $\gamma$, $T$
     clip : float or () tensor, factor of the gradient, see :func:`clip_factor`.
-    still : () bool tensor, optional
-        Where it is True nothing changes, whatever is not finite; the h of ``gained``
-        must be inf then. So an accelerator decides without a word to the host.
     """
     preconditioned = gradient @ P
     u, h = gained or gain(
         P, x_mean, forgetting=forgetting, mean_weight=mean_weight, steps=steps
     )  # (38), (39)
-    signs = zeroed(theta.sign(), still) if l1 else None
+    signs = theta.sign() if l1 else None
     h_clipped = h if clip is None else h / clip
-    descent = {"lr": lr, "momentum": momentum, "still": still}
-    descend(theta, velocity, preconditioned, h_clipped, **descent)  # (99), (100)
-    v = zeroed(u, still) / (h * (forgetting / (mean_weight * steps))).sqrt()
-    if forgetting != 1:
-        P.div_(forgetting if still is None else or_one(forgetting, still, h))
+    descend(theta, velocity, preconditioned, h_clipped, lr=lr, momentum=momentum)
+    v = u / (h * (forgetting / (mean_weight * steps))).sqrt()
+    divide_(P, forgetting)
     P.addcmul_(v[:, None], v, value=-1)  # (37)
     if l1:
         theta.addmm_(signs.mul_(-l1), P)  # (100), with the new P
     return h
 
 
-def descend(theta, velocity, preconditioned, h, *, lr, momentum=0.0, still=None):
+def descend(
+    theta: Tensor | Theta,
+    velocity: Tensor | None,
+    preconditioned: Tensor,
+    h: Tensor,
+    *,
+    lr: float,
+    momentum: float | Tensor = 0.0,
+) -> None:
     r"""Step against what stands for the gradient times P, (N, n).
 
     (99) $\Omega_s = \alpha\,\Omega_{s-1} - \tfrac{\eta}{h}\,\tilde\nabla P$,
@@ -180,19 +199,21 @@ def descend(theta, velocity, preconditioned, h, *, lr, momentum=0.0, still=None)
     Parameters
     ----------
     theta, velocity : (N, n) tensors, $\Theta$, $\Omega$; None without momentum
-    preconditioned : (N, n) tensor, $\tilde\nabla P$, overwritten
+    preconditioned : (N, n) tensor, $\tilde\nabla P$
     h : () tensor, $h$
     lr, momentum : $\eta$, $\alpha$
-    still : see :func:`rls_step`
     """
-    step = zeroed(preconditioned, still)
-    if momentum:
-        velocity.mul_(momentum if still is None else or_one(momentum, still, h))
-        velocity.addcdiv_(step, h, value=-lr)  # (99)
-        moved = velocity if still is None else velocity.masked_fill(still, 0)
-        theta.add_(moved)  # (100)
+    if velocity is None:
+        theta.addcdiv_(preconditioned, h, value=-lr)  # (99), (100)
     else:
-        theta.addcdiv_(step, h, value=-lr)  # (99), (100)
+        velocity.mul_(momentum).addcdiv_(preconditioned, h, value=-lr)  # (99)
+        theta.add_(velocity)  # (100)
+
+
+def divide_(P: Tensor, forgetting: float | Tensor) -> None:
+    r"""P divided by $\lambda$, in place; nothing is done for the number 1."""
+    if isinstance(forgetting, Tensor) or forgetting != 1:
+        P.div_(forgetting)
 
 
 def zeroed(value: Tensor, still: Tensor | None) -> Tensor:
@@ -200,8 +221,10 @@ def zeroed(value: Tensor, still: Tensor | None) -> Tensor:
     return value if still is None else value.masked_fill_(still, 0)
 
 
-def or_one(factor: float, still: Tensor, like: Tensor) -> Tensor:
+def or_one(factor: float, still: Tensor, like: Tensor) -> float | Tensor:
     """A factor that is 1 where a step is not to be taken, ()."""
+    if factor == 1:
+        return factor
     return like.new_full((), factor).masked_fill_(still, 1)
 
 

@@ -11,6 +11,7 @@ from labkit import graphs
 from labkit.errors import DivergedError
 from labkit.rls import RLS, Hybrid, Residuals, Settings, train
 from labkit.rls import rls_step as step
+from labkit.rls.update import Masked
 from tests.device.strict_device import NAME, strict
 from tests.device.tape import on_tape
 from tests.rls.conftest import RULE, assert_close, batch, identical, randn, spd, take
@@ -178,11 +179,11 @@ def test_the_step_compiles_without_a_break(backend, formed):
     compiled = torch.compile(step, fullgraph=True, backend=backend)
     parts = Residuals(randn(7, 3, seed=5), randn(7, 5, seed=6))
     gradient = parts.dZ.T @ parts.X if formed else parts
-    found = []
+    found, factor = [], torch.tensor(0.3)
     for each in (step, compiled):
         theta, velocity, P = randn(3, 5, seed=1), randn(3, 5, seed=2), spd(5, seed=3)
         x_mean, still = randn(5, seed=4), torch.tensor(False)
-        rule = RULE | {"velocity": velocity, "clip": torch.tensor(0.3), "still": still}
-        h = each(theta, P, x_mean, gradient, **rule)
+        masked = Masked(gradient, still)
+        h = each(theta, P, x_mean, masked, velocity=velocity, clip=factor, **RULE)
         found.append((h, theta, velocity, P))
     assert_close(*found)

@@ -276,7 +276,7 @@ def test_a_pass_counts_once_though_three_outputs_carry_gradients(limit):
     y, (h, c) = model(randn(2, 4, 4))
     (y.sum() + h.sum() + c.sum()).backward()
     assert [block.inputs.rows for block in optimizer.blocks] == [8, 8]
-    assert [each.steps for each in optimizer.collect()] == [4, 4]
+    assert [each.time_steps for each in optimizer.pending()] == [4, 4]
 
 
 @FORMS
@@ -346,7 +346,7 @@ def test_padding_valid_is_none():
         model = randomise(nn.Sequential(nn.Conv2d(2, 3, 3, padding=padding)))
         optimizer = RLS(model)
         model(randn(2, 2, 5, 6, seed=1)).sum().backward()
-        mean.append(optimizer.collect()[0].x_mean)
+        mean.append(optimizer.pending()[0].x_mean)
     assert torch.equal(*mean)
 
 
@@ -384,9 +384,9 @@ def test_start_given_by_name_and_a_single_sequence_without_batch():
     for inputs, hx in ((x, start), (x[:, 0], tuple(s[:, 0] for s in start))):
         optimizer.zero_grad()
         layer(inputs, hx=hx)[0].sum().backward()
-        steps = optimizer.collect()
+        steps = optimizer.pending()
         seen.append([each.x_mean for each in steps])
-        assert [each.steps for each in steps] == [4, 4]
+        assert [each.time_steps for each in steps] == [4, 4]
     assert_close(*seen)
     want = torch.cat([start[0].view(1, 5), layer(x, start)[0][:-1, 0]]).mean(0)
     torch.testing.assert_close(seen[0][1][:-1], want)
@@ -456,7 +456,7 @@ def test_in_a_stack_the_outputs_of_one_layer_are_the_inputs_of_the_next():
     optimizer = RLS(model)
     y, _ = model(randn(2, 4, 3))
     y.sum().backward()
-    first, _, second, _ = (each.x_mean for each in optimizer.collect())
+    first, _, second, _ = (each.x_mean for each in optimizer.pending())
     hidden = model[0](randn(2, 4, 3))[0].mean((0, 1))
     torch.testing.assert_close(second[:-1], hidden)
     np.testing.assert_allclose(first[:-1], randn(2, 4, 3).mean((0, 1)))

@@ -222,7 +222,7 @@ def test_growth_is_guarded_only_where_there_is_forgetting():
 def held(kind):
     class Held(kind):
         @staticmethod
-        def _at_hand(value):
+        def _on_cpu(value):
             return False
 
     return Held

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
+from labkit.layers import zeros_before
 from labkit.rls import RLS, loss_mse
-from labkit.rls.layers import _before
 
 from .conftest import RULE, assert_close, randn
 from .twins import randomise
@@ -37,7 +37,7 @@ class Fields(nn.Module):
         """Which pixel of dimension i a tap sees at a place; None for a zero."""
         stride, dilation = self.form.stride[i], self.form.dilation[i]
         if not self.transposed:
-            return place * stride + tap * dilation - _before(self.form, i)
+            return place * stride + tap * dilation - zeros_before(self.form, i)
         reached = place + self.form.padding[i] - tap * dilation
         return reached // stride if reached % stride == 0 else None
 

@@ -164,7 +164,7 @@ def ellipse_rows(knobs) -> Iterator[dict]:
 
 def look(rls: RLS) -> dict[str, np.ndarray]:
     """The step that RLS is about to take; changes nothing."""
-    (each,) = rls.collect()
+    (each,) = rls.pending()
     seen = {"mean": each.x_mean, "P": each.state["P"], "gradient": each.gradient[0]}
     seen["weights"] = each.block.weight.detach()[0]
     return {name: value.clone().numpy() for name, value in seen.items()}

@@ -142,7 +142,7 @@ def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
     @torch.no_grad()
     def watch():
         seen, spectrum = {}, next(calls) % 10 == 0
-        for each in rls.collect():
+        for each in rls.pending():
             if not (end := ends.get(each.block.name)):
                 continue
             P, G, x_mean = each.state["P"], each.block.gradient(), each.x_mean

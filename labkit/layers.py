@@ -1,0 +1,108 @@
+"""Torch's layers as labkit reads them: which forms, their outputs, hooks on them.
+
+RLS and the instrument for a gradient's noise read the inputs of the same layers and
+refuse the same forms of them, in the same words.
+"""
+
+import weakref
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+CONV = nn.Conv1d, nn.Conv2d, nn.Conv3d
+CONV += nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
+RECURRENT = nn.RNN, nn.LSTM, nn.GRU
+# What is taken for granted: attribute -> its one value, and advice beside others.
+FORMS = {
+    "groups": (1, "each group would need its own P (groups=1)"),
+    "padding_mode": ("zeros", "only 'zeros' can be read"),
+    "bidirectional": (False, "use one forward layer"),
+    "num_layers": (1, "it hides the inputs of the inner layers; stack single layers"),
+    "proj_size": (0, "use proj_size=0"),
+}
+
+
+def refused_form(module: nn.Module) -> str:
+    """Why a CONV or recurrent layer cannot be read; empty if it can."""
+    if isinstance(module, (*CONV, *RECURRENT)):
+        for name, (allowed, advice) in FORMS.items():
+            if (value := getattr(module, name, allowed)) != allowed:
+                return f"{name}={value!r}; {advice}"
+    return ""
+
+
+def find_layer(
+    model: nn.Module, wanted: str | nn.Module, known: Callable[[nn.Module], bool]
+) -> tuple[str, nn.Module]:
+    """Name and module of a layer that is given as either.
+
+    ValueError with the names of all modules that are ``known``, if there is none.
+    """
+    for name, module in model.named_modules():
+        if module is wanted or name == wanted:
+            return name, module
+    names = [repr(name) for name, module in model.named_modules() if known(module)]
+    raise ValueError(f"the model has no layer {wanted!r}; it has {', '.join(names)}")
+
+
+def zeros_before(module: _ConvNd, i: int) -> int:
+    """Zeros that are added before the first pixel of dimension i of a map."""
+    if isinstance(module.padding, str):  # of an odd total the larger part comes last
+        total = module.dilation[i] * (module.kernel_size[i] - 1)
+        return total // 2 if module.padding == "same" else 0
+    return module.padding[i]
+
+
+def tensors(output: object) -> list[Tensor]:
+    """The tensors among a layer's outputs, such as y, h and c of (y, (h, c))."""
+    if isinstance(output, Tensor):
+        return [output]
+    return [tensor for each in output or () for tensor in tensors(each)]
+
+
+def current_backward() -> int:
+    """Number of the backward pass that runs on this thread, -1 outside of one.
+
+    Torch has no public function for this. RuntimeError if it no longer has this one:
+    without it, inputs cannot be told apart by the pass that they belong to.
+    """
+    ask = getattr(torch._C, "_current_graph_task_id", None)
+    if ask is None:
+        raise RuntimeError(
+            "this torch has no torch._C._current_graph_task_id, by which labkit tells "
+            f"backward passes apart: {torch.__version__} is newer than it knows"
+        )
+    return ask()
+
+
+class WeakHook:
+    """A module's hook that calls a method of an object as long as that object lives.
+
+    The object says by ``hooked(module)`` whether the module is its own: a copy of a
+    module has its hooks too, and nobody listens to those.
+    """
+
+    def __init__(self, method: Callable):
+        self.method = weakref.WeakMethod(method)
+
+    @property
+    def owner(self) -> object | None:
+        """The object, or None if it is gone or was let go."""
+        method = self.method and self.method()
+        return method.__self__ if method else None
+
+    def let_go(self) -> None:
+        """Call nothing any more."""
+        self.method = None
+
+    def __call__(self, module: nn.Module, *given) -> object:
+        """What the method returns; None if nobody listens."""
+        method = self.method and self.method()
+        if method and method.__self__.hooked(module):
+            return method(module, *given)
+        return None
+
+    def __getstate__(self) -> dict:  # weak links cannot be pickled with the model
+        return {"method": None}
