@@ -50,7 +50,7 @@ from labkit.broad import (
     Update,
     side_by_side,
 )
-from labkit.broad.cost import start_operations, update_operations
+from labkit.broad.solvers import start_operations, update_operations
 from labkit.clock import Clock
 from labkit.lab.datasets import load
 

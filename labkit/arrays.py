@@ -1,26 +1,29 @@
-"""What the estimators take."""
+"""What the estimators take: arrays, tensors, sparse matrices, weights of rows."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
+Matrix = ArrayLike | sparse.sparray | sparse.spmatrix | Tensor
 
-def plain(X):
+
+def plain(X: Matrix) -> Matrix:
     """Give a tensor as NumPy can read it, off its graph and device; else X itself."""
     return X.detach().cpu() if isinstance(X, torch.Tensor) else X
 
 
 class SparseRows:
-    """Rows of a SciPy matrix in CSR form, which are dense a chunk at a time only.
+    """Rows of a SciPy matrix in CSR form, of which one chunk at a time is dense.
 
     Parameters
     ----------
     X : (l, d) sparse matrix or array
-    device : optional, of the chunks
+    device : str or torch.device, optional, of the chunks
 
     Examples
     --------
@@ -30,20 +33,24 @@ class SparseRows:
     (3, [2, 1])
     """
 
-    def __init__(self, X, device=None):
+    def __init__(
+        self, X: sparse.csr_array, device: str | torch.device | None = None
+    ) -> None:
         self.X, self.device = X, device
 
     def __len__(self) -> int:
         return self.X.shape[0]
 
     def split(self, rows: int) -> Iterator[Tensor]:
-        """Dense tensors of so many rows, one after the other, as a tensor's own."""
+        """Yield dense tensors of so many rows, as ``Tensor.split`` does."""
         for i in range(0, len(self), rows):
             yield torch.from_numpy(self.X[i : i + rows].toarray()).to(self.device)
 
 
-def joined(X, new):
-    """Rows of X and new ones: tensors, or one of them SparseRows and so the whole."""
+def joined(
+    X: "Tensor | SparseRows", new: "Tensor | SparseRows"
+) -> "Tensor | SparseRows":
+    """Return the rows of X and the new ones; SparseRows if either of them is."""
     if isinstance(X, Tensor) and isinstance(new, Tensor):
         return torch.cat([X, new])
     parts = [r.X if isinstance(r, SparseRows) else r.cpu().numpy() for r in (X, new)]
@@ -53,8 +60,10 @@ def joined(X, new):
     )
 
 
-def weights_of_rows(sample_weight, X) -> tuple[np.ndarray | None, np.ndarray | slice]:
-    """Weights > 0, and which rows of X they are of; all of them if there are none.
+def weights_of_rows(
+    sample_weight: ArrayLike | None, X: Matrix
+) -> tuple[np.ndarray | None, np.ndarray | slice]:
+    """Return the weights > 0, and which rows of X have them: all if there are none.
 
     Raises ValueError for weights that are negative, not finite, or nowhere positive.
     """

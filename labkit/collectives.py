@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+if TYPE_CHECKING:  # a torch without torch.distributed has none
+    from torch.distributed import ProcessGroup
 
-def sum_over(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> list[Tensor]:
+
+def sum_over(tensors: Sequence[Tensor], group: "ProcessGroup") -> list[Tensor]:
     """Sums of each tensor over all ranks, the same to the last bit on each of them.
 
     Parameters
@@ -16,29 +20,29 @@ def sum_over(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> list[Tensor
     tensors : sequence of tensors
         Of the same shapes on all ranks, on one device. They are not changed.
     group : ProcessGroup
-        Who takes part; every rank of it must make this call.
+        The ranks that take part; each of them must make this call.
 
     Returns
     -------
     list of tensors
-        New ones of the same shapes and dtypes, parts of one flat tensor, from one
-        all-reduce in the widest dtype. Payload: all their elements.
+        New tensors of the same shapes and dtypes. They are parts of one flat tensor,
+        which one all-reduce in the widest dtype adds up. Payload: all their elements.
     """
     return _parts(_added_up(tensors, group), tensors)
 
 
 def mean_over(
-    tensors: Sequence[Tensor], group: dist.ProcessGroup, *, weight: float = 1.0
+    tensors: Sequence[Tensor], group: "ProcessGroup", *, weight: float = 1.0
 ) -> list[Tensor]:
     """Weighted means of each tensor over all ranks, as :func:`sum_over` adds up.
 
     Parameters
     ----------
     tensors, group
-        As there.
+        As for :func:`sum_over`.
     weight : float
-        Of this rank's tensors, such as the number of sequences that they are means of;
-        one number more goes into the payload for it.
+        The weight of this rank's tensors, such as the number of sequences that they
+        are means of. The payload is one number larger for it.
 
     Returns
     -------
@@ -48,7 +52,9 @@ def mean_over(
     return _parts(flat[:-1].div_(flat[-1].clone()), tensors)
 
 
-def _added_up(tensors, group, weight=1.0) -> Tensor:
+def _added_up(
+    tensors: Sequence[Tensor], group: "ProcessGroup", weight: float = 1.0
+) -> Tensor:
     """Weighted sums over the ranks, all in one flat tensor."""
     sizes = [each.numel() for each in tensors]
     dtype = reduce(torch.promote_types, (each.dtype for each in tensors))
@@ -59,7 +65,7 @@ def _added_up(tensors, group, weight=1.0) -> Tensor:
     return flat
 
 
-def _parts(flat, tensors) -> list[Tensor]:
+def _parts(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The flat tensor in the shapes and dtypes of the tensors."""
     parts = zip(flat.split([each.numel() for each in tensors]), tensors, strict=True)
     return [part.view_as(each).to(each.dtype) for part, each in parts]

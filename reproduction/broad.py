@@ -15,7 +15,7 @@ from torch import Tensor
 
 from labkit.broad import NotPositiveDefinite, SharedColumns, Update
 from labkit.broad.backends import chunks
-from labkit.broad.cost import start_operations, update_operations
+from labkit.broad.solvers import start_operations, update_operations
 from labkit.broad.factor import add_product
 from labkit.broad.greville import exg_e_update_from
 from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, draw

@@ -10,9 +10,10 @@ from labkit.broad.factor import (
     extend_inverse_cholesky,
     inverse_cholesky,
 )
-from labkit.broad.growth import PAPER, Growth
+from labkit.broad.growth import Growth
 from labkit.broad.ldl import division_free_inverse_ldl, inverse_ldl
 from labkit.broad.nodes import Update
+from labkit.broad.parameters import PAPER
 from labkit.broad.solvers import SOLVERS, Solver
 from labkit.broad.train import SharedColumns, SolverRecord, side_by_side
 

@@ -1,10 +1,10 @@
 """Where the columns of a growing model live: in memory, nowhere, or on a mesh."""
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, repeat
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from labkit.broad import distributed
 from labkit.broad.factor import NotPositiveDefinite
 from labkit.broad.nodes import CHUNK, Nodes
+from labkit.broad.parameters import warn_caller
 from labkit.broad.ridge import (
     chol1_start_from,
     chol1_update_from,
@@ -28,31 +29,60 @@ from labkit.broad.state import (
 )
 from labkit.clock import Clock
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+Rows = Iterator[tuple[Tensor, Tensor, Tensor]]
+
 
 class Backend:
-    """Columns of the training data and the solver's state, which grow together.
+    """The columns of the training data, and the state of the solver that grows by them.
 
-    ``state`` is what the solver carries; None before the start, on a mesh empty. Rows
-    of A and Y are multiplied by ``root`` (l, 1), the roots of their weights, if there
-    are any. Of a list of ridges the start chooses one; ``loo`` (r,) tells why.
+    Parameters
+    ----------
+    Y : (l, c) tensor, targets
+    root : (l, 1) tensor, optional
+        Roots of the samples' weights; the rows of A and Y are multiplied by them.
+    ridge : float, or list of float, of which the start chooses one
+    capacity : int, optional, columns to set aside
+    chunk : int, samples at a time
+
+    Attributes
+    ----------
+    state : what the solver carries; None before the start, on a mesh without columns
+    loo : (r,) tensor, leave-one-out error of every ridge to choose from, or None
     """
 
-    state, solver, loo, chunk = None, "chol-1", None, CHUNK
+    state, solver, loo = None, "chol-1", None
 
-    def __init__(self, Y: Tensor, root: Tensor | None, ridge, capacity: int | None):
-        self.root, self.ridge, self.capacity = root, ridge, capacity
+    def __init__(
+        self,
+        Y: Tensor,
+        root: Tensor | None,
+        ridge: float | list[float],
+        capacity: int | None,
+        chunk: int = CHUNK,
+    ) -> None:
+        self.root, self.ridge, self.capacity, self.chunk = root, ridge, capacity, chunk
         self.Y = Y if root is None else root * Y
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        """Make those columns of all ``nodes`` that are not there yet, and solve.
+        """Make the columns of ``nodes`` that are not there yet, and solve.
 
-        From Z (l, f), features of this worker's samples; ``making`` is the clock of
-        making the columns. After a NotPositiveDefinite all is as it was.
+        After a NotPositiveDefinite all is as it was.
+
+        Parameters
+        ----------
+        nodes : Nodes, all of them, old and new
+        Z : (l, f) tensor, features of this worker's samples
+        making : Clock, of the seconds in which columns are made
         """
         raise NotImplementedError
 
-    def take(self, nodes: Nodes, Z: Tensor, Y: Tensor, root, making: Clock) -> None:
-        """Add samples with features Z (n, f) and Y (n, c), for which there is a way."""
+    def take(
+        self, nodes: Nodes, Z: Tensor, Y: Tensor, root: Tensor | None, making: Clock
+    ) -> None:
+        """Add samples with features Z (n, f) and targets Y (n, c)."""
         state, Y = self.state, Y if root is None else root * Y
         for _, A, y in chunks(nodes, 0, Z, Y, root, self.chunk, making):
             state = rows_update(state, A, y)
@@ -85,7 +115,9 @@ class Backend:
             self.root = torch.cat([one if r is None else r for r, one in pairs])
         self.Y = torch.cat([self.Y, Y])
 
-    def _choose(self, blocks: Callable, k: int) -> None:
+    def _choose(
+        self, blocks: Callable[[], Iterable[tuple[Tensor, Tensor]]], k: int
+    ) -> None:
         """Settle for the safe ridge whose leave-one-out error is least."""
         if isinstance(self.ridge, float):
             return
@@ -95,26 +127,34 @@ class Backend:
         count = len(self.Y) if self.root is None else self.root.square().sum()
         self.loo = errors / (count * self.Y.shape[1])
         ridges, safe = errors.new_tensor(self.ridge), safe_ridge(norm)
-        found = torch.where(ridges < min(safe, max(self.ridge)), torch.inf, errors)
-        self.ridge = self.ridge[int(found.argmin())]
+        least = min(safe, max(self.ridge))
+        candidates = torch.where(ridges < least, torch.inf, errors)
+        self.ridge = self.ridge[int(candidates.argmin())]
 
     def _warn_below(self, norm: Callable[[], Tensor]) -> None:
         """Warn of a ridge that float32 cannot resolve where ``norm()`` is |A|^2."""
         if self.Y.dtype == torch.float32 and self.ridge < (safe := safe_ridge(norm())):
-            warnings.warn(
+            warn_caller(
                 f"ridge {self.ridge:g} is below {safe:.1e}, the smallest that is safe "
-                f"in float32 here (10 eps |A|^2); use dtype='float64'",
-                stacklevel=6,  # where `fit` was called
+                f"in float32 here (10 eps |A|^2); use dtype='float64'"
             )
 
 
 class Stored(Backend):
     """All columns in memory, for every solver."""
 
-    def __init__(self, *options, solver: str, fallback: str | None):
-        super().__init__(*options)
-        Y, self.solver, self.fallback = self.Y, solver, fallback
-        self.room = Y.new_empty(len(Y), self.capacity or 0)
+    def __init__(
+        self,
+        Y: Tensor,
+        root: Tensor | None,
+        ridge: float | list[float],
+        capacity: int | None,
+        solver: str,
+        fallback: str | None,
+    ) -> None:
+        super().__init__(Y, root, ridge, capacity)
+        self.solver, self.fallback = solver, fallback
+        self.room = Y.new_empty(len(Y), capacity or 0)
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
         """See :meth:`Backend.grow`; where the solver loses a pivot, its fallback."""
@@ -163,9 +203,7 @@ class Stored(Backend):
 class Streamed(Backend):
     """No column is kept: Chol-1 from sums over chunks of the samples, made again."""
 
-    def __init__(self, *options, chunk: int):
-        super().__init__(*options)
-        self.chunk, self.norm = chunk, 0.0
+    norm = 0.0
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
         """See :meth:`Backend.grow`."""
@@ -189,9 +227,16 @@ class ByRows(Backend):
 
     solver = "bordered"
 
-    def __init__(self, *options, chunk: int):
-        super().__init__(*options)
-        self.chunk, self._first = chunk, options[0]
+    def __init__(
+        self,
+        Y: Tensor,
+        root: Tensor | None,
+        ridge: float,
+        capacity: int | None,
+        chunk: int,
+    ) -> None:
+        super().__init__(Y, root, ridge, capacity, chunk)
+        self._first = Y
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
         """See :meth:`Backend.grow`; once, for the first piece."""
@@ -200,7 +245,7 @@ class ByRows(Backend):
         self.take(nodes, Z, Y, self.root, making)
         self._first = self.root = None
 
-    def _keep(self, *_) -> None:
+    def _keep(self, *_: object) -> None:
         pass
 
 
@@ -208,23 +253,40 @@ class Sharded(Backend):
     """On the workers of a mesh, in panels of new columns: Chol-1.
 
     Every worker makes a panel in full from its Z, since all need its products with
-    their own columns, and keeps those that live there.
+    their own columns. Without a ``chunk`` it keeps those columns that live there; with
+    one it keeps none, and makes all of them again, so many samples at a time.
     """
 
     takes_rows = False
 
-    def __init__(self, Y, root, ridge, capacity, mesh):
-        super().__init__(Y, root, ridge, capacity)
+    def __init__(
+        self,
+        Y: Tensor,
+        root: Tensor | None,
+        ridge: float,
+        capacity: int | None,
+        chunk: int | None,
+        mesh: "DeviceMesh",
+    ) -> None:
+        super().__init__(Y, root, ridge, capacity, chunk)
         self.state = distributed.empty(Y, ridge, mesh, capacity)
         self.room = Y.new_empty(len(Y), 0)
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
         """See :meth:`Backend.grow`."""
-        place, first = self.state.place, not self.state.columns
-        room = place.count(self.capacity or nodes.columns)
-        self.room = widened(self.room, self._made, room)
-        self._in_panels(nodes, Z, making)
-        if first:
+        place, k = self.state.place, self.state.columns
+        if self.chunk is None:
+            room = place.count(self.capacity or nodes.columns)
+            self.room = widened(self.room, self._made, room)
+        state, pivots = self.state, []
+        for edges in pairwise(
+            [*range(k, nodes.columns, distributed.PANEL), nodes.columns]
+        ):
+            panel = self._add_stored if self.chunk is None else self._add_streamed
+            state = panel(state, nodes, edges, Z, making)
+            pivots.append(state.pivot)
+        self.state = replace(state, pivot=torch.stack(pivots).amin())
+        if self.chunk is None and not k:
             A = self.room[:, : self._made]
             self._warn_below(lambda: distributed.norm_bound(place, A))
 
@@ -236,15 +298,15 @@ class Sharded(Backend):
         """W of all workers, on every one of them."""
         return distributed.whole(self.state)
 
-    def _in_panels(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        state, pivots = self.state, []
-        k, grown = state.columns, nodes.columns
-        for edges in pairwise([*range(k, grown, distributed.PANEL), grown]):
-            state = self._panel(state, nodes, edges, Z, making)
-            pivots.append(state.pivot)
-        self.state = replace(state, pivot=torch.stack(pivots).amin())
-
-    def _panel(self, state, nodes, edges, Z, making):
+    def _add_stored(
+        self,
+        state: distributed.ShardedState,
+        nodes: Nodes,
+        edges: tuple[int, int],
+        Z: Tensor,
+        making: Clock,
+    ) -> distributed.ShardedState:
+        """Add the columns between two edges, and keep those that live here."""
         here = len(state.W)
         with making:
             H = expanded(nodes.between(*edges), Z, self.root)
@@ -252,17 +314,15 @@ class Sharded(Backend):
         self.room[:, here : len(state.W)] = H[:, state.place.own(edges[0])]
         return state
 
-
-class ShardedStream(Sharded):
-    """On a mesh, with no column kept: all are made again, a chunk of samples a time."""
-
-    def __init__(self, *options, mesh, chunk: int):
-        super().__init__(*options, mesh)
-        self.chunk = chunk
-
-    grow = Sharded._in_panels
-
-    def _panel(self, state, nodes, edges, Z, making):
+    def _add_streamed(
+        self,
+        state: distributed.ShardedState,
+        nodes: Nodes,
+        edges: tuple[int, int],
+        Z: Tensor,
+        making: Clock,
+    ) -> distributed.ShardedState:
+        """Add the columns between two edges, and keep none of them."""
         (k, grown), own = edges, state.place.own(0)
         rows = Z, self.Y, self.root, self.chunk, making
         parts = chunks(nodes.between(0, grown), k, *rows, own)
@@ -278,16 +338,27 @@ def widened(room: Tensor, k: int, columns: int) -> Tensor:
     return larger
 
 
-def expanded(nodes: Nodes, Z: Tensor, root: Tensor | None, out: Tensor | None = None):
+def expanded(
+    nodes: Nodes, Z: Tensor, root: Tensor | None, out: Tensor | None = None
+) -> Tensor:
     """A (l, k) from Z (l, f), its rows multiplied by ``root`` (l, 1)."""
     A = nodes.expand(Z, out=out)
     return A if root is None else A.mul_(root)
 
 
-def chunks(nodes: Nodes, k: int, Z, Y, root, rows: int, making: Clock, own=slice(None)):
+def chunks(
+    nodes: Nodes,
+    k: int,
+    Z: Tensor,
+    Y: Tensor,
+    root: Tensor | None,
+    rows: int,
+    making: Clock,
+    own: slice = slice(None),
+) -> Rows:
     """Yield columns up to k (of these the ``own``), those from k on, and Y, by rows."""
     old, new = nodes.between(0, k), nodes.between(k, nodes.columns)
-    roots = repeat(None) if root is None else root.split(rows)
+    roots: Sequence | Iterable = repeat(None) if root is None else root.split(rows)
     for z, y, r in zip(Z.split(rows), Y.split(rows), roots, strict=False):
         with making:
             A, H = expanded(old, z, r)[:, own], expanded(new, z, r)

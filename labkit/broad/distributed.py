@@ -29,16 +29,19 @@ Every function here must be called by all workers of the mesh.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
 from labkit.broad.factor import check_factored, inverse_cholesky_
 from labkit.broad.mesh import Place
 from labkit.broad.ridge import smallest_pivot, with_ridge
 from labkit.broad.state import check_room, check_start, naming_safe_ridge, squared_norm
 from labkit.broad.triangular import gram, mm, mm_upper, upper_mm, upper_t_mm
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 PANEL = 512  # nodes that a start adds at a time
 
@@ -63,7 +66,12 @@ class ShardedState:
 
 
 def start(
-    A: Tensor, Y: Tensor, ridge: float, mesh: DeviceMesh, capacity=None, panel=PANEL
+    A: Tensor,
+    Y: Tensor,
+    ridge: float,
+    mesh: "DeviceMesh",
+    capacity: int | None = None,
+    panel: int = PANEL,
 ) -> ShardedState:
     r"""Grow from no nodes at all to the k columns of A, ``panel`` of them at a time.
 
@@ -88,7 +96,9 @@ def start(
     return replace(state, pivot=torch.stack(pivots).amin())
 
 
-def empty(Y: Tensor, ridge: float, mesh: DeviceMesh, capacity=None) -> ShardedState:
+def empty(
+    Y: Tensor, ridge: float, mesh: "DeviceMesh", capacity: int | None = None
+) -> ShardedState:
     """No nodes yet: what the first :func:`update` grows from."""
     place = Place.on(mesh)
     none = Y.new_zeros(0, Y.shape[1])
@@ -155,7 +165,16 @@ def update_from(state: ShardedState, sums: tuple[Tensor, Tensor]) -> ShardedStat
     return replace(state, **grown, W=W, pivot=smallest_pivot(G))
 
 
-def chol1_step(F, z, W, P, X, ridge, k, place):
+def chol1_step(
+    F: Tensor,
+    z: Tensor,
+    W: Tensor,
+    P: Tensor,
+    X: Tensor,
+    ridge: float,
+    k: int,
+    place: Place,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""One update of Chol-1 on one worker (Zhu, Algorithm 7), from k to k + q nodes.
 
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$

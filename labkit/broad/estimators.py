@@ -6,15 +6,19 @@ The output weights are the ridge solution without intercept on the expanded inpu
 """
 
 from collections.abc import Iterator
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from labkit.arrays import Matrix
 from labkit.broad.growth import BroadLearning
 
 NUMBERS = {"multi_output": True, "y_numeric": True}
@@ -90,7 +94,9 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     ([164, 364], True)
     """
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(
+        self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Draw nodes, solve for the weights.
 
         Parameters
@@ -115,7 +121,13 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         self.classes_ = self._place.united(np.unique(y))
         return self._fit(X, self._coded(y), weight)
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(
+        self,
+        X: Matrix,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Add samples: the weights are then those of all samples at once.
 
         A model begun by ``fit`` keeps the new samples beside the old ones and can grow
@@ -157,7 +169,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         Y = self._coded(y)
         return self._fit(X, Y, weight, False) if first else self._take(X, Y, weight)
 
-    def _coded(self, y) -> np.ndarray:
+    def _coded(self, y: np.ndarray) -> np.ndarray:
         """Targets -1 and +1, (l, c), or (l, 1) for two classes."""
         if len(self.classes_) < 2:
             raise ValueError(
@@ -166,13 +178,13 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         Y = np.where(y[:, None] == self.classes_, 1.0, -1.0)
         return Y[:, 1:] if len(self.classes_) == 2 else Y
 
-    def decision_function(self, X) -> np.ndarray:
+    def decision_function(self, X: Matrix) -> np.ndarray:
         """A W: (l, c), or (l,) for two classes; targets were coded -1 and +1."""
         check_is_fitted(self)
         raw = self._raw(X).cpu().numpy()
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
-    def predict_proba(self, X) -> np.ndarray:
+    def predict_proba(self, X: Matrix) -> np.ndarray:
         """Shares (l, c) of the classes, rows sum to one: the softmax of the outputs.
 
         For two classes of (-f, f). Least squares on -1 and +1 estimates 2 p - 1, and
@@ -182,12 +194,12 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         f = self.decision_function(X)
         return softmax(np.stack([-f, f], 1) if f.ndim == 1 else f, 1)
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X: Matrix) -> np.ndarray:
         """Class labels (l,): the largest output."""
         check_is_fitted(self)
         return self._classes(self._raw(X))
 
-    def staged_score(self, X, y) -> Iterator[float]:
+    def staged_score(self, X: Matrix, y: ArrayLike) -> Iterator[float]:
         """Accuracy at every size that the present columns went through.
 
         ``X`` is expanded once; compare ``staged_score`` of scikit-learn's boosting.
@@ -200,7 +212,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         chosen = raw[:, 0] > 0 if raw.shape[1] == 1 else raw.argmax(1)
         return self.classes_[chosen.cpu().numpy().astype(int)]
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         # A standardised row has lost its level and its size: a pair keeps its sign.
         tags.classifier_tags.poor_score = self.scaling == "sample"
@@ -223,13 +235,17 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     True
     """
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(
+        self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """As :meth:`BroadLearningClassifier.fit`; y holds numbers, (l,) or (l, c)."""
         X, y, weight = self._door(X, y, sample_weight, **NUMBERS)
         self._flat = y.ndim == 1
         return self._fit(X, y.reshape(len(y), -1), weight)
 
-    def partial_fit(self, X, y, sample_weight=None):
+    def partial_fit(
+        self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Add samples, as :meth:`BroadLearningClassifier.partial_fit`."""
         first = not self.__sklearn_is_fitted__()
         X, y, weight = self._door(X, y, sample_weight, first, **NUMBERS)
@@ -239,18 +255,18 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
         self._flat = y.ndim == 1
         return self._fit(X, Y, weight, keep=False)
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X: Matrix) -> np.ndarray:
         """A W: (l,) or (l, c), as the targets were."""
         check_is_fitted(self)
         return self._shaped(self._raw(X))
 
-    def staged_score(self, X, y) -> Iterator[float]:
+    def staged_score(self, X: Matrix, y: ArrayLike) -> Iterator[float]:
         """R^2 at every size that the present columns went through."""
         check_is_fitted(self)
         for raw in self._staged_raw(X):
             yield r2_score(y, self._shaped(raw))
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         # A standardised row has lost its level and its size: a pair keeps its sign.

@@ -33,6 +33,9 @@ from labkit.broad.triangular import gram, mm_upper, spans, upper_mm, upper_t_mm
 PANEL = {"cpu": 96}
 PANEL_ELSEWHERE = 512
 
+# Diagonal blocks of a factorisation, each with what `cholesky_ex` says of it.
+Blocks = list[tuple[Tensor, Tensor]]
+
 
 class NotPositiveDefinite(ArithmeticError):
     """A pivot of a factorisation was not positive.
@@ -44,7 +47,9 @@ class NotPositiveDefinite(ArithmeticError):
     safe_ridge : float or None, smallest ridge that is safe for this data, where known
     """
 
-    def __init__(self, index: int, pivot: float, safe_ridge: float | None = None):
+    def __init__(
+        self, index: int, pivot: float, safe_ridge: float | None = None
+    ) -> None:
         self.index, self.pivot, self.safe_ridge = index, pivot, safe_ridge
         text = f"pivot {index} is {pivot:.3g}, but must be positive"
         if math.isnan(pivot):
@@ -53,7 +58,7 @@ class NotPositiveDefinite(ArithmeticError):
             text += f"; the smallest safe ridge here is about {safe_ridge:.1e}"
         super().__init__(text)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return type(self), (self.index, self.pivot, self.safe_ridge)
 
 
@@ -76,7 +81,7 @@ def cholesky(S: Tensor, offset: int = 0) -> Tensor:
     return L
 
 
-def check_factored(blocks: list[tuple[Tensor, Tensor]], offset: int = 0) -> None:
+def check_factored(blocks: Blocks, offset: int = 0) -> None:
     """Raise NotPositiveDefinite at the first lost pivot; the host waits this once.
 
     ``blocks`` are the diagonal blocks in their order, upper triangles at least, each
@@ -92,7 +97,9 @@ def check_factored(blocks: list[tuple[Tensor, Tensor]], offset: int = 0) -> None
         offset += len(S)
 
 
-def inverse_cholesky(R: Tensor, *, method: str = "panels", panel: int | None = None):
+def inverse_cholesky(
+    R: Tensor, *, method: str = "panels", panel: int | None = None
+) -> Tensor:
     """Upper triangular F with F F^T = R^-1 (101).
 
     Parameters
@@ -119,7 +126,7 @@ def inverse_cholesky(R: Tensor, *, method: str = "panels", panel: int | None = N
     return F.triu_()
 
 
-def inverse_cholesky_(R: Tensor) -> tuple[Tensor, list]:
+def inverse_cholesky_(R: Tensor) -> tuple[Tensor, Blocks]:
     """:func:`inverse_cholesky` in the memory of R, and what `check_factored` takes.
 
     Nothing is checked, so that the host need not wait before it has launched the rest.
@@ -153,7 +160,7 @@ def column_growth(R: Tensor) -> Iterator[int]:
 
 
 def panel_sweep(
-    R: Tensor, panel: int | None = None, blocks: list | None = None
+    R: Tensor, panel: int | None = None, blocks: Blocks | None = None
 ) -> Iterator[int]:
     r"""Inverse Cholesky factor in place, right-looking, by panels (appendix D-B).
 

@@ -19,10 +19,12 @@ W : (k, c) tensor, $W$; a step returns that of k + q nodes
 ridge : float, $\lambda$
 """
 
+from collections.abc import Callable, Iterable
+
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import check_factored, cholesky, inverse_cholesky_
+from labkit.broad.factor import Blocks, check_factored, cholesky, inverse_cholesky_
 from labkit.broad.ridge import grown, room_of_T, with_ridge
 from labkit.broad.state import (
     DaggerState,
@@ -37,7 +39,9 @@ from labkit.broad.state import (
 from labkit.broad.triangular import gram, mm, mm_upper, spans, upper_mm, upper_t_mm
 
 
-def dagger_start(A, Y, ridge, capacity=None) -> DaggerState:
+def dagger_start(
+    A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
+) -> DaggerState:
     r"""Ridge inverse and ridge solution (Algorithms 2 and 9).
 
     (7) $A^\dagger = (A^T A + \lambda I)^{-1} A^T$    (6) $W = A^\dagger Y$
@@ -57,12 +61,20 @@ def dagger_start(A, Y, ridge, capacity=None) -> DaggerState:
     return DaggerState(buffer, W, ridge, L.diagonal().amin().square(), capacity)
 
 
-def r_inv_update(state, A, H, Y) -> DaggerState:
+def r_inv_update(state: DaggerState, A: Tensor, H: Tensor, Y: Tensor) -> DaggerState:
     """Add the columns H (l, q); see :func:`r_inv_step`."""
     return _dagger_update(r_inv_step, state, A, H, Y)
 
 
-def r_inv_step(A_dagger, B, W, A, H, Y, ridge):
+def r_inv_step(
+    A_dagger: Tensor,
+    B: Tensor,
+    W: Tensor,
+    A: Tensor,
+    H: Tensor,
+    Y: Tensor,
+    ridge: float,
+) -> tuple[Tensor, Tensor]:
     r"""One update of R-Inv (Algorithm 10): W, and the smallest pivot ().
 
     (67) $D = A^\dagger H$    (52) $C = H - A D$
@@ -83,12 +95,21 @@ def r_inv_step(A_dagger, B, W, A, H, Y, ridge):
     return W, L.diagonal().amin().square()
 
 
-def orig_update(state, A, H, Y) -> DaggerState:
+def orig_update(state: DaggerState, A: Tensor, H: Tensor, Y: Tensor) -> DaggerState:
     """Add the columns H (l, q); see :func:`orig_step`."""
     return _dagger_update(orig_step, state, A, H, Y)
 
 
-def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
+def orig_step(
+    A_dagger: Tensor,
+    B: Tensor,
+    W: Tensor,
+    A: Tensor,
+    H: Tensor,
+    Y: Tensor,
+    ridge: float,
+    tolerance: float = 0.0,
+) -> tuple[Tensor, Tensor]:
     r"""One update of the original BLS (Algorithm 3), Greville's: as :func:`r_inv_step`.
 
     (23) $D = A^+ H$    (22) $C = H - A D$
@@ -121,7 +142,9 @@ def orig_step(A_dagger, B, W, A, H, Y, ridge, tolerance=0.0):
     return W, L.diagonal().amin().square()
 
 
-def _dagger_update(step, state, A, H, Y):
+def _dagger_update(
+    step: Callable, state: DaggerState, A: Tensor, H: Tensor, Y: Tensor
+) -> DaggerState:
     check_update(state, A, H, Y)
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
@@ -130,7 +153,7 @@ def _dagger_update(step, state, A, H, Y):
     return DaggerState(buffer, W, state.ridge, pivot, state.capacity)
 
 
-def exg_e_update(state, A, H, Y) -> FactorState:
+def exg_e_update(state: FactorState, A: Tensor, H: Tensor, Y: Tensor) -> FactorState:
     """Add the columns H (l, q); see :func:`exg_e_step`."""
     check_update(state, A, H, Y)
     buffer, out = room_of_T(state, A.shape[1], H.shape[1])
@@ -141,7 +164,16 @@ def exg_e_update(state, A, H, Y) -> FactorState:
     return grown(state, buffer, T, G, torch.cat([AY, HY]), W)
 
 
-def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
+def exg_e_step(
+    F: Tensor,
+    AY: Tensor,
+    W: Tensor,
+    A: Tensor,
+    H: Tensor,
+    HY: Tensor,
+    ridge: float,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Blocks]:
     r"""One update of the existing efficient BLS (Algorithm 5), Orig by factors.
 
     (30) $D = F F^T A^T H$    (22) $C = H - A D$
@@ -160,7 +192,9 @@ def exg_e_step(F, AY, W, A, H, HY, ridge, out=None):
     return T, G, W, blocks
 
 
-def exg_e_update_from(state, passes) -> FactorState:
+def exg_e_update_from(
+    state: FactorState, passes: Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]]
+) -> FactorState:
     r""":func:`exg_e_update` with no column in memory, by two passes over the samples.
 
     As :func:`exg_e_step`, with A^T H and then C^T C summed over chunks i:

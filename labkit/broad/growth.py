@@ -1,42 +1,39 @@
-"""What the two estimators share: parameters at the door, nodes, solver, history."""
+"""What the two estimators share: how they grow, shrink and keep their history."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from labkit.arrays import SparseRows, joined, plain, weights_of_rows
-from labkit.broad.backends import (
-    Backend,
-    ByRows,
-    Sharded,
-    ShardedStream,
-    Stored,
-    Streamed,
-    chunks,
-)
-from labkit.broad.cost import rows_operations, start_operations, update_operations
-from labkit.broad.door import check_parameters, ridge_of, warn_of_bottleneck
+from labkit.arrays import Matrix, SparseRows, joined, plain, weights_of_rows
+from labkit.broad.backends import Backend, ByRows, Sharded, Stored, Streamed, chunks
 from labkit.broad.mesh import ALONE, Place
 from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
+from labkit.broad.parameters import (
+    ADDED,
+    check_parameters,
+    ridge_of,
+    warn_of_bottleneck,
+)
 from labkit.broad.ridge import truncated
 from labkit.broad.rows import TAKE_ROWS
+from labkit.broad.solvers import (
+    rows_operations,
+    start_operations,
+    update_operations,
+)
 from labkit.broad.state import FactorState, check_room
 from labkit.broad.triangular import gram
 from labkit.clock import Clock
-from labkit.ranges import COUNT, check, check_squares, integer
-
-# The paper's experiment on MNIST; defaults suit tables, see benchmarks/broad.py.
-PAPER = {"n_groups": 6, "nodes_per_group": 10, "n_enhancement": 3000, "ridge": 1e-6}
-PAPER |= {"scaling": "sample", "shrink": 0.8}
-ADDED = {"n_features": COUNT, "n_own": integer(0), "n_extra": integer(0)}
+from labkit.ranges import COUNT, check, check_squares
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,9 @@ class BroadLearning(BaseEstimator):
 
     # Growing
 
-    def _fit(self, X, Y: np.ndarray, weight, keep: bool = True):
+    def _fit(
+        self, X: Matrix, Y: np.ndarray, weight: np.ndarray | None, keep: bool = True
+    ) -> Self:
         """Draw the first nodes and solve; X (l, d), Y (l, c), weights (l,) validated.
 
         ``keep`` the samples, or a triangle alone that takes in more of them.
@@ -107,7 +106,7 @@ class BroadLearning(BaseEstimator):
             self._X = self._Z = self._generator = None
         return self
 
-    def _take(self, X, Y: np.ndarray, weight):
+    def _take(self, X: Matrix, Y: np.ndarray, weight: np.ndarray | None) -> Self:
         """Add samples to the model; X, Y, weights validated."""
         columns = self._kept("partial_fit")
         if not columns.takes_rows:
@@ -132,7 +131,7 @@ class BroadLearning(BaseEstimator):
         self._stages = [(k, truncated(state, k).W) for k, _ in stages]
         return self._noted(0, done, making, whole, len(Y))
 
-    def add_nodes(self, n_enhancement: int):
+    def add_nodes(self, n_enhancement: int) -> Self:
         """Add enhancement nodes that see all present features (14), (18).
 
         Returns
@@ -149,7 +148,9 @@ class BroadLearning(BaseEstimator):
         check({"n_enhancement": n_enhancement}, {"n_enhancement": COUNT})
         return self._grow([Update(extra=n_enhancement)])
 
-    def add_feature_nodes(self, n_features: int = 10, n_own: int = 0, n_extra: int = 0):
+    def add_feature_nodes(
+        self, n_features: int = 10, n_own: int = 0, n_extra: int = 0
+    ) -> Self:
         """Add one feature group with enhancement nodes (15), (19); as `add_nodes`.
 
         Parameters
@@ -166,7 +167,7 @@ class BroadLearning(BaseEstimator):
         check({"n_features": n_features, "n_own": n_own, "n_extra": n_extra}, ADDED)
         return self._grow([Update(n_features, n_own, n_extra)])
 
-    def drop_last(self, n: int):
+    def drop_last(self, n: int) -> Self:
         """Remove the last n columns; nothing is factorised again.
 
         The factor of fewer columns is the leading block of the factor, so only the
@@ -192,7 +193,7 @@ class BroadLearning(BaseEstimator):
         self._stages = [stage for stage in self._stages if stage[0] < k]
         return self._noted(-n, 0.0, making, whole)
 
-    def compact(self):
+    def compact(self) -> Self:
         """Drop the training data and the solver's state: nodes and weights stay.
 
         For a model that is done: pickled it holds what predicts, and no sample. It can
@@ -218,7 +219,7 @@ class BroadLearning(BaseEstimator):
             )
         return self._columns
 
-    def _grow(self, updates: Sequence[Update], samples: int = 0):
+    def _grow(self, updates: Sequence[Update], samples: int = 0) -> Self:
         """Draw nodes and solve; where that fails all but the generator stays."""
         k, q = self.nodes_.columns, sum(update.columns for update in updates)
         if self.capacity is not None:
@@ -243,7 +244,14 @@ class BroadLearning(BaseEstimator):
             operations = start_operations(solver, l, q, c)
         return self._noted(q, operations, making, whole, samples)
 
-    def _noted(self, added: int, operations, making: Clock, whole: Clock, samples=0):
+    def _noted(
+        self,
+        added: int,
+        operations: float,
+        making: Clock,
+        whole: Clock,
+        samples: int = 0,
+    ) -> Self:
         """Keep the weights, and write a line of ``history_``."""
         columns, nodes = self._columns, self.nodes_
         fallback = bool(self.history_) and columns.solver != self.solver_
@@ -268,7 +276,7 @@ class BroadLearning(BaseEstimator):
         check_is_fitted(self)
         return self._W.cpu().numpy()
 
-    def expand(self, X) -> np.ndarray:
+    def expand(self, X: Matrix) -> np.ndarray:
         """A (l, k), the expanded input of X (l, d)."""
         check_is_fitted(self)
         return self.nodes_.apply(self._validated(X)).cpu().numpy()
@@ -300,25 +308,32 @@ class BroadLearning(BaseEstimator):
         self.history_[-1] = replace(self.history_[-1], factor_error=found)
         return found
 
-    def _raw(self, X) -> Tensor:
+    def _raw(self, X: Matrix) -> Tensor:
         """A W (l, c), a chunk of samples at a time."""
         X = self._validated(X)
         chunks = X.split(self.chunk or CHUNK)
         return torch.cat([self.nodes_.apply(x) @ self._W for x in chunks])
 
-    def _staged_raw(self, X) -> Iterator[Tensor]:
+    def _staged_raw(self, X: Matrix) -> Iterator[Tensor]:
         A = self.nodes_.apply(self._validated(X))
         for k, W in self._stages:
             yield A[:, :k] @ W
 
     # Checking
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _door(self, X, y, sample_weight, reset=True, **how):
+    def _door(
+        self,
+        X: Matrix,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        reset: bool = True,
+        **how: Any,
+    ) -> tuple[Matrix, np.ndarray, np.ndarray | None]:
         """X, y and weights as arrays, without the rows whose weight is 0."""
         how |= {"accept_sparse": "csr", "reset": reset}
         X, y = validate_data(self, plain(X), plain(y), **how)
@@ -328,13 +343,17 @@ class BroadLearning(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return bool(getattr(self, "history_", None))
 
-    def _root(self, weight, dtype=None) -> Tensor | None:
+    def _root(
+        self, weight: np.ndarray | None, dtype: str | None = None
+    ) -> Tensor | None:
         """Square roots (l, 1) of the weights of rows."""
         if weight is None:
             return None
         return self._tensor("sample_weight", weight[:, None] ** 0.5, dtype)
 
-    def _tensor(self, name: str, X, dtype=None) -> Tensor | SparseRows:
+    def _tensor(
+        self, name: str, X: Matrix, dtype: str | None = None
+    ) -> Tensor | SparseRows:
         if sparse.issparse(X):
             X = X.astype(dtype or self.dtype)
             check_squares(name, X.data)
@@ -344,7 +363,7 @@ class BroadLearning(BaseEstimator):
         check_squares(name, X)
         return torch.from_numpy(X).to(self.device)
 
-    def _validated(self, X) -> Tensor | SparseRows:
+    def _validated(self, X: Matrix) -> Tensor | SparseRows:
         options = {"reset": False, "dtype": "numeric", "accept_sparse": "csr"}
         X = validate_data(self, plain(X), **options)
         return self._tensor("X", X, str(self._W.dtype).removeprefix("torch."))
@@ -352,21 +371,19 @@ class BroadLearning(BaseEstimator):
     def _backend(self, Y: Tensor, root: Tensor | None, keep: bool) -> Backend:
         options = Y, root, ridge_of(self, keep), self.capacity
         if not keep:
-            return ByRows(*options, chunk=self.chunk or CHUNK)
-        if self.mesh is not None and self.chunk is not None:
-            return ShardedStream(*options, mesh=self.mesh, chunk=self.chunk)
+            return ByRows(*options, self.chunk or CHUNK)
         if self.mesh is not None:
-            return Sharded(*options, self.mesh)
+            return Sharded(*options, self.chunk, self.mesh)
         if self.chunk is not None:
-            return Streamed(*options, chunk=self.chunk)
-        return Stored(*options, solver=self.solver, fallback=self.fallback)
+            return Streamed(*options, self.chunk)
+        return Stored(*options, self.solver, self.fallback)
 
 
 class _Prepared:
     """Chunks of prepared inputs that can be walked through again."""
 
-    def __init__(self, prepare: Preparation, X: Tensor, chunk: int):
+    def __init__(self, prepare: Preparation, X: Tensor, chunk: int) -> None:
         self.prepare, self.X, self.chunk = prepare, X, chunk
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Tensor]:
         return (self.prepare(x) for x in self.X.split(self.chunk))

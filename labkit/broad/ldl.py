@@ -85,7 +85,9 @@ def small_inverse_ldl(B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return B.triu_(), 1 / s, s  # (222), (223a)
 
 
-def division_free_inverse_ldl(R: Tensor, *, scale: bool = True):
+def division_free_inverse_ldl(
+    R: Tensor, *, scale: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""U, delta and beta with $R^{-1} = U diag(\delta) U^T / \beta$ (230).
 
     Additions, products and shifts only: the division by beta is left to the reader. To
@@ -106,7 +108,12 @@ def division_free_inverse_ldl(R: Tensor, *, scale: bool = True):
 
 
 def division_free_sweep(
-    R: Tensor, delta: Tensor, beta: Tensor, panel: int | None = None, *, scale=True
+    R: Tensor,
+    delta: Tensor,
+    beta: Tensor,
+    panel: int | None = None,
+    *,
+    scale: bool = True,
 ) -> Iterator[int]:
     r"""Division-free inverse LDL^T in place, by panels, as the block form (231).
 
@@ -144,7 +151,9 @@ def division_free_sweep(
     check_pivots(pivots, scaled=scale)
 
 
-def small_division_free(B: Tensor, beta: Tensor, *, scale: bool = True):
+def small_division_free(
+    B: Tensor, beta: Tensor, *, scale: bool = True
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""U, delta, beta and pivots of a whole symmetric B (b, b), by columns, in place.
 
     Algorithm 14, (280) to (284). With a the stored pivot, v the row right of it, m the

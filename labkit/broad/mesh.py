@@ -12,29 +12,27 @@ must make. A dimension that the mesh does not have exchanges nothing; one of a s
 worker makes the same calls as any other.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
 from labkit.collectives import sum_over
 
-DIMENSIONS = ("samples", "nodes")
+if TYPE_CHECKING:  # a torch without torch.distributed has neither
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
 
-# torch 2.13 gave these two new names and warns of the old ones.
-if hasattr(dist, "all_gather_single"):
-    _all_gather, _reduce_scatter = dist.all_gather_single, dist.reduce_scatter_single
-else:
-    _all_gather = dist.all_gather_into_tensor
-    _reduce_scatter = dist.reduce_scatter_tensor
+DIMENSIONS = ("samples", "nodes")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker stands. Of 7 nodes on 3 workers, worker 1 has 1 and 4:
+    """Where a worker stands. Of 7 nodes on 3 workers, worker 1 has nodes 1 and 4.
 
     Examples
     --------
@@ -45,12 +43,12 @@ class Place:
 
     p: int = 1  # workers that share the nodes
     rank: int = 0  # among them
-    nodes: dist.ProcessGroup | None = None
-    samples: dist.ProcessGroup | None = None
+    nodes: "ProcessGroup | None" = None
+    samples: "ProcessGroup | None" = None
 
     @classmethod
-    def on(cls, mesh: DeviceMesh) -> "Place":
-        """Of this worker, on the mesh."""
+    def on(cls, mesh: "DeviceMesh") -> "Place":
+        """Return the place of this worker on the mesh."""
         names = check_mesh(mesh)
         samples = mesh.get_group("samples") if "samples" in names else None
         if "nodes" not in names:
@@ -81,7 +79,7 @@ class Place:
         n, q = -(-k // self.p), P.shape[1]
         whole = P.new_empty(self.p, q, n)  # transposed, as products of few columns are
         mine = _padded(P, n).T.contiguous()
-        _all_gather(whole.view(-1, n), mine, group=self.nodes)
+        _all_gather()(whole.view(-1, n), mine, group=self.nodes)
         return whole.permute(1, 2, 0).reshape(q, n * self.p)[:, :k].T
 
     def summed(self, X: Tensor) -> Tensor:
@@ -105,7 +103,7 @@ class Place:
             parts.append(_padded(T.T[other.own(k)], m).flatten())
             parts.append(_padded(U[other.own(0)], n).flatten())
         mine = T.new_empty(m * k + n * c)
-        _reduce_scatter(mine, torch.cat(parts), group=self.nodes)
+        _reduce_scatter()(mine, torch.cat(parts), group=self.nodes)
         T, U = mine[: m * k].view(m, k), mine[m * k :].view(n, c)
         return T[: self.count(k + q) - self.count(k)].T, U[: self.count(k)]
 
@@ -146,8 +144,24 @@ def _padded(X: Tensor, rows: int) -> Tensor:
     return torch.cat([X, X.new_zeros(missing, X.shape[1])]) if missing else X
 
 
-def check_mesh(mesh) -> tuple[str, ...]:
-    """Names of the mesh's dimensions, or a ValueError."""
+def _all_gather() -> Callable:
+    """Give the all-gather of tensors under its name in this torch."""
+    name = "all_gather_single"  # since torch 2.13, which warns of the old name
+    return getattr(dist, name, None) or dist.all_gather_into_tensor
+
+
+def _reduce_scatter() -> Callable:
+    """Give the reduce-scatter of tensors under its name in this torch."""
+    name = "reduce_scatter_single"  # since torch 2.13, which warns of the old name
+    return getattr(dist, name, None) or dist.reduce_scatter_tensor
+
+
+def check_mesh(mesh: Any) -> tuple[str, ...]:
+    """Return the names of the mesh's dimensions, or raise a ValueError."""
+    if not dist.is_available():
+        raise ValueError(f"this torch has no torch.distributed for mesh={mesh!r}")
+    from torch.distributed.device_mesh import DeviceMesh
+
     if not isinstance(mesh, DeviceMesh):
         raise ValueError(f"mesh must be a DeviceMesh, got {mesh!r}")
     names = mesh.mesh_dim_names

@@ -14,12 +14,13 @@ A is the expanded input (l, k), Z (l, f) its feature nodes. Every enhancement no
 computed from Z, so that A can be made, and made again, from Z alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
+from labkit.arrays import SparseRows
 from labkit.broad.mesh import ALONE, Place
 
 BIAS = 0.1  # the constant input of every node
@@ -35,7 +36,7 @@ class Update:
     own: int = 0  # enhancement nodes of the new features only
     extra: int = 0  # enhancement nodes of all features
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if min(self.features, self.own, self.extra) < 0:
             raise ValueError(f"counts must not be negative, got {self}")
         if self.features + self.extra == 0 or (self.own and not self.features):
@@ -54,7 +55,7 @@ class Features:
     weight: Tensor  # (d + 1, n)
     low: Tensor  # (n,) least value of each node on the training data
     span: Tensor  # (n,) greatest minus least
-    place: tuple[int, int]  # which columns of Z they are
+    columns: tuple[int, int]  # which columns of Z they are
 
     def __call__(self, X: Tensor) -> Tensor:
         """Nodes of the prepared inputs X (l, d + 1); training data give [0, 1]."""
@@ -99,7 +100,11 @@ class Preparation:
 
     @classmethod
     def fit(
-        cls, scaling: str, X, weight: Tensor | None = None, place: Place = ALONE
+        cls,
+        scaling: str,
+        X: Tensor | SparseRows,
+        weight: Tensor | None = None,
+        place: Place = ALONE,
     ) -> "Preparation":
         """The preparation for training inputs X (l, d), and those of other workers.
 
@@ -108,7 +113,7 @@ class Preparation:
         if scaling != "feature":
             return cls(scaling)
 
-        def mean_of(value):
+        def mean_of(value: Callable[[Tensor], Tensor]) -> Tensor:
             parts = weighted(X.split(CHUNK), weight)
             total = sum((w * value(x)).sum(0) for x, w in parts)
             count = total.new_tensor(len(X)) if weight is None else weight.sum()
@@ -166,7 +171,7 @@ class Nodes:
             x = self.prepare(x)
             for group in self.groups:
                 if isinstance(group, Features):
-                    z[:, slice(*group.place)] = group(x)  # (10)
+                    z[:, slice(*group.columns)] = group(x)  # (10)
         return Z
 
     def expand(self, Z: Tensor, out: Tensor | None = None) -> Tensor:
@@ -175,7 +180,7 @@ class Nodes:
         A = Z.new_empty(len(Z), sum(widths)) if out is None else out
         for group, block in zip(self.groups, A.split(widths, 1), strict=True):
             if isinstance(group, Features):
-                block.copy_(Z[:, slice(*group.place)])
+                block.copy_(Z[:, slice(*group.columns)])
             else:
                 group(Z, out=block)
         return A
@@ -236,7 +241,16 @@ def draw(
     return nodes, Z
 
 
-def _add_features(nodes, X, Z, n, recipe, g, place, weight):
+def _add_features(
+    nodes: Nodes,
+    X: Iterable[Tensor],
+    Z: Tensor,
+    n: int,
+    recipe: Recipe,
+    g: Generator,
+    place: Place,
+    weight: Tensor | None,
+) -> tuple[Nodes, Tensor]:
     """Draw and tune one feature group of n nodes, see (9)."""
     d = next(iter(X)).shape[1]
     W = uniform(d, n, g).to(Z)
@@ -255,7 +269,15 @@ def _add_features(nodes, X, Z, n, recipe, g, place, weight):
     return nodes.with_group(group), torch.cat([Z, (T - low) / span], 1)  # (9), (10)
 
 
-def _add_enhancement(nodes, Z, n, recipe, g, place, reads):
+def _add_enhancement(
+    nodes: Nodes,
+    Z: Tensor,
+    n: int,
+    recipe: Recipe,
+    g: Generator,
+    place: Place,
+    reads: tuple[int, int],
+) -> Nodes:
     """Draw one enhancement group of n nodes, scaled by the training data; see (11)."""
     seen = Z[:, slice(*reads)]
     W = uniform(seen.shape[1] + 1, n, g)
@@ -331,5 +353,5 @@ def _narrowed(group: Features | Enhancement, i: int, j: int) -> Features | Enhan
     weight = group.weight[:, i:j].clone()  # a pickle holds all that a view looks at
     if isinstance(group, Enhancement):
         return replace(group, weight=weight)
-    f = group.place[0]
+    f = group.columns[0]
     return Features(weight, group.low[i:j], group.span[i:j], (f + i, f + j))

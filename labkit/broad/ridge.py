@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import check_factored, cholesky, inverse_cholesky_
+from labkit.broad.factor import Blocks, check_factored, cholesky, inverse_cholesky_
 from labkit.broad.state import (
     BorderedState,
     DirectState,
@@ -60,7 +60,9 @@ def smallest_pivot(G: Tensor) -> Tensor:
 # D-Rdg
 
 
-def direct_start(A, Y, ridge, capacity=None) -> DirectState:
+def direct_start(
+    A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
+) -> DirectState:
     r"""Ridge solution from scratch; nothing is kept, whatever the ``capacity``.
 
     (35) $R = A^T A + \lambda I$    (6) $W = R^{-1} A^T Y$
@@ -71,7 +73,7 @@ def direct_start(A, Y, ridge, capacity=None) -> DirectState:
     return _direct(gram(A), mm(A.T, Y), ridge, A)
 
 
-def direct_update(state, A, H, Y) -> DirectState:
+def direct_update(state: DirectState, A: Tensor, H: Tensor, Y: Tensor) -> DirectState:
     r"""From scratch for [A | H]; the columns are not copied together.
 
     (35) $R = [A | H]^T [A | H] + \lambda I$    (6) $W = R^{-1} [A | H]^T Y$
@@ -82,7 +84,7 @@ def direct_update(state, A, H, Y) -> DirectState:
     return _direct(R, torch.cat([state.AY, H.T @ Y]), state.ridge, A, H)
 
 
-def _direct(R, AY, ridge, *blocks):
+def _direct(R: Tensor, AY: Tensor, ridge: float, *blocks) -> DirectState:
     with naming_safe_ridge(squared_norm, *blocks):
         L = cholesky(with_ridge(R, ridge))  # (35)
     W = torch.cholesky_solve(AY, L)  # (6)
@@ -112,7 +114,9 @@ def sums_over(chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Sums:
     return total
 
 
-def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
+def chol1_start(
+    A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
+) -> FactorState:
     r"""Inverse Cholesky factor of R and the ridge solution (Algorithm 6).
 
     (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
@@ -122,7 +126,9 @@ def chol1_start(A, Y, ridge, capacity=None) -> FactorState:
         return chol1_start_from(Sums(None, gram(A), mm(A.T, Y)), ridge, capacity)
 
 
-def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
+def chol1_start_from(
+    sums: Sums, ridge: float, capacity: int | None = None
+) -> FactorState:
     r""":func:`chol1_start` from sums over the samples; ``sums.S`` is overwritten.
 
     (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
@@ -137,14 +143,14 @@ def chol1_start_from(sums: Sums, ridge: float, capacity=None) -> FactorState:
     return FactorState(buffer, sums.HY, W, ridge, smallest_pivot(F), capacity)
 
 
-def chol1_update(state, A, H, Y) -> FactorState:
+def chol1_update(state: FactorState, A: Tensor, H: Tensor, Y: Tensor) -> FactorState:
     """Add the columns H (l, q); see :func:`chol1_step`."""
     check_update(state, A, H, Y)
     with naming_safe_ridge(squared_norm, A, H):
         return chol1_update_from(state, Sums(mm(A.T, H), gram(H), mm(H.T, Y)))
 
 
-def chol1_update_from(state, sums: Sums) -> FactorState:
+def chol1_update_from(state: FactorState, sums: Sums) -> FactorState:
     """:func:`chol1_update` from sums over the samples; ``sums.S`` is overwritten."""
     P, S, HY = sums
     buffer, out = room_of_T(state, *P.shape)
@@ -154,7 +160,15 @@ def chol1_update_from(state, sums: Sums) -> FactorState:
     return grown(state, buffer, T, G, torch.cat([state.AY, HY]), W)
 
 
-def chol1_step(F, AY, W, P, S, HY, out=None):
+def chol1_step(
+    F: Tensor,
+    AY: Tensor,
+    W: Tensor,
+    P: Tensor,
+    S: Tensor,
+    HY: Tensor,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Blocks]:
     r"""One update of Chol-1 (Algorithm 7): T, G, W and what `check_factored` takes.
 
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$
@@ -176,7 +190,7 @@ def chol1_step(F, AY, W, P, S, HY, out=None):
 # Chol-2
 
 
-def chol2_update(state, A, H, Y) -> FactorState:
+def chol2_update(state: FactorState, A: Tensor, H: Tensor, Y: Tensor) -> FactorState:
     """Add the columns H (l, q); see :func:`chol2_step`."""
     check_update(state, A, H, Y)
     buffer, out = room_of_T(state, A.shape[1], H.shape[1])
@@ -186,7 +200,15 @@ def chol2_update(state, A, H, Y) -> FactorState:
     return grown(state, buffer, T, G, torch.cat([state.AY, H.T @ Y]), W)
 
 
-def chol2_step(F, W, A, H, Y, ridge, out=None):
+def chol2_step(
+    F: Tensor,
+    W: Tensor,
+    A: Tensor,
+    H: Tensor,
+    Y: Tensor,
+    ridge: float,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Blocks]:
     r"""One update of Chol-2 (Algorithm 8): the Schur complement as positive terms.
 
     (51) $D = F F^T A^T H$    (52) $C = H - A D$
@@ -212,7 +234,9 @@ def chol2_step(F, W, A, H, Y, ridge, out=None):
 # Bordered Cholesky, the yardstick
 
 
-def bordered_start(A, Y, ridge, capacity=None) -> BorderedState:
+def bordered_start(
+    A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
+) -> BorderedState:
     r"""Cholesky factor of R and W by two triangular solves; not in the paper.
 
     (1) $L L^T = R$    (2) $z = L^{-1} A^T Y$    (3) $W = L^{-T} z$
@@ -228,7 +252,9 @@ def bordered_start(A, Y, ridge, capacity=None) -> BorderedState:
     return BorderedState(buffer, z, W, ridge, L.diagonal().amin().square(), capacity)
 
 
-def bordered_update(state, A, H, Y) -> BorderedState:
+def bordered_update(
+    state: BorderedState, A: Tensor, H: Tensor, Y: Tensor
+) -> BorderedState:
     r"""Add the columns H (l, q) to the Cholesky factor; numbering ours.
 
     (1) $V = L^{-1} P$    (2) $L_s L_s^T = S - V^T V$    (3) $L \leftarrow [[L, 0],
@@ -254,7 +280,9 @@ def bordered_update(state, A, H, Y) -> BorderedState:
 # Fewer columns, and more
 
 
-def truncated(state, k: int):
+def truncated(
+    state: FactorState | BorderedState, k: int
+) -> FactorState | BorderedState:
     r"""State of the first k columns, whose factor is the leading block of F (or L).
 
     (49) $W = F (F^T (A^T Y))$
@@ -269,13 +297,15 @@ def truncated(state, k: int):
     return replace(state, buffer=buffer, AY=AY, W=W, pivot=smallest_pivot(F))
 
 
-def room_of_T(state, k, q):
+def room_of_T(state: FactorState, k: int, q: int) -> tuple[Tensor, Tensor]:
     """Memory for q more columns, and where in it T goes."""
     buffer = room_for(state, q)
     return buffer, buffer.T[:k, k : k + q]
 
 
-def grown(state, buffer, T, G, AY, W) -> FactorState:
+def grown(
+    state: FactorState, buffer: Tensor, T: Tensor, G: Tensor, AY: Tensor, W: Tensor
+) -> FactorState:
     r"""State with F extended by T and G; T stands in the buffer already.
 
     (41) $F \leftarrow [[F, T], [0, G]]$

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.linalg import solve_triangular
 
 from labkit.broad.ridge import smallest_pivot
-from labkit.broad.state import BorderedState, square_room
+from labkit.broad.state import BorderedState, FactorState, square_room
 from labkit.broad.triangular import gram, lower_t_solve, mm, upper_t_mm
 
 TAKE_ROWS = ("chol-1", "chol-2", "bordered")  # whose factor of R is exact
@@ -27,7 +27,9 @@ def rows_start(k: int, Y: Tensor, ridge: float) -> BorderedState:
     return BorderedState(L, none, none, ridge, L[0, 0].square())
 
 
-def rows_update(state, A: Tensor, Y: Tensor):
+def rows_update(
+    state: FactorState | BorderedState, A: Tensor, Y: Tensor
+) -> FactorState | BorderedState:
     """Add the samples A (n, k), Y (n, c) to a state that holds a factor of R.
 
     The factor F of Chol-1 and Chol-2 is turned over for :func:`rows_step` and back,
@@ -49,7 +51,9 @@ def rows_update(state, A: Tensor, Y: Tensor):
     return replace(state, buffer=buffer, **new)
 
 
-def rows_step(L: Tensor, z: Tensor, A: Tensor, Y: Tensor):
+def rows_step(
+    L: Tensor, z: Tensor, A: Tensor, Y: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""One update by samples: L, z and W of all of them.
 
     $L L^T = R$ and $z = L^{-1} A_{old}^T Y_{old}$ are those of the samples before.

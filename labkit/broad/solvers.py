@@ -1,4 +1,4 @@
-"""The seven solvers by name.
+"""The seven solvers by name, and the operations that each of them costs.
 
 >>> import torch
 >>> A, H, Y = torch.eye(3)[:, :2], torch.eye(3)[:, 2:], torch.ones(3, 1)
@@ -6,6 +6,11 @@
 >>> state = SOLVERS["chol-1"].update(state, A, H, Y)
 >>> state.W.T
 tensor([[0.5000, 0.5000, 0.5000]])
+
+Operations are counted by formula: an m x n times n x p product counts 2 m n p;
+symmetric results and triangular factors count half, an inverse Cholesky factor of
+q x q counts 2 q^3 / 3. What block rows compute of the skipped half is not counted. The
+share of W with c outputs is included.
 """
 
 from collections.abc import Callable
@@ -31,3 +36,60 @@ SOLVERS = {
     "r-inv": Solver(greville.dagger_start, greville.r_inv_update, True),
     "bordered": Solver(ridge.bordered_start, ridge.bordered_update, True),
 }
+
+# What the operations are for, in the order of the steps.
+TERMS = ("cross", "residual", "square", "factor", "dagger", "weights")
+
+
+def start_operations(solver: str, l: int, k: int, c: int) -> float:  # noqa: E741
+    """Operations of the start from A (l, k) and Y (l, c)."""
+    return sum(start_terms(solver, l, k, c).values())
+
+
+def update_operations(solver: str, l: int, k: int, q: int, c: int) -> float:  # noqa: E741
+    """Operations of one update from k to k + q columns."""
+    return sum(update_terms(solver, l, k, q, c).values())
+
+
+def start_terms(solver: str, l: int, k: int, c: int) -> dict[str, float]:  # noqa: E741
+    """Operations of the start by `TERMS`; see :func:`update_terms`."""
+    terms = dict.fromkeys(TERMS, 0.0) | {"square": l * k**2, "weights": 2 * l * k * c}
+    if solver in ("orig", "r-inv"):
+        return terms | {"factor": k**3 / 3, "dagger": 2 * l * k**2}
+    terms["weights"] += 2 * k**2 * c
+    terms["factor"] = k**3 / 3 if solver in ("d-rdg", "bordered") else 2 * k**3 / 3
+    return terms
+
+
+def rows_operations(solver: str, n: int, k: int) -> float:
+    """Operations of taking in n samples at k columns, in one piece."""
+    turned = 0 if solver == "bordered" else 2 * k**3 / 3
+    return 2 * (k + n) * k**2 - 2 * k**3 / 3 + turned
+
+
+def update_terms(solver: str, l: int, k: int, q: int, c: int) -> dict[str, float]:  # noqa: E741
+    """Operations of one update by `TERMS`, what they are for.
+
+    ``cross``: A^T H or A_dagger H; ``residual``: C = H - A D; ``square``: H^T H or
+    C^T C, and V^T V or D^T D; ``factor``: products with F (or solves with L), G or the
+    inverse, and T; ``dagger``: B and A_dagger - D B; ``weights``: the new W.
+    """
+    if solver == "d-rdg":
+        terms = start_terms(solver, l, k + q, c)
+        return terms | {"weights": terms["weights"] - 2 * l * k * c}
+    cross, own = 2 * l * k * q, k * q**2  # own: V^T V or D^T D
+    terms = dict.fromkeys(TERMS, 0.0) | {"cross": cross, "square": l * q**2}
+    if solver not in ("chol-1", "bordered"):
+        terms["residual"] = cross
+    if solver not in ("orig", "exg-e"):
+        terms["square"] += own
+    if solver in ("orig", "r-inv"):
+        terms |= {"factor": q**3 / 3, "dagger": 2 * l * q**2 + cross}
+        terms["weights"] = 2 * (l + k) * q * c
+    elif solver == "bordered":
+        terms["factor"] = k**2 * q + q**3 / 3
+        terms["weights"] = 2 * (l + k) * q * c + (k + q) ** 2 * c
+    else:
+        terms["factor"] = 2 * k**2 * q + k * q**2 + 2 * q**3 / 3
+        terms["weights"] = 2 * l * q * c + 4 * k * q * c + 2 * q**2 * c
+    return terms

@@ -79,6 +79,9 @@ class DaggerState:
         return self.buffer[: len(self.W)]
 
 
+State = DirectState | FactorState | BorderedState | DaggerState
+
+
 def square_room(like: Tensor, k: int, capacity: int | None) -> Tensor:
     """Zeros (room, room) with room for k columns, or for all of the capacity."""
     room = k if capacity is None else check_room(k, capacity)
@@ -87,7 +90,7 @@ def square_room(like: Tensor, k: int, capacity: int | None) -> Tensor:
     return like.new_zeros(room, room)
 
 
-def room_for(state, q: int) -> Tensor:
+def room_for(state: State, q: int) -> Tensor:
     """Memory of the state for q more columns: the same, or a larger copy."""
     k = len(state.W)
     if state.capacity is not None:
@@ -117,7 +120,7 @@ def check_start(A: Tensor, Y: Tensor, ridge: float) -> None:
     check({"ridge": ridge}, {"ridge": POSITIVE})
 
 
-def check_update(state, A: Tensor, H: Tensor, Y: Tensor) -> None:
+def check_update(state: State, A: Tensor, H: Tensor, Y: Tensor) -> None:
     """Refuse an update that does not fit its state: what is too small would spread."""
     k, c = state.W.shape
     l = len(Y)  # noqa: E741

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from labkit.broad.cost import start_operations, update_operations
 from labkit.broad.factor import NotPositiveDefinite
 from labkit.broad.factor import factor_error as error_of
 from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.ridge import with_ridge
-from labkit.broad.solvers import SOLVERS
-from labkit.broad.state import FactorState, check_start
+from labkit.broad.solvers import SOLVERS, start_operations, update_operations
+from labkit.broad.state import FactorState, State, check_start
 from labkit.broad.triangular import gram
 from labkit.clock import Clock
 from labkit.ranges import check, one_of
@@ -37,7 +36,14 @@ class SharedColumns:
     widths : tuple of int, columns after every change
     """
 
-    def __init__(self, fit, test, room: int, *, seed: int = 0):
+    def __init__(
+        self,
+        fit: tuple[Tensor, Tensor],
+        test: tuple[Tensor, Tensor],
+        room: int,
+        *,
+        seed: int = 0,
+    ) -> None:
         (X, y), (self._tests, self._classes) = fit, test
         self.A, self.B = (x.new_empty(len(x), room) for x in (X, self._tests))
         for Xs, ys in (fit, test):
@@ -163,7 +169,7 @@ def side_by_side(
         raise ValueError("widths must hold the columns of a start, got none")
 
 
-def _factor_error(state, A: Tensor) -> float | None:
+def _factor_error(state: State, A: Tensor) -> float | None:
     if not isinstance(state, FactorState):
         return None
     return float(error_of(state.F, with_ridge(gram(A), state.ridge)))

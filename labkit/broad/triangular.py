@@ -49,7 +49,9 @@ def gram(H: Tensor) -> Tensor:
     return S
 
 
-def upper_mm(F: Tensor, X: Tensor, out: Tensor | None = None, *, every=1) -> Tensor:
+def upper_mm(
+    F: Tensor, X: Tensor, out: Tensor | None = None, *, every: int = 1
+) -> Tensor:
     """F X for upper triangular F (k, k) and X (k, q); k^2 q operations.
 
     With ``every`` = p, F (k, n) is every p-th column of such a triangle, from any of

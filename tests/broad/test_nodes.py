@@ -62,7 +62,7 @@ def test_the_nodes_are_what_the_formulas_say():
     columns, Z = [], np.zeros((40, 0))
     for group in nodes.groups:
         W = group.weight.numpy()
-        if hasattr(group, "place"):
+        if hasattr(group, "columns"):
             T = x @ W
             new = (T - T.min(0)) / (T.max(0) - T.min(0))
             Z = np.hstack([Z, new])

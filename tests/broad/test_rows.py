@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeCV
 
 from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
-from labkit.broad.door import RIDGES
+from labkit.broad.parameters import RIDGES
 from labkit.broad.rows import leave_one_out
 
 from .conftest import problem, ridge_by_numpy

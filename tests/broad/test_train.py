@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
-from labkit.broad.cost import (
+from labkit.broad.solvers import (
     TERMS,
     start_operations,
     start_terms,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from labkit.broad import SOLVERS, Update, inverse_cholesky
-from labkit.broad.cost import TERMS, start_terms
+from labkit.broad.solvers import TERMS, start_terms
 from labkit.instruments import Trace
 from labkit.lab.broad import growth as lab
 from labkit.lab.panels import LiveLab
