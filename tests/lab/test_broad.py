@@ -9,7 +9,7 @@ import torch
 from labkit.broad import SOLVERS, Update, inverse_cholesky
 from labkit.broad.solvers import TERMS, start_terms
 from labkit.instruments import Trace
-from labkit.lab.broad import growth as lab
+from labkit.lab import broad as lab
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import load_problem
 
@@ -34,7 +34,7 @@ def test_updates_are_divided_as_in_the_paper():
 
 
 def test_columns_are_those_of_the_start_and_of_every_update(problem):
-    columns = lab.room_of(problem, 80)
+    columns = lab.shared_columns(problem, 80)
     columns.add(*lab.start_of(2, 5, 30))
     assert [columns.add(lab.paper_update(16, 4)) for _ in range(2)] == [60, 80]
     assert columns.widths == (40, 60, 80)
@@ -171,7 +171,7 @@ def test_who_has_lost_a_pivot_is_left_out_and_named():
 
 @pytest.fixture
 def R(problem):
-    columns = lab.room_of(problem, 24)
+    columns = lab.shared_columns(problem, 24)
     columns.add(*lab.start_of(1, 10, 14))
     A = columns.A
     return A.T @ A + 1e-3 * torch.eye(24, dtype=A.dtype)

@@ -12,7 +12,7 @@ from labkit import bpls
 from labkit import hessian_free as hf
 from labkit.bpls.walk import hidden_values, output_targets, walk, walked
 from labkit.lab.bpls import curve, layers
-from labkit.lab.broad import functions
+from labkit.lab.broad import functions, training
 from labkit.lab.compare import regions
 from labkit.lab.compare.live import RaceKnobs, race_looks
 from labkit.lab.datasets import load
@@ -214,14 +214,14 @@ def check_contours(now, X, y):
 
 def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
     turned = {"ridge": 0.1, "noise": 0.3}
-    _, now = run(functions.function_rows, functions.FunctionKnobs, steps=4, **turned)
+    _, now = run(training.function_rows, functions.FunctionKnobs, steps=4, **turned)
     knobs = functions.FunctionKnobs(**turned)
     x, y = now.points[:, :1], now.points[:, 1]
     for name in now.fits:
-        model = functions.model(name, knobs).fit(x, y)
+        model = training.model(name, knobs).fit(x, y)
         for _ in range(3):
             model.add_nodes(knobs.added)
-        assert np.allclose(model.expand(functions.X), now.columns)  # the same nodes
+        assert np.allclose(model.expand(training.X), now.columns)  # the same nodes
         assert np.allclose(now.columns @ model.coef_[:, 0], now.fits[name])
         if name == knobs.exact:
             A = model.expand(x)
@@ -236,7 +236,7 @@ def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
     assert np.allclose(now.factor @ now.factor.T, np.linalg.inv(normal), rtol=1e-4)
     assert np.allclose(10 ** matrix["z"][F > 0], F[F > 0])
     assert np.isnan(matrix["z"][F == 0]).all()
-    assert len(F) + (functions.UPDATES - 3) * knobs.added == now.places
+    assert len(F) + (training.JOINS - 3) * knobs.added == now.places
     assert now.columns.shape[1] - now.old == knobs.added
 
 

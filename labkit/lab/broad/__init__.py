@@ -1,0 +1,16 @@
+"""What the notebook on broad learning runs and draws."""
+
+from labkit.lab import lazily
+
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "drawn": ("FactorKnobs", "FactorView", "cost_figure"),
+        "functions": ("FUNCTIONS", "FunctionKnobs"),
+        "growth": ("GROWTH", "GrowthKnobs"),
+        "training": (
+            *("EXACT", "GREVILLE", "factor_steps", "growth_rows", "paper_update"),
+            *("shared_columns", "start_of"),
+        ),
+    },
+)

@@ -1,19 +1,25 @@
 """Broad learning on a curve: columns are functions that join, and a fit of them."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from labkit.broad import BroadLearningRegressor, NotPositiveDefinite
-from labkit.lab.broad.growth import EXACT, GREVILLE
+from labkit.lab.broad.training import (
+    EXACT,
+    FIRST,
+    GREVILLE,
+    JOINS,
+    Functions,
+    X,
+    curve,
+    function_rows,
+)
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import GHOST, dots, path, planes, put
 from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 
-POINTS, UPDATES, START = 60, 20, 8
-X, COARSE = np.linspace(-1, 1, 161)[:, None], 4
+COARSE = 4  # of the grid: every so many points for functions, which are many
 MOST = 60  # old columns that are drawn, the newest
 RIDGE, OTHER = colour_of("ridge solver"), colour_of("Greville solver")
 
@@ -47,76 +53,6 @@ class FunctionKnobs:
     # fmt: on
 
 
-class Functions(NamedTuple):
-    """The columns over a grid, the points, and the two fits of the same columns."""
-
-    points: np.ndarray  # (n, 2)
-    columns: np.ndarray  # (161, k)
-    old: int  # columns before this update
-    places: int  # that the columns will need, as things stand
-    fits: dict[str, np.ndarray]  # by solver, (161,)
-    factor: np.ndarray | None  # (k, k) F of the ridge solver, if it keeps it
-
-
-def curve(x: np.ndarray) -> np.ndarray:
-    """What the points are noisy values of."""
-    return np.sin(5 * x) + 0.5 * np.cos(9 * x)
-
-
-def model(solver: str, knobs) -> BroadLearningRegressor:
-    """One of two models that draw the very same nodes."""
-    how = {"scaling": "feature", "shrink": 4.0, "orthonormal": False}
-    how |= {"ridge": knobs.ridge, "solver": solver, "random_state": knobs.seed}
-    return BroadLearningRegressor(1, 3, START - 3, **how)
-
-
-def function_rows(knobs) -> Iterator[dict]:
-    """One row for the start and one for every update."""
-    draw = np.random.default_rng(knobs.seed)
-    x = draw.uniform(-1, 1, (POINTS, 1))
-    y = curve(x[:, 0]) + knobs.noise * draw.standard_normal(POINTS)
-    models = {name: model(name, knobs) for name in (knobs.exact, knobs.greville)}
-    old, lost = 0, {}
-    for step in range(1, UPDATES + 2):
-        fits, row = {}, {"step": step}
-        for kind, (name, each) in zip(
-            ("ridge", "greville"), models.items(), strict=True
-        ):
-            try:
-                if name not in lost:
-                    each.add_nodes(knobs.added) if old else each.fit(x, y)
-            except NotPositiveDefinite as error:
-                lost[name] = str(error)
-            if not (name in lost and not old):
-                fits[name] = each.predict(X)
-                row[f"error {kind}"] = rms(fits[name] - curve(X[:, 0]))
-        if not fits:
-            yield row | {"note": "; ".join(lost.values())}
-            return
-        columns = models[next(iter(fits))].expand(X)
-        if len(fits) == 2:
-            row["apart"] = rms(np.subtract(*fits.values()))
-        row |= {"columns": columns.shape[1]} | ({"note": str(lost)} if lost else {})
-        points = np.stack([x[:, 0], y], 1)
-        places = columns.shape[1] + (UPDATES + 1 - step) * knobs.added
-        seen = points, columns, old, places, fits, factor_of(models[knobs.exact])
-        yield row | {"pictures": Functions(*seen)}
-        old = columns.shape[1]
-
-
-def factor_of(model: BroadLearningRegressor) -> np.ndarray | None:
-    """The inverse Cholesky factor, or None where the solver has none."""
-    try:
-        return model.factor().numpy().copy()
-    except ValueError:
-        return None
-
-
-def rms(values: np.ndarray) -> float:
-    """Root of the mean square."""
-    return float(np.sqrt(np.mean(np.square(values))))
-
-
 CAPTION = (
     "Every column is a thin function of the input, drawn at random; the fit is a sum "
     "of them. An update adds columns (orange) and touches no old one, nor what is "
@@ -128,7 +64,7 @@ CAPTION = (
 def picture(now: Functions | None, before: Functions | None) -> dict:
     """Draw the columns on the left, points and fits, and how F fills."""
     count = f": {now.columns.shape[1]}" if now else ""
-    places = now.places if now else START + UPDATES * 4
+    places = now.places if now else FIRST + JOINS * 4
     figure = planes(
         [f"Columns{count}", "Points, and the fits", "Size of F"],
         ["input", "input", "column of F"],
@@ -150,16 +86,25 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
         shown.append(
             path(np.c_[X, curve(X)], INK, "without noise", dash="dot", width=1)
         )
-        looks = {"width": 4}, {"width": 2, "dash": "dash"}
-        tints = zip(now.fits.items(), (RIDGE, OTHER), looks, strict=False)
-        shown += [path(np.c_[X, f], c, name, **look) for (name, f), c, look in tints]
+        styles = {"width": 4}, {"width": 2, "dash": "dash"}
+        drawn = zip(now.fits.items(), (RIDGE, OTHER), styles, strict=False)
+        shown += [path(np.c_[X, f], c, name, **style) for (name, f), c, style in drawn]
         put(figure, 1, [trace | {"showlegend": True} for trace in shown])
     if now and now.factor is not None:
-        heat = {"type": "heatmap", "colorscale": "Viridis", "showscale": False}
-        heat |= {"zmin": -2, "zmax": 2}
         at = np.arange(len(now.factor)) + 1
         size = np.ma.log10(np.ma.masked_equal(np.abs(now.factor), 0)).filled(np.nan)
-        put(figure, 2, [heat | {"x": at, "y": at, "z": size, "hoverinfo": "skip"}])
+        heat = {
+            "type": "heatmap",
+            "x": at,
+            "y": at,
+            "z": size,
+            "zmin": -2,
+            "zmax": 2,
+            "colorscale": "Viridis",
+            "showscale": False,
+            "hoverinfo": "skip",
+        }
+        put(figure, 2, [heat])
     if before:
         fit = next(iter(before.fits.values()))
         ghost = path(np.c_[X, fit], GHOST, "an earlier run")
@@ -167,7 +112,7 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
     return figure
 
 
-def _all(columns: np.ndarray, name: str, colour: str, **line) -> dict:
+def _all(columns: np.ndarray, name: str, colour: str, **line: float) -> dict:
     """Many functions as one line with gaps, coarser than the fits."""
     gap = np.full((1, columns.shape[1]), np.nan)
     x = np.tile(np.append(X[::COARSE], np.nan), columns.shape[1])
@@ -175,12 +120,12 @@ def _all(columns: np.ndarray, name: str, colour: str, **line) -> dict:
     return path(np.c_[x, y], colour, name, **line)
 
 
-def _status(row) -> str:
+def _status(row: Mapping) -> str:
     if "columns" not in row:
         return row["note"]
-    said = {"ridge": "ridge solver", "greville": "Greville"}
+    labels = {"ridge": "ridge solver", "greville": "Greville"}
     errors = [
-        f"{v} {row[f'error {k}']:.3f}" for k, v in said.items() if f"error {k}" in row
+        f"{v} {row[f'error {k}']:.3f}" for k, v in labels.items() if f"error {k}" in row
     ]
     return f"{row['columns']} columns; error: {', '.join(errors)} {row.get('note', '')}"
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from ipywidgets.widgets.widget import _instances
 
-from labkit.lab.broad.growth import FactorView
+from labkit.lab.broad import FactorView
 from labkit.lab.panels import Stepper
 from labkit.lab.panels.live import cells
 from tests.lab.panels.conftest import in_loop
