@@ -4,6 +4,7 @@
 #   PIP_FLAGS=...          handed to every pip install, say for another build of torch
 #   TREES="before after"   make lines: the source trees to count, this one by default
 #   DEVICE=cuda JSON=file  make bench on a GPU, its results written to a file
+#   PART=b                 make gpu: one part alone, each at most nine minutes
 #   MINUTES=30             make soak: how long
 #   DOCS=build/docs        where make docs puts the site together
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
@@ -30,7 +31,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lines lock dist docs picture clean soak test-unit test-device test-notebooks test-browser \
+.PHONY: help run test lab lint bench gpu lines lock dist docs picture clean soak test-unit test-device test-notebooks test-browser \
   test-long
 
 help: ## List the commands
@@ -111,6 +112,11 @@ soak: .venv/.stamp ## Click through live panels for MINUTES, 30 if not given (ne
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
 	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks --device=$(DEVICE) \
 	  $(if $(JSON),--json=$(JSON))
+
+# Without .venv and without installation: a lent machine has a torch of its own.
+gpu: ## Check and time everything on a GPU, from the source tree; PART=a..g, DEVICE=cpu
+	@PYTHONPATH=. $(PYTHON) benchmarks/gpu.py --device=$(if $(filter file,$(origin DEVICE)),cuda,$(DEVICE)) \
+	  $(if $(PART),--part=$(PART)) $(if $(JSON),--json=$(JSON))
 
 lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
 	@$(BIN)/python benchmarks/lines.py $(TREES)

@@ -1,0 +1,109 @@
+"""``make gpu`` on a CPU: its parts run, go on where they were cut off, and can fail."""
+
+import json
+
+import pytest
+import torch
+
+from benchmarks import gpu
+from tests.device.rows import Row, in_dtype, seeded
+from tests.device.table import TABLE
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A row or two of each room, and small matrices."""
+    few = {room: rows[:2] for room, rows in TABLE.items()}
+    monkeypatch.setattr(gpu, "TABLE", few)
+    monkeypatch.setattr(gpu, "ORDERS", (2, 5))
+    return few
+
+
+def run(file, *words):
+    return gpu.main(["--device", "cpu", "--json", str(file), *words])
+
+
+def test_steps_and_decompositions_run_and_are_done_once(small, tmp_path, capsys):
+    file = tmp_path / "gpu.jsonl"
+    assert run(file, "--part", "a") == run(file, "--part", "b") == 0
+    written = file.read_text()
+    found = [json.loads(line) for line in written.splitlines()]
+    assert len(found) == sum(map(len, small.values())) + 2
+    assert all(each["ok"] and each["device"].startswith("cpu") for each in found)
+    assert run(file, "--part", "a") == 0 and file.read_text() == written
+    run(file, "--part", "g")
+    assert "part b: 2 of 2 right" in capsys.readouterr().out
+
+
+def test_a_part_that_was_cut_off_goes_on(small, tmp_path, capsys):
+    file = tmp_path / "gpu.jsonl"
+    assert run(file, "--part", "b", "--seconds", "-1") == 1
+    assert "the same command goes on" in capsys.readouterr().out
+    file.write_text('{"part": "b", "na')  # the machine went in the middle of a line
+    assert run(file, "--part", "b") == 0
+    assert len(gpu.read(file)) == 2
+
+
+@pytest.mark.parametrize("wrong", ["numbers", "an error"])
+def test_what_is_wrong_on_a_device_is_named(wrong, tmp_path, monkeypatch, capsys):
+    made = []
+
+    def make(device):
+        made.append(device)
+
+        def step():
+            if len(made) == 2:  # the device's first, in float64
+                if wrong == "an error":
+                    raise RuntimeError("no kernel image")
+                return torch.tensor([1.0, 2.1])
+            return torch.tensor([1.0, 2.0])
+
+        return step
+
+    monkeypatch.setattr(gpu, "TABLE", {"rtrl": [Row("a step", make, 0)]})
+    assert run(tmp_path / "gpu.jsonl", "--part", "a") == 1
+    run(tmp_path / "gpu.jsonl", "--part", "g")
+    out = capsys.readouterr().out
+    assert "FAIL  rtrl: a step" in out and "part a: 0 of 1 right" in out
+
+
+def test_draws_are_the_same_in_every_dtype():
+    def draws():
+        x = torch.empty(3).normal_(generator=seeded())
+        return x, torch.rand(2, generator=seeded()), torch.randn(2)
+
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        with in_dtype(dtype), gpu.HostDraws():
+            found[dtype] = draws()
+    for single, double in zip(*found.values(), strict=True):
+        assert single.dtype == torch.float32 and double.dtype == torch.float64
+        assert torch.equal(single, double.float())
+
+
+def test_a_decomposition_that_is_wrong_is_found(monkeypatch):
+    right = torch.ops.labkit.jacobi
+    ((_, measure),) = (
+        item
+        for item in gpu.decompositions(torch.device("cpu"))
+        if item[0].endswith(" 3")
+    )
+    assert measure()["ok"]
+
+    def wrong(C):
+        U, d, V = right(C)
+        return U, d, V.roll(1, -1)
+
+    monkeypatch.setattr(gpu.torch.ops.labkit, "jacobi", wrong)
+    assert not measure()["ok"]
+
+
+def test_the_page_shows_what_was_measured(tmp_path, monkeypatch):
+    line = {"part": "f", "name": "rls: RLS.step, Linear, speed", "ok": True}
+    line |= {"device": "cpu, 2 cores", "torch": "2.13", "commit": "abc", "ms": 1.0}
+    line |= {"kernels": None, "strict kernels": 45, "waits": 0, "over fused Adam": 2.0}
+    (tmp_path / "gpu.jsonl").write_text(json.dumps(line) + "\n")
+    page = gpu.page(tmp_path / "gpu.jsonl")
+    assert "| rls: RLS.step, Linear | 1.000 |  | 45 | 0 | 2.00 |" in page
+    assert gpu.page(tmp_path / "none.jsonl") == "Nothing has been measured.\n"
