@@ -15,12 +15,15 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 
 from labkit import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = "labkit-trace"
 FORMAT_VERSION = 1
@@ -128,8 +131,10 @@ class Trace:
         """Return one column, a value per row; `default` where a row lacks it."""
         return [row.get(name, default) for row in self._rows]
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """Return a DataFrame indexed by step; ``nan`` where a row lacks a value."""
+        import pandas as pd
+
         if not self._rows:
             return pd.DataFrame(index=pd.Index([], name="step", dtype="int64"))
         return pd.DataFrame(self._rows).set_index("step")

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Operator of torch -> kind of call, and the argument that is the payload N. "* p": that
 # is one worker's part, and N is what all p hold together.
@@ -162,13 +165,15 @@ class Traffic(TorchDispatchMode):
         """Bytes that this process sends, by :func:`wire_bytes`."""
         return sum(call.wire for call in self.calls)
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """A row per call: kind, elements, bytes, group, wire."""
+        import pandas as pd
+
         rows = [(c.kind, c.elements, c.bytes, c.group, c.wire) for c in self.calls]
         columns = ["kind", "elements", "bytes", "group", "wire"]
         return pd.DataFrame(rows, columns=columns)
 
-    def totals(self) -> pd.DataFrame:
+    def totals(self) -> "pd.DataFrame":
         """A row per kind: calls, and sums of elements, bytes and wire."""
         by_kind = self.frame().groupby("kind")
         sums = by_kind[["elements", "bytes", "wire"]].sum()

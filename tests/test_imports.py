@@ -1,0 +1,81 @@
+"""What the core and the parts of the lab need in order to be imported."""
+
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import labkit
+
+ROOT = Path(__file__).resolve().parents[1]
+PAPERS = ("rls", "bpls", "hessian_free", "broad", "rtrl")
+BESIDE = [m.name for m in pkgutil.iter_modules(labkit.__path__) if not m.ispkg]
+CORE = [f"labkit.{name}" for name in (*PAPERS, "instruments", *BESIDE)]
+CORE.remove("labkit.__main__")
+# What trains, loads, judges and reproduces without a figure or a notebook.
+PLAIN = [f"labkit.lab.{name}" for name in ("claims", "problem", "race", "tuning")]
+PLAIN += [f"labkit.lab.{name}" for name in ("datasets", "runs", "runs.jobs", "command")]
+PLAIN += ["reproduction.command", "reproduction.pages", "reproduction.units"]
+PLAIN += ["reproduction.bpls", "reproduction.broad"]
+# pandas and typer are the lab's; torch brings the other two
+NEEDED = {"pandas", "typer", "filelock", "jinja2"}
+DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+LAB = {
+    line.split(">")[0].replace("jupyterlab", "jupyterlab IPython").split()[0]
+    for line in DECLARED["optional-dependencies"]["lab"]
+}
+OTHERS = {"IPython", "nbformat", "nbclient", "traitlets", "dask", "distributed"}
+OTHERS |= {"matplotlib", "pyarrow"}
+BLOCK = """
+import importlib, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"{{name}} is blocked", name=name)
+
+{before}
+sys.meta_path.insert(0, Blocked())
+for module in {modules!r}:
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        print(f"{{module}}: {{type(error).__name__}}: {{error}}")
+"""
+# As in a torch that was built without it: the module is there, with one function.
+NO_GROUPS = """
+import torch, torch.distributed
+for name in [n for n in vars(torch.distributed) if not n.startswith("__")]:
+    if name != "is_available":
+        delattr(torch.distributed, name)
+sys.modules["torch.distributed.device_mesh"] = None
+"""
+
+
+def failures(modules, blocked, before=""):
+    """Import modules in a fresh process; return a line for each that cannot be."""
+    code = BLOCK.format(modules=modules, blocked=blocked, before=before)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_blocked_library_is_noticed():
+    (told,) = failures(["labkit.rls", "labkit.lab.race"], {"pandas"})
+    assert told == "labkit.lab.race: ModuleNotFoundError: pandas is blocked"
+
+
+@pytest.mark.parametrize("before", ["", NO_GROUPS], ids=["", "no groups"])
+def test_the_core_needs_neither_the_lab_nor_groups_of_processes(before):
+    """A torch may be built without ``torch.distributed.ProcessGroup``."""
+    blocked = (LAB | OTHERS) - {"filelock", "jinja2"}  # torch's own
+    assert failures(CORE, blocked, before) == []
+
+
+def test_what_reproduces_needs_neither_figures_nor_notebooks():
+    assert failures(PLAIN, (LAB | OTHERS) - NEEDED) == []
