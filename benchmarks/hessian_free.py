@@ -419,7 +419,7 @@ def run_adam(name, setting, data, seed, budget, marks, rate):
 
 
 def accuracy(args):
-    from labkit.lab.hessian_free.training import load_images
+    from labkit.lab.hessian_free import load_images
 
     shared.begin(args, threads=args.threads)
     dtype = torch.float64 if args.double else torch.float32

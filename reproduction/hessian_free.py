@@ -9,7 +9,7 @@ import torch
 
 from labkit import hessian_free as hf
 from labkit.lab.claims import plus_minus, verdict
-from labkit.lab.hessian_free.training import load_images
+from labkit.lab.hessian_free.training import load_images, looks
 from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import WITHIN, within
@@ -73,9 +73,11 @@ def trained(
         f"{k} {v}" for k, v in turned.items() if v not in ("random_signs", "logistic")
     ]
     label = ", ".join([label, *told])
-    for record in train(net, optimizer, X, past=tuple(past), **given):
+    records = train(net, optimizer, X, past=tuple(past), **given)
+    used, taken = (lambda r: r.passes), len(rows)
+    for record, due in looks(records, used, passes, every=every, taken=taken):
         past.append(replace(record, detail=None, merit=()))
-        if record.passes // every > len(rows) or record.passes >= passes:
+        if due:
             row = {"label": label, "seed": seed, "look": len(rows) + 1}
             row |= {"step": record.step, "passes": record.passes, "n": record.n}
             errors = hf.squared_error(net, X), record.validation_error

@@ -87,7 +87,7 @@ SCREENS = [
 from labkit.lab import bpls
 from labkit.lab.broad import growth as broad
 from labkit.lab.compare import live as compare
-from labkit.lab.hessian_free import training as hessian_free
+from labkit.lab import hessian_free
 from labkit.lab.rls import training as rls
 from labkit.lab.rtrl import noise as rtrl
 from labkit.lab.compare import rules

@@ -26,7 +26,7 @@ CELLS = [
     """import json, os, threading
 from ipywidgets.widgets.widget import _instances
 from labkit.lab.datasets import load
-from labkit.lab.hessian_free import training as hessian_free
+from labkit.lab import hessian_free
 from labkit.lab.rls import training as rls
 from labkit.lab.rtrl import noise as rtrl
 from labkit.lab.problem import load_problem

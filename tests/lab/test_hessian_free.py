@@ -1,5 +1,6 @@
 """The Hessian-free lab: problems, the live training, and what notebook 03 declares."""
 
+import ast
 import math
 from dataclasses import fields, replace
 from itertools import islice
@@ -14,11 +15,10 @@ from sklearn.datasets import load_digits
 
 from labkit.hessian_free import PAPER, as_sequential, squared_error
 from labkit.hessian_free.vectors import norm
-from labkit.lab.claims import verdict
-from labkit.lab.hessian_free import training as lab
-from labkit.lab.panels import LiveLab
-from labkit.lab.race import Race, spread
+from labkit.lab import LiveLab, Race, spread, verdict
+from labkit.lab import hessian_free as lab
 
+IMPORTS = ast.Import | ast.ImportFrom
 NOTEBOOK = Path(__file__).parents[2] / "notebooks/03_hessian_free.ipynb"
 
 
@@ -48,7 +48,9 @@ def test_digits_come_in_three_disjoint_parts():
     assert all(map(torch.equal, ours, theirs))
     again = lab.load_images("digits", samples=100)
     assert torch.equal(again.fit.inputs, problem.fit.inputs[:100])
-    assert again.setting.max_batch_size == 100
+    assert again.setting.max_batch_size == 650
+    cut = lab.Training(again, lab.knobs_of(again, batch_size=700))  # to its rows
+    assert cut.settings.max_batch_size == next(cut.records).n == 100
     assert torch.equal(again.test.inputs, problem.test.inputs)
     with pytest.raises(ValueError, match="unknown data 'cats'; there are digits, usps"):
         lab.load_images("cats")
@@ -56,11 +58,9 @@ def test_digits_come_in_three_disjoint_parts():
 
 def test_the_papers_settings_reach_the_knobs():
     curves = lab.load_images("curves", published=True, samples=300)
-    largest = replace(curves.setting, max_batch_size=2500)
-    knobs = lab.knobs_of(replace(curves, setting=largest))
+    knobs = lab.knobs_of(curves)
     assert (knobs.batch_size, knobs.max_batch_size) == (250, 2500)
     assert (knobs.damping, knobs.damping_decay) == (5.0, 0.99)
-    assert curves.setting.max_batch_size == 300
     digits = lab.load_images("digits", published=True).setting
     assert digits.damping == PAPER["usps"].damping and digits.encoder[0] == 64
 
@@ -244,10 +244,11 @@ def declared(names, **given):
     cells = nbformat.read(NOTEBOOK, as_version=4).cells
     space = dict(given)
     for source in (cell.source for cell in cells if cell.cell_type == "code"):
-        wanted = any(f"def {name}(" in source for name in names)
-        imports = source.startswith("from ") and "LiveLab(" not in source
-        if wanted or imports:
+        if any(f"def {name}(" in source for name in names):
             exec(source, space)
+        else:
+            nodes = [n for n in ast.parse(source).body if isinstance(n, IMPORTS)]
+            exec(compile(ast.Module(nodes, []), "imports", "exec"), space)
     return space
 
 
@@ -382,7 +383,7 @@ def test_every_method_of_the_race_starts_from_the_same_weights(problem):
     assert torch.allclose(net(rows), as_sequential(net)(rows), atol=1e-12)
     given = {"problem": problem, "images": problem.fit.inputs, "race_seconds": 0.2}
     given |= {"valid": rows, "data": "digits", "device": "cpu", "patience": 20}
-    names = ("look", "looks", "shf", "martens", "minibatches", "descend", "adam")
+    names = ("look", "watched", "shf", "martens", "minibatches", "descend", "adam")
     space = declared(names, **given)
     full = pd.DataFrame(space["martens"](0, "full"))
     assert full.rows.tolist() == list(range(1, len(full) + 1))

@@ -17,6 +17,7 @@ from labkit import bpls, hessian_free
 from labkit.broad import BroadLearningClassifier
 from labkit.clock import Clock
 from labkit.lab.datasets import Labelled
+from labkit.lab.hessian_free.training import looks
 from labkit.lab.problem import seeded
 from labkit.lab.rls.training import Training, make_training
 from labkit.lab.tuning import Rule
@@ -102,10 +103,10 @@ def newton(make, krylov, fit, sizes, values, seed):
     first, parts = min(200, n), {"targets": Y[:n], "validation": (X[n:], Y[n:])}
     most = hessian_free.Settings(max_batch_size=max(n // 2, first))
     given = parts | {"batch_size": first, "settings": most, "generator": seeded(seed)}
-    for record in hessian_free.train(model, solver, X[:n], **given):
+    records = hessian_free.train(model, solver, X[:n], **given)
+    with_next = lambda r: r.rows + r.n_next  # noqa: E731 the last must leave no room
+    for record, _ in looks(records, with_next, sizes.passes * N + 1):
         yield record.rows / N, record.seconds, model
-        if record.rows + record.n_next > sizes.passes * N:
-            return
 
 
 def with_ones(X: Tensor) -> Tensor:

@@ -1,0 +1,15 @@
+"""What notebook 03 shows and runs: training, its live panel, the bowl of a batch."""
+
+from labkit.lab import lazily
+
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "training": ("Images", "SIZES", "Training", "load_images", "looks"),
+        "live": (
+            *("CHECKS", "KrylovKnobs", "TRAINING", "TrainingKnobs", "knobs_of"),
+            *("reconstructions", "training_rows"),
+        ),
+        "bowl": ("BOWL", "BowlKnobs", "bowl_rows"),
+    },
+)

@@ -1,4 +1,4 @@
-"""Hessian-free on two weights: the loss, the bowl of one batch, and the way into it."""
+"""The picture of notebook 03: Hessian-free on two weights, in the bowl of a batch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from labkit import hessian_free as hf
-from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
+from labkit.hessian_free.batch_size import (
+    batch_gradient_variance,
+    grow,
+    next_batch_size,
+)
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.lsmr import lsmr_steps
 from labkit.hessian_free.optimizer import KINDS
@@ -37,13 +41,13 @@ LEVELS = 0.3, 1.0  # of the bowl, as shares of its depth
 
 @dataclass(frozen=True)
 class BowlKnobs:
-    """What can be turned; the damping stays where it is put."""
+    """What can be turned; a step does not change the damping here."""
 
     # fmt: off
     n: int = knob(
         20, low=2, high=400, unit="rows", label="batch", restart=False, about="spread",
         help="of 400, drawn anew for each step",
-        look_for="Do the faint bowls of other batches draw together, and the steps?")
+        look_for="Do the faint bowls of other batches draw together?")
     damping: float = knob(
         0.1, low=0.01, high=3.0, log=True, label="damping lambda", restart=False,
         about="length of the step", help="of the step",
@@ -54,11 +58,11 @@ class BowlKnobs:
         look_for="At how many rows do the bowls agree under noise?")
     theta: float = knob(
         0.0, low=0.0, high=0.95, step=0.05, restart=False, about="batch",
-        help="noise tolerated; 0: the batch stays as it is put",
-        look_for="At 0.3: how far does the batch grow, and do the bowls join?")
+        help="noise tolerated; at 0 the batch does not grow",
+        look_for="At 0.3: how far does the batch grow from step six on?")
     preconditioner: str = knob(
         "none", choices=KINDS, help="of LSMR; CG has none", restart=False,
-        look_for="Is the first iterate elsewhere? Is the last?")
+        look_for="Is the first iterate of LSMR elsewhere? Is the last?")
     seed: int = knob(0, low=0, high=99, help="of data and batches",
                      look_for="Other batches: do the steps point elsewhere?")
     # fmt: on
@@ -79,8 +83,8 @@ class Bowl(NamedTuple):
     path: np.ndarray  # (steps, 2)
 
 
-def unit(weights) -> nn.Sequential:
-    """Two inputs, one tanh unit."""
+def unit(weights: tuple[float, float]) -> nn.Sequential:
+    """Return a network of two inputs and one tanh unit."""
     layer = nn.utils.skip_init(nn.Linear, 2, 1, bias=False)  # draws no numbers
     made = nn.Sequential(layer, nn.Tanh()).double()
     with torch.no_grad():
@@ -88,10 +92,10 @@ def unit(weights) -> nn.Sequential:
     return made
 
 
-def bowl_of(problem) -> tuple[np.ndarray, np.ndarray, float]:
-    """Curvature, lowest point and depth of a damped quadratic with two unknowns.
+def bowl_of(problem: hf.Subproblem) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return curvature, lowest point and depth of a subproblem with two unknowns.
 
-    Its columns are what its own map makes of the two unit vectors.
+    The columns of the curvature are its map of the two unit vectors.
     """
     columns = torch.eye(2, dtype=torch.float64)[:, None]
     B = torch.cat([problem.normal_map((e,))[0] for e in columns])
@@ -99,17 +103,17 @@ def bowl_of(problem) -> tuple[np.ndarray, np.ndarray, float]:
     return B.numpy(), lowest.numpy(), -problem.model_value((lowest[None],))
 
 
-def iterates(problem, count: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Those of LSMR and of CG on one problem, each (k, 2), the start first."""
-    found = [s.x[0][0].clone() for s in lsmr_steps(problem.system(), maxiter=count)]
+def iterates(problem: hf.Subproblem, count: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Return the iterates of LSMR and of CG on a problem, (k, 2), the start first."""
+    lsmr = [s.x[0][0].clone() for s in lsmr_steps(problem.system(), maxiter=count)]
     start = tuple(torch.zeros_like(x) for x in problem.x0)
     maps = problem.normal_map, problem.normal_rhs(), start
-    beside = [s.x[0][0] for s in cg_steps(*maps, maxiter=count)]
-    return torch.stack(found).numpy(), torch.stack(beside).numpy()
+    cg = [s.x[0][0] for s in cg_steps(*maps, maxiter=count)]
+    return torch.stack(lsmr).numpy(), torch.stack(cg).numpy()
 
 
-def data(knobs) -> tuple[Tensor, Tensor]:
-    """Rows (n, 2) whose targets (n, 1) two weights can give, but for the noise."""
+def data(knobs: BowlKnobs) -> tuple[Tensor, Tensor]:
+    """Return rows (n, 2) and targets (n, 1) that two weights give, with noise."""
     g, f64 = seeded(knobs.seed), torch.float64
     X = torch.randn(ROWS, 2, generator=g, dtype=f64) @ torch.tensor(MIX, dtype=f64)
     noise = torch.randn(ROWS, 1, generator=g, dtype=f64)
@@ -117,23 +121,29 @@ def data(knobs) -> tuple[Tensor, Tensor]:
 
 
 def surface(model: nn.Module, X: Tensor, Y: Tensor) -> np.ndarray:
-    """The squared error of all rows over the plane of the weights."""
+    """Return the squared error of all rows over the plane of the weights."""
     ticks = torch.linspace(-WIDE, WIDE, GRID, dtype=torch.float64)
     points = torch.cartesian_prod(ticks, ticks)[:, None]
     errors = [hf.squared_error(model, X, Y, weights=(w,)) for w in points]
     return torch.stack(errors).view(GRID, GRID).T.numpy()
 
 
-def bowl_rows(knobs) -> Iterator[dict]:
-    """One row a step: its bowl, those of other batches, and the step."""
+def bowl_rows(knobs: BowlKnobs) -> Iterator[dict]:
+    """Yield a row for each step: its bowl, those of other batches, and the step."""
     X, Y = data(knobs)
     model, g = unit(START), seeded(knobs.seed)
-    options = {"gamma": 0.0, "maxiter": 20, "generator": seeded(knobs.seed)}
-    newton = hf.HessianFree(model, damping=knobs.damping, **options)
-    loss, points, grown = surface(model, X, Y), [np.array(START)], 0
+    newton = hf.HessianFree(
+        model,
+        damping=knobs.damping,
+        gamma=0.0,
+        maxiter=20,
+        generator=seeded(knobs.seed),
+    )
+    group, loss = newton.param_groups[0], surface(model, X, Y)
+    points, estimates, errors, grown = [np.array(START)], [], [], 0
     for step in count(1):
-        group = newton.param_groups[0]
-        group |= {"damping": knobs.damping, "preconditioner": knobs.preconditioner}
+        group["damping"] = knobs.damping
+        group["preconditioner"] = knobs.preconditioner
         n = max(knobs.n, grown if knobs.theta else 0)
         batches = [torch.randperm(ROWS, generator=g)[:n] for _ in range(OTHERS + 1)]
         mine, *others = [(X[rows], Y[rows]) for rows in batches]
@@ -146,27 +156,34 @@ def bowl_rows(knobs) -> Iterator[dict]:
         record = newton.step(*mine)
         points.append(model[0].weight.detach()[0].numpy().copy())
         taken = points[-1] - points[-2]
-        seen = points[-2], loss, *bowl_of(problem), *paths, taken, beside
-        row = {"step": step, "batch": n, "rho": record.rho}
-        if knobs.theta:
+        error = float(hf.squared_error(model, X, Y))
+        if knobs.theta:  # Algorithm 1, with the error of all rows as validation
             noise = batch_gradient_variance(record.point)
-            grown = max(n, next_batch_size(*noise, ROWS, knobs.theta))
-        row["length of the step"] = float(np.linalg.norm(taken))
-        row["error"] = float(hf.squared_error(model, X, Y))
+            estimates.append(next_batch_size(*noise, ROWS, knobs.theta))
+            errors.append(error)
+            grown = grow(n, group["maxiter"], estimates, errors, ROWS).n
         lowest = np.stack([low for _, low, _ in beside])
-        row["spread"] = float(np.sqrt(np.trace(np.cov(lowest.T))))
-        yield row | {"pictures": Bowl(*seen, np.stack(points))}
+        drawn = points[-2], loss, *bowl_of(problem), *paths, taken, beside
+        yield {
+            "step": step,
+            "batch": n,
+            "rho": record.rho,
+            "length of the step": float(np.linalg.norm(taken)),
+            "error": error,
+            "spread": float(np.sqrt(np.trace(np.cov(lowest.T)))),
+            "pictures": Bowl(*drawn, np.stack(points)),
+        }
 
 
 CAPTION = (
-    "Grey lines: the loss of all rows. The damped bowl of this batch lies round its "
+    "Grey lines are the loss of all rows. The damped bowl of this batch lies round its "
     "lowest point; faint bowls are those of other batches of the same size: they draw "
     "together as the batch grows. With two weights both methods arrive in two iterates."
 )
 
 
 def picture(now: Bowl | None, before: Bowl | None) -> dict:
-    """Draw the plane of the two weights, and the same from nearby."""
+    """Draw the plane of the two weights, whole and from nearby."""
     near = whole = ((-WIDE, WIDE),) * 2
     if now:
         reach = 1.5 * max(*np.abs(now.lsmr).ravel(), *np.abs(now.cg).ravel(), 0.1)
@@ -200,9 +217,9 @@ def _traces(now: Bowl) -> list[dict]:
         name = "" if level < 1 else "bowl of this batch"
         at = now.weights + now.lowest
         drawn.append(ellipse(at, spread, 1.0, COLOURS[0], name))
-    for name, found, line in (("CG", now.cg, "dash"), ("LSMR", now.lsmr, "solid")):
-        look = {"marks": True, "dash": line}
-        drawn.append(path(now.weights + found, colour_of(name), name, **look))
+    for name, way, dash in (("CG", now.cg, "dash"), ("LSMR", now.lsmr, "solid")):
+        colour = colour_of(name)
+        drawn.append(path(now.weights + way, colour, name, marks=True, dash=dash))
     drawn.append(arrow(now.weights, now.weights + now.step, STEP, "step taken"))
     return drawn
 
