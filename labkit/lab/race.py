@@ -20,8 +20,9 @@ from labkit.instruments import Trace
 from labkit.rls import NumericalError
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
     from tqdm import tqdm
+
+    from labkit.lab.panels.figures.captions import Figure
 
 FAILURES = (
     *(DivergedError, FloatingPointError, NotPositiveDefinite, NumericalError),
@@ -167,7 +168,7 @@ class View:
     log_y: bool = False
 
 
-def race_figure(result: Race, views: Sequence[View], **style: object) -> "go.Figure":
+def race_figure(result: Race, views: Sequence[View], **style: object) -> "Figure":
     """Draw the curves of all runners, means over the seeds, in a panel for each view.
 
     A look is drawn where every seed has it.

@@ -50,7 +50,7 @@ def drawn(page):
 
 def numbers(lab):
     """What the page is to draw, to five digits."""
-    return plain([[list(trace.x), list(trace.y)] for trace in lab.figure.data])
+    return plain([[list(trace["x"]), list(trace["y"])] for trace in lab.figure["data"]])
 
 
 def test_a_run_is_played_and_its_knob_turned(driver, tmp_path, lab):

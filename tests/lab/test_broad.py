@@ -194,14 +194,15 @@ def test_the_steps_end_at_the_factor_and_finished_columns_stay(R, method, panel)
 def test_the_view_shows_where_it_stands(R, interactive):
     view = lab.FactorView(R, interactive=interactive)
     figure = view.heat.figure
-    assert figure.data[0].zmin < figure.data[0].zmax
+    assert figure["data"][0]["zmin"] < figure["data"][0]["zmax"]
     assert view.stepper.step(6)[0] == 5  # the first is R itself
-    assert figure.layout.title.text.startswith("5 of 24 columns of F, smallest pivot")
+    title = figure["layout"]["title"]
+    assert title["text"].startswith("5 of 24 columns of F, smallest pivot")
     view.stepper.back()
-    assert figure.layout.title.text.startswith("4 of 24 columns of F")
+    assert title["text"].startswith("4 of 24 columns of F")
     view.controls.set(panel=16)
     view.stepper.step(99)
-    assert figure.layout.title.text.startswith("24 of 24 columns of F")
+    assert title["text"].startswith("24 of 24 columns of F")
     assert (view.widget if interactive else view.heat)._repr_mimebundle_()
 
 
@@ -213,9 +214,9 @@ def test_the_bars_are_the_operations_and_the_seconds():
     operations = pd.DataFrame(terms).T
     seconds = pd.DataFrame({0: 1.0, 1: 2.0}, index=list(SOLVERS))
     figure = lab.cost_figure(operations, seconds)
-    assert len(figure.data) == len(TERMS) + 2
+    assert len(figure["data"]) == len(TERMS) + 2
     at = list(SOLVERS).index("orig")
-    total = sum(bar.x[at] for bar in figure.data[: len(TERMS)])
+    total = sum(bar["x"][at] for bar in figure["data"][: len(TERMS)])
     assert total == pytest.approx(sum(terms["orig"].values()) / 1e9)
-    assert [bar.x[at] for bar in figure.data[len(TERMS) :]] == [1, 2]
-    assert "Operations" in figure.layout.meta["alt"]
+    assert [bar["x"][at] for bar in figure["data"][len(TERMS) :]] == [1, 2]
+    assert "Operations" in figure["layout"]["meta"]["alt"]

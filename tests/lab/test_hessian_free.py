@@ -82,8 +82,9 @@ def test_the_live_training_writes_what_its_panels_show(problem):
     grown = frame[frame.grew == "variance"]
     assert len(grown) and (grown["next, variance"] > grown["n"]).all()
     assert frame["next, variance"].notna().sum() == len(grown)
-    shown = np.array(live.pictures.figure.data[0].z, dtype=float)
-    assert np.nanmax(shown) <= 1 and live.pictures.figure.layout.title.text == "Step 12"
+    shown = np.array(live.pictures.figure["data"][0]["z"], dtype=float)
+    title = live.pictures.figure["layout"]["title"]["text"]
+    assert np.nanmax(shown) <= 1 and title == "Step 12"
     fall = 100 * (1 - error / error.shift())
     whole = frame["step_length"].eq(1) & fall.notna()
     assert whole.any() and np.allclose(fall[whole], frame["gain taken"][whole])

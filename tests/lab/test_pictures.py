@@ -18,6 +18,7 @@ from labkit.lab.compare.live import RaceKnobs, race_looks
 from labkit.lab.datasets import load
 from labkit.lab.hessian_free import bowl
 from labkit.lab.panels import LiveLab
+from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.planes import ellipse as edge_of
 from labkit.lab.problem import noisy_labels
 from labkit.lab.rls import ellipse
@@ -69,19 +70,20 @@ def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     knobs = {field.name for field in fields(lab.experiment.knobs)}
     assert set(lab.experiment.front) <= knobs and len(lab.experiment.front) == 3
     frame = lab.run(4)
-    shown = lab.figure
+    shown = as_json(lab.figure)
     assert lab.note.value and "pictures" not in frame and len(frame) == 4
-    assert shown.layout.meta["caption"] == lab.experiment.caption
+    assert lab.figure["layout"]["meta"]["caption"] == lab.experiment.caption
     lab.stepper.back(3)
-    assert lab.figure != shown
+    assert as_json(lab.figure) != shown
     lab.stepper.step(3)
-    assert lab.figure == shown
+    assert as_json(lab.figure) == shown
     lab.stepper.reset()
     now, ghost = lab.figure, "an earlier run"
-    assert {trace.name for trace in now.data} <= {ghost} and now != shown
-    if now.data:
+    assert {trace["name"] for trace in now["data"]} <= {ghost}
+    assert as_json(now) != shown
+    if now["data"]:
         lab.run(1)
-        assert ghost in [trace.name for trace in lab.figure.data]
+        assert ghost in [trace.get("name") for trace in lab.figure["data"]]
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -199,9 +199,9 @@ def test_a_figure_has_every_rule_in_both_views_and_in_its_colour():
     views = [lab.View(x, "score", x, x, "score, %", log_x=True) for x in clocks]
     result = lab.Race(pd.concat([broad, adam]))
     figure = lab.race_figure(result, views)
-    drawn = {(t.name, t.xaxis): t for t in figure.data if t.name}
+    drawn = {(t["name"], t["xaxis"]): t for t in figure["data"] if t.get("name")}
     assert drawn.keys() == {(n, x) for n in ("Adam", "broad") for x in ("x", "x2")}
-    assert list(drawn["Adam", "x"].y) == [50.0, 95.0]
+    assert list(drawn["Adam", "x"]["y"]) == [50.0, 95.0]
     alone = lab.race_figure(lab.Race(broad), views)
-    first = next(trace for trace in alone.data if trace.name)
-    assert drawn["broad", "x"].line == first.line != drawn["Adam", "x"].line
+    first = next(trace for trace in alone["data"] if trace.get("name"))
+    assert drawn["broad", "x"]["line"] == first["line"] != drawn["Adam", "x"]["line"]

@@ -216,7 +216,7 @@ def test_the_interactive_lab_follows_its_knobs(text):
     noise = live(text, interactive=True)
     noise.stepper.step(3)
     noise.plot.update()
-    assert list(noise.plot.figure.data[0].x) == [1, 2, 3]
+    assert list(noise.plot.figure["data"][0]["x"]) == [1, 2, 3]
     noise.controls.set(rank=4)
     assert len(noise.trace) == 3 and noise.stepper.position == 3
     noise.controls.set(batch=2)

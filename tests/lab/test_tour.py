@@ -28,6 +28,6 @@ def toured(tmp_path_factory):
 def test_six_pictures_and_every_paper_have_a_file_of_their_own(toured):
     folder, labs = toured
     assert {live.experiment.name for live in labs} == PICTURES
-    assert all(live.figure.data and live.stepper.position >= 3 for live in labs)
+    assert all(live.figure["data"] and live.stepper.position >= 3 for live in labs)
     written = {path.name for path in folder.iterdir()}
     assert written == {f"{name}-1.jsonl" for name in PICTURES | PAPERS}

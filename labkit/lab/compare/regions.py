@@ -15,9 +15,8 @@ from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment
 from labkit.lab.panels.figures.captions import panel_text
 from labkit.lab.panels.figures.drawing import panel_title
-from labkit.lab.panels.figures.images import PLAIN
 from labkit.lab.panels.figures.planes import HEIGHT, class_map, dots
-from labkit.lab.panels.figures.theme import COLOURS, layout
+from labkit.lab.panels.figures.theme import COLOURS, PLAIN, layout
 from labkit.lab.problem import Problem, seeded
 
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35

@@ -92,9 +92,10 @@ def test_a_live_figure_brings_its_caption_and_its_text(name):
 
 def test_the_text_names_title_axes_and_curves():
     plot = LivePlot(Trace(), LOSS, interactive=False, title="Lab")
-    assert plot.figure.layout.meta["alt"] == (
+    assert plot.figure["layout"]["meta"]["alt"] == (
         "Lab. Loss: nats against step; train; test."
     )
     figure = curves({"A": {"one": ([1], [2])}, "B": {"two": ([1], [2])}}, "s", "m")
-    assert figure.layout.meta["alt"] == "A: m against s; one. B: m against s; two."
+    said = figure["layout"]["meta"]["alt"]
+    assert said == "A: m against s; one. B: m against s; two."
     assert panel_text("", "y", "") == "y"

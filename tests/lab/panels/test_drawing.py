@@ -1,4 +1,5 @@
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,8 +64,8 @@ def test_short_names_replace_the_legend(labels, named):
     assert fit(labels, 2) == named
     panels = [panel(*labels), panel("other")]
     figure = LivePlot(Trace(), panels, interactive=False).figure
-    curves = [c for c in figure.data if c.mode != "text"]
-    assert len(figure.data) - len(curves) == named
+    curves = [c for c in go.Figure(figure).data if c.mode != "text"]
+    assert len(go.Figure(figure).data) - len(curves) == named
     legend = [c.showlegend for c in curves[:-1]]
     assert legend == [not named and len(labels) > 1] * len(labels)
 
@@ -74,7 +75,8 @@ def test_names_have_room_beside_their_panel():
         LivePlot(Trace(), [panel(*labels), panel("other")], interactive=False).figure
         for labels in (("one", "two"), ("one",))
     )
-    freed = narrow.layout.xaxis.domain[1] - wide.layout.xaxis.domain[1]
+    narrow, wide = (f["layout"]["xaxis"]["domain"] for f in (narrow, wide))
+    freed = narrow[1] - wide[1]
     assert freed * (700 - 90) == pytest.approx(room(("one", "two")))
 
 
@@ -83,16 +85,16 @@ def test_names_move_with_the_curves():
     plot = LivePlot(trace, [panel("one", "two")])
     trace.log(0, c0=1.0, c1=2.0)
     plot.update()
-    assert plot.figure.data[-1].x.tolist() == [0, 0]
+    assert plot.figure["data"][-1]["x"].tolist() == [0, 0]
     trace.log(1, c0=5.0)
     plot.update()
-    assert plot.figure.data[-1].x.tolist() == [1, 0]
-    assert plot.figure.data[-1].y.tolist() == [5, 2]
+    assert plot.figure["data"][-1]["x"].tolist() == [1, 0]
+    assert plot.figure["data"][-1]["y"].tolist() == [5, 2]
 
 
 def test_panels_with_the_same_many_curves_share_one_legend_below():
     many = panel(*"abcdef")
     figure = LivePlot(Trace(), [many, many], interactive=False).figure
-    assert [c.showlegend for c in figure.data] == [True] * 6 + [False] * 6
-    assert figure.layout.legend.yref == "container"
-    assert figure.layout.margin.b > 50
+    assert [c.showlegend for c in go.Figure(figure).data] == [True] * 6 + [False] * 6
+    assert figure["layout"]["legend"]["yref"] == "container"
+    assert figure["layout"]["margin"]["b"] > 50

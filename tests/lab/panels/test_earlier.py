@@ -2,6 +2,7 @@
 
 import math
 
+import plotly.graph_objects as go
 import pytest
 
 from labkit.instruments import Trace
@@ -14,7 +15,7 @@ LOSS = Lines({"loss": "training loss"}, "Loss", "loss [nats]")
 
 def ghosts(figure):
     """The grey curves of an earlier run."""
-    return [c.y.tolist() for c in figure.data if c.name == "an earlier run"]
+    return [c.y.tolist() for c in go.Figure(figure).data if c.name == "an earlier run"]
 
 
 def losses(*values):
@@ -30,7 +31,7 @@ def test_a_run_stays_in_grey_until_another_or_a_pin_takes_its_place(interactive)
     assert ghosts(plot.figure) == []
     plot.attach(losses(5, 4))
     assert ghosts(plot.figure) == [[3, 2]]
-    assert "Grey: the run before (rank 3)." in plot.figure.layout.meta["caption"]
+    assert "Grey: the run before (rank 3)." in plot.figure["layout"]["meta"]["caption"]
     plot.attach(Trace())
     plot.attach(losses(7, 6))  # nothing had been run between
     assert ghosts(plot.figure) == [[5, 4]]
@@ -40,11 +41,11 @@ def test_a_run_stays_in_grey_until_another_or_a_pin_takes_its_place(interactive)
     plot.attach(losses(1, 0))
     assert ghosts(plot.figure) == [[7, 6]]
     said = "Grey: the run that is pinned (rank 7)."
-    assert said in plot.figure.layout.meta["caption"]
+    assert said in plot.figure["layout"]["meta"]["caption"]
     plot.pin(False)
     plot.attach(losses(2, 2))
     assert ghosts(plot.figure) == [[1, 0]]
-    (drawn,) = (c for c in plot.figure.data if c.name == "training loss")
+    (drawn,) = (c for c in go.Figure(plot.figure).data if c.name == "training loss")
     assert drawn.y.tolist() == [2, 2] and drawn.line.color != GHOST
 
 
@@ -54,7 +55,8 @@ def test_a_panel_without_data_folds_says_so_and_comes_back():
     plot = LivePlot(trace, panels, first=2)
 
     def seen():
-        return [note.text.strip("</b>") for note in plot.figure.layout.annotations]
+        notes = plot.figure["layout"]["annotations"]
+        return [note["text"].strip("</b>") for note in notes]
 
     trace.log(0, a=1.0, b=math.nan, c=2.0)
     plot.update()
@@ -64,14 +66,14 @@ def test_a_panel_without_data_folds_says_so_and_comes_back():
     plot.update()
     assert seen() == ["A", "C"]
     folded = "Folded, for this run has no numbers of it: B."
-    assert folded in plot.figure.layout.meta["caption"]
-    assert len(plot.figure.data[1].x) == ENOUGH
+    assert folded in plot.figure["layout"]["meta"]["caption"]
+    assert len(plot.figure["data"][1]["x"]) == ENOUGH
     plot.unfold()
     assert seen() == ["A", "C"]
     trace.log(99, b=3.0)
     plot.update()
     assert seen() == ["A", "B", "C"]
-    assert "Folded" not in plot.figure.layout.meta["caption"]
+    assert "Folded" not in plot.figure["layout"]["meta"]["caption"]
     plot.unfold(False)
     assert seen() == ["A", "B"]
     other = Trace()

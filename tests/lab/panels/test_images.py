@@ -5,6 +5,7 @@ import json
 from functools import partial
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from labkit.lab.panels import HeatMap, heat_maps
@@ -21,24 +22,24 @@ def matrix(**options):
 def test_draws_what_it_is_given(interactive):
     heat = matrix(interactive=interactive)
     assert (heat.widget is not None) == interactive
-    assert np.array_equal(heat.figure.data[0].z, [[0, 1, 2], [3, 4, 5]])
+    assert np.array_equal(heat.figure["data"][0]["z"], [[0, 1, 2], [3, 4, 5]])
     heat.draw([[9, 8, 7], [6, 5, 4]], title="Second", corner=1)
-    assert np.array_equal(heat.figure.data[0].z, [[9, 8, 7], [6, 5, 4]])
+    assert np.array_equal(heat.figure["data"][0]["z"], [[9, 8, 7], [6, 5, 4]])
     heat.draw([[99, 1, 1], [1, 1, 1]])
-    assert heat.figure.layout.title.text == "Second"
-    assert (heat.figure.data[0].zmin, heat.figure.data[0].zmax) == (0, 10)
-    low, high = heat.figure.layout.yaxis.range
+    assert heat.figure["layout"]["title"]["text"] == "Second"
+    assert (heat.figure["data"][0]["zmin"], heat.figure["data"][0]["zmax"]) == (0, 10)
+    low, high = heat.figure["layout"]["yaxis"]["range"]
     assert low > high  # the first row on top
 
 
 def test_the_corner_outlines_the_first_columns():
     heat = matrix(interactive=False)
-    edge = heat.figure.data[1]
-    assert len(edge.x) == 0
+    edge = heat.figure["data"][1]
+    assert len(edge["x"]) == 0
     heat.draw(np.zeros((2, 3)), corner=2)
-    assert list(edge.x) == [1.5, 1.5, 2.5] and list(edge.y) == [-0.5, 1.5, 1.5]
+    assert list(edge["x"]) == [1.5, 1.5, 2.5] and list(edge["y"]) == [-0.5, 1.5, 1.5]
     heat.draw(np.zeros((2, 3)))
-    assert len(edge.x) == 0
+    assert len(edge["x"]) == 0
 
 
 def test_shows_its_data_outside_a_notebook():
@@ -48,19 +49,20 @@ def test_shows_its_data_outside_a_notebook():
     data = bundle["application/vnd.plotly.v1+json"]["data"][0]
     assert data["type"] == "heatmap"
     assert "NaN" not in json.dumps(bundle)
-    assert heat.figure.data[0].z[0, 0] is None
+    assert np.isnan(heat.figure["data"][0]["z"][0, 0])
 
 
 def test_finished_maps_stand_side_by_side_each_with_its_colours_and_in_words():
     maps = {"A": np.eye(2), "B": 9 * np.eye(3)}
     figure = heat_maps(maps, "column", "row", caption="They differ.")
-    assert [np.shape(heat.z) for heat in figure.data] == [(2, 2), (3, 3)]
-    first, second = (heat.colorbar.x for heat in figure.data)
+    assert [np.shape(heat.z) for heat in go.Figure(figure).data] == [(2, 2), (3, 3)]
+    first, second = (heat.colorbar.x for heat in go.Figure(figure).data)
     assert first < 0.5 < second
-    titles = [axis.title.text for axis in (figure.layout.yaxis, figure.layout.yaxis2)]
+    axes = (figure["layout"][name] for name in ("yaxis", "yaxis2"))
+    titles = [axis["title"]["text"] for axis in axes]
     assert titles == ["row", ""]
     alt = "A: row against column. B: row against column. They differ."
-    assert figure.layout.meta["alt"] == alt
+    assert figure["layout"]["meta"]["alt"] == alt
 
 
 # Pictures
@@ -84,16 +86,17 @@ def test_every_image_stands_in_its_place():
     pictures = make(interactive=False)
     pictures.draw(images(), "step 7")
     figure = pictures.figure
-    z = np.array(figure.data[0].z, dtype=float)
+    z = np.array(figure["data"][0]["z"], dtype=float)
     assert z.shape == (5, 14)
     for row in range(2):
         for column in range(3):
             tile = z[3 * row : 3 * row + 2, 5 * column : 5 * column + 4]
             assert np.array_equal(tile, images()[row, column].reshape(2, 4))
-    assert (z[2] == figure.data[0].zmin).all() and (z[:, [4, 9]] < 0).all()
-    assert list(figure.layout.yaxis.ticktext) == ["in", "out"]
-    assert figure.layout.yaxis.range[0] > figure.layout.yaxis.range[1]  # top row first
-    assert figure.layout.title.text == "step 7"
+    assert (z[2] == figure["data"][0]["zmin"]).all() and (z[:, [4, 9]] < 0).all()
+    assert list(figure["layout"]["yaxis"]["ticktext"]) == ["in", "out"]
+    low, high = figure["layout"]["yaxis"]["range"]
+    assert low > high  # top row first
+    assert figure["layout"]["title"]["text"] == "step 7"
 
 
 def test_redraws_are_held_back_and_the_last_is_not_lost():
@@ -107,14 +110,14 @@ def test_redraws_are_held_back_and_the_last_is_not_lost():
     assert title(pictures) == "2"
     now[0] += MIN_INTERVAL
     pictures.draw(images(2), "3")
-    assert pictures.figure.data[0].z[0][0] == 2
+    assert pictures.figure["data"][0]["z"][0][0] == 2
 
 
 def test_values_beyond_the_limits_are_cut_and_none_is_nan():
     pictures = make(interactive=False, limits=(10, 20))
     pictures.draw(images())
-    z = np.array(pictures.figure.data[0].z)
-    assert z.max() == 20 and z[z > pictures.figure.data[0].zmin].min() == 10
+    z = np.array(pictures.figure["data"][0]["z"])
+    assert z.max() == 20 and z[z > pictures.figure["data"][0]["zmin"]].min() == 10
     assert np.isfinite(z).all()
 
 
@@ -132,7 +135,7 @@ def test_clearing_leaves_nothing():
     pictures.draw(images(), "1")
     confirm(pictures)
     pictures.clear()
-    assert (np.array(pictures.figure.data[0].z) < 0).all()
+    assert (np.array(pictures.figure["data"][0]["z"]) < 0).all()
     assert not title(pictures).strip()
 
 
@@ -141,7 +144,7 @@ def test_a_scene_keeps_the_end_of_the_run_before_or_what_is_pinned():
     scene, shown = Scene(seen, interactive=False), []
 
     def note(*_):
-        shown.append(tuple(scene.figure.layout.meta))
+        shown.append(tuple(scene.figure["layout"]["meta"]))
 
     for now in (1, 2):
         scene.draw(now)

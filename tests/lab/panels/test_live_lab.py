@@ -39,7 +39,7 @@ def make(*problem, **options):
 def test_an_experiment_takes_a_problem_and_start_values():
     lab = make(4, knobs=Knobs(start=2), interactive=False)
     assert lab.run(9)["value"].dropna().tolist() == [4.0, 6.0]
-    assert "Look." in lab.plot.figure.layout.meta["alt"]
+    assert "Look." in lab.plot.figure["layout"]["meta"]["alt"]
 
 
 def test_run_counts_measured_rows_and_stops_at_the_end():
@@ -173,11 +173,11 @@ def test_pictures_follow_the_step_shown_and_are_not_logged():
     pictures = Pictures(("image",), count=2, side=(2, 2), limits=(0, 9), clock=clock)
     lab = LiveLab(replace(ROWS, rows=with_pictures), pictures=pictures)
     assert "pictures" not in lab.run(4)
-    assert pictures.figure.data[0].z[0][0] == 4
+    assert pictures.figure["data"][0]["z"][0][0] == 4
     _, figures = lab.widget.children
     assert figures.children[-3:-1] == (pictures.widget, lab.plot.widget)
     lab.stepper.back(2)
-    assert pictures.figure.data[0].z[0][0] == 2
-    assert pictures.figure.layout.title.text == "Step 2"
+    assert pictures.figure["data"][0]["z"][0][0] == 2
+    assert pictures.figure["layout"]["title"]["text"] == "Step 2"
     lab.controls.set(start=2)
-    assert (np.array(pictures.figure.data[0].z) < 0).all()
+    assert (np.array(pictures.figure["data"][0]["z"]) < 0).all()

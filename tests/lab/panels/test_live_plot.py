@@ -5,6 +5,7 @@ import math
 import threading
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from traitlets.config import Config
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Bars, Lines, LivePlot
-from labkit.lab.panels.figures.captions import CONFIG
+from labkit.lab.panels.figures.captions import CONFIG, as_json, jsonable
 from labkit.lab.panels.figures.columns import MAX_POINTS, Columns, decimate
 from labkit.lab.panels.figures.kinds import KEPT, MIXED
 from labkit.lab.panels.figures.theme import axis
@@ -63,11 +64,11 @@ def plain(trace, panels=PANELS):
 
 def count(plot):
     """How many points of the loss are drawn."""
-    return len(plot.figure.data[0].x)
+    return len(plot.figure["data"][0]["x"])
 
 
 def data(figure):
-    return [(np.asarray(c.x).tolist(), np.asarray(c.y).tolist()) for c in figure.data]
+    return [(c["x"].tolist(), c["y"].tolist()) for c in figure["data"]]
 
 
 def test_headless_and_interactive_show_the_same():
@@ -76,7 +77,7 @@ def test_headless_and_interactive_show_the_same():
         LivePlot(trace, PANELS, interactive=interactive, title="Lab").figure
         for interactive in (True, False)
     )
-    one, other = (json.loads(figure.to_json()) for figure in figures)
+    one, other = (json.loads(as_json(figure)) for figure in figures)
     assert one == other
     row(trace, 3)
     follower = LivePlot(trace, PANELS)
@@ -100,17 +101,18 @@ def test_a_page_that_opens_later_sees_what_is_drawn():
 
 def test_an_empty_trace_gives_the_whole_layout():
     figure = plain(Trace())
-    assert [c.name for c in figure.data] == ["training loss", "kept", "mixed", "level"]
-    assert all(len(c.x) == 0 for c in figure.data)
-    assert figure.layout.xaxis.title.text == "step"
-    assert figure.layout.yaxis.title.text == "loss [nats]"
-    assert figure.layout.yaxis.range == (-1, 1)
-    texts = [note.text for note in figure.layout.annotations]
+    names = [c["name"] for c in figure["data"]]
+    assert names == ["training loss", "kept", "mixed", "level"]
+    assert all(len(c["x"]) == 0 for c in figure["data"])
+    assert figure["layout"]["xaxis"]["title"]["text"] == "step"
+    assert figure["layout"]["yaxis"]["title"]["text"] == "loss [nats]"
+    assert figure["layout"]["yaxis"]["range"] == [-1, 1]
+    texts = [note["text"] for note in figure["layout"]["annotations"]]
     assert texts == ["<b>Loss</b>", "<b>Spectrum</b>"]
 
 
 def test_bars_reaching_the_level_are_kept_and_those_below_mixed():
-    kept, mixed, level = plain(filled()).data[1:]
+    kept, mixed, level = go.Figure(plain(filled())).data[1:]
     assert (kept.x.tolist(), kept.y.tolist()) == ([1, 2], [3, 2])
     assert (mixed.x.tolist(), mixed.y.tolist()) == ([3], [1])
     assert set(level.y) == {2} and level.mode == "lines"
@@ -122,7 +124,7 @@ def test_bars_come_from_the_newest_row_that_has_some():
     trace = filled()
     trace.log(3, s2=math.nan, s3=0.5)
     trace.log(4, loss=1.0)
-    kept, mixed, level = plain(trace).data[1:]
+    kept, mixed, level = go.Figure(plain(trace)).data[1:]
     assert (kept.x.tolist(), kept.y.tolist()) == ([3], [0.5])
     assert len(mixed.x) == len(level.x) == 0
 
@@ -133,7 +135,7 @@ def test_a_row_without_the_column_is_no_point_and_a_nan_is_a_gap():
     trace.log(1, other=1.0)
     trace.log(2, loss=math.nan)
     trace.log(3, loss="text")
-    curve = plain(trace).data[0]
+    curve = go.Figure(plain(trace)).data[0]
     assert curve.x.tolist() == [0, 2, 3]
     assert np.isnan(curve.y).tolist() == [False, True, True]
 
@@ -215,7 +217,7 @@ def test_attach_follows_the_new_trace_only(interactive):
 def test_show_until_looks_back_and_follows_again(interactive):
     plot, trace, clock = live(5, interactive=interactive)
     plot.show_until(2)
-    assert plot.figure.data[0].x.tolist() == [0, 1, 2]
+    assert plot.figure["data"][0]["x"].tolist() == [0, 1, 2]
     clock.now = 1
     row(trace, 5)
     assert count(plot) == 3
@@ -251,14 +253,14 @@ def test_long_curves_are_thinned_and_short_ones_whole():
     trace = Trace()
     for step in range(MAX_POINTS + 1000):
         trace.log(step, loss=float(step))
-    x = plain(trace).data[0].x
+    x = plain(trace)["data"][0]["x"]
     assert len(x) <= MAX_POINTS and x[0] == 0 and x[-1] == MAX_POINTS + 999
     assert decimate(np.zeros(MAX_POINTS)).size == MAX_POINTS
 
 
 def test_colour_dash_and_marker_tell_curves_apart():
     panel = Lines(("a", "b", "c"), "", "")
-    *curves, names = plain(Trace(), [panel]).data
+    *curves, names = go.Figure(plain(Trace(), [panel])).data
     looks = [(c.line.color, c.line.dash, c.marker.symbol) for c in curves]
     for codes in zip(*looks, strict=True):
         assert len(set(codes)) == 3
@@ -374,14 +376,14 @@ def test_events_are_marks_and_every_one_is_drawn():
     for step in range(30):
         trace.log(step, value=1.0, event=1.0 if step % 2 else math.nan)
     panel = Lines({"value": "value", "event": "event"}, "A", "b", marks=("event",))
-    value, event = plain(trace, [panel]).data
+    value, event = go.Figure(plain(trace, [panel])).data
     assert (value.mode, event.mode) == ("lines+markers", "markers")
     assert value.marker.maxdisplayed == 12 and not event.marker.maxdisplayed
 
 
 def noted(plot):
     """What is marked: the lines' places, and the texts after the panels' titles."""
-    layout = plot.figure.layout
+    layout = go.Figure(plot.figure).layout
     texts = [note.text for note in layout.annotations[len(plot.panels) :]]
     return [line.x0 for line in layout.shapes], texts
 
@@ -392,7 +394,7 @@ def test_a_mark_stands_in_panels_of_lines_until_another_trace(interactive):
     plot, _, clock = live(5, panels, interactive=interactive)
     plot.mark(2, "k = 0.1")
     assert noted(plot) == ([2, 2], ["k = 0.1", "k = 0.1"])
-    assert [line.xref for line in plot.figure.layout.shapes] == ["x", "x3"]
+    assert [line["xref"] for line in plot.figure["layout"]["shapes"]] == ["x", "x3"]
     clock.now = 1
     plot.mark(2, "k = 0.2")  # the same knob, moved on
     clock.now = 2
@@ -402,7 +404,7 @@ def test_a_mark_stands_in_panels_of_lines_until_another_trace(interactive):
     assert noted(plot)[1] == ["k = 0.2", "k = 0.2"]
     plot.attach(filled())
     assert noted(plot) == ([], [])
-    assert len(plot.figure.layout.annotations) == len(panels)
+    assert len(plot.figure["layout"]["annotations"]) == len(panels)
 
 
 def test_marks_are_drawn_with_the_next_redraw_when_one_has_just_left():
@@ -435,9 +437,7 @@ def test_a_headless_plot_shown_early_has_what_there_is_at_the_end(shell):
     _, _, last = outputs
     assert last["update"] and last["transient"] == first["transient"]
     found = last["data"]["application/vnd.plotly.v1+json"]
-    assert found == json.loads(plain(shell.user_ns["trace"]).to_json()) | {
-        "config": CONFIG
-    }
+    assert found == jsonable(plain(shell.user_ns["trace"])) | {"config": CONFIG}
     shell.run_cell("del plot\nimport gc; _ = gc.collect()\nrow(trace, 3)")
     assert len(outputs) == 3
 

@@ -5,11 +5,11 @@ import json
 import math
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from plotly.offline import get_plotlyjs
 
 from labkit.lab.panels import curves
+from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.plot import Plot
 from tests.lab.panels.conftest import in_loop
 
@@ -23,7 +23,7 @@ def test_whoever_attaches_later_gets_the_newest_figure():
     plot = Plot(drawn(1))
     assert plot.show(drawn(2)) and not plot.show(drawn(2)) and plot.version == 1
     state = plot.get_state()
-    assert state["figure"] == drawn(2).to_json() and "It bends." in state["figure"]
+    assert state["figure"] == as_json(drawn(2)) and "It bends." in state["figure"]
 
 
 def test_the_state_is_plain_json_and_small():
@@ -56,12 +56,12 @@ def test_only_the_newest_figure_counts_as_drawn():
 def test_few_figures_are_on_their_way_to_a_page_that_draws_none(heard, most):
     """A minute of six redraws a second, as in a cell that blocks the kernel."""
     now = [0.0]
-    plot = Plot(go.Figure(), clock=lambda: now[0])
+    plot = Plot({"data": [], "layout": {}}, clock=lambda: now[0])
     if heard:
         plot._heard(plot, {"drawn": 0}, [])
     for step in range(360):
         now[0] = step / 6
-        assert plot.show(go.Figure(layout={"title": str(step)}))
+        assert plot.show({"data": [], "layout": {"title": str(step)}})
     assert 0 < plot.version <= most
     plot._heard(plot, {"drawn": plot.version}, [])
     assert "359" in plot.figure
@@ -77,9 +77,9 @@ async def test_where_no_page_draws_nothing_more_is_sent_until_one_does(monkeypat
         await asyncio.sleep(0.01)
     plot._clock = lambda: 1e9
     plot.show(drawn(4))
-    assert plot.version == 1 and plot.figure == drawn(2).to_json()
+    assert plot.version == 1 and plot.figure == as_json(drawn(2))
     plot._heard(plot, {"drawn": 1}, [])
-    assert not plot.lost and plot.figure == drawn(4).to_json()
+    assert not plot.lost and plot.figure == as_json(drawn(4))
 
 
 def test_the_next_figure_of_what_moves_is_sent_while_a_page_draws():
@@ -88,12 +88,12 @@ def test_the_next_figure_of_what_moves_is_sent_while_a_page_draws():
         plot.show(drawn(power))
     assert plot.version == 1
     plot._heard(plot, {"taken": 1}, [])
-    assert plot.version == 2 and plot.figure == drawn(4).to_json()
+    assert plot.version == 2 and plot.figure == as_json(drawn(4))
     plot.show(drawn(5))
     plot._heard(plot, {"taken": 1}, [])  # by another page
     plot._heard(plot, {"drawn": 1}, [])
     assert plot.version == 2  # one is on its way
     plot._heard(plot, {"taken": 2}, [])
-    assert plot.version == 3 and plot.figure == drawn(5).to_json()
+    assert plot.version == 3 and plot.figure == as_json(drawn(5))
     plot._heard(plot, {"drawn": 3}, [])
     assert plot.due == -math.inf

@@ -136,10 +136,10 @@ NAMED += [("BPLS, sigmoid", "Gauss-Newton (ours)", "Adam 128, tanh"), ("LSMR", "
 @pytest.mark.parametrize("labels", NAMED)
 def test_a_rule_has_one_colour_wherever_it_is_drawn(labels):
     live = Lines(labels, "A", "y").traces()
-    finished = curves({"A": {label: ([1], [1.0]) for label in labels}}, "x", "y").data
-    for label, one, other in zip(labels, live, finished, strict=False):
+    finished = curves({"A": {label: ([1], [1.0]) for label in labels}}, "x", "y")
+    for label, one, other in zip(labels, live, finished["data"], strict=False):
         rule = label.split(",")[0].split()[0].rpartition("-")[2]
-        assert one["line"]["color"] == other.line.color
+        assert one["line"]["color"] == other["line"]["color"]
         if rule in NUMBERS:
             assert one["line"]["color"] == colour_of(rule)
     assert len({one["line"]["color"] for one in live}) == len(labels)

@@ -1,23 +1,30 @@
-"""What a figure says in words: a sentence below it, and a text in its place.
+"""A finished figure: plain data that shows itself, with its caption and its words.
 
-The sentence tells a reader what to look at; the text (alt text) tells someone who does
-not see the figure what is drawn.  Both travel in the figure's ``layout.meta``.
+The caption tells a reader what to look at; the words (alt text) tell someone who does
+not see the figure what is drawn. Both travel in the figure's ``layout``, as ``meta``.
 """
 
+import base64
 import html
 import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-import plotly.graph_objects as go
-from IPython.display import display
+import numpy as np
 
 from labkit.lab.panels.figures.theme import style
 
 CONFIG = {"responsive": True, "displaylogo": False}
-BELOW = "labkit-caption"  # class of the sentence, in widgets and pages alike
-_LOOK = "max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic;"
-STYLE = f"{style()}.{BELOW} {{ {_LOOK} }}\n"
+BELOW = "labkit-caption"  # class of the caption, in widgets and pages alike
+STYLE = f"""{style()}.{BELOW} {{
+  max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic;
+}}
+"""
+# What plotly.js reads as base64; other arrays become lists.
+_BINARY = {"f8", "f4", "i4", "i2", "i1", "u4", "u2", "u1"}
 
-# In a page: the output before the sentence is the figure.
+# In a page: the output before the caption is the figure.
 _SCRIPT = """
 (() => {
   const mine = document.currentScript?.closest('.jp-OutputArea-child');
@@ -28,19 +35,47 @@ _SCRIPT = """
 """
 
 
-def describe(figure: go.Figure, caption: str, panels) -> go.Figure:
-    """Write into a figure the sentence below it and its text, and return it.
+class Figure(dict):
+    """A figure as plain data, ``data`` and ``layout``, that shows its caption below.
+
+    ``plotly.graph_objects.Figure(figure)`` makes plotly's own object of it.
+    """
+
+    def _repr_mimebundle_(self, include=None, exclude=None, **_):
+        return {
+            "application/vnd.plotly.v1+json": jsonable(self) | {"config": CONFIG},
+            "text/plain": self["layout"].get("meta", {}).get("alt", "Figure"),
+        }
+
+    def _ipython_display_(self):
+        self.display()
+
+    def display(self) -> Any:
+        """Display it; return IPython's handle of it, None outside IPython."""
+        from IPython.display import display
+
+        handle = display(self._repr_mimebundle_(), raw=True, display_id=True)
+        if meta := self["layout"].get("meta"):
+            alt = json.dumps(meta["alt"]).replace("</", "<\\/")
+            below = f'<p class="{BELOW}">{html.escape(meta["caption"])}</p>'
+            page = f"<style>{STYLE}</style>{below}<script>{_SCRIPT % alt}</script>"
+            display({"text/html": page, "text/plain": meta["caption"]}, raw=True)
+        return handle
+
+
+def describe(figure: dict, caption: str, panels: Iterable[str]) -> Figure:
+    """Write the caption and the words into a figure, and return it.
 
     ``panels`` holds what each panel shows, see :func:`panel_text`.
     """
-    title = figure.layout.title.text
-    parts = [title] if title and title.strip() else []
-    text = ". ".join([*parts, *panels, *([caption.rstrip(".")] if caption else [])])
-    figure.layout.meta = {"caption": caption, "alt": f"{text}."}
-    return figure
+    title = figure["layout"].get("title", {}).get("text", "").strip()
+    parts = [title, *panels, caption.rstrip(".")]
+    text = ". ".join(filter(None, parts))
+    figure["layout"]["meta"] = {"caption": caption, "alt": f"{text}."}
+    return Figure(figure)
 
 
-def panel_text(title: str, y: str, x: str, names=()) -> str:
+def panel_text(title: str, y: str, x: str, names: Iterable[str] = ()) -> str:
     """Return in words what one panel shows.
 
     Examples
@@ -53,25 +88,30 @@ def panel_text(title: str, y: str, x: str, names=()) -> str:
     return "; ".join(part for part in (text, *names) if part)
 
 
-class Figure(go.Figure):
-    """A finished figure that shows its caption below and describes itself."""
+def as_json(figure: Mapping) -> str:
+    """Return a figure as JSON that plotly.js reads."""
+    return json.dumps(jsonable(figure), separators=(",", ":"), allow_nan=False)
 
-    def _repr_mimebundle_(self, include=None, exclude=None, **_):
-        plain = json.loads(self.to_json())
-        return {
-            "application/vnd.plotly.v1+json": plain | {"config": CONFIG},
-            "text/plain": (self.layout.meta or {}).get("alt", "Figure"),
-        }
 
-    def _ipython_display_(self):
-        self.placed()
+def jsonable(value: Any) -> Any:
+    """Return plain data that JSON has, exact: arrays in base64, None for nan.
 
-    def placed(self):
-        """Display it; returns the handle of its place, None outside IPython."""
-        place = display(self._repr_mimebundle_(), raw=True, display_id=True)
-        if meta := self.layout.meta:
-            alt = json.dumps(meta["alt"]).replace("</", "<\\/")
-            below = f'<p class="{BELOW}">{html.escape(meta["caption"])}</p>'
-            page = f"<style>{STYLE}</style>{below}<script>{_SCRIPT % alt}</script>"
-            display({"text/html": page, "text/plain": meta["caption"]}, raw=True)
-        return place
+    Examples
+    --------
+    >>> jsonable({"x": [1, float("nan")], "y": np.array([2], dtype=np.uint8)})
+    {'x': [1, None], 'y': {'dtype': 'u1', 'bdata': 'Ag=='}}
+    """
+    if isinstance(value, Mapping):
+        return {key: jsonable(inside) for key, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(inside) for inside in value]
+    if isinstance(value, np.ndarray):
+        kind = value.dtype.str[1:]
+        if kind not in _BINARY or value.ndim not in (1, 2):
+            return jsonable(value.tolist())
+        packed = base64.b64encode(np.ascontiguousarray(value).data).decode()
+        shape = {"shape": ", ".join(map(str, value.shape))} if value.ndim == 2 else {}
+        return {"dtype": kind, "bdata": packed} | shape
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

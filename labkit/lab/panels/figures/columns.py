@@ -3,11 +3,14 @@
 import math
 from array import array
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.instruments import Trace
+if TYPE_CHECKING:
+    from labkit.instruments import Trace
 
 MAX_POINTS = 2000  # of one curve that are sent to the browser
 
@@ -15,53 +18,54 @@ MAX_POINTS = 2000  # of one curve that are sent to the browser
 class Columns:
     """The rows of a trace, each read once, whatever is drawn."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: "Trace"):
         self._trace, self._rows = trace, []
-        self.until = None  # rows after this step count as not there; None: all are
-        self.there = set()  # names of columns with a number that can be drawn
+        self.until = None  # rows after this step are left out; None: none is
+        self.filled = set()  # names of columns with a number that can be drawn
         self._x, self._y = (defaultdict(partial(array, "d")) for _ in range(2))
 
     def read(self) -> "Columns":
-        """Take in the rows that have come since."""
+        """Take in the rows that have come since the last call."""
         known, self._rows = len(self._rows), self._trace.rows
         for row in self._rows[known:]:
             for name, value in row.items():
                 self._x[name].append(row["step"])
                 self._y[name].append(x := number(value))
                 if not math.isnan(x):
-                    self.there.add(name)
+                    self.filled.add(name)
         return self
 
-    def differs(self, other: Trace) -> str:
-        """How the settings of this run differ from another's: `` (rank 4)``."""
+    def differs(self, other: "Trace") -> str:
+        """Return how the settings of this run differ from another's: `` (rank 4)``."""
         mine, others = (t.header["parameters"] or {} for t in (self._trace, other))
         own = {k: v for k, v in mine.items() if others.get(k) != v}
         text = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in own.items())
         return text and f" ({text})"
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Steps and values of a column; a row without it is left out, a nan is kept."""
+        """Return steps and values of a column where rows have it; nan is kept."""
         x, y = np.array(self._x[name]), np.array(self._y[name])
         end = len(x) if self.until is None else np.searchsorted(x, self.until, "right")
         return x[:end], y[:end]
 
-    def newest(self, names) -> dict:
-        """The last row that has any of these columns; empty if there is none."""
+    def newest(self, names: Iterable[str]) -> dict:
+        """Return the last row that has any of these columns; empty if none has."""
         wanted, until = set(names), math.inf if self.until is None else self.until
         rows = (row for row in reversed(self._rows) if row["step"] <= until)
         return next((row for row in rows if row.keys() & wanted), {})
 
 
-def number(value) -> float:
-    """Return what can be drawn; strings and missing values cannot."""
+def number(value: object) -> float:
+    """Return a value as what can be drawn; nan for strings and missing values."""
     return float(value) if isinstance(value, int | float) else math.nan
 
 
 def decimate(y: np.ndarray, limit: int = MAX_POINTS) -> np.ndarray:
-    """Return the indices of at most `limit` >= 4 points that keep a curve's look.
+    """Return the indices of at most `limit` >= 4 points that keep a curve's shape.
 
-    Sorted: both ends of ``y`` (n,), which may hold ``nan``, and the lowest and the
-    highest point of each stretch between, so that no spike is lost.  Cost: O(n).
+    The indices are sorted: both ends of ``y`` (n,), which may hold ``nan``, and the
+    lowest and the highest point of each stretch between, so that no spike is lost.
+    Cost: O(n).
 
     Examples
     --------

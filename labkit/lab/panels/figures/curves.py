@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.drawing import Drawing, fit, line
+from labkit.lab.panels.figures.drawing import Curve, Drawing, fit, line
 from labkit.lab.panels.figures.kinds import Panel
 from labkit.lab.panels.figures.theme import axis, numbers
 
@@ -40,7 +40,7 @@ class _Finished(Panel):
     def axes(self) -> tuple[dict, dict]:
         return axis(self.x_title, log=self.log_x), axis(self.y_title, log=self.log)
 
-    def values(self, _=None):
+    def values(self, _: object = None) -> list[Curve]:
         return [
             tuple(np.asarray(list(v), dtype=np.float64) for v in (x, y))
             for x, y, *_ in self.curves.values()
@@ -66,10 +66,12 @@ def curves(
     log_y: bool | Sequence[bool] = False,
     lines: tuple[str, ...] = (),
     caption: str = "",
-    width=960,
-    height=420,
+    width: int = 960,
+    height: int = 420,
 ) -> Figure:
-    """Panels side by side; names at the ends of curves, or one legend for all.
+    """Return finished panels side by side, for results that no trace holds.
+
+    Names stand at the ends of the curves, or in one legend for all.
 
     Parameters
     ----------
@@ -87,10 +89,10 @@ def curves(
         y_titles = [y_titles] + [""] * (count - 1)
     log_x, log_y = ([x] * count if isinstance(x, bool) else x for x in (log_x, log_y))
     chosen = numbers(label for each in panels.values() for label in each)
-    looks = zip(y_titles, x_titles, log_y, log_x, strict=True)
+    axes = zip(y_titles, x_titles, log_y, log_x, strict=True)
     drawn = [
-        _Finished(each, title, *look, lines, chosen)
-        for (title, each), look in zip(panels.items(), looks, strict=True)
+        _Finished(each, title, *own, lines, chosen)
+        for (title, each), own in zip(panels.items(), axes, strict=True)
     ]
     if all(fit(list(p.curves), count) and p.reach() for p in drawn):
         drawn = [replace(p, ends=range(len(p.curves))) for p in drawn]

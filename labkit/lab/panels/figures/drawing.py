@@ -1,14 +1,13 @@
-"""The one drawer of lines: curves, their names, legends, titles, and room for all."""
+"""The one drawer of curves: their names, legends, titles, and room for all of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
-from plotly.subplots import make_subplots
 
-from labkit.lab.panels.figures.captions import Figure
-from labkit.lab.panels.figures.columns import decimate
+from labkit.lab.panels.figures.columns import Columns, decimate
 from labkit.lab.panels.figures.theme import (
     COLOURS,
     DASHES,
@@ -19,64 +18,109 @@ from labkit.lab.panels.figures.theme import (
     layout,
 )
 
+if TYPE_CHECKING:
+    from labkit.lab.panels.figures.kinds import Panel
+
 FAINT = 300  # points of a curve in grey
 MOST = 4  # curves of a panel that are named at their ends
-LETTER = 5.8  # pixels of one letter, on average: what is drawn cannot be asked
+LETTER = 5.8  # pixels of one letter, on average: the true width is known to a page only
 LINE = 14  # pixels between two names
 ROW = 19  # pixels of a row of a legend
 SHARE = 0.33  # of a panel's width, at most, for the names
 TALL, LOW = 214, 140  # pixels of a panel, by default, and where there are many
 GAP = 90  # pixels between two lines of panels: an axis title, and a title
 
+Curve = tuple[np.ndarray, np.ndarray]  # x and y
+
 
 def line(i: int, label: str, mode: str = "lines+markers") -> dict:
     """Return the plotly trace of curve number `i`, without its data."""
     again = i // len(COLOURS)  # markers are open where colours come a second time
-    colour, dash = COLOURS[i % len(COLOURS)], DASHES[(i + again) % len(DASHES)]
-    marker = {"symbol": SYMBOLS[i % len(SYMBOLS)] + ("-open" if again else "")}
-    # A dozen markers tell the curves apart; one a point would hide them.
-    marker["maxdisplayed"] = 0 if mode == "markers" else 12
-    look = {"line": {"color": colour, "dash": dash, "width": 2}, "marker": marker}
-    return look | {"type": "scatter", "mode": mode, "name": label, "legendgroup": label}
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": label,
+        "legendgroup": label,
+        "line": {
+            "color": COLOURS[i % len(COLOURS)],
+            "dash": DASHES[(i + again) % len(DASHES)],
+            "width": 2,
+        },
+        "marker": {
+            "symbol": SYMBOLS[i % len(SYMBOLS)] + ("-open" if again else ""),
+            # A dozen markers tell the curves apart; one a point would hide them.
+            "maxdisplayed": 0 if mode == "markers" else 12,
+        },
+    }
 
 
-def panel_title(text: str, place: dict, shift: float = 0) -> dict:
-    """Return a panel's title, at its upper left corner, as a layout's annotation."""
-    look = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": 13}}
-    return place | look | {"text": f"<b>{text}</b>", "yshift": 6 + shift}
-
-
-def corner(subplot) -> dict:
-    """Return the upper left corner of a panel, as a place in the figure."""
-    x, y = subplot.xaxis.domain[0], subplot.yaxis.domain[1]
+def corner(x: float, y: float) -> dict:
+    """Return what puts an annotation or a legend above the upper left corner (x, y)."""
     return {"x": x, "y": y, "xanchor": "left", "yanchor": "bottom"}
+
+
+def panel_title(text: str, at: dict, shift: float = 0) -> dict:
+    """Return a panel's title as a layout's annotation; ``at`` is its :func:`corner`."""
+    return at | {
+        "xref": "paper",
+        "yref": "paper",
+        "showarrow": False,
+        "font": {"size": 13},
+        "text": f"<b>{text}</b>",
+        "yshift": 6 + shift,
+    }
+
+
+def domains(lines: int, columns: int, across: float, down: float) -> Iterator[tuple]:
+    """Yield the domains (x, y) of panels, line by line from the top.
+
+    ``across`` and ``down`` are the gaps between panels, as shares of the figure.
+    """
+    wide = (1 - across * (columns - 1)) / columns
+    high = (1 - down * (lines - 1)) / lines
+    for row in reversed(range(lines)):
+        for column in range(columns):
+            left, low = column * (wide + across), row * (high + down)
+            yield (left, left + wide), (low, low + high)
+
+
+def suffix(index: int) -> str:
+    """Return what plotly puts behind the names of a panel's axes and legend."""
+    return str(index + 1) if index else ""
+
+
+def on_axes(index: int) -> dict:
+    """Return the axes of a panel as a trace names them."""
+    return {"xaxis": f"x{suffix(index)}", "yaxis": f"y{suffix(index)}"}
 
 
 class Drawing:
     """Panels side by side, line by line, in one figure.
 
     Names stand at the ends of curves where they fit; else in a legend above the panel,
-    or in one below all where each would say the same.
+    or in one legend below all panels where each of them would say the same.
 
     Parameters
     ----------
-    panels, columns : sequence of Panel, and how many stand side by side
+    panels : sequence of Panel
+    columns : int >= 1, panels side by side
     title : str, of the figure
     width, height : int, pixels; by default 480 a panel across, and as panels need
     low : bool, lower panels by default, where something stands above
-    shared : bool, one legend below for all; by default where all would be the same
+    shared : bool
+        One legend below for all; by default where the legends would be the same.
     """
 
     def __init__(
         self,
-        panels,
-        columns,
+        panels: Sequence["Panel"],
+        columns: int,
         *,
-        title="",
-        width=None,
-        height=None,
-        shared=None,
-        low=False,
+        title: str = "",
+        width: int | None = None,
+        height: int | None = None,
+        shared: bool | None = None,
+        low: bool = False,
     ):
         self.panels, self.columns = panels, min(columns, len(panels))
         self.lines = math.ceil(len(panels) / self.columns)
@@ -91,8 +135,8 @@ class Drawing:
             shared = len(panels) > 1 and len(set(map(tuple, legends))) == 1
         self._shared = shared and any(legends)
         self._rows = [0 if self._shared else self._above(names) for names in legends]
-        self.look = layout(title, width=width or 480 * self.columns, height=height)
-        margin = self.look["margin"]
+        self._layout = layout(title, width=width or 480 * self.columns, height=height)
+        margin = self._layout["margin"]
         margin["t"] += ROW * max(self._rows[: self.columns])
         if self._shared:
             names = dict.fromkeys(name for each in legends for name in each)
@@ -101,18 +145,20 @@ class Drawing:
         around, gaps = margin["t"] + margin["b"], (self.lines - 1) * gap
         if height is None:
             panel = LOW if low or self.lines > 2 else TALL
-            self.look["height"] = self.lines * panel + gaps + around
-        inner = self.look["height"] - around
-        self._gap = gap / inner  # as a share of the height
+            self._layout["height"] = self.lines * panel + gaps + around
+        inner = self._layout["height"] - around
         self._pixels = max((inner - gaps) / self.lines, 20)  # of one panel
+        across = max(0.1, 0.22 / self.columns)
+        down = min(gap / inner, 0.9 / max(self.lines - 1, 1))
+        self._domains = list(domains(self.lines, self.columns, across, down))
 
-    def _above(self, legend) -> int:
-        """Rows of the legend above a panel: one, or one for each name."""
+    def _above(self, legend: Sequence[str]) -> int:
+        """Return the rows of the legend above a panel: one, or one for each name."""
         # Plotly does not break a legend where its panel ends.
         wide = _across(legend) > FITS / self.columns - 72
         return len(legend) if wide else min(len(legend), 1)
 
-    def values(self, data=None) -> list[tuple[np.ndarray, np.ndarray]]:
+    def values(self, data: Columns | None = None) -> list[Curve]:
         """Return x and y of all curves, then of the names at their ends."""
         curves = [panel.values(data) for panel in self.panels]
         names = [
@@ -122,80 +168,78 @@ class Drawing:
         ]
         return [values for each in curves for values in each] + names
 
-    def build(self, data=None) -> Figure:
+    def build(self, data: Columns | None = None) -> dict:
         """Draw all panels; their titles are the layout's first annotations."""
-        figure = make_subplots(
-            rows=self.lines,
-            cols=self.columns,
-            horizontal_spacing=max(0.1, 0.22 / self.columns),
-            vertical_spacing=min(self._gap, 0.9 / max(self.lines - 1, 1)),
-            figure=Figure(),
-        )
-        entries = self.look | {"barmode": "overlay", "annotations": []}
+        made = self._layout | {"barmode": "overlay", "annotations": []}
         traces, names, shown = [], [], set()
         for index, panel in enumerate(self.panels):
-            row, column = divmod(index, self.columns)
-            place = {"row": row + 1, "col": column + 1}
-            k, subplot = _k(index), figure.get_subplot(**place)
+            k, (across, down) = suffix(index), self._domains[index]
             drawn, ends = self._traces[index], self._named[index]
             for i, trace in enumerate(drawn):
-                said = i in ends or (self._shared and trace["name"] in shown)
-                look = {"legend": "legend" if self._shared else f"legend{k}"}
-                look["showlegend"] = trace["showlegend"] and not said
+                told = i in ends or (self._shared and trace["name"] in shown)
                 shown.add(trace["name"])
-                traces.append((trace | look, place))
-            x_axis, entries[f"yaxis{k}"] = panel.axes()
+                trace = trace | on_axes(index)
+                trace["legend"] = "legend" if self._shared else f"legend{k}"
+                trace["showlegend"] = trace["showlegend"] and not told
+                traces.append(trace)
+            x_axis, y_axis = panel.axes()
+            start, end = across
             if ends:
-                names.append((_names([drawn[i] for i in ends]), place))
-                start, end = subplot.xaxis.domain
-                taken = room([drawn[i]["name"] for i in ends]) / (FITS - 90)
-                x_axis["domain"] = [start, end - taken]
-            entries[f"xaxis{k}"] = x_axis
-            at, above = corner(subplot), self._rows[index]
+                names.append(_names([drawn[i] for i in ends]) | on_axes(index))
+                end -= room([drawn[i]["name"] for i in ends]) / (FITS - 90)
+            made[f"xaxis{k}"] = x_axis | {"domain": [start, end], "anchor": f"y{k}"}
+            made[f"yaxis{k}"] = y_axis | {"domain": list(down), "anchor": f"x{k}"}
+            at, above = corner(start, down[1]), self._rows[index]
             flow = {"orientation": "h" if above < 2 else "v", "tracegroupgap": 0}
-            entries[f"legend{k}"] = at | flow | {"traceorder": "normal"}
-            entries["annotations"].append(panel_title(panel.title, at, ROW * above))
+            made[f"legend{k}"] = at | flow | {"traceorder": "normal"}
+            made["annotations"].append(panel_title(panel.title, at, ROW * above))
         if self._shared:
-            entries["legend"] |= {"x": 0, "y": 0, "yref": "container"}
-        # Names last, so that a curve is found where its panel and column say.
-        values = self.values(data)
-        for (trace, place), (x, y) in zip(traces + names, values, strict=True):
-            figure.add_trace(trace | {"x": x, "y": y}, **place)
-        return figure.update_layout(entries)
+            made["legend"] |= {"x": 0, "y": 0, "yref": "container"}
+        # Names come last, so that a curve is found where its panel and column say.
+        figure = {"data": traces + names, "layout": made}
+        self.fill(figure, data)
+        return figure
 
-    def ghosts(self, data) -> list[dict]:
+    def fill(self, figure: dict, data: Columns | None) -> None:
+        """Put the data into the curves and names of a figure that was built."""
+        # What stands behind them in a figure, the grey run before, stays.
+        for trace, (x, y) in zip(figure["data"], self.values(data), strict=False):
+            trace["x"], trace["y"] = x, y
+
+    def ghosts(self, data: Columns) -> list[dict]:
         """Return the curves of another run, in grey below those of this one."""
-        look = {"type": "scatter", "mode": "lines", "name": "an earlier run"}
-        look |= {"line": {"color": GHOST, "width": 1}, "zorder": -1}
-        look |= {"hoverinfo": "skip", "showlegend": False}
+        grey = {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "an earlier run",
+            "line": {"color": GHOST, "width": 1},
+            "zorder": -1,
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
         drawn = []
         for index, panel in enumerate(self.panels):
-            place = {"xaxis": f"x{_k(index)}", "yaxis": f"y{_k(index)}"}
             for x, y in panel.values(data) if panel.over_steps else ():
                 kept = decimate(y, FAINT)
-                drawn.append(look | place | {"x": x[kept], "y": y[kept]})
+                drawn.append(grey | on_axes(index) | {"x": x[kept], "y": y[kept]})
         return drawn
 
-    def marks(self, marks) -> dict:
+    def marks(self, marks: Sequence[tuple[float, str]]) -> dict:
         """Return a dotted line and a text for each of (x, text), over panels of steps.
 
-        Shapes and annotations; those of the titles are not among them.
+        These are shapes and annotations of a layout, without the panels' titles.
         """
         dots = {"type": "line", "line": {"color": INK, "dash": "dot", "width": 1}}
-        look = {"textangle": -90, "showarrow": False, "font": {"size": 12}}
-        look |= {"xanchor": "right", "yanchor": "top"}
+        words = {"textangle": -90, "showarrow": False, "font": {"size": 12}}
+        words |= {"xanchor": "right", "yanchor": "top"}
         shapes, texts = [], []
         for index, panel in enumerate(self.panels):
-            place = {"xref": f"x{_k(index)}", "yref": f"y{_k(index)} domain"}
+            k = suffix(index)
+            own = {"xref": f"x{k}", "yref": f"y{k} domain"}
             for x, text in marks if panel.over_steps else ():
-                shapes.append(place | dots | {"x0": x, "x1": x, "y0": 0, "y1": 1})
-                texts.append(place | look | {"x": x, "y": 1, "text": text})
+                shapes.append(own | dots | {"x0": x, "x1": x, "y0": 0, "y1": 1})
+                texts.append(own | words | {"x": x, "y": 1, "text": text})
         return {"shapes": shapes, "annotations": texts}
-
-
-def _k(index: int) -> str:
-    """What plotly calls the axes and the legend of a panel, after their names."""
-    return str(index + 1) if index else ""
 
 
 def room(labels: Sequence[str]) -> float:
@@ -204,7 +248,7 @@ def room(labels: Sequence[str]) -> float:
 
 
 def fit(labels: Sequence[str], columns: int) -> bool:
-    """Whether names at the ends fit beside panels, so many of them side by side.
+    """Return whether names fit at the ends, in ``columns`` panels side by side.
 
     Examples
     --------
@@ -215,43 +259,55 @@ def fit(labels: Sequence[str], columns: int) -> bool:
 
 
 def _across(labels: Sequence[str]) -> float:
-    """Pixels that names take in one row of a legend, their signs included."""
+    """Return the pixels of names in one row of a legend, with their signs."""
     return sum(LETTER * len(label) + 42 for label in labels)
 
 
 def _names(traces: Sequence[dict]) -> dict:
-    """Names at the ends of curves, in the place of a legend."""
-    words = [f"\u00a0\u00a0{trace['name']}" for trace in traces]
-    colours = [trace["line"]["color"] for trace in traces]
-    look = {"type": "scatter", "mode": "text", "textposition": "middle right"}
-    look |= {"cliponaxis": False, "hoverinfo": "skip", "showlegend": False}
-    return look | {"text": words, "textfont": {"color": colours, "size": 12}}
+    """Return the trace of names at the ends of curves, which stands for a legend."""
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "textposition": "middle right",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "text": [f"\u00a0\u00a0{trace['name']}" for trace in traces],
+        "textfont": {"color": [t["line"]["color"] for t in traces], "size": 12},
+    }
 
 
-def places(curves, pixels: float, log: bool = False, limits=None):
-    """Return where the names stand: at the ends, moved apart where they would touch.
+def places(
+    curves: Sequence[Curve],
+    pixels: float,
+    log: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> Curve:
+    """Return where names stand: at the ends of curves, moved apart so none touches.
 
-    The panel is so many pixels high, from one of its limits to the other, those of the
-    data if not given. In data units; ``nan`` is a gap, or a curve without a point.
+    The panel is ``pixels`` high, from one of its limits to the other; without limits
+    from the lowest to the highest value. The result is in data units; ``nan`` is a gap,
+    or a curve without a point.
     """
-    ends, seen = [], []
+    ends, heights = [], []
     for x, y in curves:
         with np.errstate(invalid="ignore", divide="ignore"):
             height = np.log10(y) if log else np.asarray(y, dtype=np.float64)
-        there = np.flatnonzero(np.isfinite(height))
-        ends.append((x[there[-1]], height[there[-1]]) if len(there) else (np.nan,) * 2)
-        seen.append(height[there])
+        drawn = np.flatnonzero(np.isfinite(height))
+        last = (x[drawn[-1]], height[drawn[-1]]) if len(drawn) else (np.nan, np.nan)
+        ends.append(last)
+        heights.append(height[drawn])
     x, y = np.array(ends, dtype=np.float64).T
-    seen = np.concatenate(seen)
+    heights = np.concatenate(heights)
     if limits:
-        seen = np.log10(limits) if log else np.asarray(limits)
-    span = np.ptp(seen) if len(seen) else 0.0
+        heights = np.log10(limits) if log else np.asarray(limits)
+    span = np.ptp(heights) if len(heights) else 0.0
     known = np.flatnonzero(~np.isnan(y))
     y[known] = spread(y[known], LINE / pixels * (span or 1.0))
     return x, (10.0**y if log else y)
 
 
-def spread(heights, gap: float) -> np.ndarray:
+def spread(heights: Sequence[float], gap: float) -> np.ndarray:
     """Return heights at least `gap` apart, in the same order, moved little.
 
     Names that touch form a group that is centred where its members would be: isotonic

@@ -3,30 +3,35 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+from numpy.typing import ArrayLike
 
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.drawing import corner, panel_title
+from labkit.lab.panels.figures.drawing import (
+    corner,
+    domains,
+    on_axes,
+    panel_title,
+    suffix,
+)
 from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Shown, loop_here
-from labkit.lab.panels.figures.theme import FITS, INK, axis, layout
+from labkit.lab.panels.figures.theme import FITS, INK, PLAIN, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
-SCENE_INTERVAL = 0.06  # the same of what moves
+SCENE_INTERVAL = 0.06  # seconds between two redraws of what moves
 MARGIN = {"l": 110, "r": 20, "t": 44, "b": 10}  # pixels, of pictures
 EDGE = 1  # pixels between two images
 GAP = "#B8CDE0"  # white paper between white images would hide where they end
 SHARE = 0.2  # of the colours, below those of the images, stand for "no image"
-PLAIN = {"showline": False, "ticks": "", "showgrid": False, "zeroline": False}
 
 
 def heat_maps(
-    maps: Mapping[str, object], x_title: str, y_title: str, *, caption: str = ""
+    maps: Mapping[str, ArrayLike], x_title: str, y_title: str, *, caption: str = ""
 ) -> Figure:
-    """Finished matrices side by side, each with its own colour scale below it.
+    """Return finished matrices side by side, each with its colour scale below it.
 
     Parameters
     ----------
@@ -34,22 +39,30 @@ def heat_maps(
     x_title, y_title : str, with units; the vertical one stands at the first matrix
     caption : str, a sentence below: what to look at, and what it means
     """
-    figure = make_subplots(cols=len(maps), horizontal_spacing=0.05, figure=Figure())
-    look = layout(width=280 * len(maps), height=400) | {"annotations": []}
-    look["margin"]["b"] = 110
-    for column, (title, matrix) in enumerate(maps.items(), start=1):
-        subplot = figure.get_subplot(1, column)
-        left, right = subplot.xaxis.domain
-        bar = {"orientation": "h", "y": -0.2, "yanchor": "top", "thickness": 10}
-        bar |= {"x": (left + right) / 2, "len": right - left, "nticks": 7}
-        figure.add_trace(_heat(matrix, "Cividis", colorbar=bar), 1, column)
-        first = column == 1
-        figure.update_xaxes(axis(x_title), col=column)
-        ticks = {"showticklabels": first}
-        figure.update_yaxes(axis(y_title if first else "") | ticks, col=column)
-        look["annotations"].append(panel_title(title, corner(subplot)))
+    made = layout(width=280 * len(maps), height=400) | {"annotations": []}
+    made["margin"]["b"] = 110
+    traces = []
+    spaces = domains(1, len(maps), 0.05, 0)
+    for i, ((title, matrix), (across, down)) in enumerate(
+        zip(maps.items(), spaces, strict=True)
+    ):
+        k, (left, right) = suffix(i), across
+        bar = {
+            "orientation": "h",
+            "x": (left + right) / 2,
+            "y": -0.2,
+            "yanchor": "top",
+            "thickness": 10,
+            "len": right - left,
+            "nticks": 7,
+        }
+        traces.append(_heat(matrix, "Cividis", colorbar=bar) | on_axes(i))
+        made[f"xaxis{k}"] = axis(x_title) | {"domain": list(across), "anchor": f"y{k}"}
+        y = axis("" if i else y_title) | {"showticklabels": not i}
+        made[f"yaxis{k}"] = y | {"domain": list(down), "anchor": f"x{k}"}
+        made["annotations"].append(panel_title(title, corner(left, down[1])))
     words = [panel_text(title, y_title, x_title) for title in maps]
-    return describe(figure.update_layout(look), caption, words)
+    return describe({"data": traces, "layout": made}, caption, words)
 
 
 class HeatMap(Shown):
@@ -61,19 +74,19 @@ class HeatMap(Shown):
     title, colour_title : str, of the figure; what the colours mean, with its unit
     limits : pair of float, ends of the colours, for this and all later matrices
     interactive : bool, show it in a widget
-    caption, width, height : as of :func:`~labkit.lab.panels.figures.curves`
+    caption, width, height : as of :func:`~labkit.lab.panels.curves`
 
     Examples
     --------
     >>> heat = HeatMap([[1, 2]], "A", "size", limits=(0, 9), interactive=False)
     >>> heat.draw([[5, 6]], title="B")
-    >>> heat.figure.data[0].z.tolist()
+    >>> heat.figure["data"][0]["z"].tolist()
     [[5.0, 6.0]]
     """
 
     def __init__(
         self,
-        values,
+        values: ArrayLike,
         title: str,
         colour_title: str,
         *,
@@ -88,28 +101,38 @@ class HeatMap(Shown):
         bar = {"title": {"text": colour_title, "side": "right"}}
         hover = "row %{y}, column %{x}: %{z:.3g}<extra></extra>"
         heat = _heat(values, "Viridis", limits, colorbar=bar, hovertemplate=hover)
-        edge = {"type": "scatter", "x": [], "y": [], "mode": "lines"}
-        edge |= {"line": {"color": INK, "width": 2}}
-        edge |= {"hoverinfo": "skip", "showlegend": False}
-        look, ends = layout(title, width=width, height=height), {"constrain": "domain"}
-        look["xaxis"] = PLAIN | ends | {"range": [-0.5, columns - 0.5]}
-        look["yaxis"] = PLAIN | ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
+        edge = {
+            "type": "scatter",
+            "x": [],
+            "y": [],
+            "mode": "lines",
+            "line": {"color": INK, "width": 2},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        made, ends = layout(title, width=width, height=height), {"constrain": "domain"}
+        made["xaxis"] = PLAIN | ends | {"range": [-0.5, columns - 0.5]}
+        made["yaxis"] = PLAIN | ends | {"range": [rows - 0.5, -0.5], "scaleanchor": "x"}
         words = panel_text("", f"colours are {colour_title}", "")
-        self.figure = describe(Figure([heat, edge], look), caption, [words])
+        figure = {"data": [heat, edge], "layout": made}
+        self.figure = describe(figure, caption, [words])
         self.widget = Plot(self.figure) if interactive else None
 
-    def draw(self, values, *, title: str | None = None, corner: int | None = None):
+    def draw(
+        self, values: ArrayLike, *, title: str | None = None, corner: int | None = None
+    ) -> None:
         """Show another (m, n) matrix; the title stays if not given.
 
-        ``corner`` outlines the first so many columns and what is right of them below.
+        ``corner`` outlines what is right of the first ``corner`` columns and below as
+        many rows.
         """
-        heat, edge = self.figure.data
-        heat.z = _blank(values)
+        heat, edge = self.figure["data"]
+        heat["z"] = np.asarray(values, dtype=np.float64)
         if title is not None:
-            self.figure.layout.title.text = title
+            self.figure["layout"]["title"]["text"] = title
         at, end = (corner or 0) - 0.5, np.shape(values)[1] - 0.5
-        edge.x = [] if corner is None else [at, at, end]
-        edge.y = [] if corner is None else [-0.5, at, at]
+        edge["x"] = [] if corner is None else [at, at, end]
+        edge["y"] = [] if corner is None else [-0.5, at, at]
         if self.interactive:
             self.widget.show(self.figure)
 
@@ -120,9 +143,9 @@ class Scene(Shown):
     Parameters
     ----------
     figure_of : callable
-        ``figure_of(now, before)`` returns a figure, perhaps as plain data, of what was
-        given last and of an earlier run: the last before :meth:`clear`, or what is
-        pinned; None where there is none.
+        ``figure_of(now, before)`` returns a figure, as plain data, of what was given
+        last and of an earlier run: the last before :meth:`clear`, or what is pinned;
+        None where there is none.
     interactive : bool, follow in a widget; otherwise a figure is built when asked for
     wait : float, seconds between two redraws
     clock : callable, returns the time in seconds; for tests
@@ -134,7 +157,7 @@ class Scene(Shown):
 
     def __init__(
         self,
-        figure_of: Callable[[object, object], Figure | dict],
+        figure_of: Callable[[Any, Any], dict],
         *,
         interactive: bool = True,
         wait: float = SCENE_INTERVAL,
@@ -147,7 +170,7 @@ class Scene(Shown):
         self._pinned = False
         self.widget = Plot(self.figure, ahead=True) if interactive else None
 
-    def draw(self, now, _title: str = "") -> None:
+    def draw(self, now: Any, _title: str = "") -> None:
         """Show this, now or when the next redraw is due."""
         self.now = now
         wait = self._due - self._clock()
@@ -167,7 +190,7 @@ class Scene(Shown):
             self._due = self._clock() + self._wait
 
     def clear(self) -> None:
-        """Show nothing but what is kept of it."""
+        """Forget what is shown; it stays in grey unless another is pinned."""
         if self.now is not None and not self._pinned:
             self._before = self.now
         self.now = None
@@ -195,14 +218,15 @@ class Pictures(Scene):
     count : int >= 1, images in a row
     side : pair of int, height and width of an image in pixels
     interactive : bool, follow in a widget; otherwise a figure is built when asked for
+    caption : str, a sentence below: what to look at, and what it means
     limits : pair of float, values shown white and black; others are cut to these
-    caption, clock : as of :class:`~labkit.lab.panels.LivePlot`
+    clock : callable, returns the time in seconds; for tests
 
     Examples
     --------
     >>> pictures = Pictures(("in", "out"), count=3, side=(2, 2), interactive=False)
     >>> pictures.draw(np.ones((2, 3, 4)), "step 1")
-    >>> pictures.figure.layout.title.text
+    >>> pictures.figure["layout"]["title"]["text"]
     'step 1'
     """
 
@@ -224,15 +248,15 @@ class Pictures(Scene):
         self.labels, self.count, self.side = tuple(labels), count, tuple(side)
         self.limits = limits
         low, high = limits
-        # A number, not nan: a widget's messages are JSON, which has none.
-        self._least = low - (high - low) * SHARE / (1 - SHARE)
+        self._least = low - (high - low) * SHARE / (1 - SHARE)  # the colour of gaps
         self._shape = (len(self.labels), count, math.prod(side))
         self._images = np.full(self._shape, self._least)
         self._title, self._caption = "", caption
-        look = {"wait": MIN_INTERVAL, "clock": clock}
-        super().__init__(self._tiled, interactive=interactive, **look)
+        super().__init__(
+            self._tiled, interactive=interactive, wait=MIN_INTERVAL, clock=clock
+        )
 
-    def draw(self, images, title: str = "") -> None:
+    def draw(self, images: ArrayLike, title: str = "") -> None:
         """Show images (labels, count, pixels), now or when the next redraw is due.
 
         A ValueError for another shape.
@@ -256,7 +280,7 @@ class Pictures(Scene):
         tall = tiles.transpose(0, 2, 1, 3).reshape(rows * (h + EDGE), -1)
         return tall[:-EDGE, :-EDGE]
 
-    def _tiled(self, _now, _before) -> Figure:
+    def _tiled(self, _now: object, _before: object) -> Figure:
         tiles, h = self._tiles(), self.side[0] + EDGE
         height, width = tiles.shape
         zoom = (FITS - MARGIN["l"] - MARGIN["r"]) / width
@@ -264,26 +288,32 @@ class Pictures(Scene):
         ends = (self._least, self.limits[1])
         heat = _heat(tiles, greys, ends, showscale=False, hoverinfo="skip")
         inner = zoom * height + MARGIN["t"] + MARGIN["b"]
-        look = layout(self._title or " ", width=FITS, height=inner, margin=MARGIN)
-        look["xaxis"] = PLAIN | {"showticklabels": False}
+        made = layout(self._title or " ", width=FITS, height=inner, margin=MARGIN)
+        made["xaxis"] = PLAIN | {"showticklabels": False}
         middles = [(h - 1 - EDGE) / 2 + row * h for row in range(len(self.labels))]
-        look["yaxis"] = PLAIN | {"range": [height - 0.5, -0.5]}
-        look["yaxis"] |= {"tickvals": middles, "ticktext": list(self.labels)}
+        made["yaxis"] = PLAIN | {
+            "range": [height - 0.5, -0.5],
+            "tickvals": middles,
+            "ticktext": list(self.labels),
+        }
         words = panel_text("images", " and ".join(self.labels), "")
-        return describe(Figure([heat], look), self._caption, [words])
+        return describe({"data": [heat], "layout": made}, self._caption, [words])
 
     def __repr__(self) -> str:
         return f"Pictures({', '.join(self.labels)}: {self._title or 'nothing'})"
 
 
-def _heat(values, colours, limits=(None, None), **look) -> go.Heatmap:
-    """The one drawer of colours: a matrix between two ends, None: those of the data."""
-    look |= {"zmin": limits[0], "zmax": limits[1], "colorscale": colours}
-    return go.Heatmap(z=_blank(values), **look)
-
-
-def _blank(values) -> np.ndarray:
-    """Numbers, with None for nan: what a widget sends must be JSON."""
-    values = np.asarray(values, dtype=np.float64)
-    gaps = np.isnan(values)
-    return np.where(gaps, None, values) if gaps.any() else values
+def _heat(
+    values: ArrayLike,
+    colours: str | list,
+    limits: tuple[float | None, float | None] = (None, None),
+    **style: Any,
+) -> dict:
+    """Return a matrix as colours between two ends, those of the data for None."""
+    return {
+        "type": "heatmap",
+        "z": np.asarray(values, dtype=np.float64),
+        "colorscale": colours,
+        "zmin": limits[0],
+        "zmax": limits[1],
+    } | style

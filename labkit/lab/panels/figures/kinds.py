@@ -1,19 +1,17 @@
 """The kinds of panels of a live figure: what each draws of a trace's rows."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from labkit.lab.panels.figures.captions import panel_text
 from labkit.lab.panels.figures.columns import Columns, decimate, number
-from labkit.lab.panels.figures.drawing import line
+from labkit.lab.panels.figures.drawing import Curve, line
 from labkit.lab.panels.figures.theme import COLOURS, INK, PAPER, axis, numbers
 
 KEPT, MIXED = COLOURS[:2]
-
-Values = list[tuple[np.ndarray, np.ndarray]]  # x and y of each curve
 
 
 class Panel:
@@ -40,7 +38,7 @@ class Lines(Panel):
     y_title, x_title : str, of the axes, with units
     log : bool, logarithmic vertical axis
     y_range : pair of float, ends of the vertical axis; ``None`` fits the data
-    marks : tuple of str, columns drawn as marks alone, each of them; for events
+    marks : tuple of str, columns drawn as marks without a line, as for events
     """
 
     columns: Mapping[str, str] | tuple[str, ...]
@@ -52,7 +50,7 @@ class Lines(Panel):
     marks: tuple[str, ...] = ()
 
     def traces(self) -> list[dict]:
-        """Plotly's traces, without their data."""
+        """Return plotly's traces, without their data."""
         names, drawn = self.columns, []
         labels = list(names.values() if isinstance(names, Mapping) else names)
         chosen = numbers(labels)
@@ -63,16 +61,16 @@ class Lines(Panel):
 
     @property
     def ends(self) -> list[int]:
-        """Curves that may have their names at their ends."""
+        """Numbers of the curves that may have their names at their ends."""
         return [i for i, name in enumerate(self.columns) if name not in self.marks]
 
     def axes(self) -> tuple[dict, dict]:
-        """Both axes, as plain data."""
+        """Return both axes, as plain data."""
         y = axis(self.y_title, log=self.log, limits=self.y_range)
         return axis(self.x_title), y
 
-    def values(self, data: Columns) -> Values:
-        """The data of each trace."""
+    def values(self, data: Columns) -> list[Curve]:
+        """Return the data of each trace."""
         curves = [(x, y, decimate(y)) for x, y in map(data.curve, self.columns)]
         return [(x[kept], y[kept]) for x, y, kept in curves]
 
@@ -107,46 +105,61 @@ class Bars(Panel):
     over_steps = False
 
     def traces(self) -> list[dict]:
-        """Plotly's traces, without their data."""
-        stripes = {"shape": "/", "fillmode": "replace", "bgcolor": MIXED}
-        stripes |= {"fgcolor": PAPER, "size": 6, "solidity": 0.2}
-        bar = {"type": "bar", "width": 0.8}
-        level = {"type": "scatter", "mode": "lines", "name": self.level_label}
-        level |= {"line": {"color": INK, "dash": "dash", "width": 2}}
-        kept = bar | {"name": self.kept_label, "marker": {"color": KEPT}}
+        """Return plotly's traces, without their data."""
+        bar = {"type": "bar", "width": 0.8, "showlegend": self.level is not None}
+        stripes = {
+            "shape": "/",
+            "fillmode": "replace",
+            "bgcolor": MIXED,
+            "fgcolor": PAPER,
+            "size": 6,
+            "solidity": 0.2,
+        }
         mixed = {"color": MIXED, "pattern": stripes}
-        mixed = bar | {"name": self.mixed_label, "marker": mixed}
-        named = {"showlegend": self.level is not None}
-        return [trace | named for trace in (kept, mixed, level)]
+        level = {
+            "type": "scatter",
+            "mode": "lines",
+            "name": self.level_label,
+            "line": {"color": INK, "dash": "dash", "width": 2},
+            "showlegend": self.level is not None,
+        }
+        return [
+            bar | {"name": self.kept_label, "marker": {"color": KEPT}},
+            bar | {"name": self.mixed_label, "marker": mixed},
+            level,
+        ]
 
     def axes(self) -> tuple[dict, dict]:
-        """Both axes, as plain data."""
+        """Return both axes, as plain data."""
         count = len(self.columns)
         every = math.ceil(count / 12)  # more names than that run into each other
-        ticks = {"range": [0.4, count + 0.6], "showgrid": False}
-        ticks["tickvals"] = list(range(1, count + 1, every))
-        ticks["ticktext"] = list(self.columns[::every])
+        ticks = {
+            "range": [0.4, count + 0.6],
+            "showgrid": False,
+            "tickvals": list(range(1, count + 1, every)),
+            "ticktext": list(self.columns[::every]),
+        }
         y = axis(self.y_title, log=self.log)
         y |= {} if self.log else {"rangemode": "tozero"}
         return axis(self.x_title) | ticks, y
 
-    def values(self, data: Columns) -> Values:
-        """The data of the kept bars, the mixed bars and the level line."""
+    def values(self, data: Columns) -> list[Curve]:
+        """Return the data of the kept bars, the mixed bars and the level line."""
         newest = data.newest(self.columns)
         heights = np.array([number(newest.get(name)) for name in self.columns])
         level = number(newest.get(self.level))
         x = np.arange(1.0, len(heights) + 1)
-        there = ~np.isnan(heights)
+        given = ~np.isnan(heights)
         # At the level a component is still kept whole.  Without one (nan) all are.
-        mixed = there & (heights < level)
-        kept = there & ~mixed
+        mixed = given & (heights < level)
+        kept = given & ~mixed
         ends = [] if math.isnan(level) else [0.5, len(heights) + 0.5]
         line = np.array(ends), np.full(len(ends), level)
         return [(x[kept], heights[kept]), (x[mixed], heights[mixed]), line]
 
 
-def check_panels(panels, columns) -> None:
-    """Refuse what cannot be drawn, with the reason."""
+def check_panels(panels: Sequence[Panel], columns: int) -> None:
+    """Raise a ValueError or TypeError for panels that cannot be drawn."""
     if not panels:
         raise ValueError("a plot needs at least one panel")
     if columns < 1:

@@ -1,11 +1,13 @@
 """Planes side by side, and what stands in them: arrows, ellipses, dots and paths."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from labkit.lab.panels.figures.captions import panel_text
-from labkit.lab.panels.figures.drawing import panel_title
+from labkit.lab.panels.figures.captions import Figure, describe, panel_text
+from labkit.lab.panels.figures.drawing import corner, on_axes, panel_title, suffix
 from labkit.lab.panels.figures.theme import GHOST, INK, axis, layout
 
 TURN = np.linspace(0, 2 * np.pi, 61)
@@ -22,59 +24,65 @@ def planes(
     height: int = HEIGHT,
     square: bool = False,
     widths: Sequence[float] | None = None,
-) -> dict:
-    """Empty planes in a row with fixed limits (x, y), one legend below them.
+) -> Figure:
+    """Return empty planes in a row with fixed limits, and one legend below them.
 
-    A figure as plain data: plotly's own objects would take longer than a frame.
-    ``square``: a unit is as long upwards as sideways, so that circles are round.
+    Parameters
+    ----------
+    titles, x_titles, y_titles : sequence of str, of each plane
+    limits : sequence of ((x, x), (y, y)), of each plane, in data units
+    caption : str, the sentence below
+    height : int, pixels
+    square : bool
+        A unit is as long upwards as sideways, so that circles are round.
+    widths : sequence of float, of the planes, relative to each other
     """
     count, start = len(titles), 0.0
     gap = 0.24 / count if any(y_titles[1:]) else 0.05
     shares = np.array(widths or [1.0] * count)
     shares = shares / shares.sum() * (1 - gap * (count - 1))
-    made = layout(width=960, height=height) | {"annotations": [], "uirevision": True}
+    made = layout(width=960, height=height)
     made["margin"] |= {"t": 46, "b": 84, "l": 60}
     made["legend"] = {"orientation": "h", "x": 0, "y": 0, "yref": "container"}
+    made |= {"annotations": [], "uirevision": True}
     for i, (title, ends) in enumerate(zip(titles, limits, strict=True)):
-        k, end = str(i + 1) if i else "", start + shares[i]
-        corner = {"x": start, "y": 1, "xanchor": "left", "yanchor": "bottom"}
-        made["annotations"].append(panel_title(title, corner))
+        k, end = suffix(i), start + shares[i]
+        made["annotations"].append(panel_title(title, corner(start, 1)))
         x, y = axis(x_titles[i], limits=ends[0]), axis(y_titles[i], limits=ends[1])
-        scale = {"scaleanchor": f"x{k}", "constrain": "range"} if square else {}
-        place = {"domain": [start, end], "anchor": f"y{k}", "nticks": 5}
-        # What sticks out is not looked for: it takes a tenth of a frame.
-        place |= (free := {"ticklabeloverflow": "allow"})
-        made[f"xaxis{k}"] = x | place
-        made[f"yaxis{k}"] = y | {"anchor": f"x{k}", "nticks": 6} | scale | free
+        x |= {"domain": [start, end], "anchor": f"y{k}", "nticks": 5}
+        y |= {"anchor": f"x{k}", "nticks": 6}
+        y |= {"scaleanchor": f"x{k}", "constrain": "range"} if square else {}
+        # To look for labels that stick out would take a tenth of a frame.
+        made[f"xaxis{k}"] = x | {"ticklabeloverflow": "allow"}
+        made[f"yaxis{k}"] = y | {"ticklabeloverflow": "allow"}
         start = end + gap
     words = [panel_text(*each) for each in zip(titles, y_titles, x_titles, strict=True)]
-    made["meta"] = {"caption": caption, "alt": ". ".join([*words, caption])}
-    return {"data": [], "layout": made}
+    return describe({"data": [], "layout": made}, caption, words)
 
 
 def put(figure: dict, column: int, traces: Sequence[dict]) -> None:
-    """Draw traces in a plane, the first or a later one; the first has the legend."""
-    k = str(column + 1) if column else ""
-    place = {"xaxis": f"x{k}", "yaxis": f"y{k}"}
+    """Draw traces in a plane, by its number; those of the first are in the legend."""
     for trace in traces:
         named = bool(trace.get("name")) and trace.get("showlegend", not column)
-        figure["data"].append(trace | place | {"showlegend": named})
+        figure["data"].append(trace | on_axes(column) | {"showlegend": named})
 
 
-def dots(points, colour: str, name: str = "", **marker) -> dict:
-    """Points (n, 2), each by itself."""
+def dots(points: ArrayLike, colour: str, name: str = "", **marker: Any) -> dict:
+    """Return the trace of points (n, 2), each by itself; ``marker`` is plotly's."""
     x, y = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
-    look = {"color": colour, "size": 5} | marker
-    return _scatter(x, y, name) | {"mode": "markers", "marker": look}
+    marker = {"color": colour, "size": 5} | marker
+    return _scatter(x, y, name) | {"mode": "markers", "marker": marker}
 
 
-def handles(points, name: str) -> dict:
-    """Points (n, 2), not seen, by which a hand holds what is drawn there."""
+def handles(points: ArrayLike, name: str) -> dict:
+    """Return invisible points (n, 2), by which a hand holds what is drawn there."""
     return dots(points, INK, size=24, opacity=0) | {"meta": {"touch": name}}
 
 
-def path(points, colour: str, name: str = "", *, marks: bool = False, **line) -> dict:
-    """A line through points (n, 2)."""
+def path(
+    points: ArrayLike, colour: str, name: str = "", *, marks: bool = False, **line: Any
+) -> dict:
+    """Return a line through points (n, 2), with markers on them if ``marks``."""
     x, y = np.asarray(points, dtype=np.float64).reshape(-1, 2).T
     made = _scatter(x, y, name) | {"line": {"color": colour, "width": 2} | line}
     if marks:
@@ -83,58 +91,94 @@ def path(points, colour: str, name: str = "", *, marks: bool = False, **line) ->
 
 
 def arrow(
-    start, end, colour: str = INK, name: str = "", *, width: int = 3, head: int = 13
+    start: ArrayLike,
+    end: ArrayLike,
+    colour: str = INK,
+    name: str = "",
+    *,
+    width: int = 3,
+    head: int = 13,
 ) -> dict:
-    """An arrow from one point to another, or n of them as one trace: (2,) or (n, 2)."""
+    """Return an arrow, or n of them as one trace, between points (2,) or (n, 2)."""
     start, end = np.atleast_2d(np.asarray(start, float)), np.atleast_2d(end)
     x, y = np.stack([start, end, np.full_like(start, np.nan)], 1).reshape(-1, 2)[:-1].T
     sizes = ([0, head, 0] * len(start))[:-1]
-    tip = {"symbol": "arrow", "angleref": "previous", "size": sizes, "opacity": 1}
-    look = {"mode": "lines+markers", "line": {"color": colour, "width": width}}
-    return _scatter(x, y, name) | look | {"marker": tip | {"color": colour}}
+    return _scatter(x, y, name) | {
+        "mode": "lines+markers",
+        "line": {"color": colour, "width": width},
+        "marker": {
+            "symbol": "arrow",
+            "angleref": "previous",
+            "size": sizes,
+            "opacity": 1,
+            "color": colour,
+        },
+    }
 
 
-def ellipse(centre, covariance, radius: float, colour: str, name="", **line) -> dict:
-    """The points at a Mahalanobis distance ``radius`` from the centre (2,)."""
+def ellipse(
+    centre: ArrayLike,
+    covariance: ArrayLike,
+    radius: float,
+    colour: str,
+    name: str = "",
+    **line: Any,
+) -> dict:
+    """Return the points at a Mahalanobis distance ``radius`` from the centre (2,)."""
     values, vectors = np.linalg.eigh(np.asarray(covariance, dtype=np.float64))
     half = vectors * np.sqrt(np.maximum(values, 0))
     edge = radius * np.stack([np.cos(TURN), np.sin(TURN)], 1) @ half.T
     return path(np.asarray(centre) + edge, colour, name, **line)
 
 
-def contours(x, y, z, name: str) -> dict:
-    """Lines of equal z (len(y), len(x)) > 0, equally far apart in its logarithm."""
+def contours(x: ArrayLike, y: ArrayLike, z: ArrayLike, name: str) -> dict:
+    """Return lines of equal z (len(y), len(x)) > 0, evenly spaced in its logarithm."""
     z = np.log10(np.maximum(z, 1e-12))
     low, high = np.quantile(z, [0.0, 1.0])
     size = max((high - low) / 14, 1e-9)
-    at = {"coloring": "none", "start": low, "end": high, "size": size}
-    look = {"contours": at, "line": {"color": GHOST, "width": 1}, "showscale": False}
-    return (
-        {"type": "contour", "x": x, "y": y, "z": z, "name": name}
-        | look
-        | {"hoverinfo": "skip"}
-    )
+    return {
+        "type": "contour",
+        "x": x,
+        "y": y,
+        "z": z,
+        "name": name,
+        "contours": {"coloring": "none", "start": low, "end": high, "size": size},
+        "line": {"color": GHOST, "width": 1},
+        "showscale": False,
+        "hoverinfo": "skip",
+    }
 
 
-def class_map(classes, colours: Sequence[str], ticks=None) -> dict:
-    """What each point of a square is said to be: classes (n, n) by their numbers.
+def class_map(
+    classes: ArrayLike, colours: Sequence[str], ticks: ArrayLike | None = None
+) -> dict:
+    """Return a map of the classes (n, n), given by their numbers, of a square's points.
 
-    Without ``ticks`` (n,) the cells (m, n) are counted.
+    ``ticks`` (n,) are the points' coordinates. Without them the axes count the cells,
+    and the map may have another shape (m, n).
     """
     n = len(colours)
-    steps = [[(i + end) / n, colours[i]] for i in range(n) for end in (0, 1)]
-    look = {"colorscale": steps, "zmin": -0.5, "zmax": n - 0.5, "showscale": False}
-    heat = {"type": "heatmap", "x": ticks, "y": ticks, "z": classes, "opacity": 0.35}
-    return heat | look | {"hoverinfo": "skip"}
+    return {
+        "type": "heatmap",
+        "x": ticks,
+        "y": ticks,
+        "z": classes,
+        "opacity": 0.35,
+        "colorscale": [[(i + end) / n, colours[i]] for i in range(n) for end in (0, 1)],
+        "zmin": -0.5,
+        "zmax": n - 0.5,
+        "showscale": False,
+        "hoverinfo": "skip",
+    }
 
 
-def _scatter(x, y, name: str) -> dict:
-    hover = {"hoverinfo": "name"} if name else {"hoverinfo": "skip"}
-    return {"type": "scatter", "x": x, "y": y, "name": name} | hover
+def _scatter(x: np.ndarray, y: np.ndarray, name: str) -> dict:
+    hover = "name" if name else "skip"
+    return {"type": "scatter", "x": x, "y": y, "name": name, "hoverinfo": hover}
 
 
 def rounded_up(size: float, least: float = 1e-6) -> float:
-    """The next of a few steps a decade: axes that do not tremble.
+    """Return the next of a few steps a decade, for axes that do not tremble.
 
     Examples
     --------

@@ -3,16 +3,13 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import anywidget
-import plotly.graph_objects as go
 import traitlets
-from plotly.io.json import to_json_plotly
-from plotly.offline import get_plotlyjs
 
-from labkit.lab.panels.figures.captions import CONFIG, STYLE
+from labkit.lab.panels.figures.captions import CONFIG, STYLE, as_json
 from labkit.lab.panels.figures.shown import loop_here
 
 ASKED = "plotly.js"
@@ -65,7 +62,7 @@ class Plot(anywidget.AnyWidget):
 
     def __init__(
         self,
-        shown: go.Figure,
+        shown: Mapping,
         *,
         ahead: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -75,7 +72,7 @@ class Plot(anywidget.AnyWidget):
         self._held = None  # a figure that waits for its turn
         self._taken = False  # whether a page draws the newest, and wants one ahead
         self._watch = None  # gives up unless a page draws
-        super().__init__(figure=shown.to_json(), ahead=ahead)
+        super().__init__(figure=as_json(shown), ahead=ahead)
         self.layout.width = "100%"
         self.on_msg(self._heard)
 
@@ -89,9 +86,9 @@ class Plot(anywidget.AnyWidget):
         rest = MAX_WAIT if self._answers else SOON * 2 ** min(self._owed - 1, 9)
         return self.sent + min(MAX_WAIT, rest)
 
-    def show(self, shown: go.Figure | dict) -> bool:
+    def show(self, shown: Mapping) -> bool:
         """Show a figure in place of the last, soon; returns whether it is another."""
-        text = to_json_plotly(shown)
+        text = as_json(shown)
         with self.lock:
             if text == (self._held or self.figure):
                 return False
@@ -122,6 +119,8 @@ class Plot(anywidget.AnyWidget):
 
     def _heard(self, _, content, buffers) -> None:
         if content == ASKED:
+            from plotly.offline import get_plotlyjs
+
             self.send(ASKED, [get_plotlyjs().encode()])
             return
         with self.lock:

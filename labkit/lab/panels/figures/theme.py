@@ -1,4 +1,4 @@
-"""How every figure looks, on white and on black: colours, dashes, markers, axes.
+"""The style of every figure, on white and on black: colours, dashes, markers, axes.
 
 Figures are drawn in the colours for white. On black each colour has a twin:
 :func:`dark` puts the twins into a figure, :func:`style` makes a page do so by itself.
@@ -11,6 +11,7 @@ form of colour blindness. Dash and marker repeat what the colour says.
 from collections.abc import Iterable
 from itertools import count
 from math import log10
+from typing import Any
 
 from labkit.lab.colours import NUMBERS, number_of
 
@@ -38,6 +39,7 @@ _TWINS = _CURVES | {PAPER: "#111111", INK: "#DEDEDE", GRID: "#3A3A3A"}
 THEMES = ("light", "dark")
 FITS = 700  # pixels: the room for a figure in a window of 900
 WIDEST = 960  # pixels that a figure may grow to
+PLAIN = {"showline": False, "ticks": "", "showgrid": False, "zeroline": False}
 
 
 def colour_of(rule: str) -> str:
@@ -72,16 +74,24 @@ def template(theme: str = "light") -> dict:
     """Return the lab's plotly template, as plain data; a ValueError for no theme."""
     if theme not in THEMES:
         raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
-    line = {"showline": True, "linecolor": INK, "ticks": "outside", "tickcolor": INK}
-    line |= {"gridcolor": GRID, "zeroline": False, "exponentformat": "e"}
-    line |= {"automargin": True, "title": {"standoff": 8, "font": {"size": 12}}}
+    line = {
+        "showline": True,
+        "linecolor": INK,
+        "ticks": "outside",
+        "tickcolor": INK,
+        "gridcolor": GRID,
+        "zeroline": False,
+        "exponentformat": "e",
+        "automargin": True,
+        "title": {"standoff": 8, "font": {"size": 12}},
+    }
     clear = "rgba(0,0,0,0)"
     buttons = {"bgcolor": clear, "color": BUTTON, "activecolor": BUTTON}
     buttons["remove"] = [
         *("select", "lasso", "zoomin", "zoomout", "autoscale"),
         "sendChartToCloud",  # nothing leaves this machine
     ]
-    look = {
+    made = {
         "colorway": list(COLOURS),
         "font": {"family": "sans-serif", "size": 12, "color": INK},
         "paper_bgcolor": PAPER,
@@ -93,10 +103,10 @@ def template(theme: str = "light") -> dict:
         "xaxis": line,
         "yaxis": line,
     }
-    return {"layout": look if theme == "light" else dark(look)}
+    return {"layout": made if theme == "light" else dark(made)}
 
 
-def dark(plain):
+def dark(plain: Any) -> Any:
     """Return a figure's plain data, or a part of it, in the colours for black.
 
     Examples
@@ -117,7 +127,7 @@ def style() -> str:
     """Return CSS that draws figures in dark on a page that says it is dark.
 
     JupyterLab's does by ``data-jp-theme-light``, and so do pages of runs. Nothing is
-    drawn anew, so a change of theme costs a figure nothing.
+    drawn anew, so that a change of theme costs a figure nothing.
     """
     rules = [".main-svg { background: transparent !important; }"]
     for light, twin in _TWINS.items():
@@ -131,7 +141,7 @@ def style() -> str:
     return f'{width}[data-jp-theme-light="false"] {plot} {{\n{inner}\n}}\n'
 
 
-def layout(title: str = "", *, width: int, height: int, **more) -> dict:
+def layout(title: str = "", *, width: int, height: int | None, **more: Any) -> dict:
     """Return the layout shared by all figures, as plain data; entries in ``more`` win.
 
     A figure wider than 700 pixels takes the width of the page instead, up to 960.
@@ -141,16 +151,27 @@ def layout(title: str = "", *, width: int, height: int, **more) -> dict:
     base = {"template": template(), "height": height, "margin": margin}
     base |= {"width": width} if width <= FITS else {"autosize": True}
     if title:
-        look = {"text": title, "pad": {"t": 12}, "font": {"size": 16}}
-        look |= {"x": 0, "xref": "paper", "xanchor": "left"}
-        base["title"] = look | {"y": 1, "yref": "container", "yanchor": "top"}
+        base["title"] = {
+            "text": title,
+            "pad": {"t": 12},
+            "font": {"size": 16},
+            "x": 0,
+            "xref": "paper",
+            "xanchor": "left",
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+        }
     return base | more
 
 
-def axis(title: str, *, log: bool = False, limits=None) -> dict:
-    """Return one axis as plain data; without limits, in data units, it fits the data.
+def axis(
+    title: str, *, log: bool = False, limits: tuple[float, float] | None = None
+) -> dict:
+    """Return one axis as plain data; without limits it fits the data.
 
-    A ValueError if those of a logarithmic axis are not positive.
+    ``limits`` are in data units. A ValueError if those of a logarithmic axis are not
+    positive.
     """
     line = {"title": {"text": title}, "type": "log" if log else "linear"}
     if log:

@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import plotly.graph_objects as go
 from IPython import get_ipython
 
 from labkit.instruments import Trace
@@ -68,7 +67,7 @@ class LivePlot(Shown):
     >>> trace = Trace()
     >>> trace.log(0, loss=2.0)
     >>> plot = LivePlot(trace, [Lines(("loss",), "Loss", "nats")], interactive=False)
-    >>> plot.figure.data[0].y.tolist()
+    >>> plot.figure["data"][0]["y"].tolist()
     [2.0]
     """
 
@@ -115,11 +114,11 @@ class LivePlot(Shown):
     def _ipython_display_(self):
         if self.interactive:
             super()._ipython_display_()
-        elif place := self._build().placed():
-            _renew_after_cells(self, place)
+        elif handle := self._build().display():
+            _renew_after_cells(self, handle)
 
     @property
-    def figure(self) -> go.Figure:
+    def figure(self) -> Figure:
         """What is drawn if interactive, else built just now."""
         return self._figure if self.interactive else self._build()
 
@@ -143,11 +142,9 @@ class LivePlot(Shown):
             self._folded = folded
             self._lay_out()
             self._figure = self._build()
-        values = self._drawing.values(data)
-        for curve, (x, y) in zip(self._figure.data, values, strict=False):  # no ghosts
-            curve.update(x=x, y=y, overwrite=True)
+        self._drawing.fill(self._figure, data)
         if self._noted:
-            self._figure.layout.update(self._notes(), overwrite=True)
+            self._figure["layout"] |= self._notes()
             self._noted = False
         self.widget.show(self._figure)
         self._late = False
@@ -199,8 +196,8 @@ class LivePlot(Shown):
 
     def _empty(self) -> tuple[str, ...]:
         """Titles of panels that this run has nothing for; none if it has for none."""
-        there = self._data.there
-        none = [p.title for p in self.panels if there.isdisjoint(p.columns)]
+        filled = self._data.filled
+        none = [p.title for p in self.panels if filled.isdisjoint(p.columns)]
         if len(self.trace) < ENOUGH:  # it is too early to say: as in the run before
             none = [title for title in none if title in self._folded]
         return () if len(none) == len(self.panels) else tuple(none)
@@ -264,10 +261,10 @@ class LivePlot(Shown):
 
     def _build(self) -> Figure:
         figure = self._drawing.build(self._data.read())
-        self._titles = figure.layout.annotations
-        figure.update_layout(self._notes())
+        self._titles = figure["layout"]["annotations"]
+        figure["layout"] |= self._notes()
         if self._ghost:
-            figure.add_traces(self._drawing.ghosts(self._ghost))
+            figure["data"] += self._drawing.ghosts(self._ghost)
         words = [panel.words for panel in self._drawing.panels]
         return describe(figure, " ".join(filter(None, self._said())), words)
 
@@ -293,8 +290,8 @@ class LivePlot(Shown):
         return f"LivePlot({self.trace!r}: {titles})"
 
 
-def _renew_after_cells(plot: LivePlot, place) -> None:
-    """Show a headless plot's trace in its place after each cell that has added rows."""
+def _renew_after_cells(plot: LivePlot, handle) -> None:
+    """Show a headless plot's trace where it stands, after each cell that adds rows."""
     link, shown = weakref.ref(plot), [plot.trace, len(plot.trace)]
     events = get_ipython().events
 
@@ -304,6 +301,6 @@ def _renew_after_cells(plot: LivePlot, place) -> None:
             events.unregister("post_run_cell", renew)
         elif shown != [plot.trace, len(plot.trace)]:
             shown[:] = plot.trace, len(plot.trace)
-            place.update(plot.figure._repr_mimebundle_(), raw=True)
+            handle.update(plot.figure._repr_mimebundle_(), raw=True)
 
     events.register("post_run_cell", renew)

@@ -124,7 +124,7 @@ def _pictures(lab, rows) -> Iterator[tuple[int, dict]]:
 
 
 def _plots(lab, rows) -> Iterator[tuple[int, dict]]:
-    figure = plain(lab.figure.to_plotly_json())
+    figure = plain(lab.figure)
     logged = ({k: v for k, v in row.items() if k != "pictures"} for row in rows)
     for row, values in lab.plot.replayed(logged):
         if row.get("measured", True):
