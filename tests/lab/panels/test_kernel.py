@@ -1,8 +1,15 @@
 """A panel in a kernel, whose messages come as a page sends them."""
 
+import inspect
+
 import pytest
+from ipykernel import kernelbase
+from ipykernel.comm import Comm
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpecManager
+
+from labkit.lab.panels import Stepper
+from labkit.lab.panels.figures.shown import ROUTE, hear_here
 
 PANEL = """
 import asyncio, threading
@@ -23,6 +30,16 @@ stepper = Stepper(rows)
 display(stepper)
 clicked = {name: each.comm.comm_id for name, each in stepper._buttons.items()}
 """
+
+
+def test_ipykernel_still_asks_the_private_method_that_panels_replace():
+    """Where it does not, ``hear_here`` does nothing, and a click may be lost."""
+    assert callable(getattr(Comm, ROUTE))
+    assert f'"{ROUTE}"' in inspect.getsource(kernelbase)
+    stepper = Stepper(iter("ab"))
+    hear_here(stepper.widget)
+    comm = stepper._buttons["step"].comm
+    assert not hasattr(comm, ROUTE) or getattr(comm, ROUTE)({}, "a page's") is None
 
 
 class Page:

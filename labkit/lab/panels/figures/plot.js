@@ -73,33 +73,23 @@ function render({ model, el }) {
   plot.setAttribute("role", "img");
   el.append(plot, line);
   let width = 0;
-  let drawing = false;
-  let wanted = true;
 
-  const draw = async () => {
-    wanted = true;
-    if (drawing) return;
-    drawing = true;
+  const draw = redrawing(async () => {
     try {
       if (!globalThis.labkitPlotly?.loaded) line.textContent = "Waits for the kernel.";
       const Plotly = await library(model);
-      while (wanted) {
-        wanted = false;
-        const version = model.get("version");
-        if (model.get("ahead")) model.send({ taken: version });
-        const { data, layout } = JSON.parse(model.get("figure"));
-        plot.setAttribute("aria-label", layout.meta?.alt ?? "");
-        line.textContent = layout.meta?.caption ?? "";
-        await Plotly.react(plot, data, { uirevision: true, ...layout }, model.get("config"));
-        model.send({ drawn: version });
-      }
+      const version = model.get("version");
+      if (model.get("ahead")) model.send({ taken: version });
+      const { data, layout } = JSON.parse(model.get("figure"));
+      plot.setAttribute("aria-label", layout.meta?.alt ?? "");
+      line.textContent = layout.meta?.caption ?? "";
+      await Plotly.react(plot, data, { uirevision: true, ...layout }, model.get("config"));
+      model.send({ drawn: version });
     } catch (error) {
       const lost = model.get("lost") ? " The run goes on without it." : "";
       line.textContent = `The figure cannot be drawn: ${error.message}.${lost}`;
-    } finally {
-      drawing = false;
     }
-  };
+  });
 
   // Frames show where the kernel has what is held. It is told the newest place alone, as
   // soon as it has heard the one before: ipywidgets holds back what comes meanwhile.

@@ -4,13 +4,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import anywidget
 import traitlets
 
 from labkit.lab.panels.figures.captions import CONFIG, STYLE, as_json
-from labkit.lab.panels.figures.shown import loop_here
+from labkit.lab.panels.figures.shown import REDRAW, loop_here
 
 ASKED = "plotly.js"
 SOON = 0.1  # seconds until another is sent to a page that was never heard, then doubled
@@ -58,7 +57,7 @@ class Plot(anywidget.AnyWidget):
     touched = traitlets.Dict().tag(sync=True)
     _css = STYLE
     # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
-    _esm = Path(__file__).with_name("plot.js").read_text("utf-8")
+    _esm = REDRAW.read_text("utf-8") + REDRAW.with_name("plot.js").read_text("utf-8")
 
     def __init__(
         self,

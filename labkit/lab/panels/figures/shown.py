@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from IPython.display import display
 
+# ipykernel asks this private method of a widget's comm which thread is to answer.
+ROUTE = "_reply_subshell_for"
+REDRAW = Path(__file__).with_name("redraw.js")
 LOST = "No kernel answers for this panel: run this cell again."
 # Elsewhere than in JupyterLab, which alone has these classes, nothing is to be seen;
 # nor is it while a page that is loaded still waits for its panels.
@@ -66,7 +69,8 @@ def embedded(script: Path, data: object, still: str = "") -> str:
     page. ``still`` is HTML that stands in their place where no script runs.
     """
     inside = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
-    style, code = (script.with_suffix(s).read_text("utf-8") for s in (".css", ".js"))
+    style = script.with_suffix(".css").read_text("utf-8")
+    code = "".join(each.read_text("utf-8") for each in (REDRAW, script))
     return (
         f'<div class="labkit-{script.stem}">'
         f'<script type="application/json">{inside}</script>{still}</div>'
@@ -89,13 +93,14 @@ def _parts(widget) -> Iterator:
 
 
 def hear_here(widget) -> None:
-    """Have what a page tells a panel taken up where cells run.
+    """Have what a page tells a panel answered where cells run.
 
-    ipykernel may take it up on a thread of the page's. Once that has ended, what it ran
-    stands still, and what a page says goes to it yet and is lost.
+    ipykernel may answer it on a thread that belongs to the page. Once that thread has
+    ended, what it ran stands still, and what the page says is lost on its way to it.
     """
     for part in _parts(widget):
-        part.comm._reply_subshell_for = lambda _data, _of_the_page: None
+        if hasattr(part.comm, ROUTE):  # an ipykernel without it has no such threads
+            setattr(part.comm, ROUTE, lambda _data, _of_the_page: None)
 
 
 def loop_here() -> asyncio.AbstractEventLoop | None:

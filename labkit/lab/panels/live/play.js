@@ -43,24 +43,17 @@ async function play(root) {
   const ranges = Object.fromEntries(across.map((key) => [key, [...drawn[key].range]]));
   const again = root.dataset.loop !== undefined;
   const chosen = knobs.map((knob) => knob.at);
-  let [position, timer, drawing, wanted] = [0, null, false, false];
+  let [position, timer] = [0, null];
 
   const run = () => runs[knobs.reduce((i, knob, k) => i * knob.values.length + chosen[k], 0)];
 
-  async function draw() {
-    wanted = true;
-    if (drawing) return;
-    drawing = true;
-    while (wanted) {
-      wanted = false;
-      const { layout, traces } = run();
-      const now = traces.map((each) => each[position]).filter(Boolean);
-      const [data, look] = structuredClone([now, layout[position]]); // plotly writes into them
-      for (const key of across) look[key] = { range: ranges[key], ...look[key] };
-      await Plotly.react(figure, data, { ...look, uirevision: true });
-    }
-    drawing = false;
-  }
+  const draw = redrawing(async () => {
+    const { layout, traces } = run();
+    const now = traces.map((each) => each[position]).filter(Boolean);
+    const [data, style] = structuredClone([now, layout[position]]); // plotly writes into them
+    for (const key of across) style[key] = { range: ranges[key], ...style[key] };
+    await Plotly.react(figure, data, { ...style, uirevision: true });
+  });
   function show(to) {
     const { steps } = run();
     if (!steps.length) return void (at.textContent = "failed");
