@@ -15,7 +15,6 @@ from torch import Tensor
 
 from labkit.broad import NotPositiveDefinite, SharedColumns, Update
 from labkit.broad.backends import chunks
-from labkit.broad.solvers import start_operations, update_operations
 from labkit.broad.factor import add_product
 from labkit.broad.greville import exg_e_update_from
 from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, draw
@@ -25,6 +24,7 @@ from labkit.broad.ridge import (
     sums_over,
     with_ridge,
 )
+from labkit.broad.solvers import start_operations, update_operations
 from labkit.broad.triangular import gram, lower_solve, lower_t_solve, mm
 from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.problem import Problem, load_problem
