@@ -86,11 +86,10 @@ SCREENS = [
     """from labkit.lab.datasets import load
 from labkit.lab import bpls
 from labkit.lab.broad import growth as broad
-from labkit.lab.compare import live as compare
+from labkit.lab import compare
 from labkit.lab import hessian_free
 from labkit.lab.rls import training as rls
 from labkit.lab.rtrl import noise as rtrl
-from labkit.lab.compare import rules
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab
 from labkit.lab.hessian_free import bowl
@@ -100,7 +99,6 @@ from labkit.lab.rls import ellipse
 from labkit.lab.broad import functions
 from labkit.lab.rtrl import influence
 from labkit.lab.bpls import layers
-from labkit.lab.compare import regions
 from labkit.lab.rtrl import water
 
 digits, text = load_problem("digits", samples=300), load("text")
@@ -121,7 +119,7 @@ show(hessian_free.TRAINING, images, knobs=knobs, pictures=shown)""",
     "show(rtrl.NOISE, text, {}, 5, 4)",
     """middle = lambda ends: (ends[0] * ends[1]) ** 0.5
 chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}
-          for label, rule in rules.CLASSIFIERS.items()}
+          for label, rule in compare.CLASSIFIERS.items()}
 show(compare.RACE, digits, chosen, 16)""",
     """network = rtrl.new_network(len(text.symbols), 16)
 show(cloud.CLOUD, text, {16: network})""",
@@ -131,8 +129,8 @@ show(cloud.CLOUD, text, {16: network})""",
     "show(curve.CURVE)",
     "show(bowl.BOWL)",
     "show(functions.FUNCTIONS)",
-    "show(regions.REGIONS, regions.spirals(), 8)",
-    'show(regions.regions_of("RLS", "SGD", "Adam"), regions.spirals(), 8)',
+    "show(compare.RACE, compare.spirals(), None, 8)",
+    'show(compare.race_of("RLS", "SGD", "Adam"), compare.spirals(), None, 8)',
     "show(layers.LAYERS, steps=5)",
 ]
 

@@ -13,7 +13,7 @@ import torch
 
 from labkit.instruments import gradient_cosine
 from labkit.lab.compare import live as compare
-from labkit.lab.compare import rules
+from labkit.lab.compare import rules, training
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
 from labkit.lab.race import Race, run_race, spread
@@ -257,7 +257,7 @@ def test_the_live_race_writes_what_its_panels_show(tmp_path):
 def test_the_live_race_runs_at_the_ends_of_its_knobs(noise, batch):
     knobs = compare.RaceKnobs(input_noise=noise, label_noise=noise, batch=batch)
     frame = live(knobs=knobs).run(8)
-    shown = frame[[k for k in MIDDLE if k not in compare.SOLVED]].iloc[-1].dropna()
+    shown = frame[[k for k in MIDDLE if k not in training.SOLVED]].iloc[-1].dropna()
     assert ((shown >= 0) & (shown <= 100)).all()
 
 
@@ -271,7 +271,7 @@ def test_a_rule_that_fails_live_ends_alone():
 def test_minibatches_carry_the_noise_asked_for():
     knobs = compare.RaceKnobs(label_noise=0.5, batch=128)
     g, fit = torch.Generator().manual_seed(0), PROBLEM.fit
-    drawn = [compare.draw(fit, knobs, g) for _ in range(20)]
+    drawn = [training.draw(fit, knobs, g) for _ in range(20)]
     X, y = (torch.cat(each) for each in zip(*drawn, strict=True))
     clean = fit.targets[torch.cdist(X, fit.inputs).argmin(1)]
     assert 0.41 < float((clean != y).double().mean()) < 0.49  # 0.45 of 2,560 labels

@@ -13,7 +13,7 @@ from labkit import hessian_free as hf
 from labkit.bpls.walk import hidden_values, output_targets, walk, walked
 from labkit.lab.bpls import curve, layers
 from labkit.lab.broad import functions, training
-from labkit.lab.compare import regions
+from labkit.lab.compare import live
 from labkit.lab.compare.live import RaceKnobs, race_looks
 from labkit.lab.datasets import load
 from labkit.lab.hessian_free import bowl
@@ -39,10 +39,10 @@ PICTURES = {
     "influence": (influence.INFLUENCE, (TEXT, {16: NETWORK})),
     "water": (water.WATER, ()),
     "layers": (layers.LAYERS, ()),
-    "regions": (regions.REGIONS, (regions.spirals(), 8)),
+    "regions": (live.RACE, (live.spirals(), None, 8)),
     "three regions": (
-        regions.regions_of(*"RLS SGD Adam".split()),
-        (regions.spirals(),),
+        live.race_of(*"RLS SGD Adam".split()),
+        (live.spirals(),),
     ),
 }
 
@@ -69,21 +69,22 @@ def lab(request):
 def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     knobs = {field.name for field in fields(lab.experiment.knobs)}
     assert set(lab.experiment.front) <= knobs and len(lab.experiment.front) == 3
-    frame = lab.run(4)
-    shown = as_json(lab.figure)
+    frame, pictures = lab.run(4), lab.pictures
+    shown = as_json(pictures.figure)
     assert lab.note.value and "pictures" not in frame and len(frame) == 4
     assert lab.figure["layout"]["meta"]["caption"] == lab.experiment.caption
+    assert pictures.figure["layout"]["meta"]["caption"]
     lab.stepper.back(3)
-    assert as_json(lab.figure) != shown
+    assert as_json(pictures.figure) != shown
     lab.stepper.step(3)
-    assert as_json(lab.figure) == shown
+    assert as_json(pictures.figure) == shown
     lab.stepper.reset()
-    now, ghost = lab.figure, "an earlier run"
+    now, ghost = pictures.figure, "an earlier run"
     assert {trace["name"] for trace in now["data"]} <= {ghost}
     assert as_json(now) != shown
     if now["data"]:
         lab.run(1)
-        assert ghost in [trace.get("name") for trace in lab.figure["data"]]
+        assert ghost in [trace.get("name") for trace in pictures.figure["data"]]
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -426,23 +427,23 @@ def test_the_water_is_the_theorems_and_the_draw_is_the_estimators(turned):
 # The regions
 
 
-@pytest.mark.parametrize("rules", [regions.ALL, ("RLS", "SGD", "Adam")])
+@pytest.mark.parametrize("rules", [live.ALL, ("RLS", "SGD", "Adam")])
 def test_regions_are_the_rules_predictions(rules):
-    problem, ticks = regions.spirals(), regions.TICKS
-    shown = regions.regions_of(*rules)
-    row, now = run(shown.rows, RaceKnobs, problem, 8, steps=4, label_noise=0.2)
+    problem, ticks = live.spirals(), live.TICKS
+    shown = live.race_of(*rules)
+    row, now = run(shown.rows, RaceKnobs, problem, None, 8, steps=4, label_noise=0.2)
     settings = RaceKnobs(label_noise=0.2)
-    looks = race_looks(settings, problem, regions.values(), 8)
+    looks = race_looks(settings, problem, live.middle_values(), 8)
     *_, (_, _, outputs, (X, y)) = islice(looks, 4)
     assert set(now.classes) == set(rules)
-    points, labels = (part[-regions.SHOWN :].numpy() for part in (X, y))
+    points, labels = (part[-live.SHOWN :].numpy() for part in (X, y))
     assert (now.points == points).all() and (now.labels == labels).all()
     shown_now = shown.picture(now, None)
     drawn_as, drawn_points = shown_now["data"]
-    inside, last = (np.abs(points) <= regions.WIDE).all(1), regions.GRID - 1
+    inside, last = (np.abs(points) <= live.WIDE).all(1), live.GRID - 1
     for n, label in enumerate(rules):
         assert row[label] == now.errors[label]
-        left, low = regions._corner(n, rules)
+        left, low = live._corner(n, rules)
         for i, j in ((0, 0), (3, 30), (last, 12), (20, 21)):
             said = int(outputs[label](torch.stack([ticks[j], ticks[i]])[None]).argmax())
             assert drawn_as["z"][low + i, left + j] == now.classes[label][i, j] + 1
@@ -450,7 +451,7 @@ def test_regions_are_the_rules_predictions(rules):
         part = slice(n * inside.sum(), (n + 1) * inside.sum())
         cells = np.stack([drawn_points[k][part] for k in "xy"], 1) - (left, low)
         assert np.allclose(np.interp(cells, [0, last], ticks[[0, -1]]), points[inside])
-    assert (drawn_as["z"] > 0).sum() == len(rules) * regions.GRID**2
+    assert (drawn_as["z"] > 0).sum() == len(rules) * live.GRID**2
     titles = [
         each["text"] for each in shown.picture(None, now)["layout"]["annotations"]
     ]

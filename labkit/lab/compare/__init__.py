@@ -5,8 +5,7 @@ from labkit.lab import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "live": ("RACE", "RaceKnobs"),
-        "regions": ("REGIONS", "regions_of", "spirals"),
+        "live": ("RACE", "RaceKnobs", "race_of", "spirals"),
         "rules": ("AUTOENCODERS", "CLASSIFIERS", "SEQUENCES"),
     },
 )

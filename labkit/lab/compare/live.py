@@ -1,166 +1,250 @@
-"""The live race of notebook 06: all classifiers, while noise is turned up and down."""
+"""The live race: all classifiers at once, their curves, and on a plane a picture."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import count
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
-from labkit import hessian_free
-from labkit.lab.compare import rules
-from labkit.lab.compare.rules import CLASSES, CLASSIFIERS, CLIP, KRYLOV
+from labkit.lab.compare.rules import CLASSIFIERS
+from labkit.lab.compare.training import (
+    EVERY,
+    NEWTON,
+    SOLVED,
+    Outputs,
+    Values,
+    errors,
+    race_looks,
+)
 from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment, Lines, knob
-from labkit.lab.problem import Problem, noisy_labels, percent, seeded
-from labkit.lab.race import FAILURES
-from labkit.lab.tuning import Sizes
+from labkit.lab.panels.captions import panel_text
+from labkit.lab.panels.drawing import panel_title
+from labkit.lab.panels.images import PLAIN
+from labkit.lab.panels.planes import HEIGHT, class_map, dots
+from labkit.lab.panels.theme import COLOURS, layout
+from labkit.lab.problem import Problem, seeded
 
-NEWTON, SOLVED = "Hessian-free", ("BPLS", "BPLS-GN", "broad")
-WINDOW = 1500  # newest rows that a rule without minibatches is solved on
-EVERY = 4  # steps between two looks at the test rows, and between two solves
-CEILING = 1e3  # a loss above it ends a rule
-NEXT = {"low": 0.0, "step": 0.05, "restart": False}
+ALL = tuple(CLASSIFIERS)
+ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
+SHOWN = 32  # newest points in each plane
+TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
+ACROSS, GAP, ABOVE = 5, 4, 9  # planes in a line, cells between them
+NOTHING = "rgba(0, 0, 0, 0)"
+LOW = 300  # pixels of one line
+TICKS = torch.linspace(-WIDE, WIDE, GRID)
+PLANE = torch.cartesian_prod(TICKS, TICKS)
 
 
 @dataclass(frozen=True)
 class RaceKnobs:
     """What can be turned while all rules run."""
 
+    # fmt: off
     input_noise: float = knob(
-        0.0,
-        **NEXT | {"high": 1.0, "unit": "sd", "about": "Adam"},
-        help="of the pixels' range, on minibatches to come",
-        look_for="Which curve rises at once, and which only as noisy rows pile up?",
-    )
+        0.0, low=0.0, high=1.0, step=0.05, unit="sd", restart=False, about="Adam",
+        help="of the inputs, on minibatches to come",
+        look_for="Which curve rises at once, and which only as noisy rows pile up?")
     label_noise: float = knob(
-        0.0,
-        **NEXT | {"high": 0.9, "unit": "share", "about": "Adam"},
-        help="labels drawn at random, in minibatches to come",
-        look_for="Put it back to 0: which curve comes down first?",
-    )
+        0.0, low=0.0, high=0.9, step=0.05, unit="share", restart=False, about="Adam",
+        help="of labels drawn at random, in minibatches to come",
+        look_for="Put it back to 0: which curve comes down first?")
     batch: int = knob(
-        32,
-        **NEXT | {"low": 4, "high": 128, "step": 4, "unit": "rows"},
+        32, low=4, high=128, step=4, unit="rows", restart=False,
         help="of the minibatches to come",
-        look_for="Which rule suffers most from small ones?",
-    )
+        look_for="Which rule suffers most from small ones?")
     seed: int = knob(
-        0, low=0, high=99, look_for="Does the order of the curves survive another seed?"
-    )
+        0, low=0, high=99, help="of weights, minibatches and noise",
+        look_for="Does the order of the curves survive another seed?")
+    # fmt: on
 
 
-def race_rows(settings, problem: Problem, chosen: Mapping, hidden=64) -> Iterator[dict]:
-    """One row per minibatch; errors [%] on clean test rows, at every fourth."""
-    for step, ended, outputs, _ in race_looks(settings, problem, chosen, hidden):
-        yield {"step": step, "ended": ", ".join(ended)} | errors(outputs, problem.test)
+class Regions(NamedTuple):
+    """What the rules say of a plane, without those that have failed or not begun."""
+
+    classes: dict[str, np.ndarray]  # by rule, (GRID, GRID), a row for each second input
+    errors: dict[str, float]  # by rule, of test rows [%]
+    points: np.ndarray  # (n, 2), the newest rows as the rules read them
+    labels: np.ndarray  # (n,)
+
+
+def spirals(seed: int = 0) -> Problem:
+    """Make rows with two inputs, in as many arms of a spiral as there are classes."""
+    g = seeded(seed)
+
+    def part() -> Labelled:
+        y = torch.arange(ROWS) % ARMS
+        r = torch.linspace(0.1, 1, ROWS // ARMS).repeat_interleave(ARMS)
+        turn = 2 * math.pi * y / ARMS + 3.5 * r + 0.15 * torch.randn(ROWS, generator=g)
+        X = 2 * r[:, None] * torch.stack([turn.cos(), turn.sin()], 1)
+        return Labelled("spirals", X, y)
+
+    return Problem(part(), part())
+
+
+def middle_values() -> dict[str, dict]:
+    """Return, for every rule, the middle of the ranges that it would be tuned in."""
+    middle = lambda ends: math.sqrt(math.prod(ends))  # noqa: E731
+    ranges = {label: rule.ranges.items() for label, rule in CLASSIFIERS.items()}
+    chosen = {k: {name: middle(ends) for name, ends in v} for k, v in ranges.items()}
+    # Each row by itself, as of images, would leave one bit of two inputs.
+    return chosen | {"broad": chosen["broad"] | {"scaling": "feature"}}
+
+
+def race_rows(
+    knobs: RaceKnobs,
+    problem: Problem,
+    chosen: Values | None = None,
+    hidden: int = 32,
+    *,
+    rules: Sequence[str] = ALL,
+) -> Iterator[dict]:
+    """Yield a row for each minibatch, with the errors [%] on clean test rows.
+
+    A problem with two inputs has errors and a picture at every minibatch, any other
+    has errors at every fourth.
+
+    Parameters
+    ----------
+    knobs : RaceKnobs, read before each minibatch
+    problem : Problem
+    chosen : mapping of label to values; by default :func:`middle_values`
+    hidden : int, hidden units
+    rules : sequence of str, the rules that run
+    """
+    chosen = middle_values() if chosen is None else chosen
+    chosen = {label: given for label, given in chosen.items() if label in rules}
+    plane = problem.fit.inputs.shape[1:] == (2,)
+    looks = race_looks(knobs, problem, chosen, hidden, every=1 if plane else EVERY)
+    for step, ended, outputs, read in looks:
+        row = {"step": step, "ended": ", ".join(ended)}
+        row |= (wrong := errors(outputs, problem.test))
+        if plane and outputs:
+            points, labels = (part[-SHOWN:].cpu().numpy() for part in read)
+            row["pictures"] = Regions(_classes(outputs, read[0]), wrong, points, labels)
+        yield row
 
 
 @torch.no_grad()
-def errors(outputs: Mapping[str, Callable], test: Labelled) -> dict[str, float]:
-    """Share of rows [%] that each rule has wrong."""
-    X, y = test.inputs, test.targets
-    return {label: 100 - percent(rule(X), y) for label, rule in outputs.items()}
+def _classes(outputs: Mapping[str, Outputs], like: torch.Tensor) -> dict:
+    plane = PLANE.to(like)
+    chosen = {label: rule(plane).argmax(1) for label, rule in outputs.items()}
+    return {k: each.view(GRID, GRID).T.cpu().numpy() for k, each in chosen.items()}
 
 
-def race_looks(settings, problem, chosen: Mapping, hidden=64, every=EVERY) -> Iterator:
-    """Of each minibatch its number, failed rules, outputs of the others, rows so far.
+CAPTION = (
+    "Colours: the class that a rule gives to each point of the plane; dots: the newest "
+    "rows, as all rules read them, noise included; the number: errors on test points, "
+    "which have none."
+)
+CURVES = (
+    "Turn a noise up and down again: a rule with minibatches follows the newest rows, "
+    "and a rule that is solved anew keeps noisy rows for as long as they are among its "
+    "newest 1,500."
+)
 
-    The rules are those with ``chosen`` values; rows and labels are as they read them.
-    Outputs, at so many, are functions of inputs that are valid until it goes on. A rule
-    that fails ends, and the others go on. Rules without minibatches are solved anew at
-    every fourth, once every class has been seen.
+
+def picture(
+    now: Regions | None, before: Regions | None, *, rules: Sequence[str] = ALL
+) -> dict:
+    """Draw a plane for each rule; the error of the run before stands in brackets.
+
+    All planes lie on one pair of axes, as one map: nine pairs would take a page longer
+    to draw than all that they show.
     """
-    fit, seed = problem.fit, settings.seed
-    names = [label for label in chosen if label not in SOLVED]
-    models = {label: rules.network(fit, hidden, seed) for label in names}
-    takes = {k: taken(k, model, chosen[k], seed) for k, model in models.items()}
-    g = seeded(seed, fit.inputs.device)
-    (X_seen, y_seen), ended, latest = (fit.inputs[:0], fit.targets[:0]), [], {}
-    for step in count(1):
-        X, y = draw(fit, settings, g)
-        X_seen, y_seen = (torch.cat(p)[-WINDOW:] for p in ((X_seen, X), (y_seen, y)))
-        for label in [label for label in takes if label not in ended]:
-            try:
-                takes[label](X, y)
-            except FAILURES:
-                ended.append(label)
-        outputs, whole = {}, len(y_seen.unique()) == problem.classes
-        if whole and (step % EVERY == 0 or step == 1):
-            latest = solved(Labelled("seen", X_seen, y_seen), hidden, chosen, seed)
-        if step % every == 0 or step == 1:
-            outputs = {k: model.eval() for k, model in models.items() if k not in ended}
-            outputs |= latest
-        yield step, ended, outputs, (X_seen, y_seen)
+    wide = _corner(min(len(rules), ACROSS) - 1, rules)[0] + GRID
+    high = _corner(0, rules)[1] + GRID
+    made = layout(width=960, height=HEIGHT if len(rules) > ACROSS else LOW)
+    made |= {"annotations": [], "uirevision": True, "showlegend": False}
+    made["margin"] |= {"l": 10, "r": 10, "t": 40, "b": 10}
+    words = f"{panel_text('Regions', '', '', ())}. {', '.join(rules)}. {CAPTION}"
+    made["meta"] = {"caption": CAPTION, "alt": words}
+    for name, size in (("xaxis", wide), ("yaxis", high)):
+        made[name] = PLAIN | {"range": [-0.5, size - 0.5], "showticklabels": False}
+    for i, label in enumerate(rules):
+        left, low = _corner(i, rules)
+        corner = {"x": left / wide, "y": (low + GRID) / high}
+        corner |= {"xanchor": "left", "yanchor": "bottom"}
+        made["annotations"].append(panel_title(_title(label, now, before), corner))
+    return {"data": _planes(now, rules, (high, wide)) if now else [], "layout": made}
 
 
-def taken(name, model, values, seed) -> Callable[[Tensor, Tensor], None]:
-    """How a rule takes a minibatch of rows and labels: one step."""
-    if name == NEWTON:
-        g = seeded(seed, next(model.parameters()).device)
-        newton = hessian_free.HessianFree(model, **KRYLOV | values, generator=g)
-        return lambda X, y: newton.step(X, one_hot(y, CLASSES).to(X.dtype))
-    training = rules.training_of(name, model, values, CLIP)
-
-    def step(X, y):
-        model.train()
-        training.optimizer.zero_grad()
-        loss = training.loss(model(X), y)
-        loss.backward()
-        if training.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm)
-        training.optimizer.step()
-        if not loss < CEILING:
-            raise FloatingPointError(f"the loss of {name} is {loss}")
-
-    return step
+def _corner(i: int, rules: Sequence[str]) -> tuple[int, int]:
+    """Return the lower left cell of a rule's plane: column and row in the map."""
+    line, column = divmod(i, ACROSS)
+    below = (len(rules) - 1) // ACROSS - line
+    return column * (GRID + GAP), below * (GRID + ABOVE)
 
 
-def draw(fit: Labelled, settings, g: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A fresh minibatch with fresh noise."""
-    place = {"generator": g, "device": g.device}
-    rows = torch.randint(len(fit.targets), (settings.batch,), **place)
-    X, y = fit.inputs[rows], fit.targets[rows]
-    X = X + settings.input_noise * torch.randn(X.shape, **place).to(X)
-    return X, noisy_labels(y, settings.label_noise, g, int(fit.targets.max()) + 1)
+def _title(label: str, now: Regions | None, before: Regions | None) -> str:
+    """Name the rule, its error now, and in brackets that of the run before."""
+    parts = [label]
+    if now and label in now.errors:
+        parts.append(f"{now.errors[label]:.0f} %")
+    if before and label in before.errors:
+        parts.append(f"({before.errors[label]:.0f} %)")
+    return " ".join(parts)
 
 
-def solved(seen: Labelled, hidden, chosen, seed) -> dict[str, Callable]:
-    """Outputs of the rules without minibatches; a failure has none."""
-    sizes, outputs = Sizes(passes=4, batch=1, hidden=hidden), {}
-    for label in [label for label in SOLVED if label in chosen]:
-        try:
-            *_, last = CLASSIFIERS[label].run(seen, sizes, chosen[label], seed)
-            outputs[label] = last[-1]
-        except FAILURES:
-            pass
-    return outputs
+def _planes(now: Regions, rules: Sequence[str], shape: tuple[int, int]) -> list[dict]:
+    classes, points = np.zeros(shape, dtype=np.uint8), []
+    inside = (np.abs(now.points) <= WIDE).all(1)
+    cells = (now.points[inside] + WIDE) * ((GRID - 1) / (2 * WIDE))
+    for i, label in enumerate(rules):
+        left, low = corner = _corner(i, rules)
+        points.append(cells + np.array(corner))
+        if label in now.classes:
+            classes[low : low + GRID, left : left + GRID] = now.classes[label] + 1
+    colours = [TINTS[y] for y in now.labels[inside]] * len(rules)
+    shown = class_map(classes, (NOTHING, *TINTS))
+    return [shown, dots(np.concatenate(points), colours, size=4)]
 
 
 def race_status(row: Mapping) -> str:
-    """The lowest error, and who has failed."""
+    """Name the rule with the lowest error, and those that have failed."""
     ended = f"; ended by a failure: {row['ended']}" if row["ended"] else ""
-    errors = {label: row[label] for label in CLASSIFIERS if label in row}
-    best = min(errors, key=errors.get, default=None)
-    lowest = f": lowest {best}, {errors[best]:.1f} %" if errors else ""
+    wrong = {label: row[label] for label in CLASSIFIERS if label in row}
+    best = min(wrong, key=wrong.get, default=None)
+    lowest = f": lowest {best}, {wrong[best]:.1f} %" if wrong else ""
     return f"minibatch {row['step']}{lowest}{ended}"
 
 
-PANELS = {
-    "Gradients, and a Hessian": ("Adam", "SGD", NEWTON),
-    "Recursive least squares, beside Adam": ("Adam", "RLS", "RLS+M", "HRLS+M"),
-    "Solved on the rows so far, beside Adam": ("Adam", *SOLVED),
-}
-LOOK = {"y_title": "test error, %", "x_title": "minibatch"}
-LOOK |= {"log": True, "y_range": (1.0, 100.0)}
+def _panel(title: str, rules: Sequence[str]) -> Lines:
+    """Test errors of some rules over the minibatches."""
+    return Lines(
+        tuple(rules),
+        title,
+        y_title="test error, %",
+        x_title="minibatch",
+        log=True,
+        y_range=(1.0, 100.0),
+    )
+
+
 RACE = Experiment(
     "race",
     RaceKnobs,
     race_rows,
-    [Lines(columns, title, **LOOK) for title, columns in PANELS.items()],
-    caption="Turn a noise up and down again: in the upper panels a curve follows the "
-    "newest minibatches, in the lower one all rows that the rule still has.",
-    status=race_status,
+    [
+        _panel("Gradients, and a Hessian", ("Adam", "SGD", NEWTON)),
+        _panel(
+            "Recursive least squares, beside Adam", ("Adam", "RLS", "RLS+M", "HRLS+M")
+        ),
+        _panel("Solved on the rows so far, beside Adam", ("Adam", *SOLVED)),
+    ],
+    CURVES,
+    race_status,
     front=("label_noise", "input_noise", "batch"),
+    recorded={"label_noise": (0.0, 0.5)},
+    picture=picture,
 )
+
+
+def race_of(*rules: str) -> Experiment:
+    """Return `RACE` with some rules alone."""
+    rows, draw = (partial(part, rules=rules) for part in (race_rows, picture))
+    panels = [_panel("Test errors", rules)]
+    return replace(RACE, rows=rows, picture=draw, panels=panels)
