@@ -35,7 +35,7 @@ class Problem:
     @property
     def classes(self) -> int:
         """Number of classes."""
-        return int(self.fit.targets.max()) + 1
+        return self.fit.outputs
 
 
 def seeded(seed: int, device: torch.device | str = "cpu") -> torch.Generator:

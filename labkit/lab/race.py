@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -61,6 +62,18 @@ class Race:
     def last(self) -> pd.DataFrame:
         """Return the last look at every run."""
         return self.runs.groupby(["label", "seed"], sort=False).tail(1)
+
+    def within(self, column: str, limit: float) -> pd.DataFrame:
+        """Return, for every run, its last look at which a column is within a limit.
+
+        A run without such a look has a row of nan.
+        """
+        runs = self.runs
+        kept = (
+            runs[runs[column] <= limit].groupby(["label", "seed"], sort=False).tail(1)
+        )
+        whole = self.last()[["label", "seed"]]
+        return whole.merge(kept, on=["label", "seed"], how="left")
 
     def best(self, column: str, *, higher: bool = True) -> pd.DataFrame:
         """Return, for every run, the earliest look with its best value."""
@@ -168,7 +181,9 @@ class View:
     log_y: bool = False
 
 
-def race_figure(result: Race, views: Sequence[View], **style: object) -> "Figure":
+def race_figure(
+    result: Race, views: Sequence[View], *, bands: bool = False, **style: object
+) -> "Figure":
     """Draw the curves of all runners, means over the seeds, in a panel for each view.
 
     A look is drawn where every seed has it.
@@ -177,18 +192,20 @@ def race_figure(result: Race, views: Sequence[View], **style: object) -> "Figure
     ----------
     result : Race
     views : sequence of View
+    bands : bool, whether a band of one standard deviation lies round each curve
     style : keywords of :func:`labkit.lab.panels.curves`, such as ``caption``
     """
     from labkit.lab.panels import curves
 
-    panels = {view.title: {} for view in views}
+    panels, spreads = {view.title: {} for view in views}, []
     for label, runs in result.runs.groupby("label", sort=False):
         looks = runs.groupby("look")
         whole = looks.size() == result.seeds
         for view in views:
             means = looks[list({view.x, view.y})].mean()[whole]
             panels[view.title][label] = (means[view.x], means[view.y])
-    return curves(
+            spreads.append((view, label, means, looks[view.y].std()[whole]))
+    figure = curves(
         panels,
         [view.x_title for view in views],
         [view.y_title for view in views],
@@ -196,3 +213,32 @@ def race_figure(result: Race, views: Sequence[View], **style: object) -> "Figure
         log_y=[view.log_y for view in views],
         **style,
     )
+    if bands:
+        axes = {view.title: str(i + 1) if i else "" for i, view in enumerate(views)}
+        figure.add_traces(
+            [_band(figure, axes[v.title], v, *rest) for v, *rest in spreads]
+        )
+    return figure
+
+
+def _band(figure, axis, view, label, means, sd) -> dict:
+    """The area between a curve less and plus one sd, as a trace behind the curves."""
+    x, y, sd = means[view.x], means[view.y], sd.fillna(0.0)
+    low = (y - sd).clip(lower=y / 10) if view.log_y else y - sd  # zero has no logarithm
+    lines = (trace for trace in figure["data"] if trace.get("name"))
+    colours = {trace["name"]: trace["line"]["color"] for trace in lines}
+    return {
+        "type": "scatter",
+        "x": np.array([*x, *x[::-1]]),
+        "y": np.array([*(y + sd), *low[::-1]]),
+        "xaxis": f"x{axis}",
+        "yaxis": f"y{axis}",
+        "fill": "toself",
+        "fillcolor": colours[label],
+        "opacity": 0.12,
+        "line": {"width": 0},
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "legendgroup": label,
+    }

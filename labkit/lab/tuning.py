@@ -56,11 +56,15 @@ class Rule:
         inputs to outputs that is valid until it goes on.
     ranges : mapping of name to (low, high), tuned on a logarithmic scale
     loss : str, what it minimises, in words
+    training : callable, optional
+        ``training(model, values, clip=...)`` returns optimiser and loss of a rule that
+        takes minibatches.
     """
 
     run: Callable[..., Iterator[tuple[float, float, Callable[[Tensor], Tensor]]]]
     ranges: Mapping[str, tuple[float, float]]
     loss: str = "squares"
+    training: Callable | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +158,8 @@ def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
     """Return the values that tuning tries: the first points of Halton's sequence.
 
     Every rule gets the same points of the unit square, mapped to its ranges. A rule
-    with one range takes their first coordinate.
+    with one range takes their first coordinate, and a rule without ranges, such as Adam
+    at its default rate, has nothing to try but its one setting.
 
     Examples
     --------
@@ -162,6 +167,8 @@ def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
     [0.1, 0.032, 0.316]
     """
     check({"trials": count}, {"trials": COUNT})
+    if not ranges:
+        return [{}]
     points = qmc.Halton(len(ranges), scramble=False).fast_forward(1).random(count)
     return [
         {

@@ -16,7 +16,7 @@ from labkit.broad import BroadLearningRegressor
 from labkit.broad.train import side_by_side
 from labkit.clock import Clock
 from labkit.lab.bpls import descend
-from labkit.lab.compare import rules
+from labkit.lab.compare import rules, sequences
 from labkit.lab.datasets import Labelled
 from labkit.lab.tuning import Sizes
 from tests.device import bpls as walks
@@ -105,7 +105,9 @@ LOOPS |= {
     f"rule {k}": partial(by_rule, rules.CLASSIFIERS[k])
     for k in ("Adam", "RLS", "Hessian-free", "BPLS", "BPLS-GN", "broad")
 }
-LOOPS |= {f"rule {k}": partial(by_rule, rules.SEQUENCES[k]) for k in ("OK", "2-TBPTT")}
+LOOPS |= {
+    f"rule {k}": partial(by_rule, sequences.SEQUENCES[k]) for k in ("OK", "2-TBPTT")
+}
 
 
 @pytest.mark.parametrize("name", LOOPS)

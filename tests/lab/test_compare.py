@@ -2,10 +2,7 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,15 +10,14 @@ import torch
 
 from labkit.instruments import gradient_cosine
 from labkit.lab.compare import live as compare
-from labkit.lab.compare import rules, training
+from labkit.lab.compare import rules, sequences, training, verdicts
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
-from labkit.lab.race import Race, run_race, spread
+from labkit.lab.race import Race, run_race
 from labkit.lab.tuning import Comparison, Sizes, halton
 from labkit.rtrl import OK, TBPTT
 
 nan = math.nan
-NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "06_compare.ipynb"
 PROBLEM = load_problem("digits", samples=240, tune=1 / 6)
 IMAGES = Problem(*(replace(p, targets=p.inputs) for p in vars(PROBLEM).values()))
 EXACT = replace(PROBLEM.fit, inputs=PROBLEM.fit.inputs.double())
@@ -31,7 +27,7 @@ JOBS = {
     "autoencoder": Comparison(
         "", IMAGES, rules.AUTOENCODERS, SIZES, squared_error, False
     ),
-    "sequences": Comparison("", PROBLEM, rules.SEQUENCES, SIZES, percent),
+    "sequences": Comparison("", PROBLEM, sequences.SEQUENCES, SIZES, percent),
 }
 RULES = [(name, label) for name, job in JOBS.items() for label in job.rules]
 
@@ -85,7 +81,8 @@ def test_a_race_is_repeatable_and_seeds_differ():
 def test_broad_learning_scores_by_class_and_has_as_many_weights():
     values = {"ridge": 0.1, "shrink": 0.5}
     *_, (_, _, last) = rules.broad(PROBLEM.fit, Sizes(4, 1, 8), values, 0)
-    model = last.__closure__[0].cell_contents
+    held = (cell.cell_contents for cell in last.__closure__)
+    model = next(each for each in held if hasattr(each, "coef_"))
     weights = 8 * 65 + 10 * 9
     assert weights - 10 * 3 <= model.coef_.size <= max(weights, 10 * 90)
     inputs = PROBLEM.test.inputs.double()
@@ -95,17 +92,17 @@ def test_broad_learning_scores_by_class_and_has_as_many_weights():
 
 def test_the_sequence_rules_start_from_one_network_and_estimate_its_gradient():
     X, y = EXACT.inputs[:16], EXACT.targets[:16]
-    model = rules.lstm(EXACT, 4, seed=0)
-    cell, readout = rules.as_online(model)
-    torch.testing.assert_close(rules.read(cell, readout, X), model(X))
+    model = sequences.lstm(EXACT, 4, seed=0)
+    cell, readout = sequences.as_online(model)
+    torch.testing.assert_close(sequences.read(cell, readout, X), model(X))
     (layer,) = model.layers
     weights = layer.weight_hh_l0, layer.weight_ih_l0, layer.bias_ih_l0
     loss = torch.nn.functional.cross_entropy(model(X), y)
-    exact = rules.online_layout(*torch.autograd.grad(loss, weights))
+    exact = sequences.online_layout(*torch.autograd.grad(loss, weights))
 
     def estimate(kind, **options):
         learner = kind(cell, batch_size=16, **options)
-        return rules.last_gradient(learner, readout, X, y)[0]
+        return sequences.last_gradient(learner, readout, X, y)[0]
 
     off = [estimate(TBPTT, horizon=rows) - exact for rows in (8, 2)]
     whole, two = (float(each.norm() / exact.norm()) for each in off)
@@ -120,18 +117,7 @@ def test_the_sequence_rules_start_from_one_network_and_estimate_its_gradient():
     assert one < mean <= 1 and one < eight <= 1
 
 
-# Verdicts, by the notebook's own functions
-
-
-@pytest.fixture(scope="module")
-def book():
-    """What the notebook imports and defines; nothing of it is run."""
-    names = {}
-    for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
-        declares = cell.source.startswith(("from ", "def ", "POINTS"))
-        if declares and "LiveLab(" not in cell.source:
-            exec(cell.source, names)
-    return SimpleNamespace(**names)
+# Verdicts
 
 
 def made_up(**runs):
@@ -156,19 +142,23 @@ RUNS = {
 }
 
 
-def test_verdicts_follow_the_numbers(book):
-    result = made_up(**RUNS)
-    assert book.goal(JOB, result) == pytest.approx(99.05 - book.POINTS)
-    pays = book.pays_table(JOB, result, {})
-    said = {"SGD": "level", "RLS": "level", "broad": "ahead", "BPLS": "behind"}
-    assert pays["at the end"].to_dict() == said
+def judged(noise=None, comparison=JOB, **runs):
+    return verdicts.Judged(comparison, made_up(**runs), noise or {})
+
+
+def test_verdicts_follow_the_numbers():
+    made = judged(**RUNS)
+    assert made.goal() == pytest.approx(99.05 - verdicts.POINTS)
+    pays = verdicts.pays_table(made)
+    expected = {"SGD": "level", "RLS": "level", "broad": "ahead", "BPLS": "behind"}
+    assert pays["at the end"].to_dict() == expected
     assert pays.loc["broad", "seconds to goal"] == "ahead"
     assert pays.loc["SGD", "pays here"] == pays.loc["BPLS", "pays here"] == "no"
-    assert book.leaders(JOB, spread(result.last(), "score")) == ["broad"]
-    told = book.findings(JOB, result, {})
-    assert "At the end of the budget broad (99.0 ± 0.1 %) is ahead" in told
-    assert "Adam does not get there in every seed" in told
-    assert "Not at 96.0 % in every seed: Adam, SGD, RLS, BPLS." in told
+    assert verdicts.leaders(JOB, made.ends()) == ["broad"]
+    words = verdicts.findings(made)
+    assert "At the end of the budget, broad (99.0 ± 0.1 %) is ahead" in words
+    assert "Adam does not get there in every seed" in words
+    assert "Not at 96.0 % in every seed: Adam, SGD, RLS, BPLS." in words
 
 
 LEVEL, SLOW = (95.0, 95.2), "seconds to goal"
@@ -187,49 +177,92 @@ LEVEL, SLOW = (95.0, 95.2), "seconds to goal"
         (LEVEL, (80.0, 95.2), 1.0, SLOW, "level"),  # the ends are, if a seed misses
         (LEVEL, (80.0, 80.2), 1.0, SLOW, "behind"),
         (LEVEL, (nan, 95.2), 1.0, SLOW, "behind"),
+        # two looks, after so many seconds and after twice as many; Adam ends after 4
+        (LEVEL, (99.0, 99.2), 2.0, "in Adam's seconds", "ahead"),
+        (LEVEL, (99.0, 99.2), 3.0, "in Adam's seconds", "behind"),  # its first look
+        (LEVEL, (99.0, 99.2), 5.0, "in Adam's seconds", "behind"),  # has none yet
     ],
 )
 def test_few_rows_few_seeds_and_a_close_clock_decide_nothing(
-    book, adam, rls, seconds, count, said
+    adam, rls, seconds, count, said
 ):
-    result = made_up(Adam=(adam, 2.0, 50.0), RLS=(rls, seconds, 50.0))
-    assert book.pays_table(JOB, result, {}).loc["RLS", count] == said
+    made = judged(Adam=(adam, 2.0, 50.0), RLS=(rls, seconds, 50.0))
+    assert verdicts.pays_table(made).loc["RLS", count] == said
 
 
-def test_who_is_first_is_said_once_and_is_there_in_every_seed(book):
-    result = made_up(Adam=(LEVEL, 1.0, 95.0), RLS=((90.0, 90.2), 1.0, 50.0))
-    told = book.findings(JOB, result, {})
-    assert "by seconds of its own work: Adam (1 s).\n" in told
-    assert "passes over the rows: Adam (1 passes).\n" in told
-    result = made_up(Adam=((95.0, 60.0), 2.0, 50.0), RLS=((nan, 95.0), 1.0, 50.0))
-    times = book.to_goal(JOB, result).seconds
-    assert book.fastest(times) == ["Adam"] and math.isnan(times["RLS"])
+def test_who_is_first_is_said_once_and_is_there_in_every_seed():
+    words = verdicts.findings(
+        judged(Adam=(LEVEL, 1.0, 95.0), RLS=((90.0, 90.2), 1.0, 50.0))
+    )
+    assert "by seconds of its own work: Adam (1 s).\n" in words
+    assert "passes over the rows: Adam (1 passes).\n" in words
+    made = judged(Adam=((95.0, 60.0), 2.0, 50.0), RLS=((nan, 95.0), 1.0, 50.0))
+    times = made.to_goal().seconds
+    assert verdicts.fastest(times) == ["Adam"] and math.isnan(times["RLS"])
 
 
-def test_errors_are_better_when_lower(book):
-    result = made_up(Adam=((3.0, 3.1), 1.0, 9.0), RLS=((1.0, 1.1), 2.0, 9.0))
+def test_errors_are_better_when_lower():
     job = replace(JOB, shares=False)
-    assert book.goal(job, result) == pytest.approx(1.05 * book.FACTOR)
-    pays = book.pays_table(job, result, {}).loc["RLS"]
+    runs = {"Adam": ((3.0, 3.1), 1.0, 9.0), "RLS": ((1.0, 1.1), 2.0, 9.0)}
+    made = judged(comparison=job, **runs)
+    assert made.goal() == pytest.approx(1.05 * verdicts.FACTOR)
+    pays = verdicts.pays_table(made).loc["RLS"]
     assert pays["at the end"] == "ahead" and pays["seconds to goal"] == "ahead"
-    assert "RLS (1.05 ± 0.07) is ahead of all" in book.findings(job, result, {})
+    assert "RLS (1.05 ± 0.07) is ahead of all" in verdicts.findings(made)
 
 
-def test_noise_is_judged_by_the_mean_over_its_levels(book):
+def test_noise_is_judged_by_the_mean_over_its_levels():
     def level(*scores):
         return made_up(Adam=((90.0, 90.0), 1, 50), RLS=(scores, 1, 50))
 
     levels = {0.2: level(90.0, 92.0), 0.4: level(80.0, 82.0)}
-    found = book.under_noise(levels).loc["RLS"].tolist()
+    made = verdicts.Judged(JOB, levels[0.2], {"label_noise": levels})
+    found = made.under_noise("label_noise").loc["RLS"].tolist()
     assert found == pytest.approx([86.0, math.sqrt(2)])
-    given = JOB, levels[0.2], {"label_noise": levels}
-    assert book.pays_table(*given).loc["RLS", "label noise"] == "behind"
-    assert "Label noise, mean over its levels" in book.findings(*given)
+    assert verdicts.pays_table(made).loc["RLS", "label noise"] == "behind"
+    assert "Label noise, mean over its levels" in verdicts.findings(made)
+    table = verdicts.noise_table(made)
+    assert table["label noise"].columns.tolist() == ["0", "0.2", "0.4"]
+
+
+def test_ranks_are_of_each_seed_and_a_failure_comes_last():
+    made = judged(Adam=((95.0, 95.0), 1, 50), RLS=((96.0, 94.0), 1, 50))
+    made = verdicts.Judged(
+        JOB, Race(pd.concat([made.race.runs, made_up(bad=((nan, nan), 1, 50)).runs]))
+    )
+    table = verdicts.ranks(made, made.race.last()).set_index(["label", "seed"])
+    assert table["rank"]["Adam"].tolist() == [2, 1]
+    assert table["rank"]["RLS"].tolist() == [1, 2]
+    assert table["rank"]["bad"].tolist() == [3, 3]
+    assert table.place["bad"].tolist() == [1, 1] and table.place["RLS", 0] == 0
+    table = verdicts.rank_table([made])
+    assert table.loc["Adam"].tolist() == ["1.5 ± 0.7", "0.25"]
+
+
+def test_what_does_not_pay_says_where_it_would():
+    runs = {
+        "Adam": ((95.0, 95.2), 1.0, 90.0),
+        "gains": ((90.0, 90.2), 1.0, 50.0),
+        "stays": ((90.0, 90.2), 1.0, 90.0),
+    }
+    tried = [("Adam", 95.0), ("Adam", 20.0), ("gains", 10.0), ("stays", 24.0)]
+    tried = pd.DataFrame(tried, columns=["label", "mean"])
+    job = replace(JOB, sizes=Sizes(2, 16, 8))
+    noisy = made_up(
+        Adam=((50.0, 50.2), 1, 50), gains=((45.0, 45.2), 1, 50), stays=((80, 80), 1, 50)
+    )
+    noise = {"input_noise": {0.5: noisy}}
+    rows = verdicts.idle_table(judged(noise, job, **runs), tried)
+    where = {row["rule"]: row["where it would"] for row in rows}
+    # `stays` is ahead of Adam under noise, so it is not among those that pay nowhere
+    assert where == {"gains": "with more passes"}
+    found = verdicts.would_pay(judged(noise, job, **runs), tried)
+    assert found["stays"] == ["with more input noise", "where nothing can be tuned"]
 
 
 # The live race
 
-MIDDLE = {label: middle(rule) for label, rule in rules.CLASSIFIERS.items()}
+MIDDLE = {label: middle(rules.CLASSIFIERS[label]) for label in compare.ALL}
 
 
 def live(values=MIDDLE, knobs=None, **options):

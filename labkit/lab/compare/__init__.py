@@ -6,6 +6,15 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "live": ("RACE", "RaceKnobs", "race_of", "spirals"),
-        "rules": ("AUTOENCODERS", "CLASSIFIERS", "SEQUENCES"),
+        "rules": ("AUTOENCODERS", "CLASSIFIERS", "autoencoder", "optimizer_rule"),
+        "verdicts": (
+            *("Judged", "ends_table", "error_figure", "findings", "idle_table"),
+            *("noise_figure", "noise_table", "pays_table", "rank_table", "summary"),
+            "tuning_table",
+        ),
+        "sequences": (
+            *("SEQUENCES", "as_online", "in_rows", "last_gradient", "lstm"),
+            "online_layout",
+        ),
     },
 )

@@ -21,14 +21,16 @@ from labkit.lab.compare.training import (
 )
 from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment, Lines, knob
-from labkit.lab.panels.captions import panel_text
-from labkit.lab.panels.drawing import panel_title
-from labkit.lab.panels.images import PLAIN
-from labkit.lab.panels.planes import HEIGHT, class_map, dots
-from labkit.lab.panels.theme import COLOURS, layout
+from labkit.lab.panels.figures.captions import panel_text
+from labkit.lab.panels.figures.drawing import panel_title
+from labkit.lab.panels.figures.planes import HEIGHT, class_map, dots
+from labkit.lab.panels.figures.theme import COLOURS, PLAIN, layout
 from labkit.lab.problem import Problem, seeded
 
-ALL = tuple(CLASSIFIERS)
+ALL = (
+    *("SGD", "Adam", "RLS", "RLS+M", "HRLS+M", "Hessian-free", "BPLS", "BPLS-GN"),
+    "broad",
+)
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
 SHOWN = 32  # newest points in each plane
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
@@ -116,7 +118,7 @@ def race_rows(
     rules : sequence of str, the rules that run
     """
     chosen = middle_values() if chosen is None else chosen
-    chosen = {label: given for label, given in chosen.items() if label in rules}
+    chosen = {label: chosen[label] for label in rules if label in chosen}
     plane = problem.fit.inputs.shape[1:] == (2,)
     looks = race_looks(knobs, problem, chosen, hidden, every=1 if plane else EVERY)
     for step, ended, outputs, read in looks:

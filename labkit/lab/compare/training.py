@@ -1,16 +1,16 @@
 """All classifiers on the same minibatches, while noise is turned up and down."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 from labkit import hessian_free
 from labkit.lab.compare import rules
-from labkit.lab.compare.rules import CLASSES, CLASSIFIERS, CLIP, KRYLOV
+from labkit.lab.compare.rules import CLASSIFIERS, CLIP, KRYLOV, as_numbers
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, noisy_labels, percent, seeded
 from labkit.lab.race import FAILURES
@@ -71,7 +71,7 @@ def race_looks(
     fit, seed = problem.fit, settings.seed
     names = [label for label in chosen if label not in SOLVED]
     models = {label: rules.network(fit, hidden, seed) for label in names}
-    steps = {k: step_of(k, model, chosen[k], seed) for k, model in models.items()}
+    steps = {k: step_of(k, model, chosen[k], fit, seed) for k, model in models.items()}
     g = seeded(seed, fit.inputs.device)
     (X_read, y_read), ended, latest = (fit.inputs[:0], fit.targets[:0]), [], {}
     for step in count(1):
@@ -84,7 +84,9 @@ def race_looks(
                 ended.append(label)
         outputs, whole = {}, len(y_read.unique()) == problem.classes
         if whole and (step % EVERY == 0 or step == 1):
-            latest = solved(Labelled("read", X_read, y_read), hidden, chosen, seed)
+            latest = solved(
+                replace(fit, inputs=X_read, targets=y_read), hidden, chosen, seed
+            )
         if step % every == 0 or step == 1:
             outputs = {k: model.eval() for k, model in models.items() if k not in ended}
             outputs |= latest
@@ -92,14 +94,19 @@ def race_looks(
 
 
 def step_of(
-    name: str, model: nn.Module, values: Mapping[str, float], seed: int
+    name: str,
+    model: nn.Module,
+    values: Mapping[str, float],
+    fit: Labelled,
+    seed: int,
 ) -> Callable[[Tensor, Tensor], None]:
     """Return a function that takes one step of a rule on a minibatch."""
     if name == NEWTON:
         g = seeded(seed, next(model.parameters()).device)
         newton = hessian_free.HessianFree(model, **KRYLOV | values, generator=g)
-        return lambda X, y: newton.step(X, one_hot(y, CLASSES).to(X.dtype))
-    training = rules.training_of(name, model, values, CLIP)
+        part = lambda X, y: replace(fit, inputs=X, targets=y)  # noqa: E731
+        return lambda X, y: newton.step(X, as_numbers(part(X, y)))
+    training = CLASSIFIERS[name].training(model, values, clip=CLIP)
 
     def step(X: Tensor, y: Tensor) -> None:
         model.train()
@@ -123,7 +130,7 @@ def draw(
     rows = torch.randint(len(fit.targets), (settings.batch,), **options)
     X, y = fit.inputs[rows], fit.targets[rows]
     X = X + settings.input_noise * torch.randn(X.shape, **options).to(X)
-    return X, noisy_labels(y, settings.label_noise, g, int(fit.targets.max()) + 1)
+    return X, noisy_labels(y, settings.label_noise, g, fit.outputs)
 
 
 def solved(

@@ -13,6 +13,14 @@ from sklearn.model_selection import train_test_split
 from labkit.lab.datasets.fetch import fetch
 from labkit.lab.datasets.results import Labelled
 
+DIGITS = tuple("0123456789")
+CLASSES = {
+    "mnist": DIGITS,
+    "fashion-mnist": (
+        *("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt"),
+        *("sneaker", "bag", "ankle boot"),
+    ),
+}
 _UNSIGNED_BYTE = 8  # the only type code of the format that these files use
 _PARTS = {"train": "train", "test": "t10k"}  # as the files are called
 N_TRAIN = 1437  # rows of the digits: four fifths of 1797
@@ -24,14 +32,11 @@ _PLACES = {"train": range(8), "test": (8, 9), "valid": (10,)}
 def load_idx(name: str, split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     """Read MNIST or Fashion-MNIST: 70,000 pictures of 28 x 28 pixels.
 
-    Fashion-MNIST's classes 0 to 9: T-shirt/top, trouser, pullover, dress, coat, sandal,
-    shirt, sneaker, bag, ankle boot.
-
     Returns
     -------
     Labelled
         `inputs` (60000 or 10000, 784): ink in [0, 1], pixels in row order;
-        `targets`: 0 to 9.
+        `targets`: 0 to 9, with their names in `classes`.
 
     References
     ----------
@@ -45,7 +50,8 @@ def load_idx(name: str, split: str, dtype: torch.dtype = torch.float32) -> Label
         for what in ("images-idx3", "labels-idx1")
     )
     inputs = unit_interval(images.reshape(len(images), -1), dtype)
-    return Labelled(name, inputs, torch.from_numpy(labels.astype(np.int64)))
+    targets = torch.from_numpy(labels.astype(np.int64))
+    return Labelled(name, inputs, targets, classes=CLASSES[name])
 
 
 def read_idx(path: str | Path) -> np.ndarray:
@@ -116,7 +122,8 @@ def load_digits(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     )[0 if split == "train" else 1]
     # Sixteenths are exact in every floating-point type that torch has.
     inputs = torch.from_numpy(pixels[rows] / 16).to(dtype)
-    return Labelled("digits", inputs, torch.tensor(labels[rows], dtype=torch.int64))
+    targets = torch.tensor(labels[rows], dtype=torch.int64)
+    return Labelled("digits", inputs, targets, classes=DIGITS)
 
 
 def load_usps(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
@@ -149,7 +156,7 @@ def load_usps(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     kept = np.isin(np.arange(len(pixels)) % _PERIOD, _PLACES[split])
     inputs = unit_interval(pixels[kept].reshape(-1, 256), dtype)
     targets = torch.tensor(_CLASSES).repeat(int(kept.sum()))
-    return Labelled("usps", inputs, targets)
+    return Labelled("usps", inputs, targets, classes=DIGITS)
 
 
 def read_usps(path: str | Path) -> np.ndarray:

@@ -15,17 +15,28 @@ class Labelled:
     inputs : torch.Tensor, shape (N, ...)
         Floating point (N, features) or (N, channels, height, width), or int64
         (N, steps), indices into `vocabulary`.
-    targets : torch.Tensor or None, int64
-        Class of each row, from 0, shape (N,); of the Copy task a symbol for each
-        step, shape (N, steps); None where there are no labels.
+    targets : torch.Tensor or None
+        int64: the class of each row, from 0, shape (N,); of the Copy task a symbol for
+        each step, shape (N, steps). Floating point: numbers to be learned, shape
+        (N, outputs). None where there are no targets.
     vocabulary : tuple of str
         What indices among the inputs stand for; empty where inputs are numbers.
+    classes : tuple of str
+        Names of the classes; where they are empty, all classes occur in `targets`.
     """
 
     name: str
     inputs: torch.Tensor
     targets: torch.Tensor | None = None
     vocabulary: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """Outputs that a network needs: one for each class, or for each number."""
+        if self.targets.is_floating_point():
+            return self.targets.shape[1]
+        return len(self.classes) or int(self.targets.max()) + 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,136 @@
+"""The rules of notebook 06 that read images row by row, by one and the same LSTM."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from labkit.clock import Clock
+from labkit.lab.compare.rules import (
+    ENTROPY,
+    HRLS_M,
+    MOMENTUM,
+    RECURRENT_CLIP,
+    RLS_M,
+    Looks,
+    Values,
+    by_minibatch,
+    look_at,
+    optimizer_rule,
+)
+from labkit.lab.datasets import Labelled
+from labkit.lab.problem import seeded
+from labkit.lab.tuning import Rule, Sizes
+from labkit.rls import SequenceClassifier
+from labkit.rtrl import OK, TBPTT, LSTMCell, Readout
+from labkit.rtrl.learner import Learner
+
+
+def lstm(fit: Labelled, hidden: int, seed: int) -> SequenceClassifier:
+    """Make one LSTM layer and a linear layer on its last output."""
+    torch.manual_seed(seed)
+    side = len(in_rows(fit.inputs))
+    return SequenceClassifier(side, hidden, fit.outputs, layers=1).to(fit.inputs)
+
+
+def in_rows(X: Tensor) -> list[Tensor]:
+    """Cut square images (b, pixels) into one (b, side) for each time step."""
+    side = round(X.shape[1] ** 0.5)
+    return [x.contiguous() for x in X.unflatten(1, (side, side)).unbind(1)]
+
+
+def as_online(model: SequenceClassifier) -> tuple[LSTMCell, Readout]:
+    """Return the same network as a cell of :mod:`labkit.rtrl` and its readout."""
+    (layer,) = model.layers
+    W = layer.weight_hh_l0
+    options = {"dtype": W.dtype, "device": W.device}
+    cell = LSTMCell(layer.input_size, layer.hidden_size, **options)
+    readout = Readout(layer.hidden_size, model.head.out_features, **options)
+    bias = layer.bias_ih_l0 + layer.bias_hh_l0
+    head = torch.cat([model.head.weight, model.head.bias[:, None]], 1)
+    cell.weight.data.copy_(online_layout(W, layer.weight_ih_l0, bias))
+    readout.weight.data.copy_(head.detach().T)
+    return cell, readout
+
+
+def online_layout(hh: Tensor, ih: Tensor, bias: Tensor) -> Tensor:
+    """Turn torch's (4 n, n), (4 n, d) and (4 n,) into (n + d + 1, 4 n) of a cell."""
+    i, f, g, o = torch.cat([hh, ih, bias[:, None]], 1).detach().chunk(4)
+    return torch.cat([i, f, o, g]).T
+
+
+def read(cell: LSTMCell, readout: Readout, X: Tensor) -> Tensor:
+    """Return the outputs (b, classes) after the last row of images (b, pixels)."""
+    state = cell.initial_state(len(X))
+    for x in in_rows(X):
+        state = cell(x, state)
+    return readout(cell.hidden(state))
+
+
+def last_gradient(
+    learner: Learner, readout: Readout, X: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the loss after the last row.
+
+    They are those of the cell's weights and of the readout's. The learner carries its
+    estimate of the influence along as it reads.
+    """
+    learner.reset()
+    for x in in_rows(X):
+        h = learner.step(x)
+    _, dL_dh, dL_dW = readout.loss(h, y)
+    return learner.gradient(dL_dh), dL_dW
+
+
+def online(
+    make: Callable[..., Learner],
+    fit: Labelled,
+    sizes: Sizes,
+    values: Values,
+    seed: int,
+) -> Looks:
+    """Train by a learner of :mod:`labkit.rtrl`, under Adam and the others' clip.
+
+    ``make`` builds the learner from a cell, a rank and its keywords.
+    """
+    X, y, N = fit.inputs, fit.targets, len(fit.inputs)
+    batch, clock, step = min(sizes.batch, N), Clock(X.device), 0
+    cell, readout = as_online(lstm(fit, sizes.hidden, seed))
+    g = seeded(seed, X.device)
+    learner = make(cell, sizes.rank, batch_size=batch, generator=g)
+    weights, order = [cell.weight, readout.weight], seeded(seed)
+    optimizer = torch.optim.Adam(weights, **values)
+    at = look_at(N // batch * sizes.passes)
+    for _ in range(sizes.passes):
+        batches = torch.randperm(N, generator=order).to(X.device).split(batch)
+        for rows in batches[: N // batch]:
+            step += 1
+            with clock:
+                gradients = last_gradient(learner, readout, X[rows], y[rows])
+                cell.weight.grad, readout.weight.grad = gradients
+                nn.utils.clip_grad_norm_(weights, RECURRENT_CLIP)
+                optimizer.step()
+            if step in at:
+                yield step * batch / N, clock.seconds, partial(read, cell, readout)
+
+
+def ok(cell: LSTMCell, rank: int, **options: object) -> OK:
+    """Make OK of a rank."""
+    return OK(cell, rank=rank, **options)
+
+
+def two_rows(cell: LSTMCell, rank: int, **options: object) -> TBPTT:
+    """Make back-propagation that is truncated after two rows."""
+    return TBPTT(cell, horizon=2, **options)
+
+
+# Higher than for dense networks: with theirs the best trial was at the upper end.
+HIGH_RATE, HIGH_ETA = (3e-3, 0.3), (0.3, 30.0)
+SEQUENCES = {
+    "Adam": optimizer_rule(torch.optim.Adam, lstm, lr=HIGH_RATE),
+    "RLS+M": by_minibatch(RLS_M, lstm, lr=HIGH_ETA, momentum=MOMENTUM),
+    "HRLS+M": by_minibatch(HRLS_M, lstm, ENTROPY, lr=HIGH_ETA, adam_lr=HIGH_RATE),
+    "OK": Rule(partial(online, ok), {"lr": HIGH_RATE}, ENTROPY),
+    "2-TBPTT": Rule(partial(online, two_rows), {"lr": HIGH_RATE}, ENTROPY),
+}
