@@ -15,7 +15,7 @@ NAMES = [a.name for a in ACTIVATIONS.values() if a.inverse is not None]
 # of the clamped targets, width 0.01
 RANGES = {"sigmoid": (0.01, 0.99), "tanh": (-0.99, 0.99), "elu": (-0.99, np.inf)}
 RANGES |= {"softplus": (0.01, np.inf), "softmax": (0.01, 1.0)}
-RANGES |= {"identity": (-np.inf, np.inf)}
+RANGES |= {"identity": (-np.inf, np.inf), "softminus": (-np.inf, -0.01)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,7 +42,7 @@ def test_the_slope_is_the_derivative(name):
 
 
 BAD = [("sigmoid", 1.0), ("sigmoid", -0.1), ("tanh", 1.0), ("softplus", 0.0)]
-BAD += [("elu", -1.0), ("softmax", 0.0)]
+BAD += [("elu", -1.0), ("softmax", 0.0), ("softminus", 0.0)]
 
 
 @given(st.floats(-50, 50), st.sampled_from(NAMES))
@@ -61,10 +61,19 @@ def test_softplus_inverts_large_values_without_overflow():
     torch.testing.assert_close(activation("softplus").inverse(p), expected)
 
 
+def test_softminus_is_z_less_softplus_and_keeps_its_digits_at_both_ends():
+    a, Z = activation("softminus"), torch.linspace(-700, 30, 300, dtype=torch.float64)
+    torch.testing.assert_close(a.value(Z), Z - activation("softplus").value(Z))
+    p = torch.tensor([-1e3, -1e-9], dtype=torch.float64)
+    expected = torch.tensor([-1e3, np.log(1e9)], dtype=torch.float64)
+    torch.testing.assert_close(a.inverse(p), expected, rtol=1e-9, atol=0)
+
+
 @pytest.mark.parametrize("clamp", [None, 0])
 @pytest.mark.parametrize(("name", "bad"), BAD)
 def test_without_a_clamp_a_target_out_of_range_is_refused(name, bad, clamp):
-    a, T = activation(name), torch.tensor([[0.5, bad]])
+    inside = -0.5 if name == "softminus" else 0.5
+    a, T = activation(name), torch.tensor([[inside, bad]])
     message = rf"1 of 2 targets.*'{name}'.*{bad:.4g}.*clamp"
     with pytest.raises(ValueError, match=message):
         send_back(clamp_targets(T, a, clamp), a)
