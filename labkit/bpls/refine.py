@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation
+from labkit.bpls.checks import DTYPES, check_matrix, check_shapes, check_weights
 from labkit.bpls.samples import (
-    check_shapes,
     checked_weight,
     counted,
     judged,
@@ -31,6 +31,7 @@ from labkit.bpls.solve import Factor, cross, factor, solve_layer, weighed
 from labkit.bpls.train import WalkEnd, read
 from labkit.bpls.walk import Weights
 from labkit.clock import Clock
+from labkit.door import check_tensor, described
 from labkit.errors import DivergedError
 from labkit.ranges import POSITIVE, check, integer
 
@@ -147,11 +148,18 @@ def sweep(
 
 
 def with_output(
-    X, B, W1, a: Activation, ridge: float, share=None, careful: bool = True
+    X: Tensor,
+    B: Tensor,
+    W1: Tensor,
+    a: Activation,
+    ridge: float,
+    share: Tensor | None = None,
+    careful: bool = True,
 ) -> State:
     """Solve the output layer on the hidden values of W_1 and the constant unit.
 
-    Without being ``careful``, nan where it has no Cholesky factor; see `solve_layer`.
+    Without ``careful`` the result is nan where there is no Cholesky factor; see
+    `solve_layer`.
     """
     Z = X @ W1
     H = a.value(Z)
@@ -202,22 +210,24 @@ def refine(
 
     Raises
     ------
-    ValueError
-        A softmax; options out of range; shapes that do not fit; weights as in `train`.
+    TypeError, ValueError
+        A softmax; options out of range; tensors whose types or shapes do not fit;
+        weights as in `train`.
     DivergedError
         An error that is not finite, of values too large to be squared for instance.
     """
     a = activation(a)
-    X, Y, W1 = X.detach(), Y.detach(), W1.detach()
-    check(dict(sweeps=sweeps, alpha=alpha, mu=mu, ridge=ridge), RANGES)
+    check({"sweeps": sweeps, "alpha": alpha, "mu": mu, "ridge": ridge}, RANGES)
     if a.slope is None:
         raise ValueError(
             f"the refinement needs one slope per hidden unit, and {a.name!r} couples "
             "the units of a layer; use tanh or sigmoid, say"
         )
-    labelled = Y.dtype == torch.int64
-    outputs = int(Y.max()) + 1 if labelled else Y.shape[-1]
+    check_matrix("X", X, ("D", "M"), sparse=True)
+    check_matrix("W_1", W1, ("M", "N"), like=X)
+    outputs = outputs_of(Y)
     check_shapes(X, Y, (W1, W1.new_empty(W1.shape[-1], outputs)))
+    X, Y, W1, labelled = X.detach(), Y.detach(), W1.detach(), Y.dtype == torch.int64
     weight = checked_weight(weight, X)
     mass = len(X) if weight is None else weight.sum().item()
     best, least = None, math.inf
@@ -268,6 +278,14 @@ def refine(
         clock = Clock(X.device)
 
 
+def outputs_of(Y: Tensor) -> int:
+    """How many outputs values (D, J) have, or labels by the largest of them."""
+    check_tensor("Y", Y, dtype=(torch.int64, *DTYPES))
+    if Y.ndim == 0 or not Y.numel():
+        raise ValueError(f"Y must have a row and a column, got {tuple(Y.shape)}")
+    return max(int(Y.max()), 0) + 1 if Y.dtype == torch.int64 else Y.shape[-1]
+
+
 def outcome(
     state: State, B: Tensor, Y: Tensor, weight: Tensor | None = None
 ) -> dict[str, Tensor]:
@@ -279,6 +297,14 @@ def outcome(
 
 
 def refined_scores(X: Tensor, weights: Weights, a: str | Activation) -> Tensor:
-    """Outputs (D, J) of a refined network, [a(X W_1), 1] W_2."""
+    """Outputs (D, J) of a refined network, [a(X W_1), 1] W_2.
+
+    Raises TypeError or ValueError for weights that do not fit X or each other.
+    """
+    check_matrix("X", X, ("D", "M"), sparse=True)
+    if not isinstance(weights, tuple | list) or len(weights) != 2:
+        raise TypeError(f"weights must be W_1 and W_2, got {described(weights)}")
+    check_weights(X, weights[:1])
     W1, W2 = weights
+    check_matrix("W_2", W2, (W1.shape[-1] + 1, "J"), like=X)
     return activation(a).value(X @ W1) @ W2[:-1] + W2[-1]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.bpls.walk import Weights
+from labkit.door import check_tensor, described
 
 
 class Samples(NamedTuple):
@@ -50,12 +50,17 @@ class Judged(NamedTuple):
 def checked_weight(weight: Tensor | None, X: Tensor) -> Tensor | None:
     """Return the weights in X's dtype; they must be >= 0, one a row, and not all 0.
 
-    Raises ValueError for others.
+    Raises TypeError or ValueError for others.
     """
     if weight is None:
         return None
-    fits = weight.shape == (len(X),) and bool((weight >= 0).all())
-    if not fits or not 0 < weight.sum() < math.inf:
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"weight must be None or a tensor, got {described(weight)}")
+    check_tensor("weight", weight, dtype=weight.dtype)
+    if weight.device != X.device:
+        raise ValueError(f"weight must be on {X.device}, as X is, got {weight.device}")
+    fits = weight.shape == (len(X),) and not weight.is_complex()
+    if not fits or not (weight >= 0).all() or not 0 < weight.sum() < math.inf:
         raise ValueError(
             f"weight must be {len(X)} numbers >= 0, as X has rows, and not all 0; got "
             f"{weight}"
@@ -84,31 +89,3 @@ def judged(error: float, mass: float, labelled: bool) -> Judged:
         return Judged(None, None, error)
     error = type(mass)(error)
     return Judged(error, 1 - error / mass, None)
-
-
-def check_shapes(X: Tensor, Y: Tensor, weights: Weights) -> None:
-    """Raise ValueError unless the weights fit X (D, M), Y and each other."""
-    if len(weights) < 2:
-        raise ValueError(
-            f"a walk needs a hidden layer, so at least two weights; got {len(weights)}"
-        )
-    widths = [X.shape[-1], *(W.shape[-1] for W in weights)]
-    for layer, (W, width) in enumerate(zip(weights, widths, strict=False), start=1):
-        if W.shape[-2] != width:
-            raise ValueError(
-                f"W_{layer} has {W.shape[-2]} rows, but the layer below has {width}"
-            )
-    labelled = Y.dtype == torch.int64
-    if Y.ndim < (1 if labelled else 2) or Y.shape[-1 if labelled else -2] != len(X):
-        raise ValueError(
-            f"Y must be {len(X)} labels (int64) or rows of values, as X has rows; got "
-            f"shape {tuple(Y.shape)}, {Y.dtype}"
-        )
-    if labelled:
-        least, most = torch.stack(Y.aminmax()).tolist()
-        if least < 0 or most >= widths[-1]:
-            raise ValueError(
-                f"labels must lie in 0..{widths[-1] - 1}, got {least}..{most}"
-            )
-    elif Y.shape[-1] != widths[-1]:
-        raise ValueError(f"Y has {Y.shape[-1]} columns for {widths[-1]} outputs")

@@ -11,18 +11,24 @@ solution for inputs with a constant zero column, and its only CUDA driver assume
 rank.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from labkit.bpls.checks import check_broadcast, check_matrix
 from labkit.errors import DivergedError
-from labkit.ranges import NOT_NEGATIVE, check, one_of
+from labkit.ranges import NOT_NEGATIVE, check, one_of, optional
 
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
 SMALL = 1 << 16  # entries of A up to which the SVD of A costs next to nothing
 METHODS = ("cholesky", "eigh", "svd")
-RANGES = {"ridge": NOT_NEGATIVE, "method": one_of(METHODS)}
+RANGES = {
+    "ridge": optional(NOT_NEGATIVE),
+    "rcond": optional(NOT_NEGATIVE),
+    "method": optional(one_of(METHODS)),
+}
 
 
 class Solve(NamedTuple):
@@ -81,8 +87,9 @@ def solve_layer(
 
     Raises
     ------
-    ValueError
-        An unknown method; a negative ridge; "cholesky" with none; shapes do not fit.
+    TypeError, ValueError
+        An unknown method; a negative ridge; "cholesky" with none; tensors that are not
+        float32 or float64, or whose shapes do not fit.
     DivergedError
         A, or A^T A, is not finite.
 
@@ -99,33 +106,40 @@ def solve_layer(
     >>> W.squeeze().round(decimals=8).abs().tolist(), int(info.rank)
     ([0.0, 0.5, 0.5], 1)
     """
+    check_pair(A, B, root)
+    check({"ridge": ridge, "rcond": rcond, "method": method}, RANGES)
     if ridge is None:
         ridge = RIDGE if method in (None, "cholesky") else 0.0
     if method is None:
         small = A.shape[-2] * A.shape[-1] <= SMALL
         method = "cholesky" if ridge > 0 else "svd" if small else "eigh"
-    check_solve(A, B, ridge, method)
-    A, B = weighed(root, A), weighed(root, B)
-    if method == "cholesky":
-        return ridge_cholesky(A, B, ridge, careful)
-    if method == "eigh":
-        return cut_eigh(A, B, ridge, rcond)
-    return cut_svd(A, B, ridge, rcond)
-
-
-def check_solve(A: Tensor, B: Tensor, ridge: float, method: str) -> None:
-    """Raise ValueError for what `solve_layer` cannot take."""
-    check({"ridge": ridge, "method": method}, RANGES)
     if method == "cholesky" and ridge == 0:
         raise ValueError(
             "the Cholesky factor of a singular matrix needs a ridge > 0, got 0; "
             'for the minimum-norm solution use method="eigh" or "svd"'
         )
-    if A.ndim < 2 or B.ndim < 2 or A.shape[-2] != B.shape[-2]:
+    A, B = weighed(root, A), weighed(root, B)
+    if method == "cholesky":
+        return ridge_cholesky(A, B, ridge, careful)
+    if method == "eigh":
+        return cut_eigh(gram(A), cross(A, B), ridge, rcond)
+    return cut_svd(A, B, ridge, rcond)
+
+
+def check_pair(A: Tensor, B: Tensor, root: Tensor | None) -> None:
+    """Raise TypeError or ValueError for tensors that `solve_layer` cannot take."""
+    check_matrix("A", A, ("...", "D", "K"), sparse=True)
+    check_matrix("B", B, ("...", "D", "J"), like=A)
+    if A.shape[-2] != B.shape[-2]:
         raise ValueError(
             "A (..., D, K) and B (..., D, J) need the same number of rows D, got "
             f"{tuple(A.shape)} and {tuple(B.shape)}"
         )
+    if 0 in A.shape:
+        raise ValueError(f"A must have a row and a column, got {tuple(A.shape)}")
+    check_broadcast(A=A, B=B)
+    if root is not None:
+        check_matrix("root", root, (A.shape[-2], 1), like=A)
 
 
 def weighed(w: Tensor | None, A: Tensor) -> Tensor:
@@ -164,7 +178,11 @@ def factor(A: Tensor, ridge: float, careful: bool = True) -> Factor:
     factor is that of the matrix with its eigenvalues lifted to rounding, or nan if it
     is not to be ``careful``.
     """
-    G = gram(A)
+    return factored(gram(A), ridge, careful)
+
+
+def factored(G: Tensor, ridge: float, careful: bool = True) -> Factor:
+    """As `factor`, of G = A^T A itself, into which the ridge is added."""
     scale = G.diagonal(dim1=-2, dim2=-1).mean(-1)
     lam = ridge * torch.where(scale > 0, scale, 1)  # a zero A has the solution 0
     G.diagonal(dim1=-2, dim2=-1).add_(lam[..., None])
@@ -211,7 +229,7 @@ def cross(A: Tensor, B: Tensor) -> Tensor:
     return (B.mT @ A).mT
 
 
-def decomposed(function, M: Tensor, **options):
+def decomposed(function: Callable, M: Tensor, **options: object) -> Any:
     """Call a function of torch.linalg; DivergedError where M is beyond its dtype."""
     try:
         return function(M, **options)
@@ -224,29 +242,35 @@ def decomposed(function, M: Tensor, **options):
         ) from error
 
 
-def ridge_cholesky(A: Tensor, B: Tensor, ridge: float, careful: bool = True):
-    r"""By Cholesky: (6) $W = (A^T A + \lambda I)^{-1} A^T B$ with lambda > 0."""
+def ridge_cholesky(
+    A: Tensor, B: Tensor, ridge: float, careful: bool = True
+) -> tuple[Tensor, Solve]:
+    r"""Solve by Cholesky: (6) $W = (A^T A + \lambda I)^{-1} A^T B$ with lambda > 0."""
     regular = factor(A, ridge, careful)
     return regular.solve(cross(A, B)), regular.info()  # (6)
 
 
-def cut_eigh(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
-    r"""On the eigenvectors V of G whose values w are kept, with $\lambda$ or without.
+def cut_eigh(
+    G: Tensor, C: Tensor, ridge: float, rcond: float | None = None
+) -> tuple[Tensor, Solve]:
+    r"""Solve on the eigenvectors V of $G = A^T A$ whose values w are kept.
 
-    (6) $W = V\,\mathrm{diag}(w + \lambda)^{-1} V^T A^T B$
+    (6) $W = V\,\mathrm{diag}(w + \lambda)^{-1} V^T C$ with $C = A^T B$
     """
-    rcond = (1e-6 if A.dtype == torch.float64 else 1e-3) if rcond is None else rcond
-    w, V = decomposed(torch.linalg.eigh, gram(A))
+    rcond = (1e-6 if G.dtype == torch.float64 else 1e-3) if rcond is None else rcond
+    w, V = decomposed(torch.linalg.eigh, G)
     w = w.clamp_min(0)
     keep = (w > rcond**2 * w[..., -1:]) & (w > 0)
     shifted = w + ridge * w.mean(-1, keepdim=True)  # the trace is the sum of w
     filtered = torch.where(keep, 1 / torch.where(keep, shifted, 1), 0)
-    W = V @ (filtered[..., None] * (V.mT @ cross(A, B)))  # (6)
+    W = V @ (filtered[..., None] * (V.mT @ C))  # (6)
     return W, kept_info(shifted.sqrt(), keep)
 
 
-def cut_svd(A: Tensor, B: Tensor, ridge: float, rcond: float | None):
-    r"""On the singular vectors of $A = U\,\mathrm{diag}(s)\,V^T$ that are kept.
+def cut_svd(
+    A: Tensor, B: Tensor, ridge: float, rcond: float | None = None
+) -> tuple[Tensor, Solve]:
+    r"""Solve on the singular vectors of $A = U\,\mathrm{diag}(s)\,V^T$ that are kept.
 
     (6) $W = V\,\mathrm{diag}(s / (s^2 + \lambda))\,U^T B$
     """

@@ -10,9 +10,12 @@ candidate is here under a name. All but two of them also repair the same residua
 times over, since all $N$ neurons move at once: ``overshoot`` measures it.
 """
 
+import numbers
+
 import torch
 from torch import Tensor
 
+from labkit.bpls.checks import check_broadcast, check_matrix
 from labkit.bpls.solve import decomposed
 
 INTERPRETATIONS = tuple(
@@ -62,8 +65,9 @@ def hidden_targets(
 
     Raises
     ------
-    ValueError
-        An unknown interpretation, or an output index that W does not have.
+    TypeError, ValueError
+        An unknown interpretation, or an output index that W does not have; tensors
+        whose types or shapes do not fit.
     DivergedError
         Weights that are not finite, for (5').
 
@@ -82,6 +86,10 @@ def hidden_targets(
     >>> [float(hidden_targets(H, W, B, how) @ W) for how in ("min_norm", 0)]
     [2.0, 4.0]
     """
+    check_matrix("H", H, ("...", "D", "N"))
+    check_matrix("W", W, ("...", H.shape[-1], "J"), like=H)
+    check_matrix("B", B, ("...", H.shape[-2], W.shape[-1]), like=H)
+    check_broadcast(H=H, W=W, B=B)
     check_interpretation(interpretation, W.shape[-1])
     if interpretation == "none":
         return H
@@ -104,19 +112,20 @@ def hidden_targets(
         return H + once @ V.mT  # (5e)
     i = torch.arange(W.shape[-2], device=W.device)
     cyclic = interpretation == "cyclic"
-    j = i % W.shape[-1] if cyclic else torch.full_like(i, interpretation)
+    j = i % W.shape[-1] if cyclic else torch.full_like(i, int(interpretation))
     return H + R[..., j] * V[..., i, j][..., None, :]  # (5d), (5f)
 
 
 def check_interpretation(interpretation: str | int, outputs: int | None = None) -> None:
     """Raise ValueError unless `hidden_targets` knows the interpretation."""
-    if isinstance(interpretation, int) and not isinstance(interpretation, bool):
+    whole = isinstance(interpretation, numbers.Integral)
+    if whole and not isinstance(interpretation, bool):
         if interpretation < 0 or (outputs is not None and interpretation >= outputs):
             raise ValueError(
                 f"interpretation {interpretation} names an output, but the layer above "
                 f"has {outputs}, counted from 0"
             )
-    elif interpretation not in INTERPRETATIONS:
+    elif not (isinstance(interpretation, str) and interpretation in INTERPRETATIONS):
         known = ", ".join(INTERPRETATIONS)
         raise ValueError(
             f"unknown interpretation {interpretation!r} of equation (5); there are: "

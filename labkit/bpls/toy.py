@@ -10,14 +10,16 @@ are known exactly: $2\sigma$ in training and $\sqrt{4.25}\,\sigma$ in test.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from labkit.bpls.activations import CLAMP, activation
+from labkit.bpls.checks import DTYPES, check_device, check_generator
 from labkit.bpls.walk import Weights, output_targets, scores, solve_output, walked
-from labkit.ranges import check, one_of
+from labkit.door import check_tensor, described
+from labkit.ranges import NOT_NEGATIVE, check, integer, one_of
 
 SIZES = (2, 3, 2)
 THEORY = {"train": 2.0, "test": math.sqrt(4.25)}  # RMSE over sigma, linear
@@ -33,16 +35,23 @@ class Toy(NamedTuple):
     activation: str  # of the hidden layer and of the outputs
 
 
-def toy_problem(kind: str = "linear", *, dtype=torch.float64, device=None) -> Toy:
-    r"""The linear or the non-linear toy; ValueError for another ``kind``.
+def toy_problem(
+    kind: str = "linear",
+    *,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Toy:
+    r"""Make the linear or the non-linear toy; ValueError for another ``kind``.
 
     linear: $y_1 = -x/3 + 2$, $y_2 = 2x - 1$, no activations;
     nonlinear: $y_1 = 1 / (1 + \exp(\log_{10} x^{-3/2}))$,
     $y_2 = 1 / (1 + \exp(x^{-1/4}))$, sigmoids in the hidden layer and at the outputs.
     """
-    check({"kind": kind}, {"kind": one_of(["linear", "nonlinear"])})
+    allowed = {"kind": one_of(["linear", "nonlinear"]), "dtype": one_of(DTYPES)}
+    check({"kind": kind, "dtype": dtype}, allowed)
+    device = check_device(device)
 
-    def outputs(x):
+    def outputs(x: Tensor) -> Tensor:
         if kind == "linear":
             return torch.stack([2 - x / 3, 2 * x - 1], -1)
         exponents = torch.stack([-1.5 * torch.log10(x), x**-0.25], -1)
@@ -54,6 +63,12 @@ def toy_problem(kind: str = "linear", *, dtype=torch.float64, device=None) -> To
     return Toy(X[::2], Y[::2], X[1::2], Y[1::2], a)
 
 
+def check_toy(toy: object) -> None:
+    """Raise TypeError for what `toy_problem` has not made."""
+    if not isinstance(toy, Toy):
+        raise TypeError(f"toy must come from toy_problem, got {described(toy)}")
+
+
 def noisy_outputs(
     toy: Toy,
     sigma: float | Tensor,
@@ -61,10 +76,18 @@ def noisy_outputs(
     *,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Training outputs (runs, 5, 2) with noise of standard deviation sigma.
+    """Draw training outputs (runs, 5, 2) with noise of standard deviation sigma.
 
-    For S of them, a tensor, (S, runs, 5, 2): all see the same draws.
+    For a tensor of S of them, (S, runs, 5, 2): all see the same draws. Raises TypeError
+    or ValueError for what is no toy, a negative sigma, or fewer than one run.
     """
+    check_toy(toy)
+    check({"runs": runs}, {"runs": integer(1, 2**31 - 1)})
+    check_generator(generator)
+    if not isinstance(sigma, Tensor):
+        check({"sigma": sigma}, {"sigma": NOT_NEGATIVE})
+    elif sigma.is_complex() or not (sigma.isfinite() & (sigma >= 0)).all():
+        raise ValueError(f"sigma must be >= 0 and finite, got {sigma}")
     source = toy.Y.device if generator is None else generator.device
     options = {"generator": generator, "dtype": torch.float64, "device": source}
     noise = torch.randn(runs, *toy.Y.shape, **options).to(toy.Y)
@@ -80,7 +103,7 @@ def toy_walk(
     clamp: float | None = CLAMP,
     output_clamp: float | None = CLAMP,
     solve_again: bool = False,
-    **solver,
+    **solver: Any,
 ) -> Weights:
     """Algorithm 1 on all runs at once.
 
@@ -97,10 +120,12 @@ def toy_walk(
         other remedy against saturated draws.
     **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
     """
+    check_toy(toy)
     a = activation(toy.activation)
     B = output_targets(Y, a, output_clamp)
-    options = {"interpretation": interpretation, "clamp": clamp} | solver
-    weights = walked(toy.X, B, weights, [a], **options)
+    weights = walked(
+        toy.X, B, weights, [a], interpretation=interpretation, clamp=clamp, **solver
+    )
     return solve_output(toy.X, B, weights, [a], **solver) if solve_again else weights
 
 
@@ -110,6 +135,7 @@ def toy_errors(toy: Toy, weights: Weights) -> tuple[Tensor, Tensor]:
     The norm is over the samples and the outputs of a run. The root of the mean over
     runs, the last dimension, is the paper's figure; single runs show its tail.
     """
+    check_toy(toy)
     a = activation(toy.activation)
     S, S_test = (a.value(scores(X, weights, [a])) for X in (toy.X, toy.X_test))
     squares = (S - toy.Y).square(), (S_test - toy.Y_test).square()
@@ -118,4 +144,5 @@ def toy_errors(toy: Toy, weights: Weights) -> tuple[Tensor, Tensor]:
 
 def rmse(squares: Tensor) -> Tensor:
     """Root of the mean over runs, the last dimension of `toy_errors`."""
+    check_tensor("squares", squares, shape=("...", "runs"))
     return squares.mean(-1).sqrt()

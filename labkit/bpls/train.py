@@ -4,17 +4,17 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, invertible, per_layer
+from labkit.bpls.checks import check_shapes
 from labkit.bpls.samples import (
     Judged,
     Samples,
-    check_shapes,
     checked_weight,
     counted,
     judged,
@@ -28,9 +28,11 @@ from labkit.bpls.walk import (
     hidden_values,
     output_targets,
     scores,
+    settings_of,
     walk,
 )
 from labkit.clock import Clock
+from labkit.door import described
 from labkit.errors import DivergedError
 
 # what `measure` tells that is not finite where a layer could not be solved
@@ -107,7 +109,7 @@ def train(
     *,
     output: str | Activation = "identity",
     weight: Tensor | None = None,
-    **options,
+    **options: Any,
 ) -> Iterator[Record]:
     r"""Train by walks; yields one `Record` per layer solved.
 
@@ -137,10 +139,11 @@ def train(
 
     Raises
     ------
-    ValueError
-        Settings out of range; an activation without inverse; weights that do not fit X,
-        Y or ``activations``; targets outside the range of an inverse without a clamp;
-        a negative weight, or none that is positive.
+    TypeError, ValueError
+        Settings out of range; an activation without inverse; tensors of other types
+        than these; weights that do not fit X, Y or ``activations``; targets outside the
+        range of an inverse without a clamp; a negative weight, or none that is
+        positive.
     DivergedError
         Targets or an error that are no longer finite, as some interpretations of (5)
         end with.
@@ -151,10 +154,11 @@ def train(
     Cholesky factor, or whose weights lack rank for (5'), as with fewer misses than
     outputs, is then solved again with care.
     """
-    settings = Settings(**options) if settings is None else settings
+    settings = settings_of(settings, options)
     settings.check()
+    check_shapes(X, Y, weights)
+    activations = [invertible(a) for a in per_layer(activations, len(weights) - 1)]
     weights = tuple(W.detach() for W in weights)
-    activations = check_network(X, Y, weights, activations)
     network = Network(weights, activations, invertible(output))
     given, clock = (X, Y), Clock(X.device)
     with clock:
@@ -175,7 +179,7 @@ def train(
             return
         settings.check()
         clock, step = Clock(X.device), step + len(weights)
-        wanted = settings.data or given
+        wanted = given if settings.data is None else checked_pair(settings.data)
         if wanted[0] is not given[0] or wanted[1] is not given[1]:
             given = wanted
             check_labels_stay(*given, network)
@@ -414,16 +418,14 @@ def differentiate(
     return [h.detach() for h in H], gradients
 
 
-def check_network(
-    X: Tensor,
-    Y: Tensor,
-    weights: Weights,
-    activations: str | Activation | Sequence[str | Activation],
-) -> list[Activation]:
-    """One invertible activation per hidden layer; ValueError as `check_shapes`."""
-    activations = per_layer(activations, len(weights) - 1)
-    check_shapes(X, Y, weights)
-    return [invertible(a) for a in activations]
+def checked_pair(data: object) -> tuple[Tensor, Tensor]:
+    """Return ``Settings.data`` if it is a pair of tensors; TypeError if not."""
+    pair = isinstance(data, tuple | list) and len(data) == 2
+    if not pair or not all(isinstance(value, Tensor) for value in data):
+        raise TypeError(
+            f"data must be a pair of tensors, (X, Y), got {described(data)}"
+        )
+    return tuple(data)
 
 
 def check_labels_stay(X: Tensor, Y: Tensor, network: Network) -> None:

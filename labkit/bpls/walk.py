@@ -9,11 +9,12 @@ layers. There is no bias but a column of ones in the input. Leading dimensions a
 independent networks: the Monte-Carlo toy runs a thousand at once.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,19 +26,29 @@ from labkit.bpls.activations import (
     Activation,
     clamp_targets,
     invertible,
+    per_layer,
     send_back,
+)
+from labkit.bpls.checks import (
+    DTYPES,
+    check_device,
+    check_generator,
+    check_matrix,
+    check_weights,
 )
 from labkit.bpls.solve import Solve, solve_layer
 from labkit.bpls.targets import check_interpretation, hidden_targets
-from labkit.ranges import NOT_NEGATIVE, check, integer, number, optional
+from labkit.door import check_tensor, described
+from labkit.ranges import COUNT, POSITIVE, check, integer, number, optional
 
+LARGEST = 2**40  # entries of a network's weights
 LABEL_CLAMP = 1e-6  # of one-hot labels below the inverse softmax; scales all targets
 
 RANGES = {
     "clamp": optional(number("in (0, 0.5)", lambda v: 0 < v < 0.5)),
-    "ridge": optional(NOT_NEGATIVE),
-    "rcond": optional(NOT_NEGATIVE),
-    "method": optional(solve.RANGES["method"]),
+    "ridge": solve.RANGES["ridge"],
+    "rcond": solve.RANGES["rcond"],
+    "method": solve.RANGES["method"],
     "max_walks": integer(0),
 }
 
@@ -111,6 +122,19 @@ class Settings:
         return correction | self.of_solve(careful)
 
 
+def settings_of(settings: Settings | None, options: Mapping[str, Any]) -> Settings:
+    """Return the settings, or make them of their fields; TypeError for others."""
+    if settings is None:
+        return Settings(**options)
+    if not isinstance(settings, Settings):
+        raise TypeError(f"settings must be Settings, got {described(settings)}")
+    if options:
+        raise TypeError(
+            f"settings are given, so these change nothing: {', '.join(options)}"
+        )
+    return settings
+
+
 def random_weights(
     sizes: Sequence[int],
     *,
@@ -130,8 +154,21 @@ def random_weights(
     generator : torch.Generator, optional
         Its device is where the numbers are drawn, in float64, so that every dtype and
         every ``device`` gets the same network.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Sizes that are not whole numbers >= 1, at least two, or weights with more than
+        2**40 entries; a scale that is not > 0; a dtype that is not floating point; a
+        device that is not there.
     """
+    check({"scale": scale}, {"scale": POSITIVE})
+    check_sizes(sizes, runs)
+    check_generator(generator)
+    device = check_device(device)
     dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise TypeError(f"dtype must be a floating-point type, got {dtype!r}")
     source = "cpu" if generator is None else generator.device
     draw = partial(torch.rand, generator=generator, dtype=torch.float64, device=source)
     return tuple(
@@ -140,21 +177,64 @@ def random_weights(
     )
 
 
+def check_sizes(sizes: Sequence[int], runs: Sequence[int] = ()) -> None:
+    """Raise ValueError for widths of which no weights can be drawn."""
+    table = {"sizes": COUNT, "runs": COUNT}
+    for name, values in (("sizes", sizes), ("runs", runs)):
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise TypeError(
+                f"{name} must be a sequence of int, got {described(values)}"
+            )
+        for value in values:
+            check({name: value}, table)
+    if len(sizes) < 2:
+        raise ValueError(f"sizes must have two widths or more, got {sizes!r}")
+    entries = math.prod(runs) * sum(a * b for a, b in pairwise(sizes))
+    if entries > LARGEST:
+        raise ValueError(
+            f"weights of the sizes {tuple(sizes)} would have {entries:.3g} entries"
+        )
+
+
 def hidden_values(
-    X: Tensor, weights: Weights, activations: Sequence[Activation]
+    X: Tensor,
+    weights: Weights,
+    activations: str | Activation | Sequence[str | Activation],
 ) -> list[Tensor]:
     r"""H_0..H_L, all but the output layer: the paper's sums with activations.
 
     (2), (3): $H_l = a_l(H_{l-1} W_l), \; H_0 = X$
+
+    Parameters
+    ----------
+    X : (..., D, M) tensor, inputs, dense or in COO form
+    weights : tuple of tensors, W_1..W_{L+1}
+    activations : str, Activation, or a sequence of one per hidden layer
+
+    Returns
+    -------
+    list of L + 1 tensors (..., D, N_l)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Weights that do not fit X or each other; another number of activations.
     """
+    check_matrix("X", X, ("...", "D", "M"), sparse=True)
+    check_weights(X, weights)
     H = [X]
+    activations = per_layer(activations, len(weights) - 1)
     for W, a in zip(weights[:-1], activations, strict=True):
         H.append(a.value(H[-1] @ W))  # (2), (3)
     return H
 
 
-def scores(X: Tensor, weights: Weights, activations: Sequence[Activation]) -> Tensor:
-    r"""Outputs before the output activation, (..., D, J).
+def scores(
+    X: Tensor,
+    weights: Weights,
+    activations: str | Activation | Sequence[str | Activation],
+) -> Tensor:
+    r"""Outputs before the output activation, (..., D, J); arguments as `hidden_values`.
 
     (1) $S = H_L W_{L+1}$
     """
@@ -180,28 +260,46 @@ def output_targets(
 
     Raises
     ------
-    ValueError
-        If a value lies outside the range of the output activation and is not clamped.
+    TypeError, ValueError
+        If Y is neither labels nor values, or if a value lies outside the range of the
+        output activation and is not clamped.
     """
+    check_tensor("Y", Y, dtype=(torch.int64, *DTYPES))
     if Y.dtype == torch.int64:
+        check_labels(Y, classes)
         dtype = torch.get_default_dtype() if dtype is None else dtype
+        if dtype not in DTYPES:
+            raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
         onehot = F.one_hot(Y, classes).to(dtype)
         return onehot.clamp(LABEL_CLAMP, 1).log()
     a = invertible(output)
+    check({"clamp": clamp}, RANGES)
+    check_tensor("Y", Y, shape=("...", "D", "J"), dtype=DTYPES)
     return send_back(clamp_targets(Y, a, clamp), a)
+
+
+def check_labels(Y: Tensor, classes: int | None) -> None:
+    """Raise ValueError for labels of no class, where no device need be waited for."""
+    check({"classes": classes}, {"classes": optional(integer(1, 2**31))})
+    if Y.device.type != "cpu" or not Y.numel():
+        return
+    least, most = (int(value) for value in Y.aminmax())
+    if least < 0 or (classes is not None and most >= classes):
+        wanted = "0, 1, ..." if classes is None else f"0..{classes - 1}"
+        raise ValueError(f"labels must lie in {wanted}, got {least}..{most}")
 
 
 def layer_step(
     layer: int,
     H: Tensor,
     B: Tensor,
-    a: Activation,
+    a: str | Activation,
     *,
     interpretation: str | int = "min_norm",
     clamp: float | None = CLAMP,
     second_solve: bool = False,
     careful: bool = True,
-    **solver,
+    **solver: Any,
 ) -> LayerStep:
     r"""Solve one layer and push its targets back to the layer below.
 
@@ -225,7 +323,7 @@ def layer_step(
     layer : int, l, for the record only
     H : (..., D, N) tensor, values below the layer, of the network before the walk
     B : (..., D, J) tensor, the layer's targets
-    a : Activation, of the values H
+    a : str or Activation, of the values H
     interpretation : str or int, of (5); see `hidden_targets`
     clamp : float or None, see `clamp_targets`
     second_solve : bool, whether (9) is done
@@ -234,7 +332,7 @@ def layer_step(
         Without, the layer is not finite where one could not; nothing waits.
     **solver : ``ridge``, ``rcond``, ``method``, ``root`` of `solve_layer`
     """
-    solver["careful"] = careful
+    a, solver["careful"] = invertible(a), careful
     V, info = solve_layer(H, B, **solver)  # (6)
     T = hidden_targets(H, V, B, interpretation, careful)  # (5)
     C = clamp_targets(T, a, clamp)  # (7)
@@ -252,7 +350,7 @@ def walk(
     second_solve: bool = False,
     careful: bool = True,
     root: Tensor | None = None,
-    **options,
+    **options: Any,
 ) -> Iterator[LayerStep]:
     r"""Solve every layer once; yields a `LayerStep` for l = L + 1, ..., 1.
 
@@ -276,7 +374,12 @@ def walk(
     One factorisation serves all neurons of a layer, so a walk costs about
     D sum_l N_{l-1}^2 multiply-adds, which the input layer dominates.
     """
-    settings = Settings(**options) if settings is None else settings
+    settings = settings_of(settings, options)
+    if not isinstance(H, tuple | list) or not H:
+        raise TypeError(
+            f"H must be the values of one layer or more, got {described(H)}"
+        )
+    activations = per_layer(activations, len(H) - 1)
     for layer in range(len(H), 1, -1):
         step = layer_step(
             layer,
@@ -294,19 +397,23 @@ def walk(
     yield LayerStep(1, W, W, info)
 
 
-def walked(X: Tensor, B: Tensor, weights: Weights, activations, **options) -> Weights:
+def walked(
+    X: Tensor,
+    B: Tensor,
+    weights: Weights,
+    activations: str | Activation | Sequence[str | Activation],
+    **options: Any,
+) -> Weights:
     """Weights after one whole walk; ``options`` as for `walk`.
 
     Examples
     --------
-    >>> from labkit.bpls.activations import activation
     >>> X = torch.tensor([[1.0, 1], [3, 1], [5, 1]], dtype=torch.float64)
     >>> Y = X @ torch.tensor([[2.0], [-1]], dtype=torch.float64)
     >>> g = torch.Generator().manual_seed(0)
     >>> start = random_weights((2, 3, 1), generator=g, dtype=torch.float64)
-    >>> linear = [activation("identity")]
-    >>> found = walked(X, Y, start, linear, ridge=0)
-    >>> torch.allclose(scores(X, found, linear), Y)
+    >>> weights = walked(X, Y, start, "identity", ridge=0)
+    >>> torch.allclose(scores(X, weights, "identity"), Y)
     True
     """
     H = hidden_values(X, weights, activations)
@@ -314,7 +421,13 @@ def walked(X: Tensor, B: Tensor, weights: Weights, activations, **options) -> We
     return tuple(step.W for step in steps)[::-1]
 
 
-def solve_output(X: Tensor, B: Tensor, weights: Weights, activations, **solver):
+def solve_output(
+    X: Tensor,
+    B: Tensor,
+    weights: Weights,
+    activations: str | Activation | Sequence[str | Activation],
+    **solver: Any,
+) -> Weights:
     r"""Solve the output layer once more, on the hidden values of the new weights.
 
     (6) $W_{L+1} = (H_L^T H_L)^{-1} H_L^T B$

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation, per_layer
-from labkit.bpls.samples import check_shapes
+from labkit.bpls.checks import check_shapes
 from labkit.bpls.walk import Weights, scores
 from labkit.clock import Clock
 from labkit.ranges import COUNT, POSITIVE, check, integer, one_of

@@ -1,0 +1,135 @@
+"""The door of this room: what tensors, weights, labels and devices must be."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from labkit.door import check_tensor, described
+
+DTYPES = (torch.float32, torch.float64)
+Device = torch.device | str | int | None
+
+
+def check_matrix(
+    name: str,
+    value: object,
+    shape: Sequence[int | str],
+    *,
+    like: Tensor | None = None,
+    sparse: bool = False,
+) -> Tensor:
+    """Refuse all but a float32 or float64 tensor of this shape, as `check_tensor`.
+
+    Parameters
+    ----------
+    name, shape, like : as for `labkit.door.check_tensor`
+    sparse : bool, whether a matrix in COO form may come too
+    """
+    is_sparse = isinstance(value, Tensor) and value.layout == torch.sparse_coo
+    if not (sparse and is_sparse):
+        return check_tensor(name, value, shape=shape, like=like, dtype=DTYPES)
+    if value.ndim != 2 or value.dense_dim():
+        raise ValueError(
+            f"{name} in COO form must have two sparse dimensions, got shape "
+            f"{tuple(value.shape)} with {value.dense_dim()} dense ones"
+        )
+    # what is left to check needs no numbers
+    stands_for = torch.empty(0, dtype=value.dtype, device=value.device)
+    check_tensor(name, stands_for, like=like, dtype=DTYPES)
+    return value
+
+
+def check_broadcast(**tensors: Tensor) -> None:
+    """Refuse tensors whose dimensions before the last two do not fit each other."""
+    try:
+        torch.broadcast_shapes(*(value.shape[:-2] for value in tensors.values()))
+    except RuntimeError:
+        shapes = " and ".join(f"{n} {tuple(v.shape)}" for n, v in tensors.items())
+        raise ValueError(
+            f"the leading dimensions must be equal or 1, got {shapes}"
+        ) from None
+
+
+def check_weights(X: Tensor, weights: object, least: int = 1) -> None:
+    """Refuse all but a sequence of weights that fit X (..., D, M) and each other."""
+    if not isinstance(weights, tuple | list):
+        raise TypeError(f"weights must be a tuple of tensors, got {described(weights)}")
+    if len(weights) < least:
+        raise ValueError(
+            f"a walk needs a hidden layer, so at least two weights; got {len(weights)}"
+            if least == 2
+            else "there must be at least one layer of weights, got none"
+        )
+    width = X.shape[-1]
+    for layer, W in enumerate(weights, start=1):
+        check_matrix(f"W_{layer}", W, ("...", "N", "K"), like=X)
+        if W.shape[-2] != width:
+            raise ValueError(
+                f"W_{layer} has {W.shape[-2]} rows, but the layer below has {width}"
+            )
+        width = W.shape[-1]
+        if width == 0:
+            raise ValueError(f"W_{layer} must have a column, got {tuple(W.shape)}")
+
+
+def check_shapes(X: Tensor, Y: Tensor, weights: Sequence[Tensor]) -> None:
+    """Refuse weights that do not fit X (D, M), Y and each other, and labels too high.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    check_matrix("X", X, ("D", "M"), sparse=True)
+    if 0 in X.shape:
+        raise ValueError(f"X must have a row and a column, got {tuple(X.shape)}")
+    check_weights(X, weights, least=2)
+    if not isinstance(Y, Tensor):
+        raise TypeError(f"Y must be a tensor, got {described(Y)}; see torch.as_tensor")
+    labelled = Y.dtype == torch.int64
+    check_tensor("Y", Y, dtype=(torch.int64, X.dtype))
+    if Y.device != X.device:
+        raise ValueError(f"Y must be on {X.device}, as X is, got {Y.device}")
+    if Y.ndim < (1 if labelled else 2) or Y.shape[-1 if labelled else -2] != len(X):
+        raise ValueError(
+            f"Y must be {len(X)} labels (int64) or rows of values, as X has rows; got "
+            f"shape {tuple(Y.shape)}, {Y.dtype}"
+        )
+    outputs = weights[-1].shape[-1]
+    if labelled:
+        least, most = torch.stack(Y.aminmax()).tolist()
+        if least < 0 or most >= outputs:
+            raise ValueError(
+                f"labels must lie in 0..{outputs - 1}, got {least}..{most}"
+            )
+    elif Y.shape[-1] != outputs:
+        raise ValueError(f"Y has {Y.shape[-1]} columns for {outputs} outputs")
+
+
+def check_generator(generator: object) -> None:
+    """Refuse all but None and a torch.Generator."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be None or a torch.Generator, got {described(generator)}"
+        )
+
+
+def check_device(device: object) -> Device:
+    """Refuse what is no device, what this machine has not, and ``meta``.
+
+    Raises ValueError with the reason; None stands for torch's default.
+    """
+    if device is None:
+        return None
+    if isinstance(device, torch.device | str | int) and not isinstance(device, bool):
+        try:
+            device = torch.device(device)
+            if device.type != "meta":
+                torch.empty(0, device=device)
+                return device
+            reason = "a tensor there holds no numbers"
+        except (RuntimeError, AssertionError, OverflowError, ImportError) as error:
+            reason = str(error).splitlines()[0]
+    else:
+        reason = "torch.device or str is wanted"
+    raise ValueError(f"device {device!r} cannot be used: {reason}")
