@@ -21,10 +21,11 @@ WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
 STALLED = 0.005  # relative decrease of the validation loss over the window
 
 
-def batch_gradient_variance(point, *beside: Tensor) -> tuple[float, ...]:
+def batch_gradient_variance(point: object, *beside: Tensor) -> tuple[float, ...]:
     r"""V and |grad f_S|^2 of a batch, from one backward pass, read to the host once.
 
-    Tensors ``beside``, of shape (), are read with them and returned behind them.
+    ``point`` is what :func:`labkit.hessian_free.linearise` returns. Tensors ``beside``,
+    of shape (), are read with the two and returned behind them.
 
     (1) $V = \frac{n}{n-1} \left( \tfrac1n \sum_i |\nabla f_i|^2
     - |\nabla f_S|^2 \right)$

@@ -21,7 +21,13 @@ import torch
 from torch import Tensor
 
 from labkit.hessian_free.system import check_dtype, symmetric
-from labkit.hessian_free.vectors import Space, as_tuple, default_check_every, positive
+from labkit.hessian_free.vectors import (
+    Space,
+    Vector,
+    as_tuple,
+    default_check_every,
+    positive,
+)
 from labkit.ranges import COUNT, NOT_NEGATIVE, check
 
 STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
@@ -40,7 +46,13 @@ class CGStep:
 
 @torch.no_grad()
 def cg_steps(
-    B: Callable, b, x0=None, M=None, *, check_every: int = 1, maxiter: int | None = None
+    B: Callable,
+    b: Vector,
+    x0: Vector | None = None,
+    M: Vector | None = None,
+    *,
+    check_every: int = 1,
+    maxiter: int | None = None,
 ) -> Iterator[CGStep]:
     r"""Yield the iterates of preconditioned CG, without a stop.
 
@@ -104,7 +116,7 @@ class CGResult(NamedTuple):
     x are tuples of k.
     """
 
-    x: Tensor | np.ndarray | tuple
+    x: Vector
     status: str
     iterations: int
     q: tuple[float, ...]
@@ -113,11 +125,11 @@ class CGResult(NamedTuple):
 
 
 def cg(
-    B,
-    b: Tensor | np.ndarray | tuple,
+    B: object,
+    b: Vector,
     *,
-    x0=None,
-    preconditioner=None,
+    x0: Vector | None = None,
+    preconditioner: Vector | None = None,
     maxiter: int = 250,
     tolerance: float = 5e-4,
     keep: bool = False,

@@ -10,6 +10,7 @@ and averaged over examples. Other losses: :mod:`labkit.hessian_free.losses`.
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,7 @@ from labkit.hessian_free.losses import (
     check_rows,
     tried,
 )
+from labkit.hessian_free.vectors import Blocks
 
 ROWS = 32  # examples whose gradients a LinearisedModule holds at once
 
@@ -173,7 +175,12 @@ class _Point:
 
 
 @torch.no_grad()
-def linearise_layers(weights, activations, inputs, targets) -> "LinearisedLayers":
+def linearise_layers(
+    weights: Blocks,
+    activations: Sequence[str],
+    inputs: Tensor,
+    targets: Tensor | None,
+) -> "LinearisedLayers":
     r"""Take a forward pass that keeps $\tilde S_{l-1}$ and $S'_l$ of every layer.
 
     (3) $S_l = \sigma_l(\tilde S_{l-1} W_l)$
@@ -229,7 +236,7 @@ class LinearisedLayers(_Point):
         *others, last = self.derivatives
         return *others, last / math.sqrt(self.n)
 
-    def forward_map(self, d) -> Tensor:
+    def forward_map(self, d: Blocks) -> Tensor:
         """Return A d: tuple like the weights -> (n, m_{k+1}); 3 kernels a layer."""
         S, S_, W = self.inputs, self._scaled, self.weights
         F = torch.mm(S[0], d[0]).mul_(S_[0])  # (A1)
@@ -262,7 +269,9 @@ class LinearisedLayers(_Point):
         pairs = zip(self.inputs, self.deltas(U), strict=True)
         return tuple(S.square().T @ F_l.square() for S, F_l in pairs)
 
-    def gradient_moments(self, U=None) -> tuple[tuple[Tensor, ...], Tensor]:
+    def gradient_moments(
+        self, U: Tensor | None = None
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
         r"""Return grad f, and $\sum_i |\nabla f_i|^2$, from one backward pass.
 
         U, R if not given, is the gradient of f by the outputs, times sqrt(n). The
@@ -318,7 +327,7 @@ class LinearisedModule(_Point):
     def _jvp(self):
         return vjp(self._vjp, torch.zeros_like(self.residual))[1]
 
-    def forward_map(self, d) -> Tensor:
+    def forward_map(self, d: Blocks) -> Tensor:
         """Return A d: tuple like the weights -> like the targets."""
         return self._jvp(tuple(d))[0]
 
@@ -346,7 +355,9 @@ class LinearisedModule(_Point):
             torch._foreach_add_(total, list(squares))
         return tuple(total)
 
-    def gradient_moments(self, U=None) -> tuple[tuple[Tensor, ...], Tensor]:
+    def gradient_moments(
+        self, U: Tensor | None = None
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`LinearisedLayers.gradient_moments`."""
         U = self.residual if U is None else U
         squares = self.sum_squares(U * math.sqrt(self.n))
@@ -419,7 +430,7 @@ class LinearisedLoss:
         """Return f, the mean over examples, ()."""
         return self.rule.value(self.outputs, self.targets).mean()
 
-    def forward_map(self, d) -> Tensor:
+    def forward_map(self, d: Blocks) -> Tensor:
         """Return A d: tuple like the weights -> like r."""
         return self._root[2](self.derivative.forward_map(d))[0]
 

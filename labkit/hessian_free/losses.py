@@ -206,9 +206,9 @@ def check_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
     """
     Z, T = outputs[:2].detach().clone(), targets[:2]
     value = lambda z: loss.value(z, T)  # noqa: E731
-    n, found = len(Z), value(Z)
-    if not isinstance(found, Tensor) or found.shape != (n,):
-        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    n, each = len(Z), value(Z)
+    if not isinstance(each, Tensor) or each.shape != (n,):
+        got = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
         raise ValueError(
             f"loss {loss.name!r}: value must give a loss a row, of shape ({n},), "
             f"got {got}"
@@ -224,7 +224,7 @@ def check_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
     pairs = {
         "value of a row must depend on this row alone": (
             loss.value(Z[:1], T[:1]),
-            found[:1],
+            each[:1],
         ),
         "L must be linear, L(2 r) = 2 L(r)": (L(2 * r), 2 * L(r)),
         "L r must be the gradient of value": (L(r), slope(Z)),
@@ -247,7 +247,9 @@ def check_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
             )
 
 
-def check_rows(model: nn.Module, inputs, targets=None, name="inputs") -> None:
+def check_rows(
+    model: nn.Module, inputs: object, targets: object = None, name: str = "inputs"
+) -> None:
     """Refuse what is no batch for the model, by its shapes; read no number."""
     targets = inputs if targets is None else targets
     roles = ((name, inputs), (f"targets of {name}", targets))
@@ -277,7 +279,9 @@ def check_rows(model: nn.Module, inputs, targets=None, name="inputs") -> None:
 
 
 @torch.no_grad()
-def check_pair(model: nn.Module, loss: Loss, name: str, inputs, targets=None) -> None:
+def check_pair(
+    model: nn.Module, loss: Loss, name: str, inputs: Tensor, targets: object = None
+) -> None:
     """Refuse rows and targets that model and loss do not take; try the first row."""
     check_rows(model, inputs, targets, name)
     targets = inputs if targets is None else targets
@@ -290,7 +294,7 @@ def check_pair(model: nn.Module, loss: Loss, name: str, inputs, targets=None) ->
     check_targets(loss, outputs, targets)
 
 
-def tried(forward: Callable, model: nn.Module, inputs: Tensor):
+def tried(forward: Callable, model: nn.Module, inputs: Tensor) -> object:
     """Return what a first forward pass gives; put its errors into words.
 
     A model that draws random numbers in its forward pass, as dropout does, or changes a

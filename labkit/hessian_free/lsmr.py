@@ -58,12 +58,15 @@ from labkit.hessian_free.stopping import (
 )
 from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.vectors import (
+    Vector,
     default_check_every,
     flat_norm,
     keep_freed,
     positive,
 )
 from labkit.ranges import COUNT, check
+
+Scalar = float | np.ndarray  # of one system, or (k,) of k systems
 
 
 class Rotations(NamedTuple):
@@ -95,7 +98,7 @@ class Norms(NamedTuple):
     acond: float = 1.0  # SciPy's estimate of the condition of K
 
 
-def rotate(s: Rotations, alpha, beta) -> tuple[Rotations, Norms, tuple]:
+def rotate(s: Rotations, alpha: Scalar, beta: Scalar) -> tuple[Rotations, Norms, tuple]:
     r"""Advance both QR factorisations by one column (Algorithm 6), in float64.
 
     (2) $\rho = \sqrt{\bar\alpha^2 + \beta^2}$, $\cos = \bar\alpha / \rho$,
@@ -143,17 +146,17 @@ def _over(a, b, otherwise=0.0):
     return np.where(b == 0, otherwise, a / np.where(b == 0, 1.0, b))
 
 
-def larger(a, b):
+def larger(a: Scalar, b: Scalar) -> Scalar:
     """Return the larger of two floats or arrays, as the second is."""
     return max(a, b) if isinstance(b, float) else np.maximum(a, b)
 
 
-def smaller(a, b):
+def smaller(a: Scalar, b: Scalar) -> Scalar:
     """Return the smaller of two floats or arrays, as the second is."""
     return min(a, b) if isinstance(b, float) else np.minimum(a, b)
 
 
-def hypot(a, b):
+def hypot(a: Scalar, b: Scalar) -> Scalar:
     """Return sqrt(a^2 + b^2) of floats or of arrays, as the second is."""
     return math.hypot(a, b) if isinstance(b, float) else np.hypot(a, b)
 
@@ -260,20 +263,20 @@ class LSMRResult(NamedTuple):
     rounding is left) or "maxiter".
     """
 
-    x: Tensor | np.ndarray | tuple
+    x: Vector
     status: str | np.ndarray
     stats: LSMRStats
 
 
 @torch.no_grad()
 def lsmr(
-    A,
+    A: object,
     At: Callable | None,
-    b: Tensor | np.ndarray | tuple,
+    b: Vector,
     *,
-    x0=None,
+    x0: Vector | None = None,
     damping: float = 0.0,
-    scale=None,
+    scale: Vector | None = None,
     damping_norm: str = "identity",
     damp_towards: str = "zero",
     atol: float = 1e-6,

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from labkit.hessian_free.cg import STOPS, cg
 from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
 from labkit.hessian_free.losses import SQUARED, Loss, check_pair, check_rows
-from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
+from labkit.hessian_free.step import (
+    HFStep,
+    Newton,
+    Rows,
+    adapted_damping,
+    line_search,
+    read,
+)
 from labkit.hessian_free.vectors import Blocks, add, copied, dot, scaled
 from labkit.ranges import INSIDE, POSITIVE, check
 
@@ -74,7 +81,13 @@ class MartensHF(Newton):
         super().__init__(model, options, loss)
 
     @torch.no_grad()
-    def step(self, inputs: Tensor, targets=None, *, chunk=None) -> HFStep:
+    def step(
+        self,
+        inputs: Tensor,
+        targets: Tensor | None = None,
+        *,
+        chunk: Rows | None = None,
+    ) -> HFStep:
         """Take one step on rows for the gradient and a chunk for the curvature.
 
         The losses of the record, and its ``merit`` at CG's kept iterates, are those of

@@ -16,10 +16,17 @@ from torch import Tensor, nn
 from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
 from labkit.hessian_free.losses import SQUARED, Loss, check_pair, check_targets
 from labkit.hessian_free.lsmr import LSMRResult, lsmr
-from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search, read
+from labkit.hessian_free.step import (
+    HFStep,
+    Newton,
+    Rows,
+    adapted_damping,
+    line_search,
+    read,
+)
 from labkit.hessian_free.stopping import MINITER, PATIENCE, STOPS
 from labkit.hessian_free.system import FORMS, System, build_system
-from labkit.hessian_free.vectors import add, copied, dot, norm, scaled
+from labkit.hessian_free.vectors import Blocks, add, copied, dot, norm, scaled
 from labkit.ranges import INSIDE, POSITIVE, SHARE, check, number, one_of
 
 KINDS = ("random_signs", "fisher", "jacobi", "none")  # of preconditioners
@@ -28,7 +35,7 @@ OPTIONS = FORMS | STOPS | {"preconditioner": one_of(KINDS), "gamma": SHARE}
 OPTIONS |= {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
 
 
-def diagonal_estimate(point, signs: Tensor) -> tuple[Tensor, ...]:
+def diagonal_estimate(point: object, signs: Tensor) -> tuple[Tensor, ...]:
     r"""Return an unbiased estimate of diag(A'A) from one backward pass.
 
     With independent signs u_ij, the expectation of $(J_i^T u_i)_p^2$ is
@@ -43,7 +50,7 @@ def diagonal_estimate(point, signs: Tensor) -> tuple[Tensor, ...]:
 
 
 def diagonal_preconditioner(
-    point,
+    point: object,
     kind: str = "random_signs",
     *,
     damping: float = 0.0,
@@ -120,7 +127,7 @@ class Subproblem(NamedTuple):
         maps, form = self._parts()
         return lsmr(*maps, **form, **stops)
 
-    def normal_map(self, p) -> tuple[Tensor, ...]:
+    def normal_map(self, p: Blocks) -> tuple[Tensor, ...]:
         """Return (A'A + lambda^2 I) p, the matrix of CG, for norm "identity"."""
         Gp = self.point.transpose_map(self.point.forward_map(p))
         return add(Gp, self.damping**2, p)
@@ -129,12 +136,12 @@ class Subproblem(NamedTuple):
         """Return A'b, which is minus the gradient of the batch's loss."""
         return self.point.transpose_map(self.b)
 
-    def model_value(self, d) -> float:
+    def model_value(self, d: Blocks) -> float:
         """Return |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2; CG minimises it."""
         Bd, rhs = self.normal_map(d), self.normal_rhs()
         return float(0.5 * dot(d, add(Bd, -2.0, rhs)))
 
-    def gradient_norm(self, d) -> float:
+    def gradient_norm(self, d: Blocks) -> float:
         """Return |(A'A + lambda^2 I) d - A'b|, which LSMR minimises."""
         return float(norm(add(self.normal_map(d), -1.0, self.normal_rhs())))
 
@@ -252,7 +259,7 @@ class HessianFree(Newton):
             )
 
     @torch.no_grad()
-    def subproblem(self, inputs: Tensor, targets=None) -> Subproblem:
+    def subproblem(self, inputs: Tensor, targets: Tensor | None = None) -> Subproblem:
         """Return what :meth:`step` would solve on this batch; it draws the signs."""
         group, weights = self.param_groups[0], copied(weights_of(self.model))
         point = linearise(self.model, inputs, targets, loss=self.loss, weights=weights)
@@ -268,7 +275,13 @@ class HessianFree(Newton):
         return Subproblem(point, group["damping"], scale, self.warm_start(), *form)
 
     @torch.no_grad()
-    def step(self, inputs: Tensor, targets=None, *, validation=None) -> HFStep:
+    def step(
+        self,
+        inputs: Tensor,
+        targets: Tensor | None = None,
+        *,
+        validation: Rows | None = None,
+    ) -> HFStep:
         r"""Take one step on one batch (Algorithm 1), which replaces torch's closure.
 
         (2) $\phi(d) = f(w + d; X_{val})$, the paper's (20)

@@ -16,6 +16,7 @@ from labkit.hessian_free.vectors import Blocks, dot, norm
 from labkit.ranges import check, number
 
 HALVINGS = 60
+Rows = Tensor | tuple[Tensor, Tensor | None]  # inputs, and targets if they are others
 # Damping is squared, in float32 too.
 SQUARABLE = number("at most 1e18, for it is squared", lambda v: v <= 1e18)
 

@@ -43,7 +43,7 @@ class Rules:
     size: Callable | None = None  # gives |x|, as numbers of the host; of None |b|
     callback: Callable = lambda step: None
 
-    def verdicts(self, step) -> list:
+    def verdicts(self, step: object) -> list:
         """Return (status, whether its test holds) of all tests; arrays (k,) or bool."""
         k, (r, ar, anorm, acond) = step.k, step.norms
         verdicts = [("exact", step.exhausted)]
@@ -130,7 +130,14 @@ class Merit:
     Merits stay on the device until they are judged, and are then read all at once.
     """
 
-    def __init__(self, function, ftol, maxiter, miniter, patience):
+    def __init__(
+        self,
+        function: Callable,
+        ftol: float,
+        maxiter: int,
+        miniter: int,
+        patience: int,
+    ):
         self.function, self.ftol = function, ftol
         self.miniter, self.patience = miniter, patience
         self.checks, self.k_last, self.last = {0, *schedule(maxiter)}, 0, math.nan

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.vectors import Space, as_tuple, flat_norm
+from labkit.hessian_free.vectors import Space, Vector, as_tuple, flat_norm
 from labkit.ranges import NOT_NEGATIVE, check, one_of
 
 DAMPING_NORMS = ("identity", "scaled")
@@ -114,12 +114,12 @@ class System:
 
 
 def build_system(
-    A,
+    A: object,
     At: Callable | None,
-    b: Tensor | np.ndarray | tuple,
+    b: Vector,
     *,
-    x0=None,
-    scale=None,
+    x0: Vector | None = None,
+    scale: Vector | None = None,
     damping: float = 0.0,
     damping_norm: str = "identity",
     damp_towards: str = "zero",
@@ -172,7 +172,9 @@ def build_system(
     )
 
 
-def operator(A, At, b) -> tuple[Callable, Callable, bool]:
+def operator(
+    A: object, At: Callable | None, b: Vector
+) -> tuple[Callable, Callable, bool]:
     """Return A and A' as functions, and whether A is a matrix.
 
     What a matrix's products give is new memory; b of a matrix may have columns.
@@ -207,7 +209,7 @@ def operator(A, At, b) -> tuple[Callable, Callable, bool]:
     return A.__matmul__, T.__matmul__, True
 
 
-def symmetric(B, b) -> Callable:
+def symmetric(B: object, b: Vector) -> Callable:
     """Return B of CG as a function; it is a square matrix, or a function already."""
     if not hasattr(B, "shape"):
         check_floating(b, "b")
@@ -220,7 +222,7 @@ def symmetric(B, b) -> Callable:
     return product
 
 
-def check_floating(x, name: str) -> None:
+def check_floating(x: Vector, name: str) -> None:
     """Refuse what is not tensors, or arrays, of real floating-point numbers."""
     for t in as_tuple(x):
         if not (isinstance(t, Tensor) and t.is_floating_point()):
@@ -228,7 +230,7 @@ def check_floating(x, name: str) -> None:
             raise TypeError(f"{name} must hold real floating-point tensors, got {kind}")
 
 
-def check_dtype(x, name: str, b) -> None:
+def check_dtype(x: Vector, name: str, b: Vector) -> None:
     """Refuse blocks of different dtypes: those of one vector become one tensor."""
     dtype = as_tuple(b)[0].dtype
     for t in (*as_tuple(x), *as_tuple(b)):

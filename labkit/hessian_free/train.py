@@ -25,10 +25,8 @@ from labkit.hessian_free.linearise import check_data, mean_loss
 from labkit.hessian_free.losses import SQUARED, check_pair
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree
-from labkit.hessian_free.step import HFStep
+from labkit.hessian_free.step import HFStep, Rows
 from labkit.ranges import INSIDE, NOT_NEGATIVE, check, integer, one_of, optional
-
-Rows = Tensor | tuple[Tensor, Tensor]  # inputs, and targets where they are others
 
 
 @dataclass

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 Blocks = Sequence[Tensor]
+Vector = Tensor | np.ndarray | Sequence  # a caller's: of tensors or of arrays
 ROW = 1024  # entries that a CPU sums up in one go
 
 
@@ -66,14 +67,14 @@ class Space:
         The one block is (P, k), a column for each of k systems; flat it is (k, P).
     """
 
-    def __init__(self, like, columns: bool = False):
+    def __init__(self, like: Vector, columns: bool = False):
         self.bare, self.columns = not isinstance(like, tuple | list), columns
         blocks = (like,) if self.bare else like
         self.arrays = isinstance(blocks[0], np.ndarray)
         self.shapes = [tuple(t.shape) for t in blocks]
         self.sizes = [math.prod(shape) for shape in self.shapes]
 
-    def flat(self, x) -> Tensor:
+    def flat(self, x: Vector) -> Tensor:
         """Return the flat tensor; a view if there is a single block."""
         parts = as_tuple(x)
         if self.columns:
@@ -82,7 +83,7 @@ class Space:
             return parts[0].reshape(-1)
         return torch.cat([t.reshape(-1) for t in parts])
 
-    def copied(self, x) -> Tensor:
+    def copied(self, x: Vector) -> Tensor:
         """Return the flat tensor in new memory."""
         if self.columns or not isinstance(x, tuple | list) or len(x) == 1:
             return self.flat(x).clone(memory_format=torch.contiguous_format)
@@ -97,14 +98,14 @@ class Space:
         parts = x.split(self.sizes)
         return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
 
-    def outside(self, blocks: tuple[Tensor, ...]):
+    def outside(self, blocks: tuple[Tensor, ...]) -> Vector:
         """Return blocks as the caller has them: a tensor, an array, or a tuple."""
         if self.arrays:
             blocks = tuple(t.numpy() for t in blocks)
         return blocks[0] if self.bare else blocks
 
 
-def as_tuple(x) -> tuple[Tensor, ...]:
+def as_tuple(x: Vector) -> tuple[Tensor, ...]:
     """Return a vector's blocks; arrays become tensors that share their memory."""
     if isinstance(x, Tensor):
         return (x,)

@@ -91,7 +91,7 @@ def knobs_of(problem: Images, **changes) -> TrainingKnobs:
     return replace(knobs, **changes)
 
 
-def training_rows(settings, problem: Images) -> Iterator[dict]:
+def training_rows(settings: object, problem: Images) -> Iterator[dict]:
     """Yield a row for each step; a run that is not finite ends with a ``note``."""
     training, images = Training(problem, settings), problem.test.inputs[:IMAGES]
     net, g = training.net, torch.Generator().manual_seed(settings.seed)

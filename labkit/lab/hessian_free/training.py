@@ -116,7 +116,7 @@ class Training:
     steps : int, optional, how many to take; without end if not given
     """
 
-    def __init__(self, problem: Images, knobs, steps: int | None = None):
+    def __init__(self, problem: Images, knobs: object, steps: int | None = None):
         X, valid, test = problem.parts.values()
         (self.net, g), setting = problem.network(knobs.seed), problem.setting
         self.optimizer = hf.HessianFree(
@@ -141,7 +141,7 @@ class Training:
             generator=g,
         )
 
-    def turn(self, knobs) -> None:
+    def turn(self, knobs: object) -> None:
         """Let the next step be taken as these knobs say."""
         names = ["damping_decay", "damping_norm", "damp_towards", "preconditioner"]
         if knobs.maxiter != self._maxiter:  # else it grows along with the batch
