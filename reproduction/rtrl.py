@@ -9,7 +9,7 @@ import torch
 from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.datasets import Text, load, load_ptb
 from labkit.lab.race import Race, View
-from labkit.lab.rtrl.noise import Network, make_learner, new_network
+from labkit.lab.rtrl import Network, looks, make_learner, new_network
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CharStream, CopyTask, train
 from labkit.rtrl.learners import label
@@ -73,12 +73,14 @@ def online(
         for name, part in parts.items():
             part.load_state_dict(saved[name])
     named = f"{label(method, rank)}, rate {lr:.2g}, batch {batch}"
-    while done < steps:
-        count = min(CHUNK, steps - done)
-        how = {"steps": count, "optimizer": optimizer, "clip": clip}
-        records = train(learner, network.readout, task, **how)
-        recent += [record.bits for record in records]
-        done += count
+    if done == steps:
+        return rows
+    before, left = done, steps - done
+    records = train(
+        learner, network.readout, task, steps=left, optimizer=optimizer, clip=clip
+    )
+    for look in looks(records, CHUNK):
+        recent, done = recent + look.bits, before + look.symbols
         if done % every == 0 or done == steps:
             row = {"label": named, "seed": seed, "look": done}
             rows.append(row | {"bits": sum(recent) / len(recent), "level": task.level})

@@ -9,7 +9,7 @@ from torch import Tensor
 from labkit.instruments import gradient_cosine, relative_variance
 from labkit.lab.claims import NO, YES, plus_minus, verdict
 from labkit.lab.race import View
-from labkit.lab.rtrl.noise import (
+from labkit.lab.rtrl import (
     Network,
     estimates,
     make_learner,

@@ -158,7 +158,7 @@ def test_the_package_itself_opens_no_room():
         ("labkit.lab.panels.live.stepper", "from labkit.rtrl import RTRL"),
         ("labkit.lab.panels.live.stepper", "from labkit.lab.datasets import load"),
         ("labkit.lab.rtrl.noise", "from labkit.lab.runs import run"),
-        ("labkit.lab.race", "from labkit.lab.rtrl import cloud"),
+        ("labkit.lab.race", "from labkit.lab.rtrl import water"),
         ("labkit.lab.runs.cli", "from labkit.lab.rtrl import noise"),
         ("labkit.lab.runs.cli", "from reproduction import units"),
         ("labkit.lab.rtrl.noise", "from reproduction import results"),

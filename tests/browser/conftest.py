@@ -89,17 +89,14 @@ from labkit.lab.broad import growth as broad
 from labkit.lab import compare
 from labkit.lab import hessian_free
 from labkit.lab.rls import training as rls
-from labkit.lab.rtrl import noise as rtrl
+from labkit.lab import rtrl
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab
 from labkit.lab.hessian_free import bowl
-from labkit.lab.rtrl import cloud
 from labkit.lab.bpls import curve
 from labkit.lab.rls import ellipse
 from labkit.lab.broad import functions
-from labkit.lab.rtrl import influence
 from labkit.lab.bpls import layers
-from labkit.lab.rtrl import water
 
 digits, text = load_problem("digits", samples=300), load("text")
 images = hessian_free.load_images("digits", samples=300)
@@ -122,9 +119,9 @@ chosen = {label: {name: middle(ends) for name, ends in rule.ranges.items()}
           for label, rule in compare.CLASSIFIERS.items()}
 show(compare.RACE, digits, chosen, 16)""",
     """network = rtrl.new_network(len(text.symbols), 16)
-show(cloud.CLOUD, text, {16: network})""",
-    "show(influence.INFLUENCE, text, {16: network})",
-    "show(water.WATER)",
+show(rtrl.NOISE, text, {16: network})""",
+    "show(rtrl.INFLUENCE, text, {16: network})",
+    "show(rtrl.WATER)",
     "show(ellipse.ELLIPSE)",
     "show(curve.CURVE)",
     "show(bowl.BOWL)",

@@ -22,8 +22,14 @@ from labkit.lab.panels.figures.captions import as_json
 from labkit.lab.panels.figures.planes import ellipse as edge_of
 from labkit.lab.problem import noisy_labels
 from labkit.lab.rls import ellipse
-from labkit.lab.rtrl import cloud, influence, water
-from labkit.lab.rtrl.noise import estimates, make_learner, new_network
+from labkit.lab.rtrl import (
+    estimates,
+    influence,
+    make_learner,
+    new_network,
+    noise,
+    water,
+)
 from labkit.rls import loss_mse
 from labkit.rls.update import gain
 from labkit.rtrl.low_rank import optimal_low_rank, water_level
@@ -31,7 +37,7 @@ from labkit.rtrl.low_rank import optimal_low_rank, water_level
 TEXT = load("text")
 NETWORK = new_network(len(TEXT.symbols), 16)  # stands in for a trained one
 PICTURES = {
-    "cloud": (cloud.CLOUD, (TEXT, {16: NETWORK})),
+    "noise": (noise.NOISE, (TEXT, {16: NETWORK})),
     "ellipse": (ellipse.ELLIPSE, ()),
     "functions": (functions.FUNCTIONS, ()),
     "bowl": (bowl.BOWL, ()),
@@ -101,30 +107,29 @@ def test_the_plane_holds_the_exact_gradient_and_the_largest_noise():
     g = torch.Generator().manual_seed(0)
     truth = torch.randn(30, generator=g, dtype=torch.float64)
     stretch = torch.linspace(0.1, 3, 30, dtype=torch.float64)
-    noise = stretch * torch.randn(500, 30, generator=g, dtype=torch.float64)
-    frame = cloud.plane(truth + noise, truth)
+    spray = stretch * torch.randn(500, 30, generator=g, dtype=torch.float64)
+    frame = noise.plane(truth + spray, truth)
     unit = frame * truth.norm()
     assert torch.allclose(frame @ truth, torch.tensor([1.0, 0]).double(), atol=1e-12)
     assert torch.allclose(unit @ unit.T, torch.eye(2).double(), atol=1e-12)
-    spread = (noise @ unit[1]).var()
+    spread = (spray @ unit[1]).var()
     for _ in range(50):
         other = torch.randn(30, generator=g, dtype=torch.float64)
         other -= (other @ unit[0]) * unit[0]
-        assert (noise @ (other / other.norm())).var() < spread
-    assert cloud.plane(truth + noise, truth, -frame[1])[1] @ frame[1] < 0
+        assert (spray @ (other / other.norm())).var() < spread
+    assert noise.plane(truth + spray, truth, -frame[1])[1] @ frame[1] < 0
 
 
 def test_the_cloud_has_the_estimators_mean_and_covariance():
     row, now = run(
-        cloud.cloud_rows, cloud.CloudKnobs, TEXT, {16: NETWORK}, steps=6, rank=2
+        noise.noise_rows, noise.NoiseKnobs, TEXT, {16: NETWORK}, steps=6, rank=2
     )
-    for (name, _), shown in zip(cloud.NOISY.items(), now.clouds, strict=True):
+    for (name, _), shown in zip(noise.NOISY.items(), now.clouds, strict=True):
         rank = 2 if name == "OK" else 1
-        made = {"batch_size": cloud.DRAWS, "seed": 0}
-        learner = make_learner(name, rank, NETWORK.cell, **made)
+        learner = make_learner(name, rank, NETWORK.cell, batch_size=200, seed=0)
         *_, (draws, truth) = islice(estimates(NETWORK, {name: learner}, TEXT), 6)
         draws, truth = draws[name].flatten(1), truth.flatten()
-        frame = cloud.plane(draws, truth)
+        frame = noise.plane(draws, truth)
         flip = np.sign(shown.points[:, 1] @ (draws @ frame[1]).numpy())
         frame = frame.numpy() * [[1.0], [flip]]
         exact = draws.double().numpy()
@@ -149,8 +154,8 @@ def test_ellipses_lie_at_their_distance():
 
 
 def test_a_method_without_noise_is_one_dot_where_its_gradient_is():
-    _, now = run(cloud.cloud_rows, cloud.CloudKnobs, TEXT, {16: NETWORK}, steps=8)
-    figure = cloud.picture(now, None)
+    _, now = run(noise.noise_rows, noise.NoiseKnobs, TEXT, {16: NETWORK}, steps=8)
+    figure = noise.picture(now, None)
     at = {(t["name"], t["xaxis"]): (t["x"][0], t["y"][0]) for t in figure["data"]}
     for i, shown in enumerate(now.clouds):
         for name, there in shown.biased.items():

@@ -8,7 +8,7 @@ import pytest
 from labkit.lab.panels import LiveLab
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"
-PICTURES = {"ellipse", "curve", "bowl", "functions", "cloud", "race"}
+PICTURES = {"ellipse", "curve", "bowl", "functions", "noise", "race"}
 PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
 
 

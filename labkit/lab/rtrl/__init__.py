@@ -1,0 +1,16 @@
+"""What notebook 05 shows and runs, by name; see :mod:`labkit.rtrl` for the paper."""
+
+from labkit.lab import lazily
+
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "training": (
+            *("Look", "Network", "estimates", "looks", "make_learner"),
+            *("measure_noise", "new_network", "train_network"),
+        ),
+        "noise": ("NOISE", "NoiseKnobs"),
+        "influence": ("INFLUENCE", "InfluenceKnobs"),
+        "water": ("WATER", "WaterKnobs"),
+    },
+)

@@ -1,6 +1,6 @@
 """Influence: which characters still colour the state, exactly and as estimated."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,8 @@ from labkit.lab.datasets import Text
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import dots, planes, put
 from labkit.lab.panels.figures.theme import COLOURS, axis
-from labkit.lab.rtrl.noise import Network, make_learner, prepared
+from labkit.lab.rtrl.noise import training_status
+from labkit.lab.rtrl.training import Network, make_learner, network_for
 from labkit.rtrl import RTRL, CharStream
 from labkit.rtrl.exact import rtrl_step
 
@@ -44,7 +45,7 @@ class InfluenceKnobs:
         look_for="How far back in the text does it still colour the state?")
     # fmt: on
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if len(self.character) != 1:
             message = f"character must be a single one, got {self.character!r}"
             raise ValueError(message)
@@ -71,13 +72,19 @@ def of_characters(G: torch.Tensor, symbols: list[int], network: Network) -> np.n
 
 
 def influence_rows(
-    knobs, text: Text, networks: dict[int, Network] | None = None, hidden: int = UNITS
+    knobs: InfluenceKnobs,
+    text: Text,
+    networks: dict[int, Network] | None = None,
+    hidden: int = UNITS,
 ) -> Iterator[dict]:
-    """First the training if asked for, then a row a character."""
+    """Yield a row for each update of a training, if asked for, then one a character."""
     networks = {} if networks is None else networks
-    step, network = yield from prepared(knobs.trained, hidden, text, networks, UPDATES)
-    made = {"batch_size": 1, "seed": knobs.seed}
-    learner = make_learner(knobs.method, knobs.rank, network.cell, **made)
+    step, network = yield from network_for(
+        knobs.trained, hidden, text, networks, UPDATES
+    )
+    learner = make_learner(
+        knobs.method, knobs.rank, network.cell, batch_size=1, seed=knobs.seed
+    )
     exact, read = RTRL(network.cell, batch_size=1), []
     parts = exact.influence().repeat(READ, 1, 1)  # each begins with another character
     last = (torch.arange(READ) == READ - 1)[:, None, None, None]
@@ -94,19 +101,27 @@ def influence_rows(
         sizes = (of_characters(g, newest, network) for g in (G, carried, carried - G))
         names = tuple(text.symbols[symbol] for symbol in newest)
         marked = of_characters(parts, newest, network), knobs.unit, knobs.character
-        seen = "".join(text.symbols[symbol] for symbol in read[-READ:])
-        row = {"step": step, "measured": True, "read": seen}
+        passage = "".join(text.symbols[symbol] for symbol in read[-READ:])
+        row = {"step": step, "measured": True, "read": passage}
         row["noise"] = float((carried - G).square().sum() / G.square().sum())
-        made = Influence(seen, names, *(size[0] for size in sizes), *marked)
-        yield row | {"pictures": made}
+        row["pictures"] = Influence(
+            passage, names, *(size[0] for size in sizes), *marked
+        )
+        yield row
 
 
-def afresh(now: Influence, knobs) -> Influence:
+def afresh(now: Influence, knobs: InfluenceKnobs) -> Influence:
     """The same with another cell marked."""
     return now._replace(unit=knobs.unit, character=knobs.character)
 
 
-def dragged(now: Influence, _knobs, _name, _index, point) -> dict:
+def dragged(
+    now: Influence,
+    _knobs: InfluenceKnobs,
+    _name: str,
+    _index: int | None,
+    point: tuple[float, float],
+) -> dict:
     """The cell that a hand points at."""
     names = dict(enumerate(now.names, start=1))
     return {"character": names[round(point[0])], "unit": round(point[1])}
@@ -158,14 +173,13 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
     return figure
 
 
-def _legible(text) -> list[str]:
+def _legible(text: Iterable[str]) -> list[str]:
     return [letter.replace(" ", "␣").replace("\n", "⏎") for letter in text]
 
 
-def _status(row) -> str:
+def _status(row: Mapping) -> str:
     if not row["measured"]:
-        done = f"training: update {row['step']} of {row['updates']}"
-        return f"{done}, {row['bits']:.2f} bits per character"
+        return training_status(row)
     return f"read: “{row['read']}”; noise {row['noise']:.2f} of the exact influence"
 
 

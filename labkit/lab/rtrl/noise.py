@@ -1,137 +1,44 @@
-"""RTRL on its bench: networks and learners by name, their noise beside exact RTRL."""
+"""The noise of online gradients: a cloud round the exact one, and curves over time."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.instruments import gradient_cosine, relative_variance
+from labkit.instruments import cost, gradient_cosine, relative_variance
 from labkit.lab.datasets import Text
 from labkit.lab.panels import Bars, Experiment, Lines, knob
-from labkit.rtrl import (
-    LEARNERS,
-    OK,
-    RTRL,
-    TBPTT,
-    CharStream,
-    Learner,
-    Readout,
-    RHNCell,
-    minimum_variance,
-    train,
-    water_level,
+from labkit.lab.panels.figures.planes import (
+    GHOST,
+    arrow,
+    dots,
+    ellipse,
+    planes,
+    put,
+    rounded_up,
 )
+from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
+from labkit.lab.rtrl.training import (
+    Network,
+    estimates,
+    make_learner,
+    network_for,
+    noise_numbers,
+)
+from labkit.rtrl import LEARNERS, OK, Learner
+from labkit.rtrl.learners import label
 
-
-@dataclass(frozen=True)
-class Network:
-    """A cell with its readout, and what was read to get there."""
-
-    cell: RHNCell
-    readout: Readout
-    bits: float = float("nan")  # mean of the last training steps; nan if untrained
-
-    def adam(self, lr: float = 3e-3) -> torch.optim.Adam:
-        """Adam over cell and readout."""
-        return torch.optim.Adam([self.cell.weight, self.readout.weight], lr=lr)
-
-
-def new_network(inputs, hidden, *, seed=0, device=None, dtype=None) -> Network:
-    """Untrained recurrent highway network, weights N(0, 0.01^2)."""
-    options = {"device": device, "dtype": dtype}
-    g = torch.Generator(device or "cpu").manual_seed(seed)
-    cell = RHNCell(inputs, hidden, generator=g, **options)
-    return Network(cell, Readout(hidden, inputs, generator=g, **options))
-
-
-def train_network(
-    text: Text, hidden: int, *, updates: int, batch=32, horizon=25, seed=0
-) -> Iterator[tuple[int, Network]]:
-    """Train on text by TBPTT with Adam; yields (update, network) after each update."""
-    symbols, device = len(text.symbols), text.tokens.device
-    network = new_network(symbols, hidden, seed=seed, device=device)
-    stream = CharStream(text.tokens, symbols, batch, device=device)
-    learner = TBPTT(network.cell, batch_size=batch, horizon=horizon)
-    options = {"steps": updates * horizon, "optimizer": network.adam()}
-    bits = []
-    for record in train(learner, network.readout, stream, **options):
-        bits.append(record.bits)
-        if record.updated:
-            recent = bits[-20 * horizon :]
-            mean = sum(recent) / len(recent)
-            yield record.step // horizon, Network(network.cell, network.readout, mean)
-
-
-def make_learner(
-    method: str, rank: int, cell: RHNCell, *, batch_size: int, seed: int
-) -> Learner:
-    """Make the learner of a row of LEARNERS, with a generator of its own."""
-    generator = torch.Generator(cell.weight.device).manual_seed(seed)
-    return LEARNERS[method].make(cell, rank, batch_size=batch_size, generator=generator)
-
-
-def estimates(
-    network: Network, learners: Mapping[str, Learner], source, sequences: int = 1
-) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """Gradients of learners and of exact RTRL on a text or a task, weights frozen.
-
-    A learner's batch is that of all its draws, R = batch_size / ``sequences``. They
-    read the same sequences and differ in their signs alone, so that one exact learner
-    serves all. Yields what was drawn, (R, m, K n) by name, and the truth (m, K n), sums
-    over the sequences. Between two steps the caller may change the learners.
-    """
-    stream, cell, weight = source, network.cell, network.cell.weight
-    if isinstance(source, Text):
-        options = {"reset_every": 0, "device": weight.device, "dtype": weight.dtype}
-        stream = CharStream(source.tokens, cell.input_size, sequences, **options)
-    exact = RTRL(cell, batch_size=sequences)
-    for x, target, restart in stream:
-        exact.reset(restart)
-        _, dL_dh, _ = network.readout.loss(exact.step(x), target)
-        drawn = {}
-        for name, learner in learners.items():
-            repeats = learner.batch_size // sequences
-            learner.reset(restart.repeat(repeats))
-            learner.step(x.repeat(repeats, 1))
-            found = learner.per_sequence_gradient(dL_dh.repeat(repeats, 1))
-            drawn[name] = found.unflatten(0, (repeats, sequences)).sum(1)
-        yield drawn, exact.gradient(dL_dh)
-
-
-def measure_noise(
-    network: Network, learner: Learner, text: Text, sequences: int = 1
-) -> Iterator[dict[str, float]]:
-    """What :func:`estimates` shows, in numbers.
-
-    ``cosine`` and ``cosine_sd`` over the draws, ``relative_variance`` of the gradient;
-    for OK also the spectrum ``d1``, ``d2``, ... (first sequence), its water ``level``,
-    and the step's own mixing error relative to |d|^2, ``drawn`` (mean over the draws)
-    beside ``theorem``.
-    """
-    for both, truth in estimates(network, {"": learner}, text, sequences):
-        drawn = both[""]
-        cosine = gradient_cosine(drawn, truth)
-        row = {"cosine": float(cosine.mean()), "cosine_sd": float(cosine.std())}
-        row["relative_variance"] = float(relative_variance(drawn, truth))
-        yield row | _mixing(learner)
-
-
-def _mixing(learner: Learner) -> dict[str, float]:
-    if not isinstance(learner, OK) or learner.biased:
-        return {}
-    d, Y, rank = learner.spectrum, learner.mixing, learner.rank
-    size = d.square().sum(-1).mean().clamp_min(1e-300)
-    error = (Y @ Y.mT - torch.diag_embed(d)).square().sum((-2, -1)).mean()
-    values = {f"d{i}": float(v) for i, v in enumerate(d[0], start=1)}
-    return values | {
-        "level": float(water_level(d[:1], rank)),
-        "drawn": float(error / size),
-        "theorem": float(minimum_variance(d, rank).mean() / size),
-    }
-
-
-# The live experiment
+WINDOW = 5  # steps that TBPTT looks back in the picture
+MOST = 200e6  # bytes that the draws of OK, the largest of the clouds, may carry
+FAR = 0.9  # of the draws are within a plane's limits
+RADIUS = 2.4477  # of the ellipse that holds 95 % of a normal law in the plane
+NOISY = {name: colour_of(name) for name in ("UORO", "KF-AVG", "OK")}
+BIASED = {"B-OK": (colour_of("B-OK"), "diamond"), "TBPTT": (colour_of("TBPTT"), "x")}
+MEAN = COLOURS[0]
+SCALES = "one for all", "each its own"
 
 
 @dataclass(frozen=True)
@@ -140,95 +47,297 @@ class NoiseKnobs:
 
     # fmt: off
     method: str = knob(
-        "OK", choices=tuple(LEARNERS), help="how G' is approximated", about="cosine",
-        look_for="UORO, KTP: a cosine near 0.1; OK from rank 2 on: near 1.")
+        "OK", choices=tuple(LEARNERS), help="whose curves are drawn", about="cosine",
+        look_for="UORO and KTP have a cosine near 0.1, OK from rank 2 on one near 1.")
     rank: int = knob(
-        4, low=1, high=16, unit="terms", help="terms or copies; TBPTT: steps",
+        1, low=1, high=16, unit="terms",
+        help="of OK and B-OK; copies of KF-AVG, steps of TBPTT",
         about="relative_variance",
         # Only OK's sum can be written with other terms without bias.
         restart=lambda knobs: LEARNERS[knobs.method].learner is not OK,
-        look_for="OK at 1: the variance jumps up by decades; at 16: down to rounding.")
-    hidden: int = knob(
-        32, low=8, high=64, step=8, unit="units", help="n", about="relative_variance",
-        look_for="The spectrum grows; OK's relative variance hardly changes.")
-    batch: int = knob(
-        1, low=1, high=8, unit="sequences", help="averaged", about="relative_variance",
-        look_for="Noise and gradient shrink alike: much the same relative variance.")
+        look_for="Is OK's cloud half as wide with two terms, or gone?")
     trained: bool = knob(
-        False, help="on the text, before", about="relative_variance",
-        look_for="A flatter spectrum, and with it more variance.")
+        True, help="on the text, before", about="relative_variance",
+        look_for="Whose cloud is there at all in an untrained network?")
+    hidden: int = knob(
+        16, low=8, high=256, unit="units", help="n", about="relative_variance",
+        look_for="The spectrum grows, and OK's relative variance hardly changes.")
+    batch: int = knob(
+        1, low=1, high=8, unit="sequences", help="summed", about="relative_variance",
+        look_for="Does a cloud shrink beside the exact gradient?")
+    scale: str = knob(
+        SCALES[0], choices=SCALES, help="of the planes", restart=False,
+        look_for="With each its own: is the mean still on the exact gradient?")
     seed: int = knob(
-        0, low=0, high=99, label="re-draw signs (seed)", restart=False,
-        look_for="Another path at the same level: what is seen is chance.")
+        0, low=0, high=99, label="draw the signs again", restart=False,
+        look_for="Which dots move, and does the mean? The level of a curve stays.")
     # fmt: on
 
 
-def prepared(trained: bool, hidden: int, text: Text, networks: dict, updates: int):
-    """Yield a row for each update of the training, if there is one to be made.
+class Cloud(NamedTuple):
+    """Draws in the plane of the exact gradient and of the largest noise.
 
-    Returns how many there were, and the network, kept in ``networks`` by ``hidden``.
+    In units of the exact gradient's length, which is (1, 0).
     """
-    step = 0
-    if not trained:
-        symbols, device = len(text.symbols), text.tokens.device
-        return step, new_network(symbols, hidden, device=device)
-    if hidden not in networks:
-        for step, network in train_network(text, hidden, updates=updates):
-            row = {"step": step, "measured": False, "bits": network.bits}
-            yield row | {"updates": updates}
-        networks[hidden] = network
-    return step, networks[hidden]
+
+    name: str
+    points: np.ndarray  # (draws, 2)
+    biased: dict[str, np.ndarray]  # by name, (2,)
+    noise: float  # relative variance, of all directions
+
+
+class Clouds(NamedTuple):
+    """What is drawn of one step."""
+
+    clouds: tuple[Cloud, ...]
+    one_scale: bool
 
 
 def noise_rows(
-    knobs, text: Text, networks: dict[int, Network] | None = None, updates=300, draws=20
+    knobs: NoiseKnobs,
+    text: Text,
+    networks: dict[int, Network] | None = None,
+    updates: int = 150,
+    draws: int = 200,
 ) -> Iterator[dict]:
-    """First training of ``updates`` if asked for, then :func:`measure_noise`.
+    """Yield a row for each update of a training, if asked for, then one a character.
 
-    Of ``knobs``, ``rank`` and ``seed`` hold from the next step on. ``networks``, by
-    ``hidden``, are used and filled; ``draws`` are of the signs.
+    Parameters
+    ----------
+    knobs : NoiseKnobs; ``rank``, ``scale`` and ``seed`` hold from the next step on
+    text : Text, read from its beginning with frozen weights
+    networks : dict of hidden units to trained networks, used and filled
+    updates : int, of the training
+    draws : int >= 2, of each method's signs; fewer where they would fill the memory
+
+    Yields
+    ------
+    dict
+        :func:`~labkit.lab.rtrl.training.noise_numbers` of ``method``; ``cosine NAME``
+        and ``noise NAME``, the relative variance, of the methods with a cloud; and
+        under ``pictures`` their `Clouds`.
     """
     networks, hidden = {} if networks is None else networks, knobs.hidden
-    step, network = yield from prepared(knobs.trained, hidden, text, networks, updates)
+    step, network = yield from network_for(
+        knobs.trained, hidden, text, networks, updates
+    )
     rank, seed, sequences = knobs.rank, knobs.seed, knobs.batch
-    options = {"batch_size": draws * sequences, "seed": seed}
-    learner = make_learner(knobs.method, rank, network.cell, **options)
-    for row in measure_noise(network, learner, text, sequences):
+    draws = min(draws, most_draws(network, rank, sequences))
+    learners = learners_of(knobs, network, draws)
+    chosen = knobs.method if knobs.method in ("OK", "UORO") else "chosen"
+    across = {}  # the second direction of each plane, at the step before
+    for drawn, exact in estimates(network, learners, text, sequences):
         step += 1
-        yield {"step": step, "measured": True, "draws": draws} | row
+        row = {"step": step, "measured": True, "draws": draws}
+        row.update(noise_numbers(learners[chosen], drawn[chosen], exact))
+        for name in NOISY:
+            cosines = gradient_cosine(drawn[name], exact)
+            row[f"cosine {name}"] = float(cosines.mean())
+            row[f"noise {name}"] = float(relative_variance(drawn[name], exact))
+        clouds = clouds_of(drawn, exact, across, rank, row)
+        row["pictures"] = Clouds(clouds, knobs.scale == SCALES[0])
+        yield row
         if knobs.seed != seed:
             seed = knobs.seed
-            learner.generator.manual_seed(seed)
+            for learner in learners.values():
+                learner.generator.manual_seed(seed)
         if knobs.rank != rank:
             rank = knobs.rank
-            learner.change_rank(rank)
+            for learner in learners.values():
+                if isinstance(learner, OK):
+                    learner.change_rank(rank)
 
 
-def _status(row) -> str:
-    if row["measured"]:
-        return f"reading with frozen weights, {row['draws']} draws"
+def learners_of(knobs: NoiseKnobs, network: Network, draws: int) -> dict[str, Learner]:
+    """Make the learners of the clouds, and that of ``method`` if it is none of them."""
+    learners = {}
+    for name in (*NOISY, *BIASED):
+        repeats = draws if name in NOISY else 1
+        learners[name] = make_learner(
+            name,
+            _terms(name, knobs.rank),
+            network.cell,
+            batch_size=repeats * knobs.batch,
+            seed=knobs.seed,
+        )
+    if knobs.method not in ("OK", "UORO"):  # the clouds' own have their rank
+        learners["chosen"] = make_learner(
+            knobs.method,
+            knobs.rank,
+            network.cell,
+            batch_size=draws * knobs.batch,
+            seed=knobs.seed,
+        )
+    return learners
+
+
+def most_draws(network: Network, rank: int, sequences: int) -> int:
+    """Return how many draws of OK `MOST` bytes hold, at least two."""
+    cell = network.cell
+    sizes = {"hidden": cell.hidden_size, "inputs": cell.input_size}
+    carried = cost(
+        LEARNERS["OK"].count, blocks=cell.blocks, batch=sequences, rank=rank, **sizes
+    )
+    return max(2, int(MOST / carried.bytes))
+
+
+def clouds_of(
+    drawn: Mapping[str, Tensor],
+    exact: Tensor,
+    across: dict[str, Tensor],
+    rank: int,
+    row: Mapping,
+) -> tuple[Cloud, ...]:
+    """Put the draws of each method into its plane; ``across`` is used and filled."""
+    truth, clouds = exact.flatten(), []
+    sure = {name: drawn[name].flatten() for name in BIASED}
+    for name in NOISY:
+        each = drawn[name].flatten(1)
+        frame = plane(each, truth, across.get(name))
+        across[name] = frame[1]
+        there = {_named(k, rank): (frame @ v).cpu().numpy() for k, v in sure.items()}
+        points = (each @ frame.T).cpu().numpy()
+        clouds.append(Cloud(_named(name, rank), points, there, row[f"noise {name}"]))
+    return tuple(clouds)
+
+
+def plane(drawn: Tensor, truth: Tensor, before: Tensor | None = None) -> Tensor:
+    """Return two directions (2, P): the exact gradient, and the largest noise across.
+
+    drawn (R, P), truth (P,). The second is the leading principal direction of the draws
+    about their mean, without its part along the first; its sign is that of ``before``.
+    Both are divided by the length of the exact gradient. O(R^2 P).
+    """
+    size = truth.norm().clamp_min(1e-30)
+    along = truth / size
+    noise = drawn - drawn.mean(0)
+    noise = noise - (noise @ along)[:, None] * along
+    _, vectors = torch.linalg.eigh(noise @ noise.T)
+    across = vectors[:, -1] @ noise
+    across = across / across.norm().clamp_min(1e-30)
+    if before is not None and across @ before < 0:
+        across = -across
+    return torch.stack([along, across]) / size
+
+
+def _terms(name: str, rank: int) -> int:
+    """The rank of a method of the picture."""
+    return {"OK": rank, "B-OK": rank, "TBPTT": WINDOW}.get(name, 1)
+
+
+def _named(name: str, rank: int) -> str:
+    return "KF-RTRL" if name == "KF-AVG" else label(name, _terms(name, rank))
+
+
+CAPTION = (
+    "Each dot is one draw of the gradient, and the arrow is the exact one. The small "
+    "ellipse holds the mean of the draws with 95 %: it lies on the arrow's head where "
+    "a method is unbiased. A method without noise is one dot, and lies beside it. The "
+    "farthest draws lie outside the planes. In the curves, the noise that OK's mixing "
+    "adds lies on the theorem's value, and only the terms under the water level are "
+    "mixed."
+)
+
+
+def picture(now: Clouds | None, before: Clouds | None) -> dict:
+    """Draw the clouds side by side; grey: where the run before ended."""
+    shown = now or Clouds((), one_scale=True)
+    names = list(NOISY) if now is None else [cloud.name for cloud in shown.clouds]
+    reach = [_reach(cloud) for cloud in shown.clouds] or [2.0] * len(names)
+    if shown.one_scale:
+        reach = [max(reach)] * len(reach)
+    limits = [((1 - r, 1 + r), (-r, r)) for r in reach]
+    noise = [f", noise {cloud.noise:.2g}" for cloud in shown.clouds] or [""] * 3
+    titles = [f"{name}{number}" for name, number in zip(names, noise, strict=True)]
+    y_titles = ["along the largest noise across it", "", ""]
+    x_titles = ["along the exact gradient"] * len(names)
+    figure = planes(titles, x_titles, y_titles, limits, caption=CAPTION, square=True)
+    for i, colour in enumerate(NOISY.values()):
+        put(figure, i, _traces(shown.clouds[i] if now else None, before, i, colour))
+    return figure
+
+
+def _reach(cloud: Cloud) -> float:
+    """How far the plane goes from the arrow's head: all but the farthest draws."""
+    far = np.abs(cloud.points - [1.0, 0.0]).max(1)
+    return rounded_up(np.quantile(far, FAR), least=1e-7)
+
+
+def _traces(cloud: Cloud | None, before: Clouds | None, i: int, colour: str) -> list:
+    drawn = []
+    if before:
+        drawn.append(_spread(before.clouds[i].points, 1.0, GHOST, "an earlier run"))
+    if cloud:
+        mean = cloud.points.mean(0)
+        drawn.append(dots(cloud.points, colour, "draws", opacity=0.45, size=4))
+        drawn.append(_spread(cloud.points, 1.0, colour, "95 % of draws", dash="dot"))
+        drawn.append(arrow((0, 0), (1, 0), INK, "exact gradient"))
+        styles = zip(cloud.biased.items(), BIASED.values(), strict=True)
+        for (name, at), (tint, symbol) in styles:
+            drawn.append(dots(at, tint, f"{name} (no noise)", symbol=symbol, size=9))
+        share = len(cloud.points) ** -0.5
+        drawn.append(_spread(cloud.points, share, MEAN, "their mean, 95 %"))
+        drawn.append(dots(mean, MEAN, size=5))
+    return drawn
+
+
+def _spread(points: np.ndarray, share: float, colour: str, name: str, **line) -> dict:
+    """The ellipse that holds 95 % of normal draws, or of their mean by its share."""
+    covariance = np.cov(points.T)
+    return ellipse(points.mean(0), covariance, share * RADIUS, colour, name, **line)
+
+
+def training_status(row: Mapping) -> str:
+    """Say how far a training is, from a row of ``network_for``."""
     done = f"training: update {row['step']} of {row['updates']}"
     return f"{done}, {row['bits']:.2f} bits per character"
 
 
-def _log(columns, title, unit, *ends) -> Lines:
-    return Lines(columns, title, unit, log=True, y_range=ends)
+def _status(row: Mapping) -> str:
+    if not row["measured"]:
+        return training_status(row)
+    names = {"UORO": "UORO", "KF-AVG": "KF-RTRL", "OK": "OK"}
+    each = [f"{title} {row[f'cosine {name}']:.2f}" for name, title in names.items()]
+    return (
+        f"reading with frozen weights, {row['draws']} draws; "
+        f"cosine of one draw: {', '.join(each)}"
+    )
 
 
-_SIZE = {"relative_variance": "of the gradient"}
-_MIXED = {"drawn": "drawn, mean", "theorem": "theorem s1²/k - s2"}
-_D = tuple(f"d{i}" for i in range(1, 18))
-_LEVEL = {"level": "level", "level_label": "water level s1/k"}
-_PANELS = (
-    Lines({"cosine": "mean of the draws"}, "Gradient cosine with exact RTRL", "cosine"),
-    _log(_SIZE, "Relative variance of the gradient", "|dW' - dW|² / |dW|²", 1e-10, 1e3),
-    _log(_MIXED, "Noise added by this step's mixing", "variance / |d|²", 1e-12, 10),
-    Bars(_D, "Spectrum d and the water level", "singular value", **_LEVEL, log=True),
+NOISE = Experiment(
+    "noise",
+    NoiseKnobs,
+    noise_rows,
+    (
+        Lines(
+            {"cosine": "mean of the draws"}, "Gradient cosine with exact RTRL", "cosine"
+        ),
+        Lines(
+            {"relative_variance": "of the gradient"},
+            "Relative variance of the gradient",
+            "|dW' - dW|² / |dW|²",
+            log=True,
+            y_range=(1e-10, 1e3),
+        ),
+        Lines(
+            {"drawn": "drawn, mean", "theorem": "theorem s1²/k - s2"},
+            "Noise added by this step's mixing",
+            "variance / |d|²",
+            log=True,
+            y_range=(1e-12, 10),
+        ),
+        Bars(
+            tuple(f"d{i}" for i in range(1, 18)),
+            "Spectrum d and the water level",
+            "singular value",
+            level="level",
+            level_label="water level s1/k",
+            log=True,
+        ),
+    ),
+    CAPTION,
+    _status,
+    front=("method", "rank", "trained"),
+    playable={"rank": (1, 2)},
+    picture=picture,
 )
-_CAPTION = (
-    "Above, the estimate beside exact RTRL; below, the noise that OK's mixing adds "
-    "lies on the theorem's value, and only the terms under the water level are mixed."
-)
-FRONT = "method", "rank", "trained"
-_LOOK = {"front": FRONT, "playable": {"rank": (1, 2, 4, 8, 16)}}
-NOISE = Experiment("noise", NoiseKnobs, noise_rows, _PANELS, _CAPTION, _status, **_LOOK)

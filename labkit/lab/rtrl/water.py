@@ -1,6 +1,6 @@
 """Water filling: how OK writes several terms as fewer, and what its signs do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -63,7 +63,7 @@ class Water(NamedTuple):
     was: np.ndarray = np.empty(0)  # the same of the bars before
 
 
-def one_draw(knobs, signs: torch.Tensor) -> Water:
+def one_draw(knobs: WaterKnobs, signs: torch.Tensor) -> Water:
     """One draw, with these signs (5,) of the bars."""
     d = torch.tensor([getattr(knobs, bar) for bar in BARS], dtype=torch.float64)
     falling = d.argsort(descending=True, stable=True)
@@ -72,8 +72,8 @@ def one_draw(knobs, signs: torch.Tensor) -> Water:
     made = (L @ R.mT)[place][:, place]
     off = (made - torch.diag(d)).square().sum()[None]
     noise = float(minimum_variance(d[falling], knobs.rank))
-    seen = (signs.numpy(), made.numpy(), off.numpy())
-    return Water(d.numpy(), level_at(d[falling], knobs.rank), *seen, noise)
+    level = level_at(d[falling], knobs.rank)
+    return Water(d.numpy(), level, signs.numpy(), made.numpy(), off.numpy(), noise)
 
 
 def level_at(d: torch.Tensor, rank: int) -> float:
@@ -81,7 +81,7 @@ def level_at(d: torch.Tensor, rank: int) -> float:
     return float(water_level(d, rank)) if rank < len(d) else 0.0
 
 
-def water_rows(knobs) -> Iterator[dict]:
+def water_rows(knobs: WaterKnobs) -> Iterator[dict]:
     """One row a draw of the signs."""
     g, like, terms = seeded(knobs.seed), torch.zeros((), dtype=torch.float64), None
     off, was = [], []
@@ -94,18 +94,26 @@ def water_rows(knobs) -> Iterator[dict]:
         mean = total / (len(off) + 1)
         off.append(float(np.square(mean - np.diag(made.d)).sum()))
         row = {"step": step, "noise": float(made.off[0]), "theorem": made.noise}
-        row |= {"level": made.level, "of the mean": off[-1]}
-        seen = {"off": np.array(off[:DRAWS]), "was": np.array(was[:DRAWS])}
-        yield row | {"pictures": made._replace(**seen)}
+        row["level"], row["of the mean"] = made.level, off[-1]
+        row["pictures"] = made._replace(
+            off=np.array(off[:DRAWS]), was=np.array(was[:DRAWS])
+        )
+        yield row
 
 
-def afresh(now: Water, knobs) -> Water:
+def afresh(now: Water, knobs: WaterKnobs) -> Water:
     """The same signs with other bars, or another rank."""
     was = now.off if len(now.off) >= ENOUGH else now.was
     return one_draw(knobs, torch.tensor(now.signs))._replace(was=was)
 
 
-def dragged(now: Water, _knobs, name: str, index, point) -> dict[str, float]:
+def dragged(
+    now: Water,
+    _knobs: WaterKnobs,
+    name: str,
+    index: int,
+    point: tuple[float, float],
+) -> dict[str, float]:
     """The bar that a hand holds, or the rank with the level nearest to the hand."""
     if name == "bars":
         return {BARS[index]: round(point[1], 1)}
@@ -170,7 +178,7 @@ def _bars(now: Water) -> list[dict]:
     return [*drawn, handles(beside, "rank"), handles(np.c_[at, now.d], "bars")]
 
 
-def _status(row) -> str:
+def _status(row: Mapping) -> str:
     return (
         "this draw {noise:.3f} off, squared; theorem {theorem:.3f}; the mean "
         "{of the mean:.4f}"

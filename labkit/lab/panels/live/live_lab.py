@@ -279,14 +279,19 @@ class LiveLab(Shown):
 
     def _ipython_display_(self):
         super()._ipython_display_()
-        if not self.interactive and (runs := played(self)):
+        if self.interactive:
+            return
+        if runs := played(self):
             page = embedded(PLAY, packed(runs))
             display({"text/html": page, "text/plain": ""}, raw=True)
+        if self.plot and self.experiment.picture:
+            display(self.plot.figure)
 
     @property
     def figure(self):
-        """The figure alone, which is what is shown headless."""
-        return (self.plot or self.pictures).figure
+        """What is shown headless: the picture if there is one, else the curves."""
+        picture = self.pictures if self.experiment.picture else None
+        return (picture or self.plot or self.pictures).figure
 
 
 def _values(values: Mapping[str, Any], between: str) -> str:

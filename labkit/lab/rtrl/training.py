@@ -1,0 +1,210 @@
+"""Networks and learners by name, and their gradients beside those of exact RTRL."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from labkit.clock import Clock
+from labkit.instruments import gradient_cosine, relative_variance
+from labkit.lab.datasets import Text
+from labkit.rtrl import (
+    LEARNERS,
+    OK,
+    RTRL,
+    TBPTT,
+    CharStream,
+    Learner,
+    Readout,
+    Record,
+    RHNCell,
+    Symbols,
+    minimum_variance,
+    train,
+    water_level,
+)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A cell with its readout, and how well they predict after their training."""
+
+    cell: RHNCell
+    readout: Readout
+    bits: float = float("nan")  # mean of the last training steps; nan if untrained
+
+    def adam(self, lr: float = 3e-3) -> torch.optim.Adam:
+        """Adam over the weights of cell and readout."""
+        return torch.optim.Adam([self.cell.weight, self.readout.weight], lr=lr)
+
+
+def new_network(
+    inputs: int,
+    hidden: int,
+    *,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Network:
+    """Make an untrained recurrent highway network, weights N(0, 0.01^2)."""
+    options = {"device": device, "dtype": dtype}
+    g = torch.Generator(device or "cpu").manual_seed(seed)
+    cell = RHNCell(inputs, hidden, generator=g, **options)
+    return Network(cell, Readout(hidden, inputs, generator=g, **options))
+
+
+def train_network(
+    text: Text,
+    hidden: int,
+    *,
+    updates: int,
+    batch: int = 32,
+    horizon: int = 25,
+    seed: int = 0,
+) -> Iterator[tuple[int, Network]]:
+    """Train on text by TBPTT with Adam; yields (update, network) after each update."""
+    symbols, device = len(text.symbols), text.tokens.device
+    network = new_network(symbols, hidden, seed=seed, device=device)
+    stream = CharStream(text.tokens, symbols, batch, device=device)
+    learner = TBPTT(network.cell, batch_size=batch, horizon=horizon)
+    options = {"steps": updates * horizon, "optimizer": network.adam()}
+    bits = []
+    for record in train(learner, network.readout, stream, **options):
+        bits.append(record.bits)
+        if record.updated:
+            recent = bits[-20 * horizon :]
+            mean = sum(recent) / len(recent)
+            yield record.step // horizon, Network(network.cell, network.readout, mean)
+
+
+class Look(NamedTuple):
+    """What is measured of a training run between two steps."""
+
+    symbols: int  # read so far by each sequence
+    bits: list[float]  # per symbol, of each step since the look before
+    level: int  # of the task's curriculum
+    seconds: float  # of training, so far
+
+    @property
+    def mean_bits(self) -> float:
+        """Bits per symbol since the look before."""
+        return sum(self.bits) / len(self.bits)
+
+
+def looks(
+    records: Iterable[Record], every: int, device: torch.device | str = "cpu"
+) -> Iterator[Look]:
+    """Train, and look after every so many steps, and at the end.
+
+    Parameters
+    ----------
+    records : iterable of Record, of :func:`labkit.rtrl.train`; it trains as it is read
+    every : int >= 1, steps from one look to the next
+    device : that the training runs on; its clock stands still between two steps
+    """
+    clock, records = Clock(device), iter(records)
+    while True:
+        with clock:
+            seen = list(islice(records, every))
+        if not seen:
+            return
+        bits = [record.bits for record in seen]
+        yield Look(seen[-1].symbols, bits, seen[-1].level, clock.seconds)
+
+
+def make_learner(
+    method: str, rank: int, cell: RHNCell, *, batch_size: int, seed: int
+) -> Learner:
+    """Make the learner of a row of LEARNERS, with a generator of its own."""
+    generator = torch.Generator(cell.weight.device).manual_seed(seed)
+    return LEARNERS[method].make(cell, rank, batch_size=batch_size, generator=generator)
+
+
+def estimates(
+    network: Network,
+    learners: Mapping[str, Learner],
+    source: Text | Iterable[Symbols],
+    sequences: int = 1,
+) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Gradients of learners and of exact RTRL on a text or a task, weights frozen.
+
+    A learner's batch is that of all its draws, R = batch_size / ``sequences``. They
+    read the same sequences and differ in their signs alone, so that one exact learner
+    serves all. Yields what was drawn, (R, m, K n) by name, and the truth (m, K n), sums
+    over the sequences. Between two steps the caller may change the learners.
+    """
+    stream, cell, weight = source, network.cell, network.cell.weight
+    if isinstance(source, Text):
+        options = {"reset_every": 0, "device": weight.device, "dtype": weight.dtype}
+        stream = CharStream(source.tokens, cell.input_size, sequences, **options)
+    exact = RTRL(cell, batch_size=sequences)
+    for x, target, restart in stream:
+        exact.reset(restart)
+        _, dL_dh, _ = network.readout.loss(exact.step(x), target)
+        drawn = {}
+        for name, learner in learners.items():
+            repeats = learner.batch_size // sequences
+            learner.reset(restart.repeat(repeats))
+            learner.step(x.repeat(repeats, 1))
+            each = learner.per_sequence_gradient(dL_dh.repeat(repeats, 1))
+            drawn[name] = each.unflatten(0, (repeats, sequences)).sum(1)
+        yield drawn, exact.gradient(dL_dh)
+
+
+def measure_noise(
+    network: Network, learner: Learner, text: Text, sequences: int = 1
+) -> Iterator[dict[str, float]]:
+    """Yield what :func:`noise_numbers` says of each step of :func:`estimates`."""
+    for drawn, truth in estimates(network, {"": learner}, text, sequences):
+        yield noise_numbers(learner, drawn[""], truth)
+
+
+def noise_numbers(learner: Learner, drawn: Tensor, truth: Tensor) -> dict[str, float]:
+    """Compare a learner's draws (R, m, K n) with the exact gradient, in numbers.
+
+    ``cosine`` and ``cosine_sd`` over the draws, ``relative_variance`` of the gradient;
+    for OK also the spectrum ``d1``, ``d2``, ... (first sequence), its water ``level``,
+    and the step's own mixing error relative to |d|^2, ``drawn`` (mean over the draws)
+    beside ``theorem``.
+    """
+    cosine = gradient_cosine(drawn, truth)
+    row = {"cosine": float(cosine.mean()), "cosine_sd": float(cosine.std())}
+    row["relative_variance"] = float(relative_variance(drawn, truth))
+    if isinstance(learner, OK) and not learner.biased:
+        row.update(_mixing(learner))
+    return row
+
+
+def _mixing(learner: OK) -> dict[str, float]:
+    """Spectrum, level and noise of the learner's last mixing."""
+    d, Y, rank = learner.spectrum, learner.mixing, learner.rank
+    size = d.square().sum(-1).mean().clamp_min(1e-300)
+    error = (Y @ Y.mT - torch.diag_embed(d)).square().sum((-2, -1)).mean()
+    row = {f"d{i}": float(v) for i, v in enumerate(d[0], start=1)}
+    row["level"] = float(water_level(d[:1], rank))
+    row["drawn"] = float(error / size)
+    row["theorem"] = float(minimum_variance(d, rank).mean() / size)
+    return row
+
+
+def network_for(
+    trained: bool, hidden: int, text: Text, networks: dict[int, Network], updates: int
+) -> Iterator[dict]:
+    """Yield a row for each update of the training, if there is one to be made.
+
+    Returns how many there were, and the network, kept in ``networks`` by ``hidden``.
+    """
+    step = 0
+    if not trained:
+        symbols, device = len(text.symbols), text.tokens.device
+        return step, new_network(symbols, hidden, device=device)
+    if hidden not in networks:
+        for step, network in train_network(text, hidden, updates=updates):
+            row = {"step": step, "measured": False, "bits": network.bits}
+            row["updates"] = updates
+            yield row
+        networks[hidden] = network
+    return step, networks[hidden]
