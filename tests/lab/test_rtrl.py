@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from labkit.instruments import Trace
+from labkit.lab import rtrl as lab
 from labkit.lab.datasets import load
 from labkit.lab.panels import LiveLab
-from labkit.lab import rtrl as lab
 from labkit.rtrl import LEARNERS, OK, CopyTask
 from labkit.rtrl.learners import label
 
