@@ -240,7 +240,7 @@ RACE = Experiment(
     CURVES,
     race_status,
     front=("label_noise", "input_noise", "batch"),
-    recorded={"label_noise": (0.0, 0.5)},
+    playable={"label_noise": (0.0, 0.5)},
     picture=picture,
 )
 
