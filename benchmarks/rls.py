@@ -124,19 +124,12 @@ def speed(args):
 
 
 def epochs_of(problem, layers, name, args, seed, **options):
-    """One run, a look after each epoch."""
+    """One run, measured after each epoch."""
     torch.manual_seed(seed)
     model = lab.network(problem, layers)
     training = lab.make_training(name, model, **lab.CONSTANTS[layers])
-    taken = 0.0
-    for record in training.run(
-        model, problem, seed=seed, epochs=args.epochs, **options
-    ):
-        taken += record.seconds
-        if record.epoch_loss is not None:
-            accuracy = 100 * record.test_accuracy
-            look = {"epoch": record.epoch, "loss": record.epoch_loss}
-            yield look | {"accuracy": accuracy, "seconds": taken}
+    run = training.run(model, problem, seed=seed, epochs=args.epochs, **options)
+    return lab.after_each_epoch(run)
 
 
 def raced(problem, layers, names, args, **options):

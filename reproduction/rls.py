@@ -16,9 +16,14 @@ from labkit.lab.datasets import load_imdb
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.problem import rows as some
 from labkit.lab.race import Race, View, spread
-from labkit.lab.rls.training import CONSTANTS, make_training, network
+from labkit.lab.rls.training import (
+    CONSTANTS,
+    after_each_epoch,
+    make_training,
+    network,
+)
 from labkit.lab.runs.jobs import Checkpoint
-from labkit.rls import RLS, train
+from labkit.rls import RLS
 from reproduction.studies import SPREAD, Study
 
 SQUARES = ("Adam", "RLS", "RLS+M", "RLS+R", "RLS+M+R")
@@ -67,20 +72,18 @@ def epochs_of(
         model.load_state_dict(saved["model"])
         training.optimizer.load_state_dict(saved["optimizer"])
         g.set_state(saved["generator"])
-    how = {"loss": training.loss, "max_grad_norm": training.max_grad_norm}
-    how |= {"generator": g, "test": (problem.test.inputs, problem.test.targets)}
-    fit, named = problem.fit, [f"{k} {v:g}" for k, v in options.items()]
+    named = [f"{k} {v:g}" for k, v in options.items()]
     run = {"label": ", ".join([method, *named]), "seed": seed}
     for epoch in range(done + 1, epochs + 1):
-        records = train(model, training.optimizer, fit.inputs, fit.targets, **how)
+        records = training.run(model, problem, generator=g)
         try:
-            for record in records:
-                seconds += record.seconds
+            (measured,) = after_each_epoch(records)
         except DivergedError as error:
             return [*rows, run | {"look": epoch, "failed": str(error)}]
+        seconds += measured["seconds"]
         if looked_at(epoch) or epoch == epochs:
-            row = run | {"look": epoch, "loss": record.epoch_loss, "seconds": seconds}
-            rows.append(row | {"accuracy": 100 * record.test_accuracy})
+            row = run | {"look": epoch, "loss": measured["loss"], "seconds": seconds}
+            rows.append(row | {"accuracy": measured["accuracy"]})
         state = {"model": model.state_dict(), "done": epoch, "rows": rows}
         state |= {"optimizer": training.optimizer.state_dict(), "seconds": seconds}
         checkpoint.save(state | {"generator": g.get_state()})

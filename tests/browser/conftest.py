@@ -88,8 +88,7 @@ from labkit.lab import bpls
 from labkit.lab.broad import growth as broad
 from labkit.lab import compare
 from labkit.lab import hessian_free
-from labkit.lab.rls import training as rls
-from labkit.lab import rtrl
+from labkit.lab import rls, rtrl
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab
 from labkit.lab.hessian_free import bowl

@@ -27,8 +27,7 @@ CELLS = [
 from ipywidgets.widgets.widget import _instances
 from labkit.lab.datasets import load
 from labkit.lab import hessian_free
-from labkit.lab.rls import training as rls
-from labkit.lab import rtrl
+from labkit.lab import rls, rtrl
 from labkit.lab.problem import load_problem
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.live import cells

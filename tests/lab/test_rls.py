@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from labkit.instruments import GradientNoise, Trace
+from labkit.lab import rls as lab
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import load_problem, noisy_labels
-from labkit.lab.rls import training as lab
 from labkit.rls import RLS, AveragedRLS, Hybrid, loss_one_hot, train
 
 LAYERS = pytest.mark.parametrize("layers", lab.LAYERS)

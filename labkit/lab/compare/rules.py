@@ -19,7 +19,7 @@ from labkit.clock import Clock
 from labkit.lab.datasets import Labelled
 from labkit.lab.hessian_free.training import looks
 from labkit.lab.problem import seeded
-from labkit.lab.rls.training import Training, make_training
+from labkit.lab.rls.training import Training, make_training, now_and_then
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rls import SequenceClassifier, loss_mse, train
 
@@ -81,7 +81,7 @@ def descend(
     made = training(model, values, clip=RECURRENT_CLIP if recurrent else CLIP)
     N, batch = len(fit.inputs), min(sizes.batch, len(fit.inputs))
     steps = N // batch if recurrent else math.ceil(N / batch)
-    at, seconds = look_at(steps * sizes.passes), 0.0
+    at = look_at(steps * sizes.passes)
     records = train(
         model,
         made.optimizer,
@@ -94,13 +94,11 @@ def descend(
         batch_size=batch,
         drop_last=recurrent,
     )
-    for record in records:
-        seconds += record.seconds
-        if record.step in at:
-            epochs, part = divmod(record.step, steps)
-            rows = epochs * min(steps * batch, N) + part * batch
-            model.eval()
-            yield rows / N, seconds, model
+    for record, seconds in now_and_then(records, lambda record: record.step in at):
+        epochs, part = divmod(record.step, steps)
+        rows = epochs * min(steps * batch, N) + part * batch
+        model.eval()
+        yield rows / N, seconds, model
 
 
 def by_minibatch(

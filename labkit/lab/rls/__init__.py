@@ -1,0 +1,16 @@
+"""The lab of RLS: runs by name, the live experiment, and the picture of a step."""
+
+from labkit.lab import lazily
+
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "training": (
+            *("BASELINES", "CONSTANTS", "KINDS", "LAYERS", "METHODS", "Training"),
+            *("after_each_epoch", "make_training", "network", "now_and_then"),
+            "trainable",
+        ),
+        "live": ("TRAINING", "Knobs", "training_rows", "watcher"),
+        "ellipse": ("ELLIPSE", "EllipseKnobs", "ellipse_rows"),
+    },
+)

@@ -1,24 +1,20 @@
-"""RLS on its bench: its networks and optimisers by name, and the live experiment."""
+"""Networks, optimisers and runs of RLS by name; nothing here draws."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from labkit.errors import DivergedError
-from labkit.instruments import GradientNoise, angle, best_ratio, gradient_cosine
-from labkit.lab.panels import Experiment, Lines, knob
-from labkit.lab.problem import Problem, with_noise
+from labkit.lab.problem import Problem, seeded
 from labkit.rls import RLS, AveragedRLS, Hybrid, KailathRLS, RunningMeanRLS
 from labkit.rls.layers import KINDS as TRAINABLE
 from labkit.rls.networks import SequenceClassifier, dense_network, small_cnn, vgg5
-from labkit.rls.train import Record, Settings, train
-from labkit.rls.update import Residuals, loss_one_hot
+from labkit.rls.train import Record, train
+from labkit.rls.update import loss_one_hot
 
 LAYERS = ("FC", "CONV", "RNN", "LSTM")
 # The paper's constants by layer kind: joint norm of the gradient, gamma of +R.
@@ -31,7 +27,9 @@ BASELINES = ("Adam", "Adam-CE", "SGD")
 METHODS = ("RLS", "RLS+M", "RLS+R", "RLS+M+R", "HRLS", "HRLS+M", "HRLS+M+R", *BASELINES)
 
 
-def network(problem: Problem, layers: str = "FC", hidden: int | None = None):
+def network(
+    problem: Problem, layers: str = "FC", hidden: int | None = None
+) -> nn.Module:
     """A new network of a kind of `LAYERS`, weights from torch's global generator.
 
     Recurrent networks read images row by row, and words as 128 numbers. ``hidden``
@@ -62,7 +60,7 @@ def network(problem: Problem, layers: str = "FC", hidden: int | None = None):
 class Training:
     """What training needs beside model and data."""
 
-    optimizer: object
+    optimizer: torch.optim.Optimizer
     loss: Callable[[Tensor, Tensor], Tensor]
     max_grad_norm: float | None  # for optimisers that do not clip themselves
     variants: frozenset[str] = frozenset()  # of "M" and "R"
@@ -73,29 +71,95 @@ class Training:
         part = getattr(self.optimizer, "rls", self.optimizer)
         return part if isinstance(part, RLS) else None
 
-    def turn(self, **options):
-        """From the next step of RLS on; for options of variants that it lacks, none."""
+    def turn(self, **options: float) -> None:
+        """Change options of RLS, from its next step on.
+
+        Momentum and L1 stay 0 where the method's name has no +M or +R.
+        """
         for group in self.rls.param_groups if self.rls else ():
             group.update(_of_variants(self.variants, **options))
 
-    def run(self, model, problem: Problem, *, seed=0, **options) -> Iterator[Record]:
-        """:func:`labkit.rls.train` on a problem, the order of samples by ``seed``."""
+    def run(
+        self,
+        model: nn.Module,
+        problem: Problem,
+        *,
+        generator: torch.Generator | None = None,
+        seed: int = 0,
+        **options,
+    ) -> Iterator[Record]:
+        """Train by :func:`labkit.rls.train` on a problem, tested after each epoch.
+
+        The order of samples is that of ``generator``, or of a new one from ``seed``;
+        ``options`` are those of :func:`labkit.rls.train`.
+        """
         fit, test = problem.fit, problem.test
-        options |= {"loss": self.loss, "max_grad_norm": self.max_grad_norm}
-        options |= {"generator": torch.Generator().manual_seed(seed)}
-        options |= {"test": (test.inputs, test.targets)}
-        return train(model, self.optimizer, fit.inputs, fit.targets, **options)
+        return train(
+            model,
+            self.optimizer,
+            fit.inputs,
+            fit.targets,
+            loss=self.loss,
+            max_grad_norm=self.max_grad_norm,
+            generator=generator or seeded(seed),
+            test=(test.inputs, test.targets),
+            **options,
+        )
+
+
+def now_and_then(
+    records: Iterable[Record], wanted: Callable[[Record], bool]
+) -> Iterator[tuple[Record, float]]:
+    """Go through a run, and stop at the records that are ``wanted``.
+
+    Yields each of those with the seconds of all steps up to it. The network is then as
+    it was after that step: the place to measure it.
+    """
+    seconds = 0.0
+    for record in records:
+        seconds += record.seconds
+        if wanted(record):
+            yield record, seconds
+
+
+def after_each_epoch(records: Iterable[Record]) -> Iterator[dict[str, float]]:
+    """Go through a run with a test set; yields what was measured after each epoch.
+
+    Its number, the mean loss over it, the test accuracy [%], and the seconds of all
+    steps so far.
+    """
+    closes = lambda record: record.epoch_loss is not None  # noqa: E731
+    for record, seconds in now_and_then(records, closes):
+        yield {
+            "epoch": record.epoch,
+            "loss": record.epoch_loss,
+            "accuracy": 100 * record.test_accuracy,
+            "seconds": seconds,
+        }
 
 
 def make_training(
-    name, model, *, clip, lr=1.0, adam_lr=1e-3, l1=1e-5, momentum=0.5, **options
+    name: str,
+    model: nn.Module,
+    *,
+    clip: float,
+    lr: float = 1.0,
+    adam_lr: float = 1e-3,
+    l1: float = 1e-5,
+    momentum: float = 0.5,
+    **options,
 ) -> Training:
-    """Optimiser and loss called ``name``, such as ``RLS+M`` or ``HRLS+M+R``.
+    """Make the optimiser and the loss called ``name``, such as ``RLS+M``.
 
-    One of `KINDS`, then ``+M`` (with ``momentum``) and ``+R`` (with ``l1``); or one of
-    `BASELINES`. Hybrids and Adam-CE minimise the cross-entropy, others (57). ``clip``
-    is the gradient's joint norm; ``lr`` is of RLS, and of SGD, which takes 1 as RLS
-    does; ``adam_lr`` of Adam, also in a hybrid; ``options`` are those of RLS.
+    Parameters
+    ----------
+    name : str
+        One of `KINDS`, then ``+M`` (with ``momentum``) and ``+R`` (with ``l1``); or one
+        of `BASELINES`. Hybrids and Adam-CE minimise the cross-entropy, all others (57).
+    clip : float, joint norm that the gradient is clipped to
+    lr : float, of RLS, and of SGD, which takes 1 as RLS does
+    adam_lr : float, of Adam, also in a hybrid
+    **options : of :class:`labkit.rls.RLS`
     """
     adam = partial(torch.optim.Adam, lr=adam_lr)
     if name in BASELINES:
@@ -127,171 +191,3 @@ def trainable(model: nn.Module) -> list[str]:
 def _of_variants(variants, *, momentum, l1, **options) -> dict:
     momentum, l1 = momentum * ("M" in variants), l1 * ("R" in variants)
     return options | {"momentum": momentum, "l1": l1}
-
-
-def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
-    """What `train` calls to look at the first and the last block; changes nothing.
-
-    h, the angle of this mean input to the running mean [degrees], the cosine and the
-    ratio of norms of the preconditioned and the plain gradient, every ten steps the
-    eigenvalues of P below 0.5, and the best-fitting k where inputs are kept.
-    """
-    ends = {rls.blocks[-1].name: "last", rls.blocks[0].name: "first"}
-    totals, calls = {}, count()
-
-    @torch.no_grad()
-    def watch():
-        seen, spectrum = {}, next(calls) % 10 == 0
-        for each in rls.pending():
-            if not (end := ends.get(each.block.name)):
-                continue
-            P, G, x_mean = each.state["P"], each.block.gradient(), each.x_mean
-            GP = G @ P
-            seen[f"h {end}"] = each.h
-            seen[f"angle {end}"] = angle(x_mean, totals.get(end, x_mean))
-            seen[f"cosine {end}"] = gradient_cosine(GP, G)
-            seen[f"shrink {end}"] = GP.norm() / (each.h * G.norm())
-            if spectrum:
-                seen[f"below {end}"] = (torch.linalg.eigvalsh(P) < 0.5).sum()
-            if isinstance(each.gradient, Residuals):
-                X = each.block.with_ones(each.gradient.X)
-                seen[f"best_k {end}"] = best_ratio(X)[0]
-            totals[end] = x_mean + totals.get(end, 0)
-        return {name: value.item() for name, value in seen.items()}
-
-    return watch
-
-
-LOOK_FOR = {
-    "method": "Whose loss falls fastest? Adam and SGD have no P to look at.",
-    "layers": "Which loss falls last?",
-    "mean_weight": "100: watch h, and how many directions are switched off.",
-    "lr": "10: how many steps until the loss runs away?",
-    "forgetting": "Below 1: wait, and see how the run ends.",
-    "batch": "8: watch the gradient's variance and the angle.",
-    "momentum": "0.95: does the gradient's norm grow? Does the loss still fall?",
-    "l1": "From which value on do loss and accuracy suffer?",
-    "label_noise": "What loses more: the loss, or accuracy on clean labels?",
-    "seed": "Chance: how far apart do two seeds end?",
-}
-
-
-def _knob(name, default, low=None, high=None, **more):
-    more |= {"look_for": LOOK_FOR[name], "restart": name in AFRESH}
-    more["about"] = ABOUT.get(name, "")
-    return knob(default, low=low, high=high, **more)
-
-
-ABOUT = dict.fromkeys(("label_noise", "lr", "momentum", "l1", "method"), "loss")
-ABOUT |= {"mean_weight": "cosine first", "batch": "noise first"}
-AFRESH = ("method", "layers", "seed")  # they begin a run anew
-LIVE = ("mean_weight", "lr", "forgetting", "momentum", "l1")  # options of RLS
-VARIANTS = "+M with momentum, +R with L1"
-NOISE = "share of labels drawn at random"
-
-
-@dataclass(frozen=True)
-class Knobs:
-    """What can be turned in the live experiment."""
-
-    method: str = _knob("method", "RLS+M+R", choices=METHODS, help=VARIANTS)
-    layers: str = _knob("layers", "FC", choices=LAYERS, help="hidden layers")
-    mean_weight: float = _knob(
-        "mean_weight", 0.1, 1e-3, 100.0, log=True, label="mean weight k"
-    )
-    lr: float = _knob("lr", 1.0, 0.01, 10.0, log=True, label="step factor eta")
-    forgetting: float = _knob(
-        "forgetting", 1.0, 0.9, 1.0, step=0.001, label="forgetting lambda"
-    )
-    batch: int = _knob("batch", 128, 8, 256, step=8, unit="images")
-    momentum: float = _knob("momentum", 0.5, 0.0, 0.95, step=0.05, help="alpha of +M")
-    l1: float = _knob("l1", 1e-5, 1e-7, 1e-2, log=True, help="gamma of +R")
-    label_noise: float = _knob("label_noise", 0.0, 0.0, 0.8, step=0.05, help=NOISE)
-    seed: int = _knob("seed", 0, 0, 99, help="weights, order, noise")
-
-
-def training_rows(settings, problems: Mapping[str, Problem], hidden=None, epochs=300):
-    """Train on the problem of a layer kind, FC with ``hidden`` units: a row a step."""
-    layers, seed = settings.layers, settings.seed
-    clean = problems[layers]
-    labels = clean.fit.targets.clone()
-    problem = replace(clean, fit=replace(clean.fit, targets=labels))
-    torch.manual_seed(seed)
-    model = network(problem, layers, hidden if layers == "FC" else None)
-    options = {name: getattr(settings, name) for name in LIVE}
-    options |= {"clip": CONSTANTS[layers]["clip"], "on_failure": "reset"}
-    training = make_training(settings.method, model, **options)
-    noise, size = GradientNoise(model, layers=trainable(model)), Settings()
-
-    def turn():
-        training.turn(**{name: getattr(settings, name) for name in LIVE})
-        size.batch_size = min(settings.batch, len(labels))
-        noisy = with_noise(clean, label_noise=settings.label_noise, seed=seed)
-        labels.copy_(noisy.fit.targets)
-
-    watch = watcher(training.rls) if training.rls else None
-    options = {"epochs": epochs, "batch_size": size, "watch": watch}
-    clipped, step = 0, 0
-    turn()
-    try:
-        for record in training.run(model, problem, seed=seed, **options):
-            clipped, step = clipped + record.clipped, record.step
-            yield _row(record, noise) | {"clipped": clipped}
-            turn()
-    except DivergedError as error:
-        yield {"step": step + 1, "clipped": clipped, "note": str(error)}
-
-
-def _row(record: Record, noise: GradientNoise) -> dict:
-    """What was measured at one step, by column."""
-    row = {"step": record.step, "loss": record.loss}
-    row["gradient norm"] = record.gradient_norm
-    if record.test_accuracy is not None:
-        row["accuracy"] = 100 * record.test_accuracy
-    row |= record.watched or {}
-    if noise.measured == record.step - 1:  # of this minibatch
-        layers = list(noise.per_layer.values())
-        row["batch"] = layers[0].examples
-        for end, layer in (("first", layers[0]), ("last", layers[-1])):
-            row[f"noise {end}"] = float(layer.variance) / layer.examples
-            scale = float(layer.noise_scale)
-            if math.isfinite(scale):  # else the minibatch is too small to tell
-                row[f"scale {end}"] = scale
-    return row
-
-
-def _status(row) -> str:
-    if "note" in row:
-        return row["note"]
-    right = f", test {row['accuracy']:.1f} %" if "accuracy" in row else ""
-    return f"loss {row['loss']:.4f}, {row['clipped']} steps clipped{right}"
-
-
-def _ends(quantity, title, y_title, last="last trained by RLS", log=False):
-    labels = {f"{quantity} first": "first layer", f"{quantity} last": last}
-    return Lines(labels, title, y_title, log=log)
-
-
-OF_ALL = "last layer"
-SCALES = {"scale first": "first layer", "scale last": OF_ALL, "batch": "batch"}
-NORM = {"gradient norm": "before clipping"}
-PANELS = (
-    Lines({"loss": "minibatch"}, "Loss", "loss", log=True),
-    Lines({"accuracy": "after each epoch"}, "Test accuracy", "%"),
-    _ends("h", "Normaliser h (1 is lambda)", "h"),
-    _ends("cosine", "Gradient and preconditioned gradient", "cosine"),
-    _ends("below", "Directions that P has switched off", "eigenvalues < 0.5"),
-    _ends("angle", "Mean input to running mean", "degrees"),
-    _ends("noise", "Variance of the minibatch gradient", "L2 norm²", OF_ALL, True),
-    Lines(SCALES, "Noise scale: batch as noisy as its signal", "images", log=True),
-    Lines({"best_k first": "first layer"}, "Best-fitting k", "k"),
-    Lines(NORM, "Gradient norm", "L2 norm", log=True),
-)
-CAPTION = (
-    "After the first steps h is 1 and the cosine stays well below it: P has switched "
-    "off the direction of the mean input, and hardly any other."
-)
-FRONT = "label_noise", "method", "mean_weight"
-_SHOWN = PANELS, CAPTION, _status
-_LOOK = {"front": FRONT, "playable": {"label_noise": (0.0, 0.2, 0.4, 0.8)}}
-TRAINING = Experiment("training", Knobs, training_rows, *_SHOWN, **_LOOK)
