@@ -78,7 +78,8 @@ def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     frame, pictures = lab.run(4), lab.pictures
     shown = as_json(pictures.figure)
     assert lab.note.value and "pictures" not in frame and len(frame) == 4
-    assert lab.figure["layout"]["meta"]["caption"] == lab.experiment.caption
+    below = (lab.plot.figure if lab.plot else lab.figure)["layout"]["meta"]["caption"]
+    assert below == lab.experiment.caption
     assert pictures.figure["layout"]["meta"]["caption"]
     lab.stepper.back(3)
     assert as_json(pictures.figure) != shown

@@ -10,8 +10,9 @@ import torch
 
 from labkit.instruments import GradientNoise, Trace
 from labkit.lab import rls as lab
+from labkit.lab.datasets import Labelled
 from labkit.lab.panels import LiveLab
-from labkit.lab.problem import load_problem, noisy_labels
+from labkit.lab.problem import Problem, load_problem, noisy_labels
 from labkit.rls import RLS, AveragedRLS, Hybrid, loss_one_hot, train
 
 LAYERS = pytest.mark.parametrize("layers", lab.LAYERS)
@@ -96,12 +97,11 @@ def test_label_noise_hits_its_share_and_keeps_the_rest():
     assert torch.equal(noisy(0.0), labels) and torch.equal(noisy(0.5), noisy(0.5))
 
 
-def test_a_vocabulary_counts_words_that_the_rows_lack(digits):
+def test_a_vocabulary_counts_words_that_the_rows_lack():
     tokens = torch.zeros(4, 6, dtype=torch.int64)
     words = tuple(f"word {i}" for i in range(30))
-    parts = {"name": "imdb", "inputs": tokens, "targets": torch.arange(4) % 2}
-    fit = dataclasses.replace(digits.fit, **parts, vocabulary=words)
-    model = lab.network(dataclasses.replace(digits, fit=fit), "LSTM", 8)
+    fit = Labelled("imdb", tokens, torch.arange(4) % 2, words)
+    model = lab.network(Problem(fit, fit), "LSTM", 8)
     assert model.embedding.num_embeddings == 30 and model(tokens + 29).shape == (4, 2)
 
 
