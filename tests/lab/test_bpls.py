@@ -1,7 +1,6 @@
 """The live experiments of BPLS on digits: what their knobs do, and promise."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
@@ -93,17 +92,6 @@ def test_a_knob_turned_in_a_run_changes_what_comes_and_nothing_before(name):
         assert not frame[shown].iloc[4].equals(wanted[shown].iloc[4])
 
 
-@pytest.mark.parametrize("name", LIVE)
-def test_a_value_from_the_start_on_is_the_same_however_it_came(name):
-    """Set when made, or turned before the first step: the same to the last bit."""
-    value, _ = LIVE[name]
-    made = live(digits, sigma=0.2)
-    made.controls.set(**{name: value})
-    both = made.run(12), live(digits, **{"sigma": 0.2} | {name: value}).run(12)
-    one, two = (f.drop(columns=["turned", "time"], errors="ignore") for f in both)
-    assert one.equals(two)
-
-
 def test_noise_turned_in_a_run_has_its_own_misses():
     experiment = live(digits)
     experiment.run(4)
@@ -165,33 +153,11 @@ def test_what_the_other_knobs_say_to_look_for_is_there():
     assert mean["train"].dropna().iloc[-1] < 60 < 90 < mean["train"].dropna().iloc[0]
 
 
-def test_every_knob_says_what_to_look_for():
-    for field in knobs_of(lab.WalkKnobs, lab.ToyKnobs):
-        said = field.metadata
-        assert said["look_for"] and said["help"], field.name
-        room = 23 - len(said["unit"] and f" [{said['unit']}]")
-        name = said["label"] or field.name
-        assert len(name) <= room or field.type is bool, field.name  # else cut off
-
-
-def ends_of(knob):
-    if knob.type is bool:
-        return [True, False]
-    return knob.metadata["choices"] or [knob.metadata["low"], knob.metadata["high"]]
-
-
-ENDS = [(knob.name, end) for knob in knobs_of(lab.WalkKnobs) for end in ends_of(knob)]
-
-
-@pytest.mark.parametrize(("name", "value"), ENDS)
-def test_every_knob_works_at_its_ends(name, value):
-    experiment = live(digits, **{"walks": 2, "width": 12} | {name: value})
+def test_a_clamp_below_float32s_distance_to_1_ends_the_walk_with_its_reason():
+    experiment = live(digits, walks=2, width=12, clamp=1e-8)
     frame = experiment.run(9)
-    if (name, value) == ("clamp", 1e-8):  # below float32's distance to 1
-        assert "have no inverse under 'sigmoid'" in frame["note"].iloc[-1]
-        assert experiment.note.value == frame["note"].iloc[-1]
-    else:
-        assert "note" not in frame and frame["accuracy so far"].between(0, 100).all()
+    assert "have no inverse under 'sigmoid'" in frame["note"].iloc[-1]
+    assert experiment.note.value == frame["note"].iloc[-1]
 
 
 def test_looking_changes_nothing():
@@ -216,13 +182,6 @@ def test_the_toys_live_experiment_shows_theory_and_tail():
     assert np.allclose(frame["rmse plain"], frame["rmse again"])
     tail = toy().run(25).iloc[-1]
     assert tail["worst plain"] > 3 * tail["worst again"]
-
-
-@pytest.mark.parametrize("name", lab.NAMES)
-def test_the_toys_live_experiment_takes_every_interpretation(name):
-    for kind in ("linear", "nonlinear"):
-        knobs = lab.ToyKnobs(kind=kind, interpretation=name, sigma=1.0)
-        assert math.isfinite(next(lab.toy_rows(knobs))["rmse plain"])
 
 
 def test_only_joint_corrections_survive_the_walks_on_misses():

@@ -101,16 +101,6 @@ def test_other_updates_need_no_restart(turn, problem):
         assert frame["law"].iloc[2] != wanted["law"].iloc[2]
 
 
-@TURNS
-def test_a_value_from_the_start_on_is_the_same_however_it_came(turn, problem):
-    """Set when made, or turned before the first step: the same to the last bit."""
-    turned = make(problem)
-    turned.controls.set(**turn)
-    frames = [live.run(99) for live in (turned, make(problem, **turn))]
-    one, two = (f.drop(columns=["turned", "time"], errors="ignore") for f in frames)
-    assert one.equals(two)
-
-
 def test_what_the_factor_was_made_of_restarts_it(problem):
     live = make(problem)
     first = live.run(2)["residual exact"].tolist()

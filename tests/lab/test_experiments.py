@@ -1,0 +1,228 @@
+"""What holds for every live panel of the lab, whatever it shows.
+
+The experiments are found by themselves: a new one needs a row in ``PROBLEMS`` only
+where it is handed a problem.
+"""
+
+import dataclasses
+import math
+import pkgutil
+from importlib import import_module
+from itertools import islice
+from types import SimpleNamespace
+
+import plotly.graph_objects as go
+import pytest
+
+from labkit.instruments import Trace
+from labkit.lab.datasets import load
+from labkit.lab.panels import Experiment, LiveLab
+from labkit.lab.panels.figures.captions import as_json, jsonable
+from labkit.lab.panels.live.experiment import knobs_of
+from labkit.lab.problem import load_problem
+
+BOOKS = "rls bpls hessian_free broad rtrl compare".split()
+TEXTS = {"moved": ("", "2 1.5 -1"), "character": ("a", " ")}
+SECONDS = ("seconds", "time")  # what no two runs share
+
+
+def names_of(book):
+    """All that the modules of a notebook's folder define, by name."""
+    package = import_module(f"labkit.lab.{book}")
+    below = [m.name for m in pkgutil.iter_modules(package.__path__)]
+    modules = [import_module(f"{package.__name__}.{name}") for name in below]
+    return {k: v for module in modules for k, v in vars(module).items()}
+
+
+NAMES = {book: names_of(book) for book in BOOKS}
+EXPERIMENTS = {
+    f"{book} {each.name}": each
+    for book, names in NAMES.items()
+    for each in names.values()
+    if isinstance(each, Experiment)
+}
+
+
+def digits():
+    return load_problem("digits", samples=300)
+
+
+def images():
+    names = NAMES["hessian_free"]
+    problem = names["load_images"]("digits", samples=300)
+    shown = names["reconstructions"](problem, interactive=False)
+    return (problem,), {"knobs": names["knobs_of"](problem), "pictures": shown}
+
+
+def layer_kinds():
+    return (dict.fromkeys(NAMES["rls"]["LAYERS"], digits()), 8), {}
+
+
+def untrained(*sizes):
+    names, text = NAMES["rtrl"], load("text")
+    return (text, {n: names["new_network"](len(text.symbols), n) for n in sizes}), {}
+
+
+def race():
+    middle = lambda ends: math.sqrt(math.prod(ends))  # noqa: E731
+    ranges = {k: rule.ranges for k, rule in NAMES["compare"]["CLASSIFIERS"].items()}
+    chosen = {k: {n: middle(v) for n, v in each.items()} for k, each in ranges.items()}
+    return (digits(), chosen, 8), {}
+
+
+# By experiment: what it is handed, and keywords of its panel.
+PROBLEMS = {
+    "rls training": layer_kinds,
+    "bpls walk": lambda: ((digits(),), {}),
+    "hessian_free training": images,
+    "broad growth": lambda: ((digits(), 3), {}),
+    "rtrl noise": lambda: ((load("text"), {}, 2, 2), {}),
+    "rtrl cloud": lambda: untrained(16),
+    "rtrl influence": lambda: untrained(16),
+    "compare race": race,
+    "compare regions": lambda: ((NAMES["compare"]["spirals"](), 8), {}),
+}
+
+
+def live(name, *, interactive=False, **given):
+    problem, keywords = PROBLEMS.get(name, lambda: ((), {}))()
+    if given:
+        knobs = keywords.get("knobs") or EXPERIMENTS[name].knobs()
+        keywords = keywords | {"knobs": dataclasses.replace(knobs, **given)}
+    return LiveLab(EXPERIMENTS[name], *problem, interactive=interactive, **keywords)
+
+
+def numbers(lab):
+    """All that was measured, but for seconds."""
+    frame = lab.trace.frame().drop(columns="turned", errors="ignore")
+    return frame.drop(columns=[c for c in frame if c.split()[0] in SECONDS])
+
+
+def ends_of(knob):
+    """The values of a knob at which something may break."""
+    if knob.kind is str and knob.choices is None:
+        return TEXTS[knob.name]
+    if knob.choices is not None:
+        return knob.choices
+    return (False, True) if knob.kind is bool else (knob.low, knob.high)
+
+
+each = pytest.mark.parametrize("name", EXPERIMENTS)
+KNOBS = [
+    (name, field.name)
+    for name, experiment in EXPERIMENTS.items()
+    for field in dataclasses.fields(experiment.knobs)
+]
+each_knob = pytest.mark.parametrize(("name", "knob"), KNOBS)
+quiet = pytest.mark.filterwarnings("ignore:with forgetting < 1")
+
+
+def test_every_notebook_has_an_experiment_and_every_problem_belongs_to_one():
+    assert {name.split()[0] for name in EXPERIMENTS} == set(BOOKS)
+    assert PROBLEMS.keys() <= EXPERIMENTS.keys()
+
+
+@each
+def test_three_steps_are_drawn_written_and_said(name):
+    lab = live(name)
+    assert not lab.turned.value and len(lab.run(3)) >= 3
+    figure = lab.figure
+    assert go.Figure(jsonable(figure)).data  # plotly knows all that stands in it
+    caption = figure["layout"]["meta"]["caption"]
+    assert caption.endswith(".")
+    assert caption in {EXPERIMENTS[name].caption, lab.experiment.caption}
+    assert figure["layout"]["meta"]["alt"].endswith(".")
+    if EXPERIMENTS[name].status:
+        assert lab.note.value
+    rows, written = lab.trace.rows, set().union(*lab.trace.rows)
+    for panel in EXPERIMENTS[name].panels[:1]:
+        assert written & set(panel.columns)
+    assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
+
+
+@each
+def test_the_same_seed_gives_the_same_rows_and_another_gives_others(name):
+    """Also for the panel that was restarted."""
+    one, two = live(name), live(name)
+    one.run(6), two.run(6)
+    assert numbers(one).equals(numbers(two))
+    first, drawn = numbers(one), as_json(one.figure)
+    one.controls.set(seed=one.controls.value.seed + 1)
+    one.stepper.reset()
+    one.run(6)
+    assert not numbers(one).equals(first) or as_json(one.figure) != drawn
+    two.stepper.reset()
+    assert len(two.trace) == 0 and two.stepper.position == 0
+    two.run(6)
+    assert numbers(two).equals(first)
+
+
+@quiet
+@each_knob
+def test_every_knob_works_at_its_ends(name, knob):
+    """From the start on, and turned in mid-run: rows come, or a row says why not."""
+    declared = knobs_of(EXPERIMENTS[name].knobs())[knob]
+    for end in ends_of(declared):
+        given, turned = live(name, **{knob: end}), live(name)
+        turned.run(1)
+        turned.controls.set(**{knob: end})
+        for lab in (given, turned):
+            rows = lab.run(4)
+            assert len(rows) and lab.stepper.error is None
+            last = lab.trace.rows[-1]
+            drawn = [x for k, x in last.items() if isinstance(x, float)]
+            assert any(map(math.isfinite, drawn)) or "note" in last or not drawn
+
+
+@quiet
+@each_knob
+def test_a_knob_restarts_the_run_or_holds_from_the_next_step_on(name, knob):
+    """And a value turned before the first step is the value given."""
+    lab, declared = live(name), knobs_of(EXPERIMENTS[name].knobs())[knob]
+    now = getattr(lab.controls.value, knob)
+    other = next(end for end in reversed(ends_of(declared)) if end != now)
+    lab.run(2)
+    before = numbers(lab)
+    restarts = lab.controls.restarts(knob)
+    lab.controls.set(**{knob: other})
+    if restarts or lab.controls.restarts(knob):
+        assert len(lab.trace) == 0 and "restarts" in lab.turned.value
+    else:
+        lab.run(1)
+        kept = numbers(lab).iloc[: len(before)]
+        assert kept[list(before)].equals(before)
+        assert "turned" in lab.trace.rows[len(before)]
+    early = live(name)
+    early.controls.set(**{knob: other})
+    given = live(name, **{knob: other})
+    early.run(2), given.run(2)
+    assert numbers(early).equals(numbers(given))
+
+
+@each
+def test_what_is_declared_exists(name):
+    experiment = EXPERIMENTS[name]
+    knobs = knobs_of(experiment.knobs())
+    assert set(experiment.front or ()) <= knobs.keys() and "seed" in knobs
+    columns = {column for panel in experiment.panels for column in panel.columns}
+    columns |= set(live(name).run(3))
+    for knob in knobs.values():
+        assert knob.look_for, knob.name
+        assert not knob.about or knob.about in columns, knob.name
+        assert len(knob.title) <= 23 or knob.kind is bool, knob.name  # else it is cut
+    for knob, values in experiment.playable.items():
+        for value in values:
+            knobs[knob].checked(value)
+
+
+@each
+def test_looking_at_a_run_changes_nothing(name):
+    """Rows are those of the generator alone, which no panel draws."""
+    lab, knobs = live(name), live(name).controls.value
+    lab.run(3)
+    problem, _ = PROBLEMS.get(name, lambda: ((), {}))()
+    alone = EXPERIMENTS[name].rows(SimpleNamespace(**vars(knobs)), *problem)
+    trace = Trace()
+    for row in islice(alone, len(lab.trace)):
+        trace.log(**{k: v for k, v in row.items() if k != "pictures"})
+    assert numbers(lab).equals(numbers(SimpleNamespace(trace=trace)))
