@@ -82,7 +82,8 @@ def spirals(seed: int = 0) -> Problem:
         r = torch.linspace(0.1, 1, ROWS // ARMS).repeat_interleave(ARMS)
         turn = 2 * math.pi * y / ARMS + 3.5 * r + 0.15 * torch.randn(ROWS, generator=g)
         X = 2 * r[:, None] * torch.stack([turn.cos(), turn.sin()], 1)
-        return Labelled("spirals", X, y)
+        arms = tuple(f"arm {i + 1}" for i in range(ARMS))  # a minibatch may lack one
+        return Labelled("spirals", X, y, classes=arms)
 
     return Problem(part(), part())
 
