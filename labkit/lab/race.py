@@ -215,9 +215,9 @@ def race_figure(
     )
     if bands:
         axes = {view.title: str(i + 1) if i else "" for i, view in enumerate(views)}
-        figure.add_traces(
-            [_band(figure, axes[v.title], v, *rest) for v, *rest in spreads]
-        )
+        figure["data"] += [
+            _band(figure, axes[view.title], view, *rest) for view, *rest in spreads
+        ]
     return figure
 
 

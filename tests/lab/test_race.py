@@ -205,3 +205,17 @@ def test_a_figure_has_every_rule_in_both_views_and_in_its_colour():
     alone = lab.race_figure(lab.Race(broad), views)
     first = next(trace for trace in alone["data"] if trace.get("name"))
     assert drawn["broad", "x"]["line"] == first["line"] != drawn["Adam", "x"]["line"]
+
+
+def test_a_band_goes_from_one_sd_below_a_curve_to_one_above():
+    runs = {"label": "Adam", "seed": [0, 0, 1, 1], "look": [0, 1, 0, 1]}
+    runs |= {"seconds": [1.0, 2.0] * 2, "error": [8.0, 1.0, 10.0, 5.0]}
+    views = [lab.View("seconds", "error", "t", "s", "%", log_y=True)]
+    figure = lab.race_figure(lab.Race(pd.DataFrame(runs)), views, bands=True)
+    (band,) = (trace for trace in figure["data"] if trace.get("fill"))
+    sd = np.std([8, 10], ddof=1), np.std([1, 5], ddof=1)
+    assert band["x"].tolist() == [1, 2, 2, 1] and not band["showlegend"]
+    # the spread of the second look is nearly its mean, and a logarithm needs some rest
+    assert np.allclose(
+        band["y"], [9 + sd[0], 3 + sd[1], max(3 - sd[1], 0.3), 9 - sd[0]]
+    )
