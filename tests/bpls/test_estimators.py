@@ -22,11 +22,38 @@ TENSORS = blobs()
 X, y = (values.numpy() for values in TENSORS)
 
 
-SMALL = [BPLSRegressor((10,)), BPLSClassifier((20,))]
-SMALL += [BPLSRegressor((10,), **REFINED), BPLSClassifier((10,), **REFINED)]
+SMALL = [
+    BPLSRegressor((10,)),
+    BPLSRegressor((10,), dtype="float32"),
+    BPLSRegressor((10,), "tanh", ridge=0, bias=True),
+    BPLSRegressor((10, 8), "softplus"),
+    BPLSRegressor((10,), **REFINED),
+    BPLSClassifier((20,)),
+    BPLSClassifier((20,), dtype="float32"),
+    BPLSClassifier((20,), class_weight="balanced"),
+    BPLSClassifier((20,), "identity", max_walks=0, ridge=0, bias=True),
+    BPLSClassifier((20, 10), "softmax", interpretation="gauss_seidel"),
+    BPLSClassifier((10,), **REFINED),
+    BPLSClassifier((10,), dtype="float32", **REFINED),
+]
 
 
-@parametrize_with_checks(SMALL)
+# their tolerance, 1e-7, is that of float64; or they ask for float64 itself
+BEYOND = (
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_methods_sample_order_invariance",
+    "check_methods_subset_invariance",
+    "check_regressor_multioutput",
+)
+
+
+def beyond_float32(estimator):
+    reason = "float32 rounds at 6e-8; see test_the_same_rows_in_float32"
+    return dict.fromkeys(BEYOND, reason) if estimator.dtype == "float32" else {}
+
+
+@parametrize_with_checks(SMALL, expected_failed_checks=beyond_float32)
 def test_scikit_learns_own_checks(estimator, check, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # or that of the array API is skipped
     check(estimator)
@@ -235,12 +262,14 @@ def test_values_whose_squares_leave_their_type(options, dtype):
         BPLSClassifier((6,), dtype="float32", ridge=1e300, **options).fit(X, y)
 
 
-def test_a_second_fit_that_fails_leaves_no_mixture():
+def test_a_second_fit_that_fails_leaves_the_first_one_whole():
     net = BPLSClassifier((6,), random_state=0).fit(X, y)
+    before, said = vars(net) | {"clamp": None, "activation": "tanh"}, net.predict(X)
+    net.set_params(clamp=None, activation="tanh")
     with pytest.raises(ValueError, match="clamp them"):
-        net.set_params(clamp=None).fit(X, np.array(["a", "b", "c"])[y])
-    with pytest.raises(NotFittedError):
-        net.predict(X)
+        net.fit(X, np.array(["a", "b", "c"])[y])
+    assert vars(net) == before
+    np.testing.assert_array_equal(net.predict(X), said)  # by what it was made with
 
 
 @pytest.mark.parametrize("Net", [BPLSRegressor, BPLSClassifier])

@@ -60,6 +60,49 @@ def test_weights_are_repeated_rows(Net, options):
     assert_same(fitted(Net, options, X, t, 4 * COUNTS), net, times=4)
 
 
+ONE_WALK = {BPLSClassifier: {"max_walks": 0}, BPLSRegressor: {}}
+
+
+@nets
+@pytest.mark.parametrize("options", [{}, FORMS["refined"] | {"max_walks": 3}])
+def test_the_same_rows_in_float32(Net, options):
+    """As in float64, but for the rounding of float32 and the condition of the solves."""
+    options = {"dtype": "float32"} | (options or ONE_WALK[Net])
+    outputs = "decision_function" if Net is BPLSClassifier else "predict"
+    order, t = np.random.default_rng(1).permutation(90), WANTED[Net]
+    net = fitted(Net, options, X, t, COUNTS)
+    wanted = getattr(net, outputs)(X)
+    shuffled = fitted(Net, options, X[order], t[order], COUNTS[order])
+    repeated = fitted(Net, options, X.repeat(COUNTS, 0), t.repeat(COUNTS, 0))
+    for other in (shuffled, repeated):
+        found = getattr(other, outputs)(X)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-3 * np.ptp(wanted))
+    found = getattr(net, outputs)(X[order])
+    np.testing.assert_allclose(found, wanted[order], rtol=1e-5, atol=1e-5)
+
+
+@nets
+@pytest.mark.parametrize(
+    "options", [{}, {"ridge": 0}, {"bias": True}, FORMS["refined"]]
+)
+def test_sparse_rows_of_zeros_alone(Net, options):
+    """Such as texts without a known word."""
+    zeros, t = sparse.csr_array((20, 4)), WANTED[Net][:20]
+    dense = np.zeros((20, 4))
+    net, same = (fitted(Net, options, rows, t) for rows in (zeros, dense))
+    np.testing.assert_allclose(net.predict(zeros), same.predict(dense))
+    net = fitted(Net, options, X, WANTED[Net])
+    np.testing.assert_allclose(net.predict(zeros), net.predict(dense))
+    if "refine" not in options:
+        given = {"classes": [0, 1, 2]} if Net is BPLSClassifier else {}
+        nets = [Net((6,), random_state=0, **options) for _ in range(2)]
+        for each, rows in zip(nets, (zeros, dense), strict=True):
+            each.partial_fit(rows, t, **given).partial_fit(X, WANTED[Net])
+            each.partial_fit(rows, t)
+        assert np.isfinite(nets[0].predict(X).astype(float)).all()
+        np.testing.assert_allclose(*(each.predict(X) for each in nets))
+
+
 @pytest.mark.parametrize("method", ["cholesky", "eigh", "svd"])
 def test_a_weighted_solve_is_where_its_gradient_is_zero(method):
     A, B, w = randn(30, 5), randn(30, 2, seed=1), randn(30, 1, seed=2).square()
