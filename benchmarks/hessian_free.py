@@ -1,55 +1,37 @@
-"""Hessian-free training: ratios of cost, memory of a step, and error against time.
+"""Hessian-free training: ratios of cost, and memory of a step.
 
     PYTHONPATH=. python benchmarks/hessian_free.py speed [--repeats N]
     PYTHONPATH=. python benchmarks/hessian_free.py memory
-    PYTHONPATH=. python benchmarks/hessian_free.py accuracy --data digits --seconds 45
-    PYTHONPATH=. python benchmarks/hessian_free.py classes --data mnist --seconds 60
 
 ``speed`` puts the maps, the Krylov loop and a whole step beside what they cannot avoid,
 in turns, so that all see the same noise of the machine; best time of each, one thread,
 float32, CURVES' net (784-400-200-100-50-25-6 mirrored), batch 250. ``memory`` runs a
-step in a fresh process for two batch sizes. ``accuracy`` runs SHF, Martens' HF with the
-gradient of all rows and of the batch, and Adam on the same split and prints squared
-error per image against seconds and against rows drawn. ``classes`` trains a classifier
-by cross-entropy, HessianFree beside Adam, and prints the seconds (of the processor) and
-rows drawn after which given accuracies on test data were reached first.
+step in a fresh process for two batch sizes.
 """
 
 import argparse
 import itertools
-import math
 import resource
-import statistics
 import subprocess
 import sys
-import time
-import warnings
-from dataclasses import replace
 
 import numpy as np
 import scipy.sparse.linalg
 import torch
-from torch import nn
 
 from benchmarks import shared
 from labkit.clock import Clock
-from labkit.errors import DivergedError
 from labkit.hessian_free import (
     PAPER,
     Autoencoder,
     HessianFree,
     MartensHF,
-    Settings,
     as_sequential,
     batch_gradient_variance,
     linearise,
     lsmr,
     mirrored,
-    squared_error,
-    train,
-    train_martens,
 )
-from labkit.lab.datasets import load
 
 CURVES = mirrored(PAPER["curves"].encoder)
 N, ITERATIONS, PRODUCTS = 250, 10, 7
@@ -279,343 +261,6 @@ def memory(args):
         )
 
 
-# Error against time and rows
-
-
-DIGITS = replace(
-    PAPER["usps"],
-    encoder=(64, 32, 16, 8),
-    **{"batch_size": 60, "max_batch_size": 650, "theta": 0.5},
-    **{"damping": 1.0, "damping_decay": 0.9, "ftol": 1e-5, "table2": {}},
-)
-# Short runs want a smaller, faster falling lambda than the paper's.
-SHORT = {"digits": {}, "usps": {"damping": 0.5, "damping_decay": 0.7, "theta": 0.5}}
-SHORT["mnist"] = SHORT["usps"]
-KNOBS = {
-    "theta": float,
-    "max_batch_size": int,
-    "damping": float,
-    "damping_decay": float,
-    "maxiter": int,
-}
-HF_DAMP = {"digits": 3.0, "usps": 4.0, "mnist": 4.0}
-CHUNKS = {"digits": 4, "usps": 8, "mnist": 8}
-ADAM_BATCH = {"digits": 64, "usps": 100, "mnist": 100}
-ADAM_RATES = (1e-3, 2e-3, 4e-3, 8e-3)
-
-
-class Run:
-    """Errors of one run at marks of time and of rows drawn, and at its best."""
-
-    def __init__(self, times, rows):
-        self.marks = {"s": list(times), "rows": list(rows)}
-        self.at = {"s": {}, "rows": {}}
-        self.best = (math.inf, math.nan, math.nan, 0.0, 0.0)
-        self.end = "budget"
-
-    def note(self, seconds, drawn, errors):
-        """``errors``: function -> train, validation and test error."""
-        found = None
-        for axis, value in (("s", seconds), ("rows", drawn)):
-            while self.marks[axis] and value >= self.marks[axis][0]:
-                found = found or errors()
-                self.at[axis][self.marks[axis].pop(0)] = found
-        return found
-
-    def candidate(self, validation, train_error, test_error, drawn, seconds):
-        """Keep the errors at the lowest validation error."""
-        if validation < self.best[0]:
-            self.best = (validation, train_error, test_error, drawn, seconds)
-
-
-def run_second_order(method, name, setting, data, seed, budget, marks, options):
-    X, V, _ = data
-    g = torch.Generator().manual_seed(seed)
-    net = Autoencoder(
-        mirrored(setting.encoder),
-        incoming=setting.incoming,
-        generator=g,
-        dtype=X.dtype,
-    ).to(X.device)
-    if method == "shf":
-        signs = torch.Generator(X.device).manual_seed(1000 + seed)
-        optimizer = HessianFree(
-            net,
-            **{k: getattr(setting, k) for k in ("damping", "damping_decay", "gamma")},
-            **{k: getattr(setting, k) for k in ("maxiter", "atol", "ftol")},
-            patience=options.patience,
-            damping_floor=options.floor,
-            generator=signs,
-        )
-        records = train(
-            *(net, optimizer, X),
-            **{"validation": V, "batch_size": setting.batch_size, "generator": g},
-            settings=Settings(setting.theta, setting.max_batch_size),
-        )
-    else:
-        optimizer = MartensHF(net, damping=HF_DAMP[name])
-        kind = "full" if method == "martens" else "batch"
-        records = train_martens(
-            *(net, optimizer, X),
-            **{"validation": V, "chunks": CHUNKS[name], "gradient": kind},
-            generator=g,
-        )
-    run = Run(*marks)
-
-    def errors():
-        return tuple(float(squared_error(net, D)) for D in data)
-
-    try:
-        for r in records:
-            found = run.note(r.seconds, r.rows / len(X), errors)
-            if r.improved:
-                e = found or errors()
-                run.candidate(e[1], e[0], e[2], r.rows / len(X), r.seconds)
-            if r.seconds > budget:
-                break
-        run.end = f"step {r.step}, n = {r.n}, lambda = {r.damping:.2g}"
-    except (DivergedError, FloatingPointError) as error:
-        run.end = f"diverged: {error}"
-    return run
-
-
-def run_adam(name, setting, data, seed, budget, marks, rate):
-    X = data[0]
-    g = torch.Generator().manual_seed(seed)
-    start = Autoencoder(
-        mirrored(setting.encoder),
-        incoming=setting.incoming,
-        generator=g,
-        dtype=X.dtype,
-    )
-    net = as_sequential(start).to(X.device)
-    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
-    run, n = Run(*marks), ADAM_BATCH[name]
-    seconds, drawn, look = 0.0, 0, 0.0
-    while seconds < budget:
-        begin = time.perf_counter()
-        order = torch.randperm(len(X), generator=g).to(X.device)
-        for rows in order.split(n):
-            batch = X[rows]
-            loss = (net(batch) - batch).square().sum() / len(batch)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            drawn += len(batch)
-        if X.is_cuda:
-            torch.cuda.synchronize()
-        seconds += time.perf_counter() - begin
-
-        def errors():
-            return tuple(float(squared_error(net, D)) for D in data)
-
-        found = run.note(seconds, drawn / len(X), errors)
-        if seconds >= look:
-            e = found or errors()
-            run.candidate(e[1], e[0], e[2], drawn / len(X), seconds)
-            look = seconds + budget / 200
-    run.end = f"{drawn // len(X)} epochs, rate {rate:g}"
-    return run
-
-
-def accuracy(args):
-    from labkit.lab.hessian_free import load_images
-
-    shared.begin(args, threads=args.threads)
-    dtype = torch.float64 if args.double else torch.float32
-    name = args.data
-    setting = DIGITS if name == "digits" else PAPER[name]
-    if not args.paper:
-        setting = replace(setting, **SHORT[name])
-    given = {k: getattr(args, k) for k in KNOBS if getattr(args, k) is not None}
-    setting = replace(setting, **given)
-    data = tuple(load_images(name, dtype=dtype, device=args.device).parts.values())
-    budget = args.seconds
-    marks = (
-        [budget * share for share in (0.05, 0.1, 0.25, 0.5, 1.0)],
-        [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000],
-    )
-    print(
-        f"{name}: {'/'.join(str(len(x)) for x in data)} rows, net "
-        f"{'-'.join(map(str, mirrored(setting.encoder)))}, torch {torch.__version__}, "
-        f"{args.device}, {args.threads} thread(s), {dtype}"
-    )
-    print(
-        f"SHF: batch {setting.batch_size} to {setting.max_batch_size}, theta "
-        f"{setting.theta}, damping {setting.damping}, decay {setting.damping_decay}, "
-        f"maxiter {setting.maxiter}, atol {setting.atol}, ftol {setting.ftol}, "
-        f"patience {args.patience}, floor {args.floor}; Martens: damping "
-        f"{HF_DAMP[name]}, {CHUNKS[name]} chunks; "
-        f"{budget:g} s a run, seeds 0-{args.seeds - 1}"
-    )
-    print("squared error per image, train/test, means over seeds; best: at the lowest")
-    print(
-        "validation error, per seed in brackets; rows in multiples of the training set"
-    )
-    rate = None
-    for method in args.methods:
-        if method == "adam" and rate is None:
-            rate = tuned(name, setting, data, budget, marks)
-        runs = []
-        for seed in range(args.seeds):
-            if method == "adam":
-                run = run_adam(name, setting, data, seed, budget, marks, rate)
-            else:
-                run = run_second_order(
-                    method, name, setting, data, seed, budget, marks, args
-                )
-            runs.append(run)
-        report(method, runs, marks, len(data[0]))
-    if setting.table2:
-        print("Table 2 (five seeds; SHF at the lowest validation error, Martens at the")
-        print(f"lowest test error), train/test: {setting.table2}")
-
-
-def tuned(name, setting, data, budget, marks):
-    """Adam's rate of lowest validation error, seed 0, a quarter of the budget each."""
-    runs = {
-        rate: run_adam(name, setting, data, 0, budget / 4, marks, rate)
-        for rate in ADAM_RATES
-    }
-    print("Adam's rates, lowest validation error in a quarter of the time:", end=" ")
-    print(", ".join(f"{rate:g}: {run.best[0]:.3f}" for rate, run in runs.items()))
-    return min(runs, key=lambda rate: runs[rate].best[0])
-
-
-def report(method, runs, marks, n_train):
-    print(f"\n{method}")
-    for axis, values in zip(("s", "rows"), marks, strict=True):
-        cells = []
-        for value in values:
-            found = [run.at[axis][value] for run in runs if value in run.at[axis]]
-            if len(found) == len(runs):
-                mean = [statistics.fmean(e) for e in zip(*found, strict=True)]
-                cells.append(f"{value:g}: {mean[0]:.3f}/{mean[2]:.3f}")
-        print(f"  at {axis:4s} {'  '.join(cells)}")
-    validation, train_error, test, rows, seconds = zip(
-        *(run.best for run in runs), strict=True
-    )
-    mean = statistics.fmean
-    each = " ".join(f"{e:.3f}" for e in test)
-    print(
-        f"  best    validation {mean(validation):.3f}, train {mean(train_error):.3f}, "
-        f"test {mean(test):.3f} ({each}), rows {min(rows):.0f}-{max(rows):.0f} N, "
-        f"after {min(seconds):.0f}-{max(seconds):.0f} s"
-    )
-    for seed, run in enumerate(runs):
-        print(f"  end     seed {seed}: {run.end}")
-
-
-# Classes: cross-entropy, HessianFree beside Adam
-
-
-RATES = {"shf": (0.1, 0.3, 1.0), "adam": (3e-4, 1e-3, 3e-3)}  # damping, learning rate
-GOALS = {"mnist": (90, 95, 97, 98), "cifar10": (30, 40, 45, 50, 55)}
-
-
-def classifier(name):
-    if name == "mnist":
-        widths = itertools.pairwise((784, 200, 100, 10))
-        layers = [m for pair in widths for m in (nn.Linear(*pair), nn.Tanh())][:-1]
-        return nn.Sequential(*layers)
-    conv = {"stride": 2, "padding": 1}
-    first = nn.Conv2d(3, 16, 3, **conv), nn.Tanh(), nn.Conv2d(16, 32, 3, **conv)
-    return nn.Sequential(*first, nn.Tanh(), nn.Flatten(), nn.Linear(32 * 64, 10))
-
-
-def labelled(name, device):
-    """Rows to train on, 1,000 to steer by, and test rows: pixels about 0, classes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a part of CIFAR-10 is fine, and said below
-        train_set, test = load(name, "train"), load(name, "test")
-    order = torch.randperm(len(train_set.inputs), generator=seeded(0))
-    X, T = train_set.inputs[order], train_set.targets[order]
-    mean, std = X.mean(), X.std()
-    parts = (X[1000:], T[1000:]), (X[:1000], T[:1000]), (test.inputs, test.targets)
-    return [(((X - mean) / std).to(device), T.to(device)) for X, T in parts]
-
-
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
-
-
-@torch.no_grad()
-def percent(net, data):
-    X, T = data
-    outputs = torch.cat([net(x) for x in X.split(2000)])
-    return 100 * float((outputs.argmax(1) == T).double().mean())
-
-
-def shf_steps(net, data, damping, seed):
-    """Rows drawn by each step; the batch grows by Algorithm 2."""
-    (X, T), validation, _ = data
-    options = {"damping_decay": 0.8, "damping_floor": 1e-2, "preconditioner": "none"}
-    options |= {"maxiter": 40, "miniter": 5, "patience": 4, "ftol": 1e-3, "gamma": 0.5}
-    optimizer = HessianFree(net, loss="softmax", damping=damping, **options)
-    given = {"validation": validation, "batch_size": 500, "generator": seeded(seed)}
-    given["settings"] = Settings(theta=0.7, max_batch_size=5000)
-    for record in train(net, optimizer, X, targets=T, **given):
-        yield record.n
-
-
-def adam_steps(net, data, rate, seed):
-    """Rows drawn by twenty steps of 100 rows each, without replacement."""
-    X, T = data[0]
-    optimizer, g = torch.optim.Adam(net.parameters(), lr=rate), seeded(seed)
-    rows = iter(())
-    while True:
-        for _ in range(20):
-            batch = next(rows, None)
-            if batch is None:
-                rows = iter(torch.randperm(len(X), generator=g).split(100))
-                batch = next(rows)
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(net(X[batch]), T[batch]).backward()
-            optimizer.step()
-        yield 2000
-
-
-def race(name, method, rate, seed, data, seconds, judged):
-    """Seconds and rows at which the goals were first reached; the best, and when."""
-    torch.manual_seed(seed)
-    net = classifier(name).to(data[0][0].device)
-    steps = {"shf": shf_steps, "adam": adam_steps}[method](net, data, rate, seed)
-    goals, reached, best = list(GOALS[name]), {}, (0.0, 0.0, 0)
-    spent, rows, begin = 0.0, 0, time.process_time()
-    while spent < seconds:
-        rows += next(steps)
-        spent += time.process_time() - begin
-        found = percent(net, judged)
-        best = max(best, (found, -spent, rows))
-        while goals and found >= goals[0]:
-            reached[goals.pop(0)] = spent, rows
-        begin = time.process_time()
-    return reached, best
-
-
-def classes(args):
-    shared.begin(args, f"{args.data}, cross-entropy, processor's seconds")
-    data = labelled(args.data, args.device)
-    (X, _), validation, test = data
-    P = sum(p.numel() for p in classifier(args.data).parameters())
-    print(f"{len(X)}/1000/{len(test[0])} rows, {P} weights, {args.seconds:g} s a run;")
-    print(
-        "rate (Adam), damping (SHF) of the best validation accuracy in a quarter of it"
-    )
-    for method, rates in RATES.items():
-        short = data, args.seconds / 4, validation
-        tuned = {r: race(args.data, method, r, 0, *short)[1][0] for r in rates}
-        rate = max(tuned, key=tuned.get)
-        print(f"\n{method}, {rate:g} of", {r: f"{a:.1f} %" for r, a in tuned.items()})
-        for seed in range(args.seeds):
-            given = method, rate, seed, data, args.seconds, test
-            reached, (best, spent, rows) = race(args.data, *given)
-            for goal, (s, n) in reached.items():
-                print(f"  seed {seed}: {goal} % after {s:6.1f} s, {n:8d} rows")
-                shared.note(f"{method} {goal} %", seed=seed, seconds=s, rows=n)
-            print(f"  seed {seed}: best {best:.2f} % after {-spent:.1f} s, {rows} rows")
-
-
 def main():
     parser = shared.parser(__doc__)
     commands = parser.add_subparsers(required=True)
@@ -625,28 +270,8 @@ def main():
     two = commands.add_parser("memory", help="peak memory of a step")
     two.add_argument("--n", type=int, help=argparse.SUPPRESS)
     two.set_defaults(run=memory)
-    three = commands.add_parser("accuracy", help="error against time and rows")
-    three.add_argument("--data", choices=["digits", "usps", "mnist"], default="digits")
-    methods = ["shf", "martens", "martens-batch", "adam"]
-    three.add_argument("--methods", nargs="+", choices=methods, default=methods)
-    three.add_argument("--seeds", type=int, default=3, help="so many, from 0")
-    three.add_argument("--seconds", type=float, default=45, help="of each run")
-    three.add_argument("--paper", action="store_true", help="lambda_1, drop as printed")
-    for knob, kind in KNOBS.items():
-        flag = f"--{knob.replace('_', '-')}"
-        three.add_argument(flag, type=kind, help="of SHF, in place of the table")
-    three.add_argument("--patience", type=int, default=100)
-    three.add_argument("--floor", type=float, default=0.0, help="least lambda")
-    three.add_argument("--double", action="store_true", help="float64")
-    three.add_argument("--threads", type=int, default=1)
-    three.set_defaults(run=accuracy)
-    four = commands.add_parser("classes", help="HessianFree and Adam, classification")
-    four.add_argument("--data", choices=list(GOALS), default="mnist")
-    four.add_argument("--seconds", type=float, default=60, help="of each run")
-    four.add_argument("--seeds", type=int, default=2, help="so many, from 0")
-    four.set_defaults(run=classes)
     args = parser.parse_args(sys.argv[1:] or ["speed"])
-    for name in ("repeats", "seeds", "threads"):
+    for name in ("repeats",):
         if getattr(args, name, 1) < 1:
             parser.error(f"--{name} must be >= 1, got {getattr(args, name)}")
     args.run(args)

@@ -1,18 +1,14 @@
-"""RLS beside fused Adam: whole training steps; and the paper's MNIST race.
+"""RLS beside fused Adam: whole training steps.
 
     PYTHONPATH=. python benchmarks/rls.py speed [--device cuda] [--repeats N] [--quick]
-    PYTHONPATH=. python benchmarks/rls.py mnist [--samples 20000] [--epochs 10]
-    PYTHONPATH=. python benchmarks/rls.py paper [--epochs 100] [--device cuda]
 
 ``speed`` times forward pass, backward pass, clip and update of each method on one
 minibatch, float32, TF32 off, one thread. The methods alternate, so that all see the
-same noise of the machine, and the median of each is kept. ``mnist`` and ``paper`` need
-the data sets.
+same noise of the machine, and the median of each is kept.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 
 import torch
@@ -20,8 +16,6 @@ from torch import nn
 
 from benchmarks import shared
 from labkit.clock import Clock
-from labkit.lab.problem import load_problem
-from labkit.lab.race import run_race, spread
 from labkit.lab.rls import training as lab
 from labkit.rls import SequenceClassifier, dense_network, small_cnn, vgg5
 
@@ -123,71 +117,17 @@ def speed(args):
             shared.note(f"{setting.name}, {name}", ms=ms, ratio=ratio)
 
 
-def epochs_of(problem, layers, name, args, seed, **options):
-    """One run, measured after each epoch."""
-    torch.manual_seed(seed)
-    model = lab.network(problem, layers)
-    training = lab.make_training(name, model, **lab.CONSTANTS[layers])
-    run = training.run(model, problem, seed=seed, epochs=args.epochs, **options)
-    return lab.after_each_epoch(run)
-
-
-def raced(problem, layers, names, args, **options):
-    """Print the end of each method, over the seeds."""
-    runners = {
-        name: partial(epochs_of, problem, layers, name, args, **options)
-        for name in names
-    }
-    result = run_race(runners, seeds=args.seeds)
-    size = f"{len(problem.fit.targets):,} examples"
-    print(
-        f"\n{problem.name}, {layers}, {size}, {args.epochs} epochs, {args.seeds} seeds"
-    )
-    first = spread(result.runs[result.runs.epoch == 1], "accuracy", "loss")
-    ends = spread(result.last(), "accuracy", "loss", "seconds")
-    table = ends.join(first.add_suffix(", first epoch"))
-    print(table.round(4).to_string(), flush=True)
-
-
-def mnist(args):
-    """Race on MNIST, the stand-in with one running mean, and the spectrum of P."""
-    problem = load_problem("mnist", samples=args.samples, device=args.device)
-    names = ["Adam", "RLS", "RLS+M", "HRLS+M", "Adam-CE", "running-mean RLS", "SGD"]
-    raced(problem, "FC", names, args, drop_last=True)
-    torch.manual_seed(0)
-    model = lab.network(problem)
-    training = lab.make_training("RLS", model, **lab.CONSTANTS["FC"])
-    for _ in training.run(model, problem, epochs=min(6, args.epochs)):
-        pass
-    for block in training.rls.blocks:
-        s = torch.linalg.eigvalsh(training.rls.state[block.weight]["P"])
-        counts = ", ".join(f"{int((s < t).sum())} below {t}" for t in (0.5, 0.9))
-        print(f"layer {block.name}: {len(s)} eigenvalues of P, {counts}")
-
-
-def paper(args):
-    """The paper's three experiments at its settings, on what data there is."""
-    names = ["Adam", "RLS", "RLS+M", "RLS+M+R", "Adam-CE", "HRLS+M", "HRLS+M+R"]
-    for dataset, layers in (("mnist", "FC"), ("cifar10", "CONV"), ("imdb", "LSTM")):
-        raced(load_problem(dataset, device=args.device), layers, names, args)
-
-
 def main():
-    """Read the command line and run what it names."""
+    """Read the command line and time the steps."""
     parser = shared.parser(__doc__)
-    parser.add_argument(
-        "what", nargs="?", default="speed", choices=("speed", "mnist", "paper")
-    )
+    parser.add_argument("what", nargs="?", default="speed", choices=("speed",))
     parser.add_argument("--repeats", type=int, default=80)
     parser.add_argument("--quick", action="store_true", help="few repeats")
-    parser.add_argument("--samples", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
     if args.quick:
         args.repeats = 10
     shared.begin(args)
-    {"speed": speed, "mnist": mnist, "paper": paper}[args.what](args)
+    speed(args)
 
 
 if __name__ == "__main__":

@@ -105,3 +105,25 @@ def pages(
 
     for path in pages.write(results, docs, claims):
         typer.echo(path)
+
+
+@app.command()
+@in_a_sentence
+def quoted(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", show_default=False)
+    ] = None,
+) -> None:
+    """Print numbers that notebooks quote in passing; without NAME, list them."""
+    from labkit.threads import set_threads
+    from reproduction.quoted import QUOTED
+
+    if name is None:
+        for key, function in QUOTED.items():
+            typer.echo(f"{key}  {function.__doc__}")
+        return
+    if name not in QUOTED:
+        raise RunRefused(f"unknown numbers {name!r}; there are {', '.join(QUOTED)}")
+    set_threads()
+    for line in QUOTED[name]():
+        typer.echo(line)

@@ -19,7 +19,8 @@ CORE.remove("labkit.__main__")
 PLAIN = [f"labkit.lab.{name}" for name in ("claims", "problem", "race", "tuning")]
 PLAIN += [f"labkit.lab.{name}" for name in ("datasets", "runs", "runs.jobs", "command")]
 PLAIN += ["reproduction.command", "reproduction.pages", "reproduction.units"]
-PLAIN += ["reproduction.bpls", "reproduction.broad"]
+PLAIN += [f"labkit.lab.{book}.training" for book in (*PAPERS, "compare")]
+PLAIN += [f"reproduction.{paper}" for paper in (*PAPERS, "rtrl_noise")]
 # pandas and typer are the lab's; torch brings the other two
 NEEDED = {"pandas", "typer", "filelock", "jinja2"}
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

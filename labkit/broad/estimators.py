@@ -27,8 +27,9 @@ NUMBERS = {"multi_output": True, "y_numeric": True}
 class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     r"""Broad learning system for classes, which grows without being trained again.
 
-    The defaults suit tables with up to a hundred columns, on which `benchmarks/broad.py
-    defaults` compares them; ``**labkit.broad.PAPER`` is the paper's setting for MNIST.
+    The defaults suit tables with up to a hundred columns, on which ``labkit
+    reproduce quoted broad-defaults`` compares them; ``**labkit.broad.PAPER`` is the
+    paper's setting for MNIST.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from labkit.ranges import COUNT, POSITIVE, check, integer, one_of, optional
 if TYPE_CHECKING:
     from labkit.broad.growth import BroadLearning
 
-# The paper's experiment on MNIST; the defaults suit tables, see benchmarks/broad.py.
+# The paper's experiment on MNIST; the defaults suit tables, see the estimators.
 PAPER = {
     "n_groups": 6,
     "nodes_per_group": 10,

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,12 +11,13 @@ from dataclasses import replace
 import pytest
 import torch
 from filelock import FileLock
+from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from labkit.lab.command import app
 from labkit.lab.runs import RunRefused
-from reproduction import results, units
-from reproduction.command import CHECKOUT
+from reproduction import quoted, results, units
+from reproduction.command import CHECKOUT as ROOT
 from reproduction.studies import MODULES, find_studies, find_study, studies
 
 ALL = studies()
@@ -186,10 +188,10 @@ def test_a_paper_stands_for_all_its_studies():
 @pytest.mark.parametrize("verb", ["list rls", "show rls/tables1-2", "show rtrl"])
 def test_in_any_folder_the_command_reads_the_same_results(tmp_path, verb):
     command = [sys.executable, "-m", "labkit", "reproduce", *verb.split()]
-    here = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
     told = [
         subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True)
-        for folder in (CHECKOUT, CHECKOUT / "docs", tmp_path)
+        for folder in (ROOT, ROOT / "docs", tmp_path)
     ]
     assert told[0].stdout == told[1].stdout == told[2].stdout
     assert "1 of 1 units" in told[0].stdout or "10 of 10" in told[0].stdout
@@ -198,7 +200,7 @@ def test_in_any_folder_the_command_reads_the_same_results(tmp_path, verb):
 
 def test_nothing_is_said_of_a_pipe_that_was_closed():
     command = f"{sys.executable} -m labkit reproduce show | head -1"
-    here = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
     told = subprocess.run(
         ["bash", "-c", command], env=here, capture_output=True, text=True
     )
@@ -233,3 +235,18 @@ def test_list_and_show_tell_of_every_study(tmp_path):
         assert told.exit_code == 0, told.output
         assert all(name in told.output for name in ALL)
     assert "criterion: yes where the two means differ" in told.output
+
+
+def test_numbers_that_are_quoted_can_be_printed(monkeypatch):
+    monkeypatch.setattr(quoted, "tables", lambda: {"iris": load_iris(return_X_y=True)})
+    lines = CliRunner().invoke(app, ["reproduce", "quoted", "broad-defaults"])
+    assert lines.exit_code == 0, lines.output
+    assert lines.output.splitlines()[1].startswith("iris  ")
+    told = CliRunner().invoke(app, ["reproduce", "quoted"]).output.splitlines()
+    assert [line.split()[0] for line in told] == list(quoted.QUOTED)
+    told = CliRunner().invoke(app, ["reproduce", "quoted", "x"])
+    assert told.exit_code == 2 and "there are rls-methods, bpls-walks" in told.output
+    text = "".join(path.read_text("utf-8") for path in ROOT.glob("notebooks/*.ipynb"))
+    text += (ROOT / "labkit/broad/estimators.py").read_text("utf-8")
+    names = set(re.findall(r"labkit\s+reproduce quoted ([a-z-]+)", text))
+    assert names == set(quoted.QUOTED)

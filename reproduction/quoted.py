@@ -1,0 +1,183 @@
+"""Numbers that a notebook or a docstring quotes and that belong to no study.
+
+``labkit reproduce quoted NAME`` prints them; nothing is kept.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+from scipy.stats import rankdata
+from sklearn import datasets, ensemble, linear_model, neural_network
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from labkit import broad
+from labkit.bpls import random_weights, train
+from labkit.clock import Clock
+from labkit.lab.datasets import load
+from labkit.lab.problem import Problem, load_problem
+from labkit.lab.race import run_race, spread
+from labkit.lab.rls.training import (
+    CONSTANTS,
+    after_each_epoch,
+    make_training,
+    network,
+)
+
+EPOCHS, SEEDS = 10, 3
+
+
+def rls_methods() -> Iterator[str]:
+    """RLS beside its stand-in and Adam on 20,000 images of MNIST; the spectrum of P."""
+    problem = load_problem("mnist", samples=20_000)
+    names = ["Adam", "RLS", "RLS+M", "HRLS+M", "Adam-CE", "running-mean RLS", "SGD"]
+    runners = {name: partial(rls_epochs, problem, name) for name in names}
+    ends = spread(run_race(runners, seeds=SEEDS).last(), "accuracy", "loss", "seconds")
+    yield f"20,000 images of MNIST, {EPOCHS} epochs, {SEEDS} seeds"
+    yield ends.round(4).to_string()
+    torch.manual_seed(0)
+    model = network(problem)
+    training = make_training("RLS", model, **CONSTANTS["FC"])
+    for _ in training.run(model, problem, epochs=6):
+        pass
+    for block in training.rls.blocks:
+        s = torch.linalg.eigvalsh(training.rls.state[block.weight]["P"])
+        counts = ", ".join(f"{int((s < t).sum())} below {t}" for t in (0.5, 0.9))
+        yield f"layer {block.name}: {len(s)} eigenvalues of P, {counts}"
+
+
+def rls_epochs(problem: Problem, method: str, seed: int) -> Iterator[dict]:
+    """Train by a method; yield what is measured after each epoch."""
+    torch.manual_seed(seed)
+    model = network(problem)
+    training = make_training(method, model, **CONSTANTS["FC"])
+    run = training.run(model, problem, seed=seed, epochs=EPOCHS, drop_last=True)
+    return after_each_epoch(run)
+
+
+def bpls_walks() -> Iterator[str]:
+    """Training accuracy of every walk of BPLS without the stop rule."""
+    for name in ("mnist", "fashion-mnist"):
+        images = load(name, "train", dtype=torch.float64)
+        X, y = images.inputs[:40_000], images.targets[:40_000]
+        g = torch.Generator().manual_seed(0)
+        start = random_weights((784, 50, 10), generator=g, dtype=X.dtype)
+        records = train(X, y, start, "identity", ridge=0, max_walks=12, stop=False)
+        walks = [100 * record.end.accuracy for record in records if record.end]
+        yield f"{name}, identity, seed 0, training accuracy after each walk [%]:"
+        yield "  " + " ".join(f"{value:.1f}" for value in walks)
+
+
+def broad_solvers(updates: int = 3) -> Iterator[str]:
+    """Test accuracy of four solvers at every size, all 60,000 images of MNIST."""
+    parts = [load("mnist", part, dtype=torch.float64) for part in ("train", "test")]
+    fit, test = ((part.inputs, part.targets) for part in parts)
+    start = [*6 * [broad.Update(10)], broad.Update(extra=3000)]
+    update = broad.Update(10, 750, 1250)
+    room = sum(each.columns for each in start) + updates * update.columns
+    columns = broad.SharedColumns(fit, test, room, seed=0)
+    columns.add(*start)
+    for _ in range(updates):
+        columns.add(update)
+    A, Y, widths = columns.A, columns.Y, columns.widths
+    yield f"{'columns':24s}" + "".join(f"{k:8d}" for k in widths)
+    for ridge in (1e-6, 1e-4):
+        for name in ("chol-1", "exg-e", "orig", "r-inv"):
+            percents = []
+            for [record] in broad.side_by_side(
+                A, widths, Y, ridge, [name], score=columns.score
+            ):
+                if record.lost:
+                    percents.append(f"      NA ({record.lost})")
+                    break
+                percents.append(f"{record.score:8.2f}")
+            yield f"{name:10s} ridge {ridge:<8g}" + "".join(percents)
+
+
+def tables() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return data sets that need no download: name to inputs and targets."""
+    made = {}
+    for name in ("iris", "wine", "breast_cancer", "digits", "diabetes"):
+        made[name] = getattr(datasets, f"load_{name}")(return_X_y=True)
+    X, y = made["diabetes"]
+    made["diabetes > median"] = X, y > np.median(y)
+    classes, noise = datasets.make_classification, {"n_informative": 10, "flip_y": 0.1}
+    made["classes, 5 of 20 tell"] = classes(1000, n_informative=5, random_state=0)
+    made["classes, noisy"] = classes(1000, n_classes=3, **noise, random_state=1)
+    made["classes, 200 wide"] = classes(300, 200, n_informative=20, random_state=2)
+    made["moons"] = datasets.make_moons(1000, noise=0.25, random_state=0)
+    circles, seed = {"noise": 0.15, "factor": 0.5}, {"random_state": 0}
+    made["circles"] = datasets.make_circles(1000, **circles, **seed)
+    shells = {"n_samples": 1000, "n_features": 5, "n_classes": 3}
+    made["shells"] = datasets.make_gaussian_quantiles(**shells, **seed)
+    made["hastie"] = datasets.make_hastie_10_2(1500, random_state=0)
+    for i, noise in ((1, 1.0), (2, 50.0), (3, 0.1)):
+        make = getattr(datasets, f"make_friedman{i}")
+        made[f"friedman {i}"] = make(800, noise=noise, random_state=0)
+    made["linear"] = datasets.make_regression(300, 30, noise=20, random_state=0)
+    return made
+
+
+def contenders(labelled: bool, seed: int) -> dict[str, object]:
+    """Return models by name as they come; inputs are scaled where they need it."""
+    kind = "Classifier" if labelled else "Regressor"
+    Broad = getattr(broad, f"BroadLearning{kind}")
+    alphas = {"alphas": np.logspace(-6, 3, 10)}  # those of broad learning too
+    ridge = linear_model.RidgeClassifierCV if labelled else linear_model.RidgeCV
+    random = {"gamma": "scale", "n_components": 1000, "random_state": seed}
+    network = getattr(neural_network, f"MLP{kind}")(random_state=seed)
+    trees = getattr(ensemble, f"HistGradientBoosting{kind}")(random_state=seed)
+    return {
+        "broad": Broad(random_state=seed),
+        "broad, ridge 1": Broad(random_state=seed, ridge=1.0),
+        "broad, paper": Broad(**broad.PAPER, random_state=seed),
+        "RidgeCV": make_pipeline(StandardScaler(), ridge(**alphas)),
+        "RBF, RidgeCV": make_pipeline(
+            StandardScaler(), RBFSampler(**random), ridge(**alphas)
+        ),
+        "MLP": make_pipeline(StandardScaler(), network),
+        "trees": trees,
+    }
+
+
+def broad_defaults(splits: int = 3) -> Iterator[str]:
+    """Scores of the estimators as they come, beside others of scikit-learn."""
+    names, scores, seconds = [*contenders(True, 0)], [], 0.0
+    yield f"{'score':24s}" + "".join(f"{name:>16s}" for name in names)
+    warnings.simplefilter("ignore")  # an MLP's end, a bottleneck: both as they come
+    for name, (X, y) in tables().items():
+        labelled, measured = y.dtype.kind != "f" or len(np.unique(y)) < 10, []
+        for seed in range(splits):
+            X_fit, X_test, y_fit, y_test = train_test_split(
+                X,
+                y,
+                test_size=1 / 3,
+                random_state=seed,
+                stratify=y if labelled else None,
+            )
+            row = []
+            for model in contenders(labelled, seed).values():
+                with (clock := Clock()):
+                    score = model.fit(X_fit, y_fit).score(X_test, y_test)
+                row.append((score, clock.lap))
+            measured.append(row)
+        score, spent = np.mean(measured, 0).T
+        seconds = seconds + spent
+        scores.append(score)
+        yield f"{name:24s}" + "".join(f"{s:16.3f}" for s in score)
+    ranks = rankdata(-np.round(scores, 3), axis=1).mean(0)
+    yield f"{'mean rank':24s}" + "".join(f"{rank:16.2f}" for rank in ranks)
+    yield f"{'seconds':24s}" + "".join(f"{s:16.1f}" for s in seconds)
+
+
+QUOTED: dict[str, Callable[[], Iterator[str]]] = {
+    "rls-methods": rls_methods,
+    "bpls-walks": bpls_walks,
+    "broad-solvers": broad_solvers,
+    "broad-defaults": broad_defaults,
+}
