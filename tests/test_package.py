@@ -21,9 +21,14 @@ BEHIND = [path for path in sys.path if path.endswith("site-packages")]
 SHARE = os.pathsep.join(str(Path(p).parents[2] / "share/jupyter") for p in BEHIND)
 
 
+def bare():
+    """Return the environment without the source tree."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+
 def call(*command, cwd, **more):
     """Run a command in which no source tree can be found; return what it prints."""
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | more
+    env = bare() | more
     env |= {"JUPYTER_PATH": SHARE}  # nbconvert's templates lie outside the packages
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -80,6 +85,19 @@ def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path
     own.write_text("edited")
     again = call(installed / "python", "-c", where, cwd=tmp_path).strip()
     assert Path(again) == own and own.read_text() == "edited"
+
+
+def test_an_installed_labkit_has_the_recorded_claims(installed, tmp_path):
+    code = "from labkit.lab import recorded; print(*recorded('rtrl').verdict)"
+    told = call(installed / "python", "-c", code, cwd=tmp_path)
+    assert {"yes", "no"} <= set(told.split())
+    for words in (["show", "rtrl"], ["list", "--results", "x"], []):
+        command = [installed / "labkit", "reproduce", *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=bare(), capture_output=True, text=True
+        )
+        assert done.returncode == 2 and "works in a clone of the" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_folder_of_other_notebooks_is_left_as_it_is(tmp_path, monkeypatch):
