@@ -3,46 +3,32 @@
 import sys
 from pathlib import Path
 
-import typer
-
 from labkit.lab.runs import cli
+from labkit.lab.runs.parameters import RunRefused
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+HELP = "The papers' tables, at their size."
 
 
-def reproduce_app() -> typer.Typer:
-    """Return the commands of the ``reproduction`` folder beside the package."""
-    if not (CHECKOUT / "reproduction/command.py").is_file():
-        return refusing()
+@cli.in_a_sentence
+def refuse() -> None:
+    """Say where ``labkit reproduce`` can be run."""
+    raise RunRefused(
+        "'labkit reproduce' works in a clone of the repository, which has the studies "
+        "and their results; this labkit is an installed package"
+    )
+
+
+app, main = cli.app, cli.main
+if (CHECKOUT / "reproduction/command.py").is_file():
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
-    from reproduction.command import app
+    from reproduction.command import app as reproduce
 
-    return app
-
-
-def refusing() -> typer.Typer:
-    """Return a command that says where ``labkit reproduce`` can be run."""
-    app = typer.Typer()
+    app.add_typer(reproduce, name="reproduce", help=HELP)
+else:
     anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-
-    @app.callback(invoke_without_command=True, context_settings=anything)
-    def refuse() -> None:
-        typer.echo(
-            "labkit: 'labkit reproduce' works in a clone of the repository, which has "
-            "the experiments and their results; this labkit is an installed package",
-            err=True,
-        )
-        raise typer.Exit(2)
-
-    return app
-
-
-app = cli.app
-app.add_typer(
-    reproduce_app(), name="reproduce", help="The papers' tables, at their size."
-)
-main = cli.main
+    app.command("reproduce", help=HELP, context_settings=anything)(refuse)
 
 if __name__ == "__main__":
     main()
