@@ -6,7 +6,15 @@ Time Recurrent Learning*, ICML 2019.
 
 from labkit.errors import DivergedError
 from labkit.rtrl import learners
-from labkit.rtrl.cells import Cell, CellStep, GRUCell, LSTMCell, RHNCell, RNNCell
+from labkit.rtrl.cells import (
+    Cell,
+    CellStep,
+    GRUCell,
+    LSTMCell,
+    RHNCell,
+    RNNCell,
+    from_torch,
+)
 from labkit.rtrl.check_cell import check_cell
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.learners import *  # noqa: F403 every learner of the table, by its class
@@ -22,7 +30,15 @@ from labkit.rtrl.tasks import CharStream, CopyTask, Symbols
 from labkit.rtrl.train import Record, train
 
 __all__ = ["LEARNERS", *learners.__all__]
-__all__ += ["Cell", "CellStep", "GRUCell", "LSTMCell", "RHNCell", "RNNCell"]
+__all__ += [
+    "Cell",
+    "CellStep",
+    "GRUCell",
+    "LSTMCell",
+    "RHNCell",
+    "RNNCell",
+    "from_torch",
+]
 __all__ += ["CharStream", "CopyTask", "Symbols"]
 __all__ += ["DivergedError", "Learner", "Readout", "Record", "check_cell", "train"]
 __all__ += ["best_low_rank", "minimum_variance", "optimal_low_rank", "water_level"]

@@ -31,6 +31,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labkit.door import described
 from labkit.ranges import COUNT, check
 
 
@@ -372,3 +373,60 @@ class GRUCell(Cell):
         r, u = torch.sigmoid(z[..., :2, :]).unbind(-2)
         new = torch.tanh(z[..., 3, :] + r * z[..., 2, :])
         return new + u * (state - new)
+
+
+def from_torch(module: nn.RNNCell | nn.LSTMCell | nn.GRUCell) -> Cell:
+    """Make a cell that computes what a recurrent cell of torch does.
+
+    Its weights are copied, in their dtype and on their device; the two biases of torch
+    are one here, their sum. The state of an LSTM is [cell; h]. Of a GRU some weights
+    are 0 that torch does not have (see :class:`GRUCell`); training moves them too.
+
+    Parameters
+    ----------
+    module : nn.RNNCell with tanh, nn.LSTMCell or nn.GRUCell, with or without bias
+
+    Raises
+    ------
+    TypeError
+        If it is another module.
+    ValueError
+        If it is an RNNCell with another nonlinearity than tanh.
+
+    Examples
+    --------
+    >>> cell = from_torch(nn.GRUCell(3, 4))
+    >>> cell(torch.zeros(2, 3), cell.initial_state(2)).shape
+    torch.Size([2, 4])
+    """
+    kinds = {nn.RNNCell: RNNCell, nn.LSTMCell: LSTMCell, nn.GRUCell: GRUCell}
+    if type(module) not in kinds:
+        raise TypeError(
+            "module must be a torch.nn.RNNCell, LSTMCell or GRUCell, "
+            f"got {described(module)}"
+        )
+    if getattr(module, "nonlinearity", "tanh") != "tanh":
+        raise ValueError(f"nonlinearity must be tanh, got {module.nonlinearity!r}")
+    like = module.weight_hh
+    cell = kinds[type(module)](
+        module.input_size, module.hidden_size, dtype=like.dtype, device=like.device
+    )
+    none = like.new_zeros(len(like))
+    biases = (
+        (none, none) if module.bias_ih is None else (module.bias_ih, module.bias_hh)
+    )
+    of_h = torch.cat([module.weight_hh, 0 * module.weight_ih, biases[1][:, None]], 1)
+    of_x = torch.cat([0 * module.weight_hh, module.weight_ih, biases[0][:, None]], 1)
+    by_h, by_x = (
+        each.detach().T.unflatten(1, (-1, cell.hidden_size)) for each in (of_h, of_x)
+    )
+    with torch.no_grad():
+        W = cell.weight.unflatten(1, (cell.blocks, -1))  # (m, K, n), a view
+        if isinstance(cell, GRUCell):  # [r | u | a | c] from [r | z | n]
+            W[:, :2] = (by_h + by_x)[:, :2]
+            W[:, 2], W[:, 3] = by_h[:, 2], by_x[:, 2]
+        elif isinstance(cell, LSTMCell):  # [i | f | o | g] from [i | f | g | o]
+            W.copy_((by_h + by_x)[:, [0, 1, 3, 2]])
+        else:
+            W.copy_(by_h + by_x)
+    return cell

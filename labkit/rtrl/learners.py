@@ -22,6 +22,7 @@ from labkit.rtrl.kronecker import (
 )
 from labkit.rtrl.ktp import KTP, ktp_count, ktp_shared_count, ktp_shared_step, ktp_step
 from labkit.rtrl.learner import Learner
+from labkit.rtrl.rflo import RFLO, rflo_count, rflo_step
 from labkit.rtrl.snap import SnAp1, snap1_count, snap1_step
 from labkit.rtrl.tbptt import TBPTT, tbptt_count
 from labkit.rtrl.uoro import UORO, uoro_count, uoro_step
@@ -88,6 +89,7 @@ LEARNERS = {
     ),
     "UORO": Method(UORO, uoro_step, uoro_count),
     "SNAP-1": Method(SnAp1, snap1_step, snap1_count, unbiased=False),
+    "RFLO": Method(RFLO, rflo_step, rflo_count, unbiased=False),
     "RTRL": Method(RTRL, rtrl_step, rtrl_count, exact=True),
     "TBPTT": Method(TBPTT, Cell.vjp, tbptt_count, "horizon", unbiased=False),
 }

@@ -72,6 +72,7 @@ ROWS = [
     row("UORO", 1, "LSTM", 0),
     row("UORO", 1, "RHN", 0),
     row("SNAP-1", 1, "RHN", 0),
+    row("RFLO", 1, "RHN", 0),
     row("TBPTT", 5, "RNN", 0),
     row("TBPTT", 5, "LSTM", 0),
     row("TBPTT", 5, "RHN", 0),

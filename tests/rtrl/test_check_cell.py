@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from labkit.rtrl import RTRL, Cell, GRUCell, LSTMCell, RHNCell, RNNCell, check_cell
+from labkit.rtrl import (
+    RTRL,
+    Cell,
+    GRUCell,
+    LSTMCell,
+    RHNCell,
+    RNNCell,
+    check_cell,
+    from_torch,
+)
 
 from .conftest import agree, back_propagate, make_cell, randn
 from .test_table import draws_of
@@ -77,6 +86,46 @@ def test_the_gru_is_torchs_where_its_rows_are():
     torch.testing.assert_close(cell(x, h), other(x, h), rtol=1e-12, atol=1e-12)
 
 
+TORCHS = {
+    torch.nn.RNNCell: RNNCell,
+    torch.nn.LSTMCell: LSTMCell,
+    torch.nn.GRUCell: GRUCell,
+}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", TORCHS)
+def test_a_cell_of_torch_is_one_of_ours(kind, bias):
+    module = kind(3, 4, bias=bias, dtype=torch.float64)
+    cell, x, h = from_torch(module), randn(2, 3), randn(2, 4, seed=1)
+    state, other = h, h
+    if kind is torch.nn.LSTMCell:
+        memory = randn(2, 4, seed=2)
+        state, other = torch.cat([memory, h], 1), (h, memory)
+    for _ in range(5):
+        state, other = cell(x, state), module(x, other)
+        wanted = torch.cat([*other][::-1], 1) if type(other) is tuple else other
+        torch.testing.assert_close(state, wanted, rtol=1e-12, atol=1e-12)
+    assert type(cell) is TORCHS[kind] and cell.weight.dtype == torch.float64
+    check_cell(cell)
+    with torch.no_grad():
+        module.weight_hh.add_(1)  # a copy: the two live apart
+    assert not torch.equal(cell(x, cell.initial_state(2)), cell(x, state))
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "match"),
+    [
+        (torch.nn.RNNCell(2, 3, nonlinearity="relu"), ValueError, "tanh, got 'relu'"),
+        (torch.nn.GRU(2, 3), TypeError, "LSTMCell or GRUCell, got GRU"),
+        (None, TypeError, "LSTMCell or GRUCell, got None"),
+    ],
+)
+def test_what_is_no_cell_of_torch_is_refused(module, error, match):
+    with pytest.raises(error, match=match):
+        from_torch(module)
+
+
 def spoiled(name, change):
     """A highway cell with one of its pieces changed."""
 
@@ -136,3 +185,20 @@ def test_what_is_wrong_is_named(cell, match):
 def test_a_cell_without_its_function_is_told():
     with pytest.raises(NotImplementedError, match="Silent must say its new_state"):
         check_cell(Silent(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "match"),
+    [
+        (
+            {},
+            TypeError,
+            r"Blank must say how many weight blocks it has: put `blocks = ",
+        ),
+        ({"blocks": 0}, ValueError, "Blank: blocks must be an integer >= 1, got 0"),
+        ({"blocks": 2, "parts": None}, ValueError, "Blank: parts must be .*, got None"),
+    ],
+)
+def test_a_cell_without_its_sizes_is_refused_in_words(words, error, match):
+    with pytest.raises(error, match=match):
+        type("Blank", (Cell,), words)(2, 3)

@@ -6,6 +6,7 @@ import torch
 from labkit.rtrl.exact import rtrl_step
 from labkit.rtrl.kronecker import kf_step, ok_step
 from labkit.rtrl.ktp import ktp_shared_step, ktp_step
+from labkit.rtrl.rflo import rflo_step
 from labkit.rtrl.snap import snap1_step
 from labkit.rtrl.uoro import uoro_step
 
@@ -28,12 +29,14 @@ def arguments(step):
         kf_step: (u, A, *frozen, signs[:, :2]),
         uoro_step: (randn(B, m, Kn), randn(B, N), h_hat, D, signs),
         snap1_step: (randn(B, 1, m, 2, N), *frozen),
+        rflo_step: (randn(B, 1, m, 2, N), randn(B, 1, 1, N), h_hat, D),
         ktp_step: (u, *ktp, torch.ones(B, 2, 2).double()),
         ktp_shared_step: (u[:, 0], *ktp, signs),
     }[step]
 
 
-STEPS = [rtrl_step, ok_step, kf_step, uoro_step, snap1_step, ktp_step, ktp_shared_step]
+STEPS = [rtrl_step, ok_step, kf_step, uoro_step, snap1_step, rflo_step]
+STEPS += [ktp_step, ktp_shared_step]
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
+from labkit.rls import RLS
 from labkit.rtrl import LEARNERS, OK, RTRL, TBPTT, CopyTask, Readout, RNNCell, train
 
 from .conftest import agree, make, make_cell, randn, read
@@ -238,3 +239,53 @@ def test_a_variance_takes_two_draws_and_leaves_a_refused_learner_alone():
         learner.variance(randn(2, B, D_X + 1), randn(B, 3), 2)
     assert torch.equal(before["generator"], learner.generator.get_state())
     assert not learner.state.any()
+
+
+# An optimiser that reads what goes through the layers of the readout
+
+
+def by_hand(learner, readout, symbols, optimizer, window):
+    """Train with an optimiser that needs passes; each is made here."""
+    for t, (x, target, restart) in enumerate(symbols, start=1):
+        learner.reset(restart)
+        h = learner.step(x).requires_grad_()
+        loss = torch.nn.functional.cross_entropy(readout(h), target)
+        (loss / window).backward()
+        gradient = learner.backward(h.grad * window)
+        if t % window == 0:
+            learner.cell.weight.grad = gradient
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("name", ["OK", "TBPTT"])
+def test_rls_trains_the_readout(name, depth):
+    """As a loop by hand does: RLS sees each step's pass, and each update's gradient."""
+    ends, window = [], 4 if name == "TBPTT" else 1
+    for train_it in (by_hand, None):
+        torch.manual_seed(0)
+        cell = make_cell("rhn", 4, 5)
+        layers = [nn.Linear(5, 6).double(), nn.Tanh(), nn.Linear(6, 4).double()]
+        readout = nn.Sequential(*layers) if depth == 2 else nn.Linear(5, 4).double()
+        learner, optimizer = make(name, 4, cell), RLS(readout)
+        before = [each.detach().clone() for each in readout.parameters()]
+        task = CopyTask(
+            B, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+        )
+        if train_it:
+            by_hand(learner, readout, islice(task, 24), optimizer, window)
+        else:
+            records = list(train(learner, readout, task, steps=24, optimizer=optimizer))
+            assert records[-1].updated
+        ends.append([each.detach() for each in readout.parameters()])
+        assert not any(map(torch.equal, before, ends[-1]))
+    for one, two in zip(*ends, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+
+
+def test_with_rls_a_group_is_refused(monkeypatch):
+    cell, readout = make_cell("rhn", 4, 5), nn.Linear(5, 4).double()
+    learner, optimizer = make("OK", 2, cell), RLS(readout)
+    with pytest.raises(ValueError, match="has a hook that reads its passes, as RLS"):
+        next(train(learner, readout, [], optimizer=optimizer, group=object()))

@@ -237,6 +237,7 @@ def test_flops_are_those_of_the_matrix_products(name, cell_type):
 
 # Benzing et al. 2019, Table 1: exponents of n in time and memory; SnAp-1 like UORO.
 GROWTH = {"RTRL": (4, 3), "UORO": (2, 2), "KTP": (2, 1), "TBPTT": (2, 1)}
+GROWTH["RFLO"] = (2, 2)
 GROWTH |= dict.fromkeys(("OK", "B-OK", "KF-AVG"), (3, 2))
 
 
