@@ -22,7 +22,7 @@ class Cut(BaseException):
 
 
 def cut(call, at):
-    """Raise at the ``at``-th line of labkit that a call passes; False if it has fewer."""
+    """Raise at so many lines of labkit that a call passes; False if it has fewer."""
     passed = 0
 
     def line(frame, event, _):
