@@ -14,8 +14,9 @@ import math
 import torch
 from torch import Tensor
 
+from labkit.ranges import check
 from labkit.rtrl.cells import Cell
-from labkit.rtrl.decompose import gram_root, svd, waits
+from labkit.rtrl.decompose import CHOICE, gram_root, svd, waits
 from labkit.rtrl.ktp import diagonal_factors
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import TOLERANCE, check_rank, mixing_matrix, truncation_matrix
@@ -167,6 +168,7 @@ def ok_step(
     signs: Tensor | None,
     *,
     work: tuple[Tensor, Tensor] | None = None,
+    decomposition: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""One step of r-OK (Algorithm 4) by the Gram route.
 
@@ -189,6 +191,7 @@ def ok_step(
     H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
     signs : (b, r + 1) tensor of -1 and +1; None truncates (r-B-OK, Algorithm 6)
     work : pair of tensors like A, optional, receive H A and A'; no allocation
+    decomposition : str, one of :data:`labkit.rtrl.decompose.CHOICES`
 
     Returns
     -------
@@ -204,7 +207,8 @@ def ok_step(
     met = torch.cat([diagonals(HA, D), Dt], 1).flatten(2)  # what D meets in each
     by_D = met @ met[:, r, :, None]  # (b, r + 1, 1)
     G_A = torch.cat([flat @ flat.mT, by_D[:, :r].mT], 1)
-    X, Z, d, Y = mix(u @ u.mT, torch.cat([G_A, by_D], 2), signs)  # (1)-(6)
+    G_A = torch.cat([G_A, by_D], 2)
+    X, Z, d, Y = mix(u @ u.mT, G_A, signs, decomposition=decomposition)  # (1)-(6)
     u = X.mT @ u  # (7)
     out = None if for_A is None else for_A.view(b, r, Kn * S)
     A = torch.bmm(Z[:, :r].mT, flat, out=out).view(b, r, Kn, S)  # (8)
@@ -221,7 +225,11 @@ def ok_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
 
 
 def other_terms(
-    u: Tensor, A: Tensor, rank: int, signs: Tensor | None
+    u: Tensor,
+    A: Tensor,
+    rank: int,
+    signs: Tensor | None,
+    decomposition: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     r"""Write the sum of u, A (:func:`ok_step`) with ``rank`` terms, unbiased.
 
@@ -233,12 +241,16 @@ def other_terms(
     ``signs`` (b, r) are used if rank < r, and None truncates, biased.
     """
     flat = A.flatten(2)
-    X, Z, *_ = mix(u @ u.mT, flat @ flat.mT, signs, rank)
+    X, Z, *_ = mix(u @ u.mT, flat @ flat.mT, signs, rank, decomposition=decomposition)
     return X.mT @ u, (Z.mT @ flat).unflatten(2, A.shape[2:])  # (1), (2)
 
 
 def mix(
-    G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None
+    G_u: Tensor,
+    G_A: Tensor,
+    signs: Tensor | None,
+    rank: int | None = None,
+    decomposition: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Equations (1)-(6) of :func:`ok_step` in float64, to ``rank`` terms, by default r.
 
@@ -249,9 +261,9 @@ def mix(
     Then ``signs`` determine the noise on every machine and in every batch, to rounding;
     its distribution is what it was.
     """
-    roots = gram_root(torch.stack([G_u, G_A]).double())
+    roots = gram_root(torch.stack([G_u, G_A]).double(), decomposition)
     L, R = roots.unbind(0)  # (1), (2)
-    U, d, V = svd(L @ R.mT)  # (3)
+    U, d, V = svd(L @ R.mT, decomposition)  # (3)
     d = d * (d > TOLERANCE * d[..., :1])
     r = d.shape[-1] - 1 if rank is None else rank
     ZX = roots.mT @ torch.stack([U, V])  # (5), (6): both at once
@@ -271,6 +283,10 @@ class OK(Learner):
     cell, batch_size, generator : see :class:`Learner`
     rank : int, r terms, 1..m
     biased : bool, keep the r largest singular values: a smaller, but systematic error
+    decomposition : str, "auto", "own" or "torch"
+        Who decomposes small matrices: by default LAPACK on the CPU and the rotations of
+        :mod:`~labkit.rtrl.decompose` elsewhere. On CUDA these are compared with torch's
+        the first time, and torch's is taken, with a warning, if they do not agree.
 
     Attributes
     ----------
@@ -279,7 +295,7 @@ class OK(Learner):
     """
 
     tensors = ("u", "A")
-    on_host = property(lambda self: waits(self.state.device))
+    on_host = property(lambda self: waits(self.state.device, self.decomposition))
 
     def __init__(
         self,
@@ -288,10 +304,13 @@ class OK(Learner):
         batch_size: int,
         rank: int,
         biased: bool = False,
+        decomposition: str = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         check_rank(rank, cell.augmented_size)
+        check({"decomposition": decomposition}, {"decomposition": CHOICE})
+        self.decomposition = decomposition
         self.biased, self.draws = biased, not biased
         self.u = self._zeros(rank, cell.augmented_size)
         self.A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
@@ -320,7 +339,9 @@ class OK(Learner):
         def changed() -> dict:
             fewer = rank < self.rank and not self.biased
             signs = self._signs(self.rank) if fewer else None
-            u, A = other_terms(self.u, self.A, rank, signs)
+            u, A = other_terms(
+                self.u, self.A, rank, signs, decomposition=self.decomposition
+            )
             new = self._beside(A)
             new["u"], new["A"] = u, A
             return new
@@ -332,7 +353,9 @@ class OK(Learner):
         signs = None if self.biased else self._signs(self.rank + 1)
         frozen = step.H, step.h_hat, step.D, signs
         work = self._work, self._next
-        u, A, d, Y = ok_step(self.u, self.A, *frozen, work=work)
+        u, A, d, Y = ok_step(
+            self.u, self.A, *frozen, work=work, decomposition=self.decomposition
+        )
         new = {"state": step.state, "u": u, "A": A, "_next": self.A}
         new["spectrum"], new["mixing"] = d, Y
         return new

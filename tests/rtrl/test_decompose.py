@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from labkit.rtrl import OK
+from labkit.rtrl import OK, decompose
 from labkit.rtrl.decompose import tournament
 
 from .conftest import agree, make_cell, randn, read
@@ -89,6 +89,98 @@ def test_ok_draws_the_same_with_either_form(kind, dtype, monkeypatch):
     tol = 1e-10 if dtype == torch.float64 else 1e-3
     assert agree(one.influence(), two.influence(), tol)
     assert agree(one.spectrum, two.spectrum, tol)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_the_decomposition_can_be_chosen(rank):
+    """On the CPU the three give the same to rounding; another word is refused."""
+    cell = make_cell("rhn", 2, 6)
+    ends = []
+    for choice in ("auto", "own", "torch"):
+        g = torch.Generator().manual_seed(0)
+        options = {"rank": rank, "generator": g, "decomposition": choice}
+        learner = read(OK(cell, batch_size=4, **options), randn(9, 4, 2))
+        learner.change_rank(rank + 1)
+        ends.append(read(learner, randn(3, 4, 2, seed=1)).influence())
+    assert torch.equal(ends[0], ends[2]) and not torch.equal(ends[0], ends[1])
+    assert agree(ends[1], ends[0], 1e-10)
+    with pytest.raises(ValueError, match="decomposition must be one of auto, own, tor"):
+        OK(cell, batch_size=4, rank=1, decomposition="best")
+
+
+# The first time on a device: faults planted in the kernel
+
+
+def wrong_vectors(C):
+    U, d, V = torch.ops.labkit.jacobi(C)
+    return U, d, V.roll(1, -1)
+
+
+def wrong_values(C):
+    U, d, V = torch.ops.labkit.jacobi(C)
+    return U, 1.001 * d, V
+
+
+def not_orthogonal(C):
+    U, d, V = torch.ops.labkit.jacobi(C)
+    return U / 2, d, 2 * V
+
+
+def not_finite(C):
+    return tuple(torch.nan * each for each in torch.ops.labkit.jacobi(C))
+
+
+def raises(C):
+    raise RuntimeError("out of registers")
+
+
+FAULTS = {
+    wrong_vectors: "its product of order 3 are .* off torch's",
+    wrong_values: "its singular values of order 3 are .* off torch's",
+    not_orthogonal: "its vectors of order 3 are .* off torch's",
+    not_finite: "its singular values of order 3 are inf off torch's",
+    raises: "it failed with RuntimeError: out of registers",
+    None: "Triton is not installed",
+}
+
+
+@pytest.fixture
+def unproven():
+    decompose.distrust.cache_clear()
+    yield
+    decompose.distrust.cache_clear()
+
+
+@pytest.mark.parametrize("kernel", FAULTS)
+def test_a_faulty_kernel_is_noticed_at_its_first_use(kernel, unproven, monkeypatch):
+    """Torch's is taken in its place, and one warning names what was wrong."""
+    tried = []
+    planted = kernel and (lambda C: tried.append(1) or kernel(C))
+    monkeypatch.setattr(decompose, "own_kernel", lambda: planted)
+    C = torch.stack([make(5) for make in MATRICES.values()])
+    with pytest.warns(RuntimeWarning, match=FAULTS[kernel]) as caught:
+        for _ in range(3):
+            for each in zip(C, *decompose._jacobi_on_cuda(C), strict=True):
+                assert_decomposed(*each)
+    assert len(caught) == 1 and len(tried) == bool(kernel)
+    reason = decompose.distrust(C.device)
+    monkeypatch.setattr(decompose, "distrust", lambda _: reason)
+    assert f"waits: {reason}" in decompose.waits(torch.device("cuda"))
+
+
+def test_a_sound_kernel_is_taken_without_a_word(unproven, monkeypatch, recwarn):
+    taken = []
+    kernel = lambda C: taken.append(len(C)) or torch.ops.labkit.jacobi(C)  # noqa: E731
+    monkeypatch.setattr(decompose, "own_kernel", lambda: kernel)
+    C = torch.stack([make(5) for make in MATRICES.values()])
+    for _ in range(2):
+        for each in zip(C, *decompose._jacobi_on_cuda(C), strict=True):
+            assert_decomposed(*each)
+    assert taken == [4, 4, len(C), len(C)] and not recwarn.list  # two probes, two uses
+    assert decompose.waits(torch.device("cuda"), "own") == ""
+    assert "as decomposition='torch' asks" in decompose.waits(
+        torch.device("cuda"), "torch"
+    )
 
 
 def test_what_the_kernel_would_do_on_cuda():
