@@ -1,85 +1,179 @@
 """A training step as a CUDA graph: recorded once, then launched as one.
 
-Nothing of it has run on a GPU yet; the tests replay a stand-in for the graph.
+Nothing of it has run on a GPU yet; the tests replay a stand-in for the graph. So a
+recording proves itself: its first replay is compared with a plain step.
 """
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import torch
 from torch import Tensor
+
+CLOSE = 1e-3  # relative to the norm of each tensor: other kernels, other rounding
 
 
 class Replayed:
     """A function of tensors, called as written once for each form, then replayed.
 
-    A form is the shapes of the arguments and ``settings()``, all that the host decides
-    by. The first call of a form runs as written and makes what stays; the second
-    records, and from then on a call copies its arguments in and replays.
+    A form is the shapes of the arguments, ``settings()``, all that the host decides by,
+    and where the tensors of ``kept()`` lie. The first call of a form runs as written
+    and makes what stays. The second records, and compares the first replay with a plain
+    run from the same state; from then on a call copies its arguments in and replays. If
+    the two differ, one warning says what did, and all calls run as written.
 
     Parameters
     ----------
     run : callable, tensors -> tuple of tensors; what stays is changed in place only.
+    kept : callable, -> tensors that a call finds as the call before has left them
     settings : callable, -> hashable
     generators : of random numbers drawn in it, but torch's own of the device
+
+    Attributes
+    ----------
+    fault : str, what was wrong with a replay; empty as long as none was
     """
 
-    def __init__(self, run: Callable, settings: Callable, generators: Iterable = ()):
-        self.run, self.settings, self.generators = run, settings, generators
-        self.seen, self.recorded = set(), {}
+    def __init__(
+        self,
+        run: Callable,
+        kept: Callable[[], Sequence[Tensor]],
+        settings: Callable[[], Hashable],
+        generators: Iterable[torch.Generator] = (),
+    ) -> None:
+        self.run, self.kept, self.settings = run, kept, settings
+        self.generators = list(generators)
+        self.known, self.recorded, self.fault = set(), {}, ""
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         """What ``run`` gives, in tensors that the next call leaves alone."""
-        form = tuple(each.shape for each in given), self.settings()
-        if form not in self.seen:
-            found = aside(lambda: self.run(*given))
-            self.seen.add((form[0], self.settings()))  # the run may have made state
-            return found
+        form = self._form(given)
+        if self.fault:
+            return self.run(*given)
+        if form not in self.known:
+            results = aside(lambda: self.run(*given))
+            self.known.add(self._form(given))  # the run may have made state
+            return results
         if form not in self.recorded:
-            own = [each.clone() for each in given]
+            # Not what is given: a replay that reads what lay there is found out.
+            own = [torch.zeros_like(each) for each in given]
             made = record(lambda: self.run(*own), self.generators)
             self.recorded[form] = own, *made
-        own, replay, found = self.recorded[form]
+            return self._proven(form, given)
+        return self._replay(form, given)
+
+    def _form(self, given: Sequence[Tensor]) -> tuple:
+        shapes = tuple(each.shape for each in given)
+        return shapes, self.settings(), places(self.kept())
+
+    def _replay(self, form: tuple, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        own, replay, results = self.recorded[form]
         torch._foreach_copy_(own, list(given))
         replay()
-        return tuple(each.clone() for each in found)
+        return tuple(each.clone() for each in results)
+
+    def _proven(self, form: tuple, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The first replay of a form, or the plain run if the two differ."""
+        before = self._state()
+        plain = tuple(each.clone() for each in aside(lambda: self.run(*given)))
+        wanted = self._state()
+        self._restore(before)
+        try:
+            results = self._replay(form, given)
+        except RuntimeError as error:
+            self.fault = f"it failed: {error}"
+        else:
+            self.fault = difference(results, plain, "result")
+            self.fault = self.fault or difference(self._state()[0], wanted[0], "state")
+        if not self.fault:
+            return results
+        self._restore(wanted)
+        self.recorded.clear()
+        warnings.warn(
+            "the first replay of a recorded step is not the step: "
+            f"{self.fault}. Steps run as written from here on",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return plain
+
+    def _state(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Copies of what stays, and of the random streams."""
+        streams = [each.get_state() for each in self.generators]
+        return [each.detach().clone() for each in self.kept()], streams
+
+    @torch.no_grad()
+    def _restore(self, state: tuple[list[Tensor], list[Tensor]]) -> None:
+        values, streams = state
+        for tensor, value in zip(self.kept(), values, strict=True):
+            tensor.copy_(value)
+        for generator, stream in zip(self.generators, streams, strict=True):
+            generator.set_state(stream)
 
 
-def settings_of(optimizer, clip: Callable[[], float]) -> tuple:
-    """All options of an optimiser, its clip, and where its state lies."""
+def difference(got: Sequence[Tensor], wanted: Sequence[Tensor], what: str) -> str:
+    """Say which of some tensors is not as wanted, to `CLOSE`; empty if all are."""
+    for i, (one, two) in enumerate(zip(got, wanted, strict=True)):
+        one, two = one.double(), two.double()
+        same = (one == two) | (one.isnan() & two.isnan())
+        off = torch.where(same, 0, one - two).norm()
+        if not off <= CLOSE * two.nan_to_num(0, 0, 0).norm():
+            return f"{what} {i} of shape {tuple(two.shape)} is {float(off):.3g} off"
+    return ""
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The weights of an optimiser, and the tensors that it keeps of them."""
+    weights = [each for group in optimizer.param_groups for each in group["params"]]
+    kept = [v for own in optimizer.state.values() for v in own.values()]
+    return weights + [each for each in kept if isinstance(each, Tensor)]
+
+
+def settings_of(
+    optimizer: torch.optim.Optimizer, clip: Callable[[], float]
+) -> tuple[Hashable, ...]:
+    """All options of an optimiser, and its clip."""
     groups = [
         tuple(item for item in group.items() if item[0] != "params")
         for group in optimizer.param_groups
     ]
-    kept = [v for own in optimizer.state.values() for v in own.values()]
-    return (*groups, *places(kept), clip())
+    return (*groups, clip())
 
 
-def places(values: Iterable) -> tuple[int, ...]:
-    """Where the tensors among these lie."""
-    return tuple(v.data_ptr() for v in values if isinstance(v, Tensor))
+def places(values: Iterable[Tensor]) -> tuple[int, ...]:
+    """Where tensors lie."""
+    return tuple(each.data_ptr() for each in values)
 
 
-def aside(run: Callable):
+def aside(run: Callable) -> tuple[Tensor, ...]:
     """Run on a stream of its own, as torch asks for before a recording."""
     stream, here = torch.cuda.Stream(), torch.cuda.current_stream()
     stream.wait_stream(here)
     with torch.cuda.stream(stream):
-        found = run()
+        results = run()
     here.wait_stream(stream)
-    return found
+    return results
 
 
-def record(run: Callable, generators: Iterable[torch.Generator]):
+def record(
+    run: Callable, generators: Iterable[torch.Generator]
+) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
     """What replays a function, and what it gives, which each replay fills anew."""
     graph = torch.cuda.CUDAGraph()
     for each in generators:
         graph.register_generator_state(each)
     with torch.cuda.graph(graph):
-        found = run()
-    return graph.replay, found
+        results = run()
+    return graph.replay, results
 
 
-def check(device: torch.device, optimizer, watch, group, other: str = "") -> None:
+def check(
+    device: torch.device,
+    optimizer: torch.optim.Optimizer | None,
+    watch: object,
+    group: object,
+    other: str = "",
+) -> None:
     """Raise ValueError if a step cannot be recorded, with what to do.
 
     ``other`` is a reason of the caller's own, if there is one.

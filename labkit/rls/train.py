@@ -141,7 +141,9 @@ def train(
     def whole(x, y):
         return backward(x, y), _update(model, optimizer, clip())
 
-    replayed = graphs.Replayed(whole, partial(graphs.settings_of, optimizer, clip))
+    kept = partial(graphs.state_of, optimizer)
+    settings_now = partial(graphs.settings_of, optimizer, clip)
+    replayed = graphs.Replayed(whole, kept, settings_now)
     run = replayed if capture else whole
     if watch:
         run = lambda x, y: (backward(x, y), None)  # noqa: E731

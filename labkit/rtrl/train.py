@@ -241,12 +241,17 @@ def _replayed(
 ) -> graphs.Replayed:
     """Steps as graphs; what they leave lies where it lay."""
 
+    def kept():
+        of_optimizer = graphs.state_of(optimizer) if optimizer else []
+        own = [v for k, v in vars(learner).items() if not k.startswith("_")]
+        tensors = [v for v in own if isinstance(v, Tensor)]
+        return [*{id(v): v for v in [*tensors, *weights, *of_optimizer]}.values()]
+
     def settings():
-        kept = graphs.places([*learner.kept().values(), *weights])
-        return kept, optimizer and graphs.settings_of(optimizer, lambda: None)
+        return optimizer and graphs.settings_of(optimizer, lambda: None)
 
     run = partial(learner.in_place, whole)
-    return graphs.Replayed(run, settings, [learner.generator])
+    return graphs.Replayed(run, kept, settings, [learner.generator])
 
 
 def _level(task: Iterable, bits: float | Tensor) -> int | Tensor:

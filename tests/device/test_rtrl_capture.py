@@ -8,6 +8,7 @@ import torch
 from labkit import graphs, rtrl
 from tests.device.rows import seeded
 from tests.device.strict_device import NAME, strict
+from tests.test_graphs import FAULTS
 
 B, N = 3, 4
 CAPTURED = [name for name in rtrl.LEARNERS if name != "TBPTT"]
@@ -62,14 +63,14 @@ def turned(step, learner, optimizer):
 
 @pytest.mark.parametrize("between", [None, turned])
 def test_a_recording_runs_the_step_no_more(taped, monkeypatch, between):
-    """Once as written and once to record, and anew where something was turned."""
+    """Once as written, once to record, once to compare; anew where one was turned."""
     steps, advance = [], rtrl.UORO._advance
     count = lambda self, x: steps.append(1) or advance(self, x)  # noqa: E731
     monkeypatch.setattr(rtrl.UORO, "_advance", count)
     options = {"readout": torch.nn.Linear(N, 4).double(), "between": between}
     with strict(counting=False):
         found = run("UORO", capture=True, **options | {"readout": copied(options)})
-        assert len(steps) == (2 if between is None else 6)
+        assert len(steps) == (3 if between is None else 9)
         same(found, run("UORO", capture=False, **options))
 
 
@@ -78,6 +79,17 @@ def copied(options):
     other = torch.nn.Linear(N, 4).double()
     other.load_state_dict(weights)
     return other
+
+
+@pytest.mark.parametrize("record", FAULTS)
+@pytest.mark.parametrize("name", ["OK", "UORO"])
+def test_a_planted_fault_leaves_the_run_as_it_was(taped, monkeypatch, name, record):
+    """It is noticed at the first replay; learner, weights and momentum go on plain."""
+    monkeypatch.setattr(graphs, "record", record)
+    with strict(counting=False):
+        with pytest.warns(RuntimeWarning, match="replay of a recorded step is not the"):
+            found = run(name, capture=True)
+        same(found, run(name, capture=False))
 
 
 def test_a_task_whose_resets_come_from_the_cpu(taped):

@@ -1,0 +1,110 @@
+"""A recording proves itself: a fault planted in a replay is noticed at first use."""
+
+import warnings
+
+import pytest
+import torch
+
+from labkit import graphs
+from tests.device.tape import on_tape
+
+
+def faithful(run, generators):
+    return on_tape(run, generators)
+
+
+def stale_input(run, generators):
+    """Reads what lay in the arguments when it was recorded, not what lies there now."""
+    own = run.__closure__ and [
+        cell.cell_contents
+        for cell in run.__closure__
+        if type(cell.cell_contents) is list
+    ]
+    replay, results = on_tape(run, generators)
+    old = [each.clone() for each in own[0]]
+
+    def from_stale_memory():
+        torch._foreach_copy_(own[0], old)
+        replay()
+
+    return from_stale_memory, results
+
+
+def frozen(run, generators):
+    """Does nothing: results and state are those of before."""
+    _, results = on_tape(run, generators)
+    return lambda: None, results
+
+
+def other_noise(run, generators):
+    """Draws what was drawn already."""
+    replay, results = on_tape(run, generators)
+
+    def drawn_anew():
+        for each in generators:
+            each.manual_seed(99)
+        replay()
+
+    return drawn_anew, results
+
+
+def raises(run, generators):
+    def failing():
+        raise RuntimeError("an illegal memory access")
+
+    return failing, on_tape(run, generators)[1]
+
+
+FAULTS = {
+    stale_input: r"(result|state) \d of shape .* is .* off",
+    frozen: r"(result|state) \d of shape .* is .* off",
+    other_noise: r"(result|state) \d of shape .* is .* off",
+    raises: "it failed: an illegal memory access",
+}
+
+
+def setting():
+    """A noisy running mean: arguments, state and random numbers all count."""
+    g, state = torch.Generator().manual_seed(0), torch.zeros(3)
+
+    def run(x):
+        state.mul_(0.9).add_(x + torch.randn(3, generator=g))
+        return (state.sum(),)
+
+    return run, state, g
+
+
+XS = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
+
+
+def replayed(monkeypatch, record):
+    """What eight calls give, what they leave, and the `Replayed`."""
+    monkeypatch.setattr(graphs, "aside", lambda run: run())
+    monkeypatch.setattr(graphs, "record", record)
+    run, state, g = setting()
+    made = graphs.Replayed(run, lambda: [state], lambda: None, [g])
+    return torch.stack([made(x)[0] for x in XS]), state, made
+
+
+def plainly():
+    run, state, _ = setting()
+    return torch.stack([run(x)[0] for x in XS]), state
+
+
+def test_a_faithful_replay_is_taken_without_a_word(monkeypatch):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results, state, made = replayed(monkeypatch, faithful)
+    assert torch.equal(results, plainly()[0]) and torch.equal(state, plainly()[1])
+    assert len(made.recorded) == 1 and not made.fault
+
+
+@pytest.mark.parametrize("record", FAULTS)
+def test_a_planted_fault_is_named_and_steps_run_as_written(monkeypatch, record):
+    """One warning; nothing of the bad replay is left in results, state or streams."""
+    with pytest.warns(
+        RuntimeWarning, match=f"not the step: {FAULTS[record]}"
+    ) as caught:
+        results, state, made = replayed(monkeypatch, record)
+    assert len(caught) == 1 and not made.recorded and made.fault
+    assert torch.equal(results, plainly()[0]) and torch.equal(state, plainly()[1])
