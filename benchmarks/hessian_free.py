@@ -104,7 +104,9 @@ def speed(args):
 
     def loop(**options):
         return lsmr(
-            *(point.forward_map, point.transpose_map, -point.residual),
+            point.forward_map,
+            -point.residual,
+            At=point.transpose_map,
             **{"x0": d, "atol": 0.0, "maxiter": ITERATIONS} | options,
         )
 

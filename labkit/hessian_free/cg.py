@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.system import check_dtype, symmetric
+from labkit.hessian_free.system import check_dtype, in_dtype, symmetric
 from labkit.hessian_free.vectors import (
     Space,
     Vector,
@@ -78,7 +78,8 @@ def cg_steps(
         check_dtype(Bv, "B x", right)
         return flat(Bv)
 
-    x, b, M = flat(x0), flat(b), flat(M)  # of one block, views: not written to
+    M = None if M is None else space.factors(M)
+    x, b = flat(x0), flat(b)  # of one block, views: not written to
     x, r = (torch.zeros_like(b), b) if x is None else (x, b - product(x))
     y = r if M is None else r / M
     p, ry = y, torch.dot(r, y)
@@ -146,7 +147,7 @@ def cg(
     ----------
     B : matrix, or callable x -> B x, symmetric positive definite
         Of the kinds that A may be in :func:`labkit.hessian_free.lsmr`.
-    b : tensor, NumPy array, or tuple of these
+    b : tensor, NumPy array, or tuple of these, real, complex or integer
         If B is a matrix also (n, k), k systems, which are solved in turn.
     x0 : like b, optional, start; zero if not given
     preconditioner : like b, optional, $M$ > 0, approximates the diagonal of B
@@ -168,7 +169,8 @@ def cg(
     >>> cg(lambda x: d * x, torch.ones_like(d)).x
     tensor([1.0000, 0.5000, 0.2500], dtype=torch.float64)
     """
-    product, space = symmetric(B, b), Space(b)
+    product, b = symmetric(B, b)
+    space = Space(b)
     if check_every is None:
         check_every = default_check_every(as_tuple(b)[0])
     stops = {"maxiter": maxiter, "tolerance": tolerance, "check_every": check_every}
@@ -176,6 +178,10 @@ def cg(
     if hasattr(B, "shape") and b.ndim == 2:
         options = {"keep": keep, "callback": callback, **stops}
         return _columns(B, b, x0, preconditioner, options)
+    if x0 is not None:
+        x0 = in_dtype(x0, "x0", b)
+    if preconditioner is not None:
+        preconditioner = in_dtype(preconditioner, "preconditioner", b, real=True)
     q, rnorm, kept, t = [], [], [], 0
     steps = cg_steps(
         product, b, x0, preconditioner, check_every=check_every, maxiter=maxiter

@@ -53,12 +53,14 @@ from labkit.hessian_free.stopping import (
     LSMRStats,
     Merit,
     Rules,
+    codes,
     run,
     run_columns,
 )
 from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.vectors import (
     Vector,
+    as_tuple,
     default_check_every,
     flat_norm,
     keep_freed,
@@ -267,13 +269,23 @@ class LSMRResult(NamedTuple):
     status: str | np.ndarray
     stats: LSMRStats
 
+    @property
+    def istop(self) -> int | np.ndarray:
+        """SciPy's code of the status, an array for k systems.
+
+        0: the start is the answer; 1: "btol", 2: "atol", 3: "conlim"; "exact" is 4 if
+        the residual is rounding, and 5 if its gradient is; 7: "maxiter". SciPy has none
+        for the tests on a merit: 8 is "ftol" and 9 "patience".
+        """
+        return codes(self.status, self.stats, as_tuple(self.x)[0])
+
 
 @torch.no_grad()
 def lsmr(
     A: object,
-    At: Callable | None,
     b: Vector,
-    *,
+    *third: object,
+    At: Callable | None = None,
     x0: Vector | None = None,
     damping: float = 0.0,
     scale: Vector | None = None,
@@ -300,15 +312,18 @@ def lsmr(
     ----------
     A : matrix or callable
         $A$, (m, n): a tensor, dense or sparse, a NumPy array, a SciPy sparse matrix or
-        ``LinearOperator``; or a function x -> A x.
-    At : callable or None
-        u -> A'u; None where A is a matrix. Neither function may change its argument;
-        both take and return what x0 and b are, tensors or arrays, one or a tuple.
-    b : tensor, NumPy array, or tuple of these, $b$, right-hand side, of A's kind, dtype
-        Where A is a matrix (m,), or (m, k) for k systems, each solved by itself.
+        ``LinearOperator``; or a function x -> A x. Of a tensor in CSR form the adjoint
+        is made once, in as much memory again.
+    b : tensor, NumPy array, or tuple of these, $b$, right-hand side, of A's kind
+        If A is a matrix (m,), or (m, k) for k systems, each solved by itself. A and b
+        have one precision of 32 or 64 bits; they are real, complex or integer.
+    At : callable, optional
+        u -> A'u, the adjoint, if A is a function. Neither function may change its
+        argument; both take and return what x0 and b are, tensors or arrays, one or a
+        tuple.
     x0 : like A'b, optional, $d_0$, the start; zero if not given; not changed
     damping : float >= 0, $\lambda$, enters squared
-    scale : like A'b, optional
+    scale : like A'b but real, optional
         $c$, entries > 0: a right preconditioner. It changes the speed, not the problem,
         unless ``damping_norm="scaled"``.
     damping_norm : {"identity", "scaled"}, penalise |x|, or |x / c|
@@ -354,14 +369,19 @@ def lsmr(
     Examples
     --------
     >>> A = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
-    >>> x, status, stats = lsmr(A, None, A.new_tensor([1.0, 2.0, 3.0]))
+    >>> x, status, stats = lsmr(A, A.new_tensor([1.0, 2.0, 3.0]))
     >>> x, stats.iterations
     (tensor([1.0000, 1.0000], dtype=torch.float64), 2)
     """
+    if third:
+        raise TypeError(
+            "lsmr takes A and b by position and all else by name: "
+            "lsmr(A, b, At=At, damping=0.1), with At only where A is a function"
+        )
     system = build_system(
         A,
-        At,
         b,
+        At=At,
         x0=x0,
         scale=scale,
         damping=damping,

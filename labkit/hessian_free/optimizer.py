@@ -112,20 +112,18 @@ class Subproblem(NamedTuple):
         """Right-hand side -R."""
         return -self.point.residual
 
-    def _parts(self):
-        form = self._asdict()
-        point = form.pop("point")
-        return (point.forward_map, point.transpose_map, self.b), form
+    def _arguments(self) -> dict:
+        arguments = self._asdict()
+        point = arguments.pop("point")
+        return {"A": point.forward_map, "At": point.transpose_map} | arguments
 
     def system(self) -> System:
         """Return what :func:`labkit.hessian_free.lsmr_steps` iterates on."""
-        maps, form = self._parts()
-        return build_system(*maps, **form)
+        return build_system(b=self.b, **self._arguments())
 
     def solve(self, **stops) -> LSMRResult:
         """Run :func:`labkit.hessian_free.lsmr` on it; ``stops`` are its stop rules."""
-        maps, form = self._parts()
-        return lsmr(*maps, **form, **stops)
+        return lsmr(b=self.b, **self._arguments(), **stops)
 
     def normal_map(self, p: Blocks) -> tuple[Tensor, ...]:
         """Return (A'A + lambda^2 I) p, the matrix of CG, for norm "identity"."""

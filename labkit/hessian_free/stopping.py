@@ -18,6 +18,8 @@ STOPS |= {"miniter": integer(0), "patience": integer(0)}
 STOPS["as_published"] = one_of((False, True))
 SCIPYS = {"btol": optional(NOT_NEGATIVE), "conlim": optional(NOT_NEGATIVE)}
 
+CODES = {"btol": 1, "atol": 2, "conlim": 3, "maxiter": 7, "ftol": 8, "patience": 9}
+
 
 @dataclass(frozen=True)
 class LSMRStats:
@@ -46,10 +48,11 @@ class Rules:
     def verdicts(self, step: object) -> list:
         """Return (status, whether its test holds) of all tests; arrays (k,) or bool."""
         k, (r, ar, anorm, acond) = step.k, step.norms
-        verdicts = [("exact", step.exhausted)]
+        verdicts = []
         if k and self.btol is not None:
             bound = self.btol * self.size(None) + self.atol * anorm * self.size(step.x)
             verdicts.append(("btol", r <= bound))
+        verdicts.append(("exact", step.exhausted))
         if k:
             verdicts.append(("atol", ar <= self.atol * anorm * r))
         if k and self.conlim:
@@ -104,6 +107,27 @@ def run_columns(steps: Iterable, rules: Rules) -> tuple[Blocks, np.ndarray, LSMR
             break
     rnorm, arnorm, *_ = zip(*norms, strict=True)
     return step.x, status, LSMRStats(ends, ends, rnorm, arnorm, anorm, acond, ())
+
+
+def codes(status: str | np.ndarray, stats: LSMRStats, x: Tensor) -> int | np.ndarray:
+    """Return SciPy's stop codes; see :attr:`labkit.hessian_free.LSMRResult.istop`."""
+    if isinstance(status, str):
+        if status != "exact":
+            return CODES[status]
+        if not stats.iterations:
+            return 0
+        floor = torch.finfo(x.dtype).eps * stats.rnorm[0]
+        return 4 if stats.rnorm[stats.iterations] <= floor else 5
+    ends = zip(status, stats.iterations, strict=True)
+    each = (
+        codes(
+            str(name),
+            replace(stats, iterations=k, rnorm=[r[i] for r in stats.rnorm]),
+            x,
+        )
+        for i, (name, k) in enumerate(ends)
+    )
+    return np.array(list(each))
 
 
 def schedule(maxiter: int) -> tuple[int, ...]:

@@ -22,15 +22,18 @@ matrices and anything with ``matvec`` and ``rmatvec``, such as a SciPy
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.door import described
 from labkit.hessian_free.vectors import Space, Vector, as_tuple, flat_norm
 from labkit.ranges import NOT_NEGATIVE, check, one_of
 
+FLOATING = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 DAMPING_NORMS = ("identity", "scaled")
 DAMP_TOWARDS = ("zero", "start")
 FORMS = {"damping": NOT_NEGATIVE, "damping_norm": one_of(DAMPING_NORMS)}
@@ -110,14 +113,15 @@ class System:
 
     def unknowns(self) -> int:
         """Return the number of unknowns of one system."""
-        return (self.At_b if self.x0 is None else self.x0).shape[-1]
+        entries = (self.At_b if self.x0 is None else self.x0).shape[-1]
+        return entries // 2 if self.space.complex else entries
 
 
 def build_system(
     A: object,
-    At: Callable | None,
     b: Vector,
     *,
+    At: Callable | None = None,
     x0: Vector | None = None,
     scale: Vector | None = None,
     damping: float = 0.0,
@@ -131,26 +135,25 @@ def build_system(
     damping = float(damping)
     form = {"damping": damping, "damping_norm": damping_norm}
     check(form | {"damp_towards": damp_towards}, FORMS)
-    A, At, matrix = operator(A, At, b)
+    A, At, b, matrix = operator(A, b, At, x0)
     inner = Space(b, matrix and b.ndim == 2)
     right = inner.flat(b)
-    At_b = At(b) if x0 is None else None
+    _check_squarable(damping, right.dtype)
     if x0 is None:
-        check_dtype(At_b, "A'b", b)
-    space = Space(At_b if x0 is None else x0, inner.columns)
-
-    def flat(x, name):
-        if x is None:
-            return None
-        if (not isinstance(x, tuple | list)) != space.bare:
-            raise TypeError("x0 and scale must both be tensors or both be tuples")
-        check_floating(x, name)
-        return space.flat(x).to(right.dtype)
+        start = At(b)
+        check_dtype(start, "A'b", b)
+    else:
+        x0 = start = in_dtype(x0, "x0", b)
+    space = Space(start, inner.columns)
+    if scale is not None:
+        scale = in_dtype(scale, "scale", b, real=True)
+    for name, x in (("x0", x0), ("scale", scale)):
+        _check_shapes(name, x, start)
 
     def forward(x):
-        u = inner.flat(A(space.outside(space.blocks(x))))
-        if u.dtype != right.dtype:
-            raise TypeError(f"A x has dtype {u.dtype}, but b has {right.dtype}")
+        u = A(space.outside(space.blocks(x)))
+        check_dtype(u, "A x", b)
+        u = inner.flat(u)
         if u.shape != right.shape:
             what = f"{u.numel()} entries, but b has {right.numel()}"
             raise ValueError(f"A x must be like b, but has {what}")
@@ -161,9 +164,9 @@ def build_system(
         A=forward,
         At=lambda u: back(At(inner.outside(inner.blocks(u)))),
         b=right,
-        x0=flat(x0, "x0"),
-        At_b=None if At_b is None else space.flat(At_b),
-        scale=flat(scale, "scale"),
+        x0=None if x0 is None else space.flat(x0),
+        At_b=None if x0 is not None else space.flat(start),
+        scale=None if scale is None else space.factors(scale),
         damping=damping,
         damping_norm=damping_norm,
         damp_towards=damp_towards,
@@ -173,66 +176,189 @@ def build_system(
 
 
 def operator(
-    A: object, At: Callable | None, b: Vector
-) -> tuple[Callable, Callable, bool]:
-    """Return A and A' as functions, and whether A is a matrix.
+    A: object, b: Vector, At: Callable | None = None, x0: Vector | None = None
+) -> tuple[Callable, Callable, Vector, bool]:
+    """Return A and A' as functions, b in their dtype, and whether A is a matrix.
 
-    What a matrix's products give is new memory; b of a matrix may have columns.
+    What a matrix's products give is new memory; b of a matrix may have columns. Real
+    numbers become complex where A, b or x0 is, and integers floating point.
     """
-    check_floating(b, "b")
+    A, b = _plain(A), _plain(b)
+    _check_blocks(b, "b")
     if callable(A) and callable(At):
-        return A, At, False
+        return A, At, in_dtype(b, "b", None), False
     if not hasattr(A, "shape"):
-        raise TypeError("A and At must both be functions, unless A is a matrix")
+        raise TypeError(
+            "A is no matrix, so that A and At must be functions: lsmr(A, b, At=At); "
+            f"got A: {described(A)} and At: {described(At)}"
+        )
     kind = "tensor" if isinstance(A, Tensor) else type(A).__name__
     if At is not None:
-        raise TypeError(f"At must be None where A is a {kind}")
+        raise TypeError(f"At must be None where A is a {kind}, got {described(At)}")
     own = Tensor if isinstance(A, Tensor) else np.ndarray
-    if not isinstance(b, own):
-        what = "a tensor" if own is Tensor else "a NumPy array"
-        got = type(b).__name__
-        raise TypeError(f"b must be {what}, for A is a {kind}, got a {got}")
-    if len(A.shape) != 2:
-        raise ValueError(f"A must be (m, n), got shape {tuple(A.shape)}")
+    x0 = _plain(x0)
+    for name, x in (("b", b), ("x0", x0)):
+        if not isinstance(x, own) and (name == "b" or x is not None):
+            what = "a tensor" if own is Tensor else "a NumPy array"
+            raise TypeError(
+                f"{name} must be {what}, for A is a {kind}, got {described(x)}"
+            )
+    if len(A.shape) != 2 or 0 in A.shape:
+        shape = tuple(A.shape)
+        raise ValueError(f"A must be (m, n), neither of them 0, got shape {shape}")
     m = A.shape[0]
-    if b.ndim not in (1, 2) or len(b) != m:
+    if b.ndim not in (1, 2) or len(b) != m or 0 in b.shape:
         raise ValueError(f"b must have shape ({m},) or ({m}, k), got {tuple(b.shape)}")
-    dtype = getattr(A, "dtype", None)
-    if dtype is not None and dtype != b.dtype:
-        raise TypeError(f"A has dtype {dtype}, but b has {b.dtype}")
+    wanted = (A.shape[1], *b.shape[1:])
+    if x0 is not None and tuple(x0.shape) != wanted:
+        raise ValueError(f"x0 must have shape {wanted}, got {tuple(x0.shape)}")
+    dtype = _common(A=A, b=b)
+    if x0 is not None and _common(x0=x0).is_complex:
+        dtype = dtype.to_complex()
+    if own is Tensor:
+        _check_device("b", b, A)
+    b = _cast(b, dtype)
     if hasattr(A, "rmatvec"):
         pair = (A.matvec, A.rmatvec) if b.ndim == 1 else (A.matmat, A.rmatmat)
-        return *pair, True
+        return *pair, b, True
     if isinstance(A, np.ndarray):
         A = np.asarray(A)  # products of an np.matrix would keep two axes
-    T = A.T if own is np.ndarray else A.mT
-    return A.__matmul__, T.__matmul__, True
+    A = _cast(A, dtype)
+    if isinstance(A, Tensor) and A.layout in (torch.sparse_csr, torch.sparse_csc):
+        # Products are fast in CSR form alone, so that the adjoint is made once.
+        A, T = A.to_sparse_csr(), A.mT.to_sparse_csr()
+        T = T.conj_physical() if dtype.is_complex else T
+    elif dtype.is_complex:
+        T = A.mH if own is Tensor else A.conj().T
+    else:
+        T = A.mT if own is Tensor else A.T
+    if own is Tensor:
+        return A.__matmul__, T.__matmul__, b, True
+    # SciPy's product of a sparse row and a vector is a number.
+    return lambda x: np.atleast_1d(A @ x), lambda u: np.atleast_1d(T @ u), b, True
 
 
-def symmetric(B: object, b: Vector) -> Callable:
-    """Return B of CG as a function; it is a square matrix, or a function already."""
+def symmetric(B: object, b: Vector) -> tuple[Callable, Vector]:
+    """Return B of CG as a function and b; B is a square matrix, or a function."""
     if not hasattr(B, "shape"):
-        check_floating(b, "b")
         if not callable(B):
-            raise TypeError(f"B must be a matrix or a function, got {type(B).__name__}")
-        return B
-    product = operator(B, None, b)[0]
-    if B.shape[0] != B.shape[1]:
+            raise TypeError(f"B must be a matrix or a function, got {described(B)}")
+        _check_blocks(b, "b")
+        return B, in_dtype(b, "b", None)
+    if len(B.shape) == 2 and B.shape[0] != B.shape[1]:
         raise ValueError(f"B must be square, got shape {tuple(B.shape)}")
-    return product
+    product, _, b, _ = operator(B, b)
+    return product, b
 
 
-def check_floating(x: Vector, name: str) -> None:
-    """Refuse what is not tensors, or arrays, of real floating-point numbers."""
-    for t in as_tuple(x):
-        if not (isinstance(t, Tensor) and t.is_floating_point()):
-            kind = t.dtype if isinstance(t, Tensor) else type(t).__name__
-            raise TypeError(f"{name} must hold real floating-point tensors, got {kind}")
+def in_dtype(x: Vector, name: str, like: Vector | None, real: bool = False) -> Vector:
+    """Return a vector in b's dtype, as real numbers if so wanted.
+
+    Without ``like`` integers become floating point, and all else stays.
+    """
+    x = _plain(x)
+    _check_blocks(x, name)
+    given = [_common(**{name: t}) for t in as_tuple(x)]
+    dtype = given[0] if like is None else as_tuple(like)[0].dtype
+    if real:
+        dtype = dtype.to_real()
+    for t, own in zip(as_tuple(x), given, strict=True):
+        if own.is_complex and not dtype.is_complex:
+            raise TypeError(f"{name} must be real, of {dtype}, got {own}")
+        _check_device(name, t, as_tuple(x if like is None else like)[0])
+    if isinstance(x, tuple | list):
+        return tuple(_cast(t, dtype) for t in x)
+    return _cast(x, dtype)
 
 
 def check_dtype(x: Vector, name: str, b: Vector) -> None:
     """Refuse blocks of different dtypes: those of one vector become one tensor."""
+    _check_blocks(x, name)
     dtype = as_tuple(b)[0].dtype
     for t in (*as_tuple(x), *as_tuple(b)):
         if t.dtype != dtype:
             raise TypeError(f"{name} has dtype {t.dtype}, but b has {dtype}")
+
+
+def _plain(x):
+    """Return the array of a pandas frame or series, and all else as it is."""
+    return x.to_numpy() if hasattr(x, "to_numpy") else x
+
+
+def _check_blocks(x, name):
+    """Refuse what is no tensor, no array, and no tuple of these."""
+    blocks = x if isinstance(x, tuple | list) else (x,)
+    wrong = [t for t in blocks if not isinstance(t, Tensor | np.ndarray)]
+    if wrong or not blocks:
+        what = described(wrong[0]) if wrong else "none"
+        raise TypeError(
+            f"{name} must be a tensor, a NumPy array or a tuple of these, got {what}"
+        )
+
+
+def _common(**given) -> torch.dtype:
+    """Return the floating-point dtype of what is given; refuse two precisions.
+
+    Integers take the others' dtype, and float64 if there are no others.
+    """
+    dtypes = {name: _dtype(name, x) for name, x in given.items()}
+    dtypes = {name: dtype for name, dtype in dtypes.items() if dtype is not None}
+    if len({dtype.to_real() for dtype in dtypes.values()}) > 1:
+        words = ", but ".join(f"{name} has {dtype}" for name, dtype in dtypes.items())
+        raise TypeError(f"both must have the same precision: {words}")
+    real = [dtype.to_real() for dtype in dtypes.values()] or [torch.float64]
+    is_complex = any(dtype.is_complex for dtype in dtypes.values())
+    return real[0].to_complex() if is_complex else real[0]
+
+
+def _dtype(name, x) -> torch.dtype | None:
+    """Return the dtype of numbers as torch's; None for integers, or if x has none."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        with suppress(TypeError):  # torch has no such dtype
+            dtype = torch.from_numpy(np.empty(0, dtype)).dtype
+    if dtype in FLOATING:
+        return dtype
+    whole = isinstance(dtype, torch.dtype)
+    whole = whole and not (dtype.is_floating_point or dtype.is_complex)
+    if not (dtype is None or whole):
+        raise TypeError(
+            f"{name} must hold numbers of 32 or 64 bits, real, complex or integer, got "
+            f"{dtype}"
+        )
+    return None
+
+
+def _check_device(name, x, like):
+    """Refuse a tensor on another device."""
+    if isinstance(x, Tensor) and isinstance(like, Tensor) and x.device != like.device:
+        raise ValueError(f"{name} must be on {like.device}, got {x.device}")
+
+
+def _cast(x, dtype: torch.dtype):
+    """Return a tensor or an array in a dtype; itself if it has it already."""
+    if isinstance(x, Tensor):
+        return x.to(dtype)
+    kind = torch.empty(0, dtype=dtype).numpy().dtype
+    return x if x.dtype == kind else x.astype(kind)
+
+
+def _check_shapes(name, x, start):
+    """Refuse a start or a scale whose blocks are not those of A'b."""
+    if x is None:
+        return
+    if isinstance(x, tuple | list) != isinstance(start, tuple | list):
+        raise TypeError("x0 and scale must both be tensors or both be tuples")
+    shapes = [[tuple(t.shape) for t in as_tuple(v)] for v in (x, start)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"{name} must have the shapes {shapes[1]}, got {shapes[0]}")
+
+
+def _check_squarable(damping, dtype):
+    """Refuse a damping whose square leaves the dtype."""
+    most = torch.finfo(dtype).max ** 0.5
+    if damping > most:
+        raise ValueError(
+            f"damping must be at most {most:.2g} in {dtype}, for it is squared, got "
+            f"{damping:g}"
+        )

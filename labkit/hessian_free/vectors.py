@@ -65,6 +65,9 @@ class Space:
         A vector of the caller's. If it holds arrays, so do those given back to her.
     columns : bool
         The one block is (P, k), a column for each of k systems; flat it is (k, P).
+
+    A complex vector is flat as (2 P,), each number as its real and its imaginary part:
+    the adjoint of A is then the transpose, and all of LSMR and CG is real.
     """
 
     def __init__(self, like: Vector, columns: bool = False):
@@ -72,11 +75,15 @@ class Space:
         blocks = (like,) if self.bare else like
         self.arrays = isinstance(blocks[0], np.ndarray)
         self.shapes = [tuple(t.shape) for t in blocks]
-        self.sizes = [math.prod(shape) for shape in self.shapes]
+        self.complex = as_tuple(like)[0].is_complex()
+        parts = 2 if self.complex else 1
+        self.sizes = [parts * math.prod(shape) for shape in self.shapes]
 
     def flat(self, x: Vector) -> Tensor:
         """Return the flat tensor; a view if there is a single block."""
         parts = as_tuple(x)
+        if self.complex:
+            return self._flat_complex(parts)
         if self.columns:
             return parts[0].mT
         if len(parts) == 1:
@@ -91,12 +98,37 @@ class Space:
 
     def blocks(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return views of a flat tensor, as a tuple in any case."""
+        if self.complex:
+            parts = [x] if self.columns else x.split(self.sizes)
+            parts = [torch.view_as_complex(t.unflatten(-1, (-1, 2))) for t in parts]
+            if self.columns:
+                return (parts[0].mT,)
+            return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
         if self.columns:
             return (x.mT,)
         if len(self.sizes) == 1:
             return (x if len(self.shapes[0]) == 1 else x.view(self.shapes[0]),)
         parts = x.split(self.sizes)
         return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
+
+    def factors(self, c: Vector) -> Tensor:
+        """Return real factors of a vector's entries as a flat tensor."""
+        if not self.complex:
+            return self.flat(c)
+        return self._flat_complex([torch.complex(t, t) for t in as_tuple(c)])
+
+    def _flat_complex(self, parts):
+        """Return the real and the imaginary part of each number, beside each other."""
+        if self.columns:
+            parts = [parts[0].mT]
+        parts = [torch.view_as_real(t.resolve_conj()).flatten(-2) for t in parts]
+        if self.columns:
+            return parts[0]
+        return (
+            torch.cat([t.reshape(-1) for t in parts])
+            if parts[1:]
+            else parts[0].reshape(-1)
+        )
 
     def outside(self, blocks: tuple[Tensor, ...]) -> Vector:
         """Return blocks as the caller has them: a tensor, an array, or a tuple."""

@@ -79,7 +79,7 @@ def bare(device, solver):
 
     given = {"damping": 0.3, "scale": At(c.exp()), "x0": tuple(blocks)}
     if solver == "LSMR":
-        return ten(lsmr_steps(build_system(A, At, b, **given), check_every=10))
+        return ten(lsmr_steps(build_system(A, b, At=At, **given), check_every=10))
     warm = given["x0"], given["scale"]
     return ten(cg_steps(lambda x: At(A(x)), At(b), *warm, check_every=10))
 

@@ -37,7 +37,7 @@ def hf_martens():
 
 def hf_lsmr():
     A, b, c = random((12, 5), 12, 5)
-    call = partial(hessian_free.lsmr, A, None, b, damping=0.5, scale=c.exp())
+    call = partial(hessian_free.lsmr, A, b, damping=0.5, scale=c.exp())
     return Walk(call, lambda: (A, b, c), {hessian_free.lsmr: "1 2 3 4 5 6 7 8 9"})
 
 
