@@ -9,7 +9,7 @@ from labkit.hessian_free.autoencoder import Autoencoder, as_sequential, mirrored
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.cg import CGResult, cg, cg_steps
 from labkit.hessian_free.linearise import linearise, mean_loss, squared_error
-from labkit.hessian_free.losses import Loss, check_loss
+from labkit.hessian_free.losses import CrossEntropy, Loss, check_loss
 from labkit.hessian_free.lsmr import LSMRResult, lsmr, lsmr_steps
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import (
@@ -35,6 +35,7 @@ __all__ = [
     "SHORT",
     "Autoencoder",
     "CGResult",
+    "CrossEntropy",
     "HFStep",
     "HessianFree",
     "LSMRResult",

@@ -23,7 +23,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder
 from labkit.hessian_free.losses import (
     SQUARED,
+    CrossEntropy,
     Loss,
+    LossLike,
     as_loss,
     check_like,
     check_rows,
@@ -44,7 +46,7 @@ def linearise(
     inputs: Tensor,
     targets: Tensor | None = None,
     *,
-    loss: str | Loss = "squared",
+    loss: LossLike = "squared",
     weights: tuple[Tensor, ...] | None = None,
 ) -> "LinearisedLayers | LinearisedModule | LinearisedLoss":
     """Return the residual of a model and its derivative, at its weights or at others.
@@ -85,7 +87,7 @@ def mean_loss(
     inputs: Tensor,
     targets: Tensor | None = None,
     *,
-    loss: str | Loss = "squared",
+    loss: LossLike = "squared",
     weights: tuple[Tensor, ...] | None = None,
 ) -> Tensor:
     """Return f, (): half the squared error, or another loss's mean over examples."""
@@ -393,7 +395,7 @@ class LinearisedLoss:
     """
 
     derivative: object  # LinearisedLayers or LinearisedModule
-    rule: Loss
+    rule: Loss | CrossEntropy
     targets: Tensor
 
     @property

@@ -29,8 +29,10 @@ The logistic loss has a probability for each output and $H = p (1 - p)$:
 (2) $L = \sqrt{p (1 - p)}$, $r = (p - y) / L$.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +40,7 @@ from torch.func import grad, vjp
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.hessian_free.autoencoder import Autoencoder
+from labkit.ranges import BELOW_ONE, check, integer
 
 HEADS = (nn.Softmax, nn.Sigmoid)
 
@@ -73,25 +76,97 @@ class Loss:
     root: Callable
 
 
-def _softmax_value(Z, T):
-    ce = -(_distribution(Z, T) * Z.log_softmax(-1)).sum(-1)
-    return ce.reshape(len(Z), -1).sum(1)
+@dataclass(frozen=True)
+class CrossEntropy:
+    r"""Cross-entropy of a softmax, with the options of ``torch.nn.CrossEntropyLoss``.
+
+    Without options it is the loss named "softmax". It is summed over a row's positions
+    and averaged over rows, so that a row's loss depends on this row alone: torch's with
+    ``reduction="sum"``, divided by the number of rows, whatever is ignored or weighted.
+
+    Parameters
+    ----------
+    weight : sequence of float >= 0, optional, of each class
+    ignore_index : int, optional
+        The class index of targets that have no loss; torch's default is -100, here none
+        is ignored if this is not given.
+    label_smoothing : float in [0, 1)
+        How much of a target is spread over all classes.
+
+    Examples
+    --------
+    >>> loss = CrossEntropy(ignore_index=-100, label_smoothing=0.1)
+    >>> loss.value(torch.zeros(2, 4), torch.tensor([1, -100]))
+    tensor([1.3863, 0.0000])
+    """
+
+    weight: tuple[float, ...] | None = None
+    ignore_index: int | None = None
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        check({"label_smoothing": self.label_smoothing}, {"label_smoothing": BELOW_ONE})
+        if self.ignore_index is not None:
+            check(
+                {"ignore_index": self.ignore_index},
+                {"ignore_index": integer(-math.inf)},
+            )
+        if self.weight is not None:
+            weight = tuple(map(float, self.weight))
+            if not weight or not all(0 <= w < math.inf for w in weight):
+                raise ValueError(f"weight must be >= 0 and finite, got {weight}")
+            object.__setattr__(self, "weight", weight)
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return "softmax"
+
+    def value(self, Z: Tensor, T: Tensor) -> Tensor:
+        """Return the loss of each row: (n, ..., classes), targets -> (n,)."""
+        ce = -(self._targets(Z, T) * Z.log_softmax(-1)).sum(-1)
+        return ce.reshape(len(Z), -1).sum(1)
+
+    def root(self, Z: Tensor, T: Tensor) -> tuple[Tensor, Callable]:
+        r"""Return r and L of (1); with options, of targets y that sum up to q, of
+
+        (3) $L = \sqrt q\,(\mathrm{diag}(\sqrt p) - p \sqrt p^T), \qquad
+        r = (q p - y) / \sqrt{q p}$, and 0 where q is 0.
+        """
+        p, y = Z.softmax(-1), self._targets(Z, T)
+        s = p.clamp_min(torch.finfo(p.dtype).eps).sqrt()
+        if self == SOFTMAX:
+            r = (p - y) / s  # (1)
+        else:
+            q = y.sum(-1, keepdim=True)
+            s = q.sqrt() * s  # (3)
+            r = (q * p - y) / s.where(q > 0, 1.0)  # (3)
+
+        def L(U):
+            sU = s * U
+            return torch.addcmul(sU, p, sU.sum(-1, True), value=-1)  # (1)
+
+        return r, L
+
+    def _targets(self, Z, T):
+        """Return targets as weights of the classes; NaN where an index names none."""
+        y, classes = T, Z.shape[-1]
+        if not T.is_floating_point():
+            every = torch.arange(classes, device=T.device)
+            inside = (T >= 0) & (T < classes)
+            y = (T[..., None] == every).to(Z).masked_fill(~inside[..., None], torch.nan)
+        if self.label_smoothing:
+            y = (1 - self.label_smoothing) * y + self.label_smoothing / classes
+        if self.weight is not None:
+            y = y * _class_weights(self.weight, Z.dtype, Z.device)
+        if self.ignore_index is not None and not T.is_floating_point():
+            y = y.masked_fill((T == self.ignore_index)[..., None], 0.0)
+        return y
 
 
-def _softmax_root(Z, T):
-    p = Z.softmax(-1)
-    s = p.clamp_min(torch.finfo(p.dtype).eps).sqrt()
-    r = (p - _distribution(Z, T)) / s  # (1)
-    return r, lambda U: torch.addcmul(s * U, p, (s * U).sum(-1, True), value=-1)  # (1)
-
-
-def _distribution(Z, T):
-    """Return targets as probabilities; NaN where an index names no class."""
-    if T.is_floating_point():
-        return T
-    classes = torch.arange(Z.shape[-1], device=T.device)
-    inside = (T >= 0) & (T < len(classes))
-    return (T[..., None] == classes).to(Z).masked_fill(~inside[..., None], torch.nan)
+@cache
+def _class_weights(weight, dtype, device) -> Tensor:
+    return torch.tensor(weight, dtype=dtype, device=device)
 
 
 def _logistic_value(Z, T):
@@ -106,19 +181,22 @@ def _logistic_root(Z, T):
 
 
 SQUARED = Loss("squared", None, None)  # whose maps linearise writes without L
-SOFTMAX = Loss("softmax", _softmax_value, _softmax_root)
+SOFTMAX = CrossEntropy()
 LOGISTIC = Loss("logistic", _logistic_value, _logistic_root)
+LossLike = str | Loss | CrossEntropy
 LOSSES = {loss.name: loss for loss in (SQUARED, SOFTMAX, LOGISTIC)}
 
 
-def as_loss(loss: str | Loss, model: nn.Module) -> Loss:
+def as_loss(loss: LossLike, model: nn.Module) -> Loss | CrossEntropy:
     """Return a loss by its name; refuse a model that ends in the loss's own layer."""
-    if not isinstance(loss, Loss):
+    if not isinstance(loss, Loss | CrossEntropy):
         if not isinstance(loss, str) or loss not in LOSSES:
             known = ", ".join(LOSSES)
-            raise ValueError(f"loss must be one of {known} or a Loss, got {loss!r}")
+            raise ValueError(
+                f"loss must be one of {known}, a CrossEntropy or a Loss, got {loss!r}"
+            )
         loss = LOSSES[loss]
-    if loss in (SOFTMAX, LOGISTIC):
+    if isinstance(loss, CrossEntropy) or loss == LOGISTIC:
         last = model[-1] if isinstance(model, nn.Sequential) and len(model) else None
         name = type(last).__name__ if isinstance(last, HEADS) else None
         if isinstance(model, Autoencoder) and model.activations[-1] != "linear":
@@ -131,7 +209,9 @@ def as_loss(loss: str | Loss, model: nn.Module) -> Loss:
     return loss
 
 
-def check_like(loss: Loss, outputs: Tensor, targets: Tensor | None) -> None:
+def check_like(
+    loss: Loss | CrossEntropy, outputs: Tensor, targets: Tensor | None
+) -> None:
     """Refuse targets of a shape or dtype that the loss does not take; read nothing."""
     if not isinstance(outputs, Tensor):
         kind = type(outputs).__name__
@@ -141,10 +221,16 @@ def check_like(loss: Loss, outputs: Tensor, targets: Tensor | None) -> None:
         )
     if targets is None:
         return
-    if loss == SOFTMAX and outputs.ndim < 2:
+    of_classes = isinstance(loss, CrossEntropy)
+    if of_classes and outputs.ndim < 2:
         shape = tuple(outputs.shape)
         raise ValueError(f"the outputs must be (n, ..., classes), got shape {shape}")
-    shape, of_classes = outputs.shape, loss == SOFTMAX
+    shape = outputs.shape
+    if of_classes and loss.weight is not None and len(loss.weight) != shape[-1]:
+        raise ValueError(
+            f"weight must have one for each of the {shape[-1]} classes, got "
+            f"{len(loss.weight)}"
+        )
     if of_classes and not targets.is_floating_point():
         whole = targets.dtype in (torch.int64, torch.int32, torch.uint8)
         if targets.shape != shape[:-1] or not whole:
@@ -153,7 +239,7 @@ def check_like(loss: Loss, outputs: Tensor, targets: Tensor | None) -> None:
                 f"probabilities of the outputs' shape {tuple(shape)}, got "
                 f"{targets.dtype} of shape {tuple(targets.shape)}"
             )
-    elif loss in LOSSES.values():
+    elif of_classes or loss in LOSSES.values():
         if targets.shape != shape:  # else one would be spread over the other
             or_classes = f", or class indices {tuple(shape[:-1])}" if of_classes else ""
             raise ValueError(
@@ -169,18 +255,21 @@ def check_like(loss: Loss, outputs: Tensor, targets: Tensor | None) -> None:
         raise ValueError(f"targets must have {len(outputs)} rows, got {len(targets)}")
 
 
-def check_targets(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
+def check_targets(loss: Loss | CrossEntropy, outputs: Tensor, targets: Tensor) -> None:
     """Refuse targets out of the loss's range, and a :class:`Loss` that is wrong.
 
     One read.
     """
-    if loss not in LOSSES.values():
+    of_classes = isinstance(loss, CrossEntropy)
+    if not of_classes and loss not in LOSSES.values():
         return check_loss(loss, outputs, targets)
     if loss == SQUARED or not targets.numel():
         return None
-    low, high = targets.aminmax()
     classes = outputs.shape[-1]
     index = not targets.is_floating_point()
+    if index and of_classes and loss.ignore_index is not None:
+        targets = targets.masked_fill(targets == loss.ignore_index, 0)
+    low, high = targets.aminmax()
     sums = low if index or loss == LOGISTIC else (targets.sum(-1) - 1).abs().amax()
     low, high, sums = torch.stack((low, high, sums)).tolist()
     if not (low >= 0 and high <= (classes - 1 if index else 1)):
@@ -188,7 +277,7 @@ def check_targets(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
         raise ValueError(
             f"targets of loss {loss.name!r} must be {words}, but span {low:g}..{high:g}"
         )
-    if not index and loss == SOFTMAX and sums > 1e-3:
+    if not index and of_classes and sums > 1e-3:
         raise ValueError(
             f"targets must sum to one over the classes, but miss it by {sums:.3g}"
         )
@@ -280,7 +369,11 @@ def check_rows(
 
 @torch.no_grad()
 def check_pair(
-    model: nn.Module, loss: Loss, name: str, inputs: Tensor, targets: object = None
+    model: nn.Module,
+    loss: Loss | CrossEntropy,
+    name: str,
+    inputs: Tensor,
+    targets: object = None,
 ) -> None:
     """Refuse rows and targets that model and loss do not take; try the first row."""
     check_rows(model, inputs, targets, name)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from labkit.hessian_free.cg import STOPS, cg
 from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
-from labkit.hessian_free.losses import SQUARED, Loss, check_pair, check_rows
+from labkit.hessian_free.losses import SQUARED, LossLike, check_pair, check_rows
 from labkit.hessian_free.step import (
     HFStep,
     Newton,
@@ -63,7 +63,7 @@ class MartensHF(Newton):
         self,
         model: nn.Module,
         *,
-        loss: str | Loss = "squared",
+        loss: LossLike = "squared",
         damping: float = 45.0,
         damping_decay: float = 2 / 3,
         maxiter: int = 250,
@@ -166,7 +166,7 @@ def gradient_pass(
     inputs: Tensor,
     targets: Tensor | None = None,
     *,
-    loss: str | Loss = "squared",
+    loss: LossLike = "squared",
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Return f, (), grad f and the mean over examples of (grad f_i)^2, by slices."""
     targets = inputs if targets is None else targets

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
-from labkit.hessian_free.losses import SQUARED, Loss, check_pair, check_targets
+from labkit.hessian_free.losses import SQUARED, LossLike, check_pair, check_targets
 from labkit.hessian_free.lsmr import LSMRResult, lsmr
 from labkit.hessian_free.step import (
     HFStep,
@@ -159,12 +159,13 @@ class HessianFree(Newton):
     Parameters
     ----------
     model : nn.Module, see :func:`labkit.hessian_free.linearise`
-    loss : {"squared", "softmax", "logistic"} or Loss
+    loss : {"squared", "softmax", "logistic"}, CrossEntropy or Loss
         Half the squared error; or cross-entropy, for which the outputs are logits:
         "softmax" over their last axis (targets are class indices or probabilities),
         "logistic" for each output by itself (targets in [0, 1]). It is summed over a
-        row and averaged over rows. One of your own:
-        :class:`~labkit.hessian_free.losses.Loss`.
+        row and averaged over rows. Class weights, label smoothing and targets without
+        loss: :class:`~labkit.hessian_free.CrossEntropy`. A loss of your own:
+        :class:`~labkit.hessian_free.Loss`.
     damping : float
         $\lambda$ > 0 of the first step; it enters squared. What is right depends on the
         scale of A'A: often 10 (the paper), 1 or 2 for short runs.
@@ -209,7 +210,7 @@ class HessianFree(Newton):
         self,
         model: nn.Module,
         *,
-        loss: str | Loss = "squared",
+        loss: LossLike = "squared",
         damping: float = 10.0,
         damping_decay: float = 0.99,
         damping_floor: float = 0.0,

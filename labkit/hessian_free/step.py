@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from labkit.hessian_free.losses import Loss, as_loss
+from labkit.hessian_free.losses import LossLike, as_loss
 from labkit.hessian_free.vectors import Blocks, dot, norm
 from labkit.ranges import check, number
 
@@ -50,7 +50,7 @@ class HFStep:
 class Newton(torch.optim.Optimizer):
     """An optimiser of a model and its loss, with damping and a warm start."""
 
-    def __init__(self, model: nn.Module, options: dict, loss: str | Loss):
+    def __init__(self, model: nn.Module, options: dict, loss: LossLike):
         self.loss = as_loss(loss, model)
         trained = [p for p in model.parameters() if p.requires_grad]
         if not trained:

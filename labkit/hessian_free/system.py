@@ -151,9 +151,9 @@ def build_system(
         _check_shapes(name, x, start)
 
     def forward(x):
-        u = A(space.outside(space.blocks(x)))
-        check_dtype(u, "A x", b)
-        u = inner.flat(u)
+        u = inner.flat(A(space.outside(space.blocks(x))))
+        if u.dtype != right.dtype:
+            raise TypeError(f"A x has dtype {u.dtype}, but b has {right.dtype}")
         if u.shape != right.shape:
             what = f"{u.numel()} entries, but b has {right.numel()}"
             raise ValueError(f"A x must be like b, but has {what}")

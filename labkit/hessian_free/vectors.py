@@ -121,14 +121,11 @@ class Space:
         """Return the real and the imaginary part of each number, beside each other."""
         if self.columns:
             parts = [parts[0].mT]
+        parts = [t if t.is_complex() else t + 0j for t in parts]
         parts = [torch.view_as_real(t.resolve_conj()).flatten(-2) for t in parts]
         if self.columns:
             return parts[0]
-        return (
-            torch.cat([t.reshape(-1) for t in parts])
-            if parts[1:]
-            else parts[0].reshape(-1)
-        )
+        return torch.cat([t.reshape(-1) for t in parts])
 
     def outside(self, blocks: tuple[Tensor, ...]) -> Vector:
         """Return blocks as the caller has them: a tensor, an array, or a tuple."""

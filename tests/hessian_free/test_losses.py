@@ -13,6 +13,7 @@ from torch.func import functional_call, jacrev
 
 from labkit.hessian_free import (
     Autoencoder,
+    CrossEntropy,
     HessianFree,
     Loss,
     MartensHF,
@@ -77,6 +78,45 @@ CASES = {
         lambda z, t: bce(z, t, reduction="sum") / len(z),
     ),
     "own": (net, POISSON, 1 + soft, lambda z, t: (z.exp() - t * z).sum() / len(z)),
+}
+
+
+def torchs(positions=False, **options):
+    """Torch's own with these options, summed over positions and averaged over rows."""
+
+    def f(z, t):
+        if positions:
+            z, t, rows = z.flatten(0, 1), t.flatten(0, 1), len(z)
+        else:
+            rows = len(z)
+        given = {k: z.new_tensor(v) if k == "weight" else v for k, v in options.items()}
+        return ce(z, t, reduction="sum", **given) / rows
+
+    return f
+
+
+IGNORED = torch.where(torch.arange(N) % 4 == 1, -100, CLASSES)
+PLACES = torch.stack((IGNORED, CLASSES.flip(0)), 1)
+PLACES[2] = -100  # a row without any loss
+WEIGHT = (0.3, 2.0, 1.1)
+OPTIONS = {
+    "ignored": (net, {"ignore_index": -100}, IGNORED),
+    "ignored positions": (Sequence, {"ignore_index": -100}, PLACES),
+    "ignored class": (net, {"ignore_index": 1}, CLASSES),
+    "smoothed": (net, {"label_smoothing": 0.2}, CLASSES),
+    "smoothed probabilities": (net, {"label_smoothing": 0.2}, soft),
+    "weighted": (net, {"weight": WEIGHT}, CLASSES),
+    "weighted probabilities": (net, {"weight": WEIGHT}, soft),
+    "a class without weight": (net, {"weight": (0.0, 1.0, 1.0)}, CLASSES),
+    "all": (
+        Sequence,
+        {"weight": WEIGHT, "ignore_index": -100, "label_smoothing": 0.1},
+        PLACES,
+    ),
+}
+CASES |= {
+    name: (make, CrossEntropy(**given), T, torchs(make is Sequence, **given))
+    for name, (make, given, T) in OPTIONS.items()
 }
 cases = pytest.mark.parametrize("case", CASES)
 
@@ -286,12 +326,26 @@ REFUSED = [
 ]
 
 
+REFUSED += [
+    (
+        CrossEntropy(ignore_index=-100),
+        CLASSES - 100,
+        ValueError,
+        "class indices in 0..2, but span -99..0",
+    ),
+    (CrossEntropy(weight=(1, 2)), CLASSES, ValueError, "each of the 3 classes, got 2"),
+    (CrossEntropy(label_smoothing=0.1), soft[:, 0], ValueError, "outputs' shape"),
+]
+
+
 @pytest.mark.parametrize("where", ["batch", "validation", "Martens", "chunk"])
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[3])
 def test_refuses_targets_before_anything_is_changed(case, where):
     loss, wrong, error, match = case
     model = net()
     good = {"softmax": CLASSES, POISSON: T}.get(loss, soft)
+    if isinstance(loss, CrossEntropy) and loss.weight:  # wrong for any targets
+        good = wrong
     before, drawn = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     kind = HessianFree if where in ("batch", "validation") else MartensHF
     optimizer = kind(model, loss=loss)
@@ -301,6 +355,33 @@ def test_refuses_targets_before_anything_is_changed(case, where):
         optimizer.step(X, given, **({other: (X, wrong)} if other else {}))
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert torch.equal(drawn, torch.get_rng_state()) and not optimizer.state
+
+
+BAD_OPTIONS = [
+    ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\), got 1.0"),
+    ({"ignore_index": 0.5}, "ignore_index must be an integer .*, got 0.5"),
+    ({"weight": (1.0, -2.0)}, r"weight must be >= 0 and finite, got \(1.0, -2.0\)"),
+    ({"weight": ()}, "weight must be >= 0 and finite"),
+]
+
+
+@pytest.mark.parametrize(("options", "match"), BAD_OPTIONS)
+def test_refuses_options_of_cross_entropy(options, match):
+    with pytest.raises(ValueError, match=match):
+        CrossEntropy(**options)
+
+
+def test_rows_without_loss_change_nothing_but_the_mean():
+    """Padding by rows that are ignored: the same gradient, divided by more rows."""
+    loss, f = CrossEntropy(ignore_index=-100), torchs(ignore_index=-100)
+    padded = torch.cat([X, X[:3]]), torch.cat([CLASSES, torch.full((3,), -100)])
+    one = linearise(net(), X, CLASSES, loss=loss)
+    two = linearise(net(), *padded, loss=loss)
+    share = N / (N + 3)
+    assert math.isclose(two.loss(), share * one.loss(), rel_tol=1e-12)
+    grads = [p.transpose_map(p.residual) for p in (one, two)]
+    assert relative(joined(grads[1]), share * joined(grads[0])) < 1e-12
+    assert math.isclose(two.loss(), f(net()(padded[0]), padded[1]).detach())
 
 
 def test_a_softmax_over_rows_is_refused():
@@ -382,5 +463,5 @@ def test_refuses_probabilities_for_logits(loss):
             HessianFree(model, loss=loss)
         with pytest.raises(ValueError, match="leave that out"):
             linearise(model, X, CLASSES, loss=loss)
-    with pytest.raises(ValueError, match="squared, softmax, logistic or a Loss, got"):
+    with pytest.raises(ValueError, match="squared, softmax, logistic, a CrossEnt"):
         HessianFree(net(), loss="mse")
