@@ -143,8 +143,7 @@ class CrossEntropy:
             r = (q * p - y) / s.where(q > 0, 1.0)  # (3)
 
         def L(U):
-            sU = s * U
-            return torch.addcmul(sU, p, sU.sum(-1, True), value=-1)  # (1)
+            return torch.addcmul(s * U, p, (s * U).sum(-1, True), value=-1)  # (1)
 
         return r, L
 
