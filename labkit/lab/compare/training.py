@@ -7,10 +7,11 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from labkit import hessian_free
 from labkit.lab.compare import rules
-from labkit.lab.compare.rules import CLASSIFIERS, CLIP, KRYLOV, as_numbers
+from labkit.lab.compare.rules import CLASSIFIERS, CLIP, KRYLOV
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, noisy_labels, percent, seeded
 from labkit.lab.race import FAILURES
@@ -104,8 +105,8 @@ def step_of(
     if name == NEWTON:
         g = seeded(seed, next(model.parameters()).device)
         newton = hessian_free.HessianFree(model, **KRYLOV | values, generator=g)
-        part = lambda X, y: replace(fit, inputs=X, targets=y)  # noqa: E731
-        return lambda X, y: newton.step(X, as_numbers(part(X, y)))
+        classes = fit.outputs  # a minibatch may lack the last of them
+        return lambda X, y: newton.step(X, one_hot(y, classes).to(X.dtype))
     training = CLASSIFIERS[name].training(model, values, clip=CLIP)
 
     def step(X: Tensor, y: Tensor) -> None:
