@@ -1,12 +1,15 @@
-"""How a panel gets onto the page, and what stands there once its kernel is gone."""
+"""How a panel gets onto a page, and what stands there once its kernel is gone."""
 
 import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from IPython.display import display
+
+if TYPE_CHECKING:
+    from ipywidgets import DOMWidget, Widget
 
 # ipykernel asks this private method of a widget's comm which thread is to answer.
 ROUTE = "_reply_subshell_for"
@@ -22,11 +25,11 @@ _BELOW = f"""<style>
 </style><p class="labkit-lost">{LOST}</p>"""
 
 
-def show(widget) -> None:
-    """Display a panel's widget, and below it what is seen only when it is lost.
+def show(widget: "DOMWidget") -> None:
+    """Display a panel's widget, and below it a line that is seen only when it is lost.
 
     After a restart of the kernel JupyterLab marks the widget as disconnected; after a
-    reload of the page there is none.
+    reload of the page there is no widget.
     """
     hear_here(widget)
     display(widget.add_class("labkit-panel"))
@@ -78,21 +81,21 @@ def embedded(script: Path, data: object, still: str = "") -> str:
     )
 
 
-def close(widget) -> None:
-    """Close a widget, all in it and its looks: the kernel and the page forget them."""
+def close(widget: "Widget") -> None:
+    """Close a widget, all in it and its styles: the kernel and the page forget them."""
     for part in [*_parts(widget)]:
         part.close()
 
 
-def _parts(widget) -> Iterator:
-    """A widget, all in it and its looks; what is inside comes first."""
-    looks = (getattr(widget, look, None) for look in ("layout", "style"))
-    for part in (*getattr(widget, "children", ()), *filter(None, looks)):
+def _parts(widget: "Widget") -> "Iterator[Widget]":
+    """Yield a widget, all in it and its styles; what is inside comes first."""
+    styles = (getattr(widget, name, None) for name in ("layout", "style"))
+    for part in (*getattr(widget, "children", ()), *filter(None, styles)):
         yield from _parts(part)
     yield widget
 
 
-def hear_here(widget) -> None:
+def hear_here(widget: "Widget") -> None:
     """Have what a page tells a panel answered where cells run.
 
     ipykernel may answer it on a thread that belongs to the page. Once that thread has

@@ -1,8 +1,8 @@
 """Follow one call of a function line by line: what ran, and what it changed.
 
 The real function runs, under ``sys.settrace``; nothing of it is written a second time.
-Values are summarised as they stand after each line, so a record holds no tensors. A
-line is a whole statement, however many lines of the file it takes.
+Values are summarised as they stand after each line, so what is kept holds no tensors.
+A line is a whole statement, however many lines of the file it takes.
 """
 
 import dataclasses
@@ -123,14 +123,14 @@ def version(value: Any) -> Any:
 
 
 PASSES = 30  # of one line, reached one way, that are kept; more are counted only
-FULL = 16  # records of one call from one full list of values to the next
+FULL = 16  # lines of one call from one full list of values to the next
 _GENERATOR = 0x20  # flag of a code object
 _NONE: frozenset[str] = frozenset()
 _UNKNOWN: Mapping[str, Summary] = MappingProxyType({})
 
 
 class Values(Mapping):
-    """Summaries by path: those of the record before, and what has changed since."""
+    """Summaries by path: those of the line before, and what has changed since."""
 
     __slots__ = ("_before", "_gone", "_new", "_steps")
 
@@ -156,7 +156,7 @@ class Values(Mapping):
 
     @classmethod
     def after(cls, before: "Values | None", seen: dict[str, Summary]) -> "Values":
-        """Values as ``seen``, kept as what differs from the record before."""
+        """Return the values ``seen``, kept as what differs from the line before."""
         if before is None or before._steps + 1 >= FULL:
             return cls(dict(seen))
         old = before._all()
@@ -166,12 +166,12 @@ class Values(Mapping):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LineRecord:
-    """One line that ran; what a function called from it changed, it changed too."""
+class LineRun:
+    """One line that ran; what a function called from it changed counts as its own."""
 
     code: CodeType  # the function's: name, file and first line
     line: int  # number in the file, the first one of the statement
-    depth: int  # 0 for the function recorded, 1 for those that it called, ...
+    depth: int  # 0 for the function followed, 1 for those that it called, ...
     path: tuple[tuple[CodeType, int], ...]  # code and line of each caller, then its own
     turn: int  # how often this path had run before: the index of a loop
     values: Mapping[str, Summary]  # the locals and what they hold, after the line
@@ -184,22 +184,24 @@ class Recording:
     """All lines of one call, in the order in which they ended, and its result."""
 
     result: Any
-    lines: tuple[LineRecord, ...]
+    lines: tuple[LineRun, ...]
     left_out: int  # lines that ran and were not kept, see PASSES
     functions: Mapping[CodeType, Callable | None]  # for docstrings, where found
 
 
-def follow_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
-    """Call a function and record the lines that it and its own helpers run.
+def follow_lines(
+    function: Callable, *args: Any, follow: Iterable[str] | None = None, **kwargs: Any
+) -> Recording:
+    """Call a function and keep what the lines did that it and its own helpers run.
 
     Parameters
     ----------
-    function : callable, Python function or bound method; seen through decorators
+    function : callable, a Python function or bound method, perhaps decorated
     args, kwargs : of the call
     follow : tuple of str, optional
-        Modules or packages whose functions are recorded too where they are called; by
-        default the function's own room, such as ``labkit.rls``, outside labkit its own
-        module. Lambdas and comprehensions count as part of their line.
+        Modules or packages whose functions are followed too where they are called; by
+        default the function's own room, such as ``labkit.rls``, and outside labkit its
+        own module. Lambdas and comprehensions count as part of their line.
 
     Raises
     ------
@@ -210,7 +212,7 @@ def follow_lines(function: Callable, *args, follow=None, **kwargs) -> Recording:
     -----
     The result is bit for bit that of a plain call: values are read, never written, and
     no random number is drawn. A value is summarised again, which reads it once, only if
-    it is another object or counts a change in place.
+    it is another object or was changed in place.
 
     Examples
     --------
@@ -256,9 +258,9 @@ class _Call:
         self.line: int | None = None  # the one that runs now
         # path -> (value, its version, summary)
         self.seen: dict[str, tuple[Any, Any, Summary]] = {}
-        self.values: Values | None = None  # of the last record
+        self.values: Values | None = None  # after the last line that was kept
 
-    def look(self, frame: FrameType) -> dict[str, Summary | None]:
+    def read(self, frame: FrameType) -> dict[str, Summary | None]:
         """Summarise what is new or changed in a frame's locals; return what it was."""
         seen, changed = {}, {}
         for local, held in frame.f_locals.items():
@@ -291,7 +293,7 @@ class _Tracer:
 
     def __init__(self, start: CodeType, follow: Iterable[str]):
         self.start, self.follow = start, tuple(f"{name}." for name in follow)
-        self.lines: list[LineRecord] = []
+        self.lines: list[LineRun] = []
         self.left_out = 0
         self.functions: dict[CodeType, Callable | None] = {}
         self._calls: dict[FrameType, _Call] = {}
@@ -312,7 +314,7 @@ class _Tracer:
         if code.co_name.startswith("<") or code.co_filename == "<string>":
             return None
         call = self._waiting.pop(frame, None) or _Call(self._cache)
-        call.look(frame)  # arguments, and what happened meanwhile, are no change
+        call.read(frame)  # arguments, and what happened meanwhile, are no change
         call.line = None
         self._calls[frame] = call
         self.functions.setdefault(code, _find(frame))
@@ -342,7 +344,7 @@ class _Tracer:
         path = self._once.setdefault(path, path)
         turn = self._turns.get(path, 0)
         self._turns[path] = turn + 1
-        was = call.look(frame)
+        was = call.read(frame)
         changed = frozenset(was)
         changed = self._once.setdefault(changed, changed)
         if turn >= PASSES:
@@ -350,9 +352,9 @@ class _Tracer:
             return
         values = {path: summary for path, (_, _, summary) in call.seen.items()}
         call.values = Values.after(call.values, values)
-        place = (frame.f_code, call.line, len(path) - 1, path, turn)
+        where = (frame.f_code, call.line, len(path) - 1, path, turn)
         before = {path: summary for path, summary in was.items() if summary} or _UNKNOWN
-        self.lines.append(LineRecord(*place, call.values, changed, before))
+        self.lines.append(LineRun(*where, call.values, changed, before))
 
 
 def _find(frame) -> Callable | None:

@@ -9,25 +9,26 @@ import math
 import re
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 from latex2mathml.converter import convert
 
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.lines.source import MARK, Docstrings, name_of, statement
-from labkit.lab.panels.lines.tracer import LineRecord, Recording, Summary, follow_lines
+from labkit.lab.panels.lines.tracer import LineRun, Recording, Summary, follow_lines
 
 
 class LineStepper:
     """Run one call of a real function and walk the lines that ran.
 
-    The call is made at once; walking looks at the record, in the page alone: it needs
-    no kernel and goes on after a restart, after a reload and in an exported page. First
-    the lines with an equation are walked, and all of them where a box is ticked. Lines
-    that ran more than once are one stop, with an index for the turns of the loop. A
-    ValueError if no line ran that could be shown.
+    The call is made at once. To walk needs no kernel: it goes on after a restart, after
+    a reload and in an exported page. First the lines with an equation are walked; a box
+    adds all others. Lines that ran more than once are one stop, with an index for the
+    turns of the loop. A ValueError if no line ran that could be shown.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ class LineStepper:
     Attributes
     ----------
     result, recording : what the call returned; all its lines
-    stops : list of lists of LineRecord, of each line its turns
+    stops : list of lists of LineRun, of each line its turns
     data : dict, what the page walks, see :func:`~walk_data`
 
     Examples
@@ -49,7 +50,13 @@ class LineStepper:
     (LineStepper(2 lines, 1 with an equation), 9, ['y'])
     """
 
-    def __init__(self, function, *args, follow=None, **kwargs):
+    def __init__(
+        self,
+        function: Callable,
+        *args: Any,
+        follow: Iterable[str] | None = None,
+        **kwargs: Any,
+    ):
         self.recording = follow_lines(function, *args, follow=follow, **kwargs)
         self.result = self.recording.result
         self.stops = _fold(self.recording.lines)
@@ -66,14 +73,14 @@ class LineStepper:
         return f"LineStepper({len(self.stops)} lines, {told} with an equation)"
 
 
-def _fold(lines: Sequence[LineRecord]) -> list[list[LineRecord]]:
-    stops: dict[tuple, list[LineRecord]] = {}
+def _fold(lines: Sequence[LineRun]) -> list[list[LineRun]]:
+    stops: dict[tuple, list[LineRun]] = {}
     for record in lines:
         stops.setdefault(record.path, []).append(record)
     return list(stops.values())
 
 
-Stops = list[list[LineRecord]]  # of each line its turns
+Stops = list[list[LineRun]]  # of each line its turns
 ROWS = 14  # values shown beside a line: the changed ones first
 
 
@@ -91,7 +98,7 @@ class _Table(list):
 
 
 def walk_data(recording: Recording, stops: Stops) -> dict:
-    """All that the page shows of a recorded call, as plain data.
+    """Return all that the page shows of a call that was followed, as plain data.
 
     Returns
     -------
@@ -140,13 +147,13 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
 
 
 def changing(stops: Stops) -> list[str]:
-    """Paths of the values that lines change, locals first, in their order."""
+    """Return the paths of the values that lines change, locals first."""
     paths = (p for stop in stops for r in stop for p in sorted(r.changed))
     return sorted(dict.fromkeys(paths), key=lambda path: not path.isidentifier())
 
 
-def source_lines(code) -> dict:
-    """A function's title and its numbered lines, the docstring folded into one."""
+def source_lines(code: CodeType) -> dict:
+    """Return a function's title and numbered lines, the docstring as one of them."""
     start = code.co_firstlineno
     lines = inspect.getblock(linecache.getlines(code.co_filename)[start - 1 :])
     prose = _docstring_lines(lines)  # its equations stand above the source
@@ -172,7 +179,7 @@ def _docstring_lines(lines: list[str]) -> list[int]:
     return list(range(first.lineno - 1, first.end_lineno))
 
 
-def _text(record: LineRecord) -> str:
+def _text(record: LineRun) -> str:
     """A record's statement in one line, without comments."""
     filename = record.code.co_filename
     lines = statement(filename, record.line)
@@ -181,13 +188,13 @@ def _text(record: LineRecord) -> str:
 
 
 def equation_html(equations: dict[str, str]) -> str:
-    """Equations by tag."""
+    """Return equations by their tags as HTML."""
     rows = (f"<div>({t}) {mathml(e) if e else ''}</div>" for t, e in equations.items())
     return "".join(rows)
 
 
-def ranked(record: LineRecord) -> list[str]:
-    """Paths of the values after the line: changed ones, then those that it names."""
+def ranked(record: LineRun) -> list[str]:
+    """Return the paths of values after a line: changed ones, then those it names."""
     words = set(re.findall(r"[A-Za-z_]\w*", _text(record))) - {"self"}
 
     def rank(path):
@@ -210,7 +217,7 @@ def _summary(s: Summary) -> dict:
 
 
 def symbol_html(text: str) -> str:
-    """A symbol as HTML: letters, accents, one level of sub- and superscripts.
+    """Return a symbol as HTML: letters, accents, one level of sub- and superscripts.
 
     Examples
     --------
@@ -229,11 +236,8 @@ def symbol_html(text: str) -> str:
 
 
 def table_html(stops: Stops, docs: Docstrings) -> str:
-    """All stops as one static table: function, line, source, equations, changes."""
-    names, left = (
-        ("function", "line", "source", "equation", "changed"),
-        "text-align: left",
-    )
+    """Return all stops as one table: function, line, source, equations, changes."""
+    names, left = "function line source equation changed".split(), "text-align: left"
     rows = ["".join(f'<th style="{left}">{name}</th>' for name in names)]
     for stop in stops:
         record = stop[0]

@@ -1,6 +1,7 @@
-"""Parts of a panel without a value: what the kernel is doing, and names for readers."""
+"""Parts of a panel without a value: whether the kernel works, names for readers."""
 
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import anywidget
@@ -19,13 +20,13 @@ class Busy(anywidget.AnyWidget):
 
     Parameters
     ----------
-    lock : RLock held while a step is taken, perhaps on another thread; none by default
+    lock : RLock that is held while a step is taken, perhaps on another thread
     """
 
     _css = _STYLE
-    _esm = Path(__file__).with_name("busy.js").read_text("utf-8")  # see panels/plot.py
+    _esm = Path(__file__).with_name("busy.js").read_text("utf-8")  # see figures/plot.py
 
-    def __init__(self, lock=None):
+    def __init__(self, lock: AbstractContextManager | None = None):
         self._lock = lock or threading.RLock()
         super().__init__()
         self.on_msg(self._asked)

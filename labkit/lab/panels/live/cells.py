@@ -3,6 +3,7 @@
 import asyncio
 import time
 import weakref
+from typing import Any
 
 from IPython import get_ipython
 
@@ -11,8 +12,8 @@ MIN_SLEEP = 0.001  # seconds per step in which buttons and sliders are heard
 _made: dict[str, tuple[str, list[weakref.ref]]] = {}  # by cell: its run, its panels
 
 
-def replace_earlier(panel) -> None:
-    """Close what the same cell made when it ran before; nothing else reaches it."""
+def replace_earlier(panel: Any) -> None:
+    """Close what the same cell made when it ran before, since nobody can reach it."""
     parent = _parent()
     cell = parent.get("metadata", {}).get("cellId")
     if cell is None:  # no notebook, or one that does not say which cell runs
@@ -56,7 +57,7 @@ class Share:
         return any(o.seconds < self.seconds for o in _shares if o.ready)
 
 
-async def run(found: weakref.ref, turn) -> None:
+async def run(stepper_ref: weakref.ref, turn: object) -> None:
     """Run a stepper, held weakly: one that nobody can reach any more stops."""
     share, wait = Share(), 0.0
     try:
@@ -64,7 +65,7 @@ async def run(found: weakref.ref, turn) -> None:
             share.wake()
             while share.ahead:
                 await asyncio.sleep(MIN_SLEEP)
-            if not (stepper := found()):
+            if not (stepper := stepper_ref()):
                 return
             begin = time.monotonic()
             wait = stepper.take(turn)

@@ -3,7 +3,8 @@
 import dataclasses
 import html
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import ipywidgets as widgets
 
@@ -62,10 +63,10 @@ class Controls(Shown):
     Attributes
     ----------
     widget : ipywidgets.VBox or None
-        All knobs, each with the CSS class ``labkit-knob-<name>``; below them what the
-        one that is touched does, and a question which way what it is about will go
-        (``labkit-predict``); a button that unfolds more of them, and one back to the
-        first values (``labkit-knobs-reset``).
+        All knobs, each with the CSS class ``labkit-knob-<name>``. Below them stand what
+        the knob under the hand does, and the question which way its column will go
+        (``labkit-predict``); a button that unfolds more knobs, and a button that goes
+        back to the first values (``labkit-knobs-reset``).
     widgets : dict, the knobs by field name; empty headless
 
     Raises
@@ -85,7 +86,13 @@ class Controls(Shown):
     Parameters(rank=16) ('rank',)
     """
 
-    def __init__(self, parameters, *, front=None, interactive: bool = True):
+    def __init__(
+        self,
+        parameters: Any,
+        *,
+        front: Sequence[str] | None = None,
+        interactive: bool = True,
+    ):
         if not dataclasses.is_dataclass(parameters) or isinstance(parameters, type):
             kind = type(parameters).__name__
             raise TypeError(
@@ -108,7 +115,7 @@ class Controls(Shown):
             self.widget = self._build(front)
 
     @property
-    def value(self):
+    def value(self) -> Any:
         """The current values, an instance of the dataclass given."""
         return self._value
 
@@ -121,7 +128,7 @@ class Controls(Shown):
         self._observers[entry] = callback
         return lambda: self._observers.pop(entry, None)
 
-    def set(self, **values) -> None:
+    def set(self, **values: Any) -> None:
         """Set some values from code, all or none; one call of the callbacks if changed.
 
         A TypeError or ValueError says what is allowed.
@@ -130,10 +137,10 @@ class Controls(Shown):
         checked = {name: self._knobs[name].checked(v) for name, v in values.items()}
         self._commit(dataclasses.replace(self._value, **checked))
 
-    def turn(self, **values) -> None:
-        """Set values as a hand does: cut to their bounds, and what is refused is said.
+    def turn(self, **values: Any) -> None:
+        """Set values as a hand does, cut to their bounds.
 
-        It stands below the knobs, and all values stay.
+        A refusal is written below the knobs, and then all values stay.
         """
         self._message.value = ""
         try:
@@ -149,16 +156,16 @@ class Controls(Shown):
         self._commit(self._first)
 
     def restarts(self, name: str) -> bool:
-        """Whether a change of this field begins the run anew; see `knob`."""
+        """Return whether a change of this field begins the run anew; see `knob`."""
         restart = self._knobs[name].restart
         return restart(self._value) if callable(restart) else restart
 
     def about(self, name: str) -> str:
-        """The column that this field's knob is about, if any; see `knob`."""
+        """Return the column that this field's knob is about, or an empty text."""
         return self._knobs[name].about
 
     def take_prediction(self, name: str) -> str | None:
-        """What the user has answered to the knob's question, which is open again."""
+        """Return the user's answer to the knob's question, and ask it anew."""
         asked = self._asked.get(name)
         answer = asked.value if asked else None
         if answer:

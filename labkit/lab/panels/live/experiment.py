@@ -27,7 +27,7 @@ class Knob:
     restart: bool | Callable[[Any], bool] = True
     about: str = ""
 
-    def checked(self, value):
+    def checked(self, value: Any) -> Any:
         """Return a value in the field's type; a TypeError if it has another."""
         number = {int: numbers.Integral, float: numbers.Real}.get(self.kind)
         fits = isinstance(value, number or self.kind)
@@ -39,8 +39,8 @@ class Knob:
         self.check(value)
         return self.kind(value)
 
-    def check(self, value) -> None:
-        """Refuse by a ValueError what is not allowed, whatever its type."""
+    def check(self, value: Any) -> None:
+        """Raise a ValueError for a value that is not allowed, whatever its type."""
         if self.choices is not None:
             good = value in self.choices
         else:  # asked this way round, nan is refused too
@@ -48,13 +48,13 @@ class Knob:
         if not good:
             raise ValueError(f"{self.name} must be {self.allowed}, got {value!r}")
 
-    def clip(self, value):
-        """The value within its bounds: a log slider's ends are rounded powers."""
+    def clip(self, value: Any) -> Any:
+        """Return the value cut to its bounds: a log slider's ends are rounded."""
         return value if self.low is None else min(max(value, self.low), self.high)
 
     @property
     def allowed(self) -> str:
-        """What values are allowed, in words."""
+        """The values that are allowed, in words."""
         if self.choices is not None:
             return "one of " + ", ".join(map(repr, self.choices))
         if self.low is None:
@@ -72,26 +72,26 @@ class Knob:
 
     @property
     def title(self) -> str:
-        """What stands before the knob."""
+        """The words before the knob."""
         name = self.label or self.name.replace("_", " ")
         return f"{name} [{self.unit}]" if self.unit else name
 
 
 def knob(
-    default,
+    default: Any,
     *,
-    low=None,
-    high=None,
-    step=None,
+    low: float | None = None,
+    high: float | None = None,
+    step: float | None = None,
     unit: str = "",
     help: str = "",
-    choices=None,
+    choices: Sequence | None = None,
     label: str | None = None,
     log: bool = False,
     look_for: str = "",
     restart: bool | Callable[[Any], bool] = True,
     about: str = "",
-):
+) -> Any:
     """Declare a dataclass field, by its metadata, that `Controls` makes a knob of.
 
     Parameters
@@ -106,11 +106,12 @@ def knob(
     log : bool, logarithmic slider (floats only)
     look_for : str, one sentence beside the knob: what to look for when turning it
     restart : bool or callable
-        Whether a change begins the run anew; False: it holds from the next step on.
-        Said beside the knob. A function is given the values of all knobs: what a method
-        allows another may not.
-    about : str, column of a run's rows that a turn may change; a live panel asks which
-        way before, and says what happened after
+        Whether a change begins the run anew; if not, it holds from the next step on.
+        The text beside the knob says which. A function is given the values of all
+        knobs, since one method may allow what another does not.
+    about : str
+        Column of a run's rows that a turn may change: a live panel asks which way
+        before the turn, and says what happened after it.
     """
     said = dict(locals())
     del said["default"]
@@ -125,7 +126,7 @@ def knob(
     return dataclasses.field(default=default, metadata=said)
 
 
-def knobs_of(parameters) -> dict[str, Knob]:
+def knobs_of(parameters: Any) -> dict[str, Knob]:
     """Return the knobs of a dataclass by name, and check the values that it has."""
     try:
         hints = typing.get_type_hints(type(parameters))
@@ -158,23 +159,24 @@ class Experiment:
     knobs : type, frozen dataclass with fields made by :func:`~labkit.lab.panels.knob`
     rows : callable
         ``rows(settings, *problem)`` yields mappings to log, each with ``step``.
-        ``settings`` has the knobs as attributes. Those declared with ``restart=False``
-        change between two rows, so it reads them before each step; the others never
-        change in one run. A row with ``measured`` False, such as one of a training
-        before, does not count towards :meth:`LiveLab.run`. Under ``pictures`` it may
-        hold images.
+        ``settings`` has the knobs as attributes. Knobs declared with ``restart=False``
+        change between two rows, so ``rows`` reads them before each step; the others
+        never change in one run. A row with ``measured`` False, such as one of a
+        training before, does not count towards :meth:`LiveLab.run`. A row may hold
+        under ``pictures`` what ``picture`` draws; that is not logged.
     panels : sequence of Lines and Bars, what is drawn of the rows; may be empty
     caption : str, the sentence below the figure: what to look at, and what it means
     status : callable, from a row to the line of text under the buttons
-    front : tuple of str, knobs always in sight; the others are folded
+    front : tuple of str, knobs that are always in sight; the others are folded
     picture : callable, draws what rows hold under ``pictures``; see
         :class:`~labkit.lab.panels.figures.images.Scene`
     drag : callable, ``drag(now, knobs, name, index, point)``
-        What a hand on the picture turns, values of knobs by name: it has brought to
-        ``point`` what :attr:`~labkit.lab.panels.figures.plot.Plot.touched` names.
+        Returns the values of knobs, by name, that a hand on the picture turns, which
+        has brought to ``point`` what
+        :attr:`~labkit.lab.panels.figures.plot.Plot.touched` names.
     afresh : callable, ``afresh(now, knobs)``
-        What is shown once a knob is turned in mid-run, until the next step is taken.
-    playable : mapping of knob to its values, at which a page without a kernel has runs
+        Returns what is shown once a knob is turned in mid-run, until the next step.
+    playable : mapping of a knob to values, at which an exported page can play a run
     """
 
     name: str

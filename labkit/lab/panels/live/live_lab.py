@@ -13,6 +13,7 @@ from IPython.display import display
 from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 
 from labkit.instruments import Trace
+from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.images import Pictures, Scene
 from labkit.lab.panels.figures.shown import Shown, close, embedded, loop_here
 from labkit.lab.panels.live.cells import replace_earlier
@@ -29,7 +30,7 @@ FEW = {"first": 2}  # plots that are open
 SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
 LEFT = {"flex": "1 1 220px", "max_width": "100%", "min_width": "0"}
 RIGHT = {"flex": "1000 1 620px", "max_width": "100%", "min_width": "0"}
-# What a turned knob does is told under the picture, which does not move then.
+# What a turned knob does is written under the picture, so that the picture stays.
 BELOW = {"flex_flow": "row wrap", "grid_gap": "0 12px"}
 _UNMARKED = (-math.inf, set(), None)  # the newest mark: when, of what, at which step
 
@@ -38,8 +39,9 @@ class LiveLab(Shown):
     """An experiment whose knobs can be turned while it runs.
 
     A knob declared with ``restart=False`` holds from the next step on: the panels get a
-    mark there, and the next row of the trace a column ``turned``. Any other begins the
-    run anew, with a trace of its own; so does each once the run has ended.
+    mark at that step, and its row of the trace gets a column ``turned``. Any other knob
+    begins the run anew, with a trace of its own; so does every knob once the run has
+    ended.
 
     Parameters
     ----------
@@ -47,11 +49,11 @@ class LiveLab(Shown):
     problem : positional arguments, handed to ``rows`` after the settings
     knobs : dataclass, values to start with; by default those of ``experiment.knobs``
     pictures : Pictures, optional
-        Shows what rows hold under ``pictures``; that is not logged. Stands above the
-        figure; headless it is to be displayed by itself.
+        Shows what rows hold under ``pictures``, above the figure. Headless it has to be
+        displayed by itself.
     interactive : bool
-        Widgets; otherwise the figure is shown, and in a page without a kernel the run
-        can be played there, and the knobs turned that ``playable`` has values of.
+        Show widgets; otherwise show the figure. In a page without a kernel the run can
+        be played then, and the knobs turned for which ``playable`` has values.
     folder, device : str, where traces are written, if anywhere; noted in the traces
     figure : keywords of :class:`~labkit.lab.panels.LivePlot`, such as ``height``
 
@@ -59,20 +61,20 @@ class LiveLab(Shown):
     ----------
     controls, stepper, plot, trace : the parts, to be used directly; plot may be None
     widget : knobs left of buttons and figure; None if not interactive
-    note, turned, outcome : the experiment's ``status``, what the knob turned last does,
-        and what it did to the column that it is about
+    note, turned, outcome : labels of the experiment's ``status``, of what the knob
+        turned last does, and of what it did to the column that it is about
     """
 
     def __init__(
         self,
         experiment: Experiment,
-        *problem,
-        knobs=None,
+        *problem: Any,
+        knobs: Any = None,
         pictures: Pictures | None = None,
         interactive: bool = True,
         folder: str = "",
         device: str = "cpu",
-        **figure,
+        **figure: Any,
     ):
         self.experiment, self.problem = experiment, problem
         self.folder, self.device = folder, device
@@ -168,7 +170,7 @@ class LiveLab(Shown):
             self._outcome.add(row)
 
     def _tell(self):
-        """Say what the newest row says; a row each would keep a page busy."""
+        """Write the status of the newest row; not at each row, to spare the page."""
         if self._row is not None and self.experiment.status:
             self.note.value = self.experiment.status(self._row)
         if self._outcome:
@@ -288,7 +290,7 @@ class LiveLab(Shown):
             display(self.plot.figure)
 
     @property
-    def figure(self):
+    def figure(self) -> Figure:
         """What is shown headless: the picture if there is one, else the curves."""
         picture = self.pictures if self.experiment.picture else None
         return (picture or self.plot or self.pictures).figure

@@ -8,35 +8,39 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product, zip_longest
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from labkit.lab.panels.live.experiment import knobs_of
 
+if TYPE_CHECKING:
+    from labkit.lab.panels.live.live_lab import LiveLab
+
 MOST = 60  # steps of a run
 LEAST = 20  # of a picture's, which opens a notebook at one of the first
 
 
-def played(lab) -> dict | None:
-    """What a headless panel has run, and runs at the values its experiment records.
+def played(lab: "LiveLab") -> dict | None:
+    """Return a headless panel's run, and its runs at its experiment's playable values.
 
     Parameters
     ----------
-    lab : LiveLab, which has run; it and torch's random state stay as they are
+    lab : LiveLab that has run; it and torch's random state stay as they are
 
     Returns
     -------
     dict or None
-        ``knobs``: of each its ``title``, ``values``, and at which of them the page
-        begins; ``runs``, in the order of `itertools.product` of these: ``steps``, and
-        over these the ``layout`` and each of the ``traces``, see `changes`; ``step``,
-        at which the page begins. None of a panel that has not run.
+        ``knobs``: the ``title`` and ``values`` of each, and ``at`` which of them the
+        page begins. ``runs``, in the order of `itertools.product` of the values: the
+        ``steps``, and over the steps the ``layout`` and each of the ``traces``, see
+        `changes`. ``step``: where the page begins. None if the panel has not run.
 
     Notes
     -----
-    As many steps as the panel has made, at least 20 of a picture, at most 60. A run at
-    other knobs that fails ends there.
+    A run has as many steps as the panel has made, at least 20 if it has a picture, at
+    most 60. A run at other values that fails ends where it failed.
     """
     done = [row["step"] for row in lab.trace.rows if row.get("measured", True)]
     if not done:
@@ -55,7 +59,7 @@ def played(lab) -> dict | None:
             if rows is None:
                 settings = SimpleNamespace(**vars(knobs))
                 rows = lab.experiment.rows(settings, *lab.problem)
-            runs.append(_recorded(lab, _until(rows, steps)))
+            runs.append(_frames(lab, _until(rows, steps)))
     knobs, said = knobs_of(given), []
     for name, each in values.items():
         begin = {"values": each, "at": each.index(getattr(given, name))}
@@ -63,7 +67,7 @@ def played(lab) -> dict | None:
     return {"knobs": said, "runs": runs, "step": done[-1]}
 
 
-def packed(data) -> str:
+def packed(data: Any) -> str:
     """Return plain data as text: JSON, gzip, base64.
 
     Examples
@@ -76,7 +80,7 @@ def packed(data) -> str:
 
 
 def _until(rows: Iterable[dict], steps: int) -> Iterator[dict]:
-    """Rows until so many are measured, or one fails."""
+    """Yield rows until as many as ``steps`` are measured, or one fails."""
     with contextlib.suppress(ArithmeticError, RuntimeError):
         for row in rows:
             yield row
@@ -85,8 +89,8 @@ def _until(rows: Iterable[dict], steps: int) -> Iterator[dict]:
                 return
 
 
-def _recorded(lab, rows: Iterable[dict]) -> dict:
-    """The figures of those rows that have one."""
+def _frames(lab: "LiveLab", rows: Iterable[dict]) -> dict:
+    """Return the figures of those rows that have one."""
     steps, figures = [], []
     for step, figure in (_pictures if lab.experiment.picture else _plots)(lab, rows):
         steps.append(step)
@@ -98,7 +102,7 @@ def _recorded(lab, rows: Iterable[dict]) -> dict:
 
 
 def changes(nodes: Iterable[dict | None]) -> list[dict | None]:
-    """Of each what is not as in the one before; None stays, and is none before.
+    """Return what differs in each node from the one before; a None is passed over.
 
     Examples
     --------
@@ -133,7 +137,7 @@ def _plots(lab, rows) -> Iterator[tuple[int, dict]]:
             yield row["step"], figure | {"data": data}
 
 
-def plain(value, digits: int = 5):
+def plain(value: Any, digits: int = 5) -> Any:
     """Return plain data that JSON has: numbers of so many digits, None for nan.
 
     Examples
@@ -151,7 +155,7 @@ def plain(value, digits: int = 5):
 
 
 def _rounded(values: np.ndarray, digits: int):
-    """Numbers with so many digits, and None for one like nan."""
+    """Return numbers with so many digits, and None for what is not finite."""
     if values.dtype.kind != "f":
         return values.tolist()
     with np.errstate(all="ignore"):

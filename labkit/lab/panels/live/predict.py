@@ -1,7 +1,7 @@
 """What a turned knob did to a measured quantity, beside what was predicted."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 
@@ -12,8 +12,8 @@ LEAST = 0.01  # a smaller change, as a share of the value, counts as none
 ANSWERS = ("up", "down", "nothing")
 
 
-def values_of(rows, column: str) -> list[float]:
-    """The finite numbers that measured rows have in a column."""
+def values_of(rows: Iterable[Mapping], column: str) -> list[float]:
+    """Return the finite numbers that measured rows have in a column."""
     measured = (row for row in rows if row.get("measured", True))
     return [x for row in measured if math.isfinite(x := number(row.get(column)))]
 

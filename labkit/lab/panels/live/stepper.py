@@ -22,17 +22,17 @@ MIN_INTERVAL = 0.1  # seconds between two status lines of a running loop
 
 
 class Stepper(Shown):
-    """Walk a generator of records: forwards, and back to look, which does not undo.
+    """Walk a generator of records forwards, and back to look at earlier ones.
 
-    Step then moves forward through the records kept and draws a new one only when the
-    newest is shown.
+    Back undoes nothing: Step then moves forward through the records that were kept, and
+    draws a new one only when the newest is shown.
 
     Parameters
     ----------
     make_records : callable
-        Returns a fresh generator that yields a record per step. A bare generator does
-        too, but then nothing can be reset; else a TypeError.
-    on_record : callable, is given each new record, as soon as it is there
+        Returns a fresh generator that yields a record per step. A generator itself is
+        accepted too, but then nothing can be reset. A TypeError for anything else.
+    on_record : callable, is given each new record as soon as it was drawn
     on_show : callable, is given the record shown after a move among the records kept
     on_reset : callable, called before `make_records` is called again
     on_status : callable, called when the status line is written: of a running loop,
@@ -94,7 +94,7 @@ class Stepper(Shown):
         self._refresh()
 
     @property
-    def record(self):
+    def record(self) -> Any:
         """The record shown; None before the first."""
         at = self.position - 1 - self._count  # from the newest, at -1
         return self._kept[at] if self.position else None
@@ -125,7 +125,7 @@ class Stepper(Shown):
         at_end = self.exhausted and self.position == self._count
         return f"{place}, {'finished' if at_end else 'paused'}"
 
-    def step(self, n: int = 1):
+    def step(self, n: int = 1) -> Any:
         """Go `n` records forward, first through those kept; return the one shown.
 
         Fewer when the generator ends.  An exception in the generator or in a callback
@@ -140,7 +140,7 @@ class Stepper(Shown):
             self._refresh()
         return self.record
 
-    def back(self, n: int = 1):
+    def back(self, n: int = 1) -> Any:
         """Show the record `n` earlier, at most the oldest kept, and return it."""
         if n < 0:
             raise ValueError(f"back goes n >= 0 records, got {n}")
@@ -152,7 +152,7 @@ class Stepper(Shown):
             self._on_show(self.record)
         return self.record
 
-    def run(self, steps: int | None = None):
+    def run(self, steps: int | None = None) -> Any:
         """Run in this cell: `steps` new records, or until exhausted if None.
 
         A plain loop: no button is heard until it ends.  A callback may end it by
@@ -265,7 +265,7 @@ class Stepper(Shown):
                 raise
             return not self._ended
 
-    def take(self, turn) -> float | None:
+    def take(self, turn: object) -> float | None:
         """Take a step of a running loop; return the seconds to the next, or None."""
         if self._turn is not turn:
             return None
