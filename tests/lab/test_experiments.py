@@ -60,10 +60,16 @@ def layer_kinds():
     return (dict.fromkeys(NAMES["rls"]["LAYERS"], digits()), 8), {}
 
 
-def untrained(*sizes, **few):
+def untrained(*sizes):
     names, text = NAMES["rtrl"], load("text")
-    networks = {n: names["new_network"](len(text.symbols), n) for n in sizes}
-    return (text, networks, *few.values()), {}
+    return (text, {n: names["new_network"](len(text.symbols), n) for n in sizes}), {}
+
+
+def race():
+    middle = lambda ends: math.sqrt(math.prod(ends))  # noqa: E731
+    ranges = {k: rule.ranges for k, rule in NAMES["compare"]["CLASSIFIERS"].items()}
+    chosen = {k: {n: middle(v) for n, v in each.items()} for k, each in ranges.items()}
+    return (digits(), chosen, 8), {}
 
 
 # By experiment: what it is handed, and keywords of its panel.
