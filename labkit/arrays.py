@@ -9,12 +9,53 @@ from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
+from labkit.door import check_tensor, described
+
 Matrix = ArrayLike | sparse.sparray | sparse.spmatrix | Tensor
 
 
-def plain(X: Matrix) -> Matrix:
-    """Give a tensor as NumPy can read it, off its graph and device; else X itself."""
-    return X.detach().cpu() if isinstance(X, torch.Tensor) else X
+def plain(X: Matrix, name: str = "X") -> Matrix:
+    """Give a tensor as NumPy can read it, off its graph and device; else X itself.
+
+    A tensor that is sparse, or that holds no numbers, is refused.
+    """
+    if not isinstance(X, Tensor):
+        return X
+    X = check_tensor(name, X, dtype=X.dtype).detach().cpu().resolve_conj().resolve_neg()
+    return X.float() if X.dtype == torch.bfloat16 else X
+
+
+def check_device(device: object) -> None:
+    """Refuse a device that there is not, or that holds no numbers.
+
+    Raises
+    ------
+    TypeError
+        If it is no name of a device.
+    ValueError
+        If there is no such device here.
+
+    Examples
+    --------
+    >>> check_device("cup")
+    Traceback (most recent call last):
+    ValueError: device must name a device of this torch, got 'cup'
+    """
+    if device is None:
+        return
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(
+            f"device must be None, a string or a torch.device, got {described(device)}"
+        )
+    try:
+        kind = torch.device(device).type
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(
+            f"device must name a device of this torch, got {str(device)!r}"
+        ) from error
+    if kind == "meta":
+        raise ValueError("device must hold numbers, got 'meta'")
 
 
 class SparseRows:
@@ -69,7 +110,9 @@ def weights_of_rows(
     """
     if sample_weight is None:
         return None, slice(None)
-    weight = _check_sample_weight(plain(sample_weight), X, dtype=np.float64)
+    weight = _check_sample_weight(
+        plain(sample_weight, "sample_weight"), X, dtype=np.float64
+    )
     if weight.min() < 0 or not weight.any():
         raise ValueError(
             f"sample_weight must be >= 0 and somewhere > 0, got values in "

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,8 +17,18 @@ class Range(NamedTuple):
 
 
 def number(words: str, holds: Callable[[float], bool]) -> Range:
-    """Real numbers for which ``holds``; booleans are none, and nan never holds."""
-    return Range(words, lambda v: _is(v, numbers.Real) and bool(holds(v)))
+    """Real numbers for which ``holds``; booleans are none, and nan never holds.
+
+    Neither does an integer that no float can hold, such as ``10**400``.
+    """
+    return Range(
+        words,
+        lambda v: (
+            _is(v, numbers.Real)
+            and not (isinstance(v, int) and abs(v) > sys.float_info.max)
+            and bool(holds(v))
+        ),
+    )
 
 
 def integer(low: int, high: float = math.inf) -> Range:
@@ -31,7 +42,10 @@ def integer(low: int, high: float = math.inf) -> Range:
 def one_of(allowed: Sequence) -> Range:
     """One of a few values."""
     known = tuple(allowed)
-    return Range(f"one of {', '.join(map(str, known))}", lambda v: v in known)
+    return Range(
+        f"one of {', '.join(map(str, known))}",
+        lambda v: _among(known, v),
+    )
 
 
 def optional(inner: Range) -> Range:
@@ -89,12 +103,21 @@ def check_squares(name: str, values: np.ndarray) -> None:
     Traceback (most recent call last):
     ValueError: X holds values up to 3e+19, whose squares leave float32; scale it down
     """
-    largest = max(float(values.max()), -float(values.min())) if values.size else 0.0
+    if not values.size:  # such as the values of an empty sparse matrix
+        return
+    largest = max(float(values.max()), -float(values.min()))
     if largest > (float(np.finfo(values.dtype).max) / values.size) ** 0.5:
         raise ValueError(
             f"{name} holds values up to {largest:.3g}, whose squares leave "
             f"{values.dtype}; scale it down"
         )
+
+
+def _among(known: Sequence, value: Any) -> bool:
+    try:
+        return bool(value in known)
+    except (TypeError, ValueError):  # an array of several values
+        return False
 
 
 def _is(value, kind) -> bool:

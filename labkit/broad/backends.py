@@ -19,9 +19,11 @@ from labkit.broad.ridge import (
     sums_over,
     truncated,
 )
-from labkit.broad.rows import TAKE_ROWS, leave_one_out, rows_start, rows_update
+from labkit.broad.rows import leave_one_out, rows_start, rows_update
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import (
+    DaggerState,
+    State,
     largest_eigenvalue,
     naming_safe_ridge,
     safe_ridge,
@@ -92,11 +94,6 @@ class Backend:
     def truncate(self, k: int) -> None:
         """Go back to the first k columns."""
         self.state = truncated(self.state, k)
-
-    @property
-    def takes_rows(self) -> bool:
-        """Whether its state is a factor that new samples can be added to."""
-        return self.solver in TAKE_ROWS
 
     def weights(self) -> Tensor:
         """W (k, c)."""
@@ -171,13 +168,24 @@ class Stored(Backend):
         else:
             columns = room[:, :k], H, self.Y
             try:
-                state = SOLVERS[solver].update(self.state, *columns)
+                state = SOLVERS[solver].update(self._kept_apart(), *columns)
             except NotPositiveDefinite:
                 if self.fallback in (None, solver):
                     raise
                 solver = self.fallback
                 state = SOLVERS[solver].update(self.state, *columns)
         self.state, self.room, self.solver = state, room, solver
+
+    def _kept_apart(self) -> State:
+        """Give a state that an update may write into, so that the old one stays whole.
+
+        Only the update of a ridge inverse writes into what is there already.
+        """
+        if not (self.capacity and isinstance(self.state, DaggerState)):
+            return self.state
+        buffer, k = torch.empty_like(self.state.buffer), self._made
+        buffer[:k] = self.state.buffer[:k]
+        return replace(self.state, buffer=buffer)
 
     def _keep(self, nodes: Nodes, Z: Tensor, Y: Tensor, root: Tensor | None) -> None:
         (l, width), k = self.room.shape, nodes.columns  # noqa: E741
@@ -188,11 +196,7 @@ class Stored(Backend):
         super()._keep(nodes, Z, Y, root)
 
     def truncate(self, k: int) -> None:
-        """Go back to the first k columns, or say that orig cannot."""
-        if self.solver == "orig":
-            raise ValueError(
-                "orig keeps no state for fewer columns; drop_last needs another solver"
-            )
+        """Go back to the first k columns; for every solver but orig."""
         if self.solver in ("d-rdg", "r-inv"):
             start = SOLVERS[self.solver].start
             self.state = start(self.room[:, :k], self.Y, self.ridge, self.capacity)
@@ -256,8 +260,6 @@ class Sharded(Backend):
     their own columns. Without a ``chunk`` it keeps those columns that live there; with
     one it keeps none, and makes all of them again, so many samples at a time.
     """
-
-    takes_rows = False
 
     def __init__(
         self,

@@ -5,7 +5,8 @@ The output weights are the ridge solution without intercept on the expanded inpu
 ``Ridge(alpha=ridge, fit_intercept=False)`` would give on the same columns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -13,27 +14,34 @@ from numpy.typing import ArrayLike
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import Tags
+from sklearn.utils import Tags, column_or_1d
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from labkit.arrays import Matrix
-from labkit.broad.growth import BroadLearning
+from labkit.broad.growth import BroadLearning, at_once
+from labkit.broad.parameters import takes_rows
+from labkit.ranges import POSITIVE, check
 
 NUMBERS = {"multi_output": True, "y_numeric": True}
 
 
+@dataclass(eq=False, repr=False)
 class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     r"""Broad learning system for classes, which grows without being trained again.
 
-    The defaults suit tables with up to a hundred columns, on which ``labkit
-    reproduce quoted broad-defaults`` compares them; ``**labkit.broad.PAPER`` is the
-    paper's setting for MNIST.
+    The defaults suit tables, narrow and wide, on which ``labkit reproduce quoted
+    broad-defaults`` compares them; ``**labkit.broad.PAPER`` is the paper's setting for
+    MNIST.
 
     Parameters
     ----------
-    n_groups, nodes_per_group : int, feature groups of the start and nodes in each
+    n_groups : int or None, feature groups of the start
+        None is ten; with more than a hundred columns as many as give two feature nodes
+        for a column, but at most a thousand nodes; with ``scaling="sample"`` ten.
+    nodes_per_group : int, feature nodes in each group
     n_enhancement : int, enhancement nodes of the start
     ridge : float, $\lambda$ > 0, a list of them, or None
         Of a list ``fit`` takes the one whose mean squared leave-one-out error on its
@@ -46,9 +54,10 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     scaling : str
         ``"feature"`` standardises every column, the choice for tables; ``"sample"``
         every row, as the paper does with images; ``"none"``.
-    shrink : float
+    shrink : float or None
         Largest pre-activation of an enhancement group in training. The paper's 0.8
-        leaves nodes that are nearly linear, and a ridge that has to be tiny.
+        leaves nodes that are nearly linear, and a ridge that has to be tiny. None is 3;
+        0.3 for a regression on more than a hundred columns that are scaled one by one.
     orthonormal : bool, whether enhancement weights are orthonormalised
     sparse_penalty, sparse_iter : float, int, of the autoencoder that tunes features
     dtype : str
@@ -70,6 +79,9 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         ``"samples"`` the training data; for ``chol-1``. All workers of the mesh then
         fit and grow together, each with the training data of its own samples; each can
         predict on its own. See :mod:`labkit.broad.distributed`.
+    class_weight : dict of label to weight > 0, or ``"balanced"``, optional
+        By which the samples of a class are weighted, beside ``sample_weight``; 1 for a
+        class that is not in it. Balanced classes have the same weight altogether.
 
     Attributes
     ----------
@@ -95,10 +107,13 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     ([164, 364], True)
     """
 
+    class_weight: Mapping | str | None = field(default=None, kw_only=True)
+
+    @at_once
     def fit(
         self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Draw nodes, solve for the weights.
+        """Draw nodes, solve for the weights. What stops it changes nothing.
 
         Parameters
         ----------
@@ -120,8 +135,11 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         X, y, weight = self._door(X, y, sample_weight)
         check_classification_targets(y)
         self.classes_ = self._place.united(np.unique(y))
-        return self._fit(X, self._coded(y), weight)
+        Y, weight = self._coded(y), self._class_weighted(y, weight)
+        return self._fit(X, Y, weight)
 
+    @available_if(takes_rows)
+    @at_once
     def partial_fit(
         self,
         X: Matrix,
@@ -136,7 +154,8 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         number of calls, and cannot grow. Either way the nodes stay as the first call
         has drawn them, which should see rows like those to come.
 
-        Exact for ``chol-1``, ``chol-2`` and ``bordered``, the others refuse. Begun here
+        Exact for ``chol-1``, ``chol-2`` and ``bordered``; with other solvers, and on a
+        mesh, there is no such method. What stops a call changes nothing. Begun here
         the weights are good to about eps |A| / sqrt(ridge), which is far better than
         the eps |A|^2 / ridge of a ``fit``; see :mod:`labkit.broad.rows`. A call of n
         rows costs 2 (k + n) k^2 operations: give it as many rows as columns, or more.
@@ -153,21 +172,26 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         Raises
         ------
         ValueError
-            A label that is not among the classes; no classes in the first call; another
-            solver; a model that :meth:`compact` has emptied.
+            A label that is not among the classes; no classes in the first call;
+            ``class_weight="balanced"``, which needs all samples; a model that
+            :meth:`compact` has emptied.
         """
         first = not self.__sklearn_is_fitted__()
         X, y, weight = self._door(X, y, sample_weight, first)
         check_classification_targets(y)
-        known = classes if first else self.classes_
-        if known is None:
+        if first and classes is None:
             raise ValueError("the first call of partial_fit needs all classes=")
-        known = np.unique(known)
-        strange = np.setdiff1d(y if classes is None else [*y, *classes], known)
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' needs all samples; give partial_fit a dict"
+            )
+        given = [] if classes is None else _labels(classes)
+        known = np.unique(given) if first else self.classes_
+        strange = np.setdiff1d([*y, *given], known)
         if len(strange):
             raise ValueError(f"y must hold {known} only, as said first, got {strange}")
         self.classes_ = known
-        Y = self._coded(y)
+        Y, weight = self._coded(y), self._class_weighted(y, weight)
         return self._fit(X, Y, weight, False) if first else self._take(X, Y, weight)
 
     def _coded(self, y: np.ndarray) -> np.ndarray:
@@ -178,6 +202,29 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
             )
         Y = np.where(y[:, None] == self.classes_, 1.0, -1.0)
         return Y[:, 1:] if len(self.classes_) == 2 else Y
+
+    def _class_weighted(
+        self, y: np.ndarray, weight: np.ndarray | None
+    ) -> np.ndarray | None:
+        """Weights of rows with those of their classes; None where there are none."""
+        chosen, labels = self.class_weight, self.classes_.tolist()
+        if chosen is None:
+            return weight
+        index = np.searchsorted(self.classes_, y)
+        if isinstance(chosen, Mapping):
+            strange = [label for label in chosen if label not in labels]
+            if strange:
+                raise ValueError(f"class_weight has {strange}, y only {labels}")
+            check(chosen, dict.fromkeys(chosen, POSITIVE), "class_weight")
+            of_class = np.array([float(chosen.get(label, 1)) for label in labels])
+        elif isinstance(chosen, str) and chosen == "balanced":
+            of_class = np.bincount(index, weight, minlength=len(labels))
+            of_class = of_class.sum() / (len(labels) * of_class)
+        else:
+            raise ValueError(
+                f"class_weight must be None, 'balanced' or a dict, got {chosen!r}"
+            )
+        return of_class[index] if weight is None else of_class[index] * weight
 
     def decision_function(self, X: Matrix) -> np.ndarray:
         """A W: (l, c), or (l,) for two classes; targets were coded -1 and +1."""
@@ -220,11 +267,21 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         return tags
 
 
+def _labels(classes: ArrayLike) -> np.ndarray:
+    """Class labels (c,), which must be of one kind."""
+    classes = column_or_1d(classes)
+    try:
+        return np.sort(classes)
+    except TypeError as error:
+        raise ValueError(f"classes must be of one kind, got {classes}") from error
+
+
 class BroadLearningRegressor(RegressorMixin, BroadLearning):
     """Broad learning system for numbers: ridge that grows by columns, exactly.
 
     Parameters and attributes as in :class:`BroadLearningClassifier`, but for
-    ``classes_``. Targets are used as they are; there is no intercept.
+    ``class_weight`` and ``classes_``. Targets are used as they are, and there is no
+    intercept.
 
     Examples
     --------
@@ -236,6 +293,9 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     True
     """
 
+    _wide_shrink = 0.3
+
+    @at_once
     def fit(
         self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -244,6 +304,8 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
         self._flat = y.ndim == 1
         return self._fit(X, y.reshape(len(y), -1), weight)
 
+    @available_if(takes_rows)
+    @at_once
     def partial_fit(
         self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:

@@ -1,7 +1,9 @@
 """What the two estimators share: how they grow, shrink and keep their history."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import wraps
 from typing import Any, Self
 
 import numpy as np
@@ -10,30 +12,52 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from labkit.arrays import Matrix, SparseRows, joined, plain, weights_of_rows
 from labkit.broad.backends import Backend, ByRows, Sharded, Stored, Streamed, chunks
 from labkit.broad.mesh import ALONE, Place
-from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
+from labkit.broad.nodes import CHUNK, Nodes, Preparation, Update, draw
 from labkit.broad.parameters import (
     ADDED,
     check_parameters,
+    drops,
+    groups_of,
+    keeps_factor,
+    recipe_of,
     ridge_of,
     warn_of_bottleneck,
 )
 from labkit.broad.ridge import truncated
-from labkit.broad.rows import TAKE_ROWS
 from labkit.broad.solvers import (
     rows_operations,
     start_operations,
     update_operations,
 )
-from labkit.broad.state import FactorState, check_room
+from labkit.broad.state import check_room
 from labkit.broad.triangular import gram
 from labkit.clock import Clock
 from labkit.ranges import COUNT, check, check_squares
+
+
+def at_once(method: Callable) -> Callable:
+    """Have a method change its estimator in one moment, when all is done, or never.
+
+    The method changes a copy, and must exchange what it changes rather than write into
+    it: the copy shares all attributes. Whatever stops it, an error, an interrupt or a
+    lack of memory, leaves the estimator as it was.
+    """
+
+    @wraps(method)
+    def change(self: "BroadLearning", *args: Any, **options: Any) -> "BroadLearning":
+        changed = copy(self)
+        method(changed, *args, **options)
+        self.__dict__ = changed.__dict__
+        return self
+
+    return change
 
 
 @dataclass(frozen=True)
@@ -57,14 +81,14 @@ class Growth:
 class BroadLearning(BaseEstimator):
     """Growth of nodes and weights; what targets mean is up to the estimators."""
 
-    n_groups: int = 10
+    n_groups: int | None = None
     nodes_per_group: int = 10
     n_enhancement: int = 1000
     _: KW_ONLY
     ridge: float | Sequence[float] | None = None
     solver: str = "chol-1"
     scaling: str = "feature"
-    shrink: float = 3.0
+    shrink: float | None = None
     orthonormal: bool = True
     sparse_penalty: float = 1e-3
     sparse_iter: int = 50
@@ -75,6 +99,8 @@ class BroadLearning(BaseEstimator):
     chunk: int | None = None
     fallback: str | None = None
     mesh: Any = None
+
+    _wide_shrink = 3.0  # the default for tables of many columns
 
     # Growing
 
@@ -87,7 +113,8 @@ class BroadLearning(BaseEstimator):
         """
         check_parameters(self, X.shape[1], weight, keep)
         warn_of_bottleneck(self, *X.shape, keep)
-        first = [Update(features=self.nodes_per_group)] * self.n_groups
+        groups = groups_of(self, X.shape[1])
+        first = [Update(features=self.nodes_per_group)] * groups
         first += [Update(extra=self.n_enhancement)] if self.n_enhancement else []
         self.history_, self._stages, self.n_samples_seen_ = [], [], 0
         self._X, Y = self._tensor("X", X), self._tensor("y", Y)
@@ -108,12 +135,7 @@ class BroadLearning(BaseEstimator):
 
     def _take(self, X: Matrix, Y: np.ndarray, weight: np.ndarray | None) -> Self:
         """Add samples to the model; X, Y, weights validated."""
-        columns = self._kept("partial_fit")
-        if not columns.takes_rows:
-            raise ValueError(
-                f"partial_fit needs solver {', '.join(TAKE_ROWS)} on one worker, got a "
-                f"model by {self.solver_!r}"
-            )
+        columns = copy(self._kept("partial_fit"))
         c = columns.Y.shape[1]
         if Y.shape[1] != c:
             raise ValueError(f"y must have {c} outputs as before, got {Y.shape[1]}")
@@ -124,6 +146,7 @@ class BroadLearning(BaseEstimator):
             with making:
                 Z = self.nodes_.features_of(X)
             columns.take(self.nodes_, Z, Y, self._root(weight, dtype), making)
+        self._columns = columns
         if self._X is not None:
             self._X, self._Z = joined(self._X, X), torch.cat([self._Z, Z])
         done = rows_operations(columns.solver, len(Y), self.nodes_.columns)
@@ -131,6 +154,7 @@ class BroadLearning(BaseEstimator):
         self._stages = [(k, truncated(state, k).W) for k, _ in stages]
         return self._noted(0, done, making, whole, len(Y))
 
+    @at_once
     def add_nodes(self, n_enhancement: int) -> Self:
         """Add enhancement nodes that see all present features (14), (18).
 
@@ -145,9 +169,10 @@ class BroadLearning(BaseEstimator):
         ValueError, NotFittedError
         """
         self._kept("add_nodes", samples=True)
-        check({"n_enhancement": n_enhancement}, {"n_enhancement": COUNT})
-        return self._grow([Update(extra=n_enhancement)])
+        check({"n_enhancement": n_enhancement}, ADDED)
+        return self._grow([Update(extra=int(n_enhancement))])
 
+    @at_once
     def add_feature_nodes(
         self, n_features: int = 10, n_own: int = 0, n_extra: int = 0
     ) -> Self:
@@ -165,21 +190,27 @@ class BroadLearning(BaseEstimator):
         """
         self._kept("add_feature_nodes", samples=True)
         check({"n_features": n_features, "n_own": n_own, "n_extra": n_extra}, ADDED)
-        return self._grow([Update(n_features, n_own, n_extra)])
+        return self._grow([Update(int(n_features), int(n_own), int(n_extra))])
 
+    @available_if(drops)
+    @at_once
     def drop_last(self, n: int) -> Self:
         """Remove the last n columns; nothing is factorised again.
 
         The factor of fewer columns is the leading block of the factor, so only the
         weights are computed anew. ``d-rdg`` and ``r-inv`` start again from the
-        remaining columns; ``orig`` has no state for fewer columns and refuses. Raises
-        ValueError where no column would be left, or before ``fit``.
+        remaining columns; ``orig`` has no state for fewer columns, nor this method.
+
+        Raises
+        ------
+        ValueError, NotFittedError
+            No column would be left.
 
         Returns
         -------
         self
         """
-        columns = self._kept("drop_last")
+        columns = copy(self._kept("drop_last"))
         check({"n": n}, {"n": COUNT})
         k = self.nodes_.columns - n
         if k < 1:
@@ -187,12 +218,14 @@ class BroadLearning(BaseEstimator):
         making, whole = (Clock(self._W.device) for _ in range(2))
         with whole:
             columns.truncate(k)
+        self._columns = columns
         self.nodes_ = self.nodes_.between(0, k)
         if self._Z is not None:
             self._Z = self._Z[:, : self.nodes_.features]
         self._stages = [stage for stage in self._stages if stage[0] < k]
         return self._noted(-n, 0.0, making, whole)
 
+    @at_once
     def compact(self) -> Self:
         """Drop the training data and the solver's state: nodes and weights stay.
 
@@ -220,15 +253,16 @@ class BroadLearning(BaseEstimator):
         return self._columns
 
     def _grow(self, updates: Sequence[Update], samples: int = 0) -> Self:
-        """Draw nodes and solve; where that fails all but the generator stays."""
+        """Draw nodes and solve."""
         k, q = self.nodes_.columns, sum(update.columns for update in updates)
         if self.capacity is not None:
             check_room(k + q, self.capacity)
-        nodes, Z, columns = self.nodes_, self._Z, self._columns
-        tuning = self.sparse_penalty, self.sparse_iter
-        recipe = Recipe(self.shrink, self.orthonormal, *tuning)
+        nodes, Z, columns = self.nodes_, self._Z, copy(self._columns)
+        generator = torch.Generator()
+        generator.set_state(self._generator.get_state())
+        recipe = recipe_of(self, self.n_features_in_)
         weight = None if columns.root is None else columns.root**2
-        how = recipe, self._generator, self._place, weight
+        how = recipe, generator, self._place, weight
         X = _Prepared(nodes.prepare, self._X, self.chunk or CHUNK)
         making, whole = (Clock(Z.device) for _ in range(2))
         with whole:
@@ -237,6 +271,7 @@ class BroadLearning(BaseEstimator):
                     nodes, Z = draw(nodes, X, Z, each, *how)
             columns.grow(nodes, Z, making)
         self.nodes_, self._Z = nodes, Z
+        self._columns, self._generator = columns, generator
         solver, l, c = columns.solver, len(Z), columns.Y.shape[1]  # noqa: E741
         if k:
             operations = update_operations(solver, l, k, q, c)
@@ -256,12 +291,12 @@ class BroadLearning(BaseEstimator):
         columns, nodes = self._columns, self.nodes_
         fallback = bool(self.history_) and columns.solver != self.solver_
         self.solver_, self._W = columns.solver, columns.weights()
-        self._stages.append((nodes.columns, self._W))
+        self._stages = [*self._stages, (nodes.columns, self._W)]
         self.n_samples_seen_ += samples
         size = nodes.columns, nodes.features, added
         cost = whole.seconds - making.seconds, making.seconds, operations
         did = float(columns.state.pivot), self.solver_, fallback, self.n_samples_seen_
-        self.history_.append(Growth(*size, *cost, *did))
+        self.history_ = [*self.history_, Growth(*size, *cost, *did)]
         return self
 
     # Looking
@@ -281,17 +316,15 @@ class BroadLearning(BaseEstimator):
         check_is_fitted(self)
         return self.nodes_.apply(self._validated(X)).cpu().numpy()
 
+    @available_if(keeps_factor)
     def factor(self) -> Tensor:
         """F (k, k), upper triangular, with F F^T = (A^T A + ridge I)^-1 or nearly so.
 
         A view. Only for solvers that keep it.
         """
-        state = self._kept("factor").state
-        if not isinstance(state, FactorState):
-            keeper = "a worker" if self.mesh is not None else self.solver_
-            raise ValueError(f"{keeper} keeps no inverse Cholesky factor")
-        return state.F
+        return self._kept("factor").state.F
 
+    @available_if(keeps_factor)
     def factor_error(self) -> float:
         """Largest entry of |F^T R F - I| on the training data; noted in ``history_``.
 
@@ -304,9 +337,10 @@ class BroadLearning(BaseEstimator):
         for _, A, _ in chunks(self.nodes_, 0, *rows):
             error += gram(A @ F)
         error.diagonal().sub_(1)
-        found = float(error.abs().amax())
-        self.history_[-1] = replace(self.history_[-1], factor_error=found)
-        return found
+        largest = float(error.abs().amax())
+        last = replace(self.history_[-1], factor_error=largest)
+        self.history_ = [*self.history_[:-1], last]
+        return largest
 
     def _raw(self, X: Matrix) -> Tensor:
         """A W (l, c), a chunk of samples at a time."""
@@ -336,7 +370,14 @@ class BroadLearning(BaseEstimator):
     ) -> tuple[Matrix, np.ndarray, np.ndarray | None]:
         """X, y and weights as arrays, without the rows whose weight is 0."""
         how |= {"accept_sparse": "csr", "reset": reset}
-        X, y = validate_data(self, plain(X), plain(y), **how)
+        given = plain(y, "y")
+        try:
+            X, y = validate_data(self, plain(X), given, **how)
+        except OverflowError as error:
+            raise ValueError("X or y holds a number that leaves float64") from error
+        if how.get("y_numeric") and not np.isfinite(y).all():  # None became nan
+            at = tuple(map(int, np.argwhere(~np.isfinite(y))[0]))
+            raise ValueError(f"y must be finite, got {np.asarray(given)[at]} at {at}")
         weight, rows = weights_of_rows(sample_weight, X)
         return X[rows], y[rows], weight
 
@@ -365,7 +406,10 @@ class BroadLearning(BaseEstimator):
 
     def _validated(self, X: Matrix) -> Tensor | SparseRows:
         options = {"reset": False, "dtype": "numeric", "accept_sparse": "csr"}
-        X = validate_data(self, plain(X), **options)
+        try:
+            X = validate_data(self, plain(X), **options)
+        except OverflowError as error:
+            raise ValueError("X holds a number that leaves float64") from error
         return self._tensor("X", X, str(self._W.dtype).removeprefix("torch."))
 
     def _backend(self, Y: Tensor, root: Tensor | None, keep: bool) -> Backend:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.broad.nodes import SCALINGS
+from labkit.arrays import check_device
+from labkit.broad.nodes import SCALINGS, Recipe
 from labkit.broad.rows import TAKE_ROWS
 from labkit.broad.solvers import SOLVERS
-from labkit.ranges import COUNT, POSITIVE, check, integer, one_of, optional
+from labkit.ranges import POSITIVE, Range, check, integer, one_of, optional
 
 if TYPE_CHECKING:
     from labkit.broad.growth import BroadLearning
@@ -23,21 +24,30 @@ PAPER = {
     "scaling": "sample",
     "shrink": 0.8,
 }
+MOST = 10**6  # nodes: R would have 8 TB
 RANGES = {
-    "n_groups": COUNT,
-    "nodes_per_group": COUNT,
-    "n_enhancement": integer(0),
+    "n_groups": optional(integer(1, MOST)),
+    "nodes_per_group": integer(1, MOST),
+    "n_enhancement": integer(0, MOST),
     "solver": one_of(SOLVERS),
     "scaling": one_of(SCALINGS),
-    "shrink": POSITIVE,
+    "shrink": optional(POSITIVE),
+    "orthonormal": Range("True or False", lambda v: isinstance(v, (bool, np.bool_))),
     "sparse_penalty": POSITIVE,
-    "sparse_iter": COUNT,
+    "sparse_iter": integer(1, 10**6),
     "dtype": one_of(("float64", "float32")),
-    "capacity": optional(COUNT),
-    "chunk": optional(COUNT),
+    "capacity": optional(integer(1, MOST)),
+    "chunk": optional(integer(1, 2**31 - 1)),
     "fallback": optional(one_of(("chol-2",))),
 }
-ADDED = {"n_features": COUNT, "n_own": integer(0), "n_extra": integer(0)}
+ADDED = {
+    "n_enhancement": integer(1, MOST),
+    "n_features": integer(1, MOST),
+    "n_own": integer(0, MOST),
+    "n_extra": integer(0, MOST),
+}
+NARROW = 100  # columns; the defaults of wider tables follow the columns
+WIDEST = 1000  # feature nodes that a default takes at most
 LISTS = (list, tuple, np.ndarray)  # of ridges
 RIDGES = tuple(10.0**e for e in range(-6, 4))  # where none is given
 
@@ -55,6 +65,7 @@ def check_parameters(
     keep : bool, whether the model keeps its samples
     """
     check({name: getattr(model, name) for name in RANGES}, RANGES)
+    check_device(model.device)
     many = isinstance(model.ridge, LISTS)
     for ridge in model.ridge if many else () if model.ridge is None else [model.ridge]:
         check({"ridge": ridge}, {"ridge": POSITIVE})
@@ -95,9 +106,68 @@ def ridge_of(model: "BroadLearning", keep: bool) -> float | list[float]:
     return [float(ridge) for ridge in model.ridge] if many else float(model.ridge)
 
 
+def groups_of(model: "BroadLearning", d: int) -> int:
+    """Return the number of feature groups for d columns: ``n_groups``, if it is given.
+
+    By default ten, and for tables of more than a hundred columns so many that there are
+    two feature nodes for a column, but at most a thousand. Rows that are standardised
+    by themselves are images, whose pixels go together: ten groups will do.
+    """
+    if model.n_groups is not None:
+        return int(model.n_groups)
+    if d <= NARROW or model.scaling == "sample":
+        return 10
+    return max(
+        10, min(-(-2 * d // model.nodes_per_group), WIDEST // model.nodes_per_group)
+    )
+
+
+def recipe_of(model: "BroadLearning", d: int) -> Recipe:
+    """Return how nodes are drawn for d columns."""
+    shrink = model.shrink
+    if shrink is None:
+        wide = d > NARROW and model.scaling != "sample"
+        shrink = model._wide_shrink if wide else 3.0
+    return Recipe(
+        float(shrink),
+        bool(model.orthonormal),
+        float(model.sparse_penalty),
+        int(model.sparse_iter),
+    )
+
+
+def takes_rows(model: "BroadLearning") -> bool:
+    """Refuse ``partial_fit`` with an AttributeError where the solver cannot do it."""
+    solver = getattr(model, "solver_", model.solver)
+    if solver not in TAKE_ROWS or model.mesh is not None:
+        raise AttributeError(
+            f"partial_fit needs solver {', '.join(TAKE_ROWS)} on one worker, got "
+            f"{solver!r}, mesh={model.mesh!r}"
+        )
+    return True
+
+
+def drops(model: "BroadLearning") -> bool:
+    """Refuse ``drop_last`` with an AttributeError where the solver cannot do it."""
+    if getattr(model, "solver_", model.solver) == "orig":
+        raise AttributeError(
+            "orig keeps no state for fewer columns; drop_last needs another solver"
+        )
+    return True
+
+
+def keeps_factor(model: "BroadLearning") -> bool:
+    """Refuse ``factor`` with an AttributeError where no factor F is kept."""
+    solver = getattr(model, "solver_", model.solver)
+    if solver not in ("chol-1", "chol-2", "exg-e") or model.mesh is not None:
+        keeper = solver if model.mesh is None else "a worker"
+        raise AttributeError(f"{keeper} keeps no inverse Cholesky factor")
+    return True
+
+
 def warn_of_bottleneck(model: "BroadLearning", n: int, d: int, keep: bool) -> None:
     """Warn where n samples are too few, or d columns too many, for the nodes."""
-    nodes = model.n_groups * model.nodes_per_group
+    nodes = groups_of(model, d) * model.nodes_per_group
     if not keep and n < nodes:
         warn_caller(
             f"the first call of partial_fit draws all {nodes} feature nodes, and from "

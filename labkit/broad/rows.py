@@ -46,7 +46,7 @@ def rows_update(
         AY = state.AY + mm(A.T, Y)
         L = solve_triangular(L, one, upper=False)  # F^T, as the buffer has it
         new = {"AY": AY, "W": W, "pivot": smallest_pivot(L)}
-    buffer = state.buffer if state.capacity else square_room(L, k, None)
+    buffer = square_room(L, k, state.capacity)  # the old state stays as it is
     buffer[:k, :k] = L
     return replace(state, buffer=buffer, **new)
 

@@ -1,6 +1,7 @@
 """Samples that come later, weigh more, are sparse, or are dropped; the ridge's path."""
 
 import pickle
+import re
 import tracemalloc
 import warnings
 from itertools import pairwise
@@ -118,6 +119,10 @@ def begun(**options):
     return classifier(**options).partial_fit(X[:99], y[:99], classes=range(10))
 
 
+def fitted(**options):
+    return classifier(**options).fit(X, y)
+
+
 def more(model):
     return model.partial_fit(X, y)
 
@@ -127,21 +132,37 @@ def more(model):
     [
         (lambda: begun().add_nodes(3), "add_nodes needs all samples, and a model beg"),
         (lambda: begun().add_feature_nodes(3), "add_feature_nodes needs all samples"),
-        (lambda: begun().factor_error(), "factor_error needs all samples"),
-        (lambda: begun(solver="orig"), "out of chol-1, chol-2, .* solver='orig'"),
         (lambda: begun(ridge=[1, 2]), r"needs one ridge, .* ridge=\[1, 2\]"),
-        (lambda: more(classifier(solver="r-inv").fit(X, y)), "got a model by 'r-inv'"),
         (lambda: more(begun().compact()), "partial_fit needs what compact.. has drop"),
         (lambda: begun().compact().add_nodes(3), "add_nodes needs what compact"),
         (lambda: begun().compact().add_feature_nodes(3), "needs what compact"),
         (lambda: begun().compact().drop_last(3), "drop_last needs what compact"),
-        (lambda: begun().compact().factor_error(), "needs what compact"),
+        (lambda: fitted().compact().factor_error(), "needs what compact"),
         (lambda: begun().partial_fit(X[:, 1:], y), "X has 63 features, but .* 64"),
     ],
 )
 def test_what_cannot_be_exact_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "message"),
+    [
+        (lambda: begun(), "factor_error", "bordered keeps no inverse Cholesky factor"),
+        (lambda: fitted(solver="orig"), "factor", "orig keeps no inverse Cholesky"),
+        (lambda: fitted(solver="orig"), "drop_last", "orig keeps no state for fewer"),
+        (lambda: classifier(solver="orig"), "partial_fit", "chol-2, .* got 'orig'"),
+        (lambda: fitted(solver="r-inv"), "partial_fit", "bordered on .* got 'r-inv'"),
+    ],
+)
+def test_what_a_solver_cannot_do_is_no_method(make, name, message):
+    model = make()
+    assert not hasattr(model, name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(model, name)
+    assert re.search(message, str(caught.value.__cause__))
+    assert hasattr(fitted(), name)
 
 
 # Weights of samples

@@ -195,10 +195,7 @@ def function_rows(knobs: "FunctionKnobs") -> Iterator[dict]:
 
 def factor_of(model: BroadLearningRegressor) -> np.ndarray | None:
     """The inverse Cholesky factor, or None where the solver has none."""
-    try:
-        return model.factor().numpy().copy()
-    except ValueError:
-        return None
+    return model.factor().numpy().copy() if hasattr(model, "factor") else None
 
 
 def rms(values: np.ndarray) -> float:
