@@ -110,10 +110,14 @@ def weights_of_rows(
     """
     if sample_weight is None:
         return None, slice(None)
-    weight = _check_sample_weight(
-        plain(sample_weight, "sample_weight"), X, dtype=np.float64
-    )
-    if weight.min() < 0 or not weight.any():
+    given = plain(sample_weight, "sample_weight")
+    try:
+        weight = _check_sample_weight(given, X, dtype=np.float64)
+    except TypeError as error:
+        raise TypeError(
+            f"sample_weight must hold numbers, got {described(given)}"
+        ) from error
+    if not (weight.min() >= 0 and np.isfinite(weight).all() and weight.any()):
         raise ValueError(
             f"sample_weight must be >= 0 and somewhere > 0, got values in "
             f"{weight.min():g}..{weight.max():g}"

@@ -87,7 +87,7 @@ def start(
     NotPositiveDefinite, ValueError
         On every worker alike.
     """
-    check_start(A, Y, ridge)
+    check_start(A, Y, ridge, capacity)
     state, pivots = empty(Y, ridge, mesh, capacity), []
     for i in range(0, A.shape[1], panel):
         H = A[:, i : i + panel]

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from labkit.arrays import Matrix
+from labkit.arrays import Matrix, plain
 from labkit.broad.growth import BroadLearning, at_once
 from labkit.broad.parameters import takes_rows
 from labkit.ranges import POSITIVE, check
@@ -185,7 +185,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
             raise ValueError(
                 "class_weight='balanced' needs all samples; give partial_fit a dict"
             )
-        given = [] if classes is None else _labels(classes)
+        given = [] if classes is None else _labels("classes", classes)
         known = np.unique(given) if first else self.classes_
         strange = np.setdiff1d([*y, *given], known)
         if len(strange):
@@ -253,6 +253,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         ``X`` is expanded once; compare ``staged_score`` of scikit-learn's boosting.
         """
         check_is_fitted(self)
+        y = _labels("y", y)
         for raw in self._staged_raw(X):
             yield accuracy_score(y, self._classes(raw))
 
@@ -263,17 +264,18 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         # A standardised row has lost its level and its size: a pair keeps its sign.
-        tags.classifier_tags.poor_score = self.scaling == "sample"
+        tags.classifier_tags.poor_score = str(self.scaling) == "sample"
         return tags
 
 
-def _labels(classes: ArrayLike) -> np.ndarray:
-    """Class labels (c,), which must be of one kind."""
-    classes = column_or_1d(classes)
+def _labels(name: str, labels: ArrayLike) -> np.ndarray:
+    """Labels (n,), which must be of one kind, so that they can be sorted."""
+    labels = column_or_1d(plain(labels, name))
     try:
-        return np.sort(classes)
+        np.unique(labels)
     except TypeError as error:
-        raise ValueError(f"classes must be of one kind, got {classes}") from error
+        raise ValueError(f"{name} must be of one kind, got {labels}") from error
+    return labels
 
 
 class BroadLearningRegressor(RegressorMixin, BroadLearning):
@@ -327,13 +329,13 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
         """R^2 at every size that the present columns went through."""
         check_is_fitted(self)
         for raw in self._staged_raw(X):
-            yield r2_score(y, self._shaped(raw))
+            yield r2_score(plain(y, "y"), self._shaped(raw))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         # A standardised row has lost its level and its size: a pair keeps its sign.
-        tags.regressor_tags.poor_score = self.scaling == "sample"
+        tags.regressor_tags.poor_score = str(self.scaling) == "sample"
         return tags
 
     def _shaped(self, raw: Tensor) -> np.ndarray:

@@ -28,6 +28,10 @@ import torch
 from torch import Tensor
 
 from labkit.broad.triangular import gram, mm_upper, spans, upper_mm, upper_t_mm
+from labkit.door import check_tensor
+from labkit.ranges import COUNT, check, one_of, optional
+
+FLOATS = torch.float32, torch.float64  # of what is factorised
 
 # Columns of a panel: wide enough for the rate of a full product, narrow against k.
 PANEL = {"cpu": 96}
@@ -116,10 +120,8 @@ def inverse_cholesky(
             [ 0.0000,  0.5000]])
     """
     check_square(R)
-    if method not in ("panels", "columns"):
-        raise ValueError(f"method must be 'panels' or 'columns', got {method!r}")
-    if panel is not None and panel < 1:
-        raise ValueError(f"panel must be >= 1, got {panel}")
+    check({"method": method}, {"method": one_of(("panels", "columns"))})
+    check({"panel": panel}, {"panel": optional(COUNT)})
     F = R.clone()
     for _ in panel_sweep(F, panel) if method == "panels" else column_growth(F):
         pass
@@ -209,7 +211,10 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
 
     F (k, k), P (k, q), S (q, q); cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
     """
-    k, q = P.shape
+    check_tensor("F", F, dtype=FLOATS)
+    check_tensor("P", P, like=F)
+    check_tensor("S", S, like=F)
+    k, q = P.shape if P.ndim == 2 else (-1, -1)
     if F.shape != (k, k) or S.shape != (q, q):
         raise ValueError(
             f"F, P, S must be (k, k), (k, q), (q, q), got {tuple(F.shape)}, "
@@ -235,6 +240,7 @@ def factor_error(F: Tensor, R: Tensor) -> Tensor:
 
 def check_square(R: Tensor) -> None:
     """Refuse what cannot be factorised."""
+    check_tensor("R", R, dtype=FLOATS)
     if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.numel():
         raise ValueError(f"R must be a square matrix, got shape {tuple(R.shape)}")
 

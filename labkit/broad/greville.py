@@ -48,7 +48,7 @@ def dagger_start(
 
     For Orig these stand for (8) and (2), the generalised inverse as a limit.
     """
-    check_start(A, Y, ridge)
+    check_start(A, Y, ridge, capacity)
     k = A.shape[1]
     room = k if capacity is None else check_room(k, capacity)
     buffer = A.new_empty(room, len(A))
@@ -145,7 +145,7 @@ def orig_step(
 def _dagger_update(
     step: Callable, state: DaggerState, A: Tensor, H: Tensor, Y: Tensor
 ) -> DaggerState:
-    check_update(state, A, H, Y)
+    check_update(state, A, H, Y, DaggerState)
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
     with naming_safe_ridge(squared_norm, A, H):
@@ -155,7 +155,7 @@ def _dagger_update(
 
 def exg_e_update(state: FactorState, A: Tensor, H: Tensor, Y: Tensor) -> FactorState:
     """Add the columns H (l, q); see :func:`exg_e_step`."""
-    check_update(state, A, H, Y)
+    check_update(state, A, H, Y, FactorState)
     buffer, out = room_of_T(state, A.shape[1], H.shape[1])
     F, AY, W, HY = state.F, state.AY, state.W, mm(H.T, Y)
     with naming_safe_ridge(squared_norm, A, H):

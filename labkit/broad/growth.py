@@ -375,6 +375,10 @@ class BroadLearning(BaseEstimator):
             X, y = validate_data(self, plain(X), given, **how)
         except OverflowError as error:
             raise ValueError("X or y holds a number that leaves float64") from error
+        if sparse.issparse(y):
+            raise TypeError(f"y must be dense, got {type(y).__name__}")
+        if how.get("y_numeric") and y.dtype.kind not in "fiub":
+            raise ValueError(f"y must hold numbers, got the dtype {y.dtype}")
         if how.get("y_numeric") and not np.isfinite(y).all():  # None became nan
             at = tuple(map(int, np.argwhere(~np.isfinite(y))[0]))
             raise ValueError(f"y must be finite, got {np.asarray(given)[at]} at {at}")

@@ -22,6 +22,7 @@ from torch import Generator, Tensor
 
 from labkit.arrays import SparseRows
 from labkit.broad.mesh import ALONE, Place
+from labkit.ranges import check, integer
 
 BIAS = 0.1  # the constant input of every node
 CHUNK = 8192  # samples at a time where the whole is not needed
@@ -37,8 +38,8 @@ class Update:
     extra: int = 0  # enhancement nodes of all features
 
     def __post_init__(self) -> None:
-        if min(self.features, self.own, self.extra) < 0:
-            raise ValueError(f"counts must not be negative, got {self}")
+        counts = {field: getattr(self, field) for field in ("features", "own", "extra")}
+        check(counts, dict.fromkeys(counts, integer(0)), "Update")
         if self.features + self.extra == 0 or (self.own and not self.features):
             raise ValueError(f"an update needs features or extra nodes, got {self}")
 

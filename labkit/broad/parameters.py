@@ -10,6 +10,7 @@ from labkit.arrays import check_device
 from labkit.broad.nodes import SCALINGS, Recipe
 from labkit.broad.rows import TAKE_ROWS
 from labkit.broad.solvers import SOLVERS
+from labkit.broad.state import MOST
 from labkit.ranges import POSITIVE, Range, check, integer, one_of, optional
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ PAPER = {
     "scaling": "sample",
     "shrink": 0.8,
 }
-MOST = 10**6  # nodes: R would have 8 TB
 RANGES = {
     "n_groups": optional(integer(1, MOST)),
     "nodes_per_group": integer(1, MOST),
@@ -66,7 +66,7 @@ def check_parameters(
     """
     check({name: getattr(model, name) for name in RANGES}, RANGES)
     check_device(model.device)
-    many = isinstance(model.ridge, LISTS)
+    many = _several(model.ridge)
     for ridge in model.ridge if many else () if model.ridge is None else [model.ridge]:
         check({"ridge": ridge}, {"ridge": POSITIVE})
         if ridge > float(np.finfo(model.dtype).max):
@@ -102,7 +102,7 @@ def ridge_of(model: "BroadLearning", keep: bool) -> float | list[float]:
     """Return the ridge to take, or the list of those to choose from."""
     if model.ridge is None:
         return list(RIDGES) if keep and model.mesh is None else 1.0
-    many = isinstance(model.ridge, LISTS)
+    many = _several(model.ridge)
     return [float(ridge) for ridge in model.ridge] if many else float(model.ridge)
 
 
@@ -178,6 +178,11 @@ def warn_of_bottleneck(model: "BroadLearning", n: int, d: int, keep: bool) -> No
             f"{d} columns go through n_groups * nodes_per_group = {nodes} feature "
             f"nodes; take as many"
         )
+
+
+def _several(ridge: object) -> bool:
+    """Whether it is a list of ridges, not one of them."""
+    return isinstance(ridge, LISTS) and getattr(ridge, "ndim", 1) > 0
 
 
 def warn_caller(message: str) -> None:

@@ -69,7 +69,7 @@ def direct_start(
 
     The paper inverts R (7); a Cholesky solve is the better reference.
     """
-    check_start(A, Y, ridge)
+    check_start(A, Y, ridge, capacity)
     return _direct(gram(A), mm(A.T, Y), ridge, A)
 
 
@@ -78,7 +78,7 @@ def direct_update(state: DirectState, A: Tensor, H: Tensor, Y: Tensor) -> Direct
 
     (35) $R = [A | H]^T [A | H] + \lambda I$    (6) $W = R^{-1} [A | H]^T Y$
     """
-    check_update(state, A, H, Y)
+    check_update(state, A, H, Y, DirectState)
     R = torch.cat([gram(A), mm(A.T, H)], 1)
     R = torch.cat([R, torch.cat([R[:, A.shape[1] :].T, gram(H)], 1)])
     return _direct(R, torch.cat([state.AY, H.T @ Y]), state.ridge, A, H)
@@ -121,7 +121,7 @@ def chol1_start(
 
     (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
     """
-    check_start(A, Y, ridge)
+    check_start(A, Y, ridge, capacity)
     with naming_safe_ridge(squared_norm, A):
         return chol1_start_from(Sums(None, gram(A), mm(A.T, Y)), ridge, capacity)
 
@@ -145,7 +145,7 @@ def chol1_start_from(
 
 def chol1_update(state: FactorState, A: Tensor, H: Tensor, Y: Tensor) -> FactorState:
     """Add the columns H (l, q); see :func:`chol1_step`."""
-    check_update(state, A, H, Y)
+    check_update(state, A, H, Y, FactorState)
     with naming_safe_ridge(squared_norm, A, H):
         return chol1_update_from(state, Sums(mm(A.T, H), gram(H), mm(H.T, Y)))
 
@@ -192,7 +192,7 @@ def chol1_step(
 
 def chol2_update(state: FactorState, A: Tensor, H: Tensor, Y: Tensor) -> FactorState:
     """Add the columns H (l, q); see :func:`chol2_step`."""
-    check_update(state, A, H, Y)
+    check_update(state, A, H, Y, FactorState)
     buffer, out = room_of_T(state, A.shape[1], H.shape[1])
     with naming_safe_ridge(squared_norm, A, H):
         T, G, W, blocks = chol2_step(state.F, state.W, A, H, Y, state.ridge, out)
@@ -241,7 +241,7 @@ def bordered_start(
 
     (1) $L L^T = R$    (2) $z = L^{-1} A^T Y$    (3) $W = L^{-T} z$
     """
-    check_start(A, Y, ridge)
+    check_start(A, Y, ridge, capacity)
     k = A.shape[1]
     buffer = square_room(A, k, capacity)
     L = buffer[:k, :k]
@@ -263,7 +263,7 @@ def bordered_update(
 
     Cost l q (2 k + q) + k^2 q + k q^2 + q^3 / 3 + (k + q)^2 c operations.
     """
-    check_update(state, A, H, Y)
+    check_update(state, A, H, Y, BorderedState)
     k, q = A.shape[1], H.shape[1]
     buffer = room_for(state, q)
     V = lower_solve(state.L, mm(A.T, H))  # (1)

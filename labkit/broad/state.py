@@ -15,8 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import NotPositiveDefinite
-from labkit.ranges import POSITIVE, check
+from labkit.broad.factor import FLOATS, NotPositiveDefinite
+from labkit.door import check_finite, check_tensor, described
+from labkit.ranges import POSITIVE, check, integer, optional
+
+MOST = 10**6  # columns: R would have 8 TB
 
 
 @dataclass(frozen=True)
@@ -110,25 +113,50 @@ def check_room(columns: int, capacity: int) -> int:
     return capacity
 
 
-def check_start(A: Tensor, Y: Tensor, ridge: float) -> None:
+def check_start(
+    A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
+) -> None:
     """Refuse what no solver can start from."""
+    check_tensor("A", A, dtype=FLOATS)
+    check_tensor("Y", Y, like=A)
     if A.ndim != 2 or Y.ndim != 2 or len(A) != len(Y):
         raise ValueError(
             f"A (l, k) and Y (l, c) must have the same rows, got shapes "
             f"{tuple(A.shape)} and {tuple(Y.shape)}"
         )
+    if not A.numel() or not Y.numel():
+        raise ValueError(
+            f"A and Y must have a row and a column or more, got shapes "
+            f"{tuple(A.shape)} and {tuple(Y.shape)}"
+        )
+    check_finite("Y", Y)
     check({"ridge": ridge}, {"ridge": POSITIVE})
+    check({"capacity": capacity}, {"capacity": optional(integer(1, MOST))})
 
 
-def check_update(state: State, A: Tensor, H: Tensor, Y: Tensor) -> None:
+def check_update(state: State, A: Tensor, H: Tensor, Y: Tensor, kind: type) -> None:
     """Refuse an update that does not fit its state: what is too small would spread."""
+    if not isinstance(state, kind):
+        raise TypeError(
+            f"this solver needs a state {kind.__name__}, as its start returns, got "
+            f"{described(state)}"
+        )
+    for name, value in {"A": A, "H": H, "Y": Y}.items():
+        check_tensor(name, value, like=state.W)
     k, c = state.W.shape
-    l = len(Y)  # noqa: E741
-    if A.shape != (l, k) or Y.shape != (l, c) or H.ndim != 2 or len(H) != l:
+    l = len(Y) if Y.ndim else -1  # noqa: E741
+    if (
+        A.shape != (l, k)
+        or Y.shape != (l, c)
+        or H.ndim != 2
+        or len(H) != l
+        or not H.numel()
+    ):
         raise ValueError(
             f"A, H, Y must be (l, {k}), (l, q), (l, {c}) as the start was, got shapes "
             f"{tuple(A.shape)}, {tuple(H.shape)}, {tuple(Y.shape)}"
         )
+    check_finite("Y", Y)
 
 
 def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:

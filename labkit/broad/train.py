@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import NotPositiveDefinite
+from labkit.broad.factor import FLOATS, NotPositiveDefinite
 from labkit.broad.factor import factor_error as error_of
 from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import SOLVERS, start_operations, update_operations
-from labkit.broad.state import FactorState, State, check_start
+from labkit.broad.state import MOST, FactorState, State, check_room, check_start
 from labkit.broad.triangular import gram
 from labkit.clock import Clock
-from labkit.ranges import check, one_of
+from labkit.door import check_tensor, described
+from labkit.ranges import COUNT, check, integer, one_of
 
 
 class SharedColumns:
@@ -44,14 +45,32 @@ class SharedColumns:
         *,
         seed: int = 0,
     ) -> None:
+        for name, pair in {"fit": fit, "test": test}.items():
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                raise TypeError(
+                    f"{name} must be a pair of tensors, got {described(pair)}"
+                )
         (X, y), (self._tests, self._classes) = fit, test
-        self.A, self.B = (x.new_empty(len(x), room) for x in (X, self._tests))
+        check(
+            {"room": room, "seed": seed}, {"room": integer(1, MOST), "seed": integer(0)}
+        )
+        check_tensor("inputs to fit", X, dtype=FLOATS)
+        check_tensor("inputs to test", self._tests, like=X)
         for Xs, ys in (fit, test):
+            check_tensor("classes", ys, dtype=torch.int64)
             if Xs.ndim != 2 or ys.shape != Xs.shape[:1]:
                 raise ValueError(
                     f"inputs (l, d) and classes (l,) are needed, got shapes "
                     f"{tuple(Xs.shape)} and {tuple(ys.shape)}"
                 )
+        if X.shape[1] != self._tests.shape[1] or not X.numel() or not len(self._tests):
+            raise ValueError(
+                f"inputs to fit and to test must have rows of the same length, got "
+                f"shapes {tuple(X.shape)} and {tuple(self._tests.shape)}"
+            )
+        if (least := int(min(y.min(), self._classes.min()))) < 0:
+            raise ValueError(f"classes must be 0 or more, got {least}")
+        self.A, self.B = (x.new_empty(len(x), room) for x in (X, self._tests))
         c = 1 + int(max(y.max(), self._classes.max()))
         self.Y = 2 * torch.nn.functional.one_hot(y, c).to(X) - 1
         self.widths = ()
@@ -64,15 +83,28 @@ class SharedColumns:
         """Draw the nodes of updates and make their columns; return the width then."""
         nodes, Z, k = self._nodes, self._Z, self._nodes.columns
         for update in updates:
-            nodes, Z = draw(nodes, self._prepared, Z, update, Recipe(), self._generator)
-        self._nodes, self._Z, new = nodes, Z, nodes.between(k, nodes.columns)
+            if not isinstance(update, Update):
+                raise TypeError(f"updates must be Updates, got {described(update)}")
+        check_room(k + sum(update.columns for update in updates), self.A.shape[1])
+        generator = torch.Generator()
+        generator.set_state(self._generator.get_state())
+        for update in updates:
+            nodes, Z = draw(nodes, self._prepared, Z, update, Recipe(), generator)
+        new = nodes.between(k, nodes.columns)
         new.expand(Z, out=self.A[:, k : nodes.columns])
         new.expand(nodes.features_of(self._tests), out=self.B[:, k : nodes.columns])
-        self.widths += (nodes.columns,)
+        widths = (*self.widths, nodes.columns)
+        self._nodes, self._Z, self._generator, self.widths = nodes, Z, generator, widths
         return nodes.columns
 
     def score(self, W: Tensor) -> float:
         """Test accuracy of W (k, c) [%]; k may be any of the widths."""
+        check_tensor("W", W, like=self.B)
+        if W.ndim != 2 or len(W) > self._nodes.columns:
+            raise ValueError(
+                f"W must be (k, c) of at most {self._nodes.columns} columns made, got "
+                f"shape {tuple(W.shape)}"
+            )
         right = (self.B[:, : len(W)] @ W).argmax(1) == self._classes
         return 100 * float(right.double().mean())
 
@@ -125,13 +157,15 @@ def side_by_side(
     list of SolverRecord
         For every width: of every solver that is still there, in their order.
     """
-    states, clock, k = dict.fromkeys(solvers), Clock(A.device), 0
     check_start(A, Y, ridge)
-    for name in states:
+    widths, names = _each("widths", widths), list(_each("solvers", solvers))
+    for name in names:
         check({"solver": name}, {"solver": one_of(SOLVERS)})
+    states, clock, k = dict.fromkeys(names), Clock(A.device), 0
     for step, grown in enumerate(widths):
         if not states:
             return
+        check({"width": grown}, {"width": COUNT})
         if not k < grown <= A.shape[1]:
             raise ValueError(
                 f"widths must ascend to at most {A.shape[1]} columns, "
@@ -167,6 +201,14 @@ def side_by_side(
         k = grown
     if not k:
         raise ValueError("widths must hold the columns of a start, got none")
+
+
+def _each(name: str, values: Iterable) -> Iterator:
+    """Go through values, or say that they are none."""
+    try:
+        return iter(values)
+    except TypeError as error:
+        raise TypeError(f"{name} must be several, got {described(values)}") from error
 
 
 def _factor_error(state: State, A: Tensor) -> float | None:

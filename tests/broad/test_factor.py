@@ -194,9 +194,11 @@ def test_refuses_what_is_not_square(R):
 
 def test_refuses_bad_options():
     R = positive(2)
-    with pytest.raises(ValueError, match="method must be 'panels' or 'columns', got"):
+    with pytest.raises(ValueError, match="method must be one of panels, columns, got"):
         inverse_cholesky(R, method="rows")
-    with pytest.raises(ValueError, match="panel must be >= 1, got 0"):
+    with pytest.raises(
+        ValueError, match="panel must be None or an integer >= 1, got 0"
+    ):
         inverse_cholesky(R, panel=0)
     with pytest.raises(ValueError, match=r"F, P, S must be .* got \(2, 2\), \(3, 1\)"):
         extend_inverse_cholesky(R, torch.ones(3, 1), torch.ones(1, 1))
