@@ -306,7 +306,7 @@ def test_a_rule_has_one_colour_and_no_two_of_a_panel_share_one():
     for trace in figure["data"]:
         if "line" in trace and trace["name"] in rules.CLASSIFIERS:
             colours.setdefault(trace["name"], set()).add(trace["line"]["color"])
-    assert len(colours) == 9 and all(len(each) == 1 for each in colours.values())
+    assert len(colours) == 10 and all(len(each) == 1 for each in colours.values())
     for panel in compare.RACE.panels:
         shown = set.union(*(colours[column] for column in panel.columns))
         assert len(shown) == len(panel.columns)

@@ -28,7 +28,17 @@ from labkit.lab.panels.figures.theme import COLOURS, PLAIN, layout
 from labkit.lab.problem import Problem, seeded
 
 ALL = (
-    *("SGD", "Adam", "RLS", "RLS+M", "HRLS+M", "Hessian-free", "BPLS", "BPLS-GN"),
+    *(
+        "SGD",
+        "Adam",
+        "Muon",
+        "RLS",
+        "RLS+M",
+        "HRLS+M",
+        "Hessian-free",
+        "BPLS",
+        "BPLS-GN",
+    ),
     "broad",
 )
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
@@ -91,7 +101,7 @@ def spirals(seed: int = 0) -> Problem:
 def middle_values() -> dict[str, dict]:
     """Return, for every rule, the middle of the ranges that it would be tuned in."""
     middle = lambda ends: math.sqrt(math.prod(ends))  # noqa: E731
-    ranges = {label: rule.ranges.items() for label, rule in CLASSIFIERS.items()}
+    ranges = {label: CLASSIFIERS[label].ranges.items() for label in ALL}
     chosen = {k: {name: middle(ends) for name, ends in v} for k, v in ranges.items()}
     # Each row by itself, as of images, would leave one bit of two inputs.
     return chosen | {"broad": chosen["broad"] | {"scaling": "feature"}}
@@ -232,7 +242,7 @@ RACE = Experiment(
     RaceKnobs,
     race_rows,
     [
-        _panel("Gradients, and a Hessian", ("Adam", "SGD", NEWTON)),
+        _panel("Gradients, and a Hessian", ("Adam", "SGD", "Muon", NEWTON)),
         _panel(
             "Recursive least squares, beside Adam", ("Adam", "RLS", "RLS+M", "HRLS+M")
         ),

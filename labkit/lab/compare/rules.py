@@ -7,6 +7,7 @@ and a seed, and yields looks at its network; see :class:`~labkit.lab.tuning.Rule
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -135,6 +136,75 @@ def optimizer_rule(
 def heavy_ball(model: nn.Module, lr: float) -> torch.optim.SGD:
     """Return SGD with momentum 0.9."""
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+
+
+class Together:
+    """Two or more optimisers of torch as one, each over its own parameters."""
+
+    def __init__(self, *parts: torch.optim.Optimizer):
+        self.parts = parts
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+        for part in self.parts:
+            part.zero_grad()
+
+    def step(self) -> None:
+        """Let each part take its step."""
+        for part in self.parts:
+            part.step()
+
+
+def muon(model: nn.Module, lr: float, adam_lr: float) -> Together:
+    """Return Muon for the hidden layers' matrices, AdamW for all else (Jordan, 2024).
+
+    The output layer is AdamW's, as in the author's program: Muon makes the update of a
+    matrix orthogonal, and that is meant for hidden layers.
+    """
+    *_, head = (m for m in model.modules() if isinstance(m, nn.Linear))
+    last = {id(p) for p in head.parameters()}
+    hidden = [p for p in model.parameters() if p.ndim == 2 and id(p) not in last]
+    mine = {id(p) for p in hidden}
+    rest = [p for p in model.parameters() if id(p) not in mine]
+    return Together(
+        torch.optim.Muon(hidden, lr=lr), torch.optim.AdamW(rest, lr=adam_lr)
+    )
+
+
+def soap(model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """Return SOAP (Vyas et al., 2025) of the package pytorch-optimizer."""
+    from pytorch_optimizer import SOAP
+
+    return SOAP(model.parameters(), lr=lr)
+
+
+def full_batch(
+    make: Network, fit: Labelled, sizes: Sizes, values: Values, seed: int
+) -> Looks:
+    """Train by torch's L-BFGS on all rows at once; each of its steps reads them all.
+
+    Without a line search, so that a step is one pass; its rate is tuned instead.
+    """
+    model, clock = make(fit, sizes.hidden, seed), Clock(fit.inputs.device)
+    loss = loss_mse if fit.targets.is_floating_point() else cross_entropy
+    # With one iteration for each call the loss is evaluated once, and the curvature of
+    # the steps before is kept.
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1, **values)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = loss(model(fit.inputs), fit.targets)
+        value.backward()
+        for p in model.parameters():
+            p.grad = p.grad.contiguous()  # torch's L-BFGS asks for it
+        return value
+
+    for step in range(1, sizes.passes + 1):
+        with clock:
+            value = optimizer.step(closure)
+        if not torch.isfinite(value):
+            raise FloatingPointError(f"the loss of L-BFGS is {value} at pass {step}")
+        yield float(step), clock.seconds, model
 
 
 # Networks with one hidden layer, and those that are solved
@@ -285,6 +355,8 @@ def by_class(raw: Tensor, present: Tensor, classes: int) -> Tensor:
 
 
 RATE, ETA, MOMENTUM = (1e-3, 0.1), (0.1, 10.0), (0.3, 0.9)
+DECAY, WHOLE = (1e-3, 1.0), (0.1, 1.0)  # AdamW's decay; the rate of L-BFGS
+ORTHOGONAL = (0.01, 1.0)  # the rate of Muon, whose updates have one length
 CURVED = {"damping": (0.1, 10.0), "damping_decay": (0.5, 0.95)}
 RLS, RLS_M, HRLS_M = (
     partial(rls_training, name) for name in ("RLS", "RLS+M", "HRLS+M")
@@ -293,6 +365,9 @@ CLASSIFIERS = {
     "SGD": optimizer_rule(heavy_ball, lr=(3e-3, 1.0)),
     "Adam": optimizer_rule(torch.optim.Adam, lr=RATE),
     "Adam (default)": optimizer_rule(torch.optim.Adam),
+    "AdamW": optimizer_rule(torch.optim.AdamW, lr=RATE, weight_decay=DECAY),
+    "Muon": optimizer_rule(muon, lr=ORTHOGONAL, adam_lr=RATE),
+    "L-BFGS": Rule(partial(full_batch, network), {"lr": WHOLE}, ENTROPY),
     "RLS": by_minibatch(RLS, network, lr=ETA, mean_weight=(1e-2, 1.0)),
     "RLS+M": by_minibatch(RLS_M, network, lr=ETA, momentum=MOMENTUM),
     "HRLS+M": by_minibatch(HRLS_M, network, ENTROPY, lr=ETA, adam_lr=RATE),
@@ -322,9 +397,14 @@ def in_layers(fit: Labelled, hidden: int, seed: int) -> nn.Sequential:
     return hessian_free.as_sequential(autoencoder(fit, hidden, seed))
 
 
+if find_spec("pytorch_optimizer"):
+    CLASSIFIERS["SOAP"] = optimizer_rule(soap, lr=RATE)
 LONGER = {"maxiter": 50, "miniter": 20, "patience": 5}
 AUTOENCODERS = {
     "Adam": optimizer_rule(torch.optim.Adam, in_layers, lr=RATE),
+    "AdamW": optimizer_rule(torch.optim.AdamW, in_layers, lr=RATE, weight_decay=DECAY),
+    "Muon": optimizer_rule(muon, in_layers, lr=ORTHOGONAL, adam_lr=RATE),
+    "L-BFGS": Rule(partial(full_batch, in_layers), {"lr": WHOLE}),
     "RLS": by_minibatch(RLS, in_layers, lr=ETA, mean_weight=(1e-2, 1.0)),
     "RLS+M": by_minibatch(RLS_M, in_layers, lr=ETA, momentum=MOMENTUM),
     "Hessian-free": Rule(partial(newton, autoencoder, LONGER), CURVED),

@@ -8,23 +8,27 @@ from torch import Tensor, nn
 
 from labkit.clock import Clock
 from labkit.lab.compare.rules import (
+    DECAY,
     ENTROPY,
     HRLS_M,
     MOMENTUM,
+    ORTHOGONAL,
     RECURRENT_CLIP,
     RLS_M,
     Looks,
     Values,
     by_minibatch,
     look_at,
+    muon,
     optimizer_rule,
 )
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import seeded
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rls import SequenceClassifier
-from labkit.rtrl import OK, TBPTT, LSTMCell, Readout
+from labkit.rtrl import TBPTT, LSTMCell, Readout
 from labkit.rtrl.learner import Learner
+from labkit.rtrl.learners import LEARNERS
 
 
 def lstm(fit: Labelled, hidden: int, seed: int) -> SequenceClassifier:
@@ -115,11 +119,6 @@ def online(
                 yield step * batch / N, clock.seconds, partial(read, cell, readout)
 
 
-def ok(cell: LSTMCell, rank: int, **options: object) -> OK:
-    """Make OK of a rank."""
-    return OK(cell, rank=rank, **options)
-
-
 def two_rows(cell: LSTMCell, rank: int, **options: object) -> TBPTT:
     """Make back-propagation that is truncated after two rows."""
     return TBPTT(cell, horizon=2, **options)
@@ -127,10 +126,18 @@ def two_rows(cell: LSTMCell, rank: int, **options: object) -> TBPTT:
 
 # Higher than for dense networks: with theirs the best trial was at the upper end.
 HIGH_RATE, HIGH_ETA = (3e-3, 0.3), (0.3, 30.0)
+# Learners that never look back, by their names in `LEARNERS`.
+ONLINE = {"OK": "OK", "KF-RTRL": "KF-AVG", "UORO": "UORO", "SnAp-1": "SNAP-1"}
+ONLINE |= {"RFLO": "RFLO"} if "RFLO" in LEARNERS else {}
 SEQUENCES = {
     "Adam": optimizer_rule(torch.optim.Adam, lstm, lr=HIGH_RATE),
+    "AdamW": optimizer_rule(torch.optim.AdamW, lstm, lr=HIGH_RATE, weight_decay=DECAY),
+    "Muon": optimizer_rule(muon, lstm, lr=ORTHOGONAL, adam_lr=HIGH_RATE),
     "RLS+M": by_minibatch(RLS_M, lstm, lr=HIGH_ETA, momentum=MOMENTUM),
     "HRLS+M": by_minibatch(HRLS_M, lstm, ENTROPY, lr=HIGH_ETA, adam_lr=HIGH_RATE),
-    "OK": Rule(partial(online, ok), {"lr": HIGH_RATE}, ENTROPY),
+    **{
+        name: Rule(partial(online, LEARNERS[learner].make), {"lr": HIGH_RATE}, ENTROPY)
+        for name, learner in ONLINE.items()
+    },
     "2-TBPTT": Rule(partial(online, two_rows), {"lr": HIGH_RATE}, ENTROPY),
 }
