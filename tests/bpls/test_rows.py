@@ -66,7 +66,7 @@ ONE_WALK = {BPLSClassifier: {"max_walks": 0}, BPLSRegressor: {}}
 @nets
 @pytest.mark.parametrize("options", [{}, FORMS["refined"] | {"max_walks": 3}])
 def test_the_same_rows_in_float32(Net, options):
-    """As in float64, but for rounding and the condition of the solves."""
+    """As in float64, but for rounding, by as much as the solves' condition allows."""
     options = {"dtype": "float32"} | (options or ONE_WALK[Net])
     outputs = "decision_function" if Net is BPLSClassifier else "predict"
     order, t = np.random.default_rng(1).permutation(90), WANTED[Net]
