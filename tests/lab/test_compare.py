@@ -239,7 +239,7 @@ def test_ranks_are_of_each_seed_and_a_failure_comes_last():
     assert table.loc["Adam"].tolist() == ["1.5 ± 0.7", "0.25"]
 
 
-def test_what_does_not_pay_says_where_it_would():
+def test_what_does_not_pay_says_where_it_might():
     runs = {
         "Adam": ((95.0, 95.2), 1.0, 90.0),
         "gains": ((90.0, 90.2), 1.0, 50.0),
@@ -253,10 +253,10 @@ def test_what_does_not_pay_says_where_it_would():
     )
     noise = {"input_noise": {0.5: noisy}}
     rows = verdicts.idle_table(judged(noise, job, **runs), tried)
-    where = {row["rule"]: row["where it would"] for row in rows}
+    where = {row["rule"]: row["where it might pay"] for row in rows}
     # `stays` is ahead of Adam under noise, so it is not among those that pay nowhere
     assert where == {"gains": "with more passes"}
-    found = verdicts.would_pay(judged(noise, job, **runs), tried)
+    found = verdicts.might_pay(judged(noise, job, **runs), tried)
     assert found["stays"] == ["with more input noise", "where nothing can be tuned"]
 
 

@@ -376,28 +376,31 @@ def rank_table(all_judged: Iterable[Judged]) -> pd.DataFrame:
     return table.fillna("not in it").rename_axis("rule")
 
 
-def would_pay(judged: Judged, tried: pd.DataFrame) -> dict[str, list[str]]:
-    """Say of each rule where this run shows that it would pay.
+def might_pay(judged: Judged, tried: pd.DataFrame) -> dict[str, list[str]]:
+    """Say of each rule where this run shows that it might pay.
 
     *With more passes*: in the second half of the budget it gained more than tuned Adam,
-    by more than both spreads. *With more noise*: it lost less from none to the largest
-    level. *Where nothing can be tuned*: its worst trial was better than Adam's worst,
-    by 3 points or a quarter of the error.
+    by more than both spreads. *With more noise*: at the largest level it is ahead of
+    tuned Adam. *Where nothing can be tuned*: its worst trial was better than Adam's
+    worst, by 3 points or a quarter of the error.
     """
     comparison, race = judged.comparison, judged.race
     half = race.within("passes", comparison.sizes.passes / 2)
-    gains = {"with more passes": _gain(comparison, half, race.last())}
-    for kind, levels in judged.noise.items():
-        noisy = levels[max(levels)].last()
-        clean = race.last()[race.last().seed < levels[max(levels)].seeds]
-        name = f"with more {kind.replace('_', ' ')}"
-        gains[name] = _gain(comparison, clean, noisy)
+    won = _gain(comparison, half, race.last())
+    noisy = {
+        f"with more {kind.replace('_', ' ')}": spread(
+            levels[max(levels)].last(), "score"
+        )
+        for kind, levels in judged.noise.items()
+    }
     scores = tried.groupby("label")["mean"]
     worst = scores.min() if comparison.shares else scores.max()
     found = {label: [] for label in race.labels if label != ADAM}
     for label, where in found.items():
-        for name, table in gains.items():
-            if compared(table.loc[label], table.loc[ADAM]) == AHEAD:
+        if compared(won.loc[label], won.loc[ADAM]) == AHEAD:
+            where.append("with more passes")
+        for name, table in noisy.items():
+            if comparison.compared(table.loc[label], table.loc[ADAM]) == AHEAD:
                 where.append(name)
         gap = worst[label] - worst[ADAM] - POINTS
         if not comparison.shares:
@@ -421,7 +424,7 @@ def idle_table(judged: Judged, tried: pd.DataFrame) -> Iterator[dict[str, str]]:
     """Yield a row for each rule that is ahead of tuned Adam on no count."""
     ends, pays = judged.ends(), pays_table(judged)
     words, adam = judged.comparison.words, ends.loc[ADAM]
-    where = would_pay(judged, tried)
+    where = might_pay(judged, tried)
     for label, counts in pays[pays["pays here"] == "no"].iterrows():
         mine = ends.loc[label]
         yield {
@@ -431,5 +434,6 @@ def idle_table(judged: Judged, tried: pd.DataFrame) -> Iterator[dict[str, str]]:
             "tuned Adam": words(adam),
             "its seconds / Adam's": f"{mine.seconds / adam.seconds:.1f}",
             "behind in": ", ".join(counts.index[counts == BEHIND]) or "nothing",
-            "where it would": "; ".join(where[label]) or "nowhere that this run shows",
+            "where it might pay": "; ".join(where[label])
+            or "nowhere that this run shows",
         }
