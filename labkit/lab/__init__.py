@@ -45,7 +45,15 @@ __getattr__, __dir__, __all__ = lazily(
             *("knob", "COLOURS"),
         ),
         "problem": (
-            *("Problem", "load_problem", "noisy_labels", "percent", "rows", "seeded"),
+            *(
+                "Problem",
+                "in_classes",
+                "load_problem",
+                "noisy_labels",
+                "percent",
+                "rows",
+                "seeded",
+            ),
             *("squared_error", "with_noise"),
         ),
         "race": ("Race", "View", "race_figure", "run_race", "spread", "with_bar"),

@@ -50,6 +50,7 @@ def load_problem(
     tune: float = 0.0,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
+    **own: str | int,
 ) -> Problem:
     """Load a data set and cut it into rows to learn from, to tune on and for the end.
 
@@ -62,13 +63,14 @@ def load_problem(
     tune : float in [0, 1), share of the training rows, the last ones, kept for tuning
     dtype : torch.dtype, of the inputs
     device : torch.device or str, where the rows go
+    own : ``target``, ``seed`` and ``missing``, of data of one's own; see ``load``
 
     Returns
     -------
     Problem
     """
     options = {"dtype": dtype, "device": device}
-    train, test = (load(dataset, part, **options) for part in ("train", "test"))
+    train, test = (load(dataset, part, **options, **own) for part in ("train", "test"))
     n = len(train.targets) - int(len(train.targets) * tune)
     kept = rows(train, slice(n, None)) if tune else None
     return Problem(rows(train, slice(min(n, samples or n))), test, kept)
@@ -93,7 +95,9 @@ def with_noise(
     input_noise : float >= 0
         Standard deviation of Gaussian noise on every input, such as a pixel, whose
         range is 1.
-    label_noise : float in [0, 1], share of labels drawn anew from all classes
+    label_noise : float in [0, 1]
+        Share of labels drawn anew from all classes; of targets that are numbers, share
+        of rows that get the numbers of another row.
     seed : int
         One seed gives the same disturbance at every level, scaled. Each kind of device
         draws its own.
@@ -110,7 +114,7 @@ def with_noise(
         X = X + input_noise * torch.randn(X.shape, generator=g, device=X.device).to(X)
     if label_noise:
         g = seeded(seed, y.device)
-        y = noisy_labels(y, label_noise, g, problem.classes)
+        y = noisy_targets(problem.fit, label_noise, g)
     return replace(problem, fit=replace(problem.fit, inputs=X, targets=y))
 
 
@@ -121,6 +125,40 @@ def noisy_labels(
     options = {"generator": generator, "device": labels.device}
     hit = torch.rand(len(labels), **options) < label_noise
     return torch.where(hit, torch.randint(classes, (len(labels),), **options), labels)
+
+
+def noisy_targets(
+    fit: Labelled, label_noise: float, generator: torch.Generator
+) -> Tensor:
+    """Replace a share of the targets: labels by any class, numbers by another row's."""
+    y = fit.targets
+    if not y.is_floating_point():
+        return noisy_labels(y, label_noise, generator, fit.outputs)
+    drawn = noisy_labels(
+        torch.arange(len(y), device=y.device), label_noise, generator, len(y)
+    )
+    return y[drawn]
+
+
+def in_classes(problem: Problem, parts: int = 5) -> Problem:
+    """Cut targets (n, 1) that are numbers into classes of equal size; labels stay.
+
+    The cuts are quantiles of the rows to learn from.
+    """
+    fit = problem.fit.targets
+    if not fit.is_floating_point():
+        return problem
+    shares = torch.arange(1, parts, device=fit.device, dtype=fit.dtype) / parts
+    cuts = torch.quantile(fit[:, 0], shares)
+    names = tuple(f"part {i + 1} of {parts}" for i in range(parts))
+    cut = {
+        name: replace(
+            part, targets=torch.bucketize(part.targets[:, 0], cuts), classes=names
+        )
+        for name, part in vars(problem).items()
+        if part is not None
+    }
+    return replace(problem, **cut)
 
 
 def percent(outputs: Tensor, labels: Tensor) -> float:

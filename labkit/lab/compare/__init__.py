@@ -13,7 +13,14 @@ __getattr__, __dir__, __all__ = lazily(
             "tuning_table",
         ),
         "sequences": (
-            *("SEQUENCES", "as_online", "in_rows", "last_gradient", "lstm"),
+            *(
+                "SEQUENCES",
+                "as_online",
+                "as_squares",
+                "in_rows",
+                "last_gradient",
+                "lstm",
+            ),
             "online_layout",
         ),
     },

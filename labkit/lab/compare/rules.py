@@ -386,7 +386,7 @@ def autoencoder(fit: Labelled, hidden: int, seed: int) -> hessian_free.Autoencod
     encoder = fit.inputs.shape[1], hidden, max(hidden // 2, 1), max(hidden // 4, 1)
     return hessian_free.Autoencoder(
         hessian_free.mirrored(encoder),
-        incoming=10,
+        incoming=min(10, fit.inputs.shape[1]),
         generator=seeded(seed),
         dtype=fit.inputs.dtype,
     ).to(fit.inputs.device)

@@ -1,10 +1,13 @@
 """The rules of notebook 06 that read images row by row, by one and the same LSTM."""
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from labkit.clock import Clock
 from labkit.lab.compare.rules import (
@@ -23,7 +26,7 @@ from labkit.lab.compare.rules import (
     optimizer_rule,
 )
 from labkit.lab.datasets import Labelled
-from labkit.lab.problem import seeded
+from labkit.lab.problem import Problem, in_classes, seeded
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rls import SequenceClassifier
 from labkit.rtrl import TBPTT, LSTMCell, Readout
@@ -42,6 +45,25 @@ def in_rows(X: Tensor) -> list[Tensor]:
     """Cut square images (b, pixels) into one (b, side) for each time step."""
     side = round(X.shape[1] ** 0.5)
     return [x.contiguous() for x in X.unflatten(1, (side, side)).unbind(1)]
+
+
+def as_squares(problem: Problem) -> Problem:
+    """Fill inputs up with zeros to the next square, so that `in_rows` can cut them.
+
+    Targets that are numbers become classes, see :func:`labkit.lab.in_classes`. Square
+    images with labels stay as they are.
+    """
+    problem = in_classes(problem)
+    width = problem.fit.inputs.shape[1]
+    missing = math.ceil(width**0.5) ** 2 - width
+    if not missing:
+        return problem
+    filled = {
+        name: replace(part, inputs=pad(part.inputs, (0, missing)))
+        for name, part in vars(problem).items()
+        if part is not None
+    }
+    return replace(problem, **filled)
 
 
 def as_online(model: SequenceClassifier) -> tuple[LSTMCell, Readout]:

@@ -10,6 +10,7 @@ torch.Size([1000, 12])
 from labkit.lab.datasets.catalogue import DatasetInfo, available, load
 from labkit.lab.datasets.fetch import ChecksumError, DatasetUnavailable
 from labkit.lab.datasets.imdb import load_imdb
+from labkit.lab.datasets.own import load_own
 from labkit.lab.datasets.results import Labelled, Text
 from labkit.lab.datasets.synthetic import copy_sequences, curve_images
 from labkit.lab.datasets.text import encode, load_ptb
@@ -26,5 +27,6 @@ __all__ = [
     "encode",
     "load",
     "load_imdb",
+    "load_own",
     "load_ptb",
 ]

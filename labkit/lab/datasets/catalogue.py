@@ -14,6 +14,13 @@ from labkit.lab.datasets.cifar import load_cifar10, look_for_cifar10
 from labkit.lab.datasets.fetch import FILES, find
 from labkit.lab.datasets.images import load_digits, load_idx, load_usps
 from labkit.lab.datasets.imdb import load_imdb, look_for_imdb
+from labkit.lab.datasets.own import (
+    BUNDLED,
+    DEFAULTS,
+    FILES_OF_ONES_OWN,
+    is_own,
+    load_own,
+)
 from labkit.lab.datasets.results import Labelled, Text
 from labkit.lab.datasets.synthetic import load_copy, load_curves
 from labkit.lab.datasets.text import load_ptb, load_text
@@ -143,18 +150,25 @@ def load(
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
+    **own: str | int,
 ) -> Labelled | Text:
     """Load one split of a data set, the same at every call.
 
     Parameters
     ----------
-    name : str, one that `available` lists; see Returns
+    name : str
+        One that `available` lists, see Returns; or data of one's own: a file
+        ``.csv``, ``.tsv``, ``.npz`` or ``.txt``, a set that comes with scikit-learn
+        (``iris``, ``wine``, ``breast-cancer``, ``diabetes``), or ``openml:NAME``. See
+        :func:`labkit.lab.datasets.load_own`.
     split : str
         ``"train"``, ``"valid"`` or ``"test"``; only ``text``, ``ptb``, ``copy`` and
         ``usps`` have a ``"valid"``.
     device : torch.device or str, optional, where the tensors go; the CPU if not given
     dtype : torch.dtype, optional
         Of inputs that are no indices, float32 if not given; all else is int64.
+
+    own : ``target``, ``seed`` and ``missing``, of data of one's own
 
     Returns
     -------
@@ -179,7 +193,9 @@ def load(
 
     Raises
     ------
-    ValueError : if `name`, `split` or `dtype` is none of the above
+    ValueError
+        If `name`, `split` or `dtype` is none of the above, or data of one's own cannot
+        be learned from.
     ChecksumError : if a file on this machine or from a source is not the pinned one
     DatasetUnavailable : if a file is neither here nor to be had
     NotADirectoryError
@@ -191,20 +207,30 @@ def load(
     >>> digits.inputs.shape, digits.inputs.dtype
     (torch.Size([360, 64]), torch.float64)
     """
-    if name not in _CATALOGUE:
-        known = ", ".join(_CATALOGUE)
-        raise ValueError(f"unknown data set {name!r}; there are: {known}")
-    entry = _CATALOGUE[name]
-    if split not in entry.splits:
-        known = ", ".join(entry.splits)
-        raise ValueError(f"{name!r} has no split {split!r}; it has: {known}")
+    mine = name not in _CATALOGUE and is_own(name)
+    if name not in _CATALOGUE and not mine:
+        known = ", ".join((*_CATALOGUE, *BUNDLED))
+        raise ValueError(
+            f"unknown data set {name!r}; there are: {known}, openml:NAME, and files "
+            f"that end in {', '.join(FILES_OF_ONES_OWN)}"
+        )
+    given = {key: value for key, value in own.items() if value != DEFAULTS.get(key)}
+    if given and not mine:
+        raise ValueError(f"{', '.join(given)}: of data of one's own, not of {name!r}")
     dtype = torch.float32 if dtype is None else dtype
     if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ValueError(
             f"dtype must be a floating-point torch.dtype, got {dtype!r}; "
             "tokens and labels are int64 in any case"
         )
-    data = entry.load(split, dtype) if entry.takes_dtype else entry.load(split)
+    if mine:
+        data = load_own(name, split, dtype, **own)
+    else:
+        entry = _CATALOGUE[name]
+        if split not in entry.splits:
+            known = ", ".join(entry.splits)
+            raise ValueError(f"{name!r} has no split {split!r}; it has: {known}")
+        data = entry.load(split, dtype) if entry.takes_dtype else entry.load(split)
     if device is None:
         return data
     values = vars(data).items()

@@ -49,7 +49,7 @@ def test_results_are_frozen_and_tokens_have_their_own_type():
 
 def test_unknown_names_are_told():
     known = "text, ptb, digits, copy, mnist, fashion-mnist, cifar10, usps, curves, imdb"
-    with pytest.raises(ValueError, match=f"'mnits'; there are: {known}$"):
+    with pytest.raises(ValueError, match=f"'mnits'; there are: {known}, iris"):
         load("mnits")
     with pytest.raises(ValueError, match=r"'digits' has no split 'valid'.*train, test"):
         load("digits", "valid")
