@@ -25,6 +25,7 @@ from labkit.broad.ridge import (
     with_ridge,
 )
 from labkit.broad.solvers import start_operations, update_operations
+from labkit.broad.state import FactorState
 from labkit.broad.triangular import gram, lower_solve, lower_t_solve, mm
 from labkit.lab.claims import plus_minus, verdict
 from labkit.lab.problem import Problem, load_problem
@@ -193,7 +194,7 @@ def growth(
     nodes, Z, widths = drawn(data, seed, updates)
     Y = coded(problem)
     l, c = Y.shape  # noqa: E741
-    saved = checkpoint.load() or {"state": None, "rows": []}
+    saved = checkpoint.load(classes=(FactorState,)) or {"state": None, "rows": []}
     state, rows = saved["state"], saved["rows"]
     for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
         row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": grown}

@@ -1,12 +1,17 @@
 """``labkit reproduce``: list the studies, run their units, show what they measured."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from labkit.lab.runs.cli import in_a_sentence
 from labkit.lab.runs.parameters import RunRefused
+from labkit.lab.runs.workers import check_scheduler
+
+if TYPE_CHECKING:
+    from reproduction.studies import Study
 
 app = typer.Typer(
     no_args_is_help=True, help="The papers' tables and figures, at their size."
@@ -26,6 +31,18 @@ Names = Annotated[
 ]
 
 
+def echo_each(chosen: "Iterable[Study]", text: "Callable[[Study], str]") -> None:
+    """Print a text on each study; damaged results of one hide no other."""
+    refused = []
+    for study in chosen:
+        try:
+            typer.echo(text(study))
+        except RunRefused as error:
+            refused.append(str(error))
+    if refused:
+        raise RunRefused("\nlabkit: ".join(refused))
+
+
 @app.command("list")
 @in_a_sentence
 def list_studies(names: Names = None, results: Results = RESULTS) -> None:
@@ -33,11 +50,15 @@ def list_studies(names: Names = None, results: Results = RESULTS) -> None:
     from reproduction import show
     from reproduction.studies import find_studies
 
-    for each in find_studies(names or ()):
-        units, done = show.state_of(each, results)
-        typer.echo(f"{each.name}  {each.shows}; {len(done)} of {units} units done")
-        typer.echo(f"  {each.setting}; {each.data}")
-        typer.echo(f"  {show.estimate(each)}: {', '.join(each.units)}")
+    def text(study: "Study") -> str:
+        units, done = show.state_of(study, results)
+        return (
+            f"{study.name}  {study.shows}; {len(done)} of {units} units done\n"
+            f"  {study.setting}; {study.data}\n"
+            f"  {show.estimate(study)}: {', '.join(study.units)}"
+        )
+
+    echo_each(find_studies(names or ()), text)
 
 
 @app.command()
@@ -70,6 +91,10 @@ def run(
     if not any(wanted.values()):
         known = "; ".join(", ".join(each.units) for each in chosen.values())
         raise RunRefused(f"no unit of {name} matches {units!r}: {known}")
+    if cluster != "local":
+        check_scheduler(cluster)
+    for key, each in chosen.items():
+        work.check(each, wanted[key], results, out)
     failed = 0
     for key, each in chosen.items():
         ended = work.run(
@@ -89,8 +114,7 @@ def show(names: Names = None, results: Results = RESULTS) -> None:
     from reproduction import show
     from reproduction.studies import find_studies
 
-    for number, each in enumerate(find_studies(names or ())):
-        typer.echo("\n" * bool(number) + show.text(each, results))
+    echo_each(find_studies(names or ()), lambda study: show.text(study, results) + "\n")
 
 
 @app.command()

@@ -48,7 +48,8 @@ def trained(
     net, g = problem.network(seed, **start)
     signs = torch.Generator().manual_seed(1000 + seed)
     given = {"validation": valid, "test": test, "generator": g}
-    setting, saved = replace(problem.setting, **changes), checkpoint.load()
+    setting = replace(problem.setting, **changes)
+    saved = checkpoint.load(classes=(hf.Record,))
     if method == "martens":
         optimizer = hf.MartensHF(net, damping=MARTENS_DAMPING)
         train, given = hf.train_martens, given | {"chunks": CHUNKS}

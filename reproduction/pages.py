@@ -102,10 +102,15 @@ def run_how(done: Mapping[str, Mapping]) -> str:
     seconds, spent = (
         sum(each[name] for each in headers) for name in ("seconds", "cpu_seconds")
     )
-    again = sum("begun" in each for each in headers)
+    again = sum("begun" in each or "processes" in each for each in headers)
     cut = f"; units that were cut off count from their last start: {again}"
+    commits = dict.fromkeys(
+        str(process["commit"])
+        for header in headers
+        for process in (*header.get("processes", ()), header)
+    )
     lines = [
-        f"- commits: {all_of(lambda h: h['commit'])}",
+        f"- commits: {', '.join(commits)}",
         f"- torch {all_of(lambda h: h['versions']['torch'])}; "
         f"{all_of(lambda h: h['device'], ' or ')}; "
         f"threads: {all_of(lambda h: str(h['threads']))}; "

@@ -7,6 +7,7 @@ the table. Both are in the order of the study's units, whoever finished first.
 import csv
 import io
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import pandas as pd
 from filelock import FileLock
 
 from labkit.lab.runs.jobs import write_atomically
+from labkit.lab.runs.parameters import RunRefused
 from reproduction.studies import Study
 
 DIGITS = 7  # of a number
+MARKS = ("<<<<<<<", "=======", ">>>>>>>")
 
 
 def path_of(study: Study, results: Path) -> Path:
@@ -25,22 +28,92 @@ def path_of(study: Study, results: Path) -> Path:
 
 
 def read(path: Path) -> tuple[dict[str, dict], list[dict[str, str]]]:
-    """Return how each unit was run, by its name, and all rows as text."""
-    if not path.is_file():
-        return {}, []
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    headers = [json.loads(line[2:]) for line in lines if line.startswith("# {")]
-    table = "".join(line for line in lines if not line.startswith("#"))
-    rows = csv.DictReader(io.StringIO(table))
-    kept = [{k: v for k, v in row.items() if v != ""} for row in rows]
-    return {header["unit"]: header for header in headers}, kept
+    """Return how each unit was run, by its name, and all rows as text.
+
+    Raises
+    ------
+    RunRefused : if the file is not as :func:`append` writes it; the message names the
+        file, what is wrong and what to do
+    """
+    headers, table = _parts(path)
+    reader = csv.DictReader(io.StringIO(table), strict=True)
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise _damaged(path, f"its table cannot be read: {error}") from error
+    for row in rows:
+        if None in row or None in row.values():
+            raise _damaged(
+                path, f"a row of unit {row['unit']!r} has too many or few cells"
+            )
+    for unit in dict.fromkeys(row.get("unit") for row in rows):
+        if unit not in headers:
+            raise _damaged(path, f"it has rows of unit {unit!r} and no line on its run")
+    return headers, [{k: v for k, v in row.items() if v != ""} for row in rows]
 
 
 def frame(path: Path) -> pd.DataFrame:
     """Return all rows, with numbers; the column ``unit`` names the unit of each."""
-    text = path.read_text("utf-8") if path.is_file() else ""
-    table = "".join(x for x in text.splitlines(keepends=True) if not x.startswith("#"))
+    read(path)
+    _, table = _parts(path)
     return pd.read_csv(io.StringIO(table)) if table else pd.DataFrame({"unit": []})
+
+
+def _parts(path: Path) -> tuple[dict[str, dict], str]:
+    """Return the lines on the units' runs, by unit, and the text of the table."""
+    if not os.path.lexists(path):
+        return {}, ""
+    try:
+        lines = path.read_text("utf-8").splitlines(keepends=True)
+    except (OSError, ValueError) as error:
+        raise RunRefused(f"the results in {path} cannot be read ({error})") from error
+    headers, table = {}, []
+    for number, line in enumerate(lines, 1):
+        if line.startswith(MARKS):
+            raise _damaged(path, f"line {number} is a conflict mark of git")
+        if not line.startswith("#"):
+            table.append(line)
+        elif line.startswith("# {"):
+            try:
+                header = json.loads(line[2:])
+                unit, _ = header["unit"], header["arguments"]
+            except (ValueError, KeyError, RecursionError) as error:
+                raise _damaged(path, f"line {number} cannot be read") from error
+            if unit in headers:
+                raise _damaged(path, f"unit {unit!r} stands there twice")
+            headers[unit] = header
+    return headers, "".join(table)
+
+
+def _damaged(path: Path, reason: str) -> RunRefused:
+    return RunRefused(
+        f"the results in {path} are damaged: {reason}; bring the file back with "
+        f"'git checkout -- {path.name}' in its folder, or move it away"
+    )
+
+
+def difference(study: Study, header: Mapping) -> str:
+    """Say how recorded results were computed otherwise than the study is now.
+
+    Empty where the arguments of the unit and the version of the study are the same.
+    """
+    unit = header["unit"]
+    now = json.loads(json.dumps(study.units.get(unit)))
+    if now is None:
+        return f"{study.name} has no unit {unit!r}"
+    was, version = header["arguments"], header.get("version", 1)
+    if version != study.version:
+        return (
+            f"{unit} was computed by version {version}, and it is {study.version} now"
+        )
+    changed = [
+        key for key in dict.fromkeys([*now, *was]) if now.get(key) != was.get(key)
+    ]
+    if not changed:
+        return ""
+    key = changed[0]
+    was, now = was.get(key), now.get(key)
+    return f"{unit} was computed with {key} {was!r}, and it is {now!r} now"
 
 
 def append(

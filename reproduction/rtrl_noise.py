@@ -32,13 +32,11 @@ def noise(
     *,
     method: str,
     rank: int,
-    hidden: int,
-    updates: int,
+    data: str = "ptb",
     **options: object,
 ) -> list[dict]:
     """Compare one learner with exact RTRL; see :func:`compared`."""
-    given = {"methods": [(method, rank)], "hidden": hidden, "updates": updates}
-    return compared(checkpoint, **given, **options)
+    return compared(checkpoint, methods=[(method, rank)], data=data, **options)
 
 
 def compared(

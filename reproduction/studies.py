@@ -46,6 +46,9 @@ class Study:
     criterion : str, how the verdicts are made
     views : tuple of `labkit.lab.race.View`, the panels of the figure
     drawn : callable, from all rows to those that the figure shows
+    version : int
+        A new number when ``work`` gives other rows for the same arguments; states and
+        results of another version are refused.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Study:
     criterion: str = SPREAD
     views: tuple[View, ...] = ()
     drawn: Callable[[pd.DataFrame], pd.DataFrame] = lambda rows: rows
+    version: int = 1
 
     @property
     def paper(self) -> str:

@@ -5,11 +5,10 @@ again, from the state that it saved last if it saved one.
 """
 
 import contextlib
-import json
+import inspect
 import os
 import platform
 import resource
-import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -17,15 +16,22 @@ from pathlib import Path
 
 import torch
 
-import labkit
-from labkit.lab.runs.jobs import Busy, Checkpoint, once
+from labkit.lab.datasets import available
+from labkit.lab.runs.jobs import (
+    SOURCE,
+    Busy,
+    Checkpoint,
+    check_folder,
+    commit,
+    once,
+    versions,
+)
 from labkit.lab.runs.parameters import RunRefused
 from labkit.lab.runs.workers import carry_out
 from labkit.threads import set_threads
 from reproduction import results
 from reproduction.studies import Study, find_study
 
-SOURCE = Path(__file__).resolve().parents[1]
 DONE, BUSY = "done", "at work elsewhere"
 
 
@@ -53,8 +59,13 @@ def run(
     ------
     unit, what became of it : str; "done", "at work elsewhere", or why it failed
     """
-    done, _ = results.read(results.path_of(study, results_dir))
-    left = [unit for unit in units if unit not in done]
+    recorded, _ = results.read(results.path_of(study, results_dir))
+    left = []
+    for unit in units:
+        if unit not in recorded:
+            left.append(unit)
+        elif words := results.difference(study, recorded[unit]):
+            yield unit, f"REFUSED: {words}"
     folders = str(Path(results_dir).absolute()), str(Path(out).absolute())
     jobs = {n: (study.name, unit, *folders) for n, unit in enumerate(left)}
     name = f"reproduce-{study.name}"
@@ -62,6 +73,37 @@ def run(
     with contextlib.closing(ended):
         for number, answer in ended:
             yield left[number], str(answer)
+
+
+def check(study: Study, units: Iterable[str], results_dir: Path, out: Path) -> None:
+    """Refuse what would make units fail at their end, before the first one begins.
+
+    Git must tell the commit, the results must be whole, both folders must take files,
+    and the data must be on this machine.
+
+    Raises
+    ------
+    RunRefused : with what is missing
+    """
+    if commit() is None:
+        raise RunRefused(
+            "results name the commit that computed them, and git gives none for "
+            f"{SOURCE}; install git, or work in a clone"
+        )
+    path = results.path_of(study, results_dir)
+    recorded, _ = results.read(path)
+    check_folder(path.parent)
+    check_folder(out)
+    every = available()
+    default = inspect.signature(study.work).parameters.get("data")
+    for unit in (unit for unit in units if unit not in recorded):
+        data = study.units[unit].get("data", default and default.default)
+        if data in every and not every[data].here:
+            raise RunRefused(
+                f"{study.name} {unit} needs the data set {data!r}, which is not here; "
+                f"'python -c \"from labkit.lab import load; load({data!r})\"' "
+                "downloads it, or set LABKIT_DATA to the folder that has it"
+            )
 
 
 def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
@@ -74,7 +116,7 @@ def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
         return DONE if unit in headers else None
 
     def work() -> str:
-        checkpoint = Checkpoint(folder)
+        checkpoint = Checkpoint(folder, {"study": name} | belonging(study, unit))
         header, rows = done(study, unit, checkpoint)
         results.append(study, Path(results_dir), header, rows)
         checkpoint.clear()
@@ -90,10 +132,7 @@ def done(study: Study, unit: str, checkpoint: Checkpoint) -> tuple[dict, list[di
     """Do the work of a unit; return how it was run, and its rows."""
     arguments = study.units[unit]
     began, spent, load = time.monotonic(), time.process_time(), os.getloadavg()[0]
-    times = checkpoint.folder / "times.json"  # of earlier processes that were cut off
-    before = json.loads(times.read_text()) if times.is_file() else []
-    start = {"began": datetime.now(UTC).isoformat(timespec="seconds")}
-    times.write_text(json.dumps([*before, start]))
+    processes, header = checkpoint.begin(), belonging(study, unit) | here()
     # float32 numbers below 1e-38 take a processor far longer: compare the seconds of
     # mnist-adam-0 (kept) and mnist-adam-1 (flushed) in results/bpls/competitors.csv.
     flushed = torch.set_flush_denormal(True)
@@ -101,40 +140,33 @@ def done(study: Study, unit: str, checkpoint: Checkpoint) -> tuple[dict, list[di
         rows = [dict(row) for row in study.work(checkpoint, **arguments)]
     finally:
         torch.set_flush_denormal(False)
-    header = {"unit": unit, "arguments": dict(arguments)} | here()
     header["denormals"] = "flushed" if flushed else "kept"
     header |= {"seconds": round(time.monotonic() - began, 1)}
     header |= {"cpu_seconds": round(time.process_time() - spent, 1)}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, of this process
     header["memory_gb"] = round(peak / 1e6, 2)
     header |= {"load": [round(load, 1), round(os.getloadavg()[0], 1)]}
-    if before:
-        header["begun"] = [each["began"] for each in before]
+    if len(processes) > 1:
+        header["processes"] = processes
     header["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
     return header, rows
 
 
+def belonging(study: Study, unit: str) -> dict:
+    """Return what the state and the rows of a unit belong to."""
+    whose = {"unit": unit, "arguments": dict(study.units[unit])}
+    # the first version is not written: results were recorded before there were others
+    return whose | ({"version": study.version} if study.version > 1 else {})
+
+
 def here() -> dict:
     """Return what runs here: commit, versions, device and threads."""
-    versions = {"labkit": labkit.__version__, "torch": str(torch.__version__)}
-    versions["python"] = platform.python_version()
-    device = f"cpu, {_processor()}, {os.cpu_count()} cores"
-    threads = {"threads": torch.get_num_threads()}
-    return {"commit": commit(), "versions": versions, "device": device} | threads
-
-
-def commit() -> str:
-    """Return the commit of the source, with a + where files were changed after it."""
-
-    def git(*command: str) -> subprocess.CompletedProcess:
-        given = ["git", "-c", f"safe.directory={SOURCE}", *command]
-        return subprocess.run(given, cwd=SOURCE, capture_output=True, text=True)
-
-    head = git("rev-parse", "--short=10", "HEAD")
-    if head.returncode:
-        raise RunRefused(f"{SOURCE} is no git checkout: results name their commit")
-    changed = git("status", "--porcelain", "--", "labkit").stdout
-    return head.stdout.strip() + ("+" if changed else "")
+    return {
+        "commit": commit(),
+        "versions": versions(),
+        "device": f"cpu, {_processor()}, {os.cpu_count()} cores",
+        "threads": torch.get_num_threads(),
+    }
 
 
 def _processor() -> str:

@@ -96,6 +96,13 @@ def test_seconds_of_units_that_were_cut_off_are_told_as_such():
     assert told.endswith("units that were cut off count from their last start: 2")
 
 
+def test_the_commits_of_all_processes_are_told():
+    last = units.here() | {"seconds": 1.0, "cpu_seconds": 0.5, "load": [1, 2]}
+    last |= {"commit": "b", "processes": [{"commit": "a"}, {"commit": "b"}]}
+    told = pages.run_how({"x": last, "y": last | {"commit": "c"}})
+    assert told.startswith("- commits: a, b, c\n") and "cut off" in told
+
+
 def test_numbers_of_a_column_have_the_same_decimals():
     frame = pd.DataFrame({"ours": [98.3, 98.25, None], "runs": [1, 2, 3]}, list("abc"))
     assert pages.table_of(frame).splitlines()[2:] == [

@@ -70,7 +70,7 @@ def test_a_unit_that_was_killed_gives_the_same_numbers(name, tmp_path):
     assert do(name, cut) == do(name, whole) == units.DONE
     (header, rows), (_, same) = (rows_in(name, each) for each in (cut, whole))
     assert rows == same and rows
-    assert len(header["begun"]) == 1
+    assert len(header["processes"]) == 2
     assert not (cut / name / "small").exists()
 
 
@@ -150,11 +150,12 @@ def test_units_run_on_a_cluster(tmp_path, monkeypatch):
 def test_results_stand_in_the_order_of_the_units(tmp_path):
     each = replace(ALL["broad/first-column"], units={"a": {}, "b": {}})
     for unit, value in (("b", 1.0 / 3), ("a", 2)):
-        results.append(each, tmp_path, {"unit": unit}, [{"label": "x", unit: value}])
+        header = {"unit": unit, "arguments": {}}
+        results.append(each, tmp_path, header, [{"label": "x", unit: value}])
     lines = results.path_of(each, tmp_path).read_text().splitlines()
     assert lines[1:] == [
-        '# {"unit": "a"}',
-        '# {"unit": "b"}',
+        '# {"unit": "a", "arguments": {}}',
+        '# {"unit": "b", "arguments": {}}',
         "unit,label,b,a",
         "a,x,,2",
         "b,x,0.3333333,",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from labkit.lab.runs.execute import check_out, execute_all, notebooks, own_copy, prepare
+from labkit.lab.runs.execute import execute_all, notebooks, own_copy, prepare
+from labkit.lab.runs.jobs import check_folder
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
 from labkit.lab.runs.report import report as write_report
 from labkit.lab.runs.sweep import execute_sweep
@@ -217,7 +218,7 @@ def _shown(table: "pd.DataFrame", plan: SweepPlan) -> str:
 @in_a_sentence
 def report(out: Out = Path("runs")) -> None:
     """Write the HTML index over all runs."""
-    typer.echo(write_report(check_out(out)))
+    typer.echo(write_report(check_folder(out)))
 
 
 @app.command()

@@ -13,7 +13,6 @@ import itertools
 import json
 import logging
 import os
-import platform
 import re
 import shutil
 import sys
@@ -21,11 +20,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
-import labkit
-from labkit.lab.runs.jobs import write_atomically
+from labkit.lab.runs.jobs import check_folder, commit, versions, write_atomically
 from labkit.lab.runs.parameters import (
     Parameter,
     ParameterError,
@@ -182,7 +179,7 @@ def prepare(
     except ParameterError as error:
         raise ParameterError(f"{notebook.stem}: {error}") from error
     check_device(values["device"])
-    return Plan(notebook.stem[3:], notebook, profile, values, check_out(out))
+    return Plan(notebook.stem[3:], notebook, profile, values, check_folder(out))
 
 
 def check_device(device: str) -> None:
@@ -199,23 +196,6 @@ def check_device(device: str) -> None:
         raise RunRefused(
             f"device '{device}' is not available; here are: {', '.join(allowed)}"
         )
-
-
-def check_out(out: str | Path) -> Path:
-    """Return the output folder as an absolute path, or refuse it; create nothing."""
-    out = Path(out).absolute()
-    nearest = next(path for path in (out, *out.parents) if os.path.lexists(path))
-    if not nearest.is_dir():
-        raise RunRefused(
-            f"results cannot go to {out}: {nearest} is not a folder; "
-            "give a folder, existing or new"
-        )
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise RunRefused(
-            f"results cannot go to {out}: {nearest} is not writable; "
-            "give a folder that is"
-        )
-    return out
 
 
 def execute(plan: Plan) -> RunResult:
@@ -316,16 +296,18 @@ def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:
 
 
 def _summary(plan: Plan, started: datetime) -> dict:
-    versions = {"torch": metadata.version("torch"), "labkit": labkit.__version__}
     return {
         "name": plan.name,
         "notebook": plan.notebook.name,
         "profile": plan.profile,
         "parameters": plan.values,
         "device": plan.values["device"],
-        "versions": {"python": platform.python_version(), **versions},
+        "versions": versions(),
+        "commit": commit(),
         "started": started.isoformat(timespec="seconds"),
-        **{"seconds": None, "status": "running", "error": None},
+        "seconds": None,
+        "status": "running",
+        "error": None,
     }
 
 

@@ -139,8 +139,7 @@ def _carry_out_on(
             if future.status == "finished":
                 answer = future.result()
             elif future.status == "error":
-                error = future.exception()
-                answer = RuntimeError(f"{type(error).__name__}: {error}")
+                answer = _told(future.exception())
             else:
                 answer = SchedulerLost(f"the scheduler was lost ({future.status})")
             yield futures[future], answer
@@ -184,6 +183,12 @@ async def _identity(address: str) -> dict:
             return await scheduler.identity(n_workers=0)
 
 
+def _told(error: BaseException) -> RuntimeError:
+    """Return an error that any process can read, with the words of another one."""
+    plain = isinstance(error, RunRefused)  # a sentence already
+    return RuntimeError(str(error) if plain else f"{type(error).__name__}: {error}")
+
+
 def _serve(pipe: Connection) -> None:
     """Call what comes through the pipe, until the parent is gone."""
     parent = multiprocessing.parent_process()
@@ -193,7 +198,7 @@ def _serve(pipe: Connection) -> None:
         try:
             answer = function(*arguments)
         except Exception as error:
-            answer = RuntimeError(f"{type(error).__name__}: {error}")
+            answer = _told(error)
         pipe.send(answer)
 
 
