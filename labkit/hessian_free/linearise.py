@@ -33,6 +33,7 @@ from labkit.hessian_free.losses import (
 )
 from labkit.hessian_free.vectors import Blocks
 
+UNKNOWN = ("saved tensor hooks", "setup_context")  # to torch.func, in its words
 ROWS = 32  # examples whose gradients a LinearisedModule holds at once
 
 
@@ -163,6 +164,22 @@ def _twice_differentiable(model):
         yield
 
 
+@contextmanager
+def _unknown_in_words():
+    """Say what torch.func does not know, where it says how to extend itself."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(word in str(error) for word in UNKNOWN):
+            raise
+        raise ValueError(
+            "torch.func cannot differentiate this model: activation checkpointing "
+            "(torch.utils.checkpoint), saved-tensor hooks and an autograd.Function "
+            "without setup_context have no Gauss-Newton product; switch them off for "
+            f"these steps ({error})"
+        ) from error
+
+
 class _Point:
     """What follows from the residual R alone, in both kinds of linearisation."""
 
@@ -170,6 +187,10 @@ class _Point:
     def n(self) -> int:
         """Number of examples."""
         return len(self.residual)
+
+    def agreed(self, x: Tensor) -> Tensor:
+        """Return random numbers as they are: no other worker draws its own."""
+        return x
 
     def loss(self) -> Tensor:
         """Return f = |R|^2 / 2, ()."""
@@ -323,7 +344,8 @@ class LinearisedModule(_Point):
 
     @cached_property
     def _vjp(self):
-        return vjp(self.residual_map, *self.weights)[1]
+        with _unknown_in_words():
+            return vjp(self.residual_map, *self.weights)[1]
 
     @cached_property
     def _jvp(self):
@@ -353,8 +375,14 @@ class LinearisedModule(_Point):
                 torch._foreach_add_(total, [g.square() for g in signal(x, u)])
             return tuple(total)
         for x, u in zip(self.inputs.split(ROWS), U.split(ROWS), strict=True):
-            squares = (g.square_().sum(0) for g in vmap(signal)(x, u))
-            torch._foreach_add_(total, list(squares))
+            with _unknown_in_words():
+                gradients = vmap(signal)(x, u)
+            # One that is always zero is spread over the rows and not written to.
+            squares = [
+                (g.square_() if g.is_contiguous() else g.square()).sum(0)
+                for g in gradients
+            ]
+            torch._foreach_add_(total, squares)
         return tuple(total)
 
     def gradient_moments(
@@ -427,6 +455,10 @@ class LinearisedLoss:
     def residual(self) -> Tensor:
         """R, like r."""
         return self._root[0]
+
+    def agreed(self, x: Tensor) -> Tensor:
+        """Return random numbers as they are: no other worker draws its own."""
+        return x
 
     def loss(self) -> Tensor:
         """Return f, the mean over examples, ()."""

@@ -344,9 +344,10 @@ def check_rows(
     for role, x in roles:
         if not isinstance(x, Tensor):
             kind = type(x).__name__
-            what = "; a step takes the batch, no closure" if callable(x) else ""
-            what = what or "; see torch.as_tensor"
-            raise TypeError(f"{role} must be a tensor, got {kind}{what}")
+            what = "see torch.as_tensor"
+            if callable(x) or x is None:
+                what = "a step takes the batch, step(inputs, targets), and no closure"
+            raise TypeError(f"{role} must be a tensor, got {kind}; {what}")
     if not inputs.ndim or not len(inputs):
         raise ValueError(f"{name} must have rows, got shape {tuple(inputs.shape)}")
     if isinstance(model, Autoencoder):
@@ -406,16 +407,19 @@ def tried(forward: Callable, model: nn.Module, inputs: Tensor) -> object:
             f"the model does not take inputs of shape {tuple(inputs.shape)}, "
             f"{inputs.dtype}, on {inputs.device}: {error}"
         ) from error
-    changed = [(name, t, old) for name, t, v, old in held if t._version != v]
-    for _, t, old in changed:
-        t.copy_(old)
+    finally:
+        changed = [(name, t, old) for name, t, v, old in held if t._version != v]
+        for _, t, old in changed:
+            t.copy_(old)
+        drawn = not torch.equal(before, random.get_rng_state(*of_state))
+        if drawn:
+            random.set_rng_state(before, *of_state)
     if changed:
         raise ValueError(
             f"the model changes its buffer {changed[0][0]} in its forward pass, so its "
             "loss may be another function each time; call model.eval()"
         )
-    if not torch.equal(before, random.get_rng_state(*of_state)):
-        random.set_rng_state(before, *of_state)
+    if drawn:
         raise ValueError(
             "the model draws random numbers in its forward pass (dropout in training "
             "mode?), so its loss is another function each time; call model.eval()"

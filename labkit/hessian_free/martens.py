@@ -14,8 +14,9 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from labkit.collectives import mean_over
 from labkit.hessian_free.cg import STOPS, cg
-from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
+from labkit.hessian_free.linearise import linearise, weights_of
 from labkit.hessian_free.losses import SQUARED, LossLike, check_pair, check_rows
 from labkit.hessian_free.step import (
     HFStep,
@@ -23,10 +24,11 @@ from labkit.hessian_free.step import (
     Rows,
     adapted_damping,
     line_search,
+    pair_of,
     read,
 )
 from labkit.hessian_free.vectors import Blocks, add, copied, dot, scaled
-from labkit.ranges import INSIDE, POSITIVE, check
+from labkit.ranges import INSIDE, POSITIVE
 
 DECAY = 0.95  # share of the last direction that CG starts from
 SHRINK = 0.8  # of the line search
@@ -59,6 +61,8 @@ class MartensHF(Newton):
     alpha : float in (0, 1), $\alpha$, sufficient decrease of the line search
     """
 
+    ranges = OPTIONS
+
     def __init__(
         self,
         model: nn.Module,
@@ -77,13 +81,12 @@ class MartensHF(Newton):
             "maxiter": maxiter,
             "tolerance": tolerance,
         }
-        check(options, OPTIONS)
         super().__init__(model, options, loss)
 
     @torch.no_grad()
     def step(
         self,
-        inputs: Tensor,
+        inputs: Tensor | None = None,
         targets: Tensor | None = None,
         *,
         chunk: Rows | None = None,
@@ -104,24 +107,22 @@ class MartensHF(Newton):
         group = self.param_groups[0]
         damping = group["damping"]
         rows = inputs, targets
-        pair = rows if chunk is None else chunk
-        pair = (pair, None) if isinstance(pair, Tensor) else pair
+        pair = rows if chunk is None else pair_of(chunk, "chunk")
         check_rows(self.model, *rows)
         if self.loss != SQUARED:
             for name, data in (("inputs", rows), ("chunk", pair)):
                 check_pair(self.model, self.loss, name, *data)
         w, p0 = copied(weights_of(self.model)), self.warm_start()
-        f0, g, squares = gradient_pass(self.model, w, *rows, loss=self.loss)  # (1)
+        f0, g, squares = self._gradient(w, *rows)  # (1)
         M = tuple((t + damping).pow_(0.75) for t in squares)  # (2)
-        point = linearise(self.model, *pair, loss=self.loss, weights=w)
+        point = self.linearised(*pair, w)
         c0 = point.loss()
 
         def B(p):
             return add(point.transpose_map(point.forward_map(p)), damping, p)
 
         def f(p, s=1.0, rows=rows):
-            at = add(w, s, p)
-            return mean_loss(self.model, *rows, loss=self.loss, weights=at)
+            return self.mean_loss(*rows, add(w, s, p))
 
         stops = {name: group[name] for name in STOPS}
         b = scaled(g, -1.0)
@@ -139,9 +140,10 @@ class MartensHF(Newton):
         damping_next = adapted_damping(damping, rho, group["damping_decay"])  # (6)
         warm = scaled(solved.x, DECAY)  # (8)
         return self._finish(
+            w,
             add(w, s, p),  # (7)
             warm,
-            damping_next,
+            {"damping": damping_next},
             n=point.n,
             loss=f0,
             loss_after=loss,
@@ -158,6 +160,15 @@ class MartensHF(Newton):
             q=solved.q,
             **lengths,
         )
+
+    def _gradient(self, w, inputs, targets):
+        """Return what :func:`gradient_pass` does, for the rows of all workers."""
+        f, g, squares = gradient_pass(self.model, w, inputs, targets, loss=self.loss)
+        if self.process_group is None:
+            return f, g, squares
+        each, k = [f, *g, *squares], 1 + len(g)
+        f, *blocks = mean_over(each, self.process_group, weight=len(inputs))
+        return f, tuple(blocks[: k - 1]), tuple(blocks[k - 1 :])
 
 
 def gradient_pass(

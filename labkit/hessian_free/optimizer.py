@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from labkit.hessian_free.linearise import linearise, mean_loss, weights_of
+from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.losses import SQUARED, LossLike, check_pair, check_targets
 from labkit.hessian_free.lsmr import LSMRResult, lsmr
 from labkit.hessian_free.step import (
@@ -21,18 +21,21 @@ from labkit.hessian_free.step import (
     Newton,
     Rows,
     adapted_damping,
+    keeps_generator,
     line_search,
+    pair_of,
     read,
 )
 from labkit.hessian_free.stopping import MINITER, PATIENCE, STOPS
 from labkit.hessian_free.system import FORMS, System, build_system
 from labkit.hessian_free.vectors import Blocks, add, copied, dot, norm, scaled
-from labkit.ranges import INSIDE, POSITIVE, SHARE, check, number, one_of
+from labkit.ranges import INSIDE, NOT_NEGATIVE, POSITIVE, SHARE, check, number, one_of
 
 KINDS = ("random_signs", "fisher", "jacobi", "none")  # of preconditioners
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
 OPTIONS = FORMS | STOPS | {"preconditioner": one_of(KINDS), "gamma": SHARE}
 OPTIONS |= {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
+OPTIONS["damping_floor"] = NOT_NEGATIVE
 
 
 def diagonal_estimate(point: object, signs: Tensor) -> tuple[Tensor, ...]:
@@ -90,7 +93,7 @@ def diagonal_preconditioner(
     signs = torch.randint(
         0, 2, R.shape, generator=generator, dtype=R.dtype, device=R.device
     )
-    signs.mul_(2).sub_(1)
+    signs = point.agreed(signs.mul_(2).sub_(1))
     g = diagonal_estimate(point, signs)
     if kind == "jacobi":
         return tuple((t + damping**2).rsqrt_() for t in g)  # (4)
@@ -159,6 +162,9 @@ class HessianFree(Newton):
     Parameters
     ----------
     model : nn.Module, see :func:`labkit.hessian_free.linearise`
+        Its parameters are float32 or float64. In a ``DistributedDataParallel`` the rows
+        of all workers are one batch, in the order of ranks, and the signs are those of
+        rank 0; each worker must make the same calls.
     loss : {"squared", "softmax", "logistic"}, CrossEntropy or Loss
         Half the squared error; or cross-entropy, for which the outputs are logits:
         "softmax" over their last axis (targets are class indices or probabilities),
@@ -185,8 +191,9 @@ class HessianFree(Newton):
 
     Raises
     ------
-    ValueError
-        For an option out of its range, or a model without trained parameters.
+    ValueError, TypeError
+        For an option out of its range, a model without trained parameters, or
+        parameters in half precision, sharded, or of two dtypes.
 
     Notes
     -----
@@ -205,6 +212,8 @@ class HessianFree(Newton):
     >>> step.loss_after < step.loss
     True
     """
+
+    ranges = OPTIONS
 
     def __init__(
         self,
@@ -243,9 +252,9 @@ class HessianFree(Newton):
             "patience": patience,
             "as_published": as_published,
         }
-        floor = number("in [0, damping]", lambda v: 0 <= v <= damping)
-        check(options, OPTIONS | {"damping_floor": floor})
         super().__init__(model, options, loss)
+        floor = number("in [0, damping]", lambda v: 0 <= v <= damping)
+        check({"damping_floor": damping_floor}, {"damping_floor": floor})
         self.generator = generator
         device = self.param_groups[0]["params"][0].device
         if not isinstance(generator, torch.Generator | None):
@@ -261,9 +270,10 @@ class HessianFree(Newton):
     def subproblem(self, inputs: Tensor, targets: Tensor | None = None) -> Subproblem:
         """Return what :meth:`step` would solve on this batch; it draws the signs."""
         group, weights = self.param_groups[0], copied(weights_of(self.model))
-        point = linearise(self.model, inputs, targets, loss=self.loss, weights=weights)
+        point = self.linearised(inputs, targets, weights)
         if self.loss != SQUARED:
-            check_targets(self.loss, point.outputs, point.targets)
+            mine = point if self.process_group is None else point.point
+            check_targets(self.loss, mine.outputs, mine.targets)
         scale = diagonal_preconditioner(
             point,
             group["preconditioner"],
@@ -274,9 +284,10 @@ class HessianFree(Newton):
         return Subproblem(point, group["damping"], scale, self.warm_start(), *form)
 
     @torch.no_grad()
+    @keeps_generator
     def step(
         self,
-        inputs: Tensor,
+        inputs: Tensor | None = None,
         targets: Tensor | None = None,
         *,
         validation: Rows | None = None,
@@ -308,9 +319,8 @@ class HessianFree(Newton):
             If a loss or a product is not finite; the weights stay as before.
         """
         group = self.param_groups[0]
-        if isinstance(validation, Tensor):
-            validation = validation, None
         if validation is not None:
+            validation = pair_of(validation, "validation")
             check_pair(self.model, self.loss, "validation", *validation)
         problem = self.subproblem(inputs, targets)
         point, w = problem.point, problem.point.weights
@@ -322,8 +332,7 @@ class HessianFree(Newton):
         q = slope + 0.5 * Ad.square().sum()  # (3)
 
         def moved(s):
-            at = add(w, s, d)
-            return linearise(self.model, inputs, targets, loss=self.loss, weights=at)
+            return self.linearised(inputs, targets, add(w, s, d), point)
 
         full = moved(1.0)
         scalars = point.loss(), full.loss(), slope, q
@@ -343,11 +352,12 @@ class HessianFree(Newton):
         new = new if s else point  # (7)
         gamma = group["gamma"]
         warm = scaled(d, gamma if s else 0.0)  # (8)
-        group["gamma"] = max(gamma, min(GAMMA_GROWTH * gamma, GAMMA_MAX))
+        grown = max(gamma, min(GAMMA_GROWTH * gamma, GAMMA_MAX))
         return self._finish(
+            w,
             new.weights,
             warm,
-            damping,
+            {"damping": damping, "gamma": grown},
             n=point.n,
             loss=f0,
             loss_after=f,
@@ -367,5 +377,4 @@ class HessianFree(Newton):
         )
 
     def _merit(self, w, validation):
-        rows = self.model, *validation
-        return lambda d: mean_loss(*rows, loss=self.loss, weights=add(w, 1.0, d))
+        return lambda d: self.mean_loss(*validation, add(w, 1.0, d))

@@ -7,15 +7,27 @@ each with a test: the line search ends, and refuses directions that lead uphill.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
+from labkit.collectives import mean_over
+from labkit.door import check_tensor, described
+from labkit.hessian_free.linearise import linearise, mean_loss
 from labkit.hessian_free.losses import LossLike, as_loss
+from labkit.hessian_free.pooled import Pooled, Workers
 from labkit.hessian_free.vectors import Blocks, dot, norm
-from labkit.ranges import check, number
+from labkit.ranges import Range, check, number
+
+if TYPE_CHECKING:  # a torch without torch.distributed has none
+    from torch.distributed import ProcessGroup
 
 HALVINGS = 60
+DTYPES = (torch.float32, torch.float64)  # half precision stalls
+SHARDED = ("DTensor", "FlatParameter")
 Rows = Tensor | tuple[Tensor, Tensor | None]  # inputs, and targets if they are others
 # Damping is squared, in float32 too.
 SQUARABLE = number("at most 1e18, for it is squared", lambda v: v <= 1e18)
@@ -48,28 +60,45 @@ class HFStep:
 
 
 class Newton(torch.optim.Optimizer):
-    """An optimiser of a model and its loss, with damping and a warm start."""
+    """An optimiser of a model and its loss, with damping and a warm start.
+
+    With a ``DistributedDataParallel`` the rows of all workers are one batch, see
+    :mod:`labkit.hessian_free.pooled`; each worker must then make the same calls.
+    """
+
+    ranges: ClassVar[dict[str, Range]] = {}  # of the options
+    process_group: "ProcessGroup | None" = None
+    _steps = 0  # taken by this object
 
     def __init__(self, model: nn.Module, options: dict, loss: LossLike):
-        self.loss = as_loss(loss, model)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        if not trained:
-            raise ValueError("model has no parameters that require a gradient")
+        check(options, self.ranges, type(self).__name__)
         check({"damping": options["damping"]}, {"damping": SQUARABLE})
-        kinds = {(p.dtype, p.device) for p in trained}
-        if len(kinds) > 1:
-            raise ValueError(
-                "all trained parameters must have one dtype and device, got "
-                + ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            self.process_group, model = model.process_group, model.module
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"{type(self).__name__} takes the model, not its parameters, got "
+                f"{described(model)}"
             )
-        self.model = model
-        super().__init__(trained, options)
+        self.loss, self.model = as_loss(loss, model), model
+        super().__init__(_trained(model), options)
 
     def __getstate__(self):
         """Return the state with model, loss and generator, so that copies can step."""
+        if self.process_group is not None:
+            raise TypeError(
+                "an optimiser of several workers cannot be copied or pickled; save "
+                "its state_dict()"
+            )
         kept = ("model", "loss", "generator")
         own = {k: v for k, v in vars(self).items() if k in kept}
         return super().__getstate__() | own
+
+    def __setstate__(self, state: dict) -> None:
+        """Take a state; options that it does not know are those of the constructor."""
+        super().__setstate__(state)
+        for i, group in enumerate(self.param_groups):
+            self.param_groups[i] = _Options(self.defaults | group)
 
     def add_param_group(self, group: dict) -> None:
         """Refuse a second group: a step is on all trained parameters of the model."""
@@ -79,6 +108,27 @@ class Newton(torch.optim.Optimizer):
                 "the optimiser anew when these change"
             )
         super().add_param_group(group)
+        self.param_groups[0] = _Options(self.param_groups[0])
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Load options and the last direction; refuse what does not fit.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For options out of range or a direction of another shape; nothing has
+            changed then.
+        """
+        groups = state_dict["param_groups"]
+        if len(groups) == 1:
+            known = {k: v for k, v in groups[0].items() if k in self.ranges}
+            check(known, self.ranges, "state_dict")
+            parameters = self.param_groups[0]["params"]
+            for i, p in zip(groups[0]["params"], parameters, strict=False):
+                kept = state_dict["state"].get(i, {})
+                if "warm" in kept:
+                    check_tensor(f"state {i}: warm", kept["warm"], shape=p.shape)
+        super().load_state_dict(state_dict)
 
     def warm_start(self) -> tuple[Tensor, ...]:
         """Return where the next step starts: a share of the last direction, or 0."""
@@ -86,14 +136,126 @@ class Newton(torch.optim.Optimizer):
         kept = ((p, self.state.get(p, {}).get("warm")) for p in parameters)
         return tuple(torch.zeros_like(p) if x is None else x for p, x in kept)
 
-    def _finish(self, weights: Blocks, warm: Blocks, damping: float, **done) -> HFStep:
-        """Write weights, warm start and damping of the next step; return the record."""
+    def linearised(
+        self,
+        inputs: Tensor,
+        targets: Tensor | None,
+        weights: Blocks,
+        beside: object = None,
+    ) -> object:
+        """Return the linearisation of rows, of all workers' if there are several.
+
+        ``beside`` is one of the same rows at other weights, whose counts are used.
+        """
+        model, loss = self.model, self.loss
+        point = linearise(model, inputs, targets, loss=loss, weights=weights)
+        if self.process_group is None:
+            return point
+        workers = beside.workers if beside else Workers(self.process_group, inputs)
+        return Pooled(point, workers)
+
+    def mean_loss(
+        self, inputs: Tensor, targets: Tensor | None, weights: Blocks
+    ) -> Tensor:
+        """Return f, (), the mean over the rows of all workers."""
+        model, loss = self.model, self.loss
+        f = mean_loss(model, inputs, targets, loss=loss, weights=weights)
+        if self.process_group is None:
+            return f
+        return mean_over([f], self.process_group, weight=len(inputs))[0]
+
+    def _finish(
+        self, old: Blocks, new: Blocks, warm: Blocks, options: dict, **done
+    ) -> HFStep:
+        """Write weights, warm start and options, all or none; return the record."""
         group = self.param_groups[0]
-        for p, value, start in zip(group["params"], weights, warm, strict=True):
-            p.copy_(value)
-            self.state[p]["warm"] = start
-        before, group["damping"] = group["damping"], damping
-        return HFStep(damping=before, damping_next=damping, **done)
+        parameters, before = group["params"], dict(group)
+        starts = {p: self.state[p]["warm"] for p in parameters if p in self.state}
+        record = HFStep(
+            damping=group["damping"], damping_next=options["damping"], **done
+        )
+        try:
+            torch._foreach_copy_(parameters, list(new))
+            for p, start in zip(parameters, warm, strict=True):
+                self.state[p]["warm"] = start
+            group.update(options)
+            self._steps += 1
+        except BaseException:
+            torch._foreach_copy_(parameters, list(old))
+            self.state.clear()
+            self.state.update({p: {"warm": start} for p, start in starts.items()})
+            group.update(before)
+            raise
+        return record
+
+
+class _Options(dict):
+    """The options of an optimiser that has no learning rate, which it says."""
+
+    def __missing__(self, name: str):
+        if name == "lr":
+            raise ValueError(
+                "a Hessian-free step has no lr, for its length is searched, so that no "
+                "scheduler applies; change param_groups[0]['damping'] between steps"
+            )
+        raise KeyError(name)
+
+
+def pair_of(rows: Rows, name: str) -> tuple[Tensor, Tensor | None]:
+    """Return rows as a pair of inputs and targets, which are None if not given."""
+    if isinstance(rows, tuple | list) and len(rows) in (1, 2):
+        return rows[0], (rows[1] if rows[1:] else None)
+    if isinstance(rows, Tensor):
+        return rows, None
+    raise TypeError(
+        f"{name} must be a tensor or a pair (inputs, targets), got {described(rows)}"
+    )
+
+
+def _trained(model) -> list[nn.Parameter]:
+    """Return the parameters to train; refuse some that no step can be taken on."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not named:
+        raise ValueError("model has no parameters that require a gradient")
+    for name, p in named:
+        if type(p).__name__ in SHARDED or type(p.data).__name__ in SHARDED:
+            raise ValueError(
+                f"the parameter {name} is a {type(p.data).__name__}, but a step needs "
+                "whole weights on each worker: use DistributedDataParallel"
+            )
+        if is_lazy(p):
+            raise ValueError(f"the parameter {name} is lazy: call the model once")
+        check_tensor(f"the parameter {name}", p.detach(), dtype=DTYPES)
+    kinds = {(p.dtype, p.device) for _, p in named}
+    if len(kinds) > 1:
+        raise ValueError(
+            "all trained parameters must have one dtype and device, got "
+            + ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        )
+    return [p for _, p in named]
+
+
+def keeps_generator(step: Callable) -> Callable:
+    """Have a step that fails put back the state of the generator that it drew from."""
+
+    @wraps(step)
+    def kept(self, *args, **kwargs):
+        device, generator = self.param_groups[0]["params"][0].device, self.generator
+        if generator is None and device.type == "cuda":
+            get = partial(torch.cuda.get_rng_state, device)
+            put = partial(torch.cuda.set_rng_state, device=device)
+        else:
+            used = torch.default_generator if generator is None else generator
+            get, put = used.get_state, used.set_state
+        state, steps = get(), self._steps
+        try:
+            return step(self, *args, **kwargs)
+        except BaseException:
+            if self._steps == steps:
+                put(state)
+            raise
+
+    return kept
 
 
 def read(*scalars: Tensor, d: Blocks, x0: Blocks) -> tuple[list[float], dict]:

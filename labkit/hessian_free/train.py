@@ -25,7 +25,7 @@ from labkit.hessian_free.linearise import check_data, mean_loss
 from labkit.hessian_free.losses import SQUARED, check_pair
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree
-from labkit.hessian_free.step import HFStep, Rows
+from labkit.hessian_free.step import HFStep, Rows, pair_of
 from labkit.ranges import INSIDE, NOT_NEGATIVE, check, integer, one_of, optional
 
 
@@ -298,9 +298,15 @@ def _begin(model, optimizer, kind, inputs, targets, validation, test, past):
     if not isinstance(optimizer, kind):
         name = type(optimizer).__name__
         raise TypeError(f"optimizer must be a {kind.__name__}, got a {name}")
+    if optimizer.process_group is not None:
+        raise ValueError(
+            "this loop draws its batches in one process; with DistributedDataParallel "
+            "call optimizer.step on each worker's rows yourself"
+        )
     if optimizer.model is not model:
         raise ValueError("optimizer was made for another model")
-    validation, test = _pair(validation), _pair(test)
+    validation = pair_of(validation, "validation")
+    test = None if test is None else pair_of(test, "test")
     given = {"inputs": (inputs, targets), "validation": validation, "test": test}
     for name, data in given.items():
         if data is not None:
@@ -313,10 +319,6 @@ def _permutation(inputs, generator):
     device = inputs.device if generator is None else generator.device
     order = torch.randperm(len(inputs), generator=generator, device=device)
     return order.to(inputs.device, non_blocking=True)
-
-
-def _pair(data):
-    return (data, None) if isinstance(data, Tensor) else data
 
 
 @dataclass(frozen=True, kw_only=True)

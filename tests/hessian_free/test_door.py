@@ -3,10 +3,14 @@
 import copy
 import math
 import pickle
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import skip_init
+from torch.optim import lr_scheduler
+from torch.utils.checkpoint import checkpoint
 
 from labkit.hessian_free import Autoencoder, HessianFree, MartensHF, linearise
 from labkit.hessian_free.vectors import dot
@@ -23,6 +27,18 @@ def seeded(make):
 
 def mlp(*between):
     return lambda: nn.Sequential(nn.Linear(3, 4), *between, nn.Linear(4, 2))
+
+
+class Checkpointed(nn.Module):
+    """Two layers, the first of which is computed anew in the backward pass."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        self.inner, self.out, self.reentrant = mlp()(), nn.Linear(2, 2), reentrant
+
+    def forward(self, x):
+        inner = checkpoint(self.inner, x, use_reentrant=self.reentrant)
+        return self.out(inner)
 
 
 class Out(nn.Module):
@@ -58,7 +74,12 @@ REFUSED = {
     "a closure": (
         mlp(),
         (lambda: 0.0, T),
-        "got function; a step takes the batch, no c",
+        r"got function; a step takes the batch, step\(inputs, targets\)",
+    ),
+    "no batch": (
+        mlp(),
+        (None,),
+        "inputs must be a tensor, got None.*; a step takes the bat",
     ),
     "an array": (mlp(), (X.numpy(), T), "inputs must be a tensor, got ndarray"),
     "an array of targets": (
@@ -84,6 +105,14 @@ REFUSED = {
     ),
 }
 REFUSED |= {
+    f"checkpointing, {kind}": (
+        partial(Checkpointed, kind == "reentrant"),
+        (X, T),
+        r"cannot differentiate this model: activation checkpointing \(torch.utils",
+    )
+    for kind in ("reentrant", "not reentrant")
+}
+REFUSED |= {
     "spectral norm": (
         lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))),
         (X, T),
@@ -107,6 +136,7 @@ REFUSED |= {
 }
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("where", ["batch", "validation", "Martens", "chunk"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_refuses_before_anything_is_changed(case, where):
@@ -244,3 +274,130 @@ def test_validation_that_is_not_finite_is_no_merit(value):
         with pytest.raises(FloatingPointError, match=r"the merit is .* at the start"):
             HessianFree(model).step(X, T, validation=made)
     assert all(map(torch.equal, before, model.parameters()))
+
+
+KINDS = pytest.mark.parametrize("kind", [HessianFree, MartensHF])
+
+
+@KINDS
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.complex64])
+def test_refuses_parameters_in_half_precision_and_complex_ones(kind, dtype):
+    """In bfloat16 a step's length would shrink without a word."""
+    words = "parameter 0.weight must have the dtype torch.float32 or torch.float64, got"
+    with pytest.raises(TypeError, match=words):
+        kind(mlp()().to(dtype))
+
+
+@KINDS
+def test_refuses_what_is_no_model_of_whole_weights(kind):
+    with pytest.raises(TypeError, match="takes the model, not its parameters, got gen"):
+        kind(mlp()().parameters())
+    with pytest.raises(ValueError, match="on the device meta, where it holds no num"):
+        kind(skip_init(nn.Linear, 3, 2, device="meta"))
+    with pytest.raises(ValueError, match=r"parameter 0.weight is lazy: call the model"):
+        kind(nn.Sequential(nn.LazyLinear(2)))
+    sharded = nn.Linear(3, 2)
+    sharded.weight.__class__ = type("DTensor", (nn.Parameter,), {})
+    with pytest.raises(
+        ValueError, match=r"weight is a .*: use DistributedDataParallel"
+    ):
+        kind(sharded)
+
+
+@KINDS
+def test_a_scheduler_hears_that_there_is_no_lr(kind):
+    made = kind(seeded(mlp()))
+    with pytest.raises(
+        ValueError, match=r"has no lr, for its length is searched, .*damp"
+    ):
+        lr_scheduler.StepLR(made, 3)
+    assert "lr" not in made.param_groups[0] and made.param_groups[0].get("lr") is None
+    with pytest.raises(KeyError, match="momentum"):
+        made.param_groups[0]["momentum"]
+
+
+@KINDS
+def test_a_layer_that_the_loss_does_not_reach_stands_still(kind):
+    model = seeded(mlp())
+    model.unused = nn.Linear(5, 5).double()
+    model.forward = lambda x: model[1](model[0](x))
+    before = [p.clone() for p in model.unused.parameters()]
+    done = kind(model, damping=0.1).step(X, T)
+    assert done.step_length and done.loss_after < done.loss
+    assert all(map(torch.equal, before, model.unused.parameters()))
+
+
+@KINDS
+def test_gradients_are_neither_read_nor_written(kind):
+    one, two = seeded(mlp()), seeded(mlp())
+    for p in one.parameters():
+        p.grad = torch.full_like(p, 7.0)
+    for model in (one, two):
+        mine = {"generator": seeded_generator()} if kind is HessianFree else {}
+        kind(model, damping=0.1, **mine).step(X, T)
+    assert all(map(torch.equal, one.parameters(), two.parameters()))
+    assert all(bool((p.grad == 7).all()) for p in one.parameters())
+
+
+def seeded_generator():
+    return torch.Generator().manual_seed(0)
+
+
+BROKEN = [
+    (
+        lambda s: s["param_groups"][0].update(damping=-1.0),
+        ValueError,
+        "damping must be",
+    ),
+    (
+        lambda s: s["param_groups"][0].update(maxiter=0),
+        ValueError,
+        "maxiter must be an",
+    ),
+    (
+        lambda s: s["state"][0].update(warm=X),
+        ValueError,
+        r"state 0: warm must have shape",
+    ),
+    (
+        lambda s: s["state"][0].update(warm="x"),
+        TypeError,
+        "state 0: warm must be a ten",
+    ),
+    (
+        lambda s: s["param_groups"][0]["params"].pop(),
+        ValueError,
+        "doesn't match the si",
+    ),
+    (
+        lambda s: s["param_groups"].append({}),
+        ValueError,
+        "different number of parameter",
+    ),
+]
+
+
+@KINDS
+@pytest.mark.parametrize(("spoil", "error", "match"), BROKEN)
+def test_a_broken_state_changes_nothing(kind, spoil, error, match):
+    made = kind(seeded(mlp()), damping=0.3)
+    made.step(X, T)
+    before = copy.deepcopy(made.state_dict())
+    broken = copy.deepcopy(before)
+    spoil(broken)
+    with pytest.raises(error, match=match):
+        made.load_state_dict(broken)
+    now = made.state_dict()
+    assert now["param_groups"] == before["param_groups"]
+    for i, kept in before["state"].items():
+        assert torch.equal(now["state"][i]["warm"], kept["warm"])
+
+
+@KINDS
+def test_a_state_without_a_newer_option_has_the_constructors(kind):
+    made = kind(seeded(mlp()), damping=0.3, maxiter=7)
+    old = copy.deepcopy(made.state_dict())
+    del old["param_groups"][0]["maxiter"]
+    made.load_state_dict(old)
+    assert made.param_groups[0]["maxiter"] == 7
+    assert made.step(X, T).iterations <= 7

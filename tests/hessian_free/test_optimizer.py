@@ -258,8 +258,12 @@ def test_refuses_no_rows_and_targets_of_another_shape():
         HessianFree(one).step(X, X[:, :1], validation=(X, X[:, 0]))
 
 
+class OnCuda(torch.Generator):
+    device = torch.device("cuda")
+
+
 def test_refuses_a_generator_elsewhere_and_nothing_to_train():
     with pytest.raises(ValueError, match="generator must be on the weights' device"):
-        HessianFree(small_net().to("meta"), generator=torch.Generator())
+        HessianFree(small_net(), generator=OnCuda())
     with pytest.raises(ValueError, match="no parameters that require a gradient"):
         HessianFree(small_net().requires_grad_(False))
