@@ -154,8 +154,9 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         number of calls, and cannot grow. Either way the nodes stay as the first call
         has drawn them, which should see rows like those to come.
 
-        Exact for ``chol-1``, ``chol-2`` and ``bordered``; with other solvers, and on a
-        mesh, there is no such method. What stops a call changes nothing. Begun here
+        Exact for ``chol-1``, ``chol-2`` and ``bordered``; with other solvers, on a mesh
+        and with balanced classes there is no such method. What stops a call changes
+        nothing. Begun here
         the weights are good to about eps |A| / sqrt(ridge), which is far better than
         the eps |A|^2 / ridge of a ``fit``; see :mod:`labkit.broad.rows`. A call of n
         rows costs 2 (k + n) k^2 operations: give it as many rows as columns, or more.
@@ -172,19 +173,14 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         Raises
         ------
         ValueError
-            A label that is not among the classes; no classes in the first call;
-            ``class_weight="balanced"``, which needs all samples; a model that
-            :meth:`compact` has emptied.
+            A label that is not among the classes; no classes in the first call; a
+            model that :meth:`compact` has emptied.
         """
         first = not self.__sklearn_is_fitted__()
         X, y, weight = self._door(X, y, sample_weight, first)
         check_classification_targets(y)
         if first and classes is None:
             raise ValueError("the first call of partial_fit needs all classes=")
-        if self.class_weight == "balanced":
-            raise ValueError(
-                "class_weight='balanced' needs all samples; give partial_fit a dict"
-            )
         given = [] if classes is None else _labels("classes", classes)
         known = np.unique(given) if first else self.classes_
         strange = np.setdiff1d([*y, *given], known)

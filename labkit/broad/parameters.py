@@ -137,12 +137,16 @@ def recipe_of(model: "BroadLearning", d: int) -> Recipe:
 
 
 def takes_rows(model: "BroadLearning") -> bool:
-    """Refuse ``partial_fit`` with an AttributeError where the solver cannot do it."""
+    """Refuse ``partial_fit`` with an AttributeError where it cannot be exact."""
     solver = getattr(model, "solver_", model.solver)
     if solver not in TAKE_ROWS or model.mesh is not None:
         raise AttributeError(
             f"partial_fit needs solver {', '.join(TAKE_ROWS)} on one worker, got "
             f"{solver!r}, mesh={model.mesh!r}"
+        )
+    if str(getattr(model, "class_weight", None)) == "balanced":
+        raise AttributeError(
+            "class_weight='balanced' needs all samples; partial_fit takes a dict"
         )
     return True
 

@@ -14,10 +14,13 @@ from sklearn.datasets import (
     load_diabetes,
     load_digits,
     make_moons,
+    make_regression,
 )
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.model_selection import cross_val_score, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from labkit.broad import (
     PAPER,
@@ -453,3 +456,54 @@ def test_growth_refuses_bad_counts(call, message):
     with pytest.raises(ValueError, match=message):
         call(model)
     assert model.nodes_.columns == 50
+
+
+# The defaults of wide tables
+
+
+@pytest.mark.parametrize(
+    ("samples", "columns", "informative"),
+    [(400, 200, 20), (1000, 200, 20), (1000, 200, 200), (1000, 300, 50)],
+)
+def test_a_wide_table_is_fitted_as_well_as_by_ridge(samples, columns, informative):
+    data = make_regression(
+        samples, columns, n_informative=informative, noise=10.0, random_state=0
+    )
+    X_fit, X_test, y_fit, y_test = train_test_split(*data, random_state=0)
+    ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-6, 6, 13)))
+    least = ridge.fit(X_fit, y_fit).score(X_test, y_test) - 0.02
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is said of a bottleneck
+        model = BroadLearningRegressor(random_state=0).fit(X_fit, y_fit)
+    assert model.score(X_test, y_test) > least > 0.9
+
+
+def test_defaults_follow_the_columns_of_wide_tables_alone():
+    def nodes(model, columns):
+        model.fit(X[:60, :1] + np.random.default_rng(0).normal(size=(60, columns)), Y)
+        enhancement = model.nodes_.groups[-1]
+        return model.nodes_.features, enhancement
+
+    Y = y[:60]
+    for columns, features in ((20, 100), (100, 100), (150, 300)):
+        found, _ = nodes(BroadLearningClassifier(n_enhancement=9), columns)
+        assert found == features
+    images = BroadLearningClassifier(n_enhancement=9, scaling="sample")
+    assert nodes(images, 150)[0] == 100
+    same = BroadLearningRegressor(10, 10, 9, shrink=3.0, random_state=0)
+    _, wanted = nodes(same, 100)
+    _, by_default = nodes(BroadLearningRegressor(n_enhancement=9, random_state=0), 100)
+    assert torch.equal(wanted.weight, by_default.weight)
+
+
+def test_weights_of_classes_are_weights_of_their_samples():
+    weight = np.where(y == 3, 5.0, 1.0)
+    by_class = classifier(class_weight={3: 5}).fit(X, y)
+    assert np.array_equal(by_class.coef_, classifier().fit(X, y, weight).coef_)
+    more = classifier(class_weight={3: 5}).fit(X, y).partial_fit(X, y)
+    same = classifier().fit(X, y, weight).partial_fit(X, y, sample_weight=weight)
+    assert np.array_equal(more.coef_, same.coef_)
+    counts = np.bincount(y)
+    balanced = classifier(class_weight="balanced").fit(X, y)
+    weight = (len(y) / (10 * counts))[y]
+    assert np.allclose(balanced.coef_, classifier().fit(X, y, weight).coef_)

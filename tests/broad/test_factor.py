@@ -201,7 +201,7 @@ def test_refuses_bad_options():
     ):
         inverse_cholesky(R, panel=0)
     with pytest.raises(ValueError, match=r"F, P, S must be .* got \(2, 2\), \(3, 1\)"):
-        extend_inverse_cholesky(R, torch.ones(3, 1), torch.ones(1, 1))
+        extend_inverse_cholesky(R, *(torch.ones(n, 1).double() for n in (3, 1)))
 
 
 def test_float32_stays_float32():

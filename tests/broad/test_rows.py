@@ -154,6 +154,7 @@ def test_what_cannot_be_exact_is_refused(call, message):
         (lambda: fitted(solver="orig"), "drop_last", "orig keeps no state for fewer"),
         (lambda: classifier(solver="orig"), "partial_fit", "chol-2, .* got 'orig'"),
         (lambda: fitted(solver="r-inv"), "partial_fit", "bordered on .* got 'r-inv'"),
+        (lambda: classifier(class_weight="balanced"), "partial_fit", "takes a dict"),
     ],
 )
 def test_what_a_solver_cannot_do_is_no_method(make, name, message):
