@@ -16,7 +16,6 @@ CONV += nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 RECURRENT = nn.RNN, nn.LSTM, nn.GRU
 # What is taken for granted: attribute -> its one value, and advice beside others.
 FORMS = {
-    "groups": (1, "each group would need its own P (groups=1)"),
     "padding_mode": ("zeros", "only 'zeros' can be read"),
     "bidirectional": (False, "use one forward layer"),
     "num_layers": (1, "it hides the inputs of the inner layers; stack single layers"),
@@ -53,6 +52,11 @@ def zeros_before(module: _ConvNd, i: int) -> int:
         total = module.dilation[i] * (module.kernel_size[i] - 1)
         return total // 2 if module.padding == "same" else 0
     return module.padding[i]
+
+
+def working_dtype(weight: Tensor) -> torch.dtype:
+    """The weight's dtype, at least float32: sums in half precision lose digits."""
+    return torch.promote_types(weight.dtype, torch.float32)
 
 
 def tensors(output: object) -> list[Tensor]:

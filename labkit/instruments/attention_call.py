@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
-from labkit.instruments.layer_calls import working_dtype
 from labkit.instruments.per_layer import Moments, bias_moments, weight_moments
+from labkit.layers import working_dtype
 
 INPUTS = "query", "key", "value"
 

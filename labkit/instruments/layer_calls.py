@@ -22,7 +22,7 @@ from labkit.instruments.per_layer import (
     formed_moments,
     weight_moments,
 )
-from labkit.layers import CONV
+from labkit.layers import CONV, working_dtype
 
 INSTANCES = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
 # layer type -> dimensions of its inputs with that of the examples
@@ -180,11 +180,6 @@ class NormCall:
         if "bias" in wanted:
             found.append(formed_moments(sum(c.share(d) for c, d in pairs)))
         return found
-
-
-def working_dtype(weight: Tensor) -> torch.dtype:
-    """The weight's dtype, at least float32: squares overflow in half precision."""
-    return torch.promote_types(weight.dtype, torch.float32)
 
 
 def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

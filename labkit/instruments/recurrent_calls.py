@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labkit.instruments.layer_calls import working_dtype
 from labkit.instruments.per_layer import (
     Moments,
     bias_moments,
@@ -13,6 +12,7 @@ from labkit.instruments.per_layer import (
     rnn_deltas,
     weight_moments,
 )
+from labkit.layers import working_dtype
 
 
 class RecurrentCall:

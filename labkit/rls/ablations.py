@@ -37,19 +37,21 @@ class KailathRLS(RLS):
     ) -> None:
         """Step by the new P, the exact inverse, made symmetric again."""
         P, dZ = each.state["P"], each.gradient.dZ
-        X, theta = each.block.with_ones(each.gradient.X), each.theta
+        X = each.block.with_ones(each.gradient.X)
         forgetting, l1 = each.options["forgetting"], each.options["l1"]
         M, XP = each.block.inputs.sequences, X @ P
         S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * M)
         L, _ = torch.linalg.cholesky_ex(S)
-        signs = theta.sign() if l1 else None
+        with each.parameters() as theta:
+            signs = theta.sign() if l1 else None
         step(each, dZ.T @ (M * torch.cholesky_solve(XP, L)), velocity, clip)
         u = torch.linalg.solve_triangular(L, XP, upper=False)
         new = (P - u.T @ u) / forgetting
         new = (new + new.T) / 2
         P.copy_(new if each.still is None else P.where(each.still, new))
         if l1:
-            theta.addmm_(signs.mul_(-l1), P)
+            with each.parameters() as theta:
+                theta.addmm_(signs.mul_(-l1), P)
 
 
 class AveragedRLS(RLS):
@@ -85,11 +87,18 @@ class RunningMeanRLS(RLS):
         fixed["l1"] = Range("0", lambda v: v == 0)
         for group in self.param_groups:
             check({name: group[name] for name in fixed}, fixed, "RunningMeanRLS")
+        if grouped := [block.name for block in self.blocks if block.groups > 1]:
+            raise ValueError(
+                f"RunningMeanRLS cannot train {grouped[0]!r}: it has groups"
+            )
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
         """Sum of the mean inputs so far, (n,), and how many they are."""
-        zeros = block.weight.new_zeros
-        return {"total": zeros(block.fan_in), "count": zeros(())}
+        like = {"dtype": block.dtype, "device": block.weight.device}
+        return {
+            "total": torch.zeros(block.fan_in, **like),
+            "count": torch.zeros((), **like),
+        }
 
     def gain(self, each: BlockStep) -> tuple[Tensor | None, Tensor]:
         """u and h."""
@@ -121,6 +130,8 @@ def step(
     clip: Tensor | None,
 ) -> None:
     """Step against what stands in for the gradient times P, (N, n)."""
-    h = each.h if clip is None else each.h / clip
-    step = zeroed(preconditioned, each.still)
-    descend(each.theta, velocity, step, h, **each.chosen("lr", "momentum"))
+    rate = each.rate(clip)
+    h = each.h if rate["clip"] is None else each.h / rate["clip"]
+    change, momentum = zeroed(preconditioned, each.still), each.options["momentum"]
+    with each.parameters() as theta:
+        descend(theta, velocity, change, h, lr=rate["lr"], momentum=momentum)

@@ -6,15 +6,17 @@ layer's output arrives at its parameters. So the record goes with ``.grad``: eva
 backward passes add up.
 """
 
+import weakref
+from functools import partial
+
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import register_multi_grad_hook
 
 from labkit.layers import WeakHook, tensors
-from labkit.rls.blocks import InputSum
-from labkit.rls.checks import check_pass
-from labkit.rls.layers import KINDS, blocks_of, kind_of, sequences
+from labkit.rls.blocks import Block, InputSum
+from labkit.rls.checks import check_pass, row_weights
+from labkit.rls.layers import KINDS, blocks_of, kind_of, sequences, summed
 
 
 class Capture:
@@ -47,13 +49,17 @@ class Capture:
         if residuals == "cheaper" and module._parameters.get("bias") is None:
             self.residuals = "never"
         self.blocks = blocks_of(name, module)
-        for block in self.blocks:
-            block.listen()
+        self.weights: Tensor | None = None  # of the rows of the next passes
+        self.superseded = False  # by a later optimiser
+        handles = [handle for block in self.blocks for handle in block.listen()]
         for hook in module._forward_hooks.values():
             if isinstance(hook, WeakHook) and isinstance(hook.owner, Capture):
-                hook.let_go()  # of a former optimiser
+                hook.owner.superseded = True  # of a former optimiser
+                hook.let_go()
         hook = WeakHook(self.read)
-        self.handle = module.register_forward_hook(hook, with_kwargs=True)
+        handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        self.close = weakref.finalize(self, _remove, handles)
+        self.close.atexit = False
 
     def hooked(self, module: nn.Module) -> bool:
         """Whether a hook on this module is this capture's, and not on a copy."""
@@ -89,6 +95,7 @@ class Capture:
             return None  # within functional_call, with the weights of another
         weight, x = self.blocks[0].weight, inputs[0]
         check_pass(self.name, module, x, self.time_steps, self.shared)
+        weights = row_weights(self.name, module, x, self.weights)
         if not weight.requires_grad:  # frozen since the optimiser was made
             return None
         # rows < units: then X P is cheaper than the gradient times P
@@ -96,9 +103,10 @@ class Capture:
         if cheaper or self.residuals == "always":
             sequences(x.numel() // x.shape[-1], self.time_steps)  # refused in time
             own = weight, self.blocks[0].bias
-            return _Residual.apply(output.detach(), x, *own, self._keep_residual)
+            keep = partial(self._keep_residual, weights)
+            return _Residual.apply(output.detach(), x, *own, keep)
         with torch.no_grad():
-            sums = KINDS[self.kind](module, inputs, output, self.time_steps)
+            sums = KINDS[self.kind](module, inputs, output, self.time_steps, weights)
 
         def keep(gradient):
             for block, each in zip(self.blocks, sums, strict=True):
@@ -112,18 +120,54 @@ class Capture:
         register_multi_grad_hook(watched, keep, mode="any")
         return None
 
-    def _keep_residual(self, x, dz):
+    def unseen(self, block: Block) -> str:
+        """Why a gradient of a block came without its inputs, and what to do."""
+        if self.superseded:
+            return "another RLS was made for this layer later; only the newest steps"
+        parameters = self.module._parameters
+        for name, own in self.own.items():
+            if parameters.get(name) is not own:
+                if parameters.get(f"{name}_orig") is own:
+                    return (
+                        f"pruning has put its {name} behind a mask; call prune.remove, "
+                        "or leave the layer to another optimizer"
+                    )
+                return f"its {name} was replaced since RLS was made; make RLS anew"
+        if block.missed:
+            return "run the forward pass in training mode, model.train()"
+        if block.arrived:
+            return (
+                "its weight was used without a call of the layer, past hooks, as by "
+                "torch.jit.trace, torch.jit.script or nn.functional; call the layer"
+            )
+        return (
+            "it was put there without loss.backward(), as that of torch.autograd.grad; "
+            "only a backward pass brings the inputs"
+        )
+
+    def replaced(self) -> bool:
+        """Whether a gradient came to a parameter that took the place of an own one."""
+        now = {name: self.module._parameters.get(name) for name in self.own}
+        others = [p for name, p in now.items() if p is not self.own[name]]
+        return any(p is not None and p.grad is not None for p in others)
+
+    @torch.no_grad()
+    def _keep_residual(self, weights, x, dz):
         (block,) = self.blocks
-        X = x.detach().reshape(-1, x.shape[-1]).to(block.weight.dtype)
-        dZ = dz.reshape(-1, dz.shape[-1]).to(block.weight.dtype)
-        count = sequences(len(X), self.time_steps)
-        block.see(InputSum(X.sum(0), len(X), count), X, dZ)
+        X = x.detach().reshape(-1, x.shape[-1]).to(block.dtype)
+        dZ = dz.detach().reshape(-1, dz.shape[-1]).to(block.dtype)
+        total, rows = summed(X, weights, block.dtype)
+        block.see(InputSum(total, rows, sequences(rows, self.time_steps)), X, dZ)
         if block.bias is None:  # and no gradient will come
             block.arrive(block.weight)
 
 
 class _Residual(torch.autograd.Function):
-    """Linear layer whose backward pass keeps (X, dZ) and forms no weight gradient."""
+    """Linear layer whose backward pass keeps (X, dZ) and forms no weight gradient.
+
+    Its backward pass is made of plain operations, so that it has one itself (a gradient
+    penalty): there the weight's gradient is formed as anywhere.
+    """
 
     @staticmethod
     def forward(ctx, z, x, weight, bias, keep):
@@ -134,7 +178,6 @@ class _Residual(torch.autograd.Function):
         return z
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dz):
         x, weight = ctx.saved_tensors
         ctx.keep(x, dz)
@@ -144,3 +187,8 @@ class _Residual(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             db = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=ctx.bias_dtype)
         return None, dx, None, db, None
+
+
+def _remove(handles):
+    for handle in handles:
+        handle.remove()

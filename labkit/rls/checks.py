@@ -17,13 +17,25 @@ from labkit.rls.layers import KINDS, blocks_of, kind_of
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+
+def _is_rate(value) -> bool:
+    if isinstance(value, Tensor):  # whose number is not read: it may be on a device
+        return value.numel() == 1 and value.is_floating_point()
+    return ranges.NOT_NEGATIVE.holds(value)
+
+
+RATE = ranges.Range(f"{ranges.NOT_NEGATIVE.words}, or a tensor of one number", _is_rate)
 LAYER_OPTIONS = {
     "forgetting": ranges.UP_TO_ONE,
-    **dict.fromkeys(("mean_weight", "lr", "P0_scale"), ranges.POSITIVE),
+    "mean_weight": ranges.POSITIVE,
+    "P0_scale": ranges.POSITIVE,
+    "lr": RATE,
     "momentum": ranges.BELOW_ONE,
     "l1": ranges.NOT_NEGATIVE,
+    "weight_decay": ranges.NOT_NEGATIVE,
     "time_steps": ranges.optional(ranges.COUNT),
 }
+DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 OPTIONS = LAYER_OPTIONS | {
     "on_failure": ranges.one_of(("raise", "reset")),
     "max_grad_norm": ranges.optional(ranges.number("> 0", lambda v: v > 0)),
@@ -35,6 +47,14 @@ def unwrap(model: nn.Module) -> "tuple[nn.Module, ProcessGroup | None]":
 
     TypeError if it is no module.
     """
+    if isinstance(model, nn.Module):
+        for name, parameter in model.named_parameters():
+            kinds = {kind.__name__ for kind in type(parameter).__mro__}
+            if kinds & {"DTensor", "FlatParameter"}:
+                raise ValueError(
+                    f"parameter {name!r} is cut in pieces over the workers (FSDP), and "
+                    "P needs all inputs of a layer: RLS takes DistributedDataParallel"
+                )
     if isinstance(model, nn.parallel.DistributedDataParallel):
         return model.module, model.process_group
     if not isinstance(model, nn.Module):
@@ -93,6 +113,17 @@ def trainable(model: nn.Module, max_fan_in: int) -> dict[str, nn.Module]:
     }
 
 
+def reasons(model: nn.Module, left: Iterable[str] = (), most: int = 3) -> str:
+    """Why RLS trains none of the first layers of a model, as the end of a sentence."""
+    words = [
+        f"layer {name!r}: "
+        + (_refusal(module).partition("; train the rest")[0] or "too wide, or shared")
+        for name, module in _owners(model)
+        if name not in left
+    ]
+    return ": " + "; ".join(words[:most]) if words else ": no layer is left for it"
+
+
 def _owners(model):
     """Modules that hold parameters to train themselves, with their names."""
     for name, module in model.named_modules():
@@ -133,32 +164,43 @@ def _refusal(module) -> str:
     if not all(train):
         which = "some of" if any(train) else "all"
         return f"{which} its parameters are frozen; leave it out, or train all of it"
-    half = {p.dtype for p in module.parameters()} & {torch.float16, torch.bfloat16}
-    if half:
-        return f"its dtype is {half.pop()}; P needs float32 or float64"
+    for dtype in {p.dtype for p in module.parameters()} - {*DTYPES}:
+        return f"its dtype is {dtype}; RLS trains {', '.join(map(str, DTYPES))}"
     return ""
 
 
-def check_checkpoint(saved: Mapping, groups: list[dict], blocks: list[Block]) -> None:
-    """Raise ValueError if a state dict is of other layers, or in another order."""
-    names = [each.get("layer") for each in saved["param_groups"]]
-    own = [group["layer"] for group in groups]
-    if names != own and sorted(map(str, names)) == sorted(own):
-        raise ValueError(f"this checkpoint is of layers {names}, and these are {own}")
-    owners = [p for group in groups for p in group["params"]]
-    fits = {i: b for i, p in enumerate(owners) for b in blocks if b.weight is p}
-    if len(names) != len(own) or not {*saved["state"]} <= {*fits}:
-        raise ValueError(f"this checkpoint is of layers {names}, not {own}")
-    for number, kept in saved["state"].items():
-        block = fits[number]
-        n, N = block.fan_in, len(block.theta.weight)
-        for name, shape in (("P", (n, n)), ("velocity", (N, n)), ("total", (n,))):
-            if name in kept and kept[name].shape != shape:
-                raise ValueError(
-                    f"{name} of layer {block.name!r} has shape "
-                    f"{tuple(kept[name].shape)} in this checkpoint, and the "
-                    f"layer needs {shape}: it is of another network"
-                )
+def row_weights(
+    name: str, module: nn.Module, x: Tensor, weights: Tensor | None
+) -> Tensor | None:
+    """The weights of a layer's rows, in the shape of its input without the last one.
+
+    ValueError if they do not fit. An input that has lost the later dimensions of the
+    weights, by pooling for example, counts with all of its rows.
+    """
+    if weights is None:
+        return None
+    shape = tuple(x.shape[:-1])
+    if isinstance(module, CONV):
+        if weights.ndim == 1 and len(weights) == len(x):
+            return weights
+        raise ValueError(
+            f"layer {name!r} is a {type(module).__name__}, which can weigh examples, "
+            f"not their positions: weights of rows must have shape ({len(x)},), got "
+            f"{tuple(weights.shape)}"
+        )
+    if isinstance(module, nn.RNNBase) and not module.batch_first:
+        weights = weights.T if weights.ndim == 2 else weights.expand(shape)
+    own = tuple(weights.shape)
+    if len(own) < len(shape) and shape[: len(own)] == own:  # of whole examples
+        return weights.view(*own, *[1] * (len(shape) - len(own))).expand(shape)
+    if shape in (own, (weights.numel(),)):
+        return weights.reshape(shape)
+    if len(shape) < len(own) and shape == own[: len(shape)]:
+        return None
+    raise ValueError(
+        f"layer {name!r} got an input of shape {tuple(x.shape)}, to whose rows weights "
+        f"of shape {own} do not belong"
+    )
 
 
 def check_time_steps(groups: list[dict], captures: list) -> None:
@@ -175,7 +217,7 @@ def check_fan_in(blocks: list[Block], limit: int) -> None:
     """Raise ValueError if a P would be larger than ``limit`` rows."""
     for block in blocks:
         if (n := block.fan_in) > limit:
-            size = n * n * block.weight.element_size() / 2**30
+            size = block.groups * n * n * block.dtype.itemsize / 2**30
             raise ValueError(
                 f"layer {block.name!r} has {n} inputs, so its P would take {size:.1f} "
                 f"GiB and the limit is max_fan_in={limit}; pool or narrow the layer "

@@ -129,7 +129,10 @@ def unscale(optimizer: torch.optim.Optimizer, blocks: Sequence[Block]) -> bool:
         return False
     if scale is not None:
         each = [p for group in optimizer.param_groups for p in group["params"]]
+        unchanged = [block for block in blocks if not block.touched()]
         torch._foreach_div_([p.grad for p in each if p.grad is not None], scale)
         for block in kept:
             block.residuals = [(X, dZ / scale) for X, dZ in block.residuals]
+        for block in unchanged:
+            block.note_gradient()
     return True

@@ -1,38 +1,46 @@
-"""RLS for some layers and another optimiser for the rest (HRLS)."""
+"""RLS for some layers and other optimisers for the rest (HRLS)."""
 
-from collections.abc import Callable, Iterable
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from labkit.rls.blocks import joint_norm
-from labkit.rls.checks import choose_layers, trainable, unwrap
+from labkit.rls.checks import choose_layers, reasons, trainable, unwrap
 from labkit.rls.health import NumericalError, scaled, unscale
 from labkit.rls.optimizer import RLS
+from labkit.rls.states import Stateful, check_keys, check_shapes
 from labkit.rls.update import clip_factor
 
-SHAPED = "exp_avg", "exp_avg_sq", "momentum_buffer"  # states of a parameter's shape
+OPTIMIZER = import_module(torch.optim.Optimizer.__module__)
 
 
-class Hybrid(torch.optim.Optimizer):
+class Hybrid(Stateful):
     """RLS and another optimiser as one: one joint clip, one step.
 
     HRLS of Zhang et al. 2021: hidden layers by RLS, the output layer by Adam under
     softmax and cross-entropy. P depends on inputs alone, so any loss will do.
-    ValueError if the two share a parameter, one of the model belongs to neither, or the
-    other evaluates the loss again (LBFGS).
+    ValueError if two share a parameter, one of the model belongs to none, or the other
+    evaluates the loss again (LBFGS).
 
     Parameters
     ----------
     rls : RLS
         Its ``max_grad_norm`` is the joint norm of all gradients, its own and the
-        other's.
-    other : torch.optim.Optimizer, over all other parameters that are not frozen.
+        others'.
+    *others : torch.optim.Optimizer, over all other parameters that are not frozen
 
     Notes
     -----
-    ``param_groups`` and ``state`` are those of both, RLS first, so schedulers turn the
-    ``lr`` of both; those that cycle the momentum want ``cycle_momentum=False``.
+    ``param_groups`` and ``state`` are those of all, RLS first, so schedulers turn the
+    ``lr`` of all; those that cycle the momentum want ``cycle_momentum=False`` unless
+    all have one. ``defaults`` holds the options that all have in common. Hooks that are
+    registered here run once in a step; those of ``rls`` do not run.
 
     Examples
     --------
@@ -44,25 +52,47 @@ class Hybrid(torch.optim.Optimizer):
     >>> optimizer.step()
     """
 
-    def __init__(self, rls: RLS, other: torch.optim.Optimizer):
-        if isinstance(other, torch.optim.LBFGS):
-            raise ValueError("LBFGS evaluates the loss again within a step; take AdamW")
-        self.rls, self.other = rls, other
-        self.gradient_norm = None  # (), joint, of the last step, unclipped
-        mine, theirs = (set(map(id, _parameters(each))) for each in (rls, other))
-        for name, parameter in rls.model.named_parameters():
-            owners = (id(parameter) in mine) + (id(parameter) in theirs)
-            if owners == 2:
+    def __init__(self, rls: RLS, *others: torch.optim.Optimizer):
+        if not isinstance(rls, RLS):
+            raise TypeError(f"rls must be an RLS, got {type(rls).__name__}")
+        if not others:
+            raise ValueError("Hybrid needs another optimizer beside RLS")
+        for other in others:
+            if not isinstance(other, torch.optim.Optimizer):
+                kind = type(other).__name__
+                raise TypeError(f"others must be torch optimizers, got {kind}")
+            if isinstance(other, torch.optim.LBFGS):
                 raise ValueError(
-                    f"parameter {name!r} is trained by both optimizers; give RLS "
-                    "layers=[...] and the other one the rest"
+                    "LBFGS evaluates the loss again within a step; take AdamW"
+                )
+        self.rls, self.others = rls, others
+        self.gradient_norm: Tensor | None = None  # (), joint, of the last step
+        owned = [{id(p) for p in _parameters(each)} for each in self.parts]
+        for name, parameter in rls.model.named_parameters():
+            owners = sum(id(parameter) in own for own in owned)
+            if owners > 1:
+                raise ValueError(
+                    f"parameter {name!r} is trained by two optimizers; give RLS "
+                    "layers=[...] and the others the rest"
                 )
             if owners == 0 and parameter.requires_grad:
                 raise ValueError(
                     f"parameter {name!r} is trained by neither optimizer; give it to "
                     "one, or freeze it by requires_grad_(False)"
                 )
-        self.__setstate__({"defaults": {}})  # hooks of an Optimizer; groups are theirs
+        shared = set.intersection(*({*each.defaults} for each in self.parts))
+        defaults = {k: v for k, v in self.other.defaults.items() if k in shared}
+        self.__setstate__({"defaults": defaults})  # hooks of an Optimizer
+
+    @property
+    def parts(self) -> tuple[torch.optim.Optimizer, ...]:
+        """RLS and the others."""
+        return self.rls, *self.others
+
+    @property
+    def other(self) -> torch.optim.Optimizer:
+        """The last of the others, which takes new parameter groups."""
+        return self.others[-1]
 
     @classmethod
     def for_model(
@@ -84,6 +114,7 @@ class Hybrid(torch.optim.Optimizer):
         ----------
         model : nn.Module, also a ``DistributedDataParallel``
         rest : callable, parameters -> optimizer, such as ``partial(AdamW, lr=1e-4)``
+            ``torch.optim.Muon`` gets the matrices, and AdamW what else is left.
         leave : names of layers that are the other's too, such as the output layer
         time_steps : int
             T of (82) for Linear layers on sequences: 1 where the loss averages over all
@@ -99,6 +130,14 @@ class Hybrid(torch.optim.Optimizer):
         ['0', '3', 'by AdamW']
         """
         bare, _ = unwrap(model)
+        if isinstance(rest, torch.optim.Optimizer) or not callable(rest):
+            kind = type(rest).__name__
+            raise TypeError(
+                "rest makes an optimizer of the parameters that are left, so it is a "
+                f"class or a function: rest={kind}, or partial({kind}, lr=...)"
+                if isinstance(rest, torch.optim.Optimizer)
+                else f"rest must be callable, parameters -> optimizer, got {rest!r}"
+            )
         names, left = trainable(bare, max_fan_in), [*leave]
         for name in left:
             choose_layers(bare, [name])  # or ValueError
@@ -108,26 +147,38 @@ class Hybrid(torch.optim.Optimizer):
             for name, layer in names.items()
             if name not in left
         ]
+        if not layers:
+            raise ValueError(
+                f"there is nothing for RLS to train in {type(bare).__name__}"
+                + reasons(bare, left)
+            )
         rls = RLS(model, layers=layers, max_fan_in=max_fan_in, **options)
-        mine = set(map(id, _parameters(rls)))
+        mine = {id(p) for p in _parameters(rls)}
         others = [p for p in bare.parameters() if p.requires_grad and id(p) not in mine]
         if not others:
             rls.close()
             raise ValueError("RLS can train all of this model: take RLS(model)")
-        return cls(rls, rest(others))
+        muon = getattr(torch.optim, "Muon", None)  # of torch 2.9
+        if muon is None or getattr(rest, "func", rest) is not muon:
+            return cls(rls, rest(others))
+        matrices = [p for p in others if p.ndim == 2]
+        made = [rest(matrices)] if matrices else []
+        if flat := [p for p in others if p.ndim != 2]:
+            made.append(torch.optim.AdamW(flat))
+        return cls(rls, *made)
 
     @property
     def param_groups(self) -> list[dict]:
-        """Groups of both, RLS first."""
-        return self.rls.param_groups + self.other.param_groups
+        """Groups of all, RLS first."""
+        return [group for each in self.parts for group in each.param_groups]
 
     @property
-    def state(self) -> dict:
-        """State of both by parameter; what a parameter has may be changed."""
-        return {**self.rls.state, **self.other.state}
+    def state(self) -> MutableMapping:
+        """State of all by parameter, each in the optimizer that it belongs to."""
+        return _States(self.parts)
 
     @property
-    def max_grad_norm(self):
+    def max_grad_norm(self) -> float | None:
         """Joint norm that all gradients are clipped to, or None."""
         return self.rls.max_grad_norm
 
@@ -135,23 +186,23 @@ class Hybrid(torch.optim.Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         return self.rls._step_supports_amp_scaling
 
-    def add_param_group(self, param_group: dict):
-        """Give more parameters to the other optimiser; ValueError if RLS has one."""
+    def add_param_group(self, param_group: dict) -> None:
+        """Give more parameters to the last optimiser; ValueError if one is trained."""
         given = param_group["params"]
-        given = [given] if isinstance(given, torch.Tensor) else list(given)
-        mine = set(map(id, _parameters(self.rls)))
+        given = [given] if isinstance(given, Tensor) else list(given)
+        mine = {id(p) for p in _parameters(self.rls)}
         if any(id(p) in mine for p in given):
             raise ValueError("RLS trains one of these parameters already")
         self.other.add_param_group(param_group | {"params": given})
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear all gradients, and the inputs that came with those of RLS."""
-        self.rls.zero_grad(set_to_none)
-        self.other.zero_grad(set_to_none)
+        for each in self.parts:
+            each.zero_grad(set_to_none)
 
     @torch.no_grad()
-    def step(self, closure=None):
-        """Clip all gradients together, then let both step; errors as of `RLS.step`."""
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """Clip all gradients together, then let all step; errors as of `RLS.step`."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -159,24 +210,16 @@ class Hybrid(torch.optim.Optimizer):
         if scaled(self) and not unscale(self, self.rls.blocks):
             return loss
         steps = self.rls.prepare()
-        parameters = _parameters(self.other)
+        parameters = [p for each in self.others for p in _parameters(each)]
         gradients = [p.grad for p in parameters if p.grad is not None]
         if any(g.is_sparse for g in gradients):
             raise ValueError("Hybrid needs dense gradients: nn.Embedding(sparse=False)")
         if not (steps or gradients):
             return loss
         norm = joint_norm([each.gradient for each in steps] + gradients)
+        if norm.device.type == "cpu":
+            self._check(steps, gradients)
         factor = clip_factor(norm, self.rls.max_grad_norm)
-        at_hand = norm.device.type == "cpu"
-        if at_hand and not all(g.isfinite().all() for g in gradients):
-            name, what = (
-                f"(those of {type(self.other).__name__})",
-                "the gradient's norm",
-            )
-            size = float(torch.stack([g.norm() for g in gradients]).norm())
-            advice = "nothing was changed; lower its rate or clip by max_grad_norm"
-            number = steps[0].number if steps else 0
-            raise NumericalError(name, number, what, size, advice)
         if steps:
             self.rls.apply(steps, norm, factor)
         self.gradient_norm = norm
@@ -185,49 +228,152 @@ class Hybrid(torch.optim.Optimizer):
             g.masked_fill_(failed, 0)
         if factor is not None and gradients:
             torch._foreach_mul_(gradients, factor)
-        self.other.step()
+        with _no_global_hooks():  # which run around this step
+            for each in self.others:
+                each.step()
         return loss
 
-    def check(self):
+    def _check(self, steps, gradients) -> None:
+        """On the CPU: raise NumericalError for gradients of the others."""
+        if all(g.isfinite().all() for g in gradients):
+            return
+        kinds = " and ".join(type(each).__name__ for each in self.others)
+        size = float(torch.stack([g.norm() for g in gradients]).norm())
+        advice = "nothing was changed; lower its rate or clip by max_grad_norm"
+        number = steps[0].number if steps else 0
+        what = "the gradient's norm"
+        raise NumericalError(f"(those of {kinds})", number, what, size, advice)
+
+    def check(self) -> None:
         """Raise for a failure of RLS on an accelerator; waits for it."""
         self.rls.check()
 
     def state_dict(self) -> dict:
-        """State of both."""
-        return {"rls": self.rls.state_dict(), "other": self.other.state_dict()}
+        """State by parameter, and options, of all: those of RLS come first."""
+        state_dict = super().state_dict()
+        for number in range(len(_parameters(self.rls))):
+            state_dict["state"].setdefault(number, {})
+        return state_dict
 
-    def load_state_dict(self, state: dict):
-        """Restore what :meth:`state_dict` gave.
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Restore what :meth:`state_dict` gave, also in labkit 0.2.
 
         ValueError, and nothing is changed, if it is of other layers or shapes.
         """
-        if not isinstance(state, dict) or {*state} != {"rls", "other"}:
-            raise ValueError(
-                'a state of Hybrid has "rls" and "other"; this one has '
-                + (", ".join(map(repr, state)) or "nothing")
+        if isinstance(state_dict, Mapping) and {*state_dict} == {"rls", "other"}:
+            state_dict = _joined(state_dict["rls"], state_dict["other"])
+        with self.restoring(self._check_state_dict):
+            super().load_state_dict(state_dict)
+
+    def _check_state_dict(self, state_dict: dict) -> Any:
+        """What a state dict keeps of each block of RLS; or ValueError."""
+        check_keys(state_dict)
+        for each, groups in self._split(state_dict["param_groups"]):
+            saved = {"state": state_dict["state"], "param_groups": groups}
+            if each is self.rls:
+                ids = [number for group in groups for number in group["params"]]
+                own = {i: saved["state"][i] for i in ids if i in saved["state"]}
+                kept = self.rls.check_state_dict(saved | {"state": own})
+            else:
+                check_shapes(each, saved)
+        return kept
+
+    def _split(self, groups: list[dict]) -> Iterator[tuple]:
+        """Each optimizer with its share of some groups."""
+        groups = list(groups)
+        for each in self.parts:
+            n = len(each.param_groups) if each is not self.other else len(groups)
+            yield each, groups[:n]
+            groups = groups[n:]
+
+    def __setstate__(self, state: dict) -> None:
+        if "param_groups" not in state:  # a copy, or a new one
+            super().__setstate__(state)
+            return
+        for each, groups in self._split(state["param_groups"]):
+            own = [p for group in groups for p in group["params"]]
+            kept = {p: state["state"][p] for p in own if p in state["state"]}
+            if each is self.rls:
+                self.rls._kept = self._kept
+            each.__setstate__(
+                {"state": defaultdict(dict, kept), "param_groups": groups}
             )
-        _check_shapes(self.other, state["other"])
-        self.rls.check_state_dict(state["rls"])
-        self.other.load_state_dict(state["other"])
-        self.rls.load_state_dict(state["rls"])
+        self.rls._kept = None
 
     def __getstate__(self):
-        kept = {name: vars(self)[name] for name in ("rls", "other", "gradient_norm")}
-        return {"defaults": {}} | kept
+        kept = ("rls", "others", "gradient_norm", "defaults")
+        return {name: vars(self)[name] for name in kept}
+
+    def __deepcopy__(self, memo):
+        """The optimiser of a copied model, which must have been copied before."""
+        new = memo[id(self)] = type(self).__new__(type(self))
+        new.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return new
 
 
-def _parameters(optimizer) -> list[torch.Tensor]:
+class _States(MutableMapping):
+    """State of several optimizers, each parameter's in the one that it belongs to."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def _of(self, key):
+        owners = (each for each in self.parts if key in each.state)
+        return next(owners, None) or next(
+            (e for e in self.parts if any(key is p for p in _parameters(e))),
+            self.parts[-1],
+        )
+
+    def __getitem__(self, key):
+        return self._of(key).state[key]
+
+    def __setitem__(self, key, value):
+        self._of(key).state[key] = value
+
+    def __delitem__(self, key):
+        del self._of(key).state[key]
+
+    def __contains__(self, key):
+        return any(key in each.state for each in self.parts)
+
+    def __iter__(self):
+        return (key for each in self.parts for key in each.state)
+
+    def __len__(self):
+        return sum(len(each.state) for each in self.parts)
+
+    def __repr__(self):
+        return repr(dict(self))
+
+
+@contextmanager
+def _no_global_hooks() -> Iterator[None]:
+    """Keep the hooks of all optimizers from running within a step, and so twice."""
+    names = "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"
+    hooks = [getattr(OPTIMIZER, name, {}) for name in names]
+    kept = [dict(each) for each in hooks]
+    for each in hooks:
+        each.clear()
+    try:
+        yield
+    finally:
+        for each, old in zip(hooks, kept, strict=True):
+            each.update(old)
+
+
+def _joined(rls: Mapping, other: Mapping) -> dict:
+    """One state dict of the two that labkit 0.2 wrote."""
+    first = sum(len(group["params"]) for group in rls["param_groups"])
+    later = [
+        group | {"params": [first + number for number in group["params"]]}
+        for group in other["param_groups"]
+    ]
+    state = {first + number: kept for number, kept in other["state"].items()}
+    return {
+        "state": {**rls["state"], **state},
+        "param_groups": [*rls["param_groups"], *later],
+    }
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _check_shapes(optimizer, saved):
-    """Raise ValueError if a state is of parameters of other shapes."""
-    shapes = [tuple(p.shape) for p in _parameters(optimizer)]
-    for number, kept in saved["state"].items():
-        for name in {*SHAPED} & {*kept}:
-            found = tuple(kept[name].shape) if kept[name] is not None else None
-            if found is not None and [found] != shapes[number : number + 1]:
-                raise ValueError(
-                    f"{name} of parameter {number} of {type(optimizer).__name__} has "
-                    f"shape {found} in this checkpoint: it is of another network"
-                )

@@ -8,10 +8,10 @@ import functools
 import math
 
 import torch
-from torch import nn
-from torch.nn.modules.conv import _ConvTransposeNd
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from labkit.layers import CONV, RECURRENT, zeros_before
+from labkit.layers import CONV, RECURRENT, working_dtype, zeros_before
 from labkit.rls.blocks import Block, InputSum
 
 
@@ -19,7 +19,8 @@ def blocks_of(name: str, module: nn.Module) -> list[Block]:
     """The blocks of a layer, in the order in which its inputs are summed."""
     if not isinstance(module, nn.RNNBase):
         inputs_first = isinstance(module, _ConvTransposeNd)
-        return [Block(name, module.weight, module.bias, inputs_first)]
+        groups = getattr(module, "groups", 1)
+        return [Block(name, module.weight, module.bias, inputs_first, groups)]
     blocks = []
     for kind in ("ih", "hh"):
         weight = getattr(module, f"weight_{kind}_l0")
@@ -28,14 +29,36 @@ def blocks_of(name: str, module: nn.Module) -> list[Block]:
     return blocks
 
 
-def linear_inputs(module, inputs, output, time_steps) -> list[InputSum]:
+def summed(
+    X: Tensor, weights: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, int | Tensor]:
+    """Sum of rows (..., n), each times its weight (...), and the sum of the weights."""
+    X = X.reshape(-1, X.shape[-1])
+    if weights is None:
+        return X.sum(0, dtype=dtype), len(X)
+    weights = weights.reshape(-1).to(dtype)
+    return weights @ X.to(dtype), weights.sum()
+
+
+def linear_inputs(
+    module: nn.Linear,
+    inputs: tuple,
+    output: Tensor,
+    time_steps: int | None,
+    weights: Tensor | None = None,
+) -> list[InputSum]:
     """FC layer: the mean of (31), (51), or (80) with ``time_steps`` > 1."""
-    X = inputs[0].reshape(-1, module.in_features)
-    total = X.sum(0, dtype=module.weight.dtype)
-    return [InputSum(total, len(X), sequences(len(X), time_steps))]
+    total, rows = summed(inputs[0], weights, working_dtype(module.weight))
+    return [InputSum(total, rows, sequences(rows, time_steps))]
 
 
-def conv_inputs(module, inputs, output, time_steps) -> list[InputSum]:
+def conv_inputs(
+    module: _ConvNd,
+    inputs: tuple,
+    output: Tensor,
+    time_steps: int | None,
+    weights: Tensor | None = None,
+) -> list[InputSum]:
     """CONV layer, (72): the mean receptive field, one dimension of the map by one.
 
     The mean is linear, so one map, the batch's mean, is taken, not all. A transposed
@@ -44,19 +67,35 @@ def conv_inputs(module, inputs, output, time_steps) -> list[InputSum]:
     """
     x, sides = inputs[0], len(module.kernel_size)
     x = x if x.ndim == sides + 2 else x[None]
-    field = x.mean(0, dtype=module.weight.dtype)  # (C, ...)
+    if weights is None:
+        field, examples = x.mean(0, dtype=working_dtype(module.weight)), len(x)
+    else:
+        total, examples = summed(x.flatten(1), weights, working_dtype(module.weight))
+        field = (total / examples).view(x.shape[1:])  # (C, ...)
     places = output.shape[-sides:]
     for i, places_i in enumerate(places):
         form = module.kernel_size[i], module.stride[i], module.dilation[i]
         before = zeros_before(module, i), isinstance(module, _ConvTransposeNd)
-        seen = taps(field.shape[1], places_i, *form, *before, field.dtype, field.device)
-        field = torch.tensordot(field, seen, ([1], [0]))  # the next one comes to 1
-    rows = len(x) * math.prod(places)
+        share = taps(
+            field.shape[1], places_i, *form, *before, field.dtype, field.device
+        )
+        field = torch.tensordot(field, share, ([1], [0]))  # the next one comes to 1
+    rows = examples * math.prod(places)
     return [InputSum(field.flatten() * rows, rows, rows)]
 
 
 @functools.lru_cache(maxsize=256)
-def taps(size, places, kernel, stride, dilation, before, transposed, dtype, device):
+def taps(
+    size: int,
+    places: int,
+    kernel: int,
+    stride: int,
+    dilation: int,
+    before: int,
+    transposed: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
     """(size, kernel): share of the places at which a tap of the kernel sees a pixel."""
     pixel = torch.arange(size)[:, None]
     tap = torch.arange(kernel) * dilation - before
@@ -64,11 +103,17 @@ def taps(size, places, kernel, stride, dilation, before, transposed, dtype, devi
         place, meets = pixel * stride + tap, True
     else:
         place, meets = (pixel - tap) // stride, (pixel - tap) % stride == 0
-    seen = (place >= 0) & (place < places) & meets
-    return seen.to(device, dtype) / places
+    inside = (place >= 0) & (place < places) & meets
+    return inside.to(device, dtype) / places
 
 
-def recurrent_inputs(module, inputs, output, time_steps) -> list[InputSum]:
+def recurrent_inputs(
+    module: nn.RNNBase,
+    inputs: tuple,
+    output: tuple,
+    time_steps: int | None,
+    weights: Tensor | None = None,
+) -> list[InputSum]:
     """RNN, LSTM and GRU layers, (92): means of x_1 .. x_T and of y_0 .. y_{T-1}.
 
     A GRU's reset gate multiplies the linear output of its past, not the past: both
@@ -76,19 +121,24 @@ def recurrent_inputs(module, inputs, output, time_steps) -> list[InputSum]:
     """
     x, y = inputs[0], output[0]
     time = 1 if x.ndim == 3 and module.batch_first else 0
-    T, rows = x.shape[time], x[..., 0].numel()
-    dtype = module.weight_hh_l0.dtype
-    past = y.narrow(time, 0, T - 1).reshape(-1, module.hidden_size).sum(0, dtype=dtype)
+    T, dtype = x.shape[time], working_dtype(module.weight_hh_l0)
+    first, later = (None, None) if weights is None else weights.split([1, T - 1], time)
+    past, _ = summed(y.narrow(time, 0, T - 1), later, dtype)
     if len(inputs) > 1:
         y_0 = inputs[1][0] if isinstance(inputs[1], tuple) else inputs[1]
-        past = past + y_0.reshape(-1, module.hidden_size).sum(0)
-    seen = x.reshape(-1, module.input_size).sum(0, dtype=dtype)
-    count = sequences(rows, T if time_steps is None else time_steps)
-    return [InputSum(seen, rows, count), InputSum(past, rows, count)]
+        past = past + summed(y_0, first, dtype)[0]
+    present, rows = summed(x, weights, dtype)
+    if time_steps is None and weights is not None:
+        count = (weights != 0).any(time).sum()  # T is the mean length
+    else:
+        count = sequences(rows, T if time_steps is None else time_steps)
+    return [InputSum(present, rows, count), InputSum(past, rows, count)]
 
 
-def sequences(rows: int, time_steps: int | None) -> int:
+def sequences(rows: int | Tensor, time_steps: int | None) -> int | Tensor:
     """Rows that count as one sequence each; ValueError if T does not divide them."""
+    if isinstance(rows, Tensor):
+        return rows / (time_steps or 1)
     if rows % (time_steps or 1):
         raise ValueError(
             f"time_steps={time_steps} does not divide the {rows} rows of the input"

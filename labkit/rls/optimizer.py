@@ -2,17 +2,20 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from labkit.door import check_tensor
 from labkit.ranges import check
 from labkit.rls.blocks import Block, BlockStep, joint_norm, pool, zeroed
 from labkit.rls.capture import Capture
 from labkit.rls.checks import (
+    DTYPES,
     OPTIONS,
-    check_checkpoint,
     check_fan_in,
     check_time_steps,
     choose_layers,
@@ -28,12 +31,14 @@ from labkit.rls.health import (
     scaled,
     unscale,
 )
+from labkit.rls.states import Stateful, check_checkpoint, check_keys, restored
 from labkit.rls.update import clip_factor, gain, rls_step
 
 COUNTS = ("step", "h", "resets")  # of every block, ()
+WEIGHTS = (torch.bool, torch.int64, torch.int32, *DTYPES)  # of rows
 
 
-class RLS(torch.optim.Optimizer):
+class RLS(Stateful):
     r"""Recursive least squares for FC, CONV, RNN, LSTM and GRU layers.
 
     Gradient descent whose step size is a matrix, for each layer (each of the two blocks
@@ -124,9 +129,10 @@ class RLS(torch.optim.Optimizer):
         *,
         forgetting: float = 1.0,
         mean_weight: float = 0.1,
-        lr: float = 1.0,
+        lr: float | Tensor = 1.0,
         momentum: float = 0.0,
         l1: float = 0.0,
+        weight_decay: float = 0.0,
         P0_scale: float = 1.0,
         max_grad_norm: float | None = None,
         layers: Iterable | None = None,
@@ -140,6 +146,7 @@ class RLS(torch.optim.Optimizer):
             "lr": lr,
             "momentum": momentum,
             "l1": l1,
+            "weight_decay": weight_decay,
             "P0_scale": P0_scale,
             "time_steps": None,
         }
@@ -199,9 +206,10 @@ class RLS(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update every layer that a gradient has reached since the last step.
 
-        A layer whose gradient was set to exactly 0, in place or by another tensor,
-        stands still. RuntimeError if no gradient has come in training mode, or one was
-        put there without a backward pass; NumericalError: see the class.
+        Any other layer stands still, and so does one whose gradient was set to exactly
+        0, in place or by another tensor. RuntimeError, with the cause, if inputs that
+        belong to a gradient were not seen, or if a change of ``.grad`` would be lost;
+        NumericalError: see the class.
         """
         loss = None
         if closure is not None:
@@ -223,10 +231,8 @@ class RLS(torch.optim.Optimizer):
         been set to zero since it came are left out. With several workers, each sees the
         mean inputs of its own rows here; :meth:`prepare` adds them up.
         """
-        check_time_steps(self.param_groups, self.captures)
-        zero = zeroed(self.blocks)
-        reached = self._reached(zero)
-        return self._steps_of(reached, [block.inputs for block, _ in reached], zero)
+        reached = self._reached(self._zeroed())
+        return self._steps_of(reached, [block.inputs for block, _ in reached])
 
     @torch.no_grad()
     def prepare(self) -> list[BlockStep]:
@@ -234,51 +240,59 @@ class RLS(torch.optim.Optimizer):
 
         Returns the steps of :meth:`pending`, with the mean inputs of all workers.
         """
-        check_time_steps(self.param_groups, self.captures)
-        zero = zeroed(self.blocks)
+        zero = self._zeroed()
         for block in self.blocks:
+            if block in zero and block.put_there():  # as torch makes a state by zeros
+                group = next(g for g, c in self._owners() if block in c.blocks)
+                self.state.setdefault(block.weight, self._first_state(block, group))
             if block in zero or block.cleared():
                 block.clear()
         reached = self._reached(zero)
         inputs = [block.inputs for block, _ in reached]
         if self.process_group is not None and any(each.rows for each in inputs):
             inputs = pool([block for block, _ in reached], self.process_group)
-        return self._steps_of(reached, inputs, zero)
+        return self._steps_of(reached, inputs)
+
+    def _owners(self) -> Iterator[tuple[dict, Capture]]:
+        return zip(self.param_groups, self.captures, strict=True)
+
+    def _zeroed(self) -> list[Block]:
+        """Blocks whose gradient has been set to 0."""
+        return zeroed(self.blocks, alone=self.process_group is None)
 
     def _reached(self, zero: list[Block]) -> list[tuple[Block, dict]]:
         """Blocks that have a gradient, or factors of one, and their options."""
+        check_time_steps(self.param_groups, self.captures)
+        for capture in self.captures:
+            if capture.replaced():
+                reason = capture.unseen(capture.blocks[0])
+                raise RuntimeError(f"layer {capture.name!r} cannot step: {reason}")
         alone = self.process_group is None
         return [
             (block, group)
-            for group, capture in zip(self.param_groups, self.captures, strict=True)
+            for group, capture in self._owners()
             for block in capture.blocks
             if block not in zero
             and not block.cleared()
-            and (block.weight.grad is not None or (alone and block.inputs.rows))
+            and (
+                block.weight.grad is not None
+                or (alone and block.inputs.total is not None)
+            )
         ]
 
-    def _steps_of(self, reached, inputs, zero) -> list[BlockStep]:
+    def _steps_of(self, reached, inputs) -> list[BlockStep]:
         """The step of each block, from the sums of its inputs; changes nothing."""
-        if zero and not reached:
-            return []
         if not reached:
-            raise RuntimeError(
-                "step() found nothing to do: every step needs a forward pass in "
-                "training mode and loss.backward() before it"
-            )
-        for (block, _), each in zip(reached, inputs, strict=True):
-            none = each.total is None or (self._on_cpu(block.weight) and not each.rows)
-            if none or block.missed:
-                part = "it" if none else "a part of it"
-                raise RuntimeError(
-                    f"layer {block.name!r} has a gradient, but no input of {part} was "
-                    "seen: run the forward pass in training mode, model.train()"
-                )
+            return []
+        self._check_inputs(reached, inputs)
         totals, rows = [list(column) for column in zip(*inputs, strict=True)][:2]
+        if any(isinstance(each, Tensor) for each in rows):
+            pairs = zip(totals, rows, strict=True)
+            rows = [torch.as_tensor(each).to(total) for total, each in pairs]
         means, steps = torch._foreach_div(totals, rows), []
         for (block, group), each, mean in zip(reached, inputs, means, strict=True):
             state = self.state.get(block.weight) or self._first_state(block, group)
-            x_mean = block.with_ones(mean.to(block.weight.dtype))
+            x_mean = block.x_mean(mean)
             unformed = block.weight.grad is None and block.residuals
             gradient = block.factors() if unformed else block.gradient()
             T = each.rows / each.sequences
@@ -286,10 +300,33 @@ class RLS(torch.optim.Optimizer):
             steps.append(step._replace(gained=self.gain(step)))
         return steps
 
+    def _check_inputs(self, reached, inputs) -> None:
+        """Raise RuntimeError where a gradient's inputs, or changes of it, were lost."""
+        owner = {block: each for each in self.captures for block in each.blocks}
+        for (block, _), each in zip(reached, inputs, strict=True):
+            none = each.total is None or (self._on_cpu(block.weight) and not each.rows)
+            if none or block.missed:
+                part = "it" if none else "a part of it"
+                raise RuntimeError(
+                    f"layer {block.name!r} has a gradient, but no input of {part} was "
+                    f"seen: {owner[block].unseen(block)}"
+                )
+            if block.residuals and block.touched():
+                raise RuntimeError(
+                    f"the gradient of layer {block.name!r} was changed, but under "
+                    "max_grad_norm most of it is not formed and would stay as it was: "
+                    "leave clipping to RLS, or take max_grad_norm=None"
+                )
+
     def _first_state(self, block: Block, group: dict) -> dict:
         """State of a block before its first step."""
-        counts = {name: block.weight.new_zeros(()) for name in COUNTS}
-        return self.new_state(block, group["P0_scale"]) | counts
+        zero = torch.zeros((), dtype=block.dtype, device=block.weight.device)
+        state = {name: zero.clone() for name in COUNTS}
+        if block.weight.dtype != block.dtype:
+            state["master"] = block.joined()
+        if group["momentum"]:
+            state["velocity"] = torch.zeros_like(zero).expand(block.shape).clone()
+        return self.new_state(block, group["P0_scale"]) | state
 
     @torch.no_grad()
     def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | None) -> None:
@@ -304,6 +341,7 @@ class RLS(torch.optim.Optimizer):
         for each in steps:
             self.state[each.block.weight] = each.state
         for each in self._decided(steps, h) if on_cpu else self._masked(steps, norm, h):
+            self._decay(each)
             self.update(each, self._velocity(each), clip)
         self.gradient_norm = norm
         for block in self.blocks:
@@ -345,30 +383,47 @@ class RLS(torch.optim.Optimizer):
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
         """What a block remembers at first."""
-        weight, n = block.weight, block.fan_in
-        eye = torch.eye(n, dtype=weight.dtype, device=weight.device)
-        return {"P": eye.mul_(P0_scale)}
+        n, device = block.fan_in, block.weight.device
+        P = torch.eye(n, dtype=block.dtype, device=device).mul_(P0_scale)
+        return {"P": P.expand(*block.batch, n, n).clone() if block.batch else P}
 
     def gain(self, each: BlockStep) -> tuple[Tensor, Tensor]:
-        """Vector u and normaliser h of one block."""
-        rule = each.chosen("forgetting", "mean_weight")
-        return gain(each.state["P"], each.x_mean, steps=each.time_steps, **rule)
+        """Vector u and normaliser h of one block; of each group, if there are some."""
+        rule = each.chosen("forgetting", "mean_weight") | {"steps": each.time_steps}
+        if each.block.groups == 1:
+            return gain(each.state["P"], each.x_mean, **rule)
+        parts = zip(each.state["P"], each.x_mean, strict=True)
+        u, h = zip(*(gain(P, x_mean, **rule) for P, x_mean in parts), strict=True)
+        return torch.stack(u), torch.stack(h)
 
     def update(
         self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
     ) -> None:
         """Change weights and P of one block; ``velocity`` if there is momentum."""
-        rls_step(
-            each.theta,
-            each.state["P"],
-            each.x_mean,
-            each.factor,
-            velocity=velocity,
-            gained=each.gained,
-            steps=each.time_steps,
-            clip=clip,
-            **each.chosen("forgetting", "mean_weight", "lr", "momentum", "l1"),
-        )
+        with each.parameters() as theta:
+            for i, part in enumerate(each.by_group()):
+                grouped = each.block.groups > 1
+                rls_step(
+                    theta[i] if grouped else theta,
+                    part.state["P"],
+                    part.x_mean,
+                    part.factor,
+                    velocity=velocity[i]
+                    if grouped and velocity is not None
+                    else velocity,
+                    gained=part.gained,
+                    steps=part.time_steps,
+                    **part.rate(clip),
+                    **part.chosen("forgetting", "mean_weight", "momentum", "l1"),
+                )
+
+    @staticmethod
+    def _decay(each: BlockStep) -> None:
+        """Make weights and biases smaller by the share lr * weight_decay."""
+        if each.options["weight_decay"]:
+            shrunk = 1 - each.options["lr"] * each.options["weight_decay"]
+            with each.parameters() as theta:
+                theta.mul_(shrunk)
 
     @staticmethod
     def _velocity(each) -> Tensor | None:
@@ -378,7 +433,7 @@ class RLS(torch.optim.Optimizer):
             each.state.pop("velocity", None)
             return None
         if "velocity" not in each.state:
-            each.state["velocity"] = torch.zeros_like(each.block.theta.sign())
+            each.state["velocity"] = each.x_mean.new_zeros(each.block.shape)
         return each.state["velocity"]
 
     @staticmethod
@@ -390,23 +445,44 @@ class RLS(torch.optim.Optimizer):
         """Raise NumericalError for a failure at any step; one wait for the device."""
         check_noted({block.name: self.state[block.weight] for block in self.blocks})
 
-    def check_state_dict(self, state_dict: dict) -> None:
-        """ValueError if this state is of other layers or shapes; changes nothing."""
-        check_checkpoint(state_dict, self.param_groups, self.blocks)
+    def state_dict(self) -> dict:
+        """State by parameter, with an entry also for those without one, and options."""
+        state_dict = super().state_dict()
+        for group in state_dict["param_groups"]:
+            for number in group["params"]:
+                state_dict["state"].setdefault(number, {})
+        return state_dict
+
+    def check_state_dict(self, state_dict: dict) -> dict[Block, Mapping]:
+        """What a state dict keeps of each block; changes nothing.
+
+        ValueError if it is of other layers or shapes, or incomplete.
+        """
+        check_keys(state_dict)
+        groups, blocks = self.param_groups, self.blocks
+        needed = [] if not blocks else [*self.new_state(blocks[0], 1.0), *COUNTS]
+        return check_checkpoint(state_dict, groups, blocks, needed)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Restore what ``state_dict`` gave, of any device; the weights' own is kept.
 
-        ValueError, and nothing is changed, if it is of other layers or shapes.
+        Options that an older version lacked get their defaults. ValueError, and nothing
+        is changed, if it is of other layers or shapes, or incomplete.
         """
-        self.check_state_dict(state_dict)
-        super().load_state_dict(state_dict)
-        for block in self.blocks:
-            state = self.state.get(block.weight, {})
-            if state.pop("failed_h", None) is not None:  # labkit 0.2: 0 for no failure
-                state["failed_at"][state["failed_at"] == 0] = torch.inf
-            for name in {*COUNTS} & {*state}:
-                state[name] = state[name].to(block.weight)
+        with self.restoring(self.check_state_dict):
+            super().load_state_dict(state_dict)
+
+    def __setstate__(self, state: dict) -> None:
+        if vars(self).get("_kept") is not None:  # torch would cast P to half precision
+            own = {
+                block.weight: restored(kept, block)
+                for block, kept in self._kept.items()
+            }
+            state = state | {"state": defaultdict(dict, own)}
+        super().__setstate__(state)
+        for group in vars(self).get("param_groups", ()):
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
 
     def __deepcopy__(self, memo):
         """The optimiser of a copied model, which must have been copied before."""
@@ -423,14 +499,40 @@ class RLS(torch.optim.Optimizer):
         new.captures = [each.of(memo[id(each.module)]) for each in self.captures]
         return new
 
-    def __reduce_ex__(self, protocol):
-        raise TypeError(
-            f"{type(self).__name__} reads its model by hooks, which cannot be pickled: "
-            "save optimizer.state_dict() beside model.state_dict(), make both anew and "
-            "load them"
-        )
-
     def close(self) -> None:
         """Take the hooks off the model; nothing can be trained by this object then."""
         for capture in self.captures:
-            capture.handle.remove()
+            capture.close()
+
+    @contextmanager
+    def row_weights(self, weights: Tensor | None) -> Iterator[None]:
+        r"""Weigh the rows of the inputs in the forward passes of a ``with`` block.
+
+        Padding that has no part in the loss should have none in P: with a mask, which
+        is False there, a padded batch steps as the same batch without padding.
+
+        Parameters
+        ----------
+        weights : tensor of numbers >= 0 or bool, of the shape that the inputs of the
+            layers have without their last dimension, such as (b, T), or (b,) for whole
+            examples; None for 1 everywhere. Recurrent layers take (b, T) whatever their
+            ``batch_first``. A layer behind a pooling, with inputs (b, n), counts all
+            its rows. CONV layers take (b,) only.
+
+        Examples
+        --------
+        >>> model = nn.Linear(3, 2)
+        >>> optimizer = RLS(model, layers=[{"layer": "", "time_steps": 1}])
+        >>> with optimizer.row_weights(torch.tensor([[True, True, False]])):
+        ...     outputs = model(torch.ones(1, 3, 3))
+        """
+        if weights is not None:
+            check_tensor("weights", weights, dtype=WEIGHTS)
+        before = [capture.weights for capture in self.captures]
+        for capture in self.captures:
+            capture.weights = weights
+        try:
+            yield
+        finally:
+            for capture, old in zip(self.captures, before, strict=True):
+                capture.weights = old

@@ -33,6 +33,14 @@ class Theta(NamedTuple):
             signs = torch.cat([rows, self.bias[:, None]], 1).sign_()
         return zeroed(signs, self.still)
 
+    def mul_(self, factor: float | Tensor) -> None:
+        """Multiply by a number."""
+        if self.still is not None:
+            factor = torch.where(self.still, 1.0, factor)
+        self.weight.mul_(factor)
+        if self.bias is not None:
+            self.bias.mul_(factor)
+
     def parts(self, change: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Weight and bias, each with its part of a change (N, n)."""
         n = self.weight[0].numel()

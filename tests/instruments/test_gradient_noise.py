@@ -622,7 +622,6 @@ def test_options_are_checked(options, message):
     ("layer", "message"),
     [
         (nn.Bilinear(2, 2, 2), "it is a Bilinear"),
-        (nn.ConvTranspose1d(2, 2, 1, groups=2), "groups=2"),
         (nn.Embedding(3, 2, max_norm=1.0), "max_norm=1.0 is not written"),
         (
             nn.MultiheadAttention(2, 1, dropout=0.1, device="meta"),
@@ -630,7 +629,6 @@ def test_options_are_checked(options, message):
         ),
         (nn.MultiheadAttention(2, 1, add_bias_kv=True), "add_bias_kv"),
         (nn.MultiheadAttention(2, 1, kdim=3), "kdim and vdim"),
-        (nn.Conv2d(2, 2, 1, groups=2), "groups=2"),
         (nn.Conv2d(2, 2, 1, padding_mode="circular"), "padding_mode='circular'"),
         (nn.RNN(2, 2, num_layers=2), "num_layers=2"),
         (nn.LSTM(2, 2, bidirectional=True), "bidirectional"),

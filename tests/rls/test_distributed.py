@@ -337,8 +337,8 @@ def refused(rank, world):
         shared(randn(2, 5))
     optimizer.close()
     optimizer = RLS(shared)
-    with pytest.raises(RuntimeError, match="nothing to do"):
-        optimizer.step()
+    optimizer.step()  # without a gradient nothing happens
+    assert not optimizer.state
     shared.eval()
     loss_mse(shared(randn(2, 5)), randn(2, 3)).backward()
     with pytest.raises(RuntimeError, match="layer '0' has a gradient, but no input"):

@@ -132,16 +132,6 @@ def test_inputs_go_with_the_gradients_of_a_skipped_step(how, bias, limit):
     assert identical(snapshot(models[0], a), snapshot(models[1], b))
 
 
-@FORMS
-def test_a_step_after_clearing_finds_nothing_to_do(limit):
-    model = fcs()
-    optimizer = RLS(model, max_grad_norm=limit)
-    backward(model, *batch(2, 5))
-    model.zero_grad()
-    with pytest.raises(RuntimeError, match="nothing to do"):
-        optimizer.step()
-
-
 TO_ZERO = [CLEARED["to zero"], lambda model: put_zeros(model.parameters())]
 
 
@@ -158,8 +148,8 @@ def test_a_step_after_setting_gradients_to_zero_moves_nothing(make, clear, limit
     optimizer.step()
     assert identical(before, snapshot(model, getattr(optimizer, "rls", optimizer)))
     optimizer.zero_grad(set_to_none=False)
-    with pytest.raises(RuntimeError, match=r"no input of it was seen|nothing to do"):
-        optimizer.step()
+    optimizer.step()  # of a gradient of 0 no input is needed
+    assert identical(before, snapshot(model, getattr(optimizer, "rls", optimizer)))
 
 
 @FORMS

@@ -1,0 +1,137 @@
+"""State dicts of RLS and Hybrid: what is refused, and how it is restored."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labkit import ranges
+from labkit.rls.blocks import Block
+from labkit.rls.checks import LAYER_OPTIONS
+
+# of other optimizers, states that have the shape of their parameter
+SHAPED = "exp_avg", "exp_avg_sq", "momentum_buffer"
+
+
+class Stateful(torch.optim.Optimizer):
+    """An optimizer that checks a state dict before it changes anything."""
+
+    _kept: Any = None  # what a state dict that is being loaded gives
+
+    @contextmanager
+    def restoring(self, check: Callable[[dict], Any]) -> Iterator[None]:
+        """Check a state dict after all hooks of its load; keep what ``check`` gives.
+
+        For a ``with`` block in which torch loads it: torch casts every number to the
+        dtype of its parameter, which P must not have.
+        """
+        last = lambda _, state_dict: setattr(self, "_kept", check(state_dict))  # noqa: E731
+        handle = self.register_load_state_dict_pre_hook(last)
+        try:
+            yield
+        finally:
+            handle.remove()
+            self._kept = None
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(
+            f"{type(self).__name__} reads its model by hooks, which cannot be pickled: "
+            "save optimizer.state_dict() beside model.state_dict(), make both anew and "
+            "load them"
+        )
+
+
+def check_keys(saved: object) -> None:
+    """Raise ValueError if this is no state dict of a torch optimizer."""
+    known = isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
+    if not known or not isinstance(saved["state"], Mapping):
+        keys = ", ".join(map(repr, saved)) if isinstance(saved, Mapping) else ""
+        raise ValueError(
+            'a state dict has "state" and "param_groups"; this one has '
+            + (keys or "neither")
+        )
+
+
+def check_checkpoint(
+    saved: Mapping, groups: list[dict], blocks: list[Block], needed: Iterable[str]
+) -> dict[Block, Mapping]:
+    """What a state dict keeps of each block that it has a state of.
+
+    ValueError if it is of other layers, in another order, of other shapes, or lacks a
+    tensor that is ``needed``.
+    """
+    names = [each.get("layer") for each in saved["param_groups"]]
+    own = [group["layer"] for group in groups]
+    if names != own and sorted(map(str, names)) == sorted(own):
+        raise ValueError(f"this checkpoint is of layers {names}, and these are {own}")
+    owners = [p for group in groups for p in group["params"]]
+    numbers = [i for group in saved["param_groups"] for i in group["params"]]
+    pairs = zip(numbers, owners, strict=False)
+    fits = {i: b for i, p in pairs for b in blocks if b.weight is p}
+    filled = {i: kept for i, kept in saved["state"].items() if kept}
+    if (
+        len(names) != len(own)
+        or len(numbers) != len(owners)
+        or not {*filled} <= {*fits}
+    ):
+        raise ValueError(f"this checkpoint is of layers {names}, not {own}")
+    for group in saved["param_groups"]:
+        options = {name: group[name] for name in LAYER_OPTIONS if name in group}
+        ranges.check(
+            options, LAYER_OPTIONS, f"layer {group['layer']!r} of a checkpoint"
+        )
+    for number, kept in filled.items():
+        _check_kept(kept, fits[number], needed)
+    return {fits[number]: kept for number, kept in filled.items()}
+
+
+def _check_kept(kept: Mapping, block: Block, needed: Iterable[str]) -> None:
+    for name in needed:
+        if not isinstance(kept.get(name), Tensor | float | int):
+            raise ValueError(
+                f"{name} of layer {block.name!r} is missing in this checkpoint, which "
+                f"has {', '.join(map(str, kept))}"
+            )
+    n = block.fan_in
+    shapes = {"P": (*block.batch, n, n), "total": (n,)}
+    shapes |= dict.fromkeys(("velocity", "master"), block.shape)
+    for name in (name for name in shapes if name in kept):
+        if (shape := torch.as_tensor(kept[name]).shape) != shapes[name]:
+            raise ValueError(
+                f"{name} of layer {block.name!r} has shape {tuple(shape)} in this "
+                f"checkpoint, and the layer needs {shapes[name]}: it is of another "
+                "network"
+            )
+
+
+def restored(kept: Mapping[str, Any], block: Block) -> dict[str, Tensor]:
+    """State of a block from a checkpoint: copies on its device, in its dtype."""
+    options = {"dtype": block.dtype, "device": block.weight.device}
+    state = {name: torch.as_tensor(value).detach() for name, value in kept.items()}
+    state = {name: value.to(**options, copy=True) for name, value in state.items()}
+    if state.pop("failed_h", None) is not None:  # labkit 0.2: 0 for no failure
+        state["failed_at"][state["failed_at"] == 0] = torch.inf
+    return state
+
+
+def check_shapes(optimizer: torch.optim.Optimizer, saved: Mapping) -> None:
+    """Raise ValueError if a state dict is of parameters of other shapes."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    numbers = [i for group in saved["param_groups"] for i in group["params"]]
+    kind = type(optimizer).__name__
+    if len(numbers) != len(parameters):
+        raise ValueError(
+            f"{kind} has {len(parameters)} parameters, and this checkpoint is of "
+            f"{len(numbers)}: it is of another network"
+        )
+    for number, parameter in zip(numbers, parameters, strict=True):
+        kept = saved["state"].get(number) or {}
+        for name in {*SHAPED} & {*kept}:
+            shape = getattr(kept[name], "shape", None)
+            if shape is not None and shape != parameter.shape:
+                raise ValueError(
+                    f"{name} of parameter {number} of {kind} has shape {tuple(shape)} "
+                    "in this checkpoint: it is of another network"
+                )
