@@ -503,7 +503,7 @@ def test_the_rest_that_is_no_maker(rest, message):
     [
         (fcs().to(torch.cfloat), "layer '0': its dtype is torch.complex64; RLS trains"),
         (nn.Sequential(nn.LayerNorm(3)), "layer '0': it is a LayerNorm, and RLS knows"),
-        (small_gpt()[::3], "layer '0': it is a Embedding.*'1': it has too many inputs"),
+        (small_gpt()[::3], "layer '0': it is a Embedding.*'3': too wide, or shared"),
     ],
 )
 def test_why_there_is_nothing_to_train(model, message):
