@@ -62,7 +62,9 @@ BELOW_ONE = number("in [0, 1)", lambda v: 0 <= v < 1)
 COUNT = integer(1)
 
 
-def check(values: Mapping[str, Any], table: Mapping[str, Range], owner: str = ""):
+def check(
+    values: Mapping[str, Any], table: Mapping[str, Range], owner: str = ""
+) -> None:
     """Refuse an option that its table does not know, or a value out of its range.
 
     Parameters

@@ -5,6 +5,7 @@ found again from its inputs, and autograd takes the deltas of the outputs back t
 """
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,9 @@ class AttentionCall:
     NAMES += ("average_attn_weights", "is_causal")
     random: Tensor | None = None  # state of torch's generator before the call
 
-    def __init__(self, module, given: dict, output, batch_first: bool):
+    def __init__(
+        self, module: nn.Module, given: dict, output: object, batch_first: bool
+    ):
         self.alone, self.swap = given["query"].ndim == 2, not module.batch_first
         self.x = [self.by_example(given[name].detach()) for name in INPUTS]
         self.examples = len(self.x[0])
@@ -39,7 +42,7 @@ class AttentionCall:
             return sequence[None]
         return sequence.transpose(0, 1) if self.swap else sequence
 
-    def masked(self, module, given) -> list[Tensor]:
+    def masked(self, module: nn.Module, given: dict) -> list[Tensor]:
         """What is added to the scores (M, heads, T, S), one that fits each mask."""
         mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
         if mask is not None and mask.ndim == 3:
@@ -53,7 +56,9 @@ class AttentionCall:
             for m in found
         ]
 
-    def pairs(self, module, dtype) -> list[tuple[Tensor, Tensor]]:
+    def pairs(
+        self, module: nn.Module, dtype: torch.dtype
+    ) -> list[tuple[Tensor, Tensor]]:
         """Inputs and deltas of the three projections in, and of the one out."""
         own = {n: p.detach().to(dtype) for n, p in module.named_parameters()}
         biases = own.get("in_proj_bias")
@@ -85,7 +90,7 @@ class AttentionCall:
         dz = torch.autograd.grad(outputs, z, gradients)
         return [*zip(xs, dz, strict=True), (context.detach(), dy)]
 
-    def dropped(self, module, A: Tensor) -> Tensor:
+    def dropped(self, module: nn.Module, A: Tensor) -> Tensor:
         """A with the mask of the call, drawn again from the generator's state."""
         if self.random is None:
             return A
@@ -94,7 +99,11 @@ class AttentionCall:
             return dropout(A, module.dropout)
 
     @staticmethod
-    def moments(module: nn.MultiheadAttention, calls, wanted) -> list[Moments]:
+    def moments(
+        module: nn.MultiheadAttention,
+        calls: list["AttentionCall"],
+        wanted: Collection[str],
+    ) -> list[Moments]:
         """Of the rows of the three projections in, and of the one out."""
         dtype = working_dtype(module.in_proj_weight)
         found = []

@@ -17,6 +17,7 @@ import math
 import numbers
 import warnings
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -154,13 +155,13 @@ class GradientNoise:
 
     def __init__(
         self,
-        model,
+        model: nn.Module,
         *,
-        every=EVERY,
-        reduction="mean",
-        layers=None,
-        batch_first=True,
-        skip_unsupported=False,
+        every: int = EVERY,
+        reduction: str = "mean",
+        layers: Sequence[str] | None = None,
+        batch_first: bool = True,
+        skip_unsupported: bool = False,
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
@@ -216,7 +217,7 @@ class GradientNoise:
         """Simple noise scale, ``total.noise_scale``."""
         return self.total.noise_scale
 
-    def close(self):
+    def close(self) -> None:
         """Take the hooks away; what was measured stays readable."""
         self._remove()
         self._last, self._window = self._measured_window(), None

@@ -6,7 +6,7 @@ from all calls of one pass.  Calls of one layer in one pass count as further pos
 of the same examples.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,9 @@ class LinearCall:
 
     NAMES = ("input",)  # arguments of the layer's forward
 
-    def __init__(self, module, given: dict, output, batch_first: bool):
+    def __init__(
+        self, module: nn.Module, given: dict, output: object, batch_first: bool
+    ):
         x = given["input"]
         self.x, self.batch = x.detach(), 0 if batch_first or x.ndim < 3 else 1
         self.examples = 1 if x.ndim == 1 else x.shape[self.batch]
@@ -47,7 +49,9 @@ class LinearCall:
         return tensor.movedim(self.batch, 0).flatten(1, -2)
 
     @staticmethod
-    def moments(module, calls, wanted) -> list[Moments]:
+    def moments(
+        module: nn.Module, calls: list, wanted: Collection[str]
+    ) -> list[Moments]:
         """Of the weight and the bias."""
         dtype = working_dtype(module.weight)
         d = torch.cat([call.rows(call.gradients[0].to(dtype)) for call in calls], 1)
@@ -65,13 +69,17 @@ class ConvCall:
 
     NAMES = ("input",)
 
-    def __init__(self, module, given: dict, output, batch_first):
+    def __init__(
+        self, module: nn.Module, given: dict, output: object, batch_first: bool
+    ):
         self.x = as_maps(module, given["input"].detach())
         self.examples = len(self.x)
         self.gradients: list[Tensor | None] = []
 
     @staticmethod
-    def moments(module, calls, wanted) -> list[Moments]:
+    def moments(
+        module: nn.Module, calls: list, wanted: Collection[str]
+    ) -> list[Moments]:
         """Of the weight and the bias."""
         dtype, found = working_dtype(module.weight), []
         deltas = [as_maps(module, call.gradients[0].to(dtype)) for call in calls]
@@ -90,7 +98,7 @@ class ConvCall:
         return found
 
 
-def as_maps(module, tensor: Tensor) -> Tensor:
+def as_maps(module: nn.Module, tensor: Tensor) -> Tensor:
     """(M, C, ...) of what a layer on maps sees or gives, M = 1 where there is none."""
     return tensor if tensor.ndim == MAPS[type(module)] else tensor[None]
 
@@ -100,7 +108,9 @@ class EmbeddingCall:
 
     NAMES = ("input",)
 
-    def __init__(self, module, given: dict, output, batch_first: bool):
+    def __init__(
+        self, module: nn.Module, given: dict, output: object, batch_first: bool
+    ):
         x = given["input"].detach()
         self.x = (
             x.movedim(0 if batch_first or x.ndim < 2 else 1, 0) if x.ndim else x[None]
@@ -110,7 +120,9 @@ class EmbeddingCall:
         self.gradients: list[Tensor | None] = []
 
     @staticmethod
-    def moments(module, calls, wanted) -> list[Moments]:
+    def moments(
+        module: nn.Module, calls: list, wanted: Collection[str]
+    ) -> list[Moments]:
         """Of the weight: one row each for a token."""
         dtype, deltas = working_dtype(module.weight), []
         for call in calls:
@@ -132,7 +144,9 @@ class NormCall:
 
     NAMES = ("input",)
 
-    def __init__(self, module, given: dict, output, batch_first: bool):
+    def __init__(
+        self, module: nn.Module, given: dict, output: object, batch_first: bool
+    ):
         x = given["input"].detach()
         x = self.x = as_maps(module, x) if type(module) in INSTANCES else x
         self.training = module.training
@@ -154,7 +168,7 @@ class NormCall:
         rest = {*range(sized.ndim)} - self.own - {self.batch}
         return (sized.sum([*rest]) if rest else sized).flatten(1)
 
-    def normalised(self, module, dtype) -> Tensor:
+    def normalised(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
         """What the norm's weight multiplies."""
         x = self.x.to(dtype)
         if isinstance(module, nn.LayerNorm):
@@ -169,7 +183,9 @@ class NormCall:
         return F.batch_norm(x, mean.to(dtype), var.to(dtype), eps=module.eps)
 
     @staticmethod
-    def moments(module, calls, wanted) -> list[Moments]:
+    def moments(
+        module: nn.Module, calls: list, wanted: Collection[str]
+    ) -> list[Moments]:
         """Of the weight and the bias."""
         dtype, found = working_dtype(module.weight), []
         deltas = [call.gradients[0].to(dtype).view_as(call.x) for call in calls]

@@ -8,6 +8,7 @@ GPU.  The equations are numbered here.
 """
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ class Moments(NamedTuple):
     norm2: Tensor  # |sum_i G_i|^2
 
 
-def add(moments) -> Moments:
+def add(moments: Iterable[Moments]) -> Moments:
     """Moments of several parameters as of one vector."""
     squares, norms = zip(*moments, strict=True)
     return Moments(torch.stack(squares).sum(), torch.stack(norms).sum())
@@ -114,7 +115,7 @@ def conv_moments(module: _ConvNd, x: Tensor, d: Tensor) -> Moments:
     return formed_moments(by_weight(x, *form, groups=M).view(M, N, n))
 
 
-def fields(module: _ConvNd, x: Tensor, places) -> Tensor:
+def fields(module: _ConvNd, x: Tensor, places: Sequence[int]) -> Tensor:
     """(M, T, n): the receptive fields of (M, C, ...) inputs, one for each place."""
     x, padding = padded(module, x, places)
     if any(padding):
@@ -127,7 +128,9 @@ def fields(module: _ConvNd, x: Tensor, places) -> Tensor:
     return x.permute(kernel_first).flatten(2 + sides).flatten(1, 1 + sides).mT
 
 
-def padded(module: _ConvNd, x: Tensor, places) -> tuple[Tensor, tuple[int, ...]]:
+def padded(
+    module: _ConvNd, x: Tensor, places: Sequence[int]
+) -> tuple[Tensor, tuple[int, ...]]:
     """The maps, and the padding still to apply where it is the same on both sides."""
     taps = zip(module.dilation, module.kernel_size, strict=True)
     reach = [dilation * (k - 1) for dilation, k in taps]

@@ -1,5 +1,7 @@
 """What a call of a recurrent layer leaves; see `labkit.instruments.layer_calls`."""
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,7 +22,9 @@ class RecurrentCall:
 
     NAMES = ("input", "hx")
 
-    def __init__(self, module, given: dict, output, batch_first):
+    def __init__(
+        self, module: nn.Module, given: dict, output: object, batch_first: bool
+    ):
         x, hx = given["input"], given.get("hx")
         if not isinstance(x, Tensor):
             raise ValueError(
@@ -47,7 +51,9 @@ class RecurrentCall:
         """(M, H), zero where none is given."""
         return torch.zeros_like(like) if given is None else given.detach().view_as(like)
 
-    def inputs_and_deltas(self, module, dtype) -> tuple[Tensor, Tensor]:
+    def inputs_and_deltas(
+        self, module: nn.Module, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
         """(T, M, n + H) inputs with the states before each step, and the deltas."""
         h, dh, dc_T = self.states(dtype)
         xh = torch.cat((self.x.to(dtype), h[:-1]), 2)
@@ -60,7 +66,7 @@ class RecurrentCall:
         dc = None if dc_T is None else dc_T.to(dtype).view_as(h[0])
         return xh, lstm_deltas(z, self.c_0.to(dtype), dh, dc, W_hh)
 
-    def states(self, dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+    def states(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
         """h_0 .. h_T, the derivatives by h_1 .. h_T not through later steps, by c_T."""
         h = self.h.to(dtype)
         dy, dh_T, dc_T = (*self.gradients, None)[:3]
@@ -73,7 +79,9 @@ class RecurrentCall:
         return h, dh, dc_T
 
     @staticmethod
-    def moments(module, calls, wanted) -> list[Moments]:
+    def moments(
+        module: nn.Module, calls: list["RecurrentCall"], wanted: Collection[str]
+    ) -> list[Moments]:
         """Of both weights as one: they share their deltas, and so the deltas' Gram."""
         dtype = working_dtype(module.weight_hh_l0)
         pairs = zip(*(c.inputs_and_deltas(module, dtype) for c in calls), strict=True)
@@ -91,7 +99,9 @@ class RecurrentCall:
 class GRUCall(RecurrentCall):
     """The same of a GRU, whose two weights have deltas of their own."""
 
-    def pairs(self, module, dtype) -> list[tuple[Tensor, Tensor]]:
+    def pairs(
+        self, module: nn.Module, dtype: torch.dtype
+    ) -> list[tuple[Tensor, Tensor]]:
         """Inputs with their deltas, and the states before each step with theirs."""
         own = {n: p.detach().to(dtype) for n, p in module.named_parameters()}
         h, dh, _ = self.states(dtype)
@@ -102,7 +112,9 @@ class GRUCall(RecurrentCall):
         return [(x, d_ih), (h[:-1], d_hh)]
 
     @staticmethod
-    def moments(module, calls, wanted) -> list[Moments]:
+    def moments(
+        module: nn.Module, calls: list["RecurrentCall"], wanted: Collection[str]
+    ) -> list[Moments]:
         """Of each weight and bias."""
         dtype, found = working_dtype(module.weight_hh_l0), []
         each = zip(*(call.pairs(module, dtype) for call in calls), strict=True)

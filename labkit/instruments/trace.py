@@ -14,6 +14,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,13 @@ class Trace:
     """
 
     def __init__(
-        self, path=None, *, parameters=None, device=None, seed=None, resume=False
+        self,
+        path: str | PathLike | None = None,
+        *,
+        parameters: Mapping | None = None,
+        device: torch.device | str | None = None,
+        seed: int | None = None,
+        resume: bool | int = False,
     ):
         self.path = None if path is None else Path(path)
         self.header = _header(parameters, device, seed)
@@ -127,7 +134,7 @@ class Trace:
         """Return the number of rows."""
         return len(self._rows)
 
-    def column(self, name: str, default=math.nan) -> list:
+    def column(self, name: str, default: object = math.nan) -> list:
         """Return one column, a value per row; `default` where a row lacks it."""
         return [row.get(name, default) for row in self._rows]
 
@@ -166,7 +173,7 @@ class Trace:
         self.close()
 
     @classmethod
-    def load(cls, path) -> "Trace":
+    def load(cls, path: str | PathLike) -> "Trace":
         """Read a trace back; it takes no further rows.
 
         An unfinished last line, as a kill leaves it, is dropped. ValueError if the

@@ -1,5 +1,7 @@
 """Which layers can be watched, and which are refused or skipped."""
 
+from collections.abc import Sequence
+
 from torch import nn
 
 from labkit.instruments.attention_call import AttentionCall, refused_attention
@@ -37,7 +39,7 @@ def refusal(module: nn.Module) -> str:
     return refused_form(module)
 
 
-def check_mixing(model: nn.Module):
+def check_mixing(model: nn.Module) -> None:
     """Raise ValueError if a norm mixes the examples: in training, by their mean."""
     for name, module in model.named_modules():
         if isinstance(module, MIXES) and (module.training or not _stored(module)):
@@ -52,7 +54,9 @@ def _stored(module) -> bool:
     return module.running_mean is not None
 
 
-def choose(model, layers, skip) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
+def choose(
+    model: nn.Module, layers: Sequence[str] | None, skip: bool
+) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
     """Names and modules to watch, and why others are skipped; or ValueError."""
     check_mixing(model)
     modules = dict(model.named_modules())
