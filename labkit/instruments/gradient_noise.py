@@ -83,7 +83,7 @@ class GradientNoise:
     ----------
     model : nn.Module
         Called in the training loop.  Linear, Conv1d to Conv3d and ConvTranspose1d to
-        ConvTranspose3d (one group), Embedding, RNN, LSTM and GRU layers (one layer, one
+        ConvTranspose3d, Embedding, RNN, LSTM and GRU layers (one layer, one
         direction), MultiheadAttention (with dropout on the CPU), LayerNorm, RMSNorm,
         GroupNorm, InstanceNorm, and BatchNorm in evaluation mode are understood.
     every : int
@@ -99,7 +99,8 @@ class GradientNoise:
         (M, T, n) or (T, M, n), and indices (M, T) or (T, M).  Recurrent layers and
         attention have their own ``batch_first``.
     skip_unsupported : bool
-        Leave out layers that are not understood, with one warning that names them all.
+        Leave out layers that are not understood or share a parameter, such as tied
+        embeddings, with one warning that names them all.
 
     Attributes
     ----------
@@ -111,7 +112,7 @@ class GradientNoise:
     TypeError : if `model` is no module
     ValueError
         For an option out of range; for layers that do not exist, are not understood
-        (groups, several recurrent layers in one, ...) or share a parameter; for a
+        (several recurrent layers in one, ...) or share a parameter; for a
         BatchNorm in training mode, here or in a pass that is measured: it mixes the
         examples, so that none has a gradient of its own.
         Later, in the forward pass, for a PackedSequence; in the backward pass, where

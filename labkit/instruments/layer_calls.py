@@ -6,12 +6,12 @@ from all calls of one pass.  Calls of one layer in one pass count as further pos
 of the same examples.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.conv import _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from labkit.instruments.per_layer import (
     Moments,
@@ -86,16 +86,25 @@ class ConvCall:
         pairs = [(call.x.to(dtype), d) for call, d in zip(calls, deltas, strict=True)]
         if isinstance(module, _ConvTransposeNd):
             pairs = [(d, x) for x, d in pairs]
-        if "weight" in wanted and len(calls) == 1:
-            found.append(conv_moments(module, *pairs[0]))
-        elif "weight" in wanted:
-            x = torch.cat([fields(module, x, d.shape[2:]) for x, d in pairs], 1)
-            d = torch.cat([d.flatten(2).mT for _, d in pairs], 1)
-            found.append(weight_moments(x, d))
+        if "weight" in wanted:
+            groups = [
+                zip(*(each.chunk(module.groups, 1) for each in pair), strict=True)
+                for pair in pairs
+            ]
+            for part in zip(*groups, strict=True):  # the pairs of one group
+                found.append(ConvCall.of_group(module, part))
         if "bias" in wanted:
             sums = [d.sum((*range(2, d.ndim),)) for d in deltas]
             found.append(bias_moments(torch.stack(sums, 1)))
         return found
+
+    @staticmethod
+    def of_group(module: _ConvNd, pairs: Sequence[tuple[Tensor, Tensor]]) -> Moments:
+        """Of the weight of one group, from inputs and deltas of each call."""
+        if len(pairs) == 1:
+            return conv_moments(module, *pairs[0])
+        x = torch.cat([fields(module, x, d.shape[2:]) for x, d in pairs], 1)
+        return weight_moments(x, torch.cat([d.flatten(2).mT for _, d in pairs], 1))
 
 
 def as_maps(module: nn.Module, tensor: Tensor) -> Tensor:

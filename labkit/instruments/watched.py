@@ -78,15 +78,18 @@ def choose(
         chosen = [find_layer(model, wanted, known) for wanted in layers]
     if not chosen:
         raise ValueError(f"{type(model).__name__} has no layer to watch")
-    refused = {name: reason for name, m in chosen if (reason := refusal(m))}
+    shared = _shared(modules)
+    refused = {
+        name: reason
+        for name, module in chosen
+        if (reason := refusal(module) or shared.get(name, ""))
+    }
     if refused and (not skip or len(refused) == len(chosen)):
         reasons = "; ".join(
             f"layer {n!r} cannot be watched: {r}" for n, r in refused.items()
         )
         raise ValueError(f"{reasons}; choose layers=[...], or skip_unsupported=True")
-    chosen = [(name, module) for name, module in chosen if name not in refused]
-    _check_owners(modules, {module for _, module in chosen})
-    return chosen, refused
+    return [pair for pair in chosen if pair[0] not in refused], refused
 
 
 def _attends(module) -> bool:
@@ -98,13 +101,16 @@ def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     return dict(module.named_parameters(recurse=_attends(module)))
 
 
-def _check_owners(modules, watched):
+def _shared(modules) -> dict[str, str]:
+    """Names of layers that share a parameter with another one, and so why not."""
     owners = {}
     for name, module in modules.items():
         for parameter in module.parameters(recurse=False):
-            other, its_module = owners.setdefault(id(parameter), (name, module))
-            if other != name and {module, its_module} & watched:
-                raise ValueError(
-                    f"layers {other!r} and {name!r} share a parameter, whose gradient "
-                    "neither has alone; use one module in both places"
-                )
+            owners.setdefault(id(parameter), []).append(name)
+    return {
+        name: f"layers {names[0]!r} and {names[1]!r} share a parameter, whose gradient "
+        "neither has alone; use one module in both places"
+        for names in owners.values()
+        if len(names) > 1
+        for name in names
+    }

@@ -166,6 +166,8 @@ def test_the_plain_product_is_wrong_for_positions():
         ({"kernel_size": (2, 4), "padding": "same"}, 5),  # uneven: 0, 1 and 1, 2
         ({"out_channels": 24, "in_channels": 8}, 4),  # Gram matrices are cheaper
         ({"padding": 1}, 1),
+        ({"in_channels": 6, "groups": 3, "padding": 1}, 5),
+        ({"in_channels": 4, "out_channels": 4, "groups": 4, "stride": 2}, 4),
     ],
 )
 def test_conv2d(options, size):
@@ -253,8 +255,11 @@ class Unrolled(nn.Module):
 
 def test_calls_of_one_layer_are_positions_of_the_same_examples():
     check(Unrolled(), randn(5, 6, 3))
-    conv = nn.Conv2d(2, 2, 3, padding=1)
-    check(nn.Sequential(conv, nn.Tanh(), conv), randn(5, 2, 4, 4))
+    for groups in (1, 2):
+        conv = nn.Conv2d(2, 2, 3, padding=1, groups=groups)
+        check(nn.Sequential(conv, nn.Tanh(), conv), randn(5, 2, 4, 4))
+    turned = nn.ConvTranspose1d(4, 6, 3, stride=2, groups=2)
+    check(nn.Sequential(turned, nn.Flatten()), randn(5, 4, 4))
 
 
 def test_other_losses_and_an_early_stop_of_the_gradient():
@@ -649,8 +654,23 @@ def test_models_that_are_none_or_share_parameters_are_refused():
         GradientNoise(nn.ReLU())
     tied = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5))
     tied[1].weight = tied[0].weight
-    with pytest.raises(ValueError, match="'0' and '1' share a parameter"):
-        GradientNoise(tied, layers=["1"])
+    for layers in (None, ["1"]):
+        with pytest.raises(ValueError, match="'0' and '1' share a parameter"):
+            GradientNoise(tied, layers=layers)
+
+
+def test_layers_that_share_a_weight_are_left_out_and_others_watched():
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5))
+    model[2].weight = model[0].weight
+    message = "'0': layers '0' and '2' share a parameter.*'2': layers '0' and '2'"
+    with pytest.warns(UserWarning, match=message):
+        skipping = GradientNoise(model, skip_unsupported=True)
+    naming = GradientNoise(model, layers=["1"])
+    model(torch.arange(5)).square().sum().backward()
+    assert {*skipping.skipped} == {"0", "2"} and not naming.skipped
+    for noise in (skipping, naming):
+        assert {*noise.per_layer} == {"1"} and noise.variance > 0
+    assert torch.equal(skipping.variance, naming.variance)
 
 
 def test_layers_that_disagree_on_the_examples_say_so():
