@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from labkit.instruments import gradient_cosine
 from labkit.lab.compare import live as compare
@@ -73,6 +74,44 @@ def test_a_race_is_repeatable_and_seeds_differ():
     assert one.score.equals(other.score)
     by_seed = [one[one.seed == seed].score.values for seed in (0, 1)]
     assert not np.array_equal(*by_seed)
+
+
+def test_muon_has_the_hidden_matrices_and_adamw_all_else():
+    for model in (rules.network(PROBLEM.fit, 8, 0), sequences.lstm(PROBLEM.fit, 4, 0)):
+        first, rest = rules.muon(model, lr=0.1, adam_lr=0.01).parts
+        mine, theirs = (
+            {id(p) for group in part.param_groups for p in group["params"]}
+            for part in (first, rest)
+        )
+        assert mine.isdisjoint(theirs)
+        assert mine | theirs == {id(p) for p in model.parameters()}
+        last = list(model.modules())[-1].weight
+        assert id(last) in theirs
+        hidden = [p for p in model.parameters() if p.ndim == 2 and p is not last]
+        assert mine == {id(p) for p in hidden} and hidden
+
+
+def test_a_step_of_l_bfgs_reads_all_rows_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        rules, "cross_entropy", lambda *a: calls.append(1) or cross_entropy(*a)
+    )
+    looks = list(rules.CLASSIFIERS["L-BFGS"].run(PROBLEM.fit, SIZES, {"lr": 0.5}, 0))
+    assert len(calls) == len(looks) == SIZES.passes
+
+
+def test_an_optimiser_or_a_function_of_ones_own_joins_by_one_line():
+    made = [
+        rules.optimizer_rule(torch.optim.RMSprop, lr=(1e-3, 1e-2)),
+        rules.optimizer_rule(
+            lambda model, lr: torch.optim.RMSprop(model.parameters(), lr=lr),
+            lr=(1e-3, 1e-2),
+        ),
+    ]
+    job = replace(JOBS["classification"], rules=dict(zip("ab", made, strict=True)))
+    runs = run_race(job.runners({"a": {"lr": 0.01}, "b": {"lr": 0.01}}), seeds=1).runs
+    a, b = (runs[runs.label == label].score.tolist() for label in "ab")
+    assert a == b and a[-1] > 50
 
 
 # Who starts where
@@ -258,6 +297,25 @@ def test_what_does_not_pay_says_where_it_might():
     assert where == {"gains": "with more passes"}
     found = verdicts.might_pay(judged(noise, job, **runs), tried)
     assert found["stays"] == ["with more input noise", "where nothing can be tuned"]
+
+
+def test_a_sweep_over_noise_is_one_tidy_table_and_one_figure(tmp_path):
+    path = tmp_path / "results.csv"
+    columns = {"label_noise": [0.2, 0.4, 0.0], "state": "finished"}
+    columns |= {"noise.label_noise Adam": [90.0, 80.0, nan], "noise.other": 1.0}
+    columns |= {"noise.label_noise RLS": [85.0, 84.0, nan]}
+    pd.DataFrame(columns).to_csv(path, index=False)
+    table = verdicts.sweep_table(path)
+    assert table.values.tolist() == [
+        ["Adam", 0.2, 90.0],
+        ["Adam", 0.4, 80.0],
+        ["RLS", 0.2, 85.0],
+        ["RLS", 0.4, 84.0],
+    ]
+    named = {t["name"]: t for t in verdicts.sweep_figure(path)["data"] if t.get("name")}
+    assert list(named["RLS"]["y"]) == [85.0, 84.0]
+    with pytest.raises(ValueError, match=r"no run in .* has a score under input_noise"):
+        verdicts.sweep_table(path, "input_noise")
 
 
 # The live race

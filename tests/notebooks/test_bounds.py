@@ -32,6 +32,7 @@ FAR = {
     "rls": {"batch": 4096, "hidden": 33, "label_noise": 1.0, "live_steps": 25},
     "bpls": {"all_baselines": True, "hidden": 120, "noise": 1.0, "seeds": 2}
     | {"threads": 2, "sweeps": 12, "live_steps": 30},
+    "compare": {"data": "diabetes", "label_noise": 0.5, "rank": 2},
     "broad": {"groups": 7, "features": 100, "added": 33, "updates": 3, "seed": 1000},
 }
 # How much of the same is done: at its largest for days.

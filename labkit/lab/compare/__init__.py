@@ -1,4 +1,4 @@
-"""Notebook 06: the rules that are compared, and all classifiers live."""
+"""Notebook 06: the rules that are compared, all classifiers live, and verdicts."""
 
 from labkit.lab import lazily
 
@@ -7,21 +7,14 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "live": ("RACE", "RaceKnobs", "race_of", "spirals"),
         "rules": ("AUTOENCODERS", "CLASSIFIERS", "autoencoder", "optimizer_rule"),
+        "sequences": (
+            *("SEQUENCES", "as_online", "as_squares", "in_rows", "last_gradient"),
+            *("lstm", "online_layout"),
+        ),
         "verdicts": (
             *("Judged", "ends_table", "error_figure", "findings", "idle_table"),
-            *("noise_figure", "noise_table", "pays_table", "rank_table", "summary"),
-            "tuning_table",
-        ),
-        "sequences": (
-            *(
-                "SEQUENCES",
-                "as_online",
-                "as_squares",
-                "in_rows",
-                "last_gradient",
-                "lstm",
-            ),
-            "online_layout",
+            *("noise_figure", "noise_levels", "noise_table", "pays_table"),
+            *("rank_table", "summary", "sweep_figure", "sweep_table", "tuning_table"),
         ),
     },
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -239,6 +240,46 @@ def noise_table(judged: Judged) -> pd.DataFrame:
         for level in words.index.unique(0):
             columns[kind.replace("_", " "), f"{level:g}"] = words[level]
     return pd.DataFrame(columns).rename_axis("rule")
+
+
+def sweep_table(results: str | Path, kind: str = "label_noise") -> pd.DataFrame:
+    """Return the scores of a sweep of notebook 06 over a kind of noise, one a row.
+
+    Parameters
+    ----------
+    results : path, the table ``results.csv`` of the sweep
+    kind : str, ``"label_noise"`` or ``"input_noise"``, which the sweep varied
+
+    Returns
+    -------
+    DataFrame with the columns ``rule``, ``level`` and ``score``
+
+    Raises
+    ------
+    ValueError
+        If no run of the table has a score under this noise.
+    """
+    table, start = pd.read_csv(results), f"noise.{kind} "
+    columns = [column for column in table if column.startswith(start)]
+    if not columns:
+        raise ValueError(f"no run in {results} has a score under {kind}")
+    tidy = table.melt(id_vars=[kind], value_vars=columns, value_name="score")
+    rule = tidy.variable.str.removeprefix(start)
+    tidy = tidy.assign(rule=rule, level=tidy[kind]).dropna(subset="score")
+    return tidy[["rule", "level", "score"]].sort_values(["rule", "level"])
+
+
+def sweep_figure(results: str | Path, kind: str = "label_noise") -> "Figure":
+    """Draw the scores of a sweep against the noise, rule by rule; see `sweep_table`."""
+    from labkit.lab.panels import curves
+
+    means = sweep_table(results, kind).groupby(["rule", "level"]).score.mean()
+    drawn = {
+        rule: (scores.index.get_level_values("level"), scores)
+        for rule, scores in means.groupby("rule")
+    }
+    title = kind.replace("_", " ").capitalize()
+    return curves({title: drawn}, LEVELS[kind], "test score", caption=NOISE_CAPTION)
 
 
 # Verdicts in words
