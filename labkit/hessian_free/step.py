@@ -147,8 +147,7 @@ class Newton(torch.optim.Optimizer):
 
         ``beside`` is one of the same rows at other weights, whose counts are used.
         """
-        model, loss = self.model, self.loss
-        point = linearise(model, inputs, targets, loss=loss, weights=weights)
+        point = linearise(self.model, inputs, targets, loss=self.loss, weights=weights)
         if self.process_group is None:
             return point
         workers = beside.workers if beside else Workers(self.process_group, inputs)
@@ -158,8 +157,7 @@ class Newton(torch.optim.Optimizer):
         self, inputs: Tensor, targets: Tensor | None, weights: Blocks
     ) -> Tensor:
         """Return f, (), the mean over the rows of all workers."""
-        model, loss = self.model, self.loss
-        f = mean_loss(model, inputs, targets, loss=loss, weights=weights)
+        f = mean_loss(self.model, inputs, targets, loss=self.loss, weights=weights)
         if self.process_group is None:
             return f
         return mean_over([f], self.process_group, weight=len(inputs))[0]

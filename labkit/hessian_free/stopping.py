@@ -176,8 +176,7 @@ class Merit:
     def judge(self) -> tuple[int, Blocks, str] | None:
         """Return (k, iterate, reason) of the first stop among the noted, or None."""
         noted, self.noted = self.noted, []
-        stops = (self._judge(k, x, f) for k, x, f in _read(noted))
-        return next(filter(None, stops), None)
+        return next(filter(None, (self._judge(*each) for each in _read(noted))), None)
 
     def _judge(self, k, x, f):
         self.curve.append((k, f))

@@ -258,14 +258,19 @@ def in_dtype(x: Vector, name: str, like: Vector | None, real: bool = False) -> V
     """
     x = _plain(x)
     _check_blocks(x, name)
-    given = [_common(**{name: t}) for t in as_tuple(x)]
-    dtype = given[0] if like is None else as_tuple(like)[0].dtype
-    if real:
-        dtype = dtype.to_real()
-    for t, own in zip(as_tuple(x), given, strict=True):
+    blocks = as_tuple(x)
+    first = (blocks if like is None else as_tuple(like))[0]
+    if like is not None and {(t.dtype, t.device) for t in blocks} == {
+        (first.dtype.to_real() if real else first.dtype, first.device)
+    }:
+        return x
+    given = [_common(**{name: t}) for t in blocks]
+    dtype = given[0] if like is None else first.dtype
+    dtype = dtype.to_real() if real else dtype
+    for t, own in zip(blocks, given, strict=True):
         if own.is_complex and not dtype.is_complex:
             raise TypeError(f"{name} must be real, of {dtype}, got {own}")
-        _check_device(name, t, as_tuple(x if like is None else like)[0])
+        _check_device(name, t, first)
     if isinstance(x, tuple | list):
         return tuple(_cast(t, dtype) for t in x)
     return _cast(x, dtype)

@@ -82,10 +82,8 @@ class Space:
     def flat(self, x: Vector) -> Tensor:
         """Return the flat tensor; a view if there is a single block."""
         parts = as_tuple(x)
-        if self.complex:
-            return self._flat_complex(parts)
-        if self.columns:
-            return parts[0].mT
+        if self.columns or self.complex:
+            return self._flat_complex(parts) if self.complex else parts[0].mT
         if len(parts) == 1:
             return parts[0].reshape(-1)
         return torch.cat([t.reshape(-1) for t in parts])
@@ -98,14 +96,8 @@ class Space:
 
     def blocks(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return views of a flat tensor, as a tuple in any case."""
-        if self.complex:
-            parts = [x] if self.columns else x.split(self.sizes)
-            parts = [torch.view_as_complex(t.unflatten(-1, (-1, 2))) for t in parts]
-            if self.columns:
-                return (parts[0].mT,)
-            return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
-        if self.columns:
-            return (x.mT,)
+        if self.columns or self.complex:
+            return self._complex_blocks(x) if self.complex else (x.mT,)
         if len(self.sizes) == 1:
             return (x if len(self.shapes[0]) == 1 else x.view(self.shapes[0]),)
         parts = x.split(self.sizes)
@@ -116,6 +108,14 @@ class Space:
         if not self.complex:
             return self.flat(c)
         return self._flat_complex([torch.complex(t, t) for t in as_tuple(c)])
+
+    def _complex_blocks(self, x):
+        """Return views whose numbers are pairs of entries."""
+        parts = [x] if self.columns else x.split(self.sizes)
+        parts = [torch.view_as_complex(t.unflatten(-1, (-1, 2))) for t in parts]
+        if self.columns:
+            return (parts[0].mT,)
+        return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
 
     def _flat_complex(self, parts):
         """Return the real and the imaginary part of each number, beside each other."""
