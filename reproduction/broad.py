@@ -4,6 +4,7 @@ Zhu's tables are of 60,000 images of MNIST and 25,170 columns, 12 GB in float64.
 column is kept: they are made again, a few images at a time, wherever they are read.
 """
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -21,13 +22,14 @@ from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, draw
 from labkit.broad.ridge import (
     chol1_start_from,
     chol1_update_from,
+    chol2_update_from,
     sums_over,
     with_ridge,
 )
 from labkit.broad.solvers import start_operations, update_operations
 from labkit.broad.state import FactorState
 from labkit.broad.triangular import gram, lower_solve, lower_t_solve, mm
-from labkit.lab.claims import plus_minus, verdict
+from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus, verdict
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
@@ -42,9 +44,9 @@ ROWS = 2000  # images whose columns are in memory at once
 
 
 @cache
-def images(data: str) -> Problem:
-    """A data set in float64."""
-    return load_problem(data, dtype=torch.float64)
+def images(data: str, samples: int | None = None) -> Problem:
+    """Load a data set in float64, or the first of its images to learn from."""
+    return load_problem(data, samples=samples, dtype=torch.float64)
 
 
 def coded(problem: Problem) -> Tensor:
@@ -53,12 +55,14 @@ def coded(problem: Problem) -> Tensor:
     return 2 * one_hot.double() - 1
 
 
-def drawn(data: str, seed: int, updates: int) -> tuple[Nodes, Tensor, list[int]]:
+def drawn(
+    data: str, seed: int, updates: int, samples: int | None = None
+) -> tuple[Nodes, Tensor, list[int]]:
     """All nodes, features of the images to learn from, columns after every change.
 
     The nodes are those of a :class:`~labkit.broad.SharedColumns` with this seed.
     """
-    X, small = images(data).fit.inputs, data == "digits"
+    X, small = images(data, samples).fit.inputs, data == "digits"
     start, update = (SMALL_START, SMALL_UPDATE) if small else (START, UPDATE)
     nodes, Z, widths = Nodes(Preparation.fit("sample", X)), X[:, :0], []
     prepared = [nodes.prepare(x) for x in X.split(CHUNK)]
@@ -189,7 +193,7 @@ def growth(
     data: str = "mnist",
     updates: int = UPDATES,
 ) -> list[dict]:
-    """Grow by Chol-1 or Exg-E to all columns, none of which is kept."""
+    """Grow by Chol-1, Chol-2 or Exg-E to all columns, none of which is kept."""
     problem, checkpoint.every = images(data), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates)
     Y = coded(problem)
@@ -209,6 +213,8 @@ def growth(
                     state = chol1_start_from(sums_over(columns()), ridge, widths[-1])
                 elif solver == "chol-1":
                     state = chol1_update_from(state, sums_over(columns()))
+                elif solver == "chol-2":
+                    state = chol2_update_from(state, columns)
                 else:
                     state = exg_e_update_from(state, columns)
         except NotPositiveDefinite as error:
@@ -258,6 +264,12 @@ FIRST_SD, LAST_SD = (
 )
 HIGHEST = pd.Series(PAPER).map(max)
 RUNS = 100  # of the paper
+MARGIN = 0.1  # points: what details of the recipe may change that no text gives
+NEAR = (
+    "yes where our mean and the paper's are within 0.1 points of each other by more "
+    "than two standard errors of their difference, no where they are further apart "
+    "than that by as much, and undecided in between or with fewer than three draws"
+)
 SPEED_UP = 1.53  # of Chol-1 over Exg-E, Table VI, accumulated
 ACCURACY = View("columns", "accuracy", "Test accuracy", "columns", "%")
 
@@ -278,20 +290,36 @@ def beside(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown, index=sizes).T.round(2).rename_axis(["row", "of"])
 
 
+def near(ours: pd.Series, said: float, sd: float) -> str:
+    """Whether a mean of several draws is the paper's mean of 100: see `NEAR`."""
+    count = len(ours.dropna())
+    if count < 3:
+        return UNDECIDED
+    gap = abs(ours.mean() - said)
+    error = 2 * math.sqrt(ours.var() / count + sd**2 / RUNS)
+    if gap + error <= MARGIN:
+        return YES
+    return NO if gap - error > MARGIN else UNDECIDED
+
+
 def first_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether our mean lies within both standard deviations of the paper's."""
+    """Whether our mean is the paper's."""
     for label, mine in spread(rows, "accuracy").iterrows():
         theirs = {"mean": PAPER[label][0], "sd": FIRST_SD[label]}
-        apart = abs(mine["mean"] - theirs["mean"]) > mine["sd"] + theirs["sd"]
         said = plus_minus(theirs, digits=2)
-        told = f"{plus_minus(mine, digits=2)}, {draws_of(rows)}"
-        yield f"V-A, {label}, 3,060 columns: {said}", told, "no" if apart else "yes"
+        here = f"{plus_minus(mine, digits=2)}, {draws_of(rows)}"
+        scores = rows[rows.label == label].accuracy
+        yield (
+            f"V-B, {label}, 3,060 columns: {said}",
+            here,
+            near(scores, theirs["mean"], theirs["sd"]),
+        )
 
 
 FIRST_COLUMN = Study(
     name="broad/first-column",
     shows="Tables II and III, first column",
-    claim="V-A: test accuracy of the network of the start at eight ridges, 100 runs",
+    claim="V-B: test accuracy of the network of the start at eight ridges, 100 runs",
     data="MNIST, 60,000 and 10,000 images",
     setting="60 + 3,000 nodes, D-Rdg, float64, 100 draws of the nodes",
     differs="a Cholesky solve where the paper inverts; orthonormal weights and the "
@@ -306,32 +334,39 @@ FIRST_COLUMN = Study(
     memory=4,
     table=beside,
     claims=first_claims,
-    criterion="yes where the two means differ by no more than both standard deviations "
-    "together",
+    criterion=NEAR,
 )
 
 
 def direct_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Accuracy at all columns, beside the paper's; whether it rises with the nodes."""
+    """Whether accuracy rises with the nodes, and whether its end is the paper's."""
     ends = rows[rows["columns"].isin(rows["columns"].agg(["min", "max"]))]
     for label, mine in ends.groupby("label", sort=False):
         sizes = [spread(x, "accuracy").iloc[0] for _, x in mine.groupby("columns")]
         said = f"{PAPER[label][-1]:.2f} ± {LAST_SD[label]:.2f} %"
         told = f"{plus_minus(sizes[-1], digits=2)}, {draws_of(mine)}"
-        claim = f"V-A, {label}: rises to {said} at 25,170 columns"
-        yield claim, told, verdict(sizes[-1], sizes[0])
+        from_start = f"from {plus_minus(sizes[0], digits=2)} to {told}"
+        yield (
+            f"V-B, {label}: rises with the nodes",
+            from_start,
+            verdict(sizes[-1], sizes[0]),
+        )
+        scores = mine[mine["columns"] == mine["columns"].max()].accuracy
+        claim = f"V-B, {label}: {said} at 25,170 columns"
+        yield claim, told, near(scores, PAPER[label][-1], LAST_SD[label])
     means = rows.groupby(["label", "columns"])["accuracy"].agg(mean="mean", sd="std")
     ours, ridge = means.loc[means["mean"].idxmax()], HIGHEST.idxmax()
     said, sd = HIGHEST[ridge], LAST_SD[ridge]
-    near = "yes" if abs(ours["mean"] - said) <= ours["sd"] + sd else "no"
     told = f"{plus_minus(ours, digits=2)} at {ours.name[0]}"
-    yield f"V-C, Fig. 1(a): at most {said:.2f} ± {sd:.2f} %, at {ridge}", told, near
+    at = (rows.label == ours.name[0]) & (rows["columns"] == ours.name[1])
+    held = near(rows[at].accuracy, said, sd)
+    yield f"V-C, Fig. 1(a): at most {said:.2f} ± {sd:.2f} %, at {ridge}", told, held
 
 
 TABLE_2 = Study(
     name="broad/table2",
     shows="Tables II and III, rows D-Rdg; Figure 1(a)",
-    claim="V-A: the ridge solution gains with every update, at every ridge",
+    claim="V-B: the ridge solution gains with every update, at every ridge",
     data="MNIST, 60,000 and 10,000 images",
     setting="60 + 3,000 nodes, 11 updates of 10 + 750 + 1,250, to 25,170 columns; "
     "eight ridges, float64",
@@ -344,8 +379,7 @@ TABLE_2 = Study(
     memory=7,
     table=beside,
     claims=direct_claims,
-    criterion=f"{SPREAD}; of Fig. 1(a) yes where the two differ by no more than both "
-    "standard deviations together",
+    criterion=f"of a rise {SPREAD}; of a number {NEAR}",
     views=(ACCURACY,),
 )
 
@@ -358,7 +392,9 @@ def growth_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         ends = f"{paper[0]:.2f} to {paper[-1]:.2f} %, at most {max(paper):.2f} %"
         same = (ours[-1] > ours[0]) == (paper[len(ours) - 1] > paper[0])
         verdict_ = "yes" if same and len(ours) == len(paper) else "no"
-        yield f"V-A, {label}, to 25,170 columns: {ends}", told, verdict_
+        way = "rises" if paper[-1] > paper[0] else "falls"
+        claim = f"V-B, {label}: {way} from the start to 25,170 columns ({ends})"
+        yield claim, told, verdict_
         spent, counted = mine.seconds_cpu.sum(), mine.seconds_at_rate.sum()
         told = f"{spent:.0f} s of the processor, {spent / counted:.2f} of the count"
         least = "yes" if spent <= 1.3 * counted else "no"
@@ -378,15 +414,15 @@ def growth_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         both = spent[[label, rival]].dropna().agg(["sum", "size"])
         if both.loc["size"].eq(UPDATES + 1).all():
             ratio = both[label]["sum"] / both[rival]["sum"]
-            near = "yes" if abs(ratio / SPEED_UP - 1) <= 0.1 else "no"
+            fast = "yes" if ratio >= 0.9 * SPEED_UP else "no"
             claim = f"Table VI, to 25,170 columns: {label} takes {SPEED_UP} times the"
-            yield f"{claim} seconds of chol-1", f"{ratio:.2f} times", near
+            yield f"{claim} seconds of chol-1", f"{ratio:.2f} times", fast
 
 
 GROWTH = Study(
     name="broad/growth",
     shows="Tables II and III, rows Exg-E and Chol-1; Figure 1(a); Table VI, seconds",
-    claim="V-A: with nodes added Greville's updates lose accuracy where the ridge is "
+    claim="V-B: with nodes added Greville's updates lose accuracy where the ridge is "
     "not tiny; Chol-1 gains",
     data="MNIST, 60,000 and 10,000 images",
     setting="as broad/table2, each solver grown update by update; ridges 1e-6 and 1e-4",
@@ -406,8 +442,8 @@ GROWTH = Study(
     views=(ACCURACY,),
     criterion="yes where the accuracy at the end lies on the paper's side of that at "
     "the start, one draw, so no spread; of Fig. 1(a) where the order of the maxima is "
-    "the paper's; where seconds are at most 1.3 of the count; and where a ratio of "
-    "seconds is within a tenth of the paper's",
+    "the paper's; where seconds are at most 1.3 of the count; and where chol-1 gains "
+    "as much as the paper's ratio of seconds, less a tenth",
 )
 
 STUDIES = (FIRST_COLUMN, TABLE_2, GROWTH)

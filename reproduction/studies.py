@@ -12,7 +12,10 @@ from labkit.lab.race import View
 from labkit.lab.runs.parameters import RunRefused
 
 PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free")
-MODULES = ("broad", "bpls", "rls", "rtrl", "rtrl_noise", "hessian_free")
+MODULES = (
+    *("broad", "broad_solvers", "bpls", "rls", "rtrl", "rtrl_noise"),
+    "hessian_free",
+)
 SPREAD = (
     "yes or no where two means differ by more than both standard deviations over the "
     "seeds together, and undecided otherwise"

@@ -16,7 +16,7 @@ W : (k, c) tensor, $W$; a step returns that of k + q nodes
 T, G : (k, q), (q, q) tensors, $T$, $G$, the new columns of F; ``out`` receives T
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -229,6 +229,46 @@ def chol2_step(
     E = G.T @ mm(C.T, Y)  # (61)
     W = torch.cat([W + T @ E, G @ E])  # (61)
     return T, G, W, blocks
+
+
+def chol2_update_from(
+    state: FactorState,
+    passes: Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]],
+) -> FactorState:
+    r""":func:`chol2_update` with no column in memory, by two passes over the samples.
+
+    As :func:`chol2_step`, with A^T H and then C^T C and C^T Y summed over chunks i:
+
+    (51) $D = F F^T \sum_i A_i^T H_i$    (52) $K = \sum_i C_i^T C_i$ of $C = H - A D$
+    (57) $G = (K + \lambda (D^T D + I))^{-1/2}$, upper    (59) $T = -D G$
+    (61) $E = G^T \sum_i C_i^T Y_i$, $W \leftarrow [W + T E; G E]$
+
+    Cost: its own, and the columns are made twice.
+
+    Parameters
+    ----------
+    passes : callable, without arguments
+        To chunks (A, H, Y) of the samples, (l_i, k), (l_i, q) and (l_i, c), the same
+        at every call.
+    """
+    F, W = state.F, state.W
+    P = HY = CY = 0
+    for A, H, Y in passes():
+        P, HY = P + mm(A.T, H), HY + mm(H.T, Y)
+    buffer, out = room_of_T(state, *P.shape)
+    D = upper_mm(F, upper_t_mm(F, P))  # (51)
+    K = P.new_zeros(P.shape[1], P.shape[1])
+    for A, H, Y in passes():
+        C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (52)
+        K += gram(C)  # (52)
+        CY = CY + mm(C.T, Y)  # (61)
+    S = with_ridge(K.add_(gram(D), alpha=state.ridge), state.ridge)  # (57)
+    G, blocks = inverse_cholesky_(S)  # (57)
+    check_factored(blocks, offset=len(W))
+    T = torch.neg(mm_upper(D, G), out=out)  # (59)
+    E = G.T @ CY  # (61)
+    W = torch.cat([W + T @ E, G @ E])  # (61)
+    return grown(state, buffer, T, G, torch.cat([state.AY, HY]), W)
 
 
 # Bordered Cholesky, the yardstick

@@ -16,6 +16,7 @@ from labkit.broad.ridge import (
     chol1_step,
     chol1_update_from,
     chol2_step,
+    chol2_update_from,
     sums_over,
     truncated,
 )
@@ -92,10 +93,12 @@ def test_exg_e_from_chunks_is_exg_e():
     A, H, Y = problem(q=4)
     state = SOLVERS["exg-e"].start(A, Y, 1e-2)
     split = [part.split(3) for part in (A, H, Y)]
-    streamed = exg_e_update_from(state, lambda: zip(*split, strict=True))
-    stored = SOLVERS["exg-e"].update(state, A, H, Y)
-    assert torch.allclose(streamed.W, stored.W, rtol=0, atol=1e-12)
-    assert torch.allclose(streamed.F, stored.F, rtol=0, atol=1e-12)
+    by_chunks = {"exg-e": exg_e_update_from, "chol-2": chol2_update_from}
+    for name, update_from in by_chunks.items():
+        streamed = update_from(state, lambda: zip(*split, strict=True))
+        stored = SOLVERS[name].update(state, A, H, Y)
+        assert torch.allclose(streamed.W, stored.W, rtol=0, atol=1e-12)
+        assert torch.allclose(streamed.F, stored.F, rtol=0, atol=1e-12)
 
 
 @given(
