@@ -19,7 +19,7 @@ from labkit.lab.panels.figures.planes import (
     planes,
     put,
 )
-from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
+from labkit.lab.panels.figures.theme import COLOURS, INK, SCALE, colour_of
 from labkit.lab.problem import seeded
 from labkit.rls import RLS, loss_mse
 
@@ -214,7 +214,7 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
 
 
 def _inputs(now: Ellipse) -> list[dict]:
-    colours = {"color": now.targets, "colorscale": "Cividis", "size": 6}
+    colours = {"color": now.targets, "colorscale": SCALE, "size": 6}
     return [
         dots(now.inputs, INK, **colours) | {"meta": {"touch": "points"}},
         ellipse((0, 0), now.P, 1.0, RULES["RLS"], width=3) | {"name": ""},

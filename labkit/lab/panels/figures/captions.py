@@ -20,6 +20,12 @@ BELOW = "labkit-caption"  # class of the caption, in widgets and pages alike
 STYLE = f"""{style()}.{BELOW} {{
   max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic;
 }}
+.js-plotly-plot .modebar {{ opacity: 0; }}
+.js-plotly-plot:hover .modebar, .js-plotly-plot:focus-within .modebar {{ opacity: 1; }}
+@media (max-width: 600px) {{
+  .js-plotly-plot {{ min-width: 560px; }}
+  :has(> .js-plotly-plot) {{ overflow-x: auto; }}
+}}
 """
 # What plotly.js reads as base64; other arrays become lists.
 _BINARY = {"f8", "f4", "i4", "i2", "i1", "u4", "u2", "u1"}
@@ -31,6 +37,7 @@ _SCRIPT = """
   const figure = mine?.previousElementSibling?.querySelector('.jp-OutputArea-output');
   figure?.setAttribute('role', 'img');
   figure?.setAttribute('aria-label', %s);
+  if (figure) figure.style.minHeight = '%spx'; // plotly forgets heights at a new size
 })();
 """
 
@@ -57,8 +64,9 @@ class Figure(dict):
         handle = display(self._repr_mimebundle_(), raw=True, display_id=True)
         if meta := self["layout"].get("meta"):
             alt = json.dumps(meta["alt"]).replace("</", "<\\/")
+            told = alt, self["layout"].get("height", 0)
             below = f'<p class="{BELOW}">{html.escape(meta["caption"])}</p>'
-            page = f"<style>{STYLE}</style>{below}<script>{_SCRIPT % alt}</script>"
+            page = f"<style>{STYLE}</style>{below}<script>{_SCRIPT % told}</script>"
             display({"text/html": page, "text/plain": meta["caption"]}, raw=True)
         return handle
 

@@ -42,7 +42,7 @@ def planes(
     shares = np.array(widths or [1.0] * count)
     shares = shares / shares.sum() * (1 - gap * (count - 1))
     made = layout(width=960, height=height)
-    made["margin"] |= {"t": 46, "b": 84, "l": 60}
+    made["margin"] |= {"t": 52, "b": 84, "l": 60}
     made["legend"] = {"orientation": "h", "x": 0, "y": 0, "yref": "container"}
     made |= {"annotations": [], "uirevision": True}
     for i, (title, ends) in enumerate(zip(titles, limits, strict=True)):
@@ -64,7 +64,10 @@ def put(figure: dict, column: int, traces: Sequence[dict]) -> None:
     """Draw traces in a plane, by its number; those of the first are in the legend."""
     for trace in traces:
         named = bool(trace.get("name")) and trace.get("showlegend", not column)
-        figure["data"].append(trace | on_axes(column) | {"showlegend": named})
+        drawn = trace | on_axes(column) | {"showlegend": named}
+        if trace.get("line", {}).get("color") == GHOST and trace["type"] == "scatter":
+            drawn["zorder"] = -1  # an earlier run lies below the run that goes on
+        figure["data"].append(drawn)
 
 
 def dots(points: ArrayLike, colour: str, name: str = "", **marker: Any) -> dict:

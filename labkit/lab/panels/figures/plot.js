@@ -83,7 +83,10 @@ function render({ model, el }) {
       const { data, layout } = JSON.parse(model.get("figure"));
       plot.setAttribute("aria-label", layout.meta?.alt ?? "");
       line.textContent = layout.meta?.caption ?? "";
-      await Plotly.react(plot, data, { uirevision: true, ...layout }, model.get("config"));
+      // The height is ours, and so is the change of size: plotly's own forgets heights.
+      plot.style.height = `${layout.height}px`;
+      const config = { ...model.get("config"), responsive: false };
+      await Plotly.react(plot, data, { uirevision: true, ...layout }, config);
       model.send({ drawn: version });
     } catch (error) {
       const lost = model.get("lost") ? " The run goes on without it." : "";
@@ -122,7 +125,7 @@ function render({ model, el }) {
   const sized = new ResizeObserver(() => {
     if (width === el.offsetWidth || !plot.querySelector(".main-svg")) return;
     width = el.offsetWidth;
-    globalThis.Plotly.Plots.resize(plot);
+    if (width) draw();
   });
   sized.observe(el);
   model.on("change:version change:lost", draw);

@@ -71,6 +71,7 @@ class Plot(anywidget.AnyWidget):
         self._held = None  # a figure that waits for its turn
         self._taken = False  # whether a page draws the newest, and wants one ahead
         self._watch = None  # gives up unless a page draws
+        self._later = None  # hands the figure over that waits
         super().__init__(figure=as_json(shown), ahead=ahead)
         self.layout.width = "100%"
         self.on_msg(self._heard)
@@ -92,9 +93,18 @@ class Plot(anywidget.AnyWidget):
             if text == (self._held or self.figure):
                 return False
             self._held = text
-            if self._clock() >= self.due:
+            if (wait := self.due - self._clock()) <= 0:
                 self._hand_over()
+            elif self._later is None and wait < math.inf and (loop := loop_here()):
+                # A page that has said nothing by then gets it all the same.
+                self._later = loop.call_later(wait, self._wait_no_longer)
             return True
+
+    def _wait_no_longer(self) -> None:
+        with self.lock:
+            self._later, text = None, self._held
+            if text is not None and not self.lost:
+                self._hand_over()
 
     def _hand_over(self) -> None:
         with self.hold_sync():

@@ -20,6 +20,8 @@ LOST = "No kernel answers for this panel: run this cell again."
 _BELOW = f"""<style>
 @keyframes labkit-wait {{ from, to {{ visibility: hidden }} }}
 .labkit-lost {{ display: none; animation: labkit-wait 3s }}
+.labkit-panel.jupyter-widgets-disconnected::before,
+.labkit-panel .jupyter-widgets-disconnected::before {{ content: none !important }}
 .jp-OutputArea-child:not(:has(.labkit-panel:not(.jupyter-widgets-disconnected)))
   + .jp-OutputArea-child .labkit-lost {{ display: block }}
 </style><p class="labkit-lost">{LOST}</p>"""

@@ -172,20 +172,23 @@ function walk(root, data) {
     open.title = before === null ? "new here" : "before, after, difference";
     open.disabled = !value.heat;
     const row = make("tr", { className: changed ? "changed" : "" }, make("td", {}, open));
-    row.append(make("td", { innerHTML: symbol }));
-    for (const text of value.cells) row.append(make("td", { textContent: text }));
+    const [shape, dtype, device, norm, least, most] = value.cells;
+    row.title = [dtype, device, norm && `norm ${norm}`].filter(Boolean).join(", ");
+    row.append(make("td", { innerHTML: symbol }), make("td", { textContent: shape }));
+    row.append(make("td", { textContent: least && `${least} … ${most}` }));
     row.append(make("td", {}, value.heat ? small(value) : value.text));
     return row;
   }
 
   function small({ heat, columns }) {
     const entries = numbers(heat);
-    const side = Math.max(2, Math.min(5, Math.floor(40 / Math.max(columns, entries.length / columns))));
+    const longer = Math.max(columns, entries.length / columns);
+    const side = Math.max(3, Math.min(12, Math.floor(48 / longer)));
     return map(entries, columns, largest(entries), side, range(entries));
   }
 
   function tabulate(now) {
-    const titles = "name symbol shape dtype device norm min max entries".split(" ");
+    const titles = "name symbol shape range entries".split(" ");
     const head = titles.map((title) => make("th", { scope: "col", textContent: title }));
     const table = make("table", { className: "labkit-values" }, make("tr", {}, ...head));
     table.append(...now.rows.map(row_of));

@@ -22,10 +22,15 @@ COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look fo
 # in one place below them all, while it is touched. The rest is folded by a button, in
 # the page alone, since a kernel may be at work.
 _STYLE = """<style>
-.labkit-controls {position: relative; padding-bottom: 164px; overflow: visible}
-.labkit-knobs {display: flex; flex-flow: row wrap; align-content: flex-start;
-  overflow: hidden auto; max-height: 60vh}
-.labkit-knob-row {flex: 1 1 200px; max-width: 320px; margin: 0 8px 2px 0}
+.labkit-screen.labkit-screen, .labkit-side.labkit-side, .labkit-side .labkit-controls {
+  overflow: visible}
+.labkit-side {container-type: inline-size}
+.labkit-controls {position: relative; padding-bottom: 164px}
+/* JupyterLab gives each box a scroll of its own, which would cut the hint off. */
+.labkit-controls .labkit-knobs {display: flex; flex-flow: row wrap;
+  align-content: flex-start; position: static; overflow: visible}
+.labkit-controls .labkit-knob-row {flex: 1 1 190px; max-width: 320px;
+  margin: 0 8px 2px 0; position: static; overflow: visible}
 .labkit-knob-row > .jupyter-widgets:first-child {flex-wrap: wrap; height: auto}
 .labkit-knob-row .widget-label {flex: 0 0 100%; text-align: left; width: auto;
   line-height: 22px; height: 22px}
@@ -33,8 +38,15 @@ _STYLE = """<style>
 .labkit-knob-row .widget-readout {flex: 0 0 auto}
 .labkit-knob-row .widget-checkbox .widget-label {flex: 0 0 auto}
 .labkit-knob-row .widget-label:empty {display: none}
-.labkit-knob-hint {position: absolute; bottom: 0; left: 0; right: 0; height: 160px;
-  margin: 0; visibility: hidden; overflow: hidden auto}
+.labkit-controls .labkit-knob-hint {position: absolute; bottom: 0; left: 0; right: 0;
+  height: 160px; margin: 0; visibility: hidden; overflow: hidden auto; z-index: 2}
+/* Where the knobs stand above the picture, the hint lies over what is below them. */
+@container (min-width: 400px) {
+  .labkit-controls.labkit-controls {padding-bottom: 0}
+  .labkit-controls .labkit-knob-hint {bottom: auto; top: 100%; height: auto;
+    padding: 4px 8px; border: 1px solid var(--jp-border-color1, #bdbdbd);
+    background: var(--jp-layout-color1, white)}
+}
 .labkit-knob-row:focus-within > .labkit-knob-hint {visibility: visible}
 .labkit-knobs:not(:focus-within) > .labkit-knob-row:hover > .labkit-knob-hint {
   visibility: visible}
@@ -43,8 +55,8 @@ _STYLE = """<style>
 .labkit-knob-row .labkit-predict {flex-flow: row wrap; height: auto; margin: 0}
 .labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
   margin-right: 4px; white-space: nowrap}
-.labkit-folded {display: none}
-.labkit-more:has(.mod-active) ~ .labkit-folded {display: flex}
+.labkit-controls .labkit-folded {display: none}
+.labkit-controls .labkit-more:has(.mod-active) ~ .labkit-folded {display: flex}
 </style>"""
 
 

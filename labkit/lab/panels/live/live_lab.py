@@ -28,8 +28,8 @@ PLAY = Path(__file__).with_name("play.js")
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
 FEW = {"first": 2}  # plots that are open
 SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
-LEFT = {"flex": "1 1 220px", "max_width": "100%", "min_width": "0"}
-RIGHT = {"flex": "1000 1 620px", "max_width": "100%", "min_width": "0"}
+LEFT = {"flex": "1 1 212px", "max_width": "100%", "min_width": "0"}
+RIGHT = {"flex": "1000 1 600px", "max_width": "100%", "min_width": "0"}
 # What a turned knob does is written under the picture, so that the picture stays.
 BELOW = {"flex_flow": "row wrap", "grid_gap": "0 12px"}
 _UNMARKED = (-math.inf, set(), None)  # the newest mark: when, of what, at which step
@@ -132,7 +132,8 @@ class LiveLab(Shown):
         pin.observe(lambda change: self._pin(change["new"]), "value")
         below += pin.add_class("labkit-pin"), self.turned, self.outcome
         shown.append(HBox(below, layout=BELOW))
-        sides = VBox([self.controls.widget], layout=LEFT), VBox(shown, layout=RIGHT)
+        left = VBox([self.controls.widget], layout=LEFT).add_class("labkit-side")
+        sides = left, VBox(shown, layout=RIGHT)
         return Box(sides, layout=SCREEN).add_class("labkit-screen")
 
     def _pin(self, pinned: bool) -> None:
