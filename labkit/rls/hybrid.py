@@ -248,13 +248,6 @@ class Hybrid(Stateful):
         """Raise for a failure of RLS on an accelerator; waits for it."""
         self.rls.check()
 
-    def state_dict(self) -> dict:
-        """State by parameter, and options, of all: those of RLS come first."""
-        state_dict = super().state_dict()
-        for number in range(len(_parameters(self.rls))):
-            state_dict["state"].setdefault(number, {})
-        return state_dict
-
     def load_state_dict(self, state_dict: dict) -> None:
         """Restore what :meth:`state_dict` gave, also in labkit 0.2.
 
@@ -292,12 +285,11 @@ class Hybrid(Stateful):
             return
         for each, groups in self._split(state["param_groups"]):
             own = [p for group in groups for p in group["params"]]
-            kept = {p: state["state"][p] for p in own if p in state["state"]}
+            kept = {p: _copied(state["state"].get(p, {})) for p in own}
+            kept = defaultdict(dict, {p: each for p, each in kept.items() if each})
             if each is self.rls:
                 self.rls._kept = self._kept
-            each.__setstate__(
-                {"state": defaultdict(dict, kept), "param_groups": groups}
-            )
+            each.__setstate__({"state": kept, "param_groups": groups})
         self.rls._kept = None
 
     def __getstate__(self):
@@ -359,6 +351,11 @@ def _no_global_hooks() -> Iterator[None]:
     finally:
         for each, old in zip(hooks, kept, strict=True):
             each.update(old)
+
+
+def _copied(kept: Mapping) -> dict:
+    """A state whose tensors are its own: torch leaves the step to the checkpoint."""
+    return {k: v.clone() if isinstance(v, Tensor) else v for k, v in kept.items()}
 
 
 def _joined(rls: Mapping, other: Mapping) -> dict:

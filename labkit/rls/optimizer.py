@@ -15,6 +15,7 @@ from labkit.rls.blocks import Block, BlockStep, joint_norm, pool, zeroed
 from labkit.rls.capture import Capture
 from labkit.rls.checks import (
     DTYPES,
+    LAYER_OPTIONS,
     OPTIONS,
     check_fan_in,
     check_time_steps,
@@ -445,14 +446,6 @@ class RLS(Stateful):
         """Raise NumericalError for a failure at any step; one wait for the device."""
         check_noted({block.name: self.state[block.weight] for block in self.blocks})
 
-    def state_dict(self) -> dict:
-        """State by parameter, with an entry also for those without one, and options."""
-        state_dict = super().state_dict()
-        for group in state_dict["param_groups"]:
-            for number in group["params"]:
-                state_dict["state"].setdefault(number, {})
-        return state_dict
-
     def check_state_dict(self, state_dict: dict) -> dict[Block, Mapping]:
         """What a state dict keeps of each block; changes nothing.
 
@@ -481,8 +474,8 @@ class RLS(Stateful):
             state = state | {"state": defaultdict(dict, own)}
         super().__setstate__(state)
         for group in vars(self).get("param_groups", ()):
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)
+            for name in LAYER_OPTIONS:
+                group.setdefault(name, self.defaults[name])
 
     def __deepcopy__(self, memo):
         """The optimiser of a copied model, which must have been copied before."""

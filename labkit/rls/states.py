@@ -35,6 +35,26 @@ class Stateful(torch.optim.Optimizer):
             handle.remove()
             self._kept = None
 
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Load by torch's own way; ValueError if it is no mapping at all."""
+        if not isinstance(state_dict, Mapping):
+            check_keys(state_dict)
+        super().load_state_dict(state_dict)
+
+    def state_dict(self) -> dict:
+        """State by parameter, with an entry also for those without one, and options."""
+
+        def fill(_, state_dict):
+            for group in state_dict["param_groups"]:
+                for number in group["params"]:
+                    state_dict["state"].setdefault(number, {})
+
+        handle = self.register_state_dict_post_hook(fill, prepend=True)
+        try:
+            return super().state_dict()
+        finally:
+            handle.remove()
+
     def __reduce_ex__(self, protocol):
         raise TypeError(
             f"{type(self).__name__} reads its model by hooks, which cannot be pickled: "
