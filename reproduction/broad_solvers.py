@@ -183,8 +183,8 @@ INVERSES = Study(
     data="MNIST, the first 10,000 images to learn from and 10,000 to test",
     setting="60 + 3,000 nodes, 11 updates of 10 + 750 + 1,250, ridges 1e-6 and 1e-4, "
     "float64",
-    differs="10,000 images for 60,000: the inverse has a column for each, and cannot be "
-    "made again from sums over them (12 GB, and as much for the columns); three "
+    differs="10,000 images for 60,000: the inverse has a column for each, and cannot "
+    "be made again from sums over them (12 GB, and as much for the columns); three "
     "draws; Chol-2 stands for D-Rdg",
     work=inverses,
     units={
