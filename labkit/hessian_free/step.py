@@ -97,8 +97,8 @@ class Newton(torch.optim.Optimizer):
     def __setstate__(self, state: dict) -> None:
         """Take a state; options that it does not know are those of the constructor."""
         super().__setstate__(state)
-        for i, group in enumerate(self.param_groups):
-            self.param_groups[i] = _Options(self.defaults | group)
+        own = {k: v for k, v in self.defaults.items() if k in self.ranges}
+        self.param_groups = [_Options(own | group) for group in self.param_groups]
 
     def add_param_group(self, group: dict) -> None:
         """Refuse a second group: a step is on all trained parameters of the model."""
