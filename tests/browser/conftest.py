@@ -81,6 +81,15 @@ LineStepper(scaled, torch.ones(3, 3), 2.0)""",
 ]
 
 
+# One picture and one walk, to be looked at.
+SEEN = [
+    "from labkit.lab.panels import LineStepper, LiveLab\nimport torch\n"
+    "from labkit.lab.rls.ellipse import ELLIPSE\nfrom labkit.rls import rls_step",
+    "live = LiveLab(ELLIPSE)\ndisplay(live)\nlive.run(20)\nNone",
+    """x, gradient = torch.randn(6), torch.randn(4, 6)
+LineStepper(rls_step, torch.zeros(4, 6), torch.eye(6), x, gradient)""",
+]
+
 # All live panels, small: what is measured is where things are.
 SCREENS = [
     """from labkit.lab.datasets import load
@@ -175,6 +184,7 @@ def server(tmp_path_factory):
         write_notebook(home / "notebooks", name, PANELS)
     write_notebook(home / "notebooks", "soak", CELLS)
     write_notebook(home / "notebooks", "screens", SCREENS)
+    write_notebook(home / "notebooks", "seen", SEEN)
     with jupyterlab(home) as made:
         yield made
 

@@ -92,6 +92,7 @@ def environment(home: Path) -> dict[str, str]:
         "JUPYTER_DATA_DIR": str(home / "jupyter-data"),
         "JUPYTER_RUNTIME_DIR": str(home / "jupyter-runtime"),
         "JUPYTER_PLATFORM_DIRS": "0",
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
         "IPYTHONDIR": str(home / "ipython"),
         "LABKIT_DATA": os.environ.get("LABKIT_DATA", str(DATA)),
         "OMP_NUM_THREADS": "1",
@@ -124,19 +125,15 @@ def jupyterlab(home: Path):
     write_settings(home / "jupyter")
     port, token = free_port(), secrets.token_hex(16)
     made = Server(f"http://127.0.0.1:{port}", token, home / "server.log")
-    command = [
-        sys.executable,
-        "-m",
-        "jupyterlab",
-        "--no-browser",
-        "--allow-root",
-        "--expose-app-in-browser",
-        "--ip=127.0.0.1",
-        f"--port={port}",
-        "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={token}",
-        f"--ServerApp.root_dir={made.folder}",
-    ]
+    own = {
+        "ServerApp": {"open_browser": False, "port": port, "port_retries": 0},
+        "IdentityProvider": {"token": token},
+        "LabApp": {"expose_app_in_browser": True},
+    }
+    for app in ("server", "lab"):
+        (home / f"jupyter/jupyter_{app}_config.json").write_text(json.dumps(own))
+    command = [sys.executable, "-m", "labkit", "lab", "--allow-root"]
+    command += ["--notebook-dir", str(made.folder)]
     with made.log.open("w") as log:
         process = subprocess.Popen(
             command,

@@ -265,9 +265,9 @@ def measure(page, theme):
             check(panel, width)
 
 
-def view(page, width):
-    """Have the page, without the browser's own frame, so wide and 720 high."""
-    size = {"width": width, "height": 720, "deviceScaleFactor": 1, "mobile": False}
+def view(page, width, height=720):
+    """Have the page, without the browser's own frame, so wide and high."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     time.sleep(1)  # figures follow the size of their cell
 

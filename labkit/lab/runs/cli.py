@@ -13,6 +13,7 @@ import typer
 
 from labkit.lab.runs.execute import execute_all, notebooks, own_copy, prepare
 from labkit.lab.runs.jobs import check_folder
+from labkit.lab.runs.jupyter import lab_command
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
 from labkit.lab.runs.report import report as write_report
 from labkit.lab.runs.sweep import execute_sweep
@@ -231,15 +232,15 @@ def lab(
 ) -> None:
     """Open JupyterLab at the tour, for this machine only, with a token.
 
+    The file browser is closed, so that live panels have their room.
+
     An installed labkit first copies its notebooks to ./notebooks, if none are there.
     """
     found = notebooks(notebook_dir)
     if not found:
         raise RunRefused("there are no notebooks to open")
     first = own_copy(found.get("tour", next(iter(found.values()))))
-    command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
-    command += ["--LabApp.news_url=None", *["--allow-root"] * allow_root, str(first)]
-    os.execv(sys.executable, command)
+    os.execv(sys.executable, [*lab_command(first), *["--allow-root"] * allow_root])
 
 
 def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[str]:

@@ -197,6 +197,7 @@ def test_one_unreadable_notebook_hides_no_other(place):
 @pytest.mark.parametrize("options", [[], ["--allow-root"]])
 def test_the_lab_may_be_opened_by_root(place, monkeypatch, options):
     calls = []
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(place / "workspaces"))
     monkeypatch.setattr(os, "execv", lambda program, command: calls.append(command))
     labkit("lab", *options)
     assert ("--allow-root" in calls[0]) == bool(options)

@@ -1,0 +1,170 @@
+"""What a person sees of a panel in the lab that ``labkit lab`` opens, and can hit."""
+
+import time
+
+import pytest
+
+pytest.importorskip("selenium")
+
+from selenium.webdriver.common.by import By
+
+from tests.browser.page import wait
+from tests.browser.test_screen import high, inside, paint, view
+
+pytestmark = pytest.mark.browser
+
+# What lies under the middle of each button of the question that is seen, if not itself.
+COVERED = """
+const seen = (part) => part.checkVisibility({visibilityProperty: true});
+const buttons = [...document.querySelectorAll('.labkit-predict button')].filter(seen);
+return [buttons.map((button) => button.textContent), buttons.filter((button) => {
+  const {left, top, width, height} = button.getBoundingClientRect();
+  return document.elementFromPoint(left + width / 2, top + height / 2)
+    ?.closest('button') !== button;
+}).map((button) => button.textContent)];
+"""
+BOXES = """
+const box = (part) => {
+  const {left, top, right, bottom, width, height} = part.getBoundingClientRect();
+  return {left, top, right, bottom, width, height};
+};
+const [screen] = document.querySelectorAll('.labkit-screen');
+const plot = screen.querySelector('.js-plotly-plot');
+return {
+  panel: box(screen), room: box(screen.closest('.jp-WindowedPanel-outer')),
+  side: box(screen.querySelector('.labkit-side')), plot: box(plot),
+  drawn: box(plot.querySelector('.main-svg')), wanted: plot._fullLayout.height,
+  below: box(screen.querySelector('.labkit-caption')),
+  title: box(plot.querySelector('.annotation-text')),
+  bar: getComputedStyle(plot.querySelector('.modebar')).opacity,
+};
+"""
+FILES = ".jp-SideBar [data-id='filebrowser']"
+OPEN = "return document.querySelector('#filebrowser')?.checkVisibility() ?? false;"
+TOP = "document.querySelector('.labkit-screen').scrollIntoView({block: 'start'});"
+ICONS = """
+return [...document.querySelectorAll('.jupyter-widgets-disconnected')]
+  .filter((part) => part.checkVisibility()
+    && !['none', 'normal'].includes(getComputedStyle(part, '::before').content)).length;
+"""
+EQUATION = """
+const around = document.querySelector('.labkit-line-equation');
+const {top, bottom} = around.getBoundingClientRect();
+return [...around.querySelectorAll('math, math *')].every((part) => {
+  const own = part.getBoundingClientRect();
+  return own.height === 0 || own.top >= top && own.bottom <= bottom;
+});
+"""
+CUT = """
+return [...document.querySelectorAll('.labkit-line-both > div, .labkit-source')]
+  .filter((part) => part.scrollWidth > part.clientWidth + 1)
+  .map((part) => part.className);
+"""
+INKED = """
+const [shown, {left, top, right, bottom}, done] = arguments;
+const image = new Image();
+image.onload = () => {
+  const [wide, high] = [right - left, Math.min(bottom, innerHeight) - top];
+  const canvas = new OffscreenCanvas(wide, high);
+  const context = canvas.getContext('2d');
+  context.drawImage(image, -left, -top);
+  const counts = new Map();
+  for (const pixel of new Uint32Array(
+    context.getImageData(0, 0, canvas.width, canvas.height).data.buffer))
+    counts.set(pixel, (counts.get(pixel) ?? 0) + 1);
+  done(canvas.width * canvas.height - Math.max(...counts.values()));
+};
+image.src = `data:image/png;base64,${shown}`;
+"""
+MAP = """
+const maps = [...document.querySelectorAll('.labkit-values canvas')];
+return Math.max(...maps.map((map) => map.getBoundingClientRect().width));
+"""
+POINTS = """
+const plot = document.querySelector('.labkit-screen .js-plotly-plot');
+return [...plot.querySelectorAll('.points path')]
+  .map((point) => getComputedStyle(point).fill);
+"""
+
+
+def inked(page, box):
+    """How many pixels of a box, as a person sees it, have not its commonest colour."""
+    shown = page.driver.get_screenshot_as_base64()
+    return page.driver.execute_async_script(INKED, shown, box)
+
+
+def check_figure(page):
+    """The figure has its height and the width of its place, and is not blank."""
+    page.script(TOP)
+
+    def fits():
+        boxes = page.script(BOXES)
+        plot, drawn = boxes["plot"], boxes["drawn"]
+        near = abs(plot["width"] - drawn["width"]) < 2
+        return near and abs(drawn["height"] - boxes["wanted"]) < 2 and boxes
+
+    boxes = wait(fits, lambda: f"the figure fits: {page.script(BOXES)}")
+    assert boxes["plot"]["height"] == pytest.approx(boxes["wanted"], abs=2)
+    assert boxes["below"]["top"] >= boxes["drawn"]["bottom"] - 1
+    assert inside(boxes["drawn"], boxes["panel"])
+    wait(lambda: inked(page, boxes["plot"]) > 2000, "there is something drawn")
+    return boxes
+
+
+def check_question(page, knob="mean_weight"):
+    """The question of a knob that has the focus lies on top, whole."""
+    page.script("document.activeElement.blur();")
+    handle = page.find(f".labkit-knob-{knob} .noUi-handle")
+    page.script("arguments[0].focus({preventScroll: true});", handle)
+    asked, covered = wait(lambda: page.script(COVERED), "the question is there")
+    assert asked == ["up", "down", "nothing"] and covered == []
+    page.script("document.activeElement.blur();")
+
+
+@pytest.mark.parametrize("page", ["seen"], indirect=True)
+def test_what_is_seen_of_a_panel(page):
+    page.driver.get(page.server.address("lab/workspaces/labkit/tree/seen.ipynb"))
+    page._wait_for_kernel()
+    view(page, 1280)
+    assert not page.script(OPEN)  # as `labkit lab` leaves it
+    page.run_all()
+    wait(lambda: page.script("return document.querySelector('.main-svg');"), "drawn")
+    boxes = check_figure(page)
+    check_question(page)
+    assert boxes["side"]["right"] <= boxes["plot"]["left"]
+    assert high(boxes["panel"]) <= high(boxes["room"])
+    assert boxes["bar"] == "0"  # plotly's buttons hide no title
+    page.find(FILES).click()
+    wait(lambda: page.script(OPEN), "the file browser opens")
+    boxes = check_figure(page)
+    assert boxes["side"]["right"] <= boxes["plot"]["left"]  # still side by side
+    check_question(page)
+    page.find(FILES).click()
+    wait(lambda: not page.script(OPEN), "the file browser closes")
+    check_figure(page)
+    for width, height in ((900, 720), (1280, 1100), (1280, 720)):
+        view(page, width, height)
+        check_figure(page)
+        check_question(page)
+    paint(page, "Dark")
+    check_figure(page)
+    assert all(sum(map(int, fill[4:-1].split(","))) > 150 for fill in dots(page))
+    paint(page, "Light")
+    walk_is_whole(page)
+    page.restart_kernel()
+    wait(page.lost, "the panel says that it is lost")
+    assert page.script(ICONS) == 0
+
+
+def dots(page):
+    """Colours of points that are drawn in one, as the page shows them."""
+    return [fill for fill in page.script(POINTS) if fill.startswith("rgb(")]
+
+
+def walk_is_whole(page):
+    """No equation is cut above, no line and no column at the side; maps are seen."""
+    walk = page.driver.find_element(By.CSS_SELECTOR, ".labkit-walk")
+    page.script("arguments[0].scrollIntoView({block: 'start'});", walk)
+    time.sleep(0.5)
+    assert page.script(EQUATION) and page.script(CUT) == []
+    assert page.script(MAP) >= 36
