@@ -26,13 +26,17 @@ A cell of one's own is a subclass of :class:`Cell` with one function, ``new_stat
 the rest follows, as for :class:`GRUCell`; :func:`~labkit.rtrl.check_cell` checks it.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from labkit.door import described
-from labkit.ranges import COUNT, check
+from labkit.door import check_tensor, described
+from labkit.ranges import COUNT, check, integer
+
+SIZE = integer(1, 2**31 - 1)
+ENTRIES = 2**36  # of a weight: more than any memory holds
 
 
 class CellStep(NamedTuple):
@@ -59,19 +63,32 @@ def rest(a: Tensor, b: Tensor) -> Tensor:
     return torch.addcmul(a, a, b, value=-1)
 
 
+def check_options(dtype: torch.dtype | None, device: torch.device | str | None) -> None:
+    """Refuse what no tensor can be made with, or what is not real floating point."""
+    if dtype is not None and not (
+        isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    ):
+        raise TypeError(f"dtype must be a real floating-point one, got {dtype!r}")
+    try:
+        made = torch.empty(0, dtype=dtype, device=device)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"device {device!r} is not here: {error}") from error
+    if made.device.type == "meta":
+        raise ValueError("device must hold numbers, got 'meta'")
+
+
 def normal_parameter(
     shape: tuple[int, ...],
     generator: torch.Generator | None,
     dtype: torch.dtype | None,
     device: torch.device | str | None,
 ) -> nn.Parameter:
-    """A weight drawn from N(0, 0.01^2); TypeError if ``dtype`` is not real floating."""
-    if dtype is not None and not (
-        isinstance(dtype, torch.dtype) and dtype.is_floating_point
-    ):
-        raise TypeError(f"dtype must be a real floating-point one, got {dtype!r}")
+    """Draw a weight from N(0, 0.01^2)."""
+    check_options(dtype, device)
     if not isinstance(generator, torch.Generator | None):
         raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
+    if math.prod(shape) > ENTRIES:
+        raise ValueError(f"the weight would have {shape} entries; make it smaller")
     weight = torch.empty(shape, dtype=dtype, device=device)
     return nn.Parameter(weight.normal_(0, 0.01, generator=generator))
 
@@ -109,7 +126,7 @@ class Cell(nn.Module):
     ) -> None:
         super().__init__()
         sizes = {"input_size": input_size, "hidden_size": hidden_size}
-        check(sizes, dict.fromkeys(sizes, COUNT))
+        check(sizes, dict.fromkeys(sizes, SIZE))
         self._check_class()
         self.input_size, self.hidden_size = input_size, hidden_size
         self.state_size = self.parts * hidden_size
@@ -145,6 +162,7 @@ class Cell(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor) -> Tensor:
         """(b, d_x), (b, S) -> new state (b, S); differentiable, for autograd users."""
+        self._check_pair(x, state)
         return self.new_state(self._blocks(self.augment(x, state)), state)
 
     @torch.no_grad()
@@ -158,6 +176,7 @@ class Cell(nn.Module):
         x : (b, d_x) tensor, $x$, input
         state : (b, S) tensor, $s$, old state
         """
+        self._check_pair(x, state)
         new = self.linearise(x, state)
         H = self.jacobian(new)
         return CellStep(new.state, self.hidden(new.state), H, new.h_hat, new.D)
@@ -172,6 +191,9 @@ class Cell(nn.Module):
         ----------
         x, state, v : tensors, $x$, $s$ and $v$, (b, S) or (b, r, S)
         """
+        self._check_pair(x, state)
+        shape = [(len(state), self.state_size), (len(state), "r", self.state_size)]
+        check_tensor("v", v, shape=shape[getattr(v, "ndim", 2) == 3], like=self.weight)
         new = self.linearise(x, state)
         step = CellStep(new.state, self.hidden(new.state), None, new.h_hat, new.D)
         many = v if v.ndim == 3 else v[:, None]
@@ -256,6 +278,12 @@ class Cell(nn.Module):
         D, direct = (torch.stack(each, 1) for each in zip(*by, strict=True))  # (1), (2)
         direct = direct.unflatten(-1, (self.parts, -1))  # (2)
         return Linearised(new.detach(), h_hat, D, direct)
+
+    def _check_pair(self, x: Tensor, state: Tensor) -> None:
+        """Refuse an input and a state that are not (..., d_x) and (..., S), alike."""
+        check_tensor("x", x, shape=("...", self.input_size), like=self.weight)
+        shape = (*x.shape[:-1], self.state_size)
+        check_tensor("state", state, shape=shape, like=self.weight)
 
     def _blocks(self, h_hat: Tensor) -> Tensor:
         """z = h_hat W as (b, K, n)."""

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, jacrev
 
+from labkit.door import described
+from labkit.ranges import POSITIVE, check
 from labkit.rtrl.cells import Cell
 
 
@@ -27,35 +29,38 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
     >>> from labkit.rtrl import GRUCell
     >>> check_cell(GRUCell(2, 3))
     """
+    if not isinstance(cell, Cell):
+        raise TypeError(f"cell must be a labkit.rtrl cell, got {described(cell)}")
+    check({"tolerance": tolerance}, {"tolerance": POSITIVE})
     cell = deepcopy(cell).double()
-    place = {"device": cell.weight.device, "dtype": torch.float64}
-    g = torch.Generator(place["device"]).manual_seed(0)
+    like = {"device": cell.weight.device, "dtype": torch.float64}
+    g = torch.Generator(like["device"]).manual_seed(0)
     m, n = cell.augmented_size, cell.hidden_size
     with torch.no_grad():
         cell.weight.normal_(0, m**-0.5, generator=g)
-    x = torch.randn(2, cell.input_size, generator=g, **place)
-    state = torch.randn(2, cell.state_size, generator=g, **place)
-    found = cell.linearise(x, state)
+    x = torch.randn(2, cell.input_size, generator=g, **like)
+    state = torch.randn(2, cell.state_size, generator=g, **like)
+    new = cell.linearise(x, state)
 
     def hold(name: str, got: Tensor, wanted: Tensor, hint: str = ""):
         _hold(name, got, wanted, tolerance, hint)
 
-    hold("state", found.state, cell(x, state).detach(), "forward gives another")
+    hold("state", new.state, cell(x, state).detach(), "forward gives another")
     ones = x.new_ones(2, 1)
-    hold("h_hat", found.h_hat, torch.cat([state[:, -n:], x, ones], 1), "not [h, x, 1]")
+    hold("h_hat", new.h_hat, torch.cat([state[:, -n:], x, ones], 1), "not [h, x, 1]")
     for i in range(2):
         of_W, of_s = _jacobians(cell, x[i], state[i])
         of_W = of_W.view(cell.parts, n, m, cell.blocks, n)
         own = of_W.diagonal(dim1=1, dim2=4)  # (P, m, K, n)
         D = own[:, -1]  # the bias of a unit moves its z by 1
         F = torch.zeros_like(of_W)
-        F.diagonal(dim1=1, dim2=4).copy_(found.h_hat[i, :, None, None] * D[:, None])
+        F.diagonal(dim1=1, dim2=4).copy_(new.h_hat[i, :, None, None] * D[:, None])
         hint = "new_state must read z = h_hat W, and each unit its own (Lemma 1)"
         hold("d state / d W", of_W, F, hint)
-        hold("D", found.D[i], D, "[part, block, unit] of d state / d z")
+        hold("D", new.D[i], D, "[part, block, unit] of d state / d z")
         hint = "D is right: the direct path, or units that read others' old state"
         hold("H", cell.step(x, state).H[i], of_s, hint)
-    if found.direct is not None and not cell.has_direct_path:
+    if new.direct is not None and not cell.has_direct_path:
         raise ValueError("has_direct_path is False, but linearise gives a direct path")
 
 

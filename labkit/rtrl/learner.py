@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from labkit.door import check_finite, check_tensor, described
-from labkit.ranges import COUNT, check, integer
-from labkit.rtrl.cells import Cell
+from labkit.ranges import check, integer
+from labkit.rtrl.cells import SIZE, Cell
 from labkit.rtrl.low_rank import random_signs
 from labkit.rtrl.streams import go_on, on_device
 
@@ -57,7 +57,7 @@ class Learner:
     ) -> None:
         if not isinstance(cell, Cell):
             raise TypeError(f"cell must be a labkit.rtrl cell, got {described(cell)}")
-        check({"batch_size": batch_size}, {"batch_size": COUNT})
+        check({"batch_size": batch_size}, {"batch_size": SIZE})
         self.cell, self.batch_size = cell, batch_size
         self.generator = on_device(generator, cell.weight.device, draws=self.draws)
         self.state = cell.initial_state(batch_size)
@@ -153,9 +153,9 @@ class Learner:
         ----------
         xs : (T, b, d_x) tensor, inputs of T >= 1 steps
         dL_dh : (b, n) tensor, of the last one
-        draws : int >= 2
+        draws : int in 2..1000000
         """
-        check({"draws": draws}, {"draws": integer(2)})
+        check({"draws": draws}, {"draws": integer(2, 10**6)})
         shape = ("T", self.batch_size, self.cell.input_size)
         if not len(check_tensor("xs", xs, shape=shape, like=self.state)):
             raise ValueError("xs must hold one step or more, got none")

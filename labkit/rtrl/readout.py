@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.door import check_tensor, described
-from labkit.ranges import COUNT, check
-from labkit.rtrl.cells import normal_parameter
+from labkit.ranges import check
+from labkit.rtrl.cells import SIZE, normal_parameter
 
 
 def check_fit(outputs: Tensor, target: Tensor) -> None:
@@ -41,7 +41,7 @@ class Readout(nn.Module):
     ) -> None:
         super().__init__()
         sizes = {"hidden_size": hidden_size, "classes": classes}
-        check(sizes, dict.fromkeys(sizes, COUNT))
+        check(sizes, dict.fromkeys(sizes, SIZE))
         shape = (hidden_size + 1, classes)
         self.weight = normal_parameter(shape, generator, dtype, device)
 

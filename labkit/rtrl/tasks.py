@@ -6,16 +6,24 @@ loss decides, the curriculum, is decided there.
 """
 
 import math
-from typing import NamedTuple, Self
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from labkit.ranges import BELOW_ONE, COUNT, check
+from labkit.door import check_tensor, described
+from labkit.ranges import BELOW_ONE, NOT_NEGATIVE, Range, check, integer, one_of
+from labkit.rtrl.cells import check_options
 from labkit.rtrl.streams import go_on, on_device
 
-OPTIONS = dict.fromkeys(("batch_size", "level", "vocabulary"), COUNT)
-OPTIONS["reset_probability"] = BELOW_ONE
+OPTIONS = {
+    "batch_size": integer(1, 10**6),
+    "level": integer(1, 10**6),
+    "vocabulary": integer(1, 2**15),
+    "reset_every": integer(0, 2**31 - 1),
+    "reset_probability": BELOW_ONE,
+}
 
 
 class Symbols(NamedTuple):
@@ -33,6 +41,7 @@ class Resumable:
     """
 
     carried: tuple[str, ...]  # names of what changes from step to step
+    kinds: ClassVar[dict[str, Range]] = {}  # of those that are no tensors
     generator: torch.Generator
 
     def state_dict(self) -> dict:
@@ -42,12 +51,24 @@ class Resumable:
         return kept | {"generator": self.generator.get_state()}
 
     def load_state_dict(self, saved: dict) -> None:
-        """Restore what :meth:`state_dict` gave."""
-        go_on(self.generator, saved["generator"])
+        """Restore what :meth:`state_dict` gave; what is none of it changes nothing."""
+        known = {*self.carried, "generator"}
+        if not isinstance(saved, Mapping) or saved.keys() != known:
+            found = sorted(saved, key=str) if isinstance(saved, Mapping) else saved
+            raise ValueError(f"entries must be {sorted(known)}, got {found!r}")
+        new = {}
         for name in self.carried:
             value, old = saved[name], getattr(self, name)
-            is_tensor = torch.is_tensor(value)
-            setattr(self, name, value.to(old.device).clone() if is_tensor else value)
+            if name in self.kinds:
+                check({name: value}, self.kinds)
+                new[name] = value
+                continue
+            shape = (len(old), "n")[: old.ndim]
+            new[name] = check_tensor(name, value, shape=shape, dtype=old.dtype)
+            new[name] = new[name].to(old.device).clone()
+        go_on(self.generator, saved["generator"])
+        for name, value in new.items():
+            setattr(self, name, value)
 
 
 class CopyTask(Resumable):
@@ -83,6 +104,10 @@ class CopyTask(Resumable):
 
     symbols = ("0", "1", "#", "*")
     carried = ("level", "error", "_length", "_position", "_bits")
+    kinds: ClassVar[dict[str, Range]] = {
+        "level": OPTIONS["level"],
+        "error": NOT_NEGATIVE,
+    }
     threshold, spread = 0.15, 5
     shortest = 693  # steps from one raise to the next: from 0.3 to 0.15 at 0.999 a step
 
@@ -97,6 +122,7 @@ class CopyTask(Resumable):
         dtype: torch.dtype | None = None,
     ) -> None:
         check({"batch_size": batch_size, "level": level}, OPTIONS)
+        check_options(dtype, device)
         self.batch_size, self.fixed = batch_size, fixed
         self.input_size = len(self.symbols)  # and number of classes
         self._eye = torch.eye(self.input_size, dtype=dtype, device=device)
@@ -149,6 +175,8 @@ class CopyTask(Resumable):
 
     def observe(self, bits: float | Tensor) -> int | Tensor:
         """Take in the mean bits per symbol of the last step; returns the level now."""
+        if not isinstance(bits, float | int | Tensor):
+            raise TypeError(f"bits must be a number, got {described(bits)}")
         self._error = 0.999 * self._error + 0.001 * bits
         self._seen += 1
         if not self.fixed:
@@ -197,6 +225,7 @@ class CharStream(Resumable):
     """
 
     carried = ("_at", "_age", "_first")
+    kinds: ClassVar[dict[str, Range]] = {"_first": one_of((False, True))}
 
     def __init__(
         self,
@@ -211,7 +240,10 @@ class CharStream(Resumable):
         dtype: torch.dtype | None = None,
     ) -> None:
         values = {"batch_size": batch_size, "vocabulary": vocabulary}
-        check(values | {"reset_probability": reset_probability}, OPTIONS)
+        values["reset_every"] = reset_every
+        values["reset_probability"] = reset_probability
+        check(values, OPTIONS)
+        check_tensor("tokens", tokens, dtype=torch.int64)
         if tokens.ndim != 1 or len(tokens) <= batch_size:
             raise ValueError(
                 f"tokens must be (N,) with N > {batch_size}, "
@@ -224,6 +256,7 @@ class CharStream(Resumable):
             )
         if reset_every and reset_probability:
             raise ValueError("give reset_every or reset_probability, not both")
+        check_options(dtype, device)
         self.tokens = tokens.to(device)
         self.batch_size, self.input_size = batch_size, vocabulary
         self.reset_every, self.reset_probability = reset_every, reset_probability

@@ -10,7 +10,7 @@ this step's loss through G' of this step, update weights and readout.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from labkit import graphs
 from labkit.collectives import mean_over
+from labkit.door import described
 from labkit.errors import DivergedError
 from labkit.ranges import COUNT, POSITIVE, check, optional
 from labkit.rtrl.learner import Learner
@@ -126,6 +127,7 @@ def train(
     not.
     """
     check({"steps": steps, "clip": clip}, OPTIONS)
+    _check_kinds(learner, readout, task, loss, optimizer, watch)
     watch = dict(watch or {})
     _check_fit(learner, readout, watch)
     device, of_readout = learner.state.device, weights_of(readout)
@@ -178,6 +180,7 @@ def train(
     replayed = _replayed(learner, whole, optimizer, weights)
     on_cpu, last, since = device.type == "cpu", math.nan, 0
     for step, given in enumerate(task, start=1):
+        given = _checked_symbols(given)
         if capture:
             (value,) = replayed(*(each.to(device, non_blocking=True) for each in given))
             update, gradients = optimizer is not None, {}
@@ -219,6 +222,53 @@ def join(learner: Learner, weights: list[Tensor], group: "dist.ProcessGroup") ->
     with torch.no_grad():
         for weight in weights:
             dist.broadcast(weight, dist.get_global_rank(group, 0), group)
+
+
+def _check_kinds(
+    learner: object,
+    readout: object,
+    task: object,
+    loss: object,
+    optimizer: object,
+    watch: object,
+) -> None:
+    """Refuse by a TypeError what is not of the kind that :func:`train` takes."""
+    watched = watch.values() if isinstance(watch, Mapping) else ()
+    wanted = [
+        ("learner", learner, isinstance(learner, Learner), "a learner of labkit.rtrl"),
+        ("readout", readout, isinstance(readout, nn.Module), "a torch.nn.Module"),
+        ("task", task, isinstance(task, Iterable), "iterable"),
+        ("loss", loss, loss is None or callable(loss), "None or callable"),
+        (
+            "optimizer",
+            optimizer,
+            optimizer is None or isinstance(optimizer, torch.optim.Optimizer),
+            "None or a torch.optim.Optimizer",
+        ),
+        (
+            "watch",
+            watch,
+            watch is None or isinstance(watch, Mapping),
+            "None or a mapping of learners",
+        ),
+        *(
+            ("watch", each, isinstance(each, Learner), "learners of labkit.rtrl")
+            for each in watched
+        ),
+    ]
+    for name, value, right, words in wanted:
+        if not right:
+            raise TypeError(f"{name} must be {words}, got {described(value)}")
+
+
+def _checked_symbols(given: object) -> Sequence:
+    """What a task yields for one step: x, target and, maybe, restart."""
+    if not isinstance(given, list | tuple) or len(given) not in (2, 3):
+        raise TypeError(
+            "the task must yield (x, target) or (x, target, restart), "
+            f"got {described(given)}"
+        )
+    return given
 
 
 def _check_fit(learner: Learner, readout: nn.Module, watch: Mapping[str, Learner]):

@@ -36,7 +36,7 @@ def test_ok_goes_on_with_another_rank(biased):
     ok.change_rank(1)
     ok.step(xs[4])
     assert ok.spectrum.shape == (B, 2) and torch.isfinite(ok.influence()).all()
-    with pytest.raises(ValueError, match=r"rank must be an integer in 1\.\."):
+    with pytest.raises(ValueError, match=r"rank must be an integer in 1\.\.6"):
         ok.change_rank(0)
     saved, after = ok.state_dict(), read(ok, xs[5:]).influence()
     ok.load_state_dict(saved)
@@ -474,7 +474,9 @@ def test_refuses_a_bad_mask(mask):
 def test_refuses_bad_arguments(name, rank):
     build = partial(LEARNERS[name].make, rank=rank)
     for batch_size in (0, -1, 2.0, True, None):
-        with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got"):
+        with pytest.raises(
+            ValueError, match=r"batch_size must be an integer in 1\.\.2147"
+        ):
             build(small(), batch_size=batch_size)
     for cell in (None, torch.nn.RNNCell(2, 3)):
         with pytest.raises(TypeError, match=r"cell must be a labkit\.rtrl cell"):

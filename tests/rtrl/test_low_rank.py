@@ -135,7 +135,11 @@ def test_signs_are_signs():
 
 @pytest.mark.parametrize("rank", [0, -1, 1.5, True, "8"])
 def test_refuses_a_bad_rank_and_a_vector(rank):
-    with pytest.raises(ValueError, match="rank must be an integer >= 1, got"):
+    with pytest.raises(
+        ValueError, match=r"rank must be an integer in 1\.\.1000000, got"
+    ):
         optimal_low_rank(torch.eye(3), rank)
-    with pytest.raises(ValueError, match=r"C must be \(..., M, N\), got shape \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"C must have shape \(..., M, N\), got \(3,\)"
+    ):
         optimal_low_rank(torch.ones(3), 1)
