@@ -94,9 +94,17 @@ def competitor(
     fit, test = split(data, seed, torch.float32)
     steps, rows = len(fit.targets), []
     g = torch.Generator().manual_seed(1000 + seed)
-    options = {"optimizer": method, "batch_size": 1, "epochs": epochs, "generator": g}
     start = starting(fit, seed)
-    for step in descend(fit.inputs, fit.targets, start, "softmax", **options):
+    for step in descend(
+        fit.inputs,
+        fit.targets,
+        start,
+        "softmax",
+        optimizer=method,
+        batch_size=1,
+        epochs=epochs,
+        generator=g,
+    ):
         if step.step % steps == 0:
             row = {"label": f"{method}, {data}", "seed": seed}
             row |= {"look": step.step // steps, "seconds": step.seconds}

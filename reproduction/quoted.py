@@ -113,8 +113,9 @@ def tables() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     made["moons"] = datasets.make_moons(1000, noise=0.25, random_state=0)
     circles, seed = {"noise": 0.15, "factor": 0.5}, {"random_state": 0}
     made["circles"] = datasets.make_circles(1000, **circles, **seed)
-    shells = {"n_samples": 1000, "n_features": 5, "n_classes": 3}
-    made["shells"] = datasets.make_gaussian_quantiles(**shells, **seed)
+    made["shells"] = datasets.make_gaussian_quantiles(
+        n_samples=1000, n_features=5, n_classes=3, **seed
+    )
     made["hastie"] = datasets.make_hastie_10_2(1500, random_state=0)
     for i, noise in ((1, 1.0), (2, 50.0), (3, 0.1)):
         make = getattr(datasets, f"make_friedman{i}")
@@ -129,7 +130,6 @@ def contenders(labelled: bool, seed: int) -> dict[str, object]:
     Broad = getattr(broad, f"BroadLearning{kind}")
     alphas = {"alphas": np.logspace(-6, 3, 10)}  # those of broad learning too
     ridge = linear_model.RidgeClassifierCV if labelled else linear_model.RidgeCV
-    random = {"gamma": "scale", "n_components": 1000, "random_state": seed}
     network = getattr(neural_network, f"MLP{kind}")(random_state=seed)
     trees = getattr(ensemble, f"HistGradientBoosting{kind}")(random_state=seed)
     return {
@@ -138,7 +138,9 @@ def contenders(labelled: bool, seed: int) -> dict[str, object]:
         "broad, paper": Broad(**broad.PAPER, random_state=seed),
         "RidgeCV": make_pipeline(StandardScaler(), ridge(**alphas)),
         "RBF, RidgeCV": make_pipeline(
-            StandardScaler(), RBFSampler(**random), ridge(**alphas)
+            StandardScaler(),
+            RBFSampler(gamma="scale", n_components=1000, random_state=seed),
+            ridge(**alphas),
         ),
         "MLP": make_pipeline(StandardScaler(), network),
         "trees": trees,

@@ -19,8 +19,8 @@ import torch
 from labkit.lab.datasets import available
 from labkit.lab.runs.jobs import (
     SOURCE,
-    Busy,
     Checkpoint,
+    JobBusy,
     check_folder,
     commit,
     once,
@@ -124,7 +124,7 @@ def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
 
     try:
         return once(folder.with_name(f"{unit}.lock"), finished, work, wait=False)
-    except Busy:
+    except JobBusy:
         return BUSY
 
 

@@ -238,11 +238,20 @@ def refine(
         regular = factor(X if share is None else share.sqrt() * X, ridge)
         kind = read(regular.info()._asdict())
         state = with_output(X, B, W1, a, ridge, share, careful=False)
-    options = {"alpha": alpha, "mu": mu, "ridge": ridge, "share": share}
     for tau in range(sweeps + 1):
         with clock:
             if tau:
-                state, ratio, along = sweep(X, B, state, regular, a, **options)
+                state, ratio, along = sweep(
+                    X,
+                    B,
+                    state,
+                    regular,
+                    a,
+                    alpha=alpha,
+                    mu=mu,
+                    ridge=ridge,
+                    share=share,
+                )
             numbers = outcome(state, B, Y, weight)
             if tau:
                 numbers |= {"overshoot": ratio, "cosine": along}

@@ -89,8 +89,9 @@ def noisy_outputs(
     elif sigma.is_complex() or not (sigma.isfinite() & (sigma >= 0)).all():
         raise ValueError(f"sigma must be >= 0 and finite, got {sigma}")
     source = toy.Y.device if generator is None else generator.device
-    options = {"generator": generator, "dtype": torch.float64, "device": source}
-    noise = torch.randn(runs, *toy.Y.shape, **options).to(toy.Y)
+    noise = torch.randn(
+        runs, *toy.Y.shape, generator=generator, dtype=torch.float64, device=source
+    ).to(toy.Y)
     return toy.Y + torch.as_tensor(sigma).to(toy.Y)[..., None, None, None] * noise
 
 

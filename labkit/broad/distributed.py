@@ -161,8 +161,14 @@ def update_from(state: ShardedState, sums: tuple[Tensor, Tensor]) -> ShardedStat
     T, G, E, W = chol1_step(state.F, state.z, state.W, P, X, state.ridge, k, place)
     buffer[here : len(W), :k] = T.T  # (41)
     buffer[here : len(W), k : k + q] = G.T[own]  # (41)
-    grown = {"columns": k + q, "buffer": buffer, "z": torch.cat([state.z, E[own]])}
-    return replace(state, **grown, W=W, pivot=smallest_pivot(G))
+    return replace(
+        state,
+        columns=k + q,
+        buffer=buffer,
+        z=torch.cat([state.z, E[own]]),
+        W=W,
+        pivot=smallest_pivot(G),
+    )
 
 
 def chol1_step(

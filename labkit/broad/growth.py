@@ -409,9 +409,10 @@ class BroadLearning(BaseEstimator):
         return torch.from_numpy(X).to(self.device)
 
     def _validated(self, X: Matrix) -> Tensor | SparseRows:
-        options = {"reset": False, "dtype": "numeric", "accept_sparse": "csr"}
         try:
-            X = validate_data(self, plain(X), **options)
+            X = validate_data(
+                self, plain(X), reset=False, dtype="numeric", accept_sparse="csr"
+            )
         except OverflowError as error:
             raise ValueError("X holds a number that leaves float64") from error
         return self._tensor("X", X, str(self._W.dtype).removeprefix("torch."))

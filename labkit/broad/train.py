@@ -190,13 +190,16 @@ def side_by_side(
                 continue
             states[name] = state
             gradient = whole.T @ (whole @ state.W) - AY + ridge * state.W
-            looked = {
-                "residual": float(torch.linalg.norm(gradient) / torch.linalg.norm(AY)),
-                "score": None if score is None else float(score(state.W)),
-                "factor_error": _factor_error(state, whole) if factor_error else None,
-            }
             did = step, name, grown, clock.lap, operations, float(state.pivot)
-            records.append(SolverRecord(*did, **looked, W=state.W))
+            records.append(
+                SolverRecord(
+                    *did,
+                    residual=float(torch.linalg.norm(gradient) / torch.linalg.norm(AY)),
+                    score=None if score is None else float(score(state.W)),
+                    factor_error=_factor_error(state, whole) if factor_error else None,
+                    W=state.W,
+                )
+            )
         yield records
         k = grown
     if not k:

@@ -139,8 +139,14 @@ class EmbeddingCall:
             d = d.movedim(1, 0) if call.moved else d
             deltas.append(d.reshape(call.examples, -1, module.embedding_dim))
         tokens = torch.cat([c.x.reshape(c.examples, -1) for c in calls], 1)
-        rows = {"rows": len(module.weight), "skip": module.padding_idx}
-        return [embedding_moments(tokens, torch.cat(deltas, 1), **rows)]
+        return [
+            embedding_moments(
+                tokens,
+                torch.cat(deltas, 1),
+                rows=len(module.weight),
+                skip=module.padding_idx,
+            )
+        ]
 
 
 class NormCall:

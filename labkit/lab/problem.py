@@ -69,8 +69,10 @@ def load_problem(
     -------
     Problem
     """
-    options = {"dtype": dtype, "device": device}
-    train, test = (load(dataset, part, **options, **own) for part in ("train", "test"))
+    train, test = (
+        load(dataset, part, dtype=dtype, device=device, **own)
+        for part in ("train", "test")
+    )
     n = len(train.targets) - int(len(train.targets) * tune)
     kept = rows(train, slice(n, None)) if tune else None
     return Problem(rows(train, slice(min(n, samples or n))), test, kept)

@@ -92,8 +92,16 @@ def with_bar(
     """Iterate, and show a bar if ``progress`` and it takes more than three seconds."""
     from tqdm import tqdm
 
-    style = {"delay": 3, "leave": False, "miniters": 0, "file": sys.stdout}
-    return tqdm(things, disable=not progress, unit=unit, total=total, **style)
+    return tqdm(
+        things,
+        disable=not progress,
+        unit=unit,
+        total=total,
+        delay=3,
+        leave=False,
+        miniters=0,
+        file=sys.stdout,
+    )
 
 
 def run_race(

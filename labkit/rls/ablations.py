@@ -4,7 +4,7 @@ They teach; none is meant for use. All but the product with P is :class:`RLS`'s 
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.ranges import Range, check
 from labkit.rls.blocks import Block, BlockStep
@@ -81,7 +81,7 @@ class RunningMeanRLS(RLS):
     All layer kinds; ValueError if ``forgetting`` is not 1 or ``l1`` is not 0.
     """
 
-    def __init__(self, model, **options):
+    def __init__(self, model: nn.Module, **options):
         super().__init__(model, **options)
         fixed = {"forgetting": Range("1", lambda v: v == 1)}
         fixed["l1"] = Range("0", lambda v: v == 0)

@@ -5,20 +5,27 @@ Weights are torch's defaults from the global generator, as everywhere in torch; 
 by ``torch.manual_seed``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 
-def dense_network(inputs=784, hidden=512, classes=10) -> nn.Sequential:
+def dense_network(
+    inputs: int = 784, hidden: int = 512, classes: int = 10
+) -> nn.Sequential:
     """FNN: (M, inputs) -> (M, classes); the paper's for MNIST, by default."""
     first = nn.Linear(inputs, hidden)
     return nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
 
-def small_cnn(side=8, channels=(16, 32), hidden=64, classes=10) -> nn.Sequential:
+def small_cnn(
+    side: int = 8,
+    channels: Sequence[int] = (16, 32),
+    hidden: int = 64,
+    classes: int = 10,
+) -> nn.Sequential:
     """CNN for gray images in rows: (M, side^2) -> (M, classes).
 
     3 x 3 filters, each layer pooled 2 x 2; 2 ** len(channels) must divide ``side``.
@@ -33,7 +40,7 @@ def small_cnn(side=8, channels=(16, 32), hidden=64, classes=10) -> nn.Sequential
     )
 
 
-def vgg5(classes=10) -> nn.Sequential:
+def vgg5(classes: int = 10) -> nn.Sequential:
     """CNN of the paper for CIFAR-10: (M, 3, 32, 32) -> (M, classes).
 
     The first five CONV layers of VGG-16, a hidden layer of 1024. Pooled after the
@@ -63,7 +70,14 @@ class SequenceClassifier(nn.Module):
     """
 
     def __init__(
-        self, inputs, hidden=64, classes=10, *, layers=2, cell=nn.LSTM, vocabulary=None
+        self,
+        inputs: int,
+        hidden: int = 64,
+        classes: int = 10,
+        *,
+        layers: int = 2,
+        cell: type[nn.Module] = nn.LSTM,
+        vocabulary: int | None = None,
     ):
         super().__init__()
         self.inputs = inputs
@@ -84,13 +98,17 @@ class SequenceClassifier(nn.Module):
         return self.head(y[:, -1])
 
 
-def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, batch_size=1000):
+def accuracy(
+    model: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int = 1000
+) -> float:
     """Share of the rows classified right, in [0, 1]; the model keeps its mode."""
     return accuracy_later(model, inputs, labels, batch_size)()
 
 
 @torch.no_grad()
-def accuracy_later(model, inputs, labels, batch_size=1000) -> Callable[[], float]:
+def accuracy_later(
+    model: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int = 1000
+) -> Callable[[], float]:
     """:func:`accuracy` of the model as it is now, read from the device when called."""
     training = model.training
     model.eval()

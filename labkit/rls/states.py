@@ -128,9 +128,11 @@ def _check_kept(kept: Mapping, block: Block, needed: Iterable[str]) -> None:
 
 def restored(kept: Mapping[str, Any], block: Block) -> dict[str, Tensor]:
     """State of a block from a checkpoint: copies on its device, in its dtype."""
-    options = {"dtype": block.dtype, "device": block.weight.device}
     state = {name: torch.as_tensor(value).detach() for name, value in kept.items()}
-    state = {name: value.to(**options, copy=True) for name, value in state.items()}
+    state = {
+        name: value.to(dtype=block.dtype, device=block.weight.device, copy=True)
+        for name, value in state.items()
+    }
     if state.pop("failed_h", None) is not None:  # labkit 0.2: 0 for no failure
         state["failed_at"][state["failed_at"] == 0] = torch.inf
     return state

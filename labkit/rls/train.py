@@ -74,7 +74,7 @@ class Record:
 
 def train(
     model: nn.Module,
-    optimizer,
+    optimizer: torch.optim.Optimizer,
     inputs: Tensor,
     labels: Tensor,
     *,

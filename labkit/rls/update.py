@@ -48,19 +48,19 @@ class Theta(NamedTuple):
         if self.bias is not None:
             yield self.bias, change[:, n]
 
-    def add_(self, change: Tensor):
+    def add_(self, change: Tensor) -> None:
         """Add (N, n), which is left as it is."""
         if self.still is not None:
             change = change.masked_fill(self.still, 0)
         for own, each in self.parts(change):
             own.add_(each)
 
-    def addcdiv_(self, change: Tensor, divisor: Tensor, *, value: float):
+    def addcdiv_(self, change: Tensor, divisor: Tensor, *, value: float) -> None:
         """Add ``value * change / divisor``: (N, n) by ()."""
         for own, each in self.parts(change):
             own.addcdiv_(each, divisor, value=value)
 
-    def addmm_(self, left: Tensor, right: Tensor):
+    def addmm_(self, left: Tensor, right: Tensor) -> None:
         """Add ``left @ right``, (N, n), which is not kept."""
         n = self.weight[0].numel()
         if self.weight.is_contiguous():
@@ -104,7 +104,12 @@ class Masked(NamedTuple):
 
 
 def gain(
-    P: Tensor, x_mean: Tensor, *, forgetting=1.0, mean_weight=0.1, steps=1
+    P: Tensor,
+    x_mean: Tensor,
+    *,
+    forgetting: float = 1.0,
+    mean_weight: float = 0.1,
+    steps: int = 1,
 ) -> tuple[Tensor, Tensor]:
     r"""Gain vector and its normaliser.
 
@@ -134,12 +139,12 @@ def rls_step(
     *,
     velocity: Tensor | None = None,
     gained: tuple[Tensor, Tensor] | None = None,
-    forgetting=1.0,
-    mean_weight=0.1,
-    lr=1.0,
-    momentum=0.0,
-    l1=0.0,
-    steps=1,
+    forgetting: float | Tensor = 1.0,
+    mean_weight: float = 0.1,
+    lr: float = 1.0,
+    momentum: float | Tensor = 0.0,
+    l1: float = 0.0,
+    steps: int = 1,
     clip: float | Tensor | None = None,
 ) -> Tensor:
     r"""One step of one block, in place: theta, velocity and P change.
@@ -236,7 +241,7 @@ def or_one(factor: float, still: Tensor, like: Tensor) -> float | Tensor:
     return like.new_full((), factor).masked_fill_(still, 1)
 
 
-def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim=0) -> Tensor:
+def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim: int = 0) -> Tensor:
     r"""Half the squared error, summed over outputs and time, averaged over the batch.
 
     (57), (87): $\tilde J = \frac{1}{2M} \sum_t \lVert Z_t - Z^*_t \rVert_F^2$

@@ -273,8 +273,12 @@ class Cell(nn.Module):
             old = state.detach().requires_grad_()
             new = self.new_state(z, old)
             sums = new.unflatten(-1, (self.parts, -1)).sum((0, 2))
-            more = {"retain_graph": True, "materialize_grads": True}
-            by = [torch.autograd.grad(each, (z, old), **more) for each in sums]
+            by = [
+                torch.autograd.grad(
+                    each, (z, old), retain_graph=True, materialize_grads=True
+                )
+                for each in sums
+            ]
         D, direct = (torch.stack(each, 1) for each in zip(*by, strict=True))  # (1), (2)
         direct = direct.unflatten(-1, (self.parts, -1))  # (2)
         return Linearised(new.detach(), h_hat, D, direct)

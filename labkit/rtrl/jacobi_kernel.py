@@ -95,8 +95,19 @@ def jacobi(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     WV = C.new_empty(count, 2 * q, q + q % 2)
     U, D, V = torch.empty_like(C), C.new_empty(C.shape[:-1]), torch.empty_like(C)
     rows, half = triton.next_power_of_2(2 * q), triton.next_power_of_2((q + 1) // 2)
-    sizes = {"ROWS": rows, "COLS": 2 * half, "HALF": half}
     warps = 1 if rows * half <= 1024 else 4
     with torch.cuda.device_of(C):
-        _compiled()[(count,)](C, WV, U, D, V, q, SWEEPS, **sizes, num_warps=warps)
+        _compiled()[(count,)](
+            C,
+            WV,
+            U,
+            D,
+            V,
+            q,
+            SWEEPS,
+            ROWS=rows,
+            COLS=2 * half,
+            HALF=half,
+            num_warps=warps,
+        )
     return U, D, V

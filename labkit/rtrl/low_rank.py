@@ -87,8 +87,13 @@ def random_signs(
     shape: Sequence[int], like: Tensor, generator: torch.Generator | None = None
 ) -> Tensor:
     """Independent uniform signs -1, +1 drawn from ``generator``."""
-    kind = {"dtype": like.dtype, "device": like.device}
-    return torch.randint(0, 2, shape, generator=generator, **kind).mul_(2).sub_(1)
+    return (
+        torch.randint(
+            0, 2, shape, generator=generator, dtype=like.dtype, device=like.device
+        )
+        .mul_(2)
+        .sub_(1)
+    )
 
 
 def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:

@@ -77,18 +77,18 @@ class Curve(NamedTuple):
     got: np.ndarray  # (n, SHOWN) what the layers solved so far make of them
 
 
-def curve(x):
+def curve(x: torch.Tensor) -> torch.Tensor:
     """What the points are noisy values of."""
     return np.sin(2.5 * x) + 0.3 * x
 
 
-def with_one(x) -> torch.Tensor:
+def with_one(x: torch.Tensor) -> torch.Tensor:
     """Inputs (n,) with a column of ones, the only bias of BPLS: (n, 2)."""
     x = torch.as_tensor(x, dtype=torch.float64)
     return torch.stack([x, torch.ones_like(x)], 1)
 
 
-def curve_rows(knobs) -> Iterator[dict]:
+def curve_rows(knobs: CurveKnobs) -> Iterator[dict]:
     """One row for each layer solved; a walk begins where the last one ended."""
     draw = np.random.default_rng(knobs.seed)
     x = np.sort(draw.uniform(-2, 2, POINTS))
@@ -96,8 +96,12 @@ def curve_rows(knobs) -> Iterator[dict]:
     X, B = with_one(x), output_targets(torch.as_tensor(y)[:, None])
     acts = [bpls.activation(knobs.activation)] * knobs.depth
     sizes = (2, *[knobs.width] * knobs.depth, 1)
-    how = {"generator": seeded(knobs.seed), "dtype": torch.float64, "scale": 2.0}
-    weights, steps = bpls.random_weights(sizes, **how), count(1)
+    weights, steps = (
+        bpls.random_weights(
+            sizes, generator=seeded(knobs.seed), dtype=torch.float64, scale=2.0
+        ),
+        count(1),
+    )
     settings = bpls.Settings()
     outputs = lambda W, x: bpls.scores(with_one(x), W, acts)[:, 0].numpy()  # noqa: E731
     try:
@@ -125,12 +129,12 @@ def curve_rows(knobs) -> Iterator[dict]:
         yield {"step": next(steps), "note": str(error)}
 
 
-def made_of(grid) -> np.ndarray:
+def made_of(grid: torch.Tensor) -> np.ndarray:
     """The curve without noise on a grid."""
     return curve(np.asarray(grid))
 
 
-def rms(values) -> float:
+def rms(values: np.ndarray) -> float:
     """Root of the mean square."""
     return float(np.sqrt(np.mean(np.square(values))))
 
@@ -157,8 +161,9 @@ def picture(now: Curve | None, before: Curve | None) -> dict:
     )
     if now:
         fits = [dots(now.points, COLOURS[5], "noisy points")]
-        without = {"dash": "dot", "width": 1}
-        fits.append(path(np.c_[GRID, made_of(GRID)], INK, "without noise", **without))
+        fits.append(
+            path(np.c_[GRID, made_of(GRID)], INK, "without noise", dash="dot", width=1)
+        )
         fits.append(path(now.was, GHOST, "before this layer", width=3))
         fits.append(path(now.fit, COLOURS[0], "fit", width=4))
         put(figure, 0, fits)

@@ -85,7 +85,7 @@ def moons(seed: int) -> tuple[Tensor, Tensor]:
     return with_ones(1.3 * X), y
 
 
-def layer_rows(knobs) -> Iterator[dict]:
+def layer_rows(knobs: LayerKnobs) -> Iterator[dict]:
     """One row for each layer solved."""
     (X, clean), test = moons(knobs.seed), moons(knobs.seed + 100)
     g, acts = seeded(knobs.seed), [HIDDEN] * knobs.depth
@@ -192,8 +192,16 @@ def _plane(now: Layers) -> list[dict]:
     colours, drawn = np.array(TINTS)[now.labels], []
     for name, rows, size in (("", ~now.solved, 4), ("solved on", now.solved, 8)):
         drawn.append(dots(now.points[rows], colours[rows].tolist(), name, size=size))
-    look = {"symbol": "circle-open", "size": 13, "line": {"width": 2}}
-    drawn.append(dots(now.points[now.missed], INK, "missed", **look))
+    drawn.append(
+        dots(
+            now.points[now.missed],
+            INK,
+            "missed",
+            symbol="circle-open",
+            size=13,
+            line={"width": 2},
+        )
+    )
     drawn.append(
         _numbers(now.points[now.samples], SAMPLES) | {"textposition": "top right"}
     )

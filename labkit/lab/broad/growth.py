@@ -73,7 +73,6 @@ def _panel(
 
 _GRADIENT = "|A'(AW - Y) + ridge W| / |A'Y|"
 _ERRORS = {"factor error": "measured", "law": "0.04 eps |A|² / ridge"}
-_BOUND = {"ridge": "ridge, its bound"}
 GROWTH = Experiment(
     "growth",
     GrowthKnobs,
@@ -81,7 +80,9 @@ GROWTH = Experiment(
     (
         _panel("accuracy", "Test accuracy", "%", log=False),
         _panel("residual", "Distance from the ridge solution", _GRADIENT),
-        _panel("pivot", "Smallest pivot of the update", "pivot", **_BOUND),
+        _panel(
+            "pivot", "Smallest pivot of the update", "pivot", ridge="ridge, its bound"
+        ),
         _panel(_ERRORS, "Error of the factor F", "largest |F'RF - I|"),
     ),
     "The ridge solver stays at rounding error from the solution for all its columns; "

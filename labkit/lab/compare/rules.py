@@ -20,7 +20,7 @@ from labkit.clock import Clock
 from labkit.lab.datasets import Labelled
 from labkit.lab.hessian_free.training import looks
 from labkit.lab.problem import seeded
-from labkit.lab.rls.training import Training, make_training, now_and_then
+from labkit.lab.rls.training import TrainingSetup, make_training, now_and_then
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rls import SequenceClassifier, loss_mse, train
 
@@ -43,14 +43,14 @@ def look_at(steps: int) -> set[int]:
 
 def rls_training(
     name: str, model: nn.Module, values: Values, *, clip: float
-) -> Training:
+) -> TrainingSetup:
     """Return optimiser and loss of RLS or HRLS, by name."""
     return make_training(name, model, clip=clip, **values)
 
 
 def optimizer_training(
     make: Callable, model: nn.Module, values: Values, *, clip: float
-) -> Training:
+) -> TrainingSetup:
     """Return an optimiser that ``make`` builds, with the cross-entropy.
 
     Parameters
@@ -61,11 +61,11 @@ def optimizer_training(
     """
     owned = isinstance(make, type) and issubclass(make, torch.optim.Optimizer)
     optimizer = make(model.parameters() if owned else model, **values)
-    return Training(optimizer, cross_entropy, clip)
+    return TrainingSetup(optimizer, cross_entropy, clip)
 
 
 def descend(
-    training: Callable[..., Training],
+    training: Callable[..., TrainingSetup],
     make: Network,
     fit: Labelled,
     sizes: Sizes,
@@ -103,7 +103,7 @@ def descend(
 
 
 def by_minibatch(
-    training: Callable[..., Training],
+    training: Callable[..., TrainingSetup],
     make: Network,
     loss: str = "squares",
     **ranges: tuple[float, float],

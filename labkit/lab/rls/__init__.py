@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "training": (
-            *("BASELINES", "CONSTANTS", "KINDS", "LAYERS", "METHODS", "Training"),
+            *("BASELINES", "CONSTANTS", "KINDS", "LAYERS", "METHODS", "TrainingSetup"),
             *("after_each_epoch", "make_training", "network", "now_and_then"),
             "trainable",
         ),

@@ -1,6 +1,6 @@
 """Recursive least squares on two weights: the ellipse of P, and what it does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,7 +98,7 @@ def places(moved: str) -> list[tuple[int, float, float]]:
     raise ValueError(f"moved must be like '7 1.5 -2, 12 0 3', {allowed}, got {moved!r}")
 
 
-def data(knobs) -> tuple[Tensor, Tensor]:
+def data(knobs: EllipseKnobs) -> tuple[Tensor, Tensor]:
     """Inputs (n, 2) with their mean on the diagonal, and noisy targets (n, 1).
 
     A point that was moved keeps its target.
@@ -128,7 +128,7 @@ def unit() -> nn.Linear:
     return made
 
 
-def ellipse_rows(knobs) -> Iterator[dict]:
+def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
     """One row a step: all rules on the same minibatch."""
     units = {name: unit() for name in RULES}
     rls = RLS(units["RLS"], mean_weight=knobs.mean_weight, on_failure="reset")
@@ -170,14 +170,15 @@ def look(rls: RLS) -> dict[str, np.ndarray]:
     return {name: value.clone().numpy() for name, value in seen.items()}
 
 
-def afresh(now: Ellipse, knobs) -> Ellipse:
+def afresh(now: Ellipse, knobs: EllipseKnobs) -> Ellipse:
     """Other data at the same step."""
     X, y = data(knobs)
-    given = {"inputs": X.numpy(), "targets": y.numpy()[:, 0]}
-    return now._replace(**given, loss=surface(X, y))
+    return now._replace(inputs=X.numpy(), targets=y.numpy()[:, 0], loss=surface(X, y))
 
 
-def dragged(_now, knobs, _name, index, point) -> dict[str, str]:
+def dragged(
+    _now: Ellipse, knobs: EllipseKnobs, _name: str, index: int, point: Sequence[float]
+) -> dict[str, str]:
     """The points moved, with the one that a hand has brought to this point."""
     moved = {i: place for i, *place in places(knobs.moved)}
     moved[index + 1] = np.clip(point, -FAR, FAR)
@@ -214,9 +215,9 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
 
 
 def _inputs(now: Ellipse) -> list[dict]:
-    colours = {"color": now.targets, "colorscale": SCALE, "size": 6}
     return [
-        dots(now.inputs, INK, **colours) | {"meta": {"touch": "points"}},
+        dots(now.inputs, INK, color=now.targets, colorscale=SCALE, size=6)
+        | {"meta": {"touch": "points"}},
         ellipse((0, 0), now.P, 1.0, RULES["RLS"], width=3) | {"name": ""},
         arrow((0, 0), now.mean, INK, "mean input of the minibatch"),
     ]

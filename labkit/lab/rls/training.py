@@ -57,7 +57,7 @@ def network(
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSetup:
     """What training needs beside model and data."""
 
     optimizer: torch.optim.Optimizer
@@ -148,7 +148,7 @@ def make_training(
     l1: float = 1e-5,
     momentum: float = 0.5,
     **options,
-) -> Training:
+) -> TrainingSetup:
     """Make the optimiser and the loss called ``name``, such as ``RLS+M``.
 
     Parameters
@@ -165,7 +165,7 @@ def make_training(
     if name in BASELINES:
         kind = partial(torch.optim.SGD, lr=lr) if name == "SGD" else adam
         loss = cross_entropy if name == "Adam-CE" else loss_one_hot
-        return Training(kind(model.parameters()), loss, clip)
+        return TrainingSetup(kind(model.parameters()), loss, clip)
     kind, *variants = name.split("+")
     if kind not in KINDS or not set(variants) <= {"M", "R"}:
         known = ", ".join([*KINDS, *BASELINES])
@@ -180,7 +180,7 @@ def make_training(
     rest = [p for p in model.parameters() if id(p) not in mine]
     optimizer = Hybrid(rls, adam(rest)) if rest else rls
     loss = cross_entropy if hybrid else loss_one_hot
-    return Training(optimizer, loss, None, frozenset(variants))
+    return TrainingSetup(optimizer, loss, None, frozenset(variants))
 
 
 def trainable(model: nn.Module) -> list[str]:

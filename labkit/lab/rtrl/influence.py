@@ -166,8 +166,19 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
         if now.character in now.names:
             k, unit = now.names.index(now.character), min(now.unit, len(now.exact))
             coloured = now.parts[:, unit - 1, k]
-            mark = {"symbol": "square-open", "size": 16, "line": {"width": 3}}
-            put(figure, 0, [dots([(k + 1, unit)], COLOURS[1], **mark)])
+            put(
+                figure,
+                0,
+                [
+                    dots(
+                        [(k + 1, unit)],
+                        COLOURS[1],
+                        symbol="square-open",
+                        size=16,
+                        line={"width": 3},
+                    )
+                ],
+            )
         line = {"x": np.arange(1, READ + 1), "y": [1], "z": [coloured]}
         put(figure, 3, [heat | line])
     return figure

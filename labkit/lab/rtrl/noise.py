@@ -174,9 +174,13 @@ def learners_of(knobs: NoiseKnobs, network: Network, draws: int) -> dict[str, Le
 def most_draws(network: Network, rank: int, sequences: int) -> int:
     """Return how many draws of OK `MOST` bytes hold, at least two."""
     cell = network.cell
-    sizes = {"hidden": cell.hidden_size, "inputs": cell.input_size}
     carried = cost(
-        LEARNERS["OK"].count, blocks=cell.blocks, batch=sequences, rank=rank, **sizes
+        LEARNERS["OK"].count,
+        blocks=cell.blocks,
+        batch=sequences,
+        rank=rank,
+        hidden=cell.hidden_size,
+        inputs=cell.input_size,
     )
     return max(2, int(MOST / carried.bytes))
 

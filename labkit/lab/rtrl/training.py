@@ -70,9 +70,14 @@ def train_network(
     network = new_network(symbols, hidden, seed=seed, device=device)
     stream = CharStream(text.tokens, symbols, batch, device=device)
     learner = TBPTT(network.cell, batch_size=batch, horizon=horizon)
-    options = {"steps": updates * horizon, "optimizer": network.adam()}
     bits = []
-    for record in train(learner, network.readout, stream, **options):
+    for record in train(
+        learner,
+        network.readout,
+        stream,
+        steps=updates * horizon,
+        optimizer=network.adam(),
+    ):
         bits.append(record.bits)
         if record.updated:
             recent = bits[-20 * horizon :]
@@ -138,8 +143,14 @@ def estimates(
     """
     stream, cell, weight = source, network.cell, network.cell.weight
     if isinstance(source, Text):
-        options = {"reset_every": 0, "device": weight.device, "dtype": weight.dtype}
-        stream = CharStream(source.tokens, cell.input_size, sequences, **options)
+        stream = CharStream(
+            source.tokens,
+            cell.input_size,
+            sequences,
+            reset_every=0,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
     exact = RTRL(cell, batch_size=sequences)
     for x, target, restart in stream:
         exact.reset(restart)

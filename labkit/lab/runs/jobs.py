@@ -32,7 +32,7 @@ SAVE_EVERY = 60.0  # seconds between two states of a job
 Answer = TypeVar("Answer")
 
 
-class Busy(RuntimeError):
+class JobBusy(RuntimeError):
     """Another process is at work on the job."""
 
 
@@ -68,7 +68,7 @@ def once(
 
     Raises
     ------
-    Busy : if another process works on the job and `wait` is False
+    JobBusy : if another process works on the job and `wait` is False
     """
     from filelock import FileLock, Timeout
 
@@ -77,7 +77,7 @@ def once(
     try:
         held.acquire(timeout=-1 if wait else 0)
     except Timeout as error:
-        raise Busy(f"another process holds {lock}") from error
+        raise JobBusy(f"another process holds {lock}") from error
     try:
         answer = finished()
         return work() if answer is None else answer

@@ -69,14 +69,15 @@ def draw_figures(node: nbformat.NotebookNode) -> int:
 
 
 def _figure_html(figure: dict) -> str:
-    options = {"include_plotlyjs": False, "full_html": False, "validate": False}
     layout = figure.get("layout", {})
     words = html.escape((layout.get("meta") or {}).get("alt", "A figure."))
     return f"<noscript>{words}</noscript>" + plotly.io.to_html(
         {"data": figure["data"], "layout": layout},
         config={"responsive": True, **figure.get("config", {})},
         default_height="450px",
-        **options,
+        include_plotlyjs=False,
+        full_html=False,
+        validate=False,
     )
 
 

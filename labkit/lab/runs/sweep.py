@@ -27,7 +27,7 @@ from labkit.lab.runs.execute import Plan, execute_quietly
 from labkit.lab.runs.jobs import once, write_atomically
 from labkit.lab.runs.parameters import RunRefused, Value
 from labkit.lab.runs.report import report
-from labkit.lab.runs.sweep_folder import Outcome
+from labkit.lab.runs.sweep_folder import RunOutcome
 from labkit.lab.runs.sweep_plan import MANIFEST, SweepPlan, code_digest, prepare_sweep
 from labkit.lab.runs.workers import SchedulerLost, carry_out
 
@@ -144,7 +144,7 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
     return SweepResult(plan.folder, csv, html, table, plan.varied, ok)
 
 
-def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, Outcome]]:
+def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, RunOutcome]]:
     """Carry out the runs; yield each one's number and outcome as it ends."""
     jobs = {n: (plan.runs[n], n, plan.notebook, plan.code) for n in left}
     ended = carry_out(
@@ -157,13 +157,13 @@ def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, Outcome]
     with contextlib.closing(ended):
         for number, answer in ended:
             if isinstance(answer, SchedulerLost):
-                answer = Outcome("not run", error=f"{answer}; --resume goes on")
+                answer = RunOutcome("not run", error=f"{answer}; --resume goes on")
             elif isinstance(answer, Exception):
-                answer = Outcome("failed", error=str(answer))
+                answer = RunOutcome("failed", error=str(answer))
             yield number, answer
 
 
-def _run_one(plan: Plan, number: int, notebook: str, code: str) -> Outcome:
+def _run_one(plan: Plan, number: int, notebook: str, code: str) -> RunOutcome:
     """Carry out one run unless it is finished; what Dask calls on a worker."""
     if not (plan.out / MANIFEST).is_file():
         raise RunRefused(
@@ -174,11 +174,11 @@ def _run_one(plan: Plan, number: int, notebook: str, code: str) -> Outcome:
     def folders() -> list[Path]:
         return sweep_folder.find_folders(plan.out, notebook).get(number, [])
 
-    def finished() -> Outcome | None:
+    def finished() -> RunOutcome | None:
         outcome = sweep_folder.outcome_of(folders())
         return outcome if outcome.state == "finished" else None
 
-    def work() -> Outcome:
+    def work() -> RunOutcome:
         if code_digest(plan.notebook) != code:
             raise RunRefused(f"{plan.notebook} was changed after the sweep began")
         sweep_folder.remove_partial(folders())

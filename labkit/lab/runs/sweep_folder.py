@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.lab.runs.execute import Plan
-from labkit.lab.runs.jobs import Busy, once, write_atomically
+from labkit.lab.runs.jobs import JobBusy, once, write_atomically
 from labkit.lab.runs.parameters import Value
 from labkit.lab.runs.run_folder import read_summary, rows, scalars, trace_name, traces
 from labkit.lab.runs.sweep_plan import MANIFEST, SweepPlan
@@ -22,7 +22,7 @@ LOCKS = ".locks"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What became of one run of a sweep."""
 
     state: str  # finished, failed or not run
@@ -63,22 +63,24 @@ def find_folders(folder: Path, notebook: str) -> dict[int, list[Path]]:
     return found
 
 
-def on_disk(plan: SweepPlan) -> dict[int, Outcome]:
+def on_disk(plan: SweepPlan) -> dict[int, RunOutcome]:
     """Read off the folder what has become of every run so far."""
     found = find_folders(plan.folder, plan.notebook)
     return {n: outcome_of(found.get(n, [])) for n in range(len(plan.runs))}
 
 
-def outcome_of(folders: list[Path]) -> Outcome:
+def outcome_of(folders: list[Path]) -> RunOutcome:
     """Return the finished run among the folders, else the last one that failed."""
-    ended = Outcome("not run")
+    ended = RunOutcome("not run")
     for path in folders:
         if _is_partial(path):
             continue
         summary = read_summary(path)
         if summary is None or summary["status"] not in ("finished", "failed"):
             continue  # damaged by hand: it counts as no run
-        ended = Outcome(summary["status"], summary["seconds"], summary["error"], path)
+        ended = RunOutcome(
+            summary["status"], summary["seconds"], summary["error"], path
+        )
         if ended.state == "finished":
             return ended
     return ended
@@ -97,7 +99,7 @@ def remove_unfinished(plan: SweepPlan) -> None:
     """Remove what dead workers left, except what another process is at work on."""
     for number, folders in find_folders(plan.folder, plan.notebook).items():
         if any(_is_partial(path) for path in folders):
-            with contextlib.suppress(Busy):
+            with contextlib.suppress(JobBusy):
                 once(
                     lock(plan.folder, number),
                     lambda folders=folders: remove_partial(folders),
@@ -106,7 +108,7 @@ def remove_unfinished(plan: SweepPlan) -> None:
                 )
 
 
-def tabulate(plan: SweepPlan, outcomes: dict[int, Outcome]) -> "pd.DataFrame":
+def tabulate(plan: SweepPlan, outcomes: dict[int, RunOutcome]) -> "pd.DataFrame":
     """Return the table of results, a row per run; see `sweep` for its columns."""
     import pandas as pd
 
@@ -114,7 +116,7 @@ def tabulate(plan: SweepPlan, outcomes: dict[int, Outcome]) -> "pd.DataFrame":
     return table.astype({"seconds": float, "error": "string"})
 
 
-def _row(run: Plan, outcome: Outcome) -> dict[str, Value | None]:
+def _row(run: Plan, outcome: RunOutcome) -> dict[str, Value | None]:
     error = (outcome.error or "").strip().splitlines()
     return {
         "run": outcome.path.name if outcome.path else run.name,

@@ -152,7 +152,7 @@ def test_every_logged_value_can_be_tabulated(place, values):
         folder = plan.folder / str(number)
         folder.mkdir(parents=True)
         (folder / "a.jsonl").write_text(json.dumps({"step": 0, "odd": logged}) + "\n")
-        outcomes[number] = sweep_folder.Outcome("finished", 1.0, None, folder)
+        outcomes[number] = sweep_folder.RunOutcome("finished", 1.0, None, folder)
     sweep_folder.tabulate(plan, outcomes).to_csv(place / "t.csv")
     shown = [str(value).encode("utf-8", "replace").decode() for value in values]
     assert list(pd.read_csv(place / "t.csv", dtype=str)["a.odd"]) == shown

@@ -201,7 +201,7 @@ def test_a_finished_run_is_not_carried_out_again(plan):
     summary = {"status": "finished", "seconds": 7.5, "error": None}
     (folder / "run.json").write_text(json.dumps(summary))
     outcome = SWEEP._run_one(run, 0, "tiny", plan.code)
-    assert outcome == sweep_folder.Outcome("finished", 7.5, None, folder)
+    assert outcome == sweep_folder.RunOutcome("finished", 7.5, None, folder)
 
 
 def test_what_is_not_as_it_was_when_the_sweep_began_is_not_run(plan, write_notebook):

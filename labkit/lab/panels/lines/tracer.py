@@ -10,7 +10,7 @@ import inspect
 import math
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from numbers import Number
 from types import CodeType, FrameType, MappingProxyType
@@ -134,7 +134,12 @@ class Values(Mapping):
 
     __slots__ = ("_before", "_gone", "_new", "_steps")
 
-    def __init__(self, new: dict[str, Summary], gone=_NONE, before=None):
+    def __init__(
+        self,
+        new: dict[str, Summary],
+        gone: Collection[str] = _NONE,
+        before: "Values | None" = None,
+    ):
         self._new, self._gone, self._before = new, gone, before
         self._steps = 0 if before is None else before._steps + 1
 

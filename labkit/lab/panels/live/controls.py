@@ -297,8 +297,12 @@ def _widget(knob: Knob, value):
         return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
     if knob.log:
         # A hair wider than the bounds, else rounding could push an end value inside.
-        ends = {"min": math.log10(low) - 1e-12, "max": math.log10(high) + 1e-12}
         look |= {"readout_format": ".3g"}
-        return widgets.FloatLogSlider(**ends, step=step or 0.1, **look)
+        return widgets.FloatLogSlider(
+            min=math.log10(low) - 1e-12,
+            max=math.log10(high) + 1e-12,
+            step=step or 0.1,
+            **look,
+        )
     look |= {"readout_format": ".4g", "step": step or (high - low) / 100}
     return widgets.FloatSlider(min=low, max=high, **look)

@@ -26,7 +26,7 @@ from labkit.lab.panels.live.stepper import Stepper
 
 PLAY = Path(__file__).with_name("play.js")
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
-FEW = {"first": 2}  # plots that are open
+FIRST = 2  # plots that are open
 SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
 LEFT = {"flex": "1 1 212px", "max_width": "100%", "min_width": "0"}
 RIGHT = {"flex": "1000 1 600px", "max_width": "100%", "min_width": "0"}
@@ -81,8 +81,9 @@ class LiveLab(Shown):
         self.interactive, self.pictures = interactive, pictures
         if experiment.picture:
             self.pictures = Scene(experiment.picture, interactive=interactive)
-        how = {"front": experiment.front, "interactive": interactive}
-        self.controls = Controls(knobs or experiment.knobs(), **how)
+        self.controls = Controls(
+            knobs or experiment.knobs(), front=experiment.front, interactive=interactive
+        )
         # The one object that the run reads; turning a knob sets its attribute.
         self._settings = SimpleNamespace(**vars(self.controls.value))
         self._pending = {}  # turned since the last row, by name
@@ -92,11 +93,17 @@ class LiveLab(Shown):
         self.outcome, self._outcome = Label().add_class("labkit-outcome"), None
         self._restarts, self._row = 0, None
         self.trace = self._new_trace()
-        look = {"caption": experiment.caption, "interactive": interactive}
         self.plot = None
         if experiment.panels:
-            look |= FEW | {"low": self.pictures is not None} | figure
-            self.plot = LivePlot(self.trace, experiment.panels, **look)
+            self.plot = LivePlot(
+                self.trace,
+                experiment.panels,
+                caption=experiment.caption,
+                interactive=interactive,
+                first=FIRST,
+                low=self.pictures is not None,
+                **figure,
+            )
         self.stepper = Stepper(
             lambda: experiment.rows(self._settings, *problem),
             on_record=self._log,
@@ -122,7 +129,7 @@ class LiveLab(Shown):
         if self.plot:
             shown.append(self.plot.widget)
         below = []
-        if (count := len(self.experiment.panels)) > FEW["first"]:
+        if (count := len(self.experiment.panels)) > FIRST:
             said = {"description": f"All {count} plots", "icon": "plus"}
             more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
             more.observe(lambda change: self.plot.unfold(change["new"]), "value")
@@ -277,8 +284,9 @@ class LiveLab(Shown):
         file = f"{self.experiment.name}-{self._restarts}.jsonl"
         knobs = vars(self.controls.value)
         where = Path(self.folder) / file if self.folder else None
-        said = {"parameters": knobs, "device": self.device, "seed": knobs.get("seed")}
-        return Trace(where, **said)
+        return Trace(
+            where, parameters=knobs, device=self.device, seed=knobs.get("seed")
+        )
 
     def _ipython_display_(self):
         super()._ipython_display_()

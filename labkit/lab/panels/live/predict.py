@@ -1,7 +1,7 @@
 """What a turned knob did to a measured quantity, beside what was predicted."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 
@@ -49,7 +49,14 @@ class Outcome:
     after: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, knob: str, column: str, rows, predicted: str | None, anew: bool):
+    def of(
+        cls,
+        knob: str,
+        column: str,
+        rows: Sequence[Mapping],
+        predicted: str | None,
+        anew: bool,
+    ) -> "Outcome | None":
         """That of a turn after these rows; None if none of them has the column."""
         values = values_of(rows, column)
         before = values[:ROWS] if anew else values[-ROWS:]
