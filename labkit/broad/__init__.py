@@ -11,7 +11,12 @@ from labkit.broad.factor import (
     inverse_cholesky,
 )
 from labkit.broad.growth import Growth
-from labkit.broad.ldl import division_free_inverse_ldl, inverse_ldl
+from labkit.broad.ldl import (
+    division_free_inverse_ldl,
+    extend_division_free_inverse_ldl,
+    extend_inverse_ldl,
+    inverse_ldl,
+)
 from labkit.broad.nodes import Update
 from labkit.broad.parameters import PAPER
 from labkit.broad.solvers import SOLVERS, Solver
@@ -29,7 +34,9 @@ __all__ = [
     "SolverRecord",
     "Update",
     "division_free_inverse_ldl",
+    "extend_division_free_inverse_ldl",
     "extend_inverse_cholesky",
+    "extend_inverse_ldl",
     "inverse_cholesky",
     "inverse_ldl",
     "side_by_side",

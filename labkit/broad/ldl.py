@@ -2,15 +2,25 @@ r"""Inverse factorisations without a square root, and without a division.
 
 Zhu's paper, appendices E and F, in the manner of :mod:`labkit.broad.factor`: in place,
 right-looking. A panel's own columns are taken one by one, all that lies right of it by
-products, so that few kernels are launched for a column and none waits.
+products, so that few kernels are launched for a column and none waits. Algorithm 13 of
+appendix E-D, which shares such columns among workers, is not here: it sends a message
+for every column; see docs/scaling.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import add_product, check_pivots, check_square
+from labkit.broad.factor import (
+    NotPositiveDefinite,
+    add_product,
+    check_pivots,
+    check_square,
+)
+from labkit.broad.triangular import mm_upper, upper_mm, upper_t_mm
+from labkit.door import check_tensor
 
 PANEL = 64  # columns: few against k, many against the products of a panel
 
@@ -85,6 +95,27 @@ def small_inverse_ldl(B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return B.triu_(), 1 / s, s  # (222), (223a)
 
 
+def extend_inverse_ldl(
+    L: Tensor, d: Tensor, P: Tensor, S: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""L and d of [[R, P], [P^T, S]] from L and d of R: the block form (209).
+
+    With $L_s, d_s$ the factors of the Schur complement, numbering ours:
+
+    (a) $V = L^T P$    (b) $S - V^T diag(d) V \to L_s, d_s$
+    (c) $T = -L\,diag(d)\,V L_s$
+    (209) $L \leftarrow [[L, T], [0, L_s]], \; d \leftarrow [d, d_s]$
+
+    L (k, k), d (k,), P (k, q), S (q, q); cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
+    """
+    check_blocks(L, d, P, S)
+    V = upper_t_mm(L, P)  # (a)
+    r = d[:, None] * V  # (c)
+    L_s, d_s = _counted_from(len(L), inverse_ldl, S - V.T @ r)  # (b)
+    T = upper_mm(L, mm_upper(r, L_s).neg_())  # (c)
+    return bordered(L, T, L_s), torch.cat([d, d_s])  # (209)
+
+
 def division_free_inverse_ldl(
     R: Tensor, *, scale: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -151,6 +182,39 @@ def division_free_sweep(
     check_pivots(pivots, scaled=scale)
 
 
+def extend_division_free_inverse_ldl(
+    U: Tensor, delta: Tensor, beta: Tensor, P: Tensor, S: Tensor, *, scale: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""U, delta and beta of [[R, P], [P^T, S]] from those of R: the block form (231).
+
+    With $U_s, \delta_s, \beta_s$ of beta times the Schur complement, numbering ours:
+
+    (a) $V = U^T P$    (b) $\beta S - V^T diag(\delta) V \to U_s, \delta_s, \beta_s$
+    (c) $T = -U\,diag(\delta)\,V U_s$
+    (231) $U \leftarrow [[U, T], [0, \beta U_s]], \; \delta \leftarrow
+    [\beta_s \delta, \delta_s], \; \beta \leftarrow \beta \beta_s$
+
+    and, to ``scale``, delta and beta by the power of two that brings beta back to
+    [0.5, 1). U (k, k), delta (k,), beta (), P (k, q), S (q, q); cost
+    2 k^2 q + 2 k q^2 + q^3 operations.
+    """
+    check_blocks(U, delta, P, S)
+    check_tensor("beta", beta, like=U, shape=())
+    V = upper_t_mm(U, P)  # (a)
+    r = delta[:, None] * V  # (c)
+    Q = beta * S - V.T @ r  # (b)
+    inverse = partial(division_free_inverse_ldl, scale=scale)
+    U_s, delta_s, beta_s = _counted_from(len(U), inverse, Q)  # (b)
+    T = upper_mm(U, mm_upper(r, U_s).neg_())  # (c)
+    grown = bordered(U, T, beta * U_s)  # (231)
+    delta = torch.cat([beta_s * delta, delta_s])  # (231)
+    beta = beta * beta_s  # (231)
+    if scale:
+        beta, e = torch.frexp(beta)
+        delta = torch.ldexp(delta, -e)
+    return grown, delta, beta
+
+
 def small_division_free(
     B: Tensor, beta: Tensor, *, scale: bool = True
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -188,6 +252,29 @@ def small_division_free(
     later = torch.cat([factors[1:], ones]).flip(0).cumprod(0).flip(0)
     delta = torch.stack(shifts) * later  # (5)
     return B.triu_() * betas[:-1, None], delta, betas[-1], pivots  # (4)
+
+
+def bordered(F: Tensor, T: Tensor, G: Tensor) -> Tensor:
+    """[[F, T], [0, G]] of F (k, k), T (k, q) and G (q, q)."""
+    lower = torch.cat([F.new_zeros(len(G), len(F)), G], 1)
+    return torch.cat([torch.cat([F, T], 1), lower])
+
+
+def check_blocks(F: Tensor, d: Tensor, P: Tensor, S: Tensor) -> None:
+    """Refuse blocks of a larger matrix that do not go with the factors of R."""
+    check_square(F)
+    k = len(F)
+    check_tensor("diagonal", d, like=F, shape=(k,))
+    check_tensor("P", P, like=F, shape=(k, "q"))
+    check_tensor("S", S, like=F, shape=(P.shape[1], P.shape[1]))
+
+
+def _counted_from(k: int, factorise: Callable, S: Tensor) -> tuple[Tensor, ...]:
+    """Factors of S; the index of a lost pivot counts the k columns before it."""
+    try:
+        return factorise(S)
+    except NotPositiveDefinite as lost:
+        raise NotPositiveDefinite(k + lost.index, lost.pivot) from None
 
 
 def whole(S: Tensor) -> Tensor:

@@ -21,7 +21,9 @@ from labkit.broad import (
     SharedColumns,
     Update,
     division_free_inverse_ldl,
+    extend_division_free_inverse_ldl,
     extend_inverse_cholesky,
+    extend_inverse_ldl,
     inverse_cholesky,
     inverse_ldl,
     side_by_side,
@@ -188,6 +190,19 @@ CALLS = {
     "extend_inverse_cholesky": (
         extend_inverse_cholesky,
         {"F": F, "P": R[:, :2], "S": 9 * torch.eye(2, dtype=torch.float64)},
+    ),
+    "extend_inverse_ldl": (
+        extend_inverse_ldl,
+        dict(zip("Ld", inverse_ldl(R), strict=True))
+        | {"P": R[:, :2], "S": 9 * torch.eye(2, dtype=torch.float64)},
+    ),
+    "extend_division_free_inverse_ldl": (
+        extend_division_free_inverse_ldl,
+        dict(
+            zip(("U", "delta", "beta"), division_free_inverse_ldl(R), strict=True),
+            P=R[:, :2],
+            S=9 * torch.eye(2, dtype=torch.float64),
+        ),
     ),
     "Update": (Update, {"features": 2, "own": 1, "extra": 1}),
     "SharedColumns": (

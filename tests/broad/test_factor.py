@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from labkit.broad import (
     NotPositiveDefinite,
     division_free_inverse_ldl,
+    extend_division_free_inverse_ldl,
     extend_inverse_cholesky,
+    extend_inverse_ldl,
     factor,
     inverse_cholesky,
     inverse_ldl,
@@ -148,6 +150,30 @@ def test_extending_equals_factorising_the_whole(k, q, seed):
     assert float(factor.factor_error(grown, R)) < 1e-9
 
 
+@given(k=sizes, q=sizes, seed=seeds)
+def test_the_block_forms_equal_factorising_the_whole(k, q, seed):
+    """(209) and (231), whose old columns stay as they are."""
+    R = positive(k + q, seed)
+    (L, d), P, S = inverse_ldl(R[:k, :k]), R[:k, k:], R[k:, k:]
+    grown, e = extend_inverse_ldl(L, d, P, S)
+    assert torch.equal(grown[:k, :k], L) and torch.equal(e[:k], d)
+    wanted, f = inverse_ldl(R)
+    assert close(grown, wanted) and close(e, f)
+    U, delta, beta = division_free_inverse_ldl(R[:k, :k])
+    grown, delta, beta = extend_division_free_inverse_ldl(U, delta, beta, P, S)
+    assert torch.equal(grown[:k, :k], U) and torch.equal(grown, grown.triu())
+    assert 0.5 <= float(beta) < 1
+    assert close(grown * delta @ grown.T / beta, np.linalg.inv(R.numpy()))
+
+
+def test_the_division_free_block_form_without_scaling():
+    R = positive(4)
+    old = division_free_inverse_ldl(R[:2, :2], scale=False)
+    grown = extend_division_free_inverse_ldl(*old, R[:2, 2:], R[2:, 2:], scale=False)
+    U, delta, beta = division_free_inverse_ldl(R, scale=False)
+    assert close(grown[2], beta) and close(grown[1], delta) and close(grown[0], U)
+
+
 def test_large_enough_for_several_blocks_and_on_views():
     """The block products on a view of a larger buffer equal the dense ones."""
     g = torch.Generator().manual_seed(0)
@@ -183,6 +209,11 @@ def test_a_lost_pivot_counts_from_the_first_column_of_all():
         extend_inverse_cholesky(F, torch.zeros(3, 4, dtype=F.dtype), INDEFINITE)
     with pytest.raises(NotPositiveDefinite, match="pivot 2 is"):
         division_free_inverse_ldl(INDEFINITE)
+    P, R = torch.zeros(3, 4, dtype=F.dtype), positive(3)
+    with pytest.raises(NotPositiveDefinite, match=r"pivot 5 is -0\.5"):
+        extend_inverse_ldl(*inverse_ldl(R), P, INDEFINITE)
+    with pytest.raises(NotPositiveDefinite, match="pivot 5 is"):
+        extend_division_free_inverse_ldl(*division_free_inverse_ldl(R), P, INDEFINITE)
 
 
 @pytest.mark.parametrize("R", [torch.ones(3), torch.ones(2, 3), torch.ones(0, 0)])

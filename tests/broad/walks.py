@@ -60,6 +60,13 @@ def broad_extend():
     return Walk(call, lambda: (F, R), {extend: "a 42a 42b 41"})
 
 
+def broad_block_form(call, factorise, shows):
+    (A,) = random((20, 7))
+    R = A.T @ A
+    old = factorise(R[:4, :4])
+    return Walk(partial(call, *old, R[:4, 4:], R[4:, 4:]), lambda: old, {call: shows})
+
+
 by_panels = partial(factors.inverse_cholesky, panel=3)
 by_columns = partial(factors.inverse_cholesky, method="columns")
 FACTORS = {
@@ -68,12 +75,21 @@ FACTORS = {
     "inverse LDL": (ldl.inverse_ldl, "222 223a 223b 223c a"),
     "division free": (ldl.division_free_inverse_ldl, "1 2 3 4 5 6 a b c d e"),
 }
+BLOCKS = {
+    "209": (ldl.extend_inverse_ldl, ldl.inverse_ldl, "a b c 209"),
+    "231": (
+        ldl.extend_division_free_inverse_ldl,
+        ldl.division_free_inverse_ldl,
+        "a b c 231",
+    ),
+}.items()
 STARTS = {"d-rdg": "35 6", "chol-1": "34 49", "r-inv": "7 6", "bordered": "1 2 3"}
 WALKS = {
     **{f"broad {name}": partial(broad_update, name) for name in UPDATES},
     **{f"broad start {name}": partial(broad_start, name) for name in STARTS},
     **{name: partial(broad_factor, *how) for name, how in FACTORS.items()},
     "inverse Cholesky, extended": broad_extend,
+    **{f"block form {name}": partial(broad_block_form, *how) for name, how in BLOCKS},
     "broad rows": broad_rows,
     "broad leave one out": broad_leave_one_out,
 }
