@@ -97,3 +97,15 @@ def test_the_next_figure_of_what_moves_is_sent_while_a_page_draws():
     assert plot.version == 3 and plot.figure == as_json(drawn(5))
     plot._heard(plot, {"drawn": 3}, [])
     assert plot.due == -math.inf
+
+
+@in_loop
+async def test_a_figure_that_waits_goes_out_by_itself():
+    """Also where the page has said nothing, and nobody shows another."""
+    plot = Plot(drawn(1))
+    plot.show(drawn(2))
+    plot.show(drawn(3))
+    assert plot.version == 1
+    while plot.version == 1:
+        await asyncio.sleep(0.01)
+    assert plot.figure == as_json(drawn(3))
