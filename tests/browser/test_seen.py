@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("selenium")
 
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
 from tests.browser.page import wait
@@ -129,17 +130,19 @@ def test_what_is_seen_of_a_panel(page):
     assert not page.script(OPEN)  # as `labkit lab` leaves it
     page.run_all()
     wait(lambda: page.script("return document.querySelector('.main-svg');"), "drawn")
+    files = page.find(FILES)
+    ActionChains(page.driver).move_to_element(files).perform()  # off the figure
     boxes = check_figure(page)
     check_question(page)
     assert boxes["side"]["right"] <= boxes["plot"]["left"]
     assert high(boxes["panel"]) <= high(boxes["room"])
     assert boxes["bar"] == "0"  # plotly's buttons hide no title
-    page.find(FILES).click()
+    files.click()
     wait(lambda: page.script(OPEN), "the file browser opens")
     boxes = check_figure(page)
     assert boxes["side"]["right"] <= boxes["plot"]["left"]  # still side by side
     check_question(page)
-    page.find(FILES).click()
+    files.click()
     wait(lambda: not page.script(OPEN), "the file browser closes")
     check_figure(page)
     for width, height in ((900, 720), (1280, 1100), (1280, 720)):
