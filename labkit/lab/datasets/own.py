@@ -72,9 +72,10 @@ def load_own(
     split : str, ``"train"`` or ``"test"``; of a text ``"valid"`` too
     dtype : torch.dtype, of inputs, and of targets that are numbers
     target : str
-        The column to be told, the last one if empty; of arrays, their name. Words are
-        classes, and so are whole numbers that each occur five times or more on average;
-        any other number is told as a number, with mean 0 and variance 1.
+        The column to be predicted, the last one if empty; of arrays, their name. Words
+        are classes, and so are whole numbers that each occur five times or more on
+        average; any other number is predicted as a number, scaled to mean 0 and
+        variance 1.
     seed : int, which rows are held out
     missing : str
         ``"refuse"`` a table that lacks values, or ``"impute"`` the median of a column
@@ -88,7 +89,7 @@ def load_own(
     Raises
     ------
     ValueError
-        In one sentence: what cannot be read, told apart or learned from.
+        In one sentence: what cannot be read or learned from.
     FileNotFoundError
         If there is no such file.
     DatasetUnavailable
@@ -135,7 +136,9 @@ def _prepared(
     if len(table) < LEAST_ROWS:
         raise ValueError(f"{name} has {len(table)} rows; it needs {LEAST_ROWS} or more")
     if table.shape[1] < 2:
-        raise ValueError(f"{name} has the column {target!r} and no other to tell it by")
+        raise ValueError(
+            f"{name} has the column {target!r} and no other to predict it from"
+        )
     y, classes = _targets(name, table[target])
     counts = np.bincount(y) if classes else np.array([])
     test = max(1, round(HELD_OUT * len(y)))
@@ -167,7 +170,7 @@ def _prepared(
 
 
 def read_table(name: str, target: str = "") -> tuple["pd.DataFrame", str]:
-    """Read a table, and find the column to be told: the last one if none is named."""
+    """Read a table, and return it with the name of the column to be predicted."""
     import pandas as pd
 
     path, kind = Path(name), Path(name).suffix.lower()
@@ -249,7 +252,7 @@ def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...
     different = column.nunique()
     if different < 2:
         raise ValueError(
-            f"{what} has one value, {values[0]}; there is nothing to tell apart"
+            f"{what} has one value, {values[0]}; there is nothing to predict"
         )
     if values.dtype.kind in "if":
         whole = np.isfinite(values).all() and (values == np.round(values)).all()

@@ -96,7 +96,7 @@ def test_unicode_in_names_values_and_the_mark_at_the_start(write):
     assert load(path, target="färbung").classes == ("blau", "grün")
 
 
-def test_a_number_is_told_with_mean_zero_and_variance_one(write):
+def test_a_number_has_mean_zero_and_variance_one(write):
     table = numbers().assign(y=np.linspace(0.0, 7.3, 60))
     train, test = both(write(table))
     assert train.targets.shape == (48, 1) and train.classes == () and train.outputs == 1
@@ -150,7 +150,7 @@ def test_sets_that_come_with_scikit_learn(name, classes):
     assert isinstance(data, Labelled) and len(data.classes) == classes
 
 
-def test_a_set_of_openml_is_read_and_told_where_it_cannot_be(folder, monkeypatch):
+def test_a_set_of_openml_is_read_or_said_to_be_out_of_reach(folder, monkeypatch):
     frame = numbers().assign(label=pd.Categorical(["u", "v"] * 30), y2=1.0)
 
     class Found:
@@ -180,14 +180,18 @@ def table_of(**columns):
 @pytest.mark.parametrize(
     ("table", "options", "message"),
     [
-        (table_of(y="a"), {}, "'y' of .* has one value, a; there is nothing to tell"),
+        (
+            table_of(y="a"),
+            {},
+            "'y' of .* has one value, a; there is nothing to predict",
+        ),
         (table_of(y=["u", "v"] * 30)[:2], {}, "has 2 rows; it needs 10 or more"),
         (table_of(y=["u", None] * 30), {}, "target 'y' of .* lacks 30 of 60 values"),
         (table_of(y=[f"r{i}" for i in range(60)]), {}, "another value in each of 60"),
         (table_of(y=[np.inf, *range(59)]), {}, "a number that is not finite"),
         (table_of(x1=np.inf, y=["u", "v"] * 30), {}, "'x1' of .* not finite"),
         (table_of(), {"target": "z"}, r"has no column 'z'; it has: x0, x1, x2"),
-        (table_of()[["x0"]], {}, "has the column 'x0' and no other to tell it by"),
+        (table_of()[["x0"]], {}, "has the column 'x0' and no other to predict it from"),
         (table_of(y=["u", "v"] * 30), {"missing": "guess"}, "missing must be one of"),
         (table_of(y=["u", "v"] * 30), {"seed": -1}, "seed must be an integer in"),
         (
