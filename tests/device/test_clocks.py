@@ -86,7 +86,7 @@ def by_newton(make=None):
 
 
 def by_rule(rule):
-    X, _ = random(NAME, (40, 16), (1,), dtype=torch.float32)
+    X = random(NAME, (40, 16))[0].float()
     fit = Labelled("random", X, torch.arange(40).to(NAME) % 10)
     run = rule.run(fit, Sizes(2, 20, 4), values_of(rule), 0)
     before = 0.0
@@ -103,7 +103,16 @@ LOOPS = {"descend": descending, "bpls.train": walking, "refine": sweeping}
 LOOPS |= {"rls.train": by_squares, "hessian_free.train": by_newton}
 LOOPS |= {
     f"rule {k}": partial(by_rule, rules.CLASSIFIERS[k])
-    for k in ("Adam", "RLS", "Hessian-free", "BPLS", "BPLS-GN", "broad")
+    for k in (
+        "Adam",
+        "Muon",
+        "L-BFGS",
+        "RLS",
+        "Hessian-free",
+        "BPLS",
+        "BPLS-GN",
+        "broad",
+    )
 }
 LOOPS |= {
     f"rule {k}": partial(by_rule, sequences.SEQUENCES[k]) for k in ("OK", "2-TBPTT")
