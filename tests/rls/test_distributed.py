@@ -262,12 +262,15 @@ def test_workers_refuse_together(workers):
 # Checkpoints
 
 
-def run_half(rank, world, saved, steps):
+def run_half(rank, world, saved, steps, hybrid=False):
     """Some of the steps, from a checkpoint if there is one; returns the next one."""
     model = fcs()
 
     def make(trained):
-        optimizer = RLS(trained, **RULE)
+        optimizer = RLS(trained, **RULE, layers=["0"] if hybrid else None)
+        if hybrid:
+            adam = torch.optim.Adam(model[2].parameters(), lr=0.01)
+            optimizer = Hybrid(optimizer, adam)
         if saved:
             optimizer.load_state_dict(saved[1])
         return optimizer
@@ -279,10 +282,17 @@ def run_half(rank, world, saved, steps):
     return copy.deepcopy((model.state_dict(), optimizer.state_dict()))
 
 
-def test_a_checkpoint_goes_on_with_another_number_of_workers(workers):
-    saved = workers(run_half, None, (0, 2), world=3)[0]
-    weights, state = workers(run_half, saved, (2, STEPS), world=2)[1]
-    wanted, wanted_state = run_half(0, None, None, (0, STEPS))
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("sizes", [(3, 2), (2, None)])
+def test_a_checkpoint_goes_on_with_another_number_of_workers(workers, sizes, hybrid):
+    """By three workers and then two, by two and then one process."""
+    first, second = sizes
+    saved = workers(run_half, None, (0, 2), hybrid, world=first)[0]
+    if second:
+        weights, state = workers(run_half, saved, (2, STEPS), hybrid, world=second)[1]
+    else:
+        weights, state = run_half(0, None, saved, (2, STEPS), hybrid)
+    wanted, wanted_state = run_half(0, None, None, (0, STEPS), hybrid)
     assert_close(list(weights.values()), list(wanted.values()))
     for key, entry in wanted_state["state"].items():
         found = state["state"][key]

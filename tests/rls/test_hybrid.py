@@ -115,16 +115,6 @@ def test_a_gradient_that_is_not_finite_changes_nothing_on_either_side():
     assert identical(before, sides(model, optimizer))
 
 
-def test_zero_grad_clears_both_sides():
-    model = fcs()
-    optimizer = hybrid(model, max_grad_norm=1.0)
-    model(randn(4, 5)).sum().backward()
-    optimizer.zero_grad()
-    assert all(p.grad is None for p in model.parameters())
-    optimizer.step()
-    assert not optimizer.state
-
-
 def test_groups_are_those_of_both():
     model = fcs()
     optimizer = hybrid(model, lr=0.3)
@@ -145,28 +135,6 @@ def test_a_parameter_has_one_optimiser():
 
 
 # A torch.optim.Optimizer
-
-
-def test_it_is_an_optimizer_with_a_closure_hooks_and_states():
-    model, twin = fcs(), fcs()
-    a, b = (hybrid(each, max_grad_norm=1.0) for each in (model, twin))
-    assert isinstance(a, torch.optim.Optimizer) and "Parameter Group 1" in repr(a)
-    heard = []
-    a.register_step_pre_hook(lambda *_: heard.append("before"))
-    a.register_step_post_hook(lambda *_: heard.append("after"))
-    x, y = randn(4, 5), labels(4, 0)
-
-    def closure():
-        a.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        return loss
-
-    loss = a.step(closure)
-    assert torch.equal(loss, both(twin, b, x, y))
-    assert heard == ["before", "after"]
-    assert identical(sides(model, a), sides(twin, b))
-    assert {*a.state} == {model[0].weight, *model[2].parameters()}
 
 
 def test_a_second_optimiser_for_more_parameters():

@@ -235,21 +235,6 @@ def test_loaded_options_win():
     assert [group["momentum"] for group in other.param_groups] == [0.2, 0.2]
 
 
-def test_closure_is_evaluated_with_gradients_and_its_loss_returned():
-    models = [fcs(), fcs()]
-    a, b = (RLS(model, max_grad_norm=1.0) for model in models)
-    x, target = randn(FEW, 5, seed=1), randn(FEW, 3, seed=2)
-
-    def closure():
-        a.zero_grad()
-        return backward(models[0], x, target)
-
-    loss = a.step(closure)
-    assert torch.equal(loss, backward(models[1], x, target))
-    assert b.step() is None
-    assert identical(snapshot(models[0], a), snapshot(models[1], b))
-
-
 @pytest.mark.parametrize("limit", [None, 1.0])
 def test_a_compiled_model_trains_as_itself(limit):
     torch.compiler.reset()

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from labkit.rls import RLS, Hybrid
-
-from .conftest import batch, identical, take
-from .twins import fcs
+from tests.rls.conftest import batch, identical, take
+from tests.rls.twins import fcs
 
 ALL = {
     "LambdaLR": {"lr_lambda": lambda epoch: 0.9**epoch},
