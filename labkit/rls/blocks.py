@@ -318,6 +318,22 @@ class BlockStep(NamedTuple):
             theta.copy_(before.where(still, theta))
         block.write(theta)
 
+    def decay(self) -> None:
+        """Make weights and biases smaller by the share lr * weight_decay."""
+        if self.options["weight_decay"]:
+            with self.parameters() as theta:
+                theta.mul_(1 - self.options["lr"] * self.options["weight_decay"])
+
+    def velocity(self) -> Tensor | None:
+        """(N, n), at rest where momentum begins; None without, and none is kept."""
+        momentum = self.options["momentum"]  # a tensor where the step may be masked
+        if not isinstance(momentum, Tensor) and not momentum:
+            self.state.pop("velocity", None)
+            return None
+        if "velocity" not in self.state:
+            self.state["velocity"] = self.x_mean.new_zeros(self.block.shape)
+        return self.state["velocity"]
+
     @property
     def factor(self) -> Tensor | Residuals | Masked:
         """The gradient as a factor of P, 0 where the step is not to be taken."""

@@ -7,6 +7,7 @@ backward passes add up.
 """
 
 import weakref
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -160,6 +161,33 @@ class Capture:
         block.see(InputSum(total, rows, sequences(rows, self.time_steps)), X, dZ)
         if block.bias is None:  # and no gradient will come
             block.arrive(block.weight)
+
+
+def check_inputs(
+    captures: Iterable[Capture],
+    known: Iterable[tuple[Block, InputSum]],
+    on_cpu: bool,
+) -> None:
+    """Raise RuntimeError where a gradient's inputs, or changes of it, were lost.
+
+    ``known`` are blocks with a gradient and what is known of their inputs. Sums of rows
+    that came from other workers are read where that needs no wait, ``on_cpu``.
+    """
+    owner = {block: each for each in captures for block in each.blocks}
+    for block, inputs in known:
+        none = inputs.total is None or (on_cpu and not inputs.rows)
+        if none or block.missed:
+            part = "it" if none else "a part of it"
+            raise RuntimeError(
+                f"layer {block.name!r} has a gradient, but no input of {part} was "
+                f"seen: {owner[block].unseen(block)}"
+            )
+        if block.residuals and block.touched():
+            raise RuntimeError(
+                f"the gradient of layer {block.name!r} was changed, but under "
+                "max_grad_norm most of it is not formed and would stay as it was: "
+                "leave clipping to RLS, or take max_grad_norm=None"
+            )
 
 
 class _Residual(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from labkit.door import check_tensor
 from labkit.ranges import check
 from labkit.rls.blocks import Block, BlockStep, joint_norm, pool, zeroed
-from labkit.rls.capture import Capture
+from labkit.rls.capture import Capture, check_inputs
 from labkit.rls.checks import (
     DTYPES,
     LAYER_OPTIONS,
@@ -61,17 +61,23 @@ class RLS(Stateful):
     mean_weight : float
         $k$ > 0, weight of a minibatch's mean in P: the strength of the data against
         ``P0_scale``.
-    lr : float, $\eta$ > 0, step factor of all layers; the theory has 1 for the last.
+    lr : float or tensor of one number
+        $\eta$ >= 0, step factor of all layers; the theory has 1 for the last. A tensor
+        is never read by the host.
     momentum : float, $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the step.
     l1 : float, $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. With biases, as printed.
+    weight_decay : float >= 0
+        Weights and biases of a layer are multiplied by 1 - lr * weight_decay before
+        each of its steps, as by AdamW. Not in the paper.
     P0_scale : float > 0; P starts as that times the identity.
     max_grad_norm : float, optional
         Joint L2 norm to which the raw gradients of all layers are clipped, like
         ``clip_grad_norm_`` between ``backward`` and ``step``; ``math.inf`` for none. If
         it is given, the gradient is the optimiser's own affair: where a Linear layer
         has more units than the batch has rows, its weight gradient is never formed and
-        its ``.grad`` stays None. If it is None, every ``.grad`` is there between
-        ``backward`` and ``step`` and may be changed.
+        its ``.grad`` stays None; who changes the ``.grad`` of its bias gets a
+        RuntimeError. If it is None, every ``.grad`` is there between ``backward`` and
+        ``step`` and may be changed.
     layers : sequence, optional
         The layers to train: names in the model, modules, or dicts such as ``{"layer":
         "2", "lr": 0.1}`` with options of their own, also ``"time_steps"``, the T of
@@ -85,19 +91,28 @@ class RLS(Stateful):
 
     Notes
     -----
-    Layers: Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d (one group),
-    RNN, LSTM and GRU (one layer, one direction), and subclasses that keep the forward.
+    The scale of the inputs matters: the step of a layer is its gradient times P, which
+    starts as the identity and shrinks along the mean input only, so that inputs of
+    large spread make ``lr=1`` diverge. Scale them to a standard deviation of about 1,
+    or give ``max_grad_norm``.
+
+    Layers: Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d, RNN, LSTM
+    and GRU (one layer, one direction), and subclasses that keep the forward. Each group
+    of a CONV layer has a P and a step of its own.
     A transposed layer is a CONV layer on its input with zeros between the pixels; each
     output is linear in its receptive field, so (65) to (74) hold, with those zeros in
     the mean (72). The two linear outputs of a GRU take those of an RNN's place in (7).
     Parameters stay in float32 under ``torch.autocast``; ``torch.amp.GradScaler`` works.
+    Of parameters in bfloat16 or float16 P and a copy, ``master``, are in float32.
+    Rows that have no loss, such as padding: :meth:`row_weights`.
 
     On the CPU ``step`` raises NumericalError if a gradient is not finite or a P
     unhealthy, and has changed nothing. On an accelerator it never waits for the device:
     what failed stands still, and :meth:`check` raises.
 
     State of a block, in ``state[weight]``: ``P`` (n, n), ``velocity`` (N, n) if there
-    is momentum, and ``h``, ``step``, ``resets`` (). One parameter group a layer.
+    is momentum, ``master`` (N, n) of half precision, and ``h``, ``step``, ``resets``
+    (); of g groups P is (g, n, n). One parameter group a layer.
 
     Multiply-adds of a block with M rows, N units and n inputs: M n (n + N) instead of
     the weight gradient's M n N, or n^2 N on top of them, whichever is chosen above; n^2
@@ -112,7 +127,7 @@ class RLS(Stateful):
     since ``DistributedDataParallel`` averages over the p workers. Beside the gradient,
     which is formed there also with ``max_grad_norm``, a step sends the mean inputs, one
     all-reduce of $\sum (n' + 2)$ numbers, n' the inputs without the one for the bias.
-    P is not sent and not divided. Tested with gloo; NCCL is not.
+    P is not sent and not divided. Tested with gloo; NCCL is not. FSDP is refused.
 
     Examples
     --------
@@ -244,7 +259,11 @@ class RLS(Stateful):
         zero = self._zeroed()
         for block in self.blocks:
             if block in zero and block.put_there():  # as torch makes a state by zeros
-                group = next(g for g, c in self._owners() if block in c.blocks)
+                group = next(
+                    g
+                    for g, c in zip(self.param_groups, self.captures, strict=True)
+                    if block in c.blocks
+                )
                 self.state.setdefault(block.weight, self._first_state(block, group))
             if block in zero or block.cleared():
                 block.clear()
@@ -253,9 +272,6 @@ class RLS(Stateful):
         if self.process_group is not None and any(each.rows for each in inputs):
             inputs = pool([block for block, _ in reached], self.process_group)
         return self._steps_of(reached, inputs)
-
-    def _owners(self) -> Iterator[tuple[dict, Capture]]:
-        return zip(self.param_groups, self.captures, strict=True)
 
     def _zeroed(self) -> list[Block]:
         """Blocks whose gradient has been set to 0."""
@@ -271,7 +287,7 @@ class RLS(Stateful):
         alone = self.process_group is None
         return [
             (block, group)
-            for group, capture in self._owners()
+            for group, capture in zip(self.param_groups, self.captures, strict=True)
             for block in capture.blocks
             if block not in zero
             and not block.cleared()
@@ -285,7 +301,8 @@ class RLS(Stateful):
         """The step of each block, from the sums of its inputs; changes nothing."""
         if not reached:
             return []
-        self._check_inputs(reached, inputs)
+        known = zip([block for block, _ in reached], inputs, strict=True)
+        check_inputs(self.captures, known, self._on_cpu(reached[0][0].weight))
         totals, rows = [list(column) for column in zip(*inputs, strict=True)][:2]
         if any(isinstance(each, Tensor) for each in rows):
             pairs = zip(totals, rows, strict=True)
@@ -300,24 +317,6 @@ class RLS(Stateful):
             step = BlockStep(block, group, state, x_mean, T, gradient)
             steps.append(step._replace(gained=self.gain(step)))
         return steps
-
-    def _check_inputs(self, reached, inputs) -> None:
-        """Raise RuntimeError where a gradient's inputs, or changes of it, were lost."""
-        owner = {block: each for each in self.captures for block in each.blocks}
-        for (block, _), each in zip(reached, inputs, strict=True):
-            none = each.total is None or (self._on_cpu(block.weight) and not each.rows)
-            if none or block.missed:
-                part = "it" if none else "a part of it"
-                raise RuntimeError(
-                    f"layer {block.name!r} has a gradient, but no input of {part} was "
-                    f"seen: {owner[block].unseen(block)}"
-                )
-            if block.residuals and block.touched():
-                raise RuntimeError(
-                    f"the gradient of layer {block.name!r} was changed, but under "
-                    "max_grad_norm most of it is not formed and would stay as it was: "
-                    "leave clipping to RLS, or take max_grad_norm=None"
-                )
 
     def _first_state(self, block: Block, group: dict) -> dict:
         """State of a block before its first step."""
@@ -337,22 +336,18 @@ class RLS(Stateful):
         """
         h = torch.stack([each.h for each in steps])
         on_cpu = self._on_cpu(norm)
-        if on_cpu:
-            self._check(steps, norm, h)
+        if on_cpu:  # raise before anything changes
+            check_finite(steps, norm)
+            if self.on_failure == "raise":
+                check_healthy(steps, healthy(steps, h).tolist())
         for each in steps:
             self.state[each.block.weight] = each.state
         for each in self._decided(steps, h) if on_cpu else self._masked(steps, norm, h):
-            self._decay(each)
-            self.update(each, self._velocity(each), clip)
+            each.decay()
+            self.update(each, each.velocity(), clip)
         self.gradient_norm = norm
         for block in self.blocks:
             block.clear()
-
-    def _check(self, steps, norm, h) -> None:
-        """On the CPU: raise before anything changes."""
-        check_finite(steps, norm)
-        if self.on_failure == "raise":
-            check_healthy(steps, healthy(steps, h).tolist())
 
     def _decided(self, steps, h) -> list[BlockStep]:
         """On the CPU: the steps to take, after resets where P is not healthy."""
@@ -417,25 +412,6 @@ class RLS(Stateful):
                     **part.rate(clip),
                     **part.chosen("forgetting", "mean_weight", "momentum", "l1"),
                 )
-
-    @staticmethod
-    def _decay(each: BlockStep) -> None:
-        """Make weights and biases smaller by the share lr * weight_decay."""
-        if each.options["weight_decay"]:
-            shrunk = 1 - each.options["lr"] * each.options["weight_decay"]
-            with each.parameters() as theta:
-                theta.mul_(shrunk)
-
-    @staticmethod
-    def _velocity(each) -> Tensor | None:
-        """(N, n), at rest where momentum begins; None without, and none is kept."""
-        momentum = each.options["momentum"]  # a tensor where the step may be masked
-        if not isinstance(momentum, Tensor) and not momentum:
-            each.state.pop("velocity", None)
-            return None
-        if "velocity" not in each.state:
-            each.state["velocity"] = each.x_mean.new_zeros(each.block.shape)
-        return each.state["velocity"]
 
     @staticmethod
     def _on_cpu(value: Tensor) -> bool:
@@ -511,16 +487,12 @@ class RLS(Stateful):
             examples; None for 1 everywhere. Recurrent layers take (b, T) whatever their
             ``batch_first``. A layer behind a pooling, with inputs (b, n), counts all
             its rows. CONV layers take (b,) only.
-
-        Examples
-        --------
-        >>> model = nn.Linear(3, 2)
-        >>> optimizer = RLS(model, layers=[{"layer": "", "time_steps": 1}])
-        >>> with optimizer.row_weights(torch.tensor([[True, True, False]])):
-        ...     outputs = model(torch.ones(1, 3, 3))
         """
         if weights is not None:
-            check_tensor("weights", weights, dtype=WEIGHTS)
+            check_tensor("weights", weights, dtype=WEIGHTS, finite=True)
+            if self.keeps_inputs:
+                kind = type(self).__name__
+                raise ValueError(f"{kind} takes every row as it is: no weights of rows")
         before = [capture.weights for capture in self.captures]
         for capture in self.captures:
             capture.weights = weights

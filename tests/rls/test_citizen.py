@@ -11,7 +11,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import prune
 
-from labkit.rls import RLS, Hybrid, NumericalError, RunningMeanRLS, loss_mse
+from labkit.rls import (
+    RLS,
+    Hybrid,
+    KailathRLS,
+    NumericalError,
+    RunningMeanRLS,
+    loss_mse,
+)
 
 from .conftest import (
     RULE,
@@ -357,6 +364,9 @@ def test_weights_that_do_not_fit():
         with optimizer.row_weights([1.0]):
             pass
     assert all(capture.weights is None for capture in optimizer.captures)
+    with pytest.raises(ValueError, match="KailathRLS takes every row as it is"):
+        with KailathRLS(fcs()).row_weights(torch.ones(2)):
+            pass
 
 
 # Half precision

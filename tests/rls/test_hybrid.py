@@ -191,9 +191,11 @@ def test_the_networks_of_the_documentation_train_in_one_line():
         assert losses[-1] < 0.5 * losses[0]
     assert groups[1]["lr"] == 1e-2
     before = [p.detach().clone() for p in names["model"].parameters()]
-    exec(BLOCKS[2], names)
+    exec(BLOCKS[3], names)
     moved = zip(before, names["model"].parameters(), strict=True)
     assert not any(torch.equal(a, b) for a, b in moved)
+    exec(BLOCKS[2], names)
+    assert names["optimizer"].state
 
 
 def test_sparse_gradients():
