@@ -119,6 +119,32 @@ def show(names: Names = None, results: Results = RESULTS) -> None:
 
 @app.command()
 @in_a_sentence
+def check(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", show_default=False, help="Results, such as rtrl/fig3.csv."
+        ),
+    ],
+) -> None:
+    """Check a file of results from elsewhere, and judge its claims anew."""
+    from reproduction import results, show
+    from reproduction.studies import find_study
+
+    if not file.is_file():
+        raise RunRefused(f"there is no file of results at {file}")
+    study = find_study(results.name_in(file))
+    wrong = results.problems(study, file)
+    if wrong:
+        raise RunRefused("\nlabkit: ".join(f"{file}: {words}" for words in wrong))
+    rows = results.frame(file)
+    typer.echo(f"{file}: {rows.unit.nunique()} units of {study.name} are in order")
+    for row in show.judged(study, rows).to_dict("records"):
+        typer.echo(f"  {row['verdict']}: {row[show.CLAIM]}; {row['measured here']}")
+
+
+@app.command()
+@in_a_sentence
 def pages(
     results: Results = RESULTS,
     docs: Annotated[Path, typer.Option(help="Folder of the pages.")] = DOCS,

@@ -1,18 +1,253 @@
-"""Judging against a number that a paper prints without saying how it varies."""
+"""Criteria of verdicts: each could come out either way, and is written before the run.
+
+Values of runs are series indexed by seed. Two means are compared by the interval in
+which their difference lies with 95 % (Student's t; Welch's degrees of freedom, or the
+differences over common seeds), and by a margin that the study writes down with its
+reason. Fewer than :data:`SEEDS` seeds decide nothing.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from labkit.lab.claims import NO, UNDECIDED, YES
+import pandas as pd
+from scipy.stats import t
 
+from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
+
+SEEDS = 3  # that a verdict needs
+NOT_AT_END = "not at its end"
 WITHIN = (
     "yes where the paper's number lies within two standard deviations over the seeds "
     "of our mean, no where it does not, and undecided where there is one seed"
 )
+AHEAD = (
+    "yes or no where the 95 % interval of the difference of the two means lies on one "
+    f"side of the margin, and undecided otherwise or with fewer than {SEEDS} seeds"
+)
+PAPER, IDENTITY, OURS = "paper", "identity", "ours"
+
+
+def whose(claim: str) -> str:
+    """Return whose a claim is: the paper's, an identity, or ours.
+
+    A claim of ours begins with ``ours``, one that holds by its formulas, whatever was
+    measured, with ``identity``; all others are the paper's.
+
+    >>> whose("ours, chol-1: at most 1.3 of its count"), whose("4.1, Fig. 1: longer")
+    ('ours', 'paper')
+    """
+    first = claim.replace(",", ":").partition(":")[0]
+    return first if first in (IDENTITY, OURS) else PAPER
 
 
 def within(row: Mapping[str, float], number: float) -> str:
-    """Whether a number lies within two sd of a row of `labs.race.spread`."""
+    """Return whether a number lies within two sd of the mean of a row."""
     if math.isnan(row["mean"] + row["sd"]):
         return UNDECIDED
     return YES if abs(row["mean"] - number) <= 2 * row["sd"] else NO
+
+
+def interval(
+    a: pd.Series, b: pd.Series, *, paired: bool = False
+) -> tuple[float, float]:
+    """Return where mean a less mean b lies with 95 %; of too few seeds it is endless.
+
+    Parameters
+    ----------
+    a, b : Series, a value for each seed, which is the index
+    paired : bool, whether the runs of a seed share their data and their start
+    """
+    if paired:
+        gaps = (a - b).dropna()
+        means, variances, counts = [gaps.mean()], [gaps.var()], [len(gaps)]
+    else:
+        runs = a.dropna(), b.dropna()
+        means = [runs[0].mean() - runs[1].mean()]
+        variances, counts = [r.var() for r in runs], [len(r) for r in runs]
+    if min(counts) < SEEDS:
+        return -math.inf, math.inf
+    shares = [v / n for v, n in zip(variances, counts, strict=True)]
+    error = math.sqrt(sum(shares))
+    freedom = math.inf
+    if error:
+        parts = (s**2 / (n - 1) for s, n in zip(shares, counts, strict=True))
+        freedom = sum(shares) ** 2 / sum(parts)
+    half = error * t.ppf(0.975, freedom)
+    return means[0] - half, means[0] + half
+
+
+def ahead(
+    a: pd.Series,
+    b: pd.Series,
+    *,
+    margin: float = 0.0,
+    higher: bool = True,
+    paired: bool = False,
+) -> str:
+    """Return whether "a is better than b" holds, by more than a margin; see `AHEAD`.
+
+    Yes where the interval of a's lead lies above the margin, no where it lies below it
+    (a leads by less, or b leads), undecided where the margin lies in it.
+    """
+    if math.inf in (*map(abs, a), *map(abs, b)):  # a level that some run never reaches
+        return _seed_by_seed(a, b, higher)
+    low, high = interval(a, b, paired=paired)
+    if not higher:
+        low, high = -high, -low
+    return YES if low > margin else NO if high < margin else UNDECIDED
+
+
+def _seed_by_seed(a: pd.Series, b: pd.Series, higher: bool) -> str:
+    """Return whether a is better than b for every seed, or worse for every seed."""
+    seeds = a.index.intersection(b.index)
+    one, two = (a[seeds], b[seeds]) if higher else (b[seeds], a[seeds])
+    if len(seeds) < SEEDS:
+        return UNDECIDED
+    return YES if (one > two).all() else NO if (one < two).all() else UNDECIDED
+
+
+def level(a: pd.Series, b: pd.Series, *, margin: float, paired: bool = False) -> str:
+    """Return whether "a is as good as b" holds: within a margin on either side.
+
+    Yes where the interval of the difference lies within the margin, no where it lies
+    outside of it, undecided otherwise.
+    """
+    low, high = interval(a, b, paired=paired)
+    if -margin <= low and high <= margin:
+        return YES
+    return NO if low > margin or high < -margin else UNDECIDED
+
+
+def meets(
+    values: pd.Series, number: float, *, margin: float, sd: float = 0.0, runs: int = 1
+) -> str:
+    """Return whether our mean is the number that a paper prints, within a margin.
+
+    Parameters
+    ----------
+    values : Series, a value for each seed
+    number : float, the paper's
+    margin : float, of what the paper's rounding and setting leave open
+    sd, runs : float and int, the paper's standard deviation over so many runs
+    """
+    kept = values.dropna()
+    if len(kept) < SEEDS:
+        return UNDECIDED
+    error = math.sqrt(kept.var() / len(kept) + sd**2 / runs)
+    half = t.ppf(0.975, len(kept) - 1) * error
+    gap = abs(kept.mean() - number)
+    if gap + half <= margin:
+        return YES
+    return NO if gap - half > margin else UNDECIDED
+
+
+# Speed
+
+
+def reached(
+    rows: pd.DataFrame, column: str, goal: float, clock: str, *, higher: bool = True
+) -> pd.Series:
+    """Return when a seed first reaches a level, by a clock; inf where it never does."""
+    sign = 1 if higher else -1
+    there = rows[sign * rows[column] >= sign * goal].groupby("seed")[clock].min()
+    seeds = pd.Index(rows["seed"].unique(), name="seed")
+    return there.astype(float).reindex(seeds, fill_value=math.inf)
+
+
+def area(rows: pd.DataFrame, column: str, clock: str) -> pd.Series:
+    """Return each seed's mean of a column over a clock: the area under its curve."""
+
+    def mean(run: pd.DataFrame) -> float:
+        run = run.sort_values(clock)
+        wide, heights = run[clock].diff(), run[column].rolling(2).mean()
+        return float((wide * heights).sum() / wide.sum())
+
+    return rows.groupby("seed")[[column, clock]].apply(mean)
+
+
+def faster_claims(
+    claim: str,
+    rows: pd.DataFrame,
+    pair: tuple[str, str],
+    column: str,
+    goal: float,
+    *,
+    clocks: tuple[str, ...] = ("look", "seconds"),
+    higher: bool = True,
+) -> Iterator[tuple[str, str, str]]:
+    """Judge "a learns faster than b" by paired seeds, in four ways or more.
+
+    By each clock until a level is reached, by the best value, and by the area under
+    the curve of the first clock. The level is chosen before the runs.
+
+    Parameters
+    ----------
+    claim : str, what the paper says, with its section
+    rows : DataFrame with the columns ``label``, ``seed``, the clocks and the column
+    pair : tuple of str, the labels of a and b
+    column : str, what is measured; larger is better if `higher`
+    goal : float, the level
+    """
+    if not {*pair} <= set(rows["label"]):
+        return
+    runs = [rows[rows["label"] == label] for label in pair]
+    for clock in clocks:
+        both = [reached(run, column, goal, clock, higher=higher) for run in runs]
+        held = ahead(*both, higher=False, paired=True)
+        yield f"{claim}, {clock.rstrip('s')}s to {column} {goal:g}", _told(both), held
+    best = "max" if higher else "min"
+    both = [run.groupby("seed")[column].agg(best) for run in runs]
+    held = ahead(*both, higher=higher, paired=True)
+    yield f"{claim}, best {column}", _told(both), held
+    both = [area(run, column, clocks[0]) for run in runs]
+    held = ahead(*both, higher=higher, paired=True)
+    yield f"{claim}, mean {column} over all {clocks[0].rstrip('s')}s", _told(both), held
+
+
+def _told(both: list[pd.Series]) -> str:
+    """Return two means and their standard deviations over the seeds in words."""
+    words = []
+    for values in both:
+        ended = values[values < math.inf]
+        never = len(values) - len(ended)
+        row = {"mean": ended.mean(), "sd": ended.std()}
+        said = "never" if ended.empty else plus_minus(row, "", 2)
+        words.append(said + (f" ({never} never)" if never and len(ended) else ""))
+    return " and ".join(words)
+
+
+# Runs that were stopped too early
+
+
+def still_improving(
+    rows: pd.DataFrame, column: str, *, least: float, higher: bool = False
+) -> bool:
+    """Return whether any run gained more than ``least`` in its last tenth of looks.
+
+    Parameters
+    ----------
+    rows : DataFrame with the columns ``label``, ``seed``, ``look`` and `column`
+    least : float, the gain that counts, as a share of the best value before
+    """
+    sign = 1 if higher else -1
+    for _, run in rows.groupby(["label", "seed"], sort=False):
+        values = sign * run.sort_values("look")[column].dropna()
+        cut = len(values) - max(1, len(values) // 10)
+        if cut > 0:
+            before = values.iloc[:cut].max()
+            if values.iloc[cut:].max() - before > least * abs(before):
+                return True
+    return False
+
+
+def unless_improving(
+    held: str, rows: pd.DataFrame, column: str, *, least: float, higher: bool = False
+) -> str:
+    """Return a verdict, and "not at its end" in the place of a "no" of such runs."""
+    improving = still_improving(rows, column, least=least, higher=higher)
+    return NOT_AT_END if held == NO and improving else held
+
+
+def by_seed(rows: pd.DataFrame, label: str, column: str) -> pd.Series:
+    """Return a column of the runs of a label, a value for each seed."""
+    return rows[rows["label"] == label].set_index("seed")[column]

@@ -153,10 +153,10 @@ USPS = Study(
     data="USPS, 11,000 images: 8,000 to learn from, 1,000 to validate, 2,000 to test",
     setting=f"256-400-200-100-50-25 mirrored, {PASSES:,.0f} passes each; the printed "
     "lambda_1, drop and theta, and those that suit short runs",
-    differs="two runs for the paper's five; the paper stops by hours on its GPU, here "
-    "by passes, gradients of all rows; the unit of the errors, 2 f, is inferred: were "
-    "it f, half of ours would stand beside the paper's; a run whose lowest validation "
-    "error comes last was still improving",
+    differs="two runs for the paper's five; the paper stops at the lowest validation "
+    "error, here after so many passes, gradients of all rows; the unit of the errors, "
+    "2 f, is inferred: were it f, half of ours would stand beside the paper's; a run "
+    "whose lowest validation error comes last was still improving",
     work=trained,
     units={
         f"{name}-{seed}": {"method": method, "seed": seed, "passes": PASSES, **more}

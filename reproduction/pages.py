@@ -18,9 +18,10 @@ TITLES = {
 }
 MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -->"
 READING = (
-    "A verdict judges the paper's claim at the size that was run, by the criterion "
-    "under its table. Seconds are of the machine named, at the load named; seconds of "
-    "the processor are those that the unit itself took."
+    "A claim is the paper's, an identity (its formulas make it true) or ours, and the "
+    "three are counted apart. A verdict judges the claim at the size that was run, by "
+    "the criterion under its table. Seconds are of the machine named, at the load "
+    "named; seconds of the processor are those that the unit itself took."
 )
 
 
@@ -59,10 +60,9 @@ def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
 
 
 def verdicts(each: Study, folder: Path) -> str:
-    """How many claims hold, do not hold, and are open."""
+    """Return how many claims hold, do not hold, and are open, by whose they are."""
     rows = results.frame(results.path_of(each, folder))
-    counted = show.judged(each, rows)["verdict"].value_counts(sort=False)
-    return ", ".join(f"{n} {word}" for word, n in counted.items()) or "none yet"
+    return show.counted(show.judged(each, rows))
 
 
 def section(each: Study, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
@@ -84,7 +84,7 @@ def section(each: Study, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
         yield f"![{each.shows}]({each.name}.svg)"
     found = show.judged(each, rows)
     if len(found):
-        names = [show.CLAIM, "measured here", "verdict"]
+        names = [show.CLAIM, "measured here", "whose", "verdict"]
         yield grid(names, found[names].values.tolist())
         yield f"Criterion: {each.criterion}."
     yield run_how(done)

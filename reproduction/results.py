@@ -5,9 +5,11 @@ the table. Both are in the order of the study's units, whoever finished first.
 """
 
 import csv
+import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -25,6 +27,15 @@ MARKS = ("<<<<<<<", "=======", ">>>>>>>")
 def path_of(study: Study, results: Path) -> Path:
     """Return where the results of a study are."""
     return Path(results) / f"{study.name}.csv"
+
+
+def name_in(path: Path) -> str:
+    """Return the name of the study whose results a file has, by its first line."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        match = re.match(r"# labkit reproduce run (\S+);", file.readline())
+    if match is None:
+        raise _damaged(path, "its first line does not name a study")
+    return match[1]
 
 
 def read(path: Path) -> tuple[dict[str, dict], list[dict[str, str]]]:
@@ -116,6 +127,39 @@ def difference(study: Study, header: Mapping) -> str:
     return f"{unit} was computed with {key} {was!r}, and it is {now!r} now"
 
 
+def checksum(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return the checksum of the rows of a unit as they stand in the file."""
+    kept = [{k: v for k, v in row.items() if v != "" and k != "unit"} for row in rows]
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:16]
+
+
+def problems(study: Study, path: Path) -> list[str]:
+    """Return what is wrong with a file of results, a sentence each.
+
+    The arguments and the version of each unit must be those of the study, and its rows
+    those that were written: of as many digits, and with the checksum that its line has
+    (units recorded before there was one have none).
+
+    Raises
+    ------
+    RunRefused : if the form of the file is not that of :func:`append`
+    """
+    headers, rows = read(path)
+    wrong = []
+    for unit, header in headers.items():
+        mine = [row for row in rows if row["unit"] == unit]
+        if words := difference(study, header):
+            wrong.append(words)
+        if not mine:
+            wrong.append(f"{unit} has no rows")
+        if header.get("checksum", checksum(mine)) != checksum(mine):
+            wrong.append(f"{unit} has other rows than were written, by its checksum")
+        for field in ("commit", "versions", "device", "ended"):
+            if field not in header:
+                wrong.append(f"the line on the run of {unit} lacks {field!r}")
+    return wrong
+
+
 def append(
     study: Study, results: Path, header: Mapping, rows: Iterable[Mapping]
 ) -> None:
@@ -124,9 +168,9 @@ def append(
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
         headers, kept = read(path)
-        headers[unit] = dict(header)
-        kept = [row for row in kept if row["unit"] != unit]
-        kept += [{"unit": unit} | {k: as_text(v) for k, v in r.items()} for r in rows]
+        mine = [{"unit": unit} | {k: as_text(v) for k, v in r.items()} for r in rows]
+        headers[unit] = {**header, "checksum": checksum(mine)}
+        kept = [row for row in kept if row["unit"] != unit] + mine
         write_atomically(path, written(study, headers, kept))
 
 

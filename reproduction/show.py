@@ -6,7 +6,20 @@ import pandas as pd
 
 from labkit.lab.claims import UNDECIDED, claim_table
 from reproduction import results
+from reproduction.criteria import IDENTITY, OURS, PAPER, whose
 from reproduction.studies import Study, studies
+
+CLAIM = "paper's claim"
+
+
+def counted(table: pd.DataFrame) -> str:
+    """Return how many claims hold, do not hold and are open, by whose they are."""
+    words = []
+    for owner, title in ((PAPER, "paper's"), (IDENTITY, "identities"), (OURS, "ours")):
+        mine = table.loc[table["whose"] == owner, "verdict"].value_counts(sort=False)
+        if len(mine):
+            words.append(f"{title}: " + ", ".join(f"{n} {v}" for v, n in mine.items()))
+    return "; ".join(words) or "none yet"
 
 
 def state_of(study: Study, folder: Path) -> tuple[int, dict[str, dict]]:
@@ -16,10 +29,11 @@ def state_of(study: Study, folder: Path) -> tuple[int, dict[str, dict]]:
 
 
 def judged(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts; a row a claim."""
+    """Return the claims of a study, whose each is, and its verdict; a row a claim."""
     setting = f"{study.data}; {study.setting}"
-    found = study.claims(rows) if len(rows) else ()
-    return claim_table((said, here, setting, verdict) for said, here, verdict in found)
+    claims = study.claims(rows) if len(rows) else ()
+    table = claim_table((said, here, setting, held) for said, here, held in claims)
+    return table.assign(whose=[whose(claim) for claim in table[CLAIM]])
 
 
 def recorded(folder: Path) -> pd.DataFrame:
@@ -39,6 +53,7 @@ def recorded(folder: Path) -> pd.DataFrame:
         if not len(rows):
             words = f"{len(done)} of {units} units are done" if done else "Not run"
             rows = claim_table([(each.claim, words, each.data, UNDECIDED)])
+            rows = rows.assign(whose=PAPER)
         tables.append(rows.assign(command=command(each)).assign(paper=each.paper))
     names = {"measured here": "recorded", "setting": "data and scale"}
     table = pd.concat(tables, ignore_index=True).rename(columns=names)
@@ -70,7 +85,5 @@ def text(study: Study, folder: Path) -> str:
     lines += ["", study.table(rows).to_string(), ""]
     for row in judged(study, rows).to_dict("records"):
         lines.append(f"  {row['verdict']}: {row[CLAIM]}; here {row['measured here']}")
+    lines.append(f"  verdicts: {counted(judged(study, rows))}")
     return "\n".join([*lines, f"  criterion: {study.criterion}"])
-
-
-CLAIM = "paper's claim"

@@ -47,7 +47,8 @@ def test_a_notebook_shows_what_its_page_says(paper):
     for row in recorded(paper).to_dict("records"):
         words = row["paper's claim"], row["recorded"], row["data and scale"]
         assert all(part in page for each in words for part in each.split("; "))
-        judged = f"| {words[0]} | {words[1]} | {row['verdict']} |" in page
+        judged = f"| {words[0]} | {words[1]} | {row['whose']} | {row['verdict']} |"
+        judged = judged in page
         assert judged or "Not run" in words[1] or "units are done" in words[1]
         assert f"`{row['command']}`" in page
     notebook = next(ROOT.glob(f"notebooks/0?_{paper}.ipynb")).read_text("utf-8")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from labkit.lab.command import app
 from labkit.lab.runs import RunRefused, jobs
 from labkit.lab.runs.jobs import Checkpoint, StateRefused
-from reproduction import results, units
+from reproduction import results, show, units
 from reproduction.studies import find_study
 
 NAME = "broad/first-column"
@@ -344,3 +344,53 @@ def test_data_that_are_not_here_are_refused(tmp_path, no_work, monkeypatch):
 def test_a_scheduler_that_is_not_there_is_refused(tmp_path, no_work):
     told = command("run", NAME, "--cluster", "nonsense", folder=tmp_path)
     assert told.exit_code == 2 and "there is no Dask scheduler at 'nons" in told.stderr
+
+
+# Results from elsewhere
+
+
+def check(path):
+    return CliRunner().invoke(app, ["reproduce", "check", str(path)])
+
+
+def test_results_that_are_in_order_are_judged_anew(two, monkeypatch):
+    for path in sorted(units.SOURCE.glob("reproduction/results/*/*.csv")):
+        told = check(path)
+        assert told.exit_code == 0, told.output
+        study = find_study(results.name_in(path))
+        judged = show.judged(study, results.frame(path))
+        assert [
+            line.split(":")[0].strip() for line in told.output.splitlines()[1:]
+        ] == (judged["verdict"].tolist())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("ridge 1e-08,0,", "ridge 1e-08,5,", "a has other rows than were written"),
+        ('"seeds": [0, 1]', '"seeds": [0, 9]', "a was computed with seeds [0, 9]"),
+        ('"commit"', '"comit"', "the line on the run of a lacks 'commit'"),
+        ('"unit": "a"', '"unit": "z"', "has rows of unit 'a' and no line"),
+        ("# labkit", "# lab", "its first line does not name a study"),
+        ("run broad/", "run brod/", "unknown study 'brod/first-column'"),
+    ],
+)
+def test_edited_results_from_elsewhere_are_refused(two, monkeypatch, old, new, message):
+    two()
+    monkeypatch.setattr("reproduction.studies.find_study", lambda name: two.study)
+    if "brod" in new:
+        monkeypatch.undo()
+    text = two.results.read_text()
+    assert old in text
+    path = two.folder / "elsewhere.csv"
+    path.write_text(text)
+    if "brod" not in new:
+        assert check(path).exit_code == 0
+    path.write_text(text.replace(old, new, 1))
+    told = check(path)
+    assert told.exit_code == 2 and message in told.stderr
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    told = check(tmp_path / "none.csv")
+    assert told.exit_code == 2 and "there is no file of results at" in told.stderr

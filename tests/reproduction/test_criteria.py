@@ -1,0 +1,125 @@
+"""Each criterion comes out either way, by a planted result on either side."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from labkit.lab.claims import NO, UNDECIDED, YES
+from reproduction import criteria, show
+from reproduction.criteria import NOT_AT_END
+
+
+def runs(*values):
+    return pd.Series(values, pd.RangeIndex(len(values), name="seed"), dtype=float)
+
+
+HIGH, LOW = runs(9.0, 9.1, 9.2), runs(5.0, 5.1, 5.2)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "expected"),
+    [
+        (HIGH, LOW, {}, YES),
+        (LOW, HIGH, {}, NO),
+        (LOW, HIGH, {"higher": False}, YES),
+        (HIGH, LOW, {"margin": 3.0}, YES),
+        (HIGH, LOW, {"margin": 5.0}, NO),
+        (HIGH, LOW, {"margin": 4.0}, UNDECIDED),
+        (runs(1, 9, 2), runs(8, 2, 1), {}, UNDECIDED),
+        (HIGH[:2], LOW[:2], {}, UNDECIDED),
+        (LOW[:2], HIGH, {}, UNDECIDED),
+        (runs(1, 5, 9), runs(0.9, 4.8, 8.9), {}, UNDECIDED),
+        (runs(1, 5, 9), runs(0.9, 4.9, 8.88), {"paired": True}, YES),
+        (runs(1, 5, math.nan), runs(0.9, 4.8, 8.9), {"paired": True}, UNDECIDED),
+        (runs(2, 2, 2), runs(1, 1, 1), {}, YES),
+    ],
+)
+def test_a_lead_is_judged_by_its_interval_and_a_margin(a, b, options, expected):
+    assert criteria.ahead(a, b, **options) == expected
+
+
+@pytest.mark.parametrize(
+    ("b", "margin", "expected"),
+    [(HIGH, 1.0, YES), (LOW, 1.0, NO), (HIGH + 0.9, 1.0, UNDECIDED)],
+)
+def test_as_good_as_is_within_a_margin_on_either_side(b, margin, expected):
+    assert criteria.level(HIGH, b, margin=margin) == expected
+    assert criteria.level(b, HIGH, margin=margin) == expected
+    assert criteria.level(HIGH[:2], b, margin=margin) == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "expected"),
+    [
+        (9.1, {"margin": 0.5}, YES),
+        (8.0, {"margin": 0.5}, NO),
+        (9.5, {"margin": 0.5}, UNDECIDED),
+        (9.1, {"margin": 0.5, "sd": 4.0, "runs": 9}, UNDECIDED),
+        (9.1, {"margin": 0.5, "sd": 0.5, "runs": 100}, YES),
+    ],
+)
+def test_a_printed_number_is_met_within_a_margin(number, options, expected):
+    assert criteria.meets(HIGH, number, **options) == expected
+    assert criteria.meets(HIGH[:2], number, **options) == UNDECIDED
+
+
+def curves(label, delay, top=98.0, seeds=3):
+    """Accuracies that rise by ten an epoch after a delay, up to a top."""
+    return pd.DataFrame(
+        {"label": label, "seed": seed, "look": look, "seconds": 2.0 * look}
+        | {"accuracy": min(top, 50.0 + 10 * (look - delay)) + 0.01 * seed}
+        for seed in range(seeds)
+        for look in range(1, 12)
+    )
+
+
+def faster(*both, goal=90.0):
+    rows = pd.concat(both)
+    pair = both[0].label.iloc[0], both[1].label.iloc[0]
+    told = criteria.faster_claims("VI-B: faster", rows, pair, "accuracy", goal)
+    return {claim.removeprefix("VI-B: faster, "): held for claim, _, held in told}
+
+
+def test_faster_is_judged_in_four_ways_by_paired_seeds():
+    quick, slow = curves("a", 0), curves("b", 2)
+    by = ("looks to accuracy 90", "seconds to accuracy 90", "best accuracy")
+    by = *by, "mean accuracy over all looks"
+    assert faster(quick, slow) == dict(zip(by, (YES, YES, UNDECIDED, YES), strict=True))
+    assert faster(slow.replace("b", "c"), quick)["looks to accuracy 90"] == NO
+    assert set(faster(curves("a", 0, seeds=2), slow).values()) == {UNDECIDED}
+    lower = curves("b", 0, top=95.0)
+    assert faster(quick, lower) | {"best accuracy": YES} == faster(quick, lower)
+    never = faster(quick, curves("b", 0, top=80.0))
+    assert never["looks to accuracy 90"] == YES
+    assert not list(criteria.faster_claims("x", quick, ("a", "z"), "accuracy", 90))
+
+
+def test_a_run_that_still_improves_is_not_at_its_end():
+    falling = pd.DataFrame(
+        {"label": "a", "seed": seed, "look": look, "error": 1 / look}
+        for seed in (0, 1)
+        for look in range(1, 21)
+    )
+    flat = falling.assign(error=falling["error"].clip(lower=0.2))
+    how = {"column": "error", "least": 0.01}
+    assert criteria.still_improving(falling, **how)
+    assert not criteria.still_improving(flat, **how)
+    assert not criteria.still_improving(falling, column="error", least=0.2)
+    assert criteria.unless_improving(NO, falling, **how) == NOT_AT_END
+    assert criteria.unless_improving(NO, flat, **how) == NO
+    assert criteria.unless_improving(YES, falling, **how) == YES
+
+
+def test_claims_are_counted_apart():
+    table = pd.DataFrame(
+        {
+            "whose": ["paper", "paper", "ours", "identity", "paper"],
+            "verdict": [YES, NO, YES, YES, YES],
+        }
+    )
+    assert show.counted(table) == "paper's: 2 yes, 1 no; identities: 1 yes; ours: 1 yes"
+    assert show.counted(table[:0]) == "none yet"
+    for claim in ("ours: x", "ours, a: x", "identity: Table I", "4.1: ours above"):
+        owner = claim.replace(",", ":").split(":")[0]
+        assert criteria.whose(claim) == (owner if owner != "4.1" else "paper")
