@@ -59,7 +59,7 @@ def estimator(device, kind="Regressor", then="fit"):
 
 def shared(device):
     """Three nodes more, and the score of some weights."""
-    X, W = random(device, (30, 4), (9, 3))
+    X, W = random(device, (30, 4), (8, 3))
     y = (torch.arange(30) % 3).to(device)
     columns = broad.SharedColumns((X, y), (X, y), 40)
     columns.add(broad.Update(2, 3, 0))
