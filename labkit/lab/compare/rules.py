@@ -141,7 +141,7 @@ def heavy_ball(model: nn.Module, lr: float) -> torch.optim.SGD:
 class Together:
     """Two or more optimisers of torch as one, each over its own parameters."""
 
-    def __init__(self, *parts: torch.optim.Optimizer):
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
 
     def zero_grad(self) -> None:
@@ -376,6 +376,8 @@ CLASSIFIERS = {
     "BPLS-GN": Rule(refined, {"mu": (1e-3, 1.0), "ridge": (1e-5, 0.1)}),
     "broad": Rule(broad, {"ridge": (1e-4, 10.0), "shrink": (0.1, 3.0)}),
 }
+if find_spec("pytorch_optimizer"):  # no package that labkit asks for
+    CLASSIFIERS["SOAP"] = optimizer_rule(soap, lr=RATE)
 
 
 # Autoencoders, from the same sparse weights
@@ -397,8 +399,6 @@ def in_layers(fit: Labelled, hidden: int, seed: int) -> nn.Sequential:
     return hessian_free.as_sequential(autoencoder(fit, hidden, seed))
 
 
-if find_spec("pytorch_optimizer"):
-    CLASSIFIERS["SOAP"] = optimizer_rule(soap, lr=RATE)
 LONGER = {"maxiter": 50, "miniter": 20, "patience": 5}
 AUTOENCODERS = {
     "Adam": optimizer_rule(torch.optim.Adam, in_layers, lr=RATE),
