@@ -24,10 +24,13 @@ document.querySelectorAll('[data-looked-at]')
 output.dataset.lookedAt = '';
 """
 
-# Shows the panel's other knobs, where they are folded.
+# Shows the panel's other knobs, and its curves, where they are folded.
 UNFOLD = """
 document.querySelector(
   '[data-looked-at] .labkit-more .widget-toggle-button:not(.mod-active)')?.click();
+const plots = [...document.querySelectorAll('[data-looked-at] .js-plotly-plot')];
+const more = '[data-looked-at] .labkit-all-plots:not(.mod-active)';
+if (!plots.at(-1)?.checkVisibility()) document.querySelector(more)?.click();
 """
 
 # The panel's curves, below its pictures, as they are drawn: outlines of curves, markers

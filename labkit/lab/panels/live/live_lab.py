@@ -129,10 +129,13 @@ class LiveLab(Shown):
         if self.plot:
             shown.append(self.plot.widget)
         below = []
-        if (count := len(self.experiment.panels)) > FIRST:
+        count, pictured = len(self.experiment.panels), bool(self.experiment.picture)
+        if self.plot and pictured:  # both would be more than a screen
+            self.plot.widget.layout.display = "none"
+        if self.plot and (count > FIRST or pictured):
             said = {"description": f"All {count} plots", "icon": "plus"}
             more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
-            more.observe(lambda change: self.plot.unfold(change["new"]), "value")
+            more.observe(lambda change: self._unfold(change["new"]), "value")
             below.append(more.add_class("labkit-all-plots"))
         said = {"description": "Pin this run", "icon": "thumb-tack"}
         pin = ToggleButton(**said, tooltip="Keep this run in grey, beside later ones")
@@ -142,6 +145,12 @@ class LiveLab(Shown):
         left = VBox([self.controls.widget], layout=LEFT).add_class("labkit-side")
         sides = left, VBox(shown, layout=RIGHT)
         return Box(sides, layout=SCREEN).add_class("labkit-screen")
+
+    def _unfold(self, unfolded: bool) -> None:
+        """Show all plots, or fewer: none where there is a picture."""
+        if self.experiment.picture:
+            self.plot.widget.layout.display = None if unfolded else "none"
+        self.plot.unfold(unfolded)
 
     def _pin(self, pinned: bool) -> None:
         for part in filter(None, (self.plot, self.pictures)):
