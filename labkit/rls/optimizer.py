@@ -247,7 +247,7 @@ class RLS(Stateful):
         been set to zero since it came are left out. With several workers, each sees the
         mean inputs of its own rows here; :meth:`prepare` adds them up.
         """
-        reached = self._reached(self._zeroed())
+        reached = self._reached(zeroed(self.blocks, self.process_group is None))
         return self._steps_of(reached, [block.inputs for block, _ in reached])
 
     @torch.no_grad()
@@ -256,7 +256,7 @@ class RLS(Stateful):
 
         Returns the steps of :meth:`pending`, with the mean inputs of all workers.
         """
-        zero = self._zeroed()
+        zero = zeroed(self.blocks, self.process_group is None)
         for block in self.blocks:
             if block in zero and block.put_there():  # as torch makes a state by zeros
                 group = next(
@@ -272,10 +272,6 @@ class RLS(Stateful):
         if self.process_group is not None and any(each.rows for each in inputs):
             inputs = pool([block for block, _ in reached], self.process_group)
         return self._steps_of(reached, inputs)
-
-    def _zeroed(self) -> list[Block]:
-        """Blocks whose gradient has been set to 0."""
-        return zeroed(self.blocks, alone=self.process_group is None)
 
     def _reached(self, zero: list[Block]) -> list[tuple[Block, dict]]:
         """Blocks that have a gradient, or factors of one, and their options."""
