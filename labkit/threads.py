@@ -6,6 +6,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 VARIABLE = "LABKIT_THREADS"
+MOST = 1024  # beyond it libraries of BLAS fail or end the process
 # read by libraries that are loaded later, and by processes that this one starts
 READ_LATER = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -26,13 +27,16 @@ def set_threads(count: int = 0) -> None:
     Raises
     ------
     ValueError
-        If `count` is negative, or ``$LABKIT_THREADS`` no integer above 0.
+        If `count` or ``$LABKIT_THREADS`` is no number of threads, at most 1024.
     """
     given = os.environ.get(VARIABLE) or "1"
-    if not given.isdecimal() or int(given) < 1:
-        raise ValueError(f"{VARIABLE} must be an integer above 0, got {given!r}")
-    if count < 0:
-        raise ValueError(f"threads must be 0 or more, got {count}")
+    plain = given.isascii() and given.isdecimal() and len(given) <= len(str(MOST))
+    if not plain or int(given) < 1 or int(given) > MOST:
+        raise ValueError(
+            f"{VARIABLE} must be an integer above 0 and up to {MOST}, got {given!r}"
+        )
+    if not 0 <= count <= MOST:
+        raise ValueError(f"threads must be 0 to {MOST}, got {count}")
     count = count or int(given)
     os.environ.update(dict.fromkeys(READ_LATER, str(count)))
     threadpool_limits(count)

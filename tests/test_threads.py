@@ -39,8 +39,12 @@ def told(code, **environment):
         ({"LABKIT_THREADS": "2"}, "[2, 2]"),
         ({"LABKIT_THREADS": ""}, "[1, 1]"),
         ({"OMP_NUM_THREADS": "2"}, "[1, 1]"),
-        ({"LABKIT_THREADS": "0"}, "LABKIT_THREADS must be an integer above 0, got '0'"),
-        ({"LABKIT_THREADS": "many"}, "above 0, got 'many'"),
+        ({"LABKIT_THREADS": "0"}, "must be an integer above 0 and up to 1024, got '0'"),
+        ({"LABKIT_THREADS": "many"}, "up to 1024, got 'many'"),
+        ({"LABKIT_THREADS": "99999"}, "up to 1024, got '99999'"),
+        ({"LABKIT_THREADS": "9" * 20}, "up to 1024, got '99999999999999999999'"),
+        ({"LABKIT_THREADS": "9" * 5000}, f"up to 1024, got '{'9' * 5000}'"),
+        ({"LABKIT_THREADS": "\u0663"}, "up to 1024, got '\u0663'"),
     ],
 )
 def test_a_notebook_settles_the_threads(environment, expected):
@@ -55,7 +59,7 @@ def test_a_script_of_the_user_keeps_her_threads():
 
 def test_a_notebook_may_take_more():
     assert told(FIRST_CELL + "; set_threads(2)") == "[2, 2]"
-    with pytest.raises(ValueError, match="threads must be 0 or more, got -1"):
+    with pytest.raises(ValueError, match="threads must be 0 to 1024, got -1"):
         threads.set_threads(-1)
 
 
