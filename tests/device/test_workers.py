@@ -11,7 +11,7 @@ import torch.distributed as dist
 from labkit import rtrl
 from labkit.collectives import mean_over
 from labkit.instruments import Traffic
-from tests.device.rows import random, seeded
+from tests.device.rows import in_dtype, random, seeded
 from tests.device.strict_device import NAME, strict
 
 fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
@@ -52,7 +52,7 @@ def online(device, group):
 def test_work_of_several_on_the_strict_device(work, group):
     found = []
     for device in ("cpu", NAME):
-        with strict() as tally:
+        with in_dtype(), strict() as tally:
             steps = work(device, group)
             next(steps)
             tally.clear()
