@@ -18,7 +18,7 @@ from labkit.lab.panels.figures.theme import style
 CONFIG = {"responsive": True, "displaylogo": False}
 BELOW = "labkit-caption"  # class of the caption, in widgets and pages alike
 STYLE = f"""{style()}.{BELOW} {{
-  max-width: 60em; margin: 0.2em 0 1em 0; font-style: italic;
+  max-width: 60em; margin: 0.2em 0 0.5em 0; font-style: italic;
 }}
 .js-plotly-plot .modebar {{ opacity: 0; }}
 .js-plotly-plot:hover .modebar, .js-plotly-plot:focus-within .modebar {{ opacity: 1; }}
