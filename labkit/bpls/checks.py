@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from labkit.door import check_tensor, described
+from labkit.door import check_finite, check_tensor, described
 
 DTYPES = (torch.float32, torch.float64)
-Device = torch.device | str | int | None
 
 
 def check_matrix(
@@ -104,6 +103,9 @@ def check_shapes(X: Tensor, Y: Tensor, weights: Sequence[Tensor]) -> None:
             )
     elif Y.shape[-1] != outputs:
         raise ValueError(f"Y has {Y.shape[-1]} columns for {outputs} outputs")
+    layers = {f"W_{layer}": W for layer, W in enumerate(weights, start=1)}
+    for name, value in ({"X": X, "Y": Y} | layers).items():
+        check_finite(name, value.coalesce().values() if value.is_sparse else value)
 
 
 def check_generator(generator: object) -> None:
@@ -112,24 +114,3 @@ def check_generator(generator: object) -> None:
         raise TypeError(
             f"generator must be None or a torch.Generator, got {described(generator)}"
         )
-
-
-def check_device(device: object) -> Device:
-    """Refuse what is no device, what this machine has not, and ``meta``.
-
-    Raises ValueError with the reason; None stands for torch's default.
-    """
-    if device is None:
-        return None
-    if isinstance(device, torch.device | str | int) and not isinstance(device, bool):
-        try:
-            device = torch.device(device)
-            if device.type != "meta":
-                torch.empty(0, device=device)
-                return device
-            reason = "a tensor there holds no numbers"
-        except (RuntimeError, AssertionError, OverflowError, ImportError) as error:
-            reason = str(error).splitlines()[0]
-    else:
-        reason = "torch.device or str is wanted"
-    raise ValueError(f"device {device!r} cannot be used: {reason}")

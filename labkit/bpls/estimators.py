@@ -3,7 +3,8 @@
 import dataclasses
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import wraps
@@ -23,10 +24,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.arrays import plain, weights_of_rows
+from labkit.arrays import check_device, plain, weights_of_rows
 from labkit.bpls.activations import CLAMP, activation, invertible
 from labkit.bpls.batches import LayerSums, all_finite, batch_walk
-from labkit.bpls.checks import check_device
 from labkit.bpls.refine import SCALE, refine, refined_scores
 from labkit.bpls.samples import counted, judged, relative
 from labkit.bpls.solve import RIDGE, weighed
@@ -40,12 +40,14 @@ from labkit.bpls.walk import (
     scores,
 )
 from labkit.clock import Clock
+from labkit.door import described
 from labkit.errors import DivergedError
-from labkit.ranges import Range, check, check_squares, one_of
+from labkit.ranges import Range, check, check_squares, integer, one_of
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
 HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
 WIDEST = 2**31 - 1
+SEED = integer(0, 2**32 - 1)
 
 
 def _is_widths(sizes: object) -> bool:
@@ -63,6 +65,10 @@ RANGES = {
     "hidden_sizes": Range("a sequence of at least one width >= 1", _is_widths),
     "bias": Range("True or False", lambda b: isinstance(b, bool | np.bool_)),
     "refine": one_of([None, "gauss-newton"]),
+    "random_state": Range(
+        "None, an integer in 0..2**32 - 1 or a RandomState",
+        lambda s: s is None or isinstance(s, np.random.RandomState) or SEED.holds(s),
+    ),
     "dtype": Range(
         "None, float32 or float64", lambda d: d is None or _name(d) in DTYPES
     ),
@@ -110,6 +116,28 @@ def at_once(method: Callable) -> Callable:
 
 def _seed(random_state: np.random.RandomState) -> int:
     return int(random_state.randint(np.iinfo(np.int32).max))
+
+
+@contextmanager
+def _as_floats(names: str) -> Iterator[None]:
+    """Refuse Python integers that no float can hold; NumPy's error names nothing."""
+    try:
+        yield
+    except OverflowError as error:
+        raise ValueError(f"{names} must fit into floats: {error}") from error
+
+
+def _labels_of(classes: ArrayLike) -> np.ndarray:
+    """Sorted labels; ValueError for what is no list of them."""
+    try:
+        labels = np.unique(plain(classes, "classes"))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"classes must be a list of labels, got {described(classes)}"
+        ) from error
+    if labels.dtype.kind == "O" and not all(isinstance(v, str) for v in labels):
+        raise ValueError(f"classes must be a list of labels, got {described(classes)}")
+    return labels
 
 
 def _refuse_none(name: str, values: object) -> None:
@@ -216,16 +244,17 @@ class _BPLS(BaseEstimator):
             accepted = DTYPES[self._network.dtype]
         if "y" in y:
             _refuse_none("y", y["y"])
-            y["y"] = plain(y["y"])
-        validated = validate_data(
-            self,
-            plain(X),
-            reset=reset,
-            dtype=accepted,
-            order="C",
-            accept_sparse="csr",
-            **y,
-        )
+            y["y"] = plain(y["y"], "y")
+        with _as_floats("X and y"):
+            validated = validate_data(
+                self,
+                plain(X),
+                reset=reset,
+                dtype=accepted,
+                order="C",
+                accept_sparse="csr",
+                **y,
+            )
         values = validated[0] if y else validated
         values = values.data if sparse.issparse(values) else values
         if values.size:  # a sparse matrix of zeros has none
@@ -482,10 +511,11 @@ class BPLSRegressor(RegressorMixin, _BPLS):
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         X, y = self._validated(X, reset=reset, y=y, multi_output=True, y_numeric=True)
-        with np.errstate(over="ignore"):
+        with _as_floats("y"), np.errstate(over="ignore"):
             y = np.ascontiguousarray(y, dtype=X.dtype)
         check_squares("y", y)
-        weight, rows = weights_of_rows(sample_weight, X)
+        with _as_floats("sample_weight"):
+            weight, rows = weights_of_rows(sample_weight, X)
         X, y = _inputs(X[rows], self.bias, self.device), y[rows]
         if reset:
             self._single = y.ndim == 1
@@ -584,7 +614,7 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
         X, y, weight = self._rows(X, y, sample_weight, reset=first)
         if classes is not None:
             _refuse_none("classes", classes)
-            known = self._checked_classes(np.unique(plain(classes)))
+            known = self._checked_classes(_labels_of(classes))
             if not first and not np.array_equal(known, self.classes_):
                 raise ValueError(
                     f"classes must stay {self.classes_}, as at the first call, got "
@@ -604,7 +634,8 @@ class BPLSClassifier(ClassifierMixin, _BPLS):
     ) -> tuple[np.ndarray | sparse.csr_array, np.ndarray, np.ndarray | None]:
         X, y = self._validated(X, reset=reset, y=y)
         check_classification_targets(y)
-        weight, rows = weights_of_rows(sample_weight, X)
+        with _as_floats("sample_weight"):
+            weight, rows = weights_of_rows(sample_weight, X)
         return X[rows], y[rows], weight
 
     @staticmethod

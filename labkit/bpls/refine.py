@@ -37,7 +37,13 @@ from labkit.ranges import POSITIVE, check, integer
 
 RIDGE = 1e-3  # relative, of both layers
 SCALE = 0.3  # of the initial weights; with 1 tanh units start saturated
-RANGES = {"sweeps": integer(0), "alpha": POSITIVE, "mu": POSITIVE, "ridge": POSITIVE}
+RANGES = {
+    "sweeps": integer(0, 10**6),
+    "alpha": POSITIVE,
+    "mu": POSITIVE,
+    "ridge": POSITIVE,
+}
+CLASSES = 2**20  # at most
 
 
 class State(NamedTuple):
@@ -218,6 +224,7 @@ def refine(
     """
     a = activation(a)
     check({"sweeps": sweeps, "alpha": alpha, "mu": mu, "ridge": ridge}, RANGES)
+    alpha, mu, ridge = float(alpha), float(mu), float(ridge)
     if a.slope is None:
         raise ValueError(
             f"the refinement needs one slope per hidden unit, and {a.name!r} couples "
@@ -292,7 +299,12 @@ def outputs_of(Y: Tensor) -> int:
     check_tensor("Y", Y, dtype=(torch.int64, *DTYPES))
     if Y.ndim == 0 or not Y.numel():
         raise ValueError(f"Y must have a row and a column, got {tuple(Y.shape)}")
-    return max(int(Y.max()), 0) + 1 if Y.dtype == torch.int64 else Y.shape[-1]
+    if Y.dtype != torch.int64:
+        return Y.shape[-1]
+    least, most = torch.stack(Y.aminmax()).tolist()
+    if least < 0 or most >= CLASSES:
+        raise ValueError(f"labels must lie in 0..{CLASSES - 1}, got {least}..{most}")
+    return most + 1
 
 
 def outcome(

@@ -119,6 +119,7 @@ def solve_layer(
             'for the minimum-norm solution use method="eigh" or "svd"'
         )
     A, B = weighed(root, A), weighed(root, B)
+    ridge = float(ridge)
     if method == "cholesky":
         return ridge_cholesky(A, B, ridge, careful)
     if method == "eigh":

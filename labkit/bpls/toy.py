@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from labkit.arrays import check_device
 from labkit.bpls.activations import CLAMP, activation
-from labkit.bpls.checks import DTYPES, check_device, check_generator
+from labkit.bpls.checks import DTYPES, check_generator
+from labkit.bpls.targets import FLAG
 from labkit.bpls.walk import Weights, output_targets, scores, solve_output, walked
 from labkit.door import check_tensor, described
 from labkit.ranges import NOT_NEGATIVE, check, integer, one_of
@@ -49,7 +51,7 @@ def toy_problem(
     """
     allowed = {"kind": one_of(["linear", "nonlinear"]), "dtype": one_of(DTYPES)}
     check({"kind": kind, "dtype": dtype}, allowed)
-    device = check_device(device)
+    check_device(device)
 
     def outputs(x: Tensor) -> Tensor:
         if kind == "linear":
@@ -86,7 +88,7 @@ def noisy_outputs(
     check_generator(generator)
     if not isinstance(sigma, Tensor):
         check({"sigma": sigma}, {"sigma": NOT_NEGATIVE})
-    elif sigma.is_complex() or not (sigma.isfinite() & (sigma >= 0)).all():
+    elif not (check_tensor("sigma", sigma, finite=True) >= 0).all():
         raise ValueError(f"sigma must be >= 0 and finite, got {sigma}")
     source = toy.Y.device if generator is None else generator.device
     noise = torch.randn(
@@ -122,6 +124,7 @@ def toy_walk(
     **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
     """
     check_toy(toy)
+    check({"solve_again": solve_again}, {"solve_again": FLAG})
     a = activation(toy.activation)
     B = output_targets(Y, a, output_clamp)
     weights = walked(

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from labkit.arrays import check_device
 from labkit.bpls import solve
 from labkit.bpls.activations import (
     CLAMP,
@@ -31,13 +32,12 @@ from labkit.bpls.activations import (
 )
 from labkit.bpls.checks import (
     DTYPES,
-    check_device,
     check_generator,
     check_matrix,
     check_weights,
 )
 from labkit.bpls.solve import Solve, solve_layer
-from labkit.bpls.targets import check_interpretation, hidden_targets
+from labkit.bpls.targets import FLAG, check_interpretation, hidden_targets
 from labkit.door import check_tensor, described
 from labkit.ranges import COUNT, POSITIVE, check, integer, number, optional
 
@@ -51,6 +51,8 @@ RANGES = {
     "method": solve.RANGES["method"],
     "max_walks": integer(0),
 }
+
+FLAGS = {"clamp": RANGES["clamp"], "second_solve": FLAG, "careful": FLAG}
 
 Weights = tuple[Tensor, ...]
 
@@ -165,11 +167,12 @@ def random_weights(
     check({"scale": scale}, {"scale": POSITIVE})
     check_sizes(sizes, runs)
     check_generator(generator)
-    device = check_device(device)
+    check_device(device)
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"dtype must be a floating-point type, got {dtype!r}")
     source = "cpu" if generator is None else generator.device
+    scale = float(scale)
     draw = partial(torch.rand, generator=generator, dtype=torch.float64, device=source)
     return tuple(
         (scale * (2 * draw(*runs, *shape) - 1)).to(dtype=dtype, device=device)
@@ -332,6 +335,7 @@ def layer_step(
         Without, the layer is not finite where one could not; nothing waits.
     **solver : ``ridge``, ``rcond``, ``method``, ``root`` of `solve_layer`
     """
+    check({"clamp": clamp, "second_solve": second_solve, "careful": careful}, FLAGS)
     a, solver["careful"] = invertible(a), careful
     V, info = solve_layer(H, B, **solver)  # (6)
     T = hidden_targets(H, V, B, interpretation, careful)  # (5)

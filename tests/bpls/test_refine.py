@@ -116,7 +116,7 @@ def test_it_keeps_the_best_and_counts_right():
     [
         ({"a": "softmax"}, "one slope per hidden unit, and 'softmax' couples"),
         ({"a": "gelu"}, "unknown activation 'gelu'"),
-        ({"sweeps": -1}, "sweeps must be an integer >= 0, got -1"),
+        ({"sweeps": -1}, "sweeps must be an integer in 0..1000000, got -1"),
         ({"alpha": 0}, "alpha must be > 0 and finite, got 0"),
         ({"mu": -1.0}, "mu must be > 0 and finite, got -1.0"),
         ({"ridge": 0}, "ridge must be > 0 and finite, got 0"),
