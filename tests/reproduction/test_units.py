@@ -180,7 +180,10 @@ def test_a_name_that_there_is_not_is_refused():
 
 def test_a_paper_stands_for_all_its_studies():
     names = [each.name for each in find_studies(["bpls", "rls/tables1-2", "bpls"])]
-    assert names == ["bpls/table1", "bpls/competitors", "rls/tables1-2"]
+    assert names == [
+        *("bpls/table1", "bpls/competitors", "bpls/linear-competitors"),
+        "rls/tables1-2",
+    ]
     told = CliRunner().invoke(app, ["reproduce", "show", "rtrl"])
     assert told.exit_code == 0 and "rtrl/fig3: Figure 3" in told.output
     assert "rls/" not in told.output

@@ -41,7 +41,9 @@ class DescentStep:
     epoch: float  # passes over the data so far
     loss: Tensor  # () before the step, on its batch: nats, or half the squared error
     seconds: float  # computing time so far
-    weights: Weights = field(repr=False)  # live: the next step changes them in place
+    # both live: the next step changes them in place
+    weights: Weights = field(repr=False)
+    optimizer: torch.optim.Optimizer = field(repr=False)
 
 
 def descend(
@@ -56,6 +58,7 @@ def descend(
     batch_size: int = 1,
     epochs: int = 1,
     generator: torch.Generator | None = None,
+    state: dict | None = None,
 ) -> Iterator[DescentStep]:
     """Train the same network by gradient descent; yields one record per step.
 
@@ -72,6 +75,9 @@ def descend(
     batch_size : int >= 1
     epochs : int >= 0
     generator : torch.Generator, optional, of the order of the samples
+    state : dict, optional
+        ``state_dict()`` of an earlier run's optimizer, saved after whole epochs. With
+        its weights and the state of its generator, its run goes on to the same bits.
 
     Raises
     ------
@@ -91,6 +97,8 @@ def descend(
         weights = tuple(W.detach().clone().requires_grad_() for W in weights)
         method, momentum = OPTIMIZERS[optimizer]
         descent = method(weights, lr=lr, **momentum)
+        if state is not None:
+            descent.load_state_dict(state)
     live = tuple(W.detach() for W in weights)
     for epoch in range(epochs):
         with clock:
@@ -110,5 +118,5 @@ def descend(
                 descent.step()
             step, passes = epoch * steps + i, min(i * batch_size, len(X)) / len(X)
             yield DescentStep(
-                step, epoch + passes, error.detach(), clock.seconds, weights=live
+                step, epoch + passes, error.detach(), clock.seconds, live, descent
             )

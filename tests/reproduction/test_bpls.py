@@ -1,0 +1,59 @@
+"""The rivals of BPLS: planted results on either side of the criterion, and resuming."""
+
+import pandas as pd
+import pytest
+
+from labkit.lab.claims import NO, UNDECIDED, YES
+from labkit.lab.runs.jobs import Checkpoint
+from reproduction import bpls
+
+NUMBER = bpls.PAPER["mnist"]["sgd"][1]
+
+
+@pytest.mark.parametrize(
+    ("gaps", "verdict"),
+    [
+        ((0.1, 0.2, -0.1), YES),
+        ((0.7, 0.71, 0.7), YES),
+        ((1.2, 1.3, 1.25), NO),
+        ((-1.5, -1.6, -1.4), NO),
+        ((0.9, 1.0, 1.1), UNDECIDED),  # around the margin
+        ((-2.0, 0.0, 2.0), UNDECIDED),  # too wide
+        ((0.1, 0.1), UNDECIDED),  # two runs
+        ((5.0, 5.0), UNDECIDED),
+    ],
+)
+def test_a_planted_result_is_judged(gaps, verdict):
+    rows = [
+        {"label": "sgd, mnist", "seed": seed, "look": look, "train": 50.0, "test": test}
+        for seed, gap in enumerate(gaps)
+        for look, test in ((1, 10.0), (2, NUMBER + gap), (3, 20.0))
+    ]
+    told = {claim: held for claim, _, held in bpls.claims(pd.DataFrame(rows))}
+    assert told[f"III-B, sgd, mnist, test: {NUMBER:.2f} %"] == verdict
+
+
+def test_only_the_papers_own_hidden_layer_is_the_papers_claim():
+    rows = [
+        {"label": f"{hidden}, mnist", "seed": seed, "look": 0, "train": 90, "test": 87}
+        for hidden in ("softmax", "identity")
+        for seed in range(3)
+    ]
+    first = [claim for claim, *_ in bpls.claims(pd.DataFrame(rows))][:2]
+    assert first[0].startswith("III-B, softmax") and first[1].startswith("ours: III-B")
+
+
+@pytest.mark.parametrize("method", ["adam", "nag", "sgd", "adagrad"])
+def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(method, tmp_path):
+    unit = {"data": "digits", "method": method, "seed": 0, "hidden": "identity"}
+    whole = bpls.competitor(Checkpoint(tmp_path / "a"), **unit, epochs=3)
+    begun = Checkpoint(tmp_path / "b", every=0)
+    bpls.competitor(begun, **unit, epochs=2)
+    rows = bpls.competitor(Checkpoint(tmp_path / "b"), **unit, epochs=3)
+    same = ["label", "seed", "look", "train", "test"]
+    assert [[r[k] for k in same] for r in rows] == [[r[k] for k in same] for r in whole]
+    seconds = [row["seconds"] for row in rows]
+    assert seconds == sorted(seconds)
+    (state,) = (tmp_path / "b").glob("state-*.pt")
+    # 64 inputs here, 784 there; a step's state grows with the weights alone
+    assert state.stat().st_size * 784 / 64 < 1_500_000
