@@ -6,6 +6,7 @@ from itertools import pairwise
 import pandas as pd
 
 from labkit.broad import SOLVERS, NotPositiveDefinite
+from labkit.broad.state import DaggerState, FactorState
 from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
 from labkit.lab.race import spread
 from labkit.lab.runs.jobs import Checkpoint
@@ -125,7 +126,8 @@ def inverses(
     problem, checkpoint.every = images(data, samples), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates, samples)
     A, Y, rows = nodes.expand(Z), coded(problem), []
-    saved = checkpoint.load() or {"state": None, "rows": []}
+    kinds = FactorState, DaggerState
+    saved = checkpoint.load(classes=kinds) or {"state": None, "rows": []}
     state, rows = saved["state"], saved["rows"]
     for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
         row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": grown}

@@ -238,7 +238,7 @@ def test_list_and_show_tell_of_every_study(tmp_path):
         told = CliRunner().invoke(app, ["reproduce", verb, "--results", folder])
         assert told.exit_code == 0, told.output
         assert all(name in told.output for name in ALL)
-    assert "criterion: yes where the two means differ" in told.output
+    assert "criterion: yes where our mean and the paper" in told.output
 
 
 def test_numbers_that_are_quoted_can_be_printed(monkeypatch):
