@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 
 import torch
 from torch import Tensor, nn
@@ -159,8 +160,9 @@ def _twice_differentiable(model):
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if _has_recurrence(model):
             for library in (torch.backends.cudnn, torch.backends.mkldnn):
-                stack.callback(setattr, library, "enabled", library.enabled)
-                library.enabled = False
+                # None leaves a flag as it is.
+                flags = dict.fromkeys(signature(library.flags).parameters)
+                stack.enter_context(library.flags(**flags | {"enabled": False}))
         yield
 
 

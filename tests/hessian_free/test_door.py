@@ -225,6 +225,13 @@ def test_a_step_is_taken(name, loss):
     assert all(map(torch.equal, held, model.buffers()))
 
 
+def test_recurrences_where_torchs_flags_are_frozen(monkeypatch):
+    """As torch's own test suite freezes them."""
+    monkeypatch.setattr(torch.backends.m, "__allow_nonbracketed_mutation_flag", False)
+    test_a_step_is_taken("GRU", "squared")
+    assert torch.backends.mkldnn.enabled and torch.backends.cudnn.enabled
+
+
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
 
 
