@@ -233,7 +233,7 @@ def refine(
     check_matrix("X", X, ("D", "M"), sparse=True)
     check_matrix("W_1", W1, ("M", "N"), like=X)
     outputs = outputs_of(Y)
-    check_shapes(X, Y, (W1, W1.new_empty(W1.shape[-1], outputs)))
+    check_shapes(X, Y, (W1, W1.new_zeros(W1.shape[-1], outputs)))
     X, Y, W1, labelled = X.detach(), Y.detach(), W1.detach(), Y.dtype == torch.int64
     weight = checked_weight(weight, X)
     mass = len(X) if weight is None else weight.sum().item()
