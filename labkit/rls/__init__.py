@@ -1,4 +1,4 @@
-"""Recursive least squares as an optimiser of neural networks.
+"""Train neural networks by recursive least squares.
 
 Zhang, Song, Zhou, Ou, Deng, Yang, *Revisiting Recursive Least Squares for Training Deep
 Neural Networks*, 2021.

@@ -1,6 +1,7 @@
-r"""Three relatives of RLS that show which part of it does the work.
+r"""Provide three variants of RLS that show which of its parts matters.
 
-They teach; none is meant for use. All but the product with P is :class:`RLS`'s own.
+The variants are for study, not for use. They differ from :class:`RLS` only in the
+product with P.
 """
 
 import torch
@@ -15,27 +16,27 @@ from labkit.rls.update import Residuals, descend, zeroed
 class KailathRLS(RLS):
     r"""RLS without the average approximation: every row of the minibatch enters P.
 
-    The exact inverse of (27), and the step with it:
+    The update uses the exact inverse of (27):
 
     .. math::
         S &= \lambda M I + X P_{s-1} X^\top,\qquad
         P_s = \tfrac1\lambda\bigl(P_{s-1} - P_{s-1}X^\top S^{-1} X P_{s-1}\bigr) \\
         \Theta_s &= \Theta_{s-1}-\eta\,\tilde\nabla P_s,\quad X P_s = M S^{-1}X P_{s-1}
 
-    Steps die out like 1/s. ``mean_weight`` has no effect. Linear layers only; one
-    M x M factorisation a step.
+    The steps shrink like 1/s. ``mean_weight`` has no effect. Only Linear layers are
+    supported. A step factorises one M x M matrix.
     """
 
     keeps_inputs = True
 
     def gain(self, each: BlockStep) -> tuple[Tensor | None, Tensor]:
-        """No vector; h = 1."""
+        """Return None for the gain vector and 1 for the normaliser h."""
         return None, torch.ones_like(each.x_mean[0])
 
     def update(
         self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
     ) -> None:
-        """Step by the new P, the exact inverse, made symmetric again."""
+        """Update the block with the new P, which is symmetrised after the step."""
         P, dZ = each.state["P"], each.gradient.dZ
         X = each.block.with_ones(each.gradient.X)
         forgetting, l1 = each.options["forgetting"], each.options["l1"]
@@ -67,18 +68,19 @@ class AveragedRLS(RLS):
     def update(
         self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
     ) -> None:
-        """The step of RLS, with the product of the means for the gradient."""
+        """Run the RLS step with the product of the two means as the gradient."""
         mean = each.options["mean_weight"] * each.x_mean
         means = Residuals(each.gradient.dZ.sum(0)[None], mean[None])
         super().update(each._replace(gradient=means), velocity, clip)
 
 
 class RunningMeanRLS(RLS):
-    r"""RLS that remembers the running mean $\mu$ of its inputs, n numbers, for P.
+    r"""RLS that replaces P by the running mean $\mu$ of the inputs, n numbers.
 
     $P_s = (P_0^{-1} + k T s\,\mu\mu^\top)^{-1}$: the identity with one direction
-    switched off. Follows RLS closely on many problems, which says what P really learns.
-    All layer kinds; ValueError if ``forgetting`` is not 1 or ``l1`` is not 0.
+    switched off. This variant follows RLS closely on many problems, which shows what P
+    learns. It supports all layer kinds without groups. It raises ValueError if
+    ``forgetting`` is not 1 or ``l1`` is not 0.
     """
 
     def __init__(self, model: nn.Module, **options):
@@ -93,7 +95,7 @@ class RunningMeanRLS(RLS):
             )
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
-        """Sum of the mean inputs so far, (n,), and how many they are."""
+        """Return zeros for the sum of the mean inputs, (n,), and for their number."""
         like = {"dtype": block.dtype, "device": block.weight.device}
         return {
             "total": torch.zeros(block.fan_in, **like),
@@ -101,21 +103,21 @@ class RunningMeanRLS(RLS):
         }
 
     def gain(self, each: BlockStep) -> tuple[Tensor | None, Tensor]:
-        """u and h."""
+        """Return the gain vector u and the normaliser h."""
         u = _times_P(each, each.x_mean)
         return u, 1 + each.options["mean_weight"] * each.time_steps * (each.x_mean @ u)
 
     def update(
         self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
     ) -> None:
-        """Multiply the gradient by P without making it; add this step's mean input."""
+        """Update the block without forming P, then add the mean input to the sum."""
         step(each, _times_P(each, each.block.gradient()), velocity, clip)
         each.state["total"] += zeroed(each.x_mean, each.still)
         each.state["count"] += 1 if each.still is None else ~each.still
 
 
 def _times_P(each: BlockStep, rows: Tensor) -> Tensor:
-    """Rows (..., n) times the P of :class:`RunningMeanRLS`."""
+    """Multiply the rows (..., n) by the P of :class:`RunningMeanRLS`."""
     total, start = each.state["total"], each.options["P0_scale"]
     weight = start * each.options["mean_weight"] * each.time_steps
     weight = weight / each.state["count"].clamp(min=1)
@@ -129,7 +131,7 @@ def step(
     velocity: Tensor | None,
     clip: Tensor | None,
 ) -> None:
-    """Step against what stands in for the gradient times P, (N, n)."""
+    """Update theta by what replaces the product of the gradient and P, (N, n)."""
     rate = each.rate(clip)
     h = each.h if rate["clip"] is None else each.h / rate["clip"]
     change, momentum = zeroed(preconditioned, each.still), each.options["momentum"]

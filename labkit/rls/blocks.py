@@ -1,9 +1,9 @@
-"""A weight, its bias, and what backward passes have left since the last step.
+"""Hold a weight, its bias, and the sums of the backward passes since the last step.
 
-``DistributedDataParallel`` averages the gradients over the workers. What it knows
-nothing of is the mean input of the whole minibatch, (31), (51), (72), (92): its sum
-over the workers, :func:`pool`, is all that RLS adds. P then changes in the same way
-everywhere and is never sent.
+``DistributedDataParallel`` averages the gradients over the workers, but not the mean
+input of the minibatch, (31), (51), (72), (92). RLS adds only :func:`pool`, which sums
+the inputs over the workers. P then changes in the same way on every worker and is never
+sent.
 """
 
 import weakref
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class InputSum(NamedTuple):
-    """Inputs of one block, summed over rows."""
+    """The inputs of one block, summed over the rows."""
 
     total: Tensor | None = None  # (n - 1,), or (n,) without bias: sum over the rows
     rows: int | Tensor = 0  # samples x positions x time steps, or their weights' sum
@@ -36,10 +36,10 @@ NONE = InputSum()
 
 @dataclass(eq=False)
 class Block:
-    """A weight with its bias, and what passes have left since the last step.
+    """A weight with its bias, and what backward passes have stored since the last step.
 
-    With g groups of a CONV layer, all matrices have the groups before their own
-    dimensions: weight and bias are (g, N / g, n), and each group has its own P.
+    For a CONV layer with g groups, the group is the first dimension of all matrices:
+    weight and bias are (g, N / g, n), and each group has its own P.
     """
 
     name: str  # of the module, with ".ih" or ".hh" for recurrent ones
@@ -48,18 +48,18 @@ class Block:
     inputs_first: bool = False  # weight (n - 1 channels, N, ...), of ConvTranspose
     groups: int = 1
     inputs: InputSum = NONE  # added up over backward passes
-    # (M, n - 1) inputs and (M, N) derivatives of the loss by the linear outputs, of
-    # passes whose weight gradient was not formed
+    # (M, n - 1) inputs and (M, N) derivatives of the loss with respect to the linear
+    # outputs, from the passes that did not form the weight gradient
     residuals: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    # the gradient that came with the inputs, and its version then
+    # the gradient that came with the inputs, and its version at that time
     seen_gradient: tuple[Tensor, int] | None = None
     arrived: bool = False  # whether a backward pass has reached the parameters
     missed: bool = False  # whether the gradient has a part of a pass in evaluation mode
-    # what backward passes bring before their gradients are there, by the pass
+    # inputs and residuals of backward passes whose gradients are not there yet, by pass
     under_way: dict[int, list] = field(default_factory=dict)
 
     def listen(self) -> list:
-        """Hear which gradients arrive, from now on; returns handles to end it."""
+        """Register hooks that note arriving gradients, and return their handles."""
         link = weakref.ref(self)
 
         def arrived(parameter):
@@ -74,52 +74,52 @@ class Block:
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of P and of all sums: of the weight, at least float32."""
+        """Return the dtype of P and of all sums: the weight's, but at least float32."""
         return working_dtype(self.weight)
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """Dimensions before those of a matrix: the groups, if there are several."""
+        """Return the leading dimensions of the matrices: (g,) for g > 1, else ()."""
         return (self.groups,) if self.groups > 1 else ()
 
     @property
     def apart(self) -> bool:
-        """Whether a step changes a matrix of its own, which is then written back."""
+        """Return whether a step changes a copy that is then written to the weight."""
         return self.groups > 1 or self.weight.dtype != self.dtype
 
     @property
     def units(self) -> int:
-        """N, of all groups."""
+        """Return the number N of units of all groups."""
         if self.inputs_first:
             return self.weight.shape[1] * self.groups
         return len(self.weight)
 
     @property
     def n_inputs(self) -> int:
-        """Numbers that one unit sees, without the one for the bias."""
+        """Return the number of inputs of one unit, without the 1 for the bias."""
         return self.weight.numel() // self.units
 
     @property
     def fan_in(self) -> int:
-        """Side n of P: inputs, and one for the bias."""
+        """Return the side n of P: the number of inputs, plus 1 if there is a bias."""
         return self.n_inputs + (self.bias is not None)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of weight and bias as one matrix, (N, n) or (g, N / g, n)."""
+        """Return the joint shape of weight and bias, (N, n) or (g, N / g, n)."""
         return (*self.batch, self.units // self.groups, self.fan_in)
 
     @property
     def theta(self) -> Theta:
-        """Weight and bias as one matrix (N, n), without a copy: one group only."""
+        """Return weight and bias as one matrix (N, n) without a copy, for one group."""
         return Theta(self._by_units(self.weight), self.bias)
 
     def joined(self) -> Tensor:
-        """A copy of weight and bias as one matrix."""
+        """Return a copy of weight and bias as one matrix."""
         return self._join(self.weight.detach(), self.bias)
 
     def write(self, theta: Tensor) -> None:
-        """Put a matrix into weight and bias, in their dtype."""
+        """Copy a matrix into the weight and the bias, in their dtype."""
         own, n = self._by_units(self.weight), self.n_inputs
         own.copy_(theta[..., :n].reshape(own.shape))
         if self.bias is not None:
@@ -132,45 +132,45 @@ class Block:
         return torch.cat(columns, -1).to(self.dtype)
 
     def _by_units(self, weight: Tensor) -> Tensor:
-        """A tensor like the weight, one row per unit; a view."""
+        """Return a view of a tensor like the weight with one row per unit."""
         if self.groups > 1:
             weight = weight.unflatten(0, (self.groups, -1))
         first = len(self.batch)
         return weight.transpose(first, first + 1) if self.inputs_first else weight
 
     def witness(self) -> nn.Parameter:
-        """The parameter whose gradient says whether the inputs still count."""
+        """Return the parameter whose gradient says whether the inputs still count."""
         return self.weight if self.bias is None else self.bias
 
     def cleared(self) -> bool:
-        """Whether the gradient that came with the inputs has been cleared since.
+        """Return whether the gradient that came with the inputs has been cleared since.
 
-        By ``model.zero_grad()``, say, after a step that was skipped.
+        For example, ``model.zero_grad()`` clears it after a step that was skipped.
         """
         return self.seen_gradient is not None and self.witness().grad is None
 
     def touched(self) -> bool:
-        """Whether that gradient was changed since it came, or another put there."""
+        """Return whether that gradient was changed or replaced since it came."""
         if (grad := self.witness().grad) is None or self.seen_gradient is None:
             return False
         then, version = self.seen_gradient
         return grad is not then or grad._version != version
 
     def put_there(self) -> bool:
-        """Whether there is a gradient that came without a backward pass."""
+        """Return whether there is a gradient that no backward pass has computed."""
         grads = [p.grad for p in (self.weight, self.bias) if p is not None]
         return not (self.arrived or self.missed) and any(g is not None for g in grads)
 
     def some_left(self) -> Tensor:
-        """Whether any gradient that is there has an entry other than 0, () bool."""
+        """Return whether any gradient has a nonzero entry, as a () bool tensor."""
         own = [p.grad for p in (self.weight, self.bias) if p is not None]
         return torch.stack([grad.any() for grad in own if grad is not None]).any()
 
     def see(self, inputs: InputSum | None, *factors: Tensor) -> None:
-        """Take what a backward pass brings: inputs, None if not read, and residuals.
+        """Store what a backward pass brings: inputs, None if unread, and residuals.
 
-        They count once the gradient is there, and with it; what came with one that has
-        been cleared is forgotten.
+        They count as soon as the gradient is there, and as long as it is. Those whose
+        gradient has been cleared are forgotten.
         """
         if self.cleared() or zeroed([self]):
             self._forget()
@@ -178,7 +178,7 @@ class Block:
         self.under_way.setdefault(backward, []).append((inputs, factors))
 
     def arrive(self, parameter: nn.Parameter) -> None:
-        """Count what has brought the gradient that is now there."""
+        """Count the inputs and residuals of the gradient that has now arrived."""
         self.arrived = True
         backward = current_backward()
         for inputs, factors in self.under_way.pop(backward, ()):
@@ -193,7 +193,7 @@ class Block:
             self.note_gradient()
 
     def note_gradient(self) -> None:
-        """Remember the gradient as it is now, to tell later whether it was changed."""
+        """Remember the gradient as it is now, so that a later change is noticed."""
         grad = self.witness().grad
         self.seen_gradient = None if grad is None else (grad, grad._version)
 
@@ -208,7 +208,7 @@ class Block:
         self.residuals.clear()
 
     def gradient(self) -> Tensor:
-        """(N, n): gradient by weight and bias, a new tensor."""
+        """Return the gradient of weight and bias, (N, n), as a new tensor."""
         own = [p for p in (self.weight, self.bias) if p is not None]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
         G = self._join(*grads, *[None] * (2 - len(grads)))
@@ -218,29 +218,29 @@ class Block:
         return G
 
     def factors(self) -> Residuals:
-        """The gradient of passes that all left residuals; no ones in X."""
+        """Return the gradient as its factors, if all passes have left residuals."""
         X, dZ = self.residuals[0]
         if len(self.residuals) > 1:
             X, dZ = map(torch.cat, zip(*self.residuals, strict=True))
         return Residuals(dZ, X, self.bias is not None)
 
     def x_mean(self, mean: Tensor) -> Tensor:
-        """Mean input (n,), or (g, n), from that of all groups without the bias."""
+        """Return the mean input (n,) or (g, n), with a 1 for the bias."""
         return self.with_ones(mean.to(self.dtype).view(*self.batch, self.n_inputs))
 
     def with_ones(self, inputs: Tensor) -> Tensor:
-        """Inputs (..., n - 1) with a last 1 if there is a bias."""
+        """Return inputs (..., n - 1), with a last 1 added if there is a bias."""
         if self.bias is None:
             return inputs
         return nn.functional.pad(inputs, (0, 1), value=1)
 
 
 def zeroed(blocks: Sequence[Block], alone: bool = False) -> list[Block]:
-    """Those whose gradient was changed since it came and is exactly 0 now.
+    """Return the blocks whose gradient was set to exactly 0 since it came.
 
-    By ``model.zero_grad(set_to_none=False)``, say, or by zeros put there by hand; if
-    ``alone``, also where no inputs came with it. Waits for an accelerator where
-    gradients were changed, by clipping for instance.
+    For example, ``model.zero_grad(set_to_none=False)`` does so, or a user by hand. With
+    ``alone``, blocks count also if no inputs came with the gradient. The function waits
+    for an accelerator only if gradients were changed, for instance by clipping.
     """
     touched = [b for b in blocks if b.touched() or (alone and b.put_there())]
     if not touched:
@@ -250,12 +250,13 @@ def zeroed(blocks: Sequence[Block], alone: bool = False) -> list[Block]:
 
 
 def pool(blocks: Sequence[Block], group: "ProcessGroup") -> list[InputSum]:
-    r"""Inputs of each block, added up over all workers by one all-reduce.
+    r"""Sum the inputs of each block over all workers by one all-reduce.
 
-    Every worker's rows weigh the same, however many each has, so that x_mean is that of
-    the whole minibatch. A block that no row has reached on this worker counts as 0.
-    ``rows`` and ``sequences`` are () tensors: nothing waits for the device. Payload:
-    $\sum (n' + 2)$ numbers, n' the inputs of a block without the one for the bias.
+    The rows of all workers weigh the same, however many each worker has, so x_mean is
+    the mean over the whole minibatch. A block that no row has reached on this worker
+    adds 0. ``rows`` and ``sequences`` are () tensors, so nothing waits for the device.
+    Payload:
+    $\sum (n' + 2)$ numbers, n' the inputs of a block without the 1 for the bias.
     """
     pieces = []
     for block in blocks:
@@ -269,7 +270,7 @@ def pool(blocks: Sequence[Block], group: "ProcessGroup") -> list[InputSum]:
 
 
 class BlockStep(NamedTuple):
-    """One block before its step: what is known of it, and nothing changed yet."""
+    """A step of one block that is computed but not yet applied."""
 
     block: Block
     options: Mapping[str, Any]  # the parameter group
@@ -281,10 +282,10 @@ class BlockStep(NamedTuple):
     still: Tensor | None = None  # () bool on an accelerator: whether nothing changes
 
     def masked(self, still: Tensor, h: Tensor) -> "BlockStep":
-        """The same step, or one that changes nothing where ``still`` is True.
+        """Return the same step, which changes nothing where ``still`` is True.
 
-        ``h`` is inf there. So an accelerator decides without a word to the host, and
-        the step itself knows of no mask: all that it is given is masked.
+        ``h`` is inf there. An accelerator can thus decide without the host, and the
+        step needs no mask because all of its arguments are masked.
         """
         u, like = self.gained[0], h
         options = dict(self.options)
@@ -298,10 +299,10 @@ class BlockStep(NamedTuple):
 
     @contextmanager
     def parameters(self) -> Iterator[Theta | Tensor]:
-        """Weight and bias as one matrix, to be changed: (N, n), or (g, N / g, n).
+        """Yield weight and bias as one matrix to change: (N, n), or (g, N / g, n).
 
-        It stands still where this step does. Of half precision it is the copy in
-        single precision that the state keeps, unless the weights were changed since.
+        Nothing changes where ``still`` is True. For half precision, the matrix is the
+        copy in single precision in the state, unless the weights were changed since.
         """
         block, still = self.block, self.still
         if not block.apart:
@@ -319,13 +320,13 @@ class BlockStep(NamedTuple):
         block.write(theta)
 
     def decay(self) -> None:
-        """Make weights and biases smaller by the share lr * weight_decay."""
+        """Multiply weights and biases by 1 - lr * weight_decay."""
         if self.options["weight_decay"]:
             with self.parameters() as theta:
                 theta.mul_(1 - self.options["lr"] * self.options["weight_decay"])
 
     def velocity(self) -> Tensor | None:
-        """(N, n), at rest where momentum begins; None without, and none is kept."""
+        """Return the velocity (N, n), at first 0, or None if there is no momentum."""
         momentum = self.options["momentum"]  # a tensor where the step may be masked
         if not isinstance(momentum, Tensor) and not momentum:
             self.state.pop("velocity", None)
@@ -336,26 +337,27 @@ class BlockStep(NamedTuple):
 
     @property
     def factor(self) -> Tensor | Residuals | Masked:
-        """The gradient as a factor of P, 0 where the step is not to be taken."""
+        """Return the gradient to multiply by P, masked if the step may be skipped."""
         if self.still is None:
             return self.gradient
         return Masked(self.gradient, self.still)
 
     @property
     def h(self) -> Tensor:
-        """Normaliser of (39), (); of groups the least."""
+        """Return the normaliser of (39), (), the smallest one if there are groups."""
         h = self.gained[1]
         return h.amin() if h.ndim else h
 
     @property
     def number(self) -> int:
-        """Of this step of the block, from 1; waits for an accelerator."""
+        """Return the number of this step, from 1; waits for an accelerator."""
         return int(self.state["step"]) + 1
 
     def rate(self, clip: Tensor | None) -> dict[str, Any]:
-        """Options ``lr`` and ``clip`` of the step.
+        """Return the options ``lr`` and ``clip`` of the step.
 
-        A rate that is a tensor becomes part of the clip, so that nobody reads it.
+        A rate that is a tensor is multiplied into the clip, so that the host never
+        reads it.
         """
         lr = self.options["lr"]
         if not isinstance(lr, Tensor):
@@ -364,7 +366,7 @@ class BlockStep(NamedTuple):
         return {"lr": 1.0, "clip": lr if clip is None else lr * clip}
 
     def by_group(self) -> Iterator["BlockStep"]:
-        """The same step of each group, on views of its part."""
+        """Yield the step of each group, on views of its part."""
         if self.block.groups == 1:
             yield self
             return
@@ -382,12 +384,15 @@ class BlockStep(NamedTuple):
             )
 
     def chosen(self, *names: str) -> dict[str, Any]:
-        """Some of the options, by name."""
+        """Return the options with these names."""
         return {name: self.options[name] for name in names}
 
 
 def joint_norm(gradients: Sequence[Tensor | Residuals]) -> Tensor:
-    """Frobenius norm of all gradients as one, (); ValueError if devices differ."""
+    """Compute the Frobenius norm of all gradients together, ().
+
+    ValueError if they are on several devices.
+    """
     formed = [each for each in gradients if isinstance(each, Tensor)]
     norms = list(torch._foreach_norm(formed)) if formed else []
     norms += [each.norm() for each in gradients if isinstance(each, Residuals)]

@@ -1,9 +1,9 @@
 """Record each layer's mean input as gradients flow back through it.
 
-A forward hook reads the inputs; they count only once a gradient that has reached the
-layer's output arrives at its parameters. So the record goes with ``.grad``: evaluation,
-``no_grad``, discarded passes and ``torch.autograd.grad`` leave nothing, accumulated
-backward passes add up.
+A forward hook reads the inputs. They count only if the backward pass that reached the
+output of the layer also brings a gradient to its parameters. The mean input thus
+belongs to ``.grad``: evaluation, ``no_grad``, discarded passes and
+``torch.autograd.grad`` add nothing, and several backward passes add up.
 """
 
 import weakref
@@ -21,13 +21,14 @@ from labkit.rls.layers import KINDS, blocks_of, kind_of, sequences, summed
 
 
 class Capture:
-    """Hook on one layer that fills its blocks.
+    """A forward hook on one layer that fills the layer's blocks.
 
-    ``time_steps`` is T where the input does not tell; None: the length of the sequence
-    for recurrent layers, 1 for others. ``residuals`` says when a Linear layer leaves
-    its weight gradient unformed and keeps (X, dZ) instead: "never", "always", or
-    "cheaper", with fewer rows than units and a bias, whose gradient tells whether they
-    still count. ``shared``: by several workers.
+    ``time_steps`` is T if the input does not show it; None means the length of the
+    sequence for recurrent layers and 1 for others. ``residuals`` says when a Linear
+    layer keeps (X, dZ) instead of forming its weight gradient: "never", "always", or
+    "cheaper", which means if there are fewer rows than units, and a bias, whose
+    gradient shows whether they still count. ``shared`` says whether several workers
+    train the layer.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class Capture:
         if residuals == "cheaper" and module._parameters.get("bias") is None:
             self.residuals = "never"
         self.blocks = blocks_of(name, module)
-        self.weights: Tensor | None = None  # of the rows of the next passes
+        self.weights: Tensor | None = None  # row weights of the next passes
         self.superseded = False  # by a later optimiser
         handles = [handle for block in self.blocks for handle in block.listen()]
         for hook in module._forward_hooks.values():
             if isinstance(hook, WeakHook) and isinstance(hook.owner, Capture):
-                hook.owner.superseded = True  # of a former optimiser
+                hook.owner.superseded = True  # that of an earlier optimiser
                 hook.let_go()
         hook = WeakHook(self.read)
         handles.append(module.register_forward_hook(hook, with_kwargs=True))
@@ -63,16 +64,16 @@ class Capture:
         self.close.atexit = False
 
     def hooked(self, module: nn.Module) -> bool:
-        """Whether a hook on this module is this capture's, and not on a copy."""
+        """Return whether the hook on this module belongs to this capture."""
         return module is self.module
 
     def of(self, module: nn.Module) -> "Capture":
-        """The same of a copy of the layer."""
+        """Return a capture with the same options for a copy of the layer."""
         options = self.time_steps, self.residuals, self.shared
         return Capture(self.name, module, *options)
 
     def leave_unread(self, output: object) -> None:
-        """Note a pass in evaluation mode, in case it leaves a gradient."""
+        """Note a pass in evaluation mode, in case it produces a gradient."""
 
         def reached(_):
             for block in self.blocks:
@@ -84,7 +85,7 @@ class Capture:
     def read(
         self, module: nn.Module, args: tuple, kwargs: dict, output: object
     ) -> Tensor | None:
-        """Read one forward pass; returns a replacement of the output or None."""
+        """Read one forward pass; return None or a replacement of the output."""
         if not torch.is_grad_enabled():
             return None
         if not module.training:
@@ -93,7 +94,7 @@ class Capture:
         start = given.get("hx")
         inputs = (given["input"],) if start is None else (given["input"], start)
         if any(module._parameters.get(name) is not p for name, p in self.own.items()):
-            return None  # within functional_call, with the weights of another
+            return None  # within functional_call, with other weights
         weight, x = self.blocks[0].weight, inputs[0]
         check_pass(self.name, module, x, self.time_steps, self.shared)
         weights = row_weights(self.name, module, x, self.weights)
@@ -102,7 +103,7 @@ class Capture:
         # rows < units: then X P is cheaper than the gradient times P
         cheaper = self.residuals == "cheaper" and x.numel() < weight.numel()
         if cheaper or self.residuals == "always":
-            sequences(x.numel() // x.shape[-1], self.time_steps)  # refused in time
+            sequences(x.numel() // x.shape[-1], self.time_steps)  # may raise ValueError
             own = weight, self.blocks[0].bias
             keep = partial(self._keep_residual, weights)
             return _Residual.apply(output.detach(), x, *own, keep)
@@ -122,7 +123,7 @@ class Capture:
         return None
 
     def unseen(self, block: Block) -> str:
-        """Why a gradient of a block came without its inputs, and what to do."""
+        """Return why a gradient came without its inputs, and what to do."""
         if self.superseded:
             return "another RLS was made for this layer later; only the newest steps"
         parameters = self.module._parameters
@@ -147,7 +148,7 @@ class Capture:
         )
 
     def replaced(self) -> bool:
-        """Whether a gradient came to a parameter that took the place of an own one."""
+        """Return whether a parameter was replaced by one that has a gradient."""
         now = {name: self.module._parameters.get(name) for name in self.own}
         others = [p for name, p in now.items() if p is not self.own[name]]
         return any(p is not None and p.grad is not None for p in others)
@@ -159,7 +160,7 @@ class Capture:
         dZ = dz.detach().reshape(-1, dz.shape[-1]).to(block.dtype)
         total, rows = summed(X, weights, block.dtype)
         block.see(InputSum(total, rows, sequences(rows, self.time_steps)), X, dZ)
-        if block.bias is None:  # and no gradient will come
+        if block.bias is None:  # its gradient will not come
             block.arrive(block.weight)
 
 
@@ -168,10 +169,11 @@ def check_inputs(
     known: Iterable[tuple[Block, InputSum]],
     on_cpu: bool,
 ) -> None:
-    """Raise RuntimeError where a gradient's inputs, or changes of it, were lost.
+    """Raise RuntimeError if the inputs or a change of a gradient were lost.
 
-    ``known`` are blocks with a gradient and what is known of their inputs. Sums of rows
-    that came from other workers are read where that needs no wait, ``on_cpu``.
+    ``known`` are pairs of a block that has a gradient and the sum of its inputs. The
+    number of rows is read only with ``on_cpu``, where reading does not wait for a
+    device.
     """
     owner = {block: each for each in captures for block in each.blocks}
     for block, inputs in known:
@@ -191,10 +193,10 @@ def check_inputs(
 
 
 class _Residual(torch.autograd.Function):
-    """Linear layer whose backward pass keeps (X, dZ) and forms no weight gradient.
+    """A linear layer whose backward pass keeps (X, dZ) and no weight gradient.
 
-    Its backward pass is made of plain operations, so that it has one itself (a gradient
-    penalty): there the weight's gradient is formed as anywhere.
+    The backward pass consists of differentiable operations, so it can be differentiated
+    again, as for a gradient penalty; the weight gradient is then formed as usual.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What is refused before anything runs, and why."""
+"""Check models, layers and options before anything runs."""
 
 import collections
 from collections.abc import Iterable, Mapping
@@ -43,9 +43,9 @@ OPTIONS = LAYER_OPTIONS | {
 
 
 def unwrap(model: nn.Module) -> "tuple[nn.Module, ProcessGroup | None]":
-    """The model inside a ``DistributedDataParallel``, and the group that shares it.
+    """Return the model inside a ``DistributedDataParallel``, and its process group.
 
-    TypeError if it is no module.
+    TypeError if ``model`` is no module.
     """
     if isinstance(model, nn.Module):
         for name, parameter in model.named_parameters():
@@ -68,7 +68,7 @@ def unwrap(model: nn.Module) -> "tuple[nn.Module, ProcessGroup | None]":
 def choose_layers(
     model: nn.Module, layers: Iterable | None
 ) -> list[tuple[str, nn.Module, dict]]:
-    """(name, module, own options) of each layer to train, or ValueError."""
+    """Return (name, module, options) of each layer to train, or raise ValueError."""
     if isinstance(layers, str | nn.Module):
         raise ValueError(f"layers must be a list of layers, got {layers!r}")
     all_layers = [{"layer": module} for _, module in _owners(model)]
@@ -100,7 +100,7 @@ def choose_layers(
 
 
 def trainable(model: nn.Module, max_fan_in: int) -> dict[str, nn.Module]:
-    """Layers that RLS can train, by name: each owns its parameters and is called."""
+    """Return the layers that RLS can train and that share no parameter, by name."""
     owners = collections.Counter(
         id(p) for _, m in _owners(model) for p in m.parameters(recurse=False)
     )
@@ -114,7 +114,7 @@ def trainable(model: nn.Module, max_fan_in: int) -> dict[str, nn.Module]:
 
 
 def reasons(model: nn.Module, left: Iterable[str] = (), most: int = 3) -> str:
-    """Why RLS trains none of the first layers of a model, as the end of a sentence."""
+    """Return why RLS cannot train the first layers, as the end of a sentence."""
     words = [
         f"layer {name!r}: "
         + (_refusal(module).partition("; train the rest")[0] or "too wide, or shared")
@@ -125,7 +125,7 @@ def reasons(model: nn.Module, left: Iterable[str] = (), most: int = 3) -> str:
 
 
 def _owners(model):
-    """Modules that hold parameters to train themselves, with their names."""
+    """Yield the name and module of each module with trainable parameters of its own."""
     for name, module in model.named_modules():
         if any(p.requires_grad for p in module.parameters(recurse=False)):
             yield name, module
@@ -141,7 +141,7 @@ def _find(model, entry):
 
 
 def _refusal(module) -> str:
-    """Why RLS cannot train this module; empty if it can."""
+    """Return why RLS cannot train this module, or an empty string if it can."""
     rest = "train the rest by another optimizer: Hybrid.for_model(model)"
     if nn.utils.parametrize.is_parametrized(module):
         return f"parametrizations make its weight of other parameters; {rest}"
@@ -172,10 +172,10 @@ def _refusal(module) -> str:
 def row_weights(
     name: str, module: nn.Module, x: Tensor, weights: Tensor | None
 ) -> Tensor | None:
-    """The weights of a layer's rows, in the shape of its input without the last one.
+    """Return the weights of a layer's rows, of the shape of its input without the last.
 
-    ValueError if they do not fit. An input that has lost the later dimensions of the
-    weights, by pooling for example, counts with all of its rows.
+    ValueError if the shapes do not fit. If the input has lost the later dimensions of
+    the weights, for example by pooling, all of its rows count, and the result is None.
     """
     if weights is None:
         return None
@@ -204,7 +204,7 @@ def row_weights(
 
 
 def check_time_steps(groups: list[dict], captures: list) -> None:
-    """Raise ValueError if the option was changed, which would change nothing."""
+    """Raise ValueError if ``time_steps`` was changed, which would have no effect."""
     for group, capture in zip(groups, captures, strict=True):
         if group["time_steps"] != capture.time_steps:
             raise ValueError(
@@ -214,7 +214,7 @@ def check_time_steps(groups: list[dict], captures: list) -> None:
 
 
 def check_fan_in(blocks: list[Block], limit: int) -> None:
-    """Raise ValueError if a P would be larger than ``limit`` rows."""
+    """Raise ValueError if a P would have more than ``limit`` rows."""
     for block in blocks:
         if (n := block.fan_in) > limit:
             size = block.groups * n * n * block.dtype.itemsize / 2**30

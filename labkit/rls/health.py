@@ -1,8 +1,8 @@
-"""When a step must not be taken: an overflow, a gradient or a P that cannot be right.
+"""Detect steps that must not be taken: overflow, or an invalid gradient or P.
 
-``torch.amp.GradScaler`` unscales gradients that are there; inputs and derivatives that
-stand for one it knows nothing of. It leaves its scale to an optimiser that says
-``_step_supports_amp_scaling``, and so does one that keeps them.
+``torch.amp.GradScaler`` unscales the gradients that exist, but not the inputs and
+derivatives that RLS keeps instead of a gradient. An optimiser with
+``_step_supports_amp_scaling`` unscales by itself, and RLS does so if it keeps them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from labkit.rls.blocks import Block, BlockStep, joint_norm
 
 
 class NumericalError(ArithmeticError):
-    """At a step (from 1) a value in a layer cannot be right; nothing was changed."""
+    """An invalid value in a layer at a step (from 1); nothing was changed."""
 
     def __init__(
         self, layer: str, step: int, quantity: str, value: float | None, advice: str
@@ -26,11 +26,12 @@ class NumericalError(ArithmeticError):
 
 
 def healthy(steps: Sequence[BlockStep], h: Tensor) -> Tensor:
-    r"""Whether each P can still be trusted, by the h of all: (blocks,) bool.
+    r"""Return whether each P can be trusted, judged by all h: (blocks,) bool.
 
     $h \ge \lambda$ holds exactly as long as P is positive semidefinite along the mean
-    input. With $\lambda < 1$ P also grows, like $\lambda^{-s}$ where nothing excites
-    it; beyond 1/eps times its start the digits of what it has learned are gone.
+    input. With $\lambda < 1$ P also grows, like $\lambda^{-s}$ in directions without
+    inputs. If it grows beyond 1/eps times its start, what it has learned is lost to
+    rounding.
     """
     least = [each.options["forgetting"] for each in steps]
     finite = h.nan_to_num(nan=0.0, posinf=0.0)  # or 0, below every lambda
@@ -74,16 +75,16 @@ def check_healthy(steps: Sequence[BlockStep], sound: Sequence[Tensor]) -> None:
 
 
 def count(steps: Sequence[BlockStep]) -> None:
-    """Count a step of each block, and keep its h."""
+    """Count one step of each block, and store its h."""
     if steps:
         torch._foreach_copy_([each.state["h"] for each in steps], [s.h for s in steps])
         torch._foreach_add_([each.state["step"] for each in steps], 1)
 
 
 def note(steps: Sequence[BlockStep], fine: Tensor) -> None:
-    """Keep the number of the first step that was not ``fine``, else inf, of each block.
+    """Store the number of each block's first step that was not ``fine``, or inf.
 
-    On the device, after the steps have been counted.
+    This happens on the device, after the steps have been counted.
     """
     states = [each.state for each in steps]
     for each, state in zip(steps, states, strict=True):
@@ -96,7 +97,7 @@ def note(steps: Sequence[BlockStep], fine: Tensor) -> None:
 
 
 def check_noted(states: Mapping[str, Mapping]) -> None:
-    """Raise NumericalError for the first failure that was noted; one wait."""
+    """Raise NumericalError for the first stored failure; waits once for the device."""
     noted = {k: each["failed_at"] for k, each in states.items() if "failed_at" in each}
     first = torch.stack(list(noted.values())).tolist() if noted else []
     step, name = min(zip(first, noted, strict=True), default=(torch.inf, ""))
@@ -107,14 +108,14 @@ def check_noted(states: Mapping[str, Mapping]) -> None:
 
 
 def scaled(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a GradScaler calls this step and leaves the scale to it."""
+    """Return whether a GradScaler calls this step and leaves the unscaling to it."""
     return hasattr(optimizer, "found_inf")
 
 
 def unscale(optimizer: torch.optim.Optimizer, blocks: Sequence[Block]) -> bool:
-    """Take the scale out of gradients and kept factors; False: this step is skipped.
+    """Unscale gradients and kept factors; return False if the step must be skipped.
 
-    RuntimeError if ``scaler.unscale_`` has been there already, and saw a part only.
+    RuntimeError if ``scaler.unscale_`` was called before and missed kept factors.
     """
     kept = [block for block in blocks if block.residuals]
     scale = optimizer.grad_scale

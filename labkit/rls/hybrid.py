@@ -1,4 +1,4 @@
-"""RLS for some layers and other optimisers for the rest (HRLS)."""
+"""Combine RLS for some layers with other optimisers for the rest (HRLS)."""
 
 import copy
 from collections import defaultdict
@@ -21,12 +21,12 @@ OPTIMIZER = import_module(torch.optim.Optimizer.__module__)
 
 
 class Hybrid(Stateful):
-    """RLS and another optimiser as one: one joint clip, one step.
+    """Combine RLS and other optimisers in one: one joint clip, one step.
 
-    HRLS of Zhang et al. 2021: hidden layers by RLS, the output layer by Adam under
-    softmax and cross-entropy. P depends on inputs alone, so any loss will do.
-    ValueError if two share a parameter, one of the model belongs to none, or the other
-    evaluates the loss again (LBFGS).
+    This is HRLS of Zhang et al. 2021: RLS trains the hidden layers, and Adam the output
+    layer with softmax and cross-entropy. P depends on the inputs only, so any loss
+    works. ValueError if two optimisers share a parameter, if a parameter of the model
+    belongs to none, or if an optimiser evaluates the loss several times (LBFGS).
 
     Parameters
     ----------
@@ -37,10 +37,11 @@ class Hybrid(Stateful):
 
     Notes
     -----
-    ``param_groups`` and ``state`` are those of all, RLS first, so schedulers turn the
-    ``lr`` of all; those that cycle the momentum want ``cycle_momentum=False`` unless
-    all have one. ``defaults`` holds the options that all have in common. Hooks that are
-    registered here run once in a step; those of ``rls`` do not run.
+    ``param_groups`` and ``state`` are those of all optimisers, RLS first, so schedulers
+    change the ``lr`` of all. Schedulers that cycle the momentum need
+    ``cycle_momentum=False`` unless all have a momentum. ``defaults`` holds the options
+    that all have in common. Hooks that are registered here run once in a step; those of
+    ``rls`` do not run.
 
     Examples
     --------
@@ -86,12 +87,12 @@ class Hybrid(Stateful):
 
     @property
     def parts(self) -> tuple[torch.optim.Optimizer, ...]:
-        """RLS and the others."""
+        """Return RLS and the other optimisers."""
         return self.rls, *self.others
 
     @property
     def other(self) -> torch.optim.Optimizer:
-        """The last of the others, which takes new parameter groups."""
+        """Return the last optimiser, which takes new parameter groups."""
         return self.others[-1]
 
     @classmethod
@@ -105,10 +106,10 @@ class Hybrid(Stateful):
         max_fan_in: int = 8192,
         **options,
     ) -> "Hybrid":
-        """RLS for every layer that it can train, another optimiser for all else.
+        """Use RLS for every layer that it can train, and ``rest`` for everything else.
 
-        Embeddings, norms, attention, parameters that layers share, and layers with too
-        many inputs are the rest. ValueError if nothing is left for either.
+        Embeddings, norms, attention, shared parameters, and layers with too many inputs
+        go to ``rest``. ValueError if nothing is left for one of the two.
 
         Parameters
         ----------
@@ -169,17 +170,17 @@ class Hybrid(Stateful):
 
     @property
     def param_groups(self) -> list[dict]:
-        """Groups of all, RLS first."""
+        """Return the parameter groups of all optimisers, RLS first."""
         return [group for each in self.parts for group in each.param_groups]
 
     @property
     def state(self) -> MutableMapping:
-        """State of all by parameter, each in the optimizer that it belongs to."""
+        """Return a mapping from parameter to its optimiser's state."""
         return _States(self.parts)
 
     @property
     def max_grad_norm(self) -> float | None:
-        """Joint norm that all gradients are clipped to, or None."""
+        """Return the joint norm that all gradients are clipped to, or None."""
         return self.rls.max_grad_norm
 
     @property
@@ -187,7 +188,10 @@ class Hybrid(Stateful):
         return self.rls._step_supports_amp_scaling
 
     def add_param_group(self, param_group: dict) -> None:
-        """Give more parameters to the last optimiser; ValueError if one is trained."""
+        """Add parameters to the last optimiser.
+
+        ValueError if RLS trains one of them already.
+        """
         given = param_group["params"]
         given = [given] if isinstance(given, Tensor) else list(given)
         mine = {id(p) for p in _parameters(self.rls)}
@@ -196,13 +200,13 @@ class Hybrid(Stateful):
         self.other.add_param_group(param_group | {"params": given})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear all gradients, and the inputs that came with those of RLS."""
+        """Clear all gradients, and the inputs that RLS keeps with them."""
         for each in self.parts:
             each.zero_grad(set_to_none)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """Clip all gradients together, then let all step; errors as of `RLS.step`."""
+        """Clip all gradients together, then run all steps; errors as in `RLS.step`."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -224,7 +228,7 @@ class Hybrid(Stateful):
             self.rls.apply(steps, norm, factor)
         self.gradient_norm = norm
         failed = ~(norm < torch.inf)
-        for g in gradients:  # one that is not finite becomes no gradient
+        for g in gradients:  # gradients that are not finite become 0
             g.masked_fill_(failed, 0)
         if factor is not None and gradients:
             torch._foreach_mul_(gradients, factor)
@@ -234,7 +238,7 @@ class Hybrid(Stateful):
         return loss
 
     def _check(self, steps, gradients) -> None:
-        """On the CPU: raise NumericalError for gradients of the others."""
+        """Raise NumericalError, on the CPU, if a gradient of the others is invalid."""
         if all(g.isfinite().all() for g in gradients):
             return
         kinds = " and ".join(type(each).__name__ for each in self.others)
@@ -245,13 +249,13 @@ class Hybrid(Stateful):
         raise NumericalError(f"(those of {kinds})", number, what, size, advice)
 
     def check(self) -> None:
-        """Raise for a failure of RLS on an accelerator; waits for it."""
+        """Raise NumericalError for a failure of RLS; waits for an accelerator."""
         self.rls.check()
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Restore what :meth:`state_dict` gave, also in labkit 0.2.
+        """Restore a state dict of :meth:`state_dict`, also one of labkit 0.2.
 
-        ValueError, and nothing is changed, if it is of other layers or shapes.
+        ValueError, and nothing is changed, if layers or shapes differ.
         """
         if isinstance(state_dict, Mapping) and {*state_dict} == {"rls", "other"}:
             state_dict = _joined(state_dict["rls"], state_dict["other"])
@@ -259,7 +263,7 @@ class Hybrid(Stateful):
             super().load_state_dict(state_dict)
 
     def _check_state_dict(self, state_dict: dict) -> Any:
-        """What a state dict keeps of each block of RLS; or ValueError."""
+        """Return the saved state of each block of RLS, or raise ValueError."""
         check_keys(state_dict)
         for each, groups in self._split(state_dict["param_groups"]):
             saved = {"state": state_dict["state"], "param_groups": groups}
@@ -272,7 +276,7 @@ class Hybrid(Stateful):
         return kept
 
     def _split(self, groups: list[dict]) -> Iterator[tuple]:
-        """Each optimizer with its share of some groups."""
+        """Yield each optimiser with its share of the groups."""
         groups = list(groups)
         for each in self.parts:
             n = len(each.param_groups) if each is not self.other else len(groups)
@@ -297,14 +301,14 @@ class Hybrid(Stateful):
         return {name: vars(self)[name] for name in kept}
 
     def __deepcopy__(self, memo):
-        """The optimiser of a copied model, which must have been copied before."""
+        """Copy the optimiser together with its model, which must be copied before."""
         new = memo[id(self)] = type(self).__new__(type(self))
         new.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return new
 
 
 class _States(MutableMapping):
-    """State of several optimizers, each parameter's in the one that it belongs to."""
+    """A mapping over the states of several optimisers, by parameter."""
 
     def __init__(self, parts):
         self.parts = parts
@@ -340,7 +344,7 @@ class _States(MutableMapping):
 
 @contextmanager
 def _no_global_hooks() -> Iterator[None]:
-    """Keep the hooks of all optimizers from running within a step, and so twice."""
+    """Prevent global optimiser hooks from running again within a step."""
     names = "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"
     hooks = [getattr(OPTIMIZER, name, {}) for name in names]
     kept = [dict(each) for each in hooks]
@@ -354,12 +358,12 @@ def _no_global_hooks() -> Iterator[None]:
 
 
 def _copied(kept: Mapping) -> dict:
-    """A state whose tensors are its own: torch leaves the step to the checkpoint."""
+    """Copy a state and its tensors: torch shares ``step`` with the checkpoint."""
     return {k: v.clone() if isinstance(v, Tensor) else v for k, v in kept.items()}
 
 
 def _joined(rls: Mapping, other: Mapping) -> dict:
-    """One state dict of the two that labkit 0.2 wrote."""
+    """Join the two state dicts that labkit 0.2 wrote into one."""
     first = sum(len(group["params"]) for group in rls["param_groups"])
     later = [
         group | {"params": [first + number for number in group["params"]]}

@@ -1,6 +1,6 @@
-"""What RLS must know of each layer kind: its blocks and its mean inputs.
+"""Define the blocks and the mean inputs of each layer kind.
 
-FC and CONV layers are one block; a recurrent layer is two, ``ih`` for its inputs and
+FC and CONV layers have one block. A recurrent layer has two, ``ih`` for its inputs and
 ``hh`` for its own past, since all gates of an LSTM or GRU share their inputs.
 """
 
@@ -16,7 +16,7 @@ from labkit.rls.blocks import Block, InputSum
 
 
 def blocks_of(name: str, module: nn.Module) -> list[Block]:
-    """The blocks of a layer, in the order in which its inputs are summed."""
+    """Return the blocks of a layer, in the order in which its inputs are summed."""
     if not isinstance(module, nn.RNNBase):
         inputs_first = isinstance(module, _ConvTransposeNd)
         groups = getattr(module, "groups", 1)
@@ -32,7 +32,7 @@ def blocks_of(name: str, module: nn.Module) -> list[Block]:
 def summed(
     X: Tensor, weights: Tensor | None, dtype: torch.dtype
 ) -> tuple[Tensor, int | Tensor]:
-    """Sum of rows (..., n), each times its weight (...), and the sum of the weights."""
+    """Return the weighted sum of rows (..., n), and the sum of the weights (...)."""
     X = X.reshape(-1, X.shape[-1])
     if weights is None:
         return X.sum(0, dtype=dtype), len(X)
@@ -47,7 +47,7 @@ def linear_inputs(
     time_steps: int | None,
     weights: Tensor | None = None,
 ) -> list[InputSum]:
-    """FC layer: the mean of (31), (51), or (80) with ``time_steps`` > 1."""
+    """Sum the inputs of an FC layer, for the mean in (31), (51), or (80) with T > 1."""
     total, rows = summed(inputs[0], weights, working_dtype(module.weight))
     return [InputSum(total, rows, sequences(rows, time_steps))]
 
@@ -59,11 +59,11 @@ def conv_inputs(
     time_steps: int | None,
     weights: Tensor | None = None,
 ) -> list[InputSum]:
-    """CONV layer, (72): the mean receptive field, one dimension of the map by one.
+    """Sum the receptive fields of a CONV layer, (72), one dimension after the other.
 
-    The mean is linear, so one map, the batch's mean, is taken, not all. A transposed
-    layer is a CONV layer on its input with zeros between the pixels, and each of its
-    outputs is linear in such a field with the same weights: the derivation holds.
+    The mean is linear, so only the mean map of the batch is needed. A transposed layer
+    is a CONV layer on its input with zeros between the pixels. Each of its outputs is
+    linear in such a field with the same weights, so the derivation holds.
     """
     x, sides = inputs[0], len(module.kernel_size)
     x = x if x.ndim == sides + 2 else x[None]
@@ -79,7 +79,7 @@ def conv_inputs(
         share = taps(
             field.shape[1], places_i, *form, *before, field.dtype, field.device
         )
-        field = torch.tensordot(field, share, ([1], [0]))  # the next one comes to 1
+        field = torch.tensordot(field, share, ([1], [0]))  # the next one becomes 1
     rows = examples * math.prod(places)
     return [InputSum(field.flatten() * rows, rows, rows)]
 
@@ -96,7 +96,7 @@ def taps(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """(size, kernel): share of the places at which a tap of the kernel sees a pixel."""
+    """Return the share of places where a kernel's tap sees a pixel, (size, kernel)."""
     pixel = torch.arange(size)[:, None]
     tap = torch.arange(kernel) * dilation - before
     if transposed:
@@ -114,10 +114,10 @@ def recurrent_inputs(
     time_steps: int | None,
     weights: Tensor | None = None,
 ) -> list[InputSum]:
-    """RNN, LSTM and GRU layers, (92): means of x_1 .. x_T and of y_0 .. y_{T-1}.
+    """Sum x_1 .. x_T and y_0 .. y_{T-1} of RNN, LSTM and GRU layers, (92).
 
-    A GRU's reset gate multiplies the linear output of its past, not the past: both
-    blocks are linear in their inputs, and torch gives the derivatives.
+    The reset gate of a GRU multiplies the linear output of its past, not the past
+    itself, so both blocks are linear in their inputs, and torch gives the derivatives.
     """
     x, y = inputs[0], output[0]
     time = 1 if x.ndim == 3 and module.batch_first else 0
@@ -136,7 +136,10 @@ def recurrent_inputs(
 
 
 def sequences(rows: int | Tensor, time_steps: int | None) -> int | Tensor:
-    """Rows that count as one sequence each; ValueError if T does not divide them."""
+    """Return the number of sequences of T rows.
+
+    ValueError if T does not divide the number of rows.
+    """
     if isinstance(rows, Tensor):
         return rows / (time_steps or 1)
     if rows % (time_steps or 1):
@@ -153,7 +156,7 @@ KINDS |= dict.fromkeys(RECURRENT, recurrent_inputs)
 
 
 def kind_of(module: nn.Module) -> type | None:
-    """The known type that a layer computes as, itself or a subclass; None if none."""
+    """Return the known type that computes the layer's forward, or None."""
     for kind in KINDS:
         forward = getattr(module.forward, "__func__", None)
         if isinstance(module, kind) and forward is kind.forward:

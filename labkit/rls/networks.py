@@ -1,8 +1,8 @@
-"""The paper's three networks (section VI), and small ones for small images.
+"""Build the paper's three networks (section VI), and smaller ones for small images.
 
-Sequential and plain: any model of Linear, Conv2d, RNN and LSTM layers will do as well.
-Weights are torch's defaults from the global generator, as everywhere in torch; seed it
-by ``torch.manual_seed``.
+The networks are plain modules; RLS trains any model of Linear, Conv2d, RNN and LSTM
+layers. The weights are torch's defaults from the global generator, seeded by
+``torch.manual_seed``.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 def dense_network(
     inputs: int = 784, hidden: int = 512, classes: int = 10
 ) -> nn.Sequential:
-    """FNN: (M, inputs) -> (M, classes); the paper's for MNIST, by default."""
+    """Build an FNN, (M, inputs) -> (M, classes), by default the paper's for MNIST."""
     first = nn.Linear(inputs, hidden)
     return nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
@@ -26,9 +26,10 @@ def small_cnn(
     hidden: int = 64,
     classes: int = 10,
 ) -> nn.Sequential:
-    """CNN for gray images in rows: (M, side^2) -> (M, classes).
+    """Build a CNN for gray images given as rows, (M, side^2) -> (M, classes).
 
-    3 x 3 filters, each layer pooled 2 x 2; 2 ** len(channels) must divide ``side``.
+    Filters are 3 x 3, and each layer is pooled 2 x 2; 2 ** len(channels) must divide
+    ``side``.
     """
     layers: list[nn.Module] = [nn.Unflatten(1, (1, side, side))]
     before = 1
@@ -41,11 +42,11 @@ def small_cnn(
 
 
 def vgg5(classes: int = 10) -> nn.Sequential:
-    """CNN of the paper for CIFAR-10: (M, 3, 32, 32) -> (M, classes).
+    """Build the paper's CNN for CIFAR-10, (M, 3, 32, 32) -> (M, classes).
 
-    The first five CONV layers of VGG-16, a hidden layer of 1024. Pooled after the
-    second, the fourth and, unlike VGG-16, the fifth CONV layer: the hidden layer's P
-    would otherwise have 16,385 rows.
+    It has the first five CONV layers of VGG-16 and a hidden layer of 1024 units. There
+    is a pooling after the second, the fourth and, unlike in VGG-16, the fifth CONV
+    layer, since otherwise the P of the hidden layer would have 16,385 rows.
     """
     layers: list[nn.Module] = []
     before = 3
@@ -57,9 +58,10 @@ def vgg5(classes: int = 10) -> nn.Sequential:
 
 
 class SequenceClassifier(nn.Module):
-    """Stacked recurrent layers, the last output of the last one classified.
+    """Stacked recurrent layers with a classifier of the last output of the last layer.
 
-    (M, T, inputs), or rows (M, T * inputs), or words (M, T) -> (M, classes).
+    The input is (M, T, inputs), rows (M, T * inputs), or words (M, T); the output is
+    (M, classes).
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ class SequenceClassifier(nn.Module):
         self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(M, classes) outputs."""
+        """Compute the outputs, (M, classes)."""
         y = self.embedding(x) if self.embedding else x
         if y.ndim == 2:
             y = y.unflatten(1, (-1, self.inputs))
@@ -101,7 +103,7 @@ class SequenceClassifier(nn.Module):
 def accuracy(
     model: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int = 1000
 ) -> float:
-    """Share of the rows classified right, in [0, 1]; the model keeps its mode."""
+    """Return the share of correct predictions, in [0, 1], without changing the mode."""
     return accuracy_later(model, inputs, labels, batch_size)()
 
 
@@ -109,7 +111,7 @@ def accuracy(
 def accuracy_later(
     model: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int = 1000
 ) -> Callable[[], float]:
-    """:func:`accuracy` of the model as it is now, read from the device when called."""
+    """Return a function that reads the :func:`accuracy` of the model as it is now."""
     training = model.training
     model.eval()
     pairs = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)

@@ -1,4 +1,4 @@
-"""RLS as a torch optimiser (Algorithms 1 and 2 of the paper)."""
+"""Implement RLS as a torch optimiser (Algorithms 1 and 2 of the paper)."""
 
 import copy
 import warnings
@@ -40,13 +40,14 @@ WEIGHTS = (torch.bool, torch.int64, torch.int32, *DTYPES)  # of rows
 
 
 class RLS(Stateful):
-    r"""Recursive least squares for FC, CONV, RNN, LSTM and GRU layers.
+    r"""Implement recursive least squares for FC, CONV, RNN, LSTM and GRU layers.
 
-    Gradient descent whose step size is a matrix, for each layer (each of the two blocks
-    of a recurrent layer): P, the inverse autocorrelation of its mean inputs.
-    :func:`rls_step` is the step and has the equations; this class keeps its books.
-    Zhang et al. 2021, Algorithms 1 and 2. ValueError if an option is out of range, a
-    layer does not exist or cannot be trained, or a parameter would be left out.
+    RLS is gradient descent whose step size is a matrix for each layer (for each of the
+    two blocks of a recurrent layer): P, the inverse autocorrelation of its mean inputs.
+    :func:`rls_step` computes the step and documents the equations; this class keeps the
+    state. Zhang et al. 2021, Algorithms 1 and 2. ValueError if an option is out of
+    range, a layer does not exist or cannot be trained, or a parameter would be left
+    out.
 
     Parameters
     ----------
@@ -91,10 +92,10 @@ class RLS(Stateful):
 
     Notes
     -----
-    The scale of the inputs matters: the step of a layer is its gradient times P, which
-    starts as the identity and shrinks along the mean input only, so that inputs of
-    large spread make ``lr=1`` diverge. Scale them to a standard deviation of about 1,
-    or give ``max_grad_norm``.
+    The scale of the inputs matters. The step of a layer is its gradient times P, which
+    starts as the identity and shrinks only along the mean input, so inputs of large
+    spread make ``lr=1`` diverge. Scale them to a standard deviation of about 1, or give
+    ``max_grad_norm``.
 
     Layers: Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d, RNN, LSTM
     and GRU (one layer, one direction), and subclasses that keep the forward. Each group
@@ -103,12 +104,12 @@ class RLS(Stateful):
     output is linear in its receptive field, so (65) to (74) hold, with those zeros in
     the mean (72). The two linear outputs of a GRU take those of an RNN's place in (7).
     Parameters stay in float32 under ``torch.autocast``; ``torch.amp.GradScaler`` works.
-    Of parameters in bfloat16 or float16 P and a copy, ``master``, are in float32.
-    Rows that have no loss, such as padding: :meth:`row_weights`.
+    For parameters in bfloat16 or float16, P and a copy, ``master``, are in float32. For
+    rows without a loss, such as padding, see :meth:`row_weights`.
 
-    On the CPU ``step`` raises NumericalError if a gradient is not finite or a P
-    unhealthy, and has changed nothing. On an accelerator it never waits for the device:
-    what failed stands still, and :meth:`check` raises.
+    On the CPU ``step`` raises NumericalError if a gradient is not finite or a P is not
+    healthy, and then has changed nothing. On an accelerator it never waits for the
+    device: a block that failed is not changed, and :meth:`check` raises.
 
     State of a block, in ``state[weight]``: ``P`` (n, n), ``velocity`` (N, n) if there
     is momentum, ``master`` (N, n) of half precision, and ``h``, ``step``, ``resets``
@@ -196,7 +197,7 @@ class RLS(Stateful):
 
     @property
     def blocks(self) -> list[Block]:
-        """All blocks, layer by layer."""
+        """Return all blocks, layer by layer."""
         return [block for capture in self.captures for block in capture.blocks]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -206,7 +207,7 @@ class RLS(Stateful):
             block.clear()
 
     def add_param_group(self, param_group: dict) -> None:
-        """Not for use: RLS trains layers, and chooses them when it is made."""
+        """Raise ValueError: RLS chooses its layers when it is made."""
         if hasattr(self, "model"):
             raise ValueError(
                 "RLS trains layers, not parameters: make it anew with layers=[...], or "
@@ -222,10 +223,10 @@ class RLS(Stateful):
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update every layer that a gradient has reached since the last step.
 
-        Any other layer stands still, and so does one whose gradient was set to exactly
-        0, in place or by another tensor. RuntimeError, with the cause, if inputs that
-        belong to a gradient were not seen, or if a change of ``.grad`` would be lost;
-        NumericalError: see the class.
+        A layer without a gradient does not change, and neither does one whose gradient
+        was set to exactly 0, in place or by another tensor. RuntimeError, with the
+        cause, if the inputs that belong to a gradient were not seen, or if a change of
+        ``.grad`` would be lost; for NumericalError see the class.
         """
         loss = None
         if closure is not None:
@@ -241,18 +242,18 @@ class RLS(Stateful):
 
     @torch.no_grad()
     def pending(self) -> list[BlockStep]:
-        """The steps that are due after the passes since the last one; changes nothing.
+        """Return the steps that are due after the last passes, without a change.
 
-        For instruments, between ``backward`` and ``step``. Blocks whose gradient has
-        been set to zero since it came are left out. With several workers, each sees the
-        mean inputs of its own rows here; :meth:`prepare` adds them up.
+        This is for instruments, between ``backward`` and ``step``. Blocks whose
+        gradient has been set to zero since it came are left out. With several workers,
+        each sees the mean inputs of its own rows here; :meth:`prepare` adds them up.
         """
         reached = self._reached(zeroed(self.blocks, self.process_group is None))
         return self._steps_of(reached, [block.inputs for block, _ in reached])
 
     @torch.no_grad()
     def prepare(self) -> list[BlockStep]:
-        """First half of ``step``: forget what was cleared, add inputs up over workers.
+        """Run the first half of ``step``: drop cleared passes, sum over workers.
 
         Returns the steps of :meth:`pending`, with the mean inputs of all workers.
         """
@@ -274,7 +275,7 @@ class RLS(Stateful):
         return self._steps_of(reached, inputs)
 
     def _reached(self, zero: list[Block]) -> list[tuple[Block, dict]]:
-        """Blocks that have a gradient, or factors of one, and their options."""
+        """Return the blocks with a gradient, or factors of one, and their options."""
         check_time_steps(self.param_groups, self.captures)
         for capture in self.captures:
             if capture.replaced():
@@ -294,7 +295,7 @@ class RLS(Stateful):
         ]
 
     def _steps_of(self, reached, inputs) -> list[BlockStep]:
-        """The step of each block, from the sums of its inputs; changes nothing."""
+        """Return each block's step from the sums of its inputs, without a change."""
         if not reached:
             return []
         known = zip([block for block, _ in reached], inputs, strict=True)
@@ -315,7 +316,7 @@ class RLS(Stateful):
         return steps
 
     def _first_state(self, block: Block, group: dict) -> dict:
-        """State of a block before its first step."""
+        """Return the state of a block before its first step."""
         zero = torch.zeros((), dtype=block.dtype, device=block.weight.device)
         state = {name: zero.clone() for name in COUNTS}
         if block.weight.dtype != block.dtype:
@@ -326,9 +327,9 @@ class RLS(Stateful):
 
     @torch.no_grad()
     def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | None) -> None:
-        """Second half of ``step``, on what :meth:`prepare` gave: change all.
+        """Run the second half of ``step``: apply the steps of :meth:`prepare`.
 
-        ``norm`` is that of the gradients clipped together, ``clip`` their factor.
+        ``norm`` is the joint norm of the gradients, and ``clip`` their common factor.
         """
         h = torch.stack([each.h for each in steps])
         on_cpu = self._on_cpu(norm)
@@ -346,7 +347,7 @@ class RLS(Stateful):
             block.clear()
 
     def _decided(self, steps, h) -> list[BlockStep]:
-        """On the CPU: the steps to take, after resets where P is not healthy."""
+        """Return the steps to take, on the CPU; reset each P that is not healthy."""
         sound = healthy(steps, h).tolist()
         for each, trusted in zip(steps, sound, strict=True):
             if not trusted:
@@ -357,7 +358,7 @@ class RLS(Stateful):
         return taken
 
     def _masked(self, steps, norm, h) -> list[BlockStep]:
-        """On an accelerator, which tells the host nothing: all, some to stand still."""
+        """Return all steps, on an accelerator, masked where they must not be taken."""
         count(steps)
         # nan where the norm is not finite
         fine = sound = healthy(steps, torch.add(h, norm, alpha=0))
@@ -374,13 +375,13 @@ class RLS(Stateful):
         return [each.masked(flag, h) for each, flag, h in there]
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
-        """What a block remembers at first."""
+        """Return what a block stores at first: P, a multiple of the identity."""
         n, device = block.fan_in, block.weight.device
         P = torch.eye(n, dtype=block.dtype, device=device).mul_(P0_scale)
         return {"P": P.expand(*block.batch, n, n).clone() if block.batch else P}
 
     def gain(self, each: BlockStep) -> tuple[Tensor, Tensor]:
-        """Vector u and normaliser h of one block; of each group, if there are some."""
+        """Return the gain vector u and the normaliser h of a block or of its groups."""
         rule = each.chosen("forgetting", "mean_weight") | {"steps": each.time_steps}
         if each.block.groups == 1:
             return gain(each.state["P"], each.x_mean, **rule)
@@ -391,7 +392,7 @@ class RLS(Stateful):
     def update(
         self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
     ) -> None:
-        """Change weights and P of one block; ``velocity`` if there is momentum."""
+        """Update weights and P of one block, with ``velocity`` if there is momentum."""
         with each.parameters() as theta:
             for i, part in enumerate(each.by_group()):
                 grouped = each.block.groups > 1
@@ -411,17 +412,17 @@ class RLS(Stateful):
 
     @staticmethod
     def _on_cpu(value: Tensor) -> bool:
-        """Whether a value can be read without waiting for a device."""
+        """Return whether a value can be read without waiting for a device."""
         return value.device.type == "cpu"
 
     def check(self) -> None:
-        """Raise NumericalError for a failure at any step; one wait for the device."""
+        """Raise NumericalError for a failure at any step; waits once for the device."""
         check_noted({block.name: self.state[block.weight] for block in self.blocks})
 
     def check_state_dict(self, state_dict: dict) -> dict[Block, Mapping]:
-        """What a state dict keeps of each block; changes nothing.
+        """Return what a state dict holds of each block, without a change.
 
-        ValueError if it is of other layers or shapes, or incomplete.
+        ValueError if layers or shapes differ, or a tensor is missing.
         """
         check_keys(state_dict)
         groups, blocks = self.param_groups, self.blocks
@@ -429,10 +430,10 @@ class RLS(Stateful):
         return check_checkpoint(state_dict, groups, blocks, needed)
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Restore what ``state_dict`` gave, of any device; the weights' own is kept.
+        """Restore a state dict from any device, on the device of the weights.
 
         Options that an older version lacked get their defaults. ValueError, and nothing
-        is changed, if it is of other layers or shapes, or incomplete.
+        is changed, if layers or shapes differ, or a tensor is missing.
         """
         with self.restoring(self.check_state_dict):
             super().load_state_dict(state_dict)
@@ -450,7 +451,7 @@ class RLS(Stateful):
                 group.setdefault(name, self.defaults[name])
 
     def __deepcopy__(self, memo):
-        """The optimiser of a copied model, which must have been copied before."""
+        """Copy the optimiser together with its model, which must be copied before."""
         if id(self.model) not in memo:
             raise TypeError(
                 f"a copy of {type(self).__name__} alone would train nothing: copy the "
@@ -465,7 +466,7 @@ class RLS(Stateful):
         return new
 
     def close(self) -> None:
-        """Take the hooks off the model; nothing can be trained by this object then."""
+        """Remove the hooks from the model; the optimiser cannot train it afterwards."""
         for capture in self.captures:
             capture.close()
 
@@ -473,8 +474,9 @@ class RLS(Stateful):
     def row_weights(self, weights: Tensor | None) -> Iterator[None]:
         r"""Weigh the rows of the inputs in the forward passes of a ``with`` block.
 
-        Padding that has no part in the loss should have none in P: with a mask, which
-        is False there, a padded batch steps as the same batch without padding.
+        Rows that have no part in the loss, such as padding, should have none in P. With
+        a mask that is False there, a padded batch steps as the same batch without
+        padding.
 
         Parameters
         ----------

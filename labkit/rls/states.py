@@ -1,4 +1,4 @@
-"""State dicts of RLS and Hybrid: what is refused, and how it is restored."""
+"""Check and restore the state dicts of RLS and Hybrid."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from labkit import ranges
 from labkit.rls.blocks import Block
 from labkit.rls.checks import LAYER_OPTIONS
 
-# of other optimizers, states that have the shape of their parameter
+# states of other optimizers that have the shape of their parameter
 SHAPED = "exp_avg", "exp_avg_sq", "momentum_buffer"
 
 
@@ -22,10 +22,10 @@ class Stateful(torch.optim.Optimizer):
 
     @contextmanager
     def restoring(self, check: Callable[[dict], Any]) -> Iterator[None]:
-        """Check a state dict after all hooks of its load; keep what ``check`` gives.
+        """Check a state dict after other load hooks, and keep the result of ``check``.
 
-        For a ``with`` block in which torch loads it: torch casts every number to the
-        dtype of its parameter, which P must not have.
+        Use it as a ``with`` block around torch's loading, which casts every number to
+        the dtype of its parameter. P must keep its own dtype.
         """
         last = lambda _, state_dict: setattr(self, "_kept", check(state_dict))  # noqa: E731
         handle = self.register_load_state_dict_pre_hook(last)
@@ -36,13 +36,13 @@ class Stateful(torch.optim.Optimizer):
             self._kept = None
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Load by torch's own way; ValueError if it is no mapping at all."""
+        """Load a state dict as torch does; ValueError if it is not a mapping."""
         if not isinstance(state_dict, Mapping):
             check_keys(state_dict)
         super().load_state_dict(state_dict)
 
     def state_dict(self) -> dict:
-        """State by parameter, with an entry also for those without one, and options."""
+        """Return options and state, with an entry for every parameter."""
 
         def fill(_, state_dict):
             for group in state_dict["param_groups"]:
@@ -64,7 +64,7 @@ class Stateful(torch.optim.Optimizer):
 
 
 def check_keys(saved: object) -> None:
-    """Raise ValueError if this is no state dict of a torch optimizer."""
+    """Raise ValueError if this is not the state dict of a torch optimizer."""
     known = isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
     if not known or not isinstance(saved["state"], Mapping):
         keys = ", ".join(map(repr, saved)) if isinstance(saved, Mapping) else ""
@@ -77,10 +77,10 @@ def check_keys(saved: object) -> None:
 def check_checkpoint(
     saved: Mapping, groups: list[dict], blocks: list[Block], needed: Iterable[str]
 ) -> dict[Block, Mapping]:
-    """What a state dict keeps of each block that it has a state of.
+    """Return what a state dict holds of each block that has a saved state.
 
-    ValueError if it is of other layers, in another order, of other shapes, or lacks a
-    tensor that is ``needed``.
+    ValueError if the layers, their order or their shapes differ, or if a tensor that is
+    ``needed`` is missing.
     """
     names = [each.get("layer") for each in saved["param_groups"]]
     own = [group["layer"] for group in groups]
@@ -127,19 +127,19 @@ def _check_kept(kept: Mapping, block: Block, needed: Iterable[str]) -> None:
 
 
 def restored(kept: Mapping[str, Any], block: Block) -> dict[str, Tensor]:
-    """State of a block from a checkpoint: copies on its device, in its dtype."""
+    """Return a block's state from a checkpoint, as copies of its device and dtype."""
     state = {name: torch.as_tensor(value).detach() for name, value in kept.items()}
     state = {
         name: value.to(dtype=block.dtype, device=block.weight.device, copy=True)
         for name, value in state.items()
     }
-    if state.pop("failed_h", None) is not None:  # labkit 0.2: 0 for no failure
+    if state.pop("failed_h", None) is not None:  # labkit 0.2 wrote 0 for no failure
         state["failed_at"][state["failed_at"] == 0] = torch.inf
     return state
 
 
 def check_shapes(optimizer: torch.optim.Optimizer, saved: Mapping) -> None:
-    """Raise ValueError if a state dict is of parameters of other shapes."""
+    """Raise ValueError if a state dict has parameters of other shapes."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = [i for group in saved["param_groups"] for i in group["params"]]
     kind = type(optimizer).__name__

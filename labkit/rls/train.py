@@ -1,4 +1,4 @@
-"""Training as a generator: the paper's three experiments differ in the network only."""
+"""Train a classifier by a generator that yields one record per minibatch."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -29,13 +29,13 @@ SIZES = {"epochs": COUNT, "batch_size": COUNT}
 
 @dataclass
 class Settings:
-    """What :func:`train` reads again before each step, so that it may change."""
+    """Settings that :func:`train` reads before each step, so that they may change."""
 
     batch_size: int = 128  # minibatch M
 
 
 class Number:
-    """Field of a record: a function that reads the device, once somebody asks."""
+    """A field of a record that reads the device when it is first read."""
 
     def __set_name__(self, owner, name):
         self.name = f"_{name}"
@@ -54,7 +54,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Record:
-    """One training step, one minibatch; who reads a number waits for the device."""
+    """One training step on one minibatch; reading a number waits for the device."""
 
     step: int  # from 1
     epoch: int  # from 1
@@ -68,7 +68,7 @@ class Record:
 
     @property
     def clipped(self) -> bool:
-        """Whether the norm was above its limit."""
+        """Return whether the norm was above its limit."""
         return self.gradient_norm > self.limit
 
 
@@ -89,12 +89,13 @@ def train(
     ceiling: float = 100.0,
     capture: bool = False,
 ) -> Iterator[Record]:
-    """Train a classifier; yields one :class:`Record` per minibatch.
+    """Train a classifier and yield one :class:`Record` per minibatch.
 
     Between two records the caller may change the optimiser's ``param_groups``, the
     labels in place, or the batch size in a :class:`Settings`. ValueError if sizes do
-    not fit, workers have different numbers of inputs, or RLS and Hybrid are given a
-    second clip; DivergedError, after the records up to there, with the last loss.
+    not fit, workers have different numbers of inputs, or RLS or Hybrid is given a
+    second clip. DivergedError, with the last loss, after the records up to the
+    divergence.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def train(
 
 
 def _read(values: list[Tensor]) -> list[float]:
-    """Numbers of a device; one wait."""
+    """Read numbers from a device, with one wait."""
     return torch.stack(values).tolist() if values else []
 
 
@@ -195,14 +196,14 @@ def _mean(values: list[Tensor]) -> float:
 
 
 def _limit(optimizer, max_grad_norm) -> float:
-    """Joint norm that gradients are clipped to, by the optimiser or by ``train``."""
+    """Return the joint norm that gradients are clipped to, inf if there is none."""
     clips = isinstance(optimizer, RLS | Hybrid)
     limit = optimizer.max_grad_norm if clips else max_grad_norm
     return math.inf if limit is None else limit
 
 
 def _update(model, optimizer, limit) -> Tensor:
-    """Clip and step; returns the gradient's norm, ()."""
+    """Clip and step; return the norm of the gradient, ()."""
     if isinstance(optimizer, RLS | Hybrid):
         optimizer.step()
         return optimizer.gradient_norm
@@ -212,14 +213,14 @@ def _update(model, optimizer, limit) -> Tensor:
 
 
 def _order(samples: int, generator, device) -> Tensor:
-    """Rows of an epoch in random order; one upload, which nothing waits for."""
+    """Return the rows of an epoch in random order, uploaded without a wait."""
     pinned = device.type == "cuda"
     order = torch.randperm(samples, generator=generator, pin_memory=pinned)
     return order.to(device, non_blocking=True)
 
 
 def _batches(left, settings, drop_last) -> Iterator[tuple[Tensor, bool]]:
-    """One epoch: the rows of each minibatch, and whether it is the last one."""
+    """Yield the rows of each minibatch, and whether it is the last of the epoch."""
     while len(left):
         check(vars(settings), SIZES)
         M = settings.batch_size
@@ -249,7 +250,7 @@ def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm
 
 
 def _check_equal_shares(inputs: Tensor, group: "ProcessGroup") -> None:
-    """Raise ValueError, on all workers, if one has more rows than another."""
+    """Raise ValueError on all workers if they have different numbers of rows."""
     from torch import distributed
 
     extremes = inputs.new_tensor([len(inputs), -len(inputs)], dtype=torch.int64)

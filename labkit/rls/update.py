@@ -1,7 +1,7 @@
-r"""The update of one block: the function that :meth:`RLS.step` calls for each of them.
+r"""Compute the update of one block, which :meth:`RLS.step` calls for each block.
 
-Equation numbers are those of Zhang et al. 2021; several are one equation written for
-another layer kind, as (38) for FC output layers, (54) for hidden ones.
+Equation numbers are those of Zhang et al. 2021. Some numbers stand for the same
+equation for different layers: (38) is for FC output layers, (54) for hidden ones.
 
 Shapes follow torch: N units, n inputs counted with the constant 1 where there is a
 bias, and parameters with one row per unit, ``(N, n)``, the bias in the last column.
@@ -25,7 +25,7 @@ class Theta(NamedTuple):
     still: Tensor | None = None  # () bool: where it is True, nothing is added
 
     def sign(self) -> Tensor:
-        """(N, n): signs of weight and bias; sgn(0) = 0."""
+        """Return the signs of weight and bias, (N, n), with sgn(0) = 0."""
         rows = self.weight.flatten(1)
         if self.bias is None:
             signs = rows.sign()
@@ -42,26 +42,26 @@ class Theta(NamedTuple):
             self.bias.mul_(factor)
 
     def parts(self, change: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Weight and bias, each with its part of a change (N, n)."""
+        """Yield weight and bias, each with its part of a change (N, n)."""
         n = self.weight[0].numel()
         yield self.weight, change[:, :n].view_as(self.weight)
         if self.bias is not None:
             yield self.bias, change[:, n]
 
     def add_(self, change: Tensor) -> None:
-        """Add (N, n), which is left as it is."""
+        """Add a change (N, n), which is not modified."""
         if self.still is not None:
             change = change.masked_fill(self.still, 0)
         for own, each in self.parts(change):
             own.add_(each)
 
     def addcdiv_(self, change: Tensor, divisor: Tensor, *, value: float) -> None:
-        """Add ``value * change / divisor``: (N, n) by ()."""
+        """Add ``value * change / divisor``, where change is (N, n) and divisor ()."""
         for own, each in self.parts(change):
             own.addcdiv_(each, divisor, value=value)
 
     def addmm_(self, left: Tensor, right: Tensor) -> None:
-        """Add ``left @ right``, (N, n), which is not kept."""
+        """Add the product ``left @ right``, (N, n)."""
         n = self.weight[0].numel()
         if self.weight.is_contiguous():
             self.weight.view(-1, n).addmm_(left, right[:, :n])
@@ -72,19 +72,19 @@ class Theta(NamedTuple):
 
 
 class Residuals(NamedTuple):
-    """A gradient (N, n) left as its two factors, ``dZ.T @ X``."""
+    """A gradient (N, n) kept as its two factors, ``dZ.T @ X``."""
 
     dZ: Tensor  # (M, N) derivatives of the loss by the linear outputs
     X: Tensor  # (M, n) inputs, or (M, n - 1) with `ones`
     ones: bool = False  # whether a last column of ones is left out of X
 
     def __matmul__(self, P: Tensor) -> Tensor:
-        """(N, n): the gradient, which is never formed, times P (n, n)."""
+        """Return the gradient times P (n, n), without forming the gradient: (N, n)."""
         XP = torch.addmm(P[-1], self.X, P[:-1]) if self.ones else self.X @ P
         return self.dZ.T @ XP
 
     def norm(self) -> Tensor:
-        """Frobenius norm, (), by two M x M Gram matrices."""
+        """Compute the Frobenius norm, (), by two M x M Gram matrices."""
         XX = self.X @ self.X.T
         if self.ones:
             XX.add_(1)
@@ -99,7 +99,7 @@ class Masked(NamedTuple):
     still: Tensor  # () bool
 
     def __matmul__(self, P: Tensor) -> Tensor:
-        """(N, n): 0 where ``still``, whatever of the factors is not finite."""
+        """Return the product with P, (N, n), which is 0 where ``still`` is True."""
         return zeroed(self.gradient @ P, self.still)
 
 
@@ -111,12 +111,12 @@ def gain(
     mean_weight: float = 0.1,
     steps: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    r"""Gain vector and its normaliser.
+    r"""Compute the gain vector and its normaliser.
 
     (38) $u = P_{s-1}\,\bar x$,  (39) $h = \lambda + k T\,\bar x^\top u$
 
-    (n,) and (); h > lambda as long as P is positive definite and x_mean is not zero.
-    Cost 2 n^2.
+    The result is (n,) and (); h > lambda as long as P is positive definite and x_mean
+    is not zero. Cost 2 n^2.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def rls_step(
     steps: int = 1,
     clip: float | Tensor | None = None,
 ) -> Tensor:
-    r"""One step of one block, in place: theta, velocity and P change.
+    r"""Run one step of one block in place: theta, velocity and P change.
 
     .. math::
         u &= P_{s-1}\,\bar x                                        &&(38) \\
@@ -204,7 +204,7 @@ def descend(
     lr: float,
     momentum: float | Tensor = 0.0,
 ) -> None:
-    r"""Step against what stands for the gradient times P, (N, n).
+    r"""Update theta by what stands for the gradient times P, (N, n).
 
     (99) $\Omega_s = \alpha\,\Omega_{s-1} - \tfrac{\eta}{h}\,\tilde\nabla P$,
     (100) $\Theta_s = \Theta_{s-1} + \Omega_s$
@@ -224,31 +224,32 @@ def descend(
 
 
 def divide_(P: Tensor, forgetting: float | Tensor) -> None:
-    r"""P divided by $\lambda$, in place; nothing is done for the number 1."""
+    r"""Divide P by $\lambda$ in place, unless that is the number 1."""
     if isinstance(forgetting, Tensor) or forgetting != 1:
         P.div_(forgetting)
 
 
 def zeroed(value: Tensor, still: Tensor | None) -> Tensor:
-    """The value, in place 0 where a step is not to be taken."""
+    """Set the value to 0 in place where a step must not be taken, and return it."""
     return value if still is None else value.masked_fill_(still, 0)
 
 
 def or_one(factor: float, still: Tensor, like: Tensor) -> float | Tensor:
-    """A factor that is 1 where a step is not to be taken, ()."""
+    """Return the factor, or a tensor () that is 1 where a step must not be taken."""
     if factor == 1:
         return factor
     return like.new_full((), factor).masked_fill_(still, 1)
 
 
 def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim: int = 0) -> Tensor:
-    r"""Half the squared error, summed over outputs and time, averaged over the batch.
+    r"""Average half the squared error, summed over outputs and time, over the batch.
 
     (57), (87): $\tilde J = \frac{1}{2M} \sum_t \lVert Z_t - Z^*_t \rVert_F^2$
 
-    The scale matters to RLS, which unlike Adam follows it: ``nn.MSELoss`` divides by
-    the number of outputs and lacks the half. Both are (M, N), (M, T, N), or (T, M, N)
-    with ``batch_dim=1``; ValueError if their shapes differ.
+    The scale matters to RLS, whose step, unlike Adam's, is proportional to it:
+    ``nn.MSELoss`` divides by the number of outputs and lacks the factor 1/2. Outputs
+    and targets are (M, N), (M, T, N), or (T, M, N) with ``batch_dim=1``; ValueError if
+    their shapes differ.
 
     Examples
     --------
@@ -265,16 +266,16 @@ def loss_mse(outputs: Tensor, targets: Tensor, *, batch_dim: int = 0) -> Tensor:
 
 
 def loss_one_hot(outputs: Tensor, labels: Tensor) -> Tensor:
-    """:func:`loss_mse` against one-hot targets: (M, N) outputs, (M,) labels."""
+    """Compute :func:`loss_mse` of (M, N) outputs and one-hot targets of (M,) labels."""
     targets = torch.nn.functional.one_hot(labels, outputs.shape[-1])
     return loss_mse(outputs, targets.to(outputs.dtype))
 
 
 def clip_factor(norm: Tensor, limit: float | None) -> Tensor | None:
-    """Factor that brings a gradient of this norm down to ``limit``, at most 1.
+    """Return the factor, at most 1, that reduces a gradient's norm to ``limit``.
 
-    As ``torch.nn.utils.clip_grad_norm_``, with its 1e-6 beside the norm; 1 for nan.
-    None without a limit.
+    As in ``torch.nn.utils.clip_grad_norm_``, 1e-6 is added to the norm. The factor is 1
+    if the norm is nan. The result is None without a limit.
     """
     if limit is None:
         return None
