@@ -1,7 +1,7 @@
-"""What is measured: the trace of a run, gradient quality, inputs, spectra, traffic.
+"""Measure runs: traces, gradient quality, inputs, spectra, costs and traffic.
 
-Instruments look and do not touch: none changes what it measures or draws from a random
-number generator, so a run with and without them gives bit-identical weights.
+Instruments only observe: none changes what it measures or draws from a random number
+generator, so a run with and without them gives bit-identical weights.
 """
 
 from labkit.instruments.cost import Cost, cost

@@ -1,7 +1,7 @@
-"""What a call of an attention layer leaves for the squares of its examples' gradients.
+"""Record a call of an attention layer for the squared gradients of its examples.
 
-``nn.MultiheadAttention`` hands out neither its projections nor their deltas; both are
-found again from its inputs, and autograd takes the deltas of the outputs back to them.
+``nn.MultiheadAttention`` returns neither its projections nor their deltas. Both are
+computed again from its inputs, and autograd takes the deltas of the outputs back.
 """
 
 import math
@@ -18,7 +18,7 @@ INPUTS = "query", "key", "value"
 
 
 class AttentionCall:
-    """Inputs (M, T, E) and masks; three projections in, one out."""
+    """A call with inputs (M, T, E) and masks, and with four projections."""
 
     NAMES = (*INPUTS, "key_padding_mask", "need_weights", "attn_mask")
     NAMES += ("average_attn_weights", "is_causal")
@@ -37,13 +37,13 @@ class AttentionCall:
         self.gradients: list[Tensor | None] = []
 
     def by_example(self, sequence: Tensor) -> Tensor:
-        """(M, T, E)."""
+        """Return a sequence as (M, T, E)."""
         if self.alone:
             return sequence[None]
         return sequence.transpose(0, 1) if self.swap else sequence
 
     def masked(self, module: nn.Module, given: dict) -> list[Tensor]:
-        """What is added to the scores (M, heads, T, S), one that fits each mask."""
+        """Return terms to add to the scores (M, heads, T, S), one for each mask."""
         mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
         if mask is not None and mask.ndim == 3:
             mask = mask.view(-1, module.num_heads, *mask.shape[1:])
@@ -59,7 +59,7 @@ class AttentionCall:
     def pairs(
         self, module: nn.Module, dtype: torch.dtype
     ) -> list[tuple[Tensor, Tensor]]:
-        """Inputs and deltas of the three projections in, and of the one out."""
+        """Return inputs and deltas of the three input projections and the output's."""
         own = {n: p.detach().to(dtype) for n, p in module.named_parameters()}
         biases = own.get("in_proj_bias")
         biases = (None,) * 3 if biases is None else biases.chunk(3)
@@ -91,7 +91,7 @@ class AttentionCall:
         return [*zip(xs, dz, strict=True), (context.detach(), dy)]
 
     def dropped(self, module: nn.Module, A: Tensor) -> Tensor:
-        """A with the mask of the call, drawn again from the generator's state."""
+        """Apply dropout to A with the same mask as in the call."""
         if self.random is None:
             return A
         with torch.random.fork_rng(devices=[]):
@@ -104,7 +104,7 @@ class AttentionCall:
         calls: list["AttentionCall"],
         wanted: Collection[str],
     ) -> list[Moments]:
-        """Of the rows of the three projections in, and of the one out."""
+        """Compute the moments of the three input projections and the output one."""
         dtype = working_dtype(module.in_proj_weight)
         found = []
         names = ("in_proj_",) * 3 + ("out_proj.",)
@@ -119,12 +119,12 @@ class AttentionCall:
 
 
 def alike(y: Tensor, other: Tensor) -> bool:
-    """Whether they are the same up to rounding, of half precision even."""
+    """Return whether two tensors are equal up to rounding in half precision."""
     return bool((y - other).abs().max() <= 2e-2 * y.abs().max())
 
 
 def refused_attention(module: nn.MultiheadAttention) -> str:
-    """Why an attention layer cannot be watched; empty if it can."""
+    """Return why an attention layer cannot be watched, or an empty string."""
     if module.dropout and module.out_proj.weight.device.type != "cpu":
         return (
             f"dropout={module.dropout} draws a mask that is drawn again on the CPU "

@@ -1,4 +1,4 @@
-"""What a step of an online learner costs, by formula."""
+"""Compute the cost of a step of an online learner by formula."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of one step of a learner, gradient included, and of its memory."""
+    """The cost of one step of a learner, with its gradient, and of its memory."""
 
     flops: int  # per step of the whole batch; a multiplication and an addition are 2
     bytes: int  # the estimator that is carried from step to step, whole batch
@@ -23,7 +23,7 @@ def cost(
     rank: int = 1,
     dtype_bytes: int = 4,
 ) -> Cost:
-    """Operations per step and bytes of storage of an online learner.
+    """Compute the operations per step and bytes of storage of an online learner.
 
     ValueError if a size is not a positive integer.
 

@@ -1,4 +1,4 @@
-r"""The noise of a minibatch's gradient, layer by layer, while a model trains.
+r"""Measure the noise of a minibatch's gradient, layer by layer, during training.
 
 With g_i the gradient of example i's loss and M examples,
 
@@ -34,7 +34,7 @@ EVERY = 20  # a measured step may then cost three plain ones within 1.1 on avera
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """What one measured batch says of some parameters; all tensors are ().
+    """What one measured batch says about some parameters; all tensors are ().
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Noise:
 
     @property
     def variance(self) -> Tensor:
-        """V of (2), >= 0; ``nan`` for a single example."""
+        """Return V of (2), >= 0, or ``nan`` for a single example."""
         M = self.examples
         if M < 2:
             return torch.full_like(self.squares, math.nan)
@@ -57,27 +57,27 @@ class Noise:
 
     @property
     def signal(self) -> Tensor:
-        """S of (3), unbiased for the true gradient's squared norm; may be negative."""
+        """Return S of (3), an unbiased estimate that may be negative."""
         return self.norm2 - self.variance / self.examples  # (3)
 
     @property
     def noise_scale(self) -> Tensor:
-        """B of (4), in examples: a ratio of unbiased estimates, not itself unbiased.
+        """Return B of (4), in examples: a biased ratio of unbiased estimates.
 
-        ``inf`` where S <= 0: the batch is too small to see the true gradient.  To
+        It is ``inf`` where S <= 0: the batch is too small to see the true gradient. To
         average over measurements, average `variance` and `signal`, then divide.
         """
         return self.variance / self.signal.clamp_min(0)  # (4)
 
 
 class GradientNoise:
-    r"""Watches a model in training and measures its gradient's noise now and then.
+    r"""Measure the noise of a model's gradient at regular steps of its training.
 
-    One training pass in `every` is measured, from its own backward pass: each watched
-    layer's inputs and deltas give the squares of all single examples' gradients, see
-    `labkit.instruments.per_layer`; no further pass is made.  The results, () tensors on
-    the model's device, are there after ``loss.backward()``; nothing waits for a GPU
-    until one is read.
+    One training pass in `every` is measured, from its own backward pass: the inputs and
+    deltas of each watched layer give the squares of the gradients of all single
+    examples, see `labkit.instruments.per_layer`. There is no further pass. The results,
+    () tensors on the model's device, exist after ``loss.backward()``; nothing waits for
+    a GPU until one is read.
 
     Parameters
     ----------
@@ -120,30 +120,30 @@ class GradientNoise:
 
     Notes
     -----
-    *What is exact.*  All of it.  A Linear layer with one row per example: squared
-    inputs times squared deltas, one product for all examples.  For CONV layers,
-    recurrent layers, and Linear layers on sequences or called several times in a pass
-    that product would be wrong, since an example's gradient is a sum over positions;
-    there Gram matrices or the examples' gradients are made, whichever is cheaper by
-    count.  torch's recurrent layers do not hand out the deltas of their
-    pre-activations; one backward recursion over the stored states finds them again.
+    *What is exact.*  All results are. For a Linear layer with one row per example, they
+    are squared inputs times squared deltas, one product for all examples. For CONV
+    layers, recurrent layers, and Linear layers on sequences or called several times in
+    a pass that product would be wrong, since an example's gradient is a sum over
+    positions; there Gram matrices or the examples' gradients are formed, whichever is
+    cheaper by count. torch's recurrent layers do not return the deltas of their
+    pre-activations; one backward recursion over the stored states computes them again.
 
     *Which pass.*  The window opens with the pass that is due and closes with the first
-    call of the model after a backward pass reached a watched layer; passes in it that
-    are discarded leave nothing.  Several calls before one backward pass count as more
-    positions of the same examples.  With gradient accumulation a measurement is of one
-    forward and backward pass, not of ``.grad``: M is that minibatch's.
+    call of the model after a backward pass has reached a watched layer. Passes in it
+    that are discarded have no effect. Several calls before one backward pass count as
+    more positions of the same examples. With gradient accumulation a measurement is of
+    one forward and backward pass, not of ``.grad``, and M is that minibatch's.
 
-    *What is not in it.*  Layers that the pass did not reach, frozen parameters, and
-    terms of the loss that do not come through the examples' outputs (a weight penalty):
-    V, S and B are of the examples' losses.  A loss with derivatives of the model in it
+    *What is left out.*  Layers that the pass did not reach, frozen parameters, and
+    terms of the loss that do not depend on the examples' outputs (a weight penalty): V,
+    S and B are of the examples' losses. A loss that contains derivatives of the model
     (gradient penalty) is measured as if these were constants.
 
-    *What it costs.*  One more product per layer on a measured pass, for the norm of the
-    mean gradient; for positions, what `labkit.instruments.per_layer` counts; most for
-    LSTM layers, as ``benchmarks/instruments.py`` shows.  On other passes the hooks
-    return at once.  Weights are bit-identical with and without.
-    Copies of the model are not watched; dropping the instrument takes its hooks away.
+    *What it costs.*  A measured pass needs one more product per layer, for the norm of
+    the mean gradient, and for positions what `labkit.instruments.per_layer` counts;
+    LSTM layers cost most, as ``benchmarks/instruments.py`` shows. On other passes the
+    hooks return at once. Weights are bit-identical with and without. Copies of the
+    model are not watched; deleting the instrument removes its hooks.
 
     Examples
     --------
@@ -185,13 +185,13 @@ class GradientNoise:
 
     @property
     def measured(self) -> int | None:
-        """Number of the pass last measured, from 0; None before the first."""
+        """Return the number of the pass last measured, from 0, or None."""
         window = self._measured_window()
         return None if window is None else window.number
 
     @property
     def per_layer(self) -> dict[str, Noise]:
-        """Name of each layer that the measured pass reached, with its noise."""
+        """Return the noise of each layer that the measured pass reached, by name."""
         window = self._measured_window()
         found = {} if window is None else window.found
         names = [x.name for x in self._layers.values() if x.name in found]
@@ -199,7 +199,10 @@ class GradientNoise:
 
     @property
     def total(self) -> Noise:
-        """All those layers' parameters as one vector; RuntimeError before the first."""
+        """Return the noise of all those layers' parameters together.
+
+        RuntimeError before the first measurement.
+        """
         window = self._measured_window()
         if window is None:
             raise RuntimeError(
@@ -210,21 +213,21 @@ class GradientNoise:
 
     @property
     def variance(self) -> Tensor:
-        """Total gradient variance, ``total.variance``."""
+        """Return the total gradient variance, ``total.variance``."""
         return self.total.variance
 
     @property
     def noise_scale(self) -> Tensor:
-        """Simple noise scale, ``total.noise_scale``."""
+        """Return the simple noise scale, ``total.noise_scale``."""
         return self.total.noise_scale
 
     def close(self) -> None:
-        """Take the hooks away; what was measured stays readable."""
+        """Remove the hooks; the last measurement stays readable."""
         self._remove()
         self._last, self._window = self._measured_window(), None
 
     def hooked(self, module: nn.Module) -> bool:
-        """Whether a hook on this module is this instrument's, and not on a copy."""
+        """Return whether the hook on this module belongs to this instrument."""
         return module is self._model or module in self._layers
 
     def _noise(self, window, moments) -> Noise:
@@ -237,7 +240,7 @@ class GradientNoise:
         return self._window if self._window and self._window.found else self._last
 
     def _begin(self, model, args):
-        """Before a call of the model: count it, open or close the window."""
+        """Count a call of the model before it runs, and open or close the window."""
         again = current_backward() >= 0  # within a backward pass
         if not (model.training and torch.is_grad_enabled()):
             self._silent = model.training  # checkpointing's first run may be this
@@ -251,8 +254,8 @@ class GradientNoise:
         if self.passes % self.every == 0 and self._window is None:
             check_mixing(model)
             self._window = _Window(self.passes)
-            # Anew, so that they come last: a hook of another, say of an optimiser that
-            # was made later, may put its own tensor in the place of a layer's output.
+            # The hooks are registered again so that they run last: another hook, as
+            # of a later optimiser, may replace a layer's output by its own tensor.
             _remove(self._handles[1:])
             del self._handles[1:]
             for module in self._layers:
@@ -265,12 +268,12 @@ class GradientNoise:
         self.passes += 1
 
     def _before(self, module, args):
-        """Before a call of attention that drops: what its mask is drawn from."""
+        """Store the generator's state before a call of attention with dropout."""
         if self._window is not None:
             self._random = torch.get_rng_state()
 
     def _see(self, module, args, kwargs, output):
-        """After a call of a layer."""
+        """Record a call of a layer after it has run."""
         window = self._window
         if window is None or not (self._model.training and torch.is_grad_enabled()):
             return
@@ -293,14 +296,14 @@ class _Layer:
         self.parameters = own_parameters(self.module)
 
     def owns_its_parameters(self) -> bool:
-        """False within ``functional_call`` and where a parameter was replaced."""
+        """Return False within ``functional_call`` or if a parameter was replaced."""
         now = own_parameters(self.module)
         return all(now.get(name) is p for name, p in self.parameters.items())
 
 
 @dataclass(eq=False)
 class _Window:
-    """One measurement: calls of layers, and what their backward pass made of them."""
+    """One measurement: calls of layers, and the moments from their backward pass."""
 
     number: int
     examples: int | None = None
@@ -321,20 +324,20 @@ class _Window:
                 source, form = tensor_to_hook(z)
                 source.register_hook(partial(_arrive, link, layer, call, k, form))
         if layer.name not in self.handles:
-            # A weight's gradient is complete only after all deltas of its layer, so
-            # the first to come says that all are there; it comes before any update.
+            # A weight's gradient is complete only after all deltas of its layer, so the
+            # first one shows that all are there; it comes before any update.
             done = partial(_finish, link, layer)
             self.handles[layer.name] = [p.register_hook(done) for p in wanted]
 
     def let_go(self):
-        """Drop what no backward pass has asked for."""
+        """Drop the calls that no backward pass has used."""
         _remove([handle for handles in self.handles.values() for handle in handles])
         self.handles.clear()
         self.calls.clear()
 
 
 def _arrive(link, layer, call, k, form, gradient):
-    """Keep a gradient by an output of a call; a second backward pass overwrites it."""
+    """Store the gradient of a call's output; a second backward pass overwrites it."""
     window = link()
     if window is None or layer.name in window.found:
         return
@@ -352,7 +355,7 @@ def _arrive(link, layer, call, k, form, gradient):
 
 
 def _finish(link, layer, gradient):
-    """All deltas of a layer are there: reduce them to two numbers and let them go."""
+    """Reduce all deltas of a layer to its two moments, then drop them."""
     window = link()
     calls = window.calls.pop(layer.name, None) if window else None
     if not calls:

@@ -1,7 +1,7 @@
-"""How good a gradient estimate is: its direction, its spread, its error.
+"""Measure the quality of a gradient estimate: direction, spread and error.
 
-The estimates come from the same point, repeated with fresh randomness, R times.
-Nothing here changes its inputs, records a graph or draws a random number.
+The R estimates come from the same point, each with new random numbers. No function here
+changes its inputs, records a graph or draws a random number.
 """
 
 import torch
@@ -10,13 +10,13 @@ from torch import Tensor
 
 @torch.no_grad()
 def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
-    r"""Cosine of the angle between a gradient estimate and the exact gradient.
+    r"""Compute the cosine of the angle between a gradient estimate and the exact one.
 
     $\cos = \langle \hat g, g \rangle / (\lVert \hat g \rVert \lVert g \rVert)$
 
-    Both are scaled by their largest entry first, so that neither overflow nor underflow
-    of the squares spoils the angle. ValueError if the shapes do not fit, or there are
-    no entries. O(R P) for P entries.
+    Both are scaled by their largest entry first, so the squares neither overflow nor
+    underflow. ValueError if the shapes do not fit, or there are no entries. O(R P) for
+    P entries.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
 
 @torch.no_grad()
 def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
-    r"""Mean squared error of gradient estimates, relative to the exact gradient.
+    r"""Compute the mean squared error of gradient estimates, relative to the exact one.
 
     $\frac{1}{R} \sum_i \lVert \hat g_i - g \rVert^2 / \lVert g \rVert^2$
 
     For an unbiased estimator this is the relative variance (total variance over squared
-    norm); for a biased one the squared bias is in it too. ValueError if the shapes do
+    norm); for a biased one it includes the squared bias. ValueError if the shapes do
     not fit, or there are no entries or no estimates. O(R P) for P entries.
 
     Parameters
@@ -67,7 +67,7 @@ def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
     tensor(0.5000)
     """
     if estimates.shape == exact.shape:
-        # One gradient is no sample: silence here would hide a forgotten dimension.
+        # One gradient is no sample; accepting it would hide a forgotten dimension.
         raise ValueError(_mismatch(estimates, exact, "(R, ...)"))
     estimates_flat, exact_flat = _flatten(estimates, exact)
     error = (estimates_flat - exact_flat).square().sum(-1).mean()
@@ -76,7 +76,7 @@ def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
 
 @torch.no_grad()
 def gradient_variance(estimates: Tensor) -> Tensor:
-    r"""Total sample variance of gradient estimates: the trace of their covariance.
+    r"""Compute the total sample variance of estimates, the trace of their covariance.
 
     $\frac{1}{R - 1} \sum_i \lVert \hat g_i - \bar g \rVert^2$. ValueError if there are
     fewer than two estimates. O(R P) for P entries.
@@ -122,7 +122,8 @@ def _mismatch(estimate: Tensor, exact: Tensor, expected: str) -> str:
 def unit(rows: Tensor) -> Tensor:
     """Scale rows (..., P) to length one; ``nan`` where they are zero.
 
-    By the largest entry first, so that the squares neither overflow nor underflow.
+    They are divided by the largest entry first, so the squares neither overflow nor
+    underflow.
     """
     rows = rows / rows.abs().amax(dim=-1, keepdim=True)
     return rows / rows.square().sum(-1, keepdim=True).sqrt()

@@ -1,4 +1,4 @@
-"""What a layer's inputs look like to a method that keeps only their mean."""
+"""Measure how well the mean of a layer's inputs represents them."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from labkit.instruments.gradients import unit
 
 @torch.no_grad()
 def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Best factor k with which the mean stands for the second moment.
+    r"""Compute the factor k with which the mean best replaces the second moment.
 
     $k^* = \arg\min_k \lVert k\,\bar x \bar x^\top - \tfrac1M X^\top X \rVert_F
     = \bar x^\top (X^\top X / M)\,\bar x / \lVert \bar x \rVert^4$, never below 1. Costs
@@ -46,11 +46,11 @@ def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def angle(a: Tensor, b: Tensor) -> Tensor:
-    """Angle between two vectors in degrees, 0 to 180; ``nan`` if either is zero.
+    """Compute the angle between two vectors in degrees, 0 to 180.
 
-    All entries of a tensor are one vector; ValueError if the shapes differ, or there
-    are no entries. By Kahan's formula, which keeps its digits for small angles, where
-    the arc cosine loses them.
+    It is ``nan`` if either is zero. All entries of a tensor are one vector; ValueError
+    if the shapes differ, or there are no entries. Kahan's formula is used, which keeps
+    its digits for small angles, where the arc cosine loses them.
 
     >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]))
     tensor(90.)

@@ -1,9 +1,9 @@
-"""What a call of each layer kind leaves for the squares of its examples' gradients.
+"""Record calls of each layer kind for the squared gradients of its examples.
 
-A call keeps the layer's inputs; once the gradients by its outputs have come,
-``moments`` makes the `labkit.instruments.per_layer.Moments` of the wanted parameters
-from all calls of one pass.  Calls of one layer in one pass count as further positions
-of the same examples.
+A call keeps the layer's inputs. Once the gradients of its outputs have arrived,
+``moments`` computes the `labkit.instruments.per_layer.Moments` of the wanted parameters
+from all calls of one pass. Calls of one layer in one pass count as further positions of
+the same examples.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,12 +25,12 @@ from labkit.instruments.per_layer import (
 from labkit.layers import CONV, working_dtype
 
 INSTANCES = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
-# layer type -> dimensions of its inputs with that of the examples
+# layer type -> number of dimensions of its inputs, with that of the examples
 MAPS = {kind: 3 + i % 3 for i, kind in enumerate(CONV + INSTANCES)}
 
 
 class LinearCall:
-    """Inputs (M, n), (M, ..., n), or with ``batch_first=False`` (T, M, ..., n)."""
+    """A call with inputs (M, n), (M, ..., n), or (T, M, ..., n) if not batch first."""
 
     NAMES = ("input",)  # arguments of the layer's forward
 
@@ -43,7 +43,7 @@ class LinearCall:
         self.gradients: list[Tensor | None] = []
 
     def rows(self, tensor: Tensor) -> Tensor:
-        """(M, T, n)."""
+        """Return a tensor as (M, T, n)."""
         if tensor.ndim < 3:
             return tensor.reshape(self.examples, 1, -1)
         return tensor.movedim(self.batch, 0).flatten(1, -2)
@@ -52,7 +52,7 @@ class LinearCall:
     def moments(
         module: nn.Module, calls: list, wanted: Collection[str]
     ) -> list[Moments]:
-        """Of the weight and the bias."""
+        """Compute the moments of the weight and the bias."""
         dtype = working_dtype(module.weight)
         d = torch.cat([call.rows(call.gradients[0].to(dtype)) for call in calls], 1)
         found = []
@@ -65,7 +65,7 @@ class LinearCall:
 
 
 class ConvCall:
-    """Inputs (M, C, ...) of any CONV or transposed layer; without M for one example."""
+    """A call of a CONV or transposed layer with inputs (M, C, ...) or (C, ...)."""
 
     NAMES = ("input",)
 
@@ -80,7 +80,7 @@ class ConvCall:
     def moments(
         module: nn.Module, calls: list, wanted: Collection[str]
     ) -> list[Moments]:
-        """Of the weight and the bias."""
+        """Compute the moments of the weight and the bias."""
         dtype, found = working_dtype(module.weight), []
         deltas = [as_maps(module, call.gradients[0].to(dtype)) for call in calls]
         pairs = [(call.x.to(dtype), d) for call, d in zip(calls, deltas, strict=True)]
@@ -100,7 +100,7 @@ class ConvCall:
 
     @staticmethod
     def of_group(module: _ConvNd, pairs: Sequence[tuple[Tensor, Tensor]]) -> Moments:
-        """Of the weight of one group, from inputs and deltas of each call."""
+        """Compute the moments of a group's weight from inputs and deltas."""
         if len(pairs) == 1:
             return conv_moments(module, *pairs[0])
         x = torch.cat([fields(module, x, d.shape[2:]) for x, d in pairs], 1)
@@ -108,12 +108,12 @@ class ConvCall:
 
 
 def as_maps(module: nn.Module, tensor: Tensor) -> Tensor:
-    """(M, C, ...) of what a layer on maps sees or gives, M = 1 where there is none."""
+    """Return a layer's inputs or outputs as (M, C, ...), with M = 1 if missing."""
     return tensor if tensor.ndim == MAPS[type(module)] else tensor[None]
 
 
 class EmbeddingCall:
-    """Indices (M,), (M, T, ...), or with ``batch_first=False`` (T, M, ...)."""
+    """A call with indices (M,), (M, T, ...), or (T, M, ...) if not batch first."""
 
     NAMES = ("input",)
 
@@ -132,7 +132,7 @@ class EmbeddingCall:
     def moments(
         module: nn.Module, calls: list, wanted: Collection[str]
     ) -> list[Moments]:
-        """Of the weight: one row each for a token."""
+        """Compute the moments of the weight, which has a row for each token."""
         dtype, deltas = working_dtype(module.weight), []
         for call in calls:
             d = call.gradients[0].to(dtype)
@@ -150,11 +150,11 @@ class EmbeddingCall:
 
 
 class NormCall:
-    """Inputs of a norm, whose weight scales what it has normalised.
+    """A call of a norm, whose weight scales the normalised inputs.
 
-    LayerNorm and RMSNorm (M, ..., *shape), or with ``batch_first=False`` (T, M, ...,
-    *shape); GroupNorm, and BatchNorm in evaluation mode, (M, C, ...); InstanceNorm
-    also (C, ...).
+    The inputs of LayerNorm and RMSNorm are (M, ..., *shape), or (T, M, ..., *shape)
+    with ``batch_first=False``; those of GroupNorm, and of BatchNorm in evaluation mode,
+    are (M, C, ...); those of InstanceNorm may also be (C, ...).
     """
 
     NAMES = ("input",)
@@ -177,14 +177,14 @@ class NormCall:
         self.gradients: list[Tensor | None] = []
 
     def share(self, sized: Tensor) -> Tensor:
-        """(M, P): of each example, summed over positions."""
+        """Sum over the positions of each example, and return (M, P)."""
         if self.batch is None:
             return sized.flatten()[None]
         rest = {*range(sized.ndim)} - self.own - {self.batch}
         return (sized.sum([*rest]) if rest else sized).flatten(1)
 
     def normalised(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
-        """What the norm's weight multiplies."""
+        """Return the normalised inputs, which the norm's weight multiplies."""
         x = self.x.to(dtype)
         if isinstance(module, nn.LayerNorm):
             return F.layer_norm(x, module.normalized_shape, eps=module.eps)
@@ -201,7 +201,7 @@ class NormCall:
     def moments(
         module: nn.Module, calls: list, wanted: Collection[str]
     ) -> list[Moments]:
-        """Of the weight and the bias."""
+        """Compute the moments of the weight and the bias."""
         dtype, found = working_dtype(module.weight), []
         deltas = [call.gradients[0].to(dtype).view_as(call.x) for call in calls]
         pairs = list(zip(calls, deltas, strict=True))
@@ -214,10 +214,11 @@ class NormCall:
 
 
 def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Where to hang a hook for the gradient by z, and how to read what it gets.
+    """Return the tensor to hook for the gradient of z, and a function that reads it.
 
-    Some layers return a view: of (M T, N) rows as (M, T, N), say.  An activation that
-    works in place gives a view a new history, past a hook on z but not on its base.
+    Some layers return a view, for example of (M T, N) rows as (M, T, N). An in-place
+    activation gives a view a new history, which avoids a hook on z but not one on its
+    base.
     """
     base = z._base
     whole = base is not None and base.requires_grad and base.numel() == z.numel()

@@ -1,10 +1,10 @@
-r"""Squared gradients of single examples, from what one backward pass has in hand.
+r"""Compute squared gradients of single examples from one backward pass.
 
 A layer sees inputs $x_{it}$ and, in the backward pass, deltas $d_{it}$, the derivatives
-of the loss by its linear outputs; i counts M examples, t the T positions or time steps
-at which the layer uses its one weight.  Example i's share of the gradient is
-$G_i = \sum_t d_{it} x_{it}^\top$.  No function here changes its inputs or waits for a
-GPU.  The equations are numbered here.
+of the loss with respect to its linear outputs; i counts M examples, t the T positions
+or time steps at which the layer uses its weight. Example i's share of the gradient is
+$G_i = \sum_t d_{it} x_{it}^\top$. No function here changes its inputs (except
+:func:`lstm_deltas`) or waits for a GPU. The equations are numbered here.
 """
 
 import math
@@ -20,21 +20,21 @@ from labkit.layers import zeros_before
 
 
 class Moments(NamedTuple):
-    """Two sums over the examples' shares G_i of a gradient; both () tensors."""
+    """Two sums over the examples' shares G_i of a gradient; both are () tensors."""
 
     squares: Tensor  # sum_i |G_i|^2
     norm2: Tensor  # |sum_i G_i|^2
 
 
 def add(moments: Iterable[Moments]) -> Moments:
-    """Moments of several parameters as of one vector."""
+    """Add the moments of several parameters, as those of one vector."""
     squares, norms = zip(*moments, strict=True)
     return Moments(torch.stack(squares).sum(), torch.stack(norms).sum())
 
 
 @torch.no_grad()
 def weight_moments(x: Tensor, d: Tensor) -> Moments:
-    r"""Moments of the gradient by a weight that is used at T positions.
+    r"""Compute the moments of the gradient of a weight that is used at T positions.
 
     (1) $|G_i|^2 = |x_i|^2 |d_i|^2$ for T = 1: squared inputs times squared deltas.
     (2) $|G_i|^2 = \sum_{t,u} \langle x_{it}, x_{iu} \rangle
@@ -42,9 +42,9 @@ def weight_moments(x: Tensor, d: Tensor) -> Moments:
     (3) $|\sum_i G_i|^2$ is (2) with all M T rows as the positions of one example.
 
     For T > 1 the plain product $\sum_t |x_{it}|^2 |d_{it}|^2$ lacks the cross terms of
-    (2) and is wrong by any factor.  Then either the Gram matrices of (2) are made or
-    the G_i themselves, whichever takes fewer multiplications: T^2 (n + N) or T n N per
-    example; likewise for (3).
+    (2) and may be wrong by any factor. Then either the Gram matrices of (2) are formed
+    or the G_i themselves, whichever takes fewer multiplications: T^2 (n + N) or T n N
+    per example; likewise for (3).
 
     Parameters
     ----------
@@ -83,24 +83,24 @@ def weight_moments(x: Tensor, d: Tensor) -> Moments:
 
 @torch.no_grad()
 def bias_moments(d: Tensor) -> Moments:
-    """Moments of the gradient by a bias, G_i = sum_t d_it, from (M, T, N) deltas."""
+    """Compute moments of a bias gradient, G_i = sum_t d_it, from (M, T, N) deltas."""
     return formed_moments(d.sum(1))
 
 
 @torch.no_grad()
 def formed_moments(G: Tensor) -> Moments:
-    """Moments of (M, ...) gradients that have been formed."""
+    """Compute the moments of (M, ...) gradients that have been formed."""
     return Moments(G.square().sum(), G.sum(0).square().sum())
 
 
 @torch.no_grad()
 def conv_moments(module: _ConvNd, x: Tensor, d: Tensor) -> Moments:
-    """Moments of the gradient by the weight of a CONV layer, one call.
+    """Compute the moments of the gradient of a CONV weight from one call.
 
-    It has one group and zeros as padding; inputs (M, C, ...), deltas (M, N, ...) with
-    one to three dimensions of a map.  A transposed layer is a CONV layer from its
-    outputs to its inputs: its deltas come as x, its inputs as d.
-    As :func:`weight_moments` with T receptive fields of n = C k .. numbers.
+    The layer has one group and zero padding. Inputs are (M, C, ...) and deltas (M, N,
+    ...), with one to three dimensions of a map. A transposed layer is a CONV layer from
+    its outputs to its inputs: its deltas are passed as x, its inputs as d. The moments
+    are those of :func:`weight_moments` with T receptive fields of n = C k .. numbers.
     Where forming the G_i is cheaper, one convolution with a group per example does it
     without unfolding the maps; it follows cuDNN's TF32 setting, as the layer does.
     """
@@ -116,7 +116,7 @@ def conv_moments(module: _ConvNd, x: Tensor, d: Tensor) -> Moments:
 
 
 def fields(module: _ConvNd, x: Tensor, places: Sequence[int]) -> Tensor:
-    """(M, T, n): the receptive fields of (M, C, ...) inputs, one for each place."""
+    """Return the receptive fields (M, T, n) of (M, C, ...) inputs at all places."""
     x, padding = padded(module, x, places)
     if any(padding):
         x = F.pad(x, [p for p in reversed(padding) for _ in "ab"])
@@ -131,7 +131,7 @@ def fields(module: _ConvNd, x: Tensor, places: Sequence[int]) -> Tensor:
 def padded(
     module: _ConvNd, x: Tensor, places: Sequence[int]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """The maps, and the padding still to apply where it is the same on both sides."""
+    """Return the maps, and the padding still to apply equally on both sides."""
     taps = zip(module.dilation, module.kernel_size, strict=True)
     reach = [dilation * (k - 1) for dilation, k in taps]
     before = tuple(zeros_before(module, i) for i in range(len(reach)))
@@ -151,7 +151,7 @@ def padded(
 def embedding_moments(
     tokens: Tensor, d: Tensor, *, rows: int, skip: int | None = None
 ) -> Moments:
-    r"""Moments of the gradient by an embedding, whose row j gets the deltas of token j.
+    r"""Compute the moments of an embedding's gradient; row j has the deltas of token j.
 
     $|G_i|^2 = \sum_{t,u} [j_{it} = j_{iu}] \langle d_{it}, d_{iu} \rangle$: (2) with
     one-hot inputs.
@@ -172,9 +172,9 @@ def embedding_moments(
 
 @torch.no_grad()
 def rnn_deltas(h: Tensor, dh: Tensor, W_hh: Tensor, nonlinearity: str) -> Tensor:
-    r"""Derivatives of the loss by the pre-activations of an RNN layer.
+    r"""Compute derivatives of the loss with respect to an RNN layer's pre-activations.
 
-    torch's fused layers hand out none of these; (4), (5) find them from the states.
+    torch's fused layers do not return them; (4), (5) compute them from the states.
     $h_t = \phi(z_t)$, $z_t = W_{ih} x_t + W_{hh} h_{t-1} + b$; with $\partial_t$ the
     derivative by h_t not through later steps,
 
@@ -205,7 +205,7 @@ def rnn_deltas(h: Tensor, dh: Tensor, W_hh: Tensor, nonlinearity: str) -> Tensor
 def gru_deltas(
     z_ih: Tensor, z_hh: Tensor, h: Tensor, dh: Tensor, W_hh: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""Derivatives of the loss by the two linear outputs of a GRU layer.
+    r"""Compute derivatives of the loss with respect to a GRU layer's linear outputs.
 
     $(z^r, z^z, z^n) = W_{ih} x_t + b$ and $(y^r, y^z, y^n) = W_{hh} h_{t-1} + b'$ in
     torch's order, $r = \sigma(z^r + y^r)$, $u = \sigma(z^z + y^z)$, $n = \tanh(z^n + r
@@ -249,7 +249,7 @@ def gru_deltas(
 def lstm_deltas(
     z: Tensor, c_0: Tensor, dh: Tensor, dc: Tensor | None, W_hh: Tensor
 ) -> Tensor:
-    r"""Derivatives of the loss by the pre-activations of an LSTM layer.
+    r"""Compute derivatives of the loss with respect to an LSTM's pre-activations.
 
     $(z^i, z^f, z^g, z^o)_t = W_{ih} x_t + W_{hh} h_{t-1} + b$ in torch's order,
     $i, f, o = \sigma(z)$, $g = \tanh(z^g)$, $h_t = o_t \circ \tanh c_t$;

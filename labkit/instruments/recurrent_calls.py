@@ -1,4 +1,4 @@
-"""What a call of a recurrent layer leaves; see `labkit.instruments.layer_calls`."""
+"""Record calls of recurrent layers; see `labkit.instruments.layer_calls`."""
 
 from collections.abc import Collection
 
@@ -18,7 +18,7 @@ from labkit.layers import working_dtype
 
 
 class RecurrentCall:
-    """Inputs, states h_0 .. h_T and, for an LSTM, c_0; time stands first in all."""
+    """A call with inputs, states h_0 .. h_T and, for an LSTM, c_0, all time first."""
 
     NAMES = ("input", "hx")
 
@@ -42,19 +42,19 @@ class RecurrentCall:
         self.gradients: list[Tensor | None] = []
 
     def time_first(self, sequence: Tensor) -> Tensor:
-        """(T, M, n)."""
+        """Return a sequence as (T, M, n)."""
         if self.alone:
             return sequence[:, None]
         return sequence.transpose(0, 1) if self.swap else sequence
 
     def state(self, given: Tensor | None, like: Tensor) -> Tensor:
-        """(M, H), zero where none is given."""
+        """Return a state as (M, H), zero if none is given."""
         return torch.zeros_like(like) if given is None else given.detach().view_as(like)
 
     def inputs_and_deltas(
         self, module: nn.Module, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """(T, M, n + H) inputs with the states before each step, and the deltas."""
+        """Return inputs and states before each step, (T, M, n + H), and deltas."""
         h, dh, dc_T = self.states(dtype)
         xh = torch.cat((self.x.to(dtype), h[:-1]), 2)
         W_hh = module.weight_hh_l0.detach().to(dtype)
@@ -67,7 +67,7 @@ class RecurrentCall:
         return xh, lstm_deltas(z, self.c_0.to(dtype), dh, dc, W_hh)
 
     def states(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
-        """h_0 .. h_T, the derivatives by h_1 .. h_T not through later steps, by c_T."""
+        """Return h_0 .. h_T, and the derivatives by h_1 .. h_T (direct) and c_T."""
         h = self.h.to(dtype)
         dy, dh_T, dc_T = (*self.gradients, None)[:3]
         if dy is None:
@@ -82,7 +82,7 @@ class RecurrentCall:
     def moments(
         module: nn.Module, calls: list["RecurrentCall"], wanted: Collection[str]
     ) -> list[Moments]:
-        """Of both weights as one: they share their deltas, and so the deltas' Gram."""
+        """Compute the moments of both weights as one, since they share their deltas."""
         dtype = working_dtype(module.weight_hh_l0)
         pairs = zip(*(c.inputs_and_deltas(module, dtype) for c in calls), strict=True)
         # Without copies: large arrays move at the speed of memory.
@@ -97,12 +97,12 @@ class RecurrentCall:
 
 
 class GRUCall(RecurrentCall):
-    """The same of a GRU, whose two weights have deltas of their own."""
+    """A call of a GRU, whose two weights have different deltas."""
 
     def pairs(
         self, module: nn.Module, dtype: torch.dtype
     ) -> list[tuple[Tensor, Tensor]]:
-        """Inputs with their deltas, and the states before each step with theirs."""
+        """Return inputs with their deltas, and states before each step with theirs."""
         own = {n: p.detach().to(dtype) for n, p in module.named_parameters()}
         h, dh, _ = self.states(dtype)
         x = self.x.to(dtype)
@@ -115,7 +115,7 @@ class GRUCall(RecurrentCall):
     def moments(
         module: nn.Module, calls: list["RecurrentCall"], wanted: Collection[str]
     ) -> list[Moments]:
-        """Of each weight and bias."""
+        """Compute the moments of each weight and bias."""
         dtype, found = working_dtype(module.weight_hh_l0), []
         each = zip(*(call.pairs(module, dtype) for call in calls), strict=True)
         for kind, pairs in zip(("ih", "hh"), each, strict=True):

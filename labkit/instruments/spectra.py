@@ -1,4 +1,4 @@
-"""How many directions a spectrum really has."""
+"""Measure the effective number of directions of a spectrum."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 
 @torch.no_grad()
 def effective_rank(singular_values: Tensor) -> Tensor:
-    r"""Effective rank: the exponential of the entropy of the normalised spectrum.
+    r"""Compute the effective rank, the exponential of the spectrum's entropy.
 
     $p_i = \sigma_i / \sum_j \sigma_j, \qquad
     \operatorname{erank} = \exp\bigl(-\sum_i p_i \log p_i\bigr)$
@@ -40,7 +40,7 @@ def effective_rank(singular_values: Tensor) -> Tensor:
         )
     if singular_values.shape[-1] == 0:
         return singular_values.sum(-1)  # no direction at all: 0
-    # By the largest first: the sum of a spectrum of huge values may overflow.
+    # Dividing by the largest first avoids overflow in the sum of huge values.
     scaled = singular_values / singular_values.amax(dim=-1, keepdim=True)
     p = scaled / scaled.sum(-1, keepdim=True)
     rank = torch.special.entr(p).sum(-1).exp()

@@ -1,8 +1,8 @@
-"""The memory of a run: an append-only table of scalars by step, kept on disk.
+"""Record a run in an append-only table of scalars by step, kept on disk.
 
 The file is JSON Lines: the first line is a header (format version, parameters, library
-versions, device, seed), every further line one row.  Each row is written as it comes,
-in one write, so that a killed run keeps all that it had measured.  ``nan`` and the
+versions, device, seed), and every further line is one row. Each row is written when it
+is logged, in one write, so a killed run keeps all that it had measured. ``nan`` and the
 infinities are written as ``NaN``, ``Infinity`` and ``-Infinity``, which Python's
 ``json`` reads back (a strict JSON reader may not).
 """
@@ -34,7 +34,7 @@ Row = dict[str, Scalar]
 
 
 class Trace:
-    """Append-only table of scalars by step; each row goes to disk as it comes.
+    """An append-only table of scalars by step, written to disk row by row.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Trace:
         self.header = _header(parameters, device, seed)
         self._rows: list[Row] = []
         self._subscribers: list[list[Callable[[Row], None]]] = []
-        self._refusal = ""  # why the trace takes no more rows; empty while it does
+        self._refusal = ""  # why the trace takes no more rows; empty if it does
         self._file = None
         if self.path is not None and resume is not False and self.path.exists():
             self._resume(math.inf if resume is True else resume)
@@ -94,9 +94,9 @@ class Trace:
             self._write(self.header)
 
     def log(self, step: int, **scalars) -> None:
-        """Append one row; it is on disk before the subscribers hear of it.
+        """Append one row, and write it to disk before the subscribers are called.
 
-        O(number of scalars); a tensor on a GPU is waited for.
+        Costs O(number of scalars), and waits for tensors on a GPU.
 
         Parameters
         ----------
@@ -127,7 +127,10 @@ class Trace:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows so far, oldest first, each with its ``step``; treat as read-only."""
+        """Return the rows so far, oldest first, each with its ``step``.
+
+        Do not change the rows.
+        """
         return list(self._rows)
 
     def __len__(self) -> int:
@@ -135,11 +138,11 @@ class Trace:
         return len(self._rows)
 
     def column(self, name: str, default: object = math.nan) -> list:
-        """Return one column, a value per row; `default` where a row lacks it."""
+        """Return one column, a value per row, with `default` where a row lacks it."""
         return [row.get(name, default) for row in self._rows]
 
     def frame(self) -> "pd.DataFrame":
-        """Return a DataFrame indexed by step; ``nan`` where a row lacks a value."""
+        """Return a DataFrame indexed by step, ``nan`` where a row lacks a value."""
         import pandas as pd
 
         if not self._rows:
@@ -147,9 +150,10 @@ class Trace:
         return pd.DataFrame(self._rows).set_index("step")
 
     def subscribe(self, callback: Callable[[Row], None]) -> Callable[[], None]:
-        """Have `callback(row)` called after each row is written.
+        """Call `callback(row)` after each row is written.
 
-        What is returned ends the subscription; calling it again does nothing.
+        The result is a function that ends the subscription; calling it again does
+        nothing.
         """
         entry = [callback]  # a fresh list: the same callback may subscribe twice
         self._subscribers.append(entry)
@@ -160,7 +164,7 @@ class Trace:
         return unsubscribe
 
     def close(self) -> None:
-        """Close the file and refuse further rows; those there stay readable."""
+        """Close the file and refuse further rows; existing rows stay readable."""
         self._refusal = self._refusal or "the trace is closed"
         if self._file is not None:
             self._file.close()
@@ -174,10 +178,10 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | PathLike) -> "Trace":
-        """Read a trace back; it takes no further rows.
+        """Read a trace from a file; it takes no further rows.
 
-        An unfinished last line, as a kill leaves it, is dropped. ValueError if the
-        header or a line before the last is malformed, with the line number.
+        An unfinished last line, left by a killed run, is dropped. ValueError, with the
+        line number, if the header or a line before the last is malformed.
         """
         path = Path(path)
         lines = _finished_lines(path.read_bytes())
@@ -192,7 +196,7 @@ class Trace:
         return f"Trace({str(self.path) if self.path else None!r}, rows={len(self)})"
 
     def _resume(self, last_step: float) -> None:
-        """Take over the rows of a file up to a step, and write behind them."""
+        """Read the rows of a file up to a step, and continue writing after them."""
         lines = _finished_lines(self.path.read_bytes())
         header = _parse_header(self.path, lines)
         for name in ("parameters", "seed"):
@@ -208,18 +212,18 @@ class Trace:
         self._file = open(self.path, "r+b", buffering=0)
         self._file.seek(0, os.SEEK_END)
         if len(kept) > self._file.tell():
-            self._file.write(b"\n")  # the last row was whole but for this
+            self._file.write(b"\n")  # the last row lacked only its newline
         self._file.truncate(len(kept))
         self._file.seek(len(kept))
 
     def _write(self, record: Mapping) -> None:
         data = (json.dumps(record) + "\n").encode()
         try:
-            # Unbuffered: one system call a line unless the system takes only a part.
+            # Unbuffered: one system call a line unless the system writes only a part.
             while data:
                 data = data[self._file.write(data) :]
         except BaseException:
-            # What follows a torn line would be unreadable, so nothing may follow it.
+            # Anything after a torn line would be unreadable, so no line may follow it.
             self._refusal = f"an earlier write to {self.path} failed"
             self.close()
             raise
@@ -238,7 +242,7 @@ def _header(parameters, device, seed) -> dict:
 
 
 def _plain(parameters) -> dict:
-    """Return the parameters as JSON will give them back (a tuple becomes a list)."""
+    """Return the parameters as JSON reads them back (a tuple becomes a list)."""
     if parameters is None:
         return {}
     if dataclasses.is_dataclass(parameters):
@@ -295,7 +299,7 @@ def _scalar(name: str, value) -> Scalar:
 
 
 def _finished_lines(data: bytes) -> list[bytes]:
-    """Split into lines; drop what follows the last newline unless it is whole."""
+    """Split into lines, without an incomplete last line."""
     *lines, rest = data.split(b"\n")
     # A cut-off JSON object never parses, so one that parses only lacks its newline.
     with contextlib.suppress(ValueError):

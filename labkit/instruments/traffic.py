@@ -1,4 +1,4 @@
-"""What a worker sends: every collective call in a piece of code, and its bytes."""
+"""Record every collective call in a piece of code, and its bytes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 if TYPE_CHECKING:
     import pandas as pd
 
-# Operator of torch -> kind of call, and the argument that is the payload N. "* p": that
-# is one worker's part, and N is what all p hold together.
+# Operator of torch -> kind of call, and the argument that is the payload N. With "* p"
+# it is one worker's part, and N is the parts of all p workers together.
 _OPERATORS = {
     "c10d": {
         **dict.fromkeys(("allreduce_", "allreduce_coalesced_"), "all_reduce tensors"),
@@ -56,7 +56,7 @@ _SILENT = {"wait_tensor", "_wrap_tensor_autograd", "check_for_nan"}
 
 
 def wire_bytes(kind: str, payload: int, group: int) -> float:
-    r"""Bytes that one worker sends for a collective call by the usual ring algorithm.
+    r"""Compute the bytes one worker sends for a collective call by a ring algorithm.
 
     ==================================  ======================================
     kind                                bytes, payload N and group of p
@@ -69,8 +69,8 @@ def wire_bytes(kind: str, payload: int, group: int) -> float:
     recv, barrier                       0
     ==================================  ======================================
 
-    N is the whole: for a reduction the tensor that is reduced, for a gather and a
-    scatter what all workers' parts are together. A worker receives as much as it sends.
+    N is the whole payload: for a reduction the tensor that is reduced, for a gather and
+    a scatter the parts of all workers together. A worker receives as much as it sends.
     A back end may choose another algorithm (a tree for small payloads), which moves the
     same bytes or more; the ring's are the least for an all-reduce.
 
@@ -113,20 +113,20 @@ class Collective:
 
     @property
     def wire(self) -> float:
-        """Bytes that this process sends, by :func:`wire_bytes`."""
+        """Return the bytes that this process sends, by :func:`wire_bytes`."""
         return wire_bytes(self.kind, self.bytes, self.group)
 
 
 class Traffic(TorchDispatchMode):
     """Record every collective call that this process makes in a ``with`` block.
 
-    Seen are calls of ``torch.distributed``, of DTensors, and those that
-    ``DistributedDataParallel`` makes for itself (the gradients' buckets, buffers), in
-    the forward and in the backward pass. (It makes others when it is built, and once,
-    at the start of the second pass, to agree on the order of its buckets.) Not seen are
-    calls from another thread, from compiled code, and what the rendezvous sends. What
-    is computed stays the same to the last bit; time is not to be measured inside, since
-    every operator is looked at.
+    It sees calls of ``torch.distributed``, of DTensors, and those that
+    ``DistributedDataParallel`` makes itself (the gradients' buckets, buffers), in the
+    forward and in the backward pass. (That makes others when it is built, and once, at
+    the start of the second pass, to agree on the order of its buckets.) It does not see
+    calls from another thread or from compiled code, or what the rendezvous sends.
+    Results stay the same to the last bit. Do not measure time inside the block, since
+    every operator is inspected.
 
     Attributes
     ----------
@@ -157,16 +157,16 @@ class Traffic(TorchDispatchMode):
 
     @property
     def bytes(self) -> int:
-        """Payload of all calls."""
+        """Return the payload of all calls, in bytes."""
         return sum(call.bytes for call in self.calls)
 
     @property
     def wire(self) -> float:
-        """Bytes that this process sends, by :func:`wire_bytes`."""
+        """Return the bytes that this process sends, by :func:`wire_bytes`."""
         return sum(call.wire for call in self.calls)
 
     def frame(self) -> "pd.DataFrame":
-        """A row per call: kind, elements, bytes, group, wire."""
+        """Return a frame with a row per call: kind, elements, bytes, group, wire."""
         import pandas as pd
 
         rows = [(c.kind, c.elements, c.bytes, c.group, c.wire) for c in self.calls]
@@ -174,16 +174,16 @@ class Traffic(TorchDispatchMode):
         return pd.DataFrame(rows, columns=columns)
 
     def totals(self) -> "pd.DataFrame":
-        """A row per kind: calls, and sums of elements, bytes and wire."""
+        """Return a frame with a row per kind: calls, and sums of the other columns."""
         by_kind = self.frame().groupby("kind")
         sums = by_kind[["elements", "bytes", "wire"]].sum()
         sums.insert(0, "calls", by_kind.size())
         return sums
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Let the operator run, and note it if it is a collective one."""
+        """Run the operator, and record it if it is a collective one."""
         if any(issubclass(kind, self._made_of_others) for kind in types):
-            return NotImplemented  # it comes back here with the calls it is made of
+            return NotImplemented  # its constituent calls come back here
         result = func(*args, **(kwargs or {}))
         space = getattr(func, "namespace", None)  # a higher-order operator has none
         if space in _OPERATORS and func._opname not in _SILENT:
@@ -192,7 +192,7 @@ class Traffic(TorchDispatchMode):
 
 
 def _read(space, func, args, kwargs) -> Collective:
-    """What a collective operator was given."""
+    """Return the call that a collective operator makes."""
     name = func._opname
     if name not in _OPERATORS[space]:
         raise NotImplementedError(f"Traffic cannot count {space}::{name}")
@@ -219,7 +219,7 @@ def _group_size(given) -> int:
 
 
 def _tensors(value) -> Iterator[Tensor]:
-    """All tensors of a list of lists."""
+    """Yield all tensors of a nested list."""
     if isinstance(value, Tensor):
         yield value
         return

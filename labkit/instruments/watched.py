@@ -1,4 +1,4 @@
-"""Which layers can be watched, and which are refused or skipped."""
+"""Choose the layers to watch, and say which are refused or skipped."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from labkit.instruments.recurrent_calls import GRUCall, RecurrentCall
 from labkit.layers import CONV, find_layer, refused_form
 
 MIXES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-# layer type -> what a call of it leaves
+# layer type -> class that records its calls
 KINDS = {nn.Linear: LinearCall, nn.Embedding: EmbeddingCall, nn.GRU: GRUCall}
 KINDS |= dict.fromkeys(CONV, ConvCall)
 KINDS |= dict.fromkeys((nn.RNN, nn.LSTM), RecurrentCall)
@@ -26,7 +26,7 @@ KINDS[nn.MultiheadAttention] = AttentionCall
 
 
 def refusal(module: nn.Module) -> str:
-    """Why a layer cannot be watched; empty if it can."""
+    """Return why a layer cannot be watched, or an empty string if it can."""
     if type(module) not in KINDS:
         kinds = ", ".join(kind.__name__ for kind in KINDS)
         return f"it is a {type(module).__name__}, and there are {kinds}"
@@ -40,7 +40,7 @@ def refusal(module: nn.Module) -> str:
 
 
 def check_mixing(model: nn.Module) -> None:
-    """Raise ValueError if a norm mixes the examples: in training, by their mean."""
+    """Raise ValueError if a BatchNorm mixes the examples by the batch's mean."""
     for name, module in model.named_modules():
         if isinstance(module, MIXES) and (module.training or not _stored(module)):
             raise ValueError(
@@ -57,7 +57,10 @@ def _stored(module) -> bool:
 def choose(
     model: nn.Module, layers: Sequence[str] | None, skip: bool
 ) -> tuple[list[tuple[str, nn.Module]], dict[str, str]]:
-    """Names and modules to watch, and why others are skipped; or ValueError."""
+    """Return names and modules to watch, and why others are skipped.
+
+    ValueError if there is none, or one is refused and not to be skipped.
+    """
     check_mixing(model)
     modules = dict(model.named_modules())
     if layers is None:
@@ -97,12 +100,12 @@ def _attends(module) -> bool:
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Those that a layer uses itself, with attention also of its projection out."""
+    """Return a layer's own parameters, for attention with its output projection."""
     return dict(module.named_parameters(recurse=_attends(module)))
 
 
 def _shared(modules) -> dict[str, str]:
-    """Names of layers that share a parameter with another one, and so why not."""
+    """Return the names of layers that share a parameter, with the reason to refuse."""
     owners = {}
     for name, module in modules.items():
         for parameter in module.parameters(recurse=False):
