@@ -1,4 +1,4 @@
-"""Closed-form weights by back-propagated least squares, layer by layer.
+"""Compute weights in closed form by back-propagated least squares, layer by layer.
 
 Tomic, Matos-Carvalho, Beko, *A Closed-form Solution for Weight Optimization in
 Fully-connected Feed-forward Neural Networks*, arXiv 2401.06699, 2024. The Gauss-Newton

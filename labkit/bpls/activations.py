@@ -1,9 +1,10 @@
-r"""Activations, their inverses and the clamp between them.
+r"""Define activations, their inverses and the clamp between them.
 
 Equation (5) of the paper asks a hidden layer for values that its activation may never
 take: a sigmoid cannot give 1.3. The inverse activation is not defined there, and the
-paper is silent. A clamp is therefore part of the method, and its width decides the
-result: with a softmax hidden layer on MNIST, 1e-2 ends near 90 % and 1e-6 near 55 %.
+paper does not say what to do. A clamp is therefore part of the method, and its width
+decides the result: with a softmax hidden layer on MNIST, 1e-2 reaches about 90 % and
+1e-6 about 55 %.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ CLAMP = 1e-2
 
 
 class Activation(NamedTuple):
-    """A function of the pre-activations Z (..., D, N)."""
+    """An activation function of the pre-activations Z (..., D, N)."""
 
     name: str
     value: Callable[[Tensor], Tensor]  # a(Z)
@@ -30,17 +31,17 @@ class Activation(NamedTuple):
 
 
 def elu_inverse(p: Tensor) -> Tensor:
-    """p where positive, else log(1 + p)."""
+    """Return p where it is positive, else log(1 + p)."""
     return torch.where(p > 0, p, torch.log1p(p.clamp_max(0)))
 
 
 def softplus_inverse(p: Tensor) -> Tensor:
-    """log(exp(p) - 1) without overflow for large p."""
+    """Return log(exp(p) - 1) without overflow for large p."""
     return p + torch.log(-torch.expm1(-p))
 
 
 def softminus_inverse(p: Tensor) -> Tensor:
-    """p - log(1 - exp(p)) for p < 0, without a loss of digits near 0."""
+    """Return p - log(1 - exp(p)) for p < 0, without a loss of digits near 0."""
     return p - torch.log(-torch.expm1(p))
 
 
@@ -54,7 +55,7 @@ _TABLE = (
                torch.atanh, lambda e: (e - 1, 1 - e)),
     Activation("softplus", F.softplus, lambda z, h: torch.sigmoid(z),
                softplus_inverse, lambda e: (e, None)),
-    # z - softplus(z), which is the logarithm of the sigmoid; the paper names it alone
+    # z - softplus(z), the logarithm of the sigmoid; the paper gives the name only
     Activation("softminus", F.logsigmoid, lambda z, h: -torch.expm1(h),
                softminus_inverse, lambda e: (None, -e)),
     Activation("elu", F.elu, lambda z, h: torch.where(z > 0, 1, h + 1),
@@ -71,7 +72,9 @@ ACTIVATIONS = {a.name: a for a in _TABLE}
 
 
 def activation(name: str | Activation) -> Activation:
-    """Look an activation up by its name, or hand one back; ValueError for others.
+    """Return an activation by its name, or the activation itself.
+
+    ValueError for an unknown name.
 
     The names are those of `ACTIVATIONS`: "identity", "sigmoid", "tanh", "softplus",
     "softminus" (z - softplus(z), the logarithm of the sigmoid), "elu", "softmax" over
@@ -94,9 +97,9 @@ def activation(name: str | Activation) -> Activation:
 def per_layer(
     names: str | Activation | Sequence[str | Activation], layers: int
 ) -> list[Activation]:
-    """One activation for each hidden layer, from one for all or from a sequence.
+    """Return one activation for each hidden layer, from one for all or a sequence.
 
-    Raises ValueError or TypeError for others.
+    ValueError or TypeError for other arguments.
     """
     if isinstance(names, str | Activation):
         names = [names] * layers
@@ -113,7 +116,7 @@ def per_layer(
 
 
 def invertible(name: str | Activation) -> Activation:
-    """As `activation`; ValueError if it has no inverse (ReLU)."""
+    """Return the activation as `activation` does; ValueError without an inverse."""
     a = activation(name)
     if a.inverse is None:
         known = ", ".join(n for n, b in ACTIVATIONS.items() if b.inverse is not None)
@@ -125,19 +128,19 @@ def invertible(name: str | Activation) -> Activation:
 
 
 def clamp_targets(T: Tensor, a: Activation, clamp: float | None) -> Tensor:
-    """Bring targets (..., D, N) into the range of a, ``clamp`` away from its ends.
+    """Clamp targets (..., D, N) into the range of a, ``clamp`` away from its ends.
 
-    None or 0 leaves them as they are. Softmax targets are bounded entry by entry,
-    [clamp, 1], and not renormalised.
+    With None or 0 the targets do not change. Softmax targets are clamped entry by entry
+    to [clamp, 1], and not renormalised.
     """
     low, high = a.bounds(clamp) if clamp else (None, None)
     return T if low is None and high is None else T.clamp(low, high)
 
 
 def send_back(C: Tensor, a: Activation, careful: bool = True) -> Tensor:
-    """Targets of the pre-activations, a^{-1}(C); not finite where there is none.
+    """Return the targets of the pre-activations, a^{-1}(C), not finite if undefined.
 
-    With ``careful`` the result is looked at, for which a device is waited for.
+    With ``careful`` the result is checked, which waits for a device.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-r"""One walk over rows that come in batches: the sums of its normal equations.
+r"""Run one walk over rows that come in batches, by the sums of its normal equations.
 
 A walk keeps the values $H_l$ of the random network as they are (Algorithm 1), so the
 matrix and the right side of every layer's solve are sums over the samples:
@@ -6,11 +6,11 @@ matrix and the right side of every layer's solve are sums over the samples:
 (6) $V_l = (G_l + \lambda I)^{-1} C_l$, $G_l = \sum_b H_{l-1}^T H_{l-1}$,
 $C_l = \sum_b H_{l-1}^T B_l$ over the batches b.
 
-All $G_l$ and the output layer's $V$ are those of a walk over all rows together,
+All $G_l$ and the output layer's $V$ are the same as in a walk over all rows together,
 whatever the batches. The targets $B_l$ of a hidden layer follow from the weights above
-it; those of a batch are made with the weights that all rows so far give, and stay as
-they are when later batches change these. With one hidden layer, rows that come again k
-times make the difference k + 1 times smaller.
+it. Those of a batch are computed with the weights from all rows so far, and do not
+change when later batches change these weights. With one hidden layer, repeating the
+rows k times makes the difference k + 1 times smaller.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Sums(NamedTuple):
     C: Tensor  # (K, J), A^T B
 
     def solve(self, ridge: float) -> tuple[Tensor, Solve]:
-        """Weights (K, J) with a relative ridge; 0 is the minimum-norm solution."""
+        """Solve for weights (K, J) with a relative ridge; 0 gives the minimum norm."""
         if ridge == 0:
             return cut_eigh(self.G, self.C, 0.0)
         regular = factored(self.G.clone(), ridge)
@@ -40,14 +40,14 @@ class Sums(NamedTuple):
 
 
 class LayerSums(NamedTuple):
-    """Those of both solves of a layer."""
+    """The normal equations of both solves of a layer."""
 
     first: Sums  # of the values of the random network
     second: Sums | None = None  # of the corrected values, for Algorithm 2
 
 
 def added(sums: Sums | None, A: Tensor, B: Tensor, root: Tensor | None) -> Sums:
-    """Normal equations with the rows of A (D, K) and B (D, J) taken in."""
+    """Return normal equations to which the rows of A (D, K) and B (D, J) are added."""
     A, B = weighed(root, A), weighed(root, B)
     G, C = gram(A), cross(A, B)
     return Sums(G, C) if sums is None else Sums(sums.G + G, sums.C + C)
@@ -65,9 +65,9 @@ def batch_walk(
     second_solve: bool = False,
     root: Tensor | None = None,
 ) -> tuple[list[LayerSums], Weights, list[Solve]]:
-    r"""Take a batch into the walk, and solve all layers again.
+    r"""Add a batch to the walk, and solve all layers again.
 
-    The layers as in `layer_step`, with the sums in the solves:
+    The layers are solved as in `layer_step`, but from the sums:
 
     (6) $V = (G + \lambda I)^{-1} C$    (5) $T = H + R\,V^+$
     (7) $C' = \mathrm{clamp}_\varepsilon(T)$    (8) $B' = a^{-1}(C')$
@@ -117,5 +117,5 @@ def batch_walk(
 
 
 def all_finite(weights: Weights) -> bool:
-    """Whether every weight is finite."""
+    """Return whether every weight is finite."""
     return all(bool(torch.isfinite(W).all()) for W in weights)

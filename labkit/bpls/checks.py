@@ -1,4 +1,4 @@
-"""The door of this room: what tensors, weights, labels and devices must be."""
+"""Check the tensors, weights, labels and devices that this package takes."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def check_matrix(
     like: Tensor | None = None,
     sparse: bool = False,
 ) -> Tensor:
-    """Refuse all but a float32 or float64 tensor of this shape, as `check_tensor`.
+    """Check that a value is a float32 or float64 tensor of this shape, and return it.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ def check_matrix(
             f"{name} in COO form must have two sparse dimensions, got shape "
             f"{tuple(value.shape)} with {value.dense_dim()} dense ones"
         )
-    # what is left to check needs no numbers
+    # the other checks need no numbers
     stands_for = torch.empty(0, dtype=value.dtype, device=value.device)
     check_tensor(name, stands_for, like=like, dtype=DTYPES)
     return value
 
 
 def check_broadcast(**tensors: Tensor) -> None:
-    """Refuse tensors whose dimensions before the last two do not fit each other."""
+    """Raise ValueError if the dimensions before the last two do not broadcast."""
     try:
         torch.broadcast_shapes(*(value.shape[:-2] for value in tensors.values()))
     except RuntimeError:
@@ -51,7 +51,7 @@ def check_broadcast(**tensors: Tensor) -> None:
 
 
 def check_weights(X: Tensor, weights: object, least: int = 1) -> None:
-    """Refuse all but a sequence of weights that fit X (..., D, M) and each other."""
+    """Check that weights are a sequence that fits X (..., D, M) and each other."""
     if not isinstance(weights, tuple | list):
         raise TypeError(f"weights must be a tuple of tensors, got {described(weights)}")
     if len(weights) < least:
@@ -73,7 +73,7 @@ def check_weights(X: Tensor, weights: object, least: int = 1) -> None:
 
 
 def check_shapes(X: Tensor, Y: Tensor, weights: Sequence[Tensor]) -> None:
-    """Refuse weights that do not fit X (D, M), Y and each other, and labels too high.
+    """Check that X (D, M), Y and the weights fit, and that labels are in range.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def check_shapes(X: Tensor, Y: Tensor, weights: Sequence[Tensor]) -> None:
 
 
 def check_generator(generator: object) -> None:
-    """Refuse all but None and a torch.Generator."""
+    """Raise TypeError unless this is None or a torch.Generator."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(
             f"generator must be None or a torch.Generator, got {described(generator)}"

@@ -1,14 +1,15 @@
-r"""A Gauss-Newton refinement of BPLS. Ours: the paper has nothing of it.
+r"""Refine a network by Gauss-Newton sweeps, a method that is ours and not the paper's.
 
 The paper corrects a hidden value, clamps it into the range of the activation and
 inverts the activation. Here the correction is made before the activation instead:
 linearise $a(z + \Delta z) \approx a(z) + a'(z) \circ \Delta z$ and take the smallest
-damped $\Delta z$ that removes the residual. No clamp and no inverse is needed, so ReLU
-may come too. With the identity and without damping it is (5'), the joint
+damped $\Delta z$ that removes the residual. This needs no clamp and no inverse, so ReLU
+is allowed too. With the identity and without damping it is (5'), the joint
 interpretation of the paper's correction.
 
-One hidden layer; the output layer has a constant unit beside the hidden ones. It solves
-for one-hot labels or values by least squares, on all samples in every sweep.
+There is one hidden layer, and the output layer has a constant unit beside the hidden
+ones. It is fitted to one-hot labels or values by least squares, on all samples in every
+sweep.
 """
 
 import math
@@ -59,7 +60,7 @@ class State(NamedTuple):
 def gauss_newton_targets(
     R: Tensor, W: Tensor, slope: Tensor, mu: float, share: Tensor | None = None
 ) -> Tensor:
-    r"""The change of the pre-activations that removes the residual, to first order.
+    r"""Compute the pre-activations' change that removes the residual to first order.
 
     For each sample d, with the Jacobian $J_d = W^T \mathrm{diag}(a'(z_d))$ (J, N),
 
@@ -108,15 +109,15 @@ def sweep(
     ridge: float,
     share: Tensor | None = None,
 ) -> tuple[State, Tensor, Tensor]:
-    r"""One refinement sweep over all samples.
+    r"""Run one refinement sweep over all samples.
 
     With $\Delta Z$ of `gauss_newton_targets`,
 
     (4) $\Delta W_1 = \alpha\,(X^T X + \lambda I)^{-1} X^T \Delta Z$
     (5) $W_1' = W_1 + \Delta W_1$
 
-    and the output layer solved again, `with_output`. The gradient of half the squared
-    error comes along for its cosine,
+    The output layer is then solved again by `with_output`. The gradient of half the
+    squared error is computed as well, for the cosine:
 
     (6) $g = -X^T (R\,W_2^T \circ a'(Z))$.
 
@@ -164,7 +165,7 @@ def with_output(
 ) -> State:
     """Solve the output layer on the hidden values of W_1 and the constant unit.
 
-    Without ``careful`` the result is nan where there is no Cholesky factor; see
+    Without ``careful`` the result is nan if there is no Cholesky factor; see
     `solve_layer`.
     """
     Z = X @ W1
@@ -187,11 +188,11 @@ def refine(
     ridge: float = RIDGE,
     weight: Tensor | None = None,
 ) -> Iterator[WalkEnd]:
-    """Refine by Gauss-Newton sweeps (ours); yields one `WalkEnd` per sweep.
+    """Refine by Gauss-Newton sweeps (ours), and yield one `WalkEnd` per sweep.
 
-    Sweep 0 solves the output layer on the initial hidden layer. The error need not fall
-    at every sweep, least of all on a small problem; the best is kept. D M^2
-    multiply-adds once for the factor of X^T X + lambda I, then 3 D M N a sweep.
+    Sweep 0 solves the output layer on the initial hidden layer. The error may rise in a
+    sweep, especially on a small problem; the best weights are kept. Cost: D M^2
+    multiply-adds once for the factor of X^T X + lambda I, then 3 D M N in each sweep.
 
     Parameters
     ----------
@@ -263,7 +264,7 @@ def refine(
             if tau:
                 numbers |= {"overshoot": ratio, "cosine": along}
             numbers = read(numbers)
-            if not math.isfinite(numbers["rmse"]):  # with care, or with a word
+            if not math.isfinite(numbers["rmse"]):  # solve again with care, or raise
                 state = with_output(X, B, state.W1, a, ridge, share)
                 numbers |= read(outcome(state, B, Y, weight))
             if not math.isfinite(numbers["rmse"]):
@@ -295,7 +296,7 @@ def refine(
 
 
 def outputs_of(Y: Tensor) -> int:
-    """How many outputs values (D, J) have, or labels by the largest of them."""
+    """Return the number of outputs of values (D, J), or by the largest label."""
     check_tensor("Y", Y, dtype=(torch.int64, *DTYPES))
     if Y.ndim == 0 or not Y.numel():
         raise ValueError(f"Y must have a row and a column, got {tuple(Y.shape)}")
@@ -310,7 +311,7 @@ def outputs_of(Y: Tensor) -> int:
 def outcome(
     state: State, B: Tensor, Y: Tensor, weight: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """RMSE of all outputs; for labels also the misses, or what they weigh."""
+    """Compute the RMSE of all outputs and, for labels, the misses or their weight."""
     numbers = {"rmse": weighed(relative(weight), state.R.square()).mean().sqrt()}
     if Y.dtype == torch.int64:
         numbers["misses"] = counted((B - state.R).argmax(-1) != Y, weight)
@@ -318,9 +319,9 @@ def outcome(
 
 
 def refined_scores(X: Tensor, weights: Weights, a: str | Activation) -> Tensor:
-    """Outputs (D, J) of a refined network, [a(X W_1), 1] W_2.
+    """Compute the outputs (D, J) of a refined network, [a(X W_1), 1] W_2.
 
-    Raises TypeError or ValueError for weights that do not fit X or each other.
+    TypeError or ValueError if the weights do not fit X or each other.
     """
     check_matrix("X", X, ("D", "M"), sparse=True)
     if not isinstance(weights, tuple | list) or len(weights) != 2:

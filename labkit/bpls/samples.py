@@ -1,4 +1,4 @@
-"""The samples that a network is trained on: their shapes, weights and misses."""
+"""Hold the samples that a network is trained on, with their weights and misses."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from labkit.door import check_tensor, described
 
 
 class Samples(NamedTuple):
-    """Rows of inputs with what is wanted of them."""
+    """Rows of inputs with their targets."""
 
     X: Tensor  # (D, M) inputs
     Y: Tensor  # (D, J) values, or (D,) int64 labels
@@ -18,7 +18,7 @@ class Samples(NamedTuple):
     weight: Tensor | None = None  # (D,) of the samples
 
     def chosen(self, rows: Tensor | None) -> "Samples":
-        """Take these rows, or all of them for None; a sparse tensor has no slices."""
+        """Return the samples in these rows, or all of them for None."""
         if rows is None:
             return self
         parts = (None if v is None else v.index_select(0, rows) for v in self)
@@ -26,21 +26,21 @@ class Samples(NamedTuple):
 
     @property
     def labelled(self) -> bool:
-        """Whether Y holds labels."""
+        """Return whether Y holds labels."""
         return self.Y.dtype == torch.int64
 
     @property
     def share(self) -> Tensor | None:
-        """Weights over their mean, as a column (D, 1); None where there are none."""
+        """Return weights over their mean as a column (D, 1), or None if none."""
         return relative(self.weight)
 
     def mass(self) -> float | int:
-        """How many samples there are, or what all of them weigh."""
+        """Return the number of samples, or their total weight."""
         return len(self.X) if self.weight is None else self.weight.sum().item()
 
 
 class Judged(NamedTuple):
-    """An error of a network, as a `WalkEnd` has it."""
+    """An error of a network in the fields of a `WalkEnd`."""
 
     misses: float | None  # how many, or what they weigh; None for values
     accuracy: float | None
@@ -48,9 +48,9 @@ class Judged(NamedTuple):
 
 
 def checked_weight(weight: Tensor | None, X: Tensor) -> Tensor | None:
-    """Return the weights in X's dtype; they must be >= 0, one a row, and not all 0.
+    """Return the weights in X's dtype, after a check.
 
-    Raises TypeError or ValueError for others.
+    TypeError or ValueError unless they are >= 0, one for each row, and not all 0.
     """
     if weight is None:
         return None
@@ -69,21 +69,21 @@ def checked_weight(weight: Tensor | None, X: Tensor) -> Tensor | None:
 
 
 def relative(weight: Tensor | None) -> Tensor | None:
-    """Divide weights by their mean: a column (D, 1), or None for None."""
+    """Divide weights by their mean; return a column (D, 1), or None for None."""
     return None if weight is None else (weight / weight.mean())[:, None]
 
 
 def counted(true: Tensor, weight: Tensor | None) -> Tensor:
-    """How many entries are true, or what they weigh."""
+    """Count the entries that are true, or add up their weights."""
     if weight is None:
         return torch.count_nonzero(true)
     return (weight * true).sum()
 
 
 def judged(error: float, mass: float, labelled: bool) -> Judged:
-    """Write an error, misses or an RMSE, as fields of a `WalkEnd`.
+    """Return an error, misses or an RMSE, in the fields of a `WalkEnd`.
 
-    ``mass`` is the number of samples, or what they weigh.
+    ``mass`` is the number of samples, or their total weight.
     """
     if not labelled:
         return Judged(None, None, error)

@@ -1,14 +1,12 @@
-r"""Least squares for all neurons of a layer at once (Tomic et al. 2024, equation (6)).
+r"""Solve least squares for all neurons of a layer at once (Tomic et al. 2024, (6)).
 
 Samples are rows here and columns in the paper: its $A_l$ is our ``A`` transposed.
-Equation (6) as printed inverts $A^T A$, which is singular as soon as a pixel is
-constant, a column is doubled or the hidden layer is wider than the layer below it;
-already the paper's linear toy has a 3 x 3 matrix of rank 2. Three methods take its
-place.
+Equation (6) as printed inverts $A^T A$, which is singular if a pixel is constant, a
+column is doubled or the hidden layer is wider than the layer below it; even the paper's
+linear toy has a 3 x 3 matrix of rank 2. Three methods replace it.
 
-``torch.linalg.lstsq`` is not among them: its default CPU driver has returned a zero
-solution for inputs with a constant zero column, and its only CUDA driver assumes full
-rank.
+``torch.linalg.lstsq`` is not used: its default CPU driver has returned a zero solution
+for inputs with a constant zero column, and its only CUDA driver assumes full rank.
 """
 
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from labkit.errors import DivergedError
 from labkit.ranges import NOT_NEGATIVE, check, one_of, optional
 
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
-SMALL = 1 << 16  # entries of A up to which the SVD of A costs next to nothing
+SMALL = 1 << 16  # entries of A up to which the SVD of A is cheap
 METHODS = ("cholesky", "eigh", "svd")
 RANGES = {
     "ridge": optional(NOT_NEGATIVE),
@@ -32,7 +30,7 @@ RANGES = {
 
 
 class Solve(NamedTuple):
-    """What a solve tells about its matrix; both of the batch shape of A."""
+    """Rank and condition of a solved matrix; both have the batch shape of A."""
 
     rank: Tensor  # int64, directions of A that were kept
     condition: Tensor  # largest over smallest kept singular value, ridge included
@@ -48,7 +46,7 @@ def solve_layer(
     careful: bool = True,
     root: Tensor | None = None,
 ) -> tuple[Tensor, Solve]:
-    r"""Weights of a layer: the least-squares solution of A W = B, all columns at once.
+    r"""Compute the weights of a layer as the least-squares solution of A W = B.
 
     With $G = A^T A$ ((6) with samples as rows), $K$ columns and relative ridge $\rho$,
 
@@ -144,28 +142,28 @@ def check_pair(A: Tensor, B: Tensor, root: Tensor | None) -> None:
 
 
 def weighed(w: Tensor | None, A: Tensor) -> Tensor:
-    """Rows of A (..., D, K) times w (D, 1); A itself where there is none."""
+    """Multiply the rows of A (..., D, K) by w (D, 1), or return A if w is None."""
     return A if w is None else w * A
 
 
 class Factor(NamedTuple):
-    """A^T A + lambda I, factored; to be used for as many right sides as there are."""
+    """The factored matrix A^T A + lambda I, for any number of right sides."""
 
     L: Tensor  # (..., K, K) lower Cholesky factor
     lam: Tensor  # (...,) lambda
     norm: Tensor  # (...,) Frobenius norm of the matrix
 
     def solve(self, C: Tensor) -> Tensor:
-        """(A^T A + lambda I)^{-1} C for C (..., K, J), in K^2 J multiply-adds."""
+        """Compute (A^T A + lambda I)^{-1} C for C (..., K, J) in K^2 J operations."""
         return torch.cholesky_solve(C, self.L)
 
     def info(self) -> Solve:
-        """Rank and condition at the price of reading the diagonal.
+        """Estimate rank and condition from the diagonal of the factor.
 
-        A pivot L_ii^2 - lambda is the part of column i outside the span of those before
-        it, as far as the ridge lets one see. The largest eigenvalue lies between
-        norm / sqrt(K) and norm; the smallest is at most the smallest pivot. The root of
-        norm over smallest pivot estimates the condition.
+        A pivot L_ii^2 - lambda is the part of column i outside the span of the columns
+        before it, as far as the ridge allows to see. The largest eigenvalue lies
+        between norm / sqrt(K) and norm; the smallest is at most the smallest pivot. The
+        root of norm over smallest pivot estimates the condition.
         """
         pivots = self.L.diagonal(dim1=-2, dim2=-1).square()
         rank = (pivots > 2 * self.lam[..., None]).sum(-1)
@@ -175,15 +173,15 @@ class Factor(NamedTuple):
 def factor(A: Tensor, ridge: float, careful: bool = True) -> Factor:
     """Factor A^T A + lambda I with a relative ridge > 0.
 
-    Where rounding makes the matrix indefinite (a ridge near the dtype's epsilon) the
-    factor is that of the matrix with its eigenvalues lifted to rounding, or nan if it
-    is not to be ``careful``.
+    If rounding makes the matrix indefinite (a ridge near the dtype's epsilon), the
+    factor is that of the matrix with its eigenvalues raised to rounding level, or nan
+    without ``careful``.
     """
     return factored(gram(A), ridge, careful)
 
 
 def factored(G: Tensor, ridge: float, careful: bool = True) -> Factor:
-    """As `factor`, of G = A^T A itself, into which the ridge is added."""
+    """Factor G = A^T A as `factor` does, and add the ridge to G in place."""
     scale = G.diagonal(dim1=-2, dim2=-1).mean(-1)
     lam = ridge * torch.where(scale > 0, scale, 1)  # a zero A has the solution 0
     G.diagonal(dim1=-2, dim2=-1).add_(lam[..., None])
@@ -196,7 +194,7 @@ def factored(G: Tensor, ridge: float, careful: bool = True) -> Factor:
 
 
 def lifted(G: Tensor, lam: Tensor) -> Tensor:
-    """Lower Cholesky factor of G with its eigenvalues lifted to rounding."""
+    """Compute the lower Cholesky factor of G with eigenvalues raised to rounding."""
     w, V = decomposed(torch.linalg.eigh, G)
     floor = torch.maximum(lam, torch.finfo(w.dtype).eps * w[..., -1])
     w = torch.maximum(w, floor[..., None])
@@ -205,13 +203,13 @@ def lifted(G: Tensor, lam: Tensor) -> Tensor:
 
 
 def gram(A: Tensor) -> Tensor:
-    """A^T A, of which only what lies on and above the diagonal blocks is computed.
+    """Compute A^T A from its diagonal blocks and those above them only.
 
-    torch has no symmetric product; four block rows save 3 / 8 of the plain one's work,
-    more of them cost it again by being thin.
+    torch has no symmetric product. Four block rows save 3 / 8 of the plain product's
+    work; more of them are too thin to be faster.
     """
     K = A.shape[-1]
-    if A.is_sparse:  # by pieces of dense columns, D x 256
+    if A.is_sparse:  # in blocks of dense columns, D x 256
         one = torch.eye(K, dtype=A.dtype, device=A.device)
         return torch.cat([A.mT @ (A @ E) for E in one.split(256, 1)], 1)
     if K < 4 * 64:
@@ -226,12 +224,12 @@ def gram(A: Tensor) -> Tensor:
 
 
 def cross(A: Tensor, B: Tensor) -> Tensor:
-    """A^T B; the thin factor on the left is the faster order for row-major memory."""
+    """Compute A^T B with the thin factor on the left, faster in row-major memory."""
     return (B.mT @ A).mT
 
 
 def decomposed(function: Callable, M: Tensor, **options: object) -> Any:
-    """Call a function of torch.linalg; DivergedError where M is beyond its dtype."""
+    """Call a function of torch.linalg; DivergedError if M is not finite."""
     try:
         return function(M, **options)
     except torch.linalg.LinAlgError as error:
@@ -286,7 +284,7 @@ def cut_svd(
 
 
 def kept_info(s: Tensor, keep: Tensor) -> Solve:
-    """Rank and condition from singular values; a condition of 1 where none is kept."""
+    """Return rank and condition from singular values, with condition 1 at rank 0."""
     smallest = torch.where(keep, s, torch.inf).amin(-1)
     condition = torch.where(keep.any(-1), s.amax(-1) / smallest, 1)
     return Solve(keep.sum(-1), condition)

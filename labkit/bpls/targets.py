@@ -1,13 +1,13 @@
-r"""What a layer should have produced: the interpretations of equation (5).
+r"""Compute a hidden layer's targets by the interpretations of equation (5).
 
-Tomic et al. 2024, equation (5), asks of neuron $i$ the value that repairs output $j$
-while all other neurons stay as they are. With the residual $R = B - H W$ it reads
+Equation (5) of Tomic et al. 2024 gives neuron $i$ the value that repairs output $j$ if
+all other neurons stay as they are. With the residual $R = B - H W$ it reads
 
 $$\hat n_i = n_i + R_j / \hat w_{ij},$$
 
-one value for each of the $J$ outputs, and the paper does not say which is meant. Every
-candidate is here under a name. All but two of them also repair the same residual $N$
-times over, since all $N$ neurons move at once: ``overshoot`` measures it.
+This is one value for each of the $J$ outputs, and the paper does not say which is
+meant. Every candidate is here under a name. All but two of them also repair the same
+residual $N$ times over, since all $N$ neurons move at once: ``overshoot`` measures it.
 """
 
 import numbers
@@ -32,7 +32,7 @@ def hidden_targets(
     interpretation: str | int = "min_norm",
     careful: bool = True,
 ) -> Tensor:
-    r"""Corrected values of a hidden layer, before clamp and inverse activation.
+    r"""Compute corrected values of a hidden layer, before clamp and inverse activation.
 
     With $R = B - H W$, $w_i$ row $i$ of $W$, and (5a) to (5f) our numbers,
 
@@ -75,11 +75,11 @@ def hidden_targets(
 
     Notes
     -----
-    "min_norm" is the smallest change of H that meets B wherever W allows it. In a
-    linear net it makes the walk ordinary least squares, and (5f) gives z + N (P - z) on
-    output j, with z the outputs of the net before and P the least-squares fit. Where a
-    weight is zero, or a singular value of W is zero to the dtype, nothing is corrected
-    through it. Cost 2 D N J multiply-adds (gauss_seidel in N small steps).
+    "min_norm" is the smallest change of H that meets B if W allows it. In a linear net
+    it makes the walk ordinary least squares, and (5f) gives z + N (P - z) on output j,
+    with z the outputs of the net before and P the least-squares fit. If a weight is
+    zero, or a singular value of W is zero to the dtype, nothing is corrected through
+    it. Cost 2 D N J multiply-adds (gauss_seidel in N small steps).
 
     Examples
     --------
@@ -137,7 +137,7 @@ def check_interpretation(interpretation: str | int, outputs: int | None = None) 
 
 
 def neuron_by_neuron(H: Tensor, W: Tensor, R: Tensor) -> Tensor:
-    """(5b): the Gauss-Seidel form of (5a), one neuron after the other."""
+    """Compute (5b), the Gauss-Seidel form of (5a), one neuron after the other."""
     scale = reciprocal(W.square().sum(-1))
     moves = []
     for i in range(W.shape[-2]):
@@ -149,7 +149,7 @@ def neuron_by_neuron(H: Tensor, W: Tensor, R: Tensor) -> Tensor:
 
 
 def full_rank_inverse(W: Tensor) -> Tensor:
-    """W^+ (..., J, N) by QR; nan unless the condition of W is below 1 / sqrt(eps)."""
+    """Compute W^+ (..., J, N) by QR; nan unless W's condition is < 1 / sqrt(eps)."""
     tall = W if W.shape[-2] >= W.shape[-1] else W.mT
     Q, R = torch.linalg.qr(tall)
     one = torch.eye(R.shape[-1], dtype=R.dtype, device=R.device)
@@ -161,16 +161,16 @@ def full_rank_inverse(W: Tensor) -> Tensor:
 
 
 def reciprocal(x: Tensor) -> Tensor:
-    """1 / x, and 0 where x is zero or so small that 1 / x is not finite."""
+    """Return 1 / x, or 0 where x is so small that 1 / x is not finite."""
     y = 1 / x
     return torch.where(torch.isfinite(y), y, 0)
 
 
 def overshoot(change: Tensor, W: Tensor, R: Tensor) -> Tensor:
-    r"""How often a correction repairs the residual: 1 for (5').
+    r"""Compute how many times a correction repairs the residual: 1 for (5').
 
     $\langle (\hat H - H) W, R \rangle / |R|^2$, over all samples and outputs. (5a) to
-    (5f) overshoot by about N / J to N; below 1 part of the residual stays.
+    (5f) overshoot by about N / J to N; below 1 a part of the residual stays.
 
     Parameters
     ----------

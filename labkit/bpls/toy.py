@@ -1,8 +1,8 @@
-r"""The paper's toy (section III-A), its Monte-Carlo runs side by side in one batch.
+r"""Run the paper's toy (section III-A), with all Monte-Carlo runs in one batch.
 
-Two inputs, one of them constant 1, one hidden layer of three, two outputs; train on
-x = 1, 3, 5, 7, 9 and test on x = 2, 4, 6, 8, 10. The paper does not say what the noise
-is added to; here it is the training outputs.
+It has two inputs, one of them constant 1, one hidden layer of three, and two outputs.
+It trains on x = 1, 3, 5, 7, 9 and tests on x = 2, 4, 6, 8, 10. The paper does not say
+what the noise is added to; here it is the training outputs.
 
 For the linear problem every interpretation of equation (5) but "label", which picks
 another output for every sample, gives ordinary least squares on (x, 1). So the errors
@@ -66,7 +66,7 @@ def toy_problem(
 
 
 def check_toy(toy: object) -> None:
-    """Raise TypeError for what `toy_problem` has not made."""
+    """Raise TypeError unless `toy_problem` made this."""
     if not isinstance(toy, Toy):
         raise TypeError(f"toy must come from toy_problem, got {described(toy)}")
 
@@ -80,8 +80,8 @@ def noisy_outputs(
 ) -> Tensor:
     """Draw training outputs (runs, 5, 2) with noise of standard deviation sigma.
 
-    For a tensor of S of them, (S, runs, 5, 2): all see the same draws. Raises TypeError
-    or ValueError for what is no toy, a negative sigma, or fewer than one run.
+    For a tensor of S values the result is (S, runs, 5, 2), and all use the same draws.
+    TypeError or ValueError if this is no toy, sigma is negative, or there is no run.
     """
     check_toy(toy)
     check({"runs": runs}, {"runs": integer(1, 2**31 - 1)})
@@ -108,7 +108,7 @@ def toy_walk(
     solve_again: bool = False,
     **solver: Any,
 ) -> Weights:
-    """Algorithm 1 on all runs at once.
+    """Run Algorithm 1 on all runs at once.
 
     Parameters
     ----------
@@ -134,10 +134,11 @@ def toy_walk(
 
 
 def toy_errors(toy: Toy, weights: Weights) -> tuple[Tensor, Tensor]:
-    """Squared errors of each run against the outputs without noise, train and test.
+    """Compute the squared errors of each run, train and test, without noise.
 
-    The norm is over the samples and the outputs of a run. The root of the mean over
-    runs, the last dimension, is the paper's figure; single runs show its tail.
+    The error is against the outputs without noise, summed over the samples and the
+    outputs of a run. The root of the mean over runs, the last dimension, is the paper's
+    figure; single runs show its tail.
     """
     check_toy(toy)
     a = activation(toy.activation)
@@ -147,6 +148,6 @@ def toy_errors(toy: Toy, weights: Weights) -> tuple[Tensor, Tensor]:
 
 
 def rmse(squares: Tensor) -> Tensor:
-    """Root of the mean over runs, the last dimension of `toy_errors`."""
+    """Compute the root of the mean over runs, the last dimension of `toy_errors`."""
     check_tensor("squares", squares, shape=("...", "runs"))
     return squares.mean(-1).sqrt()

@@ -1,4 +1,4 @@
-"""Training as a generator: one record per layer solved."""
+"""Train by a generator that yields one record per solved layer."""
 
 import math
 from collections.abc import Generator, Iterator, Sequence
@@ -35,13 +35,13 @@ from labkit.clock import Clock
 from labkit.door import described
 from labkit.errors import DivergedError
 
-# what `measure` tells that is not finite where a layer could not be solved
+# numbers of `measure` that are not finite if a layer could not be solved
 SOUND = {"residual", "moved", "below"}
 
 
 @dataclass(frozen=True)
 class WalkEnd:
-    """What a whole walk came to."""
+    """The result of a whole walk."""
 
     walk: int  # 0 for the first
     samples: int  # rows that it solved on
@@ -62,7 +62,7 @@ class WalkEnd:
 
 @dataclass(frozen=True)
 class Record:
-    """One layer solved."""
+    """One solved layer."""
 
     step: int  # layers solved so far, from 1
     walk: int  # 0 for the first walk, then one per walk on the misses
@@ -81,7 +81,7 @@ class Record:
 
 
 class Network(NamedTuple):
-    """Weights, and the activations between and behind them."""
+    """Weights, and the activations between and after them."""
 
     weights: Weights
     activations: list[Activation]  # one per hidden layer
@@ -89,7 +89,7 @@ class Network(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """A whole walk, and the network that it came to."""
+    """A whole walk and the network that it has led to."""
 
     records: list[Record]  # output layer first
     blend: float  # f of line 20
@@ -111,7 +111,7 @@ def train(
     weight: Tensor | None = None,
     **options: Any,
 ) -> Iterator[Record]:
-    r"""Train by walks; yields one `Record` per layer solved.
+    r"""Train by walks, and yield one `Record` per solved layer.
 
     With values Y this is Algorithm 1, one walk. With labels Y it is Algorithm 2: a walk
     over all samples with the second solve, then walks over the samples that the current
@@ -119,8 +119,8 @@ def train(
 
     (20) $W \leftarrow (1 - f)\,W + f\,W'$,  $f = \#\mathrm{misses} / \#\mathrm{data}$,
 
-    with 20 the line of Algorithm 2. Its line 19 starts from the current weights here.
-    The cosines cost a backward pass over the rows of a walk and change nothing.
+    where 20 is the line of Algorithm 2. Its line 19 starts from the current weights
+    here. The cosines cost a backward pass over the rows of a walk and have no effect.
 
     Parameters
     ----------
@@ -150,9 +150,9 @@ def train(
 
     Notes
     -----
-    A device is waited for once a layer, when its numbers are read. A layer that has no
-    Cholesky factor, or whose weights lack rank for (5'), as with fewer misses than
-    outputs, is then solved again with care.
+    Training waits for a device once for each layer, when its numbers are read. A layer
+    that has no Cholesky factor, or whose weights lack rank for (5'), for example with
+    fewer misses than outputs, is then solved again with care.
     """
     settings = settings_of(settings, options)
     settings.check()
@@ -208,7 +208,7 @@ def walk_records(
 ) -> Generator[Record, None, Walked]:
     """Solve every layer once (lines 3 to 14) and blend the result in (line 20).
 
-    Yields the records of all layers but the last, and returns the whole walk.
+    It yields the records of all layers but the last, and returns the whole walk.
 
     Parameters
     ----------
@@ -232,11 +232,11 @@ def walk_records(
         H, gradients = differentiate(part, network)
     how = {"settings": settings, "second_solve": data.labelled}
     how["root"] = None if share is None else share.sqrt()
-    free = data.X.device.type == "cpu"  # to look costs nothing there
+    free = data.X.device.type == "cpu"  # checks cost nothing there
     layers = walk(H, T, network.activations, careful=free, **how)
     for i in reversed(range(len(network.weights))):  # layer i + 1
         with clock:
-            # a layer that is not finite is solved again with care, or with a word
+            # a layer that is not finite is solved again with care, which may raise
             again = walk(H[: i + 1], T, network.activations[:i], **how)
             for attempt in (layers, again):
                 solved = next(attempt)
@@ -276,7 +276,7 @@ def record_of(
     numbers: dict[str, float],
     seconds: float,
 ) -> Record:
-    """Write what `measure` told of a layer as a `Record`; place: its step and walk."""
+    """Write what `measure` has found as a `Record`; ``place`` is its step and walk."""
     return Record(
         *place,
         layer=solved.layer,
@@ -316,7 +316,7 @@ def walk_end(done: Walked, best: Weights, kept: bool, error: Judged) -> WalkEnd:
 
 
 def blend(old: Weights, new: Weights, f: float) -> Weights:
-    r"""Old weights and new, layer by layer (Algorithm 2, line 20).
+    r"""Blend old and new weights, layer by layer (Algorithm 2, line 20).
 
     (20) $W \leftarrow (1 - f)\,W + f\,W'$
     """
@@ -331,7 +331,7 @@ def measure(
     gradient: Tensor,
     share: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """What a record tells of a layer, with values H below it and weights W before."""
+    """Measure a solved layer, with values H below it and weights W before it."""
     root = None if share is None else share.sqrt()
     R = weighed(root, B - H @ solved.V)
     change, norm = solved.W - W, torch.linalg.vector_norm
@@ -351,13 +351,16 @@ def measure(
 
 
 def read(numbers: dict[str, Tensor]) -> dict[str, float]:
-    """Read numbers from a device, which is waited for this once."""
+    """Read numbers from a device, with one wait."""
     values = torch.hstack([*numbers.values()]).tolist()
     return dict(zip(numbers, values, strict=True))
 
 
 def cosine(*layers: dict[str, float]) -> float:
-    """Of the change of these layers with the negative gradient; 0 if either is 0."""
+    """Return the cosine between these layers' change and the negative gradient.
+
+    The result is 0 if either is 0.
+    """
     sizes = [
         math.hypot(*(each[name] for each in layers)) for name in ("moved", "slope")
     ]
@@ -372,7 +375,7 @@ def gathered(
     network: Network,
     clamp: float | None,
 ) -> Samples:
-    """Put samples together, off their graphs, with the targets of the output layer."""
+    """Detach samples from their graphs, and add the targets of the output layer."""
     X, Y, classes = X.detach(), Y.detach(), network.weights[-1].shape[-1]
     weight = checked_weight(weight, X)
     B = output_targets(Y, network.output, clamp, classes=classes, dtype=X.dtype)
@@ -380,7 +383,7 @@ def gathered(
 
 
 def judge(data: Samples, network: Network) -> tuple[Tensor, Tensor | None]:
-    """Number or weight of misses, and which they are; for values the RMSE, and None."""
+    """Return the misses or their weight, and a mask; for values the RMSE and None."""
     S = scores(data.X, network.weights, network.activations)
     if not data.labelled:
         squares = (network.output.value(S) - data.Y).square()
@@ -390,7 +393,7 @@ def judge(data: Samples, network: Network) -> tuple[Tensor, Tensor | None]:
 
 
 def rows_of(wrong: Tensor, data: Samples, error: float) -> Tensor:
-    """Which rows are missed; their number is known where samples have no weights."""
+    """Return the rows that are missed; without weights their number is known."""
     if data.weight is not None:
         return wrong.nonzero().squeeze(-1)
     return wrong.nonzero_static(size=int(error)).squeeze(-1)
@@ -399,7 +402,7 @@ def rows_of(wrong: Tensor, data: Samples, error: float) -> Tensor:
 def differentiate(
     data: Samples, network: Network
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Hidden values H_0..H_L and the gradient of the loss, in one pass.
+    """Compute the hidden values H_0..H_L and the gradient of the loss in one pass.
 
     The loss is the cross-entropy of labels, or half the mean squared error of values.
     """
@@ -429,7 +432,7 @@ def checked_pair(data: object) -> tuple[Tensor, Tensor]:
 
 
 def check_labels_stay(X: Tensor, Y: Tensor, network: Network) -> None:
-    """Raise ValueError unless data handed over in mid-run are labels and fit."""
+    """Raise ValueError unless data that replace others are labels and fit."""
     if Y.dtype != torch.int64:
         raise ValueError(f"other data need labels (int64) as before, got {Y.dtype}")
     check_shapes(X, Y, network.weights)

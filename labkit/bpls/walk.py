@@ -1,11 +1,11 @@
-r"""The walk from the output to the input (Tomic et al. 2024, Algorithms 1 and 2).
+r"""Walk from the output to the input (Tomic et al. 2024, Algorithms 1 and 2).
 
 A walk solves each layer once, the output layer first. The values $H_l$ of the network
-as it was before the walk stay fixed throughout; the weights found above a layer tell
-what the layer should have produced, and that is the target of the next solve.
+before the walk stay fixed throughout. The new weights above a layer determine what the
+layer should have produced, and that is the target of the next solve.
 
 Weights are a tuple $W_1, \dots, W_{L+1}$ of (..., N_{l-1}, N_l) tensors for L hidden
-layers. There is no bias but a column of ones in the input. Leading dimensions are
+layers. The only bias is a column of ones in the input. Leading dimensions are
 independent networks: the Monte-Carlo toy runs a thousand at once.
 """
 
@@ -58,7 +58,7 @@ Weights = tuple[Tensor, ...]
 
 
 class LayerStep(NamedTuple):
-    """One layer solved. Without a layer below, T, C and B are None."""
+    """One solved layer; without a layer below it, T, C and B are None."""
 
     layer: int  # l, from L + 1 down to 1
     W: Tensor  # (..., N_{l-1}, N_l) the layer's new weights
@@ -73,7 +73,7 @@ class LayerStep(NamedTuple):
 class Settings:
     """Options of the walks, read and checked before every layer.
 
-    Whoever holds the object may change it between two steps of `walk` or `train`.
+    The caller may change the object between two steps of `walk` or `train`.
 
     Attributes
     ----------
@@ -103,15 +103,15 @@ class Settings:
     data: tuple[Tensor, Tensor] | None = None
 
     def check(self) -> None:
-        """Raise ValueError for what no walk can take."""
+        """Raise ValueError if no walk can use these settings."""
         check_interpretation(self.interpretation)
         check({name: getattr(self, name) for name in RANGES}, RANGES)
 
     def of_solve(self, careful: bool = True) -> dict:
-        """Keywords of `solve_layer`, checked.
+        """Return checked keyword arguments for `solve_layer`.
 
-        ``careful`` at least where no Cholesky factor is taken: a decomposition makes a
-        device be waited for anyway, and refuses what is not finite.
+        ``careful`` is True at least if no Cholesky factor is taken: a decomposition
+        waits for a device anyway, and refuses what is not finite.
         """
         self.check()
         solver = {"ridge": self.ridge, "rcond": self.rcond, "method": self.method}
@@ -119,13 +119,13 @@ class Settings:
         return solver | {"careful": careful or decomposed}
 
     def of_layer(self, careful: bool = True) -> dict:
-        """Keywords of `layer_step`, checked."""
+        """Return checked keyword arguments for `layer_step`."""
         correction = {"interpretation": self.interpretation, "clamp": self.clamp}
         return correction | self.of_solve(careful)
 
 
 def settings_of(settings: Settings | None, options: Mapping[str, Any]) -> Settings:
-    """Return the settings, or make them of their fields; TypeError for others."""
+    """Return the settings, or make them from options; TypeError if both are given."""
     if settings is None:
         return Settings(**options)
     if not isinstance(settings, Settings):
@@ -181,7 +181,7 @@ def random_weights(
 
 
 def check_sizes(sizes: Sequence[int], runs: Sequence[int] = ()) -> None:
-    """Raise ValueError for widths of which no weights can be drawn."""
+    """Raise ValueError for widths that no weights can have."""
     table = {"sizes": COUNT, "runs": COUNT}
     for name, values in (("sizes", sizes), ("runs", runs)):
         if not isinstance(values, Sequence) or isinstance(values, str):
@@ -204,7 +204,7 @@ def hidden_values(
     weights: Weights,
     activations: str | Activation | Sequence[str | Activation],
 ) -> list[Tensor]:
-    r"""H_0..H_L, all but the output layer: the paper's sums with activations.
+    r"""Compute H_0..H_L, the values of all layers but the output layer.
 
     (2), (3): $H_l = a_l(H_{l-1} W_l), \; H_0 = X$
 
@@ -237,7 +237,9 @@ def scores(
     weights: Weights,
     activations: str | Activation | Sequence[str | Activation],
 ) -> Tensor:
-    r"""Outputs before the output activation, (..., D, J); arguments as `hidden_values`.
+    r"""Compute the outputs before the output activation, (..., D, J).
+
+    The arguments are those of `hidden_values`.
 
     (1) $S = H_L W_{L+1}$
     """
@@ -252,7 +254,7 @@ def output_targets(
     classes: int | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Targets of the output layer before its activation, B_{L+1}.
+    """Compute the output layer's targets before its activation, B_{L+1}.
 
     Parameters
     ----------
@@ -282,7 +284,7 @@ def output_targets(
 
 
 def check_labels(Y: Tensor, classes: int | None) -> None:
-    """Raise ValueError for labels of no class, where no device need be waited for."""
+    """Raise ValueError for labels out of range, if that needs no wait for a device."""
     check({"classes": classes}, {"classes": optional(integer(1, 2**31))})
     if Y.device.type != "cpu" or not Y.numel():
         return
@@ -304,7 +306,7 @@ def layer_step(
     careful: bool = True,
     **solver: Any,
 ) -> LayerStep:
-    r"""Solve one layer and push its targets back to the layer below.
+    r"""Solve one layer and propagate its targets to the layer below.
 
     Algorithm 1, lines 6 and 8:
 
@@ -356,9 +358,9 @@ def walk(
     root: Tensor | None = None,
     **options: Any,
 ) -> Iterator[LayerStep]:
-    r"""Solve every layer once; yields a `LayerStep` for l = L + 1, ..., 1.
+    r"""Solve every layer once, and yield a `LayerStep` for l = L + 1, ..., 1.
 
-    All but the input layer by `layer_step`, that one by
+    All layers but the input layer are solved by `layer_step`, and that one by
 
     (6) $W_1 = (X^T X)^{-1} X^T B$, with $X = H_0$.
 
@@ -375,8 +377,8 @@ def walk(
 
     Notes
     -----
-    One factorisation serves all neurons of a layer, so a walk costs about
-    D sum_l N_{l-1}^2 multiply-adds, which the input layer dominates.
+    One factorisation serves all neurons of a layer, so a walk costs about D sum_l
+    N_{l-1}^2 multiply-adds, mostly for the input layer.
     """
     settings = settings_of(settings, options)
     if not isinstance(H, tuple | list) or not H:
@@ -408,7 +410,7 @@ def walked(
     activations: str | Activation | Sequence[str | Activation],
     **options: Any,
 ) -> Weights:
-    """Weights after one whole walk; ``options`` as for `walk`.
+    """Return the weights after one whole walk; ``options`` are those of `walk`.
 
     Examples
     --------
@@ -432,12 +434,12 @@ def solve_output(
     activations: str | Activation | Sequence[str | Activation],
     **solver: Any,
 ) -> Weights:
-    r"""Solve the output layer once more, on the hidden values of the new weights.
+    r"""Solve the output layer again, on the hidden values of the new weights.
 
     (6) $W_{L+1} = (H_L^T H_L)^{-1} H_L^T B$
 
-    A remedy of ours for Algorithm 1, whose output weights fit the hidden values of the
-    random network and not those that it ends with.
+    This is our remedy for Algorithm 1, whose output weights fit the hidden values of
+    the random network and not the final ones.
     """
     H = hidden_values(X, weights, activations)[-1]
     return (*weights[:-1], solve_layer(H, B, **solver)[0])  # (6), for l = L + 1
