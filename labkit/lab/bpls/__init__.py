@@ -1,4 +1,4 @@
-"""Notebook 02: the live experiments, their training, and the paper's rivals."""
+"""Provide notebook 02's live experiments, their training, and the paper's rivals."""
 
 from labkit.lab import lazily
 

@@ -1,7 +1,7 @@
-"""What BPLS is measured against: gradient descent on the same network, by torch.optim.
+"""Train the same network by gradient descent with torch.optim, to compare with BPLS.
 
-Same weights to start from, same activations, no bias but a column of ones. The paper
-runs its competitors with a batch of one sample; 128 is what one would do.
+The descent has the same initial weights and activations, and no bias but a column of
+ones. The paper runs its competitors with a batch of one sample; 128 is usual.
 """
 
 import math
@@ -18,7 +18,7 @@ from labkit.bpls.walk import Weights, scores
 from labkit.clock import Clock
 from labkit.ranges import COUNT, POSITIVE, check, integer, one_of
 
-# the paper's four, with the settings that Kingma and Ba (2015) and torch name as usual
+# the paper's four, with the usual settings of Kingma and Ba (2015) and torch
 OPTIMIZERS = {
     "adam": (torch.optim.Adam, {}),
     "nag": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
@@ -60,7 +60,7 @@ def descend(
     generator: torch.Generator | None = None,
     state: dict | None = None,
 ) -> Iterator[DescentStep]:
-    """Train the same network by gradient descent; yields one record per step.
+    """Train the same network by gradient descent, and yield one record per step.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""BPLS on a curve: the fit after each layer's solve, and what was wanted below it."""
+"""Fit a curve by BPLS, and show the fit and the targets after each layer's solve."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _live = partial(knob, restart=False)
 
 @dataclass(frozen=True)
 class CurveKnobs:
-    """What can be turned while BPLS walks; noise and network begin anew."""
+    """Knobs of BPLS on a curve; noise and network restart the run."""
 
     # fmt: off
     noise: float = knob(
@@ -64,7 +64,7 @@ class CurveKnobs:
 
 
 class Curve(NamedTuple):
-    """One layer solved, of a network with one input."""
+    """One solved layer of a network with one input."""
 
     layer: str  # what was solved
     points: np.ndarray  # (n, 2)
@@ -78,18 +78,18 @@ class Curve(NamedTuple):
 
 
 def curve(x: torch.Tensor) -> torch.Tensor:
-    """What the points are noisy values of."""
+    """Return the noise-free values of the curve at x."""
     return np.sin(2.5 * x) + 0.3 * x
 
 
 def with_one(x: torch.Tensor) -> torch.Tensor:
-    """Inputs (n,) with a column of ones, the only bias of BPLS: (n, 2)."""
+    """Return inputs (n,) with a column of ones, the only bias of BPLS: (n, 2)."""
     x = torch.as_tensor(x, dtype=torch.float64)
     return torch.stack([x, torch.ones_like(x)], 1)
 
 
 def curve_rows(knobs: CurveKnobs) -> Iterator[dict]:
-    """One row for each layer solved; a walk begins where the last one ended."""
+    """Yield one row for each solved layer; a walk begins where the last one ended."""
     draw = np.random.default_rng(knobs.seed)
     x = np.sort(draw.uniform(-2, 2, POINTS))
     y = curve(x) + knobs.noise * draw.standard_normal(POINTS)
@@ -112,7 +112,7 @@ def curve_rows(knobs: CurveKnobs) -> Iterator[dict]:
             for solved in walk(H, B, acts, settings, second_solve=knobs.again):
                 i, was = solved.layer - 1, current
                 current = (*current[:i], solved.W, *current[i + 1 :])
-                if i == knobs.depth:  # the output layer: it alone asks for these
+                if i == knobs.depth:  # the output layer: these are its targets
                     wanted, cut = solved.C, solved.C != solved.T
                 parts = wanted, cut, hidden_values(X, current, acts)[-1]
                 shown = (part[:, :SHOWN].numpy() for part in (H[-1], *parts))
@@ -130,12 +130,12 @@ def curve_rows(knobs: CurveKnobs) -> Iterator[dict]:
 
 
 def made_of(grid: torch.Tensor) -> np.ndarray:
-    """The curve without noise on a grid."""
+    """Return the curve without noise on a grid."""
     return curve(np.asarray(grid))
 
 
 def rms(values: np.ndarray) -> float:
-    """Root of the mean square."""
+    """Return the root of the mean square."""
     return float(np.sqrt(np.mean(np.square(values))))
 
 
@@ -147,7 +147,7 @@ CAPTION = (
 
 
 def picture(now: Curve | None, before: Curve | None) -> dict:
-    """Draw the curve on the left, the hidden layer on the right."""
+    """Draw the curve on the left and the hidden layer on the right."""
     wanted = [[0.0], [1.0]] if now is None else [now.wanted, now.now, now.got]
     low, high = min(map(np.min, wanted)), max(map(np.max, wanted))
     room = 0.08 * (high - low) + 1e-6

@@ -1,4 +1,4 @@
-"""BPLS on two classes of points: layers as cells, one solved a step, and the misses."""
+"""Classify points by BPLS, and show layers as cells, one solved per step."""
 
 import math
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ HIDDEN, OUTPUT = bpls.activation("sigmoid"), bpls.activation("softmax")
 
 @dataclass(frozen=True)
 class LayerKnobs:
-    """What can be turned while BPLS walks; all but the clamp begin anew."""
+    """Knobs of BPLS on two classes; all but the clamp restart the run."""
 
     # fmt: off
     noise: float = knob(
@@ -61,7 +61,7 @@ class LayerKnobs:
 
 
 class Layers(NamedTuple):
-    """One layer solved, and put into the network by the share of the walk's rows."""
+    """One solved layer, blended into the network by the share of the walk's rows."""
 
     layer: int  # l that was solved, from L + 1 down to 1
     values: list[np.ndarray]  # of layers 0 to L + 1, (samples, N_l)
@@ -76,7 +76,7 @@ class Layers(NamedTuple):
 
 
 def moons(seed: int) -> tuple[Tensor, Tensor]:
-    """Two half circles that reach into each other: (n, 3) with ones, (n,) labels."""
+    """Draw two interlocking half circles: (n, 3) with ones, and (n,) labels."""
     g, y = seeded(seed), torch.arange(POINTS) % 2
     turn = math.pi * torch.rand(POINTS, generator=g, dtype=torch.float64)
     side = 1 - 2 * y
@@ -86,7 +86,7 @@ def moons(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def layer_rows(knobs: LayerKnobs) -> Iterator[dict]:
-    """One row for each layer solved."""
+    """Yield one row for each solved layer."""
     (X, clean), test = moons(knobs.seed), moons(knobs.seed + 100)
     g, acts = seeded(knobs.seed), [HIDDEN] * knobs.depth
     y = noisy_labels(clean, knobs.noise, g, 2)
@@ -134,7 +134,7 @@ CAPTION = (
 
 
 def picture(now: Layers | None, before: Layers | None) -> dict:
-    """Draw the layers on the left, the plane of the inputs on the right."""
+    """Draw the layers on the left and the plane of the inputs on the right."""
     high = max(len(part.T) for part in now.values) if now else 6
     count = len(now.values) if now else 4
     figure = planes(
@@ -164,7 +164,7 @@ def picture(now: Layers | None, before: Layers | None) -> dict:
 
 
 def _layers(now: Layers, below: int) -> list[dict]:
-    """Blocks of cells, what is wanted ``below`` the values; the layer solved lit."""
+    """Draw blocks of cells, the targets ``below`` the values, and mark the layer."""
     drawn, n = [], np.arange(len(now.samples))
     for top, parts in ((0, dict(enumerate(now.values))), (below, now.wanted)):
         for i, part in parts.items():
@@ -209,7 +209,7 @@ def _plane(now: Layers) -> list[dict]:
 
 
 def _numbers(at, samples: int) -> dict:
-    """The numbers of the samples at these points."""
+    """Return a trace with the numbers of the samples at these points."""
     names = [f"<b>{k % samples + 1}</b>" for k in range(len(at))]
     look = {"text": names, "textfont": {"size": 14, "color": INK}, "mode": "text"}
     return dots(at, INK) | look

@@ -1,4 +1,4 @@
-"""The live experiment on the paper's toy: more and more Monte-Carlo runs."""
+"""Define the live experiment on the paper's toy, with ever more Monte-Carlo runs."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from labkit.lab.panels import Experiment, Lines, knob
 
 @dataclass(frozen=True)
 class ToyKnobs:
-    """What can be turned on the toy; its figure is over all runs, so it restarts."""
+    """Knobs of the toy, which all restart it because its figure is over all runs."""
 
     # fmt: off
     kind: str = knob(

@@ -1,4 +1,4 @@
-"""BPLS trained as notebook 02 and its live panels do; nothing is drawn here."""
+"""Train BPLS as notebook 02 and its live panels do; nothing is drawn here."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -23,14 +23,14 @@ INVERTIBLE = tuple(a.name for a in bpls.ACTIVATIONS.values() if a.inverse is not
 
 
 def interpretation_of(name: str) -> str | int:
-    """Give the value by which `labkit.bpls` knows the interpretation of this name."""
+    """Return the value that `labkit.bpls` uses for the interpretation of this name."""
     return 0 if name == ONE_OUTPUT else name
 
 
 def start_weights(
     problem: Problem, *hidden: int, seed: int = 0, **options: float
 ) -> Weights:
-    """Draw random weights for a problem, in the type and on the device of its inputs.
+    """Draw random weights for a problem, in the dtype and on the device of its inputs.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ def start_weights(
 
 
 def walk_rows(knobs: "WalkKnobs", problem: Problem) -> Iterator[dict]:
-    """Walk as the knobs say; yields one row for each layer solved.
+    """Walk with the knobs' settings, and yield one row for each solved layer.
 
-    ``accuracy so far`` is that of the network with the layers that were solved so far
-    put in, blended as line 20 of Algorithm 2 will do; halfway through a walk the layers
-    do not fit each other. The other columns end in ``output``, ``input`` or ``hidden``,
+    ``accuracy so far`` is that of the network with the layers solved so far, blended as
+    line 20 of Algorithm 2 will do; halfway through a walk the layers do not fit each
+    other. The names of the other columns end in ``output``, ``input`` or ``hidden``,
     the layer that was solved. A run that diverges, or that meets a target without an
     inverse, ends with a row that has a ``note``.
     """
@@ -64,7 +64,7 @@ def walk_rows(knobs: "WalkKnobs", problem: Problem) -> Iterator[dict]:
     settings, level, step = bpls.Settings(), None, 0
 
     def follow_knobs():
-        """Hand the knobs' values to the walks; noise only between two walks."""
+        """Pass the knobs' values to the walks, and noise only between two walks."""
         nonlocal level
         settings.interpretation = interpretation_of(knobs.interpretation)
         settings.clamp, settings.ridge = knobs.clamp, knobs.ridge
@@ -124,7 +124,7 @@ def toy_runs(
 ) -> tuple[bpls.Toy, Tensor, Weights]:
     """Make the toy, noisy outputs (sigmas, runs, 5, 2), and a network for each run.
 
-    All noises and all methods see the same draws.
+    All noise levels and all methods use the same draws.
     """
     toy = bpls.toy_problem(kind, device=device)
     Y = bpls.noisy_outputs(toy, torch.tensor(sigmas), runs, generator=seeded(seed))
@@ -139,7 +139,7 @@ def toy_runs(
 
 
 def toy_rows(knobs: "ToyKnobs", *, each: int = 20, most: int = 250) -> Iterator[dict]:
-    """Walk ``each`` runs at a time; yields the RMSE over all so far, and the worst."""
+    """Walk ``each`` runs per step, and yield the RMSE over all so far and the worst."""
     toy, Y, start = toy_runs(knobs.kind, [knobs.sigma], each * most, seed=knobs.seed)
     errors_of = {"plain": [], "again": []}
     for step in range(1, most + 1):

@@ -1,4 +1,4 @@
-"""The live experiment of BPLS on images: its walks, layer by layer."""
+"""Define the live experiment of BPLS on images, with its walks layer by layer."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -11,9 +11,9 @@ _live = partial(knob, restart=False)
 
 @dataclass(frozen=True)
 class WalkKnobs:
-    """What can be turned while BPLS walks.
+    """Knobs that can be turned while BPLS walks.
 
-    The stop rule is off, as in line 18 of Algorithm 2: there is a run to turn knobs in.
+    The stop rule is off, as in line 18 of Algorithm 2, so that the run is long enough.
     """
 
     # fmt: off

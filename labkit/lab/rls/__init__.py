@@ -1,4 +1,4 @@
-"""The lab of RLS: runs by name, the live experiment, and the picture of a step."""
+"""Provide runs of RLS by name, the live experiment, and the picture of a step."""
 
 from labkit.lab import lazily
 

@@ -1,4 +1,4 @@
-"""Recursive least squares on two weights: the ellipse of P, and what it does."""
+"""Show recursive least squares on two weights, with the ellipse of P and its effect."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ KEPT = 300  # newest points of a path
 
 @dataclass(frozen=True)
 class EllipseKnobs:
-    """What can be turned; the order of the data is that of the seed."""
+    """Knobs of the picture; the seed determines the order of the data."""
 
     # fmt: off
     noise: float = knob(
@@ -72,7 +72,7 @@ class EllipseKnobs:
 
 
 class Ellipse(NamedTuple):
-    """What is drawn of one step of RLS, before it is taken, and of all paths."""
+    """The data of one step of RLS before it is taken, and all paths."""
 
     inputs: np.ndarray  # (n, 2)
     targets: np.ndarray  # (n,)
@@ -86,7 +86,10 @@ class Ellipse(NamedTuple):
 
 
 def places(moved: str) -> list[tuple[int, float, float]]:
-    """Numbers of points, from 1, and where they were moved; a ValueError says how."""
+    """Parse the numbers of points, from 1, and the places they were moved to.
+
+    ValueError, with the format, if this fails.
+    """
     parts = [part.split() for part in moved.split(",") if part.strip()]
     try:
         found = [(int(i), float(x), float(y)) for i, x, y in parts]
@@ -99,7 +102,7 @@ def places(moved: str) -> list[tuple[int, float, float]]:
 
 
 def data(knobs: EllipseKnobs) -> tuple[Tensor, Tensor]:
-    """Inputs (n, 2) with their mean on the diagonal, and noisy targets (n, 1).
+    """Return inputs (n, 2) with their mean on the diagonal, and noisy targets (n, 1).
 
     A point that was moved keeps its target.
     """
@@ -113,7 +116,7 @@ def data(knobs: EllipseKnobs) -> tuple[Tensor, Tensor]:
 
 
 def surface(X: Tensor, y: Tensor) -> np.ndarray:
-    """The loss of all data over the plane of the weights."""
+    """Compute the loss of all data over the plane of the weights."""
     ticks = torch.linspace(-WIDE, WIDE, GRID)
     W = torch.cartesian_prod(ticks, ticks)
     losses = torch.func.vmap(lambda w: loss_mse(X @ w[:, None], y))(W)
@@ -121,7 +124,7 @@ def surface(X: Tensor, y: Tensor) -> np.ndarray:
 
 
 def unit() -> nn.Linear:
-    """Two inputs, one linear unit, no bias; all rules start alike."""
+    """Make a linear unit with two inputs and no bias; all rules start alike."""
     made = nn.utils.skip_init(nn.Linear, 2, 1, bias=False)  # draws no numbers
     with torch.no_grad():
         made.weight.copy_(torch.tensor([START]))
@@ -129,7 +132,7 @@ def unit() -> nn.Linear:
 
 
 def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
-    """One row a step: all rules on the same minibatch."""
+    """Yield one row per step, with all rules on the same minibatch."""
     units = {name: unit() for name in RULES}
     rls = RLS(units["RLS"], mean_weight=knobs.mean_weight, on_failure="reset")
     optimizers = {"RLS": rls, "SGD": None, "Adam": None}
@@ -163,7 +166,7 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
 
 
 def look(rls: RLS) -> dict[str, np.ndarray]:
-    """The step that RLS is about to take; changes nothing."""
+    """Return the step that RLS is about to take, without a change."""
     (each,) = rls.pending()
     seen = {"mean": each.x_mean, "P": each.state["P"], "gradient": each.gradient[0]}
     seen["weights"] = each.block.weight.detach()[0]
@@ -171,7 +174,7 @@ def look(rls: RLS) -> dict[str, np.ndarray]:
 
 
 def afresh(now: Ellipse, knobs: EllipseKnobs) -> Ellipse:
-    """Other data at the same step."""
+    """Return the same step with other data."""
     X, y = data(knobs)
     return now._replace(inputs=X.numpy(), targets=y.numpy()[:, 0], loss=surface(X, y))
 
@@ -179,7 +182,7 @@ def afresh(now: Ellipse, knobs: EllipseKnobs) -> Ellipse:
 def dragged(
     _now: Ellipse, knobs: EllipseKnobs, _name: str, index: int, point: Sequence[float]
 ) -> dict[str, str]:
-    """The points moved, with the one that a hand has brought to this point."""
+    """Return the knob of moved points, with the dragged one at this point."""
     moved = {i: place for i, *place in places(knobs.moved)}
     moved[index + 1] = np.clip(point, -FAR, FAR)
     said = (f"{i} {x:.2f} {y:.2f}" for i, (x, y) in moved.items())
@@ -194,7 +197,7 @@ CAPTION = (
 
 
 def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
-    """Draw the inputs on the left, the weights on the right."""
+    """Draw the inputs on the left and the weights on the right."""
     wide = ((-WIDE, WIDE),) * 2
     figure = planes(
         ["Inputs, and P", "Weights: loss, paths, and the step"],

@@ -1,4 +1,4 @@
-"""The live experiment of RLS: its knobs, a row for each step, and its panels."""
+"""Define the live experiment of RLS: its knobs, a row for each step, and its panels."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +25,12 @@ from labkit.rls.update import Residuals
 
 
 def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
-    """Make what `train` calls to measure the first and the last block of RLS.
+    """Return a function for `train` that measures the first and last block of RLS.
 
-    It gives h, the angle of this mean input to the running mean [degrees], the cosine
-    between the preconditioned and the plain gradient and the ratio of their norms,
-    every ten steps the number of eigenvalues of P below 0.5, and the best-fitting k
-    where inputs are kept. It changes nothing.
+    It measures h, the angle of this mean input to the running mean [degrees], the
+    cosine between the preconditioned and the plain gradient and the ratio of their
+    norms, every ten steps the number of eigenvalues of P below 0.5, and the
+    best-fitting k if inputs are kept. It changes nothing.
     """
     ends = {rls.blocks[-1].name: "last", rls.blocks[0].name: "first"}
     totals, calls = {}, count()
@@ -63,7 +63,7 @@ LIVE = ("mean_weight", "lr", "forgetting", "momentum", "l1")  # options of RLS
 
 @dataclass(frozen=True)
 class Knobs:
-    """What can be turned in the live experiment."""
+    """Knobs of the live experiment."""
 
     # fmt: off
     method: str = knob(
@@ -111,7 +111,8 @@ def training_rows(
 ) -> Iterator[dict]:
     """Train on the problem of a layer kind and yield a row for each step.
 
-    ``settings`` are read again before each step; ``hidden`` is the width of FC layers.
+    The ``settings`` are read again before each step; ``hidden`` is the width of FC
+    layers.
     """
     layers, seed = settings.layers, settings.seed
     clean = problems[layers]
@@ -144,7 +145,7 @@ def training_rows(
 
 
 def _row(record: Record, noise: GradientNoise) -> dict:
-    """What was measured at one step, by column."""
+    """Return the measurements of one step, by column."""
     row = {"step": record.step, "loss": record.loss}
     row["gradient norm"] = record.gradient_norm
     if record.test_accuracy is not None:

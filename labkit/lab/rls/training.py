@@ -1,4 +1,4 @@
-"""Networks, optimisers and runs of RLS by name; nothing here draws."""
+"""Make networks, optimisers and runs of RLS by name; nothing is drawn here."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -30,10 +30,11 @@ METHODS = ("RLS", "RLS+M", "RLS+R", "RLS+M+R", "HRLS", "HRLS+M", "HRLS+M+R", *BA
 def network(
     problem: Problem, layers: str = "FC", hidden: int | None = None
 ) -> nn.Module:
-    """A new network of a kind of `LAYERS`, weights from torch's global generator.
+    """Make a network of one of `LAYERS`, with weights from torch's global generator.
 
-    Recurrent networks read images row by row, and words as 128 numbers. ``hidden``
-    units: 512 for FC and words, else 64; CIFAR-10 has the paper's network.
+    Recurrent networks read images row by row, and words as 128 numbers. ``hidden`` is
+    the number of units, by default 512 for FC and words, else 64; CIFAR-10 has the
+    paper's network.
     """
     allowed = {"cifar10": ("CONV",), "imdb": ("LSTM",)}.get(problem.name, LAYERS)
     if layers not in allowed:
@@ -58,7 +59,7 @@ def network(
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What training needs beside model and data."""
+    """The optimiser, the loss and the clip of a training."""
 
     optimizer: torch.optim.Optimizer
     loss: Callable[[Tensor, Tensor], Tensor]
@@ -67,14 +68,14 @@ class TrainingSetup:
 
     @property
     def rls(self) -> RLS | None:
-        """The RLS part, if there is one."""
+        """Return the RLS part, or None if there is none."""
         part = getattr(self.optimizer, "rls", self.optimizer)
         return part if isinstance(part, RLS) else None
 
     def turn(self, **options: float) -> None:
         """Change options of RLS, from its next step on.
 
-        Momentum and L1 stay 0 where the method's name has no +M or +R.
+        Momentum and L1 stay 0 if the method's name has no +M or +R.
         """
         for group in self.rls.param_groups if self.rls else ():
             group.update(_of_variants(self.variants, **options))
@@ -88,9 +89,9 @@ class TrainingSetup:
         seed: int = 0,
         **options,
     ) -> Iterator[Record]:
-        """Train by :func:`labkit.rls.train` on a problem, tested after each epoch.
+        """Train by :func:`labkit.rls.train` on a problem, and test after each epoch.
 
-        The order of samples is that of ``generator``, or of a new one from ``seed``;
+        ``generator``, or else a new one from ``seed``, determines the order of samples;
         ``options`` are those of :func:`labkit.rls.train`.
         """
         fit, test = problem.fit, problem.test
@@ -112,8 +113,8 @@ def now_and_then(
 ) -> Iterator[tuple[Record, float]]:
     """Go through a run, and stop at the records that are ``wanted``.
 
-    Yields each of those with the seconds of all steps up to it. The network is then as
-    it was after that step: the place to measure it.
+    Each of those is yielded with the seconds of all steps up to it. The network is then
+    as it was after that step, so it can be measured there.
     """
     seconds = 0.0
     for record in records:
@@ -123,10 +124,10 @@ def now_and_then(
 
 
 def after_each_epoch(records: Iterable[Record]) -> Iterator[dict[str, float]]:
-    """Go through a run with a test set; yields what was measured after each epoch.
+    """Go through a run with a test set, and yield measurements after each epoch.
 
-    Its number, the mean loss over it, the test accuracy [%], and the seconds of all
-    steps so far.
+    These are the number of the epoch, its mean loss, the test accuracy [%], and the
+    seconds of all steps so far.
     """
     closes = lambda record: record.epoch_loss is not None  # noqa: E731
     for record, seconds in now_and_then(records, closes):
@@ -184,7 +185,7 @@ def make_training(
 
 
 def trainable(model: nn.Module) -> list[str]:
-    """Names of the layers that RLS can train."""
+    """Return the names of the layers that RLS can train."""
     return [name for name, m in model.named_modules() if type(m) in TRAINABLE]
 
 
