@@ -38,36 +38,37 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
     hidden_sizes : tuple of int, widths of the hidden layers
     activation : str
         "identity", "sigmoid", "tanh", "softplus", "softminus", "elu" or "softmax"; the
-        outputs have none. With ``refine`` also "relu", and not "softmax".
+        outputs have none. With ``refine``, "relu" is allowed and "softmax" is not.
     interpretation : str or int, of equation (5), see `hidden_targets`
     clamp : float in (0, 0.5) or None
-        How far hidden targets are kept from the ends of the activation's range. None
-        leaves them, which raises where a target has no inverse.
+        Distance of hidden targets from the ends of the activation's range. None does
+        not clamp, which raises an error if a target has no inverse.
     ridge : float >= 0, optional
-        Relative ridge of every solve: 1e-4 if not given, 1e-3 with ``refine``. 0 is the
-        exact minimum-norm solution, not for ``refine``.
+        Relative ridge of every solve, by default 1e-4, or 1e-3 with ``refine``. 0 gives
+        the exact minimum-norm solution and is not allowed with ``refine``.
     bias : bool, append a column of ones to the inputs, the paper's only bias
     max_walks : int >= 0
-        Sweeps of the refinement. The paper's algorithm makes one walk: without
-        ``refine`` another value than the default is refused.
+        Number of sweeps of the refinement. The paper's algorithm makes one walk, so
+        without ``refine`` only the default is accepted.
     refine : {None, "gauss-newton"}
         "gauss-newton" trains by the refinement instead, which is ours and not the
         paper's: see `labkit.bpls.refine`. It starts from weights in U[-0.3, 0.3], the
-        paper's walk from U[-1, 1]. It reads no ``interpretation`` and no ``clamp``, and
-        refuses other values than their defaults. It has no `partial_fit`.
+        paper's walk from U[-1, 1]. It does not use ``interpretation`` and ``clamp``,
+        and accepts only their defaults. It has no `partial_fit`.
     random_state : int, RandomState or None
-        Of the initial weights; the same network on every device and in every dtype.
+        Source of the initial weights, the same on every device and in every dtype.
     dtype : {None, "float32", "float64"}
-        Of the network. None follows X, float64 for what is not floating-point.
+        Type of the network. None takes that of X, or float64 if X is not
+        floating-point.
     device : str or torch.device, optional; torch's default if not given
 
     Attributes
     ----------
     weights_ : tuple of tensors
-        W_1, ..., W_{L+1}, (N_{l-1}, N_l). With ``refine`` the last has one more row, of
-        the constant unit.
+        W_1, ..., W_{L+1}, (N_{l-1}, N_l). With ``refine`` the last has one more row,
+        for the constant unit.
     history_ : list of dict, one per walk or sweep: the numbers of `WalkEnd`
-        One per call of `partial_fit`, with fewer numbers: its error is of the batch.
+        A call of `partial_fit` adds one, with fewer numbers; its error is of the batch.
     n_features_in_, n_samples_seen_ : int
 
     Notes
@@ -182,12 +183,12 @@ class BPLSClassifier(ClassifierMixin, BaseBPLS):
     hidden_sizes, activation, interpretation, clamp, ridge, bias
         As for `BPLSRegressor`. The outputs are a softmax: the largest score decides.
     max_walks : int >= 0
-        Cap on the walks over misses; 0 leaves the first walk only. With ``refine`` the
-        number of sweeps.
+        Limit on the walks over misses; 0 means the first walk only. With ``refine`` it
+        is the number of sweeps.
     refine, random_state, dtype, device : as for `BPLSRegressor`
     class_weight : {None, "balanced"} or dict of class to weight
-        What the samples of a class weigh, times their ``sample_weight``; "balanced"
-        has all classes weigh the same, for which `partial_fit` lacks the rows.
+        Weight of the samples of each class, times their ``sample_weight``; "balanced"
+        gives all classes the same weight, for which `partial_fit` lacks the rows.
 
     Attributes
     ----------

@@ -198,7 +198,7 @@ def refine(
     ----------
     X : (D, M) tensor, inputs, dense or in COO form; a bias is a column of ones
     Y : (D, J) tensor of values, or (D,) int64 tensor of labels
-        There are as many classes as the largest label says.
+        The largest label determines the number of classes.
     W1 : (M, N) tensor, where the hidden layer starts; U[-0.3, 0.3] suits images
     a : str or Activation, any but softmax, whose slope is not one number per unit
     sweeps : int >= 0
@@ -212,8 +212,9 @@ def refine(
     ------
     WalkEnd
         ``weights`` are (W_1, W_2) with W_2 (N + 1, J). ``overshoot`` is the linearised
-        one, below 1 by the damping; ``clamped`` is 0 and ``blend`` 1; the cosine is of
-        the change of W_1, with the squared error's negative gradient, nan for sweep 0.
+        one, below 1 because of the damping; ``clamped`` is 0 and ``blend`` 1. The
+        cosine is between the change of W_1 and the squared error's negative gradient,
+        nan for sweep 0.
 
     Raises
     ------
@@ -221,7 +222,7 @@ def refine(
         A softmax; options out of range; tensors whose types or shapes do not fit;
         weights as in `train`.
     DivergedError
-        An error that is not finite, of values too large to be squared for instance.
+        An error that is not finite, for instance if values are too large to be squared.
     """
     a = activation(a)
     check({"sweeps": sweeps, "alpha": alpha, "mu": mu, "ridge": ridge}, RANGES)

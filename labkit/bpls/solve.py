@@ -57,24 +57,24 @@ def solve_layer(
     Parameters
     ----------
     A : (..., D, K) tensor, values below the layer, one row per sample
-        Or a sparse one, (D, K) in COO form, of which only "svd" makes a dense one.
+        It may be sparse, (D, K) in COO form; only "svd" makes it dense.
     B : (..., D, J) tensor, targets; leading dimensions broadcast against those of A
     ridge : float >= 0, optional
-        $\rho$, relative. 1e-4 if not given, and 0 if ``method`` is "eigh" or "svd".
+        $\rho$, relative. The default is 1e-4, or 0 if ``method`` is "eigh" or "svd".
     rcond : float, optional
         Singular values of A below ``rcond`` times the largest count as zero ("eigh",
-        "svd"). "eigh" sees only their squares and defaults to 1e-6 in float64 and 1e-3
-        in float32; "svd" to the root of the dtype's epsilon.
+        "svd"). "eigh" has only their squares and defaults to 1e-6 in float64 and 1e-3
+        in float32; "svd" defaults to the root of the dtype's epsilon.
     method : {"cholesky", "eigh", "svd"}, optional
-        How: Cholesky of G + lambda I, eigenvectors of G, or singular vectors of A. If
-        not given: "cholesky" with a ridge; without one "svd" for an A of at most 65,536
-        entries, else "eigh".
+        Factorise by Cholesky of G + lambda I, by eigenvectors of G, or by singular
+        vectors of A. The default is "cholesky" with a ridge; without one it is "svd"
+        for an A of at most 65,536 entries, else "eigh".
     careful : bool
-        Whether "cholesky" looks if its factor exists, for which a device is waited for.
-        Without, the weights are nan where it does not.
+        Whether "cholesky" checks that its factor exists, which waits for a device. If
+        it is False, the weights are nan where there is no factor.
     root : (D, 1) tensor, optional
-        Roots of the samples' weights, which A and B are multiplied by: a sample of
-        weight 2 is there twice.
+        Roots of the samples' weights, which multiply A and B: a sample of weight 2
+        counts twice.
 
     Returns
     -------

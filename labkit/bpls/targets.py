@@ -58,8 +58,8 @@ def hidden_targets(
     B : (..., D, J) tensor, targets of the layer above
     interpretation : one of `INTERPRETATIONS`, or the index of one output
     careful : bool
-        Whether (5') allows for a W without full rank, by its singular values, for
-        which a device is waited for. Without, targets are nan where rank is lacking.
+        Whether (5') handles a W without full rank, by its singular values, which waits
+        for a device. If it is False, targets are nan where the rank is lacking.
 
     Returns
     -------

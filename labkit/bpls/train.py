@@ -129,12 +129,12 @@ def train(
     weights : tuple of tensors, where to start, `random_weights`
     activations : str, Activation, or a sequence of one per hidden layer
     settings : Settings, optional
-        Read before each layer and between walks; the caller may change it between two
-        records.
+        It is read before each layer and between walks, so the caller may change it
+        between two records.
     output : str or Activation, for values; for labels it is softmax
     weight : (D,) tensor, optional
-        Of the samples, >= 0: in every solve, count and mean a sample of weight 2 is
-        there twice.
+        Weights of the samples, >= 0: in every solve, count and mean a sample of weight
+        2 counts twice.
     **options : fields of `Settings`, where no object is given
 
     Raises
@@ -145,8 +145,8 @@ def train(
         range of an inverse without a clamp; a negative weight, or none that is
         positive.
     DivergedError
-        Targets or an error that are no longer finite, as some interpretations of (5)
-        end with.
+        Targets or an error that are not finite, which some interpretations of (5) lead
+        to.
 
     Notes
     -----

@@ -79,18 +79,18 @@ class Settings:
     ----------
     interpretation : str or int, of equation (5); see `hidden_targets`
     clamp : float in (0, 0.5) or None
-        See `clamp_targets`; for values also of the outputs. None leaves targets as they
-        are, and one without inverse raises.
+        See `clamp_targets`; it also holds for outputs that are values. With None,
+        targets do not change, and one without an inverse raises an error.
     ridge, rcond, method : optional, see `solve_layer`
     max_walks : int >= 0, cap on the walks over misses; 0 leaves the first walk only
     stop : bool
-        Stop at the first walk that does not lower the misses. The paper's own
-        condition, line 18, lets later walks undo what earlier ones found; False shows
-        it. The best weights are kept either way.
+        Whether to stop at the first walk that does not reduce the misses. The paper's
+        own condition, line 18, lets later walks undo what earlier ones have learned;
+        False follows it. The best weights are kept in both cases.
     data : pair of tensors, optional
         (X, Y) from the next walk on misses on, such as the same images with other
-        noise. Where they are not the tensors of the walk before, the misses are counted
-        anew on them, and the best weights are looked for from there on.
+        noise. If they are not the tensors of the last walk, the misses are counted
+        again on them, and the search for the best weights starts again.
     """
 
     interpretation: str | int = "min_norm"
@@ -333,8 +333,8 @@ def layer_step(
     clamp : float or None, see `clamp_targets`
     second_solve : bool, whether (9) is done
     careful : bool
-        Whether each part looks if it could be done, for which a device is waited for.
-        Without, the layer is not finite where one could not; nothing waits.
+        Whether each part checks that it was possible, which waits for a device. If it
+        is False, a layer that could not be solved is not finite, and nothing waits.
     **solver : ``ridge``, ``rcond``, ``method``, ``root`` of `solve_layer`
     """
     check({"clamp": clamp, "second_solve": second_solve, "careful": careful}, FLAGS)

@@ -115,11 +115,11 @@ class Hybrid(Stateful):
         ----------
         model : nn.Module, also a ``DistributedDataParallel``
         rest : callable, parameters -> optimizer, such as ``partial(AdamW, lr=1e-4)``
-            ``torch.optim.Muon`` gets the matrices, and AdamW what else is left.
+            ``torch.optim.Muon`` gets the matrices, and AdamW the other parameters.
         leave : names of layers that are the other's too, such as the output layer
         time_steps : int
-            T of (82) for Linear layers on sequences: 1 where the loss averages over all
-            rows, T where it sums over T steps.
+            T of (82) for Linear layers on sequences: 1 if the loss averages over all
+            rows, T if it sums over T steps.
         max_fan_in, **options : of :class:`RLS`, for all its layers
 
         Examples

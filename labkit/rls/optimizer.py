@@ -52,42 +52,41 @@ class RLS(Stateful):
     Parameters
     ----------
     model : nn.Module
-        Its layers' inputs are read by forward hooks, in training mode only, until
+        Forward hooks read the inputs of its layers, in training mode only, until
         :meth:`close`, another RLS on the same layer, or the end of this object. Frozen
-        layers are left out. Of a ``DistributedDataParallel`` each worker steps with the
-        inputs and gradients of the whole minibatch; see the notes.
+        layers are left out. If it is a ``DistributedDataParallel``, each worker steps
+        with the inputs and gradients of the whole minibatch; see the notes.
     forgetting : float
         $\lambda$ in (0, 1]. Below 1, P grows without bound in every direction that the
         inputs do not excite.
     mean_weight : float
-        $k$ > 0, weight of a minibatch's mean in P: the strength of the data against
-        ``P0_scale``.
+        $k$ > 0, weight of a minibatch's mean in P, relative to ``P0_scale``.
     lr : float or tensor of one number
-        $\eta$ >= 0, step factor of all layers; the theory has 1 for the last. A tensor
-        is never read by the host.
+        $\eta$ >= 0, step factor of all layers; in the theory it is 1 for the last. The
+        host never reads a tensor.
     momentum : float, $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the step.
     l1 : float, $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. With biases, as printed.
     weight_decay : float >= 0
         Weights and biases of a layer are multiplied by 1 - lr * weight_decay before
-        each of its steps, as by AdamW. Not in the paper.
+        each of its steps, as in AdamW. This is not in the paper.
     P0_scale : float > 0; P starts as that times the identity.
     max_grad_norm : float, optional
-        Joint L2 norm to which the raw gradients of all layers are clipped, like
-        ``clip_grad_norm_`` between ``backward`` and ``step``; ``math.inf`` for none. If
-        it is given, the gradient is the optimiser's own affair: where a Linear layer
-        has more units than the batch has rows, its weight gradient is never formed and
-        its ``.grad`` stays None; who changes the ``.grad`` of its bias gets a
-        RuntimeError. If it is None, every ``.grad`` is there between ``backward`` and
+        Joint L2 norm to which the raw gradients of all layers are clipped, as
+        ``clip_grad_norm_`` does between ``backward`` and ``step``; ``math.inf`` for
+        none. If it is given, the optimiser controls the gradient: if a Linear layer has
+        more units than the batch has rows, its weight gradient is never formed and its
+        ``.grad`` stays None, and a change of the ``.grad`` of its bias raises
+        RuntimeError. If it is None, every ``.grad`` exists between ``backward`` and
         ``step`` and may be changed.
     layers : sequence, optional
         The layers to train: names in the model, modules, or dicts such as ``{"layer":
-        "2", "lr": 0.1}`` with options of their own, also ``"time_steps"``, the T of
-        (82) for a Linear layer that is applied at T time steps. None: all layers, and
-        every parameter of the model must belong to one.
+        "2", "lr": 0.1}`` with options of their own. ``"time_steps"`` is also an option,
+        the T of (82) for a Linear layer that is applied at T time steps. None means all
+        layers, and then every parameter of the model must belong to one.
     on_failure : {"raise", "reset"}
-        When P has lost its definiteness (h < lambda) or has outgrown the precision:
-        raise, or start this P again, skip the step of its block, and count that in
-        ``state[weight]["resets"]``.
+        What to do if P is no longer definite (h < lambda) or has outgrown the
+        precision: raise an error, or reset this P, skip the step of its block, and
+        count that in ``state[weight]["resets"]``.
     max_fan_in : int, largest side of P; 8192 is 256 MiB in float32. ValueError above.
 
     Notes
@@ -97,9 +96,9 @@ class RLS(Stateful):
     spread make ``lr=1`` diverge. Scale them to a standard deviation of about 1, or give
     ``max_grad_norm``.
 
-    Layers: Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d, RNN, LSTM
-    and GRU (one layer, one direction), and subclasses that keep the forward. Each group
-    of a CONV layer has a P and a step of its own.
+    The layers are Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d, RNN,
+    LSTM and GRU (one layer, one direction), and subclasses that keep the forward. Each
+    group of a CONV layer has its own P and its own step.
     A transposed layer is a CONV layer on its input with zeros between the pixels; each
     output is linear in its receptive field, so (65) to (74) hold, with those zeros in
     the mean (72). The two linear outputs of a GRU take those of an RNN's place in (7).
@@ -111,24 +110,25 @@ class RLS(Stateful):
     healthy, and then has changed nothing. On an accelerator it never waits for the
     device: a block that failed is not changed, and :meth:`check` raises.
 
-    State of a block, in ``state[weight]``: ``P`` (n, n), ``velocity`` (N, n) if there
-    is momentum, ``master`` (N, n) of half precision, and ``h``, ``step``, ``resets``
-    (); of g groups P is (g, n, n). One parameter group a layer.
+    The state of a block, in ``state[weight]``, is ``P`` (n, n), ``velocity`` (N, n) if
+    there is momentum, ``master`` (N, n) for half precision, and ``h``, ``step``,
+    ``resets`` (). With g groups P is (g, n, n). Each layer is one parameter group.
 
-    Multiply-adds of a block with M rows, N units and n inputs: M n (n + N) instead of
-    the weight gradient's M n N, or n^2 N on top of them, whichever is chosen above; n^2
-    for P, n^2 N again with ``l1``. float32 is enough for lambda = 1, and float64 is
-    advised below.
+    The multiply-adds of a block with M rows, N units and n inputs are M n (n + N)
+    instead of the weight gradient's M n N, or n^2 N in addition to them, whichever is
+    chosen above; n^2 for P, and n^2 N again with ``l1``. float32 is enough for lambda =
+    1, and float64 is advised below.
 
-    Several workers: wrap the model, then ``RLS(ddp_model)``; names of layers and
-    checkpoints are those of the bare model. With equal shares of the minibatch every
-    worker ends with what one process with all rows has, to rounding, and with what the
-    others have, to the last bit, so failures and resets happen on all at once. Unequal
-    shares do if each worker scales its loss by $p M_r / M$, M_r its own rows of M,
-    since ``DistributedDataParallel`` averages over the p workers. Beside the gradient,
-    which is formed there also with ``max_grad_norm``, a step sends the mean inputs, one
-    all-reduce of $\sum (n' + 2)$ numbers, n' the inputs without the one for the bias.
-    P is not sent and not divided. Tested with gloo; NCCL is not. FSDP is refused.
+    For several workers, wrap the model and then call ``RLS(ddp_model)``; names of
+    layers and checkpoints are those of the bare model. With equal shares of the
+    minibatch every worker has the same result as one process with all rows, to
+    rounding, and the same as the other workers, to the last bit, so failures and resets
+    happen on all at once. Unequal shares work if each worker scales its loss by $p M_r
+    / M$, M_r its own rows of M, since ``DistributedDataParallel`` averages over the p
+    workers. Besides the gradient, which is formed there also with ``max_grad_norm``, a
+    step sends the mean inputs, one all-reduce of $\sum (n' + 2)$ numbers, n' the inputs
+    without the 1 for the bias. P is not sent and not divided. This is tested with gloo,
+    not with NCCL. FSDP is refused.
 
     Examples
     --------

@@ -174,8 +174,8 @@ def rls_step(
         From residuals it is never formed: its product with P is ``dZ.T @ (X @ P)``.
     velocity : (N, n) tensor, $\Omega$, wanted with ``momentum`` only.
     gained : (u, h), optional
-        Of :func:`gain`, where that has been called: the optimiser looks at the h of all
-        blocks before it changes the first.
+        The result of :func:`gain`, if it has been called: the optimiser checks the h of
+        all blocks before it changes the first.
     forgetting, mean_weight, lr : $\lambda$, $k$, $\eta$
     momentum, l1, steps : $\alpha$, $\gamma$, $T$
     clip : float or () tensor, factor of the gradient, see :func:`clip_factor`.
