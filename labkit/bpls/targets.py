@@ -161,7 +161,7 @@ def full_rank_inverse(W: Tensor) -> Tensor:
 
 
 def reciprocal(x: Tensor) -> Tensor:
-    """Return 1 / x, or 0 where x is so small that 1 / x is not finite."""
+    """Return 1 / x, or 0 where x is zero or so small that 1 / x is not finite."""
     y = 1 / x
     return torch.where(torch.isfinite(y), y, 0)
 

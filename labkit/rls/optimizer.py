@@ -92,8 +92,8 @@ class RLS(Stateful):
     Notes
     -----
     The scale of the inputs matters. The step of a layer is its gradient times P, which
-    starts as the identity and shrinks only along the mean input, so inputs of large
-    spread make ``lr=1`` diverge. Scale them to a standard deviation of about 1, or give
+    starts as the identity and shrinks only along the mean input, so ``lr=1`` diverges
+    for a large spread. Scale the inputs to a standard deviation of about 1, or give
     ``max_grad_norm``.
 
     The layers are Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d, RNN,
@@ -475,8 +475,7 @@ class RLS(Stateful):
         r"""Weigh the rows of the inputs in the forward passes of a ``with`` block.
 
         Rows that have no part in the loss, such as padding, should have none in P. With
-        a mask that is False there, a padded batch steps as the same batch without
-        padding.
+        a mask that is False there, a padded batch steps as one without padding.
 
         Parameters
         ----------
