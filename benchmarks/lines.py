@@ -44,14 +44,16 @@ def count(source):
 
 
 def rooms(tree):
-    """Count a source tree by the folders of ``labkit`` and of ``tests``."""
+    """Count a source tree by its folders; ``labkit/lab`` and what is below it too."""
     found = {}
-    for top in ("labkit", "tests"):
+    for top in ("labkit", "reproduction", "benchmarks", "tests"):
         for path in sorted((tree / top).rglob("*.py")):
             parts = path.relative_to(tree).parts
             room = f"{top}/{parts[1]}" if len(parts) > 2 else f"{top}/*.py"
+            below = parts[2] if len(parts) > 3 else "*.py"
             lines = count(path.read_text("utf-8"))
-            for name in (room, top):
+            names = [room, top, *[f"{room}/{below}"] * (room == "labkit/lab")]
+            for name in names:
                 row = found.setdefault(name, Counter())
                 longest = max(row["longest"], lines["total"])
                 row.update(lines, files=1)
