@@ -1,4 +1,4 @@
-"""BPLS at the paper's size: Table I, its own column and its four competitors."""
+"""BPLS at the paper's size: the columns of Table I for BPLS and its competitors."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -38,7 +38,7 @@ PAPER = {
         "adagrad": (70.69, 69.94),
     },
 }
-CURVES = 10  # runs with all their walks
+CURVES = 10  # number of runs whose walks are all recorded
 # Two draws of 10,000 test images, at an accuracy near 85 %, differ with a standard
 # deviation of 0.5 points; twice that is what the paper's unknown draw leaves open.
 MARGIN = 1.0
@@ -53,12 +53,12 @@ MEETS = (
 
 @cache
 def training_file(data: str, dtype: torch.dtype) -> Labelled:
-    """Images of a data set's training part."""
+    """Load the training part of a data set."""
     return load(data, "train", dtype=dtype)
 
 
 def split(data: str, seed: int, dtype: torch.dtype) -> tuple[Labelled, Labelled]:
-    """Images to learn from and to test on, drawn from the training file."""
+    """Draw the images to learn from and to test on from the training file."""
     whole, (fit, test) = training_file(data, dtype), SIZES[data]
     g = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(whole.targets), generator=g)
@@ -66,7 +66,7 @@ def split(data: str, seed: int, dtype: torch.dtype) -> tuple[Labelled, Labelled]
 
 
 def starting(fit: Labelled, seed: int, **options: object) -> tuple[Tensor, ...]:
-    """Random weights for images of this size."""
+    """Draw random initial weights for images of this size."""
     sizes = (fit.inputs.shape[1], HIDDEN, 10)
     g = torch.Generator().manual_seed(seed)
     return random_weights(sizes, generator=g, dtype=fit.inputs.dtype, **options)
@@ -75,9 +75,10 @@ def starting(fit: Labelled, seed: int, **options: object) -> tuple[Tensor, ...]:
 def walks(
     checkpoint: Checkpoint, *, data: str, hidden: str, seeds: Iterable[int]
 ) -> list[dict]:
-    """BPLS, a look after the last walk that was kept; another draw of images a seed.
+    """Train by BPLS; return a look after the last walk that was kept, for each seed.
 
-    Of the first runs there is a look after every such walk.
+    Each seed draws its own images. The first runs have a look after every walk that
+    was kept.
     """
     rows = (checkpoint.load() or {"rows": []})["rows"]
     done = {row["seed"] for row in rows}
@@ -106,9 +107,10 @@ def competitor(
     hidden: str = "softmax",
     epochs: int = 40,
 ) -> list[dict]:
-    """Gradient descent by one image at a time; a look after every epoch.
+    """Train by gradient descent on single images; return a look after every epoch.
 
-    After an epoch the run is saved, in less than 600 kB, and goes on to the same bits.
+    The run is saved after each epoch, in less than 600 kB, and continues from there to
+    the same bits.
     """
     fit, test = split(data, seed, torch.float32)
     g = torch.Generator().manual_seed(1000 + seed)
@@ -155,10 +157,10 @@ def competitor(
 
 
 def best(rows: pd.DataFrame) -> pd.DataFrame:
-    """What counts of every run, in training and test [%].
+    """Return the accuracy that counts of every run, in training and test [%].
 
-    Of BPLS the walk that was kept, chosen in training; of its competitors the best
-    epoch of each part, as the paper's "best accuracy" reads.
+    For BPLS it is that of the walk that was kept, chosen by training accuracy; for its
+    competitors it is the best epoch of each part, as the paper's "best accuracy" reads.
     """
     runs = rows.groupby(["label", "seed"], sort=False)[["train", "test"]]
     theirs = rows.label.str.split(", ").str[0].isin(OPTIMIZERS).all()
@@ -166,14 +168,14 @@ def best(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def said(label: str) -> tuple[float, float]:
-    """What Table I has for a label, in training and test."""
+    """Return the numbers of Table I for a label, in training and test."""
     method, data = label.split(", ")
     table = PAPER.get(data, {})
     return table.get(method, table.get("BPLS", (float("nan"),) * 2))
 
 
 def beside(rows: pd.DataFrame) -> pd.DataFrame:
-    """Best accuracy in training and test: the paper's, and mean and sd of ours."""
+    """Return the paper's best accuracies beside the mean and sd of ours."""
     found, shown = best(rows).reset_index(), {}
     for part, paper in (("train", 0), ("test", 1)):
         ours = spread(found, part)
@@ -187,7 +189,7 @@ def beside(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether Table I's numbers are met; BPLS has them with a softmax layer."""
+    """Judge whether we meet the numbers of Table I; BPLS's have a softmax layer."""
     runs = best(rows).reset_index()
     for part, paper in (("train", 0), ("test", 1)):
         means = spread(runs, part)
@@ -201,13 +203,13 @@ def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def values_of(runs: pd.DataFrame, part: str) -> dict[str, pd.Series]:
-    """What counts of the runs of each label, by seed."""
+    """Return the accuracies of each label's runs by seed."""
     grouped = runs.set_index("seed").groupby("label", sort=False)
     return {label: values for label, values in grouped[part]}
 
 
 def faster_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether each number is met, the order of the four, and how near BPLS comes."""
+    """Judge each number, Adam against AdaGrad, and Adam's lead over BPLS."""
     yield from claims(rows)
     runs = best(rows).reset_index()
     tests, values = spread(runs, "test"), values_of(runs, "test")
@@ -229,7 +231,7 @@ def faster_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def followed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The runs of which every walk was looked at; one that ended stays where it is."""
+    """Return the runs with looks at all walks; after its end a run keeps its value."""
     rows = rows[rows.seed < CURVES]
     walks = rows.pivot(index=["label", "seed"], columns="look", values="test")
     return walks.ffill(axis=1).stack().rename("test").reset_index()

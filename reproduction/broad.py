@@ -1,7 +1,8 @@
 """Broad learning at the paper's size: Tables II and III, and their first column.
 
-Zhu's tables are of 60,000 images of MNIST and 25,170 columns, 12 GB in float64. Here no
-column is kept: they are made again, a few images at a time, wherever they are read.
+Zhu's tables use 60,000 images of MNIST and 25,170 columns, which take 12 GB in
+float64. Most studies here keep no column: they compute the columns again, for a few
+images at a time, wherever they read them.
 """
 
 import math
@@ -50,7 +51,7 @@ def images(data: str, samples: int | None = None) -> Problem:
 
 
 def coded(problem: Problem) -> Tensor:
-    """Classes as -1 and +1 (l, c)."""
+    """Return the classes coded as -1 and +1, of shape (l, c)."""
     one_hot = torch.nn.functional.one_hot(problem.fit.targets, problem.classes)
     return 2 * one_hot.double() - 1
 
@@ -58,7 +59,7 @@ def coded(problem: Problem) -> Tensor:
 def drawn(
     data: str, seed: int, updates: int, samples: int | None = None
 ) -> tuple[Nodes, Tensor, list[int]]:
-    """All nodes, features of the images to learn from, columns after every change.
+    """Draw all nodes; return them, the training features and the columns by update.
 
     The nodes are those of a :class:`~labkit.broad.SharedColumns` with this seed.
     """
@@ -75,7 +76,7 @@ def drawn(
 
 
 def accuracies(nodes: Nodes, problem: Problem, weights: list[Tensor]) -> list[float]:
-    """Test accuracy of several W (k, c) of the first k columns each [%]."""
+    """Return the test accuracy [%] of each W (k, c) that reads the first k columns."""
     right, test = torch.zeros(len(weights)), problem.test
     for x, y in zip(test.inputs.split(ROWS), test.targets.split(ROWS), strict=True):
         A = nodes.between(0, max(map(len, weights))).apply(x)
@@ -90,7 +91,7 @@ def accuracies(nodes: Nodes, problem: Problem, weights: list[Tensor]) -> list[fl
 def first_column(
     checkpoint: Checkpoint, *, seeds: Iterable[int], data: str = "mnist"
 ) -> list[dict]:
-    """The network of the start at all ridges, a draw a seed; one Gram matrix a draw."""
+    """Fit the first network at all ridges, with one Gram matrix for each seed."""
     problem, small = images(data), data == "digits"
     start = SMALL_START if small else START
     rows = (checkpoint.load() or {"rows": []})["rows"]
@@ -115,9 +116,10 @@ def first_column(
 def direct(
     checkpoint: Checkpoint, *, seed: int, data: str = "mnist", updates: int = UPDATES
 ) -> list[dict]:
-    """D-Rdg at all ridges and sizes: one Gram matrix, one Cholesky factor a ridge.
+    """Fit by D-Rdg at all ridges and sizes, with one Cholesky factor for each ridge.
 
-    The factor of fewer columns is the leading block of the factor.
+    There is one Gram matrix, and the Cholesky factor of fewer columns is the leading
+    block of the factor of all of them.
     """
     problem, checkpoint.every = images(data), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates)
@@ -145,7 +147,7 @@ def direct(
 
 
 def _gram(checkpoint: Checkpoint, nodes: Nodes, Z: Tensor, Y: Tensor) -> dict:
-    """Upper triangle of A^T A, and A^T Y; saved on the way."""
+    """Compute the upper triangle of A^T A, and A^T Y, and save them on the way."""
     saved = checkpoint.load("gram")
     if saved is None:
         k = nodes.columns
@@ -165,7 +167,7 @@ def _gram(checkpoint: Checkpoint, nodes: Nodes, Z: Tensor, Y: Tensor) -> dict:
 
 
 class Spent:
-    """Seconds of this process's processor inside ``with`` blocks."""
+    """Add up the processor's seconds that this process spends in ``with`` blocks."""
 
     seconds = 0.0
 
@@ -177,7 +179,7 @@ class Spent:
 
 
 def product_rate(k: int) -> float:
-    """Operations of a square product in a second of this processor, now."""
+    """Measure the operations per second of a product of two k x k matrices."""
     A, spent = torch.rand(k, k, dtype=torch.float64), Spent()
     with spent:
         A @ A
@@ -193,7 +195,7 @@ def growth(
     data: str = "mnist",
     updates: int = UPDATES,
 ) -> list[dict]:
-    """Grow by Chol-1, Chol-2 or Exg-E to all columns, none of which is kept."""
+    """Grow by Chol-1, Chol-2 or Exg-E to all columns, and keep none of them."""
     problem, checkpoint.every = images(data), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates)
     Y = coded(problem)
@@ -231,8 +233,8 @@ def growth(
     return rows
 
 
-# The paper's numbers: test accuracy [%] from 60/3000 to 170/25000 nodes, the standard
-# deviation of the first and the last
+# The paper's test accuracy [%] from 60/3000 to 170/25000 nodes, and the standard
+# deviations of the first and the last
 
 
 def _numbers(text: str) -> list[float]:
@@ -263,25 +265,25 @@ FIRST_SD, LAST_SD = (
     for row in (FIRST, LAST)
 )
 HIGHEST = pd.Series(PAPER).map(max)
-RUNS = 100  # of the paper
-MARGIN = 0.1  # points: what details of the recipe may change that no text gives
+RUNS = 100  # draws in the paper
+MARGIN = 0.1  # points that unpublished details of the recipe may change
 NEAR = (
     "yes where our mean and the paper's are within 0.1 points of each other by more "
     "than two standard errors of their difference, no where they are further apart "
     "than that by as much, and undecided in between or with fewer than three draws"
 )
-SPEED_UP = 1.53  # of Chol-1 over Exg-E, Table VI, accumulated
+SPEED_UP = 1.53  # speed-up of Chol-1 over Exg-E: Table VI, accumulated
 ACCURACY = View("columns", "accuracy", "Test accuracy", "columns", "%")
 
 
 def draws_of(rows: pd.DataFrame) -> str:
-    """How many draws of the nodes there are, in words."""
+    """Return the number of draws of the nodes in words."""
     count = rows.seed.nunique()
     return f"{count} draw" + "s" * (count > 1)
 
 
 def beside(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean accuracy by ridge and columns, the paper's row above ours."""
+    """Return the mean accuracy by ridge and columns, the paper's row above ours."""
     sizes, shown = sorted(rows["columns"].unique()), {}
     for label, mine in rows.groupby("label", sort=False):
         means = mine.groupby("columns")["accuracy"].mean()
@@ -291,7 +293,7 @@ def beside(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def near(ours: pd.Series, said: float, sd: float) -> str:
-    """Whether a mean of several draws is the paper's mean of 100: see `NEAR`."""
+    """Return whether our mean agrees with the paper's mean of 100 draws; see `NEAR`."""
     count = len(ours.dropna())
     if count < 3:
         return UNDECIDED
@@ -303,7 +305,7 @@ def near(ours: pd.Series, said: float, sd: float) -> str:
 
 
 def first_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether our mean is the paper's."""
+    """Judge whether our mean agrees with the paper's at each ridge."""
     for label, mine in spread(rows, "accuracy").iterrows():
         theirs = {"mean": PAPER[label][0], "sd": FIRST_SD[label]}
         said = plus_minus(theirs, digits=2)
@@ -339,7 +341,7 @@ FIRST_COLUMN = Study(
 
 
 def direct_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether accuracy rises with the nodes, and whether its end is the paper's."""
+    """Judge whether accuracy rises with the nodes and ends at the paper's number."""
     ends = rows[rows["columns"].isin(rows["columns"].agg(["min", "max"]))]
     for label, mine in ends.groupby("label", sort=False):
         sizes = [spread(x, "accuracy").iloc[0] for _, x in mine.groupby("columns")]
@@ -385,7 +387,7 @@ TABLE_2 = Study(
 
 
 def growth_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Exg-E's fall, Chol-1's rise; operations against seconds."""
+    """Judge Exg-E's fall, Chol-1's rise, and the seconds against the operations."""
     for label, mine in rows.groupby("label", sort=False):
         ours, paper = mine.accuracy.tolist(), PAPER[label]
         told = f"{ours[0]:.2f} to {ours[-1]:.2f} %, at most {max(ours):.2f} %"

@@ -33,7 +33,7 @@ CHOL_2 = {"chol-2 1e-08": (98.89, 0.059)}  # the last column of Table II, %
 
 
 def sizes_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Columns and accuracy where each draw ended, and where it lost a pivot."""
+    """Return where each draw ended, its accuracy there, and where it lost a pivot."""
     shown = {}
     for (label, seed), mine in rows.groupby(["label", "seed"], sort=False):
         lost = _lost(mine)
@@ -47,14 +47,14 @@ def sizes_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _lost(mine: pd.DataFrame) -> int | None:
-    """Columns at which one draw lost a pivot, or None."""
+    """Return the number of columns at which a draw lost a pivot, or None."""
     if "lost" not in mine or mine.lost.isna().all():
         return None
     return int(mine[mine.lost.notna()]["columns"].iloc[0])
 
 
 def lost_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether Chol-1 ends where the paper's did, and Chol-2 does not."""
+    """Judge whether Chol-1 ends where the paper's did, and Chol-2 does not."""
     for label, mine in rows.groupby("label", sort=False):
         lost = [_lost(draw) for _, draw in mine.groupby("seed")]
         few = len(lost) < DRAWS
@@ -122,7 +122,7 @@ def inverses(
     samples: int = 10_000,
     updates: int = UPDATES,
 ) -> list[dict]:
-    """Grow one solver over columns that are all in memory, of fewer images."""
+    """Grow a network by one solver, all columns of fewer images in memory."""
     problem, checkpoint.every = images(data, samples), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates, samples)
     A, Y, rows = nodes.expand(Z), coded(problem), []
@@ -144,13 +144,13 @@ def inverses(
 
 
 def by_size(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean accuracy by solver and columns."""
+    """Return the mean accuracy by solver and number of columns."""
     wide = rows.pivot_table(index="label", columns="columns", values="accuracy")
     return wide.round(2).rename_axis("row")
 
 
 def inverse_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether two solvers are one, and whether Orig falls, draw by draw."""
+    """Judge whether two solvers agree in every draw, and whether Orig falls."""
     wide = rows.pivot_table(
         index=["seed", "columns"], columns="label", values="accuracy"
     )

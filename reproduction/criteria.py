@@ -1,4 +1,4 @@
-"""Criteria of verdicts: each could come out either way, and is written before the run.
+"""Criteria of verdicts, which are fixed before the run and can come out either way.
 
 Values of runs are series indexed by seed. Two means are compared by the interval in
 which their difference lies with 95 % (Student's t; Welch's degrees of freedom, or the
@@ -14,7 +14,7 @@ from scipy.stats import t
 
 from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
 
-SEEDS = 3  # that a verdict needs
+SEEDS = 3  # number of seeds that a verdict needs
 NOT_AT_END = "not at its end"
 WITHIN = (
     "yes where the paper's number lies within two standard deviations over the seeds "
@@ -50,7 +50,7 @@ def within(row: Mapping[str, float], number: float) -> str:
 def interval(
     a: pd.Series, b: pd.Series, *, paired: bool = False
 ) -> tuple[float, float]:
-    """Return where mean a less mean b lies with 95 %; of too few seeds it is endless.
+    """Return the 95 % interval of mean a less mean b, infinite for too few seeds.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def ahead(
     higher: bool = True,
     paired: bool = False,
 ) -> str:
-    """Return whether "a is better than b" holds, by more than a margin; see `AHEAD`.
+    """Return whether a is better than b by more than a margin; see `AHEAD`.
 
     Yes where the interval of a's lead lies above the margin, no where it lies below it
     (a leads by less, or b leads), undecided where the margin lies in it.
@@ -107,7 +107,7 @@ def _seed_by_seed(a: pd.Series, b: pd.Series, higher: bool) -> str:
 
 
 def level(a: pd.Series, b: pd.Series, *, margin: float, paired: bool = False) -> str:
-    """Return whether "a is as good as b" holds: within a margin on either side.
+    """Return whether a is as good as b, within a margin on either side.
 
     Yes where the interval of the difference lies within the margin, no where it lies
     outside of it, undecided otherwise.
@@ -147,7 +147,7 @@ def meets(
 def reached(
     rows: pd.DataFrame, column: str, goal: float, clock: str, *, higher: bool = True
 ) -> pd.Series:
-    """Return when a seed first reaches a level, by a clock; inf where it never does."""
+    """Return the time when each seed first reaches a level, or inf if it never does."""
     sign = 1 if higher else -1
     there = rows[sign * rows[column] >= sign * goal].groupby("seed")[clock].min()
     seeds = pd.Index(rows["seed"].unique(), name="seed")
@@ -175,10 +175,10 @@ def faster_claims(
     clocks: tuple[str, ...] = ("look", "seconds"),
     higher: bool = True,
 ) -> Iterator[tuple[str, str, str]]:
-    """Judge "a learns faster than b" by paired seeds, in four ways or more.
+    """Judge whether a learns faster than b by paired seeds, in four ways or more.
 
-    By each clock until a level is reached, by the best value, and by the area under
-    the curve of the first clock. The level is chosen before the runs.
+    The ways are the time by each clock until a level is reached, the best value, and
+    the area under the curve over the first clock. The level is chosen before the runs.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def faster_claims(
 
 
 def _told(both: list[pd.Series]) -> str:
-    """Return two means and their standard deviations over the seeds in words."""
+    """Return in words two means and their standard deviations over the seeds."""
     words = []
     for values in both:
         ended = values[values < math.inf]
@@ -243,11 +243,11 @@ def still_improving(
 def unless_improving(
     held: str, rows: pd.DataFrame, column: str, *, least: float, higher: bool = False
 ) -> str:
-    """Return a verdict, and "not at its end" in the place of a "no" of such runs."""
+    """Return a verdict, or "not at its end" for a "no" of runs that still improve."""
     improving = still_improving(rows, column, least=least, higher=higher)
     return NOT_AT_END if held == NO and improving else held
 
 
 def by_seed(rows: pd.DataFrame, label: str, column: str) -> pd.Series:
-    """Return a column of the runs of a label, a value for each seed."""
+    """Return a column of the runs of a label, indexed by seed."""
     return rows[rows["label"] == label].set_index("seed")[column]

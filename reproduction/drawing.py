@@ -1,4 +1,4 @@
-"""Curves of results as SVG: small, the same bytes for the same results, no browser."""
+"""Draw curves as small SVG files, the same bytes for the same results."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import pandas as pd
 
 from labkit.lab.race import View
 
-# Okabe and Ito's, with a dash as the second code
+# Okabe and Ito's colours; curves beyond them differ by their dashes
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 DASHES = ("", "6 3", "2 2", "8 3 2 3")
 WIDTH, HEIGHT, LEFT, TOP, LOW = 430, 270, 62, 34, 44
@@ -17,7 +17,7 @@ Curve = tuple[list[float], list[float]]
 
 
 def figure(rows: pd.DataFrame, views: Sequence[View]) -> str:
-    """One panel a view, a curve a label: means over the seeds where all have a look."""
+    """Return an SVG with one panel for each view and one mean curve for each label."""
     names = list(dict.fromkeys(rows.label))
     panels = []
     for number, view in enumerate(views):
@@ -36,7 +36,7 @@ def figure(rows: pd.DataFrame, views: Sequence[View]) -> str:
 
 
 def curve_of(runs: pd.DataFrame, view: View) -> Curve:
-    """Means over the seeds, of the looks that every seed has."""
+    """Return the means over the seeds at the looks that every seed has."""
     seeds = runs.seed.nunique() if "seed" in runs else 1
     key = "look" if "look" in runs else view.x  # passes differ from seed to seed
     looks = runs.dropna(subset=[view.y]).groupby(key)
@@ -45,7 +45,7 @@ def curve_of(runs: pd.DataFrame, view: View) -> Curve:
 
 
 def panel(curves: Mapping[str, Curve], view: View, left: float) -> str:
-    """Axes, ticks and curves of one view."""
+    """Return the SVG of the axes, ticks and curves of one view."""
     xs = [x for each in curves.values() for x in each[0]]
     ys = [y for each in curves.values() for y in each[1]]
     if not xs:
@@ -71,7 +71,7 @@ def panel(curves: Mapping[str, Curve], view: View, left: float) -> str:
 
 
 def _scale(values, log, start, stop):
-    """From values to pixels."""
+    """Return the function that maps values to pixels."""
     low, high = min(values), max(values)
     if log:
         low, high = math.log(low), math.log(high)
@@ -81,7 +81,7 @@ def _scale(values, log, start, stop):
 
 
 def _ticks(low: float, high: float, log: bool) -> list[float]:
-    """Up to nine round numbers between two."""
+    """Return up to nine round numbers between two numbers."""
     if log:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for parts in (1,), (1, 2, 5):

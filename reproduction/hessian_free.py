@@ -1,4 +1,4 @@
-"""Stochastic Hessian-free at the paper's size: USPS of Table 2."""
+"""Stochastic Hessian-free at the paper's size: USPS of Table 2, and its advice."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,10 +34,10 @@ def trained(
     hidden: str = "logistic",
     **changes: float,
 ) -> list[dict]:
-    """SHF or Martens' HF until so many passes; a look every ``every`` of them.
+    """Train by SHF or Martens' HF, and return a look every ``every`` passes.
 
-    A pass is as much work as the gradient of all rows. ``train`` errors are of all
-    training rows, after the step. ``changes`` are of the setting.
+    A pass is as much work as the gradient of all rows. The errors ``train`` are those
+    of all training rows after the step. ``changes`` replace constants of the setting.
     """
     problem = load_images(data, published=published)
     X, valid, test = problem.parts.values()
@@ -97,9 +97,9 @@ TABLE_2 = hf.PAPER["usps"].table2
 
 
 def chosen(rows: pd.DataFrame) -> pd.DataFrame:
-    """The look at the lowest validation error of every run; of Martens' the best test.
+    """Return the look at the lowest validation error of every run, as the paper does.
 
-    So the paper picks its numbers.
+    For Martens' method it is the look at the lowest test error.
     """
     by = [
         runs.loc[runs["test" if label == "martens" else "valid"].idxmin()]
@@ -109,7 +109,7 @@ def chosen(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Training and test error, the paper's and ours."""
+    """Return the training and test errors of the paper beside ours."""
     found, shown = chosen(rows), {}
     for i, part in enumerate(("train", "test")):
         ours = spread(found, part)
@@ -122,7 +122,7 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Table 2's numbers, and SHF against Martens."""
+    """Judge whether we meet the numbers of Table 2, and compare SHF with Martens."""
     found = chosen(rows)
     for i, part in enumerate(("train", "test")):
         ours = spread(found, part)
@@ -188,7 +188,7 @@ USPS = Study(
 
 # What the paper advises
 
-CHOICES = {  # what is turned, to what, and whether the paper prefers it so
+CHOICES = {  # the constant, its changed values, and whether the paper prefers those
     "a higher drop generalises better": ("damping_decay", (0.99,), True),
     "a larger ftol generalises better": ("ftol", (1e-3,), True),
     "its diagonal suits best": ("preconditioner", ("fisher", "none"), False),
@@ -198,7 +198,7 @@ TOLERANT, STRICT = 0.5, 0.2  # theta; both are printed
 
 
 def advice_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Training and test error and their difference, mean ± sd of the seeds."""
+    """Return the training and test errors and their gap, as mean ± sd of the seeds."""
     found = chosen(rows).assign(gap=lambda rows: rows["test"] - rows["train"])
     parts = {name: spread(found, name) for name in ("train", "test", "gap")}
     shown = {
@@ -212,15 +212,16 @@ def advice_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def batches(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean size of a batch over a run's looks; mean and sd of the seeds."""
+    """Return the mean and sd over the seeds of a run's mean batch size."""
     runs = rows.groupby(["label", "seed"], sort=False)["n"].mean()
     return spread(runs.reset_index(), "n")
 
 
 def levelled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Test errors at the lowest training error that all runs reach.
+    """Return the test errors at the lowest training error that all runs reach.
 
-    Where the first of a run's looks is that low, between it and the look before.
+    Each test error is interpolated between the first look of a run whose training error
+    is that low and the look before it.
     """
     runs, found = rows.groupby(["label", "seed"], sort=False), []
     level = runs["train"].min().max()
@@ -233,9 +234,9 @@ def levelled(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def advice_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Test errors with one constant turned, beside those with it as it was.
+    """Compare the test errors with one constant changed to those with it unchanged.
 
-    Of theta the batches, which are what it is said to change.
+    For theta it compares the sizes of the batches, which theta is said to change.
     """
     strict, sizes = f"{SHORT}, theta {STRICT}", batches(rows)
     if {strict, SHORT} <= set(sizes.index):

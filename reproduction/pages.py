@@ -1,4 +1,4 @@
-"""A page a paper, made from the results: what holds, at which size, how to check it."""
+"""Pages of results, one for each paper, with verdicts and the commands to check."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ READING = (
 
 
 def pages(folder: Path) -> dict[str, str]:
-    """All pages and their figures, by path below ``docs/reproduction``."""
+    """Return all pages and their figures by path below ``docs/reproduction``."""
     found, every = {}, studies()
     for paper in PAPERS:
         mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
@@ -42,7 +42,7 @@ def pages(folder: Path) -> dict[str, str]:
 
 
 def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
-    """The page of all studies."""
+    """Yield the parts of the page of all studies."""
     yield MADE
     yield "# The papers at their size"
     yield (
@@ -60,13 +60,13 @@ def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
 
 
 def verdicts(each: Study, folder: Path) -> str:
-    """Return how many claims hold, do not hold, and are open, by whose they are."""
+    """Return in words how many claims hold, fail and are open, by whose they are."""
     rows = results.frame(results.path_of(each, folder))
     return show.counted(show.judged(each, rows))
 
 
 def section(each: Study, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
-    """One study on its paper's page."""
+    """Yield the parts of the section of one study on its paper's page."""
     units, done = show.state_of(each, folder)
     yield f"## {heading(each)}"
     facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
@@ -91,7 +91,7 @@ def section(each: Study, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
 
 
 def run_how(done: Mapping[str, Mapping]) -> str:
-    """Commits, versions, devices, time and load of the units, in a line each."""
+    """Return lines on the commits, versions, devices, time and load of the units."""
     headers = list(done.values())
 
     def all_of(value, between: str = ", ") -> str:
@@ -124,18 +124,18 @@ def run_how(done: Mapping[str, Mapping]) -> str:
 
 
 def heading(each: Study) -> str:
-    """What a section is called."""
+    """Return the heading of a study's section."""
     return f"{each.name.split('/')[1]}: {each.shows}"
 
 
 def anchor(each: Study) -> str:
-    """Where a heading is linked to, as Markdown makes it."""
+    """Return the anchor that Markdown makes of a heading."""
     kept = "".join(c for c in heading(each).lower() if c.isalnum() or c in " -")
     return kept.replace(" ", "-")
 
 
 def table_of(frame: pd.DataFrame) -> str:
-    """A table of numbers; those of a column have as many decimals as one needs."""
+    """Return a Markdown table of numbers, with equal decimals within each column."""
     if not isinstance(frame.index, pd.RangeIndex):
         frame = frame.reset_index()
     columns = [decimals(column) for _, column in frame.items()]
@@ -144,7 +144,7 @@ def table_of(frame: pd.DataFrame) -> str:
 
 
 def decimals(column: pd.Series) -> list:
-    """Values, fractions as words."""
+    """Return the values of a column, with fractions as text of equal decimals."""
     if column.dtype.kind != "f":
         return column.tolist()
     needed = (f"{v:.7g}".partition(".")[2] for v in column.dropna())
@@ -153,7 +153,7 @@ def decimals(column: pd.Series) -> list:
 
 
 def grid(names: list, rows: list[list]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     lines = [[_cell(name) for name in names], ["---"] * len(names)]
     lines += [[_cell(value) for value in row] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

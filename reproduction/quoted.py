@@ -1,6 +1,6 @@
 """Numbers that a notebook or a docstring quotes and that belong to no study.
 
-``labkit reproduce quoted NAME`` prints them; nothing is kept.
+``labkit reproduce quoted NAME`` prints them and saves nothing.
 """
 
 import warnings
@@ -52,7 +52,7 @@ def rls_methods() -> Iterator[str]:
 
 
 def rls_epochs(problem: Problem, method: str, seed: int) -> Iterator[dict]:
-    """Train by a method; yield what is measured after each epoch."""
+    """Train by a method, and yield what is measured after each epoch."""
     torch.manual_seed(seed)
     model = network(problem)
     training = make_training(method, model, **CONSTANTS["FC"])
@@ -100,7 +100,7 @@ def broad_solvers(updates: int = 3) -> Iterator[str]:
 
 
 def tables() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return data sets that need no download: name to inputs and targets."""
+    """Return the inputs and targets, by name, of data sets that need no download."""
     made = {}
     for name in ("iris", "wine", "breast_cancer", "digits", "diabetes"):
         made[name] = getattr(datasets, f"load_{name}")(return_X_y=True)
@@ -125,7 +125,7 @@ def tables() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def contenders(labelled: bool, seed: int) -> dict[str, object]:
-    """Return models by name as they come; inputs are scaled where they need it."""
+    """Return models by name with their defaults; inputs are scaled where needed."""
     kind = "Classifier" if labelled else "Regressor"
     Broad = getattr(broad, f"BroadLearning{kind}")
     alphas = {"alphas": np.logspace(-6, 3, 10)}  # those of broad learning too

@@ -1,7 +1,7 @@
-"""Results on disk: one CSV file a study, with a line on how each unit was run.
+"""Results on disk: one CSV file for each study, which also says how units were run.
 
-The file begins with lines ``# {...}``, JSON, one for each unit that is done; then comes
-the table. Both are in the order of the study's units, whoever finished first.
+The file begins with a line ``# {...}`` of JSON for each unit that is done. The table
+follows. Both are in the order of the study's units, whichever finished first.
 """
 
 import csv
@@ -20,17 +20,17 @@ from labkit.lab.runs.jobs import write_atomically
 from labkit.lab.runs.parameters import RunRefused
 from reproduction.studies import Study
 
-DIGITS = 7  # of a number
+DIGITS = 7  # significant digits of a number
 MARKS = ("<<<<<<<", "=======", ">>>>>>>")
 
 
 def path_of(study: Study, results: Path) -> Path:
-    """Return where the results of a study are."""
+    """Return the path of the results of a study."""
     return Path(results) / f"{study.name}.csv"
 
 
 def name_in(path: Path) -> str:
-    """Return the name of the study whose results a file has, by its first line."""
+    """Return the name of the study that the first line of a file of results gives."""
     with path.open(encoding="utf-8", errors="replace") as file:
         match = re.match(r"# labkit reproduce run (\S+);", file.readline())
     if match is None:
@@ -104,9 +104,9 @@ def _damaged(path: Path, reason: str) -> RunRefused:
 
 
 def difference(study: Study, header: Mapping) -> str:
-    """Say how recorded results were computed otherwise than the study is now.
+    """Return in words how recorded results differ from what the study computes now.
 
-    Empty where the arguments of the unit and the version of the study are the same.
+    It is empty if the arguments of the unit and the version of the study are the same.
     """
     unit = header["unit"]
     now = json.loads(json.dumps(study.units.get(unit)))
@@ -134,11 +134,11 @@ def checksum(rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def problems(study: Study, path: Path) -> list[str]:
-    """Return what is wrong with a file of results, a sentence each.
+    """Return what is wrong with a file of results, one sentence for each fault.
 
     The arguments and the version of each unit must be those of the study, and its rows
-    those that were written: of as many digits, and with the checksum that its line has
-    (units recorded before there was one have none).
+    must have the checksum that its line gives (units recorded before checksums were
+    introduced have none).
 
     Raises
     ------
@@ -163,7 +163,7 @@ def problems(study: Study, path: Path) -> list[str]:
 def append(
     study: Study, results: Path, header: Mapping, rows: Iterable[Mapping]
 ) -> None:
-    """Write a unit's header and rows to its file, all at once or not at all."""
+    """Write a unit's header and rows to the study's file, all at once or not at all."""
     path, unit = path_of(study, results), header["unit"]
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):

@@ -31,12 +31,12 @@ ENTROPY = ("Adam-CE", "HRLS", "HRLS+M", "HRLS+R", "HRLS+M+R")
 
 
 def looked_at(epoch: int) -> bool:
-    """Whether an epoch is kept: the first ten, and every fifth."""
+    """Return whether an epoch is kept: the first ten and every fifth are."""
     return epoch <= 10 or epoch % 5 == 0
 
 
 def problem_of(data: str) -> Problem:
-    """A data set; of the film reviews some, shuffled once, by their first 100 words."""
+    """Load a data set; of the film reviews only some, each by its first 100 words."""
     if data != "imdb":
         return load_problem(data)
     parts = []
@@ -60,7 +60,7 @@ def epochs_of(
     layers: str = "FC",
     **options: float,
 ) -> list[dict]:
-    """Train by a method; a look after each of the first ten epochs and every fifth."""
+    """Train by a method, and return a look after each epoch that `looked_at` keeps."""
     problem = problem_of(data)
     torch.manual_seed(seed)
     model = network(problem, layers)
@@ -91,17 +91,17 @@ def epochs_of(
 
 
 def at(rows: pd.DataFrame, look: int) -> pd.DataFrame:
-    """The looks of one epoch."""
+    """Return the looks of one epoch."""
     return rows[rows["look"] == look]
 
 
 def ends(rows: pd.DataFrame) -> pd.DataFrame:
-    """The last looks; what failed has nan."""
+    """Return the last looks; a run that failed has nan."""
     return Race(rows).last()
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Loss and accuracy after the first, tenth and last epoch; the paper draws them."""
+    """Return the loss and accuracy after epochs 1 and 10 and the last in words."""
     shown, last = {}, int(rows["look"].max())
     told = {"loss": loss_of, "accuracy": partial(plus_minus, unit="", digits=2)}
     ten = [("10", at(rows, 10))] if last > 10 else []
@@ -113,13 +113,13 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
             shown[f"{column}, epoch {name}"] = pd.Series(words, found.index)
     runs = rows.groupby("label").seed.nunique()
     found = pd.DataFrame(shown)
-    lost = found.iloc[:, -1] == "failed"  # and so without looks after that
+    lost = found.iloc[:, -1] == "failed"  # these have no looks after the failure
     found[lost] = found[lost].fillna("failed")
     return found.assign(runs=runs)
 
 
 def loss_of(row: Mapping[str, float]) -> str:
-    """A loss in three digits, its spread in one: over the methods it spans decades."""
+    """Return a loss in three significant digits, and its standard deviation in one."""
     if math.isnan(row["mean"]):
         return "failed"
     sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.1g}"
@@ -141,7 +141,7 @@ PAIRS = (
 
 
 def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Who is ahead by test accuracy, after the first epoch and at the end."""
+    """Judge who is ahead by test accuracy, after the first epoch and at the end."""
     for when, looks in (("after epoch 1", at(rows, 1)), ("at the end", ends(rows))):
         found = spread(looks, "accuracy")
         for a, b, claim in PAIRS:
@@ -232,9 +232,9 @@ SWEPT = {"mean_weight": "k", "lr": "eta"}
 
 
 def sweep_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether the paper's value is the best of each constant, and which matters more.
+    """Judge whether the paper's value of each constant is best, and which matters more.
 
-    A value with which every run fails ends below one with which none does.
+    A value with which every run fails counts as worse than one with which none does.
     """
     last = ends(rows)
     found, failed = spread(last, "accuracy"), last["accuracy"].isna()
@@ -267,7 +267,7 @@ def sweep_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def swept(runs: int, **given: object) -> dict[str, dict]:
-    """Units of RLS with one constant turned."""
+    """Return the units of RLS, in each of which one constant is changed."""
     return {
         f"{SWEPT[option]}-{value:g}-{seed}": {"method": "RLS", "seed": seed}
         | given
@@ -319,7 +319,7 @@ CONV_SWEEP = replace(
 
 
 def layers(M: int, T: int, N: int, C: int, side: int) -> Iterator[tuple]:
-    """A layer of each kind, inputs, and by the formulas time of SGD, ratios to it."""
+    """Yield each kind of layer, its input shape, SGD's time and the paper's ratios."""
     conv, hat = nn.Conv2d(C, C, 3, padding=1), 9 * C
     positions = M * side**2
     time = {"FC": N * M * N, "CONV": hat * positions * C, "RECUR": 2 * N * M * T * N}
@@ -334,7 +334,7 @@ def layers(M: int, T: int, N: int, C: int, side: int) -> Iterator[tuple]:
 def multiplications(
     model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer | None = None
 ) -> int:
-    """Of products in a forward and a backward pass, and a step if there is one."""
+    """Count the multiplications of a forward and backward pass, and of a step."""
     more = {torch.ops.aten.addmm_: addmm_flop}
     with FlopCounterMode(display=False, custom_mapping=more) as counter:
         outputs = model(x)
@@ -354,7 +354,7 @@ def complexity(
     C: int = 64,
     side: int = 16,
 ) -> list[dict]:
-    """Products and numbers of an RLS step over those of SGD, layer by layer."""
+    """Return the time and space of RLS over those of SGD, layer by layer."""
     rows = []
     for name, layer, shape, time, ratios in layers(M, T, N, C, side):
         layer, x = layer.double(), torch.randn(shape).double()  # no fused kernels
@@ -370,12 +370,12 @@ def complexity(
 
 
 def counted(rows: pd.DataFrame) -> pd.DataFrame:
-    """The ratios of Tables I and II beside those counted."""
+    """Return the ratios of Tables I and II beside those that were counted."""
     return rows.set_index("label").drop(columns="unit").round(3)
 
 
 def count_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether each ratio is the formula's."""
+    """Judge whether each counted ratio agrees with the paper's formula."""
     for row in rows.to_dict("records"):
         for what, table in (("time", "I"), ("space", "II")):
             here, paper = row[what], row[f"paper, {what}"]

@@ -21,12 +21,12 @@ LOGGED = 10**-3.5  # the rate of every run that the authors published
 
 @cache
 def text(data: str, split: str) -> Text:
-    """Characters of a split; of the Penn Treebank with the blanks, as the paper's."""
+    """Load the characters of a split; the Penn Treebank keeps its blanks, as there."""
     return load_ptb(split, blanks=True) if data == "ptb" else load(data, split)
 
 
 def task_of(data: str, batch: int, seed: int) -> CopyTask | CharStream:
-    """What is read: the Copy task, or a text with resets every 100 characters."""
+    """Return the task: Copy, or a text with resets every 100 characters."""
     if data == "copy":
         return CopyTask(batch, generator=torch.Generator().manual_seed(seed))
     read = text(data, "train")
@@ -34,7 +34,10 @@ def task_of(data: str, batch: int, seed: int) -> CopyTask | CharStream:
 
 
 def bits_on(network: Network, data: str, split: str, streams: int = 64) -> float:
-    """Bits per character of a split, read once by so many pointers, weights frozen."""
+    """Return the bits per character of a split that frozen weights read once.
+
+    ``streams`` pointers read the split in parallel.
+    """
     read = text(data, split)
     stream = CharStream(read.tokens, len(read.symbols), streams, reset_every=0)
     learner = TBPTT(network.cell, batch_size=streams, horizon=1)
@@ -57,9 +60,10 @@ def online(
     clip: float = 1.0,
     seed: int = 0,
 ) -> list[dict]:
-    """Train online; a look every so many steps, on the validation text if it is text.
+    """Train online, and return a look every ``every`` steps.
 
-    ``bits`` are of the training symbols since the look before.
+    ``bits`` are those of the training symbols since the look before. On text a look
+    also has the bits of the validation split, and the last one those of the test split.
     """
     task = task_of(data, batch, seed)
     network = new_network(task.input_size, hidden, seed=seed)
@@ -107,7 +111,7 @@ PRINTED = {"batch 32": TABLE_2, "batch 64": TABLE_3}
 
 
 def bits_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Bits per character at the end of every run, beside the paper's."""
+    """Return the bits per character at the end of every run beside the paper's."""
     last = Race(rows).last().reset_index(drop=True)
     parts = last.label.str.split(", ", expand=True)
     named = zip(parts[0], parts[2], strict=True)
@@ -123,7 +127,7 @@ HELD = ("valid", "test")
 
 
 def bits_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Each printed number, at the best rate of ours; spread over one seed is none."""
+    """Judge each printed number by our run at the best rate, without a spread."""
     shown = bits_table(rows)
     shown["method"] = shown.label.str.replace(r", rate [^,]*", "", regex=True)
     for method, runs in shown.groupby("method", sort=False):
@@ -171,18 +175,18 @@ PTB = Study(
     views=(View("look", "valid", "Validation bits", "step", "bits"),),
 )
 
-COURSE = {10_000: 2.97, 20_000: 2.70}  # of the authors' logs of 8-OK
+COURSE = {10_000: 2.97, 20_000: 2.70}  # bits in the authors' logs of 8-OK
 
 
 def course_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Validation bits on the way, beside the authors' logs."""
+    """Return the validation bits during training beside those of the authors' logs."""
     shown = rows.pivot_table(index="look", columns="label", values="valid")
     shown["authors' logs, 8-OK"] = pd.Series(COURSE)
     return shown.rename_axis("steps").round(3)
 
 
 def course_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Whether our course is that of the logs; 8-OK against 8-KF-AVG."""
+    """Compare our 8-OK with the authors' logs, and with 8-KF-AVG."""
     bits = by_method(rows, "valid")
     for steps, said in COURSE.items():
         if steps in bits.get("8-OK", pd.Series(dtype=float)).dropna().index:
@@ -198,7 +202,7 @@ def course_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def by_method(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-    """A column per method, of its run with the highest end; a row per look."""
+    """Return a column for each method's run with the highest end, a row per look."""
     looks = rows.pivot_table(index="look", columns="label", values=column)
     ends = looks.ffill().iloc[-1].sort_values(ascending=False, kind="stable")
     named = looks[ends.index].rename(columns=lambda label: label.split(",")[0])
@@ -234,7 +238,7 @@ APART = 3  # symbols; the ends of the five logs have a standard deviation of 3.1
 
 
 def copy_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Length reached on the way and at the end, beside the figure's end."""
+    """Return the lengths reached during training beside the end of the figure."""
     marks = [m * 10**k for k in (3, 4, 5) for m in (5, 10, 20)]
     shown = rows[rows["look"].isin([*marks, rows["look"].max()])].pivot_table(
         index="label", columns="look", values="level", sort=False
@@ -244,7 +248,7 @@ def copy_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Lengths against those of the logs and of Figure 1; 16-OK against the others."""
+    """Compare the lengths with the logs and Figure 1, and 16-OK with the others."""
     reached = by_method(rows, "level")
     best = reached.get("16-OK", pd.Series(dtype=float)).dropna()
     for steps, (low, high) in LENGTHS.items():
@@ -315,7 +319,7 @@ COPY = Study(
 
 
 def ktp_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """KF-RTRL against KTP, and against itself with the stand-in for D."""
+    """Compare KF-RTRL with KTP, and with itself with the stand-in for D."""
     reached = by_method(rows, "level")
     for other in ("16-KTP", "16-KF-APPROX"):
         both = reached.reindex(columns=["1-KF-AVG", other]).dropna()

@@ -22,7 +22,7 @@ from labkit.rtrl.learners import label
 from reproduction.rtrl import COPY_RATES, PTB, task_of, text
 from reproduction.studies import Study
 
-LEARNED = 4_000  # updates of TBPTT-25 on text before
+LEARNED = 4_000  # updates of TBPTT-25 on text before the comparison
 LEAST = 1e-4  # norm of the exact gradient, in the Copy task; as in the paper's plots
 FASTEST = max(COPY_RATES.values())
 
@@ -52,10 +52,11 @@ def compared(
     every: int = 50,
     draws: int = 20,
 ) -> list[dict]:
-    """Train, freeze, then compare with exact RTRL; means over so many steps.
+    """Train, freeze, then compare with exact RTRL; return means over ``every`` steps.
 
-    Trained by ``updates`` of TBPTT-25 on text, or until it copies ``length`` symbols;
-    not at all if both are 0. In the Copy task steps with a tiny gradient are left out.
+    The network is trained by ``updates`` of TBPTT-25 on text, or until it copies
+    ``length`` symbols, or not at all if both are 0. In the Copy task steps with a tiny
+    gradient are left out.
     """
     rows, least = [], LEAST if data == "copy" else 0.0
     for seed in seeds:
@@ -84,7 +85,7 @@ def compared(
 def frozen(
     checkpoint: Checkpoint, data: str, hidden: int, seed: int, updates: int, length: int
 ) -> Network:
-    """The network to be compared at, trained once and kept."""
+    """Return the network of the comparison, which is trained once and saved."""
     name = f"network-{seed}"
     read = None if data == "copy" else text(data, "train")
     inputs = len(CopyTask.symbols if read is None else read.symbols)
@@ -104,7 +105,7 @@ def frozen(
 
 
 def copying(network: Network, length: int, seed: int) -> Network:
-    """Train by TBPTT-50 until strings of a length are reached."""
+    """Train by TBPTT-50 until the network reaches strings of this length."""
     learner = TBPTT(network.cell, batch_size=16, horizon=50)
     task, optimizer = task_of("copy", 16, seed), network.adam(FASTEST)
     records = train(learner, network.readout, task, optimizer=optimizer)
@@ -113,13 +114,13 @@ def copying(network: Network, length: int, seed: int) -> Network:
 
 
 def fixed_task(length: int, seed: int) -> CopyTask:
-    """One sequence after another, as the network has learned them."""
+    """Return a Copy task of one sequence at a time, whose level stays fixed."""
     g = torch.Generator().manual_seed(100 + seed)
     return CopyTask(1, level=length, fixed=True, generator=g)
 
 
 def look_at(name: str, drawn: Tensor, truth: Tensor) -> dict:
-    """What is measured of a learner's draws at one step."""
+    """Return what is measured of a learner's draws at one step."""
     cosine = gradient_cosine(drawn, truth)
     row = {"label": name, "cosine": float(cosine.mean())}
     row["cosine_sd"] = float(cosine.std())
@@ -127,31 +128,31 @@ def look_at(name: str, drawn: Tensor, truth: Tensor) -> dict:
 
 
 def means_of(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
-    """Means over the steps, by label; ``sd`` is over the draws."""
+    """Return the means over the steps by label; ``sd`` is taken over the draws."""
     grouped = rows.groupby(["label", *by], sort=False)
     found = grouped[["cosine", "cosine_sd", "relative_variance"]].mean()
     return found.rename(columns={"cosine": "mean", "cosine_sd": "sd"})
 
 
 def shown(found: pd.DataFrame) -> pd.DataFrame:
-    """Cosine with the exact gradient and relative variance; the paper draws them."""
+    """Return the cosines and relative variances in three significant digits."""
     names = {"mean": "cosine", "relative_variance": "relative variance"}
     found = found.map(lambda value: f"{float(f'{value:.3g}'):g}")
     return found.rename(columns=names)
 
 
 def noise_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a learner."""
+    """Return the means over the steps, a row for each learner."""
     return shown(means_of(rows))
 
 
 def both_told(both: Iterable[Mapping[str, float]]) -> str:
-    """Two cosines with their spreads, in words."""
+    """Return two cosines with their standard deviations in words."""
     return " and ".join(plus_minus(each, "", 3) for each in both)
 
 
 def noise_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """8-OK above all others, of which the paper has one."""
+    """Judge whether 8-OK's cosine is above all others', of which the paper has one."""
     found = means_of(rows)
     for other in found.index.drop("8-OK", errors="ignore"):
         if "8-OK" in found.index:
@@ -206,7 +207,7 @@ ALIKE = (
 
 
 def alike(*rows: Mapping[str, float]) -> str:
-    """Whether any two means are as near as :data:`ALIKE` says."""
+    """Return whether all means are as near to each other as :data:`ALIKE` says."""
     gaps = [
         abs(one["mean"] - two["mean"]) - max(NEAR, one["sd"] + two["sd"])
         for one in rows
@@ -216,20 +217,20 @@ def alike(*rows: Mapping[str, float]) -> str:
 
 
 def named_by_network(rows: pd.DataFrame) -> pd.DataFrame:
-    """Labels for the figure, in which a curve is a learner at a network."""
+    """Return the rows with labels that name the learner and its network."""
     network = rows.units.astype(str) + " units, weights " + rows.seed.astype(str)
     return rows.assign(label=rows.label + ", " + network)
 
 
 def at_step_100(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean and sd over the networks of each size; a row a learner and size."""
+    """Return the mean and sd over the networks by learner and size, at step 100."""
     rows = rows[(rows["look"] == 100) & (rows["seed"] < LONG_SEED)]
     grouped = rows.groupby(["label", "units"], sort=False)["cosine"]
     return grouped.agg(mean="mean", sd="std", networks="count")
 
 
 def untrained_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a size, a column a learner, and how many networks there are of a size."""
+    """Return the cosines by size and learner, and the number of networks by size."""
     found = at_step_100(rows)
     told = [plus_minus(row, "", 4) for _, row in found.iterrows()]
     table = pd.Series(told, found.index).unstack("label", sort=False)
@@ -238,7 +239,7 @@ def untrained_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def untrained_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Two terms hold nearly all; the size does not matter."""
+    """Judge whether two terms hold nearly all, and whether the size does not matter."""
     long = rows[rows["seed"] == LONG_SEED]
     if len(long):
         found, enough = means_of(long), {"mean": 0.99, "sd": 0.0}
@@ -259,7 +260,7 @@ def untrained_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             yield f"{claim}{sizes.index[-1]} units", told, held
 
 
-LONG_SEED = 100  # of the one network of 256 units that reads on
+LONG_SEED = 100  # seed of the network of 256 units that reads 1,000 steps
 NETWORKS = {8: 10, 16: 10, 32: 10, 64: 10, 128: 10, 256: 5, 512: 2}
 FEW = {"methods": [("OK", 2), ("OK", 1), ("KF-AVG", 2), ("KF-AVG", 1)]}
 EARLY = FEW | {"steps": 100, "every": 25}
@@ -295,13 +296,13 @@ UNTRAINED = Study(
 
 
 def sized_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a learner and network."""
+    """Return the means over the steps, a row for each learner and network."""
     found = shown(means_of(rows, "units", "seed")).reset_index()
     return found.rename(columns={"seed": "weights"})
 
 
 def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """16-OK above 16-KF-AVG in each network; alike over weights and sizes."""
+    """Compare 16-OK with 16-KF-AVG in each network, and each with other networks."""
     found = means_of(rows, "units", "seed")
     networks = dict.fromkeys(zip(rows["units"], rows["seed"], strict=True))
     for n, seed in networks:
@@ -350,7 +351,7 @@ COPIED = Study(
 
 
 def larger_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """What each loses with twice the units, and whether OK is still ahead."""
+    """Judge what each loses with twice the units, and whether OK is still ahead."""
     found = means_of(rows[rows["look"] > WARM], "units")
     if set(rows["units"]) != {256, 512}:
         return
@@ -367,7 +368,7 @@ def larger_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
 
 
 def larger_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a learner and size, from the steps after the first ones."""
+    """Return the means over the steps after the first ones, by learner and size."""
     return shown(means_of(rows[rows["look"] > WARM], "units")).reset_index()
 
 

@@ -1,4 +1,4 @@
-"""What was found beside what the paper has: tables and verdicts, in words."""
+"""Tables and verdicts in words: our results beside the paper's."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ CLAIM = "paper's claim"
 
 
 def counted(table: pd.DataFrame) -> str:
-    """Return how many claims hold, do not hold and are open, by whose they are."""
+    """Return in words how many claims hold, fail and are open, by whose they are."""
     words = []
     for owner, title in ((PAPER, "paper's"), (IDENTITY, "identities"), (OURS, "ours")):
         mine = table.loc[table["whose"] == owner, "verdict"].value_counts(sort=False)
@@ -23,13 +23,13 @@ def counted(table: pd.DataFrame) -> str:
 
 
 def state_of(study: Study, folder: Path) -> tuple[int, dict[str, dict]]:
-    """How many units there are, and how those that are done were run."""
+    """Return the number of units, and how those that are done were run."""
     headers, _ = results.read(results.path_of(study, folder))
     return len(study.units), headers
 
 
 def judged(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the claims of a study, whose each is, and its verdict; a row a claim."""
+    """Return a row for each claim of a study, with its verdict and whose it is."""
     setting = f"{study.data}; {study.setting}"
     claims = study.claims(rows) if len(rows) else ()
     table = claim_table((said, here, setting, held) for said, here, held in claims)
@@ -37,9 +37,9 @@ def judged(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def recorded(folder: Path) -> pd.DataFrame:
-    """Return the claims of all papers with what is recorded of each; a row a claim.
+    """Return a row for each claim of all papers, with what is recorded of it.
 
-    It is what ``labkit reproduce pages`` writes into the package, where
+    This is what ``labkit reproduce pages`` writes into the package, where
     :func:`labkit.lab.claims.recorded` reads it.
 
     Parameters
@@ -61,19 +61,19 @@ def recorded(folder: Path) -> pd.DataFrame:
 
 
 def command(study: Study) -> str:
-    """What does all of it."""
+    """Return the command that runs all units of a study."""
     return f"labkit reproduce run {study.name}"
 
 
 def estimate(study: Study) -> str:
-    """Time and memory, in words."""
+    """Return the time and memory that a study takes, in words."""
     units = len(study.units)
     every = f"{units} units of " if units > 1 else ""
     return f"{every}about {study.minutes:g} minutes and {study.memory:g} GB"
 
 
 def text(study: Study, folder: Path) -> str:
-    """One study, as ``labkit reproduce show`` prints it."""
+    """Return one study as ``labkit reproduce show`` prints it."""
     units, done = state_of(study, folder)
     lines = [f"{study.name}: {study.shows}; {len(done)} of {units} units"]
     lines += [f"  claim    {study.claim}"]

@@ -1,4 +1,4 @@
-"""What a study is, and the table of all of them."""
+"""The class of a study, and the table of all studies."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Study:
     views : tuple of `labkit.lab.race.View`, the panels of the figure
     drawn : callable, from all rows to those that the figure shows
     version : int
-        A new number when ``work`` gives other rows for the same arguments; states and
+        It increases when ``work`` gives other rows for the same arguments; states and
         results of another version are refused.
     """
 
@@ -74,7 +74,7 @@ class Study:
 
     @property
     def paper(self) -> str:
-        """The paper, as in :data:`PAPERS`."""
+        """Return the name of the paper, as in :data:`PAPERS`."""
         return self.name.partition("/")[0]
 
     def chosen(self, pattern: str = "*") -> list[str]:

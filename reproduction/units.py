@@ -1,7 +1,7 @@
 """Units of work: the jobs of a study, kept in the job store.
 
-A unit is done when its rows stand in the results. A unit that was killed is begun
-again, from the state that it saved last if it saved one.
+A unit is done when its rows are in the results. A unit that was killed starts again,
+from the last state that it saved if there is one.
 """
 
 import contextlib
@@ -76,10 +76,10 @@ def run(
 
 
 def check(study: Study, units: Iterable[str], results_dir: Path, out: Path) -> None:
-    """Refuse what would make units fail at their end, before the first one begins.
+    """Check before the first unit begins for what would make units fail at their end.
 
-    Git must tell the commit, the results must be whole, both folders must take files,
-    and the data must be on this machine.
+    Git must give the commit, the results must be undamaged, both folders must be
+    writable, and the data must be on this machine.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def check(study: Study, units: Iterable[str], results_dir: Path, out: Path) -> N
 
 
 def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
-    """Carry out one unit unless it is done or another process is at it."""
+    """Carry out one unit unless it is done or another process works on it."""
     set_threads()
     study, folder = find_study(name), Path(out) / name / unit
 
@@ -129,7 +129,7 @@ def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
 
 
 def done(study: Study, unit: str, checkpoint: Checkpoint) -> tuple[dict, list[dict]]:
-    """Do the work of a unit; return how it was run, and its rows."""
+    """Do the work of a unit, and return how it was run and its rows."""
     arguments = study.units[unit]
     began, spent, load = time.monotonic(), time.process_time(), os.getloadavg()[0]
     processes, header = checkpoint.begin(), belonging(study, unit) | here()
@@ -153,14 +153,14 @@ def done(study: Study, unit: str, checkpoint: Checkpoint) -> tuple[dict, list[di
 
 
 def belonging(study: Study, unit: str) -> dict:
-    """Return what the state and the rows of a unit belong to."""
+    """Return the unit, arguments and version that a state and its rows belong to."""
     whose = {"unit": unit, "arguments": dict(study.units[unit])}
     # the first version is not written: results were recorded before there were others
     return whose | ({"version": study.version} if study.version > 1 else {})
 
 
 def here() -> dict:
-    """Return what runs here: commit, versions, device and threads."""
+    """Return the commit, versions, device and threads of this process."""
     return {
         "commit": commit(),
         "versions": versions(),
@@ -170,7 +170,7 @@ def here() -> dict:
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells it."""
+    """Return the processor's name, or its architecture where that is all there is."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
