@@ -1,4 +1,4 @@
-"""Broad learning that grows: six solvers for added nodes, inverse factorisations.
+"""Broad learning that grows: solvers for added nodes, and inverse factorisations.
 
 Zhu, *Two Ridge Solutions for the Incremental Broad Learning System on Added Nodes*
 (arXiv 1911.04872).

@@ -1,4 +1,4 @@
-"""Where the columns of a growing model live: in memory, nowhere, or on a mesh."""
+"""Backends of a growing model: its columns are stored, recomputed, or on a mesh."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -45,13 +45,13 @@ class Backend:
     Y : (l, c) tensor, targets
     root : (l, 1) tensor, optional
         Roots of the samples' weights; the rows of A and Y are multiplied by them.
-    ridge : float, or list of float, of which the start chooses one
+    ridge : float, or list of float, from which the start chooses one
     capacity : int, optional, columns to set aside
     chunk : int, samples at a time
 
     Attributes
     ----------
-    state : what the solver carries; None before the start, on a mesh without columns
+    state : the solver's state; None before the start, or on a mesh without columns
     loo : (r,) tensor, leave-one-out error of every ridge to choose from, or None
     """
 
@@ -69,15 +69,15 @@ class Backend:
         self.Y = Y if root is None else root * Y
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        """Make the columns of ``nodes`` that are not there yet, and solve.
+        """Make the columns of ``nodes`` that do not exist yet, and solve.
 
-        After a NotPositiveDefinite all is as it was.
+        After a NotPositiveDefinite the backend is as it was.
 
         Parameters
         ----------
         nodes : Nodes, all of them, old and new
         Z : (l, f) tensor, features of this worker's samples
-        making : Clock, of the seconds in which columns are made
+        making : Clock, which measures the seconds in which columns are made
         """
         raise NotImplementedError
 
@@ -96,16 +96,16 @@ class Backend:
         self.state = truncated(self.state, k)
 
     def weights(self) -> Tensor:
-        """W (k, c)."""
+        """Return the weights W (k, c)."""
         return self.state.W
 
     @property
     def _made(self) -> int:
-        """Columns that live here."""
+        """The number of columns on this worker."""
         return 0 if self.state is None else len(self.state.W)
 
     def _keep(self, nodes: Nodes, Z: Tensor, Y: Tensor, root: Tensor | None) -> None:
-        """Keep new samples beside those that are here."""
+        """Keep the targets and roots of new samples with those of the old."""
         if not (self.root is None and root is None):
             ones = (y.new_ones(len(y), 1) for y in (self.Y, Y))
             pairs = zip((self.root, root), ones, strict=True)
@@ -115,7 +115,7 @@ class Backend:
     def _choose(
         self, blocks: Callable[[], Iterable[tuple[Tensor, Tensor]]], k: int
     ) -> None:
-        """Settle for the safe ridge whose leave-one-out error is least."""
+        """Choose the safe ridge with the least leave-one-out error."""
         if isinstance(self.ridge, float):
             return
         shape = len(self.Y), k
@@ -129,7 +129,7 @@ class Backend:
         self.ridge = self.ridge[int(candidates.argmin())]
 
     def _warn_below(self, norm: Callable[[], Tensor]) -> None:
-        """Warn of a ridge that float32 cannot resolve where ``norm()`` is |A|^2."""
+        """Warn if float32 cannot resolve the ridge, where ``norm()`` is |A|^2."""
         if self.Y.dtype == torch.float32 and self.ridge < (safe := safe_ridge(norm())):
             warn_caller(
                 f"ridge {self.ridge:g} is below {safe:.1e}, the smallest that is safe "
@@ -138,7 +138,7 @@ class Backend:
 
 
 class Stored(Backend):
-    """All columns in memory, for every solver."""
+    """A backend that keeps all columns in memory, for every solver."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Stored(Backend):
         self.room = Y.new_empty(len(Y), capacity or 0)
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        """See :meth:`Backend.grow`; where the solver loses a pivot, its fallback."""
+        """Grow as :meth:`Backend.grow`; the fallback solves after a lost pivot."""
         k, solver = self._made, self.solver
         with making:
             room = widened(self.room, k, nodes.columns)
@@ -177,9 +177,9 @@ class Stored(Backend):
         self.state, self.room, self.solver = state, room, solver
 
     def _kept_apart(self) -> State:
-        """Give a state that an update may write into, so that the old one stays whole.
+        """Return a state that an update may write into without changing the old one.
 
-        Only the update of a ridge inverse writes into what is there already.
+        Only the update of a ridge inverse overwrites what the state holds.
         """
         if not (self.capacity and isinstance(self.state, DaggerState)):
             return self.state
@@ -196,7 +196,7 @@ class Stored(Backend):
         super()._keep(nodes, Z, Y, root)
 
     def truncate(self, k: int) -> None:
-        """Go back to the first k columns; for every solver but orig."""
+        """Go back to the first k columns, for every solver but ``orig``."""
         if self.solver in ("d-rdg", "r-inv"):
             start = SOLVERS[self.solver].start
             self.state = start(self.room[:, :k], self.Y, self.ridge, self.capacity)
@@ -205,12 +205,12 @@ class Stored(Backend):
 
 
 class Streamed(Backend):
-    """No column is kept: Chol-1 from sums over chunks of the samples, made again."""
+    """A backend that keeps no column: Chol-1 from sums over chunks made each time."""
 
     norm = 0.0
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        """See :meth:`Backend.grow`."""
+        """Grow as :meth:`Backend.grow` describes."""
         rows = Z, self.Y, self.root, self.chunk, making
         sums = sums_over(chunks(nodes, self._made, *rows))
         norm = self.norm + largest_eigenvalue(sums.S)
@@ -227,7 +227,7 @@ class Streamed(Backend):
 
 
 class ByRows(Backend):
-    """No sample is kept: the triangle of R alone, for as many pieces as come."""
+    """A backend that keeps no sample, but only a triangle that adds any number."""
 
     solver = "bordered"
 
@@ -243,7 +243,7 @@ class ByRows(Backend):
         self._first = Y
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        """See :meth:`Backend.grow`; once, for the first piece."""
+        """Grow as :meth:`Backend.grow`, once, for the first samples."""
         self.state = rows_start(nodes.columns, self.Y, self.ridge)
         Y, self.Y = self._first, self.Y[:0].clone()
         self.take(nodes, Z, Y, self.root, making)
@@ -254,11 +254,11 @@ class ByRows(Backend):
 
 
 class Sharded(Backend):
-    """On the workers of a mesh, in panels of new columns: Chol-1.
+    """A backend for Chol-1 on the workers of a mesh, in panels of new columns.
 
-    Every worker makes a panel in full from its Z, since all need its products with
-    their own columns. Without a ``chunk`` it keeps those columns that live there; with
-    one it keeps none, and makes all of them again, so many samples at a time.
+    Every worker makes all columns of a panel from its Z, since it needs their products
+    with its own columns. Without a ``chunk`` it keeps the columns that are its own;
+    with one it keeps none and makes all of them again, ``chunk`` samples at a time.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class Sharded(Backend):
         self.room = Y.new_empty(len(Y), 0)
 
     def grow(self, nodes: Nodes, Z: Tensor, making: Clock) -> None:
-        """See :meth:`Backend.grow`."""
+        """Grow as :meth:`Backend.grow` describes."""
         place, k = self.state.place, self.state.columns
         if self.chunk is None:
             room = place.count(self.capacity or nodes.columns)
@@ -297,7 +297,7 @@ class Sharded(Backend):
         self.state = distributed.truncated(self.state, k)
 
     def weights(self) -> Tensor:
-        """W of all workers, on every one of them."""
+        """Return W of all workers, on every worker."""
         return distributed.whole(self.state)
 
     def _add_stored(
@@ -308,7 +308,7 @@ class Sharded(Backend):
         Z: Tensor,
         making: Clock,
     ) -> distributed.ShardedState:
-        """Add the columns between two edges, and keep those that live here."""
+        """Add the columns between two edges, and keep those of this worker."""
         here = len(state.W)
         with making:
             H = expanded(nodes.between(*edges), Z, self.root)
@@ -332,7 +332,7 @@ class Sharded(Backend):
 
 
 def widened(room: Tensor, k: int, columns: int) -> Tensor:
-    """Memory of so many columns: ``room``, or a larger copy of its first k."""
+    """Return memory for ``columns``: ``room``, or a larger copy of its first k."""
     if room.shape[1] >= columns:
         return room
     larger = room.new_empty(len(room), columns)
@@ -343,7 +343,7 @@ def widened(room: Tensor, k: int, columns: int) -> Tensor:
 def expanded(
     nodes: Nodes, Z: Tensor, root: Tensor | None, out: Tensor | None = None
 ) -> Tensor:
-    """A (l, k) from Z (l, f), its rows multiplied by ``root`` (l, 1)."""
+    """Compute A (l, k) from Z (l, f), its rows multiplied by ``root`` (l, 1)."""
     A = nodes.expand(Z, out=out)
     return A if root is None else A.mul_(root)
 
@@ -358,7 +358,7 @@ def chunks(
     making: Clock,
     own: slice = slice(None),
 ) -> Rows:
-    """Yield columns up to k (of these the ``own``), those from k on, and Y, by rows."""
+    """Yield, by rows, the ``own`` of the first k columns, the later ones, and Y."""
     old, new = nodes.between(0, k), nodes.between(k, nodes.columns)
     roots: Sequence | Iterable = repeat(None) if root is None else root.split(rows)
     for z, y, r in zip(Z.split(rows), Y.split(rows), roots, strict=False):

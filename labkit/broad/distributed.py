@@ -1,11 +1,11 @@
-r"""Chol-1 on many workers: the same step on other placements.
+r"""Chol-1 on many workers, which share the nodes, the samples or both.
 
 A mesh with a dimension ``"nodes"`` shares the model: every worker holds its own columns
 of A and F and its own rows of W and of $z = F^T A^T Y$, all samples, and the new
 columns H, which it draws from the seed that all share. A mesh with a dimension
 ``"samples"`` shares the data: every worker holds its own rows of A, H and Y, and the
-whole of F, z and W. A mesh with both does both. Which nodes live where says
-:class:`~labkit.broad.mesh.Place`; the arithmetic is that of
+whole of F, z and W. A mesh with both does both. :class:`~labkit.broad.mesh.Place`
+defines which nodes live on which worker; the arithmetic is that of
 :mod:`~labkit.broad.triangular` and :mod:`~labkit.broad.factor`, as in
 :func:`~labkit.broad.ridge.chol1_step`.
 
@@ -20,9 +20,9 @@ all-reduce      S - V^T V, E         q (q + c)
 reduce-scatter  T, T E               p (m k + n c)
 ==============  ===================  ================================
 
-and, if samples are shared, before these one all-reduce of P, S and H^T Y,
+If samples are shared, these follow one all-reduce of P, S and H^T Y, of
 ``(count + q) q + q c`` numbers with this worker's ``count`` of nodes. None depends on
-the number of samples. Zhu's appendix E-D instead sends A itself, see docs/scaling.md.
+the number of samples. Zhu's appendix E-D instead sends A itself; see docs/scaling.md.
 
 Every function here must be called by all workers of the mesh.
 """
@@ -48,7 +48,7 @@ PANEL = 512  # nodes that a start adds at a time
 
 @dataclass(frozen=True)
 class ShardedState:
-    """What one worker carries; ``capacity`` as in :mod:`labkit.broad.state`."""
+    """The state of one worker, with ``capacity`` as in :mod:`labkit.broad.state`."""
 
     place: Place
     columns: int  # k, of all workers
@@ -61,7 +61,7 @@ class ShardedState:
 
     @property
     def F(self) -> Tensor:
-        """(k, k_w), the own columns; a view."""
+        """This worker's columns of F (k, k_w), a view."""
         return self.buffer[: len(self.W), : self.columns].T
 
 
@@ -73,7 +73,7 @@ def start(
     capacity: int | None = None,
     panel: int = PANEL,
 ) -> ShardedState:
-    r"""Grow from no nodes at all to the k columns of A, ``panel`` of them at a time.
+    r"""Grow from no nodes to the k columns of A, ``panel`` columns at a time.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def start(
     Raises
     ------
     NotPositiveDefinite, ValueError
-        On every worker alike.
+        Raised on every worker.
     """
     check_start(A, Y, ridge, capacity)
     state, pivots = empty(Y, ridge, mesh, capacity), []
@@ -99,7 +99,7 @@ def start(
 def empty(
     Y: Tensor, ridge: float, mesh: "DeviceMesh", capacity: int | None = None
 ) -> ShardedState:
-    """No nodes yet: what the first :func:`update` grows from."""
+    """Return the state without nodes, from which the first :func:`update` grows."""
     place = Place.on(mesh)
     none = Y.new_zeros(0, Y.shape[1])
     room = capacity or 0
@@ -108,7 +108,7 @@ def empty(
 
 
 def update(state: ShardedState, A: Tensor, H: Tensor, Y: Tensor) -> ShardedState:
-    """Add the columns H by :func:`chol1_step`; a lost pivot is lost on every worker.
+    """Add the columns H by :func:`chol1_step`; every worker raises on a lost pivot.
 
     Parameters
     ----------
@@ -124,16 +124,16 @@ def update(state: ShardedState, A: Tensor, H: Tensor, Y: Tensor) -> ShardedState
 def sums_here(
     state: ShardedState, chunks: Iterable[tuple[Tensor, Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    r"""All that an update needs of this worker's samples, seen once in chunks.
+    r"""Compute the sums that an update needs, in one pass over this worker's samples.
 
-    Cost l q (2 k + q) / p operations.
+    The cost is l q (2 k + q) / p operations.
 
     Returns
     -------
     P : (k_w, q) tensor, $A_w^T H$
     X : (q, q + c) tensor
-        This worker's rows of $[H^T H, H^T Y]$, zeros elsewhere, of $H^T H$ the upper
-        triangle.
+        This worker's rows of $[H^T H, H^T Y]$ and zeros elsewhere; only the upper
+        triangle of $H^T H$.
     """
     P = X = None
     for A, H, Y in chunks:
@@ -150,7 +150,7 @@ def sums_here(
 
 
 def update_from(state: ShardedState, sums: tuple[Tensor, Tensor]) -> ShardedState:
-    r""":func:`update` from :func:`sums_here`, which are overwritten.
+    r"""Perform :func:`update` from the sums of :func:`sums_here`, which it overwrites.
 
     (41) $F \leftarrow [[F, T], [0, G]]$
     """
@@ -181,14 +181,14 @@ def chol1_step(
     k: int,
     place: Place,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""One update of Chol-1 on one worker (Zhu, Algorithm 7), from k to k + q nodes.
+    r"""Perform one update of Chol-1 on one worker (Zhu, Algorithm 7).
 
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$
     (42b) $T = -F V G$    (50) $E = G^T (H^T Y - V^T z)$, $W \leftarrow [W + T E; G E]$
 
     (50) is the paper's $E = T^T A^T Y + G^T H^T Y$ with (42b) put in and
-    $z = F^T A^T Y$, of which E is the next part: so that what is shared among workers
-    by rows of F^T is all that it needs. Cost (2 k^2 q + 2 k q^2) / p + 2/3 q^3
+    $z = F^T A^T Y$, which E extends, so that it needs only rows of F^T as the workers
+    share them. The update from k to k + q nodes costs (2 k^2 q + 2 k q^2) / p + 2/3 q^3
     operations.
 
     Parameters
@@ -196,14 +196,14 @@ def chol1_step(
     F, P : (k, k_w), (k_w, q) tensors, own columns of F and own rows of A^T H
     z, W : (k_w, c) tensors, own rows
     X : (q, q + c) tensor
-        This worker's share of the sum [S, H^T Y], without ridge; S is read in its upper
-        triangle.
+        This worker's share of the sum [S, H^T Y], without ridge; only the upper
+        triangle of S is read.
     ridge : float, $\lambda$
 
     Returns
     -------
     T, W : (k, q_w), (k_w + q_w, c) tensors, own columns and own rows
-    G, E : (q, q), (q, c) tensors, alike on every worker
+    G, E : (q, q), (q, c) tensors, the same on every worker
     """
     p, q = place.p, P.shape[1]
     V = upper_t_mm(F, place.gathered(P, k), every=p)  # (a)
@@ -221,7 +221,7 @@ def chol1_step(
 
 
 def truncated(state: ShardedState, k: int) -> ShardedState:
-    """State of the first k nodes: W anew by one reduce-scatter, (49) $W = F z$."""
+    """Return the state of the first k nodes; one reduce-scatter for (49) $W = F z$."""
     place, here = state.place, state.place.count(k)
     buffer = state.buffer if state.capacity else state.buffer[:here, :k].clone()
     F, z = state.buffer[:here, :k].T, state.z[:here]
@@ -231,18 +231,18 @@ def truncated(state: ShardedState, k: int) -> ShardedState:
 
 
 def whole(state: ShardedState) -> Tensor:
-    """W (k, c) in the order of growth, on every worker; one all-gather."""
+    """Return W (k, c) in the order of growth on every worker; one all-gather."""
     return state.place.gathered(state.W, state.columns)
 
 
 def norm_bound(place: Place, *blocks: Tensor) -> Tensor:
-    """Sum of all workers' squared norms, not less than that of all columns together."""
+    """Sum the workers' squared norms: a bound on that of all columns together."""
     bound = squared_norm(*blocks).nan_to_num()  # of a worker without nodes
     return place.summed(*place.summed_over_samples(bound))
 
 
 def _room_for(state: ShardedState, q: int) -> Tensor:
-    """Memory for q more columns: the same, or a larger copy."""
+    """Return the state's memory with room for q more columns, or a larger copy."""
     k = state.columns + q
     if state.capacity is not None:
         check_room(k, state.capacity)

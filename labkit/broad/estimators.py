@@ -1,8 +1,8 @@
 """Broad learning as scikit-learn estimators that grow by columns, exactly.
 
 The output weights are the ridge solution without intercept on the expanded input A,
-``A^T A + ridge I`` not divided by the number of samples: what scikit-learn's
-``Ridge(alpha=ridge, fit_intercept=False)`` would give on the same columns.
+with ``A^T A + ridge I`` not divided by the number of samples. They are those of
+scikit-learn's ``Ridge(alpha=ridge, fit_intercept=False)`` on the same columns.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ NUMBERS = {"multi_output": True, "y_numeric": True}
 
 @dataclass(eq=False, repr=False)
 class BroadLearningClassifier(ClassifierMixin, BroadLearning):
-    r"""Broad learning system for classes, which grows without being trained again.
+    r"""Broad learning classifier that grows without being trained again.
 
     The defaults suit tables, narrow and wide, on which ``labkit reproduce quoted
     broad-defaults`` compares them; ``**labkit.broad.PAPER`` is the paper's setting for
@@ -39,25 +39,25 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     Parameters
     ----------
     n_groups : int or None, feature groups of the start
-        None is ten; with more than a hundred columns as many as give two feature nodes
-        for a column, but at most a thousand nodes; with ``scaling="sample"`` ten.
+        None is ten. With more than a hundred columns it is as many as give two feature
+        nodes for a column, but at most a thousand nodes; with ``scaling="sample"`` ten.
     nodes_per_group : int, feature nodes in each group
     n_enhancement : int, enhancement nodes of the start
     ridge : float, $\lambda$ > 0, a list of them, or None
-        Of a list ``fit`` takes the one whose mean squared leave-one-out error on its
-        columns is least, as ``RidgeCV`` does: for all of them one eigendecomposition.
-        Those that its sums of squares cannot resolve are passed over. None is the list
+        From a list ``fit`` takes the ridge with the least mean squared leave-one-out
+        error on its columns, as ``RidgeCV`` does, by one eigendecomposition for all.
+        Ridges that its sums of squares cannot resolve are skipped. None is the list
         1e-6, 1e-5, ... 1e3; or 1, on a mesh and for a model begun by ``partial_fit``.
     solver : str
         A name of :data:`labkit.broad.SOLVERS`. ``"orig"`` and ``"exg-e"`` are the
         published predecessors, which drift from the ridge solution as they grow.
     scaling : str
         ``"feature"`` standardises every column, the choice for tables; ``"sample"``
-        every row, as the paper does with images; ``"none"``.
+        standardises every row, as the paper does with images; ``"none"`` does neither.
     shrink : float or None
         Largest pre-activation of an enhancement group in training. The paper's 0.8
-        leaves nodes that are nearly linear, and a ridge that has to be tiny. None is 3;
-        0.3 for a regression on more than a hundred columns that are scaled one by one.
+        leaves nodes that are nearly linear and needs a tiny ridge. None is 3, or
+        0.3 for a regression on more than a hundred columns that are not scaled by row.
     orthonormal : bool, whether enhancement weights are orthonormalised
     sparse_penalty, sparse_iter : float, int, of the autoencoder that tunes features
     dtype : str
@@ -65,14 +65,14 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         cannot resolve the ridge.
     device : str, optional, of all tensors, for example ``"cuda"``
     random_state : int, RandomState or None
-        Nodes are drawn on the CPU in float64, the same for every device.
+        The seed of the nodes, which are drawn on the CPU in float64 for every device.
     capacity : int, optional
-        Columns to set aside: growth then copies nothing of that width.
+        Columns to set aside, so that growth copies nothing of that width.
     chunk : int, optional
-        Samples at a time. The expanded input is then never stored, only features are;
+        Samples at a time. The expanded input is then never stored, only the features;
         ``chol-1`` needs one pass over the samples for each change.
     fallback : str, optional
-        ``"chol-2"`` takes over for good where ``chol-1`` loses a pivot in an update;
+        ``"chol-2"`` replaces ``chol-1`` for good once that loses a pivot in an update;
         ``history_`` says so.
     mesh : DeviceMesh, optional
         Its dimension ``"nodes"`` shares the columns of the model among workers, and
@@ -80,8 +80,8 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         fit and grow together, each with the training data of its own samples; each can
         predict on its own. See :mod:`labkit.broad.distributed`.
     class_weight : dict of label to weight > 0, or ``"balanced"``, optional
-        By which the samples of a class are weighted, beside ``sample_weight``; 1 for a
-        class that is not in it. Balanced classes have the same weight altogether.
+        The weight of a class multiplies ``sample_weight``; it is 1 for a class that is
+        not in the dict. Balanced classes have the same total weight.
 
     Attributes
     ----------
@@ -89,8 +89,8 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     history_ : list of :class:`~labkit.broad.growth.Growth`
         On a mesh, of the whole model on this worker's samples.
     nodes_ : :class:`~labkit.broad.nodes.Nodes`, all that expands an input
-    solver_ : str, the solver at work
-    ridge_ : float, the ridge at work
+    solver_ : str, the solver in use
+    ridge_ : float, the ridge in use
     loo_errors_ : (r,) array, of all ridges to choose from; None where there was one
     n_samples_seen_ : int
     coef_ : (k, c) array, output weights; one column for two classes
@@ -113,15 +113,15 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     def fit(
         self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Draw nodes, solve for the weights. What stops it changes nothing.
+        """Draw the nodes and solve for the weights; an error changes nothing.
 
         Parameters
         ----------
-        X : (l, d) array or sparse matrix, dense a chunk at a time only
+        X : (l, d) array or sparse matrix, made dense one chunk at a time
         y : (l,) array of class labels
         sample_weight : (l,) array >= 0, optional
             A sample of weight 2 counts as two of it, in drawing the nodes and in the
-            ridge; one of weight 0 is not there.
+            ridge solution; a sample of weight 0 is ignored.
 
         Returns
         -------
@@ -130,7 +130,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         Raises
         ------
         NotPositiveDefinite
-            The ridge is too small for the start, which no fallback can mend.
+            The ridge is too small for the start, where there is no fallback.
         """
         X, y, weight = self._door(X, y, sample_weight)
         check_classification_targets(y)
@@ -147,19 +147,19 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Add samples: the weights are then those of all samples at once.
+        """Add samples; the weights are then those of a fit to all samples at once.
 
-        A model begun by ``fit`` keeps the new samples beside the old ones and can grow
-        on. One begun here keeps no sample but a triangle of k^2 numbers, through any
-        number of calls, and cannot grow. Either way the nodes stay as the first call
-        has drawn them, which should see rows like those to come.
+        A model begun by ``fit`` keeps the new samples with the old ones and can still
+        grow. A model begun by ``partial_fit`` keeps no sample but a triangle of k^2
+        numbers, for any number of calls, and cannot grow. Either way the nodes stay as
+        the first call has drawn them, so its rows should be typical of all.
 
-        Exact for ``chol-1``, ``chol-2`` and ``bordered``; with other solvers, on a mesh
-        and with balanced classes there is no such method. What stops a call changes
-        nothing. Begun here
-        the weights are good to about eps |A| / sqrt(ridge), which is far better than
-        the eps |A|^2 / ridge of a ``fit``; see :mod:`labkit.broad.rows`. A call of n
-        rows costs 2 (k + n) k^2 operations: give it as many rows as columns, or more.
+        The result is exact for ``chol-1``, ``chol-2`` and ``bordered``; the method does
+        not exist with other solvers, on a mesh or with balanced classes. An error
+        leaves the model unchanged. In a model begun by ``partial_fit`` the relative
+        error of the weights is about eps |A| / sqrt(ridge), far less than the
+        eps |A|^2 / ridge of a ``fit``; see :mod:`labkit.broad.rows`. A call with n
+        rows costs 2 (k + n) k^2 operations: give it at least as many rows as columns.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         return self._fit(X, Y, weight, False) if first else self._take(X, Y, weight)
 
     def _coded(self, y: np.ndarray) -> np.ndarray:
-        """Targets -1 and +1, (l, c), or (l, 1) for two classes."""
+        """Return the targets coded -1 and +1: (l, c), or (l, 1) for two classes."""
         if len(self.classes_) < 2:
             raise ValueError(
                 f"y must hold two classes or more, got 1 class: {self.classes_[0]}"
@@ -202,7 +202,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     def _class_weighted(
         self, y: np.ndarray, weight: np.ndarray | None
     ) -> np.ndarray | None:
-        """Weights of rows with those of their classes; None where there are none."""
+        """Return the samples' weights times their classes', or None without weights."""
         chosen, labels = self.class_weight, self.classes_.tolist()
         if chosen is None:
             return weight
@@ -223,30 +223,31 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         return of_class[index] if weight is None else of_class[index] * weight
 
     def decision_function(self, X: Matrix) -> np.ndarray:
-        """A W: (l, c), or (l,) for two classes; targets were coded -1 and +1."""
+        """Compute the outputs A W, (l, c) or (l,) for two classes, coded -1 and +1."""
         check_is_fitted(self)
         raw = self._raw(X).cpu().numpy()
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
     def predict_proba(self, X: Matrix) -> np.ndarray:
-        """Shares (l, c) of the classes, rows sum to one: the softmax of the outputs.
+        """Return the softmax (l, c) of the outputs, whose rows sum to one.
 
-        For two classes of (-f, f). Least squares on -1 and +1 estimates 2 p - 1, and
-        this has the slope of (f + 1) / 2 at f = 0, but no two outputs share a value.
-        Not calibrated; see scikit-learn's ``CalibratedClassifierCV``.
+        For two classes it is the softmax of (-f, f). Least squares on -1 and +1
+        estimates 2 p - 1; the softmax has the slope of (f + 1) / 2 at f = 0 and keeps
+        the outputs' order. The values are not calibrated; see scikit-learn's
+        ``CalibratedClassifierCV``.
         """
         f = self.decision_function(X)
         return softmax(np.stack([-f, f], 1) if f.ndim == 1 else f, 1)
 
     def predict(self, X: Matrix) -> np.ndarray:
-        """Class labels (l,): the largest output."""
+        """Predict the class labels (l,), each that of the largest output."""
         check_is_fitted(self)
         return self._classes(self._raw(X))
 
     def staged_score(self, X: Matrix, y: ArrayLike) -> Iterator[float]:
-        """Accuracy at every size that the present columns went through.
+        """Yield the accuracy at every size that the present columns went through.
 
-        ``X`` is expanded once; compare ``staged_score`` of scikit-learn's boosting.
+        ``X`` is expanded once. Compare ``staged_score`` of scikit-learn's boosting.
         """
         check_is_fitted(self)
         y = _labels("y", y)
@@ -259,13 +260,13 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        # A standardised row has lost its level and its size: a pair keeps its sign.
+        # A standardised row loses its mean and scale: a pair keeps only a sign.
         tags.classifier_tags.poor_score = str(self.scaling) == "sample"
         return tags
 
 
 def _labels(name: str, labels: ArrayLike) -> np.ndarray:
-    """Labels (n,), which must be of one kind, so that they can be sorted."""
+    """Return the labels (n,), or raise a ValueError if they cannot be sorted."""
     labels = column_or_1d(plain(labels, name))
     try:
         np.unique(labels)
@@ -275,9 +276,9 @@ def _labels(name: str, labels: ArrayLike) -> np.ndarray:
 
 
 class BroadLearningRegressor(RegressorMixin, BroadLearning):
-    """Broad learning system for numbers: ridge that grows by columns, exactly.
+    """Broad learning regressor, a ridge regression that grows by columns, exactly.
 
-    Parameters and attributes as in :class:`BroadLearningClassifier`, but for
+    Parameters and attributes are those of :class:`BroadLearningClassifier` except
     ``class_weight`` and ``classes_``. Targets are used as they are, and there is no
     intercept.
 
@@ -297,7 +298,7 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     def fit(
         self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """As :meth:`BroadLearningClassifier.fit`; y holds numbers, (l,) or (l, c)."""
+        """Fit as :meth:`BroadLearningClassifier.fit` to numbers y, (l,) or (l, c)."""
         X, y, weight = self._door(X, y, sample_weight, **NUMBERS)
         self._flat = y.ndim == 1
         return self._fit(X, y.reshape(len(y), -1), weight)
@@ -317,12 +318,12 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
         return self._fit(X, Y, weight, keep=False)
 
     def predict(self, X: Matrix) -> np.ndarray:
-        """A W: (l,) or (l, c), as the targets were."""
+        """Predict A W, (l,) or (l, c) as the targets were."""
         check_is_fitted(self)
         return self._shaped(self._raw(X))
 
     def staged_score(self, X: Matrix, y: ArrayLike) -> Iterator[float]:
-        """R^2 at every size that the present columns went through."""
+        """Yield R^2 at every size that the present columns went through."""
         check_is_fitted(self)
         for raw in self._staged_raw(X):
             yield r2_score(plain(y, "y"), self._shaped(raw))
@@ -330,7 +331,7 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        # A standardised row has lost its level and its size: a pair keeps its sign.
+        # A standardised row loses its mean and scale: a pair keeps only a sign.
         tags.regressor_tags.poor_score = str(self.scaling) == "sample"
         return tags
 

@@ -12,13 +12,14 @@ division free (230)     R^-1 = U diag(delta) U^T / beta   U upper
 
 The ``*_sweep`` generators work inside the upper triangle of the matrix they are given
 and yield the number of finished columns: the leading block is then final, the block
-right of it holds M, the trailing block the Schur complement S. What lies below the
-diagonal is neither read nor of use. The other functions copy R, whose upper triangle
-alone they read, and raise NotPositiveDefinite, or a ValueError if it is not square. The
-pivots are looked at once, at the end, so that the host waits for a device once.
+right of it holds M, and the trailing block holds the Schur complement S. Entries below
+the diagonal are not read, and have no meaning afterwards. The other functions copy R,
+read only its upper triangle, and raise NotPositiveDefinite, or a ValueError if it is
+not square. The pivots are checked once, at the end, so that the host waits for a device
+once.
 
-The paper's own formulas for the sweeps survive in its text only as numbers and words;
-their reading here is proved by tests/broad/test_factor.py.
+The text of the paper that was available gives the formulas of the sweeps only as
+numbers and words; tests/broad/test_factor.py checks their reconstruction.
 """
 
 import math
@@ -31,18 +32,18 @@ from labkit.broad.triangular import gram, mm_upper, spans, upper_mm, upper_t_mm
 from labkit.door import check_tensor
 from labkit.ranges import COUNT, check, one_of, optional
 
-FLOATS = torch.float32, torch.float64  # of what is factorised
+FLOATS = torch.float32, torch.float64  # dtypes that can be factorised
 
-# Columns of a panel: wide enough for the rate of a full product, narrow against k.
+# Columns of a panel: enough for the rate of a full product, but few against k.
 PANEL = {"cpu": 96}
 PANEL_ELSEWHERE = 512
 
-# Diagonal blocks of a factorisation, each with what `cholesky_ex` says of it.
+# Diagonal blocks of a factorisation, each with the ``info`` of `cholesky_ex`.
 Blocks = list[tuple[Tensor, Tensor]]
 
 
 class NotPositiveDefinite(ArithmeticError):
-    """A pivot of a factorisation was not positive.
+    """The error that a pivot of a factorisation was not positive.
 
     Attributes
     ----------
@@ -67,11 +68,11 @@ class NotPositiveDefinite(ArithmeticError):
 
 
 def small_inverse_cholesky(S: Tensor) -> tuple[Tensor, Tensor]:
-    r"""G with $G G^T = S^{-1}$, by inverting the Cholesky factor (103) of S (q, q).
+    r"""Compute G with $G G^T = S^{-1}$ by inverting the Cholesky factor (103) of S.
 
-    LAPACK's Cholesky factorisation and one triangular inverse, 4 q^3 / 3 operations:
-    for a panel. Reads the upper triangle of S. What comes with G says whether it is
-    one, unread; see :func:`check_factored`.
+    LAPACK's Cholesky factorisation and one triangular inverse of S (q, q), a panel's
+    block, cost 4 q^3 / 3 operations. Only the upper triangle of S is read. G comes with
+    the ``info`` of `cholesky_ex`, unchecked; see :func:`check_factored`.
     """
     U, info = torch.linalg.cholesky_ex(S, upper=True)
     one = torch.eye(len(S), dtype=S.dtype, device=S.device)
@@ -79,17 +80,17 @@ def small_inverse_cholesky(S: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cholesky(S: Tensor, offset: int = 0) -> Tensor:
-    """Lower Cholesky factor of S (q, q); a lost pivot is named, as in S's own order."""
+    """Compute the lower Cholesky factor of S (q, q), or name the lost pivot."""
     L, info = torch.linalg.cholesky_ex(S)
     check_factored([(S.T, info)], offset)
     return L
 
 
 def check_factored(blocks: Blocks, offset: int = 0) -> None:
-    """Raise NotPositiveDefinite at the first lost pivot; the host waits this once.
+    """Raise NotPositiveDefinite for the first lost pivot; the host waits once.
 
-    ``blocks`` are the diagonal blocks in their order, upper triangles at least, each
-    with what ``cholesky_ex`` says of it. ``offset`` is the first one's first column.
+    ``blocks`` are the diagonal blocks in order, upper triangles at least, each with the
+    ``info`` of ``cholesky_ex``. ``offset`` is the first column of the first block.
     """
     infos = torch.stack([info for _, info in blocks]).tolist()
     for (S, _), lost in zip(blocks, infos, strict=True):
@@ -104,13 +105,13 @@ def check_factored(blocks: Blocks, offset: int = 0) -> None:
 def inverse_cholesky(
     R: Tensor, *, method: str = "panels", panel: int | None = None
 ) -> Tensor:
-    """Upper triangular F with F F^T = R^-1 (101).
+    """Compute the upper triangular F with F F^T = R^-1 (101).
 
     Parameters
     ----------
     R : (k, k) tensor, symmetric positive definite; cost 2 k^3 / 3 operations
     method : ``"panels"`` for :func:`panel_sweep`, ``"columns"``: :func:`column_growth`
-    panel : int, optional, columns of a panel; what suits the device if not given
+    panel : int, optional, columns of a panel; the default depends on the device
 
     Examples
     --------
@@ -129,9 +130,10 @@ def inverse_cholesky(
 
 
 def inverse_cholesky_(R: Tensor) -> tuple[Tensor, Blocks]:
-    """:func:`inverse_cholesky` in the memory of R, and what `check_factored` takes.
+    """Compute :func:`inverse_cholesky` in place; return it and its diagonal blocks.
 
-    Nothing is checked, so that the host need not wait before it has launched the rest.
+    Nothing is checked, so that the host can launch the rest before it waits in
+    `check_factored`, which takes the blocks.
     """
     blocks = []
     for _ in panel_sweep(R, blocks=blocks):
@@ -140,13 +142,13 @@ def inverse_cholesky_(R: Tensor) -> tuple[Tensor, Blocks]:
 
 
 def column_growth(R: Tensor) -> Iterator[int]:
-    r"""Inverse Cholesky factor column by column, in place (appendix D-A).
+    r"""Compute the inverse Cholesky factor in place, column by column (appendix D-A).
 
     With p and $\rho$ the new column of R above and on the diagonal, $w = F^T p$:
 
     (107a) $g = (\rho - w^T w)^{-1/2}$    (107b) $t = -g F w$
 
-    Matrix-vector work: k steps of 2 i^2 operations. Yields after every column.
+    These are k matrix-vector steps of 2 i^2 operations; it yields after every column.
     """
     pivots = []
     for i in range(len(R)):
@@ -164,20 +166,21 @@ def column_growth(R: Tensor) -> Iterator[int]:
 def panel_sweep(
     R: Tensor, panel: int | None = None, blocks: Blocks | None = None
 ) -> Iterator[int]:
-    r"""Inverse Cholesky factor in place, right-looking, by panels (appendix D-B).
+    r"""Compute the inverse Cholesky factor in place by panels (appendix D-B).
 
-    Before a panel the upper triangle holds F, right of it $M = -F F^T P$ and the Schur
-    complement S. With $S_p$ the panel's diagonal block, V the rest of its rows and m
-    its columns of M:
+    The sweep is right-looking: before a panel the upper triangle holds F, $M = -F F^T
+    P$ right of it, and the Schur complement S. With $S_p$ the panel's diagonal block, V
+    the rest of its rows and m its columns of M:
 
     (124c) $G = S_p^{-1/2}$ (upper)    (a) $U = G^T V$
     (124a) $S \leftarrow S - U^T U$    (124d) $m \leftarrow m G$
     (124b) $M \leftarrow [M - m U; -G U]$
 
     With panels of one column these are (124a) to (124d) of Algorithm 11, where G is
-    $1 / \sqrt{s}$; (a) is ours. One multiply-add a column for every entry right of the
-    panel: 2 k^3 / 3 operations in all. Yields after every panel; checks at the end,
-    or leaves to the caller in ``blocks`` what :func:`check_factored` takes.
+    $1 / \sqrt{s}$; (a) is ours. Every column takes one multiply-add for every entry
+    right of the panel, 2 k^3 / 3 operations in all. It yields after every panel, and
+    checks the pivots at the end unless ``blocks`` is given, which then receives the
+    blocks for :func:`check_factored`.
     """
     k, panel = len(R), panel or PANEL.get(R.device.type, PANEL_ELSEWHERE)
     found = [] if blocks is None else blocks
@@ -198,13 +201,13 @@ def panel_sweep(
 
 
 def add_product(S: Tensor, U: Tensor, r: Tensor, alpha: float = 1) -> None:
-    """S += alpha U^T r in the upper triangle of S (q, q), by block rows."""
+    """Add alpha U^T r to the upper triangle of S (q, q), by block rows."""
     for i, j in spans(len(S), S.device):
         S[i:j, i:].addmm_(U[:, i:j].T, r[:, i:], alpha=alpha)
 
 
 def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
-    r"""Factor of [[R, P], [P^T, S]] from the factor F of R (section III-A).
+    r"""Compute the factor of [[R, P], [P^T, S]] from the factor F of R (section III-A).
 
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$ (upper)    (42b) $T = -F V G$
     (41) $F \leftarrow [[F, T], [0, G]]$
@@ -229,9 +232,9 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
 
 
 def factor_error(F: Tensor, R: Tensor) -> Tensor:
-    """Largest entry of |F^T R F - I| for an inverse factor F of R; 4 k^3 operations.
+    """Return the largest entry of |F^T R F - I| for F F^T = R^-1; 4 k^3 operations.
 
-    In float64 about 0.04 eps |R| / ridge for a model's matrix R = A^T A + ridge I.
+    In float64 it is about 0.04 eps |R| / ridge for a model's R = A^T A + ridge I.
     """
     error = F.T @ (R @ F)
     error.diagonal().sub_(1)
@@ -239,16 +242,17 @@ def factor_error(F: Tensor, R: Tensor) -> Tensor:
 
 
 def check_square(R: Tensor) -> None:
-    """Refuse what cannot be factorised."""
+    """Raise an error if R is not a nonempty square matrix of floats."""
     check_tensor("R", R, dtype=FLOATS)
     if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.numel():
         raise ValueError(f"R must be a square matrix, got shape {tuple(R.shape)}")
 
 
 def check_pivots(pivots: list[Tensor], *, scaled: bool = True) -> None:
-    """Refuse pivots, numbers or rows of them, that are not positive; one wait.
+    """Raise NotPositiveDefinite if a pivot is not positive; the host waits once.
 
-    Of those not ``scaled``, the first that is not finite is an OverflowError.
+    ``pivots`` are numbers or rows of them. If they are not ``scaled``, a pivot that is
+    not finite raises an OverflowError.
     """
     found = torch.hstack(pivots)
     for i, s in enumerate(found.tolist()):

@@ -1,8 +1,8 @@
 r"""Solvers that update a ridge inverse or follow Greville: R-Inv, Orig and Exg-E.
 
 R-Inv and Orig differ by the one term ridge D^T D of (68), which Orig and Exg-E leave
-out: they are the ridge solution only in the limit of a vanishing ridge, and over-shoot
-the more, the better the new columns are explained by the old.
+out. Orig and Exg-E give the ridge solution only in the limit of a vanishing ridge; they
+overshoot more, the better the old columns explain the new ones.
 
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update.
@@ -42,11 +42,11 @@ from labkit.broad.triangular import gram, mm, mm_upper, spans, upper_mm, upper_t
 def dagger_start(
     A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
 ) -> DaggerState:
-    r"""Ridge inverse and ridge solution (Algorithms 2 and 9).
+    r"""Compute the ridge inverse and the ridge solution (Algorithms 2 and 9).
 
     (7) $A^\dagger = (A^T A + \lambda I)^{-1} A^T$    (6) $W = A^\dagger Y$
 
-    For Orig these stand for (8) and (2), the generalised inverse as a limit.
+    For Orig they replace (8) and (2), the generalised inverse as a limit.
     """
     check_start(A, Y, ridge, capacity)
     k = A.shape[1]
@@ -75,14 +75,14 @@ def r_inv_step(
     Y: Tensor,
     ridge: float,
 ) -> tuple[Tensor, Tensor]:
-    r"""One update of R-Inv (Algorithm 10): W, and the smallest pivot ().
+    r"""Perform one update of R-Inv (Algorithm 10); return W and the smallest pivot ().
 
     (67) $D = A^\dagger H$    (52) $C = H - A D$
     (68) $B = (C^T C + \lambda (D^T D + I))^{-1} C^T$
     (64) $A^\dagger \leftarrow [A^\dagger - D B; B]$
     (66) $W \leftarrow [W - D B Y; B Y]$
 
-    Cost 3 l q (2 k + q) + k q^2 operations.
+    The cost is 3 l q (2 k + q) + k q^2 operations.
     """
     D = mm(A_dagger, H)  # (67)
     torch.addmm(H.T, D.T, A.T, alpha=-1, out=B)  # (52), transposed
@@ -110,16 +110,17 @@ def orig_step(
     ridge: float,
     tolerance: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    r"""One update of the original BLS (Algorithm 3), Greville's: as :func:`r_inv_step`.
+    r"""Perform one update of the original BLS (Algorithm 3), Greville's recursion.
 
     (23) $D = A^+ H$    (22) $C = H - A D$
     (21a) $B = (C^T C + \lambda I)^{-1} C^T$ where $C \ne 0$
     (21b) $B = (I + D^T D)^{-1} D^T A^+$ where $C = 0$
     (20) $A^+ \leftarrow [A^+ - D B; B]$    (24) $W \leftarrow [W - D B Y; B Y]$
 
-    In (21a) the generalised inverse of C is taken as the ridge-approximated one, as in
-    the paper's footnote. C = 0, to the ``tolerance`` of its largest entry, never holds
-    in floating point with 0. Cost 3 l q (2 k + q) operations.
+    Arguments and results are those of :func:`r_inv_step`. In (21a) the generalised
+    inverse of C is approximated by the ridge inverse, as in the paper's footnote. C
+    counts as 0 if its largest entry is at most ``tolerance``, which in floating point
+    never happens at 0. The cost is 3 l q (2 k + q) operations.
 
     Parameters
     ----------
@@ -174,14 +175,14 @@ def exg_e_step(
     ridge: float,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Blocks]:
-    r"""One update of the existing efficient BLS (Algorithm 5), Orig by factors.
+    r"""Perform one update of the existing efficient BLS (Algorithm 5), Orig by factors.
 
     (30) $D = F F^T A^T H$    (22) $C = H - A D$
     (32a) $G = (C^T C + \lambda I)^{-1/2}$, upper    (32b) $T = -D G$
     (33) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
-    Returns T, G, W and what `check_factored` takes. Cost l q (4 k + q) + 2 k^2 q +
-    k q^2 + 2/3 q^3 operations and l q numbers for C.
+    It returns T, G, W and the blocks for `check_factored`. The cost is l q (4 k + q) +
+    2 k^2 q + k q^2 + 2/3 q^3 operations and l q numbers for C.
     """
     D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (30)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (22)
@@ -195,20 +196,20 @@ def exg_e_step(
 def exg_e_update_from(
     state: FactorState, passes: Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]]
 ) -> FactorState:
-    r""":func:`exg_e_update` with no column in memory, by two passes over the samples.
+    r"""Perform :func:`exg_e_update` without columns in memory, by two passes.
 
-    As :func:`exg_e_step`, with A^T H and then C^T C summed over chunks i:
+    It is :func:`exg_e_step` with A^T H and then C^T C summed over chunks i of samples:
 
     (30) $D = F F^T \sum_i A_i^T H_i$    (22) $K = \sum_i C_i^T C_i$ of $C = H - A D$
     (32a) $G = (K + \lambda I)^{-1/2}$, upper    (32b) $T = -D G$
     (33) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
-    Cost: its own, and the columns are made twice.
+    The cost is that of :func:`exg_e_step`, and the columns are made twice.
 
     Parameters
     ----------
     passes : callable, without arguments
-        To chunks (A, H, Y) of the samples, (l_i, k), (l_i, q) and (l_i, c), the same
+        Gives chunks (A, H, Y) of the samples, (l_i, k), (l_i, q) and (l_i, c), the same
         at every call.
     """
     F, AY, W = state.F, state.AY, state.W
@@ -229,7 +230,7 @@ def exg_e_update_from(
 
 
 def solve_(L: Tensor, B: Tensor) -> None:
-    """B <- (L L^T)^-1 B in place for wide B (q, l), by block rows; 2 l q^2."""
+    """Compute (L L^T)^-1 B in place for wide B (q, l), by block rows; 2 l q^2."""
     blocks = list(spans(len(L), L.device))
     for i, j in blocks:
         B[i:j] = torch.linalg.solve_triangular(L[i:j, i:j], B[i:j], upper=False)

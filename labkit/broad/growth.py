@@ -1,4 +1,4 @@
-"""What the two estimators share: how they grow, shrink and keep their history."""
+"""The base class of the two estimators: growth, removal of nodes and history."""
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -43,11 +43,11 @@ from labkit.ranges import COUNT, check, check_squares
 
 
 def at_once(method: Callable) -> Callable:
-    """Have a method change its estimator in one moment, when all is done, or never.
+    """Make a method change its estimator all at once when it succeeds, or not at all.
 
-    The method changes a copy, and must exchange what it changes rather than write into
-    it: the copy shares all attributes. Whatever stops it, an error, an interrupt or a
-    lack of memory, leaves the estimator as it was.
+    The method changes a shallow copy, which shares all attributes, so it must replace
+    attributes rather than write into them. An error, an interrupt or a lack of memory
+    leaves the estimator as it was.
     """
 
     @wraps(method)
@@ -62,24 +62,24 @@ def at_once(method: Callable) -> Callable:
 
 @dataclass(frozen=True)
 class Growth:
-    """One line of ``history_``: the fit, or one change of columns or samples."""
+    """One entry of ``history_``: the fit, or one change of columns or samples."""
 
-    columns: int  # after it
+    columns: int  # after the change
     features: int  # feature nodes among them
     added: int  # columns; negative where they were dropped
     seconds: float  # of the solver
     node_seconds: float  # of drawing, tuning and making nodes
-    operations: float  # of the solver, by structured count
+    operations: float  # of the solver, by the formulas of labkit.broad.solvers
     smallest_pivot: float  # of this step's factorisation
-    solver: str  # the one that did it
+    solver: str  # that made the change
     fallback: bool  # whether the chosen solver had lost a pivot
     samples: int  # seen so far
-    factor_error: float | None = None  # |F^T R F - I|, once asked for
+    factor_error: float | None = None  # |F^T R F - I|, once it is measured
 
 
 @dataclass(eq=False, repr=False)
 class BroadLearning(BaseEstimator):
-    """Growth of nodes and weights; what targets mean is up to the estimators."""
+    """Base class of estimators that grow; the subclasses interpret the targets."""
 
     n_groups: int | None = None
     nodes_per_group: int = 10
@@ -107,9 +107,9 @@ class BroadLearning(BaseEstimator):
     def _fit(
         self, X: Matrix, Y: np.ndarray, weight: np.ndarray | None, keep: bool = True
     ) -> Self:
-        """Draw the first nodes and solve; X (l, d), Y (l, c), weights (l,) validated.
+        """Draw the first nodes and solve for validated X (l, d), Y (l, c), weight (l,).
 
-        ``keep`` the samples, or a triangle alone that takes in more of them.
+        ``keep`` says whether to keep the samples, or only a triangle that can add more.
         """
         check_parameters(self, X.shape[1], weight, keep)
         warn_of_bottleneck(self, *X.shape, keep)
@@ -134,7 +134,7 @@ class BroadLearning(BaseEstimator):
         return self
 
     def _take(self, X: Matrix, Y: np.ndarray, weight: np.ndarray | None) -> Self:
-        """Add samples to the model; X, Y, weights validated."""
+        """Add validated samples X, Y with their weights to the model."""
         columns = copy(self._kept("partial_fit"))
         c = columns.Y.shape[1]
         if Y.shape[1] != c:
@@ -176,7 +176,7 @@ class BroadLearning(BaseEstimator):
     def add_feature_nodes(
         self, n_features: int = 10, n_own: int = 0, n_extra: int = 0
     ) -> Self:
-        """Add one feature group with enhancement nodes (15), (19); as `add_nodes`.
+        """Add one feature group with enhancement nodes (15), (19); see `add_nodes`.
 
         Parameters
         ----------
@@ -227,10 +227,11 @@ class BroadLearning(BaseEstimator):
 
     @at_once
     def compact(self) -> Self:
-        """Drop the training data and the solver's state: nodes and weights stay.
+        """Drop the training data and the solver's state; nodes and weights stay.
 
-        For a model that is done: pickled it holds what predicts, and no sample. It can
-        no longer grow, drop nodes or take in samples, and says so.
+        Use this for a finished model: its pickle then holds what prediction needs, and
+        no sample. It can no longer grow, drop nodes or add samples, and raises a
+        ValueError if asked to.
 
         Returns
         -------
@@ -241,7 +242,7 @@ class BroadLearning(BaseEstimator):
         return self
 
     def _kept(self, who: str, samples: bool = False) -> Backend:
-        """Give what a change is made to, or say that it is not there any more."""
+        """Return the backend, or raise a ValueError if its data were dropped."""
         check_is_fitted(self)
         if self._columns is None:
             raise ValueError(f"{who} needs what compact() has dropped; fit again")
@@ -253,7 +254,7 @@ class BroadLearning(BaseEstimator):
         return self._columns
 
     def _grow(self, updates: Sequence[Update], samples: int = 0) -> Self:
-        """Draw nodes and solve."""
+        """Draw the nodes of the updates and solve for the weights."""
         k, q = self.nodes_.columns, sum(update.columns for update in updates)
         if self.capacity is not None:
             check_room(k + q, self.capacity)
@@ -287,7 +288,7 @@ class BroadLearning(BaseEstimator):
         whole: Clock,
         samples: int = 0,
     ) -> Self:
-        """Keep the weights, and write a line of ``history_``."""
+        """Keep the weights and add an entry to ``history_``."""
         columns, nodes = self._columns, self.nodes_
         fallback = bool(self.history_) and columns.solver != self.solver_
         self.solver_, self._W = columns.solver, columns.weights()
@@ -299,7 +300,7 @@ class BroadLearning(BaseEstimator):
         self.history_ = [*self.history_, Growth(*size, *cost, *did)]
         return self
 
-    # Looking
+    # Reading
 
     @property
     def _place(self) -> Place:
@@ -307,29 +308,30 @@ class BroadLearning(BaseEstimator):
 
     @property
     def coef_(self) -> np.ndarray:
-        """W (k, c), the output weights in the order of growth."""
+        """The output weights W (k, c), in the order of growth."""
         check_is_fitted(self)
         return self._W.cpu().numpy()
 
     def expand(self, X: Matrix) -> np.ndarray:
-        """A (l, k), the expanded input of X (l, d)."""
+        """Compute the expanded input A (l, k) of X (l, d)."""
         check_is_fitted(self)
         return self.nodes_.apply(self._validated(X)).cpu().numpy()
 
     @available_if(keeps_factor)
     def factor(self) -> Tensor:
-        """F (k, k), upper triangular, with F F^T = (A^T A + ridge I)^-1 or nearly so.
+        """Return the upper triangular F (k, k), F F^T = (A^T A + ridge I)^-1 or nearly.
 
-        A view. Only for solvers that keep it.
+        It is a view, and exists only for solvers that keep F.
         """
         return self._kept("factor").state.F
 
     @available_if(keeps_factor)
     def factor_error(self) -> float:
-        """Largest entry of |F^T R F - I| on the training data; noted in ``history_``.
+        """Return the largest entry of |F^T R F - I| on the training data.
 
-        In float64 about 0.04 eps |A|^2 / ridge. Only for solvers that keep F; 2 l k^2
-        operations, more than an update.
+        It is noted in ``history_``, and in float64 is about 0.04 eps |A|^2 / ridge.
+        The method exists only for solvers that keep F and costs 2 l k^2 operations,
+        more than an update.
         """
         columns, F = self._kept("factor_error", samples=True), self.factor()
         error = columns.state.ridge * gram(F)
@@ -343,7 +345,7 @@ class BroadLearning(BaseEstimator):
         return largest
 
     def _raw(self, X: Matrix) -> Tensor:
-        """A W (l, c), a chunk of samples at a time."""
+        """Compute A W (l, c), a chunk of samples at a time."""
         X = self._validated(X)
         chunks = X.split(self.chunk or CHUNK)
         return torch.cat([self.nodes_.apply(x) @ self._W for x in chunks])
@@ -368,7 +370,7 @@ class BroadLearning(BaseEstimator):
         reset: bool = True,
         **how: Any,
     ) -> tuple[Matrix, np.ndarray, np.ndarray | None]:
-        """X, y and weights as arrays, without the rows whose weight is 0."""
+        """Return X, y and weights as checked arrays, without the rows of weight 0."""
         how |= {"accept_sparse": "csr", "reset": reset}
         given = plain(y, "y")
         try:
@@ -391,7 +393,7 @@ class BroadLearning(BaseEstimator):
     def _root(
         self, weight: np.ndarray | None, dtype: str | None = None
     ) -> Tensor | None:
-        """Square roots (l, 1) of the weights of rows."""
+        """Return the square roots (l, 1) of the weights of rows."""
         if weight is None:
             return None
         return self._tensor("sample_weight", weight[:, None] ** 0.5, dtype)
@@ -429,7 +431,7 @@ class BroadLearning(BaseEstimator):
 
 
 class _Prepared:
-    """Chunks of prepared inputs that can be walked through again."""
+    """An iterable over chunks of prepared inputs, which can be iterated repeatedly."""
 
     def __init__(self, prepare: Preparation, X: Tensor, chunk: int) -> None:
         self.prepare, self.X, self.chunk = prepare, X, chunk

@@ -1,10 +1,10 @@
 r"""Inverse factorisations without a square root, and without a division.
 
-Zhu's paper, appendices E and F, in the manner of :mod:`labkit.broad.factor`: in place,
-right-looking. A panel's own columns are taken one by one, all that lies right of it by
-products, so that few kernels are launched for a column and none waits. Algorithm 13 of
-appendix E-D, which shares such columns among workers, is not here: it sends a message
-for every column; see docs/scaling.md.
+They follow Zhu's paper, appendices E and F, and work in place and right-looking as
+:mod:`labkit.broad.factor` does. A panel's own columns are computed one by one and all
+columns right of it by products, so that few kernels are launched for a column and none
+waits. Algorithm 13 of appendix E-D, which shares such columns among workers, is not
+implemented, as it sends a message for every column; see docs/scaling.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ from labkit.broad.factor import (
 from labkit.broad.triangular import mm_upper, upper_mm, upper_t_mm
 from labkit.door import check_tensor
 
-PANEL = 64  # columns: few against k, many against the products of a panel
+PANEL = 64  # columns of a panel: few against k, but enough for efficient products
 
 
 def inverse_ldl(R: Tensor) -> tuple[Tensor, Tensor]:
-    """Unit upper L (k, k) and d (k,) with R^-1 = L diag(d) L^T (206); no square root.
+    """Compute unit upper L (k, k) and d (k,) with R^-1 = L diag(d) L^T (206).
 
-    Cost 2 k^3 / 3 operations, by panels.
+    No square root is taken. The cost is 2 k^3 / 3 operations, by panels.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def inverse_ldl(R: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ldl_sweep(R: Tensor, panel: int | None = None) -> Iterator[int]:
-    r"""Inverse LDL^T in place, by panels: the diagonal receives d.
+    r"""Compute the inverse LDL^T in place, by panels; the diagonal receives d.
 
     With $L_p, d$ of the panel's diagonal block (:func:`small_inverse_ldl`), V the rest
     of its rows and m its columns of M:
@@ -55,7 +55,8 @@ def ldl_sweep(R: Tensor, panel: int | None = None) -> Iterator[int]:
     (222) $m \leftarrow m L_p$    (223c) $M \leftarrow M + m r, \; M_p = L_p r$
 
     With panels of one column, where $L_p$ is 1, these are (222) to (223c) of Algorithm
-    12; by blocks they follow from (209). Yields after every panel; checks at the end.
+    12; by blocks they follow from (209). The number of finished columns is yielded
+    after every panel, and the pivots are checked at the end.
     """
     k, panel, pivots = len(R), panel or PANEL, []
     for i in range(0, k, panel):
@@ -75,7 +76,7 @@ def ldl_sweep(R: Tensor, panel: int | None = None) -> Iterator[int]:
 
 
 def small_inverse_ldl(B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    r"""L, d and the pivots s of a whole symmetric B (b, b), column by column, in place.
+    r"""Compute L, d and the pivots s of a full symmetric B (b, b) in place, by columns.
 
     With m the part of column i above the diagonal, s the pivot and v the row right of
     it, M the rows above and S those below (Algorithm 12):
@@ -84,7 +85,7 @@ def small_inverse_ldl(B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     (223b) $S \leftarrow S - v^T v / s$    (223c) $M \leftarrow M - m v / s, \;
     M_i = -v / s$
 
-    M and S are one product here, of column i with v / s: three kernels a column.
+    M and S are updated by one product of column i with v / s: three kernels a column.
     """
     for i in range(len(B)):
         r = B[i, i + 1 :] / B[i, i]
@@ -98,7 +99,7 @@ def small_inverse_ldl(B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def extend_inverse_ldl(
     L: Tensor, d: Tensor, P: Tensor, S: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""L and d of [[R, P], [P^T, S]] from L and d of R: the block form (209).
+    r"""Compute L and d of [[R, P], [P^T, S]] from those of R, by the block form (209).
 
     With $L_s, d_s$ the factors of the Schur complement, numbering ours:
 
@@ -119,12 +120,12 @@ def extend_inverse_ldl(
 def division_free_inverse_ldl(
     R: Tensor, *, scale: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""U, delta and beta with $R^{-1} = U diag(\delta) U^T / \beta$ (230).
+    r"""Compute U, delta and beta with $R^{-1} = U diag(\delta) U^T / \beta$ (230).
 
-    Additions, products and shifts only: the division by beta is left to the reader. To
-    ``scale`` is to multiply by powers of two so that beta stays in [0.5, 1); without,
-    beta is about squared at every column, and where it leaves the range of the dtype an
-    OverflowError names the column. Cost k^3 operations, by panels.
+    Only additions, products and shifts are used; the division by beta is left to the
+    caller. With ``scale``, powers of two keep beta in [0.5, 1). Without it, beta is
+    about squared at every column, and an OverflowError names the column where it leaves
+    the range of the dtype. The cost is k^3 operations, by panels.
 
     Returns
     -------
@@ -146,7 +147,7 @@ def division_free_sweep(
     *,
     scale: bool = True,
 ) -> Iterator[int]:
-    r"""Division-free inverse LDL^T in place, by panels, as the block form (231).
+    r"""Compute the division-free inverse LDL^T in place, by panels, as in (231).
 
     R, delta (k,) and beta () are overwritten; beta starts at 1. S and M are stored
     times beta. With $U_p, \delta_p, \beta_p$ of the panel's stored diagonal block
@@ -159,7 +160,8 @@ def division_free_sweep(
     (e) $U_{pp} = \beta U_p, \; \delta \leftarrow [\beta_p \delta, \delta_p], \;
     \beta \leftarrow \beta \beta_p$
 
-    Yields after every panel; checks at the end.
+    The number of finished columns is yielded after every panel, and the pivots are
+    checked at the end.
     """
     k, panel, pivots = len(R), panel or PANEL, []
     for i in range(0, k, panel):
@@ -185,7 +187,7 @@ def division_free_sweep(
 def extend_division_free_inverse_ldl(
     U: Tensor, delta: Tensor, beta: Tensor, P: Tensor, S: Tensor, *, scale: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""U, delta and beta of [[R, P], [P^T, S]] from those of R: the block form (231).
+    r"""Compute U, delta, beta of [[R, P], [P^T, S]] from those of R, as in (231).
 
     With $U_s, \delta_s, \beta_s$ of beta times the Schur complement, numbering ours:
 
@@ -194,8 +196,8 @@ def extend_division_free_inverse_ldl(
     (231) $U \leftarrow [[U, T], [0, \beta U_s]], \; \delta \leftarrow
     [\beta_s \delta, \delta_s], \; \beta \leftarrow \beta \beta_s$
 
-    and, to ``scale``, delta and beta by the power of two that brings beta back to
-    [0.5, 1). U (k, k), delta (k,), beta (), P (k, q), S (q, q); cost
+    With ``scale``, delta and beta are multiplied by the power of two that brings beta
+    back to [0.5, 1). U (k, k), delta (k,), beta (), P (k, q), S (q, q); cost
     2 k^2 q + 2 k q^2 + q^3 operations.
     """
     check_blocks(U, delta, P, S)
@@ -218,20 +220,20 @@ def extend_division_free_inverse_ldl(
 def small_division_free(
     B: Tensor, beta: Tensor, *, scale: bool = True
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""U, delta, beta and pivots of a whole symmetric B (b, b), by columns, in place.
+    r"""Compute U, delta, beta and pivots of a full symmetric B (b, b) in place.
 
-    Algorithm 14, (280) to (284). With a the stored pivot, v the row right of it, m the
-    column above it; beta starts at 1 here, at ``beta`` for the scaling; numbering ours:
+    This is Algorithm 14, (280) to (284), column by column. With a the stored pivot, v
+    the row right of it and m the column above it; beta starts at 1, and for the scaling
+    at ``beta``; numbering ours:
 
     (1) $t = 2^{-e}$ so that $\beta a t \in [1/2, 1)$, $a \leftarrow t a$
     (2) $S \leftarrow a S - t v^T v$    (3) $M \leftarrow a M - t m v$
     (4) $M_i = -t \beta v, \; U_{ii} = \beta$
     (5) $\delta \leftarrow [a \delta, t]$    (6) $\beta \leftarrow \beta a$
 
-    (2) and (3) are one product; (4) to (6), which are products of the a so far, wait
-    for the end. Where the paper puts the powers of two of (1) could not be read in its
-    text; these keep each of its verbal promises. Every a after the first is in
-    (1/2, 2).
+    (2) and (3) are one product; (4) to (6), products of the a so far, are computed at
+    the end. The paper's text does not show where it puts the powers of two of (1);
+    these have every property that it states. Every a after the first is in (1/2, 2).
     """
     ones = B.new_ones(1)
     t, shifts, factors = ones[0], [], []
@@ -255,13 +257,13 @@ def small_division_free(
 
 
 def bordered(F: Tensor, T: Tensor, G: Tensor) -> Tensor:
-    """[[F, T], [0, G]] of F (k, k), T (k, q) and G (q, q)."""
+    """Return [[F, T], [0, G]] for F (k, k), T (k, q) and G (q, q)."""
     lower = torch.cat([F.new_zeros(len(G), len(F)), G], 1)
     return torch.cat([torch.cat([F, T], 1), lower])
 
 
 def check_blocks(F: Tensor, d: Tensor, P: Tensor, S: Tensor) -> None:
-    """Refuse blocks of a larger matrix that do not go with the factors of R."""
+    """Raise an error if the blocks of a larger matrix do not fit the factors of R."""
     check_square(F)
     k = len(F)
     check_tensor("diagonal", d, like=F, shape=(k,))
@@ -270,7 +272,7 @@ def check_blocks(F: Tensor, d: Tensor, P: Tensor, S: Tensor) -> None:
 
 
 def _counted_from(k: int, factorise: Callable, S: Tensor) -> tuple[Tensor, ...]:
-    """Factors of S; the index of a lost pivot counts the k columns before it."""
+    """Factorise S; the index of a lost pivot counts the k columns before S as well."""
     try:
         return factorise(S)
     except NotPositiveDefinite as lost:
@@ -278,5 +280,5 @@ def _counted_from(k: int, factorise: Callable, S: Tensor) -> tuple[Tensor, ...]:
 
 
 def whole(S: Tensor) -> Tensor:
-    """A copy of S (q, q), symmetric, from its upper triangle."""
+    """Return a full symmetric copy of S (q, q) from its upper triangle."""
     return S.triu() + S.triu(1).T

@@ -1,4 +1,4 @@
-r"""Which nodes and samples live on which worker, and the exchanges between workers.
+r"""The placement of nodes and samples on workers, and the exchanges between workers.
 
 A mesh (:class:`torch.distributed.device_mesh.DeviceMesh`) has a dimension called
 ``"nodes"``, one called ``"samples"``, or both. Along ``"nodes"``, node i in the order
@@ -8,8 +8,8 @@ contiguous blocks of DTensor's ``Shard`` an appended column would change the own
 old ones, and ``torch.cat`` of DTensors gathers the whole matrix on every worker.)
 
 Every exchange is one call of ``torch.distributed``, which all workers of the dimension
-must make. A dimension that the mesh does not have exchanges nothing; one of a single
-worker makes the same calls as any other.
+must make. A dimension that the mesh does not have exchanges nothing. A dimension with a
+single worker makes the same calls as any other.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ DIMENSIONS = ("samples", "nodes")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker stands. Of 7 nodes on 3 workers, worker 1 has nodes 1 and 4.
+    """The place of a worker on the mesh: of 7 nodes on 3 workers, worker 1 has 1 and 4.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class Place:
     """
 
     p: int = 1  # workers that share the nodes
-    rank: int = 0  # among them
+    rank: int = 0  # of this worker among them
     nodes: "ProcessGroup | None" = None
     samples: "ProcessGroup | None" = None
 
@@ -57,20 +57,20 @@ class Place:
         return cls(nodes.size(), nodes.rank(), nodes, samples)
 
     def count(self, k: int) -> int:
-        """How many of the first k nodes live here."""
+        """Return how many of the first k nodes live on this worker."""
         return (k - self.rank + self.p - 1) // self.p
 
     def own(self, k: int) -> slice:
-        """Which of the nodes k, k + 1, ... live here."""
+        """Return which of the nodes k, k + 1, ... live on this worker."""
         return slice((self.rank - k) % self.p, None, self.p)
 
     def rows(self, q: int) -> slice:
-        """Rows of an upper triangle (q, q) to compute here: the same area for all."""
+        """Return this worker's rows of an upper triangle (q, q), of equal areas."""
         i, j = (1 - (1 - (self.rank + e) / self.p) ** 0.5 for e in (0, 1))
         return slice(round(q * i), round(q * j))
 
     def gathered(self, P: Tensor, k: int) -> Tensor:
-        """P (k, q) in the order of growth, of everyone's rows; one all-gather.
+        """Return P (k, q) in the order of growth from the rows of all; one all-gather.
 
         Shares are padded to the same ceil(k / p) rows.
         """
@@ -83,16 +83,17 @@ class Place:
         return whole.permute(1, 2, 0).reshape(q, n * self.p)[:, :k].T
 
     def summed(self, X: Tensor) -> Tensor:
-        """Sum of X over the workers that share the nodes, in place; one all-reduce."""
+        """Sum X in place over the workers that share the nodes; one all-reduce."""
         if self.nodes is not None:
             dist.all_reduce(X, group=self.nodes)
         return X
 
     def scattered(self, T: Tensor, U: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Own columns and own rows of two sums over workers; one reduce-scatter.
+        """Return this worker's part of two sums over workers; one reduce-scatter.
 
-        T (k, q) has nodes k to k + q as columns, U (k, c) nodes 0 to k as rows. On the
-        way, shares are padded to the same ceil(q / p) columns and ceil(k / p) rows.
+        T (k, q) has nodes k to k + q as columns, of which the worker gets its own, and
+        U (k, c) has nodes 0 to k as rows. For the exchange, shares are padded to the
+        same ceil(q / p) columns and ceil(k / p) rows.
         """
         if self.nodes is None or k == 0:
             return T[:, self.own(k)], U
@@ -108,11 +109,11 @@ class Place:
         return T[: self.count(k + q) - self.count(k)].T, U[: self.count(k)]
 
     def summed_over_samples(self, *sums: Tensor) -> tuple[Tensor, ...]:
-        """The same sums over everyone's samples; one all-reduce."""
+        """Return the sums over the samples of all workers; one all-reduce."""
         return sums if self.samples is None else tuple(sum_over(sums, self.samples))
 
     def largest_over_samples(self, *x: Tensor) -> tuple[Tensor, ...]:
-        """Entry by entry, the largest that a worker has; one all-reduce."""
+        """Return the largest value of any worker, entry by entry; one all-reduce."""
         if self.samples is None:
             return x
         largest = torch.stack(x)
@@ -120,14 +121,14 @@ class Place:
         return largest.unbind()
 
     def first_of(self, x: Tensor) -> Tensor:
-        """What the first worker of all has; a broadcast along every dimension."""
+        """Return the first worker's x, broadcast along every dimension."""
         for group in (self.samples, self.nodes):
             if group is not None:
                 dist.broadcast(x, group=group, group_src=0)
         return x
 
     def united(self, values: np.ndarray) -> np.ndarray:
-        """All distinct values of the workers that share the samples, sorted."""
+        """Return the sorted distinct values of the workers that share the samples."""
         everyone = [values]
         if self.samples is not None:
             everyone *= self.samples.size()
@@ -135,23 +136,23 @@ class Place:
         return np.unique(np.concatenate(everyone))
 
 
-ALONE = Place()  # one worker that exchanges nothing
+ALONE = Place()  # a single worker, which exchanges nothing
 
 
 def _padded(X: Tensor, rows: int) -> Tensor:
-    """X, with rows of zeros up to ``rows``."""
+    """Return X, padded with rows of zeros to ``rows`` rows."""
     missing = rows - len(X)
     return torch.cat([X, X.new_zeros(missing, X.shape[1])]) if missing else X
 
 
 def _all_gather() -> Callable:
-    """Give the all-gather of tensors under its name in this torch."""
+    """Return the all-gather of tensors by its name in this version of torch."""
     name = "all_gather_single"  # since torch 2.13, which warns of the old name
     return getattr(dist, name, None) or dist.all_gather_into_tensor
 
 
 def _reduce_scatter() -> Callable:
-    """Give the reduce-scatter of tensors under its name in this torch."""
+    """Return the reduce-scatter of tensors by its name in this version of torch."""
     name = "reduce_scatter_single"  # since torch 2.13, which warns of the old name
     return getattr(dist, name, None) or dist.reduce_scatter_tensor
 

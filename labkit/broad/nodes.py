@@ -8,10 +8,10 @@ Zhu's paper, section II-B, equations (9) to (19):
 with $\phi$ the affine map of each node to [0, 1] and $\xi = \tanh$. Random weights are
 drawn once and kept; only the output weights are learned, elsewhere. What the paper's
 text leaves open (the autoencoder, the two scalings, orthonormal weights) follows the
-original authors' published recipe, and is what reproduces the paper's accuracies.
+original authors' published recipe, which reproduces the paper's accuracies.
 
-A is the expanded input (l, k), Z (l, f) its feature nodes. Every enhancement node is
-computed from Z, so that A can be made, and made again, from Z alone.
+A (l, k) is the expanded input and Z (l, f) its feature nodes. Every enhancement node is
+computed from Z, so that A can be made at any time from Z alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,13 +25,13 @@ from labkit.broad.mesh import ALONE, Place
 from labkit.ranges import check, integer
 
 BIAS = 0.1  # the constant input of every node
-CHUNK = 8192  # samples at a time where the whole is not needed
+CHUNK = 8192  # samples at a time, where they are not needed all at once
 SCALINGS = ("sample", "feature", "none")
 
 
 @dataclass(frozen=True)
 class Update:
-    """Nodes to add at once: a feature group and its own, and some that see all."""
+    """The nodes that one update adds: a feature group and enhancement nodes."""
 
     features: int = 0
     own: int = 0  # enhancement nodes of the new features only
@@ -45,7 +45,7 @@ class Update:
 
     @property
     def columns(self) -> int:
-        """How many nodes they are."""
+        """The number of nodes that the update adds."""
         return self.features + self.own + self.extra
 
 
@@ -56,10 +56,10 @@ class Features:
     weight: Tensor  # (d + 1, n)
     low: Tensor  # (n,) least value of each node on the training data
     span: Tensor  # (n,) greatest minus least
-    columns: tuple[int, int]  # which columns of Z they are
+    columns: tuple[int, int]  # their range of columns in Z
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Nodes of the prepared inputs X (l, d + 1); training data give [0, 1]."""
+        """Compute the nodes of prepared X (l, d + 1), in [0, 1] on training data."""
         return (X @ self.weight - self.low) / self.span  # (9)
 
 
@@ -68,10 +68,10 @@ class Enhancement:
     """One group of enhancement nodes."""
 
     weight: Tensor  # (f + 1, n), the common scale included
-    reads: tuple[int, int]  # which columns of Z they see
+    reads: tuple[int, int]  # the range of columns of Z that they see
 
     def __call__(self, Z: Tensor, out: Tensor | None = None) -> Tensor:
-        """Nodes of all features Z (l, f)."""
+        """Compute the nodes from all features Z (l, f)."""
         Z = Z[:, slice(*self.reads)]
         H = torch.addmm(BIAS * self.weight[-1], Z, self.weight[:-1], out=out)
         return H.tanh_()  # (11)
@@ -79,11 +79,12 @@ class Enhancement:
 
 @dataclass(frozen=True)
 class Preparation:
-    """How inputs are standardised before the constant 0.1 is appended.
+    """The scaling of inputs before the constant 0.1 is appended.
 
-    ``"sample"``: every row to mean 0 and standard deviation 1 (divisor d - 1), as in
-    the paper's experiments; meant for images. ``"feature"``: every column by the
-    training data's mean and standard deviation. ``"none"``: as they come.
+    ``"sample"`` standardises every row to mean 0 and standard deviation 1 (divisor
+    d - 1), as in the paper's experiments, and is meant for images. ``"feature"``
+    standardises every column by the training data's mean and standard deviation.
+    ``"none"`` leaves the inputs as they are.
     """
 
     scaling: str
@@ -91,7 +92,7 @@ class Preparation:
     deviation: Tensor | None = None  # (d,), of "feature"
 
     def __call__(self, X: Tensor) -> Tensor:
-        """X (l, d) to (l, d + 1)."""
+        """Scale X (l, d) and append the constant column; return (l, d + 1)."""
         if self.scaling == "sample":
             X = X - X.mean(1, keepdim=True)
             X = X / nonzero(X.square().sum(1, keepdim=True).div(X.shape[1] - 1).sqrt())
@@ -107,9 +108,9 @@ class Preparation:
         weight: Tensor | None = None,
         place: Place = ALONE,
     ) -> "Preparation":
-        """The preparation for training inputs X (l, d), and those of other workers.
+        """Fit the preparation to training inputs X (l, d), and those of other workers.
 
-        ``X`` is a tensor or :class:`~labkit.arrays.SparseRows`, ``weight`` (l, 1).
+        ``X`` is a tensor or :class:`~labkit.arrays.SparseRows`; ``weight`` is (l, 1).
         """
         if scaling != "feature":
             return cls(scaling)
@@ -136,7 +137,7 @@ def weighted(chunks: Iterable[Tensor], weight: Tensor | None) -> Iterator[tuple]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is drawn and how; the defaults are the paper's experiment on MNIST."""
+    """The settings for drawing nodes; the defaults are the paper's for MNIST."""
 
     shrink: float = 0.8  # largest pre-activation of an enhancement group
     orthonormal: bool = True  # enhancement weights
@@ -146,27 +147,27 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Nodes:
-    """All groups in the order of their columns in A."""
+    """All groups of nodes, in the order of their columns in A."""
 
     prepare: Preparation
     groups: tuple[Features | Enhancement, ...] = ()
 
     @property
     def columns(self) -> int:
-        """k, the width of A."""
+        """The width k of A."""
         return sum(group.weight.shape[1] for group in self.groups)
 
     @property
     def features(self) -> int:
-        """f, the width of Z."""
+        """The width f of Z."""
         return sum(g.weight.shape[1] for g in self.groups if isinstance(g, Features))
 
     def with_group(self, group: Features | Enhancement) -> "Nodes":
-        """These nodes and one group more."""
+        """Return these nodes with one more group."""
         return replace(self, groups=(*self.groups, group))
 
     def features_of(self, X: Tensor) -> Tensor:
-        """Z (l, f) of raw inputs X (l, d), a tensor or SparseRows."""
+        """Compute Z (l, f) from raw inputs X (l, d), a tensor or SparseRows."""
         Z = self.groups[0].weight.new_empty(len(X), self.features)
         for x, z in zip(X.split(CHUNK), Z.split(CHUNK), strict=True):
             x = self.prepare(x)
@@ -176,7 +177,7 @@ class Nodes:
         return Z
 
     def expand(self, Z: Tensor, out: Tensor | None = None) -> Tensor:
-        """A (l, k) from Z (l, f); 2 l f operations per enhancement node."""
+        """Compute A (l, k) from Z (l, f); 2 l f operations per enhancement node."""
         widths = [group.weight.shape[1] for group in self.groups]
         A = Z.new_empty(len(Z), sum(widths)) if out is None else out
         for group, block in zip(self.groups, A.split(widths, 1), strict=True):
@@ -187,11 +188,11 @@ class Nodes:
         return A
 
     def apply(self, X: Tensor) -> Tensor:
-        """A (l, k) of raw inputs X (l, d); of the training inputs, A itself."""
+        """Compute A (l, k) from raw inputs X (l, d)."""
         return self.expand(self.features_of(X))
 
     def between(self, i: int, j: int) -> "Nodes":
-        """The nodes of the columns from i to j."""
+        """Return the nodes of the columns i to j, without j."""
         kept = []
         for group in self.groups:
             n = group.weight.shape[1]
@@ -213,13 +214,13 @@ def draw(
     place: Place = ALONE,
     weight: Tensor | None = None,
 ) -> tuple[Nodes, Tensor]:
-    """Draw the nodes of an update: (9) and (11), or a start's, one group at a time.
+    """Draw the nodes of an update or of a start by (9) and (11), group by group.
 
     Parameters
     ----------
     nodes : Nodes, those so far
     X : iterable of (l_i, d + 1) tensors
-        Chunks of the prepared training inputs; walked through twice.
+        Chunks of the prepared training inputs; gone through more than once.
     Z : (l, f) tensor, features of the training data so far
     recipe, g : Recipe, torch.Generator
     place : Place, whether other workers have samples too, which then count
@@ -252,7 +253,7 @@ def _add_features(
     place: Place,
     weight: Tensor | None,
 ) -> tuple[Nodes, Tensor]:
-    """Draw and tune one feature group of n nodes, see (9)."""
+    """Draw and tune one feature group of n nodes; see (9)."""
     d = next(iter(X)).shape[1]
     W = uniform(d, n, g).to(Z)
     gram, cross = Z.new_zeros(n, n), Z.new_zeros(n, d)
@@ -321,16 +322,16 @@ def sparse_autoencoder(
 
 
 def uniform(rows: int, columns: int, g: Generator) -> Tensor:
-    """Uniform in [-1, 1], float64, on the generator's device."""
+    """Draw numbers uniform in [-1, 1], in float64 on the generator's device."""
     shape, options = (rows, columns), {"dtype": torch.float64, "device": g.device}
     return torch.rand(shape, generator=g, **options) * 2 - 1
 
 
 def orthonormal(W: Tensor) -> Tensor:
-    """Orthonormal columns where W (m, n) has no more of them than rows, else rows.
+    """Return W (m, n) with orthonormal columns, or orthonormal rows if n > m.
 
-    An orthonormal basis of the same range by QR, its signs fixed. The original recipe
-    takes another basis of that range, from an SVD.
+    It is an orthonormal basis of the same range, from a QR factorisation with fixed
+    signs. The original recipe takes another basis of that range, from an SVD.
     """
     if W.shape[1] > W.shape[0]:
         return orthonormal(W.T).T
@@ -339,19 +340,19 @@ def orthonormal(W: Tensor) -> Tensor:
 
 
 def rows_to_unit_range(M: Tensor) -> Tensor:
-    """Every row of M (l, n) mapped to [-1, 1]; a constant row stays as it is."""
+    """Map every row of M (l, n) to [-1, 1]; a constant row stays as it is."""
     low, high = M.amin(1, keepdim=True), M.amax(1, keepdim=True)
     span = high - low
     return torch.where(span > 0, 2 * (M - low) / nonzero(span) - 1, M)
 
 
 def nonzero(x: Tensor) -> Tensor:
-    """x with 1 in the place of 0: a divisor."""
+    """Return x with 1 in the place of 0, to divide by."""
     return torch.where(x > 0, x, 1)
 
 
 def _narrowed(group: Features | Enhancement, i: int, j: int) -> Features | Enhancement:
-    weight = group.weight[:, i:j].clone()  # a pickle holds all that a view looks at
+    weight = group.weight[:, i:j].clone()  # a pickled view would keep the whole tensor
     if isinstance(group, Enhancement):
         return replace(group, weight=weight)
     f = group.columns[0]

@@ -1,4 +1,4 @@
-"""What the parameters of the estimators may be, checked when a model begins."""
+"""The ranges of the estimators' parameters, which are checked when a model is begun."""
 
 import sys
 import warnings
@@ -16,7 +16,7 @@ from labkit.ranges import POSITIVE, Range, check, integer, one_of, optional
 if TYPE_CHECKING:
     from labkit.broad.growth import BroadLearning
 
-# The paper's experiment on MNIST; the defaults suit tables, see the estimators.
+# The paper's settings for MNIST; the estimators' own defaults suit tables.
 PAPER = {
     "n_groups": 6,
     "nodes_per_group": 10,
@@ -46,7 +46,7 @@ ADDED = {
     "n_own": integer(0, MOST),
     "n_extra": integer(0, MOST),
 }
-NARROW = 100  # columns; the defaults of wider tables follow the columns
+NARROW = 100  # columns; for wider tables the defaults depend on their number
 WIDEST = 1000  # feature nodes that a default takes at most
 LISTS = (list, tuple, np.ndarray)  # of ridges
 RIDGES = tuple(10.0**e for e in range(-6, 4))  # where none is given
@@ -55,7 +55,7 @@ RIDGES = tuple(10.0**e for e in range(-6, 4))  # where none is given
 def check_parameters(
     model: "BroadLearning", d: int, weight: np.ndarray | None, keep: bool
 ) -> None:
-    """Refuse parameters that cannot be fitted.
+    """Raise a ValueError if a model cannot be fitted with its parameters.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def check_parameters(
 
 
 def ridge_of(model: "BroadLearning", keep: bool) -> float | list[float]:
-    """Return the ridge to take, or the list of those to choose from."""
+    """Return the ridge to use, or the list of ridges to choose from."""
     if model.ridge is None:
         return list(RIDGES) if keep and model.mesh is None else 1.0
     many = _several(model.ridge)
@@ -107,11 +107,11 @@ def ridge_of(model: "BroadLearning", keep: bool) -> float | list[float]:
 
 
 def groups_of(model: "BroadLearning", d: int) -> int:
-    """Return the number of feature groups for d columns: ``n_groups``, if it is given.
+    """Return the number of feature groups for d columns: ``n_groups`` if it is given.
 
-    By default ten, and for tables of more than a hundred columns so many that there are
-    two feature nodes for a column, but at most a thousand. Rows that are standardised
-    by themselves are images, whose pixels go together: ten groups will do.
+    The default is ten. A table of more than a hundred columns gets two feature nodes
+    for each column, but at most a thousand. Rows that are standardised one by one are
+    taken for images, whose pixels are correlated, so that ten groups are enough.
     """
     if model.n_groups is not None:
         return int(model.n_groups)
@@ -123,7 +123,7 @@ def groups_of(model: "BroadLearning", d: int) -> int:
 
 
 def recipe_of(model: "BroadLearning", d: int) -> Recipe:
-    """Return how nodes are drawn for d columns."""
+    """Return the settings for drawing nodes for d columns."""
     shrink = model.shrink
     if shrink is None:
         wide = d > NARROW and model.scaling != "sample"
@@ -137,7 +137,7 @@ def recipe_of(model: "BroadLearning", d: int) -> Recipe:
 
 
 def takes_rows(model: "BroadLearning") -> bool:
-    """Refuse ``partial_fit`` with an AttributeError where it cannot be exact."""
+    """Return True, or raise an AttributeError if ``partial_fit`` cannot be exact."""
     solver = getattr(model, "solver_", model.solver)
     if solver not in TAKE_ROWS or model.mesh is not None:
         raise AttributeError(
@@ -152,7 +152,7 @@ def takes_rows(model: "BroadLearning") -> bool:
 
 
 def drops(model: "BroadLearning") -> bool:
-    """Refuse ``drop_last`` with an AttributeError where the solver cannot do it."""
+    """Return True, or raise an AttributeError if the solver has no ``drop_last``."""
     if getattr(model, "solver_", model.solver) == "orig":
         raise AttributeError(
             "orig keeps no state for fewer columns; drop_last needs another solver"
@@ -161,7 +161,7 @@ def drops(model: "BroadLearning") -> bool:
 
 
 def keeps_factor(model: "BroadLearning") -> bool:
-    """Refuse ``factor`` with an AttributeError where no factor F is kept."""
+    """Return True, or raise an AttributeError if no factor F is kept."""
     solver = getattr(model, "solver_", model.solver)
     if solver not in ("chol-1", "chol-2", "exg-e") or model.mesh is not None:
         keeper = solver if model.mesh is None else "a worker"
@@ -170,7 +170,7 @@ def keeps_factor(model: "BroadLearning") -> bool:
 
 
 def warn_of_bottleneck(model: "BroadLearning", n: int, d: int, keep: bool) -> None:
-    """Warn where n samples are too few, or d columns too many, for the nodes."""
+    """Warn if n samples are too few, or d columns too many, for the nodes."""
     nodes = groups_of(model, d) * model.nodes_per_group
     if not keep and n < nodes:
         warn_caller(
@@ -185,12 +185,12 @@ def warn_of_bottleneck(model: "BroadLearning", n: int, d: int, keep: bool) -> No
 
 
 def _several(ridge: object) -> bool:
-    """Whether it is a list of ridges, not one of them."""
+    """Return whether ``ridge`` is a list of ridges rather than one."""
     return isinstance(ridge, LISTS) and getattr(ridge, "ndim", 1) > 0
 
 
 def warn_caller(message: str) -> None:
-    """Give a warning that names the line outside this room which led here."""
+    """Issue a warning that names the caller's line outside this package."""
     room, level = __name__.rpartition(".")[0], 1
     frame = sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(room):

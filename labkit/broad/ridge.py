@@ -1,4 +1,4 @@
-r"""The ridge solutions of Zhu's paper by factors: D-Rdg, Chol-1, Chol-2; and bordered.
+r"""The ridge solvers of Zhu's paper by factors (D-Rdg, Chol-1, Chol-2), and bordered.
 
 All start with ``start(A, Y, ridge, capacity=None)`` and grow with
 ``update(state, A, H, Y)``, where A is the input before the update. R = A^T A + ridge I
@@ -47,13 +47,13 @@ from labkit.broad.triangular import (
 
 
 def with_ridge(S: Tensor, ridge: float) -> Tensor:
-    """S + ridge I, in place."""
+    """Add the ridge to the diagonal of S in place, and return S."""
     S.diagonal().add_(ridge)
     return S
 
 
 def smallest_pivot(G: Tensor) -> Tensor:
-    """That of the factorisation which has left the inverse Cholesky factor G."""
+    """Return the smallest pivot of the factorisation that gave inverse factor G."""
     return G.diagonal().amax().square().reciprocal()
 
 
@@ -63,18 +63,18 @@ def smallest_pivot(G: Tensor) -> Tensor:
 def direct_start(
     A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
 ) -> DirectState:
-    r"""Ridge solution from scratch; nothing is kept, whatever the ``capacity``.
+    r"""Compute the ridge solution from scratch; the ``capacity`` has no effect.
 
     (35) $R = A^T A + \lambda I$    (6) $W = R^{-1} A^T Y$
 
-    The paper inverts R (7); a Cholesky solve is the better reference.
+    The paper inverts R (7); a Cholesky solve is a more accurate reference.
     """
     check_start(A, Y, ridge, capacity)
     return _direct(gram(A), mm(A.T, Y), ridge, A)
 
 
 def direct_update(state: DirectState, A: Tensor, H: Tensor, Y: Tensor) -> DirectState:
-    r"""From scratch for [A | H]; the columns are not copied together.
+    r"""Compute the ridge solution of [A | H] from scratch, without joining the two.
 
     (35) $R = [A | H]^T [A | H] + \lambda I$    (6) $W = R^{-1} [A | H]^T Y$
     """
@@ -95,15 +95,15 @@ def _direct(R: Tensor, AY: Tensor, ridge: float, *blocks) -> DirectState:
 
 
 class Sums(NamedTuple):
-    """All that Chol-1 needs of the samples: sums over them."""
+    """The sums over the samples that Chol-1 needs."""
 
-    P: Tensor | None  # (k, q) A^T H; not read at the start
+    P: Tensor | None  # (k, q) A^T H; not used at the start
     S: Tensor  # (q, q) H^T H, without the ridge
     HY: Tensor  # (q, c) H^T Y
 
 
 def sums_over(chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Sums:
-    """Sums over chunks (A, H, Y) of the samples, each seen once; A may be empty."""
+    """Compute the sums in one pass over chunks (A, H, Y); A may have no columns."""
     chunks = iter(chunks)
     A, H, Y = next(chunks)
     total = Sums(mm(A.T, H), gram(H), mm(H.T, Y))
@@ -117,7 +117,7 @@ def sums_over(chunks: Iterable[tuple[Tensor, Tensor, Tensor]]) -> Sums:
 def chol1_start(
     A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
 ) -> FactorState:
-    r"""Inverse Cholesky factor of R and the ridge solution (Algorithm 6).
+    r"""Compute the inverse Cholesky factor of R and the ridge solution (Algorithm 6).
 
     (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
     """
@@ -129,7 +129,7 @@ def chol1_start(
 def chol1_start_from(
     sums: Sums, ridge: float, capacity: int | None = None
 ) -> FactorState:
-    r""":func:`chol1_start` from sums over the samples; ``sums.S`` is overwritten.
+    r"""Perform :func:`chol1_start` from sums over the samples; overwrite ``sums.S``.
 
     (34) $F F^T = R^{-1}$    (49) $W = F (F^T (A^T Y))$
     """
@@ -151,7 +151,7 @@ def chol1_update(state: FactorState, A: Tensor, H: Tensor, Y: Tensor) -> FactorS
 
 
 def chol1_update_from(state: FactorState, sums: Sums) -> FactorState:
-    """:func:`chol1_update` from sums over the samples; ``sums.S`` is overwritten."""
+    """Perform :func:`chol1_update` from sums over samples; overwrite ``sums.S``."""
     P, S, HY = sums
     buffer, out = room_of_T(state, *P.shape)
     S = with_ridge(S, state.ridge)
@@ -169,15 +169,15 @@ def chol1_step(
     HY: Tensor,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Blocks]:
-    r"""One update of Chol-1 (Algorithm 7): T, G, W and what `check_factored` takes.
+    r"""Perform one update of Chol-1 (Algorithm 7).
 
     (a) $V = F^T P$    (42a) $G = (S - V^T V)^{-1/2}$, upper, $G G^T = (\cdot)^{-1}$
     (42b) $T = -F V G$    (41) is left to :func:`grown`
     (50) $E = T^T (A^T Y) + G^T (H^T Y)$, $W \leftarrow [W + T E; G E]$
 
-    Cost 2 k^2 q + 2 k q^2 + 2/3 q^3 + 4 k q c operations; the caller's P and S cost
-    l q (2 k + q). Where rounding in (42a) has cost the Schur complement a pivot, only
-    the last of these says so.
+    It returns T, G, W and the blocks for `check_factored`, which alone show whether
+    rounding in (42a) has cost the Schur complement a pivot. The cost is 2 k^2 q +
+    2 k q^2 + 2/3 q^3 + 4 k q c operations; the caller's P and S cost l q (2 k + q).
     """
     V = upper_t_mm(F, P)  # (a)
     G, blocks = inverse_cholesky_(S - gram(V))  # (42a)
@@ -209,17 +209,18 @@ def chol2_step(
     ridge: float,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Blocks]:
-    r"""One update of Chol-2 (Algorithm 8): the Schur complement as positive terms.
+    r"""Perform one update of Chol-2 (Algorithm 8), with a sum of positive terms.
 
     (51) $D = F F^T A^T H$    (52) $C = H - A D$
     (57) $G = (C^T C + \lambda (D^T D + I))^{-1/2}$, upper    (59) $T = -D G$
     (61) $E = G^T (C^T Y)$, $W \leftarrow [W + T E; G E]$
 
-    (57) is the ridge objective at the computed D, and D minimises it: an error in D
-    enters squared and can only enlarge the matrix, so that pivots are not lost.
+    The matrix of (57), a form of the Schur complement, is the ridge objective at the
+    computed D, and D minimises it: an error in D enters squared and can only enlarge
+    the matrix, so that pivots are not lost.
 
-    Returns T, G, W and what `check_factored` takes. Cost l q (4 k + q) + 2 k^2 q +
-    2 k q^2 + 2/3 q^3 operations and l q numbers for C.
+    It returns T, G, W and the blocks for `check_factored`. The cost is l q (4 k + q) +
+    2 k^2 q + 2 k q^2 + 2/3 q^3 operations and l q numbers for C.
     """
     D = upper_mm(F, upper_t_mm(F, mm(A.T, H)))  # (51)
     C = torch.addmm(H.T, D.T, A.T, alpha=-1).T  # (52)
@@ -235,20 +236,20 @@ def chol2_update_from(
     state: FactorState,
     passes: Callable[[], Iterable[tuple[Tensor, Tensor, Tensor]]],
 ) -> FactorState:
-    r""":func:`chol2_update` with no column in memory, by two passes over the samples.
+    r"""Perform :func:`chol2_update` without columns in memory, by two passes.
 
-    As :func:`chol2_step`, with A^T H and then C^T C and C^T Y summed over chunks i:
+    It is :func:`chol2_step` with A^T H and then C^T C and C^T Y summed over chunks i:
 
     (51) $D = F F^T \sum_i A_i^T H_i$    (52) $K = \sum_i C_i^T C_i$ of $C = H - A D$
     (57) $G = (K + \lambda (D^T D + I))^{-1/2}$, upper    (59) $T = -D G$
     (61) $E = G^T \sum_i C_i^T Y_i$, $W \leftarrow [W + T E; G E]$
 
-    Cost: its own, and the columns are made twice.
+    The cost is that of :func:`chol2_step`, and the columns are made twice.
 
     Parameters
     ----------
     passes : callable, without arguments
-        To chunks (A, H, Y) of the samples, (l_i, k), (l_i, q) and (l_i, c), the same
+        Gives chunks (A, H, Y) of the samples, (l_i, k), (l_i, q) and (l_i, c), the same
         at every call.
     """
     F, W = state.F, state.W
@@ -271,13 +272,13 @@ def chol2_update_from(
     return grown(state, buffer, T, G, torch.cat([state.AY, HY]), W)
 
 
-# Bordered Cholesky, the yardstick
+# Bordered Cholesky, for comparison
 
 
 def bordered_start(
     A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
 ) -> BorderedState:
-    r"""Cholesky factor of R and W by two triangular solves; not in the paper.
+    r"""Compute the Cholesky factor of R, and W by triangular solves; not in the paper.
 
     (1) $L L^T = R$    (2) $z = L^{-1} A^T Y$    (3) $W = L^{-T} z$
     """
@@ -301,7 +302,7 @@ def bordered_update(
     [V^T, L_s]]$    (4) $z \leftarrow [z; L_s^{-1} (H^T Y - V^T z)]$
     (5) $W = L^{-T} z$
 
-    Cost l q (2 k + q) + k^2 q + k q^2 + q^3 / 3 + (k + q)^2 c operations.
+    The cost is l q (2 k + q) + k^2 q + k q^2 + q^3 / 3 + (k + q)^2 c operations.
     """
     check_update(state, A, H, Y, BorderedState)
     k, q = A.shape[1], H.shape[1]
@@ -317,13 +318,13 @@ def bordered_update(
     return BorderedState(buffer, z, W, state.ridge, pivot, state.capacity)
 
 
-# Fewer columns, and more
+# Removing and adding columns
 
 
 def truncated(
     state: FactorState | BorderedState, k: int
 ) -> FactorState | BorderedState:
-    r"""State of the first k columns, whose factor is the leading block of F (or L).
+    r"""Return the state of the first k columns, from the leading block of F (or L).
 
     (49) $W = F (F^T (A^T Y))$
     """
@@ -338,7 +339,7 @@ def truncated(
 
 
 def room_of_T(state: FactorState, k: int, q: int) -> tuple[Tensor, Tensor]:
-    """Memory for q more columns, and where in it T goes."""
+    """Return memory with room for q more columns, and the view of it that T fills."""
     buffer = room_for(state, q)
     return buffer, buffer.T[:k, k : k + q]
 
@@ -346,7 +347,7 @@ def room_of_T(state: FactorState, k: int, q: int) -> tuple[Tensor, Tensor]:
 def grown(
     state: FactorState, buffer: Tensor, T: Tensor, G: Tensor, AY: Tensor, W: Tensor
 ) -> FactorState:
-    r"""State with F extended by T and G; T stands in the buffer already.
+    r"""Return the state with F extended by T and G; the buffer already holds T.
 
     (41) $F \leftarrow [[F, T], [0, G]]$
     """

@@ -1,9 +1,9 @@
-r"""New samples in the place of new nodes, and what leaving one out would have cost.
+r"""Updates by new samples in place of new nodes, and leave-one-out errors.
 
-Neither is in Zhu's paper; numbering ours. A sums-of-squares form of either would lose
-half of the digits: with normal equations weights are good to about
-$\epsilon |A|^2 / \lambda$, by a triangle that QR keeps to $\epsilon |A| / \sqrt\lambda$
-(digits, 340 columns, ridge 1e-6, four pieces: 2e-7 and 3e-12).
+Neither is in Zhu's paper; the numbering is ours. A form of either by sums of squares
+would lose half of the digits: the weights' relative error is about
+$\epsilon |A|^2 / \lambda$ with normal equations, and $\epsilon |A| / \sqrt\lambda$ with
+a triangle kept by QR (digits, 340 columns, ridge 1e-6, four pieces: 2e-7 and 3e-12).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,11 +17,11 @@ from labkit.broad.ridge import smallest_pivot
 from labkit.broad.state import BorderedState, FactorState, square_room
 from labkit.broad.triangular import gram, lower_t_solve, mm, upper_t_mm
 
-TAKE_ROWS = ("chol-1", "chol-2", "bordered")  # whose factor of R is exact
+TAKE_ROWS = ("chol-1", "chol-2", "bordered")  # solvers with an exact factor of R
 
 
 def rows_start(k: int, Y: Tensor, ridge: float) -> BorderedState:
-    """k columns and no sample yet: R = ridge I; Y tells outputs, dtype and device."""
+    """Return the state of k columns before any sample, R = ridge I; Y gives dtype."""
     L = ridge**0.5 * torch.eye(k, dtype=Y.dtype, device=Y.device)
     none = Y.new_zeros(k, Y.shape[1])
     return BorderedState(L, none, none, ridge, L[0, 0].square())
@@ -32,8 +32,8 @@ def rows_update(
 ) -> FactorState | BorderedState:
     """Add the samples A (n, k), Y (n, c) to a state that holds a factor of R.
 
-    The factor F of Chol-1 and Chol-2 is turned over for :func:`rows_step` and back,
-    another 2 k^3 / 3 operations; a state of theirs is as accurate as it was.
+    The factor F of Chol-1 and Chol-2 is inverted for :func:`rows_step` and back again,
+    for another 2 k^3 / 3 operations; such a state stays as accurate as it was.
     """
     k = len(state.W)
     if isinstance(state, BorderedState):
@@ -54,14 +54,14 @@ def rows_update(
 def rows_step(
     L: Tensor, z: Tensor, A: Tensor, Y: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""One update by samples: L, z and W of all of them.
+    r"""Perform one update by samples; return L, z and W for all samples.
 
     $L L^T = R$ and $z = L^{-1} A_{old}^T Y_{old}$ are those of the samples before.
 
     (1) $[[L^T, z], [A, Y]] = Q [[L'^T, z'], [0, \cdot]]$    (2) $W = L'^{-T} z'$
 
-    No pivot can be lost. Cost 2 (k + n) k^2 - 2 k^3 / 3 operations: pieces of fewer
-    samples n than columns k are dear.
+    No pivot can be lost. The cost is 2 (k + n) k^2 - 2 k^3 / 3 operations, so that
+    pieces with fewer samples n than columns k are expensive.
 
     Parameters
     ----------
@@ -82,19 +82,20 @@ def leave_one_out(
     ridges: Sequence[float],
     root: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""Squared error of every sample, predicted by a fit to all others, at many ridges.
+    r"""Compute the leave-one-out squared error at each of many ridges.
 
-    One eigendecomposition serves all ridges. With $A^T A = Q\,\mathrm{diag}(s)\,Q^T$,
+    Every sample is predicted by a fit to all others. One eigendecomposition serves all
+    ridges. With $A^T A = Q\,\mathrm{diag}(s)\,Q^T$,
     $B = A Q$ and $d = 1 / (s + \lambda)$,
 
     (1) $h_i = \sum_j B_{ij}^2 d_j$    (2) $E = Y - B\,\mathrm{diag}(d)\,B^T Y$
     (3) $e_i = E_i / (1 - h_i)$, the residual without sample i
 
-    and, where there are more columns than samples, with $A A^T = Q\,\mathrm{diag}(s)\,
-    Q^T$ the same of $1 - h = \lambda\,\mathrm{diag}(Q\,\mathrm{diag}(d)\,Q^T)$ and
-    $E = \lambda\,Q\,\mathrm{diag}(d)\,Q^T Y$. Of a sample with weight w one is left out
-    of w, or what there is of it: $h / \max(w, 1)$ stands for h, so that weights are
-    repeated rows here too.
+    Where there are at least as many columns as samples, $A A^T = Q\,\mathrm{diag}(s)\,
+    Q^T$, $1 - h = \lambda\,\mathrm{diag}(Q\,\mathrm{diag}(d)\,Q^T)$ and
+    $E = \lambda\,Q\,\mathrm{diag}(d)\,Q^T Y$ are used instead. Of a sample with weight
+    w, one of w repetitions is left out, or the whole sample if w < 1: $h / \max(w, 1)$
+    takes the place of h, so that here too weights act as repeated rows.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ def leave_one_out(
 
     Notes
     -----
-    Cost about 9 m^3 operations with m the smaller of l and k, and 3 l k^2 for l > k.
+    The cost is about 9 m^3 operations with m = min(l, k), and 3 l k^2 more for l > k.
     """
     (l, k), i = shape, 0  # noqa: E741
     wide = l <= k

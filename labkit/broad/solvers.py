@@ -8,9 +8,9 @@
 tensor([[0.5000, 0.5000, 0.5000]])
 
 Operations are counted by formula: an m x n times n x p product counts 2 m n p;
-symmetric results and triangular factors count half, an inverse Cholesky factor of
+symmetric results and triangular factors count half, and an inverse Cholesky factor of
 q x q counts 2 q^3 / 3. What block rows compute of the skipped half is not counted. The
-share of W with c outputs is included.
+operations for W with c outputs are included.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from labkit.broad import greville, ridge
 
 
 class Solver(NamedTuple):
-    """How to start and how to grow; see :mod:`labkit.broad.state` for states."""
+    """The start and the update of a solver; :mod:`labkit.broad.state` has states."""
 
     start: Callable  # (A, Y, ridge, capacity=None) -> state
     update: Callable  # (state, A, H, Y) -> state
@@ -37,22 +37,22 @@ SOLVERS = {
     "bordered": Solver(ridge.bordered_start, ridge.bordered_update, True),
 }
 
-# What the operations are for, in the order of the steps.
+# The purposes for which operations are counted, in the order of the steps.
 TERMS = ("cross", "residual", "square", "factor", "dagger", "weights")
 
 
 def start_operations(solver: str, l: int, k: int, c: int) -> float:  # noqa: E741
-    """Operations of the start from A (l, k) and Y (l, c)."""
+    """Return the number of operations of the start from A (l, k) and Y (l, c)."""
     return sum(start_terms(solver, l, k, c).values())
 
 
 def update_operations(solver: str, l: int, k: int, q: int, c: int) -> float:  # noqa: E741
-    """Operations of one update from k to k + q columns."""
+    """Return the number of operations of one update from k to k + q columns."""
     return sum(update_terms(solver, l, k, q, c).values())
 
 
 def start_terms(solver: str, l: int, k: int, c: int) -> dict[str, float]:  # noqa: E741
-    """Operations of the start by `TERMS`; see :func:`update_terms`."""
+    """Return the operations of the start by `TERMS`; see :func:`update_terms`."""
     terms = dict.fromkeys(TERMS, 0.0) | {"square": l * k**2, "weights": 2 * l * k * c}
     if solver in ("orig", "r-inv"):
         return terms | {"factor": k**3 / 3, "dagger": 2 * l * k**2}
@@ -62,13 +62,13 @@ def start_terms(solver: str, l: int, k: int, c: int) -> dict[str, float]:  # noq
 
 
 def rows_operations(solver: str, n: int, k: int) -> float:
-    """Operations of taking in n samples at k columns, in one piece."""
+    """Return the operations of adding n samples at once to a model of k columns."""
     turned = 0 if solver == "bordered" else 2 * k**3 / 3
     return 2 * (k + n) * k**2 - 2 * k**3 / 3 + turned
 
 
 def update_terms(solver: str, l: int, k: int, q: int, c: int) -> dict[str, float]:  # noqa: E741
-    """Operations of one update by `TERMS`, what they are for.
+    """Return the operations of one update, by their purpose in `TERMS`.
 
     ``cross``: A^T H or A_dagger H; ``residual``: C = H - A D; ``square``: H^T H or
     C^T C, and V^T V or D^T D; ``factor``: products with F (or solves with L), G or the

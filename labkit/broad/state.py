@@ -1,10 +1,10 @@
-"""What a solver carries from one update to the next, and where it grows.
+"""The states that solvers carry from one update to the next, and their memory.
 
 Every state has ``W`` (k, c), ``ridge`` and ``pivot`` (), the smallest pivot of its last
-factorisation. ``capacity`` is None or the number of columns that were set aside: then
-an update writes into the same memory, nothing of size k is copied, and the state that
-was updated must not be used any more. Without it every state stands alone, at the
-price of a copy.
+factorisation. ``capacity`` is None or the number of columns that were set aside. With a
+capacity, an update writes into the same memory, nothing of size k is copied, and the
+state that was updated must not be used any more. Without it, every state has its own
+memory, at the price of a copy.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ MOST = 10**6  # columns: R would have 8 TB
 
 @dataclass(frozen=True)
 class DirectState:
-    """The solver that keeps no intermediate result."""
+    """The state of D-Rdg, the solver that keeps no intermediate result."""
 
     AY: Tensor  # (k, c) A^T Y
     W: Tensor  # (k, c)
@@ -34,7 +34,7 @@ class DirectState:
 
 @dataclass(frozen=True)
 class FactorState:
-    """Upper triangular F with F F^T = (A^T A + ridge I)^-1, or its approximation."""
+    """Upper triangular F with F F^T = (A^T A + ridge I)^-1, or an approximation."""
 
     buffer: Tensor  # (room, room), F^T in its leading block: F grows by rows of it
     AY: Tensor  # (k, c) A^T Y
@@ -45,7 +45,7 @@ class FactorState:
 
     @property
     def F(self) -> Tensor:
-        """(k, k), a view."""
+        """The factor F (k, k), a view."""
         return self.buffer[: len(self.W), : len(self.W)].T
 
 
@@ -62,13 +62,13 @@ class BorderedState:
 
     @property
     def L(self) -> Tensor:
-        """(k, k), a view."""
+        """The factor L (k, k), a view."""
         return self.buffer[: len(self.W), : len(self.W)]
 
 
 @dataclass(frozen=True)
 class DaggerState:
-    """The ridge inverse, or what Greville's update makes of it."""
+    """The ridge inverse A_dagger, or its approximation by Greville's update."""
 
     buffer: Tensor  # (room, l), A_dagger in its first rows
     W: Tensor  # (k, c)
@@ -78,7 +78,7 @@ class DaggerState:
 
     @property
     def A_dagger(self) -> Tensor:
-        """(k, l), a view."""
+        """The ridge inverse (k, l), a view."""
         return self.buffer[: len(self.W)]
 
 
@@ -86,7 +86,7 @@ State = DirectState | FactorState | BorderedState | DaggerState
 
 
 def square_room(like: Tensor, k: int, capacity: int | None) -> Tensor:
-    """Zeros (room, room) with room for k columns, or for all of the capacity."""
+    """Return zeros (room, room) with room for k columns or for the whole capacity."""
     room = k if capacity is None else check_room(k, capacity)
     if like.device.type == "cpu":  # NumPy's zeros take memory only when written to
         return torch.from_numpy(np.zeros((room, room), like.detach()[:0].numpy().dtype))
@@ -94,7 +94,7 @@ def square_room(like: Tensor, k: int, capacity: int | None) -> Tensor:
 
 
 def room_for(state: State, q: int) -> Tensor:
-    """Memory of the state for q more columns: the same, or a larger copy."""
+    """Return the state's memory with room for q more columns, or a larger copy."""
     k = len(state.W)
     if state.capacity is not None:
         check_room(k + q, state.capacity)
@@ -107,7 +107,7 @@ def room_for(state: State, q: int) -> Tensor:
 
 
 def check_room(columns: int, capacity: int) -> int:
-    """Refuse more columns than were set aside."""
+    """Return the capacity, or raise a ValueError if the columns exceed it."""
     if columns > capacity:
         raise ValueError(f"{columns} columns exceed the capacity of {capacity}")
     return capacity
@@ -116,7 +116,7 @@ def check_room(columns: int, capacity: int) -> int:
 def check_start(
     A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
 ) -> None:
-    """Refuse what no solver can start from."""
+    """Raise an error if no solver can start from these arguments."""
     check_tensor("A", A, dtype=FLOATS)
     check_tensor("Y", Y, like=A)
     if A.ndim != 2 or Y.ndim != 2 or len(A) != len(Y):
@@ -135,7 +135,7 @@ def check_start(
 
 
 def check_update(state: State, A: Tensor, H: Tensor, Y: Tensor, kind: type) -> None:
-    """Refuse an update that does not fit its state: what is too small would spread."""
+    """Raise an error if an update does not fit its state; torch might broadcast it."""
     if not isinstance(state, kind):
         raise TypeError(
             f"this solver needs a state {kind.__name__}, as its start returns, got "
@@ -160,9 +160,9 @@ def check_update(state: State, A: Tensor, H: Tensor, Y: Tensor, kind: type) -> N
 
 
 def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:
-    """About |[A, H, ...]|_2^2, from below, by power iteration over the samples.
+    """Estimate |[A, H, ...]|_2^2 from below, by power iteration over the samples.
 
-    Blocks are (l, k_i); cost 4 l k (steps + 1) operations.
+    Blocks are (l, k_i); the cost is 4 l k (steps + 1) operations.
     """
     u = sum(block.sum(1) for block in blocks)
     for _ in range(steps):
@@ -172,7 +172,7 @@ def squared_norm(*blocks: Tensor, steps: int = 5) -> Tensor:
 
 
 def largest_eigenvalue(S: Tensor, steps: int = 5) -> Tensor:
-    """About |S|_2, from below, for a Gram matrix S (q, q), by power iteration."""
+    """Estimate |S|_2 of a Gram matrix S (q, q) from below, by power iteration."""
     u = S.sum(1)
     for _ in range(steps):
         u = S @ (u / torch.linalg.vector_norm(u))
@@ -180,10 +180,10 @@ def largest_eigenvalue(S: Tensor, steps: int = 5) -> Tensor:
 
 
 def safe_ridge(norm: Tensor) -> float:
-    """Smallest ridge that keeps the pivots: 10 eps |A|^2, where norm is |A|^2.
+    """Return the smallest ridge that keeps the pivots: 10 eps |A|^2; norm is |A|^2.
 
-    Measured for columns that are numerically dependent; many updates need more, and a
-    well-conditioned A gets by with less.
+    The factor was measured for columns that are numerically dependent; many updates
+    need more, and a well-conditioned A needs less.
     """
     return 10 * torch.finfo(norm.dtype).eps * float(norm)
 
@@ -192,7 +192,7 @@ def safe_ridge(norm: Tensor) -> float:
 def naming_safe_ridge(norm: Callable, *blocks: Tensor) -> Iterator[None]:
     """Add to the error of a lost pivot the ridge that is safe for the columns.
 
-    ``norm(*blocks)``, asked only then, is their |A|^2.
+    ``norm(*blocks)``, called only then, is their |A|^2.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""Several solvers that grow over the very same columns, one update at a time.
+"""Several solvers that grow over the same columns, one update at a time.
 
-The only fair comparison: models grown apart have other nodes.
+The comparison is fair because models that grow separately have different nodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ class SharedColumns:
 
     Attributes
     ----------
-    A, B : (l, room), (t, room) tensors, of fit and of test, made up to ``widths[-1]``
+    A, B : (l, room), (t, room) tensors, of fit and of test, filled up to ``widths[-1]``
     Y : (l, c) tensor, classes to learn from, coded -1 and +1
     widths : tuple of int, columns after every change
     """
@@ -80,7 +80,7 @@ class SharedColumns:
         self._Z = X.new_zeros(len(X), 0)
 
     def add(self, *updates: Update) -> int:
-        """Draw the nodes of updates and make their columns; return the width then."""
+        """Draw the nodes of updates, make their columns, and return the new width."""
         nodes, Z, k = self._nodes, self._Z, self._nodes.columns
         for update in updates:
             if not isinstance(update, Update):
@@ -98,7 +98,7 @@ class SharedColumns:
         return nodes.columns
 
     def score(self, W: Tensor) -> float:
-        """Test accuracy of W (k, c) [%]; k may be any of the widths."""
+        """Return the test accuracy of W (k, c) [%]; k may be any of the widths."""
         check_tensor("W", W, like=self.B)
         if W.ndim != 2 or len(W) > self._nodes.columns:
             raise ValueError(
@@ -111,17 +111,17 @@ class SharedColumns:
 
 @dataclass(frozen=True)
 class SolverRecord:
-    """One solver at one size; of one that has lost a pivot, ``lost`` alone."""
+    """The measurements of one solver at one size, or its lost pivot in ``lost``."""
 
     step: int  # 0 is the start
     solver: str
     columns: int
     seconds: float
-    operations: float = 0.0  # structured count
+    operations: float = 0.0  # by the formulas of labkit.broad.solvers
     smallest_pivot: float | None = None
     residual: float | None = None  # |A^T (A W - Y) + ridge W| / |A^T Y|: 0 if exact
     score: float | None = None
-    lost: NotPositiveDefinite | None = None  # the solver has dropped out here
+    lost: NotPositiveDefinite | None = None  # the error with which the solver ended
     W: Tensor | None = field(default=None, repr=False)  # (k, c)
     factor_error: float | None = None  # |F^T R F - I|, where asked for and F is kept
 
@@ -142,8 +142,8 @@ def side_by_side(
     ----------
     A : (l, k) tensor, all columns; room is set aside for as many
     widths : iterable of int
-        Columns at the start and after every update, ascending, at most k. Read update
-        by update, and so are the columns of A, which may come with it.
+        Columns at the start and after every update, ascending, at most k. They are read
+        one by one, and may fill the columns of A as they come.
     Y : (l, c) tensor
     ridge : float, $\lambda$ > 0
     solvers : iterable of str
@@ -155,7 +155,7 @@ def side_by_side(
     Yields
     ------
     list of SolverRecord
-        For every width: of every solver that is still there, in their order.
+        For every width, the records of the solvers that are left, in order.
     """
     check_start(A, Y, ridge)
     widths, names = _each("widths", widths), list(_each("solvers", solvers))
@@ -207,7 +207,7 @@ def side_by_side(
 
 
 def _each(name: str, values: Iterable) -> Iterator:
-    """Go through values, or say that they are none."""
+    """Return an iterator over the values, or raise a TypeError if there is none."""
     try:
         return iter(values)
     except TypeError as error:

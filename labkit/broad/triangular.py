@@ -1,13 +1,13 @@
-"""Products and solves that use the zeros of a triangle, by blocks.
+"""Products and solves by blocks that skip the zeros of a triangular matrix.
 
-torch has no triangular product and turns ``H.T @ H`` into a full one. Here blocks skip
+torch has no triangular product and computes ``H.T @ H`` in full. Here blocks skip
 most of the zeros (of the skipped half, a share of about block / k is computed all the
 same), work on strided views of a larger buffer without copying it, and are plain
 matrix products on every device.
 
 Results with many rows and few columns are computed as their transposes and returned as
-views of them: BLAS takes a tenth less time so, and blocks that update all later columns
-(right-looking) a sixth less than blocks that gather from all earlier ones.
+views of them: BLAS takes a tenth less time this way, and blocks that update all later
+columns (right-looking) take a sixth less than blocks that gather from all earlier ones.
 """
 
 from collections.abc import Iterator
@@ -23,21 +23,21 @@ BLOCK_ELSEWHERE = 1024
 
 
 def spans(n: int, device: torch.device) -> Iterator[tuple[int, int]]:
-    """Cut 0..n into nearly equal blocks of the size that suits the device."""
+    """Split 0..n into nearly equal blocks of the size that suits the device."""
     count = max(1, round(n / BLOCK.get(device.type, BLOCK_ELSEWHERE)))
     edges = [n * i // count for i in range(count + 1)]
     return pairwise(edges)
 
 
 def mm(X: Tensor, Y: Tensor) -> Tensor:
-    """X Y with few columns, as the view of (Y^T X^T)."""
+    """Compute X Y, which has few columns, as a view of the transpose of Y^T X^T."""
     return (Y.T @ X.T).T
 
 
 def gram(H: Tensor) -> Tensor:
-    """H^T H for H (l, q); q^2 l operations.
+    """Compute H^T H for H (l, q) in q^2 l operations.
 
-    Symmetric to the bit on the CPU, elsewhere but for rounding near the diagonal.
+    It is symmetric to the bit on the CPU, elsewhere up to rounding near the diagonal.
     """
     if H.device.type == "cpu":  # NumPy knows this product: BLAS syrk
         X = H.detach().numpy()
@@ -52,10 +52,10 @@ def gram(H: Tensor) -> Tensor:
 def upper_mm(
     F: Tensor, X: Tensor, out: Tensor | None = None, *, every: int = 1
 ) -> Tensor:
-    """F X for upper triangular F (k, k) and X (k, q); k^2 q operations.
+    """Compute F X for upper triangular F (k, k) and X (k, q) in k^2 q operations.
 
-    With ``every`` = p, F (k, n) is every p-th column of such a triangle, from any of
-    the first p on, and X (n, q): k n q operations.
+    With ``every`` = p, F (k, n) holds every p-th column of such a triangle, beginning
+    at any of the first p, and X is (n, q); the cost is then k n q operations.
     """
     out = X.new_zeros(X.shape[1], len(F)) if out is None else out.zero_().T
     for i, j in spans(F.shape[1], F.device):
@@ -65,7 +65,7 @@ def upper_mm(
 
 
 def upper_t_mm(F: Tensor, X: Tensor, *, every: int = 1) -> Tensor:
-    """F^T X for F, ``every`` as in :func:`upper_mm` and X (k, q); k^2 q operations."""
+    """Compute F^T X for X (k, q), with F and ``every`` as in :func:`upper_mm`."""
     out = X.new_zeros(X.shape[1], F.shape[1])
     for i, j in spans(len(F), F.device):
         left = i // every  # columns before are zeros in these rows
@@ -74,7 +74,7 @@ def upper_t_mm(F: Tensor, X: Tensor, *, every: int = 1) -> Tensor:
 
 
 def mm_upper(X: Tensor, G: Tensor) -> Tensor:
-    """X G for X (k, q) and upper triangular G (q, q); k q^2 operations."""
+    """Compute X G for X (k, q) and upper triangular G (q, q); k q^2 operations."""
     out = torch.empty_like(X.T)
     for i, j in spans(len(G), G.device):
         torch.mm(G[:j, i:j].T, X[:, :j].T, out=out[i:j])
@@ -82,7 +82,7 @@ def mm_upper(X: Tensor, G: Tensor) -> Tensor:
 
 
 def lower_solve(L: Tensor, X: Tensor) -> Tensor:
-    """L^-1 X for lower triangular L (k, k) and X (k, q); k^2 q operations."""
+    """Compute L^-1 X for lower triangular L (k, k), X (k, q); k^2 q operations."""
     out = X.T.clone(memory_format=torch.contiguous_format)
     for i, j in spans(len(L), L.device):
         x = solve_triangular(L[i:j, i:j].T, out[:, i:j], upper=True, left=False)
@@ -92,7 +92,7 @@ def lower_solve(L: Tensor, X: Tensor) -> Tensor:
 
 
 def lower_t_solve(L: Tensor, X: Tensor) -> Tensor:
-    """L^-T X for lower triangular L (k, k) and X (k, q); k^2 q operations."""
+    """Compute L^-T X for lower triangular L (k, k), X (k, q); k^2 q operations."""
     out = X.T.clone(memory_format=torch.contiguous_format)
     for i, j in reversed(list(spans(len(L), L.device))):
         x = solve_triangular(L[i:j, i:j], out[:, i:j], upper=False, left=False)
