@@ -1,4 +1,4 @@
-"""What the notebook on broad learning runs and draws."""
+"""The experiments and figures of the notebook on broad learning."""
 
 from labkit.lab import lazily
 

@@ -1,4 +1,4 @@
-"""What is only drawn: how the factor F is filled in place, and what growth costs."""
+"""Figures without an experiment: how F is filled in place, and what growth costs."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from labkit.lab.panels.live.cells import replace_earlier
 
 @dataclass(frozen=True)
 class FactorKnobs:
-    """What can be turned in the view; R is overwritten on the way, so it restarts."""
+    """The knobs of the view; each restarts it, because R is overwritten on the way."""
 
     # fmt: off
     method: str = knob(
@@ -33,7 +33,7 @@ class FactorKnobs:
 
 
 class FactorView(Shown):
-    """Knobs, buttons and a heat map of the factorisation of R (k, k), step by step."""
+    """Show the factorisation of R (k, k) step by step, with knobs and a heat map."""
 
     def __init__(self, R: Tensor, *, interactive: bool = True) -> None:
         self.interactive = interactive
@@ -45,7 +45,7 @@ class FactorView(Shown):
             shown[0],
             "R, before the first step",
             "log10 of the size",
-            limits=(sizes[len(sizes) // 20], sizes[-1]),  # a few are tiny
+            limits=(sizes[len(sizes) // 20], sizes[-1]),  # without a few tiny ones
             caption="Left of the outline F is finished. The outlined corner is still "
             "to be factorised; it shrinks towards the ridge once the feature columns "
             "are swept.",
@@ -66,7 +66,7 @@ class FactorView(Shown):
             replace_earlier(self)
 
     def close(self) -> None:
-        """Stop for good and leave the page, as when the panel's cell runs again."""
+        """Stop for good and remove the view from the page."""
         self.stepper.pause()
         if self.interactive:
             close(self.widget)
@@ -86,11 +86,11 @@ class FactorView(Shown):
 
 
 def magnitude(matrix: Tensor) -> Tensor:
-    """Base-10 logarithm of the sizes of entries; nan for zeros."""
+    """Return the base-10 logarithm of the entries' absolute values; nan for zeros."""
     return matrix.abs().log10().masked_fill(matrix == 0, torch.nan).cpu()
 
 
-# What growth costs
+# The cost of growth
 
 _TERMS = {
     "cross": ("A'H or A†H", ""),
@@ -103,13 +103,13 @@ _TERMS = {
 
 
 def cost_figure(operations: pd.DataFrame, seconds: pd.DataFrame) -> Figure:
-    """Draw what a growth costs each solver: operations, and seconds.
+    """Draw the cost of growth for each solver, in operations and in seconds.
 
     Parameters
     ----------
-    operations : frame, a row a solver and a column for each of
+    operations : frame, a row for each solver and a column for each of
         :data:`labkit.broad.solvers.TERMS`
-    seconds : frame, a row a solver and a column for each step
+    seconds : frame, a row for each solver and a column for each step
     """
     solvers = list(operations.index)
     bars = {"type": "bar", "orientation": "h", "y": solvers}

@@ -1,4 +1,4 @@
-"""Broad learning on a curve: columns are functions that join, and a fit of them."""
+"""Broad learning on a curve, where the columns are functions that updates add."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import GHOST, dots, path, planes, put
 from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 
-COARSE = 4  # of the grid: every so many points for functions, which are many
-MOST = 60  # old columns that are drawn, the newest
+COARSE = 4  # the many functions are drawn at every fourth point of the grid
+MOST = 60  # old columns that are drawn at most, the newest of them
 RIDGE, OTHER = colour_of("ridge solver"), colour_of("Greville solver")
 
 
 @dataclass(frozen=True)
 class FunctionKnobs:
-    """What can be turned; the ridge and the data are inside the factor."""
+    """The knobs; the ridge and the data cannot change without a new factor."""
 
     # fmt: off
     ridge: float = knob(
@@ -62,7 +62,7 @@ CAPTION = (
 
 
 def picture(now: Functions | None, before: Functions | None) -> dict:
-    """Draw the columns on the left, points and fits, and how F fills."""
+    """Draw the columns on the left, the points and fits, and the entries of F."""
     count = f": {now.columns.shape[1]}" if now else ""
     places = now.places if now else FIRST + JOINS * 4
     figure = planes(
@@ -113,7 +113,7 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
 
 
 def _all(columns: np.ndarray, name: str, colour: str, **line: float) -> dict:
-    """Many functions as one line with gaps, coarser than the fits."""
+    """Return many functions as one line with gaps, coarser than the fits."""
     gap = np.full((1, columns.shape[1]), np.nan)
     x = np.tile(np.append(X[::COARSE], np.nan), columns.shape[1])
     y = np.concatenate([columns[::COARSE], gap]).T.ravel()

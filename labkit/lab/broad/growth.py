@@ -1,4 +1,4 @@
-"""Growth while it happens: an exact ridge solver and a Greville solver."""
+"""The experiment on growth, with an exact ridge solver and a Greville solver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from labkit.lab.panels import Experiment, Lines, knob
 
 @dataclass(frozen=True)
 class GrowthKnobs:
-    """What can be turned; what to look for are the digits.
+    """The knobs; the values to look for were measured on the digits.
 
-    A growing factor allows other updates at any time. What it was made of, ridge,
-    images, labels and arithmetic, is inside it and cannot be exchanged.
+    A growing factor allows other updates at any time. The ridge, images, labels and
+    precision from which it was made cannot be changed without a new start.
     """
 
     # fmt: off

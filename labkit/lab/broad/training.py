@@ -1,4 +1,4 @@
-"""What runs without a panel: growth, a factorisation step by step, a fitted curve."""
+"""Training without a panel: growth, a factorisation step by step, a fitted curve."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,9 +40,9 @@ def start_of(
 
 
 def paper_update(enhancement: int, features: int = 0) -> Update:
-    """Return an update as the paper's.
+    """Return an update in the proportions of the paper's.
 
-    There 750 of 2,000 enhancement nodes see new features only, where there are any.
+    In the paper, 750 of 2,000 enhancement nodes see only the new features, if any.
     """
     own = enhancement * 3 // 8 if features else 0
     return Update(features, own, enhancement - own)
@@ -55,7 +55,7 @@ def shared_columns(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> SharedColumns:
-    """Return room for so many columns of a problem's rows, which all solvers share."""
+    """Return shared columns with this ``room`` for the rows of a problem."""
     parts = [(p.inputs.to(dtype), p.targets) for p in (problem.fit, problem.test)]
     return SharedColumns(*parts, room, seed=seed)
 
@@ -63,10 +63,10 @@ def shared_columns(
 def growth_rows(
     settings: "GrowthKnobs", problem: Problem, updates: int = 12
 ) -> Iterator[dict]:
-    """One row for the start and for every update; ``step`` counts columns.
+    """Yield one row for the start and for every update; ``step`` counts columns.
 
-    What an update brings is read when its columns are made, the other knobs once. A
-    solver that has lost a pivot is left out from there, and ``note`` says why.
+    The knobs of an update are read when its columns are made, the other knobs once. A
+    solver that has lost a pivot is left out from then on, and ``note`` gives the error.
     """
     problem = with_noise(
         problem,
@@ -112,7 +112,7 @@ def growth_rows(
 
 
 def factor_steps(R: Tensor, knobs: "FactorKnobs") -> Iterator[tuple[int, Tensor]]:
-    """Factorise a copy of R (k, k): finished columns of F, and what is in memory."""
+    """Factorise a copy of R (k, k); yield the finished columns of F, and the memory."""
     memory = R.clone()
     sweep = panel_sweep(memory, knobs.panel)
     yield 0, memory.triu()
@@ -120,27 +120,27 @@ def factor_steps(R: Tensor, knobs: "FactorKnobs") -> Iterator[tuple[int, Tensor]
         yield finished, memory.triu()
 
 
-# A curve that functions fit
+# A curve that is fitted by functions
 
 
 class Functions(NamedTuple):
-    """The columns over a grid, the points, and the two fits of the same columns."""
+    """The columns on a grid, the points, and the two fits by the same columns."""
 
     points: np.ndarray  # (n, 2)
     columns: np.ndarray  # (161, k)
     old: int  # columns before this update
-    places: int  # that the columns will need, as things stand
+    places: int  # for all columns up to the last update, at the present rate
     fits: dict[str, np.ndarray]  # by solver, (161,)
     factor: np.ndarray | None  # (k, k) F of the ridge solver, if it keeps it
 
 
 def curve(x: np.ndarray) -> np.ndarray:
-    """What the points are noisy values of."""
+    """Return the true function, of which the points are noisy values."""
     return np.sin(5 * x) + 0.5 * np.cos(9 * x)
 
 
 def model(solver: str, knobs: "FunctionKnobs") -> BroadLearningRegressor:
-    """Return one of two models that draw the very same nodes."""
+    """Return a model with this solver; all such models draw the same nodes."""
     return BroadLearningRegressor(
         1,
         3,
@@ -155,7 +155,7 @@ def model(solver: str, knobs: "FunctionKnobs") -> BroadLearningRegressor:
 
 
 def function_rows(knobs: "FunctionKnobs") -> Iterator[dict]:
-    """One row for the start and one for every update."""
+    """Yield one row for the start and one for every update."""
     draw = np.random.default_rng(knobs.seed)
     x = draw.uniform(-1, 1, (POINTS, 1))
     y = curve(x[:, 0]) + knobs.noise * draw.standard_normal(POINTS)
@@ -194,10 +194,10 @@ def function_rows(knobs: "FunctionKnobs") -> Iterator[dict]:
 
 
 def factor_of(model: BroadLearningRegressor) -> np.ndarray | None:
-    """The inverse Cholesky factor, or None where the solver has none."""
+    """Return the inverse Cholesky factor, or None if the solver has none."""
     return model.factor().numpy().copy() if hasattr(model, "factor") else None
 
 
 def rms(values: np.ndarray) -> float:
-    """Root of the mean square."""
+    """Return the root of the mean square."""
     return float(np.sqrt(np.mean(np.square(values))))
