@@ -360,7 +360,7 @@ class BaseBPLS(BaseEstimator):
             mass = len(X) if weight is None else weight.sum().item()
             added = batches.added + mass
             f = added / (batches.fitted + added)
-            self.weights_ = blend(batches.start, weights, f)  # (20)
+            self.weights_ = blend(batches.start, weights, f)
             S = self._outputs(X)
             if labelled:
                 error = counted(S.argmax(-1) != Y, weight)
