@@ -515,8 +515,9 @@ def main(arguments: list[str]) -> int:
         PAGE.write_text(f"{before}{BEGIN}{page(args.json)}{END}{after}", "utf-8")
         return 0
     torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    if args.device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
     parts = args.part or PARTS
     right = [do(p, args.device, args.json, args.seconds) for p in parts if p != "g"]
     if "g" in parts:
