@@ -22,7 +22,7 @@ Deviation from the paper: its Lemma 1 lets the state depend on the z's only; the
 carry path and the LSTM's cell also read the old state point by point, which adds the
 diagonal blocks J_direct to H and leaves F as it is.
 
-A cell of one's own is a subclass of :class:`Cell` with one function, ``new_state``, and
+A new cell is a subclass of :class:`Cell` with one function, ``new_state``, from which
 the rest follows, as for :class:`GRUCell`; :func:`~labkit.rtrl.check_cell` checks it.
 """
 
@@ -36,7 +36,7 @@ from labkit.door import check_tensor, described
 from labkit.ranges import COUNT, check, integer
 
 SIZE = integer(1, 2**31 - 1)
-ENTRIES = 2**36  # of a weight: more than any memory holds
+ENTRIES = 2**36  # limit of a weight's size: more than any memory holds
 
 
 class CellStep(NamedTuple):
@@ -50,7 +50,7 @@ class CellStep(NamedTuple):
 
 
 class Linearised(NamedTuple):
-    """What a cell knows of one step before any Jacobian is built."""
+    """The derivatives of one step of a cell before any Jacobian is built."""
 
     state: Tensor  # (b, S)
     h_hat: Tensor  # (b, m)
@@ -59,12 +59,12 @@ class Linearised(NamedTuple):
 
 
 def rest(a: Tensor, b: Tensor) -> Tensor:
-    """a (1 - b), in one kernel."""
+    """Return a (1 - b), computed in one kernel."""
     return torch.addcmul(a, a, b, value=-1)
 
 
 def check_options(dtype: torch.dtype | None, device: torch.device | str | None) -> None:
-    """Refuse what no tensor can be made with, or what is not real floating point."""
+    """Raise an error if dtype and device cannot hold real floating-point numbers."""
     if dtype is not None and not (
         isinstance(dtype, torch.dtype) and dtype.is_floating_point
     ):
@@ -96,8 +96,8 @@ def normal_parameter(
 class Cell(nn.Module):
     """A recurrent cell: one parameter ``weight`` (m, K n), and its Jacobians.
 
-    A subclass says ``blocks``, ``parts`` if they are more than one, and ``new_state``;
-    by hand, for speed, ``linearise`` too.
+    A subclass defines ``blocks``, ``new_state``, and ``parts`` if there is more than
+    one. For speed it may define ``linearise`` too.
 
     Parameters
     ----------
@@ -145,29 +145,34 @@ class Cell(nn.Module):
         check(values, dict.fromkeys(values, COUNT), kind.__name__)
 
     def extra_repr(self) -> str:
-        """Sizes, for ``print(cell)``."""
+        """Return the sizes, for ``print(cell)``."""
         return f"{self.input_size}, {self.hidden_size}"
 
     def initial_state(self, batch_size: int) -> Tensor:
-        """(b, S) zeros like the weights."""
+        """Return zeros (b, S) of the weights' dtype and device."""
         return self.weight.new_zeros(batch_size, self.state_size)
 
     def hidden(self, state: Tensor) -> Tensor:
-        """(..., n) part of the state that the readout sees: its last n entries."""
+        """Return the part (..., n) of the state that the readout sees, the last n."""
         return state[..., -self.hidden_size :]
 
     def augment(self, x: Tensor, state: Tensor) -> Tensor:
-        """h_hat = [h, x, 1], (b, m)."""
+        """Return h_hat = [h, x, 1], (b, m)."""
         return torch.cat([self.hidden(state), x, x.new_ones(*x.shape[:-1], 1)], dim=-1)
 
     def forward(self, x: Tensor, state: Tensor) -> Tensor:
-        """(b, d_x), (b, S) -> new state (b, S); differentiable, for autograd users."""
+        """Return the new state (b, S) from x (b, d_x) and state (b, S).
+
+        The result is differentiable by autograd.
+        """
         self._check_pair(x, state)
         return self.new_state(self._blocks(self.augment(x, state)), state)
 
     @torch.no_grad()
     def step(self, x: Tensor, state: Tensor) -> CellStep:
-        r"""One step with its Jacobian, H = J_direct + D W_h^T; not differentiable.
+        r"""Compute one step and its Jacobian, H = J_direct + D W_h^T.
+
+        The result is not differentiable.
 
         Cost 2 b m K n for the state, 2 b K (S/n) n^2 for H.
 
@@ -183,7 +188,9 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def jvp(self, x: Tensor, state: Tensor, v: Tensor) -> tuple[CellStep, Tensor]:
-        r"""One :meth:`step`, ``H=None``, and H v without building H; cost 2 b r K n^2.
+        r"""Compute one :meth:`step` and H v without building H; cost 2 b r K n^2.
+
+        The step that is returned has ``H=None``.
 
         (1) $H v = J_{direct}\,v + D\,(W_h^T v)$
 
@@ -207,7 +214,7 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def vjp(self, new: Linearised, delta: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Pull d L / d state, delta (b, S), back to d L / d z and d L / d old state.
+        r"""Return d L / d z and d L / d old state from delta (b, S), d L / d state.
 
         (1) $\delta_z = D^T \delta$
         (2) $\delta' = J_{direct}^T\,\delta + W_h\,\delta_z$
@@ -225,7 +232,7 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def jacobian(self, new: Linearised) -> Tensor:
-        r"""H (b, S, S) from the pieces; a transposed view of contiguous memory.
+        r"""Return H (b, S, S), as a transposed view of contiguous memory.
 
         (1) $H = J_{direct} + D\,W_h^T$, the second term in the columns of h
         """
@@ -245,10 +252,10 @@ class Cell(nn.Module):
         return HT.flatten(2).mT
 
     def new_state(self, z: Tensor, state: Tensor) -> Tensor:
-        """New state (..., S), unit by unit: of z[..., j] and of unit j's old state.
+        """Return the new state (..., S); unit j reads z[..., j] and its old state.
 
-        In operations of torch that autograd knows. The parts of a state lie side by
-        side, h the last.
+        It uses operations of torch that autograd can differentiate. The parts of a
+        state lie side by side, h the last.
 
         Parameters
         ----------
@@ -259,9 +266,9 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def linearise(self, x: Tensor, state: Tensor) -> Linearised:
-        r"""New state, h_hat, D and the direct path; no (S, S) matrix is formed.
+        r"""Return the new state, h_hat, D and the direct path without an (S, S) matrix.
 
-        Here by back-propagation through ``new_state``, one for each part p of the
+        By default it back-propagates through ``new_state`` once for each part p of the
         state: units do not mix, so that a sum over them may be differentiated.
 
         (1) $D_{pkj} = \partial \sum_i s_{pi} / \partial z_{kj}$
@@ -284,18 +291,18 @@ class Cell(nn.Module):
         return Linearised(new.detach(), h_hat, D, direct)
 
     def _check_pair(self, x: Tensor, state: Tensor) -> None:
-        """Refuse an input and a state that are not (..., d_x) and (..., S), alike."""
+        """Raise an error unless x is (..., d_x) and state (..., S), like the weight."""
         check_tensor("x", x, shape=("...", self.input_size), like=self.weight)
         shape = (*x.shape[:-1], self.state_size)
         check_tensor("state", state, shape=shape, like=self.weight)
 
     def _blocks(self, h_hat: Tensor) -> Tensor:
-        """z = h_hat W as (b, K, n)."""
+        """Return z = h_hat W as (b, K, n)."""
         return (h_hat @ self.weight).unflatten(-1, (self.blocks, -1))
 
 
 class RNNCell(Cell):
-    r"""Plain tanh cell: h' = tanh(z), S = n, K = 1."""
+    r"""A plain tanh cell: h' = tanh(z), S = n, K = 1."""
 
     blocks, has_direct_path = 1, False
 
@@ -305,7 +312,10 @@ class RNNCell(Cell):
 
     @torch.no_grad()
     def linearise(self, x: Tensor, state: Tensor) -> Linearised:
-        r"""(1) $h' = \tanh z, \; z = \hat h W$  (2) $D = 1 - h'^2$; J_direct is 0."""
+        r"""Return the step of the plain cell, whose J_direct is 0.
+
+        (1) $h' = \tanh z, \; z = \hat h W$  (2) $D = 1 - h'^2$
+        """
         h_hat = self.augment(x, state)
         h = torch.tanh(self._blocks(h_hat)[:, 0])  # (1)
         D = (1 - h * h)[:, None, None]  # (2)
@@ -313,7 +323,7 @@ class RNNCell(Cell):
 
 
 class RHNCell(Cell):
-    r"""Recurrent highway cell of depth 1 with a coupled gate; S = n, K = 2.
+    r"""A recurrent highway cell of depth 1 with a coupled gate; S = n, K = 2.
 
     Blocks [candidate | carry]: c = 2 sig(z1) - 1, f = sig(z2), h' = f h + (1 - f) c.
     """
@@ -327,7 +337,7 @@ class RHNCell(Cell):
 
     @torch.no_grad()
     def linearise(self, x: Tensor, state: Tensor) -> Linearised:
-        r"""With the old h and $z = \hat h W$; the numbers are ours.
+        r"""Return the step from the old h and $z = \hat h W$; the numbers are ours.
 
         (1) $c = 2\sigma(z_1) - 1, \; f = \sigma(z_2)$    (2) $h' = f h + (1 - f) c$
         (3) $D_1 = (1 - f)(1 - c^2) / 2, \; D_2 = (h - c) f (1 - f)$
@@ -344,7 +354,7 @@ class RHNCell(Cell):
 
 
 class LSTMCell(Cell):
-    r"""LSTM without peepholes, state s = [cell; h]; S = 2 n, K = 4.
+    r"""An LSTM without peepholes, with the state s = [cell; h]; S = 2 n, K = 4.
 
     Blocks [i | f | o | g]: cell' = f cell + i g, h' = o tanh(cell'). The cell is part
     of the state but not of h_hat.
@@ -360,7 +370,9 @@ class LSTMCell(Cell):
 
     @torch.no_grad()
     def linearise(self, x: Tensor, state: Tensor) -> Linearised:
-        r"""With $z = \hat h W$, the cell c and $h' = o\,t$; the numbers are ours.
+        r"""Return the step with $z = \hat h W$, the cell c and $h' = o\,t$.
+
+        The numbers are ours.
 
         (1) $i, f, o = \sigma(z_1), \sigma(z_2), \sigma(z_3), \; g = \tanh z_4$
         (2) $c' = f c + i g$    (3) $t = \tanh c', \; e = o\,(1 - t^2)$
@@ -391,11 +403,11 @@ class LSTMCell(Cell):
 
 
 class GRUCell(Cell):
-    r"""GRU that resets after the product, as torch's does; S = n, K = 4.
+    r"""A GRU that resets after the product, as torch's does; S = n, K = 4.
 
     Blocks [r | u | a | c]: h' = u h + (1 - u) tanh(c + r a). All four read [h, x, 1];
-    torch's is the case where a reads no x and c no h, which training does not hold.
-    Its Jacobians are autograd's: an example of a cell of one's own.
+    torch's is the case where a reads no x and c no h, which training does not maintain.
+    Autograd computes its Jacobians: it is an example of a cell that a user can write.
     """
 
     blocks = 4
@@ -411,8 +423,9 @@ def from_torch(module: nn.RNNCell | nn.LSTMCell | nn.GRUCell) -> Cell:
     """Make a cell that computes what a recurrent cell of torch does.
 
     Its weights are copied, in their dtype and on their device; the two biases of torch
-    are one here, their sum. The state of an LSTM is [cell; h]. Of a GRU some weights
-    are 0 that torch does not have (see :class:`GRUCell`); training moves them too.
+    are one here, their sum. The state of an LSTM is [cell; h]. A GRU has some weights
+    that torch does not have (see :class:`GRUCell`): they start at 0, and training
+    changes them too.
 
     Parameters
     ----------

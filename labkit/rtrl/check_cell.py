@@ -1,4 +1,4 @@
-"""Whether a cell is what the learners take it for, by automatic differentiation."""
+"""A check of a cell's derivatives by automatic differentiation."""
 
 from copy import deepcopy
 
@@ -14,10 +14,10 @@ from labkit.rtrl.cells import Cell
 def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
     r"""Raise ValueError if a cell's step is not the derivative of its ``forward``.
 
-    On random weights, inputs and states in float64, a copy's new state, $\hat h$, D and
-    H are held against ``torch.func``, and Lemma 1 against all of d state / d W. The
-    message says which of them is wrong, and where. Cost S m K n numbers: check a small
-    cell.
+    On random weights, inputs and states in float64, the new state, $\hat h$, D and H of
+    a copy are compared with ``torch.func``, and Lemma 1 with all of d state / d W. The
+    message says which of them is wrong, and where. It takes S m K n numbers: check a
+    small cell.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
 
 
 def _jacobians(cell: Cell, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """D state / d W (S, m, K n) and d state / d old state (S, S), of one sequence."""
+    """Return d state / d W (S, m, K n) and d state / d old state (S, S)."""
 
     def new(W: Tensor, state: Tensor):
         return functional_call(cell, {"weight": W}, (x[None], state[None]))[0]

@@ -1,12 +1,12 @@
 r"""The two small decompositions of OK: a root of a Gram matrix, and an SVD.
 
-On the CPU they are LAPACK's. Its likes on an accelerator make the host wait, so there
-each is one operator, ``labkit::jacobi``: rotations that make the columns of a matrix
-orthogonal (Hestenes 1958), all pairs once a sweep, disjoint pairs at a time (the
-circle of a tournament). On CUDA that is one kernel of Triton's. The first time on a
+On the CPU LAPACK computes them. Its counterparts on an accelerator make the host wait,
+so each is one operator there, ``labkit::jacobi``: rotations that make the columns of a
+matrix orthogonal (Hestenes 1958), each pair once in a sweep, disjoint pairs at a time
+(the circle of a tournament). On CUDA that is one Triton kernel. On its first use on a
 device it is compared with torch's decomposition on small matrices; if it is missing,
-fails or differs, torch's is taken, with its waits, and one warning says so. All of it
-is float64. :data:`CHOICES` are the ways to choose by hand.
+fails or differs, torch's is used, with its waits, and one warning says so. All of it
+is float64. :data:`CHOICES` lists the choices of the user.
 """
 
 import warnings
@@ -25,22 +25,22 @@ CHOICES = {
 }
 CHOICE = one_of(CHOICES)
 
-SWEEPS = 20  # at most; order 17 takes 7 to 14 to reach rounding
-SMALL = 1e-300  # in place of zero where it divides
+SWEEPS = 20  # upper limit; order 17 takes 7 to 14 sweeps to reach rounding
+SMALL = 1e-300  # replaces zero in a divisor
 
 
 def on_host(x: Tensor) -> bool:
-    """Whether LAPACK is to decompose this if nothing was chosen."""
+    """Return whether LAPACK decomposes this tensor if nothing was chosen."""
     return x.device.type == "cpu"
 
 
 def by_torch(x: Tensor, decomposition: str) -> bool:
-    """Whether torch is to decompose this, not the rotations."""
+    """Return whether torch, and not the rotations, decomposes this tensor."""
     return decomposition == "torch" or (decomposition == "auto" and on_host(x))
 
 
 def waits(device: torch.device, decomposition: str = "auto") -> str:
-    """Why the host waits for a decomposition there, if it does."""
+    """Return why the host waits for a decomposition there; empty if it does not."""
     if device.type == "cpu" or decomposition == "own":
         return ""
     if decomposition == "torch":
@@ -50,17 +50,18 @@ def waits(device: torch.device, decomposition: str = "auto") -> str:
 
 
 def own_kernel() -> Callable | None:
-    """The kernel for CUDA; None where there is no Triton."""
-    from labkit.rtrl import jacobi_kernel  # not before: Triton takes its time
+    """Return the kernel for CUDA, or None if Triton is not installed."""
+    from labkit.rtrl import jacobi_kernel  # imported late: importing Triton is slow
 
     return jacobi_kernel.jacobi if jacobi_kernel.triton is not None else None
 
 
 @lru_cache
 def distrust(device: torch.device) -> str:
-    """Why the kernel is not taken on a device, said once in a warning; empty if it is.
+    """Return why the kernel is not used on a device; empty if it is used.
 
-    The first question waits for the device; the answer is kept.
+    The first call waits for the device and warns if there is a reason; the answer is
+    cached.
     """
     reason = fault_of(own_kernel(), device)
     if reason:
@@ -74,7 +75,7 @@ def distrust(device: torch.device) -> str:
 
 
 def fault_of(kernel: Callable | None, device: torch.device) -> str:
-    """Say what is wrong with a kernel, beside torch on the CPU; empty if nothing is.
+    """Return how a kernel differs from torch on the CPU; empty if it does not.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def fault_of(kernel: Callable | None, device: torch.device) -> str:
 
 
 def probes() -> list[Tensor]:
-    """Small matrices to try a kernel on: graded, without full rank, zero, odd, even."""
+    """Return small test matrices: graded, singular, zero, of odd and even order."""
     g = torch.Generator().manual_seed(0)
     found = []
     for q in (3, 8):
@@ -116,10 +117,11 @@ def probes() -> list[Tensor]:
 
 
 def gram_root(G: Tensor, decomposition: str = "auto") -> Tensor:
-    """L with L^T L = G (..., q, q), a Gram matrix, which after resets is singular.
+    """Return L with L^T L = G (..., q, q) for a Gram matrix, which may be singular.
 
-    So not Cholesky's. G is first scaled to a diagonal of ones, since its entries may
-    lie decades apart. ``decomposition`` is one of :data:`CHOICES`.
+    After a reset it is singular, so that Cholesky's factor would fail. G is first
+    scaled to a diagonal of ones, since its entries may lie decades apart.
+    ``decomposition`` is one of :data:`CHOICES`.
     """
     size = G.diagonal(dim1=-2, dim2=-1).clamp_min(SMALL).sqrt()
     unit = G / (size[..., :, None] * size[..., None, :])
@@ -132,7 +134,7 @@ def gram_root(G: Tensor, decomposition: str = "auto") -> Tensor:
 
 
 def svd(C: Tensor, decomposition: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
-    """U, d, V of square matrices C = U diag(d) V^T (..., q, q); d does not increase.
+    """Return U, d, V of square C = U diag(d) V^T (..., q, q); d does not increase.
 
     Where d is 0, the column of U may be zero. ``decomposition`` is one of
     :data:`CHOICES`.
@@ -145,7 +147,7 @@ def svd(C: Tensor, decomposition: str = "auto") -> tuple[Tensor, Tensor, Tensor]
 
 @lru_cache
 def tournament(q: int) -> list[tuple[list[int], list[int]]]:
-    """Rounds of disjoint pairs of 0..q-1, q even, in which every two meet once."""
+    """Return rounds of disjoint pairs of 0..q-1, q even; each pair meets once."""
     rounds = []
     for turn in range(q - 1):
         ring = [0] + [1 + (turn + i) % (q - 1) for i in range(q - 1)]
@@ -160,7 +162,7 @@ torch.library.define(
 
 @torch.library.impl("labkit::jacobi", "default")
 def jacobi(C: Tensor, unproven: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """See :func:`svd`; the form for any device, of many kernels."""
+    """Compute :func:`svd` by rotations on any device, with many kernels."""
     q = C.shape[-1]
     eye = torch.eye(q, dtype=C.dtype, device=C.device).expand_as(C)
     WV = torch.cat([C, eye], -2)  # rotated together: W = C V
@@ -181,7 +183,7 @@ def _jacobi_shapes(C: Tensor, unproven: bool = False) -> tuple[Tensor, ...]:
 
 
 def _jacobi_on_cuda(C: Tensor, unproven: bool = False) -> tuple[Tensor, ...]:
-    """The kernel if it is asked for or proven, else torch's."""
+    """Decompose by the kernel if it is asked for or proven, else by torch."""
     if unproven and own_kernel() is None:
         raise ValueError("decomposition='own' needs Triton on CUDA: install triton")
     if unproven or not distrust(C.device):
@@ -194,7 +196,7 @@ torch.library.impl("labkit::jacobi", "cuda")(_jacobi_on_cuda)
 
 
 def rotated(x: Tensor, y: Tensor, q: int) -> tuple[Tensor, Tensor]:
-    """Columns x, y (..., p), turned until their first q entries are orthogonal."""
+    """Rotate columns x, y (..., p, k) so that their first q entries are orthogonal."""
     a, b = x[..., :q, :], y[..., :q, :]
     product = (a * b).sum(-2, keepdim=True)
     gap = (a.square() - b.square()).sum(-2, keepdim=True) / 2

@@ -10,7 +10,7 @@ from labkit.rtrl.learner import Learner
 def rtrl_step(
     G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor, out: Tensor | None = None
 ) -> Tensor:
-    r"""One step of exact RTRL; cost 2 S^2 m K n per sequence, memory S m K n.
+    r"""Compute one step of exact RTRL; cost 2 S^2 m K n per sequence, memory S m K n.
 
     (1) $G_t = H_t G_{t-1} + F_t$    (2) $F_t = \hat h_t \otimes D_t$
 
@@ -30,15 +30,16 @@ def rtrl_step(
 
 
 def rtrl_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method`."""
     S, W = P * n, m * K * n
     return 2 * W + 2 * K * S * n + 2 * S * S * W + 2 * m * K * S + 2 * S * W, S * W
 
 
 class RTRL(Learner):
-    """Exact RTRL: G itself, (b, S, m K n), held twice; the yardstick of the others.
+    """Exact RTRL, which keeps all of G, (b, S, m K n), twice; the reference learner.
 
-    float64 agrees with back-propagation through the whole sequence to 1e-12 relative.
+    In float64 it agrees with back-propagation through the whole sequence to 1e-12
+    relative.
     """
 
     tensors, draws = ("G",), False
@@ -60,5 +61,5 @@ class RTRL(Learner):
         return g.view(self.batch_size, *self.cell.weight.shape)
 
     def influence(self) -> Tensor:
-        """G, exactly; see :meth:`Learner.influence`."""
+        """Return the exact G; see :meth:`Learner.influence`."""
         return self.G.clone()

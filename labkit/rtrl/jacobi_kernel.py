@@ -1,4 +1,4 @@
-"""``labkit::jacobi`` for CUDA: one program a matrix, one launch, no wait (Triton)."""
+"""``labkit::jacobi`` for CUDA in Triton: one program per matrix, without a wait."""
 
 from functools import lru_cache
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from labkit.rtrl.decompose import SWEEPS
 try:
     import triton
     import triton.language as tl
-except ImportError:  # it comes with torch for CUDA only
+except ImportError:  # only torch for CUDA brings it
     triton, tl = None, SimpleNamespace(constexpr=int)
 
 
@@ -27,7 +27,7 @@ def _kernel(
     COLS: tl.constexpr,
     HALF: tl.constexpr,
 ):
-    """Rotate W = C V and V together; sweep until all pairs are orthogonal."""
+    """Rotate W = C V and V together, and sweep until all pairs are orthogonal."""
     matrix = tl.program_id(0).to(tl.int64)
     N = q + q % 2  # a column of zeros where q is odd
     row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
@@ -89,7 +89,7 @@ def _compiled():
 
 
 def jacobi(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See :func:`labkit.rtrl.decompose.svd`; float64, on CUDA."""
+    """Compute :func:`labkit.rtrl.decompose.svd` in float64 on CUDA."""
     q, C = C.shape[-1], C.contiguous()
     count = C.numel() // q**2
     WV = C.new_empty(count, 2 * q, q + q % 2)

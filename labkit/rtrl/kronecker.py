@@ -24,14 +24,14 @@ from labkit.rtrl.uoro import balance, norm
 
 
 def propagate(A: Tensor, H: Tensor, work: Tensor | None = None) -> Tensor:
-    """H A_i for all terms: A (b, r, K n, S) holds A_i^T, so this is A_i^T H^T."""
+    """Return H A_i for all terms; A (b, r, K n, S) holds A_i^T, so it is A_i^T H^T."""
     b, r, Kn, S = A.shape
     out = None if work is None else work.view(b, r * Kn, S)
     return torch.bmm(A.view(b, r * Kn, S), H.mT, out=out).view(b, r, Kn, S)
 
 
 def diagonals(A: Tensor, D: Tensor) -> Tensor:
-    """View of the entries of A (b, r, K n, S) that D can touch, (b, r, K, P, n)."""
+    """Return a view (b, r, K, P, n) of the entries of A (b, r, K n, S) that D meets."""
     _, P, K, n = D.shape
     return A.view(*A.shape[:2], K, n, P, n).diagonal(dim1=3, dim2=5)
 
@@ -47,7 +47,7 @@ def kf_step(
     factors: tuple[Tensor, Tensor] | None = None,
     work: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""One step of KF-RTRL, for c independent copies at once.
+    r"""Compute one step of KF-RTRL for c independent copies at once.
 
     (1) $p_1 = \sqrt{|HA| / |u|}$    (2) $p_2 = \sqrt{|D| / |\hat h|}$
     (3) $u' = p_1 u + c\, p_2 \hat h$    (4) $A' = HA / p_1 + c\, D / p_2$
@@ -85,7 +85,7 @@ def kf_step(
 
 
 def kf_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`; r copies."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method` for r copies."""
     S = P * n
     A = S * K * n
     mix = 3 * r * A + 2 * r * K * S + 6 * r * m
@@ -93,14 +93,14 @@ def kf_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
 
 
 def kf_approx_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`; D of rank r."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method` for D of rank r."""
     flops, numbers = kf_count(n, m, K, P, 1)
     factors = 2 * r * min(P, K) * n * (P + K) + 2 * r * r * (P + K) * n
     return flops + factors + 2 * r * P * n * K * n, numbers
 
 
 def _common_count(n: int, m: int, K: int, P: int, r: int) -> int:
-    """Forward pass, H, the product with it, the gradient."""
+    """Return the operations of the forward pass, H, its product and the gradient."""
     S = P * n
     cell = 2 * m * K * n + 2 * K * S * n
     return cell + 2 * r * S * S * K * n + 2 * r * (S + m) * K * n
@@ -170,7 +170,7 @@ def ok_step(
     work: tuple[Tensor, Tensor] | None = None,
     decomposition: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""One step of r-OK (Algorithm 4) by the Gram route.
+    r"""Compute one step of r-OK (Algorithm 4) by way of Gram matrices.
 
     With the r + 1 terms $(u_1, HA_1), \dots, (u_r, HA_r), (\hat h, D)$ and any square
     roots of their Gram matrices,
@@ -217,7 +217,7 @@ def ok_step(
 
 
 def ok_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`; r terms."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method` for r terms."""
     S = P * n
     A = S * K * n
     mix = 4 * r * r * A + 4 * r * K * S + 4 * r * r * m + 4 * r * m
@@ -231,14 +231,14 @@ def other_terms(
     signs: Tensor | None,
     decomposition: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    r"""Write the sum of u, A (:func:`ok_step`) with ``rank`` terms, unbiased.
+    r"""Write the sum of u, A (:func:`ok_step`) as ``rank`` terms without bias.
 
-    By X and Z of :func:`ok_step`, (1)-(6), with these r terms alone,
+    X and Z are those of :func:`ok_step`, (1)-(6), for these r terms alone:
 
     (1) $u'_j = \sum_i X_{ij} u_i$    (2) $A'_j = \sum_i Z_{ij} A_i$
 
-    The numbers are ours. With ``rank`` >= r the sum stays what it was, up to rounding;
-    ``signs`` (b, r) are used if rank < r, and None truncates, biased.
+    The numbers are ours. With ``rank`` >= r the sum stays the same up to rounding;
+    ``signs`` (b, r) are used if rank < r, and None truncates with a bias.
     """
     flat = A.flatten(2)
     X, Z, *_ = mix(u @ u.mT, flat @ flat.mT, signs, rank, decomposition=decomposition)
@@ -252,14 +252,14 @@ def mix(
     rank: int | None = None,
     decomposition: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Equations (1)-(6) of :func:`ok_step` in float64, to ``rank`` terms, by default r.
+    """Compute (1)-(6) of :func:`ok_step` in float64 for ``rank`` terms, by default r.
 
-    G_u and G_A are (b, q, q), q = r + 1 in a step; X and Z have their dtype. Singular
-    vectors come in pairs without a sign of their own: LAPACK's choice can turn with the
-    last bit of C, since L and R are just any roots, and a sign turned is noise drawn
-    anew. So the pair is taken that gives the last term, the new one, a positive weight.
-    Then ``signs`` determine the noise on every machine and in every batch, to rounding;
-    its distribution is what it was.
+    G_u and G_A are (b, q, q), q = r + 1 in a step; X and Z have their dtype. The sign
+    of a pair of singular vectors is arbitrary: LAPACK's choice can change with the last
+    bit of C, since L and R are arbitrary roots, and another sign means other noise. So
+    the sign is chosen that gives the last term, the new one, a positive weight. Then
+    ``signs`` determine the noise on every machine and in every batch, up to rounding,
+    and its distribution stays the same.
     """
     roots = gram_root(torch.stack([G_u, G_A]).double(), decomposition)
     L, R = roots.unbind(0)  # (1), (2)
@@ -317,7 +317,7 @@ class OK(Learner):
         vars(self).update(self._beside(self.A))
 
     def _beside(self, A: Tensor) -> dict:
-        """What has the size of the rank, beside the estimator."""
+        """Return the tensors, besides the estimator, whose size depends on the rank."""
         rank = A.shape[1]
         return {
             "rank": rank,
@@ -329,10 +329,10 @@ class OK(Learner):
 
     @torch.no_grad()
     def change_rank(self, rank: int) -> None:
-        """Go on from here with another number of terms; ValueError if not in 1..m.
+        """Continue with another number of terms; raise ValueError if not in 1..m.
 
-        More terms change nothing before the next step; fewer are mixed with signs of
-        their own, with minimum variance and the same mean, or truncated if biased.
+        More terms change nothing before the next step. Fewer are mixed with signs drawn
+        for this, with minimum variance and the same mean, or truncated if biased.
         """
         check_rank(rank, self.cell.augmented_size)
 
@@ -372,7 +372,7 @@ class OK(Learner):
 
 
 def _dL_A(A: Tensor, delta: Tensor) -> Tensor:
-    """dL @ A_i for all terms, (b, r, K n)."""
+    """Return dL @ A_i for all terms, (b, r, K n)."""
     b, r, Kn, S = A.shape
     return torch.bmm(A.view(b, r * Kn, S), delta[..., None]).view(b, r, Kn)
 

@@ -1,7 +1,8 @@
 r"""Kronecker triple product: G' = sum_i a_i (x) b_i (x) c_i (Benzing et al., 3.5).
 
-A vector format, O(r (m + S + K n)) memory, so the state Jacobian is never built. No
-minimum-variance mixing exists for three factors (Lemma 2): signs do it.
+The format consists of vectors, O(r (m + S + K n)) memory, so the state Jacobian is
+never built. No minimum-variance mixing exists for three factors (Lemma 2), so random
+signs mix.
 
 Deviations from the paper, each held by a test: the rank-r form of the diagonal D needs
 the frame of Lemma 6 (Algorithm 5 as printed covers r + 1 values only); each triple is
@@ -20,7 +21,7 @@ from labkit.rtrl.uoro import balance, norm
 
 
 def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Unbiased D' = sum_i d_i e_i^T of rank r and minimum variance.
+    r"""Return the factors of an unbiased D' = sum_i d_i e_i^T of minimum variance.
 
     D is block diagonal over the units: unit j owns a (P, K) block with its own small
     SVD, so the singular values of D are those of the blocks together. Returns d
@@ -45,7 +46,7 @@ def diagonal_factors(D: Tensor, rank: int, signs: Tensor) -> tuple[Tensor, Tenso
 
 
 def _svd_of_rows(blocks: Tensor):
-    """U, sigma, V^T of (..., P, K); for P = 1, 2 in closed form, unordered."""
+    """Return U, sigma, V^T of (..., P, K); for P = 1, 2 in closed form, unordered."""
     P, K = blocks.shape[-2:]
     if P > 2:
         return torch.linalg.svd(blocks, full_matrices=False)
@@ -63,7 +64,7 @@ def _svd_of_rows(blocks: Tensor):
 def ktp_step(
     a: Tensor, Hb: Tensor, c: Tensor, h_hat: Tensor, d: Tensor, e: Tensor, signs: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""One step of r-KTP, r terms with their own a_i.
+    r"""Compute one step of r-KTP, whose r terms have their own a_i.
 
     (1) $x \leftarrow x\,(|a_i|\,|H b_i|\,|c_i|)^{1/3} / |x|$ for $x$ each of the three,
     one norm with the same product; and so for $\hat h, d_i, e_i$
@@ -87,7 +88,7 @@ def ktp_step(
 def ktp_shared_step(
     a: Tensor, Hb: Tensor, c: Tensor, h_hat: Tensor, d: Tensor, e: Tensor, signs: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""One step of the variant with one vector a for all terms.
+    r"""Compute one step of the variant with one vector a for all terms.
 
     With $A = \sum_i (H b_i) c_i^T$ and $D' = \sum_i d_i e_i^T$, first as in KF-RTRL,
 
@@ -117,7 +118,7 @@ def ktp_shared_step(
 
 
 def ktp_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`; r terms."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method` for r terms."""
     S = P * n
     numbers = r * (m + S + K * n)
     carry = r * (2 * K * n * n + 2 * K * S + 2 * P * S)
@@ -127,7 +128,7 @@ def ktp_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
 
 
 def ktp_shared_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`; r terms with one a."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method` for r terms, one a."""
     flops, numbers = ktp_count(n, m, K, P, r)
     spared = (r - 1) * (8 * m + 2 * m * K * n)
     grams = 4 * r * r * (P + K) * n
@@ -187,7 +188,7 @@ class KTP(Learner):
 
 
 def _common_norm(*factors: Tensor) -> tuple[Tensor, ...]:
-    """Rescale to one common norm with the same product; all zero if any is zero."""
+    """Rescale the factors to one norm with the same product; all are 0 if one is 0."""
     norms = [norm(x, 1) for x in factors]
     common = torch.stack(norms).prod(0).pow(1 / len(factors))
     scales = [common / size.clamp_min(torch.finfo(size.dtype).tiny) for size in norms]
@@ -195,6 +196,6 @@ def _common_norm(*factors: Tensor) -> tuple[Tensor, ...]:
 
 
 def _sum_norm(x: Tensor, y: Tensor) -> Tensor:
-    """Frobenius norm (b, 1) of sum_i x_i y_i^T from the two Gram matrices."""
+    """Return the Frobenius norm (b, 1) of sum_i x_i y_i^T by the two Gram matrices."""
     total = ((x @ x.mT) * (y @ y.mT)).sum((1, 2))
     return total.clamp_min(0).sqrt()[:, None]

@@ -1,12 +1,12 @@
-r"""What every online gradient learner shares (Benzing et al. 2019, Algorithm 1).
+r"""The base of every online gradient learner (Benzing et al. 2019, Algorithm 1).
 
 A learner carries the recurrent state s_t (b, S) and an estimate G'_t of the influence
 d s_t / d theta, per sequence. ``step`` reads one input; ``gradient`` multiplies the
 loss derivative of the same step into G'. The weights are read, never written.
 
-A step happens or does not: everything new is computed first and then assigned at once.
+A step happens in full or not at all: all new values are computed and then assigned.
 An exception at any line, Ctrl-C included, leaves the learner as it was, its random
-stream too, so that a repeated call gives what one call would have given.
+stream too, so that a repeated call gives the result of a single call.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from labkit.rtrl.streams import go_on, on_device
 
 
 class Learner:
-    """Base of the learners: state, validation, reset, checkpoints.
+    """Base class of the learners: state, validation, reset and checkpoints.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Learner:
 
     tensors: tuple[str, ...] = ()  # names of the estimator's tensors, batch first
     draws: bool = True  # whether a step draws signs
-    window: int = 1  # steps whose losses one result of ``backward`` is the gradient of
+    window: int = 1  # number of steps whose losses ``backward`` differentiates at once
     on_host: str = ""  # what of a step the host decides, so that no graph can hold it
 
     def __init__(
@@ -65,7 +65,7 @@ class Learner:
 
     @torch.no_grad()
     def step(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """Read one input per sequence, move state and estimator on; returns h (b, n).
+        """Read one input per sequence, advance state and estimator, return h (b, n).
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class Learner:
         return self.cell.hidden(self.state)
 
     def _stepped(self, x: Tensor, mask: Tensor | None) -> dict:
-        """What a step assigns, by name."""
+        """Return the attributes that a step assigns, by name."""
         new = self._advance(x)
         if mask is not None:
             for name, old in self.kept().items():
@@ -101,13 +101,13 @@ class Learner:
 
     @torch.no_grad()
     def input_gradient(self, dL_dh: Tensor) -> Tensor:
-        r"""d L / d x of the step just read, (b, d_x): for embeddings and lower layers.
+        r"""Return d L / d x (b, d_x) of the last step, for embeddings and lower layers.
 
         (1) $\delta_x = W_x D^T \delta$, $W_x$ the rows of W that x meets
 
-        This is exact for the loss of this step with the old state held fixed. What x
-        does to later losses, by way of the state, is not in it. Ask before the weights
-        change. It costs a forward pass and 2 b K n d_x.
+        This is exact for the loss of this step with the old state held fixed. It leaves
+        out the effect of x on later losses through the state. Call it before the
+        weights change. It costs a forward pass and 2 b K n d_x.
         """
         if self._read is None:
             raise ValueError("there is no step to differentiate: call step first")
@@ -119,35 +119,35 @@ class Learner:
 
     @torch.no_grad()
     def gradient(self, dL_dh: Tensor) -> Tensor:
-        """dL_dh @ G' summed over the batch, (m, K n); dL_dh (b, n) is of this step.
+        """Return dL_dh @ G' (m, K n), summed over the batch; dL_dh (b, n) of this step.
 
-        TypeError or ValueError if dL_dh has another shape, dtype or device than h, or
-        on the CPU is not finite.
+        It raises TypeError or ValueError if dL_dh has another shape, dtype or device
+        than h, or on the CPU is not finite.
         """
         return self._gradient(self._delta(dL_dh))
 
     @torch.no_grad()
     def per_sequence_gradient(self, dL_dh: Tensor) -> Tensor:
-        """dL_dh @ G' of each sequence, (b, m, K n); for measuring noise."""
+        """Return dL_dh @ G' of each sequence, (b, m, K n), to measure noise."""
         return self._per_sequence(self._delta(dL_dh))
 
     @torch.no_grad()
     def backward(self, dL_dh: Tensor) -> Tensor | None:
-        """Gradient to apply now, (m, K n); None while :class:`TBPTT` collects one."""
+        """Return the gradient to apply (m, K n); None while :class:`TBPTT` collects."""
         return self._backward(self._delta(dL_dh))
 
     def influence(self) -> Tensor:
-        """G' as a dense (b, S, m K n) tensor, theta = W row by row; for checks."""
+        """Return G' as a dense (b, S, m K n) tensor, with theta = W row by row."""
         raise NotImplementedError
 
     @torch.no_grad()
     def variance(self, xs: Tensor, dL_dh: Tensor, draws: int = 100) -> Tensor:
-        """Noise of the gradient after some steps from here, per sequence, (b,).
+        """Return the variance (b,) of each sequence's gradient after some more steps.
 
-        $E|g - E g|^2$ of :meth:`per_sequence_gradient` over ``draws`` runs that differ
-        in their signs alone; divided by the square of exact RTRL's it is relative. The
-        learner and its random stream stay as they are. 0 of a learner that draws
-        nothing.
+        It is $E|g - E g|^2$ of :meth:`per_sequence_gradient` over ``draws`` runs that
+        differ only in their signs; divided by the square of exact RTRL's it is
+        relative. The learner and its random stream do not change. It is 0 for a learner
+        that draws nothing.
 
         Parameters
         ----------
@@ -174,9 +174,9 @@ class Learner:
 
     @torch.no_grad()
     def reset(self, mask: Tensor | None = None) -> None:
-        """Zero state and estimator of the sequences in ``mask`` (b,) bool, or of all.
+        """Set state and estimator to 0 for the sequences in ``mask`` (b,) bool, or all.
 
-        The others stay bit-identical. No mask makes the host wait; one on the CPU that
+        The others stay bit-identical. The host waits for no mask; one on the CPU that
         is all False costs an accelerator nothing.
         """
         if mask is None:
@@ -188,11 +188,11 @@ class Learner:
                 lambda: {k: v.masked_fill(rows[k], 0) for k, v in begun.items()}
             )
         elif chosen := mask.nonzero().flatten().tolist():
-            # One call zeroes all: nothing can come between.
+            # One call zeroes all, so that no exception can come in between.
             torch._foreach_zero_([v[row] for v in begun.values() for row in chosen])
 
     def state_dict(self) -> dict:
-        """State, estimator and random stream; cloned, safe to keep while running."""
+        """Return copies of the state, the estimator and the random stream."""
         saved = {name: each.clone() for name, each in self.kept().items()}
         saved["waiting"] = [each.clone() for each in self.waiting]
         saved["generator"] = self.generator.get_state()
@@ -201,10 +201,10 @@ class Learner:
     def load_state_dict(self, saved: Mapping) -> None:
         """Restore what :meth:`state_dict` returned, from any device.
 
-        TypeError or ValueError, with the entry's name, if one is missing, unknown, of
-        the wrong kind, shape or dtype, or not finite; nothing has changed then. A
-        random stream cannot go on in a generator of another kind of device: that
-        generator is then seeded from the saved stream, with a warning.
+        It raises TypeError or ValueError, with the entry's name, if one is missing,
+        unknown, of the wrong kind, shape or dtype, or not finite; nothing has changed
+        then. A random stream cannot continue in a generator of another kind of device:
+        that generator is then seeded from the saved stream, with a warning.
         """
         if not isinstance(saved, Mapping):
             raise TypeError(
@@ -232,13 +232,13 @@ class Learner:
         self._assign(restored)
 
     def kept(self) -> dict[str, Tensor]:
-        """State and estimator by name, not copied."""
+        """Return the state and the estimator by name, without copies."""
         return {name: getattr(self, name) for name in ("state", *self.tensors)}
 
     def in_place(self, run: Callable, *given: Tensor) -> tuple[Tensor, ...]:
-        """What ``run`` gives, which leaves each tensor of the learner where it lay.
+        """Return what ``run`` returns, and keep the learner's tensors where they are.
 
-        A recorded step finds it there. Tensors whose names begin with _ carry nothing
+        A recorded step reads them there. Tensors whose names begin with _ carry nothing
         over.
         """
         places = {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
@@ -250,10 +250,10 @@ class Learner:
         vars(self).update(places, _read=None)
         return results
 
-    # What a learner must say for itself.
+    # What a learner must define.
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
-        """The state and the estimator's tensors after x, by name; changes nothing."""
+        """Return the new state and estimator's tensors by name, and change neither."""
         raise NotImplementedError
 
     def _per_sequence(self, delta: Tensor) -> Tensor:
@@ -265,13 +265,13 @@ class Learner:
     def _backward(self, delta: Tensor) -> Tensor | None:
         return self._gradient(delta)
 
-    # Shared small things.
+    # Helpers of all learners.
 
     def _assign(self, compute: Callable[[], dict]) -> None:
-        """Assign all that ``compute`` returns at once; what it raises changes nothing.
+        """Assign all that ``compute`` returns at once, or nothing if it raises.
 
-        The random stream is then where it was. (Not within the recording of a graph,
-        where it must not be read.)
+        The random stream is then restored too, except while a graph is recorded, when
+        it must not be read.
         """
         before, stream = vars(self).copy(), None
         if self.state.device.type != "cuda" or not _is_recording():
@@ -285,14 +285,14 @@ class Learner:
             raise
 
     def _begun_anew(self) -> dict[str, Tensor]:
-        """What is zero where a sequence begins, batch first, by name."""
+        """Return by name what is 0 where a sequence begins, batch first."""
         return self.kept()
 
     def _check_mask(self, mask: Tensor) -> Tensor:
         return check_tensor("mask", mask, shape=(self.batch_size,), dtype=torch.bool)
 
     def _check_numbers(self, name: str, value: Tensor, width: int) -> None:
-        """Refuse what is not (b, width) like the state, or too large to be squared."""
+        """Raise an error unless value is (b, width), like the state, safe to square."""
         check_tensor(name, value, shape=(self.batch_size, width), like=self.state)
         if value.device.type != "cpu":
             return
@@ -305,7 +305,7 @@ class Learner:
             )
 
     def _delta(self, dL_dh: Tensor) -> Tensor:
-        """(b, S), checked: the loss reads h only."""
+        """Return dL_dh checked and padded to (b, S), as the loss reads only h."""
         self._check_numbers("dL_dh", dL_dh, self.cell.hidden_size)
         return self._padded(dL_dh)
 
@@ -325,7 +325,7 @@ def _is_recording() -> bool:
 
 
 def _checked_vectors(name: str, values: object) -> list[Tensor]:
-    """Finite vectors of one length, or a TypeError or ValueError."""
+    """Return finite vectors of one length, or raise TypeError or ValueError."""
     if not isinstance(values, list | tuple):
         raise TypeError(f"{name} must be a list of tensors, got {described(values)}")
     for i, each in enumerate(values):

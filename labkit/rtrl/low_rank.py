@@ -3,7 +3,7 @@ r"""Optimal unbiased low-rank approximation of a matrix (Benzing et al., 3.4.2).
 A matrix C with singular values d_1 >= ... >= d_q is replaced by a random product
 L' R'^T of rank r with E[L' R'^T] = C and the smallest possible variance. Large
 singular values are kept; the others are levelled to s1 / k and mixed by random signs,
-the picture of water filling.
+as in water filling.
 
 Symbols: m - 1 values stay as they are, k = r - (m - 1) columns carry the mixed ones, s1
 and s2 are the sum and the sum of squares of the mixed values.
@@ -34,7 +34,9 @@ _INTEGER = 1e-12  # slack when a float64 running sum is compared with an integer
 
 
 def water_level(d: Tensor, rank: int) -> Tensor:
-    r"""Level (...) that the mixed singular values share; those above it are kept.
+    r"""Return the level (...) that the mixed singular values share.
+
+    Those above it are kept.
 
     (1) $\lambda = \min_{i \le r} \, \sum_{j \ge i} d_j \, / \, (r - i + 1)$
 
@@ -53,22 +55,23 @@ def water_level(d: Tensor, rank: int) -> Tensor:
 
 
 def _level(d: Tensor, rank: int) -> Tensor:
-    """Equation (1) of :func:`water_level`, for a step."""
+    """Compute equation (1) of :func:`water_level` without checks."""
     tails = _tails(d.shape[-1], rank, d.dtype, d.device)
     return (d @ tails).amin(-1)  # (1)
 
 
 @lru_cache
 def _tails(q: int, rank: int, dtype: torch.dtype, device: torch.device):
-    """(q, r): column i takes the mean of a tail over r - i + 1, one value too few."""
+    """Return (q, r), whose column i divides the sum of the tail from i by r - i + 1."""
     tails = torch.ones(q, rank, dtype=dtype, device=device).tril()
     return tails / torch.arange(rank, 0, -1, dtype=dtype, device=device)
 
 
 def minimum_variance(d: Tensor, rank: int) -> Tensor:
-    r"""Smallest E|C' - C|_F^2 over unbiased C' of rank r: s1^2 / k - s2 (Theorem 6).
+    r"""Return the least E|C' - C|_F^2 of unbiased C' of rank r, s1^2 / k - s2.
 
-    [unit of d, squared], of d as in :func:`water_level`; with q <= r it is 0.
+    This is Theorem 6, [unit of d, squared], for d as in :func:`water_level`; with
+    q <= r it is 0.
 
     Examples
     --------
@@ -86,7 +89,7 @@ def minimum_variance(d: Tensor, rank: int) -> Tensor:
 def random_signs(
     shape: Sequence[int], like: Tensor, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Independent uniform signs -1, +1 drawn from ``generator``."""
+    """Draw independent uniform signs -1, +1 from ``generator``."""
     return (
         torch.randint(
             0, 2, shape, generator=generator, dtype=like.dtype, device=like.device
@@ -97,7 +100,7 @@ def random_signs(
 
 
 def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
-    r"""Random Y of shape (..., q, r) with E[Y Y^T] = diag(d) and minimum variance.
+    r"""Return a random Y (..., q, r) with E[Y Y^T] = diag(d) and minimum variance.
 
     With the level $\lambda = s_1 / k$ of :func:`water_level`,
 
@@ -131,7 +134,7 @@ def mixing_matrix(d: Tensor, rank: int, signs: Tensor) -> Tensor:
 
 
 def _householder(share: Tensor) -> Tensor:
-    """(..., r + 1, r) orthonormal columns, rows of squared norm ``share``."""
+    """Return orthonormal columns (..., r + 1, r) of squared row norms ``share``."""
     eye = _identity(share.shape[-1], share.dtype, share.device)
     z0 = (1 - share).sqrt()  # of norm 1, or its columns are multiplied by a level of 0
     v = z0 + eye[-1]  # z0 + e_q: no cancellation, z0 >= 0
@@ -145,7 +148,7 @@ def _identity(q: int, dtype: torch.dtype, device: torch.device):
 
 
 def tight_frame(share: Tensor, columns: int) -> Tensor:
-    r"""Orthonormal columns with given row norms (Lemma 6), in O(N r + r^2), no loop.
+    r"""Return orthonormal columns with given row norms (Lemma 6), in O(N r + r^2).
 
     With $w$ = ``share``, cut into pieces where its running sum passes an integer, $f_q$
     and $l_q$ the first and the last row of piece q,
@@ -221,15 +224,15 @@ def optimal_low_rank(
     signs: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""Unbiased random factors of C with minimum variance (Algorithm 5, Opt).
+    r"""Return unbiased random factors of C with minimum variance (Algorithm 5, Opt).
 
     (1) $C = U\,\mathrm{diag}(d)\,V^T$    (2) $E[Y Y^T] = \mathrm{diag}(d)$
     (3) $L' = U Y,\; R' = V Y$
 
     with Y of :func:`mixing_matrix`, so E[L' R'^T] = C and E|L' R'^T - C|_F^2 =
     :func:`minimum_variance` (d, rank). Returns L' (..., M, r) and R' (..., N, r), never
-    NaN for finite C. TypeError or ValueError if C is no stack of finite matrices, if
-    rank is not in 1..1000000, or if the signs do not fit.
+    NaN for finite C. It raises TypeError or ValueError if C is no stack of finite
+    matrices, if rank is not in 1..1000000, or if the signs do not fit.
 
     Parameters
     ----------
@@ -252,10 +255,10 @@ def optimal_low_rank(
 
 
 def best_low_rank(C: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Deterministic best rank-r factors (Algorithm 6, OptBias): the truncated SVD.
+    """Return the best rank-r factors, by the truncated SVD (Algorithm 6, OptBias).
 
-    Squared error: the sum of the squares of the dropped singular values. As
-    :func:`optimal_low_rank`, with zero columns where r > min(M, N).
+    The squared error is the sum of the squares of the dropped singular values. The
+    factors are as in :func:`optimal_low_rank`, with zero columns where r > min(M, N).
     """
     _check_matrices(C, rank)
     U, d, Vh = torch.linalg.svd(C, full_matrices=False)
@@ -271,7 +274,7 @@ def _check_matrices(C: Tensor, rank: int) -> None:
 
 
 def truncation_matrix(d: Tensor, rank: int) -> Tensor:
-    """(..., q, r) matrix that keeps the r largest values: the biased mixing."""
+    """Return the (..., q, r) matrix of the biased mixing, which keeps the r largest."""
     Y = torch.diag_embed(d.sqrt())[..., :rank]
     return torch.nn.functional.pad(Y, (0, rank - Y.shape[-1]))
 

@@ -1,4 +1,4 @@
-"""Output layers: the loss of a step, and its derivatives by h and by the weights."""
+"""Output layers: the loss of a step and its derivatives by h and the weights."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from labkit.rtrl.cells import SIZE, normal_parameter
 
 
 def check_fit(outputs: Tensor, target: Tensor) -> None:
-    """ValueError if a loss of these would broadcast the one against the other."""
+    """Raise ValueError if a loss would broadcast the outputs and the target."""
     if not isinstance(target, Tensor):
         raise TypeError(f"targets must be a tensor, got {described(target)}")
     whole = target.is_floating_point() or target.is_complex()
@@ -25,9 +25,9 @@ def check_fit(outputs: Tensor, target: Tensor) -> None:
 
 
 class Readout(nn.Module):
-    """Softmax layer on [h, 1], from n = ``hidden_size`` to V = ``classes``.
+    """A softmax layer on [h, 1] from n = ``hidden_size`` units to V = ``classes``.
 
-    Its gradient is written out, without autograd. The weights begin as N(0, 0.01^2).
+    Its gradient is computed without autograd. The weights start as N(0, 0.01^2).
     """
 
     def __init__(
@@ -46,14 +46,15 @@ class Readout(nn.Module):
         self.weight = normal_parameter(shape, generator, dtype, device)
 
     def forward(self, h: Tensor) -> Tensor:
-        """(b, n) -> logits (b, V)."""
+        """Return the logits (b, V) of h (b, n)."""
         return h @ self.weight[:-1] + self.weight[-1]
 
     @torch.no_grad()
     def loss(self, h: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean cross-entropy and its derivatives, for h (b, n) and target (b,) int64.
+        """Return the mean cross-entropy and its derivatives.
 
-        On the CPU a class that is not one of 0..V-1 is a ValueError.
+        h is (b, n) and target (b,) int64. On the CPU a class that is not one of 0..V-1
+        raises ValueError.
 
         Returns
         -------
@@ -84,9 +85,9 @@ class Readout(nn.Module):
 
 
 def loss_of(readout: nn.Module, loss: Callable | None, share: float = 0.0) -> Callable:
-    """From h and target to the loss, dL_dh and dL_dW, a vector of all weights.
+    """Return a function from h and target to the loss, dL_dh and the vector dL_dW.
 
-    A :class:`Readout` knows them; of other modules and losses autograd does.
+    A :class:`Readout` computes them itself; for other modules and losses autograd does.
 
     With a ``share`` above 0 the weights' part, times ``share``, is not returned but
     added to their ``grad`` by a backward pass through the module: an optimiser that
@@ -126,17 +127,17 @@ def loss_of(readout: nn.Module, loss: Callable | None, share: float = 0.0) -> Ca
 
 
 def listened_to(readout: nn.Module) -> bool:
-    """Whether something reads what goes through a layer of the readout."""
+    """Return whether a layer of the readout has a forward hook."""
     return any(each._forward_hooks for each in readout.modules())
 
 
 def weights_of(module: nn.Module) -> list[nn.Parameter]:
-    """Those that are trained."""
+    """Return the parameters that are trained."""
     return [each for each in module.parameters() if each.requires_grad]
 
 
 def hand_out(gradient: Tensor, weights: list[nn.Parameter]) -> None:
-    """Give each weight its part of a vector as ``grad``."""
+    """Set the ``grad`` of each weight to its part of a vector."""
     parts = gradient.split([each.numel() for each in weights])
     for weight, part in zip(weights, parts, strict=True):
         weight.grad = part.view_as(weight)

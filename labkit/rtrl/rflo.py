@@ -1,8 +1,8 @@
 r"""RFLO: the influence along a unit's own leak (Murray, eLife 2019).
 
-Random-feedback online learning forgets, as SnAp-1 does, what a weight does to units
-other than its own, and the paths by way of the recurrent weights too: what is left is
-the unit's leak, for which a cell has its direct path.
+Random-feedback online learning ignores, as SnAp-1 does, what a weight does to units
+other than its own. It ignores the paths through the recurrent weights too: only the
+unit's leak remains, which is the direct path of a cell.
 
 Deviations from the paper, each held by a test: its network leaks at a constant rate
 1 / tau, here the rate is the cell's direct path (0 for :class:`RNNCell`, the carry gate
@@ -18,7 +18,7 @@ from labkit.rtrl.snap import SnAp1
 
 
 def rflo_step(J: Tensor, direct: Tensor | None, h_hat: Tensor, D: Tensor) -> Tensor:
-    r"""One step of RFLO (Murray 2019, equation 4, for the cells of this room).
+    r"""Compute one step of RFLO (Murray 2019, equation 4, for the cells of labkit).
 
     $J_{direct}$ is d s_t / d s_{t-1} at fixed pre-activations, unit by unit. Cost
     2 P^2 m K n per sequence, memory P m K n; H is never formed.
@@ -38,13 +38,13 @@ def rflo_step(J: Tensor, direct: Tensor | None, h_hat: Tensor, D: Tensor) -> Ten
 
 
 def rflo_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method`."""
     W = m * K * n
     return 2 * W + 2 * P * P * W + 4 * P * W, P * W
 
 
 class RFLO(SnAp1):
-    """RFLO: without noise, but biased; exact where no unit reads any unit's output."""
+    """RFLO, without noise but biased; exact where no unit reads any unit's output."""
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         new = self.cell.linearise(x, self.state)

@@ -1,4 +1,4 @@
-"""Random streams: each on the device of what it draws, and kept in checkpoints."""
+"""Random streams on the device that they draw for, which checkpoints save."""
 
 import hashlib
 import warnings
@@ -12,9 +12,9 @@ from labkit.door import check_tensor
 def on_device(
     generator: torch.Generator | None, device: torch.device, *, draws: bool = True
 ) -> torch.Generator:
-    """Return the generator, or a new one; ValueError if it is of another device.
+    """Return the generator, or a new one; raise ValueError for another device.
 
-    A new one that ``draws`` is seeded from torch's stream, so that no two are alike.
+    With ``draws`` a new one is seeded from torch's stream, so that no two are alike.
     """
     if generator is None:
         new = torch.Generator(device)
@@ -31,11 +31,11 @@ def on_device(
 
 
 def go_on(generator: torch.Generator, stream: Tensor) -> None:
-    """Draw from here on what ``stream``, the state of a generator, would have drawn.
+    """Set a generator to ``stream``, the saved state of a generator.
 
     A state of one kind of device means nothing on another: then the generator is seeded
-    from it, with a warning. TypeError or ValueError if it is no state; the generator is
-    then where it was.
+    from it, with a warning. It raises TypeError or ValueError if ``stream`` is no
+    state; the generator is then unchanged.
     """
     stream = check_tensor("generator", stream, dtype=torch.uint8).cpu()
     if stream.shape == generator.get_state().shape:

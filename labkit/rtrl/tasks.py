@@ -1,8 +1,8 @@
 r"""Streams of symbols to learn from (Benzing et al. 2019, section 4.1).
 
 A task is an iterator of :class:`Symbols`, one per time step, for b sequences that are
-not aligned in time. It lives on its device, and nothing in it waits for that: what the
-loss decides, the curriculum, is decided there.
+not aligned in time. It lives on its device and never waits for it: the curriculum,
+which depends on the loss, is computed there.
 """
 
 import math
@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 class Symbols(NamedTuple):
-    """What the b sequences see in one time step."""
+    """The input, target and restarts of b sequences in one time step."""
 
     x: Tensor  # (b, symbols) one-hot input
     target: Tensor  # (b,) int64, the symbol to predict
@@ -35,23 +35,23 @@ class Symbols(NamedTuple):
 
 
 class Resumable:
-    """A task that goes on, to the bit, where another of the same options was.
+    """A task that can continue, to the bit, from a saved state of the same options.
 
-    On another kind of device it goes on there, drawing something else.
+    On another kind of device it continues with other random draws.
     """
 
-    carried: tuple[str, ...]  # names of what changes from step to step
+    carried: tuple[str, ...]  # names of the attributes that change from step to step
     kinds: ClassVar[dict[str, Range]] = {}  # of those that are no tensors
     generator: torch.Generator
 
     def state_dict(self) -> dict:
-        """What changes from step to step; safe to keep while going on."""
+        """Return copies of the attributes that change and of the random stream."""
         values = {name: getattr(self, name) for name in self.carried}
         kept = {k: v.clone() if torch.is_tensor(v) else v for k, v in values.items()}
         return kept | {"generator": self.generator.get_state()}
 
     def load_state_dict(self, saved: dict) -> None:
-        """Restore what :meth:`state_dict` gave; what is none of it changes nothing."""
+        """Restore what :meth:`state_dict` returned; an error changes nothing."""
         known = {*self.carried, "generator"}
         if not isinstance(saved, Mapping) or saved.keys() != known:
             found = sorted(saved, key=str) if isinstance(saved, Mapping) else saved
@@ -150,7 +150,7 @@ class CopyTask(Resumable):
 
     @property
     def level(self) -> int:
-        """T now."""
+        """Return the current level, T."""
         return int(self._level)
 
     @level.setter
@@ -159,7 +159,7 @@ class CopyTask(Resumable):
 
     @property
     def error(self) -> float:
-        """Running bits per symbol."""
+        """Return the running error in bits per symbol."""
         return float(self._error)
 
     @error.setter
@@ -168,13 +168,13 @@ class CopyTask(Resumable):
         self._columns += 1  # it may be below the threshold
 
     def _here(self, value: float, dtype: torch.dtype = torch.int64):
-        """A number, on an accelerator as a tensor there."""
+        """Return a number, or on an accelerator a tensor there."""
         if self.device.type == "cpu":
             return value
         return torch.full((), value, dtype=dtype, device=self.device)
 
     def observe(self, bits: float | Tensor) -> int | Tensor:
-        """Take in the mean bits per symbol of the last step; returns the level now."""
+        """Take in the mean bits per symbol of the last step, and return the level."""
         if not isinstance(bits, float | int | Tensor):
             raise TypeError(f"bits must be a number, got {described(bits)}")
         self._error = 0.999 * self._error + 0.001 * bits
@@ -203,7 +203,7 @@ class CopyTask(Resumable):
         self._bits = torch.where(restart[:, None], bits, old)
 
     def _symbol_at(self, index: Tensor, inside: Tensor):
-        """``#`` at 0, bits at 1..T, ``*`` where not ``inside``."""
+        """Return ``#`` at 0, the bits at 1..T, and ``*`` where not ``inside``."""
         column = (index - 1).clamp(0, self._bits.shape[1] - 1)
         bit = self._bits.gather(1, column[:, None])[:, 0]
         symbol = torch.where(index == 0, 2, bit)
@@ -211,7 +211,9 @@ class CopyTask(Resumable):
 
 
 class CharStream(Resumable):
-    """Next-character prediction: b pointers spread evenly over a text, wrapping around.
+    """Prediction of the next character by b pointers, spread evenly over a text.
+
+    A pointer at the end of the text goes on at its beginning.
 
     Parameters
     ----------
@@ -280,7 +282,7 @@ class CharStream(Resumable):
         return Symbols(x, self.tokens[self._at], restart)
 
     def observe(self, bits: float | Tensor) -> int:
-        """Level 0, whatever the bits: text has no curriculum."""
+        """Return the level 0 whatever the bits are, as text has no curriculum."""
         return self.level
 
     def _restarts(self):

@@ -1,11 +1,11 @@
 r"""Truncated back-propagation through time, the baseline (Benzing et al., section 4.1).
 
-Two uses, two readings of "truncated":
+"Truncated" has two meanings for two uses:
 
-* ``gradient`` is the sliding window, for comparing gradients: the loss of this step
-  alone, cut ``horizon`` steps back;
-* ``backward`` is what one trains with: the losses of ``horizon`` steps together, one
-  gradient (their mean) every ``horizon`` steps, None in between.
+* ``gradient`` is a sliding window for comparisons of gradients: it is the gradient of
+  this step's loss alone, cut ``horizon`` steps back;
+* ``backward`` serves for training: it returns the mean gradient of the losses of
+  ``horizon`` steps every ``horizon`` steps, and None in between.
 """
 
 import torch
@@ -18,14 +18,17 @@ from labkit.rtrl.low_rank import check_rank
 
 
 def tbptt_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`; one step's share of a window of r."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method` for one step.
+
+    The window has r steps.
+    """
     S = P * n  # back: the weights' gradient, through W, d z
     back = 2 * m * K * n + 2 * K * n * n + 2 * K * S + 2 * P * S
     return 2 * m * K * n + back, (r + 1) * (m + P * K * n + P * S + S + 1) + 1
 
 
 class TBPTT(Learner):
-    """Back-propagation through the last ``horizon`` steps.
+    """Learner by back-propagation through the last ``horizon`` steps.
 
     It keeps h_hat and the compact derivatives of the window, O(horizon K n) numbers per
     sequence, in a ring with one place more: a step writes there, and what it writes
@@ -62,14 +65,14 @@ class TBPTT(Learner):
         self.count = torch.zeros((), dtype=torch.int64)  # steps read; on the host
 
     def step(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """See :meth:`Learner.step`; ValueError if there is a mask."""
+        """Step as :meth:`Learner.step` does; a mask raises ValueError."""
         if mask is not None:
             message = "TBPTT has one window for all sequences: step without a mask"
             raise ValueError(message)
         return super().step(x)
 
     def _place(self, step: int) -> int:
-        """Where the ring holds a step, counted from 0."""
+        """Return the place of a step, counted from 0, in the ring."""
         return step % (self.horizon + 1)
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
@@ -83,7 +86,7 @@ class TBPTT(Learner):
         return {"state": new.state, "cut": cut, "count": self.count + 1}
 
     def _backward(self, delta: Tensor) -> Tensor | None:
-        """Mean gradient of the last ``horizon`` losses, once they are there."""
+        """Return the mean gradient of ``horizon`` losses, or None between updates."""
         count = int(self.count)
         self.deltas[:, self._place(count - 1)] = delta
         if not count or count % self.horizon:
@@ -111,7 +114,7 @@ class TBPTT(Learner):
         return grad
 
     def _slots(self):
-        """Ring positions of the window, newest first."""
+        """Return the places of the window in the ring, newest first."""
         count = int(self.count)
         window = range(count - 1, max(count - self.horizon, 0) - 1, -1)
         return [self._place(step) for step in window]
@@ -136,7 +139,7 @@ class TBPTT(Learner):
 
     @torch.no_grad()
     def influence(self) -> Tensor:
-        """d s_t / d theta through the window; see :meth:`Learner.influence`."""
+        """Return d s_t / d theta through the window; see :meth:`Learner.influence`."""
         G = self._zeros(self.cell.state_size, self.cell.weight.numel())
         for slot in reversed(self._slots()):
             new = self._entry(slot)

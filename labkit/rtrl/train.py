@@ -4,8 +4,8 @@ On several workers the gradient of a batch is a mean over its sequences, and a l
 keeps one estimator per sequence. So the workers exchange gradients, never states or
 estimators.
 
-Per step: reset where a sequence restarts, read a symbol, predict, take the gradient of
-this step's loss through G' of this step, update weights and readout.
+Each step resets where a sequence restarts, reads a symbol, predicts, takes the gradient
+of its loss through its G', and updates the weights and the readout.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ OPTIONS = {"steps": optional(COUNT), "clip": POSITIVE}
 
 @dataclass(frozen=True)
 class Record:
-    """One training step. On an accelerator, reading a number waits for it once."""
+    """One training step; on an accelerator, reading a number waits for it once."""
 
     step: int  # from 1
     symbols: int  # read so far by each sequence
@@ -43,17 +43,17 @@ class Record:
 
     @cached_property
     def loss(self) -> float:
-        """Nats per symbol, mean over the batch, before the update."""
+        """Return the nats per symbol before the update, as a mean over the batch."""
         return float(self.mean)
 
     @property
     def bits(self) -> float:
-        """Bits per symbol."""
+        """Return the bits per symbol before the update, as a mean over the batch."""
         return self.loss / math.log(2)
 
     @cached_property
     def level(self) -> int:
-        """Curriculum, 0 where there is none."""
+        """Return the level of the curriculum, 0 where there is none."""
         return int(self.curriculum)
 
 
@@ -70,7 +70,7 @@ def train(
     group: "dist.ProcessGroup | None" = None,
     capture: bool = False,
 ) -> Iterator[Record]:
-    r"""Train online; yields one :class:`Record` per time step.
+    r"""Train online, and yield one :class:`Record` per time step.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def train(
             update, gradients = optimizer is not None, {}
         else:
             value, *update, gradients = gradients_at(*given)
-        since = value if on_cpu else value + 0 * since  # what is not finite stays so
+        since = value if on_cpu else value + 0 * since  # nan and inf stay so
         if on_cpu or step % LOOK == 0:
             last = _finite(float(since), step, last)
         if update and not capture:
@@ -201,12 +201,12 @@ def train(
 
 
 def join(learner: Learner, weights: list[Tensor], group: "dist.ProcessGroup") -> None:
-    """Begin together: noise of each worker's own, and the weights of the first one.
+    """Give all workers the first one's weights, and check that their noise differs.
 
-    ``weights``, to be trained, are copied from the group's first rank to the others.
-    ValueError on all workers if two generators of a learner that draws are in the same
-    state: the same signs make the same noise in sequences that differ, and their mean
-    would keep it.
+    ``weights``, to be trained, are copied from the group's first rank to the others. It
+    raises ValueError on all workers if two generators of learners that draw are in the
+    same state: the same signs make the same noise in sequences that differ, and the
+    mean over the workers would keep it.
     """
     state = learner.generator.get_state().numpy().tobytes()
     mine = hashlib.sha256(state).hexdigest() if learner.draws else None
@@ -232,7 +232,7 @@ def _check_kinds(
     optimizer: object,
     watch: object,
 ) -> None:
-    """Refuse by a TypeError what is not of the kind that :func:`train` takes."""
+    """Raise TypeError for an argument of a kind that :func:`train` does not take."""
     watched = watch.values() if isinstance(watch, Mapping) else ()
     wanted = [
         ("learner", learner, isinstance(learner, Learner), "a learner of labkit.rtrl"),
@@ -262,7 +262,7 @@ def _check_kinds(
 
 
 def _checked_symbols(given: object) -> Sequence:
-    """What a task yields for one step: x, target and, maybe, restart."""
+    """Return x, target and perhaps restart of one step, or raise TypeError."""
     if not isinstance(given, list | tuple) or len(given) not in (2, 3):
         raise TypeError(
             "the task must yield (x, target) or (x, target, restart), "
@@ -289,7 +289,7 @@ def _replayed(
     optimizer: torch.optim.Optimizer | None,
     weights: list[nn.Parameter],
 ) -> graphs.Replayed:
-    """Steps as graphs; what they leave lies where it lay."""
+    """Return a step that is replayed as a graph and keeps its tensors in place."""
 
     def kept():
         of_optimizer = graphs.state_of(optimizer) if optimizer else []
@@ -305,7 +305,7 @@ def _replayed(
 
 
 def _level(task: Iterable, bits: float | Tensor) -> int | Tensor:
-    """The task's level, once it has heard of the bits; 0 if it does not listen."""
+    """Give the task the bits, and return its level, or 0 if it does not observe."""
     observe = getattr(task, "observe", None)
     level = observe(bits) if observe else 0
     return task.level if level is None else level
@@ -320,7 +320,7 @@ def _finite(loss: float, step: int, last: float) -> float:
 
 
 def _collect(learner: Learner, delta: Tensor, dL_dW: Tensor) -> list[Tensor]:
-    """The cell's gradient and the readout's if there is one to apply, else nothing."""
+    """Return the gradients of cell and readout if they are to be applied, else []."""
     waiting = [*learner.waiting, dL_dW]
     gradient = learner._backward(delta)
     if gradient is None:
@@ -341,7 +341,7 @@ def _apply(
     """Clip the cell's gradient and let the optimiser step."""
     size = torch.linalg.vector_norm(gradient)
     gradient = gradient * (clip / size.clamp_min(clip))
-    if gradient.device.type != "cpu":  # there the loss was not looked at
+    if gradient.device.type != "cpu":  # on an accelerator the loss is not known yet
         gradient, of_readout = (
             each.nan_to_num(0, 0, 0) for each in (gradient, of_readout)
         )

@@ -12,20 +12,20 @@ from labkit.rtrl.learner import Learner
 
 
 def balance(x: Tensor, y: Tensor) -> Tensor:
-    """sqrt(x / y), and 1 where either is 0."""
+    """Return sqrt(x / y), or 1 where x or y is 0."""
     ratio = (x / y).sqrt().nan_to_num(0, 0)  # 0 / 0 and what y = 0 makes infinite
     return ratio.masked_fill_(ratio == 0, 1)
 
 
 def norm(x: Tensor, dims: int) -> Tensor:
-    """Frobenius norm over the last ``dims`` axes, which are kept with size 1."""
+    """Return the Frobenius norm over the last ``dims`` axes, kept with size 1."""
     return torch.linalg.vector_norm(x, dim=tuple(range(-dims, 0)), keepdim=True)
 
 
 def uoro_step(
     v: Tensor, Hu: Tensor, h_hat: Tensor, D: Tensor, signs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""One step of UORO; G' = u v^T with v read row by row.
+    r"""Compute one step of UORO; G' = u v^T with v read row by row.
 
     (1) $w = \hat h \otimes (\nu^T D)$
     (2) $\rho_0 = \sqrt{|v| / |Hu|}$    (3) $\rho_1 = \sqrt{|w| / |\nu|}$
@@ -50,7 +50,7 @@ def uoro_step(
 
 
 def uoro_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
-    """See :class:`~labkit.rtrl.learners.Method`."""
+    """Return the count of :class:`~labkit.rtrl.learners.Method`."""
     S, W = P * n, m * K * n
     carry = 2 * K * n * n + 2 * K * S + 2 * P * S
     mix = 2 * K * S + 8 * W + 5 * S
@@ -58,7 +58,7 @@ def uoro_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
 
 
 class UORO(Learner):
-    """Unbiased rank-one learner: O(S + m K n) memory, noise that grows with S."""
+    """UORO, which is unbiased, with O(S + m K n) memory and noise that grows with S."""
 
     tensors = ("u", "v")
 
