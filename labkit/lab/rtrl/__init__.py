@@ -1,4 +1,4 @@
-"""What notebook 05 shows and runs, by name; see :mod:`labkit.rtrl` for the paper."""
+"""The experiments and functions of notebook 05; :mod:`labkit.rtrl` has the paper."""
 
 from labkit.lab import lazily
 

@@ -1,4 +1,4 @@
-"""Influence: which characters still colour the state, exactly and as estimated."""
+"""The influence on the state of the characters read, exact and estimated."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ METHODS = "OK", "KF-AVG", "UORO", "B-OK", "SNAP-1", "TBPTT"
 
 @dataclass(frozen=True)
 class InfluenceKnobs:
-    """What can be turned; every change reads the text from its beginning."""
+    """The knobs of the experiment; most changes read the text from its beginning."""
 
     # fmt: off
     method: str = knob(
@@ -52,7 +52,7 @@ class InfluenceKnobs:
 
 
 class Influence(NamedTuple):
-    """Sizes by unit and character, of all weights that a character has: (n, k)."""
+    """Norms (n, k) of the influence, by unit and by the character whose weights act."""
 
     read: str  # the newest characters
     names: tuple[str, ...]  # k characters, the newest read last
@@ -65,7 +65,7 @@ class Influence(NamedTuple):
 
 
 def of_characters(G: torch.Tensor, symbols: list[int], network: Network) -> np.ndarray:
-    """|dh_i / d(weights of a character)| out of influences (b, n, P): (b, n, k)."""
+    """Return |dh_i / d(weights of a character)| (b, n, k) of influences (b, n, P)."""
     weight, n = network.cell.weight, network.cell.hidden_size
     by_input = G.unflatten(2, weight.shape).norm(dim=3)  # those of [h, x, 1]
     return by_input[:, :n, [n + symbol for symbol in symbols]].numpy()
@@ -77,7 +77,7 @@ def influence_rows(
     networks: dict[int, Network] | None = None,
     hidden: int = UNITS,
 ) -> Iterator[dict]:
-    """Yield a row for each update of a training, if asked for, then one a character."""
+    """Yield a row for each update of the training, if any, then one per character."""
     networks = {} if networks is None else networks
     step, network = yield from network_for(
         knobs.trained, hidden, text, networks, UPDATES
@@ -111,7 +111,7 @@ def influence_rows(
 
 
 def afresh(now: Influence, knobs: InfluenceKnobs) -> Influence:
-    """The same with another cell marked."""
+    """Return the same picture with another cell marked."""
     return now._replace(unit=knobs.unit, character=knobs.character)
 
 
@@ -122,7 +122,7 @@ def dragged(
     _index: int | None,
     point: tuple[float, float],
 ) -> dict:
-    """The cell that a hand points at."""
+    """Return the knobs of the cell that the pointer is on."""
     names = dict(enumerate(now.names, start=1))
     return {"character": names[round(point[0])], "unit": round(point[1])}
 

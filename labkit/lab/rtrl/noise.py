@@ -1,4 +1,4 @@
-"""The noise of online gradients: a cloud round the exact one, and curves over time."""
+"""The noise of online gradients: clouds round the exact one, and curves over time."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ SCALES = "one for all", "each its own"
 
 @dataclass(frozen=True)
 class NoiseKnobs:
-    """What can be turned in the noise experiment."""
+    """The knobs of the noise experiment."""
 
     # fmt: off
     method: str = knob(
@@ -75,9 +75,9 @@ class NoiseKnobs:
 
 
 class Cloud(NamedTuple):
-    """Draws in the plane of the exact gradient and of the largest noise.
+    """The draws of a method in the plane of the exact gradient and the largest noise.
 
-    In units of the exact gradient's length, which is (1, 0).
+    The unit is the length of the exact gradient, which is (1, 0).
     """
 
     name: str
@@ -87,7 +87,7 @@ class Cloud(NamedTuple):
 
 
 class Clouds(NamedTuple):
-    """What is drawn of one step."""
+    """The clouds of one step, and whether their planes share one scale."""
 
     clouds: tuple[Cloud, ...]
     one_scale: bool
@@ -100,7 +100,7 @@ def noise_rows(
     updates: int = 150,
     draws: int = 200,
 ) -> Iterator[dict]:
-    """Yield a row for each update of a training, if asked for, then one a character.
+    """Yield a row for each update of the training, if any, then one per character.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def noise_rows(
 
 
 def learners_of(knobs: NoiseKnobs, network: Network, draws: int) -> dict[str, Learner]:
-    """Make the learners of the clouds, and that of ``method`` if it is none of them."""
+    """Make the learners of the clouds, and one for ``method`` if it is none of them."""
     learners = {}
     for name in (*NOISY, *BIASED):
         repeats = draws if name in NOISY else 1
@@ -172,7 +172,7 @@ def learners_of(knobs: NoiseKnobs, network: Network, draws: int) -> dict[str, Le
 
 
 def most_draws(network: Network, rank: int, sequences: int) -> int:
-    """Return how many draws of OK `MOST` bytes hold, at least two."""
+    """Return how many draws of OK fit into `MOST` bytes, at least two."""
     cell = network.cell
     carried = cost(
         LEARNERS["OK"].count,
@@ -192,7 +192,7 @@ def clouds_of(
     rank: int,
     row: Mapping,
 ) -> tuple[Cloud, ...]:
-    """Put the draws of each method into its plane; ``across`` is used and filled."""
+    """Project the draws of each method into its plane; update ``across``."""
     truth, clouds = exact.flatten(), []
     sure = {name: drawn[name].flatten() for name in BIASED}
     for name in NOISY:
@@ -206,7 +206,7 @@ def clouds_of(
 
 
 def plane(drawn: Tensor, truth: Tensor, before: Tensor | None = None) -> Tensor:
-    """Return two directions (2, P): the exact gradient, and the largest noise across.
+    """Return two directions (2, P): the exact gradient and the largest noise across it.
 
     drawn (R, P), truth (P,). The second is the leading principal direction of the draws
     about their mean, without its part along the first; its sign is that of ``before``.
@@ -225,7 +225,7 @@ def plane(drawn: Tensor, truth: Tensor, before: Tensor | None = None) -> Tensor:
 
 
 def _terms(name: str, rank: int) -> int:
-    """The rank of a method of the picture."""
+    """Return the rank of a method in the picture."""
     return {"OK": rank, "B-OK": rank, "TBPTT": WINDOW}.get(name, 1)
 
 
@@ -244,7 +244,7 @@ CAPTION = (
 
 
 def picture(now: Clouds | None, before: Clouds | None) -> dict:
-    """Draw the clouds side by side; grey: where the run before ended."""
+    """Draw the clouds side by side, with the end of the run before in grey."""
     shown = now or Clouds((), one_scale=True)
     names = list(NOISY) if now is None else [cloud.name for cloud in shown.clouds]
     reach = [_reach(cloud) for cloud in shown.clouds] or [2.0] * len(names)
@@ -262,7 +262,7 @@ def picture(now: Clouds | None, before: Clouds | None) -> dict:
 
 
 def _reach(cloud: Cloud) -> float:
-    """How far the plane goes from the arrow's head: all but the farthest draws."""
+    """Return the half-width of a plane that holds all but the farthest draws."""
     far = np.abs(cloud.points - [1.0, 0.0]).max(1)
     return rounded_up(np.quantile(far, FAR), least=1e-7)
 
@@ -286,13 +286,13 @@ def _traces(cloud: Cloud | None, before: Clouds | None, i: int, colour: str) -> 
 
 
 def _spread(points: np.ndarray, share: float, colour: str, name: str, **line) -> dict:
-    """The ellipse that holds 95 % of normal draws, or of their mean by its share."""
+    """Return the ellipse of 95 % of normal draws, or of their mean with its share."""
     covariance = np.cov(points.T)
     return ellipse(points.mean(0), covariance, share * RADIUS, colour, name, **line)
 
 
 def training_status(row: Mapping) -> str:
-    """Say how far a training is, from a row of ``network_for``."""
+    """Return the progress of a training in words, from a row of ``network_for``."""
     done = f"training: update {row['step']} of {row['updates']}"
     return f"{done}, {row['bits']:.2f} bits per character"
 

@@ -1,4 +1,4 @@
-"""Networks and learners by name, and their gradients beside those of exact RTRL."""
+"""Networks and learners by name, and their gradients compared with exact RTRL."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Network:
     bits: float = float("nan")  # mean of the last training steps; nan if untrained
 
     def adam(self, lr: float = 3e-3) -> torch.optim.Adam:
-        """Adam over the weights of cell and readout."""
+        """Return Adam over the weights of the cell and the readout."""
         return torch.optim.Adam([self.cell.weight, self.readout.weight], lr=lr)
 
 
@@ -49,7 +49,7 @@ def new_network(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> Network:
-    """Make an untrained recurrent highway network, weights N(0, 0.01^2)."""
+    """Make an untrained recurrent highway network with weights from N(0, 0.01^2)."""
     options = {"device": device, "dtype": dtype}
     g = torch.Generator(device or "cpu").manual_seed(seed)
     cell = RHNCell(inputs, hidden, generator=g, **options)
@@ -65,7 +65,7 @@ def train_network(
     horizon: int = 25,
     seed: int = 0,
 ) -> Iterator[tuple[int, Network]]:
-    """Train on text by TBPTT with Adam; yields (update, network) after each update."""
+    """Train on text by TBPTT with Adam; yield (update, network) after each update."""
     symbols, device = len(text.symbols), text.tokens.device
     network = new_network(symbols, hidden, seed=seed, device=device)
     stream = CharStream(text.tokens, symbols, batch, device=device)
@@ -86,7 +86,7 @@ def train_network(
 
 
 class Look(NamedTuple):
-    """What is measured of a training run between two steps."""
+    """The measurements of a training run between two steps."""
 
     symbols: int  # read so far by each sequence
     bits: list[float]  # per symbol, of each step since the look before
@@ -95,14 +95,14 @@ class Look(NamedTuple):
 
     @property
     def mean_bits(self) -> float:
-        """Bits per symbol since the look before."""
+        """Return the mean bits per symbol since the look before."""
         return sum(self.bits) / len(self.bits)
 
 
 def looks(
     records: Iterable[Record], every: int, device: torch.device | str = "cpu"
 ) -> Iterator[Look]:
-    """Train, and look after every so many steps, and at the end.
+    """Train, and yield a look every ``every`` steps and at the end.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def looks(
 def make_learner(
     method: str, rank: int, cell: RHNCell, *, batch_size: int, seed: int
 ) -> Learner:
-    """Make the learner of a row of LEARNERS, with a generator of its own."""
+    """Make the learner of a row of LEARNERS, with a generator seeded by ``seed``."""
     generator = torch.Generator(cell.weight.device).manual_seed(seed)
     return LEARNERS[method].make(cell, rank, batch_size=batch_size, generator=generator)
 
@@ -134,12 +134,12 @@ def estimates(
     source: Text | Iterable[Symbols],
     sequences: int = 1,
 ) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """Gradients of learners and of exact RTRL on a text or a task, weights frozen.
+    """Yield the gradients of learners and of exact RTRL, with frozen weights.
 
-    A learner's batch is that of all its draws, R = batch_size / ``sequences``. They
-    read the same sequences and differ in their signs alone, so that one exact learner
-    serves all. Yields what was drawn, (R, m, K n) by name, and the truth (m, K n), sums
-    over the sequences. Between two steps the caller may change the learners.
+    A learner's batch holds all its draws, R = batch_size / ``sequences``. They read the
+    same sequences and differ only in their signs, so one exact learner serves all.
+    It yields the draws (R, m, K n) by name and the exact gradient (m, K n), summed over
+    the sequences. Between two steps the caller may change the learners.
     """
     stream, cell, weight = source, network.cell, network.cell.weight
     if isinstance(source, Text):
@@ -168,18 +168,18 @@ def estimates(
 def measure_noise(
     network: Network, learner: Learner, text: Text, sequences: int = 1
 ) -> Iterator[dict[str, float]]:
-    """Yield what :func:`noise_numbers` says of each step of :func:`estimates`."""
+    """Yield the :func:`noise_numbers` of each step of :func:`estimates`."""
     for drawn, truth in estimates(network, {"": learner}, text, sequences):
         yield noise_numbers(learner, drawn[""], truth)
 
 
 def noise_numbers(learner: Learner, drawn: Tensor, truth: Tensor) -> dict[str, float]:
-    """Compare a learner's draws (R, m, K n) with the exact gradient, in numbers.
+    """Return numbers that compare draws (R, m, K n) with the exact gradient.
 
-    ``cosine`` and ``cosine_sd`` over the draws, ``relative_variance`` of the gradient;
-    for OK also the spectrum ``d1``, ``d2``, ... (first sequence), its water ``level``,
-    and the step's own mixing error relative to |d|^2, ``drawn`` (mean over the draws)
-    beside ``theorem``.
+    They are ``cosine`` and ``cosine_sd`` over the draws and the gradient's
+    ``relative_variance``; for OK also the spectrum ``d1``, ``d2``, ... (first
+    sequence), its water ``level``, and the step's own mixing error relative to |d|^2,
+    ``drawn`` (mean over the draws) beside ``theorem``.
     """
     cosine = gradient_cosine(drawn, truth)
     row = {"cosine": float(cosine.mean()), "cosine_sd": float(cosine.std())}
@@ -190,7 +190,7 @@ def noise_numbers(learner: Learner, drawn: Tensor, truth: Tensor) -> dict[str, f
 
 
 def _mixing(learner: OK) -> dict[str, float]:
-    """Spectrum, level and noise of the learner's last mixing."""
+    """Return the spectrum, level and noise of the learner's last mixing."""
     d, Y, rank = learner.spectrum, learner.mixing, learner.rank
     size = d.square().sum(-1).mean().clamp_min(1e-300)
     error = (Y @ Y.mT - torch.diag_embed(d)).square().sum((-2, -1)).mean()
@@ -206,7 +206,7 @@ def network_for(
 ) -> Iterator[dict]:
     """Yield a row for each update of the training, if there is one to be made.
 
-    Returns how many there were, and the network, kept in ``networks`` by ``hidden``.
+    It returns how many there were, and the network, kept in ``networks`` by ``hidden``.
     """
     step = 0
     if not trained:

@@ -1,4 +1,4 @@
-"""Water filling: how OK writes several terms as fewer, and what its signs do."""
+"""Water filling: how OK writes several terms as fewer, and the role of its signs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _bar = partial(knob, low=0.0, high=TALL, step=0.1, about="noise", restart=False)
 
 @dataclass(frozen=True)
 class WaterKnobs:
-    """What can be turned; other bars, or another rank, are drawn from anew."""
+    """The knobs of the experiment; other bars or another rank start a new mean."""
 
     # fmt: off
     rank: int = knob(
@@ -52,7 +52,7 @@ class WaterKnobs:
 
 
 class Water(NamedTuple):
-    """One draw, and the mean of all of these bars so far."""
+    """One draw of the bars, and the errors of the mean of all draws so far."""
 
     d: np.ndarray  # (5,)
     level: float
@@ -64,7 +64,7 @@ class Water(NamedTuple):
 
 
 def one_draw(knobs: WaterKnobs, signs: torch.Tensor) -> Water:
-    """One draw, with these signs (5,) of the bars."""
+    """Return one draw of the bars with these signs (5,)."""
     d = torch.tensor([getattr(knobs, bar) for bar in BARS], dtype=torch.float64)
     falling = d.argsort(descending=True, stable=True)
     L, R = optimal_low_rank(torch.diag(d[falling]), knobs.rank, signs[falling])
@@ -77,12 +77,12 @@ def one_draw(knobs: WaterKnobs, signs: torch.Tensor) -> Water:
 
 
 def level_at(d: torch.Tensor, rank: int) -> float:
-    """The water level of falling d; 0 where all are kept."""
+    """Return the water level of non-increasing d, or 0 if all values are kept."""
     return float(water_level(d, rank)) if rank < len(d) else 0.0
 
 
 def water_rows(knobs: WaterKnobs) -> Iterator[dict]:
-    """One row a draw of the signs."""
+    """Yield one row for each draw of the signs."""
     g, like, terms = seeded(knobs.seed), torch.zeros((), dtype=torch.float64), None
     off, was = [], []
     for step in count(1):
@@ -102,7 +102,7 @@ def water_rows(knobs: WaterKnobs) -> Iterator[dict]:
 
 
 def afresh(now: Water, knobs: WaterKnobs) -> Water:
-    """The same signs with other bars, or another rank."""
+    """Return a draw with the same signs and other bars or another rank."""
     was = now.off if len(now.off) >= ENOUGH else now.was
     return one_draw(knobs, torch.tensor(now.signs))._replace(was=was)
 
@@ -114,7 +114,7 @@ def dragged(
     index: int,
     point: tuple[float, float],
 ) -> dict[str, float]:
-    """The bar that a hand holds, or the rank with the level nearest to the hand."""
+    """Return the value of the dragged bar, or the rank of the nearest water level."""
     if name == "bars":
         return {BARS[index]: round(point[1], 1)}
     d = torch.tensor(now.d).sort(descending=True).values
@@ -131,7 +131,7 @@ CAPTION = (
 
 
 def picture(now: Water | None, before: Water | None) -> dict:
-    """Draw the bars, a draw, and how far the mean is."""
+    """Draw the bars, one draw, and the distance of the mean from them."""
     figure = planes(
         ["Terms, and the water level", "One draw", "Distance of the mean, squared"],
         ["term", "column", "draws"],
