@@ -1,4 +1,4 @@
-"""The ``labkit`` command; it says what to install where the lab is missing."""
+"""The ``labkit`` command, which says what to install if the lab is missing."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the estimators take: arrays, tensors, sparse matrices, weights of rows."""
+"""Inputs of the estimators: arrays, tensors, sparse matrices and sample weights."""
 
 from collections.abc import Iterator
 
@@ -15,9 +15,9 @@ Matrix = ArrayLike | sparse.sparray | sparse.spmatrix | Tensor
 
 
 def plain(X: Matrix, name: str = "X") -> Matrix:
-    """Give a tensor as NumPy can read it, off its graph and device; else X itself.
+    """Return a tensor detached and on the CPU, as NumPy can read it; else X itself.
 
-    A tensor that is sparse, or that holds no numbers, is refused.
+    A tensor that is sparse or holds no numbers raises an error.
     """
     if not isinstance(X, Tensor):
         return X
@@ -26,7 +26,7 @@ def plain(X: Matrix, name: str = "X") -> Matrix:
 
 
 def check_device(device: object) -> None:
-    """Refuse a device that there is not, or that holds no numbers.
+    """Raise an error for a device that does not exist or holds no numbers.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def check_device(device: object) -> None:
 
 
 class SparseRows:
-    """Rows of a SciPy matrix in CSR form, of which one chunk at a time is dense.
+    """Rows of a SciPy matrix in CSR form, which are made dense one chunk at a time.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class SparseRows:
         return self.X.shape[0]
 
     def split(self, rows: int) -> Iterator[Tensor]:
-        """Yield dense tensors of so many rows, as ``Tensor.split`` does."""
+        """Yield dense tensors of ``rows`` rows each, as ``Tensor.split`` does."""
         for i in range(0, len(self), rows):
             yield torch.from_numpy(self.X[i : i + rows].toarray()).to(self.device)
 
@@ -91,7 +91,7 @@ class SparseRows:
 def joined(
     X: "Tensor | SparseRows", new: "Tensor | SparseRows"
 ) -> "Tensor | SparseRows":
-    """Return the rows of X and the new ones; SparseRows if either of them is."""
+    """Return the rows of X and the new rows, as SparseRows if either of them is."""
     if isinstance(X, Tensor) and isinstance(new, Tensor):
         return torch.cat([X, new])
     parts = [r.X if isinstance(r, SparseRows) else r.cpu().numpy() for r in (X, new)]
@@ -104,7 +104,7 @@ def joined(
 def weights_of_rows(
     sample_weight: ArrayLike | None, X: Matrix
 ) -> tuple[np.ndarray | None, np.ndarray | slice]:
-    """Return the weights > 0, and which rows of X have them: all if there are none.
+    """Return the weights > 0 and which rows of X have them, all rows without weights.
 
     Raises ValueError for weights that are negative, not finite, or nowhere positive.
     """

@@ -1,4 +1,4 @@
-"""One clock for every race and history."""
+"""The clock of every race and training history."""
 
 import time
 
@@ -6,13 +6,14 @@ import torch
 
 
 class Clock:
-    """Seconds spent inside ``with`` blocks, with the device's queue drained.
+    """Measure the seconds spent inside ``with`` blocks, device work included.
 
     Parameters
     ----------
     device : torch.device or str
-        The device that the timed work runs on. Anything but the CPU is waited for when
-        a block begins and when it ends, so that a launch does not count as work.
+        The device that the timed work runs on. For any device but the CPU the clock
+        waits when a block begins and when it ends, so that it measures the work and
+        not its launch.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Sums over the workers of a group, several tensors in one call."""
+"""Sums of several tensors over the workers of a group in one call."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # a torch without torch.distributed has none
 
 
 def sum_over(tensors: Sequence[Tensor], group: "ProcessGroup") -> list[Tensor]:
-    """Sums of each tensor over all ranks, the same to the last bit on each of them.
+    """Return the sum of each tensor over all ranks, equal to the last bit on each rank.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def sum_over(tensors: Sequence[Tensor], group: "ProcessGroup") -> list[Tensor]:
 def mean_over(
     tensors: Sequence[Tensor], group: "ProcessGroup", *, weight: float = 1.0
 ) -> list[Tensor]:
-    """Weighted means of each tensor over all ranks, as :func:`sum_over` adds up.
+    """Return the weighted mean of each tensor over all ranks, as :func:`sum_over`.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def mean_over(
 def _added_up(
     tensors: Sequence[Tensor], group: "ProcessGroup", weight: float = 1.0
 ) -> Tensor:
-    """Weighted sums over the ranks, all in one flat tensor."""
+    """Return the weighted sums over the ranks, all in one flat tensor."""
     sizes = [each.numel() for each in tensors]
     dtype = reduce(torch.promote_types, (each.dtype for each in tensors))
     flat = tensors[0].new_empty(sum(sizes), dtype=dtype)
@@ -66,6 +66,6 @@ def _added_up(
 
 
 def _parts(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The flat tensor in the shapes and dtypes of the tensors."""
+    """Return the parts of a flat tensor in the shapes and dtypes of the tensors."""
     parts = zip(flat.split([each.numel() for each in tensors]), tensors, strict=True)
     return [part.view_as(each).to(each.dtype) for part, each in parts]

@@ -1,4 +1,4 @@
-"""The door for arrays: one set of checks, and one wording, for tensors handed in."""
+"""Checks of the tensors that a caller passes, with one wording of their errors."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ def check_tensor(
     dtype: torch.dtype | Sequence[torch.dtype] | None = None,
     finite: bool = False,
 ) -> Tensor:
-    """Refuse what is no tensor of the wanted kind, and return the tensor.
+    """Raise an error unless value is a tensor of the wanted kind, and return it.
 
-    Nothing here waits for a device: a tensor's numbers are looked at on a CPU alone.
+    Nothing here waits for a device: the numbers of a tensor are read on a CPU only.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def check_tensor(
 
 
 def check_finite(name: str, value: Tensor) -> None:
-    """Refuse a tensor that holds a NaN or an infinity, where that needs no wait.
+    """Raise ValueError if a tensor on the CPU holds a NaN or an infinity.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def check_finite(name: str, value: Tensor) -> None:
 
 
 def described(value: object) -> str:
-    """Name a value's type, and show it where that is short.
+    """Return the name of a value's type, and the value where it is short.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def _check_dtype(name, value, like, dtype) -> None:
 
 
 def _fits(shape, wanted) -> bool:
-    """Whether a shape has the wanted lengths; the same word is the same length."""
+    """Return whether a shape has the wanted lengths; equal words mean equal lengths."""
     if wanted and wanted[0] == "...":
         wanted = wanted[1:]
         shape = shape[max(len(shape) - len(wanted), 0) :]

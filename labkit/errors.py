@@ -1,9 +1,9 @@
-"""What training raises, in whichever room it runs."""
+"""The error that training raises, whatever the method."""
 
 
 class DivergedError(RuntimeError):
-    """Training stopped because a quantity was no longer finite.
+    """Raised when training stops because a quantity is no longer finite.
 
-    The message names the step, the quantity and the last finite value. Whatever was
-    measured before stays whole.
+    The message names the step, the quantity and the last finite value. Everything that
+    was measured before is kept.
     """

@@ -1,7 +1,7 @@
-"""A training step as a CUDA graph: recorded once, then launched as one.
+"""Training steps as CUDA graphs, which are recorded once and then replayed.
 
-Nothing of it has run on a GPU yet; the tests replay a stand-in for the graph. So a
-recording proves itself: its first replay is compared with a plain step.
+This has not run on a GPU yet; the tests replay a stand-in for the graph. So each
+recording is checked: its first replay is compared with a plain step.
 """
 
 import warnings
@@ -10,17 +10,18 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-CLOSE = 1e-3  # relative to the norm of each tensor: other kernels, other rounding
+CLOSE = 1e-3  # relative to the norm of each tensor, as other kernels round otherwise
 
 
 class Replayed:
-    """A function of tensors, called as written once for each form, then replayed.
+    """A function of tensors, run plainly once for each form and then replayed.
 
-    A form is the shapes of the arguments, ``settings()``, all that the host decides by,
-    and where the tensors of ``kept()`` lie. The first call of a form runs as written
-    and makes what stays. The second records, and compares the first replay with a plain
-    run from the same state; from then on a call copies its arguments in and replays. If
-    the two differ, one warning says what did, and all calls run as written.
+    A form consists of the shapes of the arguments, the value of ``settings()`` (on
+    which all decisions of the host depend) and the addresses of the tensors of
+    ``kept()``. The first call of a form runs the function and creates what stays. The
+    second call records, and compares the first replay with a plain run from the same
+    state; later calls copy their arguments in and replay. If the two differ, one
+    warning says what differs, and all calls run the function plainly.
 
     Parameters
     ----------
@@ -46,16 +47,16 @@ class Replayed:
         self.known, self.recorded, self.fault = set(), {}, ""
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """What ``run`` gives, in tensors that the next call leaves alone."""
+        """Return what ``run`` returns, in tensors that no later call changes."""
         form = self._form(given)
         if self.fault:
             return self.run(*given)
         if form not in self.known:
             results = aside(lambda: self.run(*given))
-            self.known.add(self._form(given))  # the run may have made state
+            self.known.add(self._form(given))  # the run may have created state
             return results
         if form not in self.recorded:
-            # Not what is given: a replay that reads what lay there is found out.
+            # Zeros, not the arguments: so a replay that does not read them is detected.
             own = [torch.zeros_like(each) for each in given]
             made = record(lambda: self.run(*own), self.generators)
             self.recorded[form] = own, *made
@@ -73,7 +74,7 @@ class Replayed:
         return tuple(each.clone() for each in results)
 
     def _proven(self, form: tuple, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The first replay of a form, or the plain run if the two differ."""
+        """Return the first replay of a form, or the plain run if the two differ."""
         before = self._state()
         plain = tuple(each.clone() for each in aside(lambda: self.run(*given)))
         wanted = self._state()
@@ -98,7 +99,7 @@ class Replayed:
         return plain
 
     def _state(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Copies of what stays, and of the random streams."""
+        """Return copies of the tensors that stay and of the random streams."""
         streams = [each.get_state() for each in self.generators]
         return [each.detach().clone() for each in self.kept()], streams
 
@@ -112,7 +113,7 @@ class Replayed:
 
 
 def difference(got: Sequence[Tensor], wanted: Sequence[Tensor], what: str) -> str:
-    """Say which of some tensors is not as wanted, to `CLOSE`; empty if all are."""
+    """Return which tensor differs from the wanted one by more than `CLOSE`, or ""."""
     for i, (one, two) in enumerate(zip(got, wanted, strict=True)):
         one, two = one.double(), two.double()
         same = (one == two) | (one.isnan() & two.isnan())
@@ -123,7 +124,7 @@ def difference(got: Sequence[Tensor], wanted: Sequence[Tensor], what: str) -> st
 
 
 def state_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """The weights of an optimiser, and the tensors that it keeps of them."""
+    """Return the weights of an optimiser and the tensors of its state."""
     weights = [each for group in optimizer.param_groups for each in group["params"]]
     kept = [v for own in optimizer.state.values() for v in own.values()]
     return weights + [each for each in kept if isinstance(each, Tensor)]
@@ -132,7 +133,7 @@ def state_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def settings_of(
     optimizer: torch.optim.Optimizer, clip: Callable[[], float]
 ) -> tuple[Hashable, ...]:
-    """All options of an optimiser, and its clip."""
+    """Return all options of an optimiser, and its clip."""
     groups = [
         tuple(item for item in group.items() if item[0] != "params")
         for group in optimizer.param_groups
@@ -141,12 +142,12 @@ def settings_of(
 
 
 def places(values: Iterable[Tensor]) -> tuple[int, ...]:
-    """Where tensors lie."""
+    """Return the addresses of tensors."""
     return tuple(each.data_ptr() for each in values)
 
 
 def aside(run: Callable) -> tuple[Tensor, ...]:
-    """Run on a stream of its own, as torch asks for before a recording."""
+    """Run on a separate stream, as torch requires before a recording."""
     stream, here = torch.cuda.Stream(), torch.cuda.current_stream()
     stream.wait_stream(here)
     with torch.cuda.stream(stream):
@@ -158,7 +159,7 @@ def aside(run: Callable) -> tuple[Tensor, ...]:
 def record(
     run: Callable, generators: Iterable[torch.Generator]
 ) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
-    """What replays a function, and what it gives, which each replay fills anew."""
+    """Record a function; return its replay, and the results that each replay fills."""
     graph = torch.cuda.CUDAGraph()
     for each in generators:
         graph.register_generator_state(each)
@@ -174,9 +175,9 @@ def check(
     group: object,
     other: str = "",
 ) -> None:
-    """Raise ValueError if a step cannot be recorded, with what to do.
+    """Raise ValueError if a step cannot be recorded, and say what to do.
 
-    ``other`` is a reason of the caller's own, if there is one.
+    ``other`` is a further reason that the caller knows, or empty.
     """
     groups = optimizer.param_groups if optimizer else ()
     reason = other

@@ -1,7 +1,7 @@
-"""Torch's layers as labkit reads them: which forms, their outputs, hooks on them.
+"""Torch's layers as labkit reads them: their forms, their outputs and their hooks.
 
 RLS and the instrument for a gradient's noise read the inputs of the same layers and
-refuse the same forms of them, in the same words.
+refuse the same forms of them, with the same messages.
 """
 
 import weakref
@@ -14,7 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 CONV = nn.Conv1d, nn.Conv2d, nn.Conv3d
 CONV += nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
 RECURRENT = nn.RNN, nn.LSTM, nn.GRU
-# What is taken for granted: attribute -> its one value, and advice beside others.
+# Required values: attribute -> its only value, and advice for other values.
 FORMS = {
     "padding_mode": ("zeros", "only 'zeros' can be read"),
     "bidirectional": (False, "use one forward layer"),
@@ -24,7 +24,7 @@ FORMS = {
 
 
 def refused_form(module: nn.Module) -> str:
-    """Why a CONV or recurrent layer cannot be read; empty if it can."""
+    """Return why a CONV or recurrent layer cannot be read; empty if it can."""
     if isinstance(module, (*CONV, *RECURRENT)):
         for name, (allowed, advice) in FORMS.items():
             if (value := getattr(module, name, allowed)) != allowed:
@@ -35,9 +35,9 @@ def refused_form(module: nn.Module) -> str:
 def find_layer(
     model: nn.Module, wanted: str | nn.Module, known: Callable[[nn.Module], bool]
 ) -> tuple[str, nn.Module]:
-    """Name and module of a layer that is given as either.
+    """Return the name and the module of a layer that is given as either.
 
-    ValueError with the names of all modules that are ``known``, if there is none.
+    It raises ValueError with the names of all ``known`` modules if there is none.
     """
     for name, module in model.named_modules():
         if module is wanted or name == wanted:
@@ -47,7 +47,7 @@ def find_layer(
 
 
 def zeros_before(module: _ConvNd, i: int) -> int:
-    """Zeros that are added before the first pixel of dimension i of a map."""
+    """Return the number of zeros before the first pixel of dimension i of a map."""
     if isinstance(module.padding, str):  # of an odd total the larger part comes last
         total = module.dilation[i] * (module.kernel_size[i] - 1)
         return total // 2 if module.padding == "same" else 0
@@ -55,22 +55,22 @@ def zeros_before(module: _ConvNd, i: int) -> int:
 
 
 def working_dtype(weight: Tensor) -> torch.dtype:
-    """The weight's dtype, at least float32: sums in half precision lose digits."""
+    """Return the weight's dtype or float32, as sums in half precision lose digits."""
     return torch.promote_types(weight.dtype, torch.float32)
 
 
 def tensors(output: object) -> list[Tensor]:
-    """The tensors among a layer's outputs, such as y, h and c of (y, (h, c))."""
+    """Return the tensors among a layer's outputs, such as y, h and c of (y, (h, c))."""
     if isinstance(output, Tensor):
         return [output]
     return [tensor for each in output or () for tensor in tensors(each)]
 
 
 def current_backward() -> int:
-    """Number of the backward pass that runs on this thread, -1 outside of one.
+    """Return the number of the backward pass on this thread, or -1 outside of one.
 
-    Torch has no public function for this. RuntimeError if it no longer has this one:
-    without it, inputs cannot be told apart by the pass that they belong to.
+    Torch has no public function for this. It raises RuntimeError if torch no longer has
+    this one, without which inputs cannot be assigned to their backward passes.
     """
     ask = getattr(torch._C, "_current_graph_task_id", None)
     if ask is None:
@@ -84,8 +84,8 @@ def current_backward() -> int:
 class WeakHook:
     """A module's hook that calls a method of an object as long as that object lives.
 
-    The object says by ``hooked(module)`` whether the module is its own: a copy of a
-    module has its hooks too, and nobody listens to those.
+    The object's ``hooked(module)`` returns whether the module is its own: a copy of a
+    module has its hooks too, and these call nothing.
     """
 
     def __init__(self, method: Callable):
@@ -93,16 +93,16 @@ class WeakHook:
 
     @property
     def owner(self) -> object | None:
-        """The object, or None if it is gone or was let go."""
+        """Return the object, or None if it was deleted or :meth:`let_go` was called."""
         method = self.method and self.method()
         return method.__self__ if method else None
 
     def let_go(self) -> None:
-        """Call nothing any more."""
+        """Stop calling the method."""
         self.method = None
 
     def __call__(self, module: nn.Module, *given) -> object:
-        """What the method returns; None if nobody listens."""
+        """Return what the method returns, or None if the hook calls nothing."""
         method = self.method and self.method()
         if method and method.__self__.hooked(module):
             return method(module, *given)

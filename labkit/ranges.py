@@ -1,4 +1,4 @@
-"""What options may be: a table of ranges, checked at the door."""
+"""Ranges of options, and the checks of options by tables of ranges."""
 
 import math
 import numbers
@@ -10,16 +10,16 @@ import numpy as np
 
 
 class Range(NamedTuple):
-    """What an option must be, in words and as a test."""
+    """The range of an option, in words and as a test."""
 
     words: str  # after "must be"
     holds: Callable[[Any], bool]
 
 
 def number(words: str, holds: Callable[[float], bool]) -> Range:
-    """Real numbers for which ``holds``; booleans are none, and nan never holds.
+    """Return the range of the real numbers for which ``holds`` is true.
 
-    Neither does an integer that no float can hold, such as ``10**400``.
+    Booleans, nan and integers that no float can hold, such as ``10**400``, are outside.
     """
     return Range(
         words,
@@ -32,7 +32,7 @@ def number(words: str, holds: Callable[[float], bool]) -> Range:
 
 
 def integer(low: int, high: float = math.inf) -> Range:
-    """Integers from ``low`` to ``high``; booleans are none."""
+    """Return the range of the integers from ``low`` to ``high``, without booleans."""
     words = (
         f"an integer >= {low}" if high == math.inf else f"an integer in {low}..{high}"
     )
@@ -40,7 +40,7 @@ def integer(low: int, high: float = math.inf) -> Range:
 
 
 def one_of(allowed: Sequence) -> Range:
-    """One of a few values."""
+    """Return the range of a few values."""
     known = tuple(allowed)
     return Range(
         f"one of {', '.join(map(str, known))}",
@@ -49,7 +49,7 @@ def one_of(allowed: Sequence) -> Range:
 
 
 def optional(inner: Range) -> Range:
-    """None, or what another range allows."""
+    """Return the range of None and what another range allows."""
     return Range(f"None or {inner.words}", lambda v: v is None or inner.holds(v))
 
 
@@ -65,7 +65,7 @@ COUNT = integer(1)
 def check(
     values: Mapping[str, Any], table: Mapping[str, Range], owner: str = ""
 ) -> None:
-    """Refuse an option that its table does not know, or a value out of its range.
+    """Raise ValueError for an unknown option or a value out of its range.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def check(
 
 
 def check_squares(name: str, values: np.ndarray) -> None:
-    """Refuse numbers whose squares, summed over all of them, leave their dtype's range.
+    """Raise ValueError if the sum of the numbers' squares could overflow their dtype.
 
     Examples
     --------

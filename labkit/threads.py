@@ -1,4 +1,4 @@
-"""How many threads torch and BLAS take where a notebook of labkit runs."""
+"""The number of threads of torch and BLAS in the notebooks of labkit."""
 
 import os
 
@@ -12,9 +12,9 @@ READ_LATER = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def set_threads(count: int = 0) -> None:
-    """Have torch and BLAS take so many threads from now on, in this whole process.
+    """Set the number of threads of torch and BLAS for this whole process.
 
-    Most of what the notebooks do is small tensors, which many threads slow down: a
+    Most of the notebooks' work is on small tensors, which many threads slow down: a
     step of 8-OK took ten times as long on two threads as on one. Every notebook calls
     this in its first cell; importing labkit does not. Large matrices profit: broad
     learning and BPLS on thousands of columns.
