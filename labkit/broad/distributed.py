@@ -61,7 +61,7 @@ class ShardedState:
 
     @property
     def F(self) -> Tensor:
-        """This worker's columns of F (k, k_w), a view."""
+        """The columns of F (k, k_w) on this worker, a view."""
         return self.buffer[: len(self.W), : self.columns].T
 
 

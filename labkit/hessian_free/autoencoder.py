@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from labkit.ranges import COUNT, POSITIVE, check
 
-# The derivative is a function of the output, which is what a forward pass keeps.
+# The derivatives are functions of the output, because a forward pass keeps that.
 MODULES = {"logistic": nn.Sigmoid, "tanh": nn.Tanh, "linear": nn.Identity}
 MODULES |= {"relu": nn.ReLU}
 ACTIVATIONS = {
@@ -79,11 +79,11 @@ class Autoencoder(nn.Module):
         )
 
     def forward(self, X: Tensor) -> Tensor:
-        """Reconstruct: (n, m_1) -> (n, m_1)."""
+        """Return the reconstruction of X: (n, m_1) -> (n, m_1)."""
         return self.outputs(X)
 
     def encode(self, X: Tensor) -> Tensor:
-        """The code: (n, m_1) -> (n, smallest width)."""
+        """Return the code of X: (n, m_1) -> (n, width of the code layer)."""
         return self.outputs(X, layers=(len(self.widths) - 1) // 2)
 
     def outputs(
@@ -92,7 +92,7 @@ class Autoencoder(nn.Module):
         weights: Sequence[Tensor] | None = None,
         layers: int | None = None,
     ) -> Tensor:
-        """Return S_layers at some weights; by default the last, at the module's own."""
+        """Return S_l for l = ``layers``, by default the last, at the given weights."""
         W = tuple(self.weights) if weights is None else weights
         S = X
         for W_l, name in zip(W[:layers], self.activations, strict=False):
@@ -101,7 +101,7 @@ class Autoencoder(nn.Module):
 
 
 def as_sequential(net: Autoencoder) -> nn.Sequential:
-    """Return the same net, with copied weights, made of torch's own layers."""
+    """Return the same net made of torch's own layers, with copies of the weights."""
     layers = []
     for W, name in zip(net.weights, net.activations, strict=True):
         layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype, device=W.device)

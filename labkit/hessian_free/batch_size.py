@@ -1,4 +1,4 @@
-r"""How large the next batch must be, from the noise of this one's gradient.
+r"""The size of the next batch, from the noise of the gradient on this one.
 
 Emirahmetoglu and Stewart, section 4.3, Algorithm 2 and the last lines of Algorithm 1;
 the idea is that of Byrd, Chin, Nocedal and Wu (2012), here without assuming n << N.
@@ -22,15 +22,15 @@ STALLED = 0.005  # relative decrease of the validation loss over the window
 
 
 def batch_gradient_variance(point: object, *beside: Tensor) -> tuple[float, ...]:
-    r"""V and |grad f_S|^2 of a batch, from one backward pass, read to the host once.
+    r"""Return V and |grad f_S|^2 of a batch, from one backward pass and one read.
 
     ``point`` is what :func:`labkit.hessian_free.linearise` returns. Tensors ``beside``,
-    of shape (), are read with the two and returned behind them.
+    of shape (), are read along with the two and returned after them.
 
     (1) $V = \frac{n}{n-1} \left( \tfrac1n \sum_i |\nabla f_i|^2
     - |\nabla f_S|^2 \right)$
 
-    the sample variances of one example's gradient, summed over parameters; n >= 2.
+    is the sample variance of one example's gradient, summed over parameters; n >= 2.
     V / n times (N - n) / (N - 1) estimates E |grad f_S - grad f_N|^2.
     """
     n = point.n
@@ -50,8 +50,8 @@ def next_batch_size(
     least solution
     (3) $\hat n = \left\lceil N V / (V + \theta^2 (N - 1) |\nabla f_S|^2) \right\rceil$
 
-    The paper's (13) and (14) lack the square of the norm, by which n would depend on
-    the unit of the loss; its (10), squared, has it. Evaluated in exact arithmetic.
+    The paper's (13) and (14) lack the square of the norm, so that n would depend on
+    the unit of the loss; its (10), squared, has it. The arithmetic is exact.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def variance_test(
 
 
 class NextBatch(NamedTuple):
-    """The next step's batch size, and why it grew."""
+    """The next step's batch size, and the reason why it grew."""
 
     n: int
     maxiter: int  # Krylov iterations at most
@@ -112,7 +112,7 @@ def grow(
     \min(\lceil 1.005 n \rceil, n_{max}) \text{ if } r < 0.005, \text{ else } n$
     (7) $\mathrm{maxiter}' = \lceil n' / n \cdot \mathrm{maxiter} \rceil$
 
-    (5) has the index of the algorithm, not the text's i - 4. Ceilings are of integers.
+    (5) has the index of the algorithm, not the text's i - 4. Ceilings are exact.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-r"""Conjugate gradients on the curvature system, as Martens (2010) stops them.
+r"""Conjugate gradients on the curvature system, with the stop rule of Martens (2010).
 
 The baseline of Emirahmetoglu and Stewart: for a positive definite B, minimise
 
@@ -35,7 +35,7 @@ STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
 
 @dataclass(frozen=True, eq=False)
 class CGStep:
-    """One iteration. ``x`` is not overwritten by the next."""
+    """One iteration of CG, whose ``x`` is not overwritten by the next."""
 
     k: int
     x: tuple[Tensor, ...] = field(repr=False)
@@ -54,7 +54,7 @@ def cg_steps(
     check_every: int = 1,
     maxiter: int | None = None,
 ) -> Iterator[CGStep]:
-    r"""Yield the iterates of preconditioned CG, without a stop.
+    r"""Yield the iterates of preconditioned CG, without stopping.
 
     With $r = b - B x$, $y = r / M$, $p = y$ at the start, per iteration
 
@@ -68,7 +68,7 @@ def cg_steps(
     The host waits for the device once in ``check_every`` iterations; after ``maxiter``,
     if it is given, the generator ends.
 
-    Cost of an iteration: one B, at most 15 kernels, 21 reads or writes of a vector.
+    An iteration costs one B, at most 15 kernels and 21 reads or writes of a vector.
     """
     space, right = Space(b), b
     flat = lambda v: None if v is None else space.flat(v)  # noqa: E731
@@ -109,7 +109,7 @@ def cg_steps(
 
 
 class CGResult(NamedTuple):
-    """What :func:`cg` returns.
+    """The result of :func:`cg`.
 
     ``status`` is "progress" (Martens' test), "exact", "curvature" (<p, B p> <= 0) or
     "maxiter"; ``kept`` holds pairs (k, iterate), the last iterate always among them;
@@ -137,9 +137,9 @@ def cg(
     callback: Callable | None = None,
     check_every: int | None = None,
 ) -> CGResult:
-    r"""Solve B x = b roughly by conjugate gradients, stopped as in Martens (2010).
+    r"""Solve B x = b approximately by conjugate gradients, stopped as Martens (2010).
 
-    Stop at k when, over the last gap = max(10, ceil(k / 10)) iterations, the model
+    CG stops at k when, over the last gap = max(10, ceil(k / 10)) iterations, the model
     gained less than ``tolerance`` per iteration, relatively: k > gap, q_k < 0 and
     (q_k - q_{k - gap}) / q_k < tolerance gap.
 

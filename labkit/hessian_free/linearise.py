@@ -1,4 +1,4 @@
-r"""The residual and its derivative at given weights and rows, as a pair of maps.
+r"""The residual at given weights and rows, and its derivative as a pair of maps.
 
 Emirahmetoglu and Stewart, sections 3 and 4.6, Algorithms 4 and 5. With n examples,
 
@@ -92,7 +92,7 @@ def mean_loss(
     loss: LossLike = "squared",
     weights: tuple[Tensor, ...] | None = None,
 ) -> Tensor:
-    """Return f, (): half the squared error, or another loss's mean over examples."""
+    """Return f, (): half the squared error, or the mean of another loss."""
     loss = as_loss(loss, model)
     if loss == SQUARED:
         return 0.5 * squared_error(model, inputs, targets, weights=weights)
@@ -113,7 +113,7 @@ def squared_error(
 
 
 def _judged(model, inputs, targets, loss, weights):
-    """Return outputs and targets, checked."""
+    """Return the checked outputs and targets."""
     targets = inputs if targets is None else targets
     check_rows(model, inputs, targets)
     outputs = _outputs(model, inputs, weights)
@@ -134,7 +134,7 @@ def _indices(model) -> dict[str, int]:
     """Return the names of trained parameters, each with its index among the weights.
 
     A tensor that several modules share has all their names. A module that is used twice
-    has one name, since ``functional_call`` would put it back wrongly under two.
+    has one name, because ``functional_call`` would restore it wrongly under two.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     index = {p: i for i, p in enumerate(trained)}
@@ -152,9 +152,9 @@ def _has_recurrence(model) -> bool:
 
 @contextmanager
 def _twice_differentiable(model):
-    """Choose kernels whose backward pass has a derivative, and which vmap knows.
+    """Choose kernels that vmap supports and whose backward pass has a derivative.
 
-    Fused attention has none, and neither have the recurrences of cuDNN and oneDNN.
+    Fused attention and the recurrences of cuDNN and oneDNN are not among them.
     """
     with ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -168,7 +168,7 @@ def _twice_differentiable(model):
 
 @contextmanager
 def _unknown_in_words():
-    """Say what torch.func does not know, where it says how to extend itself."""
+    """Raise a ValueError in plain words where torch.func does not support a model."""
     try:
         yield
     except RuntimeError as error:
@@ -183,15 +183,15 @@ def _unknown_in_words():
 
 
 class _Point:
-    """What follows from the residual R alone, in both kinds of linearisation."""
+    """The base class of both linearisations, for what needs the residual R alone."""
 
     @property
     def n(self) -> int:
-        """Number of examples."""
+        """The number of examples."""
         return len(self.residual)
 
     def agreed(self, x: Tensor) -> Tensor:
-        """Return random numbers as they are: no other worker draws its own."""
+        """Return random numbers unchanged, as there is no other worker."""
         return x
 
     def loss(self) -> Tensor:
@@ -206,7 +206,7 @@ def linearise_layers(
     inputs: Tensor,
     targets: Tensor | None,
 ) -> "LinearisedLayers":
-    r"""Take a forward pass that keeps $\tilde S_{l-1}$ and $S'_l$ of every layer.
+    r"""Linearise layers, keeping $\tilde S_{l-1}$ and $S'_l$ of a forward pass.
 
     (3) $S_l = \sigma_l(\tilde S_{l-1} W_l)$
     """
@@ -222,7 +222,7 @@ def linearise_layers(
 
 
 def with_ones(S: Tensor) -> Tensor:
-    r"""$\tilde S = [S\ 1]$, (n, m) -> (n, m + 1).
+    r"""Return $\tilde S = [S\ 1]$, (n, m) -> (n, m + 1).
 
     Its rows lie a multiple of 16 entries apart; if they lay an odd number apart, the
     product $\tilde S^T F$ of a wide first layer would take a quarter longer on a CPU.
@@ -236,10 +236,10 @@ def with_ones(S: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearisedLayers(_Point):
-    r"""A = dR/dw of a stack of layers, from activations that were kept.
+    r"""The derivative A = dR/dw of a stack of layers, from stored activations.
 
-    Algorithms 4 and 5. The column of ones in $\tilde S$ has derivative 0, hence $W^-$
-    where signals pass and $\tilde S$ where weights enter:
+    Algorithms 4 and 5; the column of ones in $\tilde S$ has derivative 0: $W^-$
+    appears where signals pass, and $\tilde S$ where weights enter:
 
     (A1) $F_1 = S'_1 \circ \tilde S_0 D_1$
     (A2) $F_l = S'_l \circ (F_{l-1} W_l^- + \tilde S_{l-1} D_l)$, $A d = F_k / \sqrt n$
@@ -257,7 +257,7 @@ class LinearisedLayers(_Point):
 
     @cached_property
     def _scaled(self) -> tuple[Tensor, ...]:
-        """S'_l, the last with the factor of R, which then costs no operation."""
+        """The derivatives S'_l, the last of them with the factor 1 / sqrt(n) of R."""
         *others, last = self.derivatives
         return *others, last / math.sqrt(self.n)
 
@@ -314,13 +314,15 @@ class LinearisedLayers(_Point):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearisedModule(_Point):
-    """A = dR/dw of any module, by ``torch.func``; if T is None, R is of the outputs.
+    """The derivative A = dR/dw of any module, by ``torch.func``.
 
-    A' is the closure of one ``vjp``. It is linear in U, and its own transpose, by
-    another ``vjp``, is A. Unlike ``jvp`` this keeps the forward pass, and unlike
-    ``linearize`` it traces nothing anew for every batch; its products are as fast for
-    Linear layers and faster for convolutions. Sums of squares hold the gradients of 32
-    examples at a time, and of one example for a model with nn.RNN, nn.LSTM or nn.GRU.
+    If the targets T are None, R is that of the outputs alone. A' is the closure of one
+    ``vjp``. It is linear in U, and its own transpose, by another ``vjp``, is A. Unlike
+    ``jvp`` this keeps the forward pass, and unlike ``linearize`` it does not trace
+    every batch again; its products are as fast for Linear layers and faster for
+    convolutions.
+    Sums of squares hold the gradients of 32 examples at a time, and of one example for
+    a model with nn.RNN, nn.LSTM or nn.GRU.
     """
 
     model: nn.Module
@@ -339,7 +341,7 @@ class LinearisedModule(_Point):
 
     @cached_property
     def residual(self) -> Tensor:
-        """R, like the targets."""
+        """The residual R, of the shape of the targets."""
         with torch.no_grad():
             forward = lambda: self.residual_map(*self.weights)  # noqa: E731
             return tried(forward, self.model, self.inputs)
@@ -362,7 +364,7 @@ class LinearisedModule(_Point):
         return self._vjp(U)
 
     def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`LinearisedLayers.sum_squares`."""
+        """Return the sums of squares, as :meth:`LinearisedLayers.sum_squares`."""
 
         def signal(x, u):
             def outputs(*weights):
@@ -372,14 +374,14 @@ class LinearisedModule(_Point):
             return vjp(outputs, *self.weights)[1](u)
 
         total = [torch.zeros_like(w) for w in self.weights]
-        if _has_recurrence(self.model):  # vmap does not know it
+        if _has_recurrence(self.model):  # vmap does not support it
             for x, u in zip(self.inputs, U, strict=True):
                 torch._foreach_add_(total, [g.square() for g in signal(x, u)])
             return tuple(total)
         for x, u in zip(self.inputs.split(ROWS), U.split(ROWS), strict=True):
             with _unknown_in_words():
                 gradients = vmap(signal)(x, u)
-            # One that is always zero is spread over the rows and not written to.
+            # A gradient that is always zero is an expanded view, not to be written to.
             squares = [
                 (g.square_() if g.is_contiguous() else g.square()).sum(0)
                 for g in gradients
@@ -390,7 +392,7 @@ class LinearisedModule(_Point):
     def gradient_moments(
         self, U: Tensor | None = None
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        """See :meth:`LinearisedLayers.gradient_moments`."""
+        """Return the moments, as :meth:`LinearisedLayers.gradient_moments`."""
         U = self.residual if U is None else U
         squares = self.sum_squares(U * math.sqrt(self.n))
         return self.transpose_map(U), torch.stack([s.sum() for s in squares]).sum()
@@ -399,7 +401,7 @@ class LinearisedModule(_Point):
 def check_data(
     model: nn.Module, inputs: Tensor, targets: Tensor | None, name: str = "inputs"
 ) -> None:
-    """Refuse data that the model cannot reproduce; read them once."""
+    """Raise an error if the model cannot reproduce the data, which are read once."""
     check_rows(model, inputs, targets, name)
     if inputs.ndim < 2:
         shape = tuple(inputs.shape)
@@ -417,7 +419,7 @@ def check_data(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearisedLoss:
-    r"""A = L' J / sqrt(n) and R = r / sqrt(n) of a loss that is not the squared one.
+    r"""The maps A = L' J / sqrt(n) and R = r / sqrt(n) of a loss other than "squared".
 
     ``derivative`` has the maps of J / sqrt(n), and the outputs / sqrt(n) as its
     residual; r and L are those of ``rule``. A'A is the generalised Gauss-Newton matrix,
@@ -430,24 +432,24 @@ class LinearisedLoss:
 
     @property
     def weights(self) -> tuple[Tensor, ...]:
-        """Where it is linearised."""
+        """The weights at which the model is linearised."""
         return self.derivative.weights
 
     @property
     def n(self) -> int:
-        """Number of examples."""
+        """The number of examples."""
         return self.derivative.n
 
     @cached_property
     def outputs(self) -> Tensor:
-        """The model's outputs, (n, ...)."""
+        """The outputs of the model, (n, ...)."""
         Z = self.derivative.residual * math.sqrt(self.n)
         check_like(self.rule, Z, self.targets)
         return Z
 
     @cached_property
     def _root(self):
-        """r / sqrt(n), L, and L' by one ``vjp``."""
+        """The residual r / sqrt(n), the map L, and L' by one ``vjp``."""
         with torch.no_grad():
             r, L = self.rule.root(self.outputs, self.targets)
             transpose = vjp(L, torch.zeros_like(r))[1]
@@ -455,11 +457,11 @@ class LinearisedLoss:
 
     @property
     def residual(self) -> Tensor:
-        """R, like r."""
+        """The residual R, of the shape of r."""
         return self._root[0]
 
     def agreed(self, x: Tensor) -> Tensor:
-        """Return random numbers as they are: no other worker draws its own."""
+        """Return random numbers unchanged, as there is no other worker."""
         return x
 
     def loss(self) -> Tensor:
@@ -479,5 +481,5 @@ class LinearisedLoss:
         return self.derivative.sum_squares(self._root[1](U))
 
     def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
-        """See :meth:`LinearisedLayers.gradient_moments`."""
+        """Return the moments, as :meth:`LinearisedLayers.gradient_moments`."""
         return self.derivative.gradient_moments(self._root[1](self.residual))

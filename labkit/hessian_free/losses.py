@@ -1,4 +1,4 @@
-r"""The losses, as least squares, and what a step refuses about its rows and targets.
+r"""The losses as least squares, and checks of a step's rows and targets.
 
 A convex loss needs the square root of its curvature and a residual.
 
@@ -91,7 +91,7 @@ class CrossEntropy:
         The class index of targets that have no loss; torch's default is -100, here none
         is ignored if this is not given.
     label_smoothing : float in [0, 1)
-        How much of a target is spread over all classes.
+        The share of a target that is spread over all classes.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class CrossEntropy:
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The name of the loss in messages."""
         return "softmax"
 
     def value(self, Z: Tensor, T: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class CrossEntropy:
         return r, L
 
     def _targets(self, Z, T):
-        """Return targets as weights of the classes; NaN where an index names none."""
+        """Return targets as class weights, with NaN for an index without a class."""
         y, classes = T, Z.shape[-1]
         if not T.is_floating_point():
             every = torch.arange(classes, device=T.device)
@@ -179,7 +179,7 @@ def _logistic_root(Z, T):
     return (p - T) / s, lambda U: s * U  # (2)
 
 
-SQUARED = Loss("squared", None, None)  # whose maps linearise writes without L
+SQUARED = Loss("squared", None, None)  # linearise has its maps, without L
 SOFTMAX = CrossEntropy()
 LOGISTIC = Loss("logistic", _logistic_value, _logistic_root)
 LossLike = str | Loss | CrossEntropy
@@ -187,7 +187,7 @@ LOSSES = {loss.name: loss for loss in (SQUARED, SOFTMAX, LOGISTIC)}
 
 
 def as_loss(loss: LossLike, model: nn.Module) -> Loss | CrossEntropy:
-    """Return a loss by its name; refuse a model that ends in the loss's own layer."""
+    """Return a loss by its name; raise an error if the model ends in its own layer."""
     if not isinstance(loss, Loss | CrossEntropy):
         if not isinstance(loss, str) or loss not in LOSSES:
             known = ", ".join(LOSSES)
@@ -211,7 +211,7 @@ def as_loss(loss: LossLike, model: nn.Module) -> Loss | CrossEntropy:
 def check_like(
     loss: Loss | CrossEntropy, outputs: Tensor, targets: Tensor | None
 ) -> None:
-    """Refuse targets of a shape or dtype that the loss does not take; read nothing."""
+    """Raise an error if the targets' shape or dtype is wrong, without a read."""
     if not isinstance(outputs, Tensor):
         kind = type(outputs).__name__
         raise TypeError(
@@ -255,9 +255,9 @@ def check_like(
 
 
 def check_targets(loss: Loss | CrossEntropy, outputs: Tensor, targets: Tensor) -> None:
-    """Refuse targets out of the loss's range, and a :class:`Loss` that is wrong.
+    """Raise an error for targets out of range, or for a :class:`Loss` that is wrong.
 
-    One read.
+    The host reads the device once.
     """
     of_classes = isinstance(loss, CrossEntropy)
     if not of_classes and loss not in LOSSES.values():
@@ -284,12 +284,12 @@ def check_targets(loss: Loss | CrossEntropy, outputs: Tensor, targets: Tensor) -
 
 @torch.no_grad()
 def check_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
-    """Check the functions of a :class:`Loss` against autograd, on two rows; one read.
+    """Check the functions of a :class:`Loss` against autograd on two rows.
 
     Raises
     ------
     ValueError
-        With what does not hold: each row has a loss, which depends on this row alone; L
+        If one of these fails: each row has a loss that depends on this row alone; L
         is linear; L r is the gradient; L L' is the curvature.
     """
     Z, T = outputs[:2].detach().clone(), targets[:2]
@@ -338,7 +338,7 @@ def check_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
 def check_rows(
     model: nn.Module, inputs: object, targets: object = None, name: str = "inputs"
 ) -> None:
-    """Refuse what is no batch for the model, by its shapes; read no number."""
+    """Raise an error if this is no batch for the model, by shapes and dtypes alone."""
     targets = inputs if targets is None else targets
     roles = ((name, inputs), (f"targets of {name}", targets))
     for role, x in roles:
@@ -375,7 +375,7 @@ def check_pair(
     inputs: Tensor,
     targets: object = None,
 ) -> None:
-    """Refuse rows and targets that model and loss do not take; try the first row."""
+    """Raise an error for rows and targets that do not fit; try the first row."""
     check_rows(model, inputs, targets, name)
     targets = inputs if targets is None else targets
     outputs = inputs[:1]  # of an Autoencoder of this shape
@@ -388,11 +388,11 @@ def check_pair(
 
 
 def tried(forward: Callable, model: nn.Module, inputs: Tensor) -> object:
-    """Return what a first forward pass gives; put its errors into words.
+    """Return the result of a first forward pass, and explain its errors.
 
     A model that draws random numbers in its forward pass, as dropout does, or changes a
-    buffer, as running averages do, is another function each time, and is refused. The
-    state of the generator and the buffers are put back.
+    buffer, as running averages do, is a different function each time, which is a
+    ValueError. The state of the generator and the buffers are restored.
     """
     of_state = (inputs.device,) if inputs.is_cuda else ()
     random = torch.cuda if of_state else torch.random

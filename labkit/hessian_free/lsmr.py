@@ -1,13 +1,13 @@
-r"""LSMR wholly in torch: damped, preconditioned, warm-started, on an operator.
+r"""LSMR in torch, with damping, a preconditioner and a warm start, on an operator.
 
 Emirahmetoglu and Stewart, sections 4.7 and 5, Algorithm 6; the method is that of Fong
-and Saunders (SIAM J. Sci. Comput. 33, 2011). Solved is
+and Saunders (SIAM J. Sci. Comput. 33, 2011). It solves
 
 .. math:: \min_d |A d - b|^2 + \lambda^2 |d|^2 , \qquad d = c \circ y
 
-with a diagonal right preconditioner c, from a start d_0. Algorithm 6 as printed puts
-the damping on y, measures it from the start, and takes y for d on the way in and out:
-three other problems. Here LSMR runs undamped on the operator
+with a diagonal right preconditioner c, from a start d_0. Algorithm 6 as printed damps
+y, measures the damping from the start, and confuses y with d at the start and at the
+end, so that it solves other problems. Here LSMR runs undamped on the operator
 
     K y = ( A(c o y), lambda c o y ),   right-hand side ( b, 0 ),   start d_0 / c,
 
@@ -23,17 +23,17 @@ norm, towards               normal equations, with C = diag(c)
 "scaled", "start"           (A'A + lam^2 C^-2) (d - d0) = A'(b - A d0)
 ==========================  ====================================================
 
-``scipy.sparse.linalg.lsmr(damp=, x0=)`` is the second. Further departures: rho_0 = 1
+``scipy.sparse.linalg.lsmr(damp=, x0=)`` solves the second. Other departures: rho_0 = 1
 (printed 0, which divides 0 by 0), the progress test compares with the value of this
 check (printed f_val, undefined there), and the best iterate is returned, not the last.
 
-Latin letters are vectors, flat inside (:mod:`labkit.hessian_free.vectors`), greek ones
-scalars. The bidiagonalisation stays on the device: its alpha and beta wait there, with
+Latin letters are vectors, flat inside (:mod:`labkit.hessian_free.vectors`); Greek ones
+are scalars. The bidiagonalisation stays on the device, as do its alpha and beta, with
 the vectors v, until the stopping rule is applied, every ``check_every`` iterations.
 Then the host reads them at once and does the plane rotations (:func:`rotate`), a few
 dozen operations in float64 that are cheaper there than launched as kernels; their
 coefficients update the iterates. What was computed past the end is dropped, so that
-``check_every`` changes no result. When it ends: :mod:`labkit.hessian_free.stopping`.
+``check_every`` changes no result. :mod:`labkit.hessian_free.stopping` has the rules.
 """
 
 import math
@@ -68,15 +68,15 @@ from labkit.hessian_free.vectors import (
 )
 from labkit.ranges import COUNT, check
 
-Scalar = float | np.ndarray  # of one system, or (k,) of k systems
+Scalar = float | np.ndarray  # for one system, or (k,) for k systems
 
 
 class Rotations(NamedTuple):
-    """Scalars of the two QR factorisations: floats, or arrays (k,) for k systems."""
+    """The scalars of the two QR factorisations: floats, or arrays (k,)."""
 
     alphabar: float
     zetabar: float
-    anorm2: float  # sum of squares of the bidiagonal matrix, but for its last beta
+    anorm2: float  # sum of squares of the bidiagonal matrix without its last beta
     betadd: float
     rho: float = 1.0
     rhobar: float = 1.0
@@ -87,12 +87,12 @@ class Rotations(NamedTuple):
     rhod: float = 1.0
     tautilde: float = 0.0
     thetatilde: float = 0.0
-    largest: float = 1.0  # rhobar so far, the start's among them
+    largest: float = 1.0  # rhobar so far, including the start's
     least: float = math.inf
 
 
 class Norms(NamedTuple):
-    """Estimates from the recurrences after an iteration; arrays (k,) for k systems."""
+    """The norms estimated by the recurrences; arrays (k,) for k systems."""
 
     rnorm: float  # |(b - A d, -lam d)|, the residual of K
     arnorm: float  # |K'(residual)| = |c o (A'(b - A d) - lam^2 d)|
@@ -109,9 +109,9 @@ def rotate(s: Rotations, alpha: Scalar, beta: Scalar) -> tuple[Rotations, Norms,
     (5) $\bar c' = \bar c \rho / \bar\rho$, $\bar s' = \theta / \bar\rho$
     (6) $\zeta = \bar c' \bar\zeta$, $\bar\zeta' = -\bar s' \bar\zeta$
 
-    ``s`` is the state after the iteration before; alpha and beta, floats or arrays
-    (k,), have index k + 1. Returned are the state, norms, and the coefficients (of
-    hbar, of d, of h) of the vector updates.
+    ``s`` is the state after the previous iteration; alpha and beta, floats or arrays
+    (k,), have index k + 1. The state, the norms, and the coefficients of the vector
+    updates (of hbar, of d, of h) are returned.
     """
     rho = hypot(s.alphabar, beta)  # (2)
     cos, sin = _over(s.alphabar, rho), _over(beta, rho)  # (2)
@@ -119,7 +119,7 @@ def rotate(s: Rotations, alpha: Scalar, beta: Scalar) -> tuple[Rotations, Norms,
     thetabar, rhobar = s.sbar * rho, hypot(s.cbar * rho, theta)  # (4)
     cbar, sbar = _over(s.cbar * rho, rhobar), _over(theta, rhobar)  # (5)
     zeta, zetabar = cbar * s.zetabar, -sbar * s.zetabar  # (6)
-    # A third factorisation that gives the residual's norm from scalars alone.
+    # A third factorisation gives the norm of the residual from scalars alone.
     betahat, betadd = cos * s.betadd, -sin * s.betadd
     rhotilde = hypot(s.rhod, thetabar)
     ctilde, stilde = _over(s.rhod, rhotilde), _over(thetabar, rhotilde)
@@ -142,49 +142,49 @@ def rotate(s: Rotations, alpha: Scalar, beta: Scalar) -> tuple[Rotations, Norms,
 
 
 def _over(a, b, otherwise=0.0):
-    """Return a / b, and 0 where b is 0, since the recurrence has ended there."""
+    """Return a / b, or ``otherwise`` where b is 0 and the recurrence has ended."""
     if isinstance(b, float):
         return a / b if b else otherwise
     return np.where(b == 0, otherwise, a / np.where(b == 0, 1.0, b))
 
 
 def larger(a: Scalar, b: Scalar) -> Scalar:
-    """Return the larger of two floats or arrays, as the second is."""
+    """Return the larger of two floats, or of two arrays if the second is one."""
     return max(a, b) if isinstance(b, float) else np.maximum(a, b)
 
 
 def smaller(a: Scalar, b: Scalar) -> Scalar:
-    """Return the smaller of two floats or arrays, as the second is."""
+    """Return the smaller of two floats, or of two arrays if the second is one."""
     return min(a, b) if isinstance(b, float) else np.minimum(a, b)
 
 
 def hypot(a: Scalar, b: Scalar) -> Scalar:
-    """Return sqrt(a^2 + b^2) of floats or of arrays, as the second is."""
+    """Return sqrt(a^2 + b^2) of two floats, or of arrays if the second is one."""
     return math.hypot(a, b) if isinstance(b, float) else np.hypot(a, b)
 
 
 @dataclass(frozen=True, eq=False)
 class LSMRStep:
-    """One iteration. ``x`` is overwritten by the next: copy what is to be kept."""
+    """One iteration of LSMR, whose ``x`` is overwritten by the next."""
 
     k: int
     x: tuple[Tensor, ...] = field(repr=False)
     norms: Norms
-    exhausted: bool | np.ndarray  # residual or gradient is down to rounding
+    exhausted: bool | np.ndarray  # residual or gradient is at rounding error
     last: bool  # the host waits for the device before the next one
 
 
 def bidiagonalise(
     system: System, u: Tensor, v: Tensor, alpha: Tensor, beta: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Take a step of Golub and Kahan on a :class:`System`, all of it on the device.
+    r"""Take a step of Golub and Kahan on a :class:`System`, entirely on the device.
 
     (1) $\beta_{k+1} u_{k+1} = K v_k - \alpha_k u_k$,
     $\alpha_{k+1} v_{k+1} = K^T u_{k+1} - \beta_{k+1} v_k$
 
-    u : flat, $\beta_k u_k$: never divided, which saves two passes over its damped part;
-    v : flat, of norm 1; alpha, beta : (1,). Returned are the next four. Cost: one A,
-    one A' and at most 15 kernels.
+    u : flat, $\beta_k u_k$, never divided, which saves two passes over its damped part;
+    v : flat, of norm 1; alpha, beta : (1,). The next four are returned. The cost is one
+    A, one A' and at most 15 kernels.
     """
     u = system.forward(v).addcmul_(u, alpha / beta, value=-1)  # (1)
     beta = positive(flat_norm(u))  # (1)
@@ -198,7 +198,7 @@ def bidiagonalise(
 def lsmr_steps(
     system: System, *, check_every: int = 1, maxiter: int | None = None
 ) -> Iterator[LSMRStep]:
-    r"""Yield the iterates d_0, d_1, ... of LSMR on a :class:`System`, without a stop.
+    r"""Yield the iterates d_0, d_1, ... of LSMR on a :class:`System`, without stopping.
 
     (7) $\bar h = h - \frac{\bar\theta \rho}{\rho_o \bar\rho_o} \bar h$
     (8) $d = d + \frac{\zeta}{\rho \bar\rho}\, c \circ \bar h$
@@ -208,10 +208,10 @@ def lsmr_steps(
     device once in ``check_every`` iterations; after ``maxiter``, if it is given, the
     generator ends.
 
-    Cost of an iteration: one A, one A', at most 18 kernels, and 20 to 35 reads or
-    writes of a vector of parameters (damping and scale want the most). Five such
-    vectors are held, one more with damping, and one for each of ``check_every``. What
-    is raised: see :func:`lsmr`.
+    An iteration costs one A, one A', at most 18 kernels, and 20 to 35 reads or writes
+    of a vector of parameters (the most with damping and scale). Five such vectors are
+    held, one more with damping, and one for each of ``check_every``. The errors are
+    those of :func:`lsmr`.
     """
     d, u, v = system.start()
     keep_freed(u)
@@ -257,7 +257,7 @@ def lsmr_steps(
 
 
 class LSMRResult(NamedTuple):
-    """What :func:`lsmr` returns.
+    """The result of :func:`lsmr`.
 
     ``x`` is of b's kind: tensors or NumPy arrays. ``status``, an array for k systems,
     names the test that stopped the run: "atol" (the gradient), "btol", "conlim", "ftol"
@@ -303,10 +303,10 @@ def lsmr(
     callback: Callable | None = None,
     check_every: int | None = None,
 ) -> LSMRResult:
-    r"""Least squares by LSMR: min |A x - b|^2 + damping^2 |x|^2, from x0.
+    r"""Minimise |A x - b|^2 + damping^2 |x|^2 by LSMR, from x0.
 
-    Prefer it where A is an operator on an accelerator or the answer is wanted only
-    roughly; for a dense matrix that fits, a factorisation is faster.
+    It suits an A that is an operator on an accelerator, or an answer that need not be
+    accurate; for a dense matrix that fits in memory, a factorisation is faster.
 
     Parameters
     ----------
@@ -421,20 +421,20 @@ def lsmr(
 
 
 def _callback(callback, outside):
-    """Return a function of a step that calls back after each iteration."""
+    """Return a function of a step that calls ``callback`` after each iteration."""
     if callback is None:
         return lambda step: None
     return lambda step: step.k and callback(replace(step, x=outside(step.x)))
 
 
 def _read(scalars):
-    """Read scalars of the device at once: floats, or for k systems arrays (k,)."""
+    """Read the device's scalars at once, as floats or arrays (k,) for k systems."""
     values = torch.cat(scalars, -1)
     return values.tolist() if values.ndim == 1 else values.double().cpu().numpy().T
 
 
 def _combine_(x, a, y) -> None:
-    """Set x to y + a x, in place; a is a float, or an array (k,) for k systems."""
+    """Set x to y + a x in place; a is a float, or an array (k,) for k systems."""
     if isinstance(a, float):
         torch.add(y, x, alpha=a, out=x)
     else:
@@ -442,7 +442,7 @@ def _combine_(x, a, y) -> None:
 
 
 def _add_product_(x, a, c, y) -> None:
-    """Add a (c o y) to x, in place; without c, add a y."""
+    """Add a (c o y) to x in place, or a y if c is None."""
     if isinstance(a, float):
         x.add_(y, alpha=a) if c is None else x.addcmul_(c, y, value=a)
     else:
@@ -473,7 +473,7 @@ def _check_finite(alpha, beta, k, norms):
 
 
 def _check_adjoint(overlap, alpha, beta, eps):
-    """Refuse a pair for which <K v_1, u_1> = alpha_1 |v_1|^2 does not hold."""
+    """Raise a ValueError unless <K v_1, u_1> = alpha_1 |v_1|^2 holds."""
     size = hypot(alpha, beta)
     if np.any(abs(overlap) > math.sqrt(eps) * size):
         raise ValueError(

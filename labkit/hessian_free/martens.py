@@ -1,10 +1,10 @@
 r"""The baseline: Hessian-free optimisation with conjugate gradients (Martens 2010).
 
-Each step takes the curvature on one chunk of the data, in turn; the gradient, the
+Each step computes the curvature on one chunk of the data, in turn; the gradient, the
 backtracking and the line search use all rows. The "batch" variant uses the chunk for
-these too; it overfits its chunks until the loss runs away.
+these too; it overfits its chunks until the loss diverges.
 
-Here lambda is not squared, as in his code: it is the square of the lambda of
+As in his code, lambda is not squared here: it is the square of the lambda of
 :class:`~labkit.hessian_free.HessianFree`.
 """
 
@@ -32,7 +32,7 @@ from labkit.ranges import INSIDE, POSITIVE
 
 DECAY = 0.95  # share of the last direction that CG starts from
 SHRINK = 0.8  # of the line search
-ROWS = 4096  # rows of the gradient at once, to bound the memory of activations
+ROWS = 4096  # rows of the gradient at a time, to limit the memory of activations
 OPTIONS = STOPS | {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
 
 
@@ -91,7 +91,7 @@ class MartensHF(Newton):
         *,
         chunk: Rows | None = None,
     ) -> HFStep:
-        """Take one step on rows for the gradient and a chunk for the curvature.
+        """Take one step, on rows for the gradient and a chunk for the curvature.
 
         The losses of the record, and its ``merit`` at CG's kept iterates, are those of
         ``inputs``.
@@ -99,7 +99,7 @@ class MartensHF(Newton):
         Parameters
         ----------
         inputs, targets : tensor
-            Rows of the gradient; in the published method all that there are.
+            Rows of the gradient; in the published method all rows.
         chunk : tensor or (inputs, targets), optional
             Rows of the curvature. If not given, those of the gradient: the "batch"
             variant.
@@ -162,7 +162,7 @@ class MartensHF(Newton):
         )
 
     def _gradient(self, w, inputs, targets):
-        """Return what :func:`gradient_pass` does, for the rows of all workers."""
+        """Return what :func:`gradient_pass` returns, for the rows of all workers."""
         f, g, squares = gradient_pass(self.model, w, inputs, targets, loss=self.loss)
         if self.process_group is None:
             return f, g, squares
@@ -179,7 +179,7 @@ def gradient_pass(
     *,
     loss: LossLike = "squared",
 ) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return f, (), grad f and the mean over examples of (grad f_i)^2, by slices."""
+    """Return f, (), grad f and the mean of (grad f_i)^2 over examples, by slices."""
     targets = inputs if targets is None else targets
     N = len(inputs)
     f, g, squares = 0.0, scaled(weights, 0.0), scaled(weights, 0.0)
@@ -196,8 +196,8 @@ def gradient_pass(
 def _backtrack(kept, f):
     """Go back from the last iterate while the loss falls.
 
-    Returned are (k, p, f) of the iterate where it ends, and all losses. The first two
-    losses, which are wanted in any case, are read at once.
+    It returns (k, p, f) of the iterate where it ends, and all losses. The first two
+    losses, which are needed in any case, are read at once.
     """
     newest, older = kept[:-3:-1], kept[-3::-1]
     values = torch.stack([f(p) for _, p in newest]).tolist()

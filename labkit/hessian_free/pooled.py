@@ -1,10 +1,10 @@
 """The linearisation of a batch whose rows lie on several workers.
 
 Under ``DistributedDataParallel`` each worker has the same weights and rows of its own.
-The rows of all of them are one batch, in the order of ranks. What has an entry for each
-row is gathered, what has one for each weight is summed up, so that every worker holds
-the same numbers, runs LSMR or CG on them as one process would, and decides alike. A
-product A d gathers the residuals of all rows; a product A'U sums up P numbers.
+The rows of all workers are one batch, in the order of ranks. Tensors with an entry for
+each row are gathered, and those with one for each weight are summed, so that every
+worker has the same numbers, runs LSMR or CG on them as one process would, and makes the
+same decisions. A product A d gathers the residuals of all rows; A'U sums P numbers.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a torch without torch.distributed has none
 
 
 class Workers:
-    """The workers of a step and how many rows each of them has; one read.
+    """The workers of a step and the number of rows of each, read once.
 
     Parameters
     ----------
@@ -38,16 +38,16 @@ class Workers:
 
     @property
     def n(self) -> int:
-        """Rows of all workers."""
+        """The number of rows of all workers."""
         return sum(self.counts)
 
     @property
     def share(self) -> float:
-        """Which share of the rows this worker has."""
+        """The share of the rows that this worker has."""
         return self.counts[self.rank] / self.n
 
     def gather(self, x: Tensor) -> Tensor:
-        """Return the rows of all workers, from a tensor of those of each."""
+        """Return the rows of all workers, given a tensor of this worker's rows."""
         most = max(self.counts)
         padded = x.new_zeros(most, *x.shape[1:])
         padded[: len(x)] = x
@@ -55,11 +55,11 @@ class Workers:
         return torch.cat([part[:n] for part, n in parts])
 
     def mine(self, x: Tensor) -> Tensor:
-        """Return this worker's rows of a tensor of all."""
+        """Return this worker's rows of a tensor of all rows."""
         return x.split(self.counts)[self.rank]
 
     def first(self, x: Tensor) -> Tensor:
-        """Return the tensor that rank 0 has."""
+        """Return the tensor of rank 0."""
         x = x.contiguous()
         dist.broadcast(x, dist.get_global_rank(self.group, 0), group=self.group)
         return x
@@ -72,27 +72,27 @@ class Workers:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pooled:
-    """What :func:`labkit.hessian_free.linearise` returns, for the rows of all workers.
+    """The result of :func:`labkit.hessian_free.linearise` for the rows of all workers.
 
     Each rank must make the same calls in the same order.
     """
 
-    point: object  # that of this worker's rows
+    point: object  # the linearisation of this worker's rows
     workers: Workers
 
     @property
     def weights(self) -> tuple[Tensor, ...]:
-        """Where it is linearised."""
+        """The weights at which the model is linearised."""
         return self.point.weights
 
     @property
     def n(self) -> int:
-        """Number of examples of all workers."""
+        """The number of examples of all workers."""
         return self.workers.n
 
     @cached_property
     def residual(self) -> Tensor:
-        """R, of all rows."""
+        """The residual R of all rows."""
         return self._all(self.point.residual)
 
     def loss(self) -> Tensor:
@@ -109,22 +109,22 @@ class Pooled:
         return tuple(sum_over(self.point.transpose_map(mine), self.workers.group))
 
     def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
-        """See :meth:`labkit.hessian_free.linearise.LinearisedLayers.sum_squares`."""
+        """Return the sums of squares, as ``LinearisedLayers.sum_squares``."""
         squares = self.point.sum_squares(self.workers.mine(U).contiguous())
         return tuple(sum_over(squares, self.workers.group))
 
     def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
-        """See ``LinearisedLayers.gradient_moments``."""
+        """Return the moments, as ``LinearisedLayers.gradient_moments``."""
         gradient, squares = self.point.gradient_moments()
         gradient = tuple(self._mean(gradient))
         return gradient, sum_over([squares], self.workers.group)[0]
 
     def agreed(self, x: Tensor) -> Tensor:
-        """Return what rank 0 has, of random numbers that each worker draws."""
+        """Return the random numbers of rank 0 in place of each worker's own."""
         return self.workers.first(x)
 
     def _all(self, x):
-        """Gather rows, whose factor 1 / sqrt(n) is then that of all rows."""
+        """Gather rows, scaled so that their factor is 1 / sqrt(n) of all rows."""
         return self.workers.gather(x * self.workers.share**0.5)
 
     def _mean(self, tensors):

@@ -1,4 +1,4 @@
-r"""What the steps of SHF and of Martens' method share: optimiser, rules, line search.
+r"""The parts that SHF and Martens' method share: optimiser, rules and line search.
 
 Emirahmetoglu and Stewart, sections 4.2 and 4.5, Algorithm 1. Departures from the print,
 each with a test: the line search ends, and refuses directions that lead uphill.
@@ -35,19 +35,19 @@ SQUARABLE = number("at most 1e18, for it is squared", lambda v: v <= 1e18)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HFStep:
-    """What one step did. Losses are f of the batch, for "squared" half the error."""
+    """The record of one step; its losses are f of the batch."""
 
     n: int  # examples of the batch
-    loss: float  # before
+    loss: float  # before the step; for "squared" half the error
     loss_after: float
     damping: float  # lambda of this step
     damping_next: float
-    rho: float  # actual over predicted change of the full step, or -inf
+    rho: float  # actual over predicted change for the full step, or -inf
     slope: float  # <d, grad f>
     predicted: float  # change of the undamped model
-    step_length: float  # s; 0: refused
-    iterations: int  # Krylov
-    best: int  # the iterate that was taken
+    step_length: float  # s, or 0 if the step was refused
+    iterations: int  # of the Krylov method
+    best: int  # index of the iterate that was used
     status: str  # why the Krylov method stopped
     merit: tuple[tuple[int, float], ...]  # (k, merit) at the checks
     rnorm: tuple[float, ...]  # of the Krylov method, from iteration 0
@@ -60,7 +60,7 @@ class HFStep:
 
 
 class Newton(torch.optim.Optimizer):
-    """An optimiser of a model and its loss, with damping and a warm start.
+    """The base class of optimisers of a model and its loss, with damping, warm start.
 
     With a ``DistributedDataParallel`` the rows of all workers are one batch, see
     :mod:`labkit.hessian_free.pooled`; each worker must then make the same calls.
@@ -95,13 +95,13 @@ class Newton(torch.optim.Optimizer):
         return super().__getstate__() | own
 
     def __setstate__(self, state: dict) -> None:
-        """Take a state; options that it does not know are those of the constructor."""
+        """Set a state; options that it lacks keep the constructor's values."""
         super().__setstate__(state)
         own = {k: v for k, v in self.defaults.items() if k in self.ranges}
         self.param_groups = [_Options(own | group) for group in self.param_groups]
 
     def add_param_group(self, group: dict) -> None:
-        """Refuse a second group: a step is on all trained parameters of the model."""
+        """Raise a ValueError for a second group, as a step needs all parameters."""
         if self.param_groups:
             raise ValueError(
                 "a Hessian-free step is on all parameters of its model at once; make "
@@ -111,12 +111,12 @@ class Newton(torch.optim.Optimizer):
         self.param_groups[0] = _Options(self.param_groups[0])
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Load options and the last direction; refuse what does not fit.
+        """Load the options and the last direction.
 
         Raises
         ------
         ValueError, TypeError
-            For options out of range or a direction of another shape; nothing has
+            For options out of range or a direction of another shape; nothing is
             changed then.
         """
         groups = state_dict["param_groups"]
@@ -131,7 +131,7 @@ class Newton(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
 
     def warm_start(self) -> tuple[Tensor, ...]:
-        """Return where the next step starts: a share of the last direction, or 0."""
+        """Return the start of the next step: a share of the last direction, or 0."""
         parameters = self.param_groups[0]["params"]
         kept = ((p, self.state.get(p, {}).get("warm")) for p in parameters)
         return tuple(torch.zeros_like(p) if x is None else x for p, x in kept)
@@ -143,9 +143,9 @@ class Newton(torch.optim.Optimizer):
         weights: Blocks,
         beside: object = None,
     ) -> object:
-        """Return the linearisation of rows, of all workers' if there are several.
+        """Return the linearisation of the rows, of all workers if there are several.
 
-        ``beside`` is one of the same rows at other weights, whose counts are used.
+        ``beside`` is one for the same rows at other weights; its counts are reused.
         """
         point = linearise(self.model, inputs, targets, loss=self.loss, weights=weights)
         if self.process_group is None:
@@ -156,7 +156,7 @@ class Newton(torch.optim.Optimizer):
     def mean_loss(
         self, inputs: Tensor, targets: Tensor | None, weights: Blocks
     ) -> Tensor:
-        """Return f, (), the mean over the rows of all workers."""
+        """Return f, (), the mean loss over the rows of all workers."""
         f = mean_loss(self.model, inputs, targets, loss=self.loss, weights=weights)
         if self.process_group is None:
             return f
@@ -188,7 +188,7 @@ class Newton(torch.optim.Optimizer):
 
 
 class _Options(dict):
-    """The options of an optimiser that has no learning rate, which it says."""
+    """The options of an optimiser, which explain why there is no learning rate."""
 
     def __missing__(self, name: str):
         if name == "lr":
@@ -211,7 +211,7 @@ def pair_of(rows: Rows, name: str) -> tuple[Tensor, Tensor | None]:
 
 
 def _trained(model) -> list[nn.Parameter]:
-    """Return the parameters to train; refuse some that no step can be taken on."""
+    """Return the trained parameters, or raise an error if no step can be taken."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not named:
         raise ValueError("model has no parameters that require a gradient")
@@ -234,7 +234,7 @@ def _trained(model) -> list[nn.Parameter]:
 
 
 def keeps_generator(step: Callable) -> Callable:
-    """Have a step that fails put back the state of the generator that it drew from."""
+    """Make a step that fails restore the state of the generator that it drew from."""
 
     @wraps(step)
     def kept(self, *args, **kwargs):
@@ -257,7 +257,7 @@ def keeps_generator(step: Callable) -> Callable:
 
 
 def read(*scalars: Tensor, d: Blocks, x0: Blocks) -> tuple[list[float], dict]:
-    """Read scalars to the host at once, with the lengths of d and of the start."""
+    """Read scalars to the host at once, with the length of d and its cosine to x0."""
     lengths = norm(d), norm(x0), dot(d, x0)
     *values, length, before, inner = torch.stack([*scalars, *lengths]).tolist()
     both = length * before
@@ -271,7 +271,7 @@ def adapted_damping(
     r"""Return the next damping by the Levenberg-Marquardt rule (section 4.2).
 
     $\lambda / \mathrm{decay}$ if rho < 1/4, $\mathrm{decay}\,\lambda$ if rho > 3/4,
-    else $\lambda$; not below ``floor``.
+    else $\lambda$, and never below ``floor``.
 
     Examples
     --------
@@ -308,7 +308,7 @@ def line_search(
 
     Returns
     -------
-    s, f, anything : of the first s that will do; (0.0, f0, None) if none does
+    s, f, anything : of the first s that satisfies it; (0.0, f0, None) if none does
     """
     if not slope < 0:
         return 0.0, f0, None

@@ -1,4 +1,4 @@
-"""When LSMR stops: its own tests, SciPy's, and those on a merit function."""
+"""The stopping rules of LSMR: its own, SciPy's, and those on a merit function."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from torch import Tensor
 from labkit.hessian_free.vectors import Blocks, copied
 from labkit.ranges import COUNT, NOT_NEGATIVE, integer, one_of, optional
 
-MINITER = 50  # no stop by merit before
+MINITER = 50  # iterations before a merit may stop the run
 PATIENCE = 100  # iterations that the merit may stay above its minimum
 STOPS = {"atol": NOT_NEGATIVE, "ftol": NOT_NEGATIVE, "maxiter": COUNT}
 STOPS |= {"miniter": integer(0), "patience": integer(0)}
@@ -23,7 +23,7 @@ CODES = {"btol": 1, "atol": 2, "conlim": 3, "maxiter": 7, "ftol": 8, "patience":
 
 @dataclass(frozen=True)
 class LSMRStats:
-    """How a run went; for k systems, arrays (k,) instead of numbers."""
+    """Statistics of a run, with arrays (k,) in place of numbers for k systems."""
 
     iterations: int
     best: int  # iteration whose iterate was returned
@@ -36,17 +36,17 @@ class LSMRStats:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """The tests on the norms of one iteration, in the order in which they count."""
+    """The tests on the norms of one iteration, in order of precedence."""
 
     atol: float
     maxiter: int
     btol: float | None = None
     conlim: float | None = None
-    size: Callable | None = None  # gives |x|, as numbers of the host; of None |b|
+    size: Callable | None = None  # returns |x| on the host, or |b| for None
     callback: Callable = lambda step: None
 
     def verdicts(self, step: object) -> list:
-        """Return (status, whether its test holds) of all tests; arrays (k,) or bool."""
+        """Return pairs (status, whether its test holds), a bool or an array (k,)."""
         k, (r, ar, anorm, acond) = step.k, step.norms
         verdicts = []
         if k and self.btol is not None:
@@ -89,7 +89,7 @@ def run(
 
 
 def run_columns(steps: Iterable, rules: Rules) -> tuple[Blocks, np.ndarray, LSMRStats]:
-    """Iterate on all systems until the last one stops; the others stay converged."""
+    """Iterate on all systems until the last one stops."""
     norms = []
     for step in steps:
         norms.append(step.norms)
@@ -131,7 +131,7 @@ def codes(status: str | np.ndarray, stats: LSMRStats, x: Tensor) -> int | np.nda
 
 
 def schedule(maxiter: int) -> tuple[int, ...]:
-    """Return the iterations at which a merit is taken, each interval a quarter longer.
+    """Return the iterations at which a merit is evaluated, at ever longer intervals.
 
     Examples
     --------
@@ -147,9 +147,9 @@ def schedule(maxiter: int) -> tuple[int, ...]:
 class Merit:
     """The stop rules on a merit function, applied at the :func:`schedule` (section 5).
 
-    Stop at check k > miniter when the merit is at its minimum and, since the check
-    before, has gained less than ``ftol`` per iteration, relatively ("ftol"); or when it
-    is above its minimum, which is more than ``patience`` iterations old ("patience").
+    LSMR stops at check k > miniter if the merit is at its minimum and, since the check
+    before, has fallen by less than ``ftol`` per iteration, relatively ("ftol"); or when
+    it is above its minimum and that is over ``patience`` iterations old ("patience").
 
     Merits stay on the device until they are judged, and are then read all at once.
     """
@@ -169,18 +169,18 @@ class Merit:
         self.noted, self.curve = [], []
 
     def note(self, k: int, x: Blocks) -> None:
-        """Take the merit of an iterate, if one is due, and keep a copy of it."""
+        """Evaluate the merit of an iterate if a check is due, and keep a copy of it."""
         if k in self.checks:
             self.noted.append((k, copied(x) if k else None, self.function(x)))
 
     def judge(self) -> tuple[int, Blocks, str] | None:
-        """Return (k, iterate, reason) of the first stop among the noted, or None."""
+        """Return (k, iterate, reason) of the first iterate that stops, or None."""
         noted, self.noted = self.noted, []
         return next(filter(None, (self._judge(*each) for each in _read(noted))), None)
 
     def _judge(self, k, x, f):
         self.curve.append((k, f))
-        if not k:  # the start is no candidate for the best iterate
+        if not k:  # the start cannot be the best iterate
             if not math.isfinite(f):
                 raise FloatingPointError(f"the merit is {f} at the start")
             self.last = f
@@ -189,7 +189,7 @@ class Merit:
             self.least, self.best, self.x_best = f, k, x
         reason = None
         if k > self.miniter and f == self.least:
-            # Written without a division: a merit of 0 is a legitimate value.
+            # The test has no division, because a merit may be 0.
             if self.last - f < (k - self.k_last) * self.ftol * abs(f):
                 reason = "ftol"
         elif k > self.miniter and k > self.best + self.patience:
@@ -199,7 +199,7 @@ class Merit:
 
 
 def _read(noted):
-    """Return what was noted, with the merits as floats."""
+    """Return the noted triples with their merits as floats."""
     values = [f for *_, f in noted]
     if values and all(isinstance(f, Tensor) for f in values):
         values = torch.stack(values).tolist()

@@ -1,7 +1,7 @@
-r"""The system that :func:`labkit.hessian_free.lsmr` iterates on, and what A may be.
+r"""The system that :func:`labkit.hessian_free.lsmr` solves, and the kinds of A.
 
-It is damped and preconditioned, and one operator on flat vectors. With C = diag(c) and
-lambda > 0,
+The damped and preconditioned system is one operator on flat vectors. With C = diag(c)
+and lambda > 0,
 
 ==========  ==============================  ============================================
 norm        K v                             K'(U, z)
@@ -42,9 +42,9 @@ FORMS["damp_towards"] = one_of(DAMP_TOWARDS)
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """min |A d - b|^2 + damping^2 |d|^2, d = scale o v, everything flat."""
+    """The problem min |A d - b|^2 + damping^2 |d|^2, d = scale o v, all flat."""
 
-    A: Callable = field(repr=False)  # flat -> flat; what it gives is not written to
+    A: Callable = field(repr=False)  # flat -> flat; its result is not written to
     At: Callable = field(repr=False)  # flat -> flat, in new memory
     b: Tensor = field(repr=False)
     x0: Tensor | None = field(repr=False)
@@ -54,7 +54,7 @@ class System:
     damping_norm: str
     damp_towards: str
     space: Space = field(repr=False)  # of x
-    fresh: bool = False  # what A gives is new memory
+    fresh: bool = False  # whether A returns new memory
 
     def forward(self, v: Tensor) -> Tensor:
         """Return K v, in new memory."""
@@ -102,7 +102,7 @@ class System:
         return d, u, self.At_b * (1.0 if self.scale is None else self.scale)
 
     def size(self, x: tuple[Tensor, ...] | None) -> float | np.ndarray:
-        """Read |x / c| of an iterate, or |b| for None: a number, or an array (k,)."""
+        """Return |x / c|, or |b| for None, on the host: a number or an array (k,)."""
         if x is None:
             x = self.b
         else:
@@ -128,7 +128,7 @@ def build_system(
     damping_norm: str = "identity",
     damp_towards: str = "zero",
 ) -> System:
-    """Check the arguments of :func:`labkit.hessian_free.lsmr` and join them.
+    """Check the arguments of :func:`labkit.hessian_free.lsmr` and build its system.
 
     The entries of ``scale`` are checked with the first norms, in one read.
     """
@@ -180,8 +180,8 @@ def operator(
 ) -> tuple[Callable, Callable, Vector, bool]:
     """Return A and A' as functions, b in their dtype, and whether A is a matrix.
 
-    What a matrix's products give is new memory; b of a matrix may have columns. Real
-    numbers become complex where A, b or x0 is, and integers floating point.
+    The products of a matrix are new memory, and its b may have columns. Real numbers
+    become complex if A, b or x0 is complex, and integers become floating point.
     """
     A, b = _plain(A), _plain(b)
     _check_blocks(b, "b")
@@ -225,7 +225,7 @@ def operator(
         A = np.asarray(A)  # products of an np.matrix would keep two axes
     A = _cast(A, dtype)
     if isinstance(A, Tensor) and A.layout in (torch.sparse_csr, torch.sparse_csc):
-        # Products are fast in CSR form alone, so that the adjoint is made once.
+        # Only products in CSR form are fast, so the adjoint is computed once.
         A = A.to_sparse_csr()
         T = _transposed(A)
         T = T.conj_physical() if dtype.is_complex else T
@@ -240,13 +240,13 @@ def operator(
 
 
 def _transposed(A: Tensor) -> Tensor:
-    """Return the transpose of a CSR tensor in CSR form; on a CPU by SciPy.
+    """Return the transpose of a CSR tensor in CSR form, by SciPy on a CPU.
 
     SciPy takes as long as some ten products, torch ten times that.
     """
     if A.device.type != "cpu":
         return A.mT.to_sparse_csr()
-    import scipy.sparse  # a second, which a step can do without
+    import scipy.sparse  # it takes a second, which a step does not need
 
     parts = A.values().numpy(), A.col_indices().numpy(), A.crow_indices().numpy()
     T = scipy.sparse.csr_array(parts, shape=A.shape).T.tocsr()
@@ -255,7 +255,7 @@ def _transposed(A: Tensor) -> Tensor:
 
 
 def symmetric(B: object, b: Vector) -> tuple[Callable, Vector]:
-    """Return B of CG as a function and b; B is a square matrix, or a function."""
+    """Return the B of CG as a function, and b; B is a square matrix or a function."""
     if not hasattr(B, "shape"):
         if not callable(B):
             raise TypeError(f"B must be a matrix or a function, got {described(B)}")
@@ -268,9 +268,9 @@ def symmetric(B: object, b: Vector) -> tuple[Callable, Vector]:
 
 
 def in_dtype(x: Vector, name: str, like: Vector | None, real: bool = False) -> Vector:
-    """Return a vector in b's dtype, as real numbers if so wanted.
+    """Return a vector in the dtype of ``like``, as real numbers if ``real``.
 
-    Without ``like`` integers become floating point, and all else stays.
+    Without ``like``, integers become floating point, and other dtypes stay.
     """
     x = _plain(x)
     _check_blocks(x, name)
@@ -293,7 +293,7 @@ def in_dtype(x: Vector, name: str, like: Vector | None, real: bool = False) -> V
 
 
 def check_dtype(x: Vector, name: str, b: Vector) -> None:
-    """Refuse blocks of different dtypes: those of one vector become one tensor."""
+    """Raise a TypeError unless all blocks have b's dtype, to form one tensor."""
     _check_blocks(x, name)
     dtype = as_tuple(b)[0].dtype
     for t in (*as_tuple(x), *as_tuple(b)):
@@ -302,12 +302,12 @@ def check_dtype(x: Vector, name: str, b: Vector) -> None:
 
 
 def _plain(x):
-    """Return the array of a pandas frame or series, and all else as it is."""
+    """Return the array of a pandas frame or series, and anything else unchanged."""
     return x.to_numpy() if hasattr(x, "to_numpy") else x
 
 
 def _check_blocks(x, name):
-    """Refuse what is no tensor, no array, and no tuple of these."""
+    """Raise a TypeError unless x is a tensor, an array or a tuple of these."""
     blocks = x if isinstance(x, tuple | list) else (x,)
     wrong = [t for t in blocks if not isinstance(t, Tensor | np.ndarray)]
     if wrong or not blocks:
@@ -318,9 +318,9 @@ def _check_blocks(x, name):
 
 
 def _common(**given) -> torch.dtype:
-    """Return the floating-point dtype of what is given; refuse two precisions.
+    """Return the common floating-point dtype, or raise a TypeError if there is none.
 
-    Integers take the others' dtype, and float64 if there are no others.
+    Integers take the dtype of the others, or float64 if there are no others.
     """
     dtypes = {name: _dtype(name, x) for name, x in given.items()}
     dtypes = {name: dtype for name, dtype in dtypes.items() if dtype is not None}
@@ -333,7 +333,7 @@ def _common(**given) -> torch.dtype:
 
 
 def _dtype(name, x) -> torch.dtype | None:
-    """Return the dtype of numbers as torch's; None for integers, or if x has none."""
+    """Return the dtype as torch's, or None for integers or if x has no dtype."""
     dtype = getattr(x, "dtype", None)
     if dtype is not None and not isinstance(dtype, torch.dtype):
         with suppress(TypeError):  # torch has no such dtype
@@ -351,13 +351,13 @@ def _dtype(name, x) -> torch.dtype | None:
 
 
 def _check_device(name, x, like):
-    """Refuse a tensor on another device."""
+    """Raise a ValueError if a tensor is on another device."""
     if isinstance(x, Tensor) and isinstance(like, Tensor) and x.device != like.device:
         raise ValueError(f"{name} must be on {like.device}, got {x.device}")
 
 
 def _cast(x, dtype: torch.dtype):
-    """Return a tensor or an array in a dtype; itself if it has it already."""
+    """Return a tensor or an array in a dtype, or itself if it has that dtype."""
     if isinstance(x, Tensor):
         return x.to(dtype)
     kind = torch.empty(0, dtype=dtype).numpy().dtype
@@ -365,7 +365,7 @@ def _cast(x, dtype: torch.dtype):
 
 
 def _check_shapes(name, x, start):
-    """Refuse a start or a scale whose blocks are not those of A'b."""
+    """Raise an error if a start or a scale has other blocks than A'b."""
     if x is None:
         return
     if isinstance(x, tuple | list) != isinstance(start, tuple | list):
@@ -376,7 +376,7 @@ def _check_shapes(name, x, start):
 
 
 def _check_squarable(damping, dtype):
-    """Refuse a damping whose square leaves the dtype."""
+    """Raise a ValueError if the square of the damping overflows the dtype."""
     most = torch.finfo(dtype).max ** 0.5
     if damping > most:
         raise ValueError(

@@ -1,4 +1,4 @@
-r"""Training as a generator: Algorithm 1 with its growing batch, and Martens' loop.
+r"""Training generators: Algorithm 1 with its growing batch, and Martens' loop.
 
 Both yield one :class:`Record` for each step. Errors are 2 f, the squared error summed
 over outputs and averaged over examples, which seems to be the unit of the paper's Table
@@ -31,7 +31,7 @@ from labkit.ranges import INSIDE, NOT_NEGATIVE, check, integer, one_of, optional
 
 @dataclass
 class Settings:
-    r"""What :func:`train` reads and checks before each step, so that it may be changed.
+    r"""The settings of :func:`train`, read and checked anew before each step.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """What one step did. Errors are the squared error per row, or the mean loss."""
+    """The record of one step; errors are squared errors per row, or mean losses."""
 
     step: int  # from 1
     seconds: float  # of the method's own work so far, without test errors
@@ -73,8 +73,8 @@ class Record:
     damping: float  # lambda of this step
     rho: float
     step_length: float
-    iterations: int  # Krylov
-    best: int  # the iterate that was taken
+    iterations: int  # of the Krylov method
+    best: int  # index of the iterate that was used
     status: str  # why the Krylov method stopped
     merit: tuple[tuple[int, float], ...]  # (k, validation error of w + d_k)
     detail: HFStep = field(repr=False)
@@ -94,12 +94,12 @@ def train(
     generator: torch.Generator | None = None,
     past: Sequence[Record] = (),
 ) -> Iterator[Record]:
-    r"""Stochastic Hessian-free training (Algorithm 1); one :class:`Record` a step.
+    r"""Train by stochastic Hessian-free (Algorithm 1); yield a :class:`Record` a step.
 
     Each step draws a fresh batch without replacement and steps on it, with the
     validation loss as merit. At the new weights and on the same batch, the noise of the
-    gradient says how many rows the next batch needs; batch and LSMR's iterations grow
-    together. Validation rows steer all of this: only test errors speak of unseen data.
+    gradient determines how many rows the next batch needs; batch and iterations grow
+    together. Validation rows control all of this: only test errors are on unseen data.
 
     Parameters
     ----------
@@ -185,12 +185,12 @@ def train_martens(
     generator: torch.Generator | None = None,
     past: Sequence[Record] = (),
 ) -> Iterator[Record]:
-    """Train by Martens' method; one :class:`Record` a step. Validation steers nothing.
+    """Train by Martens' method; yield a :class:`Record` a step.
 
     Parameters
     ----------
     chunks : int
-        Into how many equal parts the shuffled rows are cut; the curvature is taken on
+        The number of equal parts of the shuffled rows; the curvature is computed on
         one of them, in turn. In his runs 8 for MNIST and 4 for CURVES.
     gradient : {"full", "batch"}, whether all else is on all rows or on the chunk
     generator : torch.Generator, optional, of the one shuffle
@@ -228,9 +228,9 @@ def draw(
     noise: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Draw n rows without replacement; return noisy inputs, and targets.
+    """Draw n rows without replacement; return noisy inputs and targets.
 
-    If there are no targets, those are the rows without the noise.
+    If there are no targets, the rows without the noise take their place.
     """
     chosen = _permutation(inputs, generator)[:n]
     X = inputs[chosen]
@@ -243,7 +243,7 @@ def draw(
 
 
 class _Diary:
-    """It sums up a training and makes the record of each of its steps."""
+    """The running totals of a training, from which each step's record is made."""
 
     def __init__(self, optimizer, test, device, past):
         self.model, self.loss = optimizer.model, optimizer.loss
@@ -323,9 +323,9 @@ def _permutation(inputs, generator):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSetting:
-    """What Emirahmetoglu and Stewart used on a data set (Table 1 and section 6).
+    """The settings of Emirahmetoglu and Stewart for a data set (Table 1, section 6).
 
-    The fields are named as the options that they are for.
+    The fields have the names of the options that they set.
     """
 
     encoder: tuple[int, ...]
@@ -374,7 +374,7 @@ PAPER = {
         table2={"martens": (1.007, 1.961), "shf": (0.999, 1.947)},
     ),
 }
-# Short runs fall faster from a smaller lambda than from the paper's.
+# In short runs the error falls faster from a smaller lambda than from the paper's.
 SHORT = {
     name: replace(setting, theta=0.5, damping=0.5, damping_decay=0.7)
     for name, setting in PAPER.items()

@@ -1,12 +1,12 @@
-"""Vectors: the blocks that the weights are, and one flat tensor of all of them.
+"""Vectors, as blocks of the shapes of the weights and as one flat tensor.
 
-Emirahmetoglu and Stewart, section 3.1. Wherever a step looks at directions and weights
-they are *blocks*, a sequence of tensors of any shapes. The Krylov methods work on one
-*flat* tensor (P,), so that an operation on it is one kernel however many layers there
-are; for k systems solved at once it is (k, P), and a scalar is (1,) or (k, 1) beside
-it. A caller's vector is a tensor, a NumPy array, or a tuple of these.
+Emirahmetoglu and Stewart, section 3.1. A step works on directions and weights as
+*blocks*, a sequence of tensors of any shapes. The Krylov methods work on one *flat*
+tensor (P,), so that an operation on it is one kernel for any number of layers. For k
+systems solved at once it is (k, P), and its scalars are (1,) or (k, 1). A caller's
+vector is a tensor, a NumPy array, or a tuple of these.
 
-No function here reads a number back to the host.
+No function here reads a number to the host.
 """
 
 import math
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 Blocks = Sequence[Tensor]
-Vector = Tensor | np.ndarray | Sequence  # a caller's: of tensors or of arrays
-ROW = 1024  # entries that a CPU sums up in one go
+Vector = Tensor | np.ndarray | Sequence  # a caller's vector
+ROW = 1024  # entries that a CPU sums in one run
 
 
 def add(x: Blocks, a: float, y: Blocks) -> tuple[Tensor, ...]:
-    """Return x + a y. One pass."""
+    """Return x + a y, in one pass."""
     return tuple(torch._foreach_add(x, y, alpha=a))
 
 
@@ -43,10 +43,10 @@ def dot(x: Blocks, y: Blocks) -> Tensor:
 
 
 def norm(x: Blocks) -> Tensor:
-    """|x|_2 of blocks, (). One pass, no overflow in the squares.
+    """Return |x|_2 of blocks, (), in one pass without overflow in the squares.
 
-    It sums by rows first: over a million entries in float32, a CPU's single running
-    sums would lose two digits. Of a flat tensor: :func:`flat_norm`.
+    Rows are summed first: over a million entries in float32, a single running sum on a
+    CPU would lose two digits. For a flat tensor see :func:`flat_norm`.
     """
     parts = []
     for t in x:
@@ -57,17 +57,17 @@ def norm(x: Blocks) -> Tensor:
 
 
 class Space:
-    """The shapes of a vector's blocks, with the ways to the flat tensor and back.
+    """The shapes of a vector's blocks, and conversions to a flat tensor and back.
 
     Parameters
     ----------
     like : tensor, NumPy array, or tuple of these
-        A vector of the caller's. If it holds arrays, so do those given back to her.
+        A caller's vector. If it holds arrays, so do the vectors that are returned.
     columns : bool
-        The one block is (P, k), a column for each of k systems; flat it is (k, P).
+        Whether the one block is (P, k), a column a system; flat it is (k, P).
 
-    A complex vector is flat as (2 P,), each number as its real and its imaginary part:
-    the adjoint of A is then the transpose, and all of LSMR and CG is real.
+    A flat complex vector is (2 P,), each number as its real and imaginary parts:
+    the adjoint of A is then the transpose, and LSMR and CG are real throughout.
     """
 
     def __init__(self, like: Vector, columns: bool = False):
@@ -95,7 +95,7 @@ class Space:
         return self.flat(x)
 
     def blocks(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return views of a flat tensor, as a tuple in any case."""
+        """Return the blocks of a flat tensor as a tuple of views."""
         if self.columns or self.complex:
             return self._complex_blocks(x) if self.complex else (x.mT,)
         if len(self.sizes) == 1:
@@ -104,13 +104,13 @@ class Space:
         return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
 
     def factors(self, c: Vector) -> Tensor:
-        """Return real factors of a vector's entries as a flat tensor."""
+        """Return the real factors of a vector's entries as a flat tensor."""
         if not self.complex:
             return self.flat(c)
         return self._flat_complex([torch.complex(t, t) for t in as_tuple(c)])
 
     def _complex_blocks(self, x):
-        """Return views whose numbers are pairs of entries."""
+        """Return complex views, each number of which is a pair of entries."""
         parts = [x] if self.columns else x.split(self.sizes)
         parts = [torch.view_as_complex(t.unflatten(-1, (-1, 2))) for t in parts]
         if self.columns:
@@ -118,7 +118,7 @@ class Space:
         return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
 
     def _flat_complex(self, parts):
-        """Return the real and the imaginary part of each number, beside each other."""
+        """Return the real and imaginary parts of each number, next to each other."""
         if self.columns:
             parts = [parts[0].mT]
         parts = [t if t.is_complex() else t + 0j for t in parts]
@@ -128,7 +128,7 @@ class Space:
         return torch.cat([t.reshape(-1) for t in parts])
 
     def outside(self, blocks: tuple[Tensor, ...]) -> Vector:
-        """Return blocks as the caller has them: a tensor, an array, or a tuple."""
+        """Return blocks in the caller's form: a tensor, an array, or a tuple."""
         if self.arrays:
             blocks = tuple(t.numpy() for t in blocks)
         return blocks[0] if self.bare else blocks
@@ -149,7 +149,7 @@ def _tensor(x):
 
 
 def flat_norm(x: Tensor) -> Tensor:
-    """|x|_2 of flat vectors, (..., P) -> (..., 1).
+    """Return |x|_2 of flat vectors, (..., P) -> (..., 1).
 
     A CPU sums by rows first, as :func:`norm` does. An accelerator sums in a tree, and
     in one kernel.
@@ -163,27 +163,27 @@ def flat_norm(x: Tensor) -> Tensor:
 
 
 def positive(norm: Tensor) -> Tensor:
-    """Return a norm to divide by: one of 0 belongs to a vector that stays zero."""
+    """Return a norm to divide by, with 0 raised to the smallest normal number."""
     return norm.clamp_min(torch.finfo(norm.dtype).tiny)
 
 
 def keep_freed(x: Tensor) -> None:
-    """Have the C library keep the memory of vectors like x between iterations.
+    """Make the C library keep the memory of vectors like x between iterations.
 
-    On a CPU, glibc gives memory back when more than twice the largest block freed so
-    far lies idle, and maps each page anew when it is wanted again. This allocates a
-    block that nobody writes to and frees it at once, which raises that bound; glibc
-    heeds it up to 32 MB.
+    On a CPU, glibc returns memory to the system when more than twice the largest block
+    freed so far is idle, and maps each page again when it is needed. This function
+    allocates a block without writing to it and frees it at once, which raises that
+    bound; glibc accepts it up to 32 MB.
     """
     if x.device.type == "cpu":
         torch.UntypedStorage(min(8 * x.nbytes, (32 << 20) - 8192))
 
 
 def default_check_every(x: Tensor) -> int:
-    """Return how many iterations lie between two checks of the stopping rule.
+    """Return the number of iterations between two checks of the stopping rule.
 
     A check costs nothing on a CPU. On an accelerator the host waits for the device,
-    which takes longer than an iteration on a small net, while on average half of these
-    iterations are computed past the stop.
+    which takes longer than an iteration on a small net; on the other hand, on average
+    half of these iterations are computed in vain after the stop.
     """
     return 1 if x.device.type == "cpu" else 10
