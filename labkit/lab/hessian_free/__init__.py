@@ -1,4 +1,4 @@
-"""What notebook 03 shows and runs: training, its live panel, the bowl of a batch."""
+"""The experiments of notebook 03: training, its live panel, the bowl of a batch."""
 
 from labkit.lab import lazily
 

@@ -35,13 +35,13 @@ ROWS, TRUE, START = 400, (1.2, -0.6), (-1.4, 1.6)
 WIDE, GRID = 3.0, 31  # of the plane of the weights
 MIX = ((1.2, 0.7), (0.0, 0.5))  # of the inputs, which makes a valley
 STEP = colour_of("Hessian-free")
-OTHERS = 8  # batches beside the one of the step
+OTHERS = 8  # batches besides the one of the step
 LEVELS = 0.3, 1.0  # of the bowl, as shares of its depth
 
 
 @dataclass(frozen=True)
 class BowlKnobs:
-    """What can be turned; a step does not change the damping here."""
+    """The knobs; here a step does not change the damping."""
 
     # fmt: off
     n: int = knob(
@@ -75,10 +75,10 @@ class Bowl(NamedTuple):
     loss: np.ndarray  # (GRID, GRID), of all rows
     curvature: np.ndarray  # (2, 2) of the damped quadratic
     lowest: np.ndarray  # (2,) where it is least
-    depth: float  # how far it lies below the weights
+    depth: float  # by which the quadratic falls from the weights to there
     lsmr: np.ndarray  # (k, 2), from 0
     cg: np.ndarray  # (k, 2), from 0
-    step: np.ndarray  # (2,) as it was taken
+    step: np.ndarray  # (2,), the change of the weights
     others: tuple[tuple[np.ndarray, np.ndarray, float], ...]  # curvature, lowest, depth
     path: np.ndarray  # (steps, 2)
 
@@ -113,7 +113,7 @@ def iterates(problem: hf.Subproblem, count: int = 2) -> tuple[np.ndarray, np.nda
 
 
 def data(knobs: BowlKnobs) -> tuple[Tensor, Tensor]:
-    """Return rows (n, 2) and targets (n, 1) that two weights give, with noise."""
+    """Return rows (n, 2), and targets (n, 1) of the true weights with noise."""
     g, f64 = seeded(knobs.seed), torch.float64
     X = torch.randn(ROWS, 2, generator=g, dtype=f64) @ torch.tensor(MIX, dtype=f64)
     noise = torch.randn(ROWS, 1, generator=g, dtype=f64)
@@ -183,7 +183,7 @@ CAPTION = (
 
 
 def picture(now: Bowl | None, before: Bowl | None) -> dict:
-    """Draw the plane of the two weights, whole and from nearby."""
+    """Draw the plane of the two weights, as a whole and near the present weights."""
     near = whole = ((-WIDE, WIDE),) * 2
     if now:
         reach = 1.5 * max(*np.abs(now.lsmr).ravel(), *np.abs(now.cg).ravel(), 0.1)

@@ -16,14 +16,14 @@ from labkit.lab.panels import Bars, Experiment, Lines, Pictures, knob
 
 IMAGES = 16  # test images whose reconstructions are shown
 BUDGET = 300  # Krylov iterations that the knob allows
-CHECKS = hf.schedule(BUDGET)[:-1]  # where a merit is taken, but for a run's end
+CHECKS = hf.schedule(BUDGET)[:-1]  # iterations at which a merit is evaluated
 
 _live = partial(knob, restart=False)
 
 
 @dataclass(frozen=True)
 class TrainingKnobs:
-    """What can be turned while SHF trains; ``look_for`` speaks of the digits."""
+    """The knobs of SHF while it trains; ``look_for`` describes the digits."""
 
     # fmt: off
     theta: float = _live(
@@ -78,7 +78,7 @@ class TrainingKnobs:
 
 
 def knobs_of(problem: Images, **changes) -> TrainingKnobs:
-    """Return the knobs as a problem's setting has them, but for some changes."""
+    """Return the knobs with the values of a problem's setting, and some changes."""
     setting = problem.setting
     knobs = TrainingKnobs(
         theta=setting.theta,
@@ -110,7 +110,7 @@ def training_rows(settings: object, problem: Images) -> Iterator[dict]:
         step, before = record.step, record.validation_error
 
 
-# The fields of a record that a row has as they are.
+# The fields of a record that a row takes over unchanged.
 _FIELDS = (
     "step seconds rows n n_hat grew noise noise_bound batch_error batch_error_after "
     "validation_error test_error damping step_length iterations best maxiter status"
@@ -118,7 +118,7 @@ _FIELDS = (
 
 
 def _as_row(r: hf.Record, before: float) -> dict:
-    """Return a record's numbers, and by how much the merits fell from ``before``."""
+    """Return a record's numbers and the decreases of the merits from ``before``."""
     gains = {f"k={k}": 100 * (1 - value / before) for k, value in r.merit[1:]}
     row = {name: getattr(r, name) for name in _FIELDS} | gains
     row["rho"] = r.rho if math.isfinite(r.rho) else math.nan
@@ -203,7 +203,7 @@ def reconstructions(problem: Images, *, interactive: bool = True) -> Pictures:
 
 @dataclass(frozen=True)
 class KrylovKnobs:
-    """What can be turned on the frozen subproblem; each value is another problem."""
+    """The knobs of the frozen subproblem; each value makes another problem."""
 
     # fmt: off
     after: int = knob(

@@ -26,12 +26,12 @@ class Images(Problem):
 
     @property
     def parts(self) -> dict[str, torch.Tensor]:
-        """Training, validation and test rows."""
+        """The training, validation and test rows by name."""
         parts = {"train": self.fit, "validation": self.tune, "test": self.test}
         return {name: part.inputs for name, part in parts.items()}
 
     def network(self, seed: int, **options) -> tuple[hf.Autoencoder, torch.Generator]:
-        """Return a net with sparse weights, and the generator to draw batches with.
+        """Return a net with sparse weights, and the generator that draws batches.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ def load_images(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Images:
-    """Load a data set, shuffle it always alike, and choose the settings for it.
+    """Load a data set, shuffle it in a fixed order, and choose its settings.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def _shuffled(parts):
 
 
 class Training:
-    """SHF on a problem, as knobs say that may be turned between two ``records``.
+    """A run of SHF on a problem, whose knobs may be turned between two ``records``.
 
     Parameters
     ----------
     problem : Images
     knobs : :class:`~labkit.lab.hessian_free.TrainingKnobs`
-        Its ``max_batch_size`` may be above the number of rows, which is then meant.
+        A ``max_batch_size`` above the number of rows stands for all rows.
     steps : int, optional, how many to take; without end if not given
     """
 
@@ -142,7 +142,7 @@ class Training:
         )
 
     def turn(self, knobs: object) -> None:
-        """Let the next step be taken as these knobs say."""
+        """Set these knobs for the next step."""
         names = ["damping_decay", "damping_norm", "damp_towards", "preconditioner"]
         if knobs.maxiter != self._maxiter:  # else it grows along with the batch
             names, self._maxiter = [*names, "maxiter"], knobs.maxiter
@@ -160,14 +160,14 @@ def looks(
     every: float = 0.0,
     taken: int = 0,
 ) -> Iterator[tuple[hf.Record, bool]]:
-    """Train until a budget is spent, and say after which steps to look at the network.
+    """Yield records until a budget is spent, and whether a look is due after each.
 
     Parameters
     ----------
     records : of :func:`labkit.hessian_free.train` or ``train_martens``
     spent : callable
-        Record -> how much the run has used so far, of seconds, rows or passes.
-    budget : float, the run ends with the first record by which as much is spent
+        Record -> the seconds, rows or passes that the run has used so far.
+    budget : float, the run ends with the first record at which it is spent
     every : float
         A look is due each time that so much more is spent, and at the end. If it is 0,
         one is due after each step.
