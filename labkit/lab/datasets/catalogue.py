@@ -1,4 +1,4 @@
-"""What there is, and the one function that loads it.
+"""The catalogue of the data sets, and the one function that loads them.
 
 The loaders of the sets take `split` and, where inputs are numbers, `dtype` as `load`
 does; those that need files raise what `labkit.lab.datasets.fetch.fetch` raises.
@@ -28,12 +28,12 @@ from labkit.lab.datasets.text import load_ptb, load_text
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set before it is loaded; prints as one line.
+    """The description of a data set before it is loaded; prints as one line.
 
     Attributes
     ----------
     description : str, one line
-    splits : tuple of str, what `load` takes as `split`
+    splits : tuple of str, the values that `load` takes as `split`
     here : bool, whether it loads without a download. Files are looked for, not checked
     part : str
         What of it is on this machine, where that is neither all nor nothing: if
@@ -133,7 +133,7 @@ _CATALOGUE = {
 
 
 def available() -> dict[str, DatasetInfo]:
-    """List the data sets that `load` knows, by name.
+    """Return the data sets that `load` knows, by name.
 
     Each has a description, its splits, and whether it, or which part of it, is here.
     NotADirectoryError if ``$LABKIT_DATA`` names something that is not a folder.

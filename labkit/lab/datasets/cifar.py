@@ -1,4 +1,4 @@
-"""CIFAR-10 from its binary version: the archive, its batches, or some of them."""
+"""CIFAR-10 in its binary version: the archive, its batches, or some of them."""
 
 import tarfile
 import warnings
@@ -50,7 +50,7 @@ def load_cifar10(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
         if not whole:
             advice = f"For all of them, put {FILES[ARCHIVE].urls[0]} as it is into the "
             advice += "folder cifar10 of a data folder"
-            # Of `load`'s caller, as this function is called by `load`.
+            # The warning names the line of `load`'s caller.
             warnings.warn(f"cifar10: {_extent(split, paths)}. {advice}", stacklevel=3)
         contents = {_name(path): fetch(path).read_bytes() for path in paths}
     else:
@@ -68,7 +68,7 @@ def look_for_cifar10() -> tuple[bool, str]:
     -------
     here : bool, whether both splits load without a download, in whole or in part
     part : str
-        What is here if not all is: ``"10,000 of 50,000 training images
+        The part that is here, if not all: ``"10,000 of 50,000 training images
         (data_batch_1.bin)"``. Empty if all or nothing is.
     """
     found = {split: _here(split) for split in BATCHES}
@@ -83,7 +83,7 @@ def _name(path):
 
 
 def _here(split):
-    """Return the files of a split that lie here, and whether they are all."""
+    """Return the files of a split on this machine, and whether they are all."""
     paths = [path for path in BATCHES[split] if find(path) is not None]
     whole = len(paths) == len(BATCHES[split])
     if split == "test" and not paths and find(TEST_CUT) is not None:
@@ -100,7 +100,7 @@ def _extent(split, paths):
 
 
 def read_members(path: str | Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Read some files out of a gzipped tar archive, without unpacking it.
+    """Read some files from a gzipped tar archive, without unpacking it.
 
     `names` are without their folders, and so are the keys of the dict of bytes that is
     returned, in this order. ValueError if the archive lacks one of them.
@@ -116,7 +116,7 @@ def read_members(path: str | Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_records(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Part the bytes of a batch into pictures and labels.
+    """Split the bytes of a batch into images and labels.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Pictures: MNIST and Fashion-MNIST, scikit-learn's digits, and USPS."""
+"""Images: MNIST and Fashion-MNIST, scikit-learn's digits, and USPS."""
 
 import gzip
 import zlib
@@ -22,7 +22,7 @@ CLASSES = {
     ),
 }
 _UNSIGNED_BYTE = 8  # the only type code of the format that these files use
-_PARTS = {"train": "train", "test": "t10k"}  # as the files are called
+_PARTS = {"train": "train", "test": "t10k"}  # in the names of the files
 N_TRAIN = 1437  # rows of the digits: four fifths of 1797
 _CLASSES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 0)  # of USPS: the zeros come last in the file
 _PERIOD = 11
@@ -30,7 +30,7 @@ _PLACES = {"train": range(8), "test": (8, 9), "valid": (10,)}
 
 
 def load_idx(name: str, split: str, dtype: torch.dtype = torch.float32) -> Labelled:
-    """Read MNIST or Fashion-MNIST: 70,000 pictures of 28 x 28 pixels.
+    """Read MNIST or Fashion-MNIST: 70,000 images of 28 x 28 pixels.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def load_idx(name: str, split: str, dtype: torch.dtype = torch.float32) -> Label
 def read_idx(path: str | Path) -> np.ndarray:
     """Read an array of bytes from a gzipped file in MNIST's format.
 
-    Two zero bytes, the type code, the number of axes, the length of each axis as a
+    The format is two zero bytes, the type code, the number of axes, each length as a
     32-bit big-endian integer, then the entries in row order. The array is read-only.
 
     Raises
@@ -89,23 +89,23 @@ def read_idx(path: str | Path) -> np.ndarray:
 
 
 def unit_interval(pixels: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    """Scale bytes (of numpy) to [0, 1] (of torch), so that 255 becomes 1.
+    """Scale bytes from numpy to [0, 1] in torch, so that 255 becomes 1.
 
-    The division is made in at least float32; the result has its own memory.
+    The division is done in at least float32; the result has its own memory.
     """
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    # By numpy, since the array may be read-only, which torch warns of.
+    # The division is numpy's, since torch warns of read-only arrays.
     scaled = np.divide(pixels, 255, dtype=str(wide).removeprefix("torch."))
     return torch.from_numpy(scaled).to(dtype)
 
 
 def load_digits(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
-    """Read the 1,797 digit images of 8 x 8 pixels that scikit-learn carries.
+    """Read the 1,797 digit images of 8 x 8 pixels that come with scikit-learn.
 
-    A fixed, stratified random split: 1,437 are ``train``, 360 ``test``, the usual cut.
-    In the file, neighbours come from the same hand; a contiguous cut would test mostly
-    on hands not seen in training, which costs every method some five points and makes
-    figures incomparable with published ones.
+    The split is fixed, stratified and random: 1,437 are ``train`` and 360 ``test``, as
+    is usual. Neighbours in the file are by the same writer; a contiguous split would
+    test mostly on writers not seen in training, which costs every method some five
+    points, so that results would not be comparable with published ones.
 
     Returns
     -------
@@ -160,9 +160,9 @@ def load_usps(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
 
 
 def read_usps(path: str | Path) -> np.ndarray:
-    """Read the images, turned upright.
+    """Read the images and turn them upright.
 
-    In the file a pixel's index runs down the columns of its image.
+    In the file, the index of a pixel runs down the columns of its image.
 
     Parameters
     ----------

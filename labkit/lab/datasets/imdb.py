@@ -1,4 +1,4 @@
-"""Film reviews with their verdict, as rows of words that an LSTM can read."""
+"""Film reviews with their verdicts, as rows of words that an LSTM can read."""
 
 import re
 import tarfile
@@ -23,7 +23,7 @@ _SEEDS = {"train": 0, "test": 1}
 
 
 def split_words(text: str) -> list[str]:
-    """Part a text into words: lower case, line breaks of HTML and all signs dropped.
+    """Split a text into lower-case words, without HTML line breaks and punctuation.
 
     A word is a run of letters and digits; an apostrophe within it belongs to it.
 
@@ -36,7 +36,7 @@ def split_words(text: str) -> list[str]:
 
 
 def most_frequent_words(reviews: Iterable[list[str]], words: int) -> tuple[str, ...]:
-    """Make a vocabulary from texts.
+    """Return the vocabulary of the most frequent words in texts.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def encode_words(
 ) -> torch.Tensor:
     """Turn texts into rows of indices of one length.
 
-    Of a longer text the last `length` words are kept, where the verdict tends to be; a
-    shorter one is padded in front. So the last step of every row is the text's last
-    word, and a recurrent network may classify by its last output.
+    The last `length` words of a longer text are kept, as the verdict tends to be there;
+    a shorter text is padded in front. So the last step of every row is the text's last
+    word, and a recurrent network can classify by its last output.
 
     Parameters
     ----------
@@ -129,12 +129,12 @@ def load_imdb(split: str, *, words: int = 20_000, length: int = 256) -> Labelled
     sentiment analysis*, ACL 2011.
     """
     for name, value, least in (("words", words, 3), ("length", length, 1)):
-        if value < least:  # said before seconds of reading, not after
+        if value < least:  # checked before reading, which takes seconds
             raise ValueError(f"{name} must be at least {least}, got {value!r}")
     reviews, targets = _read("train")
     vocabulary = most_frequent_words(reviews, words)
     if split != "train":
-        del reviews  # hundreds of megabytes, before the next as many
+        del reviews  # frees hundreds of megabytes before as many are read
         reviews, targets = _read(split)
     tokens = encode_words(reviews, vocabulary, length)
     generator = torch.Generator().manual_seed(_SEEDS[split])
@@ -143,7 +143,7 @@ def load_imdb(split: str, *, words: int = 20_000, length: int = 256) -> Labelled
 
 
 def look_for_imdb() -> tuple[bool, str]:
-    """Tell whether the reviews are here, and (as all or nothing is) no part of them."""
+    """Return whether the reviews are on this machine, and an empty part."""
     parts = all(find(part) is not None for part in PARTS.values())
     return parts or find(ARCHIVE) is not None, ""
 
@@ -155,13 +155,13 @@ def _read(split):
 
 
 def read_reviews(path: str | Path, split: str) -> list[tuple[str, int, str]]:
-    """Read the labelled reviews of one split out of an archive, without unpacking it.
+    """Read the labelled reviews of one split from an archive, without unpacking it.
 
     Parameters
     ----------
     path : path-like
         A gzipped tar archive with members ``aclImdb/<split>/<neg or pos>/<name>.txt``;
-        whatever else it has is passed over.
+        other members are skipped.
     split : {"train", "test"}
 
     Returns

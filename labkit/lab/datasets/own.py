@@ -1,4 +1,4 @@
-"""Data of one's own: a table, arrays, a text, or a data set of OpenML.
+"""The user's own data: a table, arrays, a text, or a data set of OpenML.
 
 Numbers are scaled to [0, 1] by the range of the rows to learn from, and a category
 becomes a column of zeros and ones for each of its values there. A fifth of the rows,
@@ -34,7 +34,7 @@ FILES_OF_ONES_OWN = (*TABLES, ".npz", ".txt")
 OPENML = "openml:"
 HELD_OUT = 0.2  # of the rows
 LEAST_ROWS, LEAST_CHARACTERS = 10, 1000
-PER_CLASS = 5  # rows on average, for whole numbers to be classes
+PER_CLASS = 5  # rows that a class needs on average for whole numbers to be classes
 MOST_VALUES, MOST_COLUMNS = 100, 5000  # of one category, and in all
 DEFAULTS = {"target": "", "seed": 0, "missing": "refuse"}
 OPTIONS = {
@@ -44,7 +44,7 @@ OPTIONS = {
 
 
 def is_own(name: str) -> bool:
-    """Say whether a name stands for data of one's own, and not for a known set."""
+    """Return whether a name stands for the user's own data, not for a known set."""
     return (
         name in BUNDLED
         or name.startswith(OPENML)
@@ -89,7 +89,7 @@ def load_own(
     Raises
     ------
     ValueError
-        In one sentence: what cannot be read or learned from.
+        If the data cannot be read or learned from; one sentence gives the reason.
     FileNotFoundError
         If there is no such file.
     DatasetUnavailable
@@ -131,7 +131,7 @@ def _text(path: Path, split: str) -> Text:
 def _prepared(
     name: str, stamp: int, target: str, seed: int, missing: str
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, np.ndarray], tuple[str, ...]]:
-    """Read, check and encode; the two splits are asked for one after the other."""
+    """Read, check and encode the data; the cache serves both splits."""
     table, target = read_table(name, target)
     if len(table) < LEAST_ROWS:
         raise ValueError(f"{name} has {len(table)} rows; it needs {LEAST_ROWS} or more")
@@ -201,7 +201,7 @@ def read_table(name: str, target: str = "") -> tuple["pd.DataFrame", str]:
 
 
 def _openml(name: str) -> tuple["pd.DataFrame", str]:
-    """Fetch a set of OpenML; scikit-learn checks it by the sum that OpenML gives."""
+    """Fetch a set of OpenML, which scikit-learn checks by OpenML's checksum."""
     folder = data_folders()[0] / "openml"
     try:
         data = bundled.fetch_openml(
@@ -215,7 +215,7 @@ def _openml(name: str) -> tuple["pd.DataFrame", str]:
 
 
 def _arrays(path: Path, target: str) -> tuple["pd.DataFrame", str]:
-    """Read inputs (N, ...) and targets (N,) of an npz file."""
+    """Read inputs (N, ...) and targets (N,) from an npz file."""
     import pandas as pd
 
     try:
@@ -244,7 +244,7 @@ def _arrays(path: Path, target: str) -> tuple["pd.DataFrame", str]:
 
 
 def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return classes as indices, with their names; or numbers, without names."""
+    """Return classes as indices with their names, or numbers without names."""
     what = f"the target {column.name!r} of {name}"
     if (lacking := int(column.isna().sum())) > 0:
         raise ValueError(f"{what} lacks {lacking:,} of {len(column):,} values")
@@ -273,7 +273,7 @@ def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...
 def _column(
     name: str, column: "pd.Series", train: np.ndarray, missing: str
 ) -> np.ndarray:
-    """Return a column as numbers (N, 1), or as (N, values) of a category."""
+    """Return a column of numbers as (N, 1), or a category as (N, values)."""
     import pandas as pd
 
     what = f"column {column.name!r} of {name}"

@@ -1,4 +1,4 @@
-"""What `load` gives: rows to draw from, or one long text."""
+"""The results of `load`: rows to draw from, or one long text."""
 
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ class Labelled:
         each step, shape (N, steps). Floating point: numbers to be learned, shape
         (N, outputs). None where there are no targets.
     vocabulary : tuple of str
-        What indices among the inputs stand for; empty where inputs are numbers.
+        The words that indices in the inputs stand for; empty if inputs are numbers.
     classes : tuple of str
-        Names of the classes; where they are empty, all classes occur in `targets`.
+        Names of the classes; if there are none, all classes occur in `targets`.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Labelled:
 
     @property
     def outputs(self) -> int:
-        """Outputs that a network needs: one for each class, or for each number."""
+        """The number of outputs that a network needs: the classes, or the numbers."""
         if self.targets.is_floating_point():
             return self.targets.shape[1]
         return len(self.classes) or int(self.targets.max()) + 1

@@ -1,13 +1,13 @@
-r"""Made data: the Copy task, and drawn curves, a stand-in for the CURVES data set.
+r"""Synthetic data: the Copy task, and drawn curves in place of the CURVES data set.
 
-The file of CURVES could not be reached at the address that the papers name. It holds
+The file of CURVES could not be reached at the address that the papers give. It holds
 30,000 synthetic images, each of a curve through three random points in the plane. The
 papers that use it do not say how its curves were drawn, so these are drawn afresh. They
 are alike in kind and not in detail: **errors measured on them are not comparable with
 published ones**.
 
 Symbols: b images of a chunk, t the parameter along a curve, s places along its length.
-The equations have numbers of this module, and not of a paper.
+The numbers of the equations are this module's, not a paper's.
 """
 
 import torch
@@ -18,10 +18,10 @@ COPY_SYMBOLS = ("0", "1", "#", "*")
 _START, _BLANK = COPY_SYMBOLS.index("#"), COPY_SYMBOLS.index("*")
 SIDE = 28  # [pixels]
 _CORNER, _WIDTH = 3.0, 21.0  # the points are uniform in [3, 24]^2 [pixels]
-_STEPS, _PLACES = 201, 120  # values of t, places that put down ink
+_STEPS, _PLACES = 201, 120  # values of t, places at which ink is added
 _INK = 1.3  # per pixel of length
 _BLUR = (0.15, 0.70, 0.15)
-_CHUNK = 1000  # images drawn at once, so that the work fits into the caches
+_CHUNK = 1000  # images drawn at once, few enough for the caches
 _SEEDS = {"train": 0, "valid": 1, "test": 2}
 _CURVE_SEEDS = {"train": 0, "test": 1}
 _SIZES = {"train": 20_000, "test": 10_000}
@@ -36,7 +36,7 @@ def draw_curves(points: torch.Tensor) -> torch.Tensor:
     (3) ink $1.3\,|c| / 120$ at each, shared bilinearly among the four nearest pixels
     (4) 3 x 3 smoothing, (0.15, 0.70, 0.15) along either axis, then a cut at 1
 
-    By (2) and (3) every pixel of length gets the same ink, however fast $c$ runs.
+    By (2) and (3) every pixel of length gets the same ink, whatever the speed of $c$.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def draw_curves(points: torch.Tensor) -> torch.Tensor:
 def curve_images(
     n: int, *, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> Labelled:
-    """Draw curves through random points, each point uniform in the canvas's middle.
+    """Draw curves through random points, each uniform in the middle of the canvas.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def curve_images(
 
 
 def load_curves(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
-    """Draw the stand-in for CURVES, always the same.
+    """Draw the substitute for CURVES, which is the same at every call.
 
     It has the sizes of the original, of which the literature takes 20,000 images to
     train and 10,000 to test, and none of its images.
@@ -182,10 +182,10 @@ def copy_sequences(n: int, length: int, *, generator: torch.Generator) -> Labell
 
 
 def load_copy(split: str) -> Labelled:
-    """Make 1,000 examples of the Copy task with T = 5, always the same.
+    """Make 1,000 examples of the Copy task with T = 5, the same at every call.
 
     There are only 32 rows of five bits, so the splits differ in order and in
-    counts, not in what can occur: they test memory, not generalisation.
+    counts, not in which rows can occur: they test memory, not generalisation.
 
     Returns
     -------

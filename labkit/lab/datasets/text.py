@@ -14,7 +14,7 @@ N_KEPT = 49  # with OTHER 50 symbols, as many as the Penn Treebank has
 
 
 def encode(text: str, symbols: Sequence[str], other: str | None = None) -> torch.Tensor:
-    """Turn a string into indices of symbols, at the speed of numpy.
+    """Convert a string to indices of symbols, at the speed of numpy.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def load_text(split: str) -> Text:
 
 
 def in_splits(name: str, text: str, split: str) -> Text:
-    """Cut a text into 90 % ``train``, 5 % ``valid`` and 5 % ``test``.
+    """Return one split of a text: 90 % ``train``, 5 % ``valid`` and 5 % ``test``.
 
     The symbols are the 49 most frequent characters of ``train`` in code point order,
     then one that stands for all others.
@@ -98,7 +98,7 @@ def _topics():
 
 
 def _most_frequent(text, n):
-    # Ties go to the lower code point, so the choice never depends on the order.
+    # Ties go to the lower code point, so that the choice is unique.
     ranked = sorted(Counter(text).items(), key=lambda item: (-item[1], item[0]))
     return sorted(character for character, _ in ranked[:n])
 
