@@ -39,7 +39,7 @@ NotebookDir = Annotated[
 
 
 def in_a_sentence(command: Callable) -> Callable:
-    """Have a command end with one line on stderr where it was refused or stopped."""
+    """Make a command end with one line on stderr if it is refused or stopped."""
 
     @functools.wraps(command)
     def wrapped(**options: object) -> None:
@@ -202,7 +202,7 @@ def sweep(
 
 
 def _shown(table: "pd.DataFrame", plan: SweepPlan) -> str:
-    """Show the columns in which runs differ, as many as fit; the file has them all."""
+    """Return the columns in which runs differ as text, as many as fit."""
     first = [*plan.varied, "state", "seconds"]
     hidden = {"run", "error", *plan.runs[0].values, *first}
     rest = [c for c in table if c not in hidden and table[c].nunique(dropna=False) > 1]

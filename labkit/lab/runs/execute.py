@@ -1,4 +1,4 @@
-"""Run a notebook headless: refuse early, execute apart, name the result at the end.
+"""Headless runs of a notebook, checked before they begin and named when they end.
 
 A run is executed in the hidden folder ``.<stamp>-<name>.partial``.  Only when it is
 complete (executed notebook, page, ``run.json``, all on disk) the folder is renamed
@@ -35,7 +35,7 @@ from labkit.lab.runs.run_folder import write_measurements
 from labkit.lab.runs.workers import carry_out, processors
 
 HERE = Path(__file__).resolve()
-SHIPPED = HERE.parents[1] / "notebooks"  # of an installed copy: read, never run there
+SHIPPED = HERE.parents[1] / "notebooks"  # of an installed copy; never run in place
 PATTERN = "[0-9][0-9]_*.ipynb"
 SET_BY_RUN = ("interactive", "run_dir")
 NEEDED = {"device": str, "interactive": bool, "run_dir": str}
@@ -63,7 +63,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run left behind.
+    """The files and the outcome of a run.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ def run(
     RunRefused
         Before anything is written, when a name, a value, the profile, the device
         or the output folder will not do (`ParameterError` for the first three).
-        A cell that raises is no exception here: then ``ok`` is False.
+        A cell that raises is no exception here; ``ok`` is then False.
     """
     return execute(prepare(name, parameters, profile, device, out, notebook_dir))
 
@@ -135,7 +135,7 @@ def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
 
 
 def own_copy(notebook: Path) -> Path:
-    """Return where a notebook can be worked in: an installed one's copy here.
+    """Return the path of a notebook to work in: of an installed one, a copy here.
 
     All of them are copied to ``notebooks``, at once or not at all.
     """
@@ -162,7 +162,7 @@ def prepare(
     out: str | Path,
     notebook_dir: str | Path | None,
 ) -> Plan:
-    """Check all that can be checked before a run; arguments as for `run`."""
+    """Check all that can be checked before a run; the arguments are those of `run`."""
     notebook = _find(name, notebook_dir)
     declared = read_parameters(notebook)
     _check_needed(notebook, declared)
@@ -183,7 +183,7 @@ def prepare(
 
 
 def check_device(device: str) -> None:
-    """Refuse a torch device that is not on this machine."""
+    """Raise RunRefused if a torch device is not on this machine."""
     import torch
 
     allowed = ["cpu"]
@@ -199,8 +199,8 @@ def check_device(device: str) -> None:
 
 
 def execute(plan: Plan) -> RunResult:
-    """Carry out a plan; see `run`."""
-    # here and below: imports of seconds that `labkit list` need not wait
+    """Execute a plan; see `run`."""
+    # these imports and those below take seconds, which `labkit list` does not need
     from labkit.lab.runs.page import write_page
 
     started = datetime.now(UTC)
@@ -228,7 +228,7 @@ def execute(plan: Plan) -> RunResult:
 def execute_all(
     plans: Sequence[Plan], jobs: int | None = None
 ) -> Iterator[tuple[Plan, RunResult | Exception]]:
-    """Carry out plans, several at a time; yield each one and its result as it ends.
+    """Execute plans, several at a time; yield each one and its result as it ends.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def execute_all(
 
 
 def execute_quietly(plan: Plan) -> RunResult:
-    """Carry out a plan without papermill's progress bar, beside others."""
+    """Execute a plan next to others, without papermill's progress bar."""
     with contextlib.redirect_stderr(io.StringIO()):
         return execute(plan)
 
@@ -279,7 +279,7 @@ def _check_needed(notebook: Path, declared: tuple[Parameter, ...]) -> None:
 
 
 def _reserve(out: Path, name: str, started: datetime) -> tuple[Path, Path]:
-    """Make a partial folder whose final name nobody has or will get."""
+    """Make a partial folder, and reserve its final name for it."""
     out.mkdir(parents=True, exist_ok=True)
     first = f"{started:%Y%m%d-%H%M%S}-{name}"
     for number in itertools.count(1):
@@ -312,7 +312,7 @@ def _summary(plan: Plan, started: datetime) -> dict:
 
 
 def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
-    """Execute by papermill; return what went wrong, or None."""
+    """Execute a plan by papermill; return the error in words, or None."""
     import papermill
     from nbclient.exceptions import DeadKernelError
 
@@ -348,7 +348,7 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Have all of a folder on disk before it gets its final name."""
+    """Write all of a folder to disk before it gets its final name."""
     for path in (*sorted(folder.rglob("*"), reverse=True), folder):
         if path.is_dir() or path.is_file():
             _sync(path)

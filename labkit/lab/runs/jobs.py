@@ -1,4 +1,4 @@
-"""The job store: a job is done once, whoever carries it out, and survives a kill.
+"""The job store, in which each job is done once and resumes after a kill.
 
 A job is a run of a sweep or a unit of a study. The process that works on a job holds
 its lock, and the system frees the lock when that process ends, however it ends. Whoever
@@ -33,11 +33,11 @@ Answer = TypeVar("Answer")
 
 
 class JobBusy(RuntimeError):
-    """Another process is at work on the job."""
+    """The error that another process is working on the job."""
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that readers see the old one or the new one, whole."""
+    """Write a text file so that readers see either the old or the new one, complete."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with partial.open("w", encoding="utf-8") as file:
@@ -56,7 +56,7 @@ def once(
     *,
     wait: bool = True,
 ) -> Answer:
-    """Do a job unless it is done; return what it came to.
+    """Do a job unless it is done, and return its result.
 
     Parameters
     ----------
@@ -122,13 +122,13 @@ def versions() -> dict[str, str]:
 
 
 def this_process() -> dict[str, Any]:
-    """Return what a job keeps of a process that works on it: time, commit, versions."""
+    """Return the record of this process for a job: its time, commit and versions."""
     began = datetime.now(UTC).isoformat(timespec="seconds")
     return {"began": began, "commit": commit(), "versions": versions()}
 
 
 def check_folder(folder: str | Path) -> Path:
-    """Return a folder as an absolute path; refuse it if no file can be written there.
+    """Return a folder's absolute path, or raise an error if it is not writable.
 
     A file is written and removed again, in the folder or, if it is not there yet, in
     the nearest folder above it. Nothing else is made.
@@ -152,11 +152,11 @@ def check_folder(folder: str | Path) -> Path:
 
 
 class StateRefused(RunRefused):
-    """A saved state is damaged, or belongs to something else."""
+    """The error that a saved state is damaged or belongs to something else."""
 
 
 class Checkpoint:
-    """Where a job saves its state, so that it goes on where it was killed.
+    """The saved states of a job, from which it resumes after a kill.
 
     A state is the file ``<name>-<checksum>.pt``. Beside it ``<name>.json`` says which
     file it is, its checksum, and what it belongs to. The new file is there before the
@@ -184,7 +184,7 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def begin(self) -> list[dict[str, Any]]:
-        """Note that this process works on the job; return all that have, in order.
+        """Record that this process works on the job; return all that did, in order.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class Checkpoint:
         return processes
 
     def load(self, name: str = "state", classes: Iterable[type] = ()) -> Any:
-        """Return what was saved last under a name, or None.
+        """Return the state that was last saved under a name, or None.
 
         Nothing in the file is executed: it may hold tensors, numbers, words and
         collections of them, and instances of the classes that are named.
@@ -241,7 +241,7 @@ class Checkpoint:
         return state
 
     def save(self, state: dict, name: str = "state", *, now: bool = False) -> None:
-        """Save a state if the last save is long enough ago, or if it has to be now.
+        """Save a state if the last save is long enough ago, or if ``now``.
 
         Raises
         ------
@@ -279,7 +279,7 @@ class Checkpoint:
         self.folder.rmdir()
 
     def _json(self, path: Path, kind: type) -> Any:
-        """Return what a JSON file holds, which is of a kind."""
+        """Return the content of a JSON file, which must be of a kind."""
         try:
             content = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
@@ -295,7 +295,7 @@ class Checkpoint:
 
 
 def _change(was: Any, now: Mapping[str, Any]) -> str:
-    """Say what differs between what a state belongs to and what it should belong to."""
+    """Describe how a state's owner differs from the one that it should have."""
     if not isinstance(was, dict):
         return "it does not say to which"
     for key in dict.fromkeys([*now, *was]):
@@ -308,7 +308,7 @@ def _change(was: Any, now: Mapping[str, Any]) -> str:
 
 
 def _not_finite(value: Any, where: str = "") -> str | None:
-    """Return where a state has a tensor that is not finite, or None."""
+    """Return the place of a tensor that is not finite in a state, or None."""
     import torch
 
     if isinstance(value, torch.Tensor):

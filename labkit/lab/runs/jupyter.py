@@ -1,4 +1,4 @@
-"""JupyterLab as the ``labkit`` command opens it: the notebook, and no list of files."""
+"""The command that opens JupyterLab at a notebook, with its file browser closed."""
 
 import json
 import sys

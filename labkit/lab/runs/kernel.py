@@ -1,4 +1,4 @@
-"""The kernel that runs use: ipykernel in the very Python that runs labkit."""
+"""The kernel of runs: ipykernel in the same Python that runs labkit."""
 
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager

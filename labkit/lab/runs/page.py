@@ -44,7 +44,7 @@ def markdown(source: str) -> str:
 
 
 def mathml(latex: str, display: str = "inline") -> str:
-    """Return LaTeX as MathML; ``aligned`` is known there by another name."""
+    """Return LaTeX as MathML, with ``aligned`` under the name ``align*``."""
     return convert(latex.replace("{aligned}", "{align*}"), display=display)
 
 
@@ -57,7 +57,7 @@ class _WithFormulas(IPythonRenderer):
 
 
 def draw_figures(node: nbformat.NotebookNode) -> int:
-    """Put HTML in the place of plotly's JSON; return the number of figures."""
+    """Replace plotly's JSON by HTML, and return the number of figures."""
     count = 0
     for cell in node.cells:
         for output in cell.get("outputs", []):

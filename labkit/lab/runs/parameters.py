@@ -28,11 +28,11 @@ Value = int | float | str | bool
 
 
 class RunRefused(ValueError):
-    """A run was asked for that cannot be done; nothing has been started."""
+    """The error that a requested run cannot be done; nothing has been started."""
 
 
 class ParameterError(RunRefused):
-    """A parameter, or the cell that declares it, is not as it must be."""
+    """The error that a parameter, or the cell that declares it, is invalid."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """The type and what narrows it, for people.
+        """The type with its bounds or choices, as text.
 
         >>> Parameter("rank", int, 8, low=1, high=64).allowed
         'int, 1..64'
@@ -76,7 +76,7 @@ class Parameter:
 
 
 def read_parameters(path: str | Path) -> tuple[Parameter, ...]:
-    """Read what the parameters cell of a notebook declares, in its order.
+    """Read the parameters that a notebook's parameters cell declares, in order.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def resolve(
     given: Mapping[str, Value] | None = None,
     profile: str = "quick",
 ) -> dict[str, Value]:
-    """Find the value of every parameter: given, else of the profile, else default.
+    """Return the value of every parameter: given, or the profile's, or the default.
 
     Each is of its parameter's type and within its bounds.
 
@@ -181,7 +181,7 @@ def profile_value(parameter: Parameter, profile: str) -> Value:
 
 
 def check_value(parameter: Parameter, value: Value) -> Value:
-    """Return the value as the parameter's type, or refuse it.
+    """Return the value converted to the parameter's type, or raise ParameterError.
 
     >>> check_value(Parameter("rate", float, 0.1, low=0), "1e-3")
     0.001
@@ -199,7 +199,7 @@ def check_value(parameter: Parameter, value: Value) -> Value:
 
 
 def _convert(kind: type, value: Value) -> Value | None:
-    """Return the value as ``kind``, or None where that would change its meaning."""
+    """Return the value as ``kind``, or None if that would change its meaning."""
     if kind is bool:
         words = {"true": True, "false": False}
         return (
@@ -239,7 +239,7 @@ def _unknown(name: str, parameters: tuple[Parameter, ...]) -> str:
 
 
 def _comments(source: str) -> dict[int, str]:
-    """Map line numbers to comments; tokenize knows a '#' inside a string."""
+    """Return the comments by line number, which tokenize tells from strings."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {
         token.start[0]: token.string.lstrip("#").strip()
@@ -249,7 +249,7 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def _declared(node: ast.stmt, comment: str) -> Parameter:
-    """Turn one annotated assignment and its comment into a Parameter."""
+    """Return the Parameter of one annotated assignment and its comment."""
     if not (
         isinstance(node, ast.AnnAssign)
         and isinstance(node.target, ast.Name)
@@ -315,7 +315,7 @@ def _bounds(part: str) -> tuple[float | None, float | None] | None:
 
 
 def _checked(parameter: Parameter) -> Parameter:
-    """Hold the cell's own values to its own bounds."""
+    """Check the cell's own values against its own bounds."""
     own = {"default": check_value(parameter, parameter.default)}
     if parameter.paper is not None:
         own["paper"] = check_value(parameter, parameter.paper)

@@ -13,7 +13,7 @@ from labkit.lab.runs.jobs import write_atomically
 from labkit.lab.runs.parameters import RunRefused
 from labkit.lab.runs.run_folder import FIELDS, count_rows, read_summary, traces
 
-MANIFEST = "sweep.json"  # what makes a folder that of a sweep
+MANIFEST = "sweep.json"  # the file that marks the folder of a sweep
 
 UNREADABLE = {field: other for field, (_, other) in FIELDS.items()}
 UNREADABLE |= {"seconds": "", "error": "run.json is missing or damaged"}
@@ -27,7 +27,7 @@ Trace = namedtuple("Trace", "name link rows")
 
 
 def report(out: str | Path = "runs") -> Path:
-    """Write ``index.html`` over all runs in a folder, those of its sweeps included.
+    """Write ``index.html`` for all runs in a folder, including those of its sweeps.
 
     `out` is the folder that the runs were written to, or that of one sweep;
     RunRefused if there is none. Returns the path of the index.
@@ -50,7 +50,7 @@ def report(out: str | Path = "runs") -> Path:
 
 
 def _newest_first(out: Path) -> list[Run]:
-    """Read all runs; again from the start if one was renamed meanwhile."""
+    """Read all runs, and start again if one was renamed meanwhile."""
     for attempt in range(TRIES):
         found, gone = [], False
         sweeps = [path.parent for path in out.glob(f"*/{MANIFEST}")]
@@ -67,7 +67,7 @@ def _newest_first(out: Path) -> list[Run]:
 
 
 def _read(out: Path, folder: Path) -> Iterator[Run]:
-    """Read what may be a run; FileNotFoundError if it is no longer there."""
+    """Read a possible run; raise FileNotFoundError if it is no longer there."""
     if not folder.is_dir():
         return
     inside = {path.name for path in folder.iterdir()}

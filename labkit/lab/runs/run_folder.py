@@ -1,4 +1,4 @@
-"""What a run's folder holds: its summary, ``run.json``, and its traces.
+"""The content of a run's folder: its summary, ``run.json``, and its traces.
 
 The folders are the user's: files in them may be cut off, edited, renamed meanwhile, or
 no files at all. What cannot be read counts as absent; nothing here raises or hangs.
@@ -28,7 +28,7 @@ FIELDS = {  # of run.json, with what stands in where one is missing
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """Read a run's ``run.json``; None where it is missing or not as runs write it."""
+    """Return a run's ``run.json``, or None if it is missing or malformed."""
     try:
         path = folder / "run.json"
         summary = json.loads(path.read_text("utf-8")) if path.is_file() else None
@@ -43,12 +43,12 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def traces(folder: Path) -> list[Path]:
-    """Find the trace files below a run's folder; what is no plain file is none."""
+    """Return the trace files in a run's folder; only plain files count."""
     return sorted(path for path in folder.rglob("*.jsonl") if path.is_file())
 
 
 def rows(path: Path) -> Iterator[dict]:
-    """Yield the rows of a trace; neither the header nor a torn or damaged line."""
+    """Yield the rows of a trace without the header and incomplete or damaged lines."""
     with path.open("rb") as file:
         for line in file:
             row = _parsed(line)
@@ -57,21 +57,21 @@ def rows(path: Path) -> Iterator[dict]:
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, Value]:
-    """Return what a row of a trace measured: numbers and words, without the step."""
+    """Return the measured numbers and words of a trace's row, without the step."""
     kept = {k: v for k, v in row.items() if isinstance(v, (int, float, str))}
     kept.pop("step", None)
     return kept
 
 
 def trace_name(path: Path, folder: Path) -> str:
-    """Return what a trace is called in a table: its path in the run's folder."""
+    """Return the name of a trace in a table: its path in the run's folder."""
     return path.relative_to(folder).with_suffix("").as_posix()
 
 
 def write_measurements(
     folder: Path, run: str, parameters: Mapping[str, Value]
 ) -> Path | None:
-    """Write all that a run has measured as one tidy table, ``measurements.csv``.
+    """Write all measurements of a run as one tidy table, ``measurements.csv``.
 
     A row is one measurement, with the columns ``run``, ``params.<name>`` for each
     parameter, ``trace``, ``step``, ``name`` and ``value``.
@@ -106,7 +106,7 @@ def write_measurements(
 
 
 def count_rows(path: Path) -> int:
-    """Count the whole lines of a trace but for its header, without reading them."""
+    """Count the complete lines of a trace without its header, without parsing them."""
     with path.open("rb") as file:
         first = file.readline()
         count = sum(line.endswith(b"\n") for line in file)
@@ -122,7 +122,7 @@ def _parsed(line: bytes) -> dict:
 
 
 def _printable(value: Any) -> Any:
-    """Put a mark for what no file can hold: halves of characters beyond 16 bits."""
+    """Replace the characters that no file can hold (lone surrogates) by a mark."""
     if isinstance(value, dict):
         return {_printable(k): _printable(v) for k, v in value.items()}
     if isinstance(value, str):

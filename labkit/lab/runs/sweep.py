@@ -39,7 +39,7 @@ RESULTS = "results.csv"
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep left behind.
+    """The files and the outcome of a sweep.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ def sweep(
 
 
 def execute_sweep(plan: SweepPlan) -> SweepResult:
-    """Carry out a sweep; see `sweep`.  Progress and failures go to stderr."""
+    """Execute a sweep; see `sweep`. Progress and failures go to stderr."""
     from tqdm import tqdm
 
     outcomes = sweep_folder.on_disk(plan)
@@ -145,7 +145,7 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
 
 
 def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, RunOutcome]]:
-    """Carry out the runs; yield each one's number and outcome as it ends."""
+    """Execute the runs; yield the number and outcome of each as it ends."""
     jobs = {n: (plan.runs[n], n, plan.notebook, plan.code) for n in left}
     ended = carry_out(
         _run_one,
@@ -164,7 +164,7 @@ def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, RunOutco
 
 
 def _run_one(plan: Plan, number: int, notebook: str, code: str) -> RunOutcome:
-    """Carry out one run unless it is finished; what Dask calls on a worker."""
+    """Execute one run unless it is finished; Dask calls this on a worker."""
     if not (plan.out / MANIFEST).is_file():
         raise RunRefused(
             f"the worker on {socket.gethostname()} does not see {plan.out}; all "

@@ -1,4 +1,4 @@
-"""The folder of a sweep: which runs are finished in it, and what they came to."""
+"""The folder of a sweep, with its finished runs and their outcomes."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ LOCKS = ".locks"
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What became of one run of a sweep."""
+    """The outcome of one run of a sweep."""
 
     state: str  # finished, failed or not run
     seconds: float | None = None  # of the wall clock
@@ -32,7 +32,7 @@ class RunOutcome:
 
 
 def begin(plan: SweepPlan) -> None:
-    """Write down what the sweep is, before its first run."""
+    """Write the manifest of the sweep before its first run."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     if (plan.folder / MANIFEST).is_file():
         return
@@ -53,7 +53,7 @@ def lock(folder: Path, number: int) -> Path:
 
 
 def find_folders(folder: Path, notebook: str) -> dict[int, list[Path]]:
-    """Find the folders of each run, complete or not, the newest last."""
+    """Return the folders of each run, complete or not, with the newest last."""
     safe = re.escape(re.sub(r"[^A-Za-z0-9._+=-]", "_", notebook))
     pattern = re.compile(rf"\.?\d{{8}}-\d{{6}}-{safe}-(\d+)-.*")
     found: dict[int, list[Path]] = {}
@@ -64,13 +64,13 @@ def find_folders(folder: Path, notebook: str) -> dict[int, list[Path]]:
 
 
 def on_disk(plan: SweepPlan) -> dict[int, RunOutcome]:
-    """Read off the folder what has become of every run so far."""
+    """Return the outcome of every run so far, from the folder."""
     found = find_folders(plan.folder, plan.notebook)
     return {n: outcome_of(found.get(n, [])) for n in range(len(plan.runs))}
 
 
 def outcome_of(folders: list[Path]) -> RunOutcome:
-    """Return the finished run among the folders, else the last one that failed."""
+    """Return the outcome of the finished run, or else of the last that failed."""
     ended = RunOutcome("not run")
     for path in folders:
         if _is_partial(path):
@@ -87,7 +87,7 @@ def outcome_of(folders: list[Path]) -> RunOutcome:
 
 
 def remove_partial(folders: list[Path]) -> None:
-    """Remove the half-written ones among a run's folders; to be done under its lock."""
+    """Remove the partial folders of a run; the caller must hold its lock."""
     for path in folders:
         if _is_partial(path):
             # the kernel of a killed worker may still write for a second; what is
@@ -96,7 +96,7 @@ def remove_partial(folders: list[Path]) -> None:
 
 
 def remove_unfinished(plan: SweepPlan) -> None:
-    """Remove what dead workers left, except what another process is at work on."""
+    """Remove the folders of dead workers, except those that a process works on."""
     for number, folders in find_folders(plan.folder, plan.notebook).items():
         if any(_is_partial(path) for path in folders):
             with contextlib.suppress(JobBusy):

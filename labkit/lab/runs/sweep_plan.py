@@ -1,4 +1,4 @@
-"""What a sweep will run: read, checked at the door, and named."""
+"""The plan of a sweep, whose runs are read, checked and named beforehand."""
 
 import hashlib
 import itertools
@@ -83,7 +83,7 @@ def prepare_sweep(
     out: str | Path = "runs",
     notebook_dir: str | Path | None = None,
 ) -> SweepPlan:
-    """Check every run of a sweep before it begins; arguments as for `sweep`."""
+    """Check all runs of a sweep before it begins; arguments are those of `sweep`."""
     _check_workers(cluster, workers)
     if not values:
         raise ParameterError("a sweep needs values, as in -p rank=1,2,8 -p seed=0:5")
@@ -131,7 +131,7 @@ def prepare_sweep(
 
 
 def code_digest(notebook: Path) -> str:
-    """Return the digest of what a notebook computes: its code cells, no outputs."""
+    """Return the digest of a notebook's code cells, without outputs."""
     import nbformat
 
     cells = nbformat.read(notebook, as_version=4).cells
@@ -143,7 +143,7 @@ def _sha256(text: str) -> str:
 
 
 def _run_name(notebook: str, number: int, count: int, shown: dict[str, Value]) -> str:
-    """Name a run by its number, which makes the name unique, and its parameters."""
+    """Return a run's name: its number, which makes it unique, and its parameters."""
     width = len(str(count - 1))
     parts = [f"{notebook}-{number:0{width}}", *(f"{k}={v}" for k, v in shown.items())]
     return re.sub(r"[^A-Za-z0-9._+=-]", "_", "-".join(parts))[:MAX_NAME]

@@ -1,4 +1,4 @@
-"""Processes that carry out jobs, one at a time each: of this machine, or of a cluster.
+"""Processes that execute jobs, one at a time each, on this machine or a cluster.
 
 Only their parent holds the pipes that reach those of this machine. No port is opened,
 so that no other user of the machine can hand them work.
@@ -24,15 +24,15 @@ ATTEMPTS = 3  # at a job whose process died
 
 
 class WorkerDied(RuntimeError):
-    """The process that a job was given to ended, time and again."""
+    """The error that the processes to which a job was given ended repeatedly."""
 
 
 class SchedulerLost(RuntimeError):
-    """The scheduler of a cluster is gone, and nothing is known of a job."""
+    """The error that a cluster's scheduler is gone and a job's fate is unknown."""
 
 
 class Worker:
-    """A fresh Python that calls what comes through its pipe."""
+    """A new Python process that makes the calls that come through its pipe."""
 
     def __init__(self) -> None:
         # not forked: the parent may have threads, as every notebook's kernel has
@@ -44,7 +44,7 @@ class Worker:
         there.close()
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it is doing."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
@@ -59,7 +59,7 @@ def carry_out(
     name: str = "labkit",
     attempts: int = ATTEMPTS,
 ) -> Iterator[tuple[int, Any]]:
-    """Call a function for every job, on a few processes; yield each answer as it comes.
+    """Call a function for every job on a few processes; yield answers as they come.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def carry_out(
 
 
 def processors() -> int:
-    """Return how many processors this process may use, in a container too."""
+    """Return the number of processors that this process may use."""
     from joblib import cpu_count
 
     return cpu_count()
@@ -147,7 +147,7 @@ def _carry_out_on(
 
 
 def check_scheduler(address: str) -> None:
-    """Refuse an address where no Dask scheduler answers within seconds."""
+    """Raise an error if no Dask scheduler answers at an address within seconds."""
     if find_spec("distributed") is None:
         raise RunRefused(
             f"a cluster, here {address}, needs Dask, which is not installed; "
@@ -184,13 +184,13 @@ async def _identity(address: str) -> dict:
 
 
 def _told(error: BaseException) -> RuntimeError:
-    """Return an error that any process can read, with the words of another one."""
+    """Return an error that any process can unpickle, with the words of another."""
     plain = isinstance(error, RunRefused)  # a sentence already
     return RuntimeError(str(error) if plain else f"{type(error).__name__}: {error}")
 
 
 def _serve(pipe: Connection) -> None:
-    """Call what comes through the pipe, until the parent is gone."""
+    """Make the calls that come through the pipe, until the parent is gone."""
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     while True:
@@ -204,7 +204,7 @@ def _serve(pipe: Connection) -> None:
 
 @contextlib.contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Have processes that are started meanwhile leave Ctrl-C to this one."""
+    """Make processes that are started meanwhile ignore Ctrl-C, for this one."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may say what becomes of a signal
         return
