@@ -188,7 +188,7 @@ class Nodes:
         return A
 
     def apply(self, X: Tensor) -> Tensor:
-        """Compute A (l, k) from raw inputs X (l, d)."""
+        """Compute A (l, k) from raw X (l, d); the training inputs give A itself."""
         return self.expand(self.features_of(X))
 
     def between(self, i: int, j: int) -> "Nodes":

@@ -21,7 +21,10 @@ TAKE_ROWS = ("chol-1", "chol-2", "bordered")  # solvers with an exact factor of 
 
 
 def rows_start(k: int, Y: Tensor, ridge: float) -> BorderedState:
-    """Return the state of k columns before any sample, R = ridge I; Y gives dtype."""
+    """Return the state of k columns before any sample, with R = ridge I.
+
+    Y gives the number of outputs, the dtype and the device.
+    """
     L = ridge**0.5 * torch.eye(k, dtype=Y.dtype, device=Y.device)
     none = Y.new_zeros(k, Y.shape[1])
     return BorderedState(L, none, none, ridge, L[0, 0].square())

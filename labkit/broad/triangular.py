@@ -65,7 +65,10 @@ def upper_mm(
 
 
 def upper_t_mm(F: Tensor, X: Tensor, *, every: int = 1) -> Tensor:
-    """Compute F^T X for X (k, q), with F and ``every`` as in :func:`upper_mm`."""
+    """Compute F^T X for X (k, q), with F and ``every`` as in :func:`upper_mm`.
+
+    The cost is k^2 q operations.
+    """
     out = X.new_zeros(X.shape[1], F.shape[1])
     for i, j in spans(len(F), F.device):
         left = i // every  # columns before are zeros in these rows

@@ -59,7 +59,7 @@ def diagonal_preconditioner(
     damping: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, ...] | None:
-    r"""Return c of d = c o y, whose entries are > 0; None for "none".
+    r"""Return the preconditioner c of d = c o y, with entries > 0; None for "none".
 
     (2) $c = 1 / (1 + \sqrt g)$ for "random_signs": Algorithm 3 with g of (1)
     (3) $c = (\bar{g^2} + \lambda^2)^{-3/8}$ for "fisher", $\bar{g^2}$ the mean squared
@@ -101,7 +101,7 @@ def diagonal_preconditioner(
 
 
 class Subproblem(NamedTuple):
-    """One damped least-squares problem, frozen: its weights are a copy."""
+    """One damped least-squares problem, with a copy of the weights."""
 
     point: object  # the linearisation, with forward_map and transpose_map
     damping: float
@@ -112,7 +112,7 @@ class Subproblem(NamedTuple):
 
     @property
     def b(self) -> Tensor:
-        """Right-hand side -R."""
+        """The right-hand side -R."""
         return -self.point.residual
 
     def _arguments(self) -> dict:
@@ -125,20 +125,20 @@ class Subproblem(NamedTuple):
         return build_system(b=self.b, **self._arguments())
 
     def solve(self, **stops) -> LSMRResult:
-        """Run :func:`labkit.hessian_free.lsmr` on it; ``stops`` are its stop rules."""
+        """Solve by :func:`labkit.hessian_free.lsmr`; ``stops`` are its stop rules."""
         return lsmr(b=self.b, **self._arguments(), **stops)
 
     def normal_map(self, p: Blocks) -> tuple[Tensor, ...]:
-        """Return (A'A + lambda^2 I) p, the matrix of CG, for norm "identity"."""
+        """Return (A'A + lambda^2 I) p, the product of CG, for the norm "identity"."""
         Gp = self.point.transpose_map(self.point.forward_map(p))
         return add(Gp, self.damping**2, p)
 
     def normal_rhs(self) -> tuple[Tensor, ...]:
-        """Return A'b, which is minus the gradient of the batch's loss."""
+        """Return A'b, the negative gradient of the batch's loss."""
         return self.point.transpose_map(self.b)
 
     def model_value(self, d: Blocks) -> float:
-        """Return |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2; CG minimises it."""
+        """Return CG's model |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2."""
         Bd, rhs = self.normal_map(d), self.normal_rhs()
         return float(0.5 * dot(d, add(Bd, -2.0, rhs)))
 
@@ -148,7 +148,7 @@ class Subproblem(NamedTuple):
 
 
 class HessianFree(Newton):
-    r"""Gauss-Newton steps by damped, preconditioned LSMR.
+    r"""Hessian-free optimiser: Gauss-Newton steps by damped, preconditioned LSMR.
 
     Each step linearises the residual on the batch that it is given and solves
 
@@ -268,7 +268,7 @@ class HessianFree(Newton):
 
     @torch.no_grad()
     def subproblem(self, inputs: Tensor, targets: Tensor | None = None) -> Subproblem:
-        """Return what :meth:`step` would solve on this batch; it draws the signs."""
+        """Return the problem that :meth:`step` solves on this batch; draw the signs."""
         group, weights = self.param_groups[0], copied(weights_of(self.model))
         point = self.linearised(inputs, targets, weights)
         if self.loss != SQUARED:
@@ -292,7 +292,7 @@ class HessianFree(Newton):
         *,
         validation: Rows | None = None,
     ) -> HFStep:
-        r"""Take one step on one batch (Algorithm 1), which replaces torch's closure.
+        r"""Take one step (Algorithm 1) on a batch, given in place of torch's closure.
 
         (2) $\phi(d) = f(w + d; X_{val})$, the paper's (20)
         (3) $q = \langle d, \nabla f \rangle + \tfrac12 |A d|^2$, with

@@ -187,6 +187,8 @@ def train_martens(
 ) -> Iterator[Record]:
     """Train by Martens' method; yield a :class:`Record` a step.
 
+    The validation error is recorded but does not influence the training.
+
     Parameters
     ----------
     chunks : int

@@ -1,8 +1,8 @@
-"""Find a pinned file on this machine, or download it; check it either way.
+"""Pinned files, found on this machine or downloaded, and checked either way.
 
 Pooch's own store takes one folder and one source for each file, and it replaces a file
-that has another checksum. Here a file that was found belongs to the user and is never
-changed. Pooch and tqdm are imported by a download alone.
+that has another checksum. Here a file that was found is the user's and is never
+changed. Pooch and tqdm are imported only for a download.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 _SOURCE_TREE = Path(__file__).resolve().parents[3]
-_ABANDONED = 3600  # [s] nobody has written to a download: its process was killed
+_ABANDONED = 3600  # [s] without a write, after which a download counts as abandoned
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RemoteFile:
 
 
 def read_registry(text: str) -> dict[str, RemoteFile]:
-    """Read the registry's table into files by path.
+    """Read the table of the registry into a dict of files by path.
 
     >>> read_registry("# a comment" + chr(10) + "a/b.txt 3 ff http://c/b.txt")
     {'a/b.txt': RemoteFile(path='a/b.txt', size=3, sha256='ff', urls=('http://c/b.txt',))}
@@ -52,15 +52,15 @@ FILES = read_registry(files(__package__).joinpath("registry.txt").read_text("utf
 
 
 class ChecksumError(ValueError):
-    """A file is not the one that the registry pins."""
+    """The error that a file is not the one that the registry pins."""
 
 
 class DatasetUnavailable(RuntimeError):
-    """A data set is neither on this machine nor to be had from its sources."""
+    """The error that a data set is neither on this machine nor can be downloaded."""
 
 
 def data_folders() -> list[Path]:
-    """List the folders in which data files are looked for, in order.
+    """Return the folders in which data files are looked for, in order.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def data_folders() -> list[Path]:
 
 
 def find(path: str) -> Path | None:
-    """Return the first place where a file of the registry lies, or None.
+    """Return the first path at which a file of the registry exists, or None.
 
     The file is not opened.
     """
@@ -103,7 +103,7 @@ def find(path: str) -> Path | None:
 
 
 def fetch(path: str) -> Path:
-    """Return the place of a file whose checksum holds; download it if it is not here.
+    """Return the path of a checked file, and download it if it is not here.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def _download_from(url, file, target):
 
 
 class _Bounded:
-    """A file that takes no more bytes than the registry says."""
+    """A file that accepts no more bytes than the registry gives."""
 
     def __init__(self, output, size, url):
         self.output, self.left, self.size, self.url = output, size, size, url

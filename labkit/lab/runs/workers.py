@@ -85,7 +85,7 @@ def carry_out(
 
 
 def processors() -> int:
-    """Return the number of processors that this process may use."""
+    """Return how many processors this process may use, also in a container."""
     from joblib import cpu_count
 
     return cpu_count()
