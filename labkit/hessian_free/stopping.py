@@ -89,7 +89,7 @@ def run(
 
 
 def run_columns(steps: Iterable, rules: Rules) -> tuple[Blocks, np.ndarray, LSMRStats]:
-    """Iterate on all systems until the last one stops."""
+    """Iterate on all systems until the last one stops; the others stay converged."""
     norms = []
     for step in steps:
         norms.append(step.norms)
