@@ -27,7 +27,8 @@ class Live:
     @property
     def knob(self):
         """Where the live knob is: the picture before may have one of this name."""
-        return f".labkit-screen:has(.labkit-all-plots) .labkit-knob-{self.live}"
+        panel = ".labkit-screen:not(.labkit-pictured):has(.labkit-all-plots)"
+        return f"{panel} .labkit-knob-{self.live}"
 
 
 LABS = {

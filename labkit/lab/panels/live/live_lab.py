@@ -144,7 +144,8 @@ class LiveLab(Shown):
         shown.append(HBox(below, layout=BELOW))
         left = VBox([self.controls.widget], layout=LEFT).add_class("labkit-side")
         sides = left, VBox(shown, layout=RIGHT)
-        return Box(sides, layout=SCREEN).add_class("labkit-screen")
+        screen = Box(sides, layout=SCREEN).add_class("labkit-screen")
+        return screen.add_class("labkit-pictured") if pictured else screen
 
     def _unfold(self, unfolded: bool) -> None:
         """Show all plots, or fewer: none where there is a picture."""
