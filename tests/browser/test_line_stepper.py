@@ -239,7 +239,7 @@ def look_at_a_value(page, walk):
     page.script("arguments[0].click()", page.script(CHANGED))
     assert page.script(MAPS) == []
     for columns, rows, width, height in page.script(SMALL):
-        side = max(2, min(5, 40 // max(columns, rows)))
+        side = max(3, min(12, 48 // max(columns, rows)))
         assert (width, height) == (side * columns, side * rows)
 
 
