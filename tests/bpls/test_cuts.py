@@ -1,47 +1,17 @@
 """A fit that is cut off at any line of labkit: it happened, or it did not."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import labkit
 from labkit.bpls import BPLSClassifier, BPLSRegressor
+from tests.cuts import lines_of
 
-HOME = str(Path(labkit.__file__).parent)
 SAMPLE = 12  # lines of a change that are cut at; all of them in `make test-long`
 
 g = np.random.default_rng(0)
 X = g.normal(size=(30, 3))
 VALUES, LABELS = np.stack([X[:, 0] ** 2, X[:, 1]], 1), (X[:, 0] > 0) + 2 * (X[:, 1] > 1)
 FIRST = {"classes": range(4)}
-
-
-def lines_of(call, at=None, error=KeyboardInterrupt):
-    """Count the lines of labkit that a call passes; raise before number ``at``."""
-    passed = 0
-
-    def trace(frame, event, _):
-        nonlocal passed
-        if not frame.f_code.co_filename.startswith(HOME):
-            return None
-        if event == "line":
-            passed += 1
-            if passed == at:
-                raise error
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except (KeyboardInterrupt, MemoryError, AttributeError) as stop:
-        # scikit-learn asks for methods as attributes, and takes errors for their lack
-        assert at and not (type(stop) is AttributeError and stop.__cause__ is None)
-    finally:
-        sys.settrace(before)
-    return passed
 
 
 def numbers_of(net):
@@ -94,7 +64,7 @@ def cut_at(lines, make, change, error):
     for line in lines:
         net = make()
         before, draws = vars(net).copy(), str(net.random_state.get_state())
-        lines_of(lambda: change(net), at=line, error=error)  # noqa: B023
+        lines_of(lambda: change(net), line, error, (AttributeError,))  # noqa: B023
         now = vars(net)
         if now.keys() == before.keys() and all(now[k] is before[k] for k in before):
             assert str(net.random_state.get_state()) == draws, line

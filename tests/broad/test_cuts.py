@@ -1,51 +1,19 @@
 """A change of an estimator that is cut off at any line: it happened, or did not."""
 
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import labkit
 from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
+from tests.cuts import lines_of
 
-HOME = str(Path(labkit.__file__).parent)
 SAMPLE = 10  # lines of a change that are cut at; all of them in `make test-long`
 
 g = np.random.default_rng(0)
 X, T = g.normal(size=(40, 5)), g.normal(size=40)
 OTHER = g.normal(size=(30, 4))
 Y = (T > 0).astype(int)
-
-
-class Cut(BaseException):
-    """What an interrupt and a lack of memory have in common: it may come anywhere."""
-
-
-def lines_of(call, at=None):
-    """Count the lines of labkit that a call passes; raise Cut before number ``at``."""
-    passed = 0
-
-    def trace(frame, event, _):
-        nonlocal passed
-        if not frame.f_code.co_filename.startswith(HOME):
-            return None
-        if event == "line":
-            passed += 1
-            if passed == at:
-                raise Cut
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except Cut:
-        pass
-    finally:
-        sys.settrace(before)
-    return passed
 
 
 def seen(model):

@@ -1,52 +1,20 @@
 """A step that is cut off at any line of labkit: it happened, or did not (float64)."""
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-import labkit
 from labkit.hessian_free import HessianFree, MartensHF
+from tests.cuts import lines_of
 
 from .conftest import rand, small_net
 
-HOME = str(Path(labkit.__file__).parent)
 SAMPLE = 25  # lines of a step that are cut at; all of them in `make test-long`
 
 X, V = rand(6, 5), rand(3, 5, seed=1)
 T = torch.arange(6) % 3
-
-
-class Cut(BaseException):
-    """What an interrupt and a lack of memory have in common: it may come anywhere."""
-
-
-def lines_of(call, at=None):
-    """Count the lines of labkit that a call passes; raise Cut before number ``at``."""
-    passed = 0
-
-    def trace(frame, event, _):
-        nonlocal passed
-        if not frame.f_code.co_filename.startswith(HOME):
-            return None
-        if event == "line":
-            passed += 1
-            if passed == at:
-                raise Cut
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except Cut:
-        pass
-    finally:
-        sys.settrace(before)
-    return passed
 
 
 def module():

@@ -1,50 +1,22 @@
 """A learner that is cut off at any line is as it was, or as it would have been."""
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
-import labkit
 from labkit.rtrl import LEARNERS, OK
+from tests.cuts import lines_of
 
 from .conftest import make, make_cell, randn, read
 
 B, D_X, N, RANK = 2, 2, 3, 2
-HOME = str(Path(labkit.__file__).parent)
 EVERY = 11  # of the lines that a call passes, in `make test`; all in `make test-long`
 
 
-class Cut(BaseException):
-    """Stands for a Ctrl-C."""
-
-
 def cut(call, at):
-    """Raise at so many lines of labkit that a call passes; False if it has fewer."""
-    passed = 0
-
-    def line(frame, event, _):
-        nonlocal passed
-        if event == "line":
-            passed += 1
-            if passed == at:
-                raise Cut
-        return line
-
-    def enter(frame, *_):
-        return line if frame.f_code.co_filename.startswith(HOME) else None
-
-    before = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        call()
-    except Cut:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
+    """Cut a call at so many lines of labkit; return False if it has fewer."""
+    return lines_of(call, at) == at
 
 
 def seen(learner):
