@@ -11,8 +11,7 @@ from labkit.bpls import activation, random_weights, scores, train
 from labkit.lab.bpls.baselines import OPTIMIZERS, descend
 from labkit.lab.claims import plus_minus
 from labkit.lab.datasets import Labelled, load
-from labkit.lab.problem import percent
-from labkit.lab.problem import rows as some
+from labkit.lab.problem import percent, rows as some
 from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.criteria import AHEAD, SEEDS, ahead, meets

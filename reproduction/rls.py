@@ -13,8 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, addmm_flop
 from labkit.errors import DivergedError
 from labkit.lab.claims import NO, YES, plus_minus, verdict
 from labkit.lab.datasets import load_imdb
-from labkit.lab.problem import Problem, load_problem
-from labkit.lab.problem import rows as some
+from labkit.lab.problem import Problem, load_problem, rows as some
 from labkit.lab.race import Race, View, spread
 from labkit.lab.rls.training import (
     CONSTANTS,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from labkit.broad.factor import FLOATS, NotPositiveDefinite
-from labkit.broad.factor import factor_error as error_of
+from labkit.broad.factor import FLOATS, NotPositiveDefinite, factor_error as error_of
 from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import SOLVERS, start_operations, update_operations

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import sklearn
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy import sparse
 
 import labkit

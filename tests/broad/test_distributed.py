@@ -22,8 +22,12 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 
-from labkit.broad import BroadLearningClassifier, NotPositiveDefinite, inverse_ldl
-from labkit.broad import distributed as sharded
+from labkit.broad import (
+    BroadLearningClassifier,
+    NotPositiveDefinite,
+    distributed as sharded,
+    inverse_ldl,
+)
 from labkit.broad.mesh import Place
 from labkit.broad.ridge import chol1_start, chol1_update, truncated
 from labkit.broad.state import safe_ridge, squared_norm

@@ -6,8 +6,7 @@ All in float64 on normal numbers, where the condition of A is below 10.
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky
 from labkit.broad.greville import exg_e_step, exg_e_update_from, orig_step

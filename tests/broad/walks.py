@@ -2,8 +2,14 @@
 
 from functools import partial
 
-from labkit.broad import BroadLearningRegressor, greville, ldl, ridge, rows
-from labkit.broad import factor as factors
+from labkit.broad import (
+    BroadLearningRegressor,
+    factor as factors,
+    greville,
+    ldl,
+    ridge,
+    rows,
+)
 from labkit.broad.solvers import SOLVERS
 from tests.walks import Walk, random
 

@@ -5,8 +5,7 @@ from functools import partial
 import torch
 
 from labkit import broad
-from labkit.broad import factor as factors
-from labkit.broad import ldl as rootless
+from labkit.broad import factor as factors, ldl as rootless
 from labkit.broad.solvers import SOLVERS
 from tests.device.rows import Row, random
 

@@ -19,9 +19,7 @@ from labkit.lab.bpls import descend
 from labkit.lab.compare import rules, sequences
 from labkit.lab.datasets import Labelled
 from labkit.lab.tuning import Sizes
-from tests.device import bpls as walks
-from tests.device import hessian_free as newton
-from tests.device import rls as squares
+from tests.device import bpls as walks, hessian_free as newton, rls as squares
 from tests.device.rows import random, seeded
 from tests.device.strict_device import NAME, strict
 

@@ -9,8 +9,7 @@ from torch.nn.functional import cross_entropy
 import labkit.clock
 from labkit import graphs
 from labkit.errors import DivergedError
-from labkit.rls import RLS, Hybrid, Residuals, Settings, train
-from labkit.rls import rls_step as step
+from labkit.rls import RLS, Hybrid, Residuals, Settings, rls_step as step, train
 from labkit.rls.update import Masked
 from tests.device.strict_device import NAME, strict
 from tests.device.tape import on_tape

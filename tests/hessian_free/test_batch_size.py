@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from labkit.hessian_free import batch_gradient_variance, linearise, next_batch_size
 from labkit.hessian_free.batch_size import grow

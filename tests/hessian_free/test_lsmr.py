@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse.linalg
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.hessian_free import cg_steps, lsmr, lsmr_steps

@@ -9,8 +9,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F

@@ -10,8 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from labkit.instruments import gradient_cosine
-from labkit.lab.compare import live as compare
-from labkit.lab.compare import rules, sequences, training, verdicts
+from labkit.lab.compare import live as compare, rules, sequences, training, verdicts
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
 from labkit.lab.race import Race, run_race

@@ -15,8 +15,7 @@ from sklearn.datasets import load_digits
 
 from labkit.hessian_free import PAPER, as_sequential, squared_error
 from labkit.hessian_free.vectors import norm
-from labkit.lab import LiveLab, Race, spread, verdict
-from labkit.lab import hessian_free as lab
+from labkit.lab import LiveLab, Race, hessian_free as lab, spread, verdict
 
 IMPORTS = ast.Import | ast.ImportFrom
 NOTEBOOK = Path(__file__).parents[2] / "notebooks/03_hessian_free.ipynb"

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from labkit import bpls
-from labkit import hessian_free as hf
+from labkit import bpls, hessian_free as hf
 from labkit.bpls.walk import hidden_values, output_targets, walk, walked
 from labkit.lab.bpls import curve, layers
 from labkit.lab.broad import functions, training

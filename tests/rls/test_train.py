@@ -10,8 +10,15 @@ from torch import nn
 
 from labkit.errors import DivergedError
 from labkit.lab.datasets import load
-from labkit.rls import RLS, AveragedRLS, Hybrid, Settings, loss_one_hot, train
-from labkit.rls import networks as nets
+from labkit.rls import (
+    RLS,
+    AveragedRLS,
+    Hybrid,
+    Settings,
+    loss_one_hot,
+    networks as nets,
+    train,
+)
 
 from .conftest import identical, randn, snapshot, take
 from .twins import fcs

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from labkit.rtrl import best_low_rank, minimum_variance, optimal_low_rank, water_level
 from labkit.rtrl.low_rank import mixing_matrix, random_signs, tight_frame

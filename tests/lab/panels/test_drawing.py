@@ -1,8 +1,7 @@
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from labkit.instruments import Trace
 from labkit.lab.panels import Lines, LivePlot

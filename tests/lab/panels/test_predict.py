@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from labkit.lab.panels import Experiment, Lines, LiveLab, knob
 from labkit.lab.panels.live.predict import ROWS, happened

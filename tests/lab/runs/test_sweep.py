@@ -15,8 +15,7 @@ import pandas as pd
 import psutil
 import pytest
 from filelock import FileLock
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from labkit.lab.runs import (
     ParameterError,
