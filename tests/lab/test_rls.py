@@ -268,7 +268,10 @@ MNIST = {"Adam": 97.80, "RLS": 97.58, "RLS+M": 97.69, "HRLS+M": 97.35, "Adam-CE"
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("name", MNIST)
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "RLS" else pytest.param(n, marks=pytest.mark.long) for n in MNIST],
+)
 def test_mnist_comes_out_as_measured_before(name):
     problem = load_problem("mnist", samples=20_000)
     options = {"epochs": 10, "drop_last": True, "hidden": 512}
@@ -279,7 +282,10 @@ def test_mnist_comes_out_as_measured_before(name):
 
 @pytest.mark.real_data
 @pytest.mark.filterwarnings("ignore:cifar10")
-@pytest.mark.parametrize(("dataset", "layers"), [("cifar10", "CONV"), ("imdb", "LSTM")])
+@pytest.mark.parametrize(
+    ("dataset", "layers"),
+    [("cifar10", "CONV"), pytest.param("imdb", "LSTM", marks=pytest.mark.long)],
+)
 def test_the_other_two_networks_of_the_paper_take_a_step(dataset, layers):
     problem = load_problem(dataset, samples=32)
     model = network(problem, layers, None)

@@ -307,6 +307,7 @@ def test_two_terms_suffice_untrained_on_ptb(ptb):
     assert table.cosine["2-OK"] > 0.999
 
 
+@pytest.mark.long
 @pytest.mark.real_data
 def test_more_terms_beat_more_copies_trained_on_ptb(ptb):
     """Seen with these seeds: 0.428, 0.627, 0.9925 (OK), 0.807, 0.045."""
