@@ -19,7 +19,7 @@ DOCS ?= build/docs
 
 # All tools by this interpreter: their scripts name the folder that .venv was made in,
 # and after a copy or a move of the clone would run the old one, or nothing.
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 LABKIT := $(BIN)/python -m labkit
 LOGS := build/test
 CODE := labkit reproduction tests benchmarks notebooks docs/conf.py docs/gather.py
@@ -31,7 +31,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench gpu lines lock dist docs picture clean soak test-unit test-device test-notebooks test-browser \
+.PHONY: help setup run test lab lint bench gpu lines lock dist docs picture clean soak test-unit test-device test-notebooks test-browser \
   test-long
 
 help: ## List the commands
@@ -57,6 +57,8 @@ same-python:
 	$(BIN)/python -m pip install $(PIP_FLAGS) -r requirements.lock
 	$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps -e .
 	@touch $@
+
+setup: .venv/.stamp ## Make .venv with all that labkit needs; the other commands do so, too
 
 run: .venv/.stamp ## Run every notebook on small settings; the report's path comes last
 	@status=0; $(LABKIT) run --all --profile quick || status=$$?; \

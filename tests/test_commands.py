@@ -1,5 +1,6 @@
 """The Makefile's own small programs: the sum of the stages, benchmarks, lines."""
 
+import json
 import os
 import re
 import runpy
@@ -156,6 +157,14 @@ def test_another_python_is_not_promised(make, tmp_path):
     assert done.returncode == 0, done.stderr
     done = make("lint", f"PYTHON={other}")
     assert done.returncode and "is 'Python 9.9.9'; 'make clean'" in done.stderr
+
+
+def test_the_dev_container_is_set_up_by_make(make):
+    about = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text("utf-8"))
+    tool, target = about["postCreateCommand"].split()
+    done = make("-n", target)
+    assert tool == "make" and done.returncode == 0, done.stderr
+    assert about["image"].endswith(":3.11")
 
 
 def test_make_lists_its_commands(make):

@@ -314,7 +314,7 @@ def test_workflows_call_make_targets_only():
     for path in (ROOT / ".github/workflows").glob("*.yml"):
         jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"].values()
         called += [s["run"].split() for j in jobs for s in j["steps"] if "run" in s]
-    assert len(called) == 3
+    assert len(called) == 4
     for make, target, *settings in called:
         assert make == "make" and target in targets, (make, target)
         assert settings == ["PYTHON=python"]
@@ -326,7 +326,7 @@ def test_workflows_call_make_targets_only():
 def test_the_top_level_is_as_designed():
     expected = {
         *("labkit", "notebooks", "data", "benchmarks", "docs", "tests", ".ci"),
-        *("reproduction", ".github", "CITATION.cff"),
+        *("reproduction", ".devcontainer", ".github", "CITATION.cff"),
         *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore"),
         *("pyproject.toml", "requirements.lock", "environment.yml", "Makefile"),
     }

@@ -132,7 +132,7 @@ def jupyterlab(home: Path):
     }
     for app in ("server", "lab"):
         (home / f"jupyter/jupyter_{app}_config.json").write_text(json.dumps(own))
-    command = [sys.executable, "-m", "labkit", "lab", "--allow-root"]
+    command = [sys.executable, "-m", "labkit", "lab"]
     command += ["--notebooks", str(made.folder)]
     with made.log.open("w") as log:
         process = subprocess.Popen(

@@ -22,7 +22,7 @@ def test_an_installed_lab_opens_the_tour(installed, driver, tmp_path):  # noqa: 
     env = environment(tmp_path / "home") | {"JUPYTER_PATH": SHARE, "BROWSER": "true"}
     env = {k: v for k, v in env.items() if k != "PYTHONPATH"}
     env |= {"JUPYTERLAB_DIR": f"{SHARE}/lab"}  # its page, outside the packages
-    command = [installed / "labkit", "lab", "--allow-root"]
+    command = [installed / "labkit", "lab"]
     with log.open("w") as out:
         both = {"stdout": out, "stderr": out, "start_new_session": True}
         process = subprocess.Popen(command, cwd=empty, env=env, **both)

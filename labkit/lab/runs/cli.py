@@ -62,6 +62,11 @@ STOPPED = {
     "sweep": "; --resume goes on with this sweep",
 }
 
+ROOT = (
+    "labkit: you are root, as in many containers, so the code of every notebook that "
+    "you open runs as root, too; elsewhere use an account of your own"
+)
+
 
 def _end(code: int, words: str) -> typer.Exit:
     words = words.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -224,12 +229,7 @@ def report(out: Out = Path("runs")) -> None:
 
 @app.command()
 @in_a_sentence
-def lab(
-    notebook_dir: NotebookDir = None,
-    allow_root: Annotated[
-        bool, typer.Option("--allow-root", help="JupyterLab's own, for root.")
-    ] = False,
-) -> None:
+def lab(notebook_dir: NotebookDir = None) -> None:
     """Open JupyterLab at the tour, for this machine only, with a token.
 
     The file browser is closed, so that live panels have their room.
@@ -240,7 +240,9 @@ def lab(
     if not found:
         raise RunRefused("there are no notebooks to open")
     first = own_copy(found.get("tour", next(iter(found.values()))))
-    os.execv(sys.executable, [*lab_command(first), *["--allow-root"] * allow_root])
+    if root := getattr(os, "geteuid", lambda: None)() == 0:
+        typer.echo(ROOT, err=True)
+    os.execv(sys.executable, [*lab_command(first), *["--allow-root"] * root])
 
 
 def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[str]:

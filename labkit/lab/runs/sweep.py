@@ -29,7 +29,7 @@ from labkit.lab.runs.parameters import RunRefused, Value
 from labkit.lab.runs.report import report
 from labkit.lab.runs.sweep_folder import RunOutcome
 from labkit.lab.runs.sweep_plan import MANIFEST, SweepPlan, code_digest, prepare_sweep
-from labkit.lab.runs.workers import SchedulerLost, carry_out
+from labkit.lab.runs.workers import SchedulerLost, carry_out, check_guarded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +103,8 @@ def sweep(
     RunRefused
         Before anything is written, when a name, a value, the cluster or the output
         folder will not do, when the sweep was begun before and `resume` is not set,
-        or when it was not and `resume` is.
+        or when it was not and `resume` is; when a script calls this without the
+        guard of the notes.
 
     Notes
     -----
@@ -111,6 +112,7 @@ def sweep(
     a Dask cluster ``distributed.scheduler.allowed-failures``).  A script calls this
     under ``if __name__ == "__main__":``: this machine's processes import the script.
     """
+    check_guarded()
     options = (profile, device, cluster, workers, resume, out, notebook_dir)
     return execute_sweep(prepare_sweep(name, values, *options))
 

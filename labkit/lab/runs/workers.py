@@ -21,6 +21,10 @@ from labkit.lab.runs.parameters import RunRefused
 
 CONNECT_SECONDS = 5
 ATTEMPTS = 3  # at a job whose process died
+GUARD = (
+    "each process of a sweep imports the script that begins it: put the call under "
+    "'if __name__ == \"__main__\":', so that only the first process makes it"
+)
 
 
 class WorkerDied(RuntimeError):
@@ -42,6 +46,7 @@ class Worker:
         with _deaf_to_interrupts():
             self.process.start()
         there.close()
+        self.begun = False  # whether it has said that it waits for calls
 
     def end(self) -> None:
         """End the process, whatever it is doing."""
@@ -84,6 +89,29 @@ def carry_out(
     return _carry_out_here(function, jobs, workers or processors(), attempts)
 
 
+def check_begun(worker: Worker) -> None:
+    """Say why a process ended by an error of Python before it took any call.
+
+    Raises
+    ------
+    RunRefused : if it did; what else ends a process is not told here
+    """
+    worker.process.join(1)
+    if not worker.begun and worker.process.exitcode == 1:
+        raise RunRefused(f"a process ended as it imported the main script; {GUARD}")
+
+
+def check_guarded() -> None:
+    """Refuse to start processes in a process that `carry_out` has started.
+
+    Raises
+    ------
+    RunRefused : in such a process, which Python does not allow to have any
+    """
+    if multiprocessing.current_process().daemon:
+        raise RunRefused(f"this process cannot start others; {GUARD}")
+
+
 def processors() -> int:
     """Return how many processors this process may use, also in a container."""
     from joblib import cpu_count
@@ -105,11 +133,15 @@ def _carry_out_here(
                 with contextlib.suppress(OSError):  # it is dead: told just below
                     worker.pipe.send((function, jobs[busy[worker.pipe]]))
             for pipe in wait(busy):
-                number = busy.pop(pipe)
+                worker, number = workers[pipe], busy.pop(pipe)
                 try:
                     answer = pipe.recv()
-                    idle.append(workers[pipe])
+                    if not worker.begun:  # its first word, before it takes the job
+                        worker.begun, busy[pipe] = True, number
+                        continue
+                    idle.append(worker)
                 except (EOFError, OSError):
+                    check_begun(worker)
                     workers.pop(pipe).end()
                     idle.append(Worker())
                     workers[idle[-1].pipe] = idle[-1]
@@ -193,6 +225,7 @@ def _serve(pipe: Connection) -> None:
     """Make the calls that come through the pipe, until the parent is gone."""
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    pipe.send("begun")
     while True:
         function, arguments = pipe.recv()
         try:

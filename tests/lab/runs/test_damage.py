@@ -194,14 +194,28 @@ def test_one_unreadable_notebook_hides_no_other(place):
     assert "00_bad.ipynb cannot be read as a notebook" in outcome.stderr
 
 
-@pytest.mark.parametrize("options", [[], ["--allow-root"]])
-def test_the_lab_may_be_opened_by_root(place, monkeypatch, options):
+@pytest.mark.parametrize("user", [0, 1000], ids=["root", "a user"])
+def test_root_opens_the_lab_and_is_told(place, monkeypatch, user):
     calls = []
     monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(place / "workspaces"))
     monkeypatch.setattr(os, "execv", lambda program, command: calls.append(command))
-    labkit("lab", *options)
-    assert ("--allow-root" in calls[0]) == bool(options)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    told = labkit("lab").stderr
+    assert ("--allow-root" in calls[0]) == (user == 0)
+    assert told.startswith("labkit: you are root") if user == 0 else told == ""
     assert "--ip=127.0.0.1" in calls[0]
+
+
+@pytest.mark.parametrize("command", ["list", "--help", "reproduce show", "report"])
+def test_a_reader_who_has_seen_enough_hears_nothing(place, command):
+    """As in `labkit list | head -1`: the pipe is closed before all is written."""
+    (place / "runs").mkdir()
+    script = [sys.executable, "-m", "labkit", *command.split()]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(script, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert done.returncode == 1 and done.stderr == ""
 
 
 def test_an_interrupted_run_ends_in_a_line(place, write_notebook):

@@ -359,3 +359,21 @@ def complete(place):
         assert json.loads(summary.read_text())["status"] == "finished"
         found[path.name] = (summary.stat().st_ino, summary.stat().st_mtime_ns)
     return found
+
+
+@pytest.mark.parametrize("guard", ["if True:", 'if __name__ == "__main__":'])
+def test_a_script_without_a_guard_is_told_of_it(place, guard):
+    """Its processes import it and would begin the sweep, each of them anew."""
+    script = place / "mine.py"
+    call = "print(sweep('tiny', {'rank': [1, 2]}, workers=2).ok)"
+    script.write_text(f"from labkit.lab import sweep\n{guard}\n    {call}\n")
+    command = [sys.executable, script]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    if "__main__" in guard:
+        assert done.returncode == 0 and done.stdout == "True\n"
+        return
+    assert done.returncode == 1 and done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert "a process ended as it imported the main script" in last
+    assert "put the call under 'if __name__ == \"__main__\":'" in last
+    assert not (place / "starts.txt").exists()
