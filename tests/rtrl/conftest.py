@@ -40,26 +40,9 @@ def randn(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def all_signs(q):
-    """Every pattern of q signs, (2^q, q)."""
-    bits = torch.arange(2**q)[:, None] >> torch.arange(q).flip(0)
-    return 2.0 * (bits % 2).double() - 1
-
-
 def agree(x, y, tol=1e-12):
     """Relative to the size of y as a whole."""
     return float((x - y).norm()) <= tol * float(y.norm())
-
-
-def back_propagate(cell, xs, dLs, state, restart=None):
-    """Autograd gradient of sum_t <dL_t, h_t>; ``restart`` (T, b) zeroes states."""
-    loss = 0
-    for t, (x, dL) in enumerate(zip(xs, dLs, strict=True)):
-        if restart is not None:
-            state = torch.where(restart[t][:, None], 0, state)
-        state = cell(x, state)
-        loss = loss + (cell.hidden(state) * dL).sum()
-    return torch.autograd.grad(loss, cell.weight)[0], state.detach()
 
 
 @pytest.fixture(params=CELLS)

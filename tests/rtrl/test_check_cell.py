@@ -12,10 +12,10 @@ from labkit.rtrl import (
     RNNCell,
     check_cell,
     from_torch,
+    theorems,
 )
 
-from .conftest import agree, back_propagate, make_cell, randn
-from .test_table import draws_of
+from .conftest import make, make_cell, randn
 
 
 class Traced(Cell):
@@ -57,19 +57,17 @@ def own(n):
 
 @pytest.mark.parametrize("rank", [1, 2])
 def test_ok_of_a_cell_of_ones_own_is_right_on_average(rank):
-    draws, truth = draws_of("OK", rank, own(2), 0.7 * randn(1, 4), randn(4, 2))
-    assert agree(draws.mean(0), truth, 1e-10) and draws.std(0).max() > 1e-3
+    made = lambda count: make("OK", rank, own(2), batch_size=count)  # noqa: E731
+    drawn = theorems.every_draw(made, 0.7 * randn(1, 4), randn(4, 2))
+    assert theorems.mean_of_draws(drawn.draws, drawn.truth).holds
+    assert drawn.draws.std(0).max() > 1e-3
 
 
 def test_a_cell_of_ones_own_learns_as_by_back_propagation():
-    cell = own(3)
-    xs, dLs, total = randn(7, 3, 2), randn(7, 3, 3, seed=1), 0
-    exact = RTRL(cell, batch_size=3)
-    for x, dL in zip(xs, dLs, strict=True):
-        exact.step(x)
-        total = total + exact.gradient(dL)
-    expected, _ = back_propagate(cell, xs, dLs, cell.initial_state(3))
-    assert agree(total, expected, 1e-12)
+    exact = RTRL(own(3), batch_size=3)
+    assert theorems.back_propagation(
+        exact, randn(7, 3, 2), randn(7, 3, 3, seed=1)
+    ).holds
 
 
 def test_the_gru_is_torchs_where_its_rows_are():

@@ -11,8 +11,19 @@ from labkit.rtrl.decompose import gram_root
 from labkit.rtrl.exact import rtrl_step
 from labkit.rtrl.kronecker import kf_step, mix, ok_step, other_terms
 from labkit.rtrl.ktp import diagonal_factors
+from labkit.rtrl.theorems import (
+    advanced,
+    all_signs,
+    balanced_kf,
+    balanced_uoro,
+    dense_D,
+    kronecker_sum,
+    least_cross_terms,
+    mean_of_draws,
+    variance_of_theorem_6,
+)
 
-from .conftest import agree, all_signs, make_cell, randn, read
+from .conftest import agree, make, make_cell, randn, read
 
 
 @pytest.fixture(params=["LAPACK", "Jacobi"])
@@ -42,28 +53,12 @@ def kronecker_terms(H, h_hat, D, rank, seed=9):
     return u, randn(1, rank, Kn, H.shape[1], seed=seed + 1)
 
 
-def dense_D(D):
-    eye = torch.eye(D.shape[-1], dtype=D.dtype)
-    return torch.einsum("bpkj,ij->bpikj", D, eye).flatten(3).flatten(1, 2)
-
-
-def dense(u, A):
-    """sum_i u_i (x) A_i as (b, S, m K n), from transposed A."""
-    return torch.einsum("brm,brcs->bsmc", u, A).flatten(2)
-
-
-def target(G, H, h_hat, D):
-    """H G + F, with F spelled out."""
-    F = torch.einsum("bm,bsc->bsmc", h_hat, dense_D(D)).flatten(2)
-    return H @ G + F
-
-
 def prepared(kind, rank, seed=0, change=lambda u, A, h_hat, D: None):
     """Terms and a cell's step, changed in place, and what they come to."""
     H, h_hat, D = one_step(kind, seed=seed)
     u, A = kronecker_terms(H, h_hat, D, rank, seed=seed or 9)
     change(u, A, h_hat, D)
-    return (u, A, H, h_hat, D), target(dense(u, A), H, h_hat, D)
+    return (u, A, H, h_hat, D), advanced(kronecker_sum(u, A), H, h_hat, D)
 
 
 def repeat(count, *tensors):
@@ -81,11 +76,11 @@ def ok_draws(u, A, H, h_hat, D):
 
 def kf_variance(u, A, H, h_hat, D, *, balanced):
     """Closed forms of the one-step variance of KF-RTRL with one term."""
-    HA, D = H @ A[:, 0].mT, dense_D(D)
+    HA, D = (H @ A[:, 0].mT).mT.flatten(1), dense_D(D).mT.flatten(1)
+    if balanced:
+        return least_cross_terms(u[:, 0], HA, h_hat, D)
     first, second = u.norm() * D.norm(), h_hat.norm() * HA.norm()
     cross = 2 * (u[:, 0] * h_hat).sum() * (HA * D).sum()
-    if balanced:
-        return 2 * u.norm() * HA.norm() * h_hat.norm() * D.norm() + cross
     return first**2 + second**2 + cross
 
 
@@ -93,7 +88,7 @@ def test_exact_step_is_the_definition():
     for kind in KINDS:
         H, h_hat, D = one_step(kind)
         G = randn(1, H.shape[1], h_hat.shape[1] * D.shape[2] * D.shape[3])
-        assert close(rtrl_step(G, H, h_hat, D), target(G, H, h_hat, D), 1e-14)
+        assert close(rtrl_step(G, H, h_hat, D), advanced(G, H, h_hat, D), 1e-14)
 
 
 @either
@@ -102,8 +97,9 @@ def test_exact_step_is_the_definition():
 def test_ok_mean_and_variance(kind, rank):
     terms, goal = prepared(kind, rank)
     new_u, new_A, d, Y = ok_draws(*terms)
-    G = dense(new_u, new_A)
-    assert close(G.mean(0), goal[0])
+    G = kronecker_sum(new_u, new_A)
+    assert mean_of_draws(G, goal[0]).holds
+    assert variance_of_theorem_6(G, goal[0], new_u.shape[2], rank, 1e-10).holds
     squared = (G - goal).square().sum((1, 2))
     variance = float(minimum_variance(d[0], rank))
     assert squared.mean() == pytest.approx(variance, rel=1e-10, abs=1e-10)
@@ -130,15 +126,13 @@ def test_ok_with_work_buffer_is_the_same_step(kind):
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_fewer_terms_keep_the_mean_at_minimum_variance(rank):
     u, A = randn(1, 4, 5, seed=1), randn(1, 4, 6, 3, seed=2)
-    goal, signs = dense(u, A), all_signs(4)
-    G = dense(*other_terms(*repeat(len(signs), u, A), rank, signs))
-    assert close(G.mean(0), goal[0])
+    goal, signs = kronecker_sum(u, A), all_signs(4)
+    G = kronecker_sum(*other_terms(*repeat(len(signs), u, A), rank, signs))
+    assert mean_of_draws(G, goal[0]).holds
+    assert variance_of_theorem_6(G, goal[0], u.shape[2], rank, 1e-10).holds
     # The sum as a matrix with one row per entry of u: its singular values.
     d = torch.linalg.svdvals(u[0].T @ A[0].flatten(1))
-    squared = (G - goal).square().sum((1, 2))
-    expected = float(minimum_variance(d[:4], rank))
-    assert squared.mean() == pytest.approx(expected, rel=1e-10)
-    best = (dense(*other_terms(u, A, rank, None)) - goal).square().sum()
+    best = (kronecker_sum(*other_terms(u, A, rank, None)) - goal).square().sum()
     assert float(best) == pytest.approx(float(d[rank:].square().sum()), rel=1e-10)
 
 
@@ -149,7 +143,7 @@ def test_more_terms_are_the_same_sum(rank):
     u[2], A[1, 0] = 0, 0  # a sequence just reset, a term that is none
     new_u, new_A = other_terms(u, A, rank, None)
     assert new_u.shape == (3, rank, 5) and new_A.shape == (3, rank, 6, 3)
-    assert close(dense(new_u, new_A), dense(u, A))
+    assert close(kronecker_sum(new_u, new_A), kronecker_sum(u, A))
 
 
 @cells
@@ -168,7 +162,7 @@ def test_ok_is_exact_where_the_terms_share_a_direction(kind):
     terms, goal = prepared(kind, 1, change=lambda u, A, h, D: u[:, 0].copy_(1.7 * h))
     new_u, new_A, _, _ = ok_draws(*terms)
     # A d_2 of roundoff, 1e-16 d_1, is mixed like any other: sqrt(d_1 d_2) per draw.
-    assert (dense(new_u, new_A) - goal).square().sum((1, 2)).max() < 1e-12
+    assert (kronecker_sum(new_u, new_A) - goal).square().sum((1, 2)).max() < 1e-12
     assert kf_variance(*terms, balanced=True) > 1e-2
 
 
@@ -191,12 +185,11 @@ SPOIL = {  # u (1, r, m), A (1, r, K n, S), h_hat and D are changed in place
 def test_ok_on_dependent_terms(kind, rank, spoil):
     terms, goal = prepared(kind, rank, change=SPOIL[spoil])
     new_u, new_A, d, _ = ok_draws(*terms)
-    G = dense(new_u, new_A)
+    G = kronecker_sum(new_u, new_A)
     assert G.isfinite().all() and d.isfinite().all()
     # d below 1e-7 d_1 counts as zero: a bias of at most that size, not 1e-10.
-    assert close(G.mean(0), goal[0], 1e-6)
-    squared = (G - goal).square().sum((1, 2)).mean()
-    assert squared == pytest.approx(float(minimum_variance(d[0], rank)), abs=1e-6)
+    assert mean_of_draws(G, goal[0], 1e-6).holds
+    assert variance_of_theorem_6(G, goal[0], new_u.shape[2], rank, 1e-6).holds
 
 
 @either
@@ -233,11 +226,11 @@ def test_batch_equals_loop_over_elements():
     H, h_hat, D = (torch.cat(x) for x in zip(*steps, strict=True))
     u, A = (torch.cat(x) for x in zip(*terms, strict=True))
     signs = all_signs(3)[[1, 4, 6]]
-    together = dense(*ok_step(u, A, H, h_hat, D, signs)[:2])
+    together = kronecker_sum(*ok_step(u, A, H, h_hat, D, signs)[:2])
     for i in range(3):
         row = slice(i, i + 1)
         args = (x[row] for x in (u, A, H, h_hat, D, signs))
-        assert close(dense(*ok_step(*args)[:2]), together[row], 1e-12)
+        assert close(kronecker_sum(*ok_step(*args)[:2]), together[row], 1e-12)
 
 
 @either
@@ -248,8 +241,8 @@ def test_ok_moments_in_float32(kind, scale):
     terms, _ = prepared(
         kind, 2, change=lambda u, A, h, D: (A.mul_(scale), D.mul_(scale))
     )
-    double = dense(*ok_draws(*terms)[:2])
-    single = dense(*ok_draws(*(x.float() for x in terms))[:2])
+    double = kronecker_sum(*ok_draws(*terms)[:2])
+    single = kronecker_sum(*ok_draws(*(x.float() for x in terms))[:2])
     assert single.dtype == torch.float32
     size = float(double.norm(dim=(1, 2)).mean())
     assert close(single.double().mean(0), double.mean(0), 1e-4 * size)
@@ -260,15 +253,26 @@ def test_ok_moments_in_float32(kind, scale):
 @cells
 def test_kf_mean_and_variance(kind):
     terms, goal = prepared(kind, 1)
-    G = dense(*kf_step(*repeat(2, *terms), all_signs(1)))
-    assert close(G.mean(0), goal[0])
+    G = kronecker_sum(*kf_step(*repeat(2, *terms), all_signs(1)))
+    assert mean_of_draws(G, goal[0]).holds
     squared = (G - goal).square().sum((1, 2)).mean()
     variance = float(kf_variance(*terms, balanced=True))
     assert squared == pytest.approx(variance, rel=1e-10)
     # From zero it is exact.
     terms, goal = prepared(kind, 1, change=SPOIL["all terms zero"])
-    G = dense(*kf_step(*repeat(2, *terms), all_signs(1)))
+    G = kronecker_sum(*kf_step(*repeat(2, *terms), all_signs(1)))
     assert close(G, goal.expand_as(G), 1e-12)
+
+
+@cells
+def test_the_factors_of_kf_and_uoro_make_the_noise_least_in_a_run(kind):
+    """Of each draw, in a learner's third step."""
+    cell = make_cell(kind, 5, KINDS[kind])
+    start, xs = 0.7 * randn(1, cell.state_size, seed=2), randn(3, 5)
+    for name, judge in (("KF-AVG", balanced_kf), ("UORO", balanced_uoro)):
+        made = lambda b, name=name: make(name, 2, cell, batch_size=b)  # noqa: E731
+        judged = judge(made, start, xs)
+        assert judged.holds and judged.wanted.min() > 1e-3, (name, judged.error)
 
 
 @cells

@@ -12,10 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from labkit import rtrl
 from labkit.instruments import cost
 from labkit.lab.panels.lines.source import equations_of, tags_of_line
-from labkit.rtrl import LEARNERS, RTRL, Learner, LSTMCell, RHNCell, RNNCell
+from labkit.rtrl import LEARNERS, Learner, LSTMCell, RHNCell, RNNCell, theorems
 from tests.walks import called, code_of
 
-from .conftest import CASES, agree, all_signs, back_propagate, make, make_cell, randn
+from .conftest import CASES, agree, make, make_cell, randn
 
 every = pytest.mark.parametrize(("name", "rank"), CASES)
 B, D_X, N = 3, 2, 3  # sequences, input width, units
@@ -117,42 +117,10 @@ def test_an_exact_learner_is_back_propagation(name, kind):
     assert cell.weight[-1].abs().min() > 0  # the bias row takes part
     learner = make(name, 1, cell)
     learner.state = state.clone()
-    total = 0
-    for x, dL in zip(xs, dLs, strict=True):
-        learner.step(x)
-        total = total + learner.gradient(dL)
-    expected, last = back_propagate(cell, xs, dLs, state)
-    assert agree(total, expected, 1e-12)
+    judged = theorems.back_propagation(learner, xs, dLs)
+    assert judged.holds, judged.error
+    _, last = theorems.back_propagate(cell, xs, dLs, state)
     assert agree(learner.state, last, 1e-14)
-
-
-def signs_of(name, rank, cell, x):
-    """How many signs a step draws."""
-    learner, drawn = make(name, rank, cell, batch_size=1), []
-    draw = learner._signs
-    learner._signs = lambda *shape: drawn.append(math.prod(shape)) or draw(*shape)
-    learner.step(x[None])
-    return sum(drawn)
-
-
-def draws_of(name, rank, cell, state, xs):
-    """The influence after ``xs`` for every sequence of signs, and the exact one."""
-    each = all_signs(signs_of(name, rank, cell, xs[0]))  # (1, 0) if none
-    count = len(each) ** len(xs)
-    learner, exact = make(name, rank, cell, batch_size=count), RTRL(cell, batch_size=1)
-    learner.state, exact.state = state.repeat(count, 1), state.clone()
-    for t, x in enumerate(xs):
-        row = torch.arange(count) // len(each) ** t % len(each)
-        signs = list(each[row].T)
-
-        def given(*shape, signs=signs):
-            taken = [signs.pop() for _ in range(math.prod(shape))]
-            return torch.stack(taken, 1).reshape(-1, *shape)
-
-        learner._signs = given
-        learner.step(x.expand(count, -1))
-        exact.step(x[None])
-    return learner.influence(), exact.influence()[0]
 
 
 @every
@@ -163,18 +131,20 @@ def test_the_mean_over_all_signs_is_the_influence(name, rank, kind):
     """
     row, cell, rank = LEARNERS[name], make_cell(kind, D_X, 2, scale=0.8), min(rank, 2)
     state, xs = 0.7 * randn(1, cell.state_size, seed=4), randn(4, D_X, seed=10)
-    signs = signs_of(name, rank, cell, xs[0])
+    made = lambda count: make(name, rank, cell, batch_size=count)  # noqa: E731
+    signs = theorems.signs_of(made, xs[0])
     steps = min(4, max(2, 12 // max(1, signs)))
-    draws, truth = draws_of(name, rank, cell, state, xs[:steps])
-    assert len(draws) == 2 ** (signs * steps)
+    drawn = theorems.every_draw(made, state, xs[:steps])
+    assert len(drawn.draws) == 2 ** (signs * steps)
+    judged = theorems.mean_of_draws(drawn.draws, drawn.truth)
     if not row.unbiased:
-        assert not agree(draws.mean(0), truth, 1e-3), f"{name} looks unbiased"
+        assert judged.error > 1e-3, f"{name} looks unbiased"
         return
-    assert agree(draws.mean(0), truth, 1e-10), f"{name} is biased"
+    assert judged.holds, f"{name} is biased by {judged.error}"
     if row.exact:
-        assert agree(draws[0], truth, 1e-12), f"{name} is not exact"
+        assert agree(drawn.draws[0], drawn.truth, 1e-12), f"{name} is not exact"
     elif steps > rank:
-        assert draws.std(0).max() > 1e-3  # the draws differ
+        assert drawn.draws.std(0).max() > 1e-3  # the draws differ
 
 
 @every
