@@ -15,6 +15,7 @@ TITLES = {
     "rls": "Recursive least squares (Zhang et al., arXiv 2109.03220)",
     "rtrl": "Kronecker sums for RTRL (Benzing et al., ICML 2019)",
     "hessian_free": "Stochastic Hessian-free with LSMR (Emirahmetoglu and Stewart)",
+    "compare": "Which rule still pays",
 }
 MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -->"
 READING = (

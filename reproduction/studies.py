@@ -11,10 +11,10 @@ import pandas as pd
 from labkit.lab.race import View
 from labkit.lab.runs.parameters import RunRefused
 
-PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free")
+PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free", "compare")
 MODULES = (
     *("broad", "broad_solvers", "bpls", "rls", "rtrl", "rtrl_noise"),
-    "hessian_free",
+    *("hessian_free", "compare"),
 )
 SPREAD = (
     "yes or no where two means differ by more than both standard deviations over the "

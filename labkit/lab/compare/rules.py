@@ -138,18 +138,15 @@ def heavy_ball(model: nn.Module, lr: float) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
 
 
-class Together:
+class Together(torch.optim.Optimizer):
     """Two or more optimisers of torch as one, each over its own parameters."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        groups = (group for part in parts for group in part.param_groups)
+        super().__init__([p for group in groups for p in group["params"]], {})
         self.parts = parts
 
-    def zero_grad(self) -> None:
-        """Drop all gradients."""
-        for part in self.parts:
-            part.zero_grad()
-
-    def step(self) -> None:
+    def step(self, closure: None = None) -> None:
         """Let each part take its step."""
         for part in self.parts:
             part.step()

@@ -1,0 +1,110 @@
+"""The comparison with today's rules: equal trials, seeds of its own, fair verdicts."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from labkit.lab.claims import NO, UNDECIDED, YES
+from labkit.lab.tuning import TUNING_SEED
+from reproduction import compare
+from reproduction.compare import ADAM, DEFAULT, JOBS, READERS
+
+
+class Unsaved:
+    """A checkpoint of a unit that nobody cuts off."""
+
+    def __init__(self):
+        self.states = []
+
+    def load(self):
+        return self.states[-1] if self.states else None
+
+    def save(self, state):
+        self.states.append(state | {"rows": list(state["rows"])})
+
+
+def test_each_trial_is_judged_on_rows_of_its_own_and_the_best_one_races():
+    sizes = {"passes": 1, "batch": 32, "hidden": 4}
+    rows = compare.tuned_and_raced(
+        Unsaved(), data="digits", rule="SGD", trials=3, seeds=2, **sizes
+    )
+    frame = pd.DataFrame(rows)
+    tuned, raced = (frame[frame["part"] == part] for part in ("tune", "test"))
+    assert list(tuned["seed"]) == [TUNING_SEED] * 3
+    assert set(raced["seed"]) == {0, 1}
+    best = tuned.loc[tuned["score"].idxmax()]
+    assert set(raced["values"]) == {best["values"]}
+    assert (raced["seconds"] > 0).all()
+
+
+@pytest.mark.parametrize("rule", READERS)
+def test_every_reader_learns_from_text(rule):
+    sizes = {"steps": 10, "batch": 64, "hidden": 4}
+    rows = compare.tuned_and_raced(
+        Unsaved(), data="text", rule=rule, trials=1, seeds=1, **sizes
+    )
+    looks = [row for row in rows if row["part"] == "test"]
+    assert len(looks) == 5
+    assert all(0 < row["score"] < 10 for row in looks)
+
+
+def test_a_failed_trial_is_never_chosen():
+    rows = [{"trial": 0, "failed": "x"}, {"trial": 1, "score": math.nan}]
+    rows += [{"trial": 2, "score": 3.0}, {"trial": 3, "score": 2.0}]
+    assert compare.best_trial(rows, "mnist") == 2
+    assert compare.best_trial(rows, "usps") == 3
+    assert compare.best_trial(rows[:2], "mnist") == 0
+
+
+def planted(data, **scores):
+    """Results in which rules have these scores, by seed."""
+    return pd.DataFrame(
+        {"label": label, "seed": seed, "look": 0, "data": data, "part": "test"}
+        | {"score": score, "passes": 1.0, "seconds": 1.0 + seed}
+        for label, values in scores.items()
+        for seed, score in enumerate(values)
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "adam", "held"),
+    [
+        ("mnist", [96.0, 96.1, 96.0], YES),
+        ("mnist", [97.8, 97.9, 97.8], NO),
+        ("mnist", [95.0, 99.0, 97.0], UNDECIDED),
+        ("mnist", [96.0, 96.1], UNDECIDED),
+        ("usps", [96.0, 96.1, 96.0], NO),
+        ("usps", [98.0, 98.1, 98.0], YES),
+    ],
+)
+def test_a_rule_is_ahead_of_adam_only_by_more_than_the_margin(data, adam, held):
+    count = len(adam)
+    rows = planted(data, **{ADAM: adam, "RLS+M": [97.0, 97.1, 97.0][:count]})
+    ((claim, _, verdict),) = compare.claims(rows)
+    assert claim.startswith("ours, ")
+    assert verdict == held
+
+
+def test_the_default_rate_and_the_tuned_one_are_two_rows():
+    rows = planted("mnist", **{ADAM: [97.0] * 3, DEFAULT: [96.0] * 3})
+    ((claim, _, verdict),) = compare.claims(rows)
+    assert "tuned Adam is ahead of Adam (default)" in claim
+    assert verdict == YES
+
+
+def test_places_are_shares_over_the_data_sets_that_a_rule_takes_part_in():
+    both = [
+        planted("mnist", **{ADAM: [97.0] * 3, "RLS": [96.0] * 3, "SGD": [95.0] * 3}),
+        planted("usps", **{ADAM: [2.0] * 3, "RLS": [1.0] * 3}),
+    ]
+    shown = compare.table(pd.concat(both))
+    assert dict(shown["place, mean"]) == {ADAM: 0.5, "RLS": 0.25, "SGD": 1.0}
+    assert math.isnan(shown["place, sd"]["SGD"])
+
+
+def test_every_data_set_has_a_column_in_the_figure():
+    rows = compare.drawn(planted("usps", **{ADAM: [2.0]}))
+    assert set(JOBS) <= set(rows.columns)
+    assert list(rows["usps"]) == [2.0]
+    assert rows["mnist"].isna().all()
