@@ -1,57 +1,55 @@
-"""What a theorem says of a step, measured on a small example.
+"""What a theorem says of a step: two sides that must be equal, with their numbers.
 
-Each paper's room has functions that run a step on a small example and return a
-:class:`Property`. Tests call them on the library's own step, and exercises on the step
-that a learner wrote: both are judged by the same code.
+A *theorem* is a plain function in a paper's room. It takes a few steps of the library
+on a small example and returns a :class:`Finding`. The tests call it on the library as
+it is, and an exercise calls it while a learner's function runs in the library's place.
 """
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Property:
-    """One property of a step, measured on one example.
+class Finding(NamedTuple):
+    """Two sides that a theorem says are equal, and what they were.
 
     Attributes
     ----------
-    says : str, the property, as a whole sentence
-    found : tensor, what the step gave
-    wanted : tensor, what the theorem says, of the shape of ``found``
-    tolerance : float, the largest :attr:`error` with which the property holds
-    size : float, optional
-        What an error is measured against. By default it is |wanted|, and 1 where that
-        is 0.
-    example : mapping of str to tensor, the example's inputs by their symbol
-
-    Examples
-    --------
-    >>> mean = torch.tensor([1.0, 2.0])
-    >>> biased = Property("The mean is the truth.", mean, 2 * mean)
-    >>> biased.error, biased.holds
-    (0.5, False)
+    claim : str
+        The property as a whole sentence; formulas stand between ``$``.
+    found, wanted : tensors of one shape, the two sides
+    example : str, the small example in words, with its numbers
+    tolerance : float
+        The largest difference that rounding explains, relative to the largest entry of
+        ``wanted``, or to 1 where all of these are smaller.
     """
 
-    says: str
-    found: Tensor = field(repr=False)
-    wanted: Tensor = field(repr=False)
-    tolerance: float = 1e-10
-    size: float | None = None
-    example: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    claim: str
+    found: Tensor
+    wanted: Tensor
+    example: str
+    tolerance: float = 1e-8
 
     @property
     def error(self) -> float:
-        """Frobenius norm of found - wanted over ``size``; inf for another shape."""
+        """Return the largest difference, relative as ``tolerance`` is.
+
+        The result is infinite where the shapes differ or a number is not finite.
+        """
         if self.found.shape != self.wanted.shape:
-            return math.inf
-        size = self.size or float(torch.linalg.vector_norm(self.wanted)) or 1.0
-        return float(torch.linalg.vector_norm(self.found - self.wanted)) / size
+            return float("inf")
+        if not self.found.numel():
+            return 0.0
+        scale = self.wanted.abs().max().clamp(min=1)
+        error = ((self.found - self.wanted).abs().max() / scale).detach()
+        return float(error.nan_to_num(nan=torch.inf))
 
     @property
     def holds(self) -> bool:
-        """Whether the error is at most the tolerance, which NaN is not."""
+        """Return whether the two sides are equal up to rounding."""
         return self.error <= self.tolerance
+
+    def __str__(self) -> str:
+        size = f"differ by {self.error:.2g}" if self.error else "are equal"
+        return f"{self.claim} For {self.example} the two sides {size}."

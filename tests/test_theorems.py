@@ -1,34 +1,32 @@
-"""A property of a step: how its error is measured, and when it holds."""
+"""A finding: how the error of two sides is measured, and when a property holds."""
 
 import math
 
 import pytest
 import torch
 
-from labkit.theorems import Property
+from labkit.theorems import Finding
 
-THREE = torch.tensor([3.0, 4.0], dtype=torch.float64)
+TWO = torch.tensor([3.0, -4.0], dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("found", "options", "error"),
+    ("found", "wanted", "error"),
     [
-        (THREE, {}, 0.0),
-        (2 * THREE, {}, 1.0),
-        (2 * THREE, {"size": 10.0}, 0.5),
-        (THREE[:1], {}, math.inf),
-        (THREE[None], {}, math.inf),
+        (TWO, TWO, 0.0),
+        (2 * TWO, TWO, 1.0),
+        (TWO / 100, 2 * TWO / 100, 0.04),  # absolute where all is small
+        (TWO[:1], TWO, math.inf),
+        (TWO[None], TWO, math.inf),
+        (math.nan * TWO, TWO, math.inf),
+        (TWO[:0], TWO[:0], 0.0),
     ],
 )
-def test_an_error_is_measured_against_the_size_of_what_is_wanted(found, options, error):
-    judged = Property("It is so.", found, THREE, **options)
-    assert judged.error == error and judged.holds == (error == 0)
+def test_an_error_is_relative_to_the_largest_entry(found, wanted, error):
+    finding = Finding("It is so.", found, wanted, "two numbers")
+    assert finding.error == pytest.approx(error) and finding.holds == (error == 0)
 
 
-def test_an_error_beside_zero_is_absolute():
-    judged = Property("It is 0.", 1e-11 * THREE, 0 * THREE)
-    assert judged.error == pytest.approx(5e-11) and judged.holds
-
-
-def test_nan_never_holds():
-    assert not Property("It is so.", math.nan * THREE, THREE, tolerance=math.inf).holds
+def test_a_finding_reads_as_two_sentences():
+    said = str(Finding("It is so.", 2 * TWO, TWO, "two numbers", tolerance=2.0))
+    assert said == "It is so. For two numbers the two sides differ by 1."

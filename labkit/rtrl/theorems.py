@@ -1,9 +1,9 @@
 r"""What the theorems say of the learners, judged by running them on small examples.
 
-Every function runs real steps of the library and returns a
-:class:`~labkit.theorems.Property`. An expectation is exact: the batch dimension holds
-one copy of the learner for each pattern of signs, so that a mean over the batch is the
-mean over all noise (Benzing et al. 2019; Tallec and Ollivier 2017; Menick et al. 2021).
+Real steps of the library are taken, and a :class:`~labkit.theorems.Finding` is
+returned. An expectation is exact: the batch dimension holds one copy of the learner for
+each pattern of signs, so that a mean over the batch is the mean over all noise (Benzing
+et al. 2019; Tallec and Ollivier 2017; Menick et al. 2021).
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor
 from labkit.rtrl.cells import Cell, CellStep
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import minimum_variance
-from labkit.theorems import Property
+from labkit.theorems import Finding
 
 Maker = Callable[[int], Learner]  # from a batch size
 
@@ -54,21 +54,22 @@ def advanced(G: Tensor, H: Tensor, h_hat: Tensor, D: Tensor) -> Tensor:
 # What is true of a set of draws
 
 
-def mean_of_draws(draws: Tensor, truth: Tensor, tolerance: float = 1e-10) -> Property:
+def mean_of_draws(draws: Tensor, truth: Tensor, tolerance: float = 1e-10) -> Finding:
     """Judge whether draws (c, S, W), one for each pattern of signs, average to truth.
 
     Parameters
     ----------
     draws, truth : (c, S, W) and (S, W) tensors, estimates and the exact influence
-    tolerance : float, relative to |truth|
+    tolerance : float, see :class:`~labkit.theorems.Finding`
     """
-    says = "The mean of the estimate over all signs is the exact influence."
-    return Property(says, draws.mean(0), truth, tolerance)
+    claim = "The mean of the estimate $G'$ over all signs is the exact influence $G$."
+    example = f"all {len(draws)} patterns of signs"
+    return Finding(claim, draws.mean(0), truth, example, tolerance)
 
 
 def variance_of_theorem_6(
     draws: Tensor, truth: Tensor, rows: int, rank: int, tolerance: float = 1e-8
-) -> Property:
+) -> Finding:
     r"""Judge whether draws have the least variance of any unbiased estimate of a rank.
 
     Theorem 6: $E|G' - G|^2 = s_1^2 / k - s_2$ of the singular values of the exact
@@ -79,15 +80,17 @@ def variance_of_theorem_6(
     draws, truth : (c, S, m K n) and (S, m K n) tensors, for each pattern of signs
     rows : int, m
     rank : int, r terms of the estimate
-    tolerance : float, relative to the variance, or to 1e-4 |truth|^2 if that is more
+    tolerance : float, see :class:`~labkit.theorems.Finding`
     """
     d = torch.linalg.svdvals(truth.unflatten(1, (rows, -1)).movedim(1, 0).flatten(1))
     wanted = minimum_variance(d, rank)
     found = (draws - truth).square().sum((1, 2)).mean()
-    # Values that are dependent but for rounding are mixed too: 1e-16 d_1 is no zero.
-    size = max(float(wanted), 1e-4 * float(truth.square().sum()))
-    says = "The variance of the estimate is the least that its rank allows (Theorem 6)."
-    return Property(says, found, wanted, tolerance, size)
+    claim = (
+        "$E|G' - G|^2$ is the least that an unbiased estimate of this rank can have: "
+    )
+    claim += "$s_1^2 / k - s_2$ (Theorem 6)."
+    example = f"$r = {rank}$ and all {len(draws)} patterns of signs"
+    return Finding(claim, found, wanted, example, tolerance)
 
 
 def least_cross_terms(u: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -175,7 +178,7 @@ def _step_with(learner: Learner, x: Tensor, signs: Tensor) -> None:
 
 def unbiased(
     make: Maker, start: Tensor, xs: Sequence[Tensor], free: int | None = None
-) -> Property:
+) -> Finding:
     """Judge whether a learner's estimate is unbiased; arguments of :func:`every_draw`.
 
     With fewer free steps than inputs, the mean is judged given the signs before them.
@@ -186,14 +189,14 @@ def unbiased(
 
 def of_least_variance(
     make: Maker, start: Tensor, xs: Sequence[Tensor], rank: int
-) -> Property:
+) -> Finding:
     """Judge the noise that the last step of OK adds by Theorem 6."""
     drawn = every_draw(make, start, xs, free=1)
     rows = drawn.learner.cell.augmented_size
     return variance_of_theorem_6(drawn.draws, drawn.truth, rows, rank)
 
 
-def balanced_kf(make: Maker, start: Tensor, xs: Sequence[Tensor]) -> Property:
+def balanced_kf(make: Maker, start: Tensor, xs: Sequence[Tensor]) -> Finding:
     """Judge whether KF-RTRL's factors make the noise least, in each copy and draw."""
     drawn = every_draw(make, start, xs, free=1)
     u, A = (drawn.before[name] for name in ("u", "A"))
@@ -203,10 +206,11 @@ def balanced_kf(make: Maker, start: Tensor, xs: Sequence[Tensor]) -> Property:
     new_u, new_A = drawn.learner.u, drawn.learner.A.flatten(2)
     found = (new_u[..., None] * new_A[:, :, None] - truth).square().sum((2, 3))
     wanted = least_cross_terms(u, HA, h_hat[:, None], D[:, None])
-    return Property("The factors p1 and p2 make the noise least.", found, wanted, 1e-9)
+    claim = "$p_1$ and $p_2$ make the square of the cross terms, the noise, least."
+    return Finding(claim, found, wanted, _sizes(drawn.learner, len(xs)))
 
 
-def balanced_uoro(make: Maker, start: Tensor, xs: Sequence[Tensor]) -> Property:
+def balanced_uoro(make: Maker, start: Tensor, xs: Sequence[Tensor]) -> Finding:
     """Judge whether UORO's factors make the noise least, in each draw."""
     drawn = every_draw(make, start, xs, free=1)
     Hu, v, nu = drawn.before["u"] @ drawn.step.H[0].T, drawn.before["v"], drawn.signs
@@ -214,13 +218,15 @@ def balanced_uoro(make: Maker, start: Tensor, xs: Sequence[Tensor]) -> Property:
     truth = Hu[..., None] * v[:, None] + nu[..., None] * w[:, None]
     found = (drawn.draws - truth).square().sum((1, 2))
     wanted = least_cross_terms(Hu, v, nu, w)
-    says = "The factors rho0 and rho1 make the noise least."
-    return Property(says, found, wanted, 1e-9)
+    claim = (
+        r"$\rho_0$ and $\rho_1$ make the square of the cross terms, the noise, least."
+    )
+    return Finding(claim, found, wanted, _sizes(drawn.learner, len(xs)))
 
 
 def recursion(
     learner: Learner, xs: Sequence[Tensor], kept: Tensor | None = None
-) -> Property:
+) -> Finding:
     r"""Judge whether a learner carries $G_t = H_t G_{t-1} + F_t$.
 
     Parameters
@@ -235,9 +241,17 @@ def recursion(
         _, _, H, h_hat, D = learner.cell.step(x, learner.state)
         G = advanced(G, H, h_hat, D) * (1 if kept is None else kept)
         learner.step(x)
-    says = "The influence is the exact one"
-    says += ", without the entries that are left out." if kept is not None else "."
-    return Property(says, learner.influence(), G, 1e-12)
+    claim = "The influence is $H_t G_{t-1} + F_t$"
+    claim += ", of which no more than a part is kept." if kept is not None else "."
+    found, example = learner.influence(), _sizes(learner, len(xs))
+    return Finding(claim, found, G, example, tolerance=1e-12)
+
+
+def _sizes(learner: Learner, steps: int) -> str:
+    """Say in words on which example a learner was run."""
+    cell = learner.cell
+    sizes = f"$n = {cell.hidden_size}$ units, $d_x = {cell.input_size}$ inputs"
+    return f"{type(cell).__name__} with {sizes} and {steps} steps"
 
 
 def own_unit(cell: Cell) -> Tensor:
@@ -277,7 +291,7 @@ def back_propagate(
 
 def back_propagation(
     learner: Learner, xs: Sequence[Tensor], dLs: Sequence[Tensor]
-) -> Property:
+) -> Finding:
     """Judge whether an exact learner, stepped here, gives back-propagation's gradient.
 
     xs and dLs are those of :func:`back_propagate`; the start is the learner's state.
@@ -287,5 +301,5 @@ def back_propagation(
     for x, dL in zip(xs, dLs, strict=True):
         learner.step(x)
         total += learner.gradient(dL)
-    says = "The gradient is that of back-propagation through time."
-    return Property(says, total, wanted, 1e-12)
+    claim = "The gradient is that of back-propagation through time."
+    return Finding(claim, total, wanted, _sizes(learner, len(xs)), tolerance=1e-12)

@@ -4,6 +4,7 @@ import torch
 
 from labkit.hessian_free import Autoencoder, linearise
 from labkit.hessian_free.linearise import weights_of
+from labkit.hessian_free.theorems import dense
 from labkit.hessian_free.vectors import copied
 
 
@@ -29,10 +30,6 @@ def split(x):
     return x[:6].reshape(2, 3), x[6:10], x[10:].reshape(2, 1)
 
 
-def joined(blocks):
-    return torch.cat([t.reshape(-1) for t in blocks])
-
-
 def small_net(widths=(5, 4, 3, 4, 5), activations=None, *, seed=0, bias=0.3):
     """An autoencoder in float64 with dense weights and biases."""
     g = torch.Generator().manual_seed(seed)
@@ -44,17 +41,6 @@ def small_net(widths=(5, 4, 3, 4, 5), activations=None, *, seed=0, bias=0.3):
     return net
 
 
-def dense(matrix_free, like):
-    """The matrix of an operator on tuples, column by column."""
-    columns = []
-    for block in range(len(like)):
-        for entry in range(like[block].numel()):
-            e = [torch.zeros_like(t) for t in like]
-            e[block].view(-1)[entry] = 1
-            columns.append(matrix_free(tuple(e)).reshape(-1))
-    return torch.stack(columns, 1)
-
-
 def gauss_newton(net, X, lam):
     """The exact damped step, and the gradient, from the dense Jacobian."""
     point = linearise(net, X, weights=copied(weights_of(net)))
@@ -62,17 +48,6 @@ def gauss_newton(net, X, lam):
     g = A.T @ point.residual.reshape(-1)
     d = torch.linalg.solve(A.T @ A + lam**2 * torch.eye(len(g)).to(A), -g)
     return d, g, A
-
-
-def per_example_gradients(net, X, T, U=None):
-    """By an explicit loop, a row each; J_i' u_i with U, else grad f_i."""
-    rows = []
-    for i in range(len(X)):
-        out = net(X[i : i + 1])
-        seed = (out - T[i : i + 1]).detach() if U is None else U[i : i + 1]
-        grads = torch.autograd.grad(out, list(net.parameters()), seed)
-        rows.append(joined(grads))
-    return torch.stack(rows)
 
 
 def relative(a, b):

@@ -10,25 +10,21 @@ from hypothesis import given, strategies as st
 
 from labkit.hessian_free import batch_gradient_variance, linearise, next_batch_size
 from labkit.hessian_free.batch_size import grow
+from labkit.hessian_free.theorems import (
+    gradient_noise,
+    least_batch,
+    per_example_gradients,
+)
 
-from .conftest import per_example_gradients, rand, small_net
+from .conftest import rand, small_net
 
 positive = st.floats(1e-6, 1e6)
 
 
-def meets(n, V, g2, N, theta):
-    """(14), with the square, in exact arithmetic."""
-    V, g2, theta = Fraction(V), Fraction(g2), Fraction(theta)
-    factor = Fraction(N - n, N - 1) if N > 1 else 0
-    return V / n * factor <= theta**2 * g2
-
-
 @given(positive, positive, st.integers(1, 10**6), st.floats(0.01, 0.99))
 def test_is_the_least_n_that_meets_the_test(V, g2, N, theta):
-    n = next_batch_size(V, g2, N, theta)
-    assert 1 <= n <= N
-    assert meets(n, V, g2, N, theta)
-    assert n == 1 or not meets(n - 1, V, g2, N, theta)
+    finding = least_batch([(V, g2, N, theta)])
+    assert finding.holds, finding
 
 
 @given(positive, positive, st.integers(1, 10**6), st.integers(-20, 20))
@@ -46,11 +42,8 @@ def test_without_noise_one_row_and_without_gradient_all():
 
 
 def test_variance_is_that_of_an_explicit_loop():
-    net, X = small_net(), rand(9, 5)
-    V, g2 = batch_gradient_variance(linearise(net, X))
-    G = per_example_gradients(net, X, X)
-    assert math.isclose(V, G.var(0, unbiased=True).sum(), rel_tol=1e-10)
-    assert math.isclose(g2, G.mean(0).square().sum(), rel_tol=1e-10)
+    finding = gradient_noise(small_net(), rand(9, 5))
+    assert finding.holds, finding
 
 
 def test_expected_squared_error_over_every_sample():

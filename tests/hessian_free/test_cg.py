@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from labkit.hessian_free import cg, cg_steps
+from labkit.hessian_free.theorems import joined
 
-from .conftest import joined, rand, randn, relative, split
+from .conftest import rand, randn, relative, split
 
 N = 12
 

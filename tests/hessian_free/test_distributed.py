@@ -15,8 +15,9 @@ from labkit.hessian_free import (
     train,
 )
 from labkit.hessian_free.optimizer import KINDS
+from labkit.hessian_free.theorems import joined
 
-from .conftest import joined, rand, randn, relative, small_net
+from .conftest import rand, randn, relative, small_net
 
 ROWS = (13, 7, 4)  # of the ranks
 STEPS = 3

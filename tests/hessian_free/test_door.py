@@ -13,9 +13,10 @@ from torch.optim import lr_scheduler
 from torch.utils.checkpoint import checkpoint
 
 from labkit.hessian_free import Autoencoder, HessianFree, MartensHF, linearise
+from labkit.hessian_free.theorems import joined
 from labkit.hessian_free.vectors import dot
 
-from .conftest import joined, rand, randn, relative
+from .conftest import rand, randn, relative
 
 X, T = rand(10, 3), rand(10, 2)
 

@@ -28,8 +28,9 @@ from labkit.hessian_free import (
 )
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.optimizer import KINDS, diagonal_estimate
+from labkit.hessian_free.theorems import dense, joined
 
-from .conftest import dense, joined, rand, randn, relative
+from .conftest import rand, randn, relative
 
 N, C = 9, 3
 X = randn(N, 4)

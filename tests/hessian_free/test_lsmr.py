@@ -14,8 +14,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labkit.hessian_free import cg_steps, lsmr, lsmr_steps
 from labkit.hessian_free.lsmr import bidiagonalise
 from labkit.hessian_free.system import build_system
+from labkit.hessian_free.theorems import (
+    explicit,
+    joined,
+    least_gradient,
+    norms_fall,
+    rotations_annihilate,
+    true_norms,
+)
 
-from .conftest import joined, rand, randn, relative, spectrum, split
+from .conftest import rand, randn, relative, spectrum, split
 
 M, N, LAM = 20, 12, 0.6
 FORMS = itertools.product(("identity", "scaled"), ("zero", "start"))
@@ -50,15 +58,6 @@ def solution(A, b, x0, scale, damping, damping_norm, damp_towards):
     return s + torch.linalg.solve(A.T @ A + damping**2 * D, A.T @ (b - A @ s))
 
 
-def explicit(A, b, x0, scale, damping, damping_norm, damp_towards):
-    """K and the residual of the start, in y = x / c, as one dense system."""
-    identity = damping_norm == "identity"
-    low = torch.diag(scale) if identity else torch.eye(len(x0)).to(A)
-    z = -damping * (x0 if identity else x0 / scale)
-    z = z if damp_towards == "zero" else 0 * z
-    return torch.cat([A * scale, damping * low]), torch.cat([b - A @ x0, z])
-
-
 @forms
 @pytest.mark.parametrize("seed", range(5))
 def test_equals_the_dense_solution_of_its_normal_equations(form, seed):
@@ -85,9 +84,11 @@ def test_iterates_and_norms_are_those_of_the_explicit_matrix(form, k):
     y, *_, norm_K, _, _ = scipys(K, r0, k)
     x, _, stats = first(A, b, k, **options, **form)
     assert relative(x, options["x0"] + options["scale"] * y) < 1e-10
-    r = r0 - K @ y
-    assert math.isclose(stats.rnorm[k], r.norm(), rel_tol=1e-10)
-    assert math.isclose(stats.arnorm[k], (K.T @ r).norm(), rel_tol=1e-8)
+    norms = true_norms(A, b, k, **options, **form)
+    assert norms.holds, norms
+    assert norms.wanted[:, k].tolist() == pytest.approx(
+        [stats.rnorm[k], stats.arnorm[k]], rel=1e-8
+    )
     assert math.isclose(stats.anorm, norm_K, rel_tol=1e-10)
 
 
@@ -95,13 +96,15 @@ def test_iterates_and_norms_are_those_of_the_explicit_matrix(form, k):
 def test_minimises_the_gradient_over_the_krylov_space(k):
     """(17) of the paper, from the definition: no Golub-Kahan, no rotations."""
     A, b, options = problem(3)
-    K, r0 = explicit(A, b, **options, **STATED)
-    G, g = K.T @ K, K.T @ r0
-    basis = torch.stack([torch.linalg.matrix_power(G, i) @ g for i in range(k)], 1)
-    basis = torch.linalg.qr(basis)[0]
-    y = basis @ torch.linalg.pinv(G @ basis) @ g
-    x = first(A, b, k, **options).x
-    assert relative(x, options["x0"] + options["scale"] * y) < 1e-9
+    found = least_gradient(A, b, k, **options)
+    assert found.holds, found
+    assert relative(first(A, b, k, **options).x, found.wanted) < 1e-9
+
+
+@given(st.lists(st.tuples(*[st.floats(0.1, 10)] * 2), min_size=2, max_size=9))
+def test_the_rotations_annihilate(scalars):
+    finding = rotations_annihilate(*zip(*scalars, strict=True))
+    assert finding.holds, finding
 
 
 @forms
@@ -123,11 +126,10 @@ def test_norms_never_rise_and_cg_has_the_lower_model():
     model = lambda x: 0.5 * x @ B @ x - g @ x  # noqa: E731
     ours = lsmr_steps(build_system(A, b, x0=x0, damping=LAM))
     theirs = cg_steps(lambda x: (B @ x[0],), (g,), (x0,))
-    rnorm = arnorm = math.inf
+    fall = norms_fall(A, b, 9, x0=x0, damping=LAM)
+    assert fall.holds, fall
     for _ in range(9):
         one, two = next(ours), next(theirs)
-        assert one.norms.rnorm <= rnorm and one.norms.arnorm <= arnorm
-        rnorm, arnorm, *_ = one.norms
         x, y = one.x[0], two.x[0]
         assert math.isclose(two.q, model(y), rel_tol=1e-9)
         if one.k:
