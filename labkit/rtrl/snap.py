@@ -22,7 +22,7 @@ def snap1_step(J: Tensor, H: Tensor, h_hat: Tensor, D: Tensor) -> Tensor:
     H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
     """
     b, P, _, n = D.shape
-    own = H.reshape(b, P, n, P, n).diagonal(dim1=2, dim2=4)  # (b, P, P, n)
+    own = H.reshape(b, P, n, P, n).diagonal(dim1=2, dim2=4)  # (1): H_jj, (b, P, P, n)
     J = torch.einsum("bpqj,bqikj->bpikj", own, J)  # (1)
     J += h_hat[:, None, :, None, None] * D[:, :, None]  # (2)
     return J
