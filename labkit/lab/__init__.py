@@ -35,8 +35,9 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "claims": (
-            *("AHEAD", "BEHIND", "LEVEL", "NO", "UNDECIDED", "YES", "claim_table"),
-            *("compared", "plus_minus", "recorded", "verdict"),
+            *("AHEAD", "BEHIND", "LEVEL", "NO", "UNDECIDED", "YES", "Claim"),
+            *("claim_figure", "claim_table", "compared", "duel", "folded"),
+            *("plus_minus", "recorded", "show_claims", "verdict"),
         ),
         "datasets": ("Labelled", "Text", "available", "load"),
         "panels": (

@@ -1,10 +1,19 @@
 """Claims and verdicts: what a paper says, what was measured, whether it holds."""
 
+import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
+
+if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
+
+    from labkit.lab.panels.figures.captions import Figure
+    from labkit.lab.panels.figures.shown import Page
 
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
@@ -12,6 +21,23 @@ RECORDED = Path(__file__).with_name("claims.csv")  # by `labkit reproduce pages`
 
 
 Row = Mapping[str, float] | pd.Series  # with ``mean`` and ``sd``
+
+
+class Claim(NamedTuple):
+    """What a paper says, what was measured of it, and what that comes to.
+
+    ``gap`` is how far the claim holds, in ``unit``; it is negative where the opposite
+    was measured, and nan where no number says it. ``spread`` is its error: both
+    standard deviations together, and nan where nothing was repeated.
+    """
+
+    claim: str
+    found: str
+    setting: str
+    verdict: str
+    gap: float = math.nan
+    spread: float = math.nan
+    unit: str = "points"
 
 
 def compared(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
@@ -47,6 +73,37 @@ def verdict(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
     ]
 
 
+def duel(
+    claim: str,
+    a: Row,
+    b: Row,
+    names: tuple[str, str],
+    setting: str,
+    *,
+    higher: bool = True,
+    least: float = 0.0,
+    unit: str = "points",
+    digits: int = 1,
+) -> Claim:
+    """Return the claim that a is better than b, judged.
+
+    Parameters
+    ----------
+    claim : str
+    a, b : mapping or Series with ``mean`` and ``sd``
+    names : (str, str), what a and b are
+    setting : str, on what they were measured
+    higher, least : see :func:`compared`
+    unit : str, of the gap between the means
+    digits : int, decimals in which the means are written
+    """
+    rows = zip(names, (a, b), strict=True)
+    both = (f"{name} {plus_minus(row, '', digits)}" for name, row in rows)
+    gap = a["mean"] - b["mean"] if higher else b["mean"] - a["mean"]
+    said = verdict(a, b, higher=higher, least=least)
+    return Claim(claim, ", ".join(both), setting, said, gap, a["sd"] + b["sd"], unit)
+
+
 def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
     """Write a row of :func:`labkit.lab.race.spread`, such as ``97.1 ± 0.3 %``.
 
@@ -61,7 +118,94 @@ def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
 def claim_table(rows: Iterable[Sequence[str]]) -> pd.DataFrame:
     """Return a table of rows (claim, measured here, setting, verdict)."""
     columns = ["paper's claim", "measured here", "setting", "verdict"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame([row[:4] for row in rows], columns=columns)
+
+
+def folded(table: "pd.DataFrame | Styler", summary: str) -> "Page":
+    """Return a table that a click on its summary opens."""
+    from labkit.lab.panels.figures.shown import Page
+
+    head = f"<summary>{html.escape(summary)}</summary>"
+    return Page(f"<details>{head}{table.to_html()}</details>", summary)
+
+
+def show_claims(claims: Sequence[Claim], caption: str = "") -> None:
+    """Display claims as dots with error bars; a click shows the table of all numbers.
+
+    A claim without a number is in the table alone.
+    """
+    from IPython.display import display
+
+    if any(math.isfinite(claim.gap) for claim in claims):
+        display(claim_figure(claims, caption))
+    display(folded(claim_table(claims).style, "All claims, with their numbers"))
+
+
+def claim_figure(claims: Iterable[Claim], caption: str = "") -> "Figure":
+    """Draw how far each claim holds, with its error, in a panel for each unit.
+
+    Right of zero is what the paper says. A bar that does not reach zero decides.
+    """
+    from labkit.lab.panels.figures.captions import describe, panel_text
+    from labkit.lab.panels.figures.drawing import corner, on_axes, suffix
+    from labkit.lab.panels.figures.theme import layout
+
+    rows = [claim for claim in claims if math.isfinite(claim.gap)]
+    drawn = pd.DataFrame(rows, columns=Claim._fields)
+    units = {unit: mine for unit, mine in drawn.groupby("unit", sort=False)}
+    total = len(drawn) + 2 * len(units)  # lines; two below each panel are its axis
+    figure, data, top = layout(width=960, height=34 * total + 60), [], 0
+    for i, (unit, mine) in enumerate(units.items()):
+        data += [trace | on_axes(i) for trace in _dots(mine)]
+        figure[f"xaxis{suffix(i)}"] = {
+            "title": {"text": f"how far the claim holds, in {unit}"},
+            "anchor": f"y{suffix(i)}",
+            "zeroline": True,
+            "rangemode": "tozero",
+        }
+        figure[f"yaxis{suffix(i)}"] = {
+            "domain": [1 - (top + len(mine)) / (total - 2), 1 - top / (total - 2)],
+            "categoryarray": [_wrapped(claim) for claim in mine["claim"]][::-1],
+            "categoryorder": "array",
+            "range": [-0.6, len(mine) - 0.4],
+            "showline": False,
+            "ticks": "",
+            "anchor": f"x{suffix(i)}",
+        }
+        top += len(mine) + 2
+    shown = set()  # each verdict is in the legend once
+    for trace in data:
+        trace["showlegend"] = trace["name"] not in shown
+        shown.add(trace["name"])
+    figure["legend"] = {"orientation": "h", **corner(0, 1)}
+    words = [panel_text("Claims", f"gap in {unit}", "") for unit in units]
+    return describe({"data": data, "layout": figure}, caption, words)
+
+
+def _dots(claims: pd.DataFrame) -> Iterator[dict]:
+    """Yield the dots of claims in one unit, a trace for each verdict."""
+    from labkit.lab.panels.figures.theme import BUTTON, COLOURS
+
+    looks = {YES: (COLOURS[2], "circle"), NO: (COLOURS[1], "x")}
+    for said, group in claims.groupby("verdict", sort=False):
+        colour, symbol = looks.get(said, (BUTTON, "circle-open"))
+        yield {
+            "type": "scatter",
+            "mode": "markers",
+            "name": said,
+            "legendgroup": said,
+            "x": list(group["gap"]),
+            "y": [_wrapped(claim) for claim in group["claim"]],
+            "error_x": {"type": "data", "array": list(group["spread"].fillna(0))},
+            "marker": {"color": colour, "symbol": symbol, "size": 9},
+            "text": [f"{row.found}<br>{row.setting}" for row in group.itertuples()],
+            "hovertemplate": "%{text}<extra>" + said + "</extra>",
+        }
+
+
+def _wrapped(text: str) -> str:
+    """A claim in lines of a tick's label."""
+    return "<br>".join(textwrap.wrap(text, 52))
 
 
 def recorded(paper: str) -> pd.DataFrame:

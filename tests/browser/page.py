@@ -137,10 +137,10 @@ def count_in(status):
 class Page:
     """A notebook open in JupyterLab."""
 
-    def __init__(self, driver, server, name):
+    def __init__(self, driver, server, name, address=None):
         self.driver, self.server, self.name = driver, server, name
         # "reset" opens this notebook alone, whatever was open before.
-        driver.get(server.address(f"lab/tree/{name}.ipynb") + "&reset")
+        driver.get(address or server.address(f"lab/tree/{name}.ipynb") + "&reset")
         self._wait_for_kernel()
 
     def _wait_for_kernel(self):

@@ -11,22 +11,20 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE = 600  # seconds that anything is waited for: a busy machine is no failure
 DATA = Path(__file__).parents[2] / "data"
+LAB = (sys.executable, "-m", "labkit", "lab")
 
-# What JupyterLab would ask or leave out: news, and cells outside the window.
+# What JupyterLab would ask; the rest is as `labkit lab` brings it along.
 SETTINGS = {
     "apputils-extension/notification": {
         "fetchNews": "false",
         "checkForUpdates": False,
         "doNotDisturbMode": True,
-    },
-    "notebook-extension/tracker": {
-        "windowingMode": "none",
-        "autoStartDefaultKernel": True,
     },
 }
 
@@ -120,7 +118,7 @@ def end_group(process: subprocess.Popen) -> None:
 
 
 @contextlib.contextmanager
-def jupyterlab(home: Path):
+def jupyterlab(home: Path, command: Sequence[str] = LAB):
     """Yield a JupyterLab on ``home / "notebooks"``; its kernels end with it."""
     write_settings(home / "jupyter")
     port, token = free_port(), secrets.token_hex(16)
@@ -132,8 +130,7 @@ def jupyterlab(home: Path):
     }
     for app in ("server", "lab"):
         (home / f"jupyter/jupyter_{app}_config.json").write_text(json.dumps(own))
-    command = [sys.executable, "-m", "labkit", "lab"]
-    command += ["--notebooks", str(made.folder)]
+    command = [*command, "--notebooks", str(made.folder)]
     with made.log.open("w") as log:
         process = subprocess.Popen(
             command,

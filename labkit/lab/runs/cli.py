@@ -13,7 +13,7 @@ import typer
 
 from labkit.lab.runs.execute import execute_all, notebooks, own_copy, prepare
 from labkit.lab.runs.jobs import check_folder
-from labkit.lab.runs.jupyter import lab_command
+from labkit.lab.runs.jupyter import lab_command, lab_environment
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
 from labkit.lab.runs.report import report as write_report
 from labkit.lab.runs.sweep import execute_sweep
@@ -242,7 +242,8 @@ def lab(notebook_dir: NotebookDir = None) -> None:
     first = own_copy(found.get("tour", next(iter(found.values()))))
     if root := getattr(os, "geteuid", lambda: None)() == 0:
         typer.echo(ROOT, err=True)
-    os.execv(sys.executable, [*lab_command(first), *["--allow-root"] * root])
+    command = [*lab_command(first), *["--allow-root"] * root]
+    os.execve(sys.executable, command, lab_environment(os.environ))
 
 
 def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[str]:

@@ -1,11 +1,19 @@
-"""The command that opens JupyterLab at a notebook, with its file browser closed."""
+"""The command that opens JupyterLab at a notebook, and the settings that it brings.
+
+``labconfig`` beside this module has defaults for JupyterLab, which a user's own
+settings override. All cells are drawn, also those out of sight: otherwise a figure is
+drawn only when its reader comes by.
+"""
 
 import json
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 WORKSPACE = "labkit"  # one of its own, so that what the user left elsewhere stays
+_SEARCHED = "JUPYTER_CONFIG_PATH"  # Jupyter's name for further folders of settings
 # In the words of JupyterLab's layout: both side bars are closed.
 _LAYOUT = {
     "main": {"dock": None, "current": None},
@@ -38,3 +46,9 @@ def lab_command(notebook: Path) -> list[str]:
         f"--ServerApp.root_dir={notebook.parent}",
         f"--LabApp.default_url={page}",
     ]
+
+
+def lab_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for :func:`lab_command`, with our settings on its path."""
+    found = [str(Path(__file__).parent), *environ.get(_SEARCHED, "").split(os.pathsep)]
+    return {**environ, _SEARCHED: os.pathsep.join(filter(None, found))}

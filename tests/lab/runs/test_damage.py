@@ -198,7 +198,7 @@ def test_one_unreadable_notebook_hides_no_other(place):
 def test_root_opens_the_lab_and_is_told(place, monkeypatch, user):
     calls = []
     monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(place / "workspaces"))
-    monkeypatch.setattr(os, "execv", lambda program, command: calls.append(command))
+    monkeypatch.setattr(os, "execve", lambda _, command, __: calls.append(command))
     monkeypatch.setattr(os, "geteuid", lambda: user)
     told = labkit("lab").stderr
     assert ("--allow-root" in calls[0]) == (user == 0)
