@@ -123,8 +123,8 @@ gpu: ## Check and time everything on a GPU, from the source tree; PART=a..g, DEV
 lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
 	@$(BIN)/python benchmarks/lines.py $(TREES)
 
-picture: .venv/.stamp ## Draw README's picture anew (needs Chromium)
-	PYTHONPATH=. $(BIN)/python benchmarks/picture.py notebooks/figures/noise.png
+picture: .venv/.stamp ## Record README's moving picture from a live panel (needs Chromium)
+	PYTHONPATH=. $(BIN)/python benchmarks/picture.py notebooks/figures/panel.webp
 
 docs: .venv/.stamp ## Run every notebook and build the site in build/docs/site
 	rm -rf $(addprefix $(DOCS)/,runs source doctrees site)

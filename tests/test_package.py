@@ -81,7 +81,7 @@ def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path
     where += "print(e.own_copy(e.notebooks()['tour']))"
     own = Path(call(installed / "python", "-c", where, cwd=tmp_path).strip())
     assert own == tmp_path / "notebooks/00_tour.ipynb"
-    assert (own.parent / "figures/noise.png").is_file()
+    assert (own.parent / "figures/panel.webp").is_file()
     own.write_text("edited")
     again = call(installed / "python", "-c", where, cwd=tmp_path).strip()
     assert Path(again) == own and own.read_text() == "edited"
