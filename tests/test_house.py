@@ -24,8 +24,10 @@ TOP = "the top of the package"
 BOOKS = {f"lab.{name}" for name in (*PAPERS, "compare")}
 SHARED = {"lab.problem", "lab.race", "lab.tuning", "lab.claims"}
 PARTS = {"lab.panels", "lab.datasets", "lab.colours", "lab.runs", "lab.command"}
+PARTS |= {"lab.exercises"}
 BELOW = {"lab.panels", "lab.datasets", "lab.colours", TOP}
 LAB = BOOKS | SHARED | PARTS | {"lab"}
+NO_STUDY = {"lab.panels", "lab.command", "lab.exercises"}
 MAY_IMPORT = {
     **{paper: {paper, TOP} for paper in PAPERS},
     "instruments": {"instruments", TOP},
@@ -33,12 +35,13 @@ MAY_IMPORT = {
     "lab.datasets": {"lab.datasets", TOP},
     "lab.colours": {"lab.colours"},
     "lab.panels": {"lab.panels", "lab.colours", "instruments", TOP},
+    "lab.exercises": CORE | BELOW | {"lab.exercises"},
     "lab.runs": {"lab.runs", TOP},
-    **dict.fromkeys(BOOKS, CORE | BOOKS | BELOW | SHARED),
+    **dict.fromkeys(BOOKS, CORE | BOOKS | BELOW | SHARED | {"lab.exercises"}),
     **dict.fromkeys(SHARED, CORE | BELOW | SHARED),
     "lab.command": {"lab.runs", "reproduction", TOP},
     TOP: {TOP, "lab.command"},
-    "reproduction": CORE | LAB - {"lab.panels", "lab.command"} | {"reproduction", TOP},
+    "reproduction": CORE | LAB - NO_STUDY | {"reproduction", TOP},
     "notebooks": CORE | LAB - {"lab.runs", "lab.command"} | {TOP},
 }
 PACKAGES = "labkit", "reproduction"
@@ -159,6 +162,9 @@ def test_the_package_itself_opens_no_room():
         ("labkit.lab.panels.live.stepper", "from labkit.lab.datasets import load"),
         ("labkit.lab.rtrl.noise", "from labkit.lab.runs import run"),
         ("labkit.lab.race", "from labkit.lab.rtrl import water"),
+        ("labkit.lab.exercises.rls", "from labkit.lab.rls import ELLIPSE"),
+        ("labkit.rls.theorems", "from labkit.lab.exercises import check"),
+        ("reproduction.rls", "from labkit.lab.exercises import check"),
         ("labkit.lab.runs.cli", "from labkit.lab.rtrl import noise"),
         ("labkit.lab.runs.cli", "from reproduction import units"),
         ("labkit.lab.rtrl.noise", "from reproduction import results"),

@@ -187,8 +187,8 @@ def rls_step(
     signs = theta.sign() if l1 else None
     h_clipped = h if clip is None else h / clip
     descend(theta, velocity, preconditioned, h_clipped, lr=lr, momentum=momentum)
-    v = u / (h * (forgetting / (mean_weight * steps))).sqrt()
-    divide_(P, forgetting)
+    v = u / (h * (forgetting / (mean_weight * steps))).sqrt()  # (37)
+    divide_(P, forgetting)  # (37)
     P.addcmul_(v[:, None], v, value=-1)  # (37)
     if l1:
         theta.addmm_(signs.mul_(-l1), P)  # (100), with the new P

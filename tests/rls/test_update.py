@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from torch import nn
 
 from labkit.rls import Residuals, Theta, gain, loss_mse, rls_step
+from labkit.rls.theorems import THEOREMS, inverse_of_autocorrelation
 from labkit.rls.update import clip_factor
 
 from . import reference as ref
@@ -20,18 +21,24 @@ rules = st.fixed_dictionaries(ranges | {"steps": st.integers(1, 30)})
 
 @given(rules, st.integers(1, 8), st.integers(0, 2**31))
 def test_inverse_is_that_of_the_accumulated_autocorrelation(rule, n, seed):
+    assert (found := inverse_of_autocorrelation(n, seed, 6, **rule)).holds, found
+
+
+@given(rules, st.integers(1, 8), st.integers(0, 2**31))
+def test_the_gain_is_the_new_inverse_on_the_input(rule, n, seed):
     P = spd(n, seed=seed)
-    A = torch.linalg.inv(P)
-    k, lam, T = rule["mean_weight"], rule["forgetting"], rule["steps"]
     for s in range(6):
         x = randn(n, seed=seed + s + 1)
         u, h = gain(P, x, **rule)
-        assert h > lam
+        assert h > rule["forgetting"]
         rls_step(torch.zeros(1, n).double(), P, x, torch.zeros(1, n).double(), **rule)
-        A = lam * A + k * T * torch.outer(x, x)  # (35), (82)
         assert torch.equal(P, P.T)
-        torch.testing.assert_close(P @ A, torch.eye(n).to(P), rtol=0, atol=1e-8)
         torch.testing.assert_close(P @ x, u / h, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(THEOREMS))
+def test_theorem(name):
+    assert (found := THEOREMS[name]()).holds, found
 
 
 def start(N=3, n=5):

@@ -1,0 +1,3 @@
+"""Exercises of labkit.broad."""
+
+EXERCISES = ()

@@ -1,0 +1,3 @@
+"""Exercises of labkit.hessian_free."""
+
+EXERCISES = ()

@@ -1,0 +1,75 @@
+"""Exercises of recursive least squares: the gain, P, momentum and L1."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from labkit.lab.exercises.judging import Exercise
+from labkit.rls import theorems
+from labkit.rls.update import gain, rls_step
+
+
+def two_steps(**options: float) -> Sequence[Tensor]:
+    """Take two steps from a random state; return all that they changed."""
+    P, theta = theorems.first_P(), theorems.drawn(3, 5, seed=1)
+    velocity = theorems.drawn(3, 5, seed=2) if options.get("momentum") else None
+    found = []
+    for s in range(2):
+        x, G = theorems.drawn(5, seed=s + 3), theorems.drawn(3, 5, seed=s + 20)
+        rule = theorems.RULE | options
+        h = rls_step(theta, P, x, G, velocity=velocity, lr=0.7, **rule)
+        found += [h, theta.clone(), P.clone()]
+    return found if velocity is None else [*found, velocity]
+
+
+EXERCISES = (
+    Exercise(
+        name="rls-gain",
+        title="Write the gain vector $u$ and its normaliser $h$.",
+        function=gain,
+        tags=("38", "39"),
+        equation=r"u = P_{s-1}\,\bar x, \qquad h = \lambda + k T\,\bar x^\top u",
+        shapes={"u": "(n,)", "h": "()"},
+        hints=(
+            r"`P` and `x_mean` are tensors, and `@` is the product of a matrix and a "
+            r"vector. The names of $\lambda$, $k$ and $T$ are `forgetting`, "
+            "`mean_weight` and `steps`.",
+            "$u$ is a vector with one number for each input. $h$ is one number, since "
+            r"$\bar x^\top u$ is the scalar product of two vectors.",
+            "`x_mean @ u` is the scalar product. It is multiplied by `mean_weight` "
+            "and by `steps`, and `forgetting` is added.",
+        ),
+        example=two_steps,
+        theorems=(
+            theorems.gain_is_the_new_P_on_the_input,
+            theorems.inverse_of_autocorrelation,
+            theorems.weights_follow_the_gradient_times_P,
+        ),
+    ),
+    Exercise(
+        name="rls-P",
+        title="Write the new $P$, which the line below it puts into the library's.",
+        function=rls_step,
+        tags=("37",),
+        equation=r"P_s = \tfrac1\lambda P_{s-1} - \tfrac{kT}{\lambda h} u u^\top",
+        shapes={"P_new": "(n, n)"},
+        given="P_new = ...  # (37)\nP.copy_(P_new)",
+        plain="(P - mean_weight * steps / h * torch.outer(u, u)) / forgetting",
+        stands_for={"P_new": "P"},
+        hints=(
+            r"$u u^\top$ is a matrix: its entry $(i, j)$ is $u_i u_j$. `torch.outer` "
+            "computes it, and so does `u[:, None] * u`.",
+            r"The names of $\lambda$, $k$ and $T$ are `forgetting`, `mean_weight` and "
+            "`steps`. Both terms are divided by `forgetting`.",
+            "The number before the outer product is "
+            "`mean_weight * steps / (forgetting * h)`, and the outer product is taken "
+            "off `P / forgetting`.",
+        ),
+        example=two_steps,
+        theorems=(
+            theorems.inverse_of_autocorrelation,
+            theorems.gain_is_the_new_P_on_the_input,
+            theorems.weights_follow_the_gradient_times_P,
+        ),
+    ),
+)
