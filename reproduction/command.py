@@ -79,6 +79,9 @@ def run(
     cluster: Annotated[
         str, typer.Option(help="local, or the address of a Dask scheduler.")
     ] = "local",
+    device: Annotated[
+        str, typer.Option(help="torch device, such as cuda, that the units compute on.")
+    ] = "cpu",
     results: Results = RESULTS,
     out: Annotated[Path, typer.Option(help="Folder of what is under way.")] = OUT,
 ) -> None:
@@ -94,11 +97,17 @@ def run(
     if cluster != "local":
         check_scheduler(cluster)
     for key, each in chosen.items():
-        work.check(each, wanted[key], results, out)
+        work.check(each, wanted[key], results, out, device)
     failed = 0
     for key, each in chosen.items():
         ended = work.run(
-            each, wanted[key], results, out, workers=workers, cluster=cluster
+            each,
+            wanted[key],
+            results,
+            out,
+            workers=workers,
+            cluster=cluster,
+            device=device,
         )
         for unit, outcome in ended:
             typer.echo(f"{key} {unit}: {outcome}")

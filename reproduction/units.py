@@ -43,6 +43,7 @@ def run(
     *,
     workers: int = 1,
     cluster: str = "local",
+    device: str = "cpu",
 ) -> Iterator[tuple[str, str]]:
     """Carry out those units of a study that are not done; yield as each ends.
 
@@ -54,6 +55,7 @@ def run(
     workers : int, processes of this machine
     cluster : str, ``local``, or the address of a Dask scheduler whose workers see
         both folders under the same paths
+    device : str, the torch device that the units compute on
 
     Yields
     ------
@@ -67,7 +69,7 @@ def run(
         elif words := results.difference(study, recorded[unit]):
             yield unit, f"REFUSED: {words}"
     folders = str(Path(results_dir).absolute()), str(Path(out).absolute())
-    jobs = {n: (study.name, unit, *folders) for n, unit in enumerate(left)}
+    jobs = {n: (study.name, unit, *folders, device) for n, unit in enumerate(left)}
     name = f"reproduce-{study.name}"
     ended = carry_out(do_unit, jobs, cluster=cluster, workers=workers, name=name)
     with contextlib.closing(ended):
@@ -75,11 +77,17 @@ def run(
             yield left[number], str(answer)
 
 
-def check(study: Study, units: Iterable[str], results_dir: Path, out: Path) -> None:
+def check(
+    study: Study,
+    units: Iterable[str],
+    results_dir: Path,
+    out: Path,
+    device: str = "cpu",
+) -> None:
     """Check before the first unit begins for what would make units fail at their end.
 
     Git must give the commit, the results must be undamaged, both folders must be
-    writable, and the data must be on this machine.
+    writable, and the data and the device must be on this machine.
 
     Raises
     ------
@@ -90,6 +98,7 @@ def check(study: Study, units: Iterable[str], results_dir: Path, out: Path) -> N
             "results name the commit that computed them, and git gives none for "
             f"{SOURCE}; install git, or work in a clone"
         )
+    check_device(study, device)
     path = results.path_of(study, results_dir)
     recorded, _ = results.read(path)
     check_folder(path.parent)
@@ -106,7 +115,22 @@ def check(study: Study, units: Iterable[str], results_dir: Path, out: Path) -> N
             )
 
 
-def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
+def check_device(study: Study, device: str) -> None:
+    """Raise an error if a study cannot compute on a device, or it is not here."""
+    if device == "cpu":
+        return
+    if "device" not in inspect.signature(study.work).parameters:
+        raise RunRefused(f"{study.name} computes on the CPU alone, not on {device!r}")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter without CUDA
+        words = str(error).splitlines()[0]
+        raise RunRefused(f"the device {device!r} cannot be used: {words}") from error
+
+
+def do_unit(
+    name: str, unit: str, results_dir: str, out: str, device: str = "cpu"
+) -> str:
     """Carry out one unit unless it is done or another process works on it."""
     set_threads()
     study, folder = find_study(name), Path(out) / name / unit
@@ -116,8 +140,10 @@ def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
         return DONE if unit in headers else None
 
     def work() -> str:
-        checkpoint = Checkpoint(folder, {"study": name} | belonging(study, unit))
-        header, rows = done(study, unit, checkpoint)
+        where = {} if device == "cpu" else {"device": device}
+        whose = {"study": name} | belonging(study, unit) | where
+        checkpoint = Checkpoint(folder, whose)
+        header, rows = done(study, unit, checkpoint, **where)
         results.append(study, Path(results_dir), header, rows)
         checkpoint.clear()
         return DONE
@@ -128,11 +154,16 @@ def do_unit(name: str, unit: str, results_dir: str, out: str) -> str:
         return BUSY
 
 
-def done(study: Study, unit: str, checkpoint: Checkpoint) -> tuple[dict, list[dict]]:
-    """Do the work of a unit, and return how it was run and its rows."""
-    arguments = study.units[unit]
+def done(
+    study: Study, unit: str, checkpoint: Checkpoint, **where: str
+) -> tuple[dict, list[dict]]:
+    """Do the work of a unit, and return how it was run and its rows.
+
+    ``where`` is empty, or has the ``device`` that is not the CPU.
+    """
+    arguments = study.units[unit] | where
     began, spent, load = time.monotonic(), time.process_time(), os.getloadavg()[0]
-    processes, header = checkpoint.begin(), belonging(study, unit) | here()
+    processes, header = checkpoint.begin(), belonging(study, unit) | here(**where)
     # float32 numbers below 1e-38 take a processor far longer: compare the seconds of
     # mnist-adam-0 (kept) and mnist-adam-1 (flushed) in results/bpls/competitors.csv.
     flushed = torch.set_flush_denormal(True)
@@ -159,12 +190,17 @@ def belonging(study: Study, unit: str) -> dict:
     return whose | ({"version": study.version} if study.version > 1 else {})
 
 
-def here() -> dict:
+def here(device: str = "cpu") -> dict:
     """Return the commit, versions, device and threads of this process."""
+    named = f"cpu, {_processor()}, {os.cpu_count()} cores"
+    if torch.device(device).type == "cuda":
+        named = f"{device}, {torch.cuda.get_device_name(device)}; {named}"
+    elif device != "cpu":
+        named = f"{device}; {named}"
     return {
         "commit": commit(),
         "versions": versions(),
-        "device": f"cpu, {_processor()}, {os.cpu_count()} cores",
+        "device": named,
         "threads": torch.get_num_threads(),
     }
 

@@ -99,6 +99,34 @@ def test_a_unit_counts_denormal_numbers_as_zero_and_its_process_does_not(tmp_pat
     assert tiny() > 0
 
 
+def test_a_unit_computes_on_the_device_that_is_named(tmp_path, monkeypatch):
+    """Its state is not taken over by another one, whose bits differ."""
+
+    def work(checkpoint, device="cpu", **_):
+        if device != "cpu":
+            checkpoint.save({"begun": True}, now=True)
+            raise KeyboardInterrupt
+        return [{"where": device, "begun": bool(checkpoint.load())}]
+
+    each = replace(small("rtrl/table2-3"), work=work)
+    monkeypatch.setattr(units, "find_study", lambda _: each)
+    here = each.name, "small", str(tmp_path / "results"), str(tmp_path)
+    units.check_device(each, "cpu:0")
+    with pytest.raises(KeyboardInterrupt):
+        units.do_unit(*here, "cpu:0")
+    with pytest.raises(RunRefused, match="device was 'cpu:0' and is None now"):
+        units.do_unit(*here)
+    assert units.here("cpu:0")["device"].startswith("cpu:0; cpu, ")
+
+
+def test_a_device_that_cannot_be_used_is_refused_before_the_work():
+    with pytest.raises(RunRefused, match="tables1-2 computes on the CPU alone, not on"):
+        units.check_device(ALL["rls/tables1-2"], "cuda")
+    each = replace(small("rtrl/table2-3"), work=lambda checkpoint, device="cpu": [])
+    with pytest.raises(RunRefused, match="the device 'nowhere' cannot be used: "):
+        units.check_device(each, "nowhere")
+
+
 def test_a_unit_that_is_at_work_elsewhere_is_left_to_it(tmp_path):
     name = "broad/first-column"
     folder = tmp_path / name
