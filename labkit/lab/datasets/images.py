@@ -5,10 +5,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import scipy.io
 import torch
-from sklearn.datasets import load_digits as sklearn_digits
-from sklearn.model_selection import train_test_split
 
 from labkit.lab.datasets.fetch import fetch
 from labkit.lab.datasets.results import Labelled
@@ -116,6 +113,9 @@ def load_digits(split: str, dtype: torch.dtype = torch.float32) -> Labelled:
     E. Alpaydin, C. Kaynak, *Optical Recognition of Handwritten Digits*, UCI
     Machine Learning Repository, 1998 (the test part of that collection).
     """
+    from sklearn.datasets import load_digits as sklearn_digits
+    from sklearn.model_selection import train_test_split
+
     pixels, labels = sklearn_digits(return_X_y=True)
     rows = train_test_split(
         range(len(labels)), train_size=N_TRAIN, random_state=0, stratify=labels
@@ -178,6 +178,8 @@ def read_usps(path: str | Path) -> np.ndarray:
     ------
     ValueError : if there is no variable ``data``, or it has another type or shape
     """
+    import scipy.io
+
     variables = scipy.io.loadmat(path, variable_names=["data"])
     if "data" not in variables:
         raise ValueError(f"{path} has no variable 'data'")

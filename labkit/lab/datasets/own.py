@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from sklearn import datasets as bundled
-from sklearn.model_selection import train_test_split
 
 from labkit.lab.datasets.fetch import DatasetUnavailable, data_folders
 from labkit.lab.datasets.results import Labelled, Text
@@ -23,11 +21,11 @@ from labkit.ranges import check, integer, one_of
 if TYPE_CHECKING:
     import pandas as pd
 
-BUNDLED = {
-    "iris": bundled.load_iris,
-    "wine": bundled.load_wine,
-    "breast-cancer": bundled.load_breast_cancer,
-    "diabetes": bundled.load_diabetes,
+BUNDLED = {  # functions of sklearn.datasets, which takes seconds to import
+    "iris": "load_iris",
+    "wine": "load_wine",
+    "breast-cancer": "load_breast_cancer",
+    "diabetes": "load_diabetes",
 }
 TABLES = {".csv": ",", ".tsv": "\t"}
 FILES_OF_ONES_OWN = (*TABLES, ".npz", ".txt")
@@ -132,6 +130,8 @@ def _prepared(
     name: str, stamp: int, target: str, seed: int, missing: str
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, np.ndarray], tuple[str, ...]]:
     """Read, check and encode the data; the cache serves both splits."""
+    from sklearn.model_selection import train_test_split
+
     table, target = read_table(name, target)
     if len(table) < LEAST_ROWS:
         raise ValueError(f"{name} has {len(table)} rows; it needs {LEAST_ROWS} or more")
@@ -175,7 +175,9 @@ def read_table(name: str, target: str = "") -> tuple["pd.DataFrame", str]:
 
     path, kind = Path(name), Path(name).suffix.lower()
     if name in BUNDLED:
-        table = BUNDLED[name](as_frame=True).frame
+        from sklearn import datasets as bundled
+
+        table = getattr(bundled, BUNDLED[name])(as_frame=True).frame
     elif name.startswith(OPENML):
         table, found = _openml(name.removeprefix(OPENML))
         target = target or found
@@ -202,6 +204,8 @@ def read_table(name: str, target: str = "") -> tuple["pd.DataFrame", str]:
 
 def _openml(name: str) -> tuple["pd.DataFrame", str]:
     """Fetch a set of OpenML, which scikit-learn checks by OpenML's checksum."""
+    from sklearn import datasets as bundled
+
     folder = data_folders()[0] / "openml"
     try:
         data = bundled.fetch_openml(

@@ -21,7 +21,7 @@ from labkit.lab.panels.figures.planes import (
 )
 from labkit.lab.panels.figures.theme import COLOURS, INK, SCALE, colour_of
 from labkit.lab.problem import seeded
-from labkit.rls import RLS, loss_mse
+from labkit.rls import RLS, loss_mse, rls_step
 
 POINTS, TRUE, START = 60, (0.8, -0.5), (-1.1, 1.1)
 FAR = 5.0  # of the plane of the inputs
@@ -119,14 +119,14 @@ def surface(X: Tensor, y: Tensor) -> np.ndarray:
     """Compute the loss of all data over the plane of the weights."""
     ticks = torch.linspace(-WIDE, WIDE, GRID)
     W = torch.cartesian_prod(ticks, ticks)
-    losses = torch.func.vmap(lambda w: loss_mse(X @ w[:, None], y))(W)
+    losses = (X @ W.T - y).square().mean(0) / 2  # loss_mse; vmap imports for a second
     return losses.view(GRID, GRID).T.numpy()  # a row for each second weight
 
 
 def unit() -> nn.Linear:
     """Make a linear unit with two inputs and no bias; all rules start alike."""
-    made = nn.utils.skip_init(nn.Linear, 2, 1, bias=False)  # draws no numbers
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # skip_init imports sympy
+        made = nn.Linear(2, 1, bias=False)
         made.weight.copy_(torch.tensor([START]))
     return made
 
@@ -163,6 +163,26 @@ def ellipse_rows(knobs: EllipseKnobs) -> Iterator[dict]:
             given = X.numpy(), y.numpy()[:, 0]
             made = Ellipse(*given, **seen, loss=loss, paths=shown)
             yield {"step": step} | row | {"pictures": made}
+
+
+def opening(knobs: EllipseKnobs) -> Ellipse:
+    """Return the data, and the first step of RLS, which is not taken."""
+    X, y = data(knobs)
+    rows = torch.randperm(POINTS, generator=seeded(knobs.seed))[: knobs.batch]
+    made, P, mean = unit(), torch.eye(2), X[rows].mean(0)
+    loss_mse(made(X[rows]), y[rows]).backward()
+    before, after = (made.weight.detach().clone() for _ in range(2))
+    gradient, (lr, k) = made.weight.grad, (knobs.lr, knobs.mean_weight)
+    rls_step(after, P.clone(), mean, gradient, lr=lr, mean_weight=k)
+    shown = {name: np.array([START]) for name in RULES}
+    given = X.numpy(), y.numpy()[:, 0], mean.numpy()
+    taken = (
+        before.numpy()[0],
+        P.numpy(),
+        gradient.numpy()[0],
+        (after - before).numpy()[0],
+    )
+    return Ellipse(*given, *taken, surface(X, y), shown)
 
 
 def look(rls: RLS) -> dict[str, np.ndarray]:
@@ -258,6 +278,7 @@ ELLIPSE = Experiment(
     front=("noise", "batch", "mean_weight"),
     playable={"noise": (0.0, 2.0)},
     picture=picture,
+    opening=opening,
     drag=dragged,
     afresh=afresh,
 )

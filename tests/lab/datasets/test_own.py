@@ -164,7 +164,7 @@ def test_a_set_of_openml_is_read_or_said_to_be_out_of_reach(folder, monkeypatch)
             raise OSError("no network")
         return Found
 
-    monkeypatch.setattr(own.bundled, "fetch_openml", fetch)
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
     data = load("openml:credit-g")
     assert data.name == "credit-g" and data.classes == ("u", "v")
     with pytest.raises(

@@ -64,6 +64,32 @@ def test_a_turned_knob_restarts_into_a_new_trace(tmp_path):
     assert two.header["parameters"]["start"] == 3 and two.header["seed"] == 4
 
 
+def test_a_panel_opens_with_what_is_there_before_the_first_step():
+    opened = []
+
+    def opening(settings, last):
+        opened.append((settings.gain, last))
+        return {"gain": settings.gain}
+
+    def picture(now, before):
+        return {"data": [now, before], "layout": {}}
+
+    def shown(settings, last):
+        for row in rows(settings, last):
+            yield row | {"pictures": {"step": row["step"]}}
+
+    pictured = replace(ROWS, rows=shown, picture=picture, opening=opening, panels=())
+    lab = LiveLab(pictured, 4)
+    assert lab.pictures.figure["data"] == [{"gain": 1.0}, None]
+    lab.controls.set(gain=2.0)  # the run begins with it, and so does what is shown
+    lab.stepper.reset()
+    assert lab.pictures.figure["data"] == [{"gain": 2.0}, None]
+    lab.run(1)
+    lab.stepper.reset()
+    assert lab.pictures.figure["data"] == [{"gain": 2.0}, {"step": 2}]
+    assert set(opened) == {(1.0, 4), (2.0, 4)}
+
+
 @pytest.mark.parametrize("interactive", [True, False])
 def test_a_live_knob_holds_from_the_next_step_on(interactive, tmp_path):
     lab = make(interactive=interactive, folder=str(tmp_path))
@@ -100,7 +126,7 @@ def test_a_live_and_a_restarting_knob_together_restart():
     lab.run(1)
     assert lab.note.value
     lab.stepper.reset()
-    assert lab.turned.value == lab.note.value == ""
+    assert lab.turned.value == "" and lab.note.value == "Press Run, or Step."
 
 
 def test_a_live_knob_before_the_first_step_and_after_the_last():

@@ -170,6 +170,9 @@ class Experiment:
     front : tuple of str, knobs that are always in sight; the others are folded
     picture : callable, draws what rows hold under ``pictures``; see
         :class:`~labkit.lab.panels.figures.images.Scene`
+    opening : callable, ``opening(settings, *problem)``
+        Returns what ``picture`` draws before the first step. A panel that is made calls
+        it, so it trains nothing and builds no optimiser of torch.
     drag : callable, ``drag(now, knobs, name, index, point)``
         Returns the values of knobs, by name, that a hand on the picture turns, which
         has brought to ``point`` what
@@ -187,6 +190,7 @@ class Experiment:
     status: Callable[[Mapping], str] | None = None
     front: tuple[str, ...] | None = None
     picture: Callable[[Any, Any], dict] | None = None
+    opening: Callable[..., Any] | None = None
     drag: Callable[..., dict] | None = None
     afresh: Callable[[Any, Any], Any] | None = None
     playable: Mapping[str, Sequence] = dataclasses.field(default_factory=dict)

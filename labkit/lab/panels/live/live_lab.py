@@ -26,6 +26,7 @@ from labkit.lab.panels.live.stepper import Stepper
 
 PLAY = Path(__file__).with_name("play.js")
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
+READY = "Press Run, or Step."
 FIRST = 2  # plots that are open
 SCREEN = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 16px"}
 LEFT = {"flex": "1 1 212px", "max_width": "100%", "min_width": "0"}
@@ -120,6 +121,7 @@ class LiveLab(Shown):
             if experiment.drag:
                 self.pictures.widget.observe(self._dragged, "touched")
             replace_earlier(self)
+        self._open()
 
     def _build(self) -> Box:
         """Knobs left of buttons and figure; above them where it is narrow."""
@@ -146,6 +148,13 @@ class LiveLab(Shown):
         sides = left, VBox(shown, layout=RIGHT)
         screen = Box(sides, layout=SCREEN).add_class("labkit-screen")
         return screen.add_class("labkit-pictured") if pictured else screen
+
+    def _open(self) -> None:
+        """Show what is there before the first step, and what moves it."""
+        if self.experiment.opening:
+            self.pictures.draw(self.experiment.opening(self._settings, *self.problem))
+            self.pictures.update()
+        self.note.value = READY
 
     def _unfold(self, unfolded: bool) -> None:
         """Show all plots, or fewer: none where there is a picture."""
@@ -215,7 +224,9 @@ class LiveLab(Shown):
                 self._begin_anew(restarting)
             else:
                 self._go_on({name: getattr(knobs, name) for name in changed})
-                if self.experiment.afresh and self.pictures.now is not None:
+                if self.experiment.opening and self._row is None:
+                    self._open()
+                elif self.experiment.afresh and self.pictures.now is not None:
                     now = self.experiment.afresh(self.pictures.now, knobs)
                     self.pictures.draw(now)
             self._outcome, self.outcome.value = outcome, ""
@@ -279,8 +290,10 @@ class LiveLab(Shown):
         self.plot.mark(step, _values(self._pending, " "), instead_of)
 
     def _restart(self):
+        if self._row is None and self.pictures:
+            self.pictures.now = None  # what nothing has moved leaves no grey behind
         self._pending, self._marked, self._row = {}, _UNMARKED, None
-        self.note.value = self.turned.value = self.outcome.value = ""
+        self.turned.value = self.outcome.value = ""
         self._outcome = None
         self.trace.close()
         self.trace = self._new_trace()
@@ -288,6 +301,7 @@ class LiveLab(Shown):
             self.plot.attach(self.trace)
         if self.pictures:
             self.pictures.clear()
+        self._open()
 
     def _new_trace(self):
         self._restarts += 1
