@@ -43,7 +43,7 @@ __getattr__, __dir__, __all__ = lazily(
         "panels": (
             *("Bars", "Controls", "Experiment", "HeatMap", "LineStepper", "Lines"),
             *("LiveLab", "LivePlot", "Pictures", "Stepper", "curves", "heat_maps"),
-            *("knob", "COLOURS"),
+            *("knob", "predictions", "COLOURS"),
         ),
         "problem": (
             *(

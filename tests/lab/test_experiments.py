@@ -13,12 +13,14 @@ from types import SimpleNamespace
 
 import plotly.graph_objects as go
 import pytest
+from pandas.testing import assert_frame_equal
 
 from labkit.instruments import Trace
 from labkit.lab.datasets import load
 from labkit.lab.panels import Experiment, LiveLab
 from labkit.lab.panels.figures.captions import as_json, jsonable
 from labkit.lab.panels.live.experiment import knobs_of
+from labkit.lab.panels.live.twin import replay
 from labkit.lab.problem import load_problem
 
 BOOKS = "rls bpls hessian_free broad rtrl compare".split()
@@ -77,7 +79,7 @@ PROBLEMS = {
     "rls training": layer_kinds,
     "bpls walk": lambda: ((digits(),), {}),
     "hessian_free training": images,
-    "broad growth": lambda: ((digits(), 3), {}),
+    "broad growth": lambda: ((digits(), 12), {}),
     "rtrl noise": lambda: ((load("text"), {}, 2, 4), {}),
     "rtrl influence": lambda: untrained(16),
     "compare race": race,
@@ -231,3 +233,40 @@ def test_looking_at_a_run_changes_nothing(name):
     for row in islice(alone, len(lab.trace)):
         trace.log(**{k: v for k, v in row.items() if k != "pictures"})
     assert numbers(lab).equals(numbers(SimpleNamespace(trace=trace)))
+
+
+@quiet
+@each
+def test_a_replay_equals_its_run_turns_included(name):
+    """Knobs are turned in mid-run, and rows of both runs alternate."""
+    lab = live(name)
+    begun, turns = dict(vars(lab.controls.value)), []
+    problem = lab.problem
+    for place, (knob, end) in enumerate(turns_of(name)):
+        lab.run(2)
+        turns.append((2 * place + 2, {knob: end}))
+        lab.controls.set(**{knob: end})
+        if lab.controls.restarts(knob):  # as that of one method does, not of another
+            pytest.fail(f"{knob} of {name} begins the run anew")
+    lab.run(3)
+    trace, count = Trace(), len(numbers(lab))
+    for row in islice(replay(EXPERIMENTS[name], problem, begun, turns), count):
+        trace.log(**{k: v for k, v in row.items() if k != "pictures"})
+        lab.run(1)  # and is not disturbed
+    one, other = numbers(lab).iloc[:count], numbers(SimpleNamespace(trace=trace))
+    one, other = (x.dropna(axis=1, how="all") for x in (one, other))
+    assert len(other) == count
+    columns = sorted(one)
+    assert columns == sorted(other)
+    assert_frame_equal(
+        one[columns], other[columns], check_dtype=False, check_exact=True
+    )
+
+
+def turns_of(name):
+    """Knobs that hold from the next step on, and values to turn them to."""
+    knobs = EXPERIMENTS[name].knobs()
+    made = [k for k in knobs_of(knobs).values() if k.restart is False]
+    ends = [(k.name, end) for k in made for end in ends_of(k)[-1:]]
+    first = [(name, getattr(knobs, name)) for name, _ in ends[:1]]
+    return ends[:2] + first

@@ -193,13 +193,13 @@ def _corner(i: int, rules: Sequence[str]) -> tuple[int, int]:
 
 
 def _title(label: str, now: Regions | None, before: Regions | None) -> str:
-    """Name the rule, its error now, and in brackets that of the run before."""
-    parts = [label]
+    """Name the rule; below it, its error now, and in brackets that of another run."""
+    parts = []
     if now and label in now.errors:
         parts.append(f"{now.errors[label]:.0f} %")
     if before and label in before.errors:
         parts.append(f"({before.errors[label]:.0f} %)")
-    return " ".join(parts)
+    return f"{label}<br>{' '.join(parts)}"
 
 
 def _planes(now: Regions, rules: Sequence[str], shape: tuple[int, int]) -> list[dict]:

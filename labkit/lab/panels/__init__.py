@@ -18,6 +18,7 @@ __getattr__, __dir__, __all__ = lazily(
         "live.experiment": ("Experiment", "knob"),
         "live.live_lab": ("LiveLab",),
         "live.live_plot": ("LivePlot",),
+        "live.predictions": ("predictions",),
         "live.stepper": ("Stepper",),
         "lines.tracer": ("follow_lines",),
         "lines.walk": ("LineStepper",),

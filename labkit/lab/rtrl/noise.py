@@ -302,10 +302,7 @@ def _status(row: Mapping) -> str:
         return training_status(row)
     names = {"UORO": "UORO", "KF-AVG": "KF-RTRL", "OK": "OK"}
     each = [f"{title} {row[f'cosine {name}']:.2f}" for name, title in names.items()]
-    return (
-        f"reading with frozen weights, {row['draws']} draws; "
-        f"cosine of one draw: {', '.join(each)}"
-    )
+    return f"{row['draws']} draws; mean cosine: {', '.join(each)}"
 
 
 NOISE = Experiment(

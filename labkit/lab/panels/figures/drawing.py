@@ -206,13 +206,13 @@ class Drawing:
         for trace, (x, y) in zip(figure["data"], self.values(data), strict=False):
             trace["x"], trace["y"] = x, y
 
-    def ghosts(self, data: Columns) -> list[dict]:
+    def ghosts(self, data: Columns, width: int = 1) -> list[dict]:
         """Return the curves of another run, in grey below those of this one."""
         grey = {
             "type": "scatter",
             "mode": "lines",
             "name": "an earlier run",
-            "line": {"color": GHOST, "width": 1},
+            "line": {"color": GHOST, "width": width},
             "zorder": -1,
             "hoverinfo": "skip",
             "showlegend": False,

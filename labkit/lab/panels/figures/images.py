@@ -21,6 +21,7 @@ from labkit.lab.panels.figures.shown import Shown, loop_here
 from labkit.lab.panels.figures.theme import FITS, INK, PLAIN, axis, layout
 
 MIN_INTERVAL = 0.25  # seconds between two redraws of pictures
+EARLIER, WITHOUT = "an earlier run", "without the turn"  # what is drawn in grey
 SCENE_INTERVAL = 0.06  # seconds between two redraws of what moves
 MARGIN = {"l": 110, "r": 20, "t": 44, "b": 10}  # pixels, of pictures
 EDGE = 1  # pixels between two images
@@ -167,6 +168,7 @@ class Scene(Shown):
         self._wait, self._clock = wait, clock
         self._due, self._timer = -math.inf, None
         self.now = self._before = None
+        self._beside, self._aligned = None, True  # a run without a turn of a knob
         self._pinned = False
         self.widget = Plot(self.figure, ahead=True) if interactive else None
 
@@ -186,7 +188,7 @@ class Scene(Shown):
             self._timer.cancel()
             self._timer = None
         if self.interactive:
-            self.widget.show(self._figure_of(self.now, self._before))
+            self.widget.show(self._drawn())
             self._due = self._clock() + self._wait
 
     def clear(self) -> None:
@@ -203,10 +205,30 @@ class Scene(Shown):
             self._before = self.now
         self.update()
 
+    def beside(self, picture: Any, aligned: bool = True) -> None:
+        """Draw this in grey in place of an earlier run; with None no more.
+
+        ``aligned`` says that it is of the same step; otherwise its curves alone are
+        drawn, and no number of it is written beside those of the step.
+        """
+        self._beside, self._aligned = picture, aligned
+
+    def _drawn(self) -> dict:
+        """Draw what is shown now, and what stands beside it."""
+        if self._beside is None:
+            return self._figure_of(self.now, self._before)
+        figure = self._figure_of(self.now, self._beside)
+        for trace in figure["data"]:
+            if trace.get("name") == EARLIER:
+                trace["name"] = WITHOUT
+        if not self._aligned:
+            figure["layout"] = self._figure_of(self.now, None)["layout"]
+        return figure
+
     @property
     def figure(self) -> Figure:
         """What was drawn last."""
-        return Figure(self._figure_of(self.now, self._before))
+        return Figure(self._drawn())
 
 
 class Pictures(Scene):

@@ -11,10 +11,12 @@ import ipywidgets as widgets
 from labkit.lab.panels.figures.shown import Page, Shown
 from labkit.lab.panels.live.busy import Aria
 from labkit.lab.panels.live.experiment import Knob, knobs_of
-from labkit.lab.panels.live.predict import ANSWERS
+from labkit.lab.panels.live.twin import ANSWERS
 
 LAYOUT = {"width": "auto", "margin": "0"}
 STYLE = {"description_width": "auto"}
+SKIP = "skip"  # the answer of a reader who does not want to predict
+SAME = 1e-6  # a smaller change, as a share, is a slider's rounding, and no turn
 # Of the static table.
 COLUMNS = ("parameter", "value", "unit", "allowed", "a change", "what", "look for")
 
@@ -50,6 +52,8 @@ _STYLE = """<style>
 .labkit-knob-row:focus-within > .labkit-knob-hint {visibility: visible}
 .labkit-knobs:not(:focus-within) > .labkit-knob-row:hover > .labkit-knob-hint {
   visibility: visible}
+.labkit-controls .labkit-waits > .labkit-knob-hint {visibility: visible; z-index: 3}
+.labkit-waits .labkit-predict {outline: 2px solid #C25310; outline-offset: 2px}
 .labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 0;
   font-size: 12px; color: var(--jp-ui-font-color1, inherit)}
 .labkit-knob-row .labkit-predict {flex-flow: row wrap; height: auto; margin: 0}
@@ -80,6 +84,10 @@ class Controls(Shown):
         (``labkit-predict``); a button that unfolds more knobs, and a button that goes
         back to the first values (``labkit-knobs-reset``).
     widgets : dict, the knobs by field name; empty headless
+    asks : callable
+        Whether a knob that is about a column waits for a prediction when a hand turns
+        it. The reader may skip the question; the knob then waits no more until it is
+        answered again.
 
     Raises
     ------
@@ -120,7 +128,10 @@ class Controls(Shown):
         self._observers: dict[object, Callable] = {}
         self._quiet = False  # true while the widgets follow the values, not the user
         self.interactive, self.widget = interactive, None
-        self.widgets, self._texts, self._asked = {}, {}, {}
+        self.widgets, self._texts, self._asked, self._rows = {}, {}, {}, {}
+        self.asks: Callable[[], bool] = lambda: False
+        self._skipped = set()  # names of knobs that wait for no prediction
+        self._held = None  # name and value of a knob that waits for one
         if interactive:
             self._message = widgets.HTML().add_class("labkit-knobs-message")
             self.widgets = {name: self._make(name) for name in self._knobs}
@@ -156,7 +167,7 @@ class Controls(Shown):
         """
         self._message.value = ""
         try:
-            self.set(**{name: self._knobs[name].clip(v) for name, v in values.items()})
+            self.set(**{name: self._by_hand(name, v) for name, v in values.items()})
         except (ValueError, TypeError) as error:
             self._show()
             self._message.value = f"<b>{html.escape(str(error))}</b>"
@@ -184,7 +195,17 @@ class Controls(Shown):
             asked.value = None
         return answer
 
+    def _by_hand(self, name: str, value: Any) -> Any:
+        """Return a value within its bounds, without what a slider has rounded."""
+        knob, now = self._knobs[name], getattr(self._value, name)
+        if knob.kind is int and knob.log:
+            value = round(value)
+        value = knob.clip(value)
+        near = isinstance(value, float) and math.isclose(value, now, rel_tol=SAME)
+        return now if near else value
+
     def _commit(self, new) -> None:
+        self._hold(None)
         old, self._value = self._value, new
         changed = tuple(n for n in self._knobs if getattr(old, n) != getattr(new, n))
         self._show()
@@ -232,11 +253,13 @@ class Controls(Shown):
         if about := self.about(name):
             look = {"description_width": "auto", "button_width": "auto"}
             look = {"style": look, "description": f"Predict, {about}:"}
-            asked = widgets.ToggleButtons(options=ANSWERS, value=None, **look)
+            asked = widgets.ToggleButtons(options=(*ANSWERS, SKIP), value=None, **look)
+            asked.observe(lambda change: self._answered(name, change["new"]), "value")
             self._asked[name] = asked.add_class("labkit-predict")
             parts.append(asked)
         hint = widgets.VBox(parts).add_class("labkit-knob-hint")
-        return widgets.VBox([made, hint]).add_class("labkit-knob-row")
+        self._rows[name] = widgets.VBox([made, hint]).add_class("labkit-knob-row")
+        return self._rows[name]
 
     def _text(self, name: str) -> str:
         knob = self._knobs[name]
@@ -252,7 +275,42 @@ class Controls(Shown):
 
     def _turned(self, name: str, value) -> None:
         """Take over what the user set; what the dataclass refuses is put back."""
-        if not self._quiet:
+        if self._quiet:
+            return
+        asked = self._asked.get(name)
+        waits = asked and not asked.value and name not in self._skipped and self.asks()
+        if waits and self._by_hand(name, value) != getattr(self._value, name):
+            self._hold(name, value)
+        else:
+            self.turn(**{name: value})
+
+    def _hold(self, name: str | None, value: Any = None) -> None:
+        """Have this knob wait for a prediction, and no other; with None, none."""
+        if self._held:
+            before, self._held = self._held[0], None
+            self._rows[before].remove_class("labkit-waits")
+            self._message.value = ""
+            if before != name:
+                self._show()
+        if name is not None:
+            self._held = name, value
+            self._rows[name].add_class("labkit-waits")
+            title = html.escape(self._knobs[name].title)
+            said = f"<b>{title}</b> waits: predict what it does, or skip."
+            self._message.value = said
+
+    def _answered(self, name: str, answer: str | None) -> None:
+        """Hear a prediction; the knob that waited for it is turned."""
+        if answer is None:
+            return
+        if answer == SKIP:
+            self._skipped.add(name)
+            self._asked[name].value = None
+        else:
+            self._skipped.discard(name)
+        if self._held and self._held[0] == name:
+            value = self._held[1]
+            self._hold(None)
             self.turn(**{name: value})
 
     def _show(self) -> None:
@@ -293,7 +351,7 @@ def _widget(knob: Knob, value):
         return (widgets.IntText if knob.kind is int else widgets.FloatText)(**look)
     # Without continuous_update a drag is one change, not a hundred.
     look["continuous_update"] = False
-    if knob.kind is int:
+    if knob.kind is int and not knob.log:
         return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
     if knob.log:
         # A hair wider than the bounds, else rounding could push an end value inside.

@@ -103,7 +103,7 @@ def knob(
     unit, help : str, shown beside the name, and in the text beside the knob
     choices : sequence, the values allowed; makes a drop-down list
     label : str, shown in place of the field's name
-    log : bool, logarithmic slider (floats only)
+    log : bool, logarithmic slider; of an int, its values are rounded
     look_for : str, one sentence beside the knob: what to look for when turning it
     restart : bool or callable
         Whether a change begins the run anew; if not, it holds from the next step on.
@@ -111,7 +111,7 @@ def knob(
         knobs, since one method may allow what another does not.
     about : str
         Column of a run's rows that a turn may change: a live panel asks which way
-        before the turn, and says what happened after it.
+        before the turn, and compares the run with the same run without the turn.
     """
     said = dict(locals())
     del said["default"]
@@ -144,8 +144,8 @@ def knobs_of(parameters: Any) -> dict[str, Knob]:
         said = {k.name for k in dataclasses.fields(Knob)} & field.metadata.keys()
         found[name] = Knob(name, kind, **{key: field.metadata[key] for key in said})
         found[name].checked(value)
-        if found[name].log and kind is not float:
-            raise TypeError(f"{name}: only a float can have a logarithmic knob")
+        if found[name].log and kind not in (int, float):
+            raise TypeError(f"{name}: only a number can have a logarithmic knob")
     return found
 
 

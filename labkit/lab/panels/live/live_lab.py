@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+import weakref
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,15 +14,17 @@ from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure
+from labkit.lab.panels.figures.columns import number
 from labkit.lab.panels.figures.images import Pictures, Scene
 from labkit.lab.panels.figures.shown import Shown, close, embedded, loop_here
-from labkit.lab.panels.live.cells import replace_earlier
+from labkit.lab.panels.live.cells import replace_earlier, run
 from labkit.lab.panels.live.controls import Controls
 from labkit.lab.panels.live.experiment import Experiment
 from labkit.lab.panels.live.live_plot import LivePlot
 from labkit.lab.panels.live.played import packed, played
-from labkit.lab.panels.live.predict import Outcome
+from labkit.lab.panels.live.predictions import Prediction, keep, score
 from labkit.lab.panels.live.stepper import Stepper
+from labkit.lab.panels.live.twin import LONGEST, ROWS, Twin, replay
 
 PLAY = Path(__file__).with_name("play.js")
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
@@ -42,7 +44,8 @@ class LiveLab(Shown):
     A knob declared with ``restart=False`` holds from the next step on: the panels get a
     mark at that step, and its row of the trace gets a column ``turned``. Any other knob
     begins the run anew, with a trace of its own; so does every knob once the run has
-    ended.
+    ended. What a turn did is told by a comparison with the same run without the turn,
+    see :class:`~labkit.lab.panels.live.twin.Twin`.
 
     Parameters
     ----------
@@ -91,8 +94,10 @@ class LiveLab(Shown):
         self._marked = _UNMARKED
         self._dragging = False  # the same drag as before turns a knob on
         self.note, self.turned = Label(), Label().add_class("labkit-turned")
-        self.outcome, self._outcome = Label().add_class("labkit-outcome"), None
-        self._restarts, self._row = 0, None
+        self.outcome, self._twin = Label().add_class("labkit-outcome"), None
+        self._restarts, self._row, self._score = 0, None, ""
+        self._count, self._spent = 0, 0.0  # measured rows of this run, their seconds
+        self._begun, self._turns = dict(vars(self._settings)), []
         self.trace = self._new_trace()
         self.plot = None
         if experiment.panels:
@@ -106,7 +111,7 @@ class LiveLab(Shown):
                 **figure,
             )
         self.stepper = Stepper(
-            lambda: experiment.rows(self._settings, *problem),
+            self._rows,
             on_record=self._log,
             on_show=self._look_back,
             on_reset=self._restart,
@@ -115,6 +120,7 @@ class LiveLab(Shown):
             beside=(self.note,),
         )
         self.controls.observe(self._turn)
+        self.controls.asks = self._can_answer
         self.widget = None
         if interactive:
             self.widget = self._build()
@@ -185,23 +191,37 @@ class LiveLab(Shown):
             part.update()
         return self.trace.frame()
 
+    def _rows(self) -> Iterator[Mapping]:
+        """Yield the experiment's rows; note how long the measured ones take."""
+        rows = self.experiment.rows(self._settings, *self.problem)
+        while True:
+            begin = time.monotonic()
+            if (row := next(rows, None)) is None:
+                return
+            if row.get("measured", True) and self._count:  # the first one imports
+                self._spent += time.monotonic() - begin
+            yield row
+
     def _log(self, row):
         scalars = {key: row[key] for key in row if key != "pictures"}
         if self._pending:
             scalars["turned"] = _values(self._pending, " = ")
             self._pending = {}
         self.trace.log(**scalars)
-        self._draw(row)
         self._row = row
-        if self._outcome:
-            self._outcome.add(row)
+        if row.get("measured", True):
+            self._count += 1
+            if self._twin:
+                self._twin.add(row)
+                self._compare()
+        self._draw(row)
 
     def _tell(self):
         """Write the status of the newest row; not at each row, to spare the page."""
         if self._row is not None and self.experiment.status:
             self.note.value = self.experiment.status(self._row)
-        if self._outcome:
-            self.outcome.value = str(self._outcome)
+        if self._twin:
+            self.outcome.value = f"{self._twin}{self._score}"
 
     def _look_back(self, row):
         if self.plot:
@@ -215,9 +235,9 @@ class LiveLab(Shown):
     def _turn(self, knobs, changed):
         restarting = [name for name in changed if self.controls.restarts(name)]
         with self.stepper.between_steps():
-            vars(self._settings).update(vars(knobs))
             ended = self.stepper.exhausted or self.stepper.error is not None
-            outcome = self._compared(changed, anew=bool(ended or restarting))
+            twin = self._twin_of(changed, anew=bool(ended or restarting))
+            vars(self._settings).update(vars(knobs))
             if ended:
                 self._begin_anew(changed, ", which had ended")
             elif restarting:
@@ -229,7 +249,7 @@ class LiveLab(Shown):
                 elif self.experiment.afresh and self.pictures.now is not None:
                     now = self.experiment.afresh(self.pictures.now, knobs)
                     self.pictures.draw(now)
-            self._outcome, self.outcome.value = outcome, ""
+            self._compare_with(twin)
 
     def _dragged(self, change):
         """Turn the knobs that a hand on the picture means, a drag as one turn."""
@@ -251,19 +271,89 @@ class LiveLab(Shown):
         finally:
             self._dragging = False
 
-    def _compared(self, changed, anew: bool) -> Outcome | None:
-        """What rows to come are compared with, if one knob that is about one is turned.
+    def _can_answer(self) -> bool:
+        """Whether what a turn does now can be said afterwards."""
+        return self._count > 0 and self._spent_on(self._count + ROWS) <= LONGEST
 
-        A knob that is turned on before it was seen what it did is still the same turn.
+    def _spent_on(self, count: int) -> float:
+        """Return the seconds that so many rows are expected to take."""
+        return self._spent / max(self._count - 1, 1) * count
+
+    def _twin_of(self, changed, anew: bool) -> Twin | None:
+        """Return the run without this turn of one knob that is about a column.
+
+        A hand that turns a knob on, or drags, makes one turn, from its first value on.
         """
         answers = {name: self.controls.take_prediction(name) for name in changed}
-        if len(changed) != 1 or not (column := self.controls.about(changed[0])):
+        if not self._count or not self.interactive or len(changed) != 1:
             return None
-        (name, answer), last = answers.popitem(), self._outcome
-        if last and last.knob == name and (self._dragging or not last.whole):
-            answer = answer or last.predicted
-            return replace(last, predicted=answer, anew=anew, after=[])
-        return Outcome.of(name, column, self.trace.rows, answer, anew)
+        if not (column := self.controls.about(changed[0])):
+            return None
+        (name, answer), last = answers.popitem(), self._twin
+        then, names, _ = self._marked
+        soon = names == {name} and time.monotonic() - then < TOGETHER
+        if last and last.knob == name and not anew and (self._dragging or soon):
+            last.again(self._count)
+            last.predicted = answer or last.predicted
+            return last
+        rows = (r for r in reversed(self.trace.rows) if r.get("measured", True))
+        known = (number(row.get(column)) for row in rows)
+        since = 0 if anew else self._count
+        begun, turns = self._begun, self._turns
+        if anew:
+            begun, turns = vars(self._settings), ()
+        return Twin(
+            replay(self.experiment, self.problem, dict(begun), list(turns)),
+            name,
+            column,
+            since=since,
+            known=next(filter(math.isfinite, known), math.nan),
+            predicted=answer,
+            seconds=self._spent_on(since + ROWS),
+            lock=self.stepper.between_steps(),
+            on_row=self._compare,
+        )
+
+    def _compare_with(self, twin: Twin | None) -> None:
+        """Begin to compute the run without the turn; the one before is dropped."""
+        self._twin, self._kept = twin, False
+        self.outcome.value = str(twin or "")
+        self._beside(None)
+        if twin and not twin.done:
+            if loop := loop_here():  # beside the run, each in its turn
+                self._task = loop.create_task(run(weakref.ref(twin), None))
+            else:
+                twin.finish()
+
+    def _compare(self) -> None:
+        """Take in what is new of the run or of the one without the turn."""
+        twin = self._twin
+        if twin.whole and not self._kept:
+            self._kept = True
+            self._beside(twin)
+            if twin.predicted:
+                what = twin.knob.replace("_", " "), twin.column
+                made = Prediction(
+                    self.experiment.name, *what, twin.predicted, twin.happened
+                )
+                keep(made)
+                right, count = score(self.experiment.name)
+                self._score = f" ({right} of {count} right)"
+        if self.pictures:
+            self.pictures.beside(*twin.picture)
+        if not self.stepper.running:
+            self._tell()
+
+    def _beside(self, twin: Twin | None) -> None:
+        """Draw the curves of the run without the turn, at the steps of this one."""
+        if self.pictures and twin is None:
+            self.pictures.beside(None)
+        again = twin is not None and not twin.since
+        if not self.plot or again:  # the run before is drawn already
+            return
+        rows = [] if twin is None else twin.shown
+        begin = self._turned_at - rows[0]["step"] if rows else 0
+        self.plot.beside([{**row, "step": row["step"] + begin} for row in rows])
 
     def _begin_anew(self, names, why=""):
         """Restart; what ran, or had run to its end before the eyes of someone, runs."""
@@ -279,14 +369,15 @@ class LiveLab(Shown):
     def _go_on(self, values):
         """Mark the next step; the generator reads the new values there."""
         self._pending |= values
+        self._turns.append((self._count, values))
         rows = self.trace.rows
-        step = rows[-1]["step"] + 1 if rows else 1
+        step = self._turned_at = rows[-1]["step"] + 1 if rows else 1
         self.turned.value = f"{_values(self._pending, ' = ')} from step {step} on"
-        if not rows or not self.plot:  # there is no before to tell apart
-            return
         now, (then, names, x) = time.monotonic(), self._marked
         instead_of = x if names == set(values) and now - then < TOGETHER else None
         self._marked = now, set(values), step
+        if not rows or not self.plot:  # there is no before to tell apart
+            return
         self.plot.mark(step, _values(self._pending, " "), instead_of)
 
     def _restart(self):
@@ -294,7 +385,9 @@ class LiveLab(Shown):
             self.pictures.now = None  # what nothing has moved leaves no grey behind
         self._pending, self._marked, self._row = {}, _UNMARKED, None
         self.turned.value = self.outcome.value = ""
-        self._outcome = None
+        self._count, self._spent = 0, 0.0
+        self._begun, self._turns = dict(vars(self._settings)), []
+        self._twin = None
         self.trace.close()
         self.trace = self._new_trace()
         if self.plot:

@@ -94,6 +94,7 @@ class LivePlot(Shown):
         self._first, self._all = first if interactive else None, False
         self._folded = ()  # titles of panels without data
         self._ghost, self._pinned = None, False  # columns of a run, drawn in grey
+        self._beside = None  # those of the same run without a turn of a knob
         self._lay_out()
         self._clock = clock
         self._due = -math.inf  # the earliest time of the next redraw
@@ -164,7 +165,7 @@ class LivePlot(Shown):
         self._unsubscribe()
         if len(self.trace) and not self._pinned:
             self._keep()
-        self.trace, self._data = trace, Columns(trace)
+        self.trace, self._data, self._beside = trace, Columns(trace), None
         self._noted, self._marks = bool(self._marks), {}
         if self.interactive:
             self._unsubscribe = trace.subscribe(self._on_row)
@@ -177,6 +178,18 @@ class LivePlot(Shown):
         if pinned and len(self.trace):
             self._keep()
         self._renew()
+
+    @_alone
+    def beside(self, rows: Sequence[Mapping]) -> None:
+        """Draw these rows in grey, those of the same run without a turn of a knob."""
+        before, self._beside = self._beside, None
+        if rows:
+            trace = Trace()
+            for row in rows:
+                trace.log(**{k: v for k, v in row.items() if k != "pictures"})
+            self._beside = Columns(trace).read()
+        if self._beside or before:
+            self._renew()
 
     def _keep(self) -> None:
         """Draw all of this run in grey from now on."""
@@ -263,8 +276,9 @@ class LivePlot(Shown):
         figure = self._drawing.build(self._data.read())
         self._titles = figure["layout"]["annotations"]
         figure["layout"] |= self._notes()
-        if self._ghost:
-            figure["data"] += self._drawing.ghosts(self._ghost)
+        for grey, width in ((self._ghost, 1), (self._beside, 2)):
+            if grey:
+                figure["data"] += self._drawing.ghosts(grey, width)
         words = [panel.words for panel in self._drawing.panels]
         return describe(figure, " ".join(filter(None, self._said())), words)
 
@@ -274,6 +288,8 @@ class LivePlot(Shown):
         if self._ghost:
             whose = "the run that is pinned" if self._pinned else "the run before"
             yield f"Grey: {whose}{self._ghost.differs(self.trace)}."
+        if self._beside:
+            yield "Thicker grey: the same run without the turn."
         if self._folded:
             folded = ", ".join(self._folded)
             yield f"Folded, for this run has no numbers of it: {folded}."

@@ -1,0 +1,76 @@
+"""What was predicted in all panels of this kernel, and how it came out."""
+
+import html
+import weakref
+from typing import NamedTuple
+
+import ipywidgets as widgets
+
+from labkit.lab.panels.figures.shown import Page, Shown
+
+NONE = "No turn of a knob has been predicted yet."
+
+
+class Prediction(NamedTuple):
+    """A prediction that was judged."""
+
+    panel: str
+    knob: str
+    column: str
+    predicted: str
+    happened: str
+
+    @property
+    def right(self) -> bool:
+        """Whether it came out as predicted."""
+        return self.predicted == self.happened
+
+
+_made: list[Prediction] = []
+_boards: "weakref.WeakSet[Predictions]" = weakref.WeakSet()
+
+
+def keep(prediction: Prediction) -> None:
+    """Add a prediction to the score, and show it wherever the score is shown."""
+    _made.append(prediction)
+    for board in list(_boards):
+        board.update()
+
+
+def score(panel: str | None = None) -> tuple[int, int]:
+    """Return how many predictions came out right, and how many were made."""
+    mine = [each for each in _made if panel in (None, each.panel)]
+    return sum(each.right for each in mine), len(mine)
+
+
+class Predictions(Shown):
+    """A table of all predictions, which follows them while panels are used."""
+
+    def __init__(self, *, interactive: bool = True):
+        self.interactive = interactive
+        self.widget = widgets.HTML() if interactive else None
+        if interactive:
+            _boards.add(self)
+            self.update()
+
+    def update(self) -> None:
+        """Show what has been predicted so far."""
+        self.widget.value = self._still.html
+
+    @property
+    def _still(self) -> Page:
+        if not _made:
+            return Page(f"<p>{NONE}</p>", NONE)
+        right, count = score()
+        said = f"{right} of {count} predictions came out right."
+        titles = "".join(f"<th>{name}</th>" for name in Prediction._fields)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(part)}</td>" for part in each) + "</tr>"
+            for each in _made
+        )
+        return Page(f"<p>{said}</p><table><tr>{titles}</tr>{rows}</table>", said)
+
+
+def predictions(*, interactive: bool = True) -> Predictions:
+    """Return the score of all predictions, to stand at the end of a notebook."""
+    return Predictions(interactive=interactive)
