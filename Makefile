@@ -31,7 +31,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lab lint bench gpu lines lock dist docs picture clean soak test-unit test-device test-notebooks test-browser \
+.PHONY: help setup run test lab lint bench gpu lines lock dist docs picture stills clean soak test-unit test-device test-notebooks test-browser \
   test-long
 
 help: ## List the commands
@@ -122,6 +122,9 @@ gpu: ## Check and time everything on a GPU, from the source tree; PART=a..g, DEV
 
 lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
 	@$(BIN)/python benchmarks/lines.py $(TREES)
+
+stills: .venv/.stamp ## Draw the still pictures that notebooks show before anything has run (needs Chromium)
+	PYTHONPATH=. $(BIN)/python benchmarks/stills.py $(NAMES)
 
 picture: .venv/.stamp ## Record README's moving picture from a live panel (needs Chromium)
 	PYTHONPATH=. $(BIN)/python benchmarks/picture.py notebooks/figures/panel.webp

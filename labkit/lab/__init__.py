@@ -41,7 +41,15 @@ __getattr__, __dir__, __all__ = lazily(
         ),
         "datasets": ("Labelled", "Text", "available", "load"),
         "panels": (
-            *("Bars", "Controls", "Experiment", "HeatMap", "LineStepper", "Lines"),
+            *(
+                "Bars",
+                "Boxes",
+                "Controls",
+                "Experiment",
+                "HeatMap",
+                "LineStepper",
+                "Lines",
+            ),
             *("LiveLab", "LivePlot", "Pictures", "Stepper", "curves", "heat_maps"),
             *("knob", "predictions", "COLOURS"),
         ),

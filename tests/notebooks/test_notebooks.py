@@ -66,8 +66,16 @@ def test_keeps_a_check_that_nbval_can_compare(book):
     assert kept, "nbval would compare nothing here and pass"
 
 
+def test_a_still_is_one_small_picture(book):
+    for cell in tagged(book, "still"):  # `make stills`; gone as soon as the cell runs
+        (output,) = cell.outputs
+        assert len(output.data["image/png"]) < 200_000
+        assert output.data["text/plain"], "said to those who do not see it"
+
+
 def test_kept_cells_have_run_and_are_compared(book):
-    for cell in tagged(book, "keep_output"):
+    stills = tagged(book, "still")
+    for cell in (c for c in tagged(book, "keep_output") if c not in stills):
         # Under --nbval-lax only this second tag makes nbval compare the output.
         assert cell in tagged(book, "nbval-check-output"), cell.source
         assert cell.outputs, f"nothing stored for: {cell.source}"

@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazily(
         "figures.images": ("HeatMap", "Pictures", "heat_maps"),
         "figures.kinds": ("Bars", "Lines"),
         "figures.theme": ("COLOURS",),
+        "live.boxes": ("Boxes",),
         "live.controls": ("Controls",),
         "live.experiment": ("Experiment", "knob"),
         "live.live_lab": ("LiveLab",),

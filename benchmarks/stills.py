@@ -1,0 +1,67 @@
+"""The still pictures that stand in the notebooks before anything has run.
+
+    PYTHONPATH=. python benchmarks/stills.py [NAME ...]        (needs Chromium)
+
+Runs the first picture of each notebook headless, at the notebook's own parameters, and
+keeps what it shows 40 steps later as the output of the picture's cell.
+"""
+
+import base64
+import sys
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_output
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+STEPS = 40
+WIDE, HIGH = 720, 330  # pixels
+MOST = 120_000  # bytes
+
+
+def tagged(book, tag):
+    """Return the cell of a notebook that carries a tag."""
+    return next(c for c in book.cells if tag in c.metadata.get("tags", ()))
+
+
+def picture_of(book):
+    """Return the panel of a notebook's picture, some steps on."""
+    names = {}
+    exec(tagged(book, "parameters").source, names)
+    names["interactive"] = False
+    exec(tagged(book, "still").source, names)
+    picture = names["picture"]
+    picture.run(STEPS)
+    return picture
+
+
+def put_still(path):
+    """Write a notebook's still; return its size in bytes."""
+    import plotly.io
+
+    book = nbformat.read(path, as_version=4)
+    cell = tagged(book, "still")
+    figure = picture_of(book).figure
+    figure["layout"] |= {"width": WIDE, "height": HIGH, "autosize": False}
+    data = plotly.io.to_image(dict(figure), "png", validate=False)
+    if len(data) > MOST:
+        raise SystemExit(
+            f"{path.name}: the still has {len(data)} bytes, at most {MOST}"
+        )
+    shown = {
+        "image/png": base64.b64encode(data).decode() + "\n",
+        "text/plain": figure["layout"]["meta"]["alt"],
+    }
+    cell.outputs = [new_output("display_data", shown)]
+    nbformat.write(book, path)
+    return len(data)
+
+
+def main(names):
+    """Write the stills of these notebooks, or of all."""
+    for name in names or sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
+        print(f"{name:16}{put_still(NOTEBOOKS / f'{name}.ipynb'):8} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,114 @@
+"""A worked example: boxes that a reader fills, each judged as soon as it is filled."""
+
+import html
+import math
+from collections.abc import Callable, Mapping
+
+from ipywidgets import HTML, HBox, Label, Text, VBox
+
+from labkit.lab.panels.figures.captions import Figure
+from labkit.lab.panels.figures.plot import Plot
+from labkit.lab.panels.figures.shown import Page, Shown
+
+RIGHT, LARGE, SMALL, NONE = "right", "too large", "too small", "not a number"
+ROOM = {"width": "110px"}
+SIDES = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 24px"}
+DRAWN = {"flex": "1 1 420px", "min_width": "0"}
+
+
+class Boxes(Shown):
+    """Boxes for the numbers of a worked example, beside what they draw.
+
+    Parameters
+    ----------
+    answers : mapping of str, HTML before a box, to float
+    draw : callable
+        ``draw(values)`` returns a figure of what is filled in, a float for each box in
+        their order, nan for an empty one.
+    interactive : bool, show boxes; otherwise the answers and their figure
+    tolerance : float > 0, of a right answer
+
+    Attributes
+    ----------
+    boxes, marks : lists of Text and Label, what is filled in and what is said of it
+
+    Examples
+    --------
+    >>> boxes = Boxes({"h": 2.5})
+    >>> boxes.boxes[0].value = "5/2"
+    >>> boxes.marks[0].value
+    'right'
+    """
+
+    def __init__(
+        self,
+        answers: Mapping[str, float],
+        draw: Callable[[list[float]], Figure] | None = None,
+        *,
+        interactive: bool = True,
+        tolerance: float = 0.005,
+    ):
+        self.answers, self._draw, self.tolerance = dict(answers), draw, tolerance
+        self.interactive = interactive
+        self.boxes = [Text(placeholder="?", layout=ROOM) for _ in self.answers]
+        self.marks = [Label().add_class("labkit-box-mark") for _ in self.answers]
+        self.widget = None
+        if interactive:
+            self.widget = self._build()
+
+    def _build(self) -> HBox:
+        rows = []
+        for title, box, mark in zip(self.answers, self.boxes, self.marks, strict=True):
+            box.description_allow_html, box.description = True, f"{title} ="
+            box.observe(self._filled, "value")
+            rows.append(HBox([box, mark]))
+        shown = [VBox([*rows, HTML("<i>Fill in a box and press Enter.</i>")])]
+        if self._draw:
+            self.plot = Plot(self._draw([math.nan] * len(rows)))
+            shown.append(VBox([self.plot], layout=DRAWN))
+        return HBox(shown, layout=SIDES).add_class("labkit-boxes")
+
+    def _filled(self, _: object = None) -> None:
+        values = [number(box.value) for box in self.boxes]
+        right = self.answers.values()
+        for mark, box, value, answer in zip(
+            self.marks, self.boxes, values, right, strict=True
+        ):
+            mark.value = self.judged(value, answer) if box.value.strip() else ""
+        if self._draw:
+            self.plot.show(self._draw(values))
+
+    def judged(self, value: float, answer: float) -> str:
+        """Say whether a value is the answer, or on which side of it."""
+        if math.isnan(value):
+            return NONE
+        if abs(value - answer) <= self.tolerance:
+            return RIGHT
+        return LARGE if value > answer else SMALL
+
+    @property
+    def figure(self) -> Page:
+        """The answers."""
+        said = [f"{title} = {answer:g}" for title, answer in self.answers.items()]
+        page = f"<p class='labkit-boxes'>{', '.join(said)}</p>"
+        return Page(page, html.unescape(", ".join(said)))
+
+    def _ipython_display_(self):
+        super()._ipython_display_()
+        if self._draw and not self.interactive:
+            self._draw(list(self.answers.values())).display()
+
+
+def number(text: str) -> float:
+    """Return a number as a reader writes it, also as a fraction; else nan.
+
+    Examples
+    --------
+    >>> number("13/25"), number("0,52"), number("half")
+    (0.52, 0.52, nan)
+    """
+    above, _, below = text.replace(",", ".").partition("/")
+    try:
+        return float(above) / float(below or 1)
+    except (ValueError, ZeroDivisionError):
+        return math.nan
