@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 import torch
+from scipy.stats import t
 from torch import Tensor
 
 from labkit.instruments import gradient_cosine, relative_variance
-from labkit.lab.claims import NO, YES, plus_minus, verdict
+from labkit.lab.claims import plus_minus
 from labkit.lab.race import View
 from labkit.lab.rtrl import (
     Network,
@@ -19,6 +20,7 @@ from labkit.lab.rtrl import (
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CopyTask, train
 from labkit.rtrl.learners import label
+from reproduction.criteria import above, inside, unless_few
 from reproduction.rtrl import COPY_RATES, PTB, task_of, text
 from reproduction.studies import Study
 
@@ -151,22 +153,33 @@ def both_told(both: Iterable[Mapping[str, float]]) -> str:
     return " and ".join(plus_minus(each, "", 3) for each in both)
 
 
+def gap(
+    one: Mapping[str, float], other: Mapping[str, float], draws: int
+) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two means over so many draws."""
+    error = ((one["sd"] ** 2 + other["sd"] ** 2) / draws) ** 0.5
+    half = t.ppf(0.975, 2 * draws - 2) * error
+    middle = one["mean"] - other["mean"]
+    return middle - half, middle + half
+
+
 def noise_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Judge whether 8-OK's cosine is above all others', of which the paper has one."""
+    """Judge whether 8-OK's cosine is above that of 8-KF-AVG."""
     found = means_of(rows)
-    for other in found.index.drop("8-OK", errors="ignore"):
-        if "8-OK" in found.index:
-            both = found.loc["8-OK"], found.loc[other]
-            whose = "4.2, Fig. 3" if other == "8-KF-AVG" else "ours"
-            claim = f"{whose}: 8-OK's cosine above {other}'s"
-            yield claim, both_told(both), verdict(*both)
+    if {"8-OK", "8-KF-AVG"} <= set(found.index):
+        both = found.loc["8-OK"], found.loc["8-KF-AVG"]
+        claim = "4.2, Fig. 3: 8-OK's cosine above 8-KF-AVG's"
+        yield claim, both_told(both), unless_few(above(gap(*both, DRAWS)), 1)
 
 
+DRAWS, FEWER = 20, 8  # independent draws of the signs
 METHODS = {"OK": 8, "KF-AVG": 8, "B-OK": 8, "KF-APPROX": 8, "UORO": 1, "KTP": 8}
 METHODS |= {"SNAP-1": 1, "TBPTT": 5}
 DRAWN = (
-    "yes or no where the means over the steps differ by more than both standard "
-    "deviations over the {} draws together, and undecided otherwise"
+    "yes or no where the 95 % interval of the difference of two means over {} draws of "
+    "the signs lies on one side of 0, and undecided otherwise; fewer than "
+    "three networks never decide against the paper; the spread that is told "
+    "is the standard deviation of single draws"
 )
 VIEWS = (View("look", "cosine", "Cosine", "step", "cosine"),)
 NOISE = Study(
@@ -193,27 +206,17 @@ NOISE = Study(
     memory=1.2,
     table=noise_table,
     claims=noise_claims,
-    criterion=DRAWN.format(20),
+    criterion=DRAWN.format(DRAWS),
     views=VIEWS,
 )
 
 # Other sizes
 
-NEAR = 0.05  # of a cosine
+NEAR = 0.05  # of a cosine, a twentieth of the scale
 ALIKE = (
-    f"means of a learner are alike, yes, where they differ by at most {NEAR} or by no "
-    "more than both standard deviations together, and not otherwise"
+    f"two means are alike, yes, where the interval of their difference lies within "
+    f"{NEAR} on either side, no where it lies outside, undecided otherwise"
 )
-
-
-def alike(*rows: Mapping[str, float]) -> str:
-    """Return whether all means are as near to each other as :data:`ALIKE` says."""
-    gaps = [
-        abs(one["mean"] - two["mean"]) - max(NEAR, one["sd"] + two["sd"])
-        for one in rows
-        for two in rows
-    ]
-    return YES if max(gaps) <= 0 else NO
 
 
 def named_by_network(rows: pd.DataFrame) -> pd.DataFrame:
@@ -223,16 +226,22 @@ def named_by_network(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_step_100(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean and sd over the networks by learner and size, at step 100."""
+    """Return the mean and sd over the networks by learner and size, at step 100.
+
+    The networks of a size share their signs, so that ``error``, the standard error of
+    the mean, adds the spread over the draws of the signs to that over the networks.
+    """
     rows = rows[(rows["look"] == 100) & (rows["seed"] < LONG_SEED)]
-    grouped = rows.groupby(["label", "units"], sort=False)["cosine"]
-    return grouped.agg(mean="mean", sd="std", networks="count")
+    grouped = rows.groupby(["label", "units"], sort=False)
+    found = grouped["cosine"].agg(mean="mean", sd="std", networks="count")
+    signs = grouped["cosine_sd"].mean() ** 2 / DRAWS
+    return found.assign(error=(found["sd"] ** 2 / found["networks"] + signs) ** 0.5)
 
 
 def untrained_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the cosines by size and learner, and the number of networks by size."""
     found = at_step_100(rows)
-    told = [plus_minus(row, "", 4) for _, row in found.iterrows()]
+    told = [f"{row['mean']:.4f} ± {row['error']:.4f}" for _, row in found.iterrows()]
     table = pd.Series(told, found.index).unstack("label", sort=False)
     networks = found["networks"].groupby("units").max()
     return table.sort_index().assign(networks=networks).reset_index()
@@ -246,17 +255,22 @@ def untrained_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         two, other = found.loc["2-OK"], found.loc["1-KF-AVG"]
         count = f"{int(long['look'].max()):,} steps, 256 units"
         claim = f"7.2, Fig. 6: 2-OK's cosine about 1, above 0.99 ({count})"
-        yield claim, plus_minus(two, "", 4), verdict(two, enough)
+        yield claim, plus_minus(two, "", 4), above(gap(two, enough, DRAWS))
         claim = f"7.2, Fig. 6: 2-OK's cosine above KF-RTRL's ({count})"
-        yield claim, both_told((two, other)), verdict(two, other)
+        yield claim, both_told((two, other)), above(gap(two, other, DRAWS))
     found = at_step_100(rows)
     for name, sizes in found.groupby("label", sort=False):
         if len(sizes) > 1:
             sizes = sizes.droplevel("label").sort_index()
-            low, high = sizes["mean"].min(), sizes["mean"].max()
+            low, high = (
+                sizes.loc[f()] for f in (sizes["mean"].idxmin, sizes["mean"].idxmax)
+            )
             claim = f"7.2, Fig. 9: {name}'s cosine alike from {sizes.index[0]} to "
-            told = f"{low:.3f} to {high:.3f}, sd at most {sizes['sd'].max():.3f}"
-            held = alike(*(row for _, row in sizes.iterrows()))
+            told = f"{low['mean']:.3f} ± {low['error']:.3f} at {low.name} units to "
+            told += f"{high['mean']:.3f} ± {high['error']:.3f} at {high.name}"
+            middle = high["mean"] - low["mean"]
+            half = 2 * (high["error"] ** 2 + low["error"] ** 2) ** 0.5
+            held = inside((middle - half, middle + half), NEAR)
             yield f"{claim}{sizes.index[-1]} units", told, held
 
 
@@ -285,7 +299,9 @@ UNTRAINED = Study(
     memory=6,
     table=untrained_table,
     claims=untrained_claims,
-    criterion=f"{DRAWN.format(20)}; {ALIKE}, over the networks",
+    criterion=f"{DRAWN.format(DRAWS)}; of Fig. 9, the two sizes that are furthest "
+    f"apart: {ALIKE}; the interval is two standard errors, over the networks and over "
+    "the draws of the signs, which the networks of a size share; they stand after ±",
     views=(
         View("units", "cosine", "Cosine, steps 76 to 100", "n", "cosine", log_x=True),
     ),
@@ -309,7 +325,8 @@ def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         both = [found.loc[(name, n, seed)] for name in ("16-OK", "16-KF-AVG")]
         figure = "10" if n != 128 else "8" if seed else "7"
         claim = f"7.2, Fig. {figure}: 16-OK's cosine above 16-KF-AVG's, {n} units"
-        yield f"{claim}, weights {seed}", both_told(both), verdict(*both)
+        held = unless_few(above(gap(*both, FEWER)), len(networks))
+        yield f"{claim}, weights {seed}", both_told(both), held
     first = (128, 0)
     for other in networks:
         if other != first and first in networks:
@@ -318,7 +335,7 @@ def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             for name in ("16-OK", "16-KF-AVG"):
                 both = found.loc[(name, *first)], found.loc[(name, *other)]
                 claim = f"7.2, Fig. {figure}: {name}'s cosine alike with {what}"
-                yield claim, both_told(both), alike(*both)
+                yield claim, both_told(both), inside(gap(*both, FEWER), NEAR)
 
 
 LENGTH = 20
@@ -344,27 +361,35 @@ COPIED = Study(
     memory=1,
     table=sized_table,
     claims=copy_claims,
-    criterion=f"{DRAWN.format(8)}; {ALIKE}, over the draws",
+    criterion=f"{DRAWN.format(FEWER)}; {ALIKE}, over the draws",
     views=VIEWS,
     drawn=named_by_network,
 )
 
 
 def larger_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
-    """Judge what each loses with twice the units, and whether OK is still ahead."""
+    """Judge what each loses with twice the units, and what is left of OK's lead."""
     found = means_of(rows[rows["look"] > WARM], "units")
     if set(rows["units"]) != {256, 512}:
         return
-    drops = []
-    for name in ("8-OK", "8-KF-AVG"):
-        small, large = found.loc[(name, 256)], found.loc[(name, 512)]
-        drop = {"mean": small["mean"] - large["mean"], "sd": small["sd"] + large["sd"]}
-        drops.append(drop)
+
+    def apart(one: tuple, other: tuple) -> dict[str, float]:
+        one, other = found.loc[one], found.loc[other]
+        sd = (one["sd"] ** 2 + other["sd"] ** 2) ** 0.5
+        return {"mean": one["mean"] - other["mean"], "sd": sd}
+
+    drops = [apart((name, 256), (name, 512)) for name in ("8-OK", "8-KF-AVG")]
     claim = "7.2, Fig. 11: with 512 units for 256 8-OK loses more than 8-KF-AVG"
-    yield claim, both_told(drops), verdict(*drops)
-    both = [found.loc[(name, 512)] for name in ("8-OK", "8-KF-AVG")]
-    claim = "ours: with 512 units 8-OK's cosine above 8-KF-AVG's"
-    yield claim, both_told(both), verdict(*both)
+    held = unless_few(above(gap(*drops, FEWER)), rows["seed"].nunique())
+    yield claim, both_told(drops), held
+    small, large = (apart(("8-OK", n), ("8-KF-AVG", n)) for n in (256, 512))
+    left = {name: value * LEFT for name, value in small.items()}
+    claim = f"7.2, Fig. 11: with 512 units less than {LEFT:.0%} of 8-OK's lead is left"
+    held = unless_few(above(gap(left, large, FEWER)), rows["seed"].nunique())
+    yield claim, both_told((small, large)), held
+
+
+LEFT = 0.25  # share of a lead that is "almost completely vanishing"
 
 
 def larger_table(rows: pd.DataFrame) -> pd.DataFrame:
@@ -378,7 +403,7 @@ LARGER = Study(
     name="rtrl/fig11",
     shows="Figure 11: cosine on text with 256 and 512 units",
     claim="7.2: in a larger network 8-OK loses more than 8-KF-AVG, and nearly all of "
-    "its advantage",
+    "its lead",
     data=PTB.data,
     setting=f"RHN of 256 and 512 units, trained, frozen; steps {WARM + 1} to 150, 8 "
     "draws",
@@ -392,7 +417,7 @@ LARGER = Study(
     memory=6,
     table=larger_table,
     claims=larger_claims,
-    criterion=DRAWN.format(8),
+    criterion=DRAWN.format(FEWER),
     views=VIEWS,
     drawn=named_by_network,
 )

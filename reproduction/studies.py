@@ -13,8 +13,8 @@ from labkit.lab.runs.parameters import RunRefused
 
 PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free", "compare")
 MODULES = (
-    *("broad", "broad_solvers", "bpls", "rls", "rtrl", "rtrl_noise"),
-    *("hessian_free", "compare"),
+    *("broad", "broad_solvers", "bpls", "bpls_toy", "rls", "rls_cost", "rtrl"),
+    *("rtrl_noise", "hessian_free", "compare"),
 )
 SPREAD = (
     "yes or no where two means differ by more than both standard deviations over the "

@@ -7,18 +7,9 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from labkit.lab.claims import NO, UNDECIDED, YES, recorded
+from labkit.lab.claims import recorded
 from labkit.lab.race import View
-from reproduction import (
-    bpls,
-    drawing,
-    hessian_free,
-    pages,
-    rls,
-    rtrl,
-    rtrl_noise,
-    units,
-)
+from reproduction import bpls, drawing, pages, rls, units
 from reproduction.command import CLAIMS, DOCS, RESULTS
 from reproduction.studies import PAPERS
 
@@ -113,127 +104,6 @@ def test_numbers_of_a_column_have_the_same_decimals():
     ]
 
 
-def test_a_constant_with_which_every_run_fails_ends_below():
-    ends = {"lr 1": (98.2, 98.4), "lr 0.1": (97.2, 97.0), "lr 10": (None, None)}
-    ends |= {"mean_weight 0.1": (98.3, 98.2), "mean_weight 10": (97.1, None)}
-    rows = [
-        {"label": f"RLS, {label}", "seed": seed, "look": 20, "accuracy": value}
-        for label, both in ends.items()
-        for seed, value in enumerate(both)
-    ]
-    assert [told[1:] for told in rls.sweep_claims(pd.DataFrame(rows))] == [
-        ("98.25 ± 0.07 % and failed, 1 of 2 runs", UNDECIDED),
-        ("98.30 ± 0.14 % and 97.10 ± 0.14 %", YES),
-        ("98.30 ± 0.14 % and failed, 2 of 2 runs", YES),
-    ]
-
-
-def test_lengths_of_two_methods_are_compared_where_both_have_been():
-    """TBPTT, with many rates, by the one that came farthest."""
-    ends = [("50-TBPTT", r, level) for r, level in ((1, (18, 22)), (2, (17, 31)))]
-    ends += ("16-OK", 1, (16,)), ("16-KF-AVG", 1, (12,)), ("16-B-OK", 1, (17,))
-    rows = [
-        {"label": f"{method}, rate {rate}, batch 16", "look": look, "level": level}
-        for method, rate, levels in ends
-        for look, level in zip((100_000, 2_000_000), levels, strict=False)
-    ]
-    there, ends = "after 100,000 steps", "Fig. 1, 50-TBPTT: reaches 33"
-    found = list(rtrl.copy_claims(pd.DataFrame(rows)))
-    assert found[:2] == [
-        ("authors' logs, 16-OK, 100,000 steps: 15 to 17", "16", YES),
-        (ends, "31", UNDECIDED),
-    ]
-    assert sorted(found[2:]) == [
-        ("4.1, Fig. 1: 16-OK longer than 16-KF-AVG", f"16 and 12 {there}", YES),
-        ("4.1, Fig. 1: 16-OK longer than 50-TBPTT", f"16 and 17 {there}", UNDECIDED),
-        ("Fig. 12: 16-B-OK almost as good as 16-OK", f"16 and 17 {there}", YES),
-    ]
-    third = {"label": "50-TBPTT, rate 3, batch 16", "look": 2_000_000, "level": 4}
-    found = list(rtrl.copy_claims(pd.DataFrame([*rows, third])))
-    assert found[1] == (ends, "31", YES)
-
-
-def test_bits_of_two_methods_are_compared_where_both_have_been():
-    ends = {"8-OK": (2.98, 2.77), "8-KF-AVG": (3.04,)}
-    rows = [
-        {"label": f"{method}, rate 0.1, batch 32", "look": look, "valid": bits}
-        for method, found in ends.items()
-        for look, bits in zip((10_000, 20_000), found, strict=False)
-    ]
-    assert list(rtrl.course_claims(pd.DataFrame(rows))) == [
-        ("authors' logs, 8-OK, 10,000 steps: 2.97 bits", "2.980", YES),
-        ("authors' logs, 8-OK, 20,000 steps: 2.7 bits", "2.770", NO),
-        (
-            "4.1, Table 2: 8-OK below 8-KF-AVG",
-            "2.980 and 3.040 after 10,000 steps",
-            YES,
-        ),
-    ]
-
-
-def test_ktp_is_compared_with_kf_rtrl_and_that_with_its_stand_in():
-    ends = {"1-KF-AVG": 9, "16-KTP": 5, "16-KF-APPROX": 6}
-    rows = [
-        {"label": f"{method}, rate 0.1, batch 64", "look": 30_000, "level": level}
-        for method, level in ends.items()
-    ]
-    told = [row[1:] for row in rtrl.ktp_claims(pd.DataFrame(rows))]
-    there = "after 30,000 steps"
-    assert told == [(f"9 and 5 {there}", YES), (f"9 and 6 {there}", YES)]
-    rows[2]["level"] = 5
-    assert [*rtrl.ktp_claims(pd.DataFrame(rows))][1][2] == NO
-
-
-def noises(found, look=100):
-    """Rows of cosines, by learner, units and weights."""
-    return pd.DataFrame(
-        {"label": label, "units": n, "seed": seed, "look": look, "cosine": cosine}
-        | {"cosine_sd": 0.01, "relative_variance": 1.0}
-        for (label, n, seed), cosine in found.items()
-    )
-
-
-def test_cosines_of_two_sizes_are_alike_within_their_spread():
-    """2-OK falls by 0.06 with a spread of 0.01, KF-RTRL by 0.1 with one of 0.28."""
-    found = {("2-OK", 8, 0): 0.99, ("2-OK", 8, 1): 1.0, ("2-OK", 512, 0): 0.93}
-    found |= {("2-OK", 512, 1): 0.94, ("1-KF-AVG", 8, 0): 0.6}
-    found |= {("1-KF-AVG", 8, 1): 1.0, ("1-KF-AVG", 512, 0): 0.5}
-    found |= {("1-KF-AVG", 512, 1): 0.9}
-    rows = pd.concat([noises(found), noises({k: 0.1 for k in found}, look=75)])
-    told = list(rtrl_noise.untrained_claims(rows))
-    claim = "7.2, Fig. 9: {}'s cosine alike from 8 to 512 units"
-    assert told == [
-        (claim.format("2-OK"), "0.935 to 0.995, sd at most 0.007", NO),
-        (claim.format("1-KF-AVG"), "0.700 to 0.800, sd at most 0.283", YES),
-    ]
-    long = {("2-OK", 256, rtrl_noise.LONG_SEED): 0.9}
-    long |= {("1-KF-AVG", 256, rtrl_noise.LONG_SEED): 0.5}
-    first, second, *same = rtrl_noise.untrained_claims(pd.concat([rows, noises(long)]))
-    assert (first[2], second[2], same) == (NO, YES, told)
-
-
-def test_networks_that_copy_are_compared_with_the_first():
-    both = {128: (0.9, 0.7), 512: (0.88, 0.5)}
-    found = {("16-OK", n, 0): ok for n, (ok, _) in both.items()}
-    found |= {("16-KF-AVG", n, 0): kf for n, (_, kf) in both.items()}
-    told = [row[::2] for row in rtrl_noise.copy_claims(noises(found))]
-    assert told == [
-        ("7.2, Fig. 7: 16-OK's cosine above 16-KF-AVG's, 128 units, weights 0", YES),
-        ("7.2, Fig. 10: 16-OK's cosine above 16-KF-AVG's, 512 units, weights 0", YES),
-        ("7.2, Fig. 10: 16-OK's cosine alike with 512 units", YES),
-        ("7.2, Fig. 10: 16-KF-AVG's cosine alike with 512 units", NO),
-    ]
-
-
-def test_what_more_units_cost_is_measured_behind_the_first_steps():
-    found = {("8-OK", 256, 0): 0.9, ("8-OK", 512, 0): 0.7}
-    found |= {("8-KF-AVG", 256, 0): 0.65, ("8-KF-AVG", 512, 0): 0.6}
-    rows = pd.concat([noises(found), noises({k: 1.0 for k in found}, look=50)])
-    told = [row[1:] for row in rtrl_noise.larger_claims(rows)]
-    assert told[0] == ("0.200 ± 0.020 and 0.050 ± 0.020", YES)
-    assert told[1] == ("0.700 ± 0.010 and 0.600 ± 0.010", YES)
-
-
 @pytest.mark.parametrize("log", [False, True])
 def test_a_figure_draws_means_over_the_seeds_that_are_all_there(log):
     """The second seed of b is cut off after its first look."""
@@ -257,33 +127,6 @@ def test_a_run_of_bpls_that_ended_stays_where_it_is():
     frame = pd.DataFrame(rows, columns=["label", "seed", "look", "test"])
     view = View("look", "test", "", "", "")
     assert drawing.curve_of(bpls.followed(frame), view) == ([0, 1], [81.0, 83.0])
-
-
-def test_test_errors_are_compared_at_the_training_error_that_all_reach():
-    def run(label, seed, train, test):
-        looks = {"label": label, "seed": seed, "train": train, "test": test}
-        return pd.DataFrame(looks)
-
-    fast = run("fast", 0, [8.0, 4.0, 2.0], [8.0, 6.0, 5.0])
-    slow = run("slow", 0, [9.0, 7.0, 5.0], [9.0, 7.1, 5.2])
-    found = hessian_free.levelled(pd.concat([fast, slow]))
-    assert found["label"].tolist() == ["fast", "slow"]
-    assert found["test"].tolist() == [6.5, 5.2]  # at 5, which the slow one reaches
-
-
-def test_a_theta_is_judged_by_the_batches_that_it_takes():
-    """Means over the looks of a run, then over the seeds."""
-    sizes = {hessian_free.SHORT: [(100, 300), (100, 320)]}
-    sizes[f"{hessian_free.SHORT}, theta 0.2"] = [(100, 900), (100, 800)]
-    rows = [
-        {"label": label, "seed": seed, "n": n, "valid": 1.0, "train": 1.0, "test": 1.0}
-        for label, runs in sizes.items()
-        for seed, looks in enumerate(runs)
-        for n in looks
-    ]
-    [(claim, told, held)] = hessian_free.advice_claims(pd.DataFrame(rows))
-    assert (told, held) == ("205 ± 7 rows and 475 ± 35 rows", YES)
-    assert "theta 0.5 against 0.2" in claim
 
 
 def test_seeds_that_look_at_other_times_are_drawn_at_the_mean_time():

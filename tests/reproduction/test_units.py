@@ -210,7 +210,7 @@ def test_a_paper_stands_for_all_its_studies():
     names = [each.name for each in find_studies(["bpls", "rls/tables1-2", "bpls"])]
     assert names == [
         *("bpls/table1", "bpls/competitors", "bpls/linear-competitors"),
-        "rls/tables1-2",
+        *("bpls/toy", "bpls/seconds", "rls/tables1-2"),
     ]
     told = CliRunner().invoke(app, ["reproduce", "show", "rtrl"])
     assert told.exit_code == 0 and "rtrl/fig3: Figure 3" in told.output
