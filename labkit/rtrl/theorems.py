@@ -157,7 +157,7 @@ def every_draw(
         signs = alike[t].expand(len(patterns), q) if t < first else enumerated
         before = {name: getattr(learner, name).clone() for name in learner.tensors}
         step = learner.cell.step(x[None], learner.state[:1])
-        _step_with(learner, x, signs)
+        _step_with(learner, x.expand(len(patterns), -1), signs)
         truth = advanced(truth, *step[2:])[0]
         if t < first:
             truth = learner.influence()[0]
@@ -165,7 +165,7 @@ def every_draw(
 
 
 def _step_with(learner: Learner, x: Tensor, signs: Tensor) -> None:
-    """Step all copies on x with the given signs (c, q), in the order they are drawn."""
+    """Step on x (b, d_x) with the given signs (b, q), in the order they are drawn."""
     left = list(signs.unbind(1))
 
     def given(*shape: int) -> Tensor:
@@ -173,7 +173,25 @@ def _step_with(learner: Learner, x: Tensor, signs: Tensor) -> None:
         return torch.stack(taken, 1).reshape(-1, *shape)
 
     learner._signs = given
-    learner.step(x.expand(learner.batch_size, -1))
+    learner.step(x)
+
+
+def sequences_apart(make: Maker, xs: Tensor) -> Finding:
+    """Judge whether each sequence of a batch is treated as it would be by itself.
+
+    xs is (T, b, d_x); the sequences have the same signs in the batch and alone.
+    """
+    T, b, _ = xs.shape
+    whole, alone = make(b), [make(1) for _ in range(b)]
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(0, 2, (T, b, signs_of(make, xs[0, 0])), generator=generator)
+    for x, signs in zip(xs, 2 * drawn.to(xs) - 1, strict=True):
+        _step_with(whole, x, signs)
+        for i, learner in enumerate(alone):
+            _step_with(learner, x[i : i + 1], signs[i : i + 1])
+    wanted = torch.cat([learner.influence() for learner in alone])
+    claim = "A sequence of a batch has the estimate that it would have by itself."
+    return Finding(claim, whole.influence(), wanted, f"{b} sequences and {T} steps")
 
 
 def unbiased(

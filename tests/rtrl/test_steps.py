@@ -219,20 +219,6 @@ def test_gram_root(missing, spread):
     assert torch.allclose(L.T @ L / scale, G / scale, rtol=0, atol=1e-12)
 
 
-def test_batch_equals_loop_over_elements():
-    """Sequences do not see each other."""
-    steps = [one_step("rhn", seed=i) for i in range(3)]
-    terms = [kronecker_terms(*step, 2, seed=i) for i, step in enumerate(steps)]
-    H, h_hat, D = (torch.cat(x) for x in zip(*steps, strict=True))
-    u, A = (torch.cat(x) for x in zip(*terms, strict=True))
-    signs = all_signs(3)[[1, 4, 6]]
-    together = kronecker_sum(*ok_step(u, A, H, h_hat, D, signs)[:2])
-    for i in range(3):
-        row = slice(i, i + 1)
-        args = (x[row] for x in (u, A, H, h_hat, D, signs))
-        assert close(kronecker_sum(*ok_step(*args)[:2]), together[row], 1e-12)
-
-
 @either
 @cells
 @pytest.mark.parametrize("scale", [1.0, 1e12])

@@ -148,6 +148,14 @@ def test_the_mean_over_all_signs_is_the_influence(name, rank, kind):
 
 
 @every
+def test_sequences_do_not_see_each_other(name, rank, kind):
+    cell = small(kind, scale=0.8)
+    made = lambda count: make(name, rank, cell, batch_size=count)  # noqa: E731
+    finding = theorems.sequences_apart(made, randn(6, B, D_X))
+    assert finding.holds, finding
+
+
+@every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_learner_has_the_dtype_of_its_weights(name, rank, kind, dtype):
     learner = make(name, rank, small(kind).to(dtype))

@@ -29,6 +29,7 @@ from labkit.theorems import Finding
 
 ALIKE = 1e-9  # relative: two runs of the same lines in float64
 SLIP_SECONDS = 0.5  # for one mutant
+FIRST_SECONDS = 600.0  # for the library's own lines, with all that they import
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,12 +189,12 @@ def judge(exercise: Exercise, hers: Callable) -> Judgement:
     text = source_of(hers)
     if is_open(text) if text else Ellipsis in hers.__code__.co_consts:
         return told("open", f"This exercise is open. {exercise.title}")
+    wanted = _wanted(exercise)
     run = run_example(exercise, hers)
     if run.error is not None:
         slip = _slip(exercise, run)
         said = _joined(in_words(run.error, hers), slip)
         return told("error", said, slip.kind if slip else "")
-    wanted = _wanted(exercise)
     if wrong := _misshapen(exercise, run, wanted):
         slip = _slip(exercise, run)
         return told("shape", _joined(wrong, slip), slip.kind if slip else "")
@@ -245,10 +246,16 @@ def _findings(exercise: Exercise, hers: Callable) -> tuple[Finding, ...]:
 
 @cache
 def _wanted(exercise: Exercise) -> Tried:
-    """Run the example with the library's own lines."""
-    run = run_example(exercise, exercise.own())
+    """Run the example with the library's own lines.
+
+    Neither this run nor that of the theorems is limited: what they import for the first
+    time, such as parts of torch, must not be cut off in the middle.
+    """
+    run = run_example(exercise, exercise.own(), seconds=FIRST_SECONDS)
     if run.error is not None:
         raise run.error
+    for theorem in exercise.theorems:
+        theorem()
     return run
 
 

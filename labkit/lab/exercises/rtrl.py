@@ -1,3 +1,314 @@
-"""Exercises of labkit.rtrl."""
+"""Exercises of online gradients: exact RTRL, UORO, KF-RTRL, OK and SnAp-1."""
 
-EXERCISES = ()
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from labkit.lab.exercises.judging import Exercise
+from labkit.rtrl import LEARNERS, Learner, LSTMCell, theorems
+from labkit.rtrl.exact import rtrl_step
+from labkit.rtrl.kronecker import kf_step, mix, ok_step
+from labkit.rtrl.snap import snap1_step
+from labkit.rtrl.uoro import uoro_step
+
+# All sizes of the example differ: n = 3, d_x = 5, P = 2, K = 4, S = 6, m = 9, K n = 12.
+INPUTS, UNITS, TERMS, BATCH = 5, 3, 7, 8
+
+
+def drawn(*shape: int, seed: int) -> Tensor:
+    """Draw standard normal numbers in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@cache
+def cell() -> LSTMCell:
+    """Return the small LSTM of the examples, with weights large enough to matter."""
+    made = LSTMCell(INPUTS, UNITS, dtype=torch.float64)
+    made.weight.data = 0.6 * drawn(*made.weight.shape, seed=0)
+    return made
+
+
+def maker(name: str) -> Callable[[int], Learner]:
+    """Return what makes a learner of the table, from a batch size."""
+
+    def make(batch_size: int) -> Learner:
+        generator = torch.Generator().manual_seed(0)
+        row = LEARNERS[name]
+        return row.make(cell(), TERMS, batch_size=batch_size, generator=generator)
+
+    return make
+
+
+def example(name: str, steps: int) -> Sequence[Tensor]:
+    """Take some steps from a random state; return all that they changed."""
+    learner = maker(name)(BATCH)
+    learner.state = 0.7 * drawn(BATCH, learner.cell.state_size, seed=1)
+    found = []
+    for x in drawn(steps, BATCH, INPUTS, seed=2):
+        learner.step(x)
+        found += [learner.influence(), *map(partial(getattr, learner), learner.tensors)]
+    return found
+
+
+def judged(theorem: Callable, name: str, steps: int, *rest: int) -> Callable:
+    """Return a theorem of the signs as a function without arguments."""
+
+    def judge() -> object:
+        start = 0.7 * drawn(1, cell().state_size, seed=1)
+        return theorem(maker(name), start, drawn(steps, INPUTS, seed=2), *rest)
+
+    return judge
+
+
+def apart(name: str, steps: int) -> Callable:
+    """Return the theorem of independent sequences as a function without arguments."""
+
+    def judge() -> object:
+        xs = drawn(steps, 4, INPUTS, seed=2)
+        return theorems.sequences_apart(maker(name), xs)
+
+    return judge
+
+
+def carries(name: str, own_unit: bool = False) -> Callable:
+    """Return the theorem of the recursion as a function without arguments."""
+
+    def judge() -> object:
+        kept = theorems.own_unit(cell()) if own_unit else None
+        xs = drawn(3, BATCH, INPUTS, seed=2)
+        return theorems.recursion(maker(name)(BATCH), xs, kept)
+
+    return judge
+
+
+def back_propagation() -> object:
+    """Judge exact RTRL by back-propagation through four steps."""
+    xs, dLs = drawn(4, BATCH, INPUTS, seed=2), drawn(4, BATCH, UNITS, seed=3)
+    return theorems.back_propagation(maker("RTRL")(BATCH), xs, dLs)
+
+
+UORO = (
+    judged(theorems.unbiased, "UORO", 2),
+    judged(theorems.balanced_uoro, "UORO", 3),
+    apart("UORO", 3),
+)
+KF = (
+    judged(theorems.unbiased, "KF-AVG", 3, 1),
+    judged(theorems.balanced_kf, "KF-AVG", 3),
+    apart("KF-AVG", 3),
+)
+OK = (
+    judged(theorems.unbiased, "OK", TERMS + 2, 1),
+    judged(theorems.of_least_variance, "OK", TERMS + 2, TERMS),
+    apart("OK", TERMS + 2),
+)
+
+SIGNS = (
+    "The mean over all signs decides: a product of two signs that are drawn "
+    "independently has the mean 0, and the square of a sign is 1."
+)
+
+EXERCISES = (
+    Exercise(
+        name="rtrl-exact",
+        title="Write how the cell's Jacobian carries the influence on.",
+        function=rtrl_step,
+        tags=("1",),
+        equation=r"G_t = H_t\, G_{t-1} + F_t, \text{ of it } H_t\, G_{t-1}",
+        shapes={"HG": "(b, S, m K n)"},
+        given="HG = ...  # (1)\nG = HG if out is None else out.copy_(HG)",
+        plain="H @ G",
+        stands_for={"HG": "G"},
+        hints=(
+            "Both `H` (b, S, S) and `G` (b, S, m K n) have one matrix for each "
+            "sequence in the batch.",
+            "The product of two matrices for each sequence is what `@` computes on "
+            "tensors of three dimensions.",
+            r"$H_t = \partial s_t / \partial s_{t-1}$ stands on the left of "
+            r"$G_{t-1} = \partial s_{t-1} / \partial W$: this is the chain rule.",
+        ),
+        example=partial(example, "RTRL", 3),
+        theorems=(back_propagation, carries("RTRL")),
+    ),
+    Exercise(
+        name="rtrl-uoro-factors",
+        title=r"Write the two factors with which UORO mixes.",
+        function=uoro_step,
+        tags=("2", "3"),
+        equation=r"\rho_0 = \sqrt{|v| / |Hu|}, \qquad \rho_1 = \sqrt{|w| / |\nu|}",
+        shapes={"rho0": "(b, 1)", "rho1": "(b, 1)"},
+        hints=(
+            "The mean is right with any factors above 0. These make the noise least, "
+            "since the two cross terms are then equally large.",
+            r"`balance(x, y)` is $\sqrt{x / y}$, and 1 where a norm is 0. "
+            "`norm(x, dims)` goes over the last `dims` dimensions and keeps them with "
+            r"size 1. `signs` is $\nu$.",
+            "`v` and `w` are matrices for each sequence, so their norms go over 2 "
+            "dimensions; `norm(v, 2)[..., 0]` is of shape (b, 1), as `norm(Hu, 1)` is.",
+        ),
+        example=partial(example, "UORO", 3),
+        theorems=UORO,
+    ),
+    Exercise(
+        name="rtrl-uoro-mix",
+        title="Write the two vectors whose product is UORO's new estimate.",
+        function=uoro_step,
+        tags=("4", "5"),
+        equation=r"u' = \rho_0\, Hu + \rho_1\, \nu, \quad v' = v / \rho_0 + w / \rho_1",
+        shapes={"u": "(b, S)", "v": "(b, m, K n)"},
+        hints=(
+            SIGNS + r" So of $u' v'^\top$ only $Hu\,v^\top$ and $\nu\,w^\top$ remain.",
+            r"`signs` is $\nu$. What multiplies in $u'$ divides in $v'$.",
+            "`rho0` and `rho1` are (b, 1), and `v` and `w` are (b, m, K n): they need "
+            "`[..., None]` there.",
+        ),
+        example=partial(example, "UORO", 3),
+        theorems=UORO,
+    ),
+    Exercise(
+        name="rtrl-kf-factors",
+        title="Write the two factors with which KF-RTRL mixes.",
+        function=kf_step,
+        tags=("1", "2"),
+        equation=r"p_1 = \sqrt{|HA| / |u|}, \qquad p_2 = \sqrt{|D| / |\hat h|}",
+        shapes={"p1": "(b, c, 1)", "p2": "(b, c, 1)"},
+        hints=(
+            "The mean is right with any factors above 0. These make the noise least, "
+            "since the two cross terms are then equally large.",
+            r"`balance(x, y)` is $\sqrt{x / y}$, and 1 where a norm is 0. `A` is $HA$ "
+            "by now, and `size` is the norm of `D`, of shape (b, 1, 1, 1).",
+            "`norm(A, 2)` is (b, c, 1, 1) and `norm(u, 1)` is (b, c, 1). One index 0 "
+            "at the end takes the last dimension off. `norm(h_hat, 1)` is (b, 1) and "
+            "needs one more dimension in the middle.",
+        ),
+        example=partial(example, "KF-AVG", 3),
+        theorems=KF,
+    ),
+    Exercise(
+        name="rtrl-kf-mix",
+        title="Write the new vector of the Kronecker product that KF-RTRL keeps.",
+        function=kf_step,
+        tags=("3",),
+        equation=r"u' = p_1 u + c\, p_2 \hat h",
+        shapes={"u": "(b, c, m)"},
+        hints=(
+            SIGNS + " One sign is drawn for each copy, and it also stands in (4).",
+            r"`h_hat` is (b, m), the same for all copies; `h_hat[:, None]` is (b, 1, "
+            "m).",
+            "`c`, `p1` and `p2` are (b, c, 1), so that they multiply `u` and "
+            "`h_hat[:, None]` as they are.",
+        ),
+        example=partial(example, "KF-AVG", 3),
+        theorems=KF,
+    ),
+    Exercise(
+        name="rtrl-ok-u",
+        title="Write the new vectors $u'_j$ of the optimal Kronecker sum.",
+        function=ok_step,
+        tags=("7",),
+        equation=r"u'_j = \sum_i X_{ij}\, u_i",
+        shapes={"u": "(b, r, m)"},
+        hints=(
+            r"`u` holds all $r + 1$ vectors as its rows, the last is $\hat h$. Row j "
+            "of the result is a sum of them with the weights of column j of `X`.",
+            "`X` is (b, r + 1, r) and `u` is (b, r + 1, m). The sum goes over the "
+            "first index of both.",
+            "A sum over the first index of `X` is a product with its transpose. `X.mT` "
+            "transposes the last two dimensions.",
+        ),
+        example=partial(example, "OK", TERMS + 2),
+        theorems=OK,
+    ),
+    Exercise(
+        name="rtrl-ok-A",
+        title="Write the new matrices $A'_j$ of the optimal Kronecker sum.",
+        function=ok_step,
+        tags=("8",),
+        equation=r"A'_j = \sum_{i \le r} Z_{ij}\, HA_i + Z_{r+1, j}\, D",
+        shapes={"A_new": "(b, r, K n, S)"},
+        given=(
+            "A_new = ...  # (8)\n"
+            "A = A_new.contiguous() if for_A is None else for_A.copy_(A_new)"
+        ),
+        plain=(
+            "torch.einsum('bij,bicd->bjcd', Z[:, :r], HA) + torch.diag_embed("
+            "Z[:, r, :, None, None, None] * Dt, dim1=3, dim2=5).reshape(A.shape)"
+        ),
+        stands_for={"A_new": "A"},
+        hints=(
+            "`HA` (b, r, K n, S) holds the first r matrices, and `flat` the same with "
+            "every matrix as one row. `Z` is (b, r + 1, r); its last row belongs to "
+            "$D$.",
+            "`torch.einsum('bij,bicd->bjcd', Z[:, :r], HA)` is the sum over the first "
+            "r. D is still missing.",
+            "D is zero but on the diagonals $j = j'$ of a matrix, and `diagonals(A, "
+            "D)` is a view (b, r, K, P, n) of these entries of `A`. `Dt` is D in this "
+            "layout: `diagonals(A_new, D).add_(Z[:, r, :, None, None, None] * Dt)`.",
+        ),
+        example=partial(example, "OK", TERMS + 2),
+        theorems=OK,
+    ),
+    Exercise(
+        name="rtrl-ok-C",
+        title="Write the small matrix C whose singular values decide what is kept.",
+        function=mix,
+        tags=("3",),
+        equation=r"C = L R^\top = U\,\mathrm{diag}(d)\,V^\top",
+        shapes={"C": "(b, r + 1, r + 1)"},
+        given="C = ...  # (3)\nU, d, V = svd(C, decomposition)",
+        plain="L @ R.mT",
+        hints=(
+            r"The sum of the terms is $\sum_i u_i \otimes A_i$. With $u_i = Q L_i$ and "
+            "$A_i = M R_i$, where $Q$ and $M$ have orthonormal columns, it is "
+            r"$Q\,(\sum_i L_i R_i^\top)\,M^\top$.",
+            r"$L_i$ and $R_i$ are the columns of `L` and `R`. The paper's Lemma 3 "
+            "prints $L^T R$, which is another matrix.",
+            "A sum of products of columns is the product of one matrix with the "
+            "transpose of the other; `.mT` transposes each matrix of a batch.",
+        ),
+        example=partial(example, "OK", TERMS + 2),
+        theorems=OK,
+    ),
+    Exercise(
+        name="rtrl-snap1-carry",
+        title="Write how SnAp-1 carries its part of the influence on.",
+        function=snap1_step,
+        tags=("1",),
+        equation=r"J_t = H_{jj}\, J_{t-1} + F_t, \text{ of it } H_{jj}\, J_{t-1}",
+        shapes={"J": "(b, P, m, K, n)"},
+        hints=(
+            "A unit j has P numbers in the state. `H.reshape(b, P, n, P, n)` has the "
+            "derivatives of all of these by all others; only those with the same j are "
+            "used.",
+            "`.diagonal(dim1=2, dim2=4)` takes these and puts j last: (b, P, P, n), "
+            "indexed by the new part p, the old part q, and j.",
+            "The sum goes over the old part q: `torch.einsum('bpqj,bqikj->bpikj', own, "
+            "J)`.",
+        ),
+        example=partial(example, "SNAP-1", 3),
+        theorems=(carries("SNAP-1", own_unit=True),),
+    ),
+    Exercise(
+        name="rtrl-snap1-direct",
+        title="Write what a weight does to its own unit at once.",
+        function=snap1_step,
+        tags=("2",),
+        equation=r"F_t = \hat h_t \otimes D_t",
+        shapes={"F": "(b, P, m, K, n)"},
+        given="F = ...  # (2)\nJ += F",
+        plain="h_hat[:, None, :, None, None] * D[:, :, None]",
+        hints=(
+            r"Entry [p, i, k, j] is $\hat h_i$ times $D_{pkj}$: a weight in row i "
+            r"meets the input $\hat h_i$.",
+            "`h_hat` is (b, m) and `D` is (b, P, K, n). Every index of the result but "
+            "b stands in one of the two alone.",
+            "`torch.einsum` with the letters `bi,bpkj->bpikj` says this, or a product "
+            "with `None` where an index is missing.",
+        ),
+        example=partial(example, "SNAP-1", 3),
+        theorems=(carries("SNAP-1", own_unit=True),),
+    ),
+)
