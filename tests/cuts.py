@@ -12,10 +12,11 @@ class Cut(BaseException):
     """Stands for an interrupt and for a lack of memory: it may come anywhere."""
 
 
-def lines_of(call, at=None, error=Cut, passes=()):
+def lines_of(call, at=None, error=Cut, passes=(), cut=None):
     """Count the lines of labkit that a call passes; raise before number ``at``.
 
-    ``passes`` are errors that may come out of the call in the place of ``error``.
+    ``passes`` are errors that may come out of the call in the place of ``error``, and
+    ``cut`` is called to raise it, if it is given.
     """
     passed = 0
 
@@ -25,7 +26,9 @@ def lines_of(call, at=None, error=Cut, passes=()):
             return None
         if event == "line":
             passed += 1
-            if passed == at:
+            if passed == at and cut:
+                cut()
+            elif passed == at:
                 raise error
         return trace
 

@@ -14,7 +14,12 @@ from labkit.rls.blocks import joint_norm
 from labkit.rls.checks import choose_layers, reasons, trainable, unwrap
 from labkit.rls.health import NumericalError, scaled, unscale
 from labkit.rls.optimizer import RLS
-from labkit.rls.states import Stateful, check_keys, check_shapes
+from labkit.rls.states import (
+    Stateful,
+    check_keys,
+    check_shapes,
+    interrupt_held_back,
+)
 from labkit.rls.update import clip_factor
 
 OPTIMIZER = import_module(torch.optim.Optimizer.__module__)
@@ -206,7 +211,12 @@ class Hybrid(Stateful):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """Clip all gradients together, then run all steps; errors as in `RLS.step`."""
+        """Clip all gradients together, then run all steps; errors as in `RLS.step`.
+
+        An interrupt (Ctrl-C) that comes while weights change is raised at the end. An
+        error that a hook of one of the other optimisers raises leaves the layers of RLS
+        with their step taken.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -224,17 +234,18 @@ class Hybrid(Stateful):
         if norm.device.type == "cpu":
             self._check(steps, gradients)
         factor = clip_factor(norm, self.rls.max_grad_norm)
-        if steps:
-            self.rls.apply(steps, norm, factor)
-        self.gradient_norm = norm
-        failed = ~(norm < torch.inf)
-        for g in gradients:  # gradients that are not finite become 0
-            g.masked_fill_(failed, 0)
-        if factor is not None and gradients:
-            torch._foreach_mul_(gradients, factor)
-        with _no_global_hooks():  # which run around this step
-            for each in self.others:
-                each.step()
+        with interrupt_held_back():
+            if steps:
+                self.rls.apply(steps, norm, factor)
+            self.gradient_norm = norm
+            failed = ~(norm < torch.inf)
+            for g in gradients:  # gradients that are not finite become 0
+                g.masked_fill_(failed, 0)
+            if factor is not None and gradients:
+                torch._foreach_mul_(gradients, factor)
+            with _no_global_hooks():  # which run around this step
+                for each in self.others:
+                    each.step()
         return loss
 
     def _check(self, steps, gradients) -> None:

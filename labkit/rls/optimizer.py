@@ -32,7 +32,13 @@ from labkit.rls.health import (
     scaled,
     unscale,
 )
-from labkit.rls.states import Stateful, check_checkpoint, check_keys, restored
+from labkit.rls.states import (
+    Stateful,
+    check_checkpoint,
+    check_keys,
+    interrupt_held_back,
+    restored,
+)
 from labkit.rls.update import clip_factor, gain, rls_step
 
 COUNTS = ("step", "h", "resets")  # of every block, ()
@@ -234,10 +240,9 @@ class RLS(Stateful):
                 loss = closure()
         if scaled(self) and not unscale(self, self.blocks):
             return loss
-        if not (steps := self.prepare()):
-            return loss
-        norm = joint_norm([each.gradient for each in steps])
-        self.apply(steps, norm, clip_factor(norm, self.max_grad_norm))
+        if steps := self.prepare():
+            norm = joint_norm([each.gradient for each in steps])
+            self.apply(steps, norm, clip_factor(norm, self.max_grad_norm))
         return loss
 
     @torch.no_grad()
@@ -260,11 +265,8 @@ class RLS(Stateful):
         zero = zeroed(self.blocks, self.process_group is None)
         for block in self.blocks:
             if block in zero and block.put_there():  # as torch makes a state by zeros
-                group = next(
-                    g
-                    for g, c in zip(self.param_groups, self.captures, strict=True)
-                    if block in c.blocks
-                )
+                pairs = zip(self.param_groups, self.captures, strict=True)
+                group = next(group for group, c in pairs if block in c.blocks)
                 self.state.setdefault(block.weight, self._first_state(block, group))
             if block in zero or block.cleared():
                 block.clear()
@@ -326,10 +328,12 @@ class RLS(Stateful):
         return self.new_state(block, group["P0_scale"]) | state
 
     @torch.no_grad()
+    @interrupt_held_back()
     def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | None) -> None:
         """Run the second half of ``step``: apply the steps of :meth:`prepare`.
 
         ``norm`` is the joint norm of the gradients, and ``clip`` their common factor.
+        An interrupt (Ctrl-C) that comes meanwhile is raised at the end.
         """
         h = torch.stack([each.h for each in steps])
         on_cpu = self._on_cpu(norm)
@@ -386,7 +390,7 @@ class RLS(Stateful):
         if each.block.groups == 1:
             return gain(each.state["P"], each.x_mean, **rule)
         parts = zip(each.state["P"], each.x_mean, strict=True)
-        u, h = zip(*(gain(P, x_mean, **rule) for P, x_mean in parts), strict=True)
+        u, h = zip(*(gain(*part, **rule) for part in parts), strict=True)
         return torch.stack(u), torch.stack(h)
 
     def update(
@@ -394,16 +398,15 @@ class RLS(Stateful):
     ) -> None:
         """Update weights and P of one block, with ``velocity`` if there is momentum."""
         with each.parameters() as theta:
+            both, grouped = (theta, velocity), each.block.groups > 1
             for i, part in enumerate(each.by_group()):
-                grouped = each.block.groups > 1
+                own = [t[i] if grouped and t is not None else t for t in both]
                 rls_step(
-                    theta[i] if grouped else theta,
+                    own[0],
                     part.state["P"],
                     part.x_mean,
                     part.factor,
-                    velocity=velocity[i]
-                    if grouped and velocity is not None
-                    else velocity,
+                    velocity=own[1],
                     gained=part.gained,
                     steps=part.time_steps,
                     **part.rate(clip),
@@ -420,10 +423,7 @@ class RLS(Stateful):
         check_noted({block.name: self.state[block.weight] for block in self.blocks})
 
     def check_state_dict(self, state_dict: dict) -> dict[Block, Mapping]:
-        """Return what a state dict holds of each block, without a change.
-
-        ValueError if layers or shapes differ, or a tensor is missing.
-        """
+        """Return what a state dict holds of each block, or raise a ValueError."""
         check_keys(state_dict)
         groups, blocks = self.param_groups, self.blocks
         needed = [] if not blocks else [*self.new_state(blocks[0], 1.0), *COUNTS]

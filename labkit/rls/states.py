@@ -1,5 +1,7 @@
-"""Check and restore the state dicts of RLS and Hybrid."""
+"""Keep the state of RLS and Hybrid whole: state dicts, and interrupts of a step."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +15,27 @@ from labkit.rls.checks import LAYER_OPTIONS
 
 # states of other optimizers that have the shape of their parameter
 SHAPED = "exp_avg", "exp_avg_sq", "momentum_buffer"
+
+
+@contextmanager
+def interrupt_held_back() -> Iterator[None]:
+    """Let a ``with`` block end before an interrupt (Ctrl-C) that comes in it is raised.
+
+    A step that changes weights and P in place would otherwise stop between two of them.
+    Python delivers interrupts to the main thread only, so other threads need nothing.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not handler:
+        yield
+        return
+    came = []
+    signal.signal(signal.SIGINT, lambda *given: came.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came and callable(handler):
+            handler(*came[0])
 
 
 class Stateful(torch.optim.Optimizer):
