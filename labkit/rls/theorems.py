@@ -29,6 +29,13 @@ def first_P(seed: int = 0, n: int = N_INPUTS) -> Tensor:
     return (P + P.T) / 2  # symmetric to the last bit
 
 
+def first_theta() -> Tensor:
+    """Draw weights (N, n), of which one is 0."""
+    theta = drawn(N_UNITS, N_INPUTS, seed=1)
+    theta[1, 2] = 0  # sgn(0) = 0
+    return theta
+
+
 def inverse_of_autocorrelation(
     n: int = N_INPUTS,
     seed: int = 0,
@@ -70,7 +77,7 @@ def inverse_of_autocorrelation(
 
 def P_stays_symmetric(count: int = 3) -> Finding:
     """P is equal to its transpose to the last bit, after each of ``count`` steps."""
-    P, theta = first_P(), drawn(N_UNITS, N_INPUTS, seed=1)
+    P, theta = first_P(), first_theta()
     apart = []
     for s in range(count):
         x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
@@ -88,7 +95,7 @@ def gain_is_the_new_P_on_the_input(count: int = 3) -> Finding:
     By the matrix inversion lemma, $P_s \bar x = u / h$ with $u = P_{s-1} \bar x$. It
     follows that $h = \lambda + k T \bar x^\top P_{s-1} \bar x$.
     """
-    P, theta = first_P(), drawn(N_UNITS, N_INPUTS, seed=1)
+    P, theta = first_P(), first_theta()
     found, wanted = [], []
     for s in range(count):
         x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
@@ -109,7 +116,7 @@ def weights_follow_the_gradient_times_P(count: int = 3) -> Finding:
     h is computed here from P, which is the inverse of the autocorrelation by
     :func:`inverse_of_autocorrelation`.
     """
-    P, theta = first_P(), drawn(N_UNITS, N_INPUTS, seed=1)
+    P, theta = first_P(), first_theta()
     eta, found, wanted = 0.7, [], []
     for s in range(count):
         x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
@@ -134,7 +141,7 @@ def momentum_is_the_sum_of_earlier_steps(count: int = 4) -> Finding:
     without momentum. The sum of all $\Omega_s$ is how far the weights have moved.
     """
     alpha, eta = 0.6, 0.7
-    P, theta = first_P(), drawn(N_UNITS, N_INPUTS, seed=1)
+    P, theta = first_P(), first_theta()
     start, velocity = theta.clone(), torch.zeros_like(theta)
     sums, moved = torch.zeros_like(theta), torch.zeros_like(theta)
     for s in range(count):
@@ -155,7 +162,7 @@ def momentum_is_the_sum_of_earlier_steps(count: int = 4) -> Finding:
 def l1_acts_without_a_gradient(count: int = 2) -> Finding:
     r"""Where the gradient is 0, a step adds $-\gamma\,\mathrm{sgn}(\Theta) P_s$."""
     gamma = 0.02
-    P, theta = first_P(), drawn(N_UNITS, N_INPUTS, seed=1)
+    P, theta = first_P(), first_theta()
     found, wanted = [], []
     for s in range(count):
         x, before = drawn(N_INPUTS, seed=s + 1), theta.clone()
@@ -177,7 +184,7 @@ def a_clip_is_a_scaled_gradient(count: int = 2) -> Finding:
     """
     limit, states = 0.8, []
     for clipped in (True, False):
-        P, theta = first_P(), drawn(N_UNITS, N_INPUTS, seed=1)
+        P, theta = first_P(), first_theta()
         velocity = torch.zeros_like(theta)
         for s in range(count):
             x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from labkit.bpls import solve_layer
 from labkit.bpls.solve import METHODS, gram
+from labkit.bpls.theorems import weights_solve_the_ridge_problem
 from labkit.errors import DivergedError
 
 from .conftest import randn
@@ -79,6 +80,13 @@ def test_all_methods_solve_the_same_ridge_problem(D, K, seed, ridge):
     for method in METHODS:
         W, _ = solve_layer(A, B, ridge=ridge, rcond=0, method=method)
         np.testing.assert_allclose(W.numpy(), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("ridge", [1e-6, 0.05, 3.0])
+def test_the_ridge_gradient_vanishes_in_every_layer(ridge, method):
+    found = weights_solve_the_ridge_problem(ridge, method)
+    assert found.holds, found
 
 
 def test_leading_dimensions_are_independent_problems():

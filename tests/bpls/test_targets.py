@@ -7,8 +7,12 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from labkit.bpls import INTERPRETATIONS, hidden_targets
+from labkit.bpls import INTERPRETATIONS, hidden_targets, theorems
 from labkit.bpls.targets import overshoot
+from labkit.bpls.theorems import (
+    targets_are_the_smallest_change,
+    targets_repair_the_residual,
+)
 
 from .conftest import randn
 
@@ -65,7 +69,14 @@ def test_per_neuron_is_the_best_that_one_neuron_can_do():
         torch.testing.assert_close(T[:, i], best)
 
 
-def test_gauss_seidel_refreshes_the_residual():
+@pytest.mark.parametrize(
+    "theorem", theorems.THEOREMS.values(), ids=lambda t: t.__name__
+)
+def test_theorem(theorem):
+    assert (found := theorem()).holds, found
+
+
+def test_gauss_seidel_is_per_neuron_with_a_fresh_residual():
     T = hidden_targets(H, W, B, "gauss_seidel")
     now = H.clone()
     for i in range(N):
@@ -79,8 +90,14 @@ def test_min_norm_is_the_smallest_change_that_fits_best(seed, N, J):
     T = hidden_targets(H, W, B)
     change = torch.linalg.lstsq(W.T, (B - H @ W).T, driver="gelsd", rcond=1e-8).solution
     torch.testing.assert_close(T - H, change.T, rtol=1e-5, atol=1e-6)
-    if N >= J:
-        torch.testing.assert_close(T @ W, B, rtol=1e-4, atol=1e-5)
+
+
+@given(st.integers(1, 9), st.integers(1, 8), st.integers(1, 8))
+def test_min_norm_repairs_the_residual_by_the_smallest_change(D, N, J):
+    N, J = max(N, J), min(N, J)
+    for theorem in (targets_repair_the_residual, targets_are_the_smallest_change):
+        found = theorem(D, N, J)
+        assert found._replace(tolerance=1e-5).holds, found
 
 
 def test_how_often_each_interpretation_repairs_the_residual():

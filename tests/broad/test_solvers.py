@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky
+from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky, theorems
 from labkit.broad.greville import exg_e_step, exg_e_update_from, orig_step
 from labkit.broad.ridge import (
     chol1_start_from,
@@ -31,13 +31,7 @@ every_wrong = pytest.mark.parametrize("name", WRONG)
 
 def grow(name, A, blocks, Y, ridge, capacity=None):
     """Yield the input and the state after the start and after every block."""
-    start, update, _ = SOLVERS[name]
-    state = start(A, Y, ridge, capacity)
-    yield A, state
-    for H in blocks:
-        state = update(state, A, H, Y)
-        A = torch.cat([A, H], 1)
-        yield A, state
+    return theorems.growing(name, A, blocks, Y, ridge, capacity)
 
 
 def last(*args, **options):
@@ -53,9 +47,11 @@ def test_the_names_and_which_are_exact():
 @every_exact
 def test_the_ridge_gradient_vanishes_after_every_update(name, ridge, capacity):
     A, H, Y = problem(q=12)
+    given = {"A": A, "Y": Y, "ridge": ridge, "capacity": capacity}
+    found = theorems.ridge_gradient_vanishes(name, blocks=H.split(4, 1), **given)
+    assert found.holds, found
     for X, state in grow(name, A, H.split(4, 1), Y, ridge, capacity):
         assert state.W.shape == (X.shape[1], 3)
-        assert residual(X, Y, state.W, ridge) < 1e-10
         assert np.allclose(state.W, ridge_by_numpy(X, Y, ridge), rtol=0, atol=1e-10)
 
 
@@ -110,24 +106,34 @@ def test_exg_e_from_chunks_is_exg_e():
 def test_the_factor_of_the_ridge_solvers(name, capacity, k, q, seed):
     """F^T R F = I, F upper triangular, its leading block untouched by an update."""
     A, H, Y = problem(k=k, q=q, seed=seed)
+    given = {"A": A, "blocks": [H], "Y": Y, "ridge": 0.5, "capacity": capacity}
+    found = theorems.factor_is_that_of_the_inverse(name, **given)
+    assert found.holds, found
     (_, first), (A, grown) = grow(name, A, [H], Y, 0.5, capacity)
     F, R = grown.F, A.T @ A + 0.5 * torch.eye(k + q)
-    assert torch.equal(F, F.triu())
-    assert torch.allclose(F.T @ R @ F, torch.eye(k + q).double(), rtol=0, atol=1e-10)
     assert torch.equal(F[:k, :k], first.F)
     assert torch.allclose(F, inverse_cholesky(R), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["r-inv", "bordered"])
-def test_the_other_intermediate_results(name, capacity):
+@pytest.mark.parametrize(
+    "theorem", theorems.THEOREMS.values(), ids=lambda t: t.__name__
+)
+def test_theorem(theorem):
+    assert (found := theorem()).holds, found
+
+
+def test_the_rows_of_r_inv_are_the_ridge_inverse(capacity):
     A, H, Y = problem()
-    A, state = last(name, A, H.split(2, 1), Y, 0.5, capacity)
+    given = {"A": A, "blocks": H.split(2, 1), "Y": Y, "ridge": 0.5}
+    found = theorems.dagger_is_the_ridge_inverse("r-inv", capacity=capacity, **given)
+    assert found.holds, found
+
+
+def test_the_factor_of_bordered_is_that_of_r(capacity):
+    A, H, Y = problem()
+    A, state = last("bordered", A, H.split(2, 1), Y, 0.5, capacity)
     R = A.T @ A + 0.5 * torch.eye(A.shape[1])
-    if name == "r-inv":
-        found, exact = state.A_dagger, np.linalg.solve(R.numpy(), A.numpy().T)
-    else:
-        found, exact = state.L, np.linalg.cholesky(R.numpy())
-    assert np.allclose(found, exact, rtol=0, atol=1e-10)
+    assert np.allclose(state.L, np.linalg.cholesky(R.numpy()), rtol=0, atol=1e-10)
 
 
 @every_exact

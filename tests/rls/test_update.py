@@ -36,9 +36,9 @@ def test_the_gain_is_the_new_inverse_on_the_input(rule, n, seed):
         torch.testing.assert_close(P @ x, u / h, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(THEOREMS))
-def test_theorem(name):
-    assert (found := THEOREMS[name]()).holds, found
+@pytest.mark.parametrize("theorem", THEOREMS.values(), ids=lambda t: t.__name__)
+def test_theorem(theorem):
+    assert (found := theorem()).holds, found
 
 
 def start(N=3, n=5):

@@ -71,23 +71,27 @@ def blanks(text: str, tags: Collection[str]) -> list[list[ast.stmt]]:
     return sorted(found, key=lambda group: group[0].lineno)
 
 
-def with_blank(text: str, tags: Collection[str], given: str = "") -> str:
+def with_blank(text: str, tags: Collection[str], given: Collection[str] = ()) -> str:
     """Return the text with ``...`` in the place of what is left out.
 
-    Where assignments are left out, their targets stay. ``given`` takes the place of the
-    first group of statements, where these change something in place: it has the ``...``
-    and the lines that write the result to where the library has it.
+    Where assignments are left out, their targets stay. Where something is changed in
+    place, ``given`` has for each group of statements what takes its place: the ``...``
+    and the lines that write the result to where the library has it. ValueError if it
+    has not as many texts as there are groups.
     """
-    lines = text.splitlines()
-    for i, group in reversed([*enumerate(blanks(text, tags))]):
+    lines, groups = text.splitlines(), blanks(text, tags)
+    if given and len(given) != len(groups):
+        raise ValueError(f"{len(groups)} groups are left out, but {given} is given")
+    shown = [each.splitlines() for each in given]
+    shown = shown or [_open(group, lines) for group in groups]
+    for group, new in reversed([*zip(groups, shown, strict=True)]):
         first, last = group[0], group[-1]
-        new = given.splitlines() if given and not i else _open(group, tags, lines)
         indent = " " * first.col_offset
         lines[first.lineno - 1 : last.end_lineno] = [indent + line for line in new]
     return "\n".join(lines) + "\n"
 
 
-def _open(group: list[ast.stmt], tags: Collection[str], lines: list[str]) -> list[str]:
+def _open(group: list[ast.stmt], lines: list[str]) -> list[str]:
     new = []
     for node in group:
         here = lines[node.lineno - 1 : node.end_lineno]
@@ -124,7 +128,7 @@ def is_open(text: str) -> bool:
 def imports_of(function: Callable) -> str:
     """Return the import lines for all names that a step takes from its module."""
     function = plain(function)
-    space, names = function.__globals__, _globals(function.__code__)
+    space, names = function.__globals__, names_of(function.__code__)
     arguments = ast.parse(text_of(function)).body[0].args
     names |= {n.id for n in ast.walk(arguments) if isinstance(n, ast.Name)}  # defaults
     lines, own = [], []
@@ -139,14 +143,19 @@ def imports_of(function: Callable) -> str:
             alias = "" if leaf == name else f" as {name}"
             lines.append(f"from {parent} import {leaf}{alias}")
     if own:
-        lines.append(f"from {function.__module__} import {', '.join(own)}")
+        line = f"from {function.__module__} import {', '.join(own)}"
+        if len(line) > WIDTH:
+            names = "".join(f"    {name},\n" for name in own)
+            line = f"from {function.__module__} import (\n{names})"
+        lines.append(line)
     return "\n".join(lines)
 
 
-def _globals(code: CodeType) -> set[str]:
+def names_of(code: CodeType) -> set[str]:
+    """Return the global names that code reads, also in functions inside it."""
     found = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return found.union(*map(_globals, inner))
+    return found.union(*map(names_of, inner))
 
 
 def compiled(text: str, function: Callable, name: str) -> FunctionType:

@@ -53,10 +53,9 @@ class Exercise:
         Runs at least two steps of the library on a small problem, and returns all
         tensors that these changed or computed, in float64.
     theorems : tuple of callables without arguments, each returns a Finding
-    given : str, lines in the place of the blank, see
+    given : str or more, lines in the place of each blank, see
         :func:`~labkit.lab.exercises.blank.with_blank`
-    plain : str
-        What the blank of ``given`` can be filled with, ``...`` by a plain expression.
+    plain : str or more, a plain expression for the ``...`` of each of ``given``
     stands_for : mapping
         Of variables that ``given`` introduces to those of the library that have their
         values at the end.
@@ -71,8 +70,8 @@ class Exercise:
     hints: tuple[str, str, str]
     example: Callable[[], Sequence[Tensor]]
     theorems: tuple[Callable[[], Finding], ...]
-    given: str = ""
-    plain: str = ""
+    given: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
     stands_for: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -93,10 +92,13 @@ class Exercise:
     @property
     def plain_text(self) -> str:
         """The lines with the blank filled by ``plain``, or the library's own."""
-        if not self.plain:
-            return self.text
-        given = self.given.replace("...", self.plain, 1)
-        return with_blank(self.text, self.tags, given)
+        filled = self._filled
+        return with_blank(self.text, self.tags, filled) if filled else self.text
+
+    @property
+    def _filled(self) -> list[str]:
+        both = zip(self.given, self.plain, strict=True)
+        return [given.replace("...", plain, 1) for given, plain in both]
 
     @property
     def line(self) -> str:
@@ -111,7 +113,7 @@ class Exercise:
         """The lines in Markdown, in the form that the blank has, then the library's."""
         shown = f"```python\n{self.line}\n```"
         if self.plain:
-            first = self.given.replace("...", self.plain, 1)
+            first = "\n".join(self._filled)
             shown = f"```python\n{first}\n```\n\nThe library writes it so:\n\n{shown}"
         return shown
 

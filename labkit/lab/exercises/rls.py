@@ -1,17 +1,18 @@
 """Exercises of recursive least squares: the gain, P, momentum and L1."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor
 
 from labkit.lab.exercises.judging import Exercise
 from labkit.rls import theorems
-from labkit.rls.update import gain, rls_step
+from labkit.rls.update import descend, gain, rls_step
 
 
 def two_steps(**options: float) -> Sequence[Tensor]:
     """Take two steps from a random state; return all that they changed."""
-    P, theta = theorems.first_P(), theorems.drawn(3, 5, seed=1)
+    P, theta = theorems.first_P(), theorems.first_theta()
     velocity = theorems.drawn(3, 5, seed=2) if options.get("momentum") else None
     found = []
     for s in range(2):
@@ -53,8 +54,8 @@ EXERCISES = (
         tags=("37",),
         equation=r"P_s = \tfrac1\lambda P_{s-1} - \tfrac{kT}{\lambda h} u u^\top",
         shapes={"P_new": "(n, n)"},
-        given="P_new = ...  # (37)\nP.copy_(P_new)",
-        plain="(P - mean_weight * steps / h * torch.outer(u, u)) / forgetting",
+        given=("P_new = ...  # (37)\nP.copy_(P_new)",),
+        plain=("(P - mean_weight * steps / h * torch.outer(u, u)) / forgetting",),
         stands_for={"P_new": "P"},
         hints=(
             r"$u u^\top$ is a matrix: its entry $(i, j)$ is $u_i u_j$. `torch.outer` "
@@ -71,5 +72,57 @@ EXERCISES = (
             theorems.gain_is_the_new_P_on_the_input,
             theorems.weights_follow_the_gradient_times_P,
         ),
+    ),
+    Exercise(
+        name="rls-momentum",
+        title="Write the change $\\Omega_s$ of the weights, without and with momentum.",
+        function=descend,
+        tags=("99",),
+        equation=r"\Omega_s = \alpha\,\Omega_{s-1} - \tfrac{\eta}{h}\,\tilde\nabla P",
+        shapes={"change": "(N, n)"},
+        given=(
+            "change = ...  # (99), where momentum is 0\ntheta.add_(change)  # (100)",
+            "change = ...  # (99)\nvelocity.copy_(change)",
+        ),
+        plain=(
+            "-lr / h * preconditioned",
+            "momentum * velocity - lr / h * preconditioned",
+        ),
+        stands_for={"change": "velocity"},
+        hints=(
+            r"`preconditioned` is $\tilde\nabla P$, `velocity` is $\Omega_{s-1}$, "
+            r"`momentum` is $\alpha$ and `lr` is $\eta$.",
+            r"A step goes against the gradient: its factor is $-\eta / h$, in both "
+            "branches.",
+            "With momentum, `momentum * velocity` is added to the change that there is "
+            "without it.",
+        ),
+        example=lambda: [*two_steps(momentum=0.6), *two_steps()],
+        theorems=(
+            theorems.weights_follow_the_gradient_times_P,
+            theorems.momentum_is_the_sum_of_earlier_steps,
+            theorems.a_clip_is_a_scaled_gradient,
+        ),
+    ),
+    Exercise(
+        name="rls-l1",
+        title="Write what L1 adds to the weights; it acts through the new $P$.",
+        function=rls_step,
+        tags=("100",),
+        equation=r"\Theta_s = \Theta_{s-1} + \Omega_s "
+        r"- \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s",
+        shapes={"change": "(N, n)"},
+        given=("change = ...  # (100), with the new P\ntheta.add_(change)",),
+        plain=("-l1 * signs @ P",),
+        hints=(
+            r"$\Omega_s$ is added already, by `descend`. What is missing is the last "
+            r"term; $\gamma$ is `l1`.",
+            "`signs` has the signs of the weights before the step, one row a unit, and "
+            "`P` is the new one by now.",
+            "A row of weights stands left of `P`: the product is `signs @ P`, and its "
+            r"factor is $-\gamma$.",
+        ),
+        example=partial(two_steps, l1=0.02),
+        theorems=(theorems.l1_acts_without_a_gradient,),
     ),
 )

@@ -1,6 +1,8 @@
 """The parts of an exercise: its blank, its place in the library, limits, slips."""
 
 import ast
+import builtins
+import inspect
 import itertools
 import sys
 import textwrap
@@ -16,6 +18,7 @@ from labkit.lab.exercises.blank import (
     compiled,
     imports_of,
     is_open,
+    names_of,
     text_of,
     with_blank,
 )
@@ -53,7 +56,7 @@ def gain_of(u="P @ x_mean", h="forgetting + mean_weight * steps * (x_mean @ u)")
 def test_the_cell_is_the_librarys_source(name):
     """Nothing but the docstring, the annotations and the decorators is left out."""
     exercise = STEPS[name]
-    source = textwrap.dedent(__import__("inspect").getsource(plain(exercise.function)))
+    source = textwrap.dedent(inspect.getsource(plain(exercise.function)))
     node = ast.parse(source).body[0]
     node.decorator_list, node.returns = [], None
     if ast.get_docstring(node) is not None:
@@ -76,17 +79,9 @@ def test_the_open_cell_runs_alone_and_lacks_the_equation(name):
         for n in ast.walk(ast.parse(exercise.open_text))
         if isinstance(n, ast.stmt)
     }
-    assert not left_out & kept
-    loaded = space[exercise.function.__name__].__code__
-    assert not missing_names(loaded, space)
-
-
-def missing_names(code, space):
-    names = {
-        n for n in code.co_names if n in vars(sys.modules["builtins"]) or n in space
-    }
-    wanted = set(imports_of(update.rls_step).replace(",", " ").split()) & {"gain"}
-    return wanted - names if code.co_name == "rls_step" else set()
+    assert not left_out <= kept
+    code = space[exercise.function.__name__].__code__
+    assert names_of(code) <= space.keys() | vars(builtins).keys()
 
 
 def test_imports_are_all_that_the_text_uses():

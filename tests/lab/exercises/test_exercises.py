@@ -1,0 +1,103 @@
+"""Every exercise: what a learner is given, and that right answers are right."""
+
+import inspect
+
+import pytest
+
+from labkit.lab.exercises import Exercise, exercise, exercises, hint, judge, solution
+from labkit.lab.exercises.blank import compiled
+from labkit.lab.exercises.words import Checked, check, folded
+
+STEPS = {n: e for n, e in exercises().items() if isinstance(e, Exercise)}
+each_step = pytest.mark.parametrize("found", STEPS.values(), ids=STEPS)
+
+
+def test_a_paper_has_two_steps_or_more():
+    for room in ("rls", "bpls", "broad"):
+        assert sum(name.startswith(f"{room}-") for name in STEPS) >= 2
+
+
+@pytest.mark.parametrize("found", exercises().values(), ids=exercises())
+def test_it_has_three_hints_in_whole_sentences(found):
+    assert len(found.hints) == 3 and len(set(found.hints)) == 3
+    assert all(text.endswith(".") for text in (*found.hints, found.title))
+
+
+@each_step
+def test_the_open_step_is_open_and_nothing_fails(found):
+    told = check(found.name, compiled(found.open_text, found.function, "open"))
+    assert told.judgement.kind == "open" and not told.right
+    assert check(found.name).judgement.kind == "open"
+
+
+@each_step
+def test_the_librarys_own_line_is_right(found):
+    assert check(found.name, solve=True).right
+    assert check(found.name, found.function).right
+
+
+@each_step
+def test_a_plain_way_to_write_it_is_right(found):
+    told = judge(found, compiled(found.plain_text, found.function, "plain"))
+    assert told.right, told.text
+
+
+@each_step
+def test_its_example_and_its_theorems_repeat(found):
+    again = [[each.tolist() for each in found.example()] for _ in range(2)]
+    assert again[0] == again[1]
+    for theorem in found.theorems:
+        assert theorem().found.tolist() == theorem().found.tolist()
+
+
+@each_step
+def test_each_theorem_of_an_exercise_can_fail(found):
+    """For each of them there is a slip that it refuses."""
+    refused = set()
+    for mutant in found.mutants():
+        told = judge(found, compiled(mutant.text, found.function, "mutant"))
+        refused |= {i for i, each in enumerate(told.findings) if not each.holds}
+        if len(refused) == len(found.theorems):
+            return
+    kept = [found.theorems[i] for i in {*range(len(found.theorems))} - refused]
+    assert not kept
+
+
+def test_hints_come_in_order_and_then_the_line():
+    found = exercise("broad-rows")
+    said = [hint("broad-rows").text for _ in range(4)]
+    assert [text[:15] for text in said] == [f"**Hint {i} of 3.*" for i in (1, 2, 3, 3)]
+    assert "solution" in said[2] and found.hints[2] in said[2]
+    assert "torch.linalg.qr" in solution("broad-rows").text
+
+
+def test_on_a_page_hints_lie_folded_in_each_other():
+    page = folded(exercise("rls-gain"))
+    order = [
+        page.index(f"<summary>{each}") for each in ("Hint 1", "Hint 3", "Solution")
+    ]
+    assert order == sorted(order) and page.count("<details>") == 4
+    assert page.endswith("</details>" * 4) and "u = P @ x_mean" in page
+
+
+def test_what_is_unknown_is_named_with_what_is_known():
+    with pytest.raises(KeyError, match=r"no exercise 'rls-nothing'.*rls-gain"):
+        check("rls-nothing")
+
+
+def test_a_wrong_answer_is_drawn_beside_the_wanted_one():
+    found = exercise("rls-P")
+    text = found.open_text.replace("...  # (37)", "P / forgetting  # (37)")
+    told = check("rls-P", compiled(text, found.function, "wrong"))
+    assert isinstance(told, Checked) and told.judgement.kind == "wrong"
+    assert told.judgement.slip == "missing term"
+    titles = [each["text"] for each in told.figure()["layout"]["annotations"]]
+    assert "your P_new" in str(titles) and "wanted P_new" in str(titles)
+    assert check("rls-P", solve=True).figure() is None
+
+
+def test_the_three_words_are_the_labs():
+    from labkit import lab
+
+    assert lab.check is check and lab.hint is hint and lab.solution is solution
+    assert list(inspect.signature(check).parameters) == ["name", "answer", "solve"]
