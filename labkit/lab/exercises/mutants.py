@@ -119,6 +119,10 @@ def _signs(node: ast.expr) -> Iterator[tuple[str, str, ast.expr]]:
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         op = _OPPOSITE[type(node.op)]()
         yield "sign", f"plus and minus in {said} are exchanged", _binary(node, op=op)
+    elif isinstance(node, ast.GeneratorExp | ast.ListComp):
+        new = copy.copy(node)
+        new.elt = _negative(node.elt)
+        yield "sign", f"the sign of `{ast.unparse(node.elt)}` is turned", new
     elif _method(node) == "neg_" or _called(node) == "torch.neg":
         value = node.func.value if _method(node) == "neg_" else node.args[0]
         yield "sign", f"the minus of {said} is missing", value

@@ -119,8 +119,8 @@ EXERCISES = (
         tags=("1",),
         equation=r"G_t = H_t\, G_{t-1} + F_t, \text{ of it } H_t\, G_{t-1}",
         shapes={"HG": "(b, S, m K n)"},
-        given="HG = ...  # (1)\nG = HG if out is None else out.copy_(HG)",
-        plain="H @ G",
+        given=("HG = ...  # (1)\nG = HG if out is None else out.copy_(HG)",),
+        plain=("H @ G",),
         stands_for={"HG": "G"},
         hints=(
             "Both `H` (b, S, S) and `G` (b, S, m K n) have one matrix for each "
@@ -231,11 +231,11 @@ EXERCISES = (
         shapes={"A_new": "(b, r, K n, S)"},
         given=(
             "A_new = ...  # (8)\n"
-            "A = A_new.contiguous() if for_A is None else for_A.copy_(A_new)"
+            "A = A_new.contiguous() if for_A is None else for_A.copy_(A_new)",
         ),
         plain=(
             "torch.einsum('bij,bicd->bjcd', Z[:, :r], HA) + torch.diag_embed("
-            "Z[:, r, :, None, None, None] * Dt, dim1=3, dim2=5).reshape(A.shape)"
+            "Z[:, r, :, None, None, None] * Dt, dim1=3, dim2=5).reshape(A.shape)",
         ),
         stands_for={"A_new": "A"},
         hints=(
@@ -258,8 +258,8 @@ EXERCISES = (
         tags=("3",),
         equation=r"C = L R^\top = U\,\mathrm{diag}(d)\,V^\top",
         shapes={"C": "(b, r + 1, r + 1)"},
-        given="C = ...  # (3)\nU, d, V = svd(C, decomposition)",
-        plain="L @ R.mT",
+        given=("C = ...  # (3)\nU, d, V = svd(C, decomposition)",),
+        plain=("L @ R.mT",),
         hints=(
             r"The sum of the terms is $\sum_i u_i \otimes A_i$. With $u_i = Q L_i$ and "
             "$A_i = M R_i$, where $Q$ and $M$ have orthonormal columns, it is "
@@ -298,8 +298,8 @@ EXERCISES = (
         tags=("2",),
         equation=r"F_t = \hat h_t \otimes D_t",
         shapes={"F": "(b, P, m, K, n)"},
-        given="F = ...  # (2)\nJ += F",
-        plain="h_hat[:, None, :, None, None] * D[:, :, None]",
+        given=("F = ...  # (2)\nJ += F",),
+        plain=("h_hat[:, None, :, None, None] * D[:, :, None]",),
         hints=(
             r"Entry [p, i, k, j] is $\hat h_i$ times $D_{pkj}$: a weight in row i "
             r"meets the input $\hat h_i$.",
