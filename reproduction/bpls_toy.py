@@ -18,6 +18,7 @@ from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
 from reproduction.bpls import split, starting
 from reproduction.criteria import AHEAD, SEEDS, ahead, by_seed, level
+from reproduction.drawing import Chart
 from reproduction.studies import Study
 
 SIGMAS = (0.0, 0.1, 0.3)
@@ -137,9 +138,13 @@ TOY = Study(
     f"errors over all levels of noise lies within {CLOSE:.0%} of the rival's, no where "
     f"it lies outside, undecided otherwise or with fewer than {SEEDS} seeds; of the "
     f"test {AHEAD}, with margin 0 and paired seeds; of the identity within {CLOSE:.0%}",
-    views=(
-        View("look", "train", "Training error", "sigma", "RMSE"),
-        View("look", "test", "Test error", "sigma", "RMSE"),
+    views=tuple(
+        Chart(
+            view=View("look", part, f"{kind}, {part}", "sigma", "RMSE", log_y=True),
+            only=(kind,),
+        )
+        for kind in ("linear", "nonlinear")
+        for part in ("train", "test")
     ),
 )
 

@@ -34,6 +34,7 @@ from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus, verdict
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
+from reproduction.drawing import Chart
 from reproduction.studies import SPREAD, Study
 
 START = (*6 * [Update(10)], Update(extra=3000))
@@ -382,7 +383,9 @@ TABLE_2 = Study(
     table=beside,
     claims=direct_claims,
     criterion=f"of a rise {SPREAD}; of a number {NEAR}",
-    views=(ACCURACY,),
+    views=(
+        Chart(view=ACCURACY, lines={x: PAPER[x][-1] for x in PAPER if "ridge" in x}),
+    ),
 )
 
 
@@ -421,6 +424,7 @@ def growth_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             yield f"{claim} seconds of chol-1", f"{ratio:.2f} times", fast
 
 
+GROWN = [f"{solver} {ridge:g}" for solver in ("chol-1", "exg-e") for ridge in EXG_E]
 GROWTH = Study(
     name="broad/growth",
     shows="Tables II and III, rows Exg-E and Chol-1; Figure 1(a); Table VI, seconds",
@@ -441,7 +445,7 @@ GROWTH = Study(
     memory=8,
     table=beside,
     claims=growth_claims,
-    views=(ACCURACY,),
+    views=(Chart(view=ACCURACY, lines={x: PAPER[x][-1] for x in PAPER if x in GROWN}),),
     criterion="yes where the accuracy at the end lies on the paper's side of that at "
     "the start, one draw, so no spread; of Fig. 1(a) where the order of the maxima is "
     "the paper's; where seconds are at most 1.3 of the count; and where chol-1 gains "

@@ -128,6 +128,15 @@ def show(names: Names = None, results: Results = RESULTS) -> None:
 
 @app.command()
 @in_a_sentence
+def coverage(results: Results = RESULTS) -> None:
+    """List what the papers claim, with the size of the evidence and what was found."""
+    from reproduction import coverage
+
+    typer.echo(coverage.text(results))
+
+
+@app.command()
+@in_a_sentence
 def check(
     file: Annotated[
         Path,

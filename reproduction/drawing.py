@@ -1,78 +1,184 @@
 """Draw curves as small SVG files, the same bytes for the same results."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 import pandas as pd
 
 from labkit.lab.race import View
 
-# Okabe and Ito's colours; curves beyond them differ by their dashes
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+# Okabe and Ito's colours and three of Tol's; curves beyond them differ by their dashes
+COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"),
+    *("#882255", "#999933", "#332288"),
+)
 DASHES = ("", "6 3", "2 2", "8 3 2 3")
-WIDTH, HEIGHT, LEFT, TOP, LOW = 430, 270, 62, 34, 44
+PAPER = "3 3"  # the dashes of a line at a number of the paper
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, LOW = 430, 270, 62, 12, 34, 44
 LINE = 15  # height of a line of the legend
-Curve = tuple[list[float], list[float]]
+Range = tuple[float | None, float | None]
 
 
-def figure(rows: pd.DataFrame, views: Sequence[View]) -> str:
-    """Return an SVG with one panel for each view and one mean curve for each label."""
-    names = list(dict.fromkeys(rows.label))
-    panels = []
-    for number, view in enumerate(views):
-        curves = {name: curve_of(rows[rows.label == name], view) for name in names}
-        panels.append(panel(curves, view, number * (WIDTH + 20)))
-    width = len(views) * (WIDTH + 20)
-    legend = "".join(_key(i, name) for i, name in enumerate(names))
-    height = HEIGHT + LINE * len(names) + 28
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-    head += f'width="{width}" height="{height}" font-family="sans-serif" '
-    head += 'font-size="12" role="img">'
-    said = f"{'; '.join(view.title for view in views)}, of {', '.join(names)}"
-    back = '<rect width="100%" height="100%" fill="white"/>'
-    whole = [head, f"<title>{escape(said)}</title>", back, *panels, legend, "</svg>"]
-    return "\n".join(whole) + "\n"
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One drawing: some of the curves of a study, and the paper's numbers.
+
+    Attributes
+    ----------
+    view : View, what is drawn against what
+    only : tuple of str
+        Labels, or parts of labels such as a data set; a label that has none of them is
+        not drawn. If it is empty, all are drawn. What all names have in common is left
+        out of them.
+    lines : mapping of a name to a number of the paper
+        A dashed line, in the colour of the curve of that name, or black.
+    x_range, y_range : (low, high), None for an end that the curves decide
+    """
+
+    view: View
+    only: tuple[str, ...] = ()
+    lines: Mapping[str, float] = field(default_factory=dict)
+    x_range: Range = (None, None)
+    y_range: Range = (None, None)
+
+    def names(self, labels: Iterable[str]) -> dict[str, str]:
+        """Return the names under which labels are drawn, by label."""
+        parts = {label: label.split(", ") for label in labels}
+        if self.only:
+            wanted = set(self.only)
+            parts = {x: p for x, p in parts.items() if x in wanted or wanted & {*p}}
+        common = set.intersection(*map(set, parts.values())) if parts else set()
+        common &= set(self.only) if len(parts) == 1 else common
+        names = {x: [p for p in each if p not in common] for x, each in parts.items()}
+        return {label: ", ".join(each) or label for label, each in names.items()}
 
 
-def curve_of(runs: pd.DataFrame, view: View) -> Curve:
-    """Return the means over the seeds at the looks that every seed has."""
-    seeds = runs.seed.nunique() if "seed" in runs else 1
+@dataclass(frozen=True)
+class MeanCurve:
+    """The means over the seeds at the looks that every seed has, and their sd."""
+
+    x: list[float]
+    y: list[float]
+    sd: list[float]
+
+
+def figures(rows: pd.DataFrame, charts: Sequence[View | Chart]) -> dict[int, str]:
+    """Return an SVG for each chart that has curves, by its number from 1.
+
+    A rule has one colour in all charts.
+    """
+    charts = [p if isinstance(p, Chart) else Chart(view=p) for p in charts]
+    labels = list(dict.fromkeys(rows["label"]))
+    drawn = [chart.names(labels) for chart in charts]
+    names = dict.fromkeys(name for each in drawn for name in each.values())
+    style, made = {name: number for number, name in enumerate(names)}, {}
+    for number, (chart, named) in enumerate(zip(charts, drawn, strict=True), 1):
+        curves = {
+            name: curve_of(rows[rows["label"] == label], chart)
+            for label, name in named.items()
+        }
+        if curves := {name: curve for name, curve in curves.items() if curve.x}:
+            made[number] = svg(curves, chart, style)
+    return made
+
+
+def curve_of(runs: pd.DataFrame, chart: Chart) -> MeanCurve:
+    """Return the mean curve of the runs of a label, within the range of its x."""
+    view, seeds = chart.view, runs["seed"].nunique() if "seed" in runs else 1
     key = "look" if "look" in runs else view.x  # passes differ from seed to seed
     looks = runs.dropna(subset=[view.y]).groupby(key)
-    means = looks[list({view.x, view.y})].mean()[looks.size() == seeds]
-    return means[view.x].tolist(), means[view.y].tolist()
+    whole = looks.size() >= seeds
+    means = looks[list({view.x, view.y})].mean()[whole]
+    sd = looks[view.y].std()[whole].fillna(0.0)
+    low, high = chart.x_range
+    kept = means[view.x].between(
+        -math.inf if low is None else low, math.inf if high is None else high
+    )
+    means, sd = means[kept], sd[kept]
+    return MeanCurve(means[view.x].tolist(), means[view.y].tolist(), sd.tolist())
 
 
-def panel(curves: Mapping[str, Curve], view: View, left: float) -> str:
-    """Return the SVG of the axes, ticks and curves of one view."""
-    xs = [x for each in curves.values() for x in each[0]]
-    ys = [y for each in curves.values() for y in each[1]]
-    if not xs:
-        return ""
-    logs = view.log_x and min(xs) > 0, view.log_y and min(ys) > 0
-    x_at = _scale(xs, logs[0], LEFT, WIDTH - 12)
-    y_at = _scale(ys, logs[1], HEIGHT - LOW, TOP)
-    parts = [f'<g transform="translate({left},0)">']
-    parts.append(_text(LEFT, 18, view.title, size=14))
+def svg(curves: Mapping[str, MeanCurve], chart: Chart, style: Mapping[str, int]) -> str:
+    """Return one chart with its legend below."""
+    lines = chart.lines
+    keys = [_key(i, name, style[name]) for i, name in enumerate(curves)]
+    if lines:
+        keys.append(_key(len(keys), "dashed: the paper's number", None))
+    height = HEIGHT + LINE * len(keys) + 12
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+    head += f'width="{WIDTH}" height="{height}" font-family="sans-serif" '
+    head += 'font-size="12" role="img">'
+    said = f"{chart.view.title}, of {', '.join(curves)}"
+    back = '<rect width="100%" height="100%" fill="white"/>'
+    axes = _axes(curves, chart, lines, style)
+    return "\n".join([head, f"<title>{escape(said)}</title>", back, *axes, *keys]) + (
+        "\n</svg>\n"
+    )
+
+
+def _axes(curves, chart, lines, style) -> list[str]:
+    """Return the axes, ticks, bands and curves."""
+    view = chart.view
+    xs = [x for each in curves.values() for x in each.x]
+    ys = [y for each in curves.values() for y in each.y] + list(lines.values())
+    (left, right), (bottom, top) = (
+        (min(v) if low is None else low, max(v) if high is None else high)
+        for v, (low, high) in ((xs, chart.x_range), (ys, chart.y_range))
+    )
+    logs = view.log_x and left > 0, view.log_y and bottom > 0
+    x_at = _scale(left, right, logs[0], LEFT, WIDTH - RIGHT)
+    y_at = _scale(bottom, top, logs[1], HEIGHT - LOW, TOP)
+    told = view.y_title.lower() in view.title.lower()
+    title = view.title if told else f"{view.title}, {view.y_title}"
+    parts = [_text(LEFT, 18, title, size=14)]
     parts.append(_text((LEFT + WIDTH) / 2, HEIGHT - 8, view.x_title, "middle"))
-    parts.append(_text(6, TOP - 4, view.y_title))
-    for x in _ticks(min(xs), max(xs), logs[0]):
-        parts.append(_text(x_at(x), HEIGHT - LOW + 17, f"{x:,.7g}", "middle"))
+    for x in _ticks(left, right, logs[0]):
+        anchor = "end" if x_at(x) > WIDTH - RIGHT - 16 else "middle"
+        parts.append(_text(x_at(x), HEIGHT - LOW + 17, f"{x:,.7g}", anchor))
         parts.append(_line(x_at(x), TOP, x_at(x), HEIGHT - LOW))
-    for y in _ticks(min(ys), max(ys), logs[1]):
+    for y in _ticks(bottom, top, logs[1]):
         parts.append(_text(LEFT - 5, y_at(y) + 4, f"{y:,.6g}", "end"))
-        parts.append(_line(LEFT, y_at(y), WIDTH - 12, y_at(y)))
-    for number, (x, y) in enumerate(curves.values()):
-        points = [f"{x_at(a):.1f},{y_at(b):.1f}" for a, b in zip(x, y, strict=True)]
-        drawn = f'points="{" ".join(points)}" fill="none" stroke-width="1.8"'
-        parts.append(f"<polyline {drawn} {_stroke(number)}/>")
-    return "\n".join([*parts, "</g>"])
+        parts.append(_line(LEFT, y_at(y), WIDTH - RIGHT, y_at(y)))
+    for name, number in lines.items():
+        if bottom <= number <= top:
+            ends = LEFT, y_at(number), WIDTH - RIGHT, y_at(number)
+            parts.append(_line(*ends, _colour(style.get(name)), PAPER))
+            if name not in curves:
+                place = WIDTH - RIGHT - 2, y_at(number) - 3
+                parts.append(_text(*place, f"{name}: {number:g}", "end", size=10))
+    box = f'x="{LEFT}" y="{TOP}" width="{WIDTH - RIGHT - LEFT}" '
+    box += f'height="{HEIGHT - LOW - TOP}"'
+    parts.append(f'<clipPath id="axes"><rect {box}/></clipPath>')
+    parts.append('<g clip-path="url(#axes)">')
+    for name, each in curves.items():
+        stroke = _stroke(style[name])
+        spread = zip(each.y, each.sd, strict=True)
+        low, high = zip(*((y - sd, y + sd) for y, sd in spread), strict=True)
+        low = [max(y, bottom) for y in low]  # a logarithm has no zero
+        if any(each.sd):
+            ends = [*zip(each.x, high, strict=True)]
+            ends += [*zip(each.x, low, strict=True)][::-1]
+            fill = f'fill="{_colour(style[name])}" fill-opacity="0.15"'
+            points = _points(ends, x_at, y_at)
+            parts.append(f'<polygon points="{points}" {fill} stroke="none"/>')
+        points = _points(zip(each.x, each.y, strict=True), x_at, y_at)
+        drawn = f'points="{points}" fill="none" stroke-width="1.8"'
+        parts.append(f"<polyline {drawn} {stroke}/>")
+        if len(each.x) == 1:
+            at = f'cx="{x_at(each.x[0]):.1f}" cy="{y_at(each.y[0]):.1f}" r="3"'
+            parts.append(f'<circle {at} fill="{_colour(style[name])}"/>')
+    return [*parts, "</g>"]
 
 
-def _scale(values, log, start, stop):
+def _points(pairs, x_at, y_at) -> str:
+    """Return points as SVG has them."""
+    return " ".join(f"{x_at(x):.1f},{y_at(y):.1f}" for x, y in pairs)
+
+
+def _scale(low, high, log, start, stop):
     """Return the function that maps values to pixels."""
-    low, high = min(values), max(values)
     if log:
         low, high = math.log(low), math.log(high)
     span = high - low or 1.0
@@ -98,21 +204,26 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
-def _stroke(number: int) -> str:
-    dash = DASHES[number // len(COLOURS) % len(DASHES)]
+def _colour(number: int | None) -> str:
+    return "#000000" if number is None else COLOURS[number % len(COLOURS)]
+
+
+def _stroke(number: int | None) -> str:
+    dash = PAPER if number is None else DASHES[number // len(COLOURS) % len(DASHES)]
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'stroke="{COLOURS[number % len(COLOURS)]}"{dashed}'
+    return f'stroke="{_colour(number)}"{dashed}'
 
 
-def _key(number: int, name: str) -> str:
-    y = HEIGHT + 18 + LINE * number
+def _key(place: int, name: str, number: int | None) -> str:
+    y = HEIGHT + 4 + LINE * place
     drawn = f'<line x1="{LEFT}" y1="{y}" x2="{LEFT + 30}" y2="{y}" stroke-width="1.8" '
     return drawn + f"{_stroke(number)}/>{_text(LEFT + 38, y + 4, name)}"
 
 
-def _line(x1, y1, x2, y2) -> str:
+def _line(x1, y1, x2, y2, colour="#ddd", dash="") -> str:
     ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} stroke="#ddd"/>'
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<line {ends} stroke="{colour}"{dashed}/>'
 
 
 def _text(x, y, words, anchor="start", size=12) -> str:

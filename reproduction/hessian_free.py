@@ -23,6 +23,7 @@ from reproduction.criteria import (
     unless_few,
     unless_improving,
 )
+from reproduction.drawing import Chart
 from reproduction.studies import Study
 
 MARTENS_DAMPING, CHUNKS = 4.0, 8
@@ -256,7 +257,17 @@ USPS = Study(
     table=table,
     claims=claims,
     criterion=METHODS,
-    views=(*ERRORS, View("passes", "n", "Batch of SHF", "passes", "images")),
+    views=(
+        *(
+            Chart(
+                view=view,
+                lines={name: numbers[i] for name, numbers in TABLE_2.items()},
+                y_range=(0.9, 6.0),
+            )
+            for i, view in enumerate(ERRORS)
+        ),
+        View("passes", "n", "Batch", "passes", "images", log_x=True),
+    ),
     drawn=in_f,
 )
 

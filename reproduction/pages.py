@@ -1,12 +1,13 @@
 """Pages of results, one for each paper, with verdicts and the commands to check."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from labkit.lab.runs.jobs import write_atomically
-from reproduction import drawing, results, show
+from reproduction import coverage, drawing, results, show
 from reproduction.studies import PAPERS, Study, studies
 
 TITLES = {
@@ -21,25 +22,54 @@ MADE = "<!-- made by `labkit reproduce pages` from results; not edited by hand -
 READING = (
     "A claim is the paper's, an identity (its formulas make it true) or ours, and the "
     "three are counted apart. A verdict judges the claim at the size that was run, by "
-    "the criterion under its table. Seconds are of the machine named, at the load "
+    "the criterion under its table. A look is what was measured of a run between two "
+    "of its steps, such as after an epoch; ± is one standard deviation over the runs "
+    "unless a table says otherwise, and so are the bands of the figures, whose dashed "
+    "lines are the paper's numbers. Seconds are of the machine named, at the load "
     "named; seconds of the processor are those that the unit itself took."
 )
 
 
 def pages(folder: Path) -> dict[str, str]:
     """Return all pages and their figures by path below ``docs/reproduction``."""
-    found, every = {}, studies()
+    found, every, items = {}, studies(), coverage.coverage(folder)
     for paper in PAPERS:
         mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
-        parts = [MADE, f"# {TITLES[paper]}", READING]
+        told = coverage.paragraph(paper, items, folder)
+        parts = [MADE, f"# {TITLES[paper]}", *([told] if told else []), READING]
         for each in mine:
             rows = results.frame(results.path_of(each, folder))
             parts += section(each, folder, rows)
             if each.views and len(rows):
-                found[f"{each.name}.svg"] = drawing.figure(each.drawn(rows), each.views)
+                found |= figures_of(each, rows)
         found[f"{paper}.md"] = "\n\n".join(parts) + "\n"
     found["README.md"] = "\n\n".join(index(every, folder)) + "\n"
+    found["coverage.md"] = "\n\n".join(covered(items)) + "\n"
     return found
+
+
+def figures_of(each: Study, rows: pd.DataFrame) -> dict[str, str]:
+    """Return the figures of a study by path, one for each panel that has curves."""
+    made = drawing.figures(each.drawn(rows), each.views)
+    return {f"{each.name}-{number}.svg": text for number, text in made.items()}
+
+
+def covered(items: pd.DataFrame) -> Iterator[str]:
+    """Yield the parts of the page of all claims and of their evidence."""
+    yield MADE
+    yield "# What the papers claim, and what was shown"
+    yield (
+        "Each row is a claim of a paper, and the evidence of it that the results hold: "
+        "at the paper's size (often with fewer runs), at a reduced size, in a notebook "
+        "only, or none. `labkit reproduce coverage` prints the same."
+    )
+    yield table_of(coverage.counts(items))
+    for paper, mine in items.groupby("paper", sort=False):
+        yield f"## {TITLES[paper]}"
+        rows = mine.assign(now=mine["now"].map(coverage.SIZES))
+        names = ["where", "claim", "studies", "now", "found"]
+        heads = ["in the paper", "claim", "study", "evidence", "found"]
+        yield grid(heads, rows[names].values.tolist())
 
 
 def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
@@ -49,7 +79,8 @@ def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
     yield (
         "What `labkit reproduce` found: `labkit reproduce list` shows the studies, "
         "`run` carries out units that are not done, `show` prints what the pages below "
-        "have. The numbers are in `reproduction/results/`."
+        "have. The numbers are in `reproduction/results/`. "
+        "[Every claim of the papers](coverage.md) has its own list."
     )
     rows = []
     for name, each in every.items():
@@ -82,13 +113,14 @@ def section(each: Study, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
     yield f"{len(done)} of {units} units are done{missing}."
     yield table_of(each.table(rows))
     if each.views:
-        yield f"![{each.shows}]({each.name}.svg)"
+        yield " ".join(f"![{each.shows}]({path})" for path in figures_of(each, rows))
     found = show.judged(each, rows)
     if len(found):
         names = [show.CLAIM, "measured here", "whose", "verdict"]
         yield grid(names, found[names].values.tolist())
         yield f"Criterion: {each.criterion}."
-    yield run_how(done)
+    head = "<details><summary>How these units were run</summary>"
+    yield "\n\n".join([head, run_how(done), "</details>"])
 
 
 def run_how(done: Mapping[str, Mapping]) -> str:
@@ -169,6 +201,18 @@ def claims(folder: Path) -> str:
     return show.recorded(folder).to_csv(index=False, lineterminator="\n")
 
 
+def summaries(folder: Path) -> str:
+    """Return the paragraphs of all papers as JSON; see `labkit.lab.claims.summary`."""
+    items = coverage.coverage(folder)
+    told = {paper: coverage.paragraph(paper, items, folder) for paper in PAPERS}
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+
+
+def summaries_beside(table: Path) -> Path:
+    """Return the path of the paragraphs, beside the table of claims."""
+    return table.with_name("summaries.json")
+
+
 def write(folder: Path, docs: Path, table: Path) -> list[Path]:
     """Write all pages and the table of claims; return their paths.
 
@@ -180,12 +224,14 @@ def write(folder: Path, docs: Path, table: Path) -> list[Path]:
     """
     made, paths = pages(folder), []
     write_atomically(Path(table), claims(folder))
-    for figure in {f"{name}.svg" for name in studies()} - set(made):
-        (Path(docs) / figure).unlink(missing_ok=True)
+    write_atomically(summaries_beside(Path(table)), summaries(folder))
+    for figure in sorted(Path(docs).glob("*/*.svg")):
+        if figure.relative_to(docs).as_posix() not in made:
+            figure.unlink()
     for name, text in made.items():
         path = Path(docs) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_file() or path.read_text("utf-8") != text:
             write_atomically(path, text)
         paths.append(path)
-    return [*paths, Path(table)]
+    return [*paths, Path(table), summaries_beside(Path(table))]

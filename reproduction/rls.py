@@ -29,8 +29,10 @@ from reproduction.criteria import (
     faster_claims,
     unless_improving,
 )
+from reproduction.drawing import Chart
 from reproduction.studies import Study
 
+VALUES = (0.01, 0.1, 1.0, 10.0)  # of k and of eta
 SQUARES = ("Adam", "RLS", "RLS+M", "RLS+R", "RLS+M+R")
 ENTROPY = ("Adam-CE", "HRLS", "HRLS+M", "HRLS+R", "HRLS+M+R")
 
@@ -210,9 +212,18 @@ PAIRED = (
     "round numbers below what such networks are known to reach, by the best value and "
     "by the mean over all epochs, the area under the curve"
 )
-VIEWS = (
-    View("look", "loss", "Training loss", "epoch", "loss", log_y=True),
-    View("look", "accuracy", "Test accuracy", "epoch", "%", log_x=True),
+LOSS = View("look", "loss", "Training loss", "epoch", "loss", log_x=True, log_y=True)
+ACCURACY = View("look", "accuracy", "Test accuracy", "epoch", "%", log_x=True)
+BEGIN = replace(ACCURACY, title="Test accuracy, first ten epochs", log_x=False)
+BOTH = tuple(
+    Chart(view=view, only=methods)
+    for methods in (SQUARES, ENTROPY)
+    for view in (LOSS, ACCURACY)
+)
+SWEEPS = tuple(
+    Chart(view=view, only=tuple(f"{symbol} {value:g}" for value in VALUES))
+    for symbol in ("k", "eta")
+    for view in (LOSS, ACCURACY)
 )
 MNIST = Study(
     name="rls/fig2a-3a",
@@ -237,7 +248,14 @@ MNIST = Study(
     table=table,
     claims=partial(claims, goals={"accuracy": 98.0, "loss": 0.02}),
     criterion=PAIRED.format("98 % of the test images, or a loss of 0.02"),
-    views=VIEWS,
+    views=tuple(
+        replace(chart, y_range=(96.0, None)) if chart.view is ACCURACY else chart
+        for chart in BOTH
+    )
+    + tuple(
+        Chart(view=BEGIN, only=methods, x_range=(1, 10), y_range=(95.0, None))
+        for methods in (SQUARES, ENTROPY)
+    ),
 )
 PIXELS = replace(
     MNIST,
@@ -283,7 +301,7 @@ CIFAR = Study(
     table=table,
     claims=partial(claims, goals={"accuracy": 40.0}, faster=LEADERS),
     criterion=PAIRED.format("40 % of the test images"),
-    views=VIEWS,
+    views=BOTH,
 )
 IMDB = Study(
     name="rls/fig2c-3c",
@@ -309,7 +327,7 @@ IMDB = Study(
     table=table,
     claims=partial(claims, goals={"accuracy": 70.0}, faster=LEADERS),
     criterion=PAIRED.format("70 % of the test reviews"),
-    views=VIEWS,
+    views=BOTH,
 )
 
 SWEPT = {"mean_weight": "k", "lr": "eta"}
@@ -377,7 +395,7 @@ def swept(runs: int, **given: object) -> dict[str, dict]:
         | {option: value}
         for seed in range(runs)
         for option in SWEPT
-        for value in (0.01, 0.1, 1.0, 10.0)
+        for value in VALUES
     }
 
 
@@ -403,7 +421,7 @@ SWEEP = Study(
     f"all of {SEEDS} runs fail ends below one with which none does; a no becomes "
     f"{NOT_AT_END!r} where the loss of a run fell by more than {LEAST:.0%} in the last "
     "tenth of its looks",
-    views=VIEWS,
+    views=SWEEPS,
     drawn=named,
 )
 CONV_SWEEP = replace(

@@ -20,6 +20,7 @@ from reproduction.criteria import (
     unless_few,
     unless_improving,
 )
+from reproduction.drawing import Chart
 from reproduction.studies import Study
 
 CHUNK = 50  # steps between two chances to save
@@ -180,7 +181,15 @@ PTB = Study(
     criterion="yes where our test bits, at the better of our rates, are within "
     f"{NEAR} of the paper's, where a run is said to have a standard deviation below "
     "0.01; else undecided, since there is one run",
-    views=(View("look", "valid", "Validation bits", "step", "bits"),),
+    views=tuple(
+        Chart(
+            view=View("look", "valid", f"Validation, {batch}", "step", "bits"),
+            only=(batch,),
+            lines={x: bits[0] for x, bits in said.items() if "TBPTT" in x},
+            y_range=(1.6, 2.6),
+        )
+        for batch, said in PRINTED.items()
+    ),
 )
 
 COURSE = {10_000: 2.97, 20_000: 2.70}  # bits in the authors' logs of 8-OK
@@ -270,7 +279,13 @@ PTB_ONLINE = Study(
     "two methods, at the last step that both have, where the 95 % interval of the "
     f"lead is above {NEAR}, no where it is below that, and with fewer than {SEEDS} "
     f"runs yes where the lead is above {NEAR}; undecided otherwise",
-    views=PTB.views,
+    views=tuple(
+        Chart(
+            view=View("look", "valid", f"Validation, {rate}", "step", "bits"),
+            only=(rate,),
+        )
+        for rate in (LOGGED_RATE, "rate 0.001")
+    ),
 )
 
 # Copy
@@ -354,6 +369,7 @@ def copy_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
                 yield f"4.1, Fig. 1: 16-OK longer than {method}", told, ahead
 
 
+GROWING = View("look", "level", "Length reached", "step", "length", log_x=True)
 COPY_RATES = {"": LOGGED, "-lr-1.0e-03": 1e-3, "-lr-3.2e-03": 10**-2.5}
 
 
@@ -388,7 +404,7 @@ COPY = Study(
     criterion="yes where the length is at least the shortest of the five logs', "
     f"or within {APART:.0%} of Fig. 1's at the best of our three rates; undecided "
     f"otherwise, since there is one run; {LONGER}; almost as good: not behind by that",
-    views=(View("look", "level", "Length reached", "step", "length", log_x=True),),
+    views=(Chart(view=GROWING, lines=REACHED),),
 )
 
 
@@ -428,7 +444,7 @@ KTP = Study(
     table=copy_table,
     claims=ktp_claims,
     criterion=f"{LONGER}; almost as good: not behind by that",
-    views=COPY.views,
+    views=(GROWING,),
 )
 
 
@@ -462,7 +478,7 @@ RANK_1 = Study(
     claims=rank_claims,
     criterion=f"{LONGER}; a no becomes {NOT_AT_END!r} where a run still grew in its "
     "last tenth of looks",
-    views=COPY.views,
+    views=(GROWING,),
 )
 
 STUDIES = (PTB, COPY, PTB_ONLINE, KTP, RANK_1)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from labkit.lab.race import View
 from labkit.lab.runs.parameters import RunRefused
+from reproduction.drawing import Chart
 
 PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free", "compare")
 MODULES = (
@@ -47,7 +48,8 @@ class Study:
     claims : callable, from all rows to the claims: for each one what the paper says,
         what was measured, and the verdict
     criterion : str, how the verdicts are made
-    views : tuple of `labkit.lab.race.View`, the panels of the figure
+    views : tuple of `labkit.lab.race.View` or `reproduction.drawing.Chart`
+        The panels of the figure.
     drawn : callable, from all rows to those that the figure shows
     version : int
         It increases when ``work`` gives other rows for the same arguments; states and
@@ -68,7 +70,7 @@ class Study:
     table: Callable[[pd.DataFrame], pd.DataFrame]
     claims: Callable[[pd.DataFrame], Iterable[tuple[str, str, str]]] = lambda rows: ()
     criterion: str = SPREAD
-    views: tuple[View, ...] = ()
+    views: tuple[View | Chart, ...] = ()
     drawn: Callable[[pd.DataFrame], pd.DataFrame] = lambda rows: rows
     version: int = 1
 

@@ -1,6 +1,7 @@
 """Claims and verdicts: what a paper says, what was measured, whether it holds."""
 
 import html
+import json
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
-RECORDED = Path(__file__).with_name("claims.csv")  # by `labkit reproduce pages`
+# both by `labkit reproduce pages`
+RECORDED = Path(__file__).with_name("claims.csv")
+SUMMARIES = Path(__file__).with_name("summaries.json")
 
 
 Row = Mapping[str, float] | pd.Series  # with ``mean`` and ``sd``
@@ -206,6 +209,28 @@ def _dots(claims: pd.DataFrame) -> Iterator[dict]:
 def _wrapped(text: str) -> str:
     """A claim in lines of a tick's label."""
     return "<br>".join(textwrap.wrap(text, 52))
+
+
+def show_summary(paper: str) -> None:
+    """Display which claims of a paper stand, at which size, which do not, and why.
+
+    The paragraph is the one at the head of the paper's page of results.
+
+    Parameters
+    ----------
+    paper : str, ``rls``, ``bpls``, ``hessian_free``, ``broad`` or ``rtrl``
+
+    Raises
+    ------
+    ValueError : if there is no paragraph on a paper of this name
+    """
+    from IPython.display import Markdown, display
+
+    told = json.loads(SUMMARIES.read_text("utf-8"))
+    if not told.get(paper):
+        known = ", ".join(name for name, text in told.items() if text)
+        raise ValueError(f"there is no summary of {paper!r}; there are {known}")
+    display(Markdown(told[paper]))
 
 
 def recorded(paper: str) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """The pages say what the results say, and nothing of them is older."""
 
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -7,10 +8,19 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from labkit.lab.claims import recorded
+from labkit.lab.claims import (
+    NO,
+    SUMMARIES,
+    UNDECIDED,
+    YES,
+    recorded,
+    show_summary,
+)
 from labkit.lab.race import View
-from reproduction import bpls, drawing, pages, rls, units
+from reproduction import bpls, coverage, drawing, pages, rls, units
 from reproduction.command import CLAIMS, DOCS, RESULTS
+from reproduction.criteria import NOT_AT_END
+from reproduction.drawing import Chart
 from reproduction.studies import PAPERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,9 +61,44 @@ def test_claims_of_a_paper_that_there_is_not_are_refused():
         recorded("adam")
 
 
+def test_a_summary_is_the_paragraph_at_the_head_of_the_page(capsys):
+    with pytest.raises(ValueError, match=r"no summary of 'adam'; there are broad"):
+        show_summary("adam")
+    page = pages.pages(RESULTS)["rls.md"]
+    told = json.loads(SUMMARIES.read_text("utf-8"))["rls"]
+    assert f"\n\n{told}\n\n" in page
+
+
+def test_every_claim_of_the_papers_has_its_evidence(tmp_path):
+    """Each item names studies and claims that there are; none of it without results."""
+    items = coverage.coverage(RESULTS)
+    assert len(items) == 80 and set(items["paper"]) == set(PAPERS) - {"compare"}
+    run = items[items["now"].isin([coverage.AT_SIZE, coverage.REDUCED])]
+    assert (run["found"] != "").all(), run[run["found"] == ""]
+    assert len(run) >= 49
+    nothing = coverage.coverage(tmp_path)
+    assert set(nothing["now"]) == {coverage.NOTEBOOK, coverage.MISSING}
+    assert coverage.counts(items)["now"].sum() == len(items)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "found"),
+    [
+        ([YES, YES], coverage.HOLDS),
+        ([NO, NO], coverage.FAILS),
+        ([YES, NO], coverage.PARTLY),
+        ([YES, UNDECIDED], coverage.PARTLY),
+        ([UNDECIDED, NOT_AT_END], coverage.OPEN),
+        ([], ""),
+    ],
+)
+def test_an_item_comes_to_what_its_verdicts_say(verdicts, found):
+    assert coverage._found([{"verdict": each} for each in verdicts]) == found
+
+
 def test_what_was_not_run_stands_there_with_its_command(tmp_path):
     for name, text in pages.pages(tmp_path).items():
-        if name != "README.md":
+        if name not in ("README.md", "coverage.md"):
             assert text.count("**Not run.**") == text.count("\n## ")
             assert text.count("- Command: `labkit reproduce run ") == text.count(
                 "\n## "
@@ -72,10 +117,12 @@ def test_units_that_were_not_run_are_named():
 
 
 def test_a_figure_goes_with_its_results(tmp_path):
-    figure = tmp_path / f"docs/{rls.MNIST.name}.svg"
+    figure = tmp_path / f"docs/{rls.MNIST.name}-1.svg"
     table = tmp_path / "claims.csv"
     pages.write(RESULTS, tmp_path / "docs", table)
     assert figure.is_file() and table.read_text("utf-8") == pages.claims(RESULTS)
+    there = table.with_name("summaries.json").read_text("utf-8")
+    assert there == pages.summaries(RESULTS)
     pages.write(tmp_path, tmp_path / "docs", table)
     assert not [*tmp_path.rglob("*.svg")]
 
@@ -104,6 +151,14 @@ def test_numbers_of_a_column_have_the_same_decimals():
     ]
 
 
+def points(line):
+    return [tuple(map(float, p.split(","))) for p in line.get("points").split()]
+
+
+def elements(svg, kind):
+    return [e for e in ElementTree.fromstring(svg).iter() if e.tag.endswith(kind)]
+
+
 @pytest.mark.parametrize("log", [False, True])
 def test_a_figure_draws_means_over_the_seeds_that_are_all_there(log):
     """The second seed of b is cut off after its first look."""
@@ -111,22 +166,59 @@ def test_a_figure_draws_means_over_the_seeds_that_are_all_there(log):
     rows += [("b", 0, 1, 5.0), ("b", 0, 2, 6.0), ("b", 1, 1, 7.0)]
     frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value"])
     view = View("look", "value", "Title <1>", "look", "value", log_y=log)
-    assert drawing.curve_of(frame[frame.label == "b"], view) == ([1], [6.0])
-    drawn = ElementTree.fromstring(drawing.figure(frame, [view]))
-    lines = [e for e in drawn.iter() if e.tag.endswith("polyline")]
-    assert [len(line.get("points").split()) for line in lines] == [3, 1]
-    heights = [float(p.split(",")[1]) for p in lines[0].get("points").split()]
+    b = drawing.curve_of(frame[frame.label == "b"], Chart(view=view))
+    assert (b.x, b.y, b.sd) == ([1], [6.0], [pytest.approx(2**0.5)])
+    (svg,) = drawing.figures(frame, [view]).values()
+    lines = [points(line) for line in elements(svg, "polyline")]
+    assert [*map(len, lines)] == [3, 1] and len(elements(svg, "circle")) == 1
+    heights = [y for _, y in lines[0]]
     steps = heights[0] - heights[1], heights[1] - heights[2]
     assert (abs(steps[0] - steps[1]) < 0.2) == log
     assert min(steps) > 0
+
+
+def test_a_band_is_one_standard_deviation_wide():
+    rows = [("a", s, k, 10.0 * k + 2 * s) for s in (0, 1, 2) for k in (1, 2)]
+    frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value"])
+    (svg,) = drawing.figures(frame, [View("look", "value", "t", "x", "value")]).values()
+    (line,), (band,) = (elements(svg, kind) for kind in ("polyline", "polygon"))
+    (first, last), area = points(line), points(band)
+    height = (first[1] - last[1]) / 10  # of 1
+    assert first[1] - area[0][1] == pytest.approx(2 * height, abs=0.2)
+    assert len(area) == 4
+
+
+def test_panels_have_their_curves_the_papers_numbers_and_one_colour_a_rule():
+    labels = ["sgd, mnist", "adam, mnist", "adam, fashion"]
+    rows = [(label, 0, k, 80.0 + k) for label in labels for k in (1, 2)]
+    frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value"])
+    view = View("look", "value", "t", "x", "value")
+    named = dict(view=view, lines={"adam": 83.0, "BPLS": 90.0}, y_range=(80, 95))
+    panels = [
+        Chart(only=("mnist",), **named),
+        Chart(only=("none",), view=view),
+        Chart(only=("fashion",), **named),
+    ]
+    made = drawing.figures(frame, panels)
+    assert [*made] == [1, 3]  # a panel without curves is left out
+    texts = [[e.text for e in elements(svg, "text")] for svg in made.values()]
+    assert {"sgd", "adam", "BPLS: 90", "dashed: the paper's number"} <= {*texts[0]}
+    assert "sgd" not in texts[1] and "adam" in texts[1]
+    colours = [
+        [e.get("stroke") for e in elements(s, "polyline")] for s in made.values()
+    ]
+    assert colours[0][1:] == colours[1] and len({*colours[0]}) == 2
+    dashed = [e for e in elements(made[3], "line") if e.get("stroke-dasharray")]
+    assert {e.get("stroke") for e in dashed} == {colours[1][0], "#000000"}
 
 
 def test_a_run_of_bpls_that_ended_stays_where_it_is():
     """Of runs after the first ten the last walk alone is there, and not drawn."""
     rows = [("a", 0, 0, 80.0), ("a", 0, 1, 84.0), ("a", 1, 0, 82.0), ("a", 50, 1, 0.0)]
     frame = pd.DataFrame(rows, columns=["label", "seed", "look", "test"])
-    view = View("look", "test", "", "", "")
-    assert drawing.curve_of(bpls.followed(frame), view) == ([0, 1], [81.0, 83.0])
+    panel = Chart(view=View("look", "test", "", "", ""))
+    curve = drawing.curve_of(bpls.followed(frame), panel)
+    assert (curve.x, curve.y) == ([0, 1], [81.0, 83.0])
 
 
 def test_seeds_that_look_at_other_times_are_drawn_at_the_mean_time():
@@ -138,9 +230,10 @@ def test_seeds_that_look_at_other_times_are_drawn_at_the_mean_time():
         (1, 2, 101.0, 3.0),
     ]
     frame = pd.DataFrame(rows, columns=["seed", "look", "passes", "test"])
-    x, y = drawing.curve_of(frame, View("passes", "test", "", "", ""))
-    assert x == pytest.approx([52.1, 102.0])
-    assert y == [7.0, 3.5]
+    panel = Chart(view=View("passes", "test", "", "", ""))
+    curve = drawing.curve_of(frame, panel)
+    assert curve.x == pytest.approx([52.1, 102.0])
+    assert curve.y == [7.0, 3.5]
 
 
 @pytest.mark.parametrize(
