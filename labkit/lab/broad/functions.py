@@ -21,6 +21,7 @@ from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 
 COARSE = 4  # the many functions are drawn at every fourth point of the grid
 MOST = 60  # old columns that are drawn at most, the newest of them
+JOINING = COLOURS[4]
 RIDGE, OTHER = colour_of("ridge solver"), colour_of("Greville solver")
 
 
@@ -55,7 +56,7 @@ class FunctionKnobs:
 
 CAPTION = (
     "Every column is a thin function of the input, drawn at random; the fit is a sum "
-    "of them. An update adds columns (orange) and touches no old one, nor what is "
+    "of them. An update adds columns (purple) and touches no old one, nor what is "
     "filled of F, by which chol-1 and chol-2 stay on the ridge solution; Greville's "
     "recursion leaves it where the ridge matters."
 )
@@ -79,16 +80,19 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
     )
     if now:
         old = now.columns[:, : now.old][:, -MOST:]
-        put(figure, 0, [_all(old, "columns so far", GHOST, width=1)])
+        grey = _all(old, "columns so far", GHOST, width=1)
+        put(figure, 0, [grey | {"showlegend": False}])
         new = now.columns[:, now.old :]
-        put(figure, 0, [_all(new, "columns that join now", COLOURS[1], width=1.5)])
+        put(figure, 0, [_all(new, "columns that join now", JOINING, width=1.5)])
         shown = [dots(now.points, COLOURS[5], "noisy points")]
         shown.append(
             path(np.c_[X, curve(X)], INK, "without noise", dash="dot", width=1)
         )
         styles = {"width": 4}, {"width": 2, "dash": "dash"}
         drawn = zip(now.fits.items(), (RIDGE, OTHER), styles, strict=False)
-        shown += [path(np.c_[X, f], c, name, **style) for (name, f), c, style in drawn]
+        for (name, fit), colour, style in drawn:
+            kind = "ridge" if name in EXACT else "Greville"
+            shown.append(path(np.c_[X, fit], colour, f"{name} ({kind})", **style))
         put(figure, 1, [trace | {"showlegend": True} for trace in shown])
     if now and now.factor is not None:
         at = np.arange(len(now.factor)) + 1

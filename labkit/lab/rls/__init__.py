@@ -11,6 +11,10 @@ __getattr__, __dir__, __all__ = lazily(
             "trainable",
         ),
         "live": ("TRAINING", "Knobs", "training_rows", "watcher"),
-        "ellipse": ("ELLIPSE", "EllipseKnobs", "ellipse_rows"),
+        "verdicts": (
+            *("VIEWS", "best", "duels", "race_table", "race_tables", "step_costs"),
+            *("suspicions", "sweeps"),
+        ),
+        "ellipse": ("ELLIPSE", "EllipseKnobs", "ellipse_rows", "worked"),
     },
 )

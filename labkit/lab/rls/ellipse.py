@@ -18,6 +18,7 @@ from labkit.lab.panels.figures.planes import (
     path,
     planes,
     put,
+    words,
 )
 from labkit.lab.panels.figures.theme import COLOURS, INK, SCALE, colour_of
 from labkit.lab.problem import seeded
@@ -28,6 +29,9 @@ FAR = 5.0  # of the plane of the inputs
 RULES = {name: colour_of(name) for name in ("RLS", "SGD", "Adam")}
 WIDE, GRID = 2.0, 49  # of the plane of the weights
 LENGTH = 0.7  # of the longer of the two arrows
+MINUS, STEP = "minus the gradient", "step of RLS"
+LEGEND = (*RULES, MINUS, STEP)  # what is named below; the rest stands at its place
+WORKED = (2.0, 1.0)  # the mean input of the worked example
 KEPT = 300  # newest points of a path
 
 
@@ -220,7 +224,7 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
     """Draw the inputs on the left and the weights on the right."""
     wide = ((-WIDE, WIDE),) * 2
     figure = planes(
-        ["Inputs, and P", "Weights: loss, paths, and the step"],
+        ["Inputs, and P (green)", "Weights: loss, paths, P at half its size"],
         ["first input", "first weight"],
         ["second input", "second weight"],
         [((-FAR, FAR),) * 2, wide],
@@ -229,7 +233,7 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
     )
     if now:
         put(figure, 0, _inputs(now))
-        put(figure, 1, [t | {"showlegend": True} for t in _weights(now)])
+        put(figure, 1, [t | {"showlegend": t["name"] in LEGEND} for t in _weights(now)])
     if before:
         drawn = [path(p, GHOST, "an earlier run") for p in before.paths.values()]
         for i, trace in enumerate(drawn):
@@ -242,7 +246,8 @@ def _inputs(now: Ellipse) -> list[dict]:
         dots(now.inputs, INK, color=now.targets, colorscale=SCALE, size=6)
         | {"meta": {"touch": "points"}},
         ellipse((0, 0), now.P, 1.0, RULES["RLS"], width=3) | {"name": ""},
-        arrow((0, 0), now.mean, INK, "mean input of the minibatch"),
+        arrow((0, 0), now.mean, INK) | {"name": ""},
+        words(now.mean, "mean input"),
     ]
 
 
@@ -255,12 +260,35 @@ def _weights(now: Ellipse) -> list[dict]:
     drawn.append(ellipse(now.weights, 0.25 * now.P, 1.0, RULES["RLS"], "P, half size"))
     longest = max(np.linalg.norm(now.gradient), np.linalg.norm(now.step), 1e-12)
     for vector, colour, name in (
-        (-now.gradient, INK, "minus the gradient"),
-        (now.step, COLOURS[1], "step of RLS"),
+        (-now.gradient, INK, MINUS),
+        (now.step, COLOURS[1], STEP),
     ):
         end = now.weights + LENGTH / longest * vector
         drawn.append(arrow(now.weights, end, colour, name))
     return drawn
+
+
+def worked(values: Sequence[float]) -> dict:
+    """Draw the worked example: P before, the mean input, and P as it is filled in.
+
+    ``values`` are h and the entries 11, 12 and 22 of P, nan where nothing is filled in.
+    """
+    figure = planes(
+        ["P before (grey), and as you fill it in"],
+        ["first input"],
+        ["second input"],
+        [((-2.6, 2.6), (-1.3, 1.6))],
+        caption="P becomes thin along the mean input, and stays as it was across it.",
+        height=330,
+        square=True,
+    )
+    put(figure, 0, [ellipse((0, 0), np.eye(2), 1.0, GHOST, width=2) | {"name": ""}])
+    put(figure, 0, [arrow((0, 0), WORKED, INK), words(WORKED, "mean input")])
+    _, one, between, two = values
+    P = np.array([[one, between], [between, two]])
+    if np.isfinite(P).all() and np.linalg.eigvalsh(P)[0] > 0:
+        put(figure, 0, [ellipse((0, 0), P, 1.0, RULES["RLS"], width=3) | {"name": ""}])
+    return figure
 
 
 def _status(row) -> str:

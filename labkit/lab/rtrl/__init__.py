@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazily(
             *("measure_noise", "new_network", "train_network"),
         ),
         "noise": ("NOISE", "NoiseKnobs"),
+        "verdicts": ("above_claim", "copy_claim", "noise_claims"),
         "influence": ("INFLUENCE", "InfluenceKnobs"),
         "water": ("WATER", "WaterKnobs"),
     },

@@ -18,6 +18,7 @@ from labkit.rtrl.exact import rtrl_step
 
 UPDATES, SHOWN, READ = 150, 12, 24  # of training; characters that are shown, and read
 UNITS = 16
+DECADES = 3  # of the colours
 METHODS = "OK", "KF-AVG", "UORO", "B-OK", "SNAP-1", "TBPTT"
 
 
@@ -31,7 +32,7 @@ class InfluenceKnobs:
         look_for="Who smears the estimate over characters that were never read?")
     rank: int = knob(
         2, low=1, high=8, unit="terms", help="terms or copies; TBPTT: steps",
-        about="noise", look_for="How many terms until the difference is dark?")
+        about="noise", look_for="With how many terms is the difference dark?")
     trained: bool = knob(
         True, help="on the text, before", about="noise",
         look_for="Untrained: how many characters back does any colour reach?")
@@ -131,7 +132,8 @@ CAPTION = (
     "Rows are hidden units, columns the weights of a character, the newest read on the "
     "right: light where the state still hangs on them. The exact influence fades to "
     "the left as characters are forgotten; the estimate is right on average alone. "
-    "Below, the text: light where a character still colours the marked cell."
+    "A step of colour is a factor: from dark to light it is a thousand. The line below "
+    "is the text: light where a character still acts on the marked cell."
 )
 
 
@@ -150,16 +152,22 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
     for k in ("", "2", "3"):
         look[f"yaxis{k}"]["domain"] = [0.36, 1]
     strip = axis("text read", limits=(0.5, READ + 0.5)) | {"anchor": "y4"}
-    flat = axis("", limits=(0, 2)) | {"anchor": "x4", "domain": [0, 0.1]}
+    strip["tickfont"] = {"size": 18}
+    flat = axis("", limits=(0, 2)) | {"anchor": "x4", "domain": [0, 0.12]}
     look |= {"xaxis4": strip, "yaxis4": flat | {"ticks": "", "showticklabels": False}}
     if now:
         heat = {"type": "heatmap", "colorscale": "Viridis", "showscale": False}
-        heat |= {"zmin": 0, "zmax": float(now.exact.max()), "name": ""}
+        heat |= {"zmin": -DECADES, "zmax": 0, "name": ""}
+        top = float(now.exact.max()) or 1.0
         at = np.arange(1, count + 1)
         part = heat | {"x": at, "y": np.arange(1, ends[1][1])}
         for i, k in enumerate(("", "2", "3")):
             look[f"xaxis{k}"] |= {"tickvals": at, "ticktext": _legible(now.names)}
-            put(figure, i, [part | {"z": now[2 + i], "meta": {"touch": "cells"}}])
+            put(
+                figure,
+                i,
+                [part | {"z": shade(now[2 + i], top), "meta": {"touch": "cells"}}],
+            )
         there = np.arange(READ - len(now.read), READ)
         look["xaxis4"] |= {"tickvals": there + 1, "ticktext": _legible(now.read)}
         coloured = np.zeros(READ)
@@ -179,9 +187,14 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
                     )
                 ],
             )
-        line = {"x": np.arange(1, READ + 1), "y": [1], "z": [coloured]}
+        line = {"x": np.arange(1, READ + 1), "y": [1], "z": [shade(coloured, top)]}
         put(figure, 3, [heat | line])
     return figure
+
+
+def shade(sizes: np.ndarray, top: float) -> np.ndarray:
+    """Return sizes as logarithms of their share of the largest one, down to 10^-3."""
+    return np.log10(np.maximum(sizes / top, 10.0**-DECADES))
 
 
 def _legible(text: Iterable[str]) -> list[str]:

@@ -273,7 +273,8 @@ def _traces(cloud: Cloud | None, before: Clouds | None, i: int, colour: str) -> 
         drawn.append(_spread(before.clouds[i].points, 1.0, GHOST, "an earlier run"))
     if cloud:
         mean = cloud.points.mean(0)
-        drawn.append(dots(cloud.points, colour, "draws", opacity=0.45, size=4))
+        points = dots(cloud.points, colour, "draws", opacity=0.45, size=4)
+        drawn.append(points | {"showlegend": False})
         drawn.append(_spread(cloud.points, 1.0, colour, "95 % of draws", dash="dot"))
         drawn.append(arrow((0, 0), (1, 0), INK, "exact gradient"))
         styles = zip(cloud.biased.items(), BIASED.values(), strict=True)

@@ -28,8 +28,15 @@ def test_whoever_attaches_later_gets_the_newest_figure():
 
 def test_the_state_is_plain_json_and_small():
     """plotly's own widget brings five megabytes of script in every figure."""
-    state = Plot(drawn(2)).get_state()
+    _, state = Plot(drawn(1)), Plot(drawn(2)).get_state()
+    assert not state.pop("library")
     assert len(json.dumps(state)) < 40_000
+
+
+def test_a_kernels_first_figure_brings_plotly_along(monkeypatch):
+    monkeypatch.setattr(Plot, "_brought", False)
+    first, second = Plot(drawn(1)), Plot(drawn(1))
+    assert first.library.decode() == get_plotlyjs() and second.library == b""
 
 
 def test_a_page_is_given_plotly_once_it_asks():

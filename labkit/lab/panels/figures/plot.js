@@ -1,5 +1,5 @@
 // A plotly figure whose state is its data: whoever attaches later sees what is there.
-// plotly.js itself comes from the kernel once a page, not once a figure.
+// plotly.js itself comes with a kernel's first figure, or once a page that asks for it.
 
 const ASKED = "plotly.js";
 const BESIDE = 6; // pixels from the edge of a marker at which a hand holds it
@@ -24,6 +24,7 @@ async function library(model) {
   const take = (message, buffers) => {
     if (message === ASKED) page.loaded ??= load(buffers[0]);
   };
+  if (model.get("library")?.byteLength) page.loaded ??= load(model.get("library"));
   model.on("msg:custom", take);
   while (!page.loaded) {
     if (performance.now() - page.asked >= AGAIN) {

@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 
 import anywidget
 import traitlets
@@ -17,12 +18,18 @@ MAX_WAIT = 10.0  # seconds until a figure that no page confirms is followed by a
 GIVE_UP = 20.0  # seconds without a page that draws: a run goes on without this figure
 
 
+def plotly_js() -> bytes:
+    """Return the script of plotly.js, 5 MB; to import plotly for it takes longer."""
+    return files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+
+
 class Plot(anywidget.AnyWidget):
     """A figure that a page shows as it is now, whenever the page attaches.
 
     plotly's own ``FigureWidget`` keeps in its state what it was made with, so that a
     page that is loaded again shows that, and brings plotly.js along in each figure.
-    Here the state is the figure, and a page asks for plotly.js once.
+    Here the state is the figure. A kernel's first figure brings plotly.js along, since
+    a kernel that is at work in the next cell answers no question; a page without asks.
 
     A page that has drawn says so. From one that has not, the next figure is held back,
     and the newest goes out as soon as it has: at most one is on its way, or a few
@@ -55,6 +62,8 @@ class Plot(anywidget.AnyWidget):
     lost = traitlets.Bool(False).tag(sync=True)
     ahead = traitlets.Bool(False).tag(sync=True)
     touched = traitlets.Dict().tag(sync=True)
+    library = traitlets.Bytes().tag(sync=True)
+    _brought = False  # whether a figure of this kernel has brought plotly.js
     _css = STYLE
     # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
     _esm = REDRAW.read_text("utf-8") + REDRAW.with_name("plot.js").read_text("utf-8")
@@ -72,7 +81,9 @@ class Plot(anywidget.AnyWidget):
         self._taken = False  # whether a page draws the newest, and wants one ahead
         self._watch = None  # gives up unless a page draws
         self._later = None  # hands the figure over that waits
-        super().__init__(figure=as_json(shown), ahead=ahead)
+        library = b"" if Plot._brought else plotly_js()
+        super().__init__(figure=as_json(shown), ahead=ahead, library=library)
+        Plot._brought = True
         self.layout.width = "100%"
         self.on_msg(self._heard)
 
@@ -128,9 +139,7 @@ class Plot(anywidget.AnyWidget):
 
     def _heard(self, _, content, buffers) -> None:
         if content == ASKED:
-            from plotly.offline import get_plotlyjs
-
-            self.send(ASKED, [get_plotlyjs().encode()])
+            self.send(ASKED, [plotly_js()])
             return
         with self.lock:
             if content.get("taken") == self.version:
