@@ -7,16 +7,25 @@ keeps what it shows 40 steps later as the output of the picture's cell.
 """
 
 import base64
+import io
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
+import plotly.io
 from nbformat.v4 import new_output
+from PIL import Image
+from selenium.webdriver.common.by import By
+
+from tests.browser.page import wait
+from tests.browser.serve import chromium
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 STEPS = 40
 WIDE, HIGH = 720, 330  # pixels
 MOST = 120_000  # bytes
+BARE = {"displayModeBar": False}
 
 
 def tagged(book, tag):
@@ -35,15 +44,27 @@ def picture_of(book):
     return picture
 
 
-def put_still(path):
-    """Write a notebook's still; return its size in bytes."""
-    import plotly.io
+def png_of(figure, driver):
+    """Return a figure's pixels, with few colours, as PNG."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "figure.html"
+        page.write_text(plotly.io.to_html(dict(figure), config=BARE, validate=False))
+        driver.get(page.as_uri())
+        find = lambda: driver.find_element(By.CSS_SELECTOR, ".main-svg")  # noqa: E731
+        wait(lambda: find().size["width"], "the figure is drawn")
+        plot = driver.find_element(By.CSS_SELECTOR, ".plotly-graph-div")
+        image = Image.open(io.BytesIO(plot.screenshot_as_png)).convert("RGB")
+    image.quantize(128).save(data := io.BytesIO(), "png", optimize=True)
+    return data.getvalue()
 
+
+def put_still(path, driver):
+    """Write a notebook's still; return its size in bytes."""
     book = nbformat.read(path, as_version=4)
     cell = tagged(book, "still")
     figure = picture_of(book).figure
     figure["layout"] |= {"width": WIDE, "height": HIGH, "autosize": False}
-    data = plotly.io.to_image(dict(figure), "png", validate=False)
+    data = png_of(figure, driver)
     if len(data) > MOST:
         raise SystemExit(
             f"{path.name}: the still has {len(data)} bytes, at most {MOST}"
@@ -59,8 +80,10 @@ def put_still(path):
 
 def main(names):
     """Write the stills of these notebooks, or of all."""
-    for name in names or sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
-        print(f"{name:16}{put_still(NOTEBOOKS / f'{name}.ipynb'):8} bytes", flush=True)
+    with tempfile.TemporaryDirectory() as profile, chromium(Path(profile)) as driver:
+        for name in names or sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb")):
+            size = put_still(NOTEBOOKS / f"{name}.ipynb", driver)
+            print(f"{name:16}{size:8} bytes", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from docutils import nodes
 from plotly.offline import get_plotlyjs
 
 import labkit
-from labkit.lab.runs.page import mathml
+from labkit.lab.runs.page import mathml, page_js
 
 project, author = "labkit", "the labkit developers"
 copyright = "2026, the labkit developers"
@@ -19,7 +19,10 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.viewcode",
     "sphinx_design",
+    "sphinx_copybutton",
 ]
+copybutton_exclude = ".linenos, .gp, .go"
+copybutton_selector = "div:not(.printed) > div.highlight pre"
 
 # Notebooks come executed, by `labkit run`; their formulas and ours are MathML, and
 # nothing is loaded from elsewhere.
@@ -51,13 +54,18 @@ TELL = """addEventListener("DOMContentLoaded", () => {
   tell();
   new MutationObserver(tell).observe(document.documentElement, { attributes: true });
 });"""
-html_js_files = [("plotly.min.js", {"priority": 100}), (None, {"body": TELL})]
-html_static_path = ["site.css"]
+html_js_files = [
+    ("plotly.min.js", {"priority": 100}),
+    (None, {"body": TELL}),
+    (None, {"body": page_js()}),
+]
+html_static_path = ["site.css", "fonts"]
+html_sidebars = {"index": [], "learn": []}
 html_css_files = ["site.css"]
 html_theme_options = {
     "navbar_align": "left",
     "show_prev_next": False,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "learn": []},
     "footer_start": ["copyright"],
     "footer_end": [],
 }
@@ -121,6 +129,8 @@ def names_in(code: str) -> dict[str, str]:
     }
 
 
+# sphinx-codeautolink was tried on this site: in notebooks it follows a name within its
+# own cell alone, and made 264 links in lessons and how-to pages where these are 456.
 def links(app, pagename, templatename, context, doctree):
     """Have names in a page's code lead to their pages."""
     found = {}
@@ -138,9 +148,46 @@ def links(app, pagename, templatename, context, doctree):
     context["body"] = re.sub(name, link, context["body"])
 
 
+class folded(nodes.General, nodes.Element):
+    """What stands below a heading that its notebook shows closed."""
+
+
+VERDICTS = {"yes": "yes", "no": "no", "not decided by this run": "open"}
+
+
+def verdicts(app, doctree):
+    """Mark the verdicts of a table, which a reader looks for first."""
+    for entry in doctree.findall(nodes.entry):
+        if (said := entry.astext()) in VERDICTS:
+            entry["classes"].append(f"verdict-{VERDICTS[said]}")
+
+
+def fold(app, doctree):
+    """Close a section from the comment on that `gather.py` has put there."""
+    for mark in [*doctree.findall(nodes.comment)]:
+        if mark.astext().strip() != "fold":
+            continue
+        section = mark.parent
+        at = section.index(mark)
+        inside = folded("", *section.children[at + 1 :])
+        section.children[at:] = [inside]
+        section.setup_child(inside)
+
+
+def _open(self, node):
+    self.body.append('<details class="folded"><summary>Show this section</summary>')
+
+
+def _close(self, node):
+    self.body.append("</details>")
+
+
 def setup(app):
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
+    app.add_node(folded, html=(_open, _close))
+    app.connect("doctree-read", fold)
+    app.connect("doctree-read", verdicts)
     app.connect("autodoc-process-docstring", formulas)
     app.connect("autodoc-skip-member", skip)
     app.connect("builder-inited", plotly_js)

@@ -3,8 +3,13 @@
 python docs/gather.py RUNS SOURCE: the newest run of each notebook in RUNS.
 """
 
+import base64
+import contextlib
 import importlib
 import inspect
+import io
+import math
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,15 +18,10 @@ import nbformat
 from nbformat.v4 import new_markdown_cell
 
 from labkit.lab.runs import notebooks
-from labkit.lab.runs.page import draw_figures
+from labkit.lab.runs.page import collapsed, draw_figures, for_readers, tags
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = "rls bpls hessian_free broad rtrl instruments lab".split()
-NOTE = """:::{note}
-This page was run without JupyterLab. Under a live panel's figure its run can be played,
-and the knobs turned that stand there, to values that were recorded; all others are in
-the notebook, which `labkit lab` opens. The lines of a step can be walked here, too.
-:::"""
 MOVING = "rls"  # the notebook whose picture moves on the front page
 
 
@@ -48,13 +48,34 @@ def executed(runs: Path, source: Path) -> None:
         draw_figures(book)
         if name == MOVING:
             (source / "moving.html").write_text(moving(book), "utf-8")
-        book.cells.insert(1, new_markdown_cell(NOTE))
-        for cell in book.cells:
-            cell.metadata.pop("papermill", None)
-            if "keep_output" in tags(cell):  # a check: folded
-                cell.metadata.tags.append("hide-cell")
-        book.cells = [c for c in book.cells if "injected-parameters" not in tags(c)]
+        fold(book)
         nbformat.write(book, source / "notebooks" / path.name)
+
+
+def fold(book) -> None:
+    """Fold what the notebook folds, by the words of MyST and of `conf.py`."""
+    for_readers(book)
+    cells = []
+    for cell in book.cells:
+        cells.append(cell)
+        if "note" in tags(cell):
+            cell.source = f":::{{container}} about\n{cell.source}\n:::"
+        if collapsed(cell):  # all below it up to the next heading of its level
+            cells.append(new_markdown_cell("% fold"))
+        if cell.cell_type != "code":
+            continue
+        cell.metadata.setdefault("tags", [])
+        if "keep_output" in tags(cell):
+            cell.metadata.tags.append("hide-cell")
+            words = "The check behind this"
+        elif cell.metadata.folded:
+            cell.metadata.tags.append("hide-input")
+            words = "Parameters" if "parameters" in tags(cell) else "Code"
+        else:
+            continue
+        prompts = {"code_prompt_show": words, "code_prompt_hide": f"Fold: {words}"}
+        cell.metadata["mystnb"] = prompts
+    book.cells = cells
 
 
 def moving(book) -> str:
@@ -66,11 +87,56 @@ def moving(book) -> str:
     return first.replace(played, f"{played} data-loop")
 
 
-def tags(cell) -> list[str]:
-    """Return a cell's tags."""
-    return cell.metadata.get("tags", [])
+def minutes(book) -> int:
+    """Return the minutes that a notebook takes, to five: an estimate by these rates.
+
+    200 words a minute, two minutes for each panel or walk, five for each exercise.
+    """
+    text = [cell.source for cell in book.cells if cell.cell_type == "markdown"]
+    code = "".join(cell.source for cell in book.cells if cell.cell_type == "code")
+    panels = len(re.findall(r"\b(?:LiveLab|LineStepper)\(", code))
+    exercises = len(re.findall(r"\bcheck\(", code))
+    exercises += sum(len(re.findall(r"^\d+\. ", each, re.M)) for each in text[-3:])
+    spent = len(" ".join(text).split()) / 200 + 2 * panels + 5 * exercises
+    return 5 * math.ceil(spent / 5)
 
 
+def told(source: Path) -> None:
+    """Write minutes into the page of the lessons, and the stills beside it."""
+    page = source / "learn.md"
+    text = page.read_text("utf-8")
+    for path in notebooks(ROOT / "notebooks").values():
+        book = nbformat.read(path, as_version=4)
+        spent = minutes(book)
+        text = text.replace(f"MINUTES-{path.stem}", f"{spent} minutes")
+        print(f"{path.stem}: {spent} minutes")
+        shown = [o.data for c in book.cells if "still" in tags(c) for o in c.outputs]
+        if shown:
+            picture = source / f"notebooks/figures/{path.stem}.png"
+            picture.write_bytes(base64.b64decode(shown[0]["image/png"]))
+        else:
+            text = text.replace(f":img-top: notebooks/figures/{path.stem}.png\n", "")
+    page.write_text(text, "utf-8")
+
+
+def printed(source: Path) -> None:
+    """Run the code of the how-to pages, and write below each block what it prints."""
+    for page in sorted((source / "docs/howto").glob("*.md")):
+        names, text = {"__name__": "howto"}, page.read_text("utf-8")
+
+        def with_output(block, names=names):
+            with contextlib.redirect_stdout(io.StringIO()) as told:
+                exec(block[1], names)
+            output = told.getvalue()
+            shown = f"\n\n```{{code-block}} text\n:class: printed\n\n{output}```"
+            return block[0] + shown * bool(output)
+
+        made = re.sub(r"^```python\n(.*?)^```$", with_output, text, flags=re.M | re.S)
+        page.write_text(made, "utf-8")
+
+
+# Autosummary was tried: it writes pages of modules, also of those inside a room, a page
+# for each name by templates only, and leaves out tables such as SOLVERS.
 def names(source: Path) -> None:
     """Write a page for every public name, and one for each room."""
     api = source / "api"
@@ -109,6 +175,8 @@ def main(runs: Path, source: Path) -> None:
     shutil.rmtree(source, ignore_errors=True)
     pages(source)
     executed(runs, source)
+    told(source)
+    printed(source)
     names(source)
 
 

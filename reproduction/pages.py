@@ -12,7 +12,7 @@ from reproduction.studies import PAPERS, Study, studies
 
 TITLES = {
     "broad": "Broad learning (Zhu, arXiv 1911.04872)",
-    "bpls": "Back-propagated least squares",
+    "bpls": "Back-propagated least squares (Tomic et al., arXiv 2401.06699)",
     "rls": "Recursive least squares (Zhang et al., arXiv 2109.03220)",
     "rtrl": "Kronecker sums for RTRL (Benzing et al., ICML 2019)",
     "hessian_free": "Stochastic Hessian-free with LSMR (Emirahmetoglu and Stewart)",

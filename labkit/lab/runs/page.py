@@ -1,7 +1,12 @@
 """The HTML page of an executed notebook, with plotly figures that work offline."""
 
+import ast
 import html
+import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import nbformat
@@ -9,11 +14,23 @@ import plotly.io
 from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from nbformat.v4 import new_markdown_cell
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from labkit.lab.runs.jobs import write_atomically
+from labkit.lab.runs.run_folder import PICTURE
 
 PLOTLY = "application/vnd.plotly.v1+json"
+# Its own script, after that which live figures have, too: read, and not imported.
+SCRIPTS = (
+    Path(__file__).parents[1] / "panels/figures/redraw.js",
+    Path(__file__).with_name("page.js"),
+)
+SET_BY_RUN = ("interactive", "run_dir")
+NOTE = """This page was run without JupyterLab. Below a live panel's figure its run can
+be played, and the knobs that stand there can be turned to recorded values; all others
+are in the notebook, which `labkit lab` opens. A walk through the lines of a step works
+here, too."""
 
 
 def write_page(notebook: Path, page: Path) -> None:
@@ -21,21 +38,112 @@ def write_page(notebook: Path, page: Path) -> None:
 
     nbconvert leaves plotly's JSON outputs out, so each becomes a ``div`` with its
     script.  plotly.js (5 MB) is written once beside the folder of the page, in
-    ``_static``, and the pages of all runs refer to it. Formulas are MathML, which
+    ``_static``, and the pages of all runs refer to it. The first figure is also written
+    by itself, for the report over all runs. Formulas are MathML, which
     browsers draw by themselves: nothing is loaded from elsewhere.
     """
     node = nbformat.read(notebook, as_version=4)
+    for_readers(node)
+    fold_sections(node)
+    if (first := _first_figure(node)) is not None:
+        write_atomically(page.parent / PICTURE, json.dumps(first))
     resources = {"metadata": {"name": page.stem}}
     if draw_figures(node):
-        script = _keep_plotly_js(page.parent.parent)
+        script = keep_plotly_js(page.parent.parent)
         resources["plotly_js"] = f"../{script.parent.name}/{script.name}"
     exporter = HTMLExporter(
         extra_loaders=[jinja2.PackageLoader("labkit.lab.runs", ".")],
         template_file="page.html.j2",
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
     )
     exporter.register_filter("markdown2html", markdown)
+    resources["page_js"] = page_js()
     body, _ = exporter.from_notebook_node(node, resources=resources)
     page.write_text(body, encoding="utf-8")
+
+
+def tags(cell: nbformat.NotebookNode) -> list[str]:
+    """Return a cell's tags."""
+    return cell.metadata.get("tags", [])
+
+
+def for_readers(node: nbformat.NotebookNode) -> None:
+    """Make of an executed notebook what a reader of its page is to see.
+
+    The parameters stand once, with the values of the run and without those that every
+    run sets, which name its folder. A note says what a page cannot do. ``folded`` in
+    the metadata of a cell of code says whether its code is folded, as in the notebook.
+    """
+    injected = [c for c in node.cells if "injected-parameters" in tags(c)]
+    values = _assigned(injected[0].source) if injected else {}
+    node.cells = [cell for cell in node.cells if cell not in injected]
+    for cell in node.cells:
+        cell.metadata.pop("papermill", None)
+        if cell.cell_type != "code":
+            continue
+        own = "parameters" in tags(cell)
+        if own:
+            cell.source = with_values(cell.source, values)
+        hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        cell.metadata["folded"] = bool(own or hidden)
+    node.cells.insert(1, new_markdown_cell(NOTE, metadata={"tags": ["note"]}))
+
+
+def _assigned(source: str) -> dict[str, Any]:
+    """Return the names that papermill's cell assigns, with their values."""
+    lines = (each for each in ast.parse(source).body if isinstance(each, ast.Assign))
+    return {each.targets[0].id: ast.literal_eval(each.value) for each in lines}
+
+
+def with_values(source: str, values: Mapping[str, Any]) -> str:
+    r"""Return a cell of parameters with other values, without those that a run sets.
+
+    Examples
+    --------
+    >>> with_values('rank: int = 8  # terms; 1..64\nrun_dir: str = ""', {"rank": 2})
+    'rank: int = 2  # terms; 1..64'
+    """
+    lines = []
+    for line in source.splitlines():
+        found = re.match(r"(\w+)(\s*:\s*\w+\s*=\s*)", line)
+        name = found[1] if found else ""
+        if name in SET_BY_RUN:
+            continue
+        if name in values:
+            _, mark, remark = line.rpartition("  # ")
+            line = f"{found[0]}{values[name]!r}{mark}{remark if mark else ''}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def level(cell: nbformat.NotebookNode) -> int:
+    """Return the level of the heading that a cell begins with, 0 if with none."""
+    found = re.match(r"#+", cell.source) if cell.cell_type == "markdown" else None
+    return len(found[0]) if found else 0
+
+
+def collapsed(cell: nbformat.NotebookNode) -> bool:
+    """Tell whether JupyterLab shows a heading without what stands below it."""
+    marked = cell.metadata.get("jp-MarkdownHeadingCollapsed", False)
+    return bool(level(cell) and marked)
+
+
+def fold_sections(node: nbformat.NotebookNode) -> None:
+    """Say in the metadata of cells where a page opens and closes a folded section.
+
+    ``opens`` is true of a collapsed heading, after which a section begins; ``closes``
+    counts the sections that end before a cell, and ``ends`` those that end after it.
+    """
+    under: list[int] = []  # the levels of the headings whose sections are open
+    for cell in node.cells:
+        here = level(cell)
+        cell.metadata["closes"] = sum(here and here <= each for each in under)
+        under = [each for each in under if not here or each < here]
+        cell.metadata["opens"], cell.metadata["ends"] = collapsed(cell), 0
+        under += [here] * collapsed(cell)
+    if node.cells:
+        node.cells[-1].metadata["ends"] = len(under)
 
 
 def markdown(source: str) -> str:
@@ -54,6 +162,17 @@ class _WithFormulas(IPythonRenderer):
 
     def block_math(self, body: str) -> str:
         return mathml(body, "block")
+
+
+def _first_figure(node: nbformat.NotebookNode) -> dict | None:
+    outputs = (each for cell in node.cells for each in cell.get("outputs", []))
+    figures = (each.get("data", {}).get(PLOTLY) for each in outputs)
+    return next((figure for figure in figures if figure is not None), None)
+
+
+def page_js() -> str:
+    """Return the script that fits the figures of a page to its width."""
+    return "".join(each.read_text("utf-8") for each in SCRIPTS)
 
 
 def draw_figures(node: nbformat.NotebookNode) -> int:
@@ -81,7 +200,7 @@ def _figure_html(figure: dict) -> str:
     )
 
 
-def _keep_plotly_js(out: Path) -> Path:
+def keep_plotly_js(out: Path) -> Path:
     """Write plotly.js under ``out`` unless there; old pages keep their version."""
     script = out / "_static" / f"plotly-{get_plotlyjs_version()}.min.js"
     if not script.exists():

@@ -9,11 +9,14 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from labkit.lab.runs.parameters import Value
 
 MEASUREMENTS = "measurements.csv"
+PICTURE = "picture.json"  # the first figure of the run
+COUNTS = {"step", "seed", "look", "epoch", "draws"}  # what a trace counts, not measures
 
 FIELDS = {  # of run.json, with what stands in where one is missing
     "name": (str, ""),
@@ -111,6 +114,31 @@ def count_rows(path: Path) -> int:
         first = file.readline()
         count = sum(line.endswith(b"\n") for line in file)
     return count + (first.endswith(b"\n") and "step" in _parsed(first))
+
+
+def measured(path: Path) -> dict[str, dict[str, float]]:
+    """Return what a trace ends with: for each of its labels the numbers by name.
+
+    A number is the last one of its name; where several seeds have one, their mean. A
+    trace without labels has one, the empty text.
+    """
+    last: dict[tuple[str, Any], dict[str, float]] = {}
+    for row in rows(path):
+        held = last.setdefault((str(row.get("label", "")), str(row.get("seed"))), {})
+        held |= {
+            name: float(value)
+            for name, value in row.items()
+            if type(value) in (int, float) and name not in COUNTS
+        }
+    by_label: dict[str, dict[str, list[float]]] = {}
+    for (label, _), numbers in last.items():
+        means = by_label.setdefault(label, {})
+        for name, value in numbers.items():
+            means.setdefault(name, []).append(value)
+    return {
+        label: {name: fmean(values) for name, values in means.items()}
+        for label, means in by_label.items()
+    }
 
 
 def _parsed(line: bytes) -> dict:

@@ -1,6 +1,9 @@
 """What is refused before anything starts, and what is shown."""
 
+import base64
+import gzip
 import json
+import re
 
 import pytest
 import torch
@@ -109,6 +112,42 @@ def test_the_index_escapes_what_it_shows(tmp_path):
     index = report(tmp_path / "runs").read_text()
     assert not any(tag in index for tag in ("<b>", "<script>", "<img", "<i>"))
     assert "&lt;script&gt;" in index and "(2 rows)" in index
+
+
+def row(step, seed, label, **numbers):
+    return json.dumps({"step": step, "label": label, "seed": seed, "look": 1} | numbers)
+
+
+def test_the_index_shows_what_was_measured_and_a_picture(tmp_path):
+    """The mean over seeds of what each label ended with; parameters that differ."""
+    for rank in (1, 2):
+        folder = tmp_path / f"runs/20300102-030405-rls-{rank}"
+        folder.mkdir(parents=True)
+        about = {"name": "rls", "status": "finished", "seconds": 1.25}
+        about["parameters"] = {"rank": rank, "corpus": "text"}
+        (folder / "run.json").write_text(json.dumps(about))
+        lines = [
+            row(1, 0, "Adam", loss=9.0),
+            row(2, 0, "Adam", loss=1.0, accuracy=96.0, failed="", seconds=1.5),
+            row(2, 1, "Adam", loss=2.0, accuracy=97.0, seconds=0.5),
+            row(2, 0, "RLS", loss=0.5, bad=float("nan")),
+        ]
+        (folder / "fc.jsonl").write_text("\n".join(lines) + "\n")
+    figure = {"data": [{"y": [1]}], "layout": {"title": {"text": "</script>"}}}
+    (folder / "picture.json").write_text(json.dumps(figure))
+    index = report(tmp_path / "runs").read_text()
+    text = " ".join(re.sub(r"<[^>]*>", " ", index[index.index("<main") :]).split())
+    assert "loss accuracy bad seconds Adam 1.5 96.5 1 RLS 0.5 nan" in text
+    assert text.count("(4 rows)") == 2 and "in 1.2 s" in text
+    headings = re.findall(r'<p class="about">(.*?)</p>', index, re.S)
+    assert [re.findall(r"rank=\d|corpus", each) for each in headings] == [
+        ["rank=2"],
+        ["rank=1"],
+    ]
+    (packed,) = re.findall(r'<script type="text/plain">(.*?)</script>', index)
+    assert json.loads(gzip.decompress(base64.b64decode(packed))) == figure
+    (script,) = (tmp_path / "runs/_static").iterdir()
+    assert f'<script src="_static/{script.name}"></script>' in index
 
 
 def test_the_index_has_the_runs_of_sweeps(tmp_path):

@@ -1,5 +1,7 @@
 """The page of a run, without a kernel: figures, and a dark system."""
 
+import html
+import json
 import re
 
 import nbformat
@@ -76,3 +78,79 @@ def test_words_on_buttons_that_a_page_lacks_can_be_left_out(page):
         kept = re.sub(r'<span class="labkit-live">.*?</span>', "", text)
         named = r"\*\*(Step|Run|Pause)\*\*|\bReset\b|\*choose\*|\*next step\*"
         assert re.findall(named, kept) == [], path.name
+
+
+PARAMETERS = """\
+rank: int = 8  # terms; 1..64
+text: str = "a  # b"  # read
+interactive: bool = True  # widgets
+run_dir: str = ""  # where traces are written"""
+INJECTED = '# Parameters\nrank = 2\ntext = "c"\ninteractive = False\nrun_dir = "/me/x"'
+CLOSED = {"jp-MarkdownHeadingCollapsed": True}
+
+
+def written(folder, *cells):
+    """The page of an executed notebook of these cells."""
+    (folder / "run").mkdir()
+    source, made = folder / "run/a.ipynb", folder / "run/a.html"
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# A"), *cells]), source)
+    write_page(source, made)
+    return made.read_text()
+
+
+def words(page):
+    """The text of a page's body, without tags."""
+    return re.sub(r"<[^>]*>", "", page[page.index("<main") :])
+
+
+def test_parameters_stand_once_folded_and_without_a_path_of_the_machine(tmp_path):
+    own = new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
+    set_ = new_code_cell(INJECTED, metadata={"tags": ["injected-parameters"]})
+    page = written(tmp_path, own, set_)
+    text = words(page)
+    assert text.count("rank") == 1 and "int = 2  # terms; 1..64" in html.unescape(text)
+    assert "'c'  # read" in html.unescape(text)
+    assert "/me/x" not in page and "run_dir" not in text and "interactive" not in text
+    folded = page[page.index('<details class="labkit-code">') :]
+    assert "<summary>Parameters</summary>" in folded.partition("rank")[0]
+
+
+def test_a_page_folds_the_code_that_its_notebook_folds(tmp_path):
+    hidden = new_code_cell("x = 1", metadata={"jupyter": {"source_hidden": True}})
+    page = written(tmp_path, hidden, new_code_cell("y = 2"))
+    assert page.count('<details class="labkit-code">') == 1
+    assert page.index("<summary>Code</summary>") < page.index("</details>")
+    assert "In&nbsp;[" not in page
+
+
+def test_a_page_folds_the_sections_that_its_notebook_shows_closed(tmp_path):
+    page = written(
+        tmp_path,
+        new_markdown_cell("## One\n\nseen", metadata=CLOSED),
+        new_markdown_cell("within"),
+        new_markdown_cell("### Deeper", metadata=CLOSED),
+        new_markdown_cell("deep"),
+        new_markdown_cell("## Two"),
+        new_markdown_cell("## Three", metadata=CLOSED),
+        new_markdown_cell("last"),
+    )
+    body = page[page.index("<main") :]
+    marks = r'<details class="labkit-section">|</details>|seen|within|deep|>Two|last'
+    order = ["(" if m[0][1:2] == "d" else ")" if m[0][0] == "<" else m[0]
+             for m in re.finditer(marks, body)]  # fmt: skip
+    assert order == [
+        *("seen", "(", "within", "(", "deep", ")", ")"),
+        ">Two",
+        "(",
+        "last",
+        ")",
+    ]
+
+
+def test_a_note_says_what_a_page_cannot_do(page):
+    assert "This page was run without JupyterLab" in page
+
+
+def test_the_first_figure_lies_beside_the_page(tmp_path, page):
+    held = json.loads((tmp_path / "run/picture.json").read_text())
+    assert held["data"][0]["name"] == "one"

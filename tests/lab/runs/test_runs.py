@@ -53,6 +53,7 @@ def test_a_run_leaves_notebook_page_traces_and_summary(finished):
         "run.json",
         "steps.jsonl",
         "measurements.csv",
+        "picture.json",
     }
     record = json.loads((finished.path / "run.json").read_text())
     assert record["status"] == "finished" and record["profile"] == "quick"

@@ -22,10 +22,6 @@ STYLE = f"""{style()}.{BELOW} {{
 }}
 .js-plotly-plot .modebar {{ opacity: 0; }}
 .js-plotly-plot:hover .modebar, .js-plotly-plot:focus-within .modebar {{ opacity: 1; }}
-@media (max-width: 600px) {{
-  .js-plotly-plot {{ min-width: 560px; }}
-  :has(> .js-plotly-plot) {{ overflow-x: auto; }}
-}}
 """
 # What plotly.js reads as base64; other arrays become lists.
 _BINARY = {"f8", "f4", "i4", "i2", "i1", "u4", "u2", "u1"}

@@ -81,7 +81,8 @@ function render({ model, el }) {
       const Plotly = await library(model);
       const version = model.get("version");
       if (model.get("ahead")) model.send({ taken: version });
-      const { data, layout } = JSON.parse(model.get("figure"));
+      const { data, layout: wanted } = JSON.parse(model.get("figure"));
+      const layout = stacked(wanted, el.offsetWidth, data);
       plot.setAttribute("aria-label", layout.meta?.alt ?? "");
       line.textContent = layout.meta?.caption ?? "";
       // The height is ours, and so is the change of size: plotly's own forgets heights.

@@ -16,3 +16,88 @@ function redrawing(draw) {
     }
   };
 }
+
+const NARROW = 620; // pixels of a figure below which its panels stand one below another
+const [LETTER, BOLD] = [6.2, 7.4]; // pixels of a letter, and of one of a title
+const [ROW, APART] = [19, 84]; // pixels of a legend's row, and between two panels
+
+const suffixed = (layout, name) =>
+  Object.keys(layout).filter((key) => new RegExp(`^${name}\\d*$`).test(key));
+
+// A text with breaks, so that no line of it is longer than so many letters.
+function broken(text, most) {
+  const [lines, length] = [[""], (line) => line.replace(/<[^>]*>/g, "").length];
+  for (const word of text.split(" ")) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (length(longer) > most && lines.at(-1)) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines.join("<br>");
+}
+
+// A figure's layout with its panels one below another where they would be too narrow
+// side by side; else the layout as it is. Titles and legends go with their panels.
+function stacked(layout, width, data = []) {
+  const axes = suffixed(layout, "xaxis").filter((key) => layout[key].domain);
+  const boxes = axes.map((key) => {
+    const y = layout[key].anchor?.replace("y", "yaxis") ?? key.replace("x", "y");
+    return { x: key, y, across: layout[key].domain, up: layout[y]?.domain ?? [0, 1] };
+  });
+  const aside = new Set(boxes.map(({ across }) => across[0]));
+  if (!width || width >= NARROW || aside.size < 2) return layout;
+  boxes.sort((a, b) => b.up[1] - a.up[1] || a.across[0] - b.across[0]);
+  const { t = 56, b = 50, r = 20 } = layout.margin ?? {};
+  const inner = (layout.height ?? 450) - t - b;
+  const most = Math.floor((width - 64) / BOLD);
+  const owner = ({ x, y }) => {
+    const off = ({ across: [left, right], up: [low, high] }) =>
+      Math.max(left - x, x - right, 0) * 10 + Math.max(low - y, y - high, 0);
+    return boxes.reduce((best, box) => (off(box) < off(best) - 1e-6 ? box : best));
+  };
+  const made = structuredClone(layout);
+  const own = (part) => (part.yref === "container" ? null : owner(part));
+  const legends = suffixed(layout, "legend").filter((key) => layout[key].y !== undefined);
+  const named = data.filter((trace) => trace.name && trace.showlegend !== false);
+  const rows = (names) => {
+    const wide = names.reduce((sum, name) => sum + name.length * LETTER + 46, 0);
+    return Math.ceil(wide / (width - 40));
+  };
+  for (const box of boxes) {
+    const above = (layout.annotations ?? []).filter(
+      (note) => note.yref === "paper" && owner(note) === box && note.y >= box.up[1] - 1e-6
+    );
+    const lines = above.map((note) => broken(note.text, most).split("<br>").length);
+    const held = legends.filter((key) => own(layout[key]) === box);
+    const mine = named.filter((trace) => held.includes(trace.legend ?? "legend"));
+    box.above = Math.max(0, ...lines.map((count) => (count - 1) * 16));
+    box.above += ROW * Math.max(0, rows(mine.map((trace) => trace.name)) - 1);
+    box.high = (box.up[1] - box.up[0]) * inner;
+  }
+  const below = legends.some((key) => !own(layout[key]));
+  const room = below ? ROW * rows(named.map((trace) => trace.name)) + 64 : b;
+  const total = boxes.reduce((sum, box, i) => sum + box.high + (i && APART + box.above), 0);
+  let top = total;
+  boxes.forEach((box, i) => {
+    if (i) top -= APART + box.above;
+    box.now = [Math.max(0, (top - box.high) / total), top / total];
+    top -= box.high;
+    made[box.x].domain = [0, 1];
+    made[box.y] = { ...made[box.y], domain: box.now };
+  });
+  const move = (part) => {
+    const { across, up, now } = owner(part);
+    part.x = (part.x - across[0]) / (across[1] - across[0]);
+    part.y = now[0] + ((part.y - up[0]) / (up[1] - up[0])) * (now[1] - now[0]);
+  };
+  for (const note of made.annotations ?? []) {
+    if (note.xref !== "paper" || note.yref !== "paper") continue;
+    move(note);
+    note.text = broken(note.text ?? "", most);
+  }
+  for (const key of legends) if (own(layout[key])) move(made[key]);
+  const first = boxes[0].above;
+  made.margin = { ...made.margin, t: t + first, b: room, l: 44, r: Math.min(r, 12) };
+  made.height = total + made.margin.t + made.margin.b;
+  delete made.width;
+  return made;
+}

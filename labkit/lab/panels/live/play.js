@@ -29,9 +29,10 @@ function whole(steps) {
   return steps.map((changed) => changed && (last = { ...last, ...changed }));
 }
 
-async function play(root) {
+async function play(root, place) {
   const figure = figure_before(root);
   if (!figure || !globalThis.Plotly) return; // the figure stays as it is
+  figure.dataset.played = "";
   const text = JSON.parse(root.querySelector("script").textContent);
   const { knobs, runs, step } = await unpacked(text);
   for (const run of runs) {
@@ -52,8 +53,17 @@ async function play(root) {
     const now = traces.map((each) => each[position]).filter(Boolean);
     const [data, style] = structuredClone([now, layout[position]]); // plotly writes into them
     for (const key of across) style[key] = { range: ranges[key], ...style[key] };
-    await Plotly.react(figure, data, { ...style, uirevision: true });
+    const fits = stacked(style, figure.parentElement.clientWidth, data);
+    for (const part of [figure, figure.parentElement]) part.style.height = `${fits.height}px`;
+    await Plotly.react(figure, data, { ...fits, uirevision: true });
   });
+  let wide = figure.parentElement.clientWidth;
+  new ResizeObserver(() => {
+    const now = figure.parentElement.clientWidth;
+    if (now === wide) return;
+    wide = now;
+    draw();
+  }).observe(figure.parentElement);
   function show(to) {
     const { steps } = run();
     if (!steps.length) return void (at.textContent = "failed");
@@ -62,6 +72,30 @@ async function play(root) {
     slider.setAttribute("aria-valuetext", `step ${steps[position]}`);
     at.textContent = `${steps[position]} of ${steps.at(-1)}`;
     draw();
+  }
+  // The address holds what was touched last, the step and the turned knobs, so that it
+  // can be sent to someone: of the first panel `#step=12&rank=2`, of others `#2.step=12`.
+  const named = (name) => (place ? `${place + 1}.${name}` : name);
+  function keep() {
+    const state = new URLSearchParams({ [named("step")]: run().steps[position] });
+    knobs.forEach(({ name, values, at: first }, k) => {
+      if (chosen[k] !== first) state.set(named(name), values[chosen[k]]);
+    });
+    history.replaceState(null, "", `#${state}`);
+  }
+  function recall() {
+    const state = new URLSearchParams(location.hash.slice(1));
+    const asked = Number(state.get(named("step")) ?? NaN);
+    if (Number.isNaN(asked)) return false;
+    knobs.forEach(({ name, values, at: first }, k) => {
+      const found = values.findIndex((value) => String(value) === state.get(named(name)));
+      chosen[k] = found < 0 ? first : found;
+    });
+    halt();
+    told.forEach((tell) => tell());
+    show(run().steps.findLastIndex((each) => each <= asked));
+    figure.scrollIntoView({ block: "center" });
+    return true;
   }
   function halt() {
     clearTimeout(timer);
@@ -82,30 +116,40 @@ async function play(root) {
   }
 
   const button = make("button", { type: "button", textContent: "Play" });
-  button.addEventListener("click", () => (timer === null ? begin() : halt()));
+  button.addEventListener("click", () => {
+    if (timer === null) return begin();
+    halt();
+    keep();
+  });
   const slider = make("input", { type: "range", min: 0, className: "labkit-play-step" });
   slider.addEventListener("input", () => {
     halt();
     show(slider.valueAsNumber);
+    keep();
   });
   const at = make("span");
   root.append(button, make("label", {}, "step ", slider), at);
-  knobs.forEach(({ title, values }, k) => {
+  const told = knobs.map(({ title, values }, k) => {
     const turned = make("input", { type: "range", min: 0, max: values.length - 1 });
     const value = make("b");
     const say = () => {
+      turned.value = chosen[k];
       turned.setAttribute("aria-valuetext", (value.textContent = values[chosen[k]]));
     };
-    turned.value = chosen[k];
     turned.className = "labkit-play-knob";
     turned.addEventListener("input", () => {
       chosen[k] = turned.valueAsNumber;
       say();
       show(position);
+      keep();
     });
     say();
-    root.append(make("label", {}, `${title} `, turned), value);
+    root.append(make("span", { className: "labkit-play-turned" },
+      make("label", {}, `${title} `, turned), value));
+    return say;
   });
+  addEventListener("hashchange", recall);
+  if (recall()) return;
   const begun = run().steps.findLastIndex((each) => each <= step);
   if (again && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
     show(0);
@@ -113,7 +157,8 @@ async function play(root) {
   } else show(begun);
 }
 
-for (const root of document.querySelectorAll(".labkit-play:not([data-alive])")) {
+[...document.querySelectorAll(".labkit-play")].forEach((root, place) => {
+  if (root.dataset.alive !== undefined) return;
   root.dataset.alive = "";
-  play(root);
-}
+  play(root, place);
+});

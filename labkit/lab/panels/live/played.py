@@ -32,9 +32,9 @@ def played(lab: "LiveLab") -> dict | None:
     Returns
     -------
     dict or None
-        ``knobs``: the ``title`` and ``values`` of each, and ``at`` which of them the
-        page begins. ``runs``, in the order of `itertools.product` of the values: the
-        ``steps``, and over the steps the ``layout`` and each of the ``traces``, see
+        ``knobs``: ``name``, ``title`` and ``values`` of each, and ``at`` which of them
+        the page begins. ``runs``, in the order of `itertools.product` of the values:
+        the ``steps``, and over the steps the ``layout`` and each of the ``traces``, see
         `changes`. ``step``: where the page begins. None if the panel has not run.
 
     Notes
@@ -62,7 +62,7 @@ def played(lab: "LiveLab") -> dict | None:
             runs.append(_frames(lab, _until(rows, steps)))
     knobs, said = knobs_of(given), []
     for name, each in values.items():
-        begin = {"values": each, "at": each.index(getattr(given, name))}
+        begin = {"name": name, "values": each, "at": each.index(getattr(given, name))}
         said.append({"title": knobs[name].title} | begin)
     return {"knobs": said, "runs": runs, "step": done[-1]}
 

@@ -1,0 +1,22 @@
+// Figures of a page without a kernel: where the page is narrow, their panels stand one
+// below another. Stands after redraw.js; a figure that is played has a script of its own.
+function fitted(figure) {
+  let [own, wide] = [null, 0];
+  const draw = redrawing(async () => {
+    if (!figure.layout || figure.dataset.played !== undefined) return;
+    own ??= structuredClone(figure.layout);
+    const fits = structuredClone(stacked(own, wide, figure.data));
+    for (const part of [figure, figure.parentElement]) part.style.height = `${fits.height}px`;
+    await Plotly.react(figure, figure.data, fits);
+  });
+  new ResizeObserver(() => {
+    if (wide === figure.parentElement.clientWidth) return;
+    const first = !wide;
+    wide = figure.parentElement.clientWidth;
+    if (!first || wide < NARROW) draw();
+  }).observe(figure.parentElement);
+}
+
+addEventListener("load", () => {
+  for (const figure of document.querySelectorAll(".plotly-graph-div")) fitted(figure);
+});
