@@ -67,6 +67,17 @@ function hold(plot, { clientX, clientY }) {
   return held;
 }
 
+// Run All leaves JupyterLab at the top of a notebook that ends under a folded heading. Its
+// first picture, once it is drawn, comes into sight as a whole, unless a reader has moved.
+function bring(el) {
+  const page = el.closest(".jp-WindowedPanel-outer");
+  const panel = el.closest(".labkit-pictured");
+  if (!panel || page?.scrollTop !== 0 || "labkitBrought" in page.dataset) return;
+  if (page.querySelector(".labkit-screen") !== panel) return;
+  page.dataset.labkitBrought = "";
+  panel.scrollIntoView({ block: "nearest" });
+}
+
 function render({ model, el }) {
   const plot = document.createElement("div");
   const line = document.createElement("p");
@@ -89,6 +100,7 @@ function render({ model, el }) {
       plot.style.height = `${layout.height}px`;
       const config = { ...model.get("config"), responsive: false };
       await Plotly.react(plot, data, { uirevision: true, ...layout }, config);
+      bring(el);
       model.send({ drawn: version });
     } catch (error) {
       const lost = model.get("lost") ? " The run goes on without it." : "";
