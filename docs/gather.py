@@ -65,7 +65,7 @@ def fold(book) -> None:
         if cell.cell_type != "code":
             continue
         cell.metadata.setdefault("tags", [])
-        if "keep_output" in tags(cell):
+        if "keep_output" in tags(cell) and "still" not in tags(cell):
             cell.metadata.tags.append("hide-cell")
             words = "The check behind this"
         elif cell.metadata.folded:

@@ -72,8 +72,9 @@ def for_readers(node: nbformat.NotebookNode) -> None:
     """Make of an executed notebook what a reader of its page is to see.
 
     The parameters stand once, with the values of the run and without those that every
-    run sets, which name its folder. A note says what a page cannot do. ``folded`` in
-    the metadata of a cell of code says whether its code is folded, as in the notebook.
+    run sets, which name its folder. The title comes first, and a note below the picture
+    says what a page cannot do. ``folded`` in the metadata of a cell of code says
+    whether its code is folded, as in the notebook.
     """
     injected = [c for c in node.cells if "injected-parameters" in tags(c)]
     values = _assigned(injected[0].source) if injected else {}
@@ -87,7 +88,12 @@ def for_readers(node: nbformat.NotebookNode) -> None:
             cell.source = with_values(cell.source, values)
         hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
         cell.metadata["folded"] = bool(own or hidden)
-    node.cells.insert(1, new_markdown_cell(NOTE, metadata={"tags": ["note"]}))
+    note = new_markdown_cell(NOTE, metadata={"tags": ["note"]})
+    kinds = [cell.cell_type for cell in node.cells]
+    if "markdown" in kinds:  # a notebook has its parameters before the title
+        node.cells.insert(0, node.cells.pop(kinds.index("markdown")))
+    pictures = [i for i, cell in enumerate(node.cells, 1) if "still" in tags(cell)]
+    node.cells.insert(next(iter(pictures), 1), note)
 
 
 def _assigned(source: str) -> dict[str, Any]:

@@ -39,6 +39,17 @@ def test_a_kernels_first_figure_brings_plotly_along(monkeypatch):
     assert first.library.decode() == get_plotlyjs() and second.library == b""
 
 
+def test_what_is_held_back_is_sent_before_it_is_displayed():
+    plot = Plot(drawn(1), clock=lambda: 0.0)
+    plot.show(drawn(2))
+    plot.show(drawn(3))
+    assert plot.figure == as_json(drawn(2))
+    plot.flush()
+    assert plot.figure == as_json(drawn(3))
+    plot.flush()
+    assert plot.version == 2
+
+
 def test_a_page_is_given_plotly_once_it_asks():
     plot, sent = Plot(drawn(1)), []
     plot.send = lambda content, buffers=None: sent.append((content, buffers))

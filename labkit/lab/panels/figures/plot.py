@@ -111,6 +111,12 @@ class Plot(anywidget.AnyWidget):
                 self._later = loop.call_later(wait, self._wait_no_longer)
             return True
 
+    def flush(self) -> None:
+        """Send the newest figure, also to a page that has not drawn the last one."""
+        with self.lock:
+            if self._held is not None:
+                self._hand_over()
+
     def _wait_no_longer(self) -> None:
         with self.lock:
             self._later, text = None, self._held

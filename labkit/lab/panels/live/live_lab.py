@@ -406,6 +406,8 @@ class LiveLab(Shown):
         )
 
     def _ipython_display_(self):
+        if self.interactive and self.pictures:
+            self.pictures.widget.flush()  # a busy kernel would send it when all has run
         super()._ipython_display_()
         if self.interactive:
             return
