@@ -65,16 +65,25 @@ def test_a_cell_that_is_pointed_at_shows_what_each_character_made_of_it():
         x = torch.nn.functional.one_hot(token, len(TEXT.symbols)).to(h)[None]
         h = torch.func.functional_call(cell, {"weight": copies[-1]}, (x, h))
     made = torch.autograd.grad(h[0, 7], copies)
-    row = 16 + TEXT.symbols.index(" ")
-    (shown,) = figure["data"][-1]["z"]
-    sizes = np.array([float(g[row].norm()) for g in made]) / now.exact.max()
-    assert np.allclose(10 ** shown[-9:], np.maximum(sizes, 1e-3), rtol=1e-3)
-    assert np.allclose(shown[:-9], -3) and shown.max() > -3  # -3 is dark
-    there = [text == "␣" for text in figure["layout"]["xaxis4"]["ticktext"]]
-    assert there == (shown[-9:] > -2.99).tolist()
-    for far in ((0.2, 1), (len(now.names) + 1, 1)):
-        with pytest.raises(LookupError):
-            influence.dragged(now, knobs, "cells", None, far)
+    rows = [16 + token for token in TEXT.tokens[:9]]
+    wanted = [float(g[row].norm()) for g, row in zip(made, rows, strict=True)]
+    assert np.allclose(influence.held(now, 8)[-9:], wanted, rtol=1e-3)
+    assert not influence.held(now, 8)[:-9].any()
+    strip = [t for t in figure["data"] if t.get("meta") == {"touch": "letters"}]
+    shown = 10.0 ** strip[0]["z"][0, -9:] * now.exact.max()
+    assert np.allclose(shown, np.maximum(wanted, now.exact.max() / 1000), rtol=1e-3)
+    text = [t for trace in figure["data"] for t in trace.get("text", ())]
+    assert sorted(text) == sorted(now.read.replace(" ", "␣").replace("\n", "⏎"))
+    place = influence.READ - 9 + now.read.index(" ") + 1.2
+    turned = influence.dragged(now, knobs, "letters", None, (place, 1))
+    assert turned == {"character": " "}
+    for name, far in (
+        ("cells", (0.2, 1)),
+        ("cells", (len(now.names) + 1, 1)),
+        ("letters", (influence.READ - 9, 1)),
+    ):
+        with pytest.raises((LookupError, ValueError)):
+            influence.dragged(now, knobs, name, None, far)
 
 
 def test_bars_and_the_level_are_held_where_they_are_drawn():

@@ -7,8 +7,11 @@ where it is handed a problem.
 import dataclasses
 import math
 import pkgutil
+import subprocess
+import sys
 from importlib import import_module
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 
 import plotly.graph_objects as go
@@ -270,3 +273,32 @@ def turns_of(name):
     ends = [(k.name, end) for k in made for end in ends_of(k)[-1:]]
     first = [(name, getattr(knobs, name)) for name, _ in ends[:1]]
     return ends[:2] + first
+
+
+OPENED = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.lab.test_experiments import live
+from labkit.lab.panels.figures.captions import as_json
+
+lab = live({name!r}, interactive=True)
+text = as_json(lab.figure)
+assert lab.note.value == "Press Run, or Step."
+print(len(text), "torch._dynamo" in sys.modules, "sympy" in sys.modules)
+lab.run(1)
+assert as_json(lab.figure) != text
+"""
+
+
+@each
+def test_a_panel_is_drawn_before_anything_is_trained(name):
+    """Building it and its first picture import nothing that optimisers need."""
+    code = OPENED.format(root=str(Path(__file__).parents[2]), name=name)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    size, dynamo, sympy = done.stdout.split()[-3:]
+    assert (dynamo, sympy) == ("False", "False")
+    if EXPERIMENTS[name].picture:
+        assert int(size) > 5000  # something is drawn

@@ -85,13 +85,26 @@ def test_a_picture_moves_keeps_the_run_before_and_has_a_status(lab):
     lab.stepper.step(3)
     assert as_json(pictures.figure) == shown
     lab.stepper.reset()
-    now, ghost = pictures.figure, "an earlier run"
-    names = {trace["name"] for trace in now["data"]}
-    assert ghost in names if lab.experiment.opening else names <= {ghost}
-    assert as_json(now) != shown
-    if now["data"]:
-        lab.run(1)
-        assert ghost in [trace.get("name") for trace in pictures.figure["data"]]
+    now, alone = pictures.figure, lab.experiment.picture(pictures.now, None)
+    assert now["data"] and as_json(now) != shown
+    kept = as_json(now) != as_json(alone)  # the run before, in grey or in numbers
+    assert kept or lab.experiment is influence.INFLUENCE
+    named = sum(trace.get("showlegend", False) for trace in now["data"])
+    assert named <= 5
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_legend_has_five_entries_at_most(name):
+    """With the run before, in grey, that is one more where it has a name."""
+    experiment, problem = PICTURES[name]
+    settings = SimpleNamespace(**vars(experiment.knobs()))
+    *_, now = (
+        row["pictures"] for row in islice(experiment.rows(settings, *problem), 6)
+    )
+    for before in (None, now):
+        drawn = experiment.picture(now, before)["data"]
+        names = {t["name"] for t in drawn if t.get("showlegend")}
+        assert len(names) <= 5 + (before is not None)
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -246,7 +259,7 @@ def test_the_fits_are_sums_of_the_columns_and_the_ridge_solution():
             fit = now.columns @ np.linalg.solve(normal, A.T @ y)
             assert np.allclose(fit, now.fits[name], atol=1e-6)
     figure = functions.picture(now, None)
-    points, _ = drawn(figure, f"{knobs.exact} (ridge)")
+    points, _ = drawn(figure, "ridge solver")
     assert np.allclose(points[:, 1], now.fits[knobs.exact])
     (matrix,) = (t for t in figure["data"] if t["type"] == "heatmap")
     F = np.abs(now.factor)
@@ -266,13 +279,39 @@ def test_the_bowl_is_the_subproblem_and_the_methods_go_into_it(turned):
     assert np.allclose(now.cg[-1], now.lowest, atol=1e-5)
     assert q(now.cg[1]) <= q(now.lsmr[1]) + 1e-12  # CG is ahead in q at equal k
     assert np.allclose(now.path[-1] - now.path[-2], now.step)
-    points, _ = drawn(
-        {"data": [t for t in bowl.picture(now, None)["data"] if t["xaxis"] == "x"]},
-        "bowl of this batch",
-    )
+    on = [t for t in bowl.picture(now, None)["data"] if t["xaxis"] == "x"]
+    edges = [t for t in on if t["name"] == "bowl of this batch"]
+    points, _ = drawn({"data": edges}, "bowl of this batch")
     level = [q(point - now.weights) for point in points]
     assert np.allclose(level, 0, atol=1e-9 + 1e-6 * now.depth)  # through the weights
     assert len(now.others) == bowl.OTHERS
+
+
+@pytest.mark.parametrize("damping", [0.1, 1.0])
+def test_the_lowest_points_of_other_batches_are_those_of_their_subproblems(damping):
+    knobs = bowl.BowlKnobs(damping=damping)
+    (X, Y), model = bowl.data(knobs), bowl.unit((0.3, -0.2))
+    newton = hf.HessianFree(model, damping=damping, gamma=0.0)
+    batches = bowl.draw(bowl.seeded(0))[:4, :20]
+    found = bowl.quadratics(model, X, Y, batches, damping)
+    for rows, B, lowest in zip(batches, *found, strict=True):
+        curvature, there, _ = bowl.bowl_of(newton.subproblem(X[rows], Y[rows]))
+        assert np.allclose(B, curvature, rtol=1e-10)
+        assert np.allclose(lowest, there, rtol=1e-8)
+
+
+def test_the_spread_falls_with_the_root_of_the_batch_and_axes_stand_still():
+    knobs = bowl.BowlKnobs(noise=1.0)
+    for now in (bowl.opening(knobs), run(bowl.bowl_rows, bowl.BowlKnobs, steps=5)[1]):
+        sizes = dict(now.sizes)
+        assert sizes[10] / sizes[40] == pytest.approx(2, rel=0.5)
+        assert np.cov(now.others.T).trace() == pytest.approx(sizes[20] ** 2)
+    one, other = (
+        bowl.picture(run(bowl.bowl_rows, bowl.BowlKnobs, steps=k)[1], None)["layout"]
+        for k in (1, 6)
+    )
+    for axis in ("xaxis", "yaxis", "xaxis2", "yaxis2", "xaxis3", "yaxis3"):
+        assert one[axis]["range"] == other[axis]["range"]
 
 
 def test_bowls_of_larger_batches_lie_closer():
@@ -363,7 +402,7 @@ def test_cells_are_of_the_walks_and_marked_points_what_they_solve_on(turned):
             H = hidden_values(X[now.samples], weights, acts)
             assert all(map(np.allclose, now.values, H))
             said = bpls.scores(layers.PLANE, weights, acts).argmax(1)
-            assert (now.classes == said.view(41, 41).T.numpy()).all()
+            assert (now.classes[::2, ::2] == said.view(41, 41).T.numpy()).all()
 
 
 def test_a_clamp_that_is_turned_cuts_from_the_next_layer_on():
@@ -402,11 +441,11 @@ def test_the_influence_is_autograds_and_the_difference_is_between_them(method):
     figure = influence.picture(now, None)
     heats = [trace for trace in figure["data"] if trace["type"] == "heatmap"]
     parts = (now.exact, now.estimate, now.difference)
-    top = now.exact.max()
     for heat, part in zip(heats[:-1], parts, strict=True):
-        seen = part > 1e-3 * top  # the rest is as dark as can be
-        assert np.allclose(top * 10.0 ** heat["z"][seen], part[seen], rtol=1e-4)
-        assert np.allclose(heat["z"][~seen], -3)
+        sizes = 10.0 ** heat["z"] * now.exact.max()
+        low = part < now.exact.max() / 1000
+        assert np.allclose(sizes[~low], np.minimum(part, now.exact.max())[~low])
+        assert np.allclose(heat["z"][low], -influence.DECADES, atol=1e-5)
     assert len(row["read"]) == 5 and row["read"][-1] == now.names[-1]
 
 
@@ -457,18 +496,19 @@ def test_regions_are_the_rules_predictions(rules):
     assert (now.points == points).all() and (now.labels == labels).all()
     shown_now = shown.picture(now, None)
     drawn_as, drawn_points = shown_now["data"]
-    inside, last = (np.abs(points) <= live.WIDE).all(1), live.GRID - 1
+    inside, last = (np.abs(points) <= live.WIDE).all(1), live.SIDE - 1
     for n, label in enumerate(rules):
         assert row[label] == now.errors[label]
         left, low = live._corner(n, rules)
-        for i, j in ((0, 0), (3, 30), (last, 12), (20, 21)):
-            said = int(outputs[label](torch.stack([ticks[j], ticks[i]])[None]).argmax())
+        for i, j in ((0, 0), (6, 60), (last, 24), (40, 42)):
+            at = torch.stack([ticks[j // 2], ticks[i // 2]])
+            said = int(outputs[label](at[None]).argmax())
             assert drawn_as["z"][low + i, left + j] == now.classes[label][i, j] + 1
             assert now.classes[label][i, j] == said
         part = slice(n * inside.sum(), (n + 1) * inside.sum())
         cells = np.stack([drawn_points[k][part] for k in "xy"], 1) - (left, low)
         assert np.allclose(np.interp(cells, [0, last], ticks[[0, -1]]), points[inside])
-    assert (drawn_as["z"] > 0).sum() == len(rules) * live.GRID**2
+    assert (drawn_as["z"] > 0).sum() == len(rules) * live.SIDE**2
     titles = [
         each["text"] for each in shown.picture(None, now)["layout"]["annotations"]
     ]

@@ -20,7 +20,8 @@ from labkit.lab.problem import seeded
 
 POINTS, SHOWN, ARROWS, WALKS = 60, 4, 12, 30
 GRID = torch.linspace(-2, 2, 121, dtype=torch.float64)
-TINTS = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[4]
+TINTS = COLOURS[1:5]  # of neurons; the fit has the first
+NAMED = "fit", "before this layer", "wanted", "cut by the clamp"  # in the legend
 _live = partial(knob, restart=False)
 
 
@@ -38,11 +39,11 @@ class CurveKnobs:
         help="distance of targets to the ends", about="clamped",
         look_for="How many crosses are left?")
     ridge: float = _live(
-        0.01, low=1e-8, high=1.0, log=True, unit="relative", help="of each solve",
+        1e-6, low=1e-8, high=1.0, log=True, unit="relative", help="of each solve",
         about="misfit",
-        look_for="Small, the output weights are large: how short are the arrows?")
+        look_for="At 0.01: does walking on mend the fit, or make it worse?")
     width: int = knob(
-        4, low=1, high=30, unit="neurons", help="hidden", about="misfit",
+        8, low=1, high=30, unit="neurons", help="hidden", about="misfit",
         look_for="Do many neurons share the residual, so that the arrows shorten?")
     again: bool = _live(
         True, label="solve again", help="each layer on the corrected values",
@@ -66,7 +67,7 @@ class CurveKnobs:
 class Curve(NamedTuple):
     """One solved layer of a network with one input."""
 
-    layer: str  # what was solved
+    layer: str  # what was solved; empty before the first
     points: np.ndarray  # (n, 2)
     fit: np.ndarray  # (121, 2), with the layers solved so far put in
     was: np.ndarray  # (121, 2), before this layer
@@ -88,21 +89,30 @@ def with_one(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([x, torch.ones_like(x)], 1)
 
 
-def curve_rows(knobs: CurveKnobs) -> Iterator[dict]:
-    """Yield one row for each solved layer; a walk begins where the last one ended."""
+def begin(knobs: CurveKnobs) -> tuple[np.ndarray, np.ndarray, list, tuple]:
+    """Return the points x (n,) and y (n,), the activations and the first weights."""
     draw = np.random.default_rng(knobs.seed)
     x = np.sort(draw.uniform(-2, 2, POINTS))
     y = curve(x) + knobs.noise * draw.standard_normal(POINTS)
+    sizes, g = (2, *[knobs.width] * knobs.depth, 1), seeded(knobs.seed)
+    weights = bpls.random_weights(sizes, generator=g, dtype=torch.float64, scale=2.0)
+    return x, y, [bpls.activation(knobs.activation)] * knobs.depth, weights
+
+
+def opening(knobs: CurveKnobs) -> Curve:
+    """Return the network before anything is solved."""
+    x, y, acts, weights = begin(knobs)
+    fit = np.c_[GRID, bpls.scores(with_one(GRID), weights, acts)[:, 0]]
+    values = hidden_values(with_one(x), weights, acts)[-1][:, :SHOWN].numpy()
+    kept = np.zeros(values.shape, dtype=bool)
+    return Curve("", np.c_[x, y], fit, fit, x, values, values, kept, values)
+
+
+def curve_rows(knobs: CurveKnobs) -> Iterator[dict]:
+    """Yield one row for each solved layer; a walk begins where the last one ended."""
+    x, y, acts, weights = begin(knobs)
     X, B = with_one(x), output_targets(torch.as_tensor(y)[:, None])
-    acts = [bpls.activation(knobs.activation)] * knobs.depth
-    sizes = (2, *[knobs.width] * knobs.depth, 1)
-    weights, steps = (
-        bpls.random_weights(
-            sizes, generator=seeded(knobs.seed), dtype=torch.float64, scale=2.0
-        ),
-        count(1),
-    )
-    settings = bpls.Settings()
+    steps, settings = count(1), bpls.Settings()
     outputs = lambda W, x: bpls.scores(with_one(x), W, acts)[:, 0].numpy()  # noqa: E731
     try:
         for walked in range(1, WALKS + 1):
@@ -140,9 +150,10 @@ def rms(values: np.ndarray) -> float:
 
 
 CAPTION = (
-    "Right: the values of four hidden neurons at the points, and arrows to what the "
-    "layer above wants of them; a cross is a target that the clamp cut. Left: the fit "
-    "with the layers solved so far, grey before this one."
+    "Right: the values of four hidden neurons at the points, dotted before the walk, "
+    "and arrows to what the layer above wants of them; a cross is a target that the "
+    "clamp cut. Left: noisy points, the curve without noise (dotted), and the fit with "
+    "the layers solved so far, grey before this one."
 )
 
 
@@ -151,7 +162,7 @@ def picture(now: Curve | None, before: Curve | None) -> dict:
     wanted = [[0.0], [1.0]] if now is None else [now.wanted, now.now, now.got]
     low, high = min(map(np.min, wanted)), max(map(np.max, wanted))
     room = 0.08 * (high - low) + 1e-6
-    solved = f": {now.layer} solved" if now else ""
+    solved = f": {now.layer} solved" if now and now.layer else ""
     figure = planes(
         [f"Fit{solved}", "Last hidden layer, and what is wanted"],
         ["input", "input"],
@@ -164,10 +175,12 @@ def picture(now: Curve | None, before: Curve | None) -> dict:
         fits.append(
             path(np.c_[GRID, made_of(GRID)], INK, "without noise", dash="dot", width=1)
         )
-        fits.append(path(now.was, GHOST, "before this layer", width=3))
+        if now.layer:
+            fits.append(path(now.was, GHOST, "before this layer", width=3))
         fits.append(path(now.fit, COLOURS[0], "fit", width=4))
-        put(figure, 0, fits)
-        put(figure, 1, [trace | {"showlegend": True} for trace in _hidden(now)])
+        for column, drawn in enumerate((fits, _hidden(now))):
+            told = (t | {"showlegend": t["name"] in NAMED} for t in drawn)
+            put(figure, column, list(told))
     if before:
         ghost = path(before.fit, GHOST, "an earlier run", dash="dash", width=2)
         put(figure, 0, [ghost])
@@ -183,7 +196,8 @@ def _hidden(now: Curve) -> list[dict]:
         drawn.append(path(np.c_[x, now.now[:, j]], tint, values, width=1, dash="dot"))
         drawn.append(path(np.c_[x, now.got[:, j]], tint, got, width=2))
         ends = (np.c_[x, each[:, j]][at] for each in (now.now, now.wanted))
-        drawn.append(arrow(*ends, tint, wanted, width=1, head=8))
+        if now.layer:
+            drawn.append(arrow(*ends, tint, wanted, width=1, head=8))
         cut = now.cut[:, j]
         points = np.c_[x[cut], now.wanted[cut, j]]
         drawn.append(dots(points, tint, "" if j else "cut by the clamp", symbol="x"))
@@ -209,4 +223,5 @@ CURVE = Experiment(
     front=("noise", "ridge", "clamp"),
     playable={"noise": (0.0, 0.6)},
     picture=picture,
+    opening=opening,
 )

@@ -18,6 +18,7 @@ from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import (
     GHOST,
     arrow,
+    class_cells,
     class_map,
     dots,
     path,
@@ -31,7 +32,9 @@ POINTS, SAMPLES, WIDE = 150, 3, 2.5
 APART = SAMPLES + 2  # from layer to layer, in cells
 TICKS = torch.linspace(-WIDE, WIDE, 41, dtype=torch.float64)
 PLANE = with_ones(torch.cartesian_prod(TICKS, TICKS))
-TINTS = COLOURS[0], COLOURS[1]
+CELLS = np.linspace(-WIDE, WIDE, 2 * len(TICKS) - 1)  # that are drawn
+TINTS = COLOURS[0], COLOURS[1]  # of the classes
+MARK = COLOURS[4]  # of the layer that is solved, and of what the clamp cut there
 HIDDEN, OUTPUT = bpls.activation("sigmoid"), bpls.activation("softmax")
 
 
@@ -63,14 +66,14 @@ class LayerKnobs:
 class Layers(NamedTuple):
     """One solved layer, blended into the network by the share of the walk's rows."""
 
-    layer: int  # l that was solved, from L + 1 down to 1
+    layer: int  # l that was solved, from L + 1 down to 1; 0 before the first
     values: list[np.ndarray]  # of layers 0 to L + 1, (samples, N_l)
     wanted: dict[int, np.ndarray]  # of the layers solved in this walk, the same
     cut: dict[int, np.ndarray]  # of the hidden ones, bool: the clamp moved it
     samples: np.ndarray  # rows of the points whose cells are shown
     points: np.ndarray  # (n, 2)
     labels: np.ndarray  # (n,)
-    classes: np.ndarray  # (41, 41) what the network says, a row for each second input
+    classes: np.ndarray  # (81, 81) what the network says, a row for each second input
     missed: np.ndarray  # (n,) bool, by this network
     solved: np.ndarray  # (n,) bool, what this walk solves on
 
@@ -85,13 +88,33 @@ def moons(seed: int) -> tuple[Tensor, Tensor]:
     return with_ones(1.3 * X), y
 
 
+def begin(knobs: LayerKnobs) -> tuple[Tensor, Tensor, list, tuple[Tensor, ...]]:
+    """Return the points, their labels, the activations and the first weights."""
+    (X, clean), g = moons(knobs.seed), seeded(knobs.seed)
+    y = noisy_labels(clean, knobs.noise, g, 2)
+    sizes = 3, *[knobs.width] * knobs.depth, 2
+    weights = bpls.random_weights(sizes, generator=g, scale=3.0, dtype=X.dtype)
+    return X, y, [HIDDEN] * knobs.depth, weights
+
+
+def said_of(weights: tuple[Tensor, ...], acts: list) -> np.ndarray:
+    """Return the class that a network gives to each point of the plane."""
+    return class_cells(scores(PLANE, weights, acts))
+
+
+def opening(knobs: LayerKnobs) -> Layers:
+    """Return the network before any layer is solved."""
+    X, y, acts, weights = begin(knobs)
+    rows = torch.linspace(0, POINTS - 1, SAMPLES).round().long()
+    H = hidden_values(X[rows], weights, acts)
+    values = [h.numpy() for h in (*H, OUTPUT.value(H[-1] @ weights[-1]))]
+    parts = rows.numpy(), X[:, :2].numpy(), y.numpy(), said_of(weights, acts)
+    return Layers(0, values, {}, {}, *parts, *np.zeros((2, POINTS), dtype=bool))
+
+
 def layer_rows(knobs: LayerKnobs) -> Iterator[dict]:
     """Yield one row for each solved layer."""
-    (X, clean), test = moons(knobs.seed), moons(knobs.seed + 100)
-    g, acts = seeded(knobs.seed), [HIDDEN] * knobs.depth
-    y = noisy_labels(clean, knobs.noise, g, 2)
-    sizes, how = (3, *[knobs.width] * knobs.depth, 2), {"scale": 3.0, "dtype": X.dtype}
-    current = bpls.random_weights(sizes, generator=g, **how)
+    (X, y, acts, current), test = begin(knobs), moons(knobs.seed + 100)
     settings = bpls.Settings(clamp=knobs.clamp, stop=False, max_walks=10**6)
     missed, clamp, step = torch.ones(POINTS, dtype=torch.bool), knobs.clamp, 0
     try:
@@ -117,10 +140,11 @@ def layer_rows(knobs: LayerKnobs) -> Iterator[dict]:
                 row["error"] = 100 - percent(scores(test[0], current, acts), test[1])
             H = hidden_values(X[rows[at]], current, acts)
             values = [h.numpy() for h in (*H, OUTPUT.value(H[-1] @ current[-1]))]
-            said = scores(PLANE, current, acts).argmax(1).view(len(TICKS), -1).T
-            parts = rows[at], X[:, :2], y, said, missed, solved
-            shown = values, dict(wanted), dict(cut), *(part.numpy() for part in parts)
-            yield row | {"pictures": Layers(i + 1, *shown)}
+            parts = rows[at].numpy(), X[:, :2].numpy(), y.numpy()
+            parts = *parts, said_of(current, acts), missed.numpy(), solved.numpy()
+            yield row | {
+                "pictures": Layers(i + 1, values, dict(wanted), dict(cut), *parts)
+            }
             clamp, settings.clamp = settings.clamp, knobs.clamp
     except (ValueError, DivergedError) as error:
         yield {"step": step + 1, "note": str(error)}
@@ -128,7 +152,8 @@ def layer_rows(knobs: LayerKnobs) -> Iterator[dict]:
 
 CAPTION = (
     "Left: values of three samples, dark is 0 (inputs: -2.5), light 1; below them what "
-    "the layer above wants, crossed where the clamp cut it. Right: what the network "
+    "the layer above wants, crossed where the clamp cut it; an arrow is the residual "
+    "that is pushed down. Right: what the network "
     "with the layers solved so far says; large dots: what this walk solves on."
 )
 
@@ -157,7 +182,7 @@ def picture(now: Layers | None, before: Layers | None) -> dict:
     if before:
         border = {"start": 0.5, "end": 0.5, "size": 1, "coloring": "lines"}
         ghost = {"type": "contour", "z": before.classes, "contours": border}
-        ghost |= {"x": TICKS.numpy(), "y": TICKS.numpy(), "name": "an earlier run"}
+        ghost |= {"x": CELLS, "y": CELLS, "name": "an earlier run"}
         ghost |= {"colorscale": [[0, GHOST], [1, GHOST]], "showscale": False}
         put(figure, 1, [ghost | {"hoverinfo": "skip", "showlegend": True}])
     return figure
@@ -175,17 +200,19 @@ def _layers(now: Layers, below: int) -> list[dict]:
         drawn.append(
             _numbers([(i * APART + k, top - 1) for i in parts for k in n], len(n))
         )
+    if not now.layer:
+        return drawn
     left, height = now.layer * APART - 0.7, len(now.values[now.layer].T)
     right, low = left + SAMPLES + 0.4, below + height - 0.3
     ring = [(left, -0.7), (right, -0.7), (right, low), (left, low), (left, -0.7)]
-    drawn.append(path(ring, COLOURS[1], "layer solved", width=3))
+    drawn.append(path(ring, MARK, "layer solved", width=3))
     if now.layer < len(now.values) - 1:
         ends = (left + APART - 0.1, below + 1), (right + 0.1, below + 1)
-        drawn.append(arrow(*ends, INK, "residual pushed down"))
+        drawn.append(arrow(*ends, INK))
     corners = {i: np.array([i * APART, below]) for i in now.cut}
     at = [corners[i] + np.argwhere(cut) for i, cut in now.cut.items()]
     at = np.concatenate([*at, np.zeros((0, 2))])
-    return [*drawn, dots(at, COLOURS[1], "cut by the clamp", symbol="x", size=7)]
+    return [*drawn, dots(at, MARK, "cut by the clamp", symbol="x", size=7)]
 
 
 def _plane(now: Layers) -> list[dict]:
@@ -205,7 +232,7 @@ def _plane(now: Layers) -> list[dict]:
     drawn.append(
         _numbers(now.points[now.samples], SAMPLES) | {"textposition": "top right"}
     )
-    return [class_map(now.classes, TINTS, TICKS.numpy()), *drawn]
+    return [class_map(now.classes, TINTS, CELLS), *drawn]
 
 
 def _numbers(at, samples: int) -> dict:
@@ -234,4 +261,5 @@ LAYERS = Experiment(
     front=("noise", "clamp", "width"),
     playable={"noise": (0.0, 0.3)},
     picture=picture,
+    opening=opening,
 )

@@ -21,8 +21,9 @@ from labkit.lab.panels.figures.theme import COLOURS, INK, colour_of
 
 COARSE = 4  # the many functions are drawn at every fourth point of the grid
 MOST = 60  # old columns that are drawn at most, the newest of them
-JOINING = COLOURS[4]
-RIDGE, OTHER = colour_of("ridge solver"), colour_of("Greville solver")
+SOLVERS = "ridge solver", "Greville solver"
+NEW = COLOURS[4]  # of the columns that join
+NAMED = *SOLVERS, "columns that join now", "without noise"  # in the legend
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class FunctionKnobs:
 
     # fmt: off
     ridge: float = knob(
-        1e-3, low=1e-8, high=100.0, log=True, help="lambda of the fit", about="apart",
-        look_for="Do the two curves part as the ridge grows, and does the fit calm?")
+        1.0, low=1e-8, high=100.0, log=True, help="lambda of the fit", about="apart",
+        look_for="Small: do the two curves stay together for longer?")
     noise: float = knob(
         0.2, low=0.0, high=1.0, step=0.1, unit="sd", help="on the points",
         about="error ridge",
@@ -57,8 +58,8 @@ class FunctionKnobs:
 CAPTION = (
     "Every column is a thin function of the input, drawn at random; the fit is a sum "
     "of them. An update adds columns (purple) and touches no old one, nor what is "
-    "filled of F, by which chol-1 and chol-2 stay on the ridge solution; Greville's "
-    "recursion leaves it where the ridge matters."
+    "filled of F, by which the ridge solver stays on the solution; Greville's "
+    "recursion begins there too, and leaves it where the ridge matters."
 )
 
 
@@ -67,7 +68,7 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
     count = f": {now.columns.shape[1]}" if now else ""
     places = now.places if now else FIRST + JOINS * 4
     figure = planes(
-        [f"Columns{count}", "Points, and the fits", "Size of F"],
+        [f"Columns{count}", "Noisy points, and the fits", "Size of F"],
         ["input", "input", "column of F"],
         ["value of a column", "output", "row of F"],
         [
@@ -80,20 +81,18 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
     )
     if now:
         old = now.columns[:, : now.old][:, -MOST:]
-        grey = _all(old, "columns so far", GHOST, width=1)
-        put(figure, 0, [grey | {"showlegend": False}])
         new = now.columns[:, now.old :]
-        put(figure, 0, [_all(new, "columns that join now", JOINING, width=1.5)])
+        drawn = [_all(old, "columns so far", GHOST, width=1)]
+        drawn.append(_all(new, "columns that join now", NEW, width=1.5))
+        put(figure, 0, [t | {"showlegend": t["name"] in NAMED} for t in drawn])
         shown = [dots(now.points, COLOURS[5], "noisy points")]
         shown.append(
             path(np.c_[X, curve(X)], INK, "without noise", dash="dot", width=1)
         )
         styles = {"width": 4}, {"width": 2, "dash": "dash"}
-        drawn = zip(now.fits.items(), (RIDGE, OTHER), styles, strict=False)
-        for (name, fit), colour, style in drawn:
-            kind = "ridge" if name in EXACT else "Greville"
-            shown.append(path(np.c_[X, fit], colour, f"{name} ({kind})", **style))
-        put(figure, 1, [trace | {"showlegend": True} for trace in shown])
+        for name, f, style in zip(SOLVERS, now.fits.values(), styles, strict=False):
+            shown.append(path(np.c_[X, f], colour_of(name), name, **style))
+        put(figure, 1, [t | {"showlegend": t["name"] in NAMED} for t in shown])
     if now and now.factor is not None:
         at = np.arange(len(now.factor)) + 1
         size = np.ma.log10(np.ma.masked_equal(np.abs(now.factor), 0)).filled(np.nan)
@@ -109,11 +108,16 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
             "hoverinfo": "skip",
         }
         put(figure, 2, [heat])
-    if before:
+    if before and before.fits:
         fit = next(iter(before.fits.values()))
         ghost = path(np.c_[X, fit], GHOST, "an earlier run")
         put(figure, 1, [ghost | {"showlegend": True}])
     return figure
+
+
+def opening(knobs: FunctionKnobs) -> Functions:
+    """Return the points and the first columns, before any fit is shown."""
+    return next(function_rows(knobs))["pictures"]._replace(fits={}, factor=None)
 
 
 def _all(columns: np.ndarray, name: str, colour: str, **line: float) -> dict:
@@ -144,4 +148,5 @@ FUNCTIONS = Experiment(
     front=("ridge", "noise", "added"),
     playable={"ridge": (1e-8, 1e-3, 1.0)},
     picture=picture,
+    opening=opening,
 )

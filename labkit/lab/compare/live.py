@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from labkit.lab.compare.rules import CLASSIFIERS
+from labkit.lab.compare.rules import CLASSIFIERS, network
 from labkit.lab.compare.training import (
     EVERY,
     NEWTON,
     SOLVED,
     Outputs,
     Values,
+    draw,
     errors,
     race_looks,
 )
@@ -23,7 +24,7 @@ from labkit.lab.datasets import Labelled
 from labkit.lab.panels import Experiment, Lines, knob
 from labkit.lab.panels.figures.captions import panel_text
 from labkit.lab.panels.figures.drawing import panel_title
-from labkit.lab.panels.figures.planes import HEIGHT, class_map, dots
+from labkit.lab.panels.figures.planes import HEIGHT, class_cells, class_map, dots
 from labkit.lab.panels.figures.theme import COLOURS, PLAIN, layout
 from labkit.lab.problem import Problem, seeded
 
@@ -44,7 +45,8 @@ ALL = (
 ARMS, ROWS, WIDE, GRID = 3, 300, 2.2, 35
 SHOWN = 32  # newest points in each plane
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
-ACROSS, GAP, ABOVE = 5, 4, 9  # planes in a line, cells between them
+SIDE = 2 * GRID - 1  # cells of a plane
+ACROSS, GAP, ABOVE = 5, 8, 18  # planes in a line, cells between them
 NOTHING = "rgba(0, 0, 0, 0)"
 LOW = 300  # pixels of one line
 TICKS = torch.linspace(-WIDE, WIDE, GRID)
@@ -77,7 +79,7 @@ class RaceKnobs:
 class Regions(NamedTuple):
     """What the rules say of a plane, without those that have failed or not begun."""
 
-    classes: dict[str, np.ndarray]  # by rule, (GRID, GRID), a row for each second input
+    classes: dict[str, np.ndarray]  # by rule, (SIDE, SIDE), a row for each second input
     errors: dict[str, float]  # by rule, of test rows [%]
     points: np.ndarray  # (n, 2), the newest rows as the rules read them
     labels: np.ndarray  # (n,)
@@ -141,11 +143,28 @@ def race_rows(
         yield row
 
 
+def opening(
+    knobs: RaceKnobs,
+    problem: Problem,
+    _chosen: Values | None = None,
+    hidden: int = 32,
+    *,
+    rules: Sequence[str] = ALL,
+) -> Regions:
+    """Return the first minibatch, and the network that minibatch rules begin with."""
+    fit, seed = problem.fit, knobs.seed
+    X, y = draw(fit, knobs, seeded(seed, fit.inputs.device))
+    model = network(fit, hidden, seed)
+    begun = {label: model for label in rules if label not in SOLVED}
+    points, labels = X.cpu().numpy(), y.cpu().numpy()
+    wrong = errors(begun, problem.test)
+    return Regions(_classes(begun, X), wrong, points, labels)
+
+
 @torch.no_grad()
 def _classes(outputs: Mapping[str, Outputs], like: torch.Tensor) -> dict:
     plane = PLANE.to(like)
-    chosen = {label: rule(plane).argmax(1) for label, rule in outputs.items()}
-    return {k: each.view(GRID, GRID).T.cpu().numpy() for k, each in chosen.items()}
+    return {label: class_cells(rule(plane)) for label, rule in outputs.items()}
 
 
 CAPTION = (
@@ -168,8 +187,8 @@ def picture(
     All planes lie on one pair of axes, as one map: nine pairs would take a page longer
     to draw than all that they show.
     """
-    wide = _corner(min(len(rules), ACROSS) - 1, rules)[0] + GRID
-    high = _corner(0, rules)[1] + GRID
+    wide = _corner(min(len(rules), ACROSS) - 1, rules)[0] + SIDE
+    high = _corner(0, rules)[1] + SIDE
     made = layout(width=960, height=HEIGHT if len(rules) > ACROSS else LOW)
     made |= {"annotations": [], "uirevision": True, "showlegend": False}
     made["margin"] |= {"l": 10, "r": 10, "t": 40, "b": 10}
@@ -179,9 +198,10 @@ def picture(
         made[name] = PLAIN | {"range": [-0.5, size - 0.5], "showticklabels": False}
     for i, label in enumerate(rules):
         left, low = _corner(i, rules)
-        corner = {"x": left / wide, "y": (low + GRID) / high}
+        corner = {"x": left / wide, "y": (low + SIDE) / high}
         corner |= {"xanchor": "left", "yanchor": "bottom"}
-        made["annotations"].append(panel_title(_title(label, now, before), corner))
+        title = panel_title(_title(label, now, before), corner)
+        made["annotations"].append(title | {"align": "left"})
     return {"data": _planes(now, rules, (high, wide)) if now else [], "layout": made}
 
 
@@ -189,7 +209,7 @@ def _corner(i: int, rules: Sequence[str]) -> tuple[int, int]:
     """Return the lower left cell of a rule's plane: column and row in the map."""
     line, column = divmod(i, ACROSS)
     below = (len(rules) - 1) // ACROSS - line
-    return column * (GRID + GAP), below * (GRID + ABOVE)
+    return column * (SIDE + GAP), below * (SIDE + ABOVE)
 
 
 def _title(label: str, now: Regions | None, before: Regions | None) -> str:
@@ -205,12 +225,12 @@ def _title(label: str, now: Regions | None, before: Regions | None) -> str:
 def _planes(now: Regions, rules: Sequence[str], shape: tuple[int, int]) -> list[dict]:
     classes, points = np.zeros(shape, dtype=np.uint8), []
     inside = (np.abs(now.points) <= WIDE).all(1)
-    cells = (now.points[inside] + WIDE) * ((GRID - 1) / (2 * WIDE))
+    cells = (now.points[inside] + WIDE) * ((SIDE - 1) / (2 * WIDE))
     for i, label in enumerate(rules):
         left, low = corner = _corner(i, rules)
         points.append(cells + np.array(corner))
         if label in now.classes:
-            classes[low : low + GRID, left : left + GRID] = now.classes[label] + 1
+            classes[low : low + SIDE, left : left + SIDE] = now.classes[label] + 1
     colours = [TINTS[y] for y in now.labels[inside]] * len(rules)
     shown = class_map(classes, (NOTHING, *TINTS))
     return [shown, dots(np.concatenate(points), colours, size=4)]
@@ -253,11 +273,13 @@ RACE = Experiment(
     front=("label_noise", "input_noise", "batch"),
     playable={"label_noise": (0.0, 0.5)},
     picture=picture,
+    opening=opening,
 )
 
 
 def race_of(*rules: str) -> Experiment:
     """Return `RACE` with some rules alone."""
-    rows, draw = (partial(part, rules=rules) for part in (race_rows, picture))
+    parts = race_rows, picture, opening
+    rows, drawn, first = (partial(part, rules=rules) for part in parts)
     panels = [_panel("Test errors", rules)]
-    return replace(RACE, rows=rows, picture=draw, panels=panels)
+    return replace(RACE, rows=rows, picture=drawn, opening=first, panels=panels)

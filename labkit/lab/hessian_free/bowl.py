@@ -23,6 +23,7 @@ from labkit.lab.panels.figures.planes import (
     GHOST,
     arrow,
     contours,
+    dots,
     ellipse,
     path,
     planes,
@@ -35,8 +36,13 @@ ROWS, TRUE, START = 400, (1.2, -0.6), (-1.4, 1.6)
 WIDE, GRID = 3.0, 31  # of the plane of the weights
 MIX = ((1.2, 0.7), (0.0, 0.5))  # of the inputs, which makes a valley
 STEP = colour_of("Hessian-free")
-OTHERS = 8  # batches besides the one of the step
+OTHERS = 60  # batches besides the one of the step
+SIZES = 5, 10, 20, 40, 80, 160, 320  # of batches whose lowest points are compared
 LEVELS = 0.3, 1.0  # of the bowl, as shares of its depth
+OTHER = COLOURS[5]  # of other batches
+NAMED = "bowl of this batch", "CG", "LSMR", "other batches"  # in the legend
+NEAR = 1.5  # half-width of the plane of the lowest points
+RADIUS = 2.4477  # of the ellipse that holds 95 % of a normal law in the plane
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,8 @@ class BowlKnobs:
     # fmt: off
     n: int = knob(
         20, low=2, high=400, unit="rows", label="batch", restart=False, about="spread",
-        help="of 400, drawn anew for each step",
-        look_for="Do the faint bowls of other batches draw together?")
+        log=True, help="of 400, drawn anew for each step",
+        look_for="Four times the rows: is the ellipse half as large?")
     damping: float = knob(
         0.1, low=0.01, high=3.0, log=True, label="damping lambda", restart=False,
         about="length of the step", help="of the step",
@@ -55,7 +61,7 @@ class BowlKnobs:
     noise: float = knob(
         0.3, low=0.0, high=1.0, step=0.05, unit="sd", help="on the targets",
         about="spread",
-        look_for="At how many rows do the bowls agree under noise?")
+        look_for="How many rows make the ellipse as small as it was?")
     theta: float = knob(
         0.0, low=0.0, high=0.95, step=0.05, restart=False, about="batch",
         help="noise tolerated; at 0 the batch does not grow",
@@ -79,7 +85,8 @@ class Bowl(NamedTuple):
     lsmr: np.ndarray  # (k, 2), from 0
     cg: np.ndarray  # (k, 2), from 0
     step: np.ndarray  # (2,), the change of the weights
-    others: tuple[tuple[np.ndarray, np.ndarray, float], ...]  # curvature, lowest, depth
+    others: np.ndarray  # (OTHERS, 2) where the quadratics of other batches are least
+    sizes: np.ndarray  # (sizes, 2) rows of a batch, and the spread; the last is this
     path: np.ndarray  # (steps, 2)
 
 
@@ -123,13 +130,50 @@ def data(knobs: BowlKnobs) -> tuple[Tensor, Tensor]:
 def surface(model: nn.Module, X: Tensor, Y: Tensor) -> np.ndarray:
     """Return the squared error of all rows over the plane of the weights."""
     ticks = torch.linspace(-WIDE, WIDE, GRID, dtype=torch.float64)
-    points = torch.cartesian_prod(ticks, ticks)[:, None]
-    errors = [hf.squared_error(model, X, Y, weights=(w,)) for w in points]
-    return torch.stack(errors).view(GRID, GRID).T.numpy()
+    W = torch.cartesian_prod(ticks, ticks)
+    errors = (model[1](X @ W.T) - Y).square().mean(0)  # of many units at once
+    return errors.view(GRID, GRID).T.numpy()
+
+
+def quadratics(
+    model: nn.Module, X: Tensor, Y: Tensor, batches: Tensor, damping: float
+) -> tuple[Tensor, Tensor]:
+    """Return curvature (k, 2, 2) and lowest points (k, 2) of batches (k, n) of rows.
+
+    They are those of :func:`bowl_of`, for all batches at once, with the derivative of
+    the one unit written out.
+    """
+    with torch.no_grad():
+        y = model(X)
+    J, r = ((1 - y.square()) * X)[batches], (y - Y)[batches]
+    n, damped = batches.shape[1], damping**2 * torch.eye(2, dtype=torch.float64)
+    B = J.mT @ J / n + damped
+    return B, torch.linalg.solve(B, -J.mT @ r / n)[..., 0]
+
+
+def spread_of(lowest: Tensor) -> float:
+    """Return the root of the mean squared distance of points (k, 2) from their mean."""
+    return float(lowest.var(0).sum().sqrt())
+
+
+def draw(generator: torch.Generator) -> Tensor:
+    """Draw orders of all rows; the first n of each are a batch."""
+    return torch.rand(OTHERS + 1, ROWS, generator=generator).argsort(1)
+
+
+def beside_of(
+    model: nn.Module, X: Tensor, Y: Tensor, orders: Tensor, n: int, damping: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``others`` and ``sizes`` of a `Bowl`, for batches of n rows."""
+    sizes = [size for size in SIZES if size != n] + [n]
+    there = [quadratics(model, X, Y, orders[:, :k], damping)[1] for k in sizes]
+    return there[-1].numpy(), np.array(
+        [*zip(sizes, map(spread_of, there), strict=True)]
+    )
 
 
 def bowl_rows(knobs: BowlKnobs) -> Iterator[dict]:
-    """Yield a row for each step: its bowl, those of other batches, and the step."""
+    """Yield a row for each step: its bowl, other batches' lowest points, the step."""
     X, Y = data(knobs)
     model, g = unit(START), seeded(knobs.seed)
     newton = hf.HessianFree(
@@ -145,11 +189,10 @@ def bowl_rows(knobs: BowlKnobs) -> Iterator[dict]:
         group["damping"] = knobs.damping
         group["preconditioner"] = knobs.preconditioner
         n = max(knobs.n, grown if knobs.theta else 0)
-        batches = [torch.randperm(ROWS, generator=g)[:n] for _ in range(OTHERS + 1)]
-        mine, *others = [(X[rows], Y[rows]) for rows in batches]
+        orders = draw(g)
+        mine = X[orders[0, :n]], Y[orders[0, :n]]
+        beside = beside_of(model, X, Y, orders[1:], n, knobs.damping)
         signs = newton.generator.get_state()
-        beside = tuple(bowl_of(newton.subproblem(*each)) for each in others)
-        newton.generator.set_state(signs)
         problem = newton.subproblem(*mine)
         newton.generator.set_state(signs)
         paths = iterates(problem)
@@ -162,66 +205,100 @@ def bowl_rows(knobs: BowlKnobs) -> Iterator[dict]:
             estimates.append(next_batch_size(*noise, ROWS, knobs.theta))
             errors.append(error)
             grown = grow(n, group["maxiter"], estimates, errors, ROWS).n
-        lowest = np.stack([low for _, low, _ in beside])
-        drawn = points[-2], loss, *bowl_of(problem), *paths, taken, beside
+        drawn = points[-2], loss, *bowl_of(problem), *paths, taken, *beside
         yield {
             "step": step,
             "batch": n,
             "rho": record.rho,
             "length of the step": float(np.linalg.norm(taken)),
             "error": error,
-            "spread": float(np.sqrt(np.trace(np.cov(lowest.T)))),
+            "spread": beside[1][-1, 1],
             "pictures": Bowl(*drawn, np.stack(points)),
         }
 
 
+def opening(knobs: BowlKnobs) -> Bowl:
+    """Return the bowls before the first step, and no way into them."""
+    X, Y = data(knobs)
+    model, orders = unit(START), draw(seeded(knobs.seed))
+    B, lowest = quadratics(model, X, Y, orders[:1, : knobs.n], knobs.damping)
+    bowl = B[0].numpy(), lowest[0].numpy(), float(lowest[0] @ B[0] @ lowest[0]) / 2
+    beside = beside_of(model, X, Y, orders[1:], knobs.n, knobs.damping)
+    at, none = np.array(START), np.zeros((0, 2))
+    ways = none, none, np.zeros(2)
+    return Bowl(at, surface(model, X, Y), *bowl, *ways, *beside, at[None])
+
+
 CAPTION = (
-    "Grey lines are the loss of all rows. The damped bowl of this batch lies round its "
-    "lowest point; faint bowls are those of other batches of the same size: they draw "
-    "together as the batch grows. With two weights both methods arrive in two iterates."
+    "Left: the loss of all rows in grey, the damped bowl of this batch, and the step "
+    "as an arrow. Middle, from near: dots are the lowest points of other batches of "
+    "this size, and the ellipse holds 95 % of them. Right: their spread, which falls "
+    "as 1/sqrt(n), dotted, and faster where batches share most rows. With two weights "
+    "both methods arrive in two iterates."
 )
 
 
 def picture(now: Bowl | None, before: Bowl | None) -> dict:
-    """Draw the plane of the two weights, as a whole and near the present weights."""
-    near = whole = ((-WIDE, WIDE),) * 2
-    if now:
-        reach = 1.5 * max(*np.abs(now.lsmr).ravel(), *np.abs(now.cg).ravel(), 0.1)
-        near = [(max(w - reach, -WIDE), min(w + reach, WIDE)) for w in now.weights]
+    """Draw the plane of the two weights, the lowest points, and their spread."""
     figure = planes(
-        ["Loss of all rows, and the way so far", "The bowl of this batch"],
-        ["first weight", "first weight"],
-        ["second weight", "second weight"],
-        [whole, near],
+        ["Loss, and the way so far", "Lowest points", "Spread by batch"],
+        ["first weight", "from their middle", "rows n of a batch"],
+        ["second weight", "", "spread"],
+        [((-WIDE, WIDE),) * 2, ((-NEAR, NEAR),) * 2, ((0, 1), (0, 1))],
         caption=CAPTION,
+        widths=[0.37, 0.37, 0.26],
     )
+    for name, ends in {"xaxis3": (2, ROWS), "yaxis3": (0.01, 10)}.items():
+        look = {"type": "log", "range": np.log10(ends).tolist(), "tickformat": "~g"}
+        figure["layout"][name] |= look | {"dtick": 1}
     if now:
-        put(figure, 0, [path(now.path, INK, "steps so far", marks=True)])
-        for column in (0, 1):
-            put(figure, column, _traces(now))
+        ticks = np.linspace(-WIDE, WIDE, GRID)
+        drawn = [contours(ticks, ticks, now.loss, "loss of all rows")]
+        drawn.append(path(now.path, INK, "steps so far", marks=True))
+        drawn += _bowl(now, now.weights)
+        put(figure, 0, [trace | {"showlegend": False} for trace in drawn])
+        drawn = _bowl(now, -now.others.mean(0)) + _others(now)
+        put(
+            figure,
+            1,
+            [trace | {"showlegend": trace["name"] in NAMED} for trace in drawn],
+        )
+        put(figure, 2, [t | {"showlegend": False} for t in _sizes(now)])
     if before:
-        put(figure, 0, [path(before.path, GHOST, "an earlier run", marks=True)])
+        ghost = path(before.path, GHOST, "an earlier run", marks=True)
+        put(figure, 0, [ghost])
     return figure
 
 
-def _traces(now: Bowl) -> list[dict]:
-    ticks = np.linspace(-WIDE, WIDE, GRID)
-    drawn = [contours(ticks, ticks, now.loss, "loss of all rows")]
-    for i, (curvature, lowest, depth) in enumerate(now.others):
-        name, tint = "" if i else "bowls of other batches", COLOURS[5]
-        spread = 2 * LEVELS[0] * depth * np.linalg.inv(curvature)
-        edge = ellipse(now.weights + lowest, spread, 1.0, tint, name, width=1)
-        drawn.append(edge | {"opacity": 0.6})
+def _bowl(now: Bowl, origin: np.ndarray) -> list[dict]:
+    """Draw the bowl of this batch, both methods' ways into it, and the step."""
+    drawn = []
     for level in LEVELS:
         spread = 2 * level * now.depth * np.linalg.inv(now.curvature)
         name = "" if level < 1 else "bowl of this batch"
-        at = now.weights + now.lowest
-        drawn.append(ellipse(at, spread, 1.0, COLOURS[0], name))
+        drawn.append(ellipse(origin + now.lowest, spread, 1.0, COLOURS[0], name))
     for name, way, dash in (("CG", now.cg, "dash"), ("LSMR", now.lsmr, "solid")):
-        colour = colour_of(name)
-        drawn.append(path(now.weights + way, colour, name, marks=True, dash=dash))
-    drawn.append(arrow(now.weights, now.weights + now.step, STEP, "step taken"))
+        drawn.append(path(origin + way, colour_of(name), name, marks=True, dash=dash))
+    if now.step.any():
+        drawn.append(arrow(origin, origin + now.step, STEP, "step taken"))
     return drawn
+
+
+def _others(now: Bowl) -> list[dict]:
+    """Draw the lowest points of other batches, and the ellipse that holds most."""
+    off = now.others - now.others.mean(0)
+    cloud = dots(off, OTHER, "other batches", size=5)
+    edge = ellipse((0, 0), np.cov(off.T), RADIUS, OTHER, "95 % of other batches")
+    return [cloud, edge]
+
+
+def _sizes(now: Bowl) -> list[dict]:
+    """Draw the spread by the size of a batch, and the law of the root."""
+    sizes, mine = now.sizes[now.sizes[:, 0].argsort()], now.sizes[-1]
+    n, first = np.array([2.0, ROWS]), sizes[sizes[:, 0] >= SIZES[1]][0]
+    law = path(np.c_[n, first[1] * np.sqrt(first[0] / n)], INK, "1/sqrt(n)", dash="dot")
+    shown = sizes[sizes[:, 1] > 1e-9]  # of all rows there is one batch
+    return [law, path(shown, OTHER, "spread"), dots(mine, OTHER, "this size", size=10)]
 
 
 def _status(row) -> str:
@@ -241,4 +318,5 @@ BOWL = Experiment(
     front=("n", "theta", "damping"),
     playable={"n": (20, 100)},
     picture=picture,
+    opening=opening,
 )

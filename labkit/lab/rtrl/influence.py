@@ -1,7 +1,8 @@
 """The influence on the state of the characters read, exact and estimated."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ class InfluenceKnobs:
         "OK", choices=METHODS, help="how the influence is carried", about="noise",
         look_for="Who smears the estimate over characters that were never read?")
     rank: int = knob(
-        2, low=1, high=8, unit="terms", help="terms or copies; TBPTT: steps",
+        1, low=1, high=8, unit="terms", help="terms or copies; TBPTT: steps",
         about="noise", look_for="With how many terms is the difference dark?")
     trained: bool = knob(
         True, help="on the text, before", about="noise",
@@ -43,7 +44,7 @@ class InfluenceKnobs:
         restart=False, look_for="Is another unit's memory as short?")
     character: str = knob(
         "e", label="character marked", help="column of the marked cell", restart=False,
-        look_for="How far back in the text does it still colour the state?")
+        look_for="Where it is read again: is it held as strongly?")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -111,6 +112,15 @@ def influence_rows(
         yield row
 
 
+def opening(
+    knobs: InfluenceKnobs, text: Text, _networks: object = None, hidden: int = UNITS
+) -> Influence:
+    """Return the influence in a network that nothing has trained."""
+    fresh = replace(InfluenceKnobs(), **vars(knobs) | {"trained": False})
+    rows = influence_rows(fresh, text, None, hidden)
+    return [*islice(rows, READ)][-1]["pictures"]
+
+
 def afresh(now: Influence, knobs: InfluenceKnobs) -> Influence:
     """Return the same picture with another cell marked."""
     return now._replace(unit=knobs.unit, character=knobs.character)
@@ -119,21 +129,26 @@ def afresh(now: Influence, knobs: InfluenceKnobs) -> Influence:
 def dragged(
     now: Influence,
     _knobs: InfluenceKnobs,
-    _name: str,
+    name: str,
     _index: int | None,
     point: tuple[float, float],
 ) -> dict:
-    """Return the knobs of the cell that the pointer is on."""
+    """Return the knobs of the cell, or of the letter, that the pointer is on."""
+    if name == "letters":
+        place = round(point[0]) - 1 - (READ - len(now.read))
+        if not 0 <= place < len(now.read):
+            raise ValueError(f"no letter is read at place {point[0]:.3g}")
+        return {"character": now.read[place]}
     names = dict(enumerate(now.names, start=1))
     return {"character": names[round(point[0])], "unit": round(point[1])}
 
 
 CAPTION = (
     "Rows are hidden units, columns the weights of a character, the newest read on the "
-    "right: light where the state still hangs on them. The exact influence fades to "
-    "the left as characters are forgotten; the estimate is right on average alone. "
-    "A step of colour is a factor: from dark to light it is a thousand. The line below "
-    "is the text: light where a character still acts on the marked cell."
+    "right. Colours are logarithmic: yellow is the strongest influence, the darkest a "
+    "thousandth of it or less. The exact influence fades to the left as characters are "
+    "forgotten; the estimate is right on average alone. Below, the text: how much the "
+    "marked unit still holds of each letter. Click a cell or a letter to mark it."
 )
 
 
@@ -150,51 +165,61 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
     )
     look = figure["layout"]
     for k in ("", "2", "3"):
-        look[f"yaxis{k}"]["domain"] = [0.36, 1]
-    strip = axis("text read", limits=(0.5, READ + 0.5)) | {"anchor": "y4"}
-    strip["tickfont"] = {"size": 18}
-    flat = axis("", limits=(0, 2)) | {"anchor": "x4", "domain": [0, 0.12]}
-    look |= {"xaxis4": strip, "yaxis4": flat | {"ticks": "", "showticklabels": False}}
-    if now:
-        heat = {"type": "heatmap", "colorscale": "Viridis", "showscale": False}
-        heat |= {"zmin": -DECADES, "zmax": 0, "name": ""}
-        top = float(now.exact.max()) or 1.0
-        at = np.arange(1, count + 1)
-        part = heat | {"x": at, "y": np.arange(1, ends[1][1])}
-        for i, k in enumerate(("", "2", "3")):
-            look[f"xaxis{k}"] |= {"tickvals": at, "ticktext": _legible(now.names)}
-            put(
-                figure,
-                i,
-                [part | {"z": shade(now[2 + i], top), "meta": {"touch": "cells"}}],
-            )
-        there = np.arange(READ - len(now.read), READ)
-        look["xaxis4"] |= {"tickvals": there + 1, "ticktext": _legible(now.read)}
-        coloured = np.zeros(READ)
-        if now.character in now.names:
-            k, unit = now.names.index(now.character), min(now.unit, len(now.exact))
-            coloured = now.parts[:, unit - 1, k]
-            put(
-                figure,
-                0,
-                [
-                    dots(
-                        [(k + 1, unit)],
-                        COLOURS[1],
-                        symbol="square-open",
-                        size=16,
-                        line={"width": 3},
-                    )
-                ],
-            )
-        line = {"x": np.arange(1, READ + 1), "y": [1], "z": [shade(coloured, top)]}
-        put(figure, 3, [heat | line])
+        look[f"yaxis{k}"]["domain"] = [0.42, 1]
+    bare = {"ticks": "", "showticklabels": False, "showgrid": False, "showline": False}
+    strip = axis("text read", limits=(0.5, READ + 0.5)) | {"anchor": "y4"} | bare
+    flat = axis("", limits=(0.5, 1.5)) | {"anchor": "x4", "domain": [0, 0.18]} | bare
+    look |= {"xaxis4": strip, "yaxis4": flat}
+    if not now:
+        return figure
+    heat = {"type": "heatmap", "colorscale": "Viridis", "showscale": False, "name": ""}
+    heat |= {"zmin": -DECADES, "zmax": 0, "hoverinfo": "skip"}
+    at, top = np.arange(1, count + 1), max(float(now.exact.max()), 1e-30)
+    part = heat | {"x": at, "y": np.arange(1, ends[1][1])}
+    letters = {"tickvals": at, "ticktext": _legible(now.names), "tickangle": 0}
+    for i, k in enumerate(("", "2", "3")):
+        look[f"xaxis{k}"] |= letters | {"tickfont": {"size": 14}}
+        z = decades(now[2 + i], top)
+        put(figure, i, [part | {"z": z, "meta": {"touch": "cells"}}])
+    unit = min(now.unit, len(now.exact))
+    if now.character in now.names:
+        cell = (now.names.index(now.character) + 1, unit)
+        square = {"symbol": "square-open", "size": 16, "line": {"width": 3}}
+        put(figure, 0, [dots([cell], COLOURS[1], **square)])
+    z = decades(held(now, unit), top)
+    line = heat | {"x": np.arange(1, READ + 1), "y": [1], "z": z[None]}
+    put(figure, 3, [line | {"meta": {"touch": "letters"}}, *_letters(now, z)])
     return figure
 
 
-def shade(sizes: np.ndarray, top: float) -> np.ndarray:
-    """Return sizes as logarithms of their share of the largest one, down to 10^-3."""
-    return np.log10(np.maximum(sizes / top, 10.0**-DECADES))
+def decades(sizes: np.ndarray, top: float) -> np.ndarray:
+    """Return powers of ten, from that of the largest down to `DECADES` below it."""
+    return np.log10(np.clip(sizes / top, 10.0**-DECADES, 1.0))
+
+
+def held(now: Influence, unit: int) -> np.ndarray:
+    """Return what a unit still holds of each character read (READ,).
+
+    That is the influence, by way of that step alone, of the character's own weights.
+    Characters that are in no column have none.
+    """
+    place = {name: k for k, name in enumerate(now.names)}
+    sizes, first = np.zeros(READ), READ - len(now.read)
+    for t, letter in enumerate(now.read, start=first):
+        sizes[t] = now.parts[t, unit - 1, place[letter]] if letter in place else 0.0
+    return sizes
+
+
+def _letters(now: Influence, z: np.ndarray) -> list[dict]:
+    """Write the text on its colours, dark on light and light on dark."""
+    drawn, first = [], READ - len(now.read)
+    there, text = np.arange(first, READ), np.array(_legible(now.read))
+    light = z[first:] > -DECADES / 3
+    for which, colour in ((light, "#010101"), (~light, "#FEFEFE")):  # in both themes
+        look = {"text": text[which].tolist(), "textfont": {"size": 20, "color": colour}}
+        points = np.c_[there[which] + 1, np.ones(which.sum())]
+        drawn.append(dots(points, colour) | look | {"mode": "text"})
+    return drawn
 
 
 def _legible(text: Iterable[str]) -> list[str]:
@@ -217,6 +242,7 @@ INFLUENCE = Experiment(
     front=("method", "rank", "trained"),
     playable={"rank": (1, 2, 4, 8)},
     picture=picture,
+    opening=opening,
     drag=dragged,
     afresh=afresh,
 )

@@ -1,7 +1,8 @@
 """The noise of online gradients: clouds round the exact one, and curves over time."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from labkit.rtrl.learners import label
 
 WINDOW = 5  # steps that TBPTT looks back in the picture
 MOST = 200e6  # bytes that the draws of OK, the largest of the clouds, may carry
+OPENS = 6  # characters that are read before the panel opens
 FAR = 0.9  # of the draws are within a plane's limits
 RADIUS = 2.4477  # of the ellipse that holds 95 % of a normal law in the plane
 NOISY = {name: colour_of(name) for name in ("UORO", "KF-AVG", "OK")}
@@ -148,6 +150,14 @@ def noise_rows(
                     learner.change_rank(rank)
 
 
+def opening(
+    knobs: NoiseKnobs, text: Text, _networks: object = None, *sizes: int
+) -> Clouds:
+    """Return the clouds of a network that nothing has trained, some characters on."""
+    fresh = replace(NoiseKnobs(), **vars(knobs) | {"trained": False})
+    return [*islice(noise_rows(fresh, text, None, *sizes), OPENS)][-1]["pictures"]
+
+
 def learners_of(knobs: NoiseKnobs, network: Network, draws: int) -> dict[str, Learner]:
     """Make the learners of the clouds, and one for ``method`` if it is none of them."""
     learners = {}
@@ -234,12 +244,12 @@ def _named(name: str, rank: int) -> str:
 
 
 CAPTION = (
-    "Each dot is one draw of the gradient, and the arrow is the exact one. The small "
-    "ellipse holds the mean of the draws with 95 %: it lies on the arrow's head where "
-    "a method is unbiased. A method without noise is one dot, and lies beside it. The "
-    "farthest draws lie outside the planes. In the curves, the noise that OK's mixing "
-    "adds lies on the theorem's value, and only the terms under the water level are "
-    "mixed."
+    "Each dot is one draw of the gradient, the dotted ellipse holds 95 % of them, and "
+    "the arrow is the exact one. The small ellipse holds the mean of the draws with "
+    "95 %: it lies on the arrow's head where a method is unbiased. A method without "
+    "noise is one dot, and lies beside it. The farthest draws lie outside the planes. "
+    "In the curves, the noise that OK's mixing adds lies on the theorem's value, and "
+    "only the terms under the water level are mixed."
 )
 
 
@@ -257,7 +267,10 @@ def picture(now: Clouds | None, before: Clouds | None) -> dict:
     x_titles = ["along the exact gradient"] * len(names)
     figure = planes(titles, x_titles, y_titles, limits, caption=CAPTION, square=True)
     for i, colour in enumerate(NOISY.values()):
-        put(figure, i, _traces(shown.clouds[i] if now else None, before, i, colour))
+        drawn = _traces(shown.clouds[i] if now else None, before, i, colour)
+        unnamed = "draws", "95 % of draws"  # which the caption explains
+        told = [t | {"showlegend": t["name"] not in unnamed and not i} for t in drawn]
+        put(figure, i, told)
     return figure
 
 
@@ -342,4 +355,5 @@ NOISE = Experiment(
     front=("method", "rank", "trained"),
     playable={"rank": (1, 2)},
     picture=picture,
+    opening=opening,
 )

@@ -12,7 +12,7 @@ import torch
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.kinds import KEPT, MIXED
 from labkit.lab.panels.figures.planes import GHOST, handles, path, planes, put
-from labkit.lab.panels.figures.theme import INK
+from labkit.lab.panels.figures.theme import COLOURS, INK
 from labkit.lab.problem import seeded
 from labkit.rtrl.low_rank import (
     minimum_variance,
@@ -23,6 +23,7 @@ from labkit.rtrl.low_rank import (
 
 TALL, DRAWS = 4.0, 300  # of a bar at most; draws that are shown
 BARS = ("first", "second", "third", "fourth", "fifth")
+MEAN = COLOURS[4]  # of the draws
 ENOUGH = 10  # draws that are kept in grey when other terms are mixed
 _bar = partial(knob, low=0.0, high=TALL, step=0.1, about="noise", restart=False)
 
@@ -101,6 +102,12 @@ def water_rows(knobs: WaterKnobs) -> Iterator[dict]:
         yield row
 
 
+def opening(knobs: WaterKnobs) -> Water:
+    """Return the first draw of the signs."""
+    like = torch.zeros((), dtype=torch.float64)
+    return one_draw(knobs, random_signs((len(BARS),), like, seeded(knobs.seed)))
+
+
 def afresh(now: Water, knobs: WaterKnobs) -> Water:
     """Return a draw with the same signs and other bars or another rank."""
     was = now.off if len(now.off) >= ENOUGH else now.was
@@ -123,19 +130,23 @@ def dragged(
 
 
 CAPTION = (
-    "Left: terms above the water level are kept, those below are raised to it and "
-    "mixed, with signs that are drawn anew at each step. Middle: what a draw makes of "
-    "the diagonal matrix of the bars. Right: each draw is equally far from it, as the "
-    "theorem says, and the mean of n draws n times nearer."
+    "Left: terms above the water level (dashed) are kept, those below are raised to it "
+    "and mixed, with signs that are drawn anew at each step. Middle: what a draw makes "
+    "of the diagonal matrix of the bars. Right: each draw is equally far from it, as "
+    "the theorem says, and the mean of n draws n times nearer."
 )
 
 
 def picture(now: Water | None, before: Water | None) -> dict:
     """Draw the bars, one draw, and the distance of the mean from them."""
     figure = planes(
-        ["Terms, and the water level", "One draw", "Distance of the mean, squared"],
+        [
+            "Terms, and the level",
+            "One draw",
+            "Distance of the mean",
+        ],
         ["term", "column", "draws"],
-        ["singular value", "row", ""],
+        ["singular value", "row", "squared"],
         [((0.4, 5.6), (0, 1.1 * TALL)), ((0.5, 5.5), (5.5, 0.5)), ((0, 1), (0, 1))],
         caption=CAPTION,
     )
@@ -151,7 +162,7 @@ def picture(now: Water | None, before: Water | None) -> dict:
         put(figure, 1, [heat | {"x": at, "y": at, "showscale": False}])
         n = np.arange(1, DRAWS + 1)
         theory = path(np.c_[n, now.noise / n], INK, "theorem / n", dash="dot")
-        mean = path(np.c_[n[: len(now.off)], now.off], KEPT, "mean of the draws")
+        mean = path(np.c_[n[: len(now.off)], now.off], MEAN, "mean of the draws")
         put(figure, 2, [trace | {"showlegend": True} for trace in (theory, mean)])
     off = before.off if before else now.was if now else ()
     if len(off):
@@ -173,7 +184,8 @@ def _bars(now: Water) -> list[dict]:
     drawn.append(above | {"x": at[mixed], "y": heights, "text": signs})
     drawn[-1] |= {"textposition": "top center", "name": ""}
     ends = [(0.4, now.level), (5.6, now.level)]
-    drawn.append(path(ends, INK, "water level", dash="dash"))
+    level = path(ends, INK, "water level", dash="dash")
+    drawn.append(level | {"showlegend": False})  # the caption names it
     beside = np.c_[np.arange(0.5, 6), np.full(6, now.level)]
     return [*drawn, handles(beside, "rank"), handles(np.c_[at, now.d], "bars")]
 
@@ -195,6 +207,7 @@ WATER = Experiment(
     front=("rank", "first", "second"),
     playable={"rank": (1, 2, 3, 4)},
     picture=picture,
+    opening=opening,
     drag=dragged,
     afresh=afresh,
 )

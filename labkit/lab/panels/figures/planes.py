@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
 from labkit.lab.panels.figures.drawing import corner, on_axes, panel_title, suffix
@@ -180,6 +182,19 @@ def class_map(
         "showscale": False,
         "hoverinfo": "skip",
     }
+
+
+def class_cells(scores: Tensor) -> np.ndarray:
+    """Return the classes (2 n - 1, 2 n - 1) of a square, a row for each second input.
+
+    scores (n², classes) are those of its points, by the first input and then by the
+    second. Between two points they are interpolated, since they change smoothly where
+    classes do not.
+    """
+    n = round(len(scores) ** 0.5)
+    known = scores.double().nan_to_num(neginf=-1e30).view(1, n, n, -1).movedim(3, 1)
+    size = {"size": 2 * n - 1, "mode": "bilinear", "align_corners": True}
+    return torch.nn.functional.interpolate(known, **size)[0].argmax(0).T.cpu().numpy()
 
 
 def _scatter(x: np.ndarray, y: np.ndarray, name: str) -> dict:

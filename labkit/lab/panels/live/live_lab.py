@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+import torch
 from IPython.display import display
 from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 
@@ -157,8 +158,10 @@ class LiveLab(Shown):
 
     def _open(self) -> None:
         """Show what is there before the first step, and what moves it."""
-        if self.experiment.opening:
-            self.pictures.draw(self.experiment.opening(self._settings, *self.problem))
+        if self.experiment.opening and self.experiment.picture:
+            with torch.random.fork_rng(devices=[]):  # an opening may draw weights
+                now = self.experiment.opening(self._settings, *self.problem)
+            self.pictures.draw(now)
             self.pictures.update()
         self.note.value = READY
 
@@ -244,7 +247,7 @@ class LiveLab(Shown):
                 self._begin_anew(restarting)
             else:
                 self._go_on({name: getattr(knobs, name) for name in changed})
-                if self.experiment.opening and self._row is None:
+                if self._row is None:
                     self._open()
                 elif self.experiment.afresh and self.pictures.now is not None:
                     now = self.experiment.afresh(self.pictures.now, knobs)
