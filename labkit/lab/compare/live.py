@@ -150,9 +150,14 @@ def opening(
     hidden: int = 32,
     *,
     rules: Sequence[str] = ALL,
-) -> Regions:
-    """Return the first minibatch, and the network that minibatch rules begin with."""
+) -> Regions | None:
+    """Return the first minibatch, and the network that minibatch rules begin with.
+
+    None for a problem with more than two inputs, which no plane shows.
+    """
     fit, seed = problem.fit, knobs.seed
+    if fit.inputs.shape[1:] != (2,):
+        return None
     X, y = draw(fit, knobs, seeded(seed, fit.inputs.device))
     model = network(fit, hidden, seed)
     begun = {label: model for label in rules if label not in SOLVED}

@@ -92,9 +92,8 @@ class Bowl(NamedTuple):
 
 def unit(weights: tuple[float, float]) -> nn.Sequential:
     """Return a network of two inputs and one tanh unit."""
-    layer = nn.utils.skip_init(nn.Linear, 2, 1, bias=False)  # draws no numbers
-    made = nn.Sequential(layer, nn.Tanh()).double()
-    with torch.no_grad():
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # skip_init imports sympy
+        made = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Tanh()).double()
         made[0].weight.copy_(torch.tensor([weights]))
     return made
 
