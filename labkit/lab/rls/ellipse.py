@@ -30,7 +30,7 @@ RULES = {name: colour_of(name) for name in ("RLS", "SGD", "Adam")}
 WIDE, GRID = 2.0, 49  # of the plane of the weights
 LENGTH = 0.7  # of the longer of the two arrows
 MINUS, STEP = "minus the gradient", "step of RLS"
-LEGEND = (*RULES, MINUS, STEP)  # what is named below; the rest stands at its place
+LEGEND = (*RULES, MINUS)  # what is named below; the rest stands at its place
 WORKED = (2.0, 1.0)  # the mean input of the worked example
 KEPT = 300  # newest points of a path
 
@@ -214,9 +214,9 @@ def dragged(
 
 
 CAPTION = (
-    "P begins as a circle and grows thin along the mean input: the step of RLS is the "
-    "gradient with that direction taken out, so it goes down the valley instead of "
-    "across it. Both arrows are drawn by the same factor."
+    "P begins as a circle and grows thin along the mean input: the step of RLS, the "
+    "green arrow, is the gradient with that direction taken out, so it goes down the "
+    "valley instead of across it. Both arrows are drawn by the same factor."
 )
 
 
@@ -261,7 +261,7 @@ def _weights(now: Ellipse) -> list[dict]:
     longest = max(np.linalg.norm(now.gradient), np.linalg.norm(now.step), 1e-12)
     for vector, colour, name in (
         (-now.gradient, INK, MINUS),
-        (now.step, COLOURS[1], STEP),
+        (now.step, RULES["RLS"], STEP),
     ):
         end = now.weights + LENGTH / longest * vector
         drawn.append(arrow(now.weights, end, colour, name))

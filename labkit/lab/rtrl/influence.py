@@ -184,8 +184,10 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
     unit = min(now.unit, len(now.exact))
     if now.character in now.names:
         cell = (now.names.index(now.character) + 1, unit)
-        square = {"symbol": "square-open", "size": 16, "line": {"width": 3}}
-        put(figure, 0, [dots([cell], COLOURS[1], **square)])
+        mark = dots(
+            [cell], COLOURS[1], symbol="square-open", size=16, line={"width": 3}
+        )
+        put(figure, 0, [mark])
     z = decades(held(now, unit), top)
     line = heat | {"x": np.arange(1, READ + 1), "y": [1], "z": z[None]}
     put(figure, 3, [line | {"meta": {"touch": "letters"}}, *_letters(now, z)])

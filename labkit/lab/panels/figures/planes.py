@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
 from labkit.lab.panels.figures.drawing import corner, on_axes, panel_title, suffix
@@ -193,8 +193,8 @@ def class_cells(scores: Tensor) -> np.ndarray:
     """
     n = round(len(scores) ** 0.5)
     known = scores.double().nan_to_num(neginf=-1e30).view(1, n, n, -1).movedim(3, 1)
-    size = {"size": 2 * n - 1, "mode": "bilinear", "align_corners": True}
-    return torch.nn.functional.interpolate(known, **size)[0].argmax(0).T.cpu().numpy()
+    fine = interpolate(known, size=2 * n - 1, mode="bilinear", align_corners=True)
+    return fine[0].argmax(0).T.cpu().numpy()
 
 
 def _scatter(x: np.ndarray, y: np.ndarray, name: str) -> dict:
