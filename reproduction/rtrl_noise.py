@@ -21,7 +21,7 @@ from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CopyTask, train
 from labkit.rtrl.learners import label
 from reproduction.criteria import above, inside, unless_few
-from reproduction.rtrl import COPY_RATES, PTB, task_of, text
+from reproduction.rtrl import COPY_RATES, PTB, named, task_of, text
 from reproduction.studies import Study
 
 LEARNED = 4_000  # updates of TBPTT-25 on text before the comparison
@@ -131,7 +131,7 @@ def look_at(name: str, drawn: Tensor, truth: Tensor) -> dict:
 
 def means_of(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
     """Return the means over the steps by label; ``sd`` is taken over the draws."""
-    grouped = rows.groupby(["label", *by], sort=False)
+    grouped = named(rows).groupby(["label", *by], sort=False)
     found = grouped[["cosine", "cosine_sd", "relative_variance"]].mean()
     return found.rename(columns={"cosine": "mean", "cosine_sd": "sd"})
 
@@ -208,6 +208,7 @@ NOISE = Study(
     claims=noise_claims,
     criterion=DRAWN.format(DRAWS),
     views=VIEWS,
+    drawn=named,
 )
 
 # Other sizes
@@ -231,7 +232,7 @@ def at_step_100(rows: pd.DataFrame) -> pd.DataFrame:
     The networks of a size share their signs, so that ``error``, the standard error of
     the mean, adds the spread over the draws of the signs to that over the networks.
     """
-    rows = rows[(rows["look"] == 100) & (rows["seed"] < LONG_SEED)]
+    rows = named(rows[(rows["look"] == 100) & (rows["seed"] < LONG_SEED)])
     grouped = rows.groupby(["label", "units"], sort=False)
     found = grouped["cosine"].agg(mean="mean", sd="std", networks="count")
     signs = grouped["cosine_sd"].mean() ** 2 / DRAWS
@@ -252,7 +253,7 @@ def untrained_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     long = rows[rows["seed"] == LONG_SEED]
     if len(long):
         found, enough = means_of(long), {"mean": 0.99, "sd": 0.0}
-        two, other = found.loc["2-OK"], found.loc["1-KF-AVG"]
+        two, other = found.loc["2-OK"], found.loc["KF-RTRL"]
         count = f"{int(long['look'].max()):,} steps, 256 units"
         claim = f"7.2, Fig. 6: 2-OK's cosine about 1, above 0.99 ({count})"
         yield claim, plus_minus(two, "", 4), above(gap(two, enough, DRAWS))
@@ -285,7 +286,7 @@ UNTRAINED = Study(
     "many units it has",
     data=PTB.data,
     setting="untrained RHN; means of steps 76 to 100; 20 draws, the same signs in all "
-    "networks of a size; one network of 256 units for 1,000 steps; 1-KF-AVG is KF-RTRL",
+    "networks of a size; one network of 256 units for 1,000 steps",
     differs="5 and 2 networks of 256 and 512 units for the paper's ten, and ten for "
     "its hundred for KF-RTRL, each with 20 draws; 1,000 steps for 10,000",
     work=compared,

@@ -257,14 +257,14 @@ def test_lengths_of_two_methods_are_compared_where_both_have_been():
     found = held(rtrl.copy_claims(frame("label seed look level", rows)))
     assert found == {
         "authors' logs, 16-OK, 100,000 steps: at least 15, 15 to 17": YES,
-        "Fig. 1, 50-TBPTT: reaches 33": UNDECIDED,  # one rate is missing
-        "4.1, Fig. 1: 16-OK longer than 50-TBPTT": UNDECIDED,
+        "Fig. 1, TBPTT-50: reaches 33": UNDECIDED,  # one rate is missing
+        "4.1, Fig. 1: 16-OK longer than TBPTT-50": UNDECIDED,
         "4.1, Fig. 1: 16-OK longer than 16-KF-AVG": YES,
         "Fig. 12: 16-B-OK almost as good as 16-OK": YES,
     }
     third = ("50-TBPTT, rate 3, batch 16", 0, 2_000_000, 4)
     found = held(rtrl.copy_claims(frame("label seed look level", [*rows, third])))
-    assert found["Fig. 1, 50-TBPTT: reaches 33"] == YES
+    assert found["Fig. 1, TBPTT-50: reaches 33"] == YES
     rows = [row if row[0][:5] != "16-OK" else (*row[:3], 9) for row in rows]
     found = held(rtrl.copy_claims(frame("label seed look level", rows)))
     assert found["authors' logs, 16-OK, 100,000 steps: at least 15, 15 to 17"] == (
