@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "live": ("RACE", "RaceKnobs", "race_of", "spirals"),
+        "missions": ("Missions",),
         "rules": ("AUTOENCODERS", "CLASSIFIERS", "autoencoder", "optimizer_rule"),
         "sequences": (
             *("SEQUENCES", "as_online", "as_squares", "in_rows", "last_gradient"),

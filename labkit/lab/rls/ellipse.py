@@ -20,7 +20,7 @@ from labkit.lab.panels.figures.planes import (
     put,
     words,
 )
-from labkit.lab.panels.figures.theme import COLOURS, INK, SCALE, colour_of
+from labkit.lab.panels.figures.theme import INK, SCALE, colour_of
 from labkit.lab.problem import seeded
 from labkit.rls import RLS, loss_mse, rls_step
 

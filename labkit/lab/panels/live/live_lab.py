@@ -3,7 +3,7 @@
 import math
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -97,6 +97,7 @@ class LiveLab(Shown):
         self.note, self.turned = Label(), Label().add_class("labkit-turned")
         self.outcome, self._twin = Label().add_class("labkit-outcome"), None
         self._restarts, self._row, self._score = 0, None, ""
+        self._followers = []
         self._count, self._spent = 0, 0.0  # measured rows of this run, their seconds
         self._begun, self._turns = dict(vars(self._settings)), []
         self.trace = self._new_trace()
@@ -184,6 +185,13 @@ class LiveLab(Shown):
         if self.interactive:
             close(self.widget)
 
+    def follow(self, callback: Callable[[Mapping, Mapping], None]) -> None:
+        """Have ``callback(row, knobs)`` called with each row from now on.
+
+        ``knobs`` holds the values at which the row was computed, by name.
+        """
+        self._followers.append(callback)
+
     def run(self, steps: int) -> pd.DataFrame:
         """Take ``steps`` measured steps and return the trace so far."""
         done = 0
@@ -218,6 +226,8 @@ class LiveLab(Shown):
                 self._twin.add(row)
                 self._compare()
         self._draw(row)
+        for callback in self._followers:
+            callback(scalars, dict(vars(self._settings)))
 
     def _tell(self):
         """Write the status of the newest row; not at each row, to spare the page."""
