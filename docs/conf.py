@@ -148,10 +148,6 @@ def links(app, pagename, templatename, context, doctree):
     context["body"] = re.sub(name, link, context["body"])
 
 
-class folded(nodes.General, nodes.Element):
-    """What stands below a heading that its notebook shows closed."""
-
-
 VERDICTS = {"yes": "yes", "no": "no", "not decided by this run": "open"}
 
 
@@ -162,30 +158,21 @@ def verdicts(app, doctree):
             entry["classes"].append(f"verdict-{VERDICTS[said]}")
 
 
+OPENED = '<details class="folded"><summary>Show this section</summary>'
+
+
 def fold(app, doctree):
     """Close a section from the comment on that `gather.py` has put there."""
     for mark in [*doctree.findall(nodes.comment)]:
-        if mark.astext().strip() != "fold":
-            continue
-        section = mark.parent
-        at = section.index(mark)
-        inside = folded("", *section.children[at + 1 :])
-        section.children[at:] = [inside]
-        section.setup_child(inside)
-
-
-def _open(self, node):
-    self.body.append('<details class="folded"><summary>Show this section</summary>')
-
-
-def _close(self, node):
-    self.body.append("</details>")
+        if mark.astext().strip() == "fold":
+            section = mark.parent
+            section.append(nodes.raw("", "</details>", format="html"))
+            mark.replace_self(nodes.raw("", OPENED, format="html"))
 
 
 def setup(app):
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_displayed, None))
-    app.add_node(folded, html=(_open, _close))
     app.connect("doctree-read", fold)
     app.connect("doctree-read", verdicts)
     app.connect("autodoc-process-docstring", formulas)

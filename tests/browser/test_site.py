@@ -1,10 +1,12 @@
 """The site from a plain file server, with no other host to be reached."""
 
 import http.server
+import re
 import subprocess
 import threading
 from functools import partial
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
@@ -13,6 +15,7 @@ import pytest
 pytest.importorskip("selenium")
 pytest.importorskip("sphinx")
 
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from labkit.lab.runs import notebooks, run
@@ -25,7 +28,13 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
 FEW = {"samples": 256, "hidden": 16, "epochs": 1, "seeds": 1, "live_steps": 10}
 LESSON = "notebooks/01_rls.html"
-PAGES = ("index.html", LESSON, "api/labkit.rls.RLS.html", "docs/howto/sweep.html")
+PAGES = (
+    "index.html",
+    "learn.html",
+    LESSON,
+    "api/labkit.rls.RLS.html",
+    "docs/howto/sweep.html",
+)
 ASKED = "return performance.getEntriesByType('resource').map((each) => each.name);"
 FORMULAS = """
 return [...document.querySelectorAll('math')].filter((each) => each.checkVisibility())
@@ -157,6 +166,189 @@ def test_the_front_page_moves_unless_motion_is_unwished(driver, address, still):
     if not still:
         wait(lambda: play.step() != step, "the picture moves")
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+# Of each part of the front page: whether all of it is in the window, and on top.
+SEEN = """
+const cards = [1, 2, 3].map((i) => `.sd-col:nth-child(${i}) .sd-card`);
+return ['h1', '.entrances pre', ...cards, '.moving .main-svg'].map((css) => {
+  const part = document.querySelector(`.bd-article ${css}`);
+  const { left, right, top, bottom } = part.getBoundingClientRect();
+  const hit = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+  const on = css.startsWith('.moving') ? hit?.closest('.moving') : part.contains(hit);
+  return [css, top >= 0 && bottom <= innerHeight && right <= innerWidth && Boolean(on)];
+});
+"""
+# Boxes of what stands one below another, in order, and of the figure's two planes.
+STACK = """
+const box = (part) => {
+  const { left, right, top, bottom } = part.getBoundingClientRect();
+  return [Math.round(left), Math.round(right), Math.round(top), Math.round(bottom)];
+};
+const all = (css) => [...document.querySelectorAll(`.bd-article ${css}`)].map(box);
+return { parts: [...all('h1'), ...all('.entrances > p'), ...all('.entrances pre'),
+                 ...all('.sd-card'), ...all('.moving .main-svg').slice(0, 1),
+                 ...all('.moving .labkit-caption'), ...all('.labkit-play')],
+         planes: all('.moving .bglayer rect, .moving .plot'),
+         words: all('.moving text') };
+"""
+LESSONS = """
+return [...document.querySelectorAll('.lessons .sd-card')].map((card) => {
+  const image = card.querySelector('img');
+  return [card.innerText, image ? image.naturalWidth : 0];
+});
+"""
+FOLDED = """
+return [...document.querySelectorAll('details')].filter((each) => !each.open
+  && each.querySelector('.highlight pre')?.checkVisibility() === false).length;
+"""
+PARAMETERS = """
+return [...document.querySelectorAll('.bd-article pre')]
+  .map((each) => each.textContent).filter((text) => /^fc_data\\b/m.test(text));
+"""
+# Whether the button that copies the first block is on top, and how well it is seen.
+COPY = """
+const button = document.querySelector('.highlight .copybtn');
+button.scrollIntoView({ block: 'center' });
+const { left, top, width, height } = button.getBoundingClientRect();
+const hit = document.elementFromPoint(left + width / 2, top + height / 2);
+return [button.contains(hit), getComputedStyle(button).opacity];
+"""
+PRINTED = """
+return [...document.querySelectorAll('.printed')].map((each) => {
+  const above = each.previousElementSibling.getBoundingClientRect();
+  const { top } = each.getBoundingClientRect();
+  return [each.innerText.trim(), Math.round(top - above.bottom),
+          each.querySelector('.copybtn') === null];
+});
+"""
+# Whether the font for formulas has come.
+FONT = """
+const done = arguments[0];
+document.fonts.ready.then(() => done([...document.fonts]
+  .filter((each) => each.family.includes('labkit Math')).map((each) => each.status)));
+"""
+WIDTHS = """
+return [...document.querySelectorAll('.bd-article img')].map((image) =>
+  image.getBoundingClientRect().width / image.closest('p, section').clientWidth);
+"""
+MARKS = """
+return [...document.querySelectorAll('td[class^="verdict"] p')].map((each) =>
+  [each.textContent, getComputedStyle(each, '::before').content]);
+"""
+
+
+def sized(driver, width, height):
+    """Have a window of this size."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+@pytest.fixture
+def window(driver):
+    """A window that a test may have at another size."""
+    yield lambda width, height: sized(driver, width, height)
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_front_page_is_above_the_fold(driver, address, window):
+    window(1280, 720)
+    page = Still(driver, address)
+    Played(page)
+    page.script("scrollTo(0, 0)")
+    assert [css for css, seen in page.script(SEEN) if not seen] == []
+
+
+def test_the_front_page_is_stacked_where_it_is_narrow(driver, address, window):
+    window(390, 844)
+    page = Still(driver, address)
+    Played(page)
+    narrow = lambda: page.script(STACK)["parts"][-3][1] <= 390  # noqa: E731
+    wait(narrow, "the figure fits")
+    found = page.script(STACK)
+    for (*_, bottom), (*_, top, _) in pairwise(found["parts"]):
+        assert bottom <= top + 1, found["parts"]
+    for left, right, *_ in [*found["parts"], *found["words"]]:
+        assert 0 <= left and right <= 390, found
+    first, *others = sorted(found["planes"], key=lambda box: box[2])
+    assert any(box[2] >= first[3] for box in others), "one plane below the other"
+
+
+def test_lessons_say_how_long_they_take_and_what_they_need(driver, address):
+    page = Still(driver, address + "learn.html")
+    lessons = page.script(LESSONS)
+    assert len(lessons) == 7
+    for number, (text, width) in enumerate(lessons, 1):
+        assert re.match(rf"{number}\. [A-Z]", text), text
+        assert re.search(r"\d+ minutes\. You need [a-z]", text), text
+        assert width > 300, text
+
+
+def test_a_lesson_folds_as_its_notebook_does(driver, address, built):
+    page = Still(driver, address + LESSON)
+    assert page.script(FOLDED) > 2
+    (text,) = page.script(PARAMETERS)
+    assert "run_dir" not in text and "samples: int = 256" in text
+
+
+def test_no_page_names_a_path_of_this_machine(built, tmp_path_factory):
+    home = str(tmp_path_factory.getbasetemp())
+    named = [
+        path
+        for path in built.rglob("*.html")
+        if any(each in path.read_text("utf-8") for each in (home, str(ROOT)))
+    ]
+    assert named == []
+
+
+def test_the_site_is_small(built):
+    sizes = {path: path.stat().st_size for path in built.rglob("*") if path.is_file()}
+    assert sum(sizes.values()) < 40e6
+    pages = {path: size for path, size in sizes.items() if path.suffix == ".html"}
+    assert {path: size for path, size in pages.items() if size > 3e6} == {}
+
+
+def test_a_how_to_page_shows_what_its_code_prints_and_copies_it(driver, address):
+    page = Still(driver, address + "docs/howto/five_papers.html")
+    printed = page.script(PRINTED)
+    assert [text.partition(":")[0] for text, _, _ in printed[:2]] == [
+        "RLS",
+        "Hessian-free",
+    ]
+    assert all(-2 <= gap <= 4 and bare for _, gap, bare in printed)
+    wait(lambda: page.find(".highlight .copybtn"), "the button is there")
+    ActionChains(driver).move_to_element(page.find(".highlight pre")).perform()
+    wait(lambda: page.script(COPY) == [True, "1"], "it is on top, and seen")
+
+
+def test_exponents_stand_where_a_math_font_puts_them(driver, address):
+    Still(driver, address + LESSON)
+    assert driver.execute_async_script(FONT) == ["loaded"]
+
+
+def test_figures_of_results_are_as_wide_as_their_column(driver, address):
+    page = Still(driver, address + "docs/reproduction/rls.html")
+    widths = page.script(WIDTHS)
+    assert widths and min(widths) > 0.99
+    marks = dict(page.script(MARKS))
+    assert set(marks) >= {"yes", "no"} and marks["yes"] != marks["no"] != "none"
+
+
+def test_a_step_and_a_knob_are_kept_in_the_address(driver, address):
+    page = Still(driver, address + LESSON)
+    play = Played(page)
+    play.slider.send_keys(Keys.HOME)
+    play.slider.send_keys(Keys.ARROW_RIGHT)
+    play.knobs[0].send_keys(Keys.END)
+    state, sent = (play.step(), play.values()), driver.current_url
+    drawn = page.script(DRAWN, play.root)
+    assert sent.partition("#")[2].startswith("step=2&")
+    driver.get("about:blank")
+    play = Played(page := Still(driver, sent))
+    assert (play.step(), play.values()) == state
+    wait(lambda: page.script(DRAWN, play.root) == drawn, "the same figure is drawn")
+    Played(page, 1).slider.send_keys(Keys.HOME)
+    assert re.search(r"#2\.step=\d+", driver.current_url)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

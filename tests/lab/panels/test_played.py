@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -21,6 +22,8 @@ from labkit.lab.rls.ellipse import ELLIPSE
 from tests.lab.panels.test_live_lab import ROWS
 
 ROUNDING = 5e-5  # of numbers of five digits
+# the function hides the module of its name
+PLAYED = sys.modules["labkit.lab.panels.live.played"]
 
 
 def noisy(settings):
@@ -168,3 +171,11 @@ def test_what_stands_in_a_page_cannot_end_its_script():
     html = embedded(live_lab.PLAY, {"parts": ["</script>"]})
     (inside,) = re.findall(r'application/json">(.*?)</script>', html)
     assert json.loads(inside) == {"parts": ["</script>"]}
+
+
+def test_large_figures_are_thinned_and_the_last_is_kept(lab, monkeypatch):
+    whole = played(lab)["runs"][0]
+    monkeypatch.setattr(PLAYED, "LARGEST", 0)
+    thin = played(lab)["runs"][0]
+    assert thin["steps"] == whole["steps"][::-4][::-1] and len(thin["steps"]) > 1
+    assert unpacked(thin)[-1] == unpacked(whole)[-1]

@@ -89,11 +89,12 @@ INJECTED = '# Parameters\nrank = 2\ntext = "c"\ninteractive = False\nrun_dir = "
 CLOSED = {"jp-MarkdownHeadingCollapsed": True}
 
 
-def written(folder, *cells):
+def written(folder, *cells, head="# A"):
     """The page of an executed notebook of these cells."""
     (folder / "run").mkdir()
+    first = [new_markdown_cell(head)] if head else []
     source, made = folder / "run/a.ipynb", folder / "run/a.html"
-    nbformat.write(new_notebook(cells=[new_markdown_cell("# A"), *cells]), source)
+    nbformat.write(new_notebook(cells=[*first, *cells]), source)
     write_page(source, made)
     return made.read_text()
 
@@ -106,8 +107,10 @@ def words(page):
 def test_parameters_stand_once_folded_and_without_a_path_of_the_machine(tmp_path):
     own = new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
     set_ = new_code_cell(INJECTED, metadata={"tags": ["injected-parameters"]})
-    page = written(tmp_path, own, set_)
+    title = new_markdown_cell("# The title")
+    page = written(tmp_path, own, set_, title, head="")
     text = words(page)
+    assert text.index("The title") < text.index("rank")
     assert text.count("rank") == 1 and "int = 2  # terms; 1..64" in html.unescape(text)
     assert "'c'  # read" in html.unescape(text)
     assert "/me/x" not in page and "run_dir" not in text and "interactive" not in text

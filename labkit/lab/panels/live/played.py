@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST = 60  # steps of a run
 LEAST = 20  # of a picture's, which opens a notebook at one of the first
+LARGEST = 400_000  # letters of a page, where one of two or more frames is enough
+FEWER = 4  # one of so many is kept at least
 
 
 def played(lab: "LiveLab") -> dict | None:
@@ -40,7 +42,8 @@ def played(lab: "LiveLab") -> dict | None:
     Notes
     -----
     A run has as many steps as the panel has made, at least 20 if it has a picture, at
-    most 60. A run at other values that fails ends where it failed.
+    most 60; of large figures only one of two, three or four is kept. A run at other
+    values that fails ends where it failed.
     """
     done = [row["step"] for row in lab.trace.rows if row.get("measured", True)]
     if not done:
@@ -64,7 +67,10 @@ def played(lab: "LiveLab") -> dict | None:
     for name, each in values.items():
         begin = {"name": name, "values": each, "at": each.index(getattr(given, name))}
         said.append({"title": knobs[name].title} | begin)
-    return {"knobs": said, "runs": runs, "step": done[-1]}
+    for every in range(1, FEWER + 1):
+        thin = [_encoded(steps, figures, every) for steps, figures in runs]
+        if every == FEWER or len(packed(thin)) <= LARGEST:
+            return {"knobs": said, "runs": thin, "step": done[-1]}
 
 
 def packed(data: Any) -> str:
@@ -89,12 +95,20 @@ def _until(rows: Iterable[dict], steps: int) -> Iterator[dict]:
                 return
 
 
-def _frames(lab: "LiveLab", rows: Iterable[dict]) -> dict:
-    """Return the figures of those rows that have one."""
+def _frames(lab: "LiveLab", rows: Iterable[dict]) -> tuple[list[int], list[dict]]:
+    """Return the steps of those rows that have a figure, and the figures."""
+    frames = (_pictures if lab.experiment.picture else _plots)(lab, rows)
     steps, figures = [], []
-    for step, figure in (_pictures if lab.experiment.picture else _plots)(lab, rows):
+    for step, figure in frames:
         steps.append(step)
         figures.append(figure)
+    return steps, figures
+
+
+def _encoded(steps: list[int], figures: list[dict], every: int) -> dict:
+    """Return one of so many frames, counted from the last, as what changes in them."""
+    kept = slice(None, None, -every)
+    steps, figures = steps[kept][::-1], figures[kept][::-1]
     layout = changes(figure["layout"] for figure in figures)
     # By traces, not by steps: what repeats is close together, where gzip finds it.
     traces = zip_longest(*(figure["data"] for figure in figures))

@@ -1,0 +1,133 @@
+"""Pages of runs as a reader sees them: narrow, folded, and in the report over all."""
+
+import json
+
+import nbformat
+import pytest
+
+pytest.importorskip("selenium")
+
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from labkit.lab.panels import LineStepper, LiveLab
+from labkit.lab.panels.figures.shown import embedded
+from labkit.lab.panels.live.live_lab import PLAY
+from labkit.lab.panels.live.played import packed, played
+from labkit.lab.rls import ELLIPSE
+from labkit.lab.runs.page import write_page
+from labkit.lab.runs.report import report
+from tests.browser.page import wait
+from tests.browser.still import Played, Still
+from tests.browser.test_site import sized
+
+pytestmark = pytest.mark.browser
+
+FIGURE = """
+const box = (part) => {
+  const { left, right, top, bottom } = part.getBoundingClientRect();
+  return [left, right, top, bottom].map(Math.round);
+};
+const plot = document.querySelector('.plotly-graph-div');
+const boxes = (css) => [...plot.querySelectorAll(css)].map(box);
+return {
+  wide: document.documentElement.scrollWidth,
+  plot: box(plot.querySelector('.main-svg')),
+  below: box(document.querySelector('.labkit-play')),
+  planes: boxes('.cartesianlayer .subplot .gridlayer'),
+  words: [...plot.querySelectorAll('text')].map((t) => [t.textContent, box(t)]),
+};
+"""
+FAMILY = "return getComputedStyle(document.querySelector('.labkit-source')).fontFamily;"
+CODE = """
+return [...document.querySelectorAll('.jp-InputArea-editor')]
+  .filter((each) => each.checkVisibility()).map((each) => each.innerText.trim());
+"""
+PICTURE = """
+const frame = document.querySelector('.picture').getBoundingClientRect();
+const drawn = document.querySelector('.picture .main-svg')?.getBoundingClientRect();
+return drawn && [drawn.width / frame.width, drawn.height / frame.height];
+"""
+
+
+def doubled(x):
+    y = 2 * x
+    return y
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """A folder of one run: a picture that plays, folded code, and a walk."""
+    lab = LiveLab(ELLIPSE, interactive=False)
+    lab.run(12)
+    shown = [lab.figure._repr_mimebundle_()]
+    shown.append({"text/html": embedded(PLAY, packed(played(lab)))})
+    cells = [
+        new_markdown_cell("# A run"),
+        new_code_cell("plumbing", metadata={"jupyter": {"source_hidden": True}}),
+        new_code_cell(
+            "the_step", outputs=[new_output("display_data", s) for s in shown]
+        ),
+        new_code_cell(
+            "walk",
+            outputs=[
+                new_output(
+                    "display_data",
+                    {"text/html": LineStepper(doubled, 3)._repr_html_()},
+                )
+            ],
+        ),
+    ]
+    out = tmp_path_factory.mktemp("runs")
+    folder = out / "20300102-030405-rls"
+    folder.mkdir()
+    nbformat.write(new_notebook(cells=cells), folder / "rls.ipynb")
+    write_page(folder / "rls.ipynb", folder / "rls.html")
+    about = {"name": "rls", "status": "finished", "parameters": {"hidden": 7}}
+    (folder / "run.json").write_text(json.dumps(about))
+    (folder / "fc.jsonl").write_text('{"step": 1, "label": "RLS", "loss": 0.25}\n')
+    return out
+
+
+@pytest.fixture
+def page(driver, out):
+    yield Still(driver, (out / "20300102-030405-rls/rls.html").as_uri())
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_planes_stand_one_below_another_where_it_is_narrow(driver, page):
+    """At 390 pixels: no title cut, no axis over the data, no caption over a figure."""
+    sized(driver, 390, 844)
+    Played(page)
+    wait(lambda: page.script(FIGURE)["plot"][1] <= 390, "the figure fits")
+    found = page.script(FIGURE)
+    assert found["wide"] <= 390
+    assert found["plot"][3] <= found["below"][2] + 1
+    first, *rest = sorted(found["planes"], key=lambda box: box[2])
+    assert rest and all(box[2] >= first[3] - 1 for box in rest)
+    for text, (left, right, _, bottom) in found["words"]:
+        assert 0 <= left and right <= 390 and bottom <= found["plot"][3], text
+
+
+def test_a_wide_page_has_them_side_by_side_again(driver, page):
+    sized(driver, 390, 844)
+    Played(page)
+    wait(lambda: page.script(FIGURE)["plot"][1] <= 390, "the figure fits")
+    sized(driver, 1280, 844)
+    beside = lambda: len({box[2] for box in page.script(FIGURE)["planes"]}) == 1  # noqa: E731
+    wait(lambda: page.script(FIGURE)["plot"][1] > 700 and beside(), "side by side")
+
+
+def test_only_the_code_that_the_notebook_shows_is_seen(page):
+    assert page.script(CODE) == ["the_step", "walk"]
+
+
+def test_the_code_that_is_walked_has_letters_of_one_width(page):
+    assert "monospace" in page.script(FAMILY)
+
+
+def test_the_report_draws_the_picture_and_prints_the_numbers(driver, out):
+    page = Still(driver, report(out).as_uri())
+    across, down = wait(lambda: page.script(PICTURE), "the picture is drawn")
+    assert 0.95 < across <= 1.01 and 0.95 < down <= 1.01
+    seen = page.find("main").text
+    assert "RLS 0.25" in seen and "hidden=7" not in seen
