@@ -25,7 +25,7 @@ from labkit.lab.rls import ELLIPSE
 LiveLab(ELLIPSE)"""
 WINDOW = {"width": 1280, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
 SCALE = 0.8  # of a pixel of the page
-KNOB, STEPS = "noise", (22, 22)  # turned to its end after the first of these
+KNOB, ANSWER, STEPS = "noise", "up", (22, 22)  # turned to its end between the two
 # ms of a step, of the first of a part, of the question, of the last
 FRAME, HOLD, READ, END = 140, 700, 2200, 3000
 PART = """
@@ -53,10 +53,13 @@ def frames(page: Page) -> Iterator[tuple[Image.Image, int]]:
             yield shot(page), HOLD if not step else FRAME
         if not part:
             page.key(KNOB, Keys.END)
-            drawn()
+            wait(lambda: page.within(".labkit-waits button"), "the knob asks")
             yield shot(page), READ
-            page.within(f".labkit-knob-row:has(.labkit-knob-{KNOB}) button").click()
+            page.choose(".labkit-waits button", ANSWER)
+            drawn()
             yield shot(page), HOLD
+    wait(lambda: page.within(".labkit-outcome").text, "the panel has judged")
+    yield shot(page), END
 
 
 def shot(page: Page) -> Image.Image:
@@ -100,7 +103,6 @@ def main(path: str) -> None:
     """Write the picture, and print how large it is."""
     images, times = zip(*record(), strict=True)
     first, *rest = of_one_size(images)
-    times = [*times[:-1], END]
     options = {"duration": times, "loop": 0, "quality": 80, "method": 6}
     first.save(path, append_images=rest, save_all=True, **options)
     size = Path(path).stat().st_size

@@ -4,6 +4,11 @@ from selenium.webdriver.common.by import By
 
 from tests.browser.page import wait
 
+OPEN = """
+for (let part = arguments[0]; (part = part.parentElement?.closest('details')); )
+  part.open = true;
+"""
+
 
 class Still:
     """A page, opened."""
@@ -26,6 +31,7 @@ class Played:
         found = lambda: page.driver.find_elements(By.CSS_SELECTOR, ".labkit-play")  # noqa: E731
         wait(lambda: found()[number].find_elements(By.TAG_NAME, "button"), "it lives")
         self.root = found()[number]
+        page.script(OPEN, self.root)
         self.button = self.root.find_element(By.TAG_NAME, "button")
         self.slider = self.root.find_element(By.CSS_SELECTOR, ".labkit-play-step")
         self.knobs = self.root.find_elements(By.CSS_SELECTOR, ".labkit-play-knob")

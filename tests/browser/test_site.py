@@ -189,7 +189,7 @@ const all = (css) => [...document.querySelectorAll(`.bd-article ${css}`)].map(bo
 return { parts: [...all('h1'), ...all('.entrances > p'), ...all('.entrances pre'),
                  ...all('.sd-card'), ...all('.moving .main-svg').slice(0, 1),
                  ...all('.moving .labkit-caption'), ...all('.labkit-play')],
-         planes: all('.moving .bglayer rect, .moving .plot'),
+         planes: all('.moving .gridlayer'),
          words: all('.moving text') };
 """
 LESSONS = """
@@ -278,10 +278,11 @@ def test_lessons_say_how_long_they_take_and_what_they_need(driver, address):
     page = Still(driver, address + "learn.html")
     lessons = page.script(LESSONS)
     assert len(lessons) == 7
+    stills = ['"still"' in path.read_text("utf-8") for path in notebooks().values()]
     for number, (text, width) in enumerate(lessons, 1):
         assert re.match(rf"{number}\. [A-Z]", text), text
         assert re.search(r"\d+ minutes\. You need [a-z]", text), text
-        assert width > 300, text
+        assert (width > 300) == stills[number - 1], text
 
 
 def test_a_lesson_folds_as_its_notebook_does(driver, address, built):

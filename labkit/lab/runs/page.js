@@ -8,12 +8,13 @@ function fitted(figure) {
     const fits = structuredClone(stacked(own, wide, figure.data));
     for (const part of [figure, figure.parentElement]) part.style.height = `${fits.height}px`;
     await Plotly.react(figure, figure.data, fits);
+    if (!fits.width) await Plotly.Plots.resize(figure);
   });
   new ResizeObserver(() => {
-    if (wide === figure.parentElement.clientWidth) return;
-    const first = !wide;
-    wide = figure.parentElement.clientWidth;
-    if (!first || wide < NARROW) draw();
+    const now = figure.parentElement.clientWidth; // none in a section that is closed
+    if (!now || now === wide) return;
+    wide = now;
+    if (wide < NARROW || figure._fullLayout?.width !== figure.clientWidth) draw();
   }).observe(figure.parentElement);
 }
 

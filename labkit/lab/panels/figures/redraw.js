@@ -17,7 +17,7 @@ function redrawing(draw) {
   };
 }
 
-const NARROW = 620; // pixels of a figure below which its panels stand one below another
+const NARROW = 500; // pixels of a figure below which its panels stand one below another
 const [LETTER, BOLD] = [6.2, 7.4]; // pixels of a letter, and of one of a title
 const [ROW, APART] = [19, 84]; // pixels of a legend's row, and between two panels
 
