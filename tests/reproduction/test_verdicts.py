@@ -55,6 +55,20 @@ def test_table_2_is_judged_in_f():
     assert held(hessian_free.claims(usps(1.947)))[TEST] == NO  # 2 f
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "verdict"),
+    [(1.0, 1.961, YES), (1.0, 2.2, NO), (1.5, 1.961, UNDECIDED)],
+)
+def test_the_printed_pair_lies_on_the_way_of_martens_or_not(train, test, verdict):
+    """The last run does not come so far in training."""
+    rows = usps(0.0)
+    rows["train"], rows["test"] = 2 * train, 2 * test
+    claim = (
+        "6, Table 2, USPS, martens, test: f is 1.961 where that of training is 1.007"
+    )
+    assert held(hessian_free.claims(rows)).get(claim, UNDECIDED) == verdict
+
+
 def test_two_methods_tie_within_the_margin():
     rows = usps(0.0)
     assert held(hessian_free.claims(rows))[TIE] == YES
