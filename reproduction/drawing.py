@@ -146,8 +146,8 @@ def _axes(curves, chart, lines, style) -> list[str]:
             ends = LEFT, y_at(number), WIDTH - RIGHT, y_at(number)
             parts.append(_line(*ends, _colour(style.get(name)), PAPER))
             if name not in curves:
-                place = WIDTH - RIGHT - 2, y_at(number) - 3
-                parts.append(_text(*place, f"{name}: {number:g}", "end", size=10))
+                place = LEFT + 4, y_at(number) - 3
+                parts.append(_text(*place, f"{name}: {number:g}", size=10))
     box = f'x="{LEFT}" y="{TOP}" width="{WIDTH - RIGHT - LEFT}" '
     box += f'height="{HEIGHT - LOW - TOP}"'
     parts.append(f'<clipPath id="axes"><rect {box}/></clipPath>')
