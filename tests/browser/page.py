@@ -291,6 +291,12 @@ class Page:
             f"the knob {knob} moves from {before}",
         )
 
+    def skip(self, knob):
+        """Say that the knob, if it asks, need not wait for a prediction."""
+        row = f"[data-looked-at] .labkit-knob-row:has(.labkit-knob-{knob})"
+        question = f"{row} .labkit-predict button:last-child"
+        self.script("document.querySelector(arguments[0])?.click();", question)
+
     def show_panel(self):
         """Scroll until the knobs are at the top of the window."""
         self.script(
@@ -319,6 +325,7 @@ class Page:
     def seconds_to_mark(self, knob, key):
         """Seconds until a knob that restarts nothing has its mark in the figure."""
         said = self.turned()
+        self.skip(knob)
         self.script(NOTE_DRAWINGS)
         self.key(knob, key)
         told = wait(
@@ -332,6 +339,7 @@ class Page:
 
     def seconds_to_restart(self, knob, key):
         """Seconds until the figure shows fewer points, those of a run begun anew."""
+        self.skip(knob)
         self.script(NOTE_DRAWINGS)
         self.key(knob, key)
         return self._drawn_after(

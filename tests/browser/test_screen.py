@@ -99,6 +99,11 @@ const plot = document.querySelector('[data-looked-at] .js-plotly-plot');
 const {z, y} = plot._fullData.find((trace) => trace.name === arguments[0]);
 return JSON.stringify(z ?? y);
 """
+ON_TOP = """
+const {left, top, width, height} = arguments[0].getBoundingClientRect();
+return document.elementFromPoint(left + width / 2, top + height / 2)
+  ?.closest('button') === arguments[0];
+"""
 DARK = "return document.body.dataset.jpThemeLight === 'false';"
 
 
@@ -132,6 +137,7 @@ def test_a_panel_is_one_screen(page):
     paint(page, "Light")
     view(page, 1280)
     predict_by_keyboard(page)
+    wait_for_a_prediction(page)
     drag_a_point(page)
     drag_a_bar(page)
     mark_a_cell(page)
@@ -167,6 +173,21 @@ def predict_by_keyboard(page):
     without, turned, verdict = re.fullmatch(f"{values}(.*)", said).groups()
     assert float(turned) > float(without) and verdict == "up, as predicted"
     assert page.turned() and page.script(DOWN) == down
+
+
+def wait_for_a_prediction(page):
+    """A knob that is turned without one waits, and the button that skips is on top."""
+    page.press("step")
+    page.key("lr", Keys.ARROW_RIGHT)
+    row = ".labkit-knob-row:has(.labkit-knob-lr)"
+    wait(lambda: page.within(f"{row}.labkit-waits"), "the knob waits")
+    said = page.turned()
+    page.press("step")
+    assert page.turned() == said  # nothing is turned
+    skip = page.within(f"{row} .labkit-predict button:last-child")
+    assert skip.text == "skip" and page.script(ON_TOP, skip)
+    skip.click()
+    wait(lambda: page.turned().startswith("lr = "), "the knob is turned")
 
 
 def hand(page):

@@ -175,6 +175,10 @@ class Scene(Shown):
     def draw(self, now: Any, _title: str = "") -> None:
         """Show this, now or when the next redraw is due."""
         self.now = now
+        self._soon()
+
+    def _soon(self) -> None:
+        """Redraw now or when the next redraw is due."""
         wait = self._due - self._clock()
         if wait <= 0:
             self.update()
@@ -211,7 +215,10 @@ class Scene(Shown):
         ``aligned`` says that it is of the same step; otherwise its curves alone are
         drawn, and no number of it is written beside those of the step.
         """
+        changed = picture is not self._beside or aligned != self._aligned
         self._beside, self._aligned = picture, aligned
+        if changed:
+            self._soon()
 
     def _drawn(self) -> dict:
         """Draw what is shown now, and what stands beside it."""

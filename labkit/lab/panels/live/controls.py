@@ -57,6 +57,7 @@ _STYLE = """<style>
 .labkit-knob-text .widget-html-content {line-height: 1.35; padding: 2px 0;
   font-size: 12px; color: var(--jp-ui-font-color1, inherit)}
 .labkit-knob-row .labkit-predict {flex-flow: row wrap; height: auto; margin: 0}
+.labkit-predict .widget-toggle-button {padding: 0 6px; font-size: 12px}
 .labkit-knob-mark {border: 1px solid currentColor; border-radius: 3px; padding: 0 4px;
   margin-right: 4px; white-space: nowrap}
 .labkit-controls .labkit-folded {display: none}
@@ -256,7 +257,7 @@ class Controls(Shown):
             asked = widgets.ToggleButtons(options=(*ANSWERS, SKIP), value=None, **look)
             asked.observe(lambda change: self._answered(name, change["new"]), "value")
             self._asked[name] = asked.add_class("labkit-predict")
-            parts.append(asked)
+            parts.insert(0, asked)  # the text below it may be long
         hint = widgets.VBox(parts).add_class("labkit-knob-hint")
         self._rows[name] = widgets.VBox([made, hint]).add_class("labkit-knob-row")
         return self._rows[name]
@@ -355,7 +356,7 @@ def _widget(knob: Knob, value):
         return widgets.IntSlider(min=low, max=high, step=step or 1, **look)
     if knob.log:
         # A hair wider than the bounds, else rounding could push an end value inside.
-        look |= {"readout_format": ".3g"}
+        look |= {"readout_format": ".0f" if knob.kind is int else ".3g"}
         return widgets.FloatLogSlider(
             min=math.log10(low) - 1e-12,
             max=math.log10(high) + 1e-12,
