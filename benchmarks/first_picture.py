@@ -11,7 +11,8 @@ seconds
     pixels of the screen: colours, which neither axes nor an empty figure have; with a
     star where there was none until all cells had run and the first one was scrolled to
 screens
-    of 720 pixels: of the story, of the exercises, and of all with every heading opened
+    of 720 pixels: of the story, which ends at the first folded heading, of the
+    exercises, and of all with every heading opened
 down
     pixels from the top of the notebook to the first panel or figure, and from the end
     of the title's cell
@@ -79,7 +80,9 @@ return [...notebook.querySelectorAll('.jp-Cell')].map((cell) => {
   const isCode = cell.classList.contains('jp-CodeCell');
   return {
     heading: heading?.textContent ?? null, level: heading?.tagName ?? null,
-    height: shown ? box.height : 0, text: !isCode && shown, walk,
+    height: shown ? box.height : 0,
+    folded: cell.querySelector('.jp-collapseHeadingButton.jp-mod-collapsed') !== null,
+    text: !isCode && shown, walk,
     lines: isCode && shown && seen(code) ? cell.querySelectorAll('.cm-line').length : 0,
     output: [...cell.querySelectorAll('.jp-OutputArea-output')].some(seen),
   };
@@ -157,6 +160,12 @@ def longest_run(cells):
     return most
 
 
+def before_the_folded(cells):
+    """Return the cells above the first folded heading."""
+    folded = (i for i, cell in enumerate(cells) if cell["folded"])
+    return cells[: next(folded, len(cells))]
+
+
 def screens(cells):
     """Height of the cells, in windows."""
     return sum(cell["height"] for cell in cells) / SIZE["height"]
@@ -182,7 +191,8 @@ def measure(name, tree, pictures):
             wait(lambda: ended(page), "all cells have run")
             time.sleep(2)  # so that what they show is drawn
             errors = page.errors()
-            story, exercises = map(screens, parts(page.script(CELLS)))
+            cells = before_the_folded(page.script(CELLS))
+            story, exercises = map(screens, parts(cells))
             down, below = page.script(DOWN)
             if pictures:
                 stills = {"first": shown, "end": driver.get_screenshot_as_base64()}
