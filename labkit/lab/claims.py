@@ -201,6 +201,7 @@ def _dots(claims: pd.DataFrame) -> Iterator[dict]:
             "y": [_wrapped(claim) for claim in group["claim"]],
             "error_x": {"type": "data", "array": list(group["spread"].fillna(0))},
             "marker": {"color": colour, "symbol": symbol, "size": 9},
+            "cliponaxis": False,
             "text": [f"{row.found}<br>{row.setting}" for row in group.itertuples()],
             "hovertemplate": "%{text}<extra>" + said + "</extra>",
         }

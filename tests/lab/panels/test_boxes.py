@@ -39,6 +39,6 @@ def test_what_is_filled_in_is_drawn():
 
 
 def test_headless_the_answers_stand_there():
-    boxes = Boxes({"h<sub>1</sub>": 2.5, "u": 1.0}, drawn, interactive=False)
+    boxes = Boxes({"h₁": 2.5, "u": 1.0}, drawn, interactive=False)
     assert boxes.widget is None
-    assert "h<sub>1</sub> = 2.5, u = 1" in boxes.figure.html
+    assert "h₁ = 2.5, u = 1" in boxes.figure.html

@@ -11,7 +11,7 @@ from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Page, Shown
 
 RIGHT, LARGE, SMALL, NONE = "right", "too large", "too small", "not a number"
-ROOM = {"width": "110px"}
+ROOM, TITLE = {"width": "230px"}, {"description_width": "140px"}
 SIDES = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 24px"}
 DRAWN = {"flex": "1 1 420px", "min_width": "0"}
 
@@ -21,7 +21,7 @@ class Boxes(Shown):
 
     Parameters
     ----------
-    answers : mapping of str, HTML before a box, to float
+    answers : mapping of str, what stands before a box, to float
     draw : callable
         ``draw(values)`` returns a figure of what is filled in, a float for each box in
         their order, nan for an empty one.
@@ -50,7 +50,10 @@ class Boxes(Shown):
     ):
         self.answers, self._draw, self.tolerance = dict(answers), draw, tolerance
         self.interactive = interactive
-        self.boxes = [Text(placeholder="?", layout=ROOM) for _ in self.answers]
+        self.boxes = [
+            Text(description=f"{title} =", placeholder="?", layout=ROOM, style=TITLE)
+            for title in self.answers
+        ]
         self.marks = [Label().add_class("labkit-box-mark") for _ in self.answers]
         self.widget = None
         if interactive:
@@ -58,8 +61,7 @@ class Boxes(Shown):
 
     def _build(self) -> HBox:
         rows = []
-        for title, box, mark in zip(self.answers, self.boxes, self.marks, strict=True):
-            box.description_allow_html, box.description = True, f"{title} ="
+        for box, mark in zip(self.boxes, self.marks, strict=True):
             box.observe(self._filled, "value")
             rows.append(HBox([box, mark]))
         shown = [VBox([*rows, HTML("<i>Fill in a box and press Enter.</i>")])]
@@ -89,9 +91,9 @@ class Boxes(Shown):
     @property
     def figure(self) -> Page:
         """The answers."""
-        said = [f"{title} = {answer:g}" for title, answer in self.answers.items()]
-        page = f"<p class='labkit-boxes'>{', '.join(said)}</p>"
-        return Page(page, html.unescape(", ".join(said)))
+        pairs = (f"{title} = {answer:g}" for title, answer in self.answers.items())
+        said = ", ".join(pairs)
+        return Page(f"<p class='labkit-boxes'>{html.escape(said)}</p>", said)
 
     def _ipython_display_(self):
         super()._ipython_display_()
