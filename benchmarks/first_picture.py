@@ -177,10 +177,9 @@ def measure(name, tree, pictures):
         home = Path(folder)
         shutil.copytree(tree / "notebooks", home / "notebooks")
         python = tree / ".venv/bin/python" if tree != ROOT else sys.executable
-        module = (
-            "labkit" if (tree / "labkit/__main__.py").is_file() else "labkit.command"
-        )
-        command = [str(python), "-m", module, "lab"]
+        command = [str(python), "-m", "labkit", "lab"]
+        if not (tree / "labkit/__main__.py").is_file():  # an earlier state
+            command = [str(python), "-m", "labkit.command", "lab", "--allow-root"]
         with jupyterlab(home, command) as server, chromium(home / "chromium") as driver:
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", SIZE)
             own = (home / "workspaces").is_dir()

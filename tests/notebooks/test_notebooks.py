@@ -57,6 +57,44 @@ def test_has_one_parameters_cell(book):
     assert not tagged(book, "injected-parameters"), "this is the copy of a run"
 
 
+def folded(cell):
+    """Whether JupyterLab shows a heading's cell with all below it folded."""
+    return cell.metadata.get("jp-MarkdownHeadingCollapsed", False)
+
+
+def out_of_order(book):
+    """Say what is not where a reader looks for it."""
+    first, title, picture, *rest = book.cells
+    hidden = [
+        c.metadata.get("jupyter", {}).get("source_hidden") for c in (first, picture)
+    ]
+    heads = [c for c in rest if c.source.startswith("## ")]
+    below = heads[[*map(folded, heads), True].index(True) :]
+    wrong = {
+        "the parameters come first": "parameters" in first.metadata.get("tags", []),
+        "then the title": title.source.startswith("# "),
+        "which names the keys": "**Alt** and **R**" in title.source,
+        "then the picture": "still" in picture.metadata.get("tags", []),
+        "both folded": all(hidden),
+        "what stands below the story is folded": below and all(map(folded, below)),
+        # JupyterLab's Run All goes to the last cell, and to the top where it is hidden.
+        "the last cell is text that is folded": rest[-1].cell_type == "markdown"
+        and not rest[-1].source.startswith("#"),
+    }
+    return [what for what, holds in wrong.items() if not holds]
+
+
+def test_opens_with_its_picture_and_folds_what_stands_below_the_story(book):
+    if tagged(book, "still"):
+        assert out_of_order(book) == []
+
+
+def test_a_lost_order_is_found(book):
+    if tagged(book, "still"):
+        book.cells.append(book.cells.pop(1))
+        assert {"then the title", "then the picture"} <= set(out_of_order(book))
+
+
 def test_keeps_a_check_that_nbval_can_compare(book):
     kept = [
         cell
