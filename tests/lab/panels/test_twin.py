@@ -30,7 +30,7 @@ class Knobs:
 
 def rows(settings):
     """A value that falls as a loss does, and depends on all but ``idle``."""
-    for step in range(1, 200):
+    for step in range(1, 5000):
         yield {"step": 2 * step - 1, "measured": False, "value": 1e6}
         value = math.nan if step == 3 else settings.gain + settings.seed + 100 / step
         yield {"step": 2 * step, "value": value, "pictures": value}
@@ -306,7 +306,7 @@ def test_label_noise_in_mid_run_is_not_said_to_help(monkeypatch):
     problem = compare.spirals(), compare.middle_values(), 8
     lab, without, turned = said_of(three, problem, 30, label_noise=0.9)
     values = without["Adam"], turned["Adam"]
-    told = "after 10 steps: Adam {:.3g} without, {:.3g} with".format(*values)
+    told = "after 10 steps: Adam {:.3g} % without, {:.3g} % with".format(*values)
     assert lab.outcome.value == f"{told}: {direction(*values)}"
     assert "down" not in lab.outcome.value
     assert values[1] < lab.trace.rows[29]["Adam"]  # though the error falls meanwhile

@@ -288,6 +288,11 @@ class LiveLab(Shown):
         """Whether what a turn does now can be said afterwards."""
         return self._count > 0 and self._spent_on(self._count + ROWS) <= LONGEST
 
+    def _unit_of(self, column: str) -> str:
+        """Return what stands behind a value of a column, perhaps a per cent sign."""
+        drawn = (p for p in self.experiment.panels if column in p.columns)
+        return " %" if any(panel.y_title.endswith("%") for panel in drawn) else ""
+
     def _spent_on(self, count: int) -> float:
         """Return the seconds that so many rows are expected to take."""
         return self._spent / max(self._count - 1, 1) * count
@@ -322,6 +327,7 @@ class LiveLab(Shown):
             since=since,
             known=next(filter(math.isfinite, known), math.nan),
             predicted=answer,
+            unit=self._unit_of(column),
             seconds=self._spent_on(since + ROWS),
             lock=self.stepper.between_steps(),
             on_row=self._compare,

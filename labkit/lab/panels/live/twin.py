@@ -78,6 +78,7 @@ class Twin:
     known : float, newest number in the column before the turn, nan if there is none
         The replay has to come to the same, or no answer is given.
     predicted : str, optional, the reader's answer to the knob's question
+    unit : str, written behind both values
     seconds : float, how long the replay is expected to take
     lock : held while a row is computed
     on_row : callable, called after each row of the replay
@@ -96,11 +97,13 @@ class Twin:
         since: int,
         known: float,
         predicted: str | None,
+        unit: str = "",
         seconds: float,
         lock: AbstractContextManager,
         on_row: Callable[[], None],
     ):
         self.knob, self.column, self.predicted = knob, column, predicted
+        self._unit = unit
         self.since, self.shown, self._turned_at = since, [], since
         self.refused = ""  # why there is no answer
         self._rows, self._known, self._lock, self._on_row = rows, known, lock, on_row
@@ -211,7 +214,8 @@ class Twin:
             return f"the same run goes on without the turn: {step}"
         steps, without, turned = compared
         count = f"{steps} steps" if steps > 1 else "1 step"
-        values = f"{self.column} {without:.3g} without, {turned:.3g} with"
+        unit = self._unit
+        values = f"{self.column} {without:.3g}{unit} without, {turned:.3g}{unit} with"
         happened = self.happened
         said = {None: "", happened: ", as predicted"}
         judged = said.get(self.predicted, f", not {self.predicted} as predicted")
