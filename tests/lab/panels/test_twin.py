@@ -180,7 +180,7 @@ async def test_the_replay_goes_on_beside_the_run_and_is_dropped_at_the_next_turn
         seen.add(lab._count)
         await asyncio.sleep(0)
     assert len(seen) > 5 and lab.stepper.running  # the run stood still at no time
-    assert "with: down" in str(lab._twin) and begin + ROWS < lab._count
+    assert "with: down" in str(lab._twin) and begin + ROWS <= lab._count
     lab.stepper.pause()
 
 
