@@ -4,7 +4,14 @@ import pandas as pd
 import pytest
 
 from labkit.lab.claims import NO, UNDECIDED, YES
-from reproduction.broad import PAPER, UPDATES, first_claims, growth_claims, near
+from reproduction.broad import (
+    PAPER,
+    UPDATES,
+    direct_claims,
+    first_claims,
+    growth_claims,
+    near,
+)
 from reproduction.broad_solvers import LAST, STEP, inverse_claims, lost_claims, sizes_of
 
 
@@ -97,6 +104,26 @@ FALLS, LEVEL = [98.0, 98.6, 95.0], [98.0, 98.6, 98.55]
 )
 def test_two_solvers_are_one_or_not(scores, verdicts):
     assert judged(inverse_claims(grown(**scores))) == verdicts
+
+
+@pytest.mark.parametrize(
+    ("shift", "seeds", "verdicts"),
+    [
+        (0.0, 3, [YES, YES, YES]),
+        (-0.8, 3, [NO, NO, NO]),
+        (0.0, 2, [UNDECIDED, UNDECIDED, UNDECIDED]),
+    ],
+)
+def test_all_sizes_of_the_ridge_solution(shift, seeds, verdicts):
+    """Whether it rises, ends at the paper's number, and has the paper's maximum."""
+    label = "ridge 1e-07"
+    last = PAPER[label][-1] + shift
+    rows = [
+        {"label": label, "seed": seed, "columns": k, "accuracy": score + 0.001 * seed}
+        for seed in range(seeds)
+        for k, score in ((3060, 98.30), (25_170, last))
+    ]
+    assert judged(direct_claims(pd.DataFrame(rows))) == verdicts
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.0, NO), (1.53, YES), (1.8, YES)])

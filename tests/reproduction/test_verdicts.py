@@ -223,6 +223,13 @@ def test_seconds_of_another_device_do_not_decide_against_the_paper(ratio, verdic
     assert held(rls_cost.seconds_claims(rows)) == {claim: verdict}
 
 
+@pytest.mark.parametrize(("here", "verdict"), [(5.05, YES), (6.0, NO)])
+def test_a_count_agrees_with_the_formula_or_not(here, verdict):
+    row = {"label": "FC", "time": here, "paper, time": 5.0}
+    rows = pd.DataFrame([row | {"space": 2.0, "paper, space": 2.0}])
+    assert list(held(rls_cost.count_claims(rows)).values()) == [verdict, YES]
+
+
 # RTRL
 
 
