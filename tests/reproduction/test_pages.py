@@ -86,6 +86,7 @@ def test_every_claim_of_the_papers_has_its_evidence(tmp_path):
     [
         ([YES, YES], coverage.HOLDS),
         ([NO, NO], coverage.FAILS),
+        ([NO, UNDECIDED], coverage.FAILS),
         ([YES, NO], coverage.PARTLY),
         ([YES, UNDECIDED], coverage.PARTLY),
         ([UNDECIDED, NOT_AT_END], coverage.OPEN),
