@@ -35,6 +35,7 @@ return {x: x - 8, y: y - 8, width: width + 16, height: height + 16};
 """
 # The figure has been drawn since the last look, and all of it.
 WATCH = """
+document.querySelector('.jp-Notebook-footer').style.visibility = 'hidden';
 const plot = document.querySelector('.labkit-screen .js-plotly-plot');
 plot.on('plotly_afterplot', () => { plot.dataset.drawn = ''; });
 """

@@ -304,7 +304,7 @@ ELLIPSE = Experiment(
     CAPTION,
     _status,
     front=("noise", "batch", "mean_weight"),
-    playable={"noise": (0.0, 2.0)},
+    playable={"mean_weight": (0.03, 3.0)},  # what the text asks for
     picture=picture,
     opening=opening,
     drag=dragged,
