@@ -144,11 +144,10 @@ def dragged(
 
 
 CAPTION = (
-    "Rows are hidden units, columns the weights of a character, the newest read on the "
-    "right. Colours are logarithmic: yellow is the strongest influence, the darkest a "
-    "thousandth of it or less. The exact influence fades to the left as characters are "
-    "forgotten; the estimate is right on average alone. Below, the text: how much the "
-    "marked unit still holds of each letter. Click a cell or a letter to mark it."
+    "Rows are hidden units, columns the weights of a character, the newest on the "
+    "right. Colours are logarithmic: the darkest is a thousandth of the strongest. The "
+    "exact influence fades to the left; the estimate is right on average alone. Below: "
+    "what the marked unit still holds of each letter. Click a cell or a letter."
 )
 
 

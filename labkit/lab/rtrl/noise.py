@@ -245,11 +245,9 @@ def _named(name: str, rank: int) -> str:
 
 CAPTION = (
     "Each dot is one draw of the gradient, the dotted ellipse holds 95 % of them, and "
-    "the arrow is the exact one. The small ellipse holds the mean of the draws with "
-    "95 %: it lies on the arrow's head where a method is unbiased. A method without "
-    "noise is one dot, and lies beside it. The farthest draws lie outside the planes. "
-    "In the curves, the noise that OK's mixing adds lies on the theorem's value, and "
-    "only the terms under the water level are mixed."
+    "the arrow is the exact one. The small ellipse holds their mean: it lies on the "
+    "arrow's head where a method is unbiased. A method without noise is one dot, beside "
+    "it. In the curves, the noise of OK's mixing lies on the theorem's value."
 )
 
 
