@@ -246,8 +246,8 @@ def _named(name: str, rank: int) -> str:
 CAPTION = (
     "Each dot is one draw of the gradient, the dotted ellipse holds 95 % of them, and "
     "the arrow is the exact one. The small ellipse holds their mean: it lies on the "
-    "arrow's head where a method is unbiased. A method without noise is one dot, beside "
-    "it. In the curves, the noise of OK's mixing lies on the theorem's value."
+    "arrow's head where a method is unbiased. A method without noise is one dot, "
+    "beside it. In the curves, the noise of OK's mixing lies on the theorem's value."
 )
 
 
