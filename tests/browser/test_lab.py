@@ -11,9 +11,18 @@ pytest.importorskip("selenium")
 
 from selenium.webdriver.common.keys import Keys
 
+from tests.browser.conftest import NOTEBOOKS
 from tests.browser.page import same_to_a_pixel, wait
 
 pytestmark = pytest.mark.browser
+
+
+# Whether the first panel of the notebook is in the window, whole.
+AT_THE_PICTURE = """
+const box = (css) => document.querySelector(css).getBoundingClientRect();
+const [panel, page] = ['.labkit-screen', '.jp-WindowedPanel-outer'].map(box);
+return panel.top >= page.top - 1 && panel.bottom <= page.bottom + 1;
+"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,7 @@ def test_live_panel(page, tmp_path, request):
     lab = LABS[request.node.callspec.params["page"]]
     page.run_all()
     assert page.errors() == []
+    stands_at_its_picture(page)
     page.look_at(lab.knob)
     page.wait_for_figure(lambda d: d["curves"], "the figure is drawn")
     page.wait_for_status(r"step (\d+) of \1, (paused|finished)")
@@ -56,6 +66,12 @@ def test_live_panel(page, tmp_path, request):
     reach_every_control(page)
     assert page.errors() == []
     save_screenshots(page, tmp_path)
+
+
+def stands_at_its_picture(page):
+    """After Run All a notebook that opens with a picture shows it."""
+    if '"still"' in (NOTEBOOKS / f"{page.name}.ipynb").read_text("utf-8"):
+        assert page.script(AT_THE_PICTURE)
 
 
 def walk(page):
@@ -127,6 +143,7 @@ def save_screenshots(page, folder):
 def test_tour(page):
     page.run_all()
     assert page.errors() == []
+    stands_at_its_picture(page)
     page.look_at()
     page.wait_for_status("step 0 of 0, paused")  # it opens before its first step
     page.press("step")
