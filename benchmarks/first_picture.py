@@ -123,7 +123,8 @@ def seconds_to_picture(page):
     page.choose(".lm-Menu-itemLabel", "Restart Kernel and Run All Cells…")
     page.choose(".jp-Dialog-button", "Restart")
     begun = time.monotonic()
-    time.sleep(1)  # until the cells of before wait to run
+    begins = lambda: any("*" in prompt for prompt in page.script(PROMPTS))  # noqa: E731
+    wait(begins, "cells wait to run")
     shown = wait(lambda: coloured(page) or ended(page), "a figure is in the window")
     if scrolled := shown is True:
         page.script(FIRST)
