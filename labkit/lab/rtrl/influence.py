@@ -11,7 +11,7 @@ import torch
 from labkit.lab.datasets import Text
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import dots, planes, put
-from labkit.lab.panels.figures.theme import COLOURS, axis
+from labkit.lab.panels.figures.theme import COLOURS, INK, axis
 from labkit.lab.rtrl.noise import training_status
 from labkit.lab.rtrl.training import Network, make_learner, network_for
 from labkit.rtrl import RTRL, CharStream
@@ -164,10 +164,10 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
     )
     look = figure["layout"]
     for k in ("", "2", "3"):
-        look[f"yaxis{k}"]["domain"] = [0.42, 1]
+        look[f"yaxis{k}"]["domain"] = [0.44, 1]
     bare = {"ticks": "", "showticklabels": False, "showgrid": False, "showline": False}
     strip = axis("text read", limits=(0.5, READ + 0.5)) | {"anchor": "y4"} | bare
-    flat = axis("", limits=(0.5, 1.5)) | {"anchor": "x4", "domain": [0, 0.18]} | bare
+    flat = axis("", limits=(0.5, 2.6)) | {"anchor": "x4", "domain": [0, 0.22]} | bare
     look |= {"xaxis4": strip, "yaxis4": flat}
     if not now:
         return figure
@@ -189,7 +189,7 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
         put(figure, 0, [mark])
     z = decades(held(now, unit), top)
     line = heat | {"x": np.arange(1, READ + 1), "y": [1], "z": z[None]}
-    put(figure, 3, [line | {"meta": {"touch": "letters"}}, *_letters(now, z)])
+    put(figure, 3, [line | {"meta": {"touch": "letters"}}, _letters(now)])
     return figure
 
 
@@ -211,16 +211,11 @@ def held(now: Influence, unit: int) -> np.ndarray:
     return sizes
 
 
-def _letters(now: Influence, z: np.ndarray) -> list[dict]:
-    """Write the text on its colours, dark on light and light on dark."""
-    drawn, first = [], READ - len(now.read)
-    there, text = np.arange(first, READ), np.array(_legible(now.read))
-    light = z[first:] > -DECADES / 3
-    for which, colour in ((light, "#010101"), (~light, "#FEFEFE")):  # in both themes
-        look = {"text": text[which].tolist(), "textfont": {"size": 20, "color": colour}}
-        points = np.c_[there[which] + 1, np.ones(which.sum())]
-        drawn.append(dots(points, colour) | look | {"mode": "text"})
-    return drawn
+def _letters(now: Influence) -> dict:
+    """Write the text above its colours."""
+    there = np.arange(READ - len(now.read), READ) + 1
+    look = {"text": _legible(now.read), "textfont": {"size": 20, "color": INK}}
+    return dots(np.c_[there, np.full(len(there), 2.0)], INK) | look | {"mode": "text"}
 
 
 def _legible(text: Iterable[str]) -> list[str]:

@@ -328,3 +328,21 @@ def test_an_outlier_dragged_in_is_not_said_to_help():
     values = without["loss RLS"], turned["loss RLS"]
     told = "after 10 steps: loss RLS {:.3g} without, {:.3g} with: up".format(*values)
     assert lab.outcome.value == told
+
+
+@in_loop
+async def test_a_drag_computes_one_twin_in_one_task_and_counts_once(monkeypatch):
+    monkeypatch.setattr(kept, "_made", [])
+    lab = LiveLab(VALUES)
+    lab.run(12)
+    answer(lab, "gain", "up")
+    lab.controls.set(gain=2.0)
+    first, task = lab._twin, lab._task
+    lab.controls.set(gain=3.0)
+    assert lab._twin is first and lab._task is task
+    await task
+    lab.run(2)
+    lab.controls.set(gain=4.0)  # before it was seen what the first did
+    await lab._task
+    lab.run(ROWS)
+    assert lab._twin is first and score("values") == (1, 1)

@@ -97,7 +97,7 @@ class LiveLab(Shown):
         self.note, self.turned = Label(), Label().add_class("labkit-turned")
         self.outcome, self._twin = Label().add_class("labkit-outcome"), None
         self._restarts, self._row, self._score = 0, None, ""
-        self._followers = []
+        self._followers, self._task = [], None  # the task computes the twin
         self._count, self._spent = 0, 0.0  # measured rows of this run, their seconds
         self._begun, self._turns = dict(vars(self._settings)), []
         self.trace = self._new_trace()
@@ -310,7 +310,8 @@ class LiveLab(Shown):
         (name, answer), last = answers.popitem(), self._twin
         then, names, _ = self._marked
         soon = names == {name} and time.monotonic() - then < TOGETHER
-        if last and last.knob == name and not anew and (self._dragging or soon):
+        on = self._dragging or (soon and not last.whole) if last else False
+        if on and last.knob == name and not anew:
             last.again(self._count)
             last.predicted = answer or last.predicted
             return last
@@ -335,10 +336,11 @@ class LiveLab(Shown):
 
     def _compare_with(self, twin: Twin | None) -> None:
         """Begin to compute the run without the turn; the one before is dropped."""
-        self._twin, self._kept = twin, False
+        goes_on = twin is self._twin and self._task and not self._task.done()
+        self._twin, self._told = twin, False
         self.outcome.value = str(twin or "")
         self._beside(None)
-        if twin and not twin.done:
+        if twin and not twin.done and not goes_on:
             if loop := loop_here():  # beside the run, each in its turn
                 self._task = loop.create_task(run(weakref.ref(twin), None))
             else:
@@ -347,10 +349,11 @@ class LiveLab(Shown):
     def _compare(self) -> None:
         """Take in what is new of the run or of the one without the turn."""
         twin = self._twin
-        if twin.whole and not self._kept:
-            self._kept = True
+        if twin.whole and not self._told:
+            self._told = True
             self._beside(twin)
-            if twin.predicted:
+            if twin.predicted and not twin.kept:
+                twin.kept = True
                 what = twin.knob.replace("_", " "), twin.column
                 made = Prediction(
                     self.experiment.name, *what, twin.predicted, twin.happened

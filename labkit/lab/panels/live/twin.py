@@ -106,6 +106,7 @@ class Twin:
         self._unit = unit
         self.since, self.shown, self._turned_at = since, [], since
         self.refused = ""  # why there is no answer
+        self.kept = False  # whether the prediction has been added to the score
         self._rows, self._known, self._lock, self._on_row = rows, known, lock, on_row
         self._count, self._ended, self._newest = 0, False, math.nan
         self._without, self._turned = [], []  # values of the column, row by row
