@@ -40,7 +40,7 @@ def coverage(folder: Path) -> pd.DataFrame:
     -------
     DataFrame
         A row for each item: ``paper``, ``where``, ``claim``, ``before`` and ``now``
-        (the size of the evidence, before text 18 and now), ``studies`` (their names),
+        (the size of the evidence in version 0.2.0 and now), ``studies`` (their names),
         ``found`` (holds, does not hold, in part, open, or empty), ``share``, such as
         "2 of 5" verdicts, and ``told``, what was measured where it does not hold or
         is open, of two claims at most.
@@ -100,8 +100,9 @@ def _found(verdicts: list[dict]) -> str:
 
 
 def counts(items: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of items by size of the evidence, before and now."""
-    table = {when: items[when].value_counts() for when in ("before", "now")}
+    """Return the number of items by size of the evidence, in version 0.2.0 and now."""
+    whens = {"version 0.2.0": "before", "now": "now"}
+    table = {name: items[when].value_counts() for name, when in whens.items()}
     found = pd.DataFrame(table).reindex(list(SIZES)).fillna(0).astype(int)
     return found.rename(index=SIZES)
 
