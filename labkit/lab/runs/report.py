@@ -108,15 +108,13 @@ def _read(out: Path, folder: Path) -> Iterator[Run]:
 
 
 def _trace(out: Path, folder: Path, path: Path) -> Trace:
-    """Read what a trace has measured, at most four numbers of a dozen labels."""
+    """Read what a trace measured: four numbers of a dozen labels, or a dozen of one."""
     lines = measured(path)
-    names = [*dict.fromkeys(name for numbers in lines.values() for name in numbers)]
-    names = [
-        *(n for n in names if n != "seconds"),
-        *("seconds",) * ("seconds" in names),
-    ]
+    every = dict.fromkeys(name for numbers in lines.values() for name in numbers)
+    names = sorted(every, key=lambda name: name == "seconds")  # seconds come last
+    names = names[: NUMBERS if len(lines) > 1 else LABELS]
     shown = [
-        (label, [numbers.get(name) for name in names[:NUMBERS]])
+        (label, [numbers.get(name) for name in names])
         for label, numbers in [*lines.items()][:LABELS]
     ]
     name, link = _shown(str(path.relative_to(folder))), _link(out, path)

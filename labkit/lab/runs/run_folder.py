@@ -16,7 +16,14 @@ from labkit.lab.runs.parameters import Value
 
 MEASUREMENTS = "measurements.csv"
 PICTURE = "picture.json"  # the first figure of the run
-COUNTS = {"step", "seed", "look", "epoch", "draws"}  # what a trace counts, not measures
+COUNTS = {
+    "step",
+    "seed",
+    "look",
+    "epoch",
+    "passes",
+    "draws",
+}  # what a trace counts, not measures
 
 FIELDS = {  # of run.json, with what stands in where one is missing
     "name": (str, ""),

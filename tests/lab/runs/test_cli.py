@@ -150,6 +150,20 @@ def test_the_index_shows_what_was_measured_and_a_picture(tmp_path):
     assert f'<script src="_static/{script.name}"></script>' in index
 
 
+def test_the_index_has_as_many_headings_as_numbers(tmp_path):
+    folder = tmp_path / "20300102-030405-rls"
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"name": "rls", "status": "finished"}))
+    many = {f"n{i}": i for i in range(20)}
+    (folder / "one.jsonl").write_text(row(1, 0, "a", **many) + "\n")
+    both = [row(1, 0, "a", **many), row(1, 0, "b", **many)]
+    (folder / "two.jsonl").write_text("\n".join(both) + "\n")
+    index = report(tmp_path).read_text()
+    tables = index.split("<table>")[1:]
+    counts = [(t.count(">n"), t.count("<td>")) for t in tables]
+    assert counts == [(12, 12), (4, 8)]
+
+
 def test_the_index_has_the_runs_of_sweeps(tmp_path):
     """Those of a folder that only looks like a sweep's are none."""
     for parent in ("", "sweep-rls-1a", "sweep-rls-2b", "no-sweep"):
