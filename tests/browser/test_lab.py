@@ -106,7 +106,7 @@ def turn_while_running(page, lab):
     page.press("run")
     page.wait_for_status(r"step (\d+) of \1, running")
     wait(lambda: page.count() >= 3, "the count grows")
-    page.seconds_to_mark(lab.live, Keys.ARROW_LEFT)
+    page.seconds_to_mark(lab.live, Keys.ARROW_RIGHT)  # to the left the rank is at 1
     page.seconds_to_restart(lab.restarts, Keys.ARROW_RIGHT)
     page.wait_for_status(r"step (\d+) of \1, running")
     page.press("pause")
