@@ -107,6 +107,7 @@ def test_keeps_a_check_that_nbval_can_compare(book):
 def test_a_still_is_one_small_picture(book):
     for cell in tagged(book, "still"):  # `make stills`; gone as soon as the cell runs
         (output,) = cell.outputs
+        assert cell.execution_count is not None, "nbval asks for one"
         assert len(output.data["image/png"]) < 200_000
         assert output.data["text/plain"], "said to those who do not see it"
 
