@@ -21,7 +21,12 @@ EVERY = 8  # of all mutants, one is in the sample
 MUTANTS = [(name, i) for name, e in STEPS.items() for i in range(len(e.mutants()))]
 
 NOISE = "the noise has the other sign, and its distribution is the same"
+ROWS = "the signs of a triangle's rows are free, and the weights are the same"
+SIGNS = "torch.where(M.diagonal() < 0, -1, 1)[:, None]"
 SURVIVORS = {
+    ("broad-rows", "its sign is turned"): ROWS,
+    ("broad-rows", "the minus of `-1` is missing"): ROWS,
+    ("broad-rows", f"`{SIGNS}` is missing in `{SIGNS} * M`"): ROWS,
     ("rtrl-uoro-factors", "its sign is turned"): NOISE,
     ("rtrl-kf-factors", "its sign is turned"): NOISE,
 }
