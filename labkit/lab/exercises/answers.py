@@ -1,5 +1,6 @@
-"""Exercises that ask for a number, a word or a curve, judged by a run on the spot."""
+"""Exercises that ask for a number, a word or a function, judged by a run."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -7,12 +8,14 @@ from typing import Any
 
 import torch
 
+from labkit.lab.exercises.blank import is_open
+from labkit.lab.exercises.guard import Stopped, described, in_words, limited, source_of
 from labkit.lab.exercises.judging import Judgement
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """An exercise whose answer is no function: a number, a word, or a curve.
+    """An exercise whose answer is no step: a number, a word, a curve or a function.
 
     Attributes
     ----------
@@ -52,12 +55,37 @@ class Question:
         """Judge an answer by the run, which is made now if it was not made before."""
         if isinstance(answer, torch.Tensor) and not answer.ndim:
             answer = answer.item()
+        if _is_open(answer):
+            return Judgement(self.name, "open", f"This exercise is open. {self.title}")
         try:
             right, said = self.verdict(answer, _run(self))
         except (TypeError, ValueError) as error:
             told = f"The answer has to be {self.wants}: {error}."
             return Judgement(self.name, "shape", told)
         return Judgement(self.name, "right" if right else "wrong", said)
+
+
+def _is_open(answer: Any) -> bool:
+    """Return whether a function's text still has a ``...`` where a value is wanted."""
+    try:
+        return inspect.isfunction(answer) and is_open(source_of(answer))
+    except SyntaxError:  # of a lambda inside another statement
+        return False
+
+
+def called(answer: Callable, *args: Any) -> Any:
+    """Call a function that a learner wrote, within the limits of a check.
+
+    TypeError if it is no function written in Python; ValueError, with her line in
+    words, if it fails or is stopped.
+    """
+    if not hasattr(answer, "__code__"):
+        raise TypeError(f"this is {described(answer)}")
+    try:
+        with limited(answer):
+            return answer(*args)
+    except (Exception, Stopped) as error:
+        raise ValueError(in_words(error, answer)) from error
 
 
 @cache

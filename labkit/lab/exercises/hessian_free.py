@@ -1,17 +1,20 @@
 """Exercises of stochastic Hessian-free: the maps, LSMR's rotations, the batch rule."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from labkit.hessian_free import Autoencoder, HessianFree, lsmr_steps, theorems
+from labkit.hessian_free import Autoencoder, HessianFree, lsmr, lsmr_steps, theorems
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
-from labkit.hessian_free.linearise import LinearisedLayers, linearise
+from labkit.hessian_free.linearise import LinearisedLayers, linearise, squared_error
 from labkit.hessian_free.lsmr import rotate
 from labkit.hessian_free.optimizer import diagonal_estimate
 from labkit.hessian_free.system import build_system
+from labkit.lab.datasets import load
+from labkit.lab.exercises.answers import Question, called
 from labkit.lab.exercises.judging import Exercise
 
 ROWS, WIDTHS = 7, (5, 4, 3, 4, 5)
@@ -147,6 +150,90 @@ def gradient_noise() -> object:
 def least_batch() -> object:
     """Judge the batch rule in exact arithmetic."""
     return theorems.least_batch(CASES)
+
+
+# Runs that decide the questions
+
+
+def settled() -> list[tuple[tuple, float]]:
+    """Return systems, and how far LSMR ends from the solution damped towards 0."""
+    found = []
+    for m, n, seed in ((11, 8, 0), (9, 6, 7)):
+        A, b, x0 = (
+            drawn(m, n, seed=seed),
+            drawn(m, seed=seed + 1),
+            drawn(n, seed=seed + 2),
+        )
+        solve = partial(lsmr, A, b, x0=x0, damping=0.6, atol=1e-14, maxiter=80)
+        ends = [solve(damp_towards=towards).x for towards in ("start", "zero")]
+        gap = (ends[0] - ends[1]).norm() / ends[1].norm()
+        found.append(((A, b, x0, 0.6), float(gap)))
+    return found
+
+
+def exact_gap(A: Tensor, b: Tensor, x0: Tensor, damping: float) -> float:
+    """Return the same from the normal equations."""
+    B = A.T @ A + damping**2 * torch.eye(A.shape[1], dtype=A.dtype)
+    x = torch.linalg.solve(B, A.T @ b)
+    return float(damping**2 * torch.linalg.solve(B, x0).norm() / x.norm())
+
+
+def judge_settled(answer: Callable, measured: list) -> tuple[bool, str]:
+    """Compare a function of a system with where LSMR's iterates ended."""
+    said = [float(called(answer, *system)) for system, _ in measured]
+    right = all(
+        math.isclose(one, gap, rel_tol=1e-6)
+        for one, (_, gap) in zip(said, measured, strict=True)
+    )
+    ends = ", ".join(f"{gap:.4g}" for _, gap in measured)
+    yours = ", ".join(f"{one:.4g}" for one in said)
+    return right, f"LSMR ends at the distances {ends}; your function gives {yours}."
+
+
+def denoised() -> dict[str, list[float]]:
+    """Return, for clean and noisy images, errors after training on noise over without.
+
+    Two seeds, 15 steps on 200 digits, shrunk to 4 by 4.
+    """
+    X = load("digits", dtype=torch.float64).inputs.unflatten(1, (1, 8, 8))
+    X = torch.nn.functional.avg_pool2d(X, 2).flatten(1)
+    fit, test = X[:200], X[400:700]
+    noisy = test + 0.3 * drawn(*test.shape, seed=5)
+    found: dict[str, list[float]] = {"clean": [], "noisy": []}
+    for seed in range(2):
+        errors = []
+        for noise in (0.0, 0.3):
+            g = torch.Generator().manual_seed(seed)
+            model = Autoencoder((16, 8, 16), generator=g, dtype=torch.float64)
+            optimizer = HessianFree(
+                model, damping=0.3, damping_decay=0.8, maxiter=20, generator=g
+            )
+            for s in range(15):
+                batch = fit + noise * drawn(*fit.shape, seed=100 * seed + s)
+                optimizer.step(batch, fit)
+            pairs = ((test, test), (noisy, test))
+            errors.append([float(squared_error(model, *pair)) for pair in pairs])
+        for name, without, trained in zip(found, *errors, strict=True):
+            found[name].append(trained / without)
+    return found
+
+
+def judge_denoised(answer: object, measured: dict) -> tuple[bool, str]:
+    """Compare two words with the ratios that were measured."""
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        raise ValueError(f"got {answer!r}")
+    if not set(answer) <= {"rises", "falls"}:
+        raise ValueError(f"the words are 'rises' and 'falls', got {answer!r}")
+    said = "; ".join(
+        f"on {name} images it is {min(ratios):.2f} to {max(ratios):.2f} times as large"
+        for name, ratios in measured.items()
+    )
+    return tuple(answer) == words_of(measured), f"In two runs, {said}."
+
+
+def words_of(ratios: Mapping[str, list[float]]) -> tuple[str, ...]:
+    """Return whether the errors rise or fall, in words."""
+    return tuple("rises" if sum(r) > len(r) else "falls" for r in ratios.values())
 
 
 ROTATED = (
@@ -332,5 +419,54 @@ EXERCISES = (
         ),
         example=products,
         theorems=(adjoint,),
+    ),
+    Question(
+        name="hessian_free-1",
+        title=(
+            "With `damp_towards` at *start*, the distance of LSMR's iterates from the "
+            "step that is damped towards 0 does not fall to 0. Write a function of "
+            "`A`, `b`, `x0` and `damping` that returns where it settles, relative to "
+            "the length of that step, without running LSMR."
+        ),
+        wants="a function of A, b, x0 and damping that returns a number",
+        measured=settled,
+        right=lambda _: exact_gap,
+        verdict=judge_settled,
+        hints=(
+            "LSMR solves its problem, but it is another one. Write the normal "
+            "equations of both.",
+            r"They are $(A^\top A + \lambda^2 I)\,x = A^\top b$ and "
+            r"$(A^\top A + \lambda^2 I)(x - x_0) = A^\top (b - A x_0)$.",
+            "`torch.linalg.solve` solves both. Their difference is "
+            r"$\lambda^2 (A^\top A + \lambda^2 I)^{-1} x_0$.",
+        ),
+        because=(
+            r"$\lambda^2 |(A^\top A + \lambda^2 I)^{-1} x_0|$ over the length of the "
+            "step. This is no fault of LSMR: it penalises the distance from the start, "
+            "and the answer keeps more of the last direction."
+        ),
+    ),
+    Question(
+        name="hessian_free-2",
+        title=(
+            "A net is trained with noise of 0.3 on its inputs, and with clean targets. "
+            "Beside a net that never saw noise, does its error rise or fall on clean "
+            "images, and on noisy ones? Predict both."
+        ),
+        wants="two of the words 'rises' and 'falls', such as ('falls', 'falls')",
+        measured=denoised,
+        right=words_of,
+        verdict=judge_denoised,
+        hints=(
+            "The narrow layer has to hold what tells images apart, and not the noise.",
+            "On clean images, a net that was trained on them alone has seen nothing "
+            "else.",
+            "On noisy images, a net that never saw noise takes it for a part of the "
+            "image.",
+        ),
+        because=(
+            "('rises', 'falls'): what noise costs on clean images, it brings on noisy "
+            "ones."
+        ),
     ),
 )

@@ -1,94 +1,30 @@
 """Exercises of online gradients: exact RTRL, UORO, KF-RTRL, OK and SnAp-1."""
 
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 
-import torch
-from torch import Tensor
-
+from labkit.lab.exercises.answers import Question
 from labkit.lab.exercises.judging import Exercise
-from labkit.rtrl import LEARNERS, Learner, LSTMCell, theorems
+from labkit.lab.exercises.rtrl_examples import (
+    TERMS,
+    apart,
+    back_propagation,
+    carries,
+    example,
+    first_variances,
+    influences,
+    judge_nearer,
+    judge_rank,
+    judge_variance,
+    judged,
+    kronecker_rank,
+    nearer,
+    nearest,
+)
+from labkit.rtrl import theorems
 from labkit.rtrl.exact import rtrl_step
 from labkit.rtrl.kronecker import kf_step, mix, ok_step
 from labkit.rtrl.snap import snap1_step
 from labkit.rtrl.uoro import uoro_step
-
-# All sizes of the example differ: n = 3, d_x = 5, P = 2, K = 4, S = 6, m = 9, K n = 12.
-INPUTS, UNITS, TERMS, BATCH = 5, 3, 7, 8
-
-
-def drawn(*shape: int, seed: int) -> Tensor:
-    """Draw standard normal numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
-@cache
-def cell() -> LSTMCell:
-    """Return the small LSTM of the examples, with weights large enough to matter."""
-    made = LSTMCell(INPUTS, UNITS, dtype=torch.float64)
-    made.weight.data = 0.6 * drawn(*made.weight.shape, seed=0)
-    return made
-
-
-def maker(name: str) -> Callable[[int], Learner]:
-    """Return what makes a learner of the table, from a batch size."""
-
-    def make(batch_size: int) -> Learner:
-        generator = torch.Generator().manual_seed(0)
-        row = LEARNERS[name]
-        return row.make(cell(), TERMS, batch_size=batch_size, generator=generator)
-
-    return make
-
-
-def example(name: str, steps: int) -> Sequence[Tensor]:
-    """Take some steps from a random state; return all that they changed."""
-    learner = maker(name)(BATCH)
-    learner.state = 0.7 * drawn(BATCH, learner.cell.state_size, seed=1)
-    found = []
-    for x in drawn(steps, BATCH, INPUTS, seed=2):
-        learner.step(x)
-        found += [learner.influence(), *map(partial(getattr, learner), learner.tensors)]
-    return found
-
-
-def judged(theorem: Callable, name: str, steps: int, *rest: int) -> Callable:
-    """Return a theorem of the signs as a function without arguments."""
-
-    def judge() -> object:
-        start = 0.7 * drawn(1, cell().state_size, seed=1)
-        return theorem(maker(name), start, drawn(steps, INPUTS, seed=2), *rest)
-
-    return judge
-
-
-def apart(name: str, steps: int) -> Callable:
-    """Return the theorem of independent sequences as a function without arguments."""
-
-    def judge() -> object:
-        xs = drawn(steps, 4, INPUTS, seed=2)
-        return theorems.sequences_apart(maker(name), xs)
-
-    return judge
-
-
-def carries(name: str, own_unit: bool = False) -> Callable:
-    """Return the theorem of the recursion as a function without arguments."""
-
-    def judge() -> object:
-        kept = theorems.own_unit(cell()) if own_unit else None
-        xs = drawn(3, BATCH, INPUTS, seed=2)
-        return theorems.recursion(maker(name)(BATCH), xs, kept)
-
-    return judge
-
-
-def back_propagation() -> object:
-    """Judge exact RTRL by back-propagation through four steps."""
-    xs, dLs = drawn(4, BATCH, INPUTS, seed=2), drawn(4, BATCH, UNITS, seed=3)
-    return theorems.back_propagation(maker("RTRL")(BATCH), xs, dLs)
-
 
 UORO = (
     judged(theorems.unbiased, "UORO", 2),
@@ -310,5 +246,77 @@ EXERCISES = (
         ),
         example=partial(example, "SNAP-1", 3),
         theorems=(carries("SNAP-1", own_unit=True),),
+    ),
+    Question(
+        name="rtrl-1",
+        title=(
+            "How does UORO's relative variance grow with the number S of its signs, in "
+            "the first step after a reset? Write it as a function of S."
+        ),
+        wants="a function of one whole number S",
+        measured=first_variances,
+        right=lambda _: lambda S: S - 1,
+        verdict=judge_variance,
+        hints=(
+            r"After a reset the estimate is $\nu \nu^\top F$, and what it should be is "
+            "$F$.",
+            r"The error is $(\nu \nu^\top - I) F$. Each entry of $\nu \nu^\top - I$ is "
+            "0 on the diagonal, and a sign elsewhere.",
+            r"$E[(\nu \nu^\top - I)^2]$ is a multiple of the identity: row i sums S - "
+            "1 squares.",
+        ),
+        because=(
+            "`lambda S: S - 1`. There is a sign for every unit, so the noise of UORO "
+            "grows with the size of the network."
+        ),
+    ),
+    Question(
+        name="rtrl-2",
+        title=(
+            "How few Kronecker products hold an influence? Write a function of `G`, of "
+            "shape (S, m K n), and of `m`: the least r for which the best sum of r "
+            "products $u_i \\otimes A_i$ misses at most $10^{-6} |G|$."
+        ),
+        wants="a function of G and m that returns a whole number",
+        measured=influences,
+        right=lambda _: kronecker_rank,
+        verdict=judge_rank,
+        hints=(
+            "Give the tensor other axes, (m, S K n): a product $u \\otimes A$ is then "
+            "a matrix of rank one.",
+            "`G.unflatten(1, (m, -1)).movedim(1, 0).flatten(1)` does so. The best sum "
+            "of r products is the truncated singular value decomposition.",
+            "What r terms miss is the root of the sum of the squares of the singular "
+            "values from the next one on.",
+        ),
+        because=(
+            "The number of singular values, of G as a matrix with m rows, that are "
+            "left until the rest is below 1e-6. The influence of an untrained network "
+            "fades so fast that few products hold all of it, and OK of that rank has "
+            "no noise."
+        ),
+    ),
+    Question(
+        name="rtrl-3",
+        title=(
+            "B-OK at rank 1 is nearer to the exact gradient than one draw of OK is, or "
+            "is it not? And which of the two is nearer if the gradients of 400 draws "
+            "are averaged? Predict both, by name."
+        ),
+        wants="two of the names 'OK' and 'B-OK', such as ('OK', 'OK')",
+        measured=nearest,
+        right=nearer,
+        verdict=judge_nearer,
+        hints=(
+            "One of the two has noise with the mean 0. The other one has none, and "
+            "makes the same error in every draw.",
+            "The mean of N independent draws has a variance of 1 / N of theirs. A bias "
+            "does not change.",
+            "B-OK throws the least away that a sum of rank 1 can, in each step.",
+        ),
+        because=(
+            "('B-OK', 'OK'): the error of B-OK is the same in every draw. It neither "
+            "averages out over a batch nor over time. Noise with the mean 0 does."
+        ),
     ),
 )

@@ -1,0 +1,199 @@
+"""Small examples of online gradients, whose runs decide the exercises of RTRL."""
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from labkit.lab.exercises.answers import called
+from labkit.rtrl import (
+    LEARNERS,
+    RTRL,
+    Cell,
+    Learner,
+    LSTMCell,
+    RHNCell,
+    RNNCell,
+    theorems,
+)
+from labkit.rtrl.learners import Method
+
+# All sizes of the example differ: n = 3, d_x = 5, P = 2, K = 4, S = 6, m = 9, K n = 12.
+INPUTS, UNITS, TERMS, BATCH = 5, 3, 7, 8
+
+
+def drawn(*shape: int, seed: int) -> Tensor:
+    """Draw standard normal numbers in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@cache
+def cell() -> LSTMCell:
+    """Return the small LSTM of the examples, with weights large enough to matter."""
+    made = LSTMCell(INPUTS, UNITS, dtype=torch.float64)
+    made.weight.data = 0.6 * drawn(*made.weight.shape, seed=0)
+    return made
+
+
+def maker(name: str) -> Callable[[int], Learner]:
+    """Return what makes a learner of the table, from a batch size."""
+
+    def make(batch_size: int) -> Learner:
+        generator = torch.Generator().manual_seed(0)
+        row = LEARNERS[name]
+        return row.make(cell(), TERMS, batch_size=batch_size, generator=generator)
+
+    return make
+
+
+def example(name: str, steps: int) -> Sequence[Tensor]:
+    """Take some steps from a random state; return all that they changed."""
+    learner = maker(name)(BATCH)
+    learner.state = 0.7 * drawn(BATCH, learner.cell.state_size, seed=1)
+    found = []
+    for x in drawn(steps, BATCH, INPUTS, seed=2):
+        learner.step(x)
+        found += [learner.influence(), *map(partial(getattr, learner), learner.tensors)]
+    return found
+
+
+def judged(theorem: Callable, name: str, steps: int, *rest: int) -> Callable:
+    """Return a theorem of the signs as a function without arguments."""
+
+    def judge() -> object:
+        start = 0.7 * drawn(1, cell().state_size, seed=1)
+        return theorem(maker(name), start, drawn(steps, INPUTS, seed=2), *rest)
+
+    return judge
+
+
+def apart(name: str, steps: int) -> Callable:
+    """Return the theorem of independent sequences as a function without arguments."""
+
+    def judge() -> object:
+        xs = drawn(steps, 4, INPUTS, seed=2)
+        return theorems.sequences_apart(maker(name), xs)
+
+    return judge
+
+
+def carries(name: str, own_unit: bool = False) -> Callable:
+    """Return the theorem of the recursion as a function without arguments."""
+
+    def judge() -> object:
+        kept = theorems.own_unit(cell()) if own_unit else None
+        xs = drawn(3, BATCH, INPUTS, seed=2)
+        return theorems.recursion(maker(name)(BATCH), xs, kept)
+
+    return judge
+
+
+def back_propagation() -> object:
+    """Judge exact RTRL by back-propagation through four steps."""
+    xs, dLs = drawn(4, BATCH, INPUTS, seed=2), drawn(4, BATCH, UNITS, seed=3)
+    return theorems.back_propagation(maker("RTRL")(BATCH), xs, dLs)
+
+
+# Runs that decide the questions
+
+
+def first_variances() -> dict[int, float]:
+    """Return, by the number of signs, UORO's relative variance in a first step."""
+    found = {}
+    for units in range(2, 8):
+        made = RNNCell(INPUTS, units, dtype=torch.float64)
+        made.weight.data = 0.6 * drawn(*made.weight.shape, seed=units)
+        row, start = LEARNERS["UORO"], drawn(1, units, seed=1)
+        make = partial(_of, row, made)
+        draw = theorems.every_draw(make, start, drawn(1, INPUTS, seed=2))
+        error = (draw.draws - draw.truth).square().sum((1, 2)).mean()
+        found[units] = float(error / draw.truth.square().sum())
+    return found
+
+
+def _of(row: Method, cell: Cell, batch_size: int) -> Learner:
+    return row.make(cell, batch_size=batch_size)
+
+
+def judge_variance(answer: Callable, measured: dict[int, float]) -> tuple[bool, str]:
+    """Compare a function of S with the variances that were measured."""
+    said = {S: float(called(answer, S)) for S in measured}
+    rows = ", ".join(
+        f"S = {S}: {value:.3g}, and yours is {said[S]:.3g}"
+        for S, value in measured.items()
+    )
+    right = all(abs(said[S] - value) < 1e-9 * S for S, value in measured.items())
+    return right, f"Relative variance over all signs, {rows}."
+
+
+def influences() -> list[tuple[Tensor, int]]:
+    """Return influences (S, m K n) with m, an untrained network's and others."""
+    untrained = RHNCell(4, 6, dtype=torch.float64)
+    untrained.weight.data = 0.01 * drawn(*untrained.weight.shape, seed=0)
+    learner = RTRL(untrained, batch_size=1)
+    for x in drawn(12, 1, 4, seed=1):
+        learner.step(x)
+    found = [(learner.influence()[0], untrained.augmented_size)]
+    for terms, m in ((2, 5), (3, 7), (6, 9)):
+        u, A = drawn(1, terms, m, seed=terms), drawn(1, terms, 8, 4, seed=terms + 1)
+        found.append((theorems.kronecker_sum(u, A)[0], m))
+    return found
+
+
+def kronecker_rank(G: Tensor, m: int) -> int:
+    """Return how few Kronecker products u (x) A hold G (S, m K n) to 1e-6."""
+    rows = G.reshape(len(G), m, -1).movedim(1, 0).reshape(m, -1)
+    d = torch.linalg.svdvals(rows)
+    left = d.square().flip(0).cumsum(0).flip(0).sqrt()
+    return int((left > 1e-6 * left[0]).sum())
+
+
+def judge_rank(answer: Callable, measured: list) -> tuple[bool, str]:
+    """Compare a function of G and m with the ranks of some influences."""
+    wanted = [kronecker_rank(*each) for each in measured]
+    found = [called(answer, G.clone(), m) for G, m in measured]
+    of = "the untrained network of 6 units after 12 steps, and three sums of products"
+    said = f"For {of}, the ranks are {wanted}, and your function gives {found}."
+    return found == wanted, said
+
+
+def nearest() -> dict[str, dict[str, float]]:
+    """Return relative errors of OK and B-OK, of one draw and of the mean of 400."""
+    errors = {}
+    xs, dL = drawn(40, 1, INPUTS, seed=2), drawn(1, UNITS, seed=3)
+    exact = RTRL(cell(), batch_size=1)
+    for x in xs:
+        exact.step(x)
+    truth = exact.gradient(dL)
+    for name, draws in (("OK", 400), ("B-OK", 1)):
+        generator = torch.Generator().manual_seed(0)
+        learner = LEARNERS[name].make(cell(), 1, batch_size=draws, generator=generator)
+        for x in xs:
+            learner.step(x.expand(draws, -1))
+        each = learner.per_sequence_gradient(dL.expand(draws, -1))
+        one = (each - truth).square().sum((1, 2)).mean().sqrt() / truth.norm()
+        mean = (each.mean(0) - truth).norm() / truth.norm()
+        errors[name] = {"one draw": float(one), "the mean of 400": float(mean)}
+    return errors
+
+
+def nearer(errors: dict) -> tuple[str, str]:
+    """Return the names of the nearer one for one draw, and for the mean of 400."""
+    of = lambda which: min(errors, key=lambda name: errors[name][which])  # noqa: E731
+    return of("one draw"), of("the mean of 400")
+
+
+def judge_nearer(answer: object, measured: dict) -> tuple[bool, str]:
+    """Compare two names with those of the run."""
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        raise ValueError(f"got {answer!r}")
+    if not set(answer) <= {"OK", "B-OK"}:
+        raise ValueError(f"the names are 'OK' and 'B-OK', got {answer!r}")
+    numbers = "; ".join(
+        f"{name}: {each['one draw']:.2f} for one draw, "
+        f"{each['the mean of 400']:.2f} for the mean of 400"
+        for name, each in measured.items()
+    )
+    return tuple(answer) == nearer(measured), f"Relative errors, {numbers}."

@@ -1,0 +1,93 @@
+"""Questions: an answer from the run is right, others are not, and forms are told."""
+
+import math
+
+import pytest
+import torch
+
+from labkit.lab.exercises import Question, check, exercises
+
+QUESTIONS = {n: q for n, q in exercises().items() if isinstance(q, Question)}
+each = pytest.mark.parametrize("name", QUESTIONS)
+# Wrong answers, and answers of a wrong form with what is said of them.
+WRONG = {
+    "rtrl-1": [lambda S: S, lambda S: 0.9 * (S - 1)],
+    "rtrl-2": [lambda G, m: m, lambda G, m: int(torch.linalg.matrix_rank(G))],
+    "rtrl-3": [("OK", "OK"), ("OK", "B-OK"), ("B-OK", "B-OK")],
+    "hessian_free-1": [lambda A, b, x0, damping: 0.0],
+    "hessian_free-2": [("falls", "falls"), ["rises", "rises"]],
+    "compare-1": ["RLS", "Adam"],
+    "compare-2": [lambda T: T - 1, lambda T: 6],
+    "compare-3": ["SGD", "Adam"],
+    "compare-4": [type("Plain", (torch.optim.SGD,), {})],
+}
+FORMS = {
+    "rtrl-1": [(3, "number 3"), (lambda S: S + "1", "This line"), (len, "of the type")],
+    "rtrl-2": [(7, "number 7")],
+    "rtrl-3": [("OK", "got 'OK'"), (("KF", "OK"), "the names are")],
+    "hessian_free-1": [(0.3, "the number 0.3")],
+    "hessian_free-2": [(("up", "down"), "the words are")],
+    "compare-1": [("Muon", "the rules are SGD, Adam, RLS"), (3, "got 3")],
+    "compare-4": [(torch.zeros(2), "subclass of torch.optim.Optimizer")],
+}
+
+
+@each
+def test_the_answer_of_the_run_is_right(name):
+    told = check(name, solve=True)
+    assert told.right, told.judgement.text
+    assert told.judgement.text.endswith(".")
+    assert check(name).judgement.kind == "open"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_other_answers_are_not(name):
+    for answer in WRONG[name]:
+        told = check(name, answer).judgement
+        assert told.kind == "wrong", told.text
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_wrong_form_is_told_in_words(name):
+    for answer, words in FORMS[name]:
+        told = check(name, answer).judgement
+        assert told.kind == "shape" and words in told.text
+
+
+def test_a_function_that_is_not_written_yet_is_open():
+    def answer(S):
+        return ...
+
+    assert check("rtrl-1", answer).judgement.kind == "open"
+
+
+def test_an_endless_answer_is_stopped():
+    def answer(S):
+        while True:
+            S += 1
+
+    told = check("rtrl-1", answer).judgement
+    assert told.kind == "shape" and "loop without an end" in told.text
+
+
+def test_an_answer_is_right_however_it_is_written():
+    assert check("rtrl-1", lambda S: sum(1 for _ in range(1, S))).right
+    assert check("rtrl-2", by_rank).right
+    assert check("rtrl-3", ["B-OK", "OK"]).right
+    assert check("hessian_free-1", by_two_solves).right
+    assert check("compare-2", lambda T: math.ceil(T)).right
+
+
+def by_rank(G, m):
+    rows = torch.einsum("smc->msc", G.view(len(G), m, -1)).flatten(1)
+    values = torch.linalg.eigvalsh(rows @ rows.T).flip(0).clamp_min(0)
+    for r in range(m + 1):
+        if values[r:].sum() <= 1e-12 * values.sum():
+            return r
+
+
+def by_two_solves(A, b, x0, damping):
+    B = A.T @ A + damping**2 * torch.eye(len(x0)).to(A)
+    zero = torch.linalg.solve(B, A.T @ b)
+    start = x0 + torch.linalg.solve(B, A.T @ (b - A @ x0))
+    return (start - zero).norm() / zero.norm()
