@@ -196,7 +196,8 @@ EXERCISES = (
         verdict=partial(judge_name, best=most, words="Gains in points of accuracy"),
         hints=(
             "A rule that is near its end after a few passes has little to gain.",
-            "Look at the curves of the race: which are flat at its end?",
+            "Look at the curves of the race: some are flat at its end, and some are "
+            "not.",
             "RLS takes the steps of least squares, Adam scales each weight by itself, "
             "and SGD does neither.",
         ),
@@ -217,8 +218,8 @@ EXERCISES = (
         right=lambda _: lambda T: T,
         verdict=judge_ranks,
         hints=(
-            "Before the first row the influence is 0. How many Kronecker products is "
-            "it after the first row?",
+            "Before the first row the influence is 0, and after it one Kronecker "
+            "product.",
             r"Each row adds one product, $\hat h_t \otimes D_t$.",
             "A sum of r products holds r of them without any mixing.",
         ),

@@ -16,6 +16,7 @@ from labkit.hessian_free.system import build_system
 from labkit.lab.datasets import load
 from labkit.lab.exercises.answers import Question, called
 from labkit.lab.exercises.judging import Exercise
+from labkit.theorems import Finding
 
 ROWS, WIDTHS = 7, (5, 4, 3, 4, 5)
 
@@ -34,7 +35,7 @@ def net(widths: Sequence[int] = WIDTHS) -> Autoencoder:
     return made
 
 
-def rows(n: int = ROWS, width: int = WIDTHS[0], seed: int = 10) -> Tensor:
+def images(n: int = ROWS, width: int = WIDTHS[0], seed: int = 10) -> Tensor:
     """Return n rows of numbers in (0, 1)."""
     return drawn(n, width, seed=seed).sigmoid()
 
@@ -60,7 +61,7 @@ def iterations() -> Sequence[Tensor]:
 
 def hf_steps() -> Sequence[Tensor]:
     """Take two steps of Hessian-free; return the weights, the noise and the model."""
-    model, X = net(), rows()
+    model, X = net(), images()
     generator = torch.Generator().manual_seed(0)
     optimizer = HessianFree(model, damping=0.3, maxiter=6, generator=generator)
     found = []
@@ -76,7 +77,7 @@ def products() -> Sequence[Tensor]:
     """Return A d and A'U at two points."""
     found = []
     for seed in (10, 11):
-        point = linearise(net(), rows(seed=seed))
+        point = linearise(net(), images(seed=seed))
         d = tuple(drawn(*W.shape, seed=seed + i) for i, W in enumerate(point.weights))
         U = drawn(ROWS, WIDTHS[-1], seed=seed + 20)
         found += [point.forward_map(d), *point.transpose_map(U)]
@@ -99,57 +100,73 @@ def batches() -> Sequence[Tensor]:
     return [torch.tensor(sizes, dtype=torch.float64)]
 
 
-# Theorems without arguments
+# Theorems on an example, of which the sizes and constants may be drawn
+
+BOUNDS = {
+    "unknowns": (7, 10),
+    "equations": (11, 14),
+    "damping": (0.3, 0.9),
+    "rows": (6, 9),
+    "unit": (0.3, 3.0),
+}
 
 
-def on_system(theorem: Callable, k: int) -> Callable:
-    """Return a theorem of k iterations of LSMR on the small system."""
+def on_system(
+    theorem: Callable,
+    k: int,
+    *,
+    equations: int = 11,
+    unknowns: int = 8,
+    damping: float = 0.6,
+) -> Finding:
+    """Judge k iterations of LSMR on a small system."""
+    A, b, options = system(equations, unknowns)
+    return theorem(A, b, k, **options | {"damping": damping})
 
-    def judge() -> object:
-        A, b, options = system()
-        return theorem(A, b, k, **options)
 
-    return judge
+def rotations(*, unit: float = 1.0) -> Finding:
+    """Judge the rotations of a bidiagonal matrix, whose entries have some unit."""
+    alphas, betas = (1.7, 0.8, 2.3, 1.4, 0.6), (2.9, 1.3, 0.7, 1.9, 2.2)
+    return theorems.rotations_annihilate(
+        [unit * alpha for alpha in alphas], [unit * beta for beta in betas]
+    )
 
 
-ROTATIONS = partial(
-    theorems.rotations_annihilate, (1.7, 0.8, 2.3, 1.4, 0.6), (2.9, 1.3, 0.7, 1.9, 2.2)
-)
 LSMR = (
-    ROTATIONS,
-    on_system(theorems.least_gradient, 3),
-    on_system(theorems.true_norms, 4),
-    on_system(theorems.norms_fall, 6),
+    rotations,
+    partial(on_system, theorems.least_gradient, 3),
+    partial(on_system, theorems.true_norms, 4),
+    partial(on_system, theorems.norms_fall, 6),
 )
 
 
-def adjoint() -> object:
+def adjoint(*, rows: int = ROWS) -> Finding:
     """Judge A and A' of the small net by one pair of vectors."""
-    point = linearise(net(), rows())
+    point = linearise(net(), images(rows))
     d = tuple(drawn(*W.shape, seed=i + 30) for i, W in enumerate(point.weights))
-    return theorems.adjoint(point, d, drawn(ROWS, WIDTHS[-1], seed=40))
+    return theorems.adjoint(point, d, drawn(rows, WIDTHS[-1], seed=40))
 
 
-def derivative() -> object:
+def derivative(*, rows: int = ROWS) -> Finding:
     """Judge A d of the small net by ``torch.func``."""
-    model, X = net(), rows()
+    model = net()
     d = tuple(drawn(*W.shape, seed=i + 30) for i, W in enumerate(model.parameters()))
-    return theorems.derivative(model, X, rows(seed=12), d)
+    return theorems.derivative(model, images(rows), images(rows, seed=12), d)
 
 
-def unbiased_diagonal() -> object:
+def unbiased_diagonal() -> Finding:
     """Judge the estimate of diag(A'A) by all 2^8 signs of a smaller net."""
-    return theorems.unbiased_diagonal(net((2, 3, 2)), rows(4, 2))
+    return theorems.unbiased_diagonal(net((2, 3, 2)), images(4, 2))
 
 
-def gradient_noise() -> object:
+def gradient_noise(*, rows: int = 9) -> Finding:
     """Judge the noise of the gradient by an explicit loop over examples."""
-    return theorems.gradient_noise(net(), rows(9))
+    return theorems.gradient_noise(net(), images(rows))
 
 
-def least_batch() -> object:
-    """Judge the batch rule in exact arithmetic."""
-    return theorems.least_batch(CASES)
+def least_batch(*, unit: float = 1.0) -> Finding:
+    """Judge the batch rule in exact arithmetic, for a loss in some unit."""
+    return theorems.least_batch((unit * V, unit * g2, N, t) for V, g2, N, t in CASES)
 
 
 # Runs that decide the questions

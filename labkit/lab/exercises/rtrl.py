@@ -5,7 +5,6 @@ from functools import partial
 from labkit.lab.exercises.answers import Question
 from labkit.lab.exercises.judging import Exercise
 from labkit.lab.exercises.rtrl_examples import (
-    TERMS,
     apart,
     back_propagation,
     carries,
@@ -15,32 +14,27 @@ from labkit.lab.exercises.rtrl_examples import (
     judge_nearer,
     judge_rank,
     judge_variance,
-    judged,
     kronecker_rank,
+    least_noise,
     nearer,
     nearest,
+    unbiased,
+    unbiased_in_two_steps,
 )
-from labkit.rtrl import theorems
 from labkit.rtrl.exact import rtrl_step
 from labkit.rtrl.kronecker import kf_step, mix, ok_step
 from labkit.rtrl.snap import snap1_step
 from labkit.rtrl.uoro import uoro_step
 
-UORO = (
-    judged(theorems.unbiased, "UORO", 2),
-    judged(theorems.balanced_uoro, "UORO", 3),
-    apart("UORO", 3),
+# What may be drawn of an example, see labkit.lab.exercises.versions.
+BOUNDS = {"inputs": (5, 7), "terms": (3, 8), "scale": (0.4, 0.8)}
+UORO, KF, OK = (
+    (partial(unbiased, name), partial(least_noise, name), partial(apart, name))
+    for name in ("UORO", "KF-AVG", "OK")
 )
-KF = (
-    judged(theorems.unbiased, "KF-AVG", 3, 1),
-    judged(theorems.balanced_kf, "KF-AVG", 3),
-    apart("KF-AVG", 3),
-)
-OK = (
-    judged(theorems.unbiased, "OK", TERMS + 2, 1),
-    judged(theorems.of_least_variance, "OK", TERMS + 2, TERMS),
-    apart("OK", TERMS + 2),
-)
+UORO += (partial(unbiased_in_two_steps, "UORO"),)
+EXACT = (back_propagation, partial(carries, "RTRL"))
+SNAP1 = (partial(carries, "SNAP-1", own_unit=True),)
 
 SIGNS = (
     "The mean over all signs decides: a product of two signs that are drawn "
@@ -66,8 +60,8 @@ EXERCISES = (
             r"$H_t = \partial s_t / \partial s_{t-1}$ stands on the left of "
             r"$G_{t-1} = \partial s_{t-1} / \partial W$: this is the chain rule.",
         ),
-        example=partial(example, "RTRL", 3),
-        theorems=(back_propagation, carries("RTRL")),
+        example=partial(example, "RTRL"),
+        theorems=EXACT,
     ),
     Exercise(
         name="rtrl-uoro-factors",
@@ -85,7 +79,7 @@ EXERCISES = (
             "`v` and `w` are matrices for each sequence, so their norms go over 2 "
             "dimensions; `norm(v, 2)[..., 0]` is of shape (b, 1), as `norm(Hu, 1)` is.",
         ),
-        example=partial(example, "UORO", 3),
+        example=partial(example, "UORO"),
         theorems=UORO,
     ),
     Exercise(
@@ -101,7 +95,7 @@ EXERCISES = (
             "`rho0` and `rho1` are (b, 1), and `v` and `w` are (b, m, K n): they need "
             "`[..., None]` there.",
         ),
-        example=partial(example, "UORO", 3),
+        example=partial(example, "UORO"),
         theorems=UORO,
     ),
     Exercise(
@@ -120,7 +114,7 @@ EXERCISES = (
             "at the end takes the last dimension off. `norm(h_hat, 1)` is (b, 1) and "
             "needs one more dimension in the middle.",
         ),
-        example=partial(example, "KF-AVG", 3),
+        example=partial(example, "KF-AVG"),
         theorems=KF,
     ),
     Exercise(
@@ -137,7 +131,7 @@ EXERCISES = (
             "`c`, `p1` and `p2` are (b, c, 1), so that they multiply `u` and "
             "`h_hat[:, None]` as they are.",
         ),
-        example=partial(example, "KF-AVG", 3),
+        example=partial(example, "KF-AVG"),
         theorems=KF,
     ),
     Exercise(
@@ -155,7 +149,7 @@ EXERCISES = (
             "A sum over the first index of `X` is a product with its transpose. `X.mT` "
             "transposes the last two dimensions.",
         ),
-        example=partial(example, "OK", TERMS + 2),
+        example=partial(example, "OK"),
         theorems=OK,
     ),
     Exercise(
@@ -184,7 +178,7 @@ EXERCISES = (
             "D)` is a view (b, r, K, P, n) of these entries of `A`. `Dt` is D in this "
             "layout: `diagonals(A_new, D).add_(Z[:, r, :, None, None, None] * Dt)`.",
         ),
-        example=partial(example, "OK", TERMS + 2),
+        example=partial(example, "OK"),
         theorems=OK,
     ),
     Exercise(
@@ -205,7 +199,7 @@ EXERCISES = (
             "A sum of products of columns is the product of one matrix with the "
             "transpose of the other; `.mT` transposes each matrix of a batch.",
         ),
-        example=partial(example, "OK", TERMS + 2),
+        example=partial(example, "OK"),
         theorems=OK,
     ),
     Exercise(
@@ -224,8 +218,8 @@ EXERCISES = (
             "The sum goes over the old part q: `torch.einsum('bpqj,bqikj->bpikj', own, "
             "J)`.",
         ),
-        example=partial(example, "SNAP-1", 3),
-        theorems=(carries("SNAP-1", own_unit=True),),
+        example=partial(example, "SNAP-1"),
+        theorems=SNAP1,
     ),
     Exercise(
         name="rtrl-snap1-direct",
@@ -244,8 +238,8 @@ EXERCISES = (
             "`torch.einsum` with the letters `bi,bpkj->bpikj` says this, or a product "
             "with `None` where an index is missing.",
         ),
-        example=partial(example, "SNAP-1", 3),
-        theorems=(carries("SNAP-1", own_unit=True),),
+        example=partial(example, "SNAP-1"),
+        theorems=SNAP1,
     ),
     Question(
         name="rtrl-1",

@@ -1,6 +1,7 @@
 """Small examples of online gradients, whose runs decide the exercises of RTRL."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
@@ -18,9 +19,22 @@ from labkit.rtrl import (
     theorems,
 )
 from labkit.rtrl.learners import Method
+from labkit.theorems import Finding
 
-# All sizes of the example differ: n = 3, d_x = 5, P = 2, K = 4, S = 6, m = 9, K n = 12.
-INPUTS, UNITS, TERMS, BATCH = 5, 3, 7, 8
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes and scale of an example; all sizes of the default differ.
+
+    With the two parts and four blocks of an LSTM, S = 6, m = 9 and K n = 12.
+    """
+
+    inputs: int = 5  # d_x
+    units: int = 3  # n
+    terms: int = 7  # r, or copies
+    scale: float = 0.6  # of the weights, so large that they matter
 
 
 def drawn(*shape: int, seed: int) -> Tensor:
@@ -30,70 +44,94 @@ def drawn(*shape: int, seed: int) -> Tensor:
 
 
 @cache
-def cell() -> LSTMCell:
-    """Return the small LSTM of the examples, with weights large enough to matter."""
-    made = LSTMCell(INPUTS, UNITS, dtype=torch.float64)
-    made.weight.data = 0.6 * drawn(*made.weight.shape, seed=0)
+def cell(sizes: Sizes) -> LSTMCell:
+    """Return a small LSTM."""
+    made = LSTMCell(sizes.inputs, sizes.units, dtype=torch.float64)
+    made.weight.data = sizes.scale * drawn(*made.weight.shape, seed=0)
     return made
 
 
-def maker(name: str) -> Callable[[int], Learner]:
-    """Return what makes a learner of the table, from a batch size."""
-
-    def make(batch_size: int) -> Learner:
-        generator = torch.Generator().manual_seed(0)
-        row = LEARNERS[name]
-        return row.make(cell(), TERMS, batch_size=batch_size, generator=generator)
-
-    return make
+def make(name: str, sizes: Sizes, batch_size: int) -> Learner:
+    """Make a learner of the table."""
+    generator = torch.Generator().manual_seed(0)
+    row = LEARNERS[name]
+    return row.make(
+        cell(sizes), sizes.terms, batch_size=batch_size, generator=generator
+    )
 
 
-def example(name: str, steps: int) -> Sequence[Tensor]:
+def steps_of(name: str, sizes: Sizes) -> int:
+    """Return after how many steps a learner draws all its signs."""
+    return sizes.terms + 2 if name == "OK" else 3
+
+
+def example(name: str) -> Sequence[Tensor]:
     """Take some steps from a random state; return all that they changed."""
-    learner = maker(name)(BATCH)
+    sizes = Sizes()
+    learner = make(name, sizes, BATCH)
     learner.state = 0.7 * drawn(BATCH, learner.cell.state_size, seed=1)
     found = []
-    for x in drawn(steps, BATCH, INPUTS, seed=2):
+    for x in drawn(steps_of(name, sizes), BATCH, sizes.inputs, seed=2):
         learner.step(x)
         found += [learner.influence(), *map(partial(getattr, learner), learner.tensors)]
     return found
 
 
-def judged(theorem: Callable, name: str, steps: int, *rest: int) -> Callable:
-    """Return a theorem of the signs as a function without arguments."""
-
-    def judge() -> object:
-        start = 0.7 * drawn(1, cell().state_size, seed=1)
-        return theorem(maker(name), start, drawn(steps, INPUTS, seed=2), *rest)
-
-    return judge
+# Theorems on an example, of which the sizes may be drawn; see Sizes
 
 
-def apart(name: str, steps: int) -> Callable:
-    """Return the theorem of independent sequences as a function without arguments."""
-
-    def judge() -> object:
-        xs = drawn(steps, 4, INPUTS, seed=2)
-        return theorems.sequences_apart(maker(name), xs)
-
-    return judge
+def _start(name: str, sizes: Sizes) -> tuple[Callable[[int], Learner], Tensor, Tensor]:
+    """Return what makes learners, a state to start from, and inputs."""
+    start = 0.7 * drawn(1, cell(sizes).state_size, seed=1)
+    xs = drawn(steps_of(name, sizes), sizes.inputs, seed=2)
+    return partial(make, name, sizes), start, xs
 
 
-def carries(name: str, own_unit: bool = False) -> Callable:
-    """Return the theorem of the recursion as a function without arguments."""
-
-    def judge() -> object:
-        kept = theorems.own_unit(cell()) if own_unit else None
-        xs = drawn(3, BATCH, INPUTS, seed=2)
-        return theorems.recursion(maker(name)(BATCH), xs, kept)
-
-    return judge
+def unbiased(name: str, **drawn_sizes: float) -> Finding:
+    """Judge the mean of a learner's last step over all its signs."""
+    return theorems.unbiased(*_start(name, Sizes(**drawn_sizes)), free=1)
 
 
-def back_propagation() -> object:
+def unbiased_in_two_steps(name: str) -> Finding:
+    """Judge the mean of two steps over the signs of both."""
+    making, start, xs = _start(name, Sizes())
+    return theorems.unbiased(making, start, xs[:2])
+
+
+def least_noise(name: str, **drawn_sizes: float) -> Finding:
+    """Judge the noise of a learner's last step."""
+    sizes = Sizes(**drawn_sizes)
+    started = _start(name, sizes)
+    if name == "OK":
+        return theorems.of_least_variance(*started, sizes.terms)
+    return {"UORO": theorems.balanced_uoro, "KF-AVG": theorems.balanced_kf}[name](
+        *started
+    )
+
+
+def apart(name: str, **drawn_sizes: float) -> Finding:
+    """Judge whether the sequences of a batch see each other."""
+    sizes = Sizes(**drawn_sizes)
+    xs = drawn(steps_of(name, sizes), 4, sizes.inputs, seed=2)
+    return theorems.sequences_apart(partial(make, name, sizes), xs)
+
+
+def carries(name: str, *, own_unit: bool = False, **drawn_sizes: float) -> Finding:
+    """Judge the recursion of the influence."""
+    sizes = Sizes(**drawn_sizes)
+    kept = theorems.own_unit(cell(sizes)) if own_unit else None
+    xs = drawn(3, BATCH, sizes.inputs, seed=2)
+    return theorems.recursion(make(name, sizes, BATCH), xs, kept)
+
+
+def back_propagation(**drawn_sizes: float) -> Finding:
     """Judge exact RTRL by back-propagation through four steps."""
-    xs, dLs = drawn(4, BATCH, INPUTS, seed=2), drawn(4, BATCH, UNITS, seed=3)
-    return theorems.back_propagation(maker("RTRL")(BATCH), xs, dLs)
+    sizes = Sizes(**drawn_sizes)
+    xs, dLs = (
+        drawn(4, BATCH, sizes.inputs, seed=2),
+        drawn(4, BATCH, sizes.units, seed=3),
+    )
+    return theorems.back_propagation(make("RTRL", sizes, BATCH), xs, dLs)
 
 
 # Runs that decide the questions
@@ -103,11 +141,10 @@ def first_variances() -> dict[int, float]:
     """Return, by the number of signs, UORO's relative variance in a first step."""
     found = {}
     for units in range(2, 8):
-        made = RNNCell(INPUTS, units, dtype=torch.float64)
+        made = RNNCell(5, units, dtype=torch.float64)
         made.weight.data = 0.6 * drawn(*made.weight.shape, seed=units)
-        row, start = LEARNERS["UORO"], drawn(1, units, seed=1)
-        make = partial(_of, row, made)
-        draw = theorems.every_draw(make, start, drawn(1, INPUTS, seed=2))
+        making, start = partial(_of, LEARNERS["UORO"], made), drawn(1, units, seed=1)
+        draw = theorems.every_draw(making, start, drawn(1, 5, seed=2))
         error = (draw.draws - draw.truth).square().sum((1, 2)).mean()
         found[units] = float(error / draw.truth.square().sum())
     return found
@@ -161,15 +198,15 @@ def judge_rank(answer: Callable, measured: list) -> tuple[bool, str]:
 
 def nearest() -> dict[str, dict[str, float]]:
     """Return relative errors of OK and B-OK, of one draw and of the mean of 400."""
-    errors = {}
-    xs, dL = drawn(40, 1, INPUTS, seed=2), drawn(1, UNITS, seed=3)
-    exact = RTRL(cell(), batch_size=1)
+    errors, lstm = {}, cell(Sizes())
+    xs, dL = drawn(40, 1, 5, seed=2), drawn(1, 3, seed=3)
+    exact = RTRL(lstm, batch_size=1)
     for x in xs:
         exact.step(x)
     truth = exact.gradient(dL)
     for name, draws in (("OK", 400), ("B-OK", 1)):
         generator = torch.Generator().manual_seed(0)
-        learner = LEARNERS[name].make(cell(), 1, batch_size=draws, generator=generator)
+        learner = LEARNERS[name].make(lstm, 1, batch_size=draws, generator=generator)
         for x in xs:
             learner.step(x.expand(draws, -1))
         each = learner.per_sequence_gradient(dL.expand(draws, -1))
