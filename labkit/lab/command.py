@@ -1,8 +1,9 @@
-"""The ``labkit`` command: notebooks run headless; the papers reproduced, in a clone."""
+"""The ``labkit`` command: notebooks run headless, exercises, the papers reproduced."""
 
 import sys
 from pathlib import Path
 
+from labkit.lab.exercises.command import app as exercise
 from labkit.lab.runs import cli
 from labkit.lab.runs.parameters import RunRefused
 
@@ -20,6 +21,7 @@ def refuse() -> None:
 
 
 app, main = cli.app, cli.main
+app.add_typer(exercise, name="exercise", help="Exercises, for learners and teachers.")
 if (CHECKOUT / "reproduction/command.py").is_file():
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))

@@ -29,6 +29,9 @@ def both_ways() -> Sequence[Tensor]:
     return [once, hidden_targets(once, W, 0.7 * B, careful=False)]
 
 
+# What may be drawn of an example, see labkit.lab.exercises.versions.
+BOUNDS = {"D": (9, 14), "N": (5, 7), "J": (2, 4), "ridge": (0.02, 0.2)}
+
 EXERCISES = (
     Exercise(
         name="bpls-ridge",

@@ -32,6 +32,9 @@ def two_pieces() -> Sequence[Tensor]:
     return found
 
 
+# What may be drawn of an example, see labkit.lab.exercises.versions.
+BOUNDS = {"ridge": (0.3, 1.5)}
+
 EXERCISES = (
     Exercise(
         name="broad-weights",

@@ -2,6 +2,7 @@
 
 import html
 import math
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from labkit.lab.exercises.answers import Question
 from labkit.lab.exercises.judging import Exercise, Judgement, judge
+from labkit.lab.exercises.versions import varied
 from labkit.lab.panels import heat_maps
 
 ROOMS = ("rls", "bpls", "hessian_free", "broad", "rtrl", "compare")
@@ -19,16 +21,22 @@ _given: dict[str, int] = {}  # hints that were given, by exercise
 _done: dict[str, bool] = {}  # whether the last answer was right, by exercise
 
 
-def exercise(name: str) -> Exercise | Question:
+@cache
+def exercise(name: str, seed: int | None = None) -> Exercise | Question:
     """Return an exercise by its name; KeyError, with the known ones, if there is none.
 
-    Only the module of its room is imported.
+    With a seed, the sizes and constants of its example are drawn. Only the module of
+    its room is imported.
     """
     room = max((r for r in ROOMS if name.startswith(f"{r}-")), key=len, default="")
     known = exercises(room) if room else exercises()
     if name not in known:
         raise KeyError(f"there is no exercise {name!r}; known are {', '.join(known)}")
-    return known[name]
+    found = known[name]
+    if seed is None or isinstance(found, Question):
+        return found
+    bounds = getattr(import_module(f"labkit.lab.exercises.{room}"), "BOUNDS", {})
+    return varied(found, bounds, seed)
 
 
 def exercises(*rooms: str) -> dict[str, Exercise | Question]:
@@ -37,7 +45,9 @@ def exercises(*rooms: str) -> dict[str, Exercise | Question]:
     return {each.name: each for module in modules for each in module.EXERCISES}
 
 
-def check(name: str, answer: Any = ..., *, solve: bool = False) -> "Checked":
+def check(
+    name: str, answer: Any = ..., *, solve: bool = False, seed: int | None = None
+) -> "Checked":
     """Judge an answer, and say what is wrong with it.
 
     Parameters
@@ -46,6 +56,7 @@ def check(name: str, answer: Any = ..., *, solve: bool = False) -> "Checked":
     answer : the function that the learner wrote, or her number, word or curve
         ``...`` is an answer that is not there yet; nothing fails then.
     solve : bool, judge the library's own lines in the place of the answer
+    seed : int, optional, draw the sizes and constants of the example
 
     Examples
     --------
@@ -53,7 +64,7 @@ def check(name: str, answer: Any = ..., *, solve: bool = False) -> "Checked":
     >>> check("rls-gain", gain).right
     True
     """
-    found = exercise(name)
+    found = exercise(name, seed)
     if solve:
         answer = found.own()
     if answer is ...:

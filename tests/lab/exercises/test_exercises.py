@@ -121,4 +121,9 @@ def test_the_three_words_are_the_labs():
     from labkit import lab
 
     assert lab.check is check and lab.hint is hint and lab.solution is solution
-    assert list(inspect.signature(check).parameters) == ["name", "answer", "solve"]
+    assert list(inspect.signature(check).parameters) == [
+        "name",
+        "answer",
+        "solve",
+        "seed",
+    ]
