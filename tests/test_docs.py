@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import labkit
 from labkit.lab.command import app
@@ -42,11 +43,17 @@ def test_the_code_of_a_page_runs_and_fits_a_screen(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_commands_of_a_page_would_be_taken(page, tmp_path):
+def test_the_commands_of_a_page_would_be_taken(page, tmp_path, monkeypatch):
+    """A sweep is prepared; the commands on exercises run, one after the other."""
     lines = "".join(blocks(page, "sh")).splitlines()
+    monkeypatch.chdir(tmp_path)
     for line in lines:
         name, verb, notebook, *rest = shlex.split(line)
-        assert (name, verb) == ("labkit", "sweep")
+        assert name == "labkit" and verb in ("sweep", "exercise")
+        if verb == "exercise":
+            ran = CliRunner().invoke(app, [verb, notebook, *rest])
+            assert ran.exit_code == 0, ran.output
+            continue
         given = [value for flag, value in pairwise(rest) if flag == "-p"]
         for key, text in split_assignments(given).items():
             for value in parse_values(key, text):

@@ -25,8 +25,8 @@ BATCH = 8
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Sizes and scale of an example; all sizes of the default differ.
+class ExampleSizes:
+    """ExampleSizes and scale of an example; all sizes of the default differ.
 
     With the two parts and four blocks of an LSTM, S = 6, m = 9 and K n = 12.
     """
@@ -44,14 +44,14 @@ def drawn(*shape: int, seed: int) -> Tensor:
 
 
 @cache
-def cell(sizes: Sizes) -> LSTMCell:
+def cell(sizes: ExampleSizes) -> LSTMCell:
     """Return a small LSTM."""
     made = LSTMCell(sizes.inputs, sizes.units, dtype=torch.float64)
     made.weight.data = sizes.scale * drawn(*made.weight.shape, seed=0)
     return made
 
 
-def make(name: str, sizes: Sizes, batch_size: int) -> Learner:
+def make(name: str, sizes: ExampleSizes, batch_size: int) -> Learner:
     """Make a learner of the table."""
     generator = torch.Generator().manual_seed(0)
     row = LEARNERS[name]
@@ -60,14 +60,14 @@ def make(name: str, sizes: Sizes, batch_size: int) -> Learner:
     )
 
 
-def steps_of(name: str, sizes: Sizes) -> int:
+def steps_of(name: str, sizes: ExampleSizes) -> int:
     """Return after how many steps a learner draws all its signs."""
     return sizes.terms + 2 if name == "OK" else 3
 
 
 def example(name: str) -> Sequence[Tensor]:
     """Take some steps from a random state; return all that they changed."""
-    sizes = Sizes()
+    sizes = ExampleSizes()
     learner = make(name, sizes, BATCH)
     learner.state = 0.7 * drawn(BATCH, learner.cell.state_size, seed=1)
     found = []
@@ -77,10 +77,12 @@ def example(name: str) -> Sequence[Tensor]:
     return found
 
 
-# Theorems on an example, of which the sizes may be drawn; see Sizes
+# Theorems on an example, of which the sizes may be drawn; see ExampleSizes
 
 
-def _start(name: str, sizes: Sizes) -> tuple[Callable[[int], Learner], Tensor, Tensor]:
+def _start(
+    name: str, sizes: ExampleSizes
+) -> tuple[Callable[[int], Learner], Tensor, Tensor]:
     """Return what makes learners, a state to start from, and inputs."""
     start = 0.7 * drawn(1, cell(sizes).state_size, seed=1)
     xs = drawn(steps_of(name, sizes), sizes.inputs, seed=2)
@@ -89,18 +91,18 @@ def _start(name: str, sizes: Sizes) -> tuple[Callable[[int], Learner], Tensor, T
 
 def unbiased(name: str, **drawn_sizes: float) -> Finding:
     """Judge the mean of a learner's last step over all its signs."""
-    return theorems.unbiased(*_start(name, Sizes(**drawn_sizes)), free=1)
+    return theorems.unbiased(*_start(name, ExampleSizes(**drawn_sizes)), free=1)
 
 
 def unbiased_in_two_steps(name: str) -> Finding:
     """Judge the mean of two steps over the signs of both."""
-    making, start, xs = _start(name, Sizes())
+    making, start, xs = _start(name, ExampleSizes())
     return theorems.unbiased(making, start, xs[:2])
 
 
 def least_noise(name: str, **drawn_sizes: float) -> Finding:
     """Judge the noise of a learner's last step."""
-    sizes = Sizes(**drawn_sizes)
+    sizes = ExampleSizes(**drawn_sizes)
     started = _start(name, sizes)
     if name == "OK":
         return theorems.of_least_variance(*started, sizes.terms)
@@ -111,14 +113,14 @@ def least_noise(name: str, **drawn_sizes: float) -> Finding:
 
 def apart(name: str, **drawn_sizes: float) -> Finding:
     """Judge whether the sequences of a batch see each other."""
-    sizes = Sizes(**drawn_sizes)
+    sizes = ExampleSizes(**drawn_sizes)
     xs = drawn(steps_of(name, sizes), 4, sizes.inputs, seed=2)
     return theorems.sequences_apart(partial(make, name, sizes), xs)
 
 
 def carries(name: str, *, own_unit: bool = False, **drawn_sizes: float) -> Finding:
     """Judge the recursion of the influence."""
-    sizes = Sizes(**drawn_sizes)
+    sizes = ExampleSizes(**drawn_sizes)
     kept = theorems.own_unit(cell(sizes)) if own_unit else None
     xs = drawn(3, BATCH, sizes.inputs, seed=2)
     return theorems.recursion(make(name, sizes, BATCH), xs, kept)
@@ -126,7 +128,7 @@ def carries(name: str, *, own_unit: bool = False, **drawn_sizes: float) -> Findi
 
 def back_propagation(**drawn_sizes: float) -> Finding:
     """Judge exact RTRL by back-propagation through four steps."""
-    sizes = Sizes(**drawn_sizes)
+    sizes = ExampleSizes(**drawn_sizes)
     xs, dLs = (
         drawn(4, BATCH, sizes.inputs, seed=2),
         drawn(4, BATCH, sizes.units, seed=3),
@@ -198,7 +200,7 @@ def judge_rank(answer: Callable, measured: list) -> tuple[bool, str]:
 
 def nearest() -> dict[str, dict[str, float]]:
     """Return relative errors of OK and B-OK, of one draw and of the mean of 400."""
-    errors, lstm = {}, cell(Sizes())
+    errors, lstm = {}, cell(ExampleSizes())
     xs, dL = drawn(40, 1, 5, seed=2), drawn(1, 3, seed=3)
     exact = RTRL(lstm, batch_size=1)
     for x in xs:
