@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from labkit import ranges
 from labkit.hessian_free.vectors import dot
-from labkit.ranges import COUNT, INSIDE, NOT_NEGATIVE, check
 
-RANGES = {"variance": NOT_NEGATIVE, "gradient_norm2": NOT_NEGATIVE}
-RANGES |= {"population": COUNT, "theta": INSIDE}
+RANGES = {"variance": ranges.NOT_NEGATIVE, "gradient_norm2": ranges.NOT_NEGATIVE}
+RANGES |= {"population": ranges.COUNT, "theta": ranges.INSIDE}
 WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
 STALLED = 0.005  # relative decrease of the validation loss over the window
 
@@ -66,7 +66,7 @@ def next_batch_size(
     16
     """
     given = {"variance": variance, "gradient_norm2": gradient_norm2}
-    check(given | {"population": population, "theta": theta}, RANGES)
+    ranges.check(given | {"population": population, "theta": theta}, RANGES)
     if gradient_norm2 == 0:
         return population
     V, g2, t = Fraction(variance), Fraction(gradient_norm2), Fraction(theta)

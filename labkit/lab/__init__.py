@@ -65,7 +65,9 @@ __getattr__, __dir__, __all__ = lazily(
             ),
             *("squared_error", "with_noise"),
         ),
-        "exercises": (*("Exercise", "Question", "check", "done", "hint", "solution"),),
+        "exercises": (
+            *("Exercise", "Question", "check", "done", "hint", "solution", "trying"),
+        ),
         "race": ("Race", "View", "race_figure", "run_race", "spread", "with_bar"),
         "tuning": ("Comparison", "Rule", "Sizes", "halton", "tune"),
         "runs": ("report", "run", "sweep"),

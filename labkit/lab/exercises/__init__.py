@@ -15,7 +15,10 @@ curve is a :class:`~labkit.lab.exercises.answers.Question` in the same tuple.
 
 Modules: ``blank`` makes the text, ``in_place`` puts a function into the library,
 ``guard`` limits it and puts errors into words, ``mutants`` makes the likely slips,
-``judging`` puts these together, and ``words`` has what a notebook calls.
+``judging`` puts these together, ``words`` has what a notebook calls, and ``panel`` lets
+a live panel run with a learner's step. For teachers, ``versions`` draws sizes and
+constants, ``student`` makes notebooks, ``grading`` judges them, and ``command`` is
+``labkit exercise``.
 """
 
 from labkit.lab import lazily
@@ -25,6 +28,7 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "answers": ("Question",),
         "judging": ("Exercise", "Judgement", "judge"),
+        "panel": ("trying",),
         "words": ("check", "done", "exercise", "exercises", "hint", "solution"),
     },
 )

@@ -8,6 +8,7 @@ import ast
 import dis
 import inspect
 import linecache
+import sys
 import textwrap
 from collections.abc import Callable, Collection
 from types import CodeType, FunctionType, ModuleType
@@ -35,10 +36,13 @@ def _header(node: ast.FunctionDef) -> str:
     for each in ast.walk(node.args):
         if isinstance(each, ast.arg):
             each.annotation = None
-    inside = f"def {node.name}({ast.unparse(node.args)}):"
+    arguments = ast.unparse(node.args)
+    if '"' not in arguments:
+        arguments = arguments.replace("'", '"')
+    inside = f"def {node.name}({arguments}):"
     if len(inside) <= WIDTH:
         return inside
-    wrapped = textwrap.wrap(ast.unparse(node.args), WIDTH - 4, break_long_words=False)
+    wrapped = textwrap.wrap(arguments, WIDTH - 4, break_long_words=False)
     return "\n    ".join([f"def {node.name}(", *wrapped]) + "\n):  # fmt: skip"
 
 
@@ -98,7 +102,9 @@ def _open(group: list[ast.stmt], lines: list[str]) -> list[str]:
         named = [t for x in here for t in tags_of_line(x)]
         end = "  # " + ", ".join(f"({tag})" for tag in dict.fromkeys(named))
         if isinstance(node, ast.Assign):
-            new.append(f"{ast.unparse(node.targets[0])} = ...{end}")
+            target = node.targets[0]
+            each = target.elts if isinstance(target, ast.Tuple) else [target]
+            new.append(f"{', '.join(map(ast.unparse, each))} = ...{end}")
         elif isinstance(node, ast.Return):
             new.append(f"return ...{end}")
         else:
@@ -132,7 +138,7 @@ def imports_of(function: Callable) -> str:
     arguments = ast.parse(text_of(function)).body[0].args
     names |= {n.id for n in ast.walk(arguments) if isinstance(n, ast.Name)}  # defaults
     lines, own = [], []
-    for name in sorted(names & space.keys()):
+    for name in sorted(names & space.keys(), key=_by_kind):
         value = space[name]
         if not isinstance(value, ModuleType):
             own.append(name)
@@ -148,7 +154,17 @@ def imports_of(function: Callable) -> str:
             names = "".join(f"    {name},\n" for name in own)
             line = f"from {function.__module__} import (\n{names})"
         lines.append(line)
-    return "\n".join(lines)
+    groups: dict[int, list[str]] = {}
+    for line in lines:
+        root = line.split()[1].partition(".")[0]
+        kind = 2 if root == "labkit" else int(root not in sys.stdlib_module_names)
+        groups.setdefault(kind, []).append(line)
+    return "\n\n".join("\n".join(groups[kind]) for kind in sorted(groups))
+
+
+def _by_kind(name: str) -> tuple[bool, bool, str]:
+    """Sort constants before classes, and these before functions."""
+    return not name.isupper(), not name[0].isupper(), name
 
 
 def names_of(code: CodeType) -> set[str]:

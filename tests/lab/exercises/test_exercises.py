@@ -2,11 +2,14 @@
 
 import inspect
 from functools import cache
+from pathlib import Path
 
+import nbformat
 import pytest
 
 from labkit.lab.exercises import Exercise, exercise, exercises, hint, judge, solution
 from labkit.lab.exercises.blank import compiled
+from labkit.lab.exercises.student import cells as student_cells
 from labkit.lab.exercises.words import Checked, check, folded
 
 STEPS = {n: e for n, e in exercises().items() if isinstance(e, Exercise)}
@@ -22,6 +25,14 @@ def test_a_paper_has_two_steps_or_more():
 def test_it_has_three_hints_in_whole_sentences(found):
     assert len(found.hints) == 3 and len(set(found.hints)) == 3
     assert all(text.endswith(".") for text in (*found.hints, found.title))
+
+
+@each_step
+def test_its_imports_take_no_word_of_the_notebook(found):
+    """`labkit.ranges.check` in the place of `check` would judge nothing."""
+    space = {}
+    exec(compile(found.open_text, found.name, "exec"), space)
+    assert not {"check", "hint", "solution", "done", "display"} & space.keys()
 
 
 @each_step
@@ -82,6 +93,21 @@ def test_a_theorem_can_fail(theorem):
     Not in each of them: UORO is unbiased with any factors, and its mixing decides.
     """
     assert any(theorem in refused(found) for found in THEOREMS[theorem])
+
+
+BOOKS = sorted(Path(__file__).parents[3].glob("notebooks/*.ipynb"))
+
+
+@pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_the_steps_as_they_are(path):
+    cells = {cell.get("id"): cell for cell in nbformat.read(path, as_version=4).cells}
+    tagged = [c for c in cells.values() if "exercise" in c.metadata.get("tags", [])]
+    for cell in tagged:
+        name = cell.id.removesuffix("-step")
+        for wanted in student_cells(exercise(name)):
+            assert cells[wanted.id].source == wanted.source
+    if path.stem in ("03_hessian_free", "05_rtrl"):
+        assert len(tagged) >= 2
 
 
 def test_hints_come_in_order_and_then_the_line():

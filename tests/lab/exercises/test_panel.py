@@ -1,0 +1,85 @@
+"""A panel with a learner's step: hers runs in it, and nowhere else."""
+
+from dataclasses import dataclass
+from itertools import islice
+
+import pytest
+import torch
+
+from labkit.lab.exercises import exercise, trying
+from labkit.lab.exercises.blank import compiled
+from labkit.lab.panels import Experiment, Lines, LiveLab
+from labkit.lab.rtrl import NOISE, NoiseKnobs
+from labkit.rls import update
+
+NAME = "rls-gain"
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """No knobs."""
+
+
+def rows(_knobs):
+    """Yield the sum of the gain, step by step."""
+    P = torch.eye(3).double()
+    for step in range(1, 100):
+        x = torch.arange(3).double() + step
+        yield {"step": step, "gain": float(update.gain(P, x)[0].sum())}
+
+
+PLAIN = Experiment("gains", Knobs, rows, [Lines(("gain",), "gain", "sum")], "", str)
+
+
+def hers(u):
+    found = exercise(NAME)
+    text = found.text.replace("P @ x_mean", u, 1)
+    return compiled(text, found.function, f"hers, {u}")
+
+
+def gains(made, count=4):
+    return [row["gain"] for row in islice(made, count)]
+
+
+def test_two_panels_side_by_side_keep_their_own_steps():
+    wrong = trying(PLAIN, NAME, hers("-P @ x_mean")).rows(Knobs())
+    right, mixed = PLAIN.rows(Knobs()), []
+    for _ in range(4):
+        mixed.append((next(wrong)["gain"], next(right)["gain"]))
+    assert all(a == -b and b for a, b in mixed)
+    assert gains(trying(PLAIN, NAME, hers("x_mean @ P")).rows(Knobs())) == [
+        b for _, b in mixed
+    ]
+
+
+def test_it_is_taken_out_where_her_lines_fail():
+    code = update.gain.__code__
+    made = trying(PLAIN, NAME, hers("P @ x_mean[:2]")).rows(Knobs())
+    with pytest.raises(RuntimeError, match="This line of yours cannot be executed"):
+        next(made)
+    assert update.gain.__code__ is code
+
+
+def test_an_open_exercise_leaves_the_experiment_as_it_is():
+    found = exercise(NAME)
+    opened = compiled(found.open_text, found.function, "open")
+    assert trying(PLAIN, NAME, opened) is PLAIN
+
+
+def test_the_picture_of_a_paper_runs_with_her_factors():
+    """Wrong factors leave the cloud of UORO right on average, and make it wider."""
+    found = exercise("rtrl-uoro-factors")
+    text = found.text.replace("balance(norm(v, 2)", "30 * balance(norm(v, 2)")
+    wide = compiled(text, found.function, "wide factors")
+    seen = []
+    for experiment in (NOISE, trying(NOISE, found.name, wide)):
+        knobs = NoiseKnobs(trained=False, method="UORO", hidden=8)
+        panel = LiveLab(experiment, *problem(), knobs=knobs, interactive=False)
+        seen.append(panel.run(4).relative_variance.iloc[-1])
+    assert seen[1] > 3 * seen[0]
+
+
+def problem():
+    from labkit.lab import load
+
+    return load("text"), {}
