@@ -335,9 +335,9 @@ def test_levels_and_verdicts_are_decided_by_the_numbers():
     reached = pd.DataFrame({(c, x): find(x, c) for c, x in columns})
     space |= {"reached": reached, "setting": "here"}
     space = declared(["of_all", "fewer", "still_falling"], **space)
-    assert space["fewer"]("less data", "rows")[-1] == "yes"
-    assert space["fewer"]("rapid", "seconds")[-1] == "no"
-    assert space["fewer"]("rapid", "seconds", adam)[-1] == "not decided by this run"
+    assert space["fewer"]("less data", "rows").verdict == "yes"
+    assert space["fewer"]("rapid", "seconds").verdict == "no"
+    assert space["fewer"]("rapid", "seconds", adam).verdict == "not decided by this run"
     assert space["of_all"]([True, False]) == "in part"
     assert space["still_falling"]("SHF") and not space["still_falling"](full)
     best = spread(result.best("validation", higher=False), "test")

@@ -13,7 +13,14 @@ __getattr__, __dir__, __all__ = lazily(
             *("lstm", "online_layout"),
         ),
         "verdicts": (
-            *("Judged", "ends_table", "error_figure", "findings", "idle_table"),
+            *(
+                "Judged",
+                "beside",
+                "ends_table",
+                "error_figure",
+                "findings",
+                "idle_table",
+            ),
             *("noise_figure", "noise_levels", "noise_table", "pays_table"),
             *("rank_table", "summary", "sweep_figure", "sweep_table", "tuning_table"),
         ),

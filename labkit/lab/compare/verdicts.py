@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from labkit.lab.claims import AHEAD, BEHIND, LEVEL, compared
+from labkit.lab.claims import AHEAD, BEHIND, LEVEL, Claim, compared, verdict
 from labkit.lab.race import Race, View, race_figure, spread
 from labkit.lab.tuning import Comparison
 
@@ -346,6 +346,17 @@ def pays_table(judged: Judged) -> pd.DataFrame:
     counts = judged.counts()
     ahead = [", ".join(row.index[row == AHEAD]) or "no" for _, row in counts.iterrows()]
     return counts.assign(**{"pays here": ahead}).rename_axis("beside tuned Adam")
+
+
+def beside(judged: Judged, claim: str, label: str, other: str, setting: str) -> Claim:
+    """Return the claim that a rule ends better than another one, judged."""
+    a, b = (judged.ends().loc[name] for name in (label, other))
+    comparison = judged.comparison
+    found = f"{label} {comparison.words(a)}, {other} {comparison.words(b)}"
+    said = comparison.compared(a, b, verdict)
+    gap = (a["mean"] - b["mean"]) * (1 if comparison.shares else -1)
+    named = "points of accuracy" if comparison.shares else unit(comparison)
+    return Claim(claim, found, setting, said, gap, a["sd"] + b["sd"], named)
 
 
 def _take(judged: Judged) -> str:
