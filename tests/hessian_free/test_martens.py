@@ -8,15 +8,9 @@ import torch
 from labkit.hessian_free import MartensHF, squared_error
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.martens import gradient_pass
+from labkit.hessian_free.theorems import joined, per_example_gradients
 
-from .conftest import (
-    gauss_newton,
-    joined,
-    per_example_gradients,
-    rand,
-    relative,
-    small_net,
-)
+from .conftest import gauss_newton, rand, relative, small_net
 
 
 def test_gradient_pass_in_slices(monkeypatch):

@@ -159,5 +159,6 @@ def test_pictures_draw_rules_in_the_colours_of_all_figures():
     shown = noise.NOISY | {name: look[0] for name, look in noise.BIASED.items()}
     assert shown == {name: colour_of(name) for name in shown}
     assert len({*shown.values(), noise.MEAN}) == len(shown) + 1
-    assert functions.RIDGE == colour_of("broad") != functions.OTHER
+    ridge, greville = map(colour_of, functions.SOLVERS)
+    assert ridge == colour_of("broad") != greville
     assert colour_of("Hessian-free") == bowl.STEP
