@@ -175,6 +175,16 @@ class Tried:
         return [*values, *self.tensors]
 
 
+def still_open(hers: Callable) -> bool:
+    """Return whether a learner's function has ``...`` where a line is to stand.
+
+    Where its text is not known, as in a script that was compiled from a string, its
+    constants are searched.
+    """
+    text = source_of(hers)
+    return is_open(text) if text else Ellipsis in hers.__code__.co_consts
+
+
 def judge(exercise: Exercise, hers: Callable) -> Judgement:
     """Judge a learner's function, which runs inside the library.
 
@@ -188,8 +198,7 @@ def judge(exercise: Exercise, hers: Callable) -> Judgement:
     if hers is exercise.function:
         hers = exercise.own()
     told = partial(Judgement, exercise.name)
-    text = source_of(hers)
-    if is_open(text) if text else Ellipsis in hers.__code__.co_consts:
+    if still_open(hers):
         return told("open", f"This exercise is open. {exercise.title}")
     wanted = _wanted(exercise)
     run = run_example(exercise, hers)
