@@ -83,6 +83,8 @@ def out_of_order(book):
         "which names the keys": "**Alt** and **R**" in title.source,
         "then the picture": "still" in picture.metadata.get("tags", []),
         "both folded": all(hidden),
+        "nothing runs before Run": "\nif not interactive:\n    picture.run("
+        in picture.source,
         "what stands below the story is folded": below and all(map(folded, below)),
         # JupyterLab's Run All goes to the last cell, and to the top where it is hidden.
         "the last cell is text that is folded": rest[-1].cell_type == "markdown"
@@ -92,14 +94,12 @@ def out_of_order(book):
 
 
 def test_opens_with_its_picture_and_folds_what_stands_below_the_story(book):
-    if tagged(book, "still"):
-        assert out_of_order(book) == []
+    assert out_of_order(book) == []
 
 
 def test_a_lost_order_is_found(book):
-    if tagged(book, "still"):
-        book.cells.append(book.cells.pop(1))
-        assert {"then the title", "then the picture"} <= set(out_of_order(book))
+    book.cells.append(book.cells.pop(1))
+    assert {"then the title", "then the picture"} <= set(out_of_order(book))
 
 
 def test_keeps_a_check_that_nbval_can_compare(book):
