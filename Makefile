@@ -98,7 +98,7 @@ test-notebooks: .venv/.stamp
 
 test-browser: .venv/.stamp
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
-	  $(PYTEST) -m browser tests/browser; \
+	  $(PYTEST) $(TWO_CORES) -m browser tests/browser; \
 	else \
 	  echo "The browser test was not run: it needs chromium and chromedriver on PATH" \
 	    "(Debian: apt-get install chromium chromium-driver)."; \

@@ -12,6 +12,7 @@ PAPER = [98.30, 98.30, 98.22, 97.98, 97.47, 96.65, 95.44, 93.64]  # 1e-8 to 1e-1
 
 
 @pytest.mark.real_data
+@pytest.mark.long
 def test_initial_network_has_the_papers_accuracy_at_every_ridge():
     """One pass over the samples for A^T A, then eight solves; float64."""
     train, test = (load("mnist", p, dtype=torch.float64) for p in ("train", "test"))

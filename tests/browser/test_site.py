@@ -4,7 +4,7 @@ import http.server
 import re
 import subprocess
 import threading
-from functools import partial
+from functools import cache, partial
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -101,14 +101,15 @@ def test_no_link_inside_the_site_is_broken(built):
     ]
     pages = {page.as_uri(): Links(page) for page in found}  # there: the theme's parts
     assert len(pages) > 100
+    exists = cache(lambda address: Path(unquote(urlparse(address).path)).exists())
     broken = []
     for page, links in pages.items():
         for link in links.to:
             there, place = urldefrag(urljoin(page, link))
-            if urlparse(there).scheme != "file":
+            if not there.startswith("file:"):
                 continue
             known = pages.get(there)
-            if not Path(unquote(urlparse(there).path)).exists():
+            if not exists(there):
                 broken.append((page, link))
             elif known and unquote(place) not in known.places:
                 broken.append((page, link))

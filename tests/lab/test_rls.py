@@ -268,10 +268,8 @@ MNIST = {"Adam": 97.80, "RLS": 97.58, "RLS+M": 97.69, "HRLS+M": 97.35, "Adam-CE"
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize(
-    "name",
-    [n if n == "RLS" else pytest.param(n, marks=pytest.mark.long) for n in MNIST],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", MNIST)
 def test_mnist_comes_out_as_measured_before(name):
     problem = load_problem("mnist", samples=20_000)
     options = {"epochs": 10, "drop_last": True, "hidden": 512}

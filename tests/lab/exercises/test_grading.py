@@ -121,8 +121,17 @@ SUBMITTED = {
 }
 
 
-def test_every_submission_gets_its_row(tmp_path):
-    for name, (lines, _) in SUBMITTED.items():
+# One submission of each kind: each is run in a process of its own.
+FEW = ("right", "wrong", "open", "no python", "crashes", "endless cell", "eats memory")
+
+
+ALL = pytest.param(SUBMITTED, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("names", [FEW, ALL], ids=["few", "all"])
+def test_every_submission_gets_its_row(names, tmp_path):
+    submitted = {name: SUBMITTED[name] for name in names}
+    for name, (lines, _) in submitted.items():
         nbformat.write(with_lines(lines), tmp_path / f"{name}.ipynb")
     (tmp_path / "torn.ipynb").write_text('{"cells": [')
     (tmp_path / "other.ipynb").write_text('{"cells": [], "metadata": {}}')
@@ -130,7 +139,7 @@ def test_every_submission_gets_its_row(tmp_path):
     (tmp_path / ".ipynb_checkpoints/right.ipynb").write_text("")
     rows = grade_folder(tmp_path, seconds=3, megabytes=600, workers=2)
     kinds = {row.submission.removesuffix(".ipynb"): row.kind for row in rows}
-    wanted = {name: kind for name, (_, kind) in SUBMITTED.items()}
+    wanted = {name: kind for name, (_, kind) in submitted.items()}
     assert kinds == wanted | {"torn": "unreadable", "other": "unreadable"}
     assert [row.submission for row in rows if row.points] == ["right.ipynb"]
     (wrong,) = (row for row in rows if row.kind == "wrong")

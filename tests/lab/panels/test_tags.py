@@ -60,10 +60,12 @@ def _read(node, module, lines, around, found, prefix):
             _read(child, module, lines, (own, *around), found, below)
 
 
+@cache
 def functions(room: str) -> list[Source]:
     return [s for s in sources(room) if s.kind is ast.FunctionDef]
 
 
+@cache
 def reached(source: Source, room: str) -> set[Source]:
     """A source and the functions of its room that it may call, directly or not."""
     done, todo = set(), [source]
