@@ -17,7 +17,8 @@ def set_threads(count: int = 0) -> None:
     Most of the notebooks' work is on small tensors, which many threads slow down: a
     step of 8-OK took ten times as long on two threads as on one. Every notebook calls
     this in its first cell; importing labkit does not. Large matrices profit: broad
-    learning and BPLS on thousands of columns.
+    learning and BPLS on thousands of columns. More threads than this machine has
+    processors are not taken: they only wait for one another.
 
     Parameters
     ----------
@@ -37,7 +38,9 @@ def set_threads(count: int = 0) -> None:
         )
     if not 0 <= count <= MOST:
         raise ValueError(f"threads must be 0 to {MOST}, got {count}")
-    count = count or int(given)
+    from joblib import cpu_count
+
+    count = min(count or int(given), cpu_count())
     os.environ.update(dict.fromkeys(READ_LATER, str(count)))
     threadpool_limits(count)
     torch.set_num_threads(count)

@@ -117,6 +117,25 @@ def test_a_folder_of_other_notebooks_is_left_as_it_is(tmp_path, monkeypatch):
     with pytest.raises(RunRefused, match="holds no notebooks of labkit"):
         execute.own_copy(tour)
     assert [path.name for path in here.rglob("*")] == ["notebooks", "mine.ipynb"]
+    (here / "notebooks/mine.ipynb").unlink()
+    (here / "notebooks").rename(here / "empty")
+    (here / "notebooks").symlink_to(here / "empty")
+    with pytest.raises(RunRefused, match="begin in another folder"):
+        execute.own_copy(tour)
+    assert not list((here / "empty").iterdir()) and (here / "notebooks").is_symlink()
+
+
+def test_a_folder_that_takes_no_notebooks_is_named(tmp_path, monkeypatch):
+    from labkit.lab.runs import RunRefused, execute
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(execute.shutil, "copytree", refuse)
+    words = "cannot be copied to .*notebooks .Read-only file system.; begin in a folder"
+    with pytest.raises(RunRefused, match=words):
+        execute.own_copy(execute.SHIPPED / "00_tour.ipynb")
 
 
 def test_all_that_is_installed_here_fits_together():

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from labkit.lab.datasets.cifar import load_cifar10, look_for_cifar10
-from labkit.lab.datasets.fetch import FILES, find
+from labkit.lab.datasets.fetch import FILES, find, megabytes
 from labkit.lab.datasets.images import load_digits, load_idx, load_usps
 from labkit.lab.datasets.imdb import load_imdb, look_for_imdb
 from labkit.lab.datasets.own import (
@@ -38,18 +38,21 @@ class DatasetInfo:
     part : str
         What of it is on this machine, where that is neither all nor nothing: if
         `here`, that part is what `load` gives, with a warning. Else empty.
+    download : int, how much `load` would download, in bytes; 0 if it is here
     """
 
     description: str
     splits: tuple[str, ...]
     here: bool
     part: str = ""
+    download: int = 0
 
     def __str__(self) -> str:
         if self.part:
             state = f"only in part here: {self.part}"
         else:
-            state = "here" if self.here else "to be downloaded"
+            size = f"to be downloaded, {megabytes(self.download)}"
+            state = "here" if self.here else size
         return f"{self.description} [{', '.join(self.splits)}; {state}]"
 
 
@@ -58,15 +61,15 @@ class _Entry:
     description: str
     splits: tuple[str, ...]
     load: Callable
-    look: Callable | str = ""  # gives `here` and `part`; or the folder of all its files
+    look: Callable | None = None  # gives `here` and `part`, where parts will do
     takes_dtype: bool = True
 
-    def info(self) -> DatasetInfo:
-        if callable(self.look):
-            return DatasetInfo(self.description, self.splits, *self.look())
-        files = [path for path in FILES if path.startswith(f"{self.look}/")]
-        here = all(find(path) is not None for path in files)
-        return DatasetInfo(self.description, self.splits, here)
+    def info(self, name: str) -> DatasetInfo:
+        files = [file for path, file in FILES.items() if path.startswith(f"{name}/")]
+        missing = [file for file in files if find(file.path) is None]
+        here, part = self.look() if self.look else (not missing, "")
+        download = 0 if here else sum(file.size for file in missing if file.urls)
+        return DatasetInfo(self.description, self.splits, here, part, download)
 
 
 _TWO, _THREE = ("train", "test"), ("train", "valid", "test")
@@ -81,7 +84,6 @@ _CATALOGUE = {
         "Penn Treebank (Mikolov's word files), as characters, 50 symbols",
         _THREE,
         load_ptb,
-        look="ptb",
         takes_dtype=False,
     ),
     "digits": _Entry(
@@ -97,13 +99,11 @@ _CATALOGUE = {
         "70,000 handwritten digits of 28 x 28 pixels",
         _TWO,
         partial(load_idx, "mnist"),
-        look="mnist",
     ),
     "fashion-mnist": _Entry(
         "70,000 pieces of clothing in ten classes, 28 x 28 pixels",
         _TWO,
         partial(load_idx, "fashion-mnist"),
-        look="fashion-mnist",
     ),
     "cifar10": _Entry(
         "60,000 colour photographs in ten classes, 32 x 32 pixels",
@@ -115,7 +115,6 @@ _CATALOGUE = {
         "11,000 handwritten digits of 16 x 16 pixels, Roweis's file",
         _THREE,
         load_usps,
-        look="usps",
     ),
     "curves": _Entry(
         "30,000 drawn curves of 28 x 28 pixels, a stand-in for CURVES, synthetic",
@@ -141,7 +140,7 @@ def available() -> dict[str, DatasetInfo]:
     >>> print(available()["digits"])
     1,797 handwritten digits of 8 x 8 pixels, from scikit-learn [train, test; here]
     """
-    return {name: entry.info() for name, entry in _CATALOGUE.items()}
+    return {name: entry.info(name) for name, entry in _CATALOGUE.items()}
 
 
 def load(

@@ -7,6 +7,7 @@ changed. Pooch and tqdm are imported only for a download.
 
 import hashlib
 import os
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,6 +94,15 @@ def data_folders() -> list[Path]:
     return [folder, own]
 
 
+def megabytes(size: int) -> str:
+    """Return a number of bytes in words.
+
+    >>> megabytes(170052171), megabytes(1484005), megabytes(4542)
+    ('170 MB', '1.5 MB', '0.0045 MB')
+    """
+    return f"{size / 1e6:.3g} MB" if size >= 1e8 else f"{size / 1e6:.2g} MB"
+
+
 def find(path: str) -> Path | None:
     """Return the first path at which a file of the registry exists, or None.
 
@@ -165,6 +175,8 @@ def _download(file):
                 left.unlink()
     failures = []
     for url in file.urls:
+        told = f"{file.path}, {megabytes(file.size)}, from {url} to {target}"
+        print(f"labkit: downloading {told}", file=sys.stderr)
         try:
             return _download_from(url, file, target)
         except (ChecksumError, OSError) as error:  # requests' errors are OSErrors

@@ -65,7 +65,9 @@ def load_images(
         The curves are drawn by labkit, as a stand-in for the paper's.
     published : bool
         Take the paper's lambda_1, drop and theta; for digits those of USPS.
-    samples : int, optional, training rows at most; all if not given
+    samples : int, optional
+        Training rows at most; all if not given. Of the rows for validation and test
+        there are then at most a fifth as many each, or 250 if that is more.
     dtype, device : of the rows
 
     Raises
@@ -86,7 +88,10 @@ def load_images(
     else:
         rows = _shuffled(parts)
     fit, tune, test = rows.split(SIZES[data])
-    fit, setting = fit[:samples], hf.SHORT[data]
+    if samples is not None:
+        others = max(250, samples // 5)
+        fit, tune, test = fit[:samples], tune[:others], test[:others]
+    setting = hf.SHORT[data]
     if published:
         paper = hf.PAPER["usps" if data == "digits" else data]
         setting = replace(

@@ -5,13 +5,21 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from labkit.lab.runs.execute import execute_all, notebooks, own_copy, prepare
+from labkit.lab.runs.execute import (
+    Plan,
+    check_downloads,
+    downloads,
+    execute_all,
+    notebooks,
+    own_copy,
+    prepare,
+)
 from labkit.lab.runs.jobs import check_folder
 from labkit.lab.runs.jupyter import lab_command, lab_environment
 from labkit.lab.runs.parameters import ParameterError, RunRefused, read_parameters
@@ -35,6 +43,13 @@ Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
 NotebookDir = Annotated[
     Path | None,
     typer.Option("--notebooks", help="Folder of the notebooks, if not the usual one."),
+]
+Download = Annotated[
+    bool,
+    typer.Option(
+        "--download",
+        help="Download data that are not here; at a terminal it is asked otherwise.",
+    ),
 ]
 
 
@@ -136,6 +151,7 @@ def run(
     device: Device = None,
     out: Out = Path("runs"),
     notebook_dir: NotebookDir = None,
+    download: Download = False,
 ) -> None:
     """Run notebooks headless and keep the notebook, its page and its traces."""
     values = split_assignments(assignments or [])
@@ -143,6 +159,7 @@ def run(
         prepare(name, values, profile, device, out, notebook_dir)
         for name in _chosen(names or [], every, notebook_dir)
     ]
+    _ask_to_download(plans, download)
     failed = 0
     with contextlib.closing(execute_all(plans, jobs)) as ended:
         for plan, result in ended:
@@ -191,12 +208,14 @@ def sweep(
     device: Device = None,
     out: Out = Path("runs"),
     notebook_dir: NotebookDir = None,
+    download: Download = False,
 ) -> None:
     """Run a notebook with every combination of values and tabulate the results."""
     values = split_assignments(assignments or [])
     lists = {key: parse_values(key, text) for key, text in values.items()}
     options = (profile, device, cluster, workers, resume, out, notebook_dir)
     plan = prepare_sweep(name, lists, *options)
+    _ask_to_download(plan.runs, download)
     result = execute_sweep(plan)
     typer.echo(_shown(result.table, plan))
     typer.echo(f"{result.csv}\n{result.html}")
@@ -244,6 +263,15 @@ def lab(notebook_dir: NotebookDir = None) -> None:
         typer.echo(ROOT, err=True)
     command = [*lab_command(first), *["--allow-root"] * root]
     os.execve(sys.executable, command, lab_environment(os.environ))
+
+
+def _ask_to_download(plans: Sequence[Plan], agreed: bool) -> None:
+    """Ask whether data may be downloaded; where nobody can answer, refuse."""
+    words = "" if agreed else downloads(plans)
+    if words and sys.stdin.isatty():
+        agreed = typer.confirm(f"This downloads {words}. Go on?", err=True)
+    if words:
+        check_downloads(plans, agreed)
 
 
 def _chosen(names: list[str], every: bool, notebook_dir: Path | None) -> list[str]:

@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ from labkit.lab.runs.parameters import (
     read_parameters,
     resolve,
 )
-from labkit.lab.runs.run_folder import write_measurements
+from labkit.lab.runs.run_folder import checksums, write_measurements
 from labkit.lab.runs.workers import carry_out, processors
 
 HERE = Path(__file__).resolve()
@@ -90,6 +90,7 @@ def run(
     device: str | None = None,
     out: str | Path = "runs",
     notebook_dir: str | Path | None = None,
+    download: bool = False,
 ) -> RunResult:
     """Run a notebook with typed parameters and keep everything it shows.
 
@@ -101,15 +102,19 @@ def run(
     device : str, optional, the torch device, when not the notebook's own
     out : str or Path, where the run's folder goes
     notebook_dir : str or Path, optional, where the notebooks are; see `notebooks`
+    download : bool, whether data that are not on this machine may be downloaded
 
     Raises
     ------
     RunRefused
         Before anything is written, when a name, a value, the profile, the device
-        or the output folder will not do (`ParameterError` for the first three).
+        or the output folder will not do (`ParameterError` for the first three), or
+        when data are not here and `download` is not set.
         A cell that raises is no exception here; ``ok`` is then False.
     """
-    return execute(prepare(name, parameters, profile, device, out, notebook_dir))
+    plan = prepare(name, parameters, profile, device, out, notebook_dir)
+    check_downloads([plan], download)
+    return execute(plan)
 
 
 def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
@@ -142,7 +147,14 @@ def own_copy(notebook: Path) -> Path:
     if notebook.parent != SHIPPED:
         return notebook
     here, partial = Path("notebooks"), Path(f".notebooks-{os.getpid()}.partial")
-    shutil.copytree(SHIPPED, partial)
+    try:
+        shutil.copytree(SHIPPED, partial)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise RunRefused(
+            f"the notebooks cannot be copied to {here.absolute()} "
+            f"({error.strerror or 'no room'}); begin in a folder that takes files"
+        ) from error
     try:
         os.rename(partial, here)  # onto nothing, or an empty folder
     except OSError as error:
@@ -182,6 +194,27 @@ def prepare(
     return Plan(notebook.stem[3:], notebook, profile, values, check_folder(out))
 
 
+def downloads(plans: Iterable[Plan]) -> str:
+    """Return which data sets runs would download, how large and to where, or ""."""
+    from labkit.lab.datasets import available
+    from labkit.lab.datasets.fetch import data_folders, megabytes
+
+    named = {v for plan in plans for v in plan.values.values() if isinstance(v, str)}
+    every = available()
+    sizes = {name: every[name].download for name in every if name in named}
+    away = [f"{name} ({megabytes(size)})" for name, size in sizes.items() if size]
+    return f"{', '.join(away)} to {data_folders()[0]}" if away else ""
+
+
+def check_downloads(plans: Iterable[Plan], agreed: bool) -> None:
+    """Raise RunRefused if runs would download data, unless that was agreed to."""
+    if not agreed and (words := downloads(plans)):
+        raise RunRefused(
+            f"this would download {words}; agree with --download (download=True), or "
+            "set LABKIT_DATA to the folder that has it"
+        )
+
+
 def check_device(device: str) -> None:
     """Raise RunRefused if a torch device is not on this machine."""
     import torch
@@ -214,6 +247,7 @@ def execute(plan: Plan) -> RunResult:
     write_page(executed, page)
     status = "failed" if error else "finished"
     summary |= {"status": status, "seconds": seconds, "error": error}
+    summary["checksums"] = checksums(partial)
     write_atomically(partial / "run.json", json.dumps(summary, indent=2))
     if error:
         final = final.with_name(f"{final.name}-failed")

@@ -127,6 +127,12 @@ def this_process() -> dict[str, Any]:
     return {"began": began, "commit": commit(), "versions": versions()}
 
 
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def check_folder(folder: str | Path) -> Path:
     """Return a folder's absolute path, or raise an error if it is not writable.
 
@@ -224,11 +230,10 @@ class Checkpoint:
             raise self._refused(pointer, f"belongs to another job: {_change(was, now)}")
         path = self.folder / str(about.get("file"))
         try:
-            with path.open("rb") as file:
-                checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            found = checksum(path)
         except OSError as error:
             raise self._refused(path, f"cannot be read ({error.strerror})") from error
-        if checksum != about.get("sha256"):
+        if found != about.get("sha256"):
             raise self._refused(path, "is damaged: its checksum is another one")
         try:
             with torch.serialization.safe_globals([*classes]):
@@ -254,11 +259,10 @@ class Checkpoint:
         partial = self.folder / f"{name}.tmp"
         try:
             torch.save(state, partial)
-            with partial.open("rb") as file:
-                checksum = hashlib.file_digest(file, "sha256").hexdigest()
-            path = self.folder / f"{name}-{checksum[:12]}.pt"
+            sha256 = checksum(partial)
+            path = self.folder / f"{name}-{sha256[:12]}.pt"
             os.replace(partial, path)
-            about = {"file": path.name, "sha256": checksum, "belongs": self.belongs}
+            about = {"file": path.name, "sha256": sha256, "belongs": self.belongs}
             write_atomically(self.folder / f"{name}.json", json.dumps(about))
         except (OSError, RuntimeError) as error:  # torch's of a full disk is the latter
             partial.unlink(missing_ok=True)

@@ -44,6 +44,7 @@ def write_page(notebook: Path, page: Path) -> None:
     """
     node = nbformat.read(notebook, as_version=4)
     for_readers(node)
+    escape_markdown(node)
     fold_sections(node)
     if (first := _first_figure(node)) is not None:
         write_atomically(page.parent / PICTURE, json.dumps(first))
@@ -152,9 +153,21 @@ def fold_sections(node: nbformat.NotebookNode) -> None:
         node.cells[-1].metadata["ends"] = len(under)
 
 
-def markdown(source: str) -> str:
-    """Return a markdown cell as HTML, its formulas as MathML."""
-    return MarkdownWithMath(renderer=_WithFormulas(escape=False)).render(source)
+def escape_markdown(node: nbformat.NotebookNode) -> None:
+    """Replace the Markdown in outputs by HTML in which tags are words.
+
+    It may hold a parameter's text; a cell's own Markdown is the author's.
+    """
+    for cell in node.cells:
+        for output in cell.get("outputs", []):
+            text = output.get("data", {}).pop("text/markdown", None)
+            if text is not None:
+                output.data["text/html"] = markdown(text, escape=True)
+
+
+def markdown(source: str, escape: bool = False) -> str:
+    """Return Markdown as HTML, its formulas as MathML, its tags as words if wanted."""
+    return MarkdownWithMath(renderer=_WithFormulas(escape=escape)).render(source)
 
 
 def mathml(latex: str, display: str = "inline") -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from labkit.lab.runs.jobs import checksum
 from labkit.lab.runs.parameters import Value
 
 MEASUREMENTS = "measurements.csv"
@@ -34,6 +35,7 @@ FIELDS = {  # of run.json, with what stands in where one is missing
     "started": (str, ""),
     "seconds": ((int, float, type(None)), None),
     "error": ((str, type(None)), None),
+    "checksums": (dict, {}),  # of the traces, which old runs lack
 }
 
 
@@ -50,6 +52,34 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     if all(isinstance(found[name], kind) for name, (kind, _) in FIELDS.items()):
         return _printable(found)
     return None
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Return the checksum of each trace in a run's folder, by its path in it."""
+    return {p.relative_to(folder).as_posix(): checksum(p) for p in traces(folder)}
+
+
+def difference(
+    folder: Path, summary: Mapping[str, Any], parameters: Mapping[str, Value]
+) -> str:
+    """Return in words how a finished run is not the one that is looked for.
+
+    It is empty if the run had these parameters and its traces are as they were written.
+    """
+    was = summary["parameters"]
+    now = _printable(json.loads(json.dumps(parameters)))
+    for name in dict.fromkeys([*now, *was]):
+        if was.get(name) != now.get(name):
+            return f"was run with {name} {was.get(name)!r}, not {now.get(name)!r}"
+    try:
+        found = checksums(folder)
+    except OSError as error:
+        return f"has a trace that cannot be read ({error.strerror})"
+    for trace, written in summary["checksums"].items():
+        if found.get(trace) != written:
+            kind = "is damaged" if trace in found else "is no longer there"
+            return f"has a trace that {kind}, {trace}"
+    return ""
 
 
 def traces(folder: Path) -> list[Path]:

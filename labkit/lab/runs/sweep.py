@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.lab.runs import sweep_folder
-from labkit.lab.runs.execute import Plan, execute_quietly
+from labkit.lab.runs.execute import Plan, check_downloads, execute_quietly
 from labkit.lab.runs.jobs import once, write_atomically
 from labkit.lab.runs.parameters import RunRefused, Value
 from labkit.lab.runs.report import report
@@ -69,6 +69,7 @@ def sweep(
     resume: bool = False,
     out: str | Path = "runs",
     notebook_dir: str | Path | None = None,
+    download: bool = False,
 ) -> SweepResult:
     """Run a notebook with every combination of values, several runs at a time.
 
@@ -78,7 +79,7 @@ def sweep(
     values : mapping
         For each parameter the values to take, ``{"rank": [1, 2, 8], "seed":
         range(5)}``; a single value stands for a list of one.
-    profile, device, out, notebook_dir : as for `run`
+    profile, device, out, notebook_dir, download : as for `run`
     cluster : str
         ``"local"`` takes processes of this machine for as long as the sweep lasts,
         which nobody else can reach.  Anything else is the address of a Dask
@@ -88,7 +89,8 @@ def sweep(
     workers : int, optional, processes on this machine, else one per processor
     resume : bool
         Go on with a sweep of the same notebook and values: finished runs are kept,
-        unfinished and failed ones start again.
+        unfinished and failed ones start again. A run that had other parameters, or
+        whose traces are no longer as it wrote them, is refused and stops no other.
 
     Returns
     -------
@@ -114,7 +116,9 @@ def sweep(
     """
     check_guarded()
     options = (profile, device, cluster, workers, resume, out, notebook_dir)
-    return execute_sweep(prepare_sweep(name, values, *options))
+    plan = prepare_sweep(name, values, *options)
+    check_downloads(plan.runs, download)
+    return execute_sweep(plan)
 
 
 def execute_sweep(plan: SweepPlan) -> SweepResult:
@@ -122,7 +126,12 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
     from tqdm import tqdm
 
     outcomes = sweep_folder.on_disk(plan)
-    left = [n for n, found in outcomes.items() if found.state != "finished"]
+    left = []
+    for number, found in outcomes.items():
+        if found.state == "refused":
+            _tell(plan, number, found)
+        elif found.state != "finished":
+            left.append(number)
     try:
         if left:
             sweep_folder.begin(plan)
@@ -134,8 +143,7 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
                     outcomes[number] = outcome
                     bar.update()
                     if outcome.error:
-                        told = f"{plan.runs[number].name} {outcome.state.upper()}"
-                        bar.write(f"{told}: {outcome.error}\n", file=sys.stderr)
+                        _tell(plan, number, outcome)
     finally:
         if plan.folder.is_dir():
             sweep_folder.remove_unfinished(plan)
@@ -144,6 +152,14 @@ def execute_sweep(plan: SweepPlan) -> SweepResult:
     write_atomically(csv, table.to_csv(index=False))
     ok, html = bool((table["state"] == "finished").all()), report(plan.folder)
     return SweepResult(plan.folder, csv, html, table, plan.varied, ok)
+
+
+def _tell(plan: SweepPlan, number: int, outcome: RunOutcome) -> None:
+    """Say on stderr, above the bar, why a run is not finished."""
+    from tqdm import tqdm
+
+    told = f"{plan.runs[number].name} {outcome.state.upper()}: {outcome.error}\n"
+    tqdm.write(told, file=sys.stderr)
 
 
 def _carry_out(plan: SweepPlan, left: list[int]) -> Iterator[tuple[int, RunOutcome]]:
@@ -177,8 +193,8 @@ def _run_one(plan: Plan, number: int, notebook: str, code: str) -> RunOutcome:
         return sweep_folder.find_folders(plan.out, notebook).get(number, [])
 
     def finished() -> RunOutcome | None:
-        outcome = sweep_folder.outcome_of(folders())
-        return outcome if outcome.state == "finished" else None
+        outcome = sweep_folder.outcome_of(folders(), plan)
+        return outcome if outcome.state in ("finished", "refused") else None
 
     def work() -> RunOutcome:
         if code_digest(plan.notebook) != code:
@@ -188,6 +204,6 @@ def _run_one(plan: Plan, number: int, notebook: str, code: str) -> RunOutcome:
             execute_quietly(plan)
         finally:
             sweep_folder.remove_partial(folders())
-        return sweep_folder.outcome_of(folders())
+        return sweep_folder.outcome_of(folders(), plan)
 
     return once(sweep_folder.lock(plan.out, number), finished, work)

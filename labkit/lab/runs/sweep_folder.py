@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.lab.runs.execute import Plan
-from labkit.lab.runs.jobs import JobBusy, once, write_atomically
+from labkit.lab.runs.jobs import JobBusy, once, this_process, write_atomically
 from labkit.lab.runs.parameters import Value
-from labkit.lab.runs.run_folder import read_summary, rows, scalars, trace_name, traces
-from labkit.lab.runs.sweep_plan import MANIFEST, SweepPlan
+from labkit.lab.runs.run_folder import (
+    difference,
+    read_summary,
+    rows,
+    scalars,
+    trace_name,
+    traces,
+)
+from labkit.lab.runs.sweep_plan import MANIFEST, SweepPlan, identity, read_manifest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,25 +32,24 @@ LOCKS = ".locks"
 class RunOutcome:
     """The outcome of one run of a sweep."""
 
-    state: str  # finished, failed or not run
+    state: str  # finished, failed, refused or not run
     seconds: float | None = None  # of the wall clock
     error: str | None = None  # a failed cell's, or what kept the run from its end
     path: Path | None = None
 
 
 def begin(plan: SweepPlan) -> None:
-    """Write the manifest of the sweep before its first run."""
+    """Write the manifest of the sweep before its first run, with this process in it.
+
+    A sweep that goes on has each process that carried out a part of it. What a run was
+    computed by stands in its own summary.
+    """
     plan.folder.mkdir(parents=True, exist_ok=True)
-    if (plan.folder / MANIFEST).is_file():
-        return
-    manifest = {
-        "notebook": plan.runs[0].notebook.name,
-        "code": plan.code,
-        "profile": plan.runs[0].profile,
-        "varied": plan.varied,
+    manifest = read_manifest(plan) or {
+        **identity(plan),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "runs": [{"name": run.name, "parameters": run.values} for run in plan.runs],
     }
+    manifest["processes"] = [*manifest.get("processes", []), this_process()]
     write_atomically(plan.folder / MANIFEST, json.dumps(manifest, indent=2))
 
 
@@ -66,11 +72,14 @@ def find_folders(folder: Path, notebook: str) -> dict[int, list[Path]]:
 def on_disk(plan: SweepPlan) -> dict[int, RunOutcome]:
     """Return the outcome of every run so far, from the folder."""
     found = find_folders(plan.folder, plan.notebook)
-    return {n: outcome_of(found.get(n, [])) for n in range(len(plan.runs))}
+    return {n: outcome_of(found.get(n, []), run) for n, run in enumerate(plan.runs)}
 
 
-def outcome_of(folders: list[Path]) -> RunOutcome:
-    """Return the outcome of the finished run, or else of the last that failed."""
+def outcome_of(folders: list[Path], run: Plan) -> RunOutcome:
+    """Return the outcome of the finished run, or else of the last that failed.
+
+    One that had other parameters, or whose traces were damaged since, is refused.
+    """
     ended = RunOutcome("not run")
     for path in folders:
         if _is_partial(path):
@@ -78,11 +87,13 @@ def outcome_of(folders: list[Path]) -> RunOutcome:
         summary = read_summary(path)
         if summary is None or summary["status"] not in ("finished", "failed"):
             continue  # damaged by hand: it counts as no run
-        ended = RunOutcome(
-            summary["status"], summary["seconds"], summary["error"], path
-        )
-        if ended.state == "finished":
-            return ended
+        if summary["status"] == "failed":
+            ended = RunOutcome("failed", summary["seconds"], summary["error"], path)
+        elif words := difference(path, summary, run.values):
+            told = f"{path} {words}; remove that folder, and --resume runs it anew"
+            ended = RunOutcome("refused", error=told)
+        else:
+            return RunOutcome("finished", summary["seconds"], summary["error"], path)
     return ended
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from labkit.lab.runs.execute import Plan, prepare
 from labkit.lab.runs.parameters import ParameterError, RunRefused, Value
@@ -116,8 +117,8 @@ def prepare_sweep(
         for chosen in itertools.product(*typed.values())
     ]
     code = code_digest(base.notebook)
-    identity = json.dumps([code, base.profile, combinations], sort_keys=True)
-    folder = base.out / f"sweep-{base.name}-{_sha256(identity)[:8]}"
+    whole = json.dumps([code, base.profile, combinations], sort_keys=True)
+    folder = base.out / f"sweep-{base.name}-{_sha256(whole)[:8]}"
     _check_begun(folder, base.name, resume)
     if cluster != "local":
         check_scheduler(cluster)
@@ -127,7 +128,48 @@ def prepare_sweep(
         run_name = _run_name(base.name, number, count, {k: taken[k] for k in shown})
         runs.append(replace(base, name=run_name, values=taken, out=folder))
     varied = tuple(typed)
-    return SweepPlan(folder, base.name, code, varied, tuple(runs), cluster, workers)
+    plan = SweepPlan(folder, base.name, code, varied, tuple(runs), cluster, workers)
+    read_manifest(plan)
+    return plan
+
+
+def identity(plan: SweepPlan) -> dict[str, Any]:
+    """Return what makes a sweep: its notebook and code, and the values of its runs."""
+    return {
+        "notebook": plan.runs[0].notebook.name,
+        "code": plan.code,
+        "profile": plan.runs[0].profile,
+        "varied": plan.varied,
+        "runs": [{"name": run.name, "parameters": run.values} for run in plan.runs],
+    }
+
+
+def read_manifest(plan: SweepPlan) -> dict[str, Any] | None:
+    """Return the manifest of a sweep that was begun before, or None.
+
+    Raises
+    ------
+    RunRefused : if it is damaged or that of another sweep
+    """
+    path = plan.folder / MANIFEST
+    if not path.is_file():
+        return None
+    remedy = f"remove the folder {plan.folder} to begin this sweep anew"
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        processes = found.get("processes", [])
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        raise RunRefused(f"{path} is damaged ({error}); {remedy}") from error
+    expected = json.loads(json.dumps(identity(plan)))
+    for key, value in expected.items():
+        if found.get(key) != value:
+            raise RunRefused(
+                f"{path} belongs to another sweep or is damaged, as its {key!r} shows; "
+                f"{remedy}"
+            )
+    if not isinstance(processes, list):
+        raise RunRefused(f"{path} is damaged (its processes are no list); {remedy}")
+    return found
 
 
 def code_digest(notebook: Path) -> str:

@@ -222,10 +222,13 @@ def test_the_variable_may_not_name_a_file(folder, put, monkeypatch):
 
 def test_available_sees_what_is_here(put):
     assert not available()["ptb"].here
-    assert "to be downloaded" in str(available()["ptb"])
+    assert "to be downloaded, 6 MB" in str(available()["ptb"])
+    assert available()["ptb"].download == 5101618 + 399782 + 449945
+    assert available()["cifar10"].download == FILES["cifar10/cifar-10-binary.tar.gz"].size
+    assert available()["imdb"].download == FILES["imdb/aclImdb_v1.tar.gz"].size
     assert all(available()[name].here for name in ("text", "digits", "copy", "curves"))
     put({path: b"" for path in FILES if path.startswith("ptb/")})
-    assert available()["ptb"].here
+    assert available()["ptb"].here and not available()["ptb"].download
 
 
 def test_the_page_about_the_data_has_the_pins_of_the_registry():

@@ -4,12 +4,14 @@ import base64
 import gzip
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from labkit.lab.runs import RunRefused, notebooks, report, run
-from labkit.lab.runs.execute import _reserve, datetime
+from labkit.lab.datasets import fetch
+from labkit.lab.runs import RunRefused, cli, notebooks, report, run
+from labkit.lab.runs.execute import _reserve, check_downloads, datetime, prepare
 from tests.lab.runs.conftest import CELL, labkit, refused
 
 
@@ -61,6 +63,45 @@ def test_refusals_come_first_with_what_is_allowed(tmp_path, arguments, message):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize("verb", ["run rls", "sweep rls -p rank=1:3", "run --all"])
+def test_data_that_are_not_here_are_not_downloaded_without_a_word(
+    tmp_path, monkeypatch, verb
+):
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(fetch, "_SOURCE_TREE", tmp_path)  # whose data may be here
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = f"this would download ptb (6 MB) to {tmp_path / 'data'}; agree with "
+    words += "--download (download=True), or set LABKIT_DATA to the folder that has it"
+    refused(f"{verb} -p corpus=ptb", words, tmp_path)
+    with pytest.raises(RunRefused, match=r"would download ptb \(6 MB\)"):
+        run("rls", {"corpus": "ptb"})
+    (plan,) = [prepare("rls", {"corpus": "ptb"}, "quick", None, "runs", None)]
+    check_downloads([plan], True)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_at_a_terminal_it_is_asked(tmp_path, monkeypatch, answer):
+    def confirm(question, err):
+        asked.append(question)
+        return answer
+
+    asked, plan = [], prepare("rls", {"corpus": "ptb"}, "quick", None, "runs", None)
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(fetch, "_SOURCE_TREE", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cli.typer, "confirm", confirm)
+    monkeypatch.setattr(cli.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    if answer:
+        cli._ask_to_download([plan], False)
+    else:
+        with pytest.raises(RunRefused, match="this would download ptb"):
+            cli._ask_to_download([plan], False)
+    expected = f"This downloads ptb (6 MB) to {tmp_path / 'data'}. Go on?"
+    assert asked == [expected]
+    cli._ask_to_download([plan], True)
+    assert len(asked) == 1
+
+
 def test_a_gpu_that_is_not_there_is_refused(tmp_path):
     refused("run rls --device cuda", "here are: cpu", tmp_path)
 

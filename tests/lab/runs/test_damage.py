@@ -129,7 +129,8 @@ ODD_STATUS = json.dumps(GOOD | {"status": "odd"})
 def test_a_damaged_run_of_a_sweep_counts_as_none(place, content):
     plan = sweep_plan.prepare_sweep("tiny", {"rank": [1, 2]})
     sweep_folder.begin(plan)
-    for run, text in zip(plan.runs, (content, json.dumps(GOOD)), strict=True):
+    good = json.dumps(GOOD | {"parameters": plan.runs[1].values})
+    for run, text in zip(plan.runs, (content, good), strict=True):
         folder = plan.folder / f"20300102-030405-{run.name}"
         folder.mkdir()
         (folder / "run.json").write_text(text)

@@ -45,6 +45,19 @@ def test_figures_take_the_width_of_the_page(page):
     assert '"responsive": true' in page and "dispatchEvent(new Event('resize'))" in page
 
 
+def test_markdown_that_a_cell_shows_brings_no_tags(tmp_path):
+    """It may hold a parameter's text; a markdown cell may have tags of its own."""
+    shown = {"text/markdown": "**a** $x_1$ <script>evil()</script> `<b>`"}
+    cell = new_code_cell(outputs=[new_output("display_data", shown)])
+    told = new_markdown_cell('<span class="mine">own</span>')
+    nbformat.write(new_notebook(cells=[told, cell]), tmp_path / "a.ipynb")
+    write_page(tmp_path / "a.ipynb", tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert "<script>evil" not in page and "&lt;script&gt;evil()" in page
+    assert "<strong>a</strong>" in page and "<math" in page
+    assert "<code>&lt;b&gt;</code>" in page and '<span class="mine">' in page
+
+
 def test_where_no_script_runs_a_figure_is_told_in_words(page):
     assert "<noscript>A: y against x; one. It rises.</noscript>" in page
 

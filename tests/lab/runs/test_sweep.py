@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from hypothesis import given, settings, strategies as st
 from labkit.lab.runs import (
     ParameterError,
     RunRefused,
+    jobs,
     sweep,
     sweep_folder,
     sweep_plan,
@@ -197,10 +199,89 @@ def test_a_finished_run_is_not_carried_out_again(plan):
     (run,) = plan.runs
     folder = plan.folder / f"20300102-030405-{run.name}"
     folder.mkdir()
-    summary = {"status": "finished", "seconds": 7.5, "error": None}
+    summary = {"status": "finished", "seconds": 7.5, "parameters": run.values}
     (folder / "run.json").write_text(json.dumps(summary))
     outcome = SWEEP._run_one(run, 0, "tiny", plan.code)
     assert outcome == sweep_folder.RunOutcome("finished", 7.5, None, folder)
+
+
+def cut(trace):
+    trace.write_text(trace.read_text()[:-9])
+
+
+def run_elsewhere(trace):
+    path = trace.with_name("run.json")
+    summary = json.loads(path.read_text())
+    summary["parameters"]["rank"] = 3
+    path.write_text(json.dumps(summary))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (cut, "has a trace that is damaged, steps.jsonl"),
+        (Path.unlink, "has a trace that is no longer there, steps.jsonl"),
+        (run_elsewhere, "was run with rank 3, not 1"),
+    ],
+)
+def test_a_run_that_is_not_what_it_was_is_refused_and_stops_no_other(
+    place, monkeypatch, capfd, damage, words
+):
+    one_by_one(monkeypatch)
+    assert sweep("tiny", {"rank": [1, 2]}).ok
+    (first,) = place.glob("runs/*/*-rank=1-*")
+    second, *_ = place.glob("runs/*/*-rank=2-*/run.json")
+    damage(first / "steps.jsonl")
+    second.unlink()
+    second.parent.rename(second.parent.with_name("away"))
+    again = sweep("tiny", {"rank": [1, 2]}, resume=True)
+    assert not again.ok and list(again.table["state"]) == ["refused", "finished"]
+    expected = f"{first} {words}; remove that folder, and --resume runs it anew"
+    assert again.table["error"][0] == expected
+    assert f"REFUSED: {expected}\n" in capfd.readouterr().err
+    assert first.is_dir() and [s[0] for s in starts(place)] == ["1", "2", "2"]
+    shutil.rmtree(first)
+    assert sweep("tiny", {"rank": [1, 2]}, resume=True).ok
+
+
+def one_by_one(monkeypatch):
+    """Carry out runs in this process."""
+
+    def carry_out(function, jobs, **_):
+        yield from ((number, function(*given)) for number, given in jobs.items())
+
+    monkeypatch.setattr(SWEEP, "carry_out", carry_out)
+
+
+def test_a_sweep_lists_each_process_that_worked_on_it(plan, monkeypatch):
+    monkeypatch.setattr(jobs, "commit", lambda: "abcdefabcd+")
+    sweep_folder.begin(plan)
+    manifest = json.loads((plan.folder / "sweep.json").read_text())
+    first, second = manifest["processes"]
+    assert second["commit"] == "abcdefabcd+" and first["commit"] == jobs._commit()
+    assert first.keys() == {"began", "commit", "versions"}
+    assert manifest["runs"][0]["parameters"]["rank"] == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"rank": 1,', '"rank": 2,', "another sweep or is damaged, as its 'runs' shows"),
+        ('"code": "', '"code": "0', "another sweep or is damaged, as its 'code' shows"),
+        ("{", "[", "is damaged (Expecting"),
+        ('"processes": [', '"processes": 1, "p": [', "its processes are no list"),
+    ],
+)
+def test_a_sweep_with_a_bad_manifest_is_refused(plan, old, new, words):
+    path = plan.folder / "sweep.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(RunRefused) as caught:
+        sweep("tiny", {"rank": 1}, resume=True)
+    said = str(caught.value)
+    assert words in said and str(path) in said and "\n" not in said
+    assert said.endswith(f"remove the folder {plan.folder} to begin this sweep anew")
 
 
 def test_what_is_not_as_it_was_when_the_sweep_began_is_not_run(plan, write_notebook):

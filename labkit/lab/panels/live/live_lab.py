@@ -26,6 +26,7 @@ from labkit.lab.panels.live.played import packed, played
 from labkit.lab.panels.live.predictions import Prediction, keep, score
 from labkit.lab.panels.live.stepper import Stepper
 from labkit.lab.panels.live.twin import LONGEST, ROWS, Twin, replay
+from labkit.ranges import check, integer
 
 PLAY = Path(__file__).with_name("play.js")
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
@@ -193,7 +194,11 @@ class LiveLab(Shown):
         self._followers.append(callback)
 
     def run(self, steps: int) -> pd.DataFrame:
-        """Take ``steps`` measured steps and return the trace so far."""
+        """Take ``steps`` measured steps and return the trace so far.
+
+        ValueError if ``steps`` is no integer of at least 0.
+        """
+        check({"steps": steps}, {"steps": integer(0)})
         done = 0
         while done < steps and not self.stepper.exhausted:
             row = self.stepper.step()
