@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "lab.colours": {"lab.colours"},
     "lab.panels": {"lab.panels", "lab.colours", "instruments", TOP},
     "lab.exercises": CORE | BELOW | {"lab.exercises"},
-    "lab.runs": {"lab.runs", TOP},
+    "lab.runs": {"lab.runs", "lab.datasets", TOP},
     **dict.fromkeys(BOOKS, CORE | BOOKS | BELOW | SHARED | {"lab.exercises"}),
     **dict.fromkeys(SHARED, CORE | BELOW | SHARED),
     "lab.command": {"lab.runs", "lab.exercises", "reproduction", TOP},

@@ -224,7 +224,9 @@ def test_available_sees_what_is_here(put):
     assert not available()["ptb"].here
     assert "to be downloaded, 6 MB" in str(available()["ptb"])
     assert available()["ptb"].download == 5101618 + 399782 + 449945
-    assert available()["cifar10"].download == FILES["cifar10/cifar-10-binary.tar.gz"].size
+    assert (
+        available()["cifar10"].download == FILES["cifar10/cifar-10-binary.tar.gz"].size
+    )
     assert available()["imdb"].download == FILES["imdb/aclImdb_v1.tar.gz"].size
     assert all(available()[name].here for name in ("text", "digits", "copy", "curves"))
     put({path: b"" for path in FILES if path.startswith("ptb/")})

@@ -51,6 +51,13 @@ def test_run_counts_measured_rows_and_stops_at_the_end():
     assert lab.run(1).equals(frame)
 
 
+@pytest.mark.parametrize("steps", ["ten", -1, 2.5, None])
+def test_steps_that_are_no_number_are_refused(steps):
+    """As papermill hands them on, which knows no bounds."""
+    with pytest.raises(ValueError, match=r"steps must be an integer >= 0, got "):
+        make(interactive=False).run(steps)
+
+
 def test_a_turned_knob_restarts_into_a_new_trace(tmp_path):
     lab = make(interactive=False, folder=str(tmp_path))
     lab.run(1)

@@ -266,8 +266,12 @@ def test_a_sweep_lists_each_process_that_worked_on_it(plan, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"rank": 1,', '"rank": 2,', "another sweep or is damaged, as its 'runs' shows"),
-        ('"code": "', '"code": "0', "another sweep or is damaged, as its 'code' shows"),
+        (
+            '"rank": 1,',
+            '"rank": 2,',
+            "is damaged, as its 'runs' shows",
+        ),
+        ('"code": "', '"code": "0', "is damaged, as its 'code' shows"),
         ("{", "[", "is damaged (Expecting"),
         ('"processes": [', '"processes": 1, "p": [', "its processes are no list"),
     ],
