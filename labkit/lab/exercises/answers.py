@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from labkit.lab.exercises.blank import is_open
 from labkit.lab.exercises.guard import Stopped, described, in_words, limited, source_of
@@ -86,6 +87,22 @@ def called(answer: Callable, *args: Any) -> Any:
             return answer(*args)
     except (Exception, Stopped) as error:
         raise ValueError(in_words(error, answer)) from error
+
+
+def tensor_of(value: Any, *shape: int) -> Tensor:
+    """Return what a learner's function gave as a tensor in float64.
+
+    TypeError if it is none of numbers; ValueError if it has not this shape.
+    """
+    try:
+        found = torch.as_tensor(value, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"what it returns is {described(value)}") from error
+    if found.shape != shape:
+        what = described(found if found.ndim else value)
+        wanted = described(found.new_empty(shape))
+        raise ValueError(f"what it returns is {what}, in place of {wanted}")
+    return found
 
 
 @cache

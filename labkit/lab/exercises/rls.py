@@ -1,10 +1,12 @@
-"""Exercises of recursive least squares: the gain, P, momentum and L1."""
+"""Exercises of recursive least squares: the gain, P, momentum and L1; its knobs."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor
 
+from labkit.lab.exercises import rls_runs as runs
+from labkit.lab.exercises.answers import Question
 from labkit.lab.exercises.judging import Exercise
 from labkit.rls import theorems
 from labkit.rls.update import descend, gain, rls_step
@@ -128,5 +130,128 @@ EXERCISES = (
         ),
         example=partial(two_steps, l1=0.02),
         theorems=(theorems.l1_acts_without_a_gradient,),
+    ),
+    Question(
+        name="rls-1",
+        title=(
+            "With few rows in a minibatch, the noise of their mean also enters P. "
+            "Write a function of the mean `mu` (n,) and the covariance `Sigma` (n, n) "
+            "of the inputs, of the number `M` of rows that are drawn independently, "
+            "and of `k`: the matrix by which a step makes $A = P^{-1}$ grow, on "
+            "average over all minibatches."
+        ),
+        wants="a function of mu, Sigma, M and k that returns a matrix (n, n)",
+        measured=runs.growths,
+        right=lambda _: runs.growth,
+        verdict=runs.judge_growth,
+        hints=(
+            r"One step adds $k\,\bar x \bar x^\top$ to $A$, where $\bar x$ is the mean "
+            "of the rows.",
+            r"For any random vector, $E[x x^\top]$ is the sum of $\mu \mu^\top$ and of "
+            "its covariance.",
+            r"The mean of $M$ independent rows has the covariance $\Sigma / M$.",
+        ),
+        because=(
+            "`k * (torch.outer(mu, mu) + Sigma / M)`. With eight rows in the place of "
+            "128, other directions than the mean input are switched off, too, and the "
+            "mean of each minibatch lies further from the running one: its angle grows."
+        ),
+    ),
+    Question(
+        name="rls-2",
+        title=(
+            "A linear layer learns from all rows X (M, n) at once, with a P that "
+            r"stays: a step takes $\eta\,\nabla P$ from the weights. Write a function "
+            r"of `X` and `P` that returns the largest $\eta$ with which the loss does "
+            "not run away. With P = I this is gradient descent."
+        ),
+        wants="a function of X and P that returns a number",
+        measured=runs.largest_steps,
+        right=lambda _: runs.largest_step,
+        verdict=runs.judge_largest,
+        hints=(
+            r"The gradient of half the mean squared error is $(\Theta - \Theta^*)\,C$, "
+            "with $C = X^\\top X / M$. What does a step multiply the error by?",
+            r"It is $\Theta - \Theta^* \leftarrow (\Theta - \Theta^*)(I - \eta\,C P)$. "
+            "In which direction does this grow first?",
+            r"No eigenvalue of $I - \eta\,C P$ may lie below -1, so that $\eta$ times "
+            "the largest eigenvalue of `C @ P` is at most 2. `torch.linalg.eigvals` "
+            "returns complex numbers; these have no imaginary part.",
+        ),
+        because=(
+            "`2 / torch.linalg.eigvals(X.T @ X / len(X) @ P).real.max()`. Gradient "
+            r"descent is limited by the curvature along the mean input, "
+            r"$|\bar x|^2$ and more. RLS has switched that direction off, and the next "
+            "largest curvature decides."
+        ),
+    ),
+    Question(
+        name="rls-3",
+        title=(
+            "Let every minibatch have the same mean input, with $q = |\\bar x|^2$, and "
+            "P begin as I. Write the curve of h: a function of `k`, `q` and the step "
+            "s = 1, 2, ... Which part of it notices k?"
+        ),
+        wants="a function of k, q and s that returns a number",
+        measured=runs.curves_of_h,
+        right=lambda _: runs.curve_of_h,
+        verdict=runs.judge_curve,
+        hints=(
+            r"After $s - 1$ steps $A = I + (s - 1)\,k\,\bar x \bar x^\top$, and $P$ is "
+            "its inverse.",
+            r"Along $\bar x$, $A$ is $1 + (s - 1)\,k q$, so that "
+            r"$\bar x^\top P \bar x$ is $q$ over this number.",
+            r"$h = 1 + k\,\bar x^\top P_{s-1} \bar x$.",
+        ),
+        because=(
+            "`1 + k * q / (1 + (s - 1) * k * q)`. From the second step on a large k "
+            "gives $1 + 1 / (s - 1)$, whatever it is: k decides how many steps it "
+            "takes to switch the mean input off. The end of a run is nearly the same "
+            "over three decades of it."
+        ),
+    ),
+    Question(
+        name="rls-4",
+        title=(
+            "From which `l1` on does RLS+R lose more than one point of accuracy on "
+            "digits? Answer a strength that does, while a tenth of it does not."
+        ),
+        wants="a number above 0",
+        measured=partial(runs.accuracy, 0.0),
+        right=runs.harmful,
+        verdict=runs.judge_harm,
+        hints=(
+            "The paper's strength is 1e-5. In the live experiment take a method with "
+            "+R, and turn `l1` up.",
+            "Go up by factors of ten until the accuracy falls.",
+            "It is some hundred times the paper's strength.",
+        ),
+        because=(
+            "Above 1e-3, some hundred times the paper's 1e-5: that strength is far "
+            "from any effect on the accuracy."
+        ),
+    ),
+    Question(
+        name="rls-5",
+        title=(
+            "RLS with the mean weight k, the step factor `lr` and `P0_scale` makes the "
+            "same run as RLS with the mean weight 1 and two other numbers. Write a "
+            "function of `k`, `lr` and `P0_scale` that returns these two, the new `lr` "
+            "and the new `P0_scale`."
+        ),
+        wants="a function of k, lr and P0_scale that returns two numbers above 0",
+        measured=runs.with_mean_weight,
+        right=lambda _: runs.with_mean_weight_one,
+        verdict=runs.judge_same,
+        hints=(
+            r"h and the steps have to stay the same. h has $k\,\bar x^\top P \bar x$, "
+            r"and a step has $\eta\,\nabla P$.",
+            "If k becomes 1, that is k / k, then P has to become k P.",
+            "With P times k, the step factor has to be divided by k.",
+        ),
+        because=(
+            "`(lr / k, k * P0_scale)`: the two runs are the same but for rounding. So "
+            "k is no constant of its own, but the weight of the data against $P_0$."
+        ),
     ),
 )

@@ -11,6 +11,14 @@ QUESTIONS = {n: q for n, q in exercises().items() if isinstance(q, Question)}
 each = pytest.mark.parametrize("name", QUESTIONS)
 # Wrong answers, and answers of a wrong form with what is said of them.
 WRONG = {
+    "rls-1": [lambda mu, Sigma, M, k: k * torch.outer(mu, mu)],
+    "rls-2": [lambda X, P: 2 / (X.T @ X / len(X)).trace()],
+    "rls-3": [lambda k, q, s: 1 + k * q, lambda k, q, s: 1 + 1 / s],
+    "rls-4": [1e-5, 0.5],
+    "rls-5": [lambda k, lr, P0_scale: (lr * k, P0_scale / k)],
+    "bpls-1": [lambda M, J: J, lambda M, J: M],
+    "bpls-2": [("rises", "falls"), ("rises", "rises")],
+    "bpls-3": [lambda W: (1 / W).T @ W],
     "rtrl-1": [lambda S: S, lambda S: 0.9 * (S - 1)],
     "rtrl-2": [lambda G, m: m, lambda G, m: int(torch.linalg.matrix_rank(G))],
     "rtrl-3": [("OK", "OK"), ("OK", "B-OK"), ("B-OK", "B-OK")],
@@ -22,6 +30,12 @@ WRONG = {
     "compare-4": [type("Plain", (torch.optim.SGD,), {})],
 }
 FORMS = {
+    "rls-1": [(lambda mu, Sigma, M, k: k * mu, "a tensor of shape (3,), in place of")],
+    "rls-2": [(lambda X, P: "2", "of the type str")],
+    "rls-4": [(-1, "got -1"), ("1e-3", "got '1e-3'")],
+    "rls-5": [(lambda k, lr, P0_scale: (-lr, 1.0), "lr must be >= 0")],
+    "bpls-1": [(10, "the number 10")],
+    "bpls-2": [("falls", "got 'falls'"), (("up", "down"), "the words are")],
     "rtrl-1": [(3, "number 3"), (lambda S: S + "1", "This line"), (len, "of the type")],
     "rtrl-2": [(7, "number 7")],
     "rtrl-3": [("OK", "got 'OK'"), (("KF", "OK"), "the names are")],
@@ -76,6 +90,12 @@ def test_an_answer_is_right_however_it_is_written():
     assert check("rtrl-3", ["B-OK", "OK"]).right
     assert check("hessian_free-1", by_two_solves).right
     assert check("compare-2", lambda T: math.ceil(T)).right
+    assert check("rls-2", by_symmetric).right
+    assert check("rls-3", lambda k, q, s: 1 + 1 / (1 / (k * q) + s - 1)).right
+    assert check("rls-5", lambda k, lr, p: torch.tensor([lr / k, p * k])).right
+    assert check(
+        "bpls-3", lambda W: torch.einsum("nj,nk->jk", 1 / W, W / len(W.T))
+    ).right
 
 
 def by_rank(G, m):
@@ -86,8 +106,24 @@ def by_rank(G, m):
             return r
 
 
+def by_symmetric(X, P):
+    L = torch.linalg.cholesky(P)
+    return 2 * len(X) / torch.linalg.matrix_norm(X @ L, 2) ** 2
+
+
 def by_two_solves(A, b, x0, damping):
     B = A.T @ A + damping**2 * torch.eye(len(x0)).to(A)
     zero = torch.linalg.solve(B, A.T @ b)
     start = x0 + torch.linalg.solve(B, A.T @ (b - A @ x0))
     return (start - zero).norm() / zero.norm()
+
+
+ASKED = {"rls": 5, "bpls": 3, "hessian_free": 2, "broad": 3, "rtrl": 3, "compare": 3}
+
+
+def test_eight_of_the_older_exercises_or_more_ask_for_code_or_a_curve():
+    """The numbers are those of the exercises that once ended in prose."""
+    older = [f"{room}-{i}" for room, n in ASKED.items() for i in range(1, n + 1)]
+    asked = [QUESTIONS[name] for name in older if name in QUESTIONS]
+    code = [each.name for each in asked if each.wants.startswith("a function of")]
+    assert len(older) == 19 and len(code) >= 8, code
