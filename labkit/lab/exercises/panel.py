@@ -2,24 +2,41 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.lab.exercises.guard import Stopped, in_words, limited
 from labkit.lab.exercises.in_place import in_place
 from labkit.lab.exercises.judging import still_open
 from labkit.lab.exercises.words import exercise
 from labkit.lab.panels import Experiment
+from labkit.lab.panels.figures.images import EARLIER
 
 STEP_SECONDS = 10.0  # for one row of a panel
+LIBRARY = "with the library's step"
+
+
+class StepError(RuntimeError):
+    """Say in words what went wrong in a learner's lines, instead of a traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks for it
+        return [str(self)]
+
+
+class Both(NamedTuple):
+    """What is drawn of one step: of her run, and of the same run with the library's."""
+
+    hers: Any
+    right: Any = None
 
 
 def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
     """Return an experiment whose steps are hers, right or wrong.
 
     Her function stands in the library's place while a row is computed, and at no other
-    time, so that a panel beside it keeps the library's step. While the exercise is
-    open, the experiment stays as it is. What goes wrong in her lines is a RuntimeError
-    that shows them.
+    time, so that a panel beside it keeps the library's step. A picture has the same run
+    with the library's step in grey, where it would have an earlier run; with a right
+    function it lies below hers. While the exercise is open, the experiment stays as it
+    is. What goes wrong in her lines is a StepError that shows them.
 
     Parameters
     ----------
@@ -32,7 +49,7 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
         return experiment
 
     def rows(*args: Any) -> Iterator[dict]:
-        made = experiment.rows(*args)
+        made, right = experiment.rows(*args), experiment.rows(*args)
         while True:
             try:
                 with (
@@ -43,7 +60,38 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
             except StopIteration:
                 return
             except (Exception, Stopped) as error:
-                raise RuntimeError(in_words(error, hers)) from error
+                raise StepError(in_words(error, hers)) from error
+            beside = next(right, {})
+            if "pictures" in row:
+                row |= {"pictures": Both(row["pictures"], beside.get("pictures"))}
             yield row
 
-    return replace(experiment, rows=rows)
+    return replace(experiment, rows=rows, **_drawing_both(experiment))
+
+
+def _drawing_both(experiment: Experiment) -> dict[str, Callable]:
+    """Return what an experiment draws by, for pairs in the place of single runs."""
+
+    def picture(now: Both | None, before: Both | None) -> dict:
+        grey = now.right if now else None
+        if grey is None and before:
+            grey = before.hers
+        figure = experiment.picture(now.hers if now else None, grey)
+        if now and now.right is not None:
+            for trace in figure["data"]:
+                if trace.get("name") == EARLIER:
+                    trace["name"] = LIBRARY
+        return figure
+
+    def opening(*args: Any) -> Both:
+        return Both(experiment.opening(*args))
+
+    def afresh(now: Both, knobs: Any) -> Both:
+        parts = (part and experiment.afresh(part, knobs) for part in now)
+        return Both(*parts)
+
+    def drag(now: Both, *args: Any) -> dict:
+        return experiment.drag(now.hers, *args)
+
+    made = {"picture": picture, "opening": opening, "afresh": afresh, "drag": drag}
+    return {name: part for name, part in made.items() if getattr(experiment, name)}

@@ -5,10 +5,13 @@ from itertools import islice
 
 import pytest
 import torch
+from IPython.utils.capture import capture_output
 
+from labkit.lab.bpls import CURVE
 from labkit.lab.exercises import exercise, trying
 from labkit.lab.exercises.blank import compiled
 from labkit.lab.panels import Experiment, Lines, LiveLab
+from labkit.lab.rls import ELLIPSE
 from labkit.lab.rtrl import NOISE, NoiseKnobs
 from labkit.rls import update
 
@@ -60,10 +63,60 @@ def test_it_is_taken_out_where_her_lines_fail():
     assert update.gain.__code__ is code
 
 
+def test_a_cell_shows_her_line_and_no_traceback():
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    shell.user_ns["made"] = trying(PLAIN, NAME, hers("P @ x_mean[:2]")).rows(Knobs())
+    with capture_output() as shown:
+        shell.run_cell("next(made)")
+    assert "This line of yours cannot be executed" in shown.stdout
+    assert "Traceback" not in shown.stdout and "panel.py" not in shown.stdout
+
+
 def test_an_open_exercise_leaves_the_experiment_as_it_is():
     found = exercise(NAME)
     opened = compiled(found.open_text, found.function, "open")
     assert trying(PLAIN, NAME, opened) is PLAIN
+
+
+def drawn(experiment, steps=3):
+    """Return what an experiment's picture has after some steps, the first by a name."""
+    panel = LiveLab(experiment, interactive=False)
+    panel.run(steps)
+    return {trace["name"]: trace for trace in reversed(panel.figure["data"])}
+
+
+WRONG = {
+    "rls-gain": ("P @ x_mean", "2 * P @ x_mean", ELLIPSE, "RLS"),
+    "rls-P": ("torch.outer(u, u)", "torch.outer(x_mean, u)", ELLIPSE, "RLS"),
+    "bpls-ridge": ("A.T @ B", "A.T @ (0.7 * B)", CURVE, "fit"),
+    "bpls-targets": ("H + R @", "H - R @", CURVE, "fit"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_picture_has_the_librarys_step_in_grey(name):
+    """It is the library's own run, and hers lies on it where her lines are right."""
+    right, wrong, experiment, curve = WRONG[name]
+    found = exercise(name)
+    plain, other = found.plain_text, found.plain_text.replace(right, wrong)
+    assert plain != other
+    own = drawn(experiment)[curve]
+    for text, same in ((plain, True), (other, False)):
+        seen = drawn(trying(experiment, name, compiled(text, found.function, text)))
+        assert list(seen["with the library's step"]["y"]) == list(own["y"])
+        hers_y = torch.as_tensor(list(seen[curve]["y"]))
+        close = torch.allclose(hers_y, torch.as_tensor(list(own["y"])), atol=1e-4)
+        assert close == same
+
+
+def test_a_picture_with_her_step_can_be_dragged_and_drawn_afresh():
+    panel = LiveLab(trying(ELLIPSE, NAME, hers("P @ x_mean")), interactive=True)
+    panel.run(2)
+    panel.pictures.widget.touched = {"name": "points", "index": 0, "x": 2, "y": 1}
+    assert "1 2.00 1.00" in panel.controls.value.moved
+    assert panel.pictures.now.hers.inputs[0].tolist() == [2, 1]
 
 
 def test_the_picture_of_a_paper_runs_with_her_factors():
