@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from labkit.lab.exercises import Exercise, exercise, exercises, hint, judge, solution
 from labkit.lab.exercises.blank import compiled
@@ -106,8 +107,37 @@ def test_a_notebook_has_the_steps_as_they_are(path):
         name = cell.id.removesuffix("-step")
         for wanted in student_cells(exercise(name)):
             assert cells[wanted.id].source == wanted.source
-    if path.stem in ("03_hessian_free", "05_rtrl"):
+    if path.stem in ("01_rls", "03_hessian_free", "05_rtrl"):
         assert len(tagged) >= 2
+
+
+def judged(cells, solved=False):
+    """Run a notebook's exercises and questions, and return the judgements by name.
+
+    With ``solved``, the library's lines and the answers of the runs are put in.
+    """
+    found, shell = {}, InteractiveShell.instance()
+
+    def judging(name, answer=...):
+        question = solved and not isinstance(exercise(name), Exercise)
+        found[name] = check(name, answer, solve=question).judgement
+
+    for cell in cells:
+        tags, source = cell.metadata.get("tags", []), cell.source
+        if solved and "exercise" in tags:
+            source = exercise(cell.id.removesuffix("-step")).solved_text
+        if {"exercise", "check"} & {*tags} or cell.id.endswith("-answer"):
+            shell.user_ns["check"] = judging
+            shell.run_cell(source).raise_error()
+    return found
+
+
+@pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
+def test_a_notebooks_exercises_are_open_and_can_be_solved(path):
+    cells = [c for c in nbformat.read(path, as_version=4).cells if c.get("id")]
+    told, right = judged(cells), judged(cells, solved=True)
+    assert {each.kind for each in told.values()} <= {"open"}
+    assert all(each.right for each in right.values()) and told.keys() == right.keys()
 
 
 def test_hints_come_in_order_and_then_the_line():
