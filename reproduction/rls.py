@@ -42,20 +42,23 @@ def looked_at(epoch: int) -> bool:
     return epoch <= 10 or epoch % 5 == 0
 
 
-def problem_of(data: str, standardised: bool = False) -> Problem:
+def problem_of(data: str, standardised: bool = False, device: str = "cpu") -> Problem:
     """Load a data set; of the film reviews only some, each by its first 100 words.
 
     ``standardised`` pixels have mean 0 and standard deviation 1 over all training
     images.
     """
     if data != "imdb":
-        problem = load_problem(data)
+        problem = load_problem(data, device=device)
         return _standardised(problem) if standardised else problem
     parts = []
     for split, count in REVIEWS.items():
         read = load_imdb(split, length=100)
         g = torch.Generator().manual_seed(0)
-        parts.append(some(read, torch.randperm(len(read.targets), generator=g)[:count]))
+        drawn = torch.randperm(len(read.targets), generator=g)[:count]
+        kept = some(read, drawn)
+        X, y = kept.inputs.to(device), kept.targets.to(device)
+        parts.append(replace(kept, inputs=X, targets=y))
     return Problem(*parts)
 
 
@@ -80,10 +83,11 @@ def epochs_of(
     data: str = "mnist",
     layers: str = "FC",
     standardised: bool = False,
+    device: str = "cpu",
     **options: float,
 ) -> list[dict]:
     """Train by a method, and return a look after each epoch that `looked_at` keeps."""
-    problem = problem_of(data, standardised)
+    problem = problem_of(data, standardised, device)
     torch.manual_seed(seed)
     model = network(problem, layers)
     training = make_training(method, model, **CONSTANTS[layers], **options)

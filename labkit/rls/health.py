@@ -12,6 +12,10 @@ from torch import Tensor
 
 from labkit.rls.blocks import Block, BlockStep, joint_norm
 
+# The number of a step that is never reached, where none has failed. It is not inf: a
+# saved state with a number that is not finite is taken for a damaged one.
+NEVER = 2.0**100
+
 
 class NumericalError(ArithmeticError):
     """An invalid value in a layer at a step (from 1); nothing was changed."""
@@ -82,17 +86,15 @@ def count(steps: Sequence[BlockStep]) -> None:
 
 
 def note(steps: Sequence[BlockStep], fine: Tensor) -> None:
-    """Store the number of each block's first step that was not ``fine``, or inf.
+    """Store the number of each block's first step that was not ``fine``, or `NEVER`.
 
     This happens on the device, after the steps have been counted.
     """
     states = [each.state for each in steps]
     for each, state in zip(steps, states, strict=True):
         if "failed_at" not in state:
-            state["failed_at"] = each.h.new_full((), torch.inf)
-    failed = torch.stack([state["step"] for state in states]).masked_fill_(
-        fine, torch.inf
-    )
+            state["failed_at"] = each.h.new_full((), NEVER)
+    failed = torch.stack([state["step"] for state in states]).masked_fill_(fine, NEVER)
     torch._foreach_minimum_([state["failed_at"] for state in states], list(failed))
 
 
@@ -100,8 +102,8 @@ def check_noted(states: Mapping[str, Mapping]) -> None:
     """Raise NumericalError for the first stored failure; waits once for the device."""
     noted = {k: each["failed_at"] for k, each in states.items() if "failed_at" in each}
     first = torch.stack(list(noted.values())).tolist() if noted else []
-    step, name = min(zip(first, noted, strict=True), default=(torch.inf, ""))
-    if step < torch.inf:
+    step, name = min(zip(first, noted, strict=True), default=(NEVER, ""))
+    if step < NEVER:
         what = "h is not finite or below forgetting, or a gradient is not finite"
         advice = "the block was left as it was"
         raise NumericalError(name, int(step), what, None, advice)

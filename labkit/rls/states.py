@@ -12,6 +12,7 @@ from torch import Tensor
 from labkit import ranges
 from labkit.rls.blocks import Block
 from labkit.rls.checks import LAYER_OPTIONS
+from labkit.rls.health import NEVER
 
 # states of other optimizers that have the shape of their parameter
 SHAPED = "exp_avg", "exp_avg_sq", "momentum_buffer"
@@ -157,7 +158,7 @@ def restored(kept: Mapping[str, Any], block: Block) -> dict[str, Tensor]:
         for name, value in state.items()
     }
     if state.pop("failed_h", None) is not None:  # labkit 0.2 wrote 0 for no failure
-        state["failed_at"][state["failed_at"] == 0] = torch.inf
+        state["failed_at"][state["failed_at"] == 0] = NEVER
     return state
 
 

@@ -237,7 +237,8 @@ class Checkpoint:
             raise self._refused(path, "is damaged: its checksum is another one")
         try:
             with torch.serialization.safe_globals([*classes]):
-                state = torch.load(path, weights_only=True)
+                # whatever takes it up moves it to its own device
+                state = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # of pickle, zip files and torch, of many kinds
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise self._refused(path, f"cannot be read: {words[0]}") from error
@@ -258,7 +259,7 @@ class Checkpoint:
             return
         partial = self.folder / f"{name}.tmp"
         try:
-            torch.save(state, partial)
+            torch.save(_on_cpu(state), partial)
             sha256 = checksum(partial)
             path = self.folder / f"{name}-{sha256[:12]}.pt"
             os.replace(partial, path)
@@ -309,6 +310,19 @@ def _change(was: Any, now: Mapping[str, Any]) -> str:
                 return _change(one, two)
             return f"{key} was {one!r} and is {two!r} now"
     return "nothing differs"
+
+
+def _on_cpu(value: Any) -> Any:
+    """Return a state with its tensors on the CPU, where every machine can read it."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {k: _on_cpu(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_on_cpu(v) for v in value]
+    return value
 
 
 def _not_finite(value: Any, where: str = "") -> str | None:

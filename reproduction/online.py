@@ -1,0 +1,100 @@
+"""Training a recurrent network online, on Copy or on a text, and its bits."""
+
+from functools import cache
+
+from labkit.lab.datasets import Text, load, load_ptb
+from labkit.lab.problem import seeded
+from labkit.lab.rtrl import Network, looks, make_learner, new_network
+from labkit.lab.runs.jobs import Checkpoint
+from labkit.rtrl import TBPTT, CharStream, CopyTask, train
+from labkit.rtrl.learners import label
+
+CHUNK = 50  # steps between two chances to save
+LOGGED = 10**-3.5  # the rate of every run that the authors published
+
+
+@cache
+def text(data: str, split: str) -> Text:
+    """Load the characters of a split; the Penn Treebank keeps its blanks, as there."""
+    return load_ptb(split, blanks=True) if data == "ptb" else load(data, split)
+
+
+def stream_of(data: str, split: str, batch: int, **options) -> CharStream:
+    """Return pointers into a split; ``options`` are those of the stream."""
+    read = text(data, split)
+    return CharStream(read.tokens, len(read.symbols), batch, **options)
+
+
+def task_of(
+    data: str, batch: int, seed: int, device: str = "cpu"
+) -> CopyTask | CharStream:
+    """Return the task: Copy, or a text with resets every 100 characters."""
+    if data == "copy":
+        return CopyTask(batch, generator=seeded(seed, device), device=device)
+    return stream_of(data, "train", batch, device=device)
+
+
+def bits_on(network: Network, data: str, split: str, streams: int = 64) -> float:
+    """Return the bits per character of a split that frozen weights read once.
+
+    ``streams`` pointers read the split in parallel.
+    """
+    device = network.cell.weight.device
+    stream = stream_of(data, split, streams, reset_every=0, device=device)
+    learner = TBPTT(network.cell, batch_size=streams, horizon=1)
+    steps = len(stream.tokens) // streams
+    bits = [r.bits for r in train(learner, network.readout, stream, steps=steps)]
+    return sum(bits) / len(bits)
+
+
+def online(
+    checkpoint: Checkpoint,
+    *,
+    data: str,
+    method: str,
+    rank: int,
+    hidden: int,
+    batch: int,
+    steps: int,
+    every: int,
+    lr: float = LOGGED,
+    clip: float = 1.0,
+    seed: int = 0,
+    device: str = "cpu",
+) -> list[dict]:
+    """Train online, and return a look every ``every`` steps.
+
+    ``bits`` are those of the training symbols since the look before. On text a look
+    also has the bits of the validation split, and the last one those of the test split.
+    """
+    task = task_of(data, batch, seed, device)
+    network = new_network(task.input_size, hidden, seed=seed, device=device)
+    learner = make_learner(method, rank, network.cell, batch_size=batch, seed=seed)
+    optimizer, saved = network.adam(lr), checkpoint.load()
+    parts = {"cell": network.cell, "readout": network.readout, "task": task}
+    parts |= {"learner": learner, "optimizer": optimizer}
+    rows, done, recent = [], 0, []
+    if saved:
+        rows, done, recent = saved["rows"], saved["steps"], saved["recent"]
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+    told = f"{label(method, rank)}, rate {lr:.2g}, batch {batch}"
+    if done == steps:
+        return rows
+    before, left = done, steps - done
+    records = train(
+        learner, network.readout, task, steps=left, optimizer=optimizer, clip=clip
+    )
+    for look in looks(records, CHUNK):
+        recent, done = recent + look.bits, before + look.symbols
+        if done % every == 0 or done == steps:
+            row = {"label": told, "seed": seed, "look": done}
+            rows.append(row | {"bits": sum(recent) / len(recent), "level": task.level})
+            recent = []
+            if data != "copy":
+                rows[-1]["valid"] = bits_on(network, data, "valid")
+            if data != "copy" and done == steps:
+                rows[-1]["test"] = bits_on(network, data, "test")
+        state = {name: part.state_dict() for name, part in parts.items()}
+        checkpoint.save(state | {"rows": rows, "steps": done, "recent": recent})
+    return rows
