@@ -61,7 +61,8 @@ class Question:
         try:
             right, said = self.verdict(answer, _run(self))
         except (TypeError, ValueError) as error:
-            told = f"The answer has to be {self.wants}: {error}."
+            why = str(error).removesuffix(".")
+            told = f"The answer has to be {self.wants}: {why}."
             return Judgement(self.name, "shape", told)
         return Judgement(self.name, "right" if right else "wrong", said)
 

@@ -209,11 +209,7 @@ def judge(exercise: Exercise, hers: Callable) -> Judgement:
     if wrong := _misshapen(exercise, run, wanted):
         slip = _slip(exercise, run)
         return told("shape", _joined(wrong, slip), slip.kind if slip else "")
-    pairs = {
-        name: (run.values[name].detach(), wanted.values[name])
-        for name in exercise.shapes
-        if isinstance(wanted.values[name], Tensor)
-    }
+    pairs = _pairs(exercise, run)
     try:
         findings = _findings(exercise, hers)
     except (Exception, Stopped) as error:
@@ -268,6 +264,27 @@ def _wanted(exercise: Exercise) -> Tried:
     for theorem in exercise.theorems:
         theorem()
     return run
+
+
+def _pairs(exercise: Exercise, run: Tried) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return her values and the wanted ones of the variables in the blank.
+
+    The wanted ones are of lines in the form that the blank has. The library may write
+    something else to the same memory later.
+    """
+    found = {}
+    for name, wanted in _filled_in(exercise).values.items():
+        hers = run.values[name]
+        if isinstance(wanted, Tensor) and isinstance(hers, Tensor):
+            if hers.shape == wanted.shape:
+                found[name] = hers, wanted
+    return found
+
+
+@cache
+def _filled_in(exercise: Exercise) -> Tried:
+    right = compiled(exercise.plain_text, exercise.function, f"{exercise.name}, plain")
+    return run_example(exercise, right)
 
 
 def _copied(value: Any) -> Any:

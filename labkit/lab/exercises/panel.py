@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
+
 from labkit.lab.exercises.guard import Stopped, in_words, limited
 from labkit.lab.exercises.in_place import in_place
 from labkit.lab.exercises.judging import still_open
@@ -49,24 +51,48 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
         return experiment
 
     def rows(*args: Any) -> Iterator[dict]:
-        made, right = experiment.rows(*args), experiment.rows(*args)
-        while True:
-            try:
-                with (
-                    in_place(found.function, hers),
-                    limited(hers, seconds=STEP_SECONDS, lines=10**6),
-                ):
-                    row = next(made)
-            except StopIteration:
-                return
-            except (Exception, Stopped) as error:
-                raise StepError(in_words(error, hers)) from error
-            beside = next(right, {})
+        right, made = experiment.rows(*args), _measured(experiment.rows(*args))
+        for beside in _apart(right):
+            if not beside.get("measured", True):  # of a training before, not of hers
+                row, grey = beside, None
+            else:
+                grey = beside.get("pictures")
+                try:
+                    with (
+                        in_place(found.function, hers),
+                        limited(hers, seconds=STEP_SECONDS, lines=10**6),
+                    ):
+                        row = next(made)
+                except StopIteration:
+                    return
+                except (Exception, Stopped) as error:
+                    raise StepError(in_words(error, hers)) from error
             if "pictures" in row:
-                row |= {"pictures": Both(row["pictures"], beside.get("pictures"))}
+                row = {**row, "pictures": Both(row["pictures"], grey)}
             yield row
 
     return replace(experiment, rows=rows, **_drawing_both(experiment))
+
+
+def _measured(rows: Iterator[dict]) -> Iterator[dict]:
+    return (row for row in rows if row.get("measured", True))
+
+
+def _apart(rows: Iterator[dict]) -> Iterator[dict]:
+    """Yield rows whose run shares no random numbers of torch with another one.
+
+    The library's run takes a step before hers: what that imports for the first time,
+    such as parts of torch, must not be cut off by the limits of her lines.
+    """
+    chance = torch.get_rng_state()
+    while True:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(chance)
+            row = next(rows, None)
+            chance = torch.get_rng_state()
+        if row is None:
+            return
+        yield row
 
 
 def _drawing_both(experiment: Experiment) -> dict[str, Callable]:

@@ -10,8 +10,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from labkit.lab.exercises import Exercise, exercise, exercises, hint, judge, solution
 from labkit.lab.exercises.blank import compiled
+from labkit.lab.exercises.shown import Checked, folded
 from labkit.lab.exercises.student import cells as student_cells
-from labkit.lab.exercises.words import Checked, check, folded
+from labkit.lab.exercises.words import check
 
 STEPS = {n: e for n, e in exercises().items() if isinstance(e, Exercise)}
 each_step = pytest.mark.parametrize("found", STEPS.values(), ids=STEPS)
@@ -107,7 +108,7 @@ def test_a_notebook_has_the_steps_as_they_are(path):
         name = cell.id.removesuffix("-step")
         for wanted in student_cells(exercise(name)):
             assert cells[wanted.id].source == wanted.source
-    if path.stem in ("01_rls", "02_bpls", "03_hessian_free", "05_rtrl"):
+    if path.stem != "06_compare" and path.stem != "00_tour":
         assert len(tagged) >= 2
 
 

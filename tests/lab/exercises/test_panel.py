@@ -1,13 +1,15 @@
 """A panel with a learner's step: hers runs in it, and nowhere else."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 from IPython.utils.capture import capture_output
 
 from labkit.lab.bpls import CURVE
+from labkit.lab.broad import FUNCTIONS, FunctionKnobs
 from labkit.lab.exercises import exercise, trying
 from labkit.lab.exercises.blank import compiled
 from labkit.lab.panels import Experiment, Lines, LiveLab
@@ -109,6 +111,36 @@ def test_a_picture_has_the_librarys_step_in_grey(name):
         hers_y = torch.as_tensor(list(seen[curve]["y"]))
         close = torch.allclose(hers_y, torch.as_tensor(list(own["y"])), atol=1e-4)
         assert close == same
+
+
+def test_without_its_second_term_chol_2_makes_grevilles_fit():
+    found = exercise("broad-chol2")
+    text = found.plain_text.replace("D.T @ D + ", "")
+    wrong = trying(FUNCTIONS, found.name, compiled(text, found.function, "wrong"))
+    knobs = FunctionKnobs(ridge=0.01, exact="chol-2")
+    panel = LiveLab(wrong, knobs=knobs, interactive=False)
+    panel.run(12)
+    hers, right = (each.fits for each in panel.pictures.now)
+    assert np.allclose(hers["chol-2"], hers["orig"], rtol=1e-6)
+    assert np.allclose(right["orig"], hers["orig"])
+    assert np.abs(right["chol-2"] - hers["chol-2"]).max() > 1
+
+
+def rows_with_a_training(_knobs):
+    """Yield a row of a training, and then random numbers of torch."""
+    yield {"step": 0, "measured": False}
+    for step in range(1, 9):
+        gain = float(update.gain(torch.eye(2), torch.ones(2))[0].sum())
+        yield {"step": step, "pictures": gain * float(torch.rand(()))}
+
+
+def test_the_librarys_run_keeps_pace_and_draws_the_same_random_numbers():
+    by_chance = replace(PLAIN, rows=rows_with_a_training, picture=lambda *_: {})
+    tried = trying(by_chance, NAME, hers("2 * P @ x_mean"))
+    training, *found = islice(tried.rows(Knobs()), 5)
+    assert not training["measured"] and len(found) == 4
+    for both in (row["pictures"] for row in found):
+        assert both.hers == pytest.approx(2 * both.right)
 
 
 def test_a_picture_with_her_step_can_be_dragged_and_drawn_afresh():

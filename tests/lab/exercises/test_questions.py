@@ -5,8 +5,11 @@ import math
 import pytest
 import torch
 
-from labkit.lab.exercises import Question, check, exercises
+from labkit.lab import load_problem
+from labkit.lab.broad import GrowthKnobs, growth_rows
+from labkit.lab.exercises import Question, broad, check, exercises
 
+FLOAT64 = {"dtype": torch.float64}
 QUESTIONS = {n: q for n, q in exercises().items() if isinstance(q, Question)}
 each = pytest.mark.parametrize("name", QUESTIONS)
 # Wrong answers, and answers of a wrong form with what is said of them.
@@ -24,6 +27,12 @@ WRONG = {
     "rtrl-3": [("OK", "OK"), ("OK", "B-OK"), ("B-OK", "B-OK")],
     "hessian_free-1": [lambda A, b, x0, damping: 0.0],
     "hessian_free-2": [("falls", "falls"), ["rises", "rises"]],
+    "broad-1": [(1e-8, "larger"), (1e-11, "smaller")],
+    "broad-2": [["chol-2"], ["bordered"], [], ["bordered", "d-rdg", "r-inv"]],
+    "broad-3": [
+        lambda F, AY, k: F[:k, :k] @ AY[:k],
+        lambda F, AY, k: F[:k] @ (F.T @ AY),
+    ],
     "compare-1": ["RLS", "Adam"],
     "compare-2": [lambda T: T - 1, lambda T: 6],
     "compare-3": ["SGD", "Adam"],
@@ -41,6 +50,12 @@ FORMS = {
     "rtrl-3": [("OK", "got 'OK'"), (("KF", "OK"), "the names are")],
     "hessian_free-1": [(0.3, "the number 0.3")],
     "hessian_free-2": [(("up", "down"), "the words are")],
+    "broad-1": [(1e-8, "got 1e-08"), ((1e-8, "up"), "the words are")],
+    "broad-2": [("orig", "got 'orig'"), (["chol-3"], "the solvers are")],
+    "broad-3": [
+        (3, "the number 3"),
+        (lambda F, AY, k: F @ F.T @ AY, "of shape (12, 2), not a tensor of shape (7"),
+    ],
     "compare-1": [("Muon", "the rules are SGD, Adam, RLS"), (3, "got 3")],
     "compare-4": [(torch.zeros(2), "subclass of torch.optim.Optimizer")],
 }
@@ -89,6 +104,8 @@ def test_an_answer_is_right_however_it_is_written():
     assert check("rtrl-2", by_rank).right
     assert check("rtrl-3", ["B-OK", "OK"]).right
     assert check("hessian_free-1", by_two_solves).right
+    assert check("broad-2", {"d-rdg", "bordered", "chol-1"}).right
+    assert check("broad-3", by_a_sum).right
     assert check("compare-2", lambda T: math.ceil(T)).right
     assert check("rls-2", by_symmetric).right
     assert check("rls-3", lambda k, q, s: 1 + 1 / (1 / (k * q) + s - 1)).right
@@ -111,6 +128,10 @@ def by_symmetric(X, P):
     return 2 * len(X) / torch.linalg.matrix_norm(X @ L, 2) ** 2
 
 
+def by_a_sum(F, AY, k):
+    return sum(torch.outer(f, f @ AY[:k]) for f in F[:k, :k].T)
+
+
 def by_two_solves(A, b, x0, damping):
     B = A.T @ A + damping**2 * torch.eye(len(x0)).to(A)
     zero = torch.linalg.solve(B, A.T @ b)
@@ -127,3 +148,9 @@ def test_eight_of_the_older_exercises_or_more_ask_for_code_or_a_curve():
     asked = [QUESTIONS[name] for name in older if name in QUESTIONS]
     code = [each.name for each in asked if each.wants.startswith("a function of")]
     assert len(older) == 19 and len(code) >= 8, code
+
+
+def test_the_growth_that_is_asked_about_is_the_live_one():
+    *_, row = growth_rows(GrowthKnobs(ridge=1e-8), load_problem("digits", **FLOAT64))
+    behind = row["accuracy exact"] - row["accuracy greville"]
+    assert broad.points_behind(broad.growth_with(broad.ADDED), 1e-8) == behind > 1
