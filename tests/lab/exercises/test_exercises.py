@@ -26,7 +26,7 @@ def test_a_paper_has_two_steps_or_more():
 @pytest.mark.parametrize("found", exercises().values(), ids=exercises())
 def test_it_has_three_hints_in_whole_sentences(found):
     assert len(found.hints) == 3 and len(set(found.hints)) == 3
-    assert all(text.endswith(".") for text in (*found.hints, found.title))
+    assert all(text.endswith((".", "?")) for text in (*found.hints, found.title))
 
 
 @each_step
