@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
+WORDS = "another verdict"  # in the legend of dots; its words stand at the dot
 # both by `labkit reproduce pages`
 RECORDED = Path(__file__).with_name("claims.csv")
 SUMMARIES = Path(__file__).with_name("summaries.json")
@@ -157,7 +158,7 @@ def claim_figure(claims: Iterable[Claim], caption: str = "") -> "Figure":
     drawn = pd.DataFrame(rows, columns=Claim._fields)
     units = {unit: mine for unit, mine in drawn.groupby("unit", sort=False)}
     total = len(drawn) + 2 * len(units)  # lines; two below each panel are its axis
-    figure, data, top = layout(width=960, height=34 * total + 60), [], 0
+    figure, data, top = layout(width=960, height=40 * total + 60), [], 0
     for i, (unit, mine) in enumerate(units.items()):
         data += [trace | on_axes(i) for trace in _dots(mine)]
         figure[f"xaxis{suffix(i)}"] = {
@@ -190,7 +191,8 @@ def _dots(claims: pd.DataFrame) -> Iterator[dict]:
     from labkit.lab.panels.figures.theme import BUTTON, COLOURS
 
     looks = {YES: (COLOURS[2], "circle"), NO: (COLOURS[1], "x")}
-    for said, group in claims.groupby("verdict", sort=False):
+    kinds = claims["verdict"].where(claims["verdict"].isin([YES, NO, UNDECIDED]), WORDS)
+    for said, group in claims.groupby(kinds, sort=False):
         colour, symbol = looks.get(said, (BUTTON, "circle-open"))
         yield {
             "type": "scatter",
@@ -202,8 +204,11 @@ def _dots(claims: pd.DataFrame) -> Iterator[dict]:
             "error_x": {"type": "data", "array": list(group["spread"].fillna(0))},
             "marker": {"color": colour, "symbol": symbol, "size": 9},
             "cliponaxis": False,
-            "text": [f"{row.found}<br>{row.setting}" for row in group.itertuples()],
-            "hovertemplate": "%{text}<extra>" + said + "</extra>",
+            "text": [
+                f"{row.found}<br>{row.setting}<br><b>{row.verdict}</b>"
+                for row in group.itertuples()
+            ],
+            "hovertemplate": "%{text}<extra></extra>",
         }
 
 

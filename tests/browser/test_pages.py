@@ -9,7 +9,7 @@ pytest.importorskip("selenium")
 
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from labkit.lab.panels import LineStepper, LiveLab
+from labkit.lab.panels import LineStepper, LiveLab, curves
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.live_lab import PLAY
 from labkit.lab.panels.live.played import packed, played
@@ -49,6 +49,15 @@ return drawn && [drawn.width / frame.width, drawn.height / frame.height];
 """
 
 
+NAMES = """
+const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-1);
+return [...plot.querySelectorAll('text')].map((text) => {
+  const { left, right } = text.getBoundingClientRect();
+  return [text.textContent.trim(), left, right];
+});
+"""
+
+
 def doubled(x):
     y = 2 * x
     return y
@@ -77,6 +86,11 @@ def out(tmp_path_factory):
             ],
         ),
     ]
+    rules = {f"a rule of {name}": ([1, 2], [3, 4]) for name in "abcdef"}
+    many = curves({"Left": rules, "Right": rules}, "step", "error")
+    hidden = new_output("display_data", many._repr_mimebundle_())
+    fold = {"jupyter": {"source_hidden": True}}
+    cells.append(new_code_cell("many", metadata=fold, outputs=[hidden]))
     out = tmp_path_factory.mktemp("runs")
     folder = out / "20300102-030405-rls"
     folder.mkdir()
@@ -106,6 +120,15 @@ def test_planes_stand_one_below_another_where_it_is_narrow(driver, page):
     assert rest and all(box[2] >= first[3] - 1 for box in rest)
     for text, (left, right, _, bottom) in found["words"]:
         assert 0 <= left and right <= 390 and bottom <= found["plot"][3], text
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_at_the_ends_of_curves_are_whole(driver, page, width):
+    sized(driver, width, 844)
+    names = wait(lambda: page.script(NAMES), "it is drawn")
+    wait(lambda: all(right <= width for _, _, right in page.script(NAMES)), names)
+    told = [name for name, left, _ in names if name.startswith("a rule of") and left]
+    assert sorted(told) == [f"a rule of {name}" for name in "abcdef"]
 
 
 def test_a_wide_page_has_them_side_by_side_again(driver, page):

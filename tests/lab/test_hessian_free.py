@@ -234,79 +234,72 @@ def declared(names, **given):
     return space
 
 
-KRYLOV = ("frozen", "posed", "side_by_side", "solution", "error_after", "measure")
-KRYLOV = (*KRYLOV, "krylov_rows", "needed")
-
-
 @pytest.fixture(scope="module")
-def krylov(problem):
+def kept(problem):
     training = lab.Training(problem, lab.knobs_of(problem), steps=20)
-    given = {"kept": {}, "training": training, "batch": problem.fit.inputs[:60]}
-    space = declared(KRYLOV, **given, held=problem.tune.inputs)
-    for record in training.records:
-        space["kept"][record.step] = space["frozen"](training, space["batch"])
-    return space
+    return lab.freeze(training, problem, (1, 5, 8, 10, 15, 20), size=60)
 
 
-def test_a_frozen_problem_is_a_copy_and_can_be_posed_anew(krylov):
-    kept = krylov["kept"]
-    one, two = (krylov["posed"](kept[8], 0.1, "random_signs") for _ in range(2))
+def test_a_frozen_problem_is_a_copy_and_can_be_posed_anew(kept):
+    one, two = (kept[8].posed(0.1, "random_signs") for _ in range(2))
     assert all(map(torch.equal, one.scale, two.scale))
     assert float(norm(one.x0)) > 0 and one.damping == 0.1
-    assert kept[8].damping < kept[1].damping
-    assert not torch.equal(kept[8].point.weights[0], kept[1].point.weights[0])
+    early, late = kept[1].problem, kept[8].problem
+    assert late.damping < early.damping
+    assert not torch.equal(late.point.weights[0], early.point.weights[0])
+    assert len(kept[8].batch) == 60 and not torch.equal(kept[1].batch, kept[8].batch)
 
 
-def test_model_value_and_gradient_are_those_of_the_damped_model(krylov):
-    problem = krylov["posed"](krylov["kept"][8], 0.3)
+def test_model_value_and_gradient_are_those_of_the_damped_model(kept):
+    frozen = kept[8]
+    problem = frozen.posed(0.3)
     torch.manual_seed(0)
     d = tuple(map(torch.randn_like, problem.x0))
     want = 0.5 * (problem.point.forward_map(d) - problem.b).square().sum()
     want += 0.5 * 0.3**2 * norm(d) ** 2 - 0.5 * problem.b.square().sum()
     assert problem.model_value(d) == pytest.approx(float(want))
-    answer = krylov["solution"](8, 0.3)
+    answer = lab.solution(frozen, 0.3)
     assert problem.gradient_norm(answer) < 1e-8 * problem.gradient_norm(d)
-    zero = tuple(0 * t for t in d)
-    before = krylov["error_after"](problem, zero, krylov["batch"])
+    before = frozen.error_after(tuple(0 * t for t in d), frozen.batch)
     assert 2 * float(problem.point.loss()) == pytest.approx(before)
 
 
-def test_the_two_methods_compare_as_the_theory_says(krylov):
+def test_the_two_methods_compare_as_the_theory_says(kept):
     """At equal k: CG has the lower value and, without c, LSMR the smaller gradient."""
-    problem = krylov["posed"](krylov["kept"][8], 0.05)
-    for k, each in enumerate(islice(krylov["side_by_side"](problem), 40)):
+    problem = kept[8].posed(0.05)
+    for k, each in enumerate(islice(lab.side_by_side(problem), 40)):
         ours, cg = each["LSMR"], each["CG"]
         assert problem.model_value(cg) <= problem.model_value(ours) + 1e-12, k
         size = problem.gradient_norm(cg) * (1 + 1e-8) + 1e-12
         assert problem.gradient_norm(ours) <= size, k
 
 
-def krylov_frame(krylov, count, **changes):
+def krylov_frame(kept, count, **changes):
     settings = replace(lab.KrylovKnobs(after=1, damping=0.1), **changes)
-    return pd.DataFrame(islice(krylov["krylov_rows"](settings, krylov["kept"]), count))
+    return pd.DataFrame(islice(lab.krylov_rows(settings, kept), count))
 
 
-def test_the_frozen_problems_rows_mark_what_is_taken_and_where_lsmr_stops(krylov):
-    frame = krylov_frame(krylov, 60)
+def test_the_frozen_problems_rows_mark_what_is_taken_and_where_lsmr_stops(kept):
+    frame = krylov_frame(kept, 60)
     assert frame["taken"].notna().sum() == frame["stopped"].notna().sum() == 1
     away = frame[["distance LSMR", "distance CG"]].iloc[[0, -1]]
     assert (away.iloc[1] < 0.01 * away.iloc[0]).all()
     others = {"damping_norm": "scaled", "damp_towards": "start"}
-    frame = krylov_frame(krylov, 60, **others, preconditioner="jacobi")
+    frame = krylov_frame(kept, 60, **others, preconditioner="jacobi")
     assert frame["distance LSMR"].iloc[-1] > 0.01 > frame["distance CG"].iloc[-1]
 
 
 @pytest.mark.parametrize("change", ends(lab.KrylovKnobs), ids=str)
-def test_the_frozen_problems_knobs_work_at_their_ends(krylov, change):
-    assert krylov_frame(krylov, 5, **change)["merit LSMR"].notna().all()
+def test_the_frozen_problems_knobs_work_at_their_ends(kept, change):
+    assert krylov_frame(kept, 5, **change)["merit LSMR"].notna().all()
 
 
-def test_iterations_until_a_level(krylov):
-    problem = krylov["posed"](krylov["kept"][8], 0.1)
-    level = 0.99 * problem.model_value(krylov["solution"](8, 0.1))
-    found = krylov["needed"](problem, level)
+def test_iterations_until_a_level(kept):
+    problem = kept[8].posed(0.1)
+    level = 0.99 * problem.model_value(lab.solution(kept[8], 0.1))
+    found = lab.needed(problem, level)
     assert 0 < found["CG"] <= found["LSMR"]
-    assert math.isnan(krylov["needed"](problem, -math.inf, limit=3)["CG"])
+    assert math.isnan(lab.needed(problem, -math.inf, limit=3)["CG"])
 
 
 def made_up(errors):

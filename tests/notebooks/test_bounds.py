@@ -62,12 +62,29 @@ MOST = {
 }
 
 
-shown = DisplayFormatter().format
+built = DisplayFormatter().format
+
+
+def legends(figure):
+    """Return the names in each legend of a figure, as plain data."""
+    if figure["layout"].get("showlegend") is False:
+        return []
+    told = {}
+    for trace in figure["data"]:
+        if trace.get("name") and trace.get("showlegend", len(figure["data"]) > 1):
+            told.setdefault(trace.get("legend"), set()).add(trace["name"])
+    return list(told.values())
 
 
 def run_cells(name, values):
-    """Run a notebook's code cells here, and build what their last lines show."""
-    names = {}
+    """Run a notebook's code cells here, and return the figures that they show."""
+    names, figures = {}, []
+
+    def shown(thing):
+        data, _ = built(thing)
+        if drawn := data.get("application/vnd.plotly.v1+json"):
+            figures.append(drawn)
+
     for cell in nbformat.read(PATHS[name], as_version=4).cells:
         if cell.cell_type != "code":
             continue
@@ -79,6 +96,7 @@ def run_cells(name, values):
         if "parameters" in cell.metadata.get("tags", []):
             names |= values
         names["display"] = shown
+    return figures
 
 
 def drawn(parameter, most, rng):
@@ -144,6 +162,10 @@ def one_thread(monkeypatch):
 )
 def test_a_notebook_runs_through(name, beside, tmp_path, capfd):
     values = resolve(DECLARED[name], LEAST[name] | beside)
-    run_cells(name, values | {"interactive": False, "run_dir": str(tmp_path)})
+    given = {"interactive": False, "run_dir": str(tmp_path)}
+    figures = run_cells(name, values | given)
+    assert len(figures) >= 2, "few figures, so their legends are not looked at"
+    crowded = [each for figure in figures for each in legends(figure) if len(each) > 5]
+    assert crowded == []
     told = "".join(capfd.readouterr())
     assert "Traceback" not in told, told[told.index("Traceback") :][-2000:]

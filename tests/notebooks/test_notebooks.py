@@ -25,6 +25,12 @@ def written(book):
     return [c for c in cells if "exercise" not in c.metadata.get("tags", [])]
 
 
+def plain(source):
+    """Return Python code without a notebook's own commands."""
+    lines = source.splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("%", "!")))
+
+
 def long_functions(book, limit=15):
     """Name the functions in a notebook that are longer than ``limit`` lines.
 
@@ -32,9 +38,7 @@ def long_functions(book, limit=15):
     """
     found = []
     for cell in written(book):
-        lines = cell.source.splitlines()
-        source = "\n".join(line for line in lines if not line.startswith(("%", "!")))
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(ast.parse(plain(cell.source))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 if node.end_lineno - node.lineno + 1 > limit:
                     found.append(node.name)
@@ -97,6 +101,45 @@ def test_opens_with_its_picture_and_folds_what_stands_below_the_story(book):
     assert out_of_order(book) == []
 
 
+def statements(body):
+    """Yield the statements of a live notebook, those of its functions included."""
+    for node in body:
+        yield node
+        live = isinstance(node, ast.If) and ast.unparse(node.test) == "interactive"
+        if live or isinstance(node, ast.FunctionDef):
+            yield from statements(node.body)
+
+
+def run_unseen(book):
+    """Name the panels that run in a live notebook before they are displayed."""
+    seen, made, found = set(), set(), []
+    trees = (ast.parse(plain(cell.source)) for cell in written(book))
+    for node in (each for tree in trees for each in statements(tree.body)):
+        call = getattr(node, "value", None)
+        if not isinstance(call, ast.Call):
+            continue
+        name, _, asked = ast.unparse(call.func).partition(".")
+        if name == "display":
+            seen.update(map(ast.unparse, call.args))
+        elif "LiveLab" in (name, asked):
+            made.update(map(ast.unparse, node.targets))
+        elif asked == "run" and name in made - seen:
+            found.append(name)
+    return found
+
+
+def test_a_panel_is_displayed_before_it_runs(book):
+    assert run_unseen(book) == []
+
+
+def test_a_panel_that_runs_unseen_is_found():
+    late = "def show():\n    p = LiveLab(A)\n    p.run(9)\n    display(p)"
+    waits = "q = lab.LiveLab(A)\nif not interactive:\n    q.run(9)\ndisplay(q)"
+    first = "r = LiveLab(A)\nif interactive:\n    display(r)\nx = r.run(9)"
+    cells = [nbformat.v4.new_code_cell(each) for each in (late, waits, first)]
+    assert run_unseen(nbformat.v4.new_notebook(cells=cells)) == ["p"]
+
+
 def test_a_lost_order_is_found(book):
     book.cells.append(book.cells.pop(1))
     assert {"then the title", "then the picture"} <= set(out_of_order(book))
@@ -143,6 +186,56 @@ def test_keeps_no_widget_state(book):
         for kind in output.get("data", {})
     }
     assert "application/vnd.jupyter.widget-view+json" not in kinds
+
+
+def shows(cell):
+    """Whether a cell's code ends in something to look at, or displays it."""
+    body = ast.parse(plain(cell.source)).body
+    if body and isinstance(body[-1], ast.Expr):
+        return True
+    inside = [n for each in body if isinstance(each, ast.If) for n in each.body]
+    called = [n.value for n in [*body, *inside] if isinstance(n, ast.Expr)]
+    names = {getattr(c.func, "id", "") for c in called if isinstance(c, ast.Call)}
+    return not names.isdisjoint({"display", "print"})
+
+
+def in_a_row(book):
+    """Return the most lines of code in sight between two things to look at.
+
+    A text is such a thing, and what a cell shows; exercises and walks count apart.
+    """
+    most = lines = 0
+    exercise = False
+    for cell in book.cells:
+        if cell.cell_type != "code":
+            if cell.source.startswith("## "):
+                exercise = cell.source.startswith("## Exercise")
+            lines = 0
+        elif not exercise:
+            hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+            lines += 0 if hidden else len(cell.source.splitlines())
+            walked = "LineStepper(" in cell.source
+            most = most if walked else max(most, lines)
+            lines = 0 if shows(cell) else lines
+    return most
+
+
+def test_code_in_sight_is_short_between_two_things_to_look_at(book):
+    assert in_a_row(book) <= 15
+
+
+def test_much_code_in_a_row_is_found():
+    code, text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
+    eight = "\n".join(["x = 1"] * 8)
+    book = nbformat.v4.new_notebook(cells=[code(eight), code("x = 2"), code(eight)])
+    assert in_a_row(book) == 17
+    book.cells[1].source = "x"  # shows it
+    assert in_a_row(book) == 9
+    book.cells[1:1] = [text("What follows.")]
+    assert in_a_row(book) == 8
+    book.cells[0].metadata["jupyter"] = {"source_hidden": True}
+    book.cells.pop(1)
+    assert in_a_row(book) == 8
 
 
 def named_modules(book):

@@ -21,7 +21,8 @@ __getattr__, __dir__, __all__ = lazily(
         "verdicts": (
             *("adam_claim", "few_walks_claim", "line_18_claim", "outcome"),
             "outcome_figure",
-            *("race_table", "reading_claim", "speed_claims", "stopped"),
+            *("race_table", "reading_claim", "settings_figure", "speed_claims"),
+            "stopped",
             *("table_1_claims", "tail_claims", "toy_claims", "walks_figure"),
         ),
         "walk": ("WALK", "WalkKnobs"),

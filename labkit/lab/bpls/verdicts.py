@@ -65,20 +65,53 @@ def outcome_figure(table: pd.DataFrame, x_title: str, caption: str) -> "Figure":
 
     ``table`` has rows (hidden layer, setting) of :func:`outcome`.
     """
+    names = ["first walk [%]", "kept [%]", "after 8 more [%]"]
+    named = {
+        f"Behind a hidden layer of {layer}": layer for layer in table.index.unique(0)
+    }
+    panels = {
+        title: table[names]
+        .rename(columns=lambda name: name.removesuffix(" [%]"))
+        .loc[layer]
+        for title, layer in named.items()
+    }
+    return settings_figure(panels, x_title, "training accuracy, %", caption)
+
+
+def settings_figure(
+    panels: Mapping[str, pd.DataFrame],
+    x_title: str,
+    y_title: str,
+    caption: str,
+    *,
+    log: bool = False,
+    joined: bool = True,
+) -> "Figure":
+    """Draw the columns of tables over their rows, which have names and no numbers.
+
+    Parameters
+    ----------
+    panels : mapping of title to DataFrame, a curve for each column
+        All have the same rows, in the same order.
+    x_title, y_title : str, of the axes
+    caption : str
+    log : bool, logarithmic vertical axis
+    joined : bool, whether lines join the points, since the rows have an order
+    """
     from labkit.lab.panels import curves
 
-    names = ["first walk [%]", "kept [%]", "after 8 more [%]"]
-    panels = {}
-    for layer, rows in table.groupby(level=0, sort=False):
-        settings = range(len(rows))
-        drawn = {n.removesuffix(" [%]"): (settings, rows[n]) for n in names}
-        panels[f"Behind a hidden layer of {layer}"] = drawn
-    figure = curves(panels, x_title, "training accuracy, %", caption=caption)
-    ticks = [str(each) for each in table.index.unique(1)]
+    drawn = {
+        title: {name: (range(len(table)), table[name]) for name in table}
+        for title, table in panels.items()
+    }
+    figure = curves(drawn, x_title, y_title, log_y=log, caption=caption)
+    ticks = [str(each) for each in next(iter(panels.values())).index]
     for axis in (name for name in figure["layout"] if name.startswith("xaxis")):
         labels = {"tickvals": list(range(len(ticks))), "ticktext": ticks}
         figure["layout"][axis] |= labels | {"tickangle": 40}
     figure["layout"]["margin"]["b"] = 120
+    for trace in (t for t in figure["data"] if t["mode"] == "lines+markers"):
+        trace["mode"] = "lines+markers" if joined else "markers"
     return figure
 
 

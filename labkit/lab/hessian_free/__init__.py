@@ -10,6 +10,10 @@ __getattr__, __dir__, __all__ = lazily(
             *("CHECKS", "KrylovKnobs", "TRAINING", "TrainingKnobs", "knobs_of"),
             *("reconstructions", "training_rows"),
         ),
+        "krylov": (
+            *("Frozen", "KRYLOV", "freeze", "krylov_rows", "needed"),
+            *("side_by_side", "solution"),
+        ),
         "bowl": ("BOWL", "BowlKnobs", "bowl_rows"),
     },
 )

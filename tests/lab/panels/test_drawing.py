@@ -91,9 +91,27 @@ def test_names_move_with_the_curves():
     assert plot.figure["data"][-1]["y"].tolist() == [5, 2]
 
 
-def test_panels_with_the_same_many_curves_share_one_legend_below():
-    many = panel(*"abcdef")
-    figure = LivePlot(Trace(), [many, many], interactive=False).figure
-    assert [c.showlegend for c in go.Figure(figure).data] == [True] * 6 + [False] * 6
+def test_panels_with_the_same_names_share_one_legend_below():
+    long = panel(*(f"{letter} on the training images" for letter in "abcde"))
+    figure = LivePlot(Trace(), [long, long], interactive=False).figure
+    assert [c.showlegend for c in go.Figure(figure).data] == [True] * 5 + [False] * 5
     assert figure["layout"]["legend"]["yref"] == "container"
     assert figure["layout"]["margin"]["b"] > 50
+
+
+def test_six_names_stand_at_the_right_and_not_in_a_legend():
+    many, few = panel(*"abcdef"), panel("train", "test")
+    figure = LivePlot(Trace(), [many, many], interactive=False).figure
+    *drawn, names = go.Figure(figure).data
+    assert not any(c.showlegend for c in drawn)
+    assert names.mode == "text" and names.xaxis == "x2" and len(names.text) == 6
+    figure = LivePlot(Trace(), [many, few], interactive=False).figure
+    texts = [c for c in go.Figure(figure).data if c.mode == "text"]
+    assert [len(names.text) for names in texts] == [6, 2]
+
+
+def test_names_aside_form_one_column_within_the_panel():
+    curves = [(np.arange(n), np.linspace(9, 0, n)) for n in (3, 9, 5, 9)]
+    x, y = places(curves, pixels=90, aside=True)
+    assert x.tolist() == [8] * 4
+    assert sorted(y) == pytest.approx([0, 1.4, 2.8, 4.2])

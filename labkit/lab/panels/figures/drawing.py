@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FAINT = 300  # points of a curve in grey
 MOST = 4  # curves of a panel that are named at their ends
+LEGEND = 5  # entries of a legend, at most
 LETTER = 5.8  # pixels of one letter, on average: the true width is known to a page only
 LINE = 14  # pixels between two names
 ROW = 19  # pixels of a row of a legend
@@ -98,7 +99,10 @@ class Drawing:
     """Panels side by side, line by line, in one figure.
 
     Names stand at the ends of curves where they fit; else in a legend above the panel,
-    or in one legend below all panels where each of them would say the same.
+    or in one legend below all panels where each of them would say the same. A legend of
+    more than five entries is hard to read: then the names stand at the right of the
+    panel instead, one below another in the order in which the curves end, and at the
+    right of the last panel alone where all panels would say the same.
 
     Parameters
     ----------
@@ -125,21 +129,16 @@ class Drawing:
         self.panels, self.columns = panels, min(columns, len(panels))
         self.lines = math.ceil(len(panels) / self.columns)
         self._traces = [panel.traces() for panel in panels]
-        self._named, legends = [], []
-        for panel, traces in zip(panels, self._traces, strict=True):
-            fits = fit([traces[i]["name"] for i in panel.ends], self.columns)
-            self._named.append(list(panel.ends) if fits else [])
-            rest = [t for i, t in enumerate(traces) if i not in self._named[-1]]
-            legends.append([t["name"] for t in rest if t["showlegend"]])
+        legends = self._place_names()
+        names = dict.fromkeys(name for each in legends for name in each)
         if shared is None:
             shared = len(panels) > 1 and len(set(map(tuple, legends))) == 1
-        self._shared = shared and any(legends)
+        self._shared = shared and 0 < len(names) <= LEGEND
         self._rows = [0 if self._shared else self._above(names) for names in legends]
         self._layout = layout(title, width=width or 480 * self.columns, height=height)
         margin = self._layout["margin"]
         margin["t"] += ROW * max(self._rows[: self.columns])
         if self._shared:
-            names = dict.fromkeys(name for each in legends for name in each)
             margin["b"] += ROW * math.ceil(_across(names) / (FITS - 90))
         gap = GAP + ROW * max(self._rows[self.columns :], default=0)
         around, gaps = margin["t"] + margin["b"], (self.lines - 1) * gap
@@ -152,6 +151,27 @@ class Drawing:
         down = min(gap / inner, 0.9 / max(self.lines - 1, 1))
         self._domains = list(domains(self.lines, self.columns, across, down))
 
+    def _place_names(self) -> list[list[str]]:
+        """Choose the names that stand beside curves; return what is left for legends.
+
+        ``_named`` has the numbers of a panel's curves that have names beside them, and
+        ``_aside`` says whether these stand at the right of the panel, in one column.
+        """
+        self._named, legends = [], []
+        for panel, traces in zip(self.panels, self._traces, strict=True):
+            fits = fit([traces[i]["name"] for i in panel.ends], self.columns)
+            self._named.append(list(panel.ends) if fits else [])
+            rest = [t for i, t in enumerate(traces) if i not in self._named[-1]]
+            legends.append([t["name"] for t in rest if t["showlegend"]])
+        self._aside = [len(names) > LEGEND for names in legends]
+        alike = all(names == legends[-1] for names in legends)
+        for index, traces in enumerate(self._traces):
+            if self._aside[index]:
+                told = [i for i, t in enumerate(traces) if t["showlegend"]]
+                last = not alike or index == len(self.panels) - 1
+                self._named[index], legends[index] = told if last else [], []
+        return legends
+
     def _above(self, legend: Sequence[str]) -> int:
         """Return the rows of the legend above a panel: one, or one for each name."""
         # Plotly does not break a legend where its panel ends.
@@ -162,8 +182,16 @@ class Drawing:
         """Return x and y of all curves, then of the names at their ends."""
         curves = [panel.values(data) for panel in self.panels]
         names = [
-            places([each[i] for i in ends], self._pixels, panel.log, panel.y_range)
-            for panel, each, ends in zip(self.panels, curves, self._named, strict=True)
+            places(
+                [each[i] for i in ends],
+                self._pixels,
+                panel.log,
+                panel.y_range,
+                aside=aside,
+            )
+            for panel, each, ends, aside in zip(
+                self.panels, curves, self._named, self._aside, strict=True
+            )
             if ends
         ]
         return [values for each in curves for values in each] + names
@@ -176,7 +204,8 @@ class Drawing:
             k, (across, down) = suffix(index), self._domains[index]
             drawn, ends = self._traces[index], self._named[index]
             for i, trace in enumerate(drawn):
-                told = i in ends or (self._shared and trace["name"] in shown)
+                told = i in ends or self._aside[index]
+                told = told or (self._shared and trace["name"] in shown)
                 shown.add(trace["name"])
                 trace = trace | on_axes(index)
                 trace["legend"] = "legend" if self._shared else f"legend{k}"
@@ -282,12 +311,15 @@ def places(
     pixels: float,
     log: bool = False,
     limits: tuple[float, float] | None = None,
+    *,
+    aside: bool = False,
 ) -> Curve:
     """Return where names stand: at the ends of curves, moved apart so none touches.
 
     The panel is ``pixels`` high, from one of its limits to the other; without limits
-    from the lowest to the highest value. The result is in data units; ``nan`` is a gap,
-    or a curve without a point.
+    from the lowest to the highest value. If ``aside``, the names form one column where
+    the last curve ends, within these limits if all names fit between them. The result
+    is in data units; ``nan`` is a gap, or a curve without a point.
     """
     ends, heights = [], []
     for x, y in curves:
@@ -302,8 +334,14 @@ def places(
     if limits:
         heights = np.log10(limits) if log else np.asarray(limits)
     span = np.ptp(heights) if len(heights) else 0.0
-    known = np.flatnonzero(~np.isnan(y))
-    y[known] = spread(y[known], LINE / pixels * (span or 1.0))
+    known, gap = np.flatnonzero(~np.isnan(y)), LINE / pixels * (span or 1.0)
+    y[known] = spread(y[known], gap)
+    if aside and len(known):
+        x[known] = x[known].max()
+        above = gap * np.argsort(np.argsort(y[known], kind="stable"))
+        if above.max() <= span:
+            least, most = heights.min() + above, heights.max() - above.max() + above
+            y[known] = np.clip(y[known], least, most)
     return x, (10.0**y if log else y)
 
 

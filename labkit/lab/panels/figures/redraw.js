@@ -76,12 +76,19 @@ function stacked(layout, width, data = []) {
   const below = legends.some((key) => !own(layout[key]));
   const room = below ? ROW * rows(named.map((trace) => trace.name)) + 64 : b;
   const total = boxes.reduce((sum, box, i) => sum + box.high + (i && APART + box.above), 0);
+  // Names at the ends of curves keep their room at the right of their panel.
+  const beside = (box) => {
+    const ends = data.filter((trace) => trace.mode === "text" && trace.cliponaxis === false);
+    const mine = ends.filter((trace) => (trace.xaxis ?? "x") === box.x.replace("axis", ""));
+    const longest = Math.max(0, ...mine.flatMap(({ text }) => text.map((name) => name.length)));
+    return (LETTER * longest) / (width - 56);
+  };
   let top = total;
   boxes.forEach((box, i) => {
     if (i) top -= APART + box.above;
     box.now = [Math.max(0, (top - box.high) / total), top / total];
     top -= box.high;
-    made[box.x].domain = [0, 1];
+    made[box.x] = { ...made[box.x], domain: [0, 1 - beside(box)] };
     made[box.y] = { ...made[box.y], domain: box.now };
   });
   const move = (part) => {
