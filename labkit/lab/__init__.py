@@ -51,7 +51,7 @@ __getattr__, __dir__, __all__ = lazily(
                 "Lines",
             ),
             *("LiveLab", "LivePlot", "Pictures", "Stepper", "curves", "heat_maps"),
-            *("knob", "predictions", "COLOURS"),
+            *("knob", "predictions", "within", "COLOURS"),
         ),
         "problem": (
             *(

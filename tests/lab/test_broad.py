@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from labkit.broad import SOLVERS, Update, inverse_cholesky
-from labkit.broad.solvers import TERMS, start_terms
+from labkit.broad.solvers import start_terms
 from labkit.instruments import Trace
 from labkit.lab import broad as lab
 from labkit.lab.panels import LiveLab
@@ -204,9 +204,10 @@ def test_the_bars_are_the_operations_and_the_seconds():
     operations = pd.DataFrame(terms).T
     seconds = pd.DataFrame({0: 1.0, 1: 2.0}, index=list(SOLVERS))
     figure = lab.cost_figure(operations, seconds)
-    assert len(figure["data"]) == len(TERMS) + 2
+    *parts, first, second = figure["data"]
+    assert len(parts) <= 5  # names in the legend
     at = list(SOLVERS).index("orig")
-    total = sum(bar["x"][at] for bar in figure["data"][: len(TERMS)])
+    total = sum(bar["x"][at] for bar in parts)
     assert total == pytest.approx(sum(terms["orig"].values()) / 1e9)
-    assert [bar["x"][at] for bar in figure["data"][len(TERMS) :]] == [1, 2]
+    assert [bar["x"][at] for bar in (first, second)] == [1, 2]
     assert "Operations" in figure["layout"]["meta"]["alt"]

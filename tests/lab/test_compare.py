@@ -228,12 +228,19 @@ def test_few_rows_few_seeds_and_a_close_clock_decide_nothing(
     assert verdicts.pays_table(made).loc["RLS", count] == said
 
 
+def test_targets_that_are_numbers_are_learned_by_squares():
+    tried = pd.DataFrame({"label": ["Adam"], "mean": [90.0], "seconds": [1.0]})
+    for name, of in (("classification", "cross-entropy"), ("autoencoder", "squares")):
+        table = verdicts.tuning_table(JOBS[name], {"Adam": {"lr": 0.01}}, tried)
+        assert table.minimises["Adam"] == of
+
+
 def test_who_is_first_is_said_once_and_is_there_in_every_seed():
     words = verdicts.findings(
         judged(Adam=(LEVEL, 1.0, 95.0), RLS=((90.0, 90.2), 1.0, 50.0))
     )
     assert "by seconds of its own work: Adam (1 s).\n" in words
-    assert "passes over the rows: Adam (1 passes).\n" in words
+    assert "passes over the rows: Adam (1 pass).\n" in words
     made = judged(Adam=((95.0, 60.0), 2.0, 50.0), RLS=((nan, 95.0), 1.0, 50.0))
     times = made.to_goal().seconds
     assert verdicts.fastest(times) == ["Adam"] and math.isnan(times["RLS"])

@@ -173,9 +173,9 @@ def _classes(outputs: Mapping[str, Outputs], like: torch.Tensor) -> dict:
 
 
 CAPTION = (
-    "Colours: the class that a rule gives to each point of the plane; dots: the newest "
-    "rows, as all rules read them, noise included; the number: errors on test points, "
-    "which have none."
+    "The colours are the classes that a rule gives to the points of the plane; the "
+    "dots are the newest rows, with their noise; the number is the share of errors on "
+    "test points, which have no noise."
 )
 CURVES = (
     "Turn a noise up and down again: a rule with minibatches follows the newest rows, "
@@ -196,7 +196,8 @@ def picture(
     high = _corner(0, rules)[1] + SIDE
     made = layout(width=960, height=HEIGHT if len(rules) > ACROSS else LOW)
     made |= {"annotations": [], "uirevision": True, "showlegend": False}
-    made["margin"] |= {"l": 10, "r": 10, "t": 40, "b": 10}
+    made["margin"] |= {"l": 10, "r": 36, "t": 40, "b": 10}
+    made["modebar"] = {"orientation": "v"}  # beside the planes, off their titles
     words = f"{panel_text('Regions', '', '', ())}. {', '.join(rules)}. {CAPTION}"
     made["meta"] = {"caption": CAPTION, "alt": words}
     for name, size in (("xaxis", wide), ("yaxis", high)):

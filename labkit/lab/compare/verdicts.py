@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from labkit.lab.claims import AHEAD, BEHIND, LEVEL, Claim, compared, verdict
+from labkit.lab.compare.rules import ENTROPY
 from labkit.lab.race import Race, View, race_figure, spread
 from labkit.lab.tuning import Comparison
 
@@ -22,8 +23,8 @@ AXES = {
 }
 CAPTION = (
     "Lower and further left is better; bands are one standard deviation. A rule that "
-    "moves to the left between the panels does little work for a row, one that moves "
-    "to the right does much."
+    "is further left among the others in the left panel than in the right one takes "
+    "little time for a row."
 )
 NOISE_CAPTION = (
     "A curve that starts low and crosses the others has learned the noise with the "
@@ -157,9 +158,11 @@ def tuning_table(
     """Return ranges, the values chosen, and how far apart the trials ended."""
     scores = tried.groupby("label", sort=False)["mean"]
     best, worst = ("max", "min") if comparison.shares else ("min", "max")
-    rules, of = comparison.rules, unit(comparison)
+    rules, of, fit = comparison.rules, unit(comparison), comparison.problem.fit
+    # as `descend` does
+    squares = {ENTROPY: "squares"} if fit.targets.is_floating_point() else {}
     columns = {
-        "minimises": {label: rule.loss for label, rule in rules.items()},
+        "minimises": {k: squares.get(r.loss, r.loss) for k, r in rules.items()},
         "tuned, from..to": {k: spelled(rule.ranges) for k, rule in rules.items()},
         "trials": scores.size(),
         "failed": scores.size() - scores.count(),
@@ -292,21 +295,27 @@ def _scored(judged: Judged, table: pd.DataFrame, labels: Iterable[str]) -> str:
 
 def _at_the_end(judged: Judged, table: pd.DataFrame) -> str:
     best = leaders(judged.comparison, table)
-    if len(best) == 1:
-        return f"{_scored(judged, table, best)} is ahead of all others"
     scored = _scored(judged, table, best)
+    if len(best) == 1:
+        return f"{scored} is ahead of all others"
     return f"not told apart over {judged.race.seeds} seeds: {scored}"
 
 
 def _first_there(times: pd.Series, of: str) -> str:
     """Name the fastest with their times, and Adam's if it is not among them."""
     names, adam = fastest(times), times[ADAM]
-    words = ", ".join(f"{name} ({times[name]:.2g}{of})" for name in names)
+    words = ", ".join(f"{name} ({_counted(times[name], of)})" for name in names)
     if ADAM in names:
         return words
     if pd.isna(adam):
         return f"{words}; Adam does not get there in every seed"
-    return f"{words}; Adam gets there after {adam:.2g}{of}"
+    return f"{words}; Adam gets there after {_counted(adam, of)}"
+
+
+def _counted(number: float, of: str) -> str:
+    """Write a number with its unit, which is one of many but for the number 1."""
+    text = f"{number:.2g}"
+    return f"{text} {of.removesuffix('es') if text == '1' else of}"
 
 
 def _best_under(judged: Judged, kind: str) -> str:
@@ -331,9 +340,9 @@ def findings(judged: Judged) -> str:
         f"Within the {ends.seconds[ADAM]:.2g} s of tuned Adam, "
         f"{_at_the_end(judged, in_time)}.",
         f"First at {goal}, by seconds of its own work: "
-        f"{_first_there(times.seconds, ' s')}.",
+        f"{_first_there(times.seconds, 's')}.",
         f"First at {goal}, by passes over the rows: "
-        f"{_first_there(times.passes, ' passes')}.",
+        f"{_first_there(times.passes, 'passes')}.",
         *(_best_under(judged, kind) for kind in judged.noise),
     ]
     if never := list(times.index[times.seconds.isna()]):

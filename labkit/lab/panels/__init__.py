@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazily(
         "figures.theme": ("COLOURS",),
         "live.boxes": ("Boxes",),
         "live.controls": ("Controls",),
-        "live.experiment": ("Experiment", "knob"),
+        "live.experiment": ("Experiment", "knob", "within"),
         "live.live_lab": ("LiveLab",),
         "live.live_plot": ("LivePlot",),
         "live.predictions": ("predictions",),

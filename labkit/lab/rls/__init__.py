@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazily(
             *("VIEWS", "best", "duels", "race_table", "race_tables", "step_costs"),
             *("suspicions", "sweeps"),
         ),
+        "by_hand": ("second_step", "step_picture"),
         "ellipse": ("ELLIPSE", "EllipseKnobs", "ellipse_rows", "worked"),
     },
 )

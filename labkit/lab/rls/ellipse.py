@@ -33,6 +33,7 @@ MINUS, STEP = "minus the gradient", "step of RLS"
 LEGEND = (*RULES, MINUS)  # what is named below; the rest stands at its place
 WORKED = (2.0, 1.0)  # the mean input of the worked example
 KEPT = 300  # newest points of a path
+ROOM = 1.4, 0.5  # half the width and height of the words for the mean input
 
 
 @dataclass(frozen=True)
@@ -247,8 +248,19 @@ def _inputs(now: Ellipse) -> list[dict]:
         | {"meta": {"touch": "points"}},
         ellipse((0, 0), now.P, 1.0, RULES["RLS"], width=3) | {"name": ""},
         arrow((0, 0), now.mean, INK) | {"name": ""},
-        words(now.mean, "mean input"),
+        words(free_place(now), "mean input") | {"textposition": "middle center"},
     ]
+
+
+def free_place(now: Ellipse) -> np.ndarray:
+    """Return where the mean input's name stands, (2,): near it, off the points."""
+    ticks = np.arange(-FAR + 1, FAR - 0.9, 0.5)
+    places = np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 1, 2)
+    shaft = np.linspace(0, 1, 9)[:, None] * now.mean
+    drawn = np.concatenate([now.inputs, shaft])
+    hidden = (np.abs(drawn - places) < ROOM).all(-1).sum(1)
+    far = np.linalg.norm(places[:, 0] - now.mean, axis=1)
+    return places[np.lexsort((far, hidden))[0], 0]
 
 
 def _weights(now: Ellipse) -> list[dict]:

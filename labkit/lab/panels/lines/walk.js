@@ -98,6 +98,7 @@ function walk(root, data) {
   const [line, line_label] = slider("line", "labkit-line", (to) => go(to));
   const [turns, turns_label] = slider("turn", "labkit-line-turn", (to) => go(position, to));
   const equation = make("div", { className: "labkit-line-equation" });
+  const picture = make("div", { className: "labkit-line-picture" });
   const source = make("div", { className: "labkit-line-source" });
   const values = make("div", { className: "labkit-line-values" });
   const maps = make("div", { className: "labkit-line-maps" });
@@ -124,7 +125,9 @@ function walk(root, data) {
   const hint =
     "Keys ← and →: Back and Next; Home and End: First and Last. " +
     "Click a line to go there, a value to see it before and after.";
-  root.replaceChildren(bar, sliders, status, equation, both, maps, make("p", {}, hint));
+  const top = make("div", { className: "labkit-line-top" }, equation);
+  if (data.pictures) top.append(picture);
+  root.replaceChildren(bar, sliders, status, top, both, maps, make("p", {}, hint));
 
   function listing({ title, lines }, number) {
     const block = make("pre", { className: "labkit-source", tabIndex: 0 });
@@ -230,6 +233,7 @@ function walk(root, data) {
     const where = `${data.functions[stop.function].title}, line ${stop.line}`;
     status.textContent = `stop ${position + 1} of ${stops.length}${of_turns}: ${where}`;
     equation.innerHTML = stop.equations.map((i) => data.equations[i]).join("") || "<div> </div>";
+    if (data.pictures) picture.innerHTML = data.pictures[now.picture];
     light(stop);
     tabulate(now);
     compare(now);

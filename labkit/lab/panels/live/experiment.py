@@ -149,6 +149,26 @@ def knobs_of(parameters: Any) -> dict[str, Knob]:
     return found
 
 
+def within(knobs: type, **values: Any) -> Any:
+    """Return knobs with some values, each cut to the bounds that its knob declares.
+
+    Parameters
+    ----------
+    knobs : type, dataclass with fields made by :func:`knob`
+    values : numbers, by the names of knobs
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Knobs:
+    ...     rank: int = knob(1, low=1, high=16)
+    >>> within(Knobs, rank=100)
+    Knobs(rank=16)
+    """
+    declared = knobs_of(knobs())
+    return knobs(**{name: declared[name].clip(value) for name, value in values.items()})
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """What can be turned, what runs, and what is drawn of it.
