@@ -41,6 +41,19 @@ RENDERED = """
 const place = document.querySelector('.labkit-walk .labkit-line-equation');
 return [place.querySelectorAll('math').length, place.textContent];
 """
+# The equation; words of the parts that are lit, widths of their lines, and of others.
+LIT = """
+const [equation, picture] = ['equation', 'picture']
+  .map((name) => document.querySelector(`.labkit-walk .labkit-line-${name}`));
+const box = picture.querySelector('svg').getBoundingClientRect();
+const width = (line) => parseFloat(getComputedStyle(line).strokeWidth);
+const lit = [...picture.querySelectorAll('.lit')];
+return [equation.textContent, [
+  lit.map((part) => part.textContent).join(' '),
+  lit.flatMap((part) => [...part.querySelectorAll('polyline')]).map(width),
+  Math.max(...[...picture.querySelectorAll('g:not(.lit) polyline')].map(width)),
+], box.width > 300 && box.left > equation.getBoundingClientRect().left];
+"""
 FOCUS = """
 const own = [...(document.activeElement?.classList ?? [])];
 const choice = document.activeElement?.closest('.labkit-line-name');
@@ -161,6 +174,8 @@ def test_line_stepper(page, tmp_path):
     page.run_all()
     assert page.errors() == []
     walk = Walk(page)
+    if page.name == "01_rls":
+        light_parts(page, walk)
     walk_from_equation_to_equation(page, walk)
     walk.find("first").click()
     walk.seen.append(walk.shown())
@@ -173,6 +188,18 @@ def test_line_stepper(page, tmp_path):
     walk_by_keyboard(page, walk)
     read(page, walk, tmp_path)
     assert page.errors() == []
+
+
+def light_parts(page, walk):
+    """The picture stands beside the equation, and what a line makes is lit in it."""
+    seen = {}
+    for _ in range(9):
+        equation, (words, strong, pale), aside = page.script(LIT)
+        assert aside and all(width > pale for width in strong)
+        seen[equation[:5]] = words
+        walk.find("next").click()
+    assert seen["(38) "] == "u" and seen["(99) "] == "step of RLS"
+    walk.find("first").click()
 
 
 def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):

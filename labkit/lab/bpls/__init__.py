@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "baselines": ("OPTIMIZERS", "DescentStep", "descend"),
+        "by_hand": ("layer_picture", "small_layer"),
         "curve": ("CURVE", "CurveKnobs"),
         "example": ("answers", "worked"),
         "layers": ("LAYERS", "LayerKnobs"),

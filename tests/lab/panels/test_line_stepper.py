@@ -3,8 +3,10 @@
 import ast
 import base64
 import json
+import re
 import unicodedata
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,7 +14,10 @@ import torch
 from torch import nn
 
 import labkit
+from labkit.bpls import activation, layer_step
+from labkit.lab import bpls, rls
 from labkit.lab.panels import LineStepper
+from labkit.lab.panels.lines.sketch import Part, Plane, sketch
 from labkit.lab.panels.lines.source import (
     Docstrings,
     docstrings_of,
@@ -54,6 +59,56 @@ def stop_of(walk, name):
     """The first stop that changes a value, as data, and its record."""
     numbers = [name in r.changed for r, *_ in walk.stops].index(True)
     return walk.data["stops"][numbers], walk.stops[numbers][0]
+
+
+def lit_parts(svg):
+    """The names of the parts that are drawn strong; dots have none."""
+    groups = re.findall(r'<g class="lit"[^>]*>(.*?)</g>', svg)
+    return [(re.findall(r"<text[^>]*>(.*?)</text>", g) or ["dots"])[0] for g in groups]
+
+
+def shown_at(walk, name):
+    """The picture beside the first line that changes a value."""
+    stop, _ = stop_of(walk, name)
+    return walk.data["pictures"][stop["turns"][0]["picture"]]
+
+
+def test_each_line_of_rls_lights_its_part_of_the_picture():
+    rule = {"velocity": torch.zeros(1, 2, dtype=torch.float64), "momentum": 0.5}
+    walk = LineStepper(
+        rls_step, *rls.second_step(), **rule, mean_weight=0.3, picture=rls.step_picture
+    )
+    assert len(walk.data["pictures"]) == len(walk.recording.lines)
+    assert lit_parts(walk.data["pictures"][0]) == []
+    wanted = {"u": ["u"], "h": ["h = 1.6"], "velocity": ["step of RLS"]}
+    wanted |= {"theta": ["dots"], "P": ["P"]}
+    for name, parts in wanted.items():
+        assert lit_parts(shown_at(walk, name)) == parts
+    assert "step of RLS" not in shown_at(walk, "u")  # not before it is known
+    before, after = shown_at(walk, "u"), shown_at(walk, "P")
+    edge = re.findall("polyline.*?/>", before)[0]  # of P as it was, in grey
+    assert before.count(edge) == 2 and after.count(edge) == 1
+
+
+def test_each_line_of_bpls_lights_its_part_of_the_picture():
+    H, B = bpls.small_layer()
+    follow = ("labkit.bpls.walk", "labkit.bpls.targets")
+    rule = {"second_solve": True, "follow": follow, "picture": bpls.layer_picture}
+    walk = LineStepper(layer_step, 2, H, B, activation("sigmoid"), **rule)
+    wanted = {"V": ["V"], "T": ["dots"] * len(H), "C": ["dots"], "W": ["W"]}
+    for name, parts in wanted.items():
+        assert lit_parts(shown_at(walk, name)) == parts
+    assert lit_parts(shown_at(walk, "below"))[0].startswith("targets of the layer")
+    done = walk.result
+    assert done.W.norm() > done.V.norm() and done.T.min() < 0  # as the notebook says
+    assert torch.allclose(torch.linalg.matrix_rank(done.T - H), torch.tensor(1))
+
+
+def test_a_name_in_a_picture_is_text():
+    plane = Plane("<b>", ((0, 1), (0, 1)), [Part("words", [(0, 0)], "a < b & c")])
+    drawn = sketch([plane], '"quoted"')
+    assert "&lt;b&gt;" in drawn and "a &lt; b &amp; c" in drawn
+    ElementTree.fromstring(drawn)
 
 
 def test_a_loop_is_one_stop_with_turns_also_through_its_helpers():
