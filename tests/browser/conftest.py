@@ -88,6 +88,12 @@ SEEN = [
     "live = LiveLab(ELLIPSE)\ndisplay(live)\nlive.run(20)\nNone",
     """x, gradient = torch.randn(6), torch.randn(4, 6)
 LineStepper(rls_step, torch.zeros(4, 6), torch.eye(6), x, gradient)""",
+    """from labkit.lab.panels import curves
+crossing = {"one": ([1, 2], [3, 4]), "two": ([1, 2], [4, 3])}
+curves({"Two lines": crossing}, "step", "error", caption="They cross.")""",
+    """from labkit.lab.broad.functions import FUNCTIONS
+sums = LiveLab(FUNCTIONS)
+display(sums)""",
 ]
 
 # All live panels, small: what is measured is where things are.

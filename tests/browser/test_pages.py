@@ -3,6 +3,7 @@
 import json
 
 import nbformat
+import plotly.io
 import pytest
 
 pytest.importorskip("selenium")
@@ -10,6 +11,7 @@ pytest.importorskip("selenium")
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.lab.panels import LineStepper, LiveLab, curves
+from labkit.lab.panels.figures.captions import CONFIG
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.live_lab import PLAY
 from labkit.lab.panels.live.played import packed, played
@@ -18,7 +20,9 @@ from labkit.lab.runs.page import write_page
 from labkit.lab.runs.report import report
 from tests.browser.page import wait
 from tests.browser.still import Played, Still
+from tests.browser.test_screen import apart
 from tests.browser.test_site import sized
+from tests.lab.test_pictures import PICTURES
 
 pytestmark = pytest.mark.browser
 
@@ -49,6 +53,16 @@ return drawn && [drawn.width / frame.width, drawn.height / frame.height];
 """
 
 
+# The buttons; the titles, each line by itself.
+TITLES = """
+const box = (part) => {
+  const {left, top, right, bottom} = part.getBoundingClientRect();
+  return {left, top, right, bottom};
+};
+const [bar, titles] = ['.modebar-group', '.annotation-text']
+  .map((css) => [...document.querySelectorAll(css)].map(box));
+return bar.length && titles.length && [bar, titles];
+"""
 NAMES = """
 const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-1);
 return [...plot.querySelectorAll('text')].map((text) => {
@@ -129,6 +143,18 @@ def test_names_at_the_ends_of_curves_are_whole(driver, page, width):
     wait(lambda: all(right <= width for _, _, right in page.script(NAMES)), names)
     told = [name for name, left, _ in names if name.startswith("a rule of") and left]
     assert sorted(told) == [f"a rule of {name}" for name in "abcdef"]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_title_of_a_picture_lies_under_the_buttons_of_plotly(driver, tmp_path, name):
+    sized(driver, 1280, 844)
+    figure = dict(PICTURES[name][0].picture(None, None))
+    path = tmp_path / "figure.html"
+    path.write_text(plotly.io.to_html(figure, config=CONFIG, validate=False))
+    page = Still(driver, path.as_uri())
+    (bar, *_), titles = wait(lambda: page.script(TITLES), "it is drawn")
+    assert bar["bottom"] - bar["top"] > 10 and len(titles) >= 2
+    assert all(apart(bar, title) for title in titles)
 
 
 def test_a_wide_page_has_them_side_by_side_again(driver, page):

@@ -1,5 +1,6 @@
 """What a person sees of a panel in the lab that ``labkit lab`` opens, and can hit."""
 
+import re
 import time
 
 import pytest
@@ -9,6 +10,7 @@ pytest.importorskip("selenium")
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
+from labkit.lab.panels.figures.theme import colour_of
 from tests.browser.page import wait
 from tests.browser.test_screen import high, inside, paint, view
 
@@ -81,6 +83,35 @@ MAP = """
 const maps = [...document.querySelectorAll('.labkit-values canvas')];
 return Math.max(...maps.map((map) => map.getBoundingClientRect().width));
 """
+# The figure that is no panel.
+STILL = """
+const plot = [...document.querySelectorAll('.js-plotly-plot')]
+  .find((each) => !each.closest('.labkit-screen'));
+plot.scrollIntoView({block: 'center'});
+const {left, top, right, bottom} = plot.getBoundingClientRect();
+const drawn = plot.querySelector('.main-svg').getBoundingClientRect().height;
+return {left, top, right, bottom, drawn, wanted: plot._fullLayout.height};
+"""
+# How many pixels of a box have nearly a colour, as a person sees it.
+OF_COLOUR = """
+const [shown, {left, top, right, bottom}, colour, done] = arguments;
+const image = new Image();
+image.onload = () => {
+  const canvas = new OffscreenCanvas(right - left, Math.min(bottom, innerHeight) - top);
+  const context = canvas.getContext('2d');
+  context.drawImage(image, -left, -top);
+  const {data} = context.getImageData(0, 0, canvas.width, canvas.height);
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4)
+    count += colour.every((part, k) => Math.abs(data[i + k] - part) < 24);
+  done(count);
+};
+image.src = `data:image/png;base64,${shown}`;
+"""
+COLUMNS = """
+const title = document.querySelector('[data-looked-at] .annotation-text');
+return title.textContent.match(/Columns: (\\d+)/)?.[1];
+"""
 POINTS = """
 const plot = document.querySelector('.labkit-screen .js-plotly-plot');
 return [...plot.querySelectorAll('.points path')]
@@ -110,6 +141,53 @@ def check_figure(page):
     assert inside(boxes["drawn"], boxes["panel"])
     wait(lambda: inked(page, boxes["plot"]) > 2000, "there is something drawn")
     return boxes
+
+
+def check_still(page):
+    """A figure that is no panel fills its place, and is not blank."""
+
+    def fits():
+        box = page.script(STILL)
+        return abs(box["drawn"] - box["wanted"]) < 2 and box
+
+    box = wait(fits, lambda: f"the figure fits: {page.script(STILL)}")
+    assert box["bottom"] - box["top"] == pytest.approx(box["wanted"], abs=2)
+    wait(lambda: inked(page, page.script(STILL)) > 1000, "something is drawn")
+
+
+def run_lies_on_the_one_before(page):
+    """The same run again: its path is seen, and not the grey one where both are."""
+    colour = [int(colour_of("SGD")[i : i + 2], 16) for i in (1, 3, 5)]
+
+    def seen():
+        page.script(TOP)
+        box = page.script(BOXES)["plot"]
+        shown = page.driver.get_screenshot_as_base64()
+        return page.driver.execute_async_script(OF_COLOUR, shown, box, colour)
+
+    page.look_at(".labkit-knob-mean_weight")
+    page.press("reset")
+    for again in (False, True):
+        for _ in range(8):
+            page.press("step")
+        page.wait_for_status("step 8 of 8, paused")
+        page.wait_until_still()
+        pixels = seen() if again else (first := seen())
+        assert first > 60 and pixels > 0.8 * first
+        page.press("reset")
+
+
+def status_says_what_is_drawn(page):
+    """Steps that come fast end with one number in the picture and in the status."""
+    page.look_at(".labkit-knob-ridge")
+    for _ in range(4):
+        page.press("step")
+    page.wait_for_status("step 4 of 4, paused")
+    panel = page.find("[data-looked-at]")
+    said = lambda: re.search(r"(\d+) columns;", panel.text)[1]  # noqa: E731
+    wait(lambda: page.script(COLUMNS) == said(), "picture and status agree")
+    page.wait_until_still()
+    assert page.script(COLUMNS) == said()
 
 
 def check_question(page, knob="mean_weight"):
@@ -149,6 +227,9 @@ def test_what_is_seen_of_a_panel(page):
         view(page, width, height)
         check_figure(page)
         check_question(page)
+        check_still(page)
+    run_lies_on_the_one_before(page)
+    status_says_what_is_drawn(page)
     paint(page, "Dark")
     check_figure(page)
     assert all(sum(map(int, fill[4:-1].split(","))) > 150 for fill in dots(page))
