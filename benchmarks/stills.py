@@ -44,6 +44,11 @@ def picture_of(book):
     return picture
 
 
+def picture_is_low(figure):
+    """Whether a figure has one line of planes: two lines keep their own height."""
+    return len({note["y"] for note in figure["layout"]["annotations"]}) == 1
+
+
 def png_of(figure, driver):
     """Return a figure's pixels, with few colours, as PNG."""
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +68,8 @@ def put_still(path, driver):
     book = nbformat.read(path, as_version=4)
     cell = tagged(book, "still")
     figure = picture_of(book).figure
-    figure["layout"] |= {"width": WIDE, "height": HIGH, "autosize": False}
+    high = HIGH if picture_is_low(figure) else figure["layout"]["height"]
+    figure["layout"] |= {"width": WIDE, "height": high, "autosize": False}
     data = png_of(figure, driver)
     if len(data) > MOST:
         raise SystemExit(

@@ -114,6 +114,17 @@ def test_before_the_first_step_there_are_empty_planes(name):
     assert figure["data"] == [] and len(figure["layout"]["annotations"]) >= 2
 
 
+@pytest.mark.parametrize("mean", [0.0, 1.5, 3.0])
+def test_the_mean_inputs_name_stands_on_no_point(mean):
+    _, now = run(ellipse.ellipse_rows, ellipse.EllipseKnobs, steps=20, mean=mean)
+    x, y = ellipse.free_place(now)
+    assert (abs(now.inputs - [x, y]) >= ellipse.ROOM).any(1).all()
+    figure = ellipse.picture(now, None)
+    (name,) = (t for t in figure["data"] if t.get("text") == ["mean input"])
+    assert (name["x"][0], name["y"][0]) == (x, y)
+    assert np.hypot(*(now.mean - [x, y])) < 4
+
+
 # The cloud
 
 

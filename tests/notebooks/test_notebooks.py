@@ -31,6 +31,17 @@ def plain(source):
     return "\n".join(line for line in lines if not line.startswith(("%", "!")))
 
 
+def beside_exercises(book):
+    """Return the code cells that stand under no heading of exercises."""
+    cells, exercise = [], False
+    for cell in book.cells:
+        if cell.cell_type != "code" and cell.source.startswith("## "):
+            exercise = cell.source.startswith("## Exercise")
+        elif cell.cell_type == "code" and not exercise:
+            cells.append(cell)
+    return cells
+
+
 def long_functions(book, limit=15):
     """Name the functions in a notebook that are longer than ``limit`` lines.
 
@@ -111,9 +122,12 @@ def statements(body):
 
 
 def run_unseen(book):
-    """Name the panels that run in a live notebook before they are displayed."""
+    """Name the panels that run in a live notebook before they are displayed.
+
+    An exercise shows at once what some steps with the reader's own lines come to.
+    """
     seen, made, found = set(), set(), []
-    trees = (ast.parse(plain(cell.source)) for cell in written(book))
+    trees = (ast.parse(plain(cell.source)) for cell in beside_exercises(book))
     for node in (each for tree in trees for each in statements(tree.body)):
         call = getattr(node, "value", None)
         if not isinstance(call, ast.Call):
@@ -205,13 +219,11 @@ def in_a_row(book):
     A text is such a thing, and what a cell shows; exercises and walks count apart.
     """
     most = lines = 0
-    exercise = False
+    told = beside_exercises(book)
     for cell in book.cells:
         if cell.cell_type != "code":
-            if cell.source.startswith("## "):
-                exercise = cell.source.startswith("## Exercise")
             lines = 0
-        elif not exercise:
+        elif cell in told:
             hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
             lines += 0 if hidden else len(cell.source.splitlines())
             walked = "LineStepper(" in cell.source

@@ -33,7 +33,7 @@ MINUS, STEP = "minus the gradient", "step of RLS"
 LEGEND = (*RULES, MINUS)  # what is named below; the rest stands at its place
 WORKED = (2.0, 1.0)  # the mean input of the worked example
 KEPT = 300  # newest points of a path
-ROOM = 1.4, 0.5  # half the width and height of the words for the mean input
+ROOM = 1.7, 0.6  # half the width and height of the words for the mean input
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,8 @@ def free_place(now: Ellipse) -> np.ndarray:
     ticks = np.arange(-FAR + 1, FAR - 0.9, 0.5)
     places = np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 1, 2)
     shaft = np.linspace(0, 1, 9)[:, None] * now.mean
-    drawn = np.concatenate([now.inputs, shaft])
+    edge = ellipse((0, 0), now.P, 1.0, INK)
+    drawn = np.concatenate([now.inputs, shaft, np.c_[edge["x"], edge["y"]]])
     hidden = (np.abs(drawn - places) < ROOM).all(-1).sum(1)
     far = np.linalg.norm(places[:, 0] - now.mean, axis=1)
     return places[np.lexsort((far, hidden))[0], 0]
