@@ -1,4 +1,4 @@
-"""The error that training raises, whatever the method."""
+"""Errors of the whole package: training that stops, and data that will not do."""
 
 
 class DivergedError(RuntimeError):
@@ -6,4 +6,11 @@ class DivergedError(RuntimeError):
 
     The message names the step, the quantity and the last finite value. Everything that
     was measured before is kept.
+    """
+
+
+class DataError(ValueError):
+    """Raised when data of one's own cannot be learned from.
+
+    The message is one sentence: a headless run that ends with it shows that alone.
     """

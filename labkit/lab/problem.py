@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from labkit.lab.datasets import Labelled, load
+from labkit.errors import DataError
+from labkit.lab.datasets import Labelled, Text, load
 from labkit.ranges import NOT_NEGATIVE, SHARE, check
 
+MOST_JUDGES = 10_000  # rows that judge: as many as MNIST has
 NOISE = {"input_noise": NOT_NEGATIVE, "label_noise": SHARE}  # levels of `with_noise`
 
 
@@ -56,11 +58,12 @@ def load_problem(
 
     Parameters
     ----------
-    dataset : str, a name of :func:`labkit.lab.datasets.load` with rows and labels
+    dataset : str, a name of :func:`labkit.lab.datasets.load` with rows and targets
     samples : int, optional
         How many of the first training rows to learn from; by default all that are not
         kept for tuning.
     tune : float in [0, 1), share of the training rows, the last ones, kept for tuning
+        At most 10,000 rows are kept, and as many judge the end.
     dtype : torch.dtype, of the inputs
     device : torch.device or str, where the rows go
     own : ``target``, ``seed`` and ``missing``, of data of one's own; see ``load``
@@ -68,14 +71,22 @@ def load_problem(
     Returns
     -------
     Problem
+
+    Raises
+    ------
+    DataError
+        If the data set is a text.
     """
     train, test = (
         load(dataset, part, dtype=dtype, device=device, **own)
         for part in ("train", "test")
     )
-    n = len(train.targets) - int(len(train.targets) * tune)
+    if isinstance(train, Text):
+        raise DataError(f"{dataset} is a text, but rows with targets are needed")
+    n = len(train.targets) - min(int(len(train.targets) * tune), MOST_JUDGES)
     kept = rows(train, slice(n, None)) if tune else None
-    return Problem(rows(train, slice(min(n, samples or n))), test, kept)
+    fit = rows(train, slice(min(n, samples or n)))
+    return Problem(fit, rows(test, slice(MOST_JUDGES)), kept)
 
 
 def rows(data: Labelled, chosen: slice | Sequence[int] | Tensor) -> Labelled:

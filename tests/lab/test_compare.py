@@ -75,6 +75,17 @@ def test_a_race_is_repeatable_and_seeds_differ():
     assert not np.array_equal(*by_seed)
 
 
+@pytest.mark.parametrize(("width", "side"), [(1, 4), (4, 4), (13, 4), (30, 6)])
+def test_columns_are_shared_out_over_the_rows_of_a_square(width, side):
+    X = torch.arange(1.0, 1 + 5 * width).view(5, width)
+    part = replace(PROBLEM.fit, inputs=X, targets=torch.arange(5))
+    images = sequences.as_squares(Problem(part, part)).test.inputs
+    rows = sequences.in_rows(images)
+    assert [row.shape for row in rows] == [(5, side)] * side
+    assert torch.equal(images[images > 0].view(5, width), X)  # in their order
+    assert all((row > 0).any() for row in rows[:width])
+
+
 def test_muon_has_the_hidden_matrices_and_adamw_all_else():
     for model in (rules.network(PROBLEM.fit, 8, 0), sequences.lstm(PROBLEM.fit, 4, 0)):
         first, rest = rules.muon(model, lr=0.1, adam_lr=0.01).parts

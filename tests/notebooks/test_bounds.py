@@ -133,7 +133,8 @@ def data_sets():
     """Each data set but the one that is embedded."""
     for name, declared in DECLARED.items():
         for p in declared:
-            yield from ((name, {p.name: choice}) for choice in p.choices[1:])
+            named = [choice for choice in p.choices[1:] if "*" not in choice]
+            yield from ((name, {p.name: choice}) for choice in named)
 
 
 def settings(rows, marks=()):

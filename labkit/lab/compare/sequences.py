@@ -33,6 +33,8 @@ from labkit.rtrl import TBPTT, LSTMCell, Readout
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.learners import LEARNERS
 
+LEAST_ROWS = 4  # of which back-propagation through two leaves something out
+
 
 def lstm(fit: Labelled, hidden: int, seed: int) -> SequenceClassifier:
     """Make one LSTM layer and a linear layer on its last output."""
@@ -48,18 +50,24 @@ def in_rows(X: Tensor) -> list[Tensor]:
 
 
 def as_squares(problem: Problem) -> Problem:
-    """Fill inputs up with zeros to the next square, so that `in_rows` can cut them.
+    """Lay inputs out as square images of at least four rows, for `in_rows` to cut.
 
+    Columns keep their order and are shared out over the rows, which zeros fill up.
     Targets that are numbers become classes, see :func:`labkit.lab.in_classes`. Square
     images with labels stay as they are.
     """
     problem = in_classes(problem)
     width = problem.fit.inputs.shape[1]
-    missing = math.ceil(width**0.5) ** 2 - width
-    if not missing:
+    side = max(math.ceil(width**0.5), LEAST_ROWS)
+    if width == side * side:
         return problem
+
+    def square(X: Tensor) -> Tensor:
+        rows = X.tensor_split(side, dim=1)
+        return torch.cat([pad(row, (0, side - row.shape[1])) for row in rows], 1)
+
     filled = {
-        name: replace(part, inputs=pad(part.inputs, (0, missing)))
+        name: replace(part, inputs=square(part.inputs))
         for name, part in vars(problem).items()
         if part is not None
     }

@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from labkit.errors import DataError
 from labkit.lab.datasets.cifar import load_cifar10, look_for_cifar10
 from labkit.lab.datasets.fetch import FILES, find, megabytes
 from labkit.lab.datasets.images import load_digits, load_idx, load_usps
@@ -193,8 +194,8 @@ def load(
     Raises
     ------
     ValueError
-        If `name`, `split` or `dtype` is none of the above, or data of one's own cannot
-        be learned from.
+        If `name`, `split` or `dtype` is none of the above, or, as a DataError, if data
+        of one's own cannot be learned from.
     ChecksumError : if a file on this machine or from a source is not the pinned one
     DatasetUnavailable : if a file is neither here nor to be had
     NotADirectoryError
@@ -209,13 +210,13 @@ def load(
     mine = name not in _CATALOGUE and is_own(name)
     if name not in _CATALOGUE and not mine:
         known = ", ".join((*_CATALOGUE, *BUNDLED))
-        raise ValueError(
+        raise DataError(
             f"unknown data set {name!r}; there are: {known}, openml:NAME, and files "
             f"that end in {', '.join(FILES_OF_ONES_OWN)}"
         )
     given = {key: value for key, value in own.items() if value != DEFAULTS.get(key)}
     if given and not mine:
-        raise ValueError(f"{', '.join(given)}: of data of one's own, not of {name!r}")
+        raise DataError(f"{', '.join(given)}: of data of one's own, not of {name!r}")
     dtype = torch.float32 if dtype is None else dtype
     if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ValueError(
@@ -228,7 +229,7 @@ def load(
         entry = _CATALOGUE[name]
         if split not in entry.splits:
             known = ", ".join(entry.splits)
-            raise ValueError(f"{name!r} has no split {split!r}; it has: {known}")
+            raise DataError(f"{name!r} has no split {split!r}; it has: {known}")
         data = entry.load(split, dtype) if entry.takes_dtype else entry.load(split)
     if device is None:
         return data

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from labkit.errors import DataError
 from labkit.lab.datasets.fetch import DatasetUnavailable, data_folders
 from labkit.lab.datasets.results import Labelled, Text
 from labkit.lab.datasets.text import in_splits
@@ -86,8 +87,10 @@ def load_own(
 
     Raises
     ------
-    ValueError
+    DataError
         If the data cannot be read or learned from; one sentence gives the reason.
+    ValueError
+        If ``seed`` or ``missing`` is not one of those above.
     FileNotFoundError
         If there is no such file.
     DatasetUnavailable
@@ -100,7 +103,7 @@ def load_own(
     if path.suffix.lower() == ".txt":
         return _text(path, split)
     if split not in ("train", "test"):
-        raise ValueError(f"{name!r} has no split {split!r}; it has: train, test")
+        raise DataError(f"{name!r} has no split {split!r}; it has: train, test")
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
     inputs, targets, rows, classes = _prepared(name, stamp, target, seed, missing)
     chosen = torch.from_numpy(rows[split])
@@ -117,9 +120,9 @@ def _text(path: Path, split: str) -> Text:
     try:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text in UTF-8: {error}") from error
+        raise DataError(f"{path} is not a text in UTF-8: {error}") from error
     if len(text) < LEAST_CHARACTERS:
-        raise ValueError(
+        raise DataError(
             f"{path} has {len(text)} characters; a text needs {LEAST_CHARACTERS:,}"
         )
     return in_splits(path.stem, text, split)
@@ -134,9 +137,9 @@ def _prepared(
 
     table, target = read_table(name, target)
     if len(table) < LEAST_ROWS:
-        raise ValueError(f"{name} has {len(table)} rows; it needs {LEAST_ROWS} or more")
+        raise DataError(f"{name} has {len(table)} rows; it needs {LEAST_ROWS} or more")
     if table.shape[1] < 2:
-        raise ValueError(
+        raise DataError(
             f"{name} has the column {target!r} and no other to predict it from"
         )
     y, classes = _targets(name, table[target])
@@ -160,7 +163,7 @@ def _prepared(
     ]
     X = np.concatenate(columns, 1, dtype=np.float32)
     if X.shape[1] > MOST_COLUMNS:
-        raise ValueError(
+        raise DataError(
             f"{name} has {X.shape[1]:,} columns once its categories are spread; "
             f"the most is {MOST_COLUMNS:,}"
         )
@@ -190,15 +193,15 @@ def read_table(name: str, target: str = "") -> tuple["pd.DataFrame", str]:
             )
         except (ValueError, OSError) as error:  # pandas' errors are ValueErrors
             reason = " ".join(str(error).split())
-            raise ValueError(f"{name} cannot be read as a table: {reason}") from error
+            raise DataError(f"{name} cannot be read as a table: {reason}") from error
     table.columns = [str(column).strip() for column in table.columns]
     doubled = table.columns[table.columns.duplicated()]
     if len(doubled):
-        raise ValueError(f"{name} has two columns {doubled[0]!r}")
+        raise DataError(f"{name} has two columns {doubled[0]!r}")
     target = target or (table.columns[-1] if len(table.columns) else "")
     if target not in table.columns:
         known = ", ".join(table.columns[:20])
-        raise ValueError(f"{name} has no column {target!r}; it has: {known}")
+        raise DataError(f"{name} has no column {target!r}; it has: {known}")
     return table, target
 
 
@@ -226,20 +229,20 @@ def _arrays(path: Path, target: str) -> tuple["pd.DataFrame", str]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as npz: {error}") from error
+        raise DataError(f"{path} cannot be read as npz: {error}") from error
     words = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
     flat = [key for key, array in arrays.items() if array.ndim == 1]
     target = target or next((k for k in ("y", "targets", "labels") if k in flat), "")
     target = target or (flat[-1] if flat else "")
     rest = [key for key in arrays if key != target]
     if target not in flat or len(rest) != 1:
-        raise ValueError(
+        raise DataError(
             f"{path} must hold two arrays, inputs (N, ...) and targets (N,); "
             f"it holds {words or 'nothing'}"
         )
     X, y = arrays[rest[0]], arrays[target]
     if len(X) != len(y) or X.dtype.kind not in "buif":
-        raise ValueError(
+        raise DataError(
             f"{path} must hold as many rows of numbers as targets; it holds {words}"
         )
     table = pd.DataFrame(X.reshape(len(X), -1))
@@ -251,22 +254,22 @@ def _targets(name: str, column: "pd.Series") -> tuple[np.ndarray, tuple[str, ...
     """Return classes as indices with their names, or numbers without names."""
     what = f"the target {column.name!r} of {name}"
     if (lacking := int(column.isna().sum())) > 0:
-        raise ValueError(f"{what} lacks {lacking:,} of {len(column):,} values")
+        raise DataError(f"{what} lacks {lacking:,} of {len(column):,} values")
     values = column.to_numpy()
     different = column.nunique()
     if different < 2:
-        raise ValueError(
+        raise DataError(
             f"{what} has one value, {values[0]}; there is nothing to predict"
         )
     if values.dtype.kind in "if":
         whole = np.isfinite(values).all() and (values == np.round(values)).all()
         if not whole or different * PER_CLASS > len(values):
             if not np.isfinite(values).all():
-                raise ValueError(f"{what} has a number that is not finite")
+                raise DataError(f"{what} has a number that is not finite")
             return values.astype(np.float64), ()
         values = values.astype(np.int64)
     elif different == len(values):
-        raise ValueError(
+        raise DataError(
             f"{what} has another value in each of {len(values):,} rows; classes occur "
             "more than once"
         )
@@ -283,23 +286,23 @@ def _column(
     what = f"column {column.name!r} of {name}"
     lacking = int(column.isna().sum())
     if lacking and missing == "refuse":
-        raise ValueError(
+        raise DataError(
             f"{what} lacks {lacking:,} of {len(column):,} values; missing='impute' "
             "fills them, with the median or the most frequent value"
         )
     fit = column.iloc[train].dropna()
     if not len(fit):
-        raise ValueError(f"{what} has no value in the rows to learn from")
+        raise DataError(f"{what} has no value in the rows to learn from")
     if pd.api.types.is_numeric_dtype(column):
         values = column.fillna(float(fit.median())).to_numpy(np.float64)
         if not np.isfinite(values).all():
-            raise ValueError(f"{what} has a number that is not finite")
+            raise DataError(f"{what} has a number that is not finite")
         low, high = values[train].min(), values[train].max()
         return ((values - low) / ((high - low) or 1.0))[:, None]
     column = column.astype(object).fillna(fit.mode().iloc[0]).astype(str)
     known = sorted(set(column.iloc[train]))
     if len(known) > MOST_VALUES:
-        raise ValueError(
+        raise DataError(
             f"{what} has {len(known):,} different words; a category has "
             f"{MOST_VALUES} at most, so leave the column out"
         )

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from labkit.clock import Clock
+from labkit.errors import DataError
 from labkit.instruments import gradient_cosine, relative_variance
-from labkit.lab.datasets import Text
+from labkit.lab.datasets import Text, load
 from labkit.rtrl import (
     LEARNERS,
     OK,
@@ -39,6 +40,21 @@ class Network:
     def adam(self, lr: float = 3e-3) -> torch.optim.Adam:
         """Return Adam over the weights of the cell and the readout."""
         return torch.optim.Adam([self.cell.weight, self.readout.weight], lr=lr)
+
+
+def read_text(name: str, device: torch.device | str | None = None) -> Text:
+    """Load the part of a text to train on, by name or by the path of a ``.txt``.
+
+    Raises
+    ------
+    DataError
+        If the name stands for rows, such as those of a table, or for a file that is no
+        text in UTF-8 or has less than 1,000 characters.
+    """
+    text = load(name, device=device)
+    if not isinstance(text, Text):
+        raise DataError(f"{name} has rows, but a text is needed, such as a .txt file")
+    return text
 
 
 def new_network(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from labkit.errors import DataError
 from labkit.lab.runs.jobs import check_folder, commit, versions, write_atomically
 from labkit.lab.runs.parameters import (
     Parameter,
@@ -38,6 +39,7 @@ HERE = Path(__file__).resolve()
 SHIPPED = HERE.parents[1] / "notebooks"  # of an installed copy; never run in place
 PATTERN = "[0-9][0-9]_*.ipynb"
 SET_BY_RUN = ("interactive", "run_dir")
+IN_A_SENTENCE = "DataError", "DatasetUnavailable"  # errors that need no traceback
 NEEDED = {"device": str, "interactive": bool, "run_dir": str}
 
 
@@ -191,7 +193,23 @@ def prepare(
     except ParameterError as error:
         raise ParameterError(f"{notebook.stem}: {error}") from error
     check_device(values["device"])
+    check_files(settable, values)
     return Plan(notebook.stem[3:], notebook, profile, values, check_folder(out))
+
+
+def check_files(declared: Iterable[Parameter], values: Mapping[str, Value]) -> None:
+    """Raise RunRefused if a file of the user's cannot be learned from."""
+    files = [values[p.name] for p in declared if p.names_a_file(values[p.name])]
+    if not files:
+        return
+    from labkit.lab.datasets import load
+
+    own = {name: values[name] for name in ("target", "missing") if name in values}
+    for path in files:
+        try:
+            load(path, **own)
+        except DataError as error:
+            raise RunRefused(str(error)) from error
 
 
 def downloads(plans: Iterable[Plan]) -> str:
@@ -371,6 +389,8 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
             progress_bar=sys.stderr.isatty(),
         )
     except papermill.PapermillExecutionError as error:
+        if error.ename in IN_A_SENTENCE:
+            return error.evalue
         traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
         return (
             f"cell [{error.exec_count}]:\n{error.source}\n\n"

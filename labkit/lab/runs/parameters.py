@@ -6,13 +6,14 @@ A notebook has one code cell tagged ``parameters``.  Each of its lines is::
 
 where ``type`` is ``int``, ``float``, ``str`` or ``bool``.  The comment is split
 at the semicolons: first the help, then, each optional, what is allowed
-(``1..64`` for numbers, either end may be left out; ``text|ptb`` for strings) and
-the value that the profile ``paper`` takes.  The literal on the line is the value
-of the profile ``quick``.
+(``1..64`` for numbers, either end may be left out; ``text|ptb|*.txt`` for strings,
+where ``*.txt`` stands for a file with this ending) and the value that the profile
+``paper`` takes.  The literal on the line is the value of the profile ``quick``.
 """
 
 import ast
 import difflib
+import fnmatch
 import io
 import math
 import numbers
@@ -46,7 +47,9 @@ class Parameter:
     default : int, float, str or bool, the value in the profile ``quick``
     help : str, what the parameter does, in a few words
     low, high : float or None, smallest and largest allowed value, both inclusive
-    choices : tuple of str, the allowed strings; empty when any string will do
+    choices : tuple of str
+        The allowed strings; empty when any string will do. ``*`` stands for any
+        characters, and a choice such as ``*.csv`` for a file that must be there.
     paper : int, float, str, bool or None
         The value in the profile ``paper``; None when it is the default.
     """
@@ -73,6 +76,11 @@ class Parameter:
             return self.type.__name__
         ends = ["" if end is None else f"{end:g}" for end in (self.low, self.high)]
         return f"{self.type.__name__}, {'..'.join(ends)}"
+
+    def names_a_file(self, value: Value) -> bool:
+        """Return whether a value is the path of a file, by its ending."""
+        endings = (choice for choice in self.choices if choice.startswith("*."))
+        return any(_matches(value, ending) for ending in endings)
 
 
 def read_parameters(path: str | Path) -> tuple[Parameter, ...]:
@@ -183,6 +191,8 @@ def profile_value(parameter: Parameter, profile: str) -> Value:
 def check_value(parameter: Parameter, value: Value) -> Value:
     """Return the value converted to the parameter's type, or raise ParameterError.
 
+    The path of a file is made absolute, since a notebook runs in a folder of its own.
+
     >>> check_value(Parameter("rate", float, 0.1, low=0), "1e-3")
     0.001
     """
@@ -195,7 +205,17 @@ def check_value(parameter: Parameter, value: Value) -> Value:
             f"{parameter.name}={value} is not allowed; "
             f"{parameter.name} takes {parameter.allowed}"
         )
+    if parameter.names_a_file(converted):
+        path = Path(converted).expanduser().absolute()
+        if not path.is_file():
+            raise ParameterError(f"{parameter.name}={value}: there is no file {path}")
+        return str(path)
     return converted
+
+
+def _matches(value: str, choice: str) -> bool:
+    """Return whether a choice has a ``*`` and a string fits it, in any case."""
+    return "*" in choice and fnmatch.fnmatchcase(value.lower(), choice.lower())
 
 
 def _convert(kind: type, value: Value) -> Value | None:
@@ -225,7 +245,8 @@ def _only(kind: type, value: Value) -> Value | None:
 
 def _inside(parameter: Parameter, value: Value) -> bool:
     if parameter.choices:
-        return value in parameter.choices
+        choices = parameter.choices
+        return value in choices or any(_matches(value, c) for c in choices)
     low = -math.inf if parameter.low is None else parameter.low
     high = math.inf if parameter.high is None else parameter.high
     return parameter.type in (str, bool) or low <= value <= high

@@ -10,7 +10,7 @@ from labkit.lab.runs import (
     read_parameters,
     resolve,
 )
-from labkit.lab.runs.parameters import parse_cell
+from labkit.lab.runs.parameters import check_value, parse_cell
 
 
 def test_every_part_of_a_line_is_read(write_notebook):
@@ -119,3 +119,18 @@ def test_unknown_names_and_profiles_are_told_what_there_is(parameters):
     assert all(p.name in str(refusal.value) for p in parameters)
     with pytest.raises(ParameterError, match="profiles are quick, paper"):
         resolve(parameters, profile="fast")
+
+
+def test_a_choice_with_a_star_is_a_file_or_any_words(tmp_path, monkeypatch):
+    (data,) = parse_cell('data: str = "a"  # what is read; a|web:*|*.csv; paper=a')
+    assert data.allowed == "str, a|web:*|*.csv"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Mine.CSV").touch()
+    read = {each: check_value(data, each) for each in ("a", "web:x", "Mine.CSV")}
+    assert read == {"a": "a", "web:x": "web:x", "Mine.CSV": str(tmp_path / "Mine.CSV")}
+    assert [data.names_a_file(each) for each in read] == [False, False, True]
+    with pytest.raises(ParameterError, match=f"there is no file {tmp_path}/other.csv"):
+        check_value(data, "other.csv")
+    for unknown in ("A", "b.txt", "webx"):
+        with pytest.raises(ParameterError, match="data takes str, a"):
+            check_value(data, unknown)
