@@ -120,7 +120,7 @@ gpu: ## Check and time everything on a GPU, from the source tree; PART=a..g, DEV
 	@PYTHONPATH=. $(PYTHON) benchmarks/gpu.py --device=$(if $(filter file,$(origin DEVICE)),cuda,$(DEVICE)) \
 	  $(if $(PART),--part=$(PART)) $(if $(JSON),--json=$(JSON))
 
-lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room
+lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room; seconds of each import
 	@$(BIN)/python benchmarks/lines.py $(TREES)
 
 stills: .venv/.stamp ## Draw the still pictures that notebooks show before anything has run (needs Chromium)

@@ -4,11 +4,14 @@
 
 A folder is the top of a source tree; with several, they follow one another, say before
 and after. A line with code and a comment counts as code, and a string that stands where
-a docstring may as docstring, its blank lines included.
+a docstring may as docstring, its blank lines included. Then comes how long each room of the package
+takes to import in a new process, the least of three times; torch alone is among it.
 """
 
 import ast
 import io
+import os
+import subprocess
 import sys
 import tokenize
 from collections import Counter
@@ -61,12 +64,26 @@ def rooms(tree):
     return found
 
 
+def import_seconds(tree, module):
+    """Import a module of a source tree in a new process, three times; the least time."""
+    lines = f"import time; t = time.perf_counter(); import {module}"
+    command = [sys.executable, "-c", f"{lines}; print(time.perf_counter() - t)"]
+    here = {**os.environ, "PYTHONPATH": str(tree.resolve())}
+    told = (subprocess.check_output(command, env=here, cwd=tree) for _ in range(3))
+    return min(map(float, told))
+
+
 def main(trees):
-    """Print a table for each tree."""
+    """Print the tables of each tree."""
     for tree in trees:
         print(f"{tree}\n{'room':22}" + "".join(f"{c:>10}" for c in COLUMNS))
         for room, row in sorted(rooms(Path(tree)).items()):
             print(f"{room:22}" + "".join(f"{row[c]:10}" for c in COLUMNS))
+        packages = sorted(
+            p.parent.name for p in Path(tree).glob("labkit/*/__init__.py")
+        )
+        for module in ("torch", "labkit", *(f"labkit.{name}" for name in packages)):
+            print(f"import {module:28} {import_seconds(Path(tree), module):6.2f} s")
         print()
 
 
