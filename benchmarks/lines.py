@@ -4,8 +4,9 @@
 
 A folder is the top of a source tree; with several, they follow one another, say before
 and after. A line with code and a comment counts as code, and a string that stands where
-a docstring may as docstring, its blank lines included. Then comes how long each room of the package
-takes to import in a new process, the least of three times; torch alone is among it.
+a docstring may as docstring, its blank lines included. Below stands how long each
+room of the package takes to import in a new process, the least of three times, and how
+long torch alone does.
 """
 
 import ast
@@ -65,7 +66,7 @@ def rooms(tree):
 
 
 def import_seconds(tree, module):
-    """Import a module of a source tree in a new process, three times; the least time."""
+    """Import a module in three new processes, one by one; return the least time."""
     lines = f"import time; t = time.perf_counter(); import {module}"
     command = [sys.executable, "-c", f"{lines}; print(time.perf_counter() - t)"]
     here = {**os.environ, "PYTHONPATH": str(tree.resolve())}
