@@ -1,11 +1,13 @@
 """The tour's pictures, and the papers' experiments that it measures beside them."""
 
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from labkit.lab.panels import LiveLab
+from labkit.lab.panels.live.experiment import knobs_of
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"
 PICTURES = {"ellipse", "curve", "bowl", "functions", "noise", "race"}
@@ -23,8 +25,10 @@ def toured(tmp_path_factory):
         left = "parameters" in tags or ("keep_output" in tags and "still" not in tags)
         if cell.cell_type == "code" and not left:
             exec(cell.source, names)
-    names["picture"].run(3)  # opens before its first step
-    return folder, [each for each in names.values() if isinstance(each, LiveLab)]
+    labs = [each for each in names.values() if isinstance(each, LiveLab)]
+    for live in labs:  # each waits for Run
+        live.run(3)
+    return folder, labs
 
 
 def test_six_pictures_and_every_paper_have_a_file_of_their_own(toured):
@@ -33,3 +37,17 @@ def test_six_pictures_and_every_paper_have_a_file_of_their_own(toured):
     assert all(live.figure["data"] and live.stepper.position >= 3 for live in labs)
     written = {path.name for path in folder.iterdir()}
     assert written == {f"{name}-1.jsonl" for name in PICTURES | PAPERS}
+
+
+def test_every_question_of_the_tour_is_judged(toured):
+    """It names a knob, and the panel compares a turn of it with what is predicted."""
+    _, labs = toured
+    judged = {
+        (knob.label or name.replace("_", " "))
+        for live in labs
+        for name, knob in knobs_of(live.experiment.knobs()).items()
+        if knob.about
+    }
+    text = (c.source for c in nbformat.read(TOUR, as_version=4).cells)
+    asked = re.findall(r"\*[^*]*\*\*([a-z ]+)\*\*[^*]*\?\*", "\n".join(text))
+    assert len(asked) == len(PICTURES) and set(asked) <= judged, asked
