@@ -14,7 +14,8 @@ each, and leaves out those that FILE has from the same device, torch and commit.
     f  milliseconds and kernels of every step beside fused Adam, then all benchmarks
     g  the summary
 
-With ``--docs`` the table of docs/devices.md is written from FILE.
+With ``--docs`` the speeds in FILE go to docs/devices.jsonl, in the place of those of
+the same device, and the table of docs/devices.md is written from all that are there.
 """
 
 import argparse
@@ -42,6 +43,7 @@ from tests.device.tape import on_tape
 
 HERE = Path(__file__).resolve().parents[1]
 FILE = Path("build/gpu.jsonl")
+KEPT = HERE / "docs/devices.jsonl"  # of which docs/devices.md shows the table
 PAGE = HERE / "docs/devices.md"
 BEGIN, END = "<!-- gpu: python benchmarks/gpu.py --docs -->\n", "<!-- gpu end -->\n"
 PARTS = "abcdefg"
@@ -471,32 +473,66 @@ def summary(file: Path) -> str:
     return "\n".join(lines)
 
 
+def write_page(file: Path) -> None:
+    """Keep the speeds of a file, and write the table of docs/devices.md."""
+    new = [each for each in read(file) if each["part"] == "f" and "ms" in each]
+    again = {each["device"] for each in new}
+    old = [each for each in read(KEPT) if each["device"] not in again]
+    lines = [json.dumps(each) + "\n" for each in old + new]
+    KEPT.write_text("".join(lines), "utf-8")
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}{page(KEPT)}{END}{after}", "utf-8")
+
+
 def page(file: Path) -> str:
-    """Return the table of docs/devices.md: CPU or GPU beside the strict device."""
-    found = [each for each in read(file) if each["part"] == "f" and "ms" in each]
-    if not found:
+    """Return the table of docs/devices.md: CPU, GPU and strict device side by side.
+
+    Of each kind of device it shows the one that was measured last.
+    """
+    speed = [each for each in read(file) if each["part"] == "f" and "ms" in each]
+    if not speed:
         return "Nothing has been measured.\n"
-    last = found[-1]
-    lines = [
-        f"Measured on {last['device']}, torch {last['torch']}, at {last['commit']}.\n"
-    ]
-    lines += [
-        "| step | ms | kernels | on the strict device | waits | over fused Adam |"
-    ]
-    lines += ["|---|---:|---:|---:|---:|---:|"]
-    for each in found:
-        if each["device"] == last["device"]:
-            ratio = each.get("over fused Adam")
-            cells = [
-                each["name"].removesuffix(", speed"),
-                f"{each['ms']:.3f}",
-                "" if each["kernels"] is None else each["kernels"],
-                each["strict kernels"],
-                each["waits"],
-                "" if ratio is None else f"{ratio:.2f}",
+    is_cpu = lambda each: each["device"].startswith("cpu")  # noqa: E731
+    kinds = {
+        "CPU": _last([each for each in speed if is_cpu(each)]),
+        "GPU": _last([each for each in speed if not is_cpu(each)]),
+    }
+    lines = []
+    for kind, rows in kinds.items():
+        if rows:
+            one = next(iter(rows.values()))
+            lines += [
+                f"{kind}: {one['device']}, torch {one['torch']}, at {one['commit']}.\n"
             ]
-            lines.append("| " + " | ".join(map(str, cells)) + " |")
+        else:
+            lines += [f"{kind}: none was at hand, and its columns are empty.\n"]
+    lines += [
+        "| step | CPU, ms | over Adam | GPU, ms | over Adam | GPU, kernels "
+        "| strict device, kernels | waits |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name in dict.fromkeys(each["name"] for each in speed):
+        cells = [name.removesuffix(", speed")]
+        for kind, rows in kinds.items():
+            keys = ("ms", "over fused Adam", *["kernels"] * (kind == "GPU"))
+            cells += [_shown(rows.get(name, {}).get(key)) for key in keys]
+        either = next(rows[name] for rows in kinds.values() if name in rows)
+        cells += [_shown(either[key]) for key in ("strict kernels", "waits")]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _last(rows: list[dict]) -> dict[str, dict]:
+    """Return the rows of the device that was measured last, by name."""
+    return {r["name"]: r for r in rows if r["device"] == rows[-1]["device"]}
+
+
+def _shown(value: float | None) -> str:
+    """Return a count as it is, another number with three digits, and None as empty."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def main(arguments: list[str]) -> int:
@@ -510,9 +546,7 @@ def main(arguments: list[str]) -> int:
     args = parser.parse_args(arguments)
     args.json.parent.mkdir(parents=True, exist_ok=True)
     if args.docs:
-        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}{page(args.json)}{END}{after}", "utf-8")
+        write_page(args.json)
         return 0
     torch.set_num_threads(1)
     if args.device.type == "cuda":

@@ -105,5 +105,16 @@ def test_the_page_shows_what_was_measured(tmp_path, monkeypatch):
     line |= {"kernels": None, "strict kernels": 45, "waits": 0, "over fused Adam": 2.0}
     (tmp_path / "gpu.jsonl").write_text(json.dumps(line) + "\n")
     page = gpu.page(tmp_path / "gpu.jsonl")
-    assert "| rls: RLS.step, Linear | 1.000 |  | 45 | 0 | 2.00 |" in page
+    assert "| rls: RLS.step, Linear | 1 | 2 |  |  |  | 45 | 0 |" in page
+    assert "GPU: none was at hand" in page
+    on_gpu = {"device": "a GPU", "ms": 0.25, "kernels": 44, "over fused Adam": 1.5}
+    with (tmp_path / "gpu.jsonl").open("a") as file:
+        file.write(json.dumps(line | on_gpu) + "\n")
+    page = gpu.page(tmp_path / "gpu.jsonl")
+    assert "| rls: RLS.step, Linear | 1 | 2 | 0.25 | 1.5 | 44 | 45 | 0 |" in page
+    assert "CPU: cpu, 2 cores" in page and "GPU: a GPU, torch 2.13, at abc" in page
     assert gpu.page(tmp_path / "none.jsonl") == "Nothing has been measured.\n"
+
+
+def test_the_page_in_the_docs_is_made_from_the_file_beside_it():
+    assert gpu.BEGIN + gpu.page(gpu.KEPT) + gpu.END in gpu.PAGE.read_text("utf-8")
