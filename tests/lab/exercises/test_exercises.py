@@ -141,6 +141,12 @@ def test_a_notebooks_exercises_are_open_and_can_be_solved(path):
     assert all(each.right for each in right.values()) and told.keys() == right.keys()
 
 
+def test_every_question_stands_in_a_notebook():
+    ids = [c.get("id", "") for p in BOOKS for c in nbformat.read(p, as_version=4).cells]
+    asked = [i.removesuffix("-answer") for i in ids if i.endswith("-answer")]
+    assert sorted(asked) == sorted(exercises().keys() - STEPS.keys())
+
+
 def test_hints_come_in_order_and_then_the_line():
     found = exercise("broad-rows")
     said = [hint("broad-rows").text for _ in range(4)]
