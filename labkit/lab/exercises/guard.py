@@ -20,7 +20,10 @@ from typing import Any
 import torch
 
 LINES = 100_000  # of hers, in one check
-SECONDS = 2.0  # for one check, or for one step of a panel
+SECONDS = 2.0  # of a CPU, for one check
+PATIENCE = (
+    5  # times these seconds by the clock, on a busy machine or in a line that waits
+)
 AROUND = 2  # lines shown before and after the marked one
 
 
@@ -48,26 +51,34 @@ def limited(
 ) -> Iterator[None]:
     """Raise Stopped once the lines of ``function`` are too many, or take too long.
 
-    Only her lines are counted, so that the library runs at nearly its own speed. In the
-    main thread a clock also ends a line that waits. A call of C that never looks up,
-    such as the sum over an endless range, cannot be ended from inside its process.
+    Only her lines are counted, so that the library runs at nearly its own speed. The
+    seconds are those of a CPU in this thread: what else the machine does is not her
+    fault. In the main thread a clock also ends a line that waits. A call of C that
+    never looks up, such as the sum over an endless range, cannot be ended from inside
+    its process.
 
     Parameters
     ----------
     function : the learner's function
-    lines, seconds : limits on the executed lines and on the whole time
+    lines : limit on her executed lines
+    seconds : limit on the seconds of a CPU; by the clock they may be `PATIENCE` times
+        as many
     on_return : callable, is given the frame and the result at each return of hers
     """
     codes, own = codes_of(function), function.__code__
-    left, ends = [lines], time.monotonic() + seconds
+    left, spent = [lines], time.thread_time() + seconds
+    ends = time.monotonic() + PATIENCE * seconds
+
+    def look_at_clocks():
+        if time.thread_time() > spent or time.monotonic() > ends:
+            raise Stopped(f"it was not done after {seconds:g} seconds")
 
     def each_line(frame, event, value):
         if event == "line":
             left[0] -= 1
             if left[0] < 0:
                 raise Stopped(f"more than {lines:,} of its lines were executed")
-            if time.monotonic() > ends:
-                raise Stopped(f"it was not done after {seconds:g} seconds")
+            look_at_clocks()
         elif event == "return" and on_return and frame.f_code is own:
             on_return(frame, value)
         return each_line
@@ -78,30 +89,26 @@ def limited(
     before = sys.gettrace()
     sys.settrace(each_call)
     try:
-        with _alarm(seconds):
+        with _every(seconds / 2, look_at_clocks):
             yield
     finally:
         sys.settrace(before)
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raise Stopped in the main thread after a time; do nothing in another thread."""
+def _every(seconds: float, call: Callable[[], None]) -> Iterator[None]:
+    """Call a function again and again in the main thread; do nothing in another one."""
     here = threading.current_thread() is threading.main_thread()
     if not here or not hasattr(signal, "setitimer"):
         yield
         return
-
-    def rings(_number, _frame):
-        raise Stopped(f"it was not done after {seconds:g} seconds")
-
-    before = signal.signal(signal.SIGALRM, rings)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    handler = signal.signal(signal.SIGALRM, lambda _number, _frame: call())
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, left)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def in_words(error: BaseException, function: Callable) -> str:

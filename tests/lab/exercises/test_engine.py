@@ -226,6 +226,27 @@ def test_a_line_that_waits_is_stopped():
         waits()
 
 
+def test_a_call_that_works_for_too_long_is_stopped():
+    def works():
+        for _ in range(10**6):
+            torch.ones(99).sum()
+
+    with pytest.raises(Stopped, match=r"0\.05 seconds"), limited(works, seconds=0.05):
+        works()
+
+
+def test_what_else_the_machine_does_is_not_her_fault(monkeypatch):
+    """Her thread has worked for no time at all while the clock went on."""
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+
+    def waits():
+        time.sleep(0.2)
+        return "done"
+
+    with limited(waits, seconds=0.1):
+        assert waits() == "done"
+
+
 def test_the_librarys_lines_are_not_counted():
     def hers():
         return [update.clip_factor(torch.ones(()), None) for _ in range(300)]
