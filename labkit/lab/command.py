@@ -11,6 +11,13 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 HELP = "The papers' tables, at their size."
 
 
+def draw_noise(results: Path) -> list[Path]:
+    """Draw a sweep of notebook 06 over noise; see ``labkit.lab.compare.noise``."""
+    from labkit.lab.compare.noise import draw_sweep  # draws, which takes imports
+
+    return draw_sweep(results)
+
+
 @cli.in_a_sentence
 def refuse() -> None:
     """Say where ``labkit reproduce`` can be run."""
@@ -21,6 +28,7 @@ def refuse() -> None:
 
 
 app, main = cli.app, cli.main
+cli.DRAWN["compare"] = draw_noise
 app.add_typer(exercise, name="exercise", help="Exercises, for learners and teachers.")
 if (CHECKOUT / "reproduction/command.py").is_file():
     if str(CHECKOUT) not in sys.path:

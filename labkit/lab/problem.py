@@ -1,10 +1,10 @@
 """Problems: the rows that rules learn from, are tuned on and are judged by; noise."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.errors import DataError
 from labkit.lab.datasets import Labelled, Text, load
@@ -151,6 +151,36 @@ def noisy_targets(
         torch.arange(len(y), device=y.device), label_noise, generator, len(y)
     )
     return y[drawn]
+
+
+def disturbed(gradient: Tensor, level: float, generator: torch.Generator) -> Tensor:
+    r"""Add Gaussian noise to a gradient of one minibatch.
+
+    $g + \mathrm{level} \cdot \mathrm{rms}(g)\, \varepsilon$: noise of level 1 is about
+    as long as the gradient of a weight matrix, whatever loss a rule minimises.
+
+    Parameters
+    ----------
+    gradient : tensor, $g$, of one weight matrix or bias
+    level : float >= 0, 0 returns the gradient itself and draws nothing
+    generator : torch.Generator, on the gradient's device, source of $\varepsilon$
+    """
+    if not level:
+        return gradient
+    noise = torch.randn(gradient.shape, generator=generator, device=gradient.device)
+    noise = noise.to(gradient)
+    return gradient + level * gradient.square().mean().sqrt() * noise
+
+
+def disturb(
+    model: nn.Module, level: Callable[[], float], generator: torch.Generator
+) -> None:
+    """Have every gradient of a model's weights disturbed as it is computed.
+
+    ``level`` is asked at each backward pass, so that a knob may be turned in between.
+    """
+    for p in model.parameters():
+        p.register_hook(lambda gradient: disturbed(gradient, level(), generator))
 
 
 def in_classes(problem: Problem, parts: int = 5) -> Problem:

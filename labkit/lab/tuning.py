@@ -17,7 +17,7 @@ from labkit.lab.claims import compared, plus_minus
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, with_noise
 from labkit.lab.race import Runner, run_race, spread
-from labkit.ranges import COUNT, check, one_of
+from labkit.ranges import COUNT, NOT_NEGATIVE, check, one_of
 
 TUNING_SEED = 1000  # the first seed of tuning; races count from 0
 
@@ -59,12 +59,16 @@ class Rule:
     training : callable, optional
         ``training(model, values, clip=...)`` returns optimiser and loss of a rule that
         takes minibatches.
+    gradients : bool
+        Whether the rule steps by a gradient, so that ``run`` takes ``gradient_noise``,
+        a level of :func:`~labkit.lab.problem.disturbed`, as a keyword.
     """
 
     run: Callable[..., Iterator[tuple[float, float, Callable[[Tensor], Tensor]]]]
     ranges: Mapping[str, tuple[float, float]]
     loss: str = "squares"
     training: Callable | None = None
+    gradients: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +101,7 @@ class Comparison:
         *,
         on: Labelled | None = None,
         first: int = 0,
+        gradient_noise: float = 0.0,
         **noise: float,
     ) -> Runner:
         """Return a runner of a rule, whose looks have a score on rows it does not see.
@@ -109,14 +114,20 @@ class Comparison:
         values : mapping, what is tuned of it
         on : Labelled, optional, rows to score on; by default the test rows
         first : int, what seeds are counted from
+        gradient_noise : float, level of noise on a rule's gradients, if it has any
         noise : levels of :func:`~labkit.lab.problem.with_noise`, on rows to learn from
         """
         check({"rule": label}, {"rule": one_of(self.rules)})
+        check({"gradient_noise": gradient_noise}, {"gradient_noise": NOT_NEGATIVE})
+        rule = self.rules[label]
+        disturbed = {"gradient_noise": gradient_noise} if gradient_noise else {}
+        if disturbed and not rule.gradients:
+            raise ValueError(f"{label} has no gradient that noise could be put on")
         on = self.problem.test if on is None else on
 
         def looks(seed: int) -> Iterator[dict[str, float]]:
             fit = with_noise(self.problem, seed=first + seed, **noise).fit
-            run = self.rules[label].run(fit, self.sizes, values, first + seed)
+            run = rule.run(fit, self.sizes, values, first + seed, **disturbed)
             for passes, seconds, outputs in run:
                 with torch.no_grad():
                     score = self.score(outputs(on.inputs), on.targets)
@@ -127,8 +138,14 @@ class Comparison:
     def runners(
         self, values: Mapping[str, Mapping[str, float]], **noise: float
     ) -> dict[str, Runner]:
-        """Return runners of rules at their values, by label, as :meth:`runner` does."""
-        return {label: self.runner(label, v, **noise) for label, v in values.items()}
+        """Return runners of rules at their values, by label, as :meth:`runner` does.
+
+        Under gradient noise the rules without a gradient are left out.
+        """
+        chosen = values.items()
+        if noise.get("gradient_noise"):
+            chosen = [(k, v) for k, v in chosen if self.rules[k].gradients]
+        return {label: self.runner(label, v, **noise) for label, v in chosen}
 
     def compared(
         self, a: pd.Series, b: pd.Series, judge: Callable[..., str] = compared

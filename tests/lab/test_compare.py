@@ -10,7 +10,15 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from labkit.instruments import gradient_cosine
-from labkit.lab.compare import live as compare, rules, sequences, training, verdicts
+from labkit.lab import problem
+from labkit.lab.compare import (
+    live as compare,
+    noise,
+    rules,
+    sequences,
+    training,
+    verdicts,
+)
 from labkit.lab.panels import LiveLab
 from labkit.lab.problem import Problem, load_problem, percent, squared_error
 from labkit.lab.race import Race, run_race
@@ -277,7 +285,7 @@ def test_noise_is_judged_by_the_mean_over_its_levels():
     assert found == pytest.approx([86.0, math.sqrt(2)])
     assert verdicts.pays_table(made).loc["RLS", "label noise"] == "behind"
     assert "Label noise, mean over its levels" in verdicts.findings(made)
-    table = verdicts.noise_table(made)
+    table = noise.noise_table(made)
     assert table["label noise"].columns.tolist() == ["0", "0.2", "0.4"]
 
 
@@ -316,23 +324,83 @@ def test_what_does_not_pay_says_where_it_might():
     assert found["stays"] == ["with more input noise", "where nothing can be tuned"]
 
 
+@pytest.mark.parametrize(
+    ("name", "label"), [(n, k) for n, k in RULES if JOBS[n].rules[k].gradients]
+)
+def test_noise_on_the_gradient_reaches_every_rule_that_has_one(name, label):
+    """It is drawn anew at each step, from the seed; without it nothing is changed."""
+    job, rule = JOBS[name], JOBS[name].rules[label]
+    scores = [
+        [look["score"] for look in job.runner(label, middle(rule), **noise)(0)]
+        for noise in ({}, {"gradient_noise": 2.0}, {"gradient_noise": 2.0})
+    ]
+    assert scores[1] == scores[2] != scores[0]
+
+
+def test_a_rule_without_a_gradient_is_left_out_under_its_noise():
+    job = JOBS["classification"]
+    solved = [label for label, rule in job.rules.items() if not rule.gradients]
+    assert solved == ["Hessian-free", "BPLS", "BPLS-GN", "broad"]
+    values = {label: middle(rule) for label, rule in job.rules.items()}
+    assert list(job.runners(values, gradient_noise=0.0)) == list(job.rules)
+    raced = job.runners(values, gradient_noise=1.0)
+    assert list(raced) == [label for label in job.rules if label not in solved]
+    with pytest.raises(ValueError, match="BPLS has no gradient that noise could be"):
+        job.runner("BPLS", values["BPLS"], gradient_noise=1.0)
+    with pytest.raises(ValueError, match="gradient_noise must be"):
+        job.runner("Adam", values["Adam"], gradient_noise=-1.0)
+
+
+def test_noise_on_a_gradient_is_as_large_as_asked_for():
+    g = torch.Generator().manual_seed(0)
+    gradient = 3.0 * torch.randn(100, 100, generator=g)
+    assert problem.disturbed(gradient, 0.0, g) is gradient
+    added = problem.disturbed(gradient, 0.5, g) - gradient
+    assert float(added.norm() / gradient.norm()) == pytest.approx(0.5, rel=0.05)
+    assert abs(float((added * gradient).mean())) < 0.1  # it knows nothing of it
+
+
+def test_what_has_no_gradient_says_so_beside_what_has_one():
+    runs = {"Adam": ((90.0, 90.2), 1, 50), "solved": ((91.0, 91.2), 1, 50)}
+    noisy = made_up(Adam=((50.0, 50.2), 1, 50))
+    made = judged({"gradient_noise": {1.0: noisy}}, **runs)
+    table = noise.noise_table(made)
+    assert table.loc["solved"].tolist() == [noise.NO_GRADIENT] * 2
+    assert table.loc["Adam"].tolist() == ["90.1 ± 0.1 %", "50.1 ± 0.1 %"]
+    assert verdicts.pays_table(made).loc["solved", "gradient noise"] == "-"
+    (curve,) = [t for t in noise.noise_figure(made)["data"] if t.get("name")]
+    assert list(curve["x"]) == [0.0, 1.0]
+    row = noise.noise_row(made, {"gradient_noise": 1.0, "label_noise": 0.0})
+    assert row["gradient_noise Adam"] == pytest.approx(50.1)
+    assert row["label_noise solved"] == pytest.approx(91.1)
+    assert "gradient_noise solved" not in row
+
+
 def test_a_sweep_over_noise_is_one_tidy_table_and_one_figure(tmp_path):
     path = tmp_path / "results.csv"
-    columns = {"label_noise": [0.2, 0.4, 0.0], "state": "finished"}
-    columns |= {"noise.label_noise Adam": [90.0, 80.0, nan], "noise.other": 1.0}
+    columns = {"label_noise": [0.2, 0.4, 0.0], "input_noise": 0.6, "state": "finished"}
+    columns |= {"noise.label_noise Adam": [90.0, 80.0, 95.0], "noise.other": 1.0}
+    columns |= {"noise.label_noise sd Adam": [1.0, 2.0, 0.5]}
     columns |= {"noise.label_noise RLS": [85.0, 84.0, nan]}
     pd.DataFrame(columns).to_csv(path, index=False)
-    table = verdicts.sweep_table(path)
+    csv, page = noise.draw_sweep(path)
+    table = pd.read_csv(csv)
+    assert table.columns.tolist() == ["rule", "level", "score", "sd"]
     assert table.values.tolist() == [
-        ["Adam", 0.2, 90.0],
-        ["Adam", 0.4, 80.0],
-        ["RLS", 0.2, 85.0],
-        ["RLS", 0.4, 84.0],
+        ["Adam", 0.0, 95.0, 0.5],
+        ["Adam", 0.2, 90.0, 1.0],
+        ["Adam", 0.4, 80.0, 2.0],
+        ["RLS", 0.2, 85.0, 0.0],
+        ["RLS", 0.4, 84.0, 0.0],
     ]
-    named = {t["name"]: t for t in verdicts.sweep_figure(path)["data"] if t.get("name")}
+    figure = noise.sweep_figure(table)
+    named = {t["name"]: t for t in figure["data"] if t.get("name")}
     assert list(named["RLS"]["y"]) == [85.0, 84.0]
+    assert "Label noise: the score of each rule" in page.read_text("utf-8")
     with pytest.raises(ValueError, match=r"no run in .* has a score under input_noise"):
-        verdicts.sweep_table(path, "input_noise")
+        noise.sweep_table(path, "input_noise")
+    pd.DataFrame({"hidden": [8, 16], "label_noise": 0.4}).to_csv(path, index=False)
+    assert noise.draw_sweep(path) == []
 
 
 # The live race

@@ -21,8 +21,11 @@ __getattr__, __dir__, __all__ = lazily(
                 "findings",
                 "idle_table",
             ),
-            *("noise_figure", "noise_levels", "noise_table", "pays_table"),
-            *("rank_table", "summary", "sweep_figure", "sweep_table", "tuning_table"),
+            *("pays_table", "rank_table", "summary", "tuning_table"),
+        ),
+        "noise": (
+            *("noise_figure", "noise_levels", "noise_row", "noise_table"),
+            *("sweep_figure", "sweep_table"),
         ),
     },
 )

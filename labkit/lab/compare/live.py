@@ -66,6 +66,11 @@ class RaceKnobs:
         0.0, low=0.0, high=0.9, step=0.05, unit="share", restart=False, about="Adam",
         help="of labels drawn at random, in minibatches to come",
         look_for="Put it back to 0: which curve comes down first?")
+    gradient_noise: float = knob(
+        0.0, low=0.0, high=5.0, step=0.25, unit="gradients", restart=False,
+        about="Adam",
+        help="sd of noise on each gradient, over its size; not of rules without one",
+        look_for="Which of Adam, Muon and RLS needs the gradient least exactly?")
     batch: int = knob(
         32, low=4, high=128, step=4, unit="rows", restart=False,
         help="of the minibatches to come",

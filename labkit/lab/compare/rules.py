@@ -19,7 +19,7 @@ from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
 from labkit.clock import Clock
 from labkit.lab.datasets import Labelled
 from labkit.lab.hessian_free.training import looks
-from labkit.lab.problem import seeded
+from labkit.lab.problem import disturb, seeded
 from labkit.lab.rls.training import TrainingSetup, make_training, now_and_then
 from labkit.lab.tuning import Rule, Sizes
 from labkit.rls import SequenceClassifier, loss_mse, train
@@ -42,14 +42,14 @@ def look_at(steps: int) -> set[int]:
 
 
 def rls_training(
-    name: str, model: nn.Module, values: Values, *, clip: float
+    name: str, model: nn.Module, values: Values, *, clip: float | None
 ) -> TrainingSetup:
     """Return optimiser and loss of RLS or HRLS, by name."""
     return make_training(name, model, clip=clip, **values)
 
 
 def optimizer_training(
-    make: Callable, model: nn.Module, values: Values, *, clip: float
+    make: Callable, model: nn.Module, values: Values, *, clip: float | None
 ) -> TrainingSetup:
     """Return an optimiser that ``make`` builds, with the cross-entropy.
 
@@ -64,6 +64,26 @@ def optimizer_training(
     return TrainingSetup(optimizer, cross_entropy, clip)
 
 
+def clipped_outside(
+    training: Callable[..., TrainingSetup],
+    model: nn.Module,
+    values: Values,
+    clip: float,
+) -> TrainingSetup:
+    """Return optimiser and loss, with the gradients clipped before each step.
+
+    RLS that clips by itself does not form the gradients of wide layers, so that no
+    noise could be put on them.
+    """
+    made = training(model, values, clip=None)
+
+    def before_each_step(*_: object) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip)
+
+    made.optimizer.register_step_pre_hook(before_each_step)
+    return made
+
+
 def descend(
     training: Callable[..., TrainingSetup],
     make: Network,
@@ -71,6 +91,8 @@ def descend(
     sizes: Sizes,
     values: Values,
     seed: int,
+    *,
+    gradient_noise: float = 0.0,
 ) -> Looks:
     """Train ``make``'s network for all passes; look now and then, and at the end.
 
@@ -79,7 +101,13 @@ def descend(
     """
     model = make(fit, sizes.hidden, seed)
     recurrent = isinstance(model, SequenceClassifier)
-    made = training(model, values, clip=RECURRENT_CLIP if recurrent else CLIP)
+    clip = RECURRENT_CLIP if recurrent else CLIP
+    if gradient_noise:
+        made = clipped_outside(training, model, values, clip)
+        g = seeded(seed + 2, fit.inputs.device)
+        disturb(model, lambda: gradient_noise, g)
+    else:
+        made = training(model, values, clip=clip)
     N, batch = len(fit.inputs), min(sizes.batch, len(fit.inputs))
     steps = N // batch if recurrent else math.ceil(N / batch)
     at = look_at(steps * sizes.passes)
@@ -109,7 +137,7 @@ def by_minibatch(
     **ranges: tuple[float, float],
 ) -> Rule:
     """Return a rule of :func:`descend`."""
-    return Rule(partial(descend, training, make), ranges, loss, training)
+    return Rule(partial(descend, training, make), ranges, loss, training, True)
 
 
 def optimizer_rule(
@@ -176,7 +204,13 @@ def soap(model: nn.Module, lr: float) -> torch.optim.Optimizer:
 
 
 def full_batch(
-    make: Network, fit: Labelled, sizes: Sizes, values: Values, seed: int
+    make: Network,
+    fit: Labelled,
+    sizes: Sizes,
+    values: Values,
+    seed: int,
+    *,
+    gradient_noise: float = 0.0,
 ) -> Looks:
     """Train by torch's L-BFGS on all rows at once; each of its steps reads them all.
 
@@ -187,6 +221,7 @@ def full_batch(
     # With one iteration for each call the loss is evaluated once, and the curvature of
     # the steps before is kept.
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1, **values)
+    disturb(model, lambda: gradient_noise, seeded(seed + 2, fit.inputs.device))
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -364,7 +399,9 @@ CLASSIFIERS = {
     "Adam (default)": optimizer_rule(torch.optim.Adam),
     "AdamW": optimizer_rule(torch.optim.AdamW, lr=RATE, weight_decay=DECAY),
     "Muon": optimizer_rule(muon, lr=ORTHOGONAL, adam_lr=RATE),
-    "L-BFGS": Rule(partial(full_batch, network), {"lr": WHOLE}, ENTROPY),
+    "L-BFGS": Rule(
+        partial(full_batch, network), {"lr": WHOLE}, ENTROPY, gradients=True
+    ),
     "RLS": by_minibatch(RLS, network, lr=ETA, mean_weight=(1e-2, 1.0)),
     "RLS+M": by_minibatch(RLS_M, network, lr=ETA, momentum=MOMENTUM),
     "HRLS+M": by_minibatch(HRLS_M, network, ENTROPY, lr=ETA, adam_lr=RATE),
@@ -401,7 +438,7 @@ AUTOENCODERS = {
     "Adam": optimizer_rule(torch.optim.Adam, in_layers, lr=RATE),
     "AdamW": optimizer_rule(torch.optim.AdamW, in_layers, lr=RATE, weight_decay=DECAY),
     "Muon": optimizer_rule(muon, in_layers, lr=ORTHOGONAL, adam_lr=RATE),
-    "L-BFGS": Rule(partial(full_batch, in_layers), {"lr": WHOLE}),
+    "L-BFGS": Rule(partial(full_batch, in_layers), {"lr": WHOLE}, gradients=True),
     "RLS": by_minibatch(RLS, in_layers, lr=ETA, mean_weight=(1e-2, 1.0)),
     "RLS+M": by_minibatch(RLS_M, in_layers, lr=ETA, momentum=MOMENTUM),
     "Hessian-free": Rule(partial(newton, autoencoder, LONGER), CURVED),

@@ -31,6 +31,7 @@ class Settings(Protocol):
 
     input_noise: float
     label_noise: float
+    gradient_noise: float
     batch: int
     seed: int
 
@@ -73,6 +74,9 @@ def race_looks(
     names = [label for label in chosen if label not in SOLVED]
     models = {label: rules.network(fit, hidden, seed) for label in names}
     steps = {k: step_of(k, model, chosen[k], fit, seed) for k, model in models.items()}
+    for label in [label for label in steps if label != NEWTON]:
+        g = seeded(seed + 2, fit.inputs.device)
+        rules.disturb(models[label], lambda: settings.gradient_noise, g)
     g = seeded(seed, fit.inputs.device)
     (X_read, y_read), ended, latest = (fit.inputs[:0], fit.targets[:0]), [], {}
     for step in count(1):
@@ -107,7 +111,8 @@ def step_of(
         newton = hessian_free.HessianFree(model, **KRYLOV | values, generator=g)
         classes = fit.outputs  # a minibatch may lack the last of them
         return lambda X, y: newton.step(X, one_hot(y, classes).to(X.dtype))
-    training = CLASSIFIERS[name].training(model, values, clip=CLIP)
+    make = CLASSIFIERS[name].training
+    training = rules.clipped_outside(make, model, values, CLIP)
 
     def step(X: Tensor, y: Tensor) -> None:
         model.train()

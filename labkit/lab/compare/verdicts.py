@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -26,14 +25,6 @@ CAPTION = (
     "is further left among the others in the left panel than in the right one takes "
     "little time for a row."
 )
-NOISE_CAPTION = (
-    "A curve that starts low and crosses the others has learned the noise with the "
-    "rows. Bars that overlap decide nothing."
-)
-LEVELS = {
-    "input_noise": "standard deviation (inputs span 1)",
-    "label_noise": "share of labels drawn at random",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +36,7 @@ class Judged:
     comparison : Comparison
     race : Race, without noise
     noise : mapping of kind to mapping of level to Race, of the first seeds alone
+        Under gradient noise the rules race that step by a gradient.
     """
 
     comparison: Comparison
@@ -106,7 +98,7 @@ class Judged:
             counts[f"{name} to goal"] = {
                 label: sooner(time, adam, ends[label]) for label, time in times.items()
             }
-        return pd.DataFrame(counts).drop(ADAM)
+        return pd.DataFrame(counts).reindex(self.race.labels).drop(ADAM).fillna("-")
 
 
 def sooner(mine: float, other: float, ends: str) -> str:
@@ -201,88 +193,6 @@ def ends_table(judged: Judged) -> pd.DataFrame:
     times = times.add_suffix(f" to {goal_in_words(judged)}")
     named = {"mean": f"test [{unit(judged.comparison)}]"}
     return judged.ends().rename(columns=named).join(times).rename_axis("rule")
-
-
-def noise_levels(judged: Judged, kind: str) -> pd.DataFrame:
-    """Return the score of each rule at each level of a kind of noise, 0 included."""
-    levels = judged.noise[kind]
-    seeds = next(iter(levels.values())).seeds
-    runs = judged.race.runs
-    clean = Race(runs[runs.seed < seeds])
-    races = {0.0: clean, **levels}
-    return pd.concat({x: spread(race.last(), "score") for x, race in races.items()})
-
-
-def noise_figure(judged: Judged) -> "Figure":
-    """Draw the score of each rule against the level of each kind of noise."""
-    from labkit.lab.panels import curves
-
-    panels, shares = {}, judged.comparison.shares
-    for kind in judged.noise:
-        table = noise_levels(judged, kind)
-        table["mean"] = 100 - table["mean"] if shares else table["mean"]
-        rules = {k: table.xs(k, level="label") for k in judged.race.labels}
-        panels[kind.replace("_", " ").capitalize()] = {
-            label: (rule.index, rule["mean"], rule.sd) for label, rule in rules.items()
-        }
-    return curves(
-        panels,
-        [LEVELS[kind] for kind in judged.noise],
-        "test error [%]" if shares else "squared error per test row",
-        log_y=True,
-        caption=NOISE_CAPTION,
-        height=480,
-    )
-
-
-def noise_table(judged: Judged) -> pd.DataFrame:
-    """Return the scores under noise in words, a column for each kind and level."""
-    columns = {}
-    for kind in judged.noise:
-        words = noise_levels(judged, kind).apply(judged.comparison.words, axis=1)
-        for level in words.index.unique(0):
-            columns[kind.replace("_", " "), f"{level:g}"] = words[level]
-    return pd.DataFrame(columns).rename_axis("rule")
-
-
-def sweep_table(results: str | Path, kind: str = "label_noise") -> pd.DataFrame:
-    """Return the scores of a sweep of notebook 06 over a kind of noise, one a row.
-
-    Parameters
-    ----------
-    results : path, the table ``results.csv`` of the sweep
-    kind : str, ``"label_noise"`` or ``"input_noise"``, which the sweep varied
-
-    Returns
-    -------
-    DataFrame with the columns ``rule``, ``level`` and ``score``
-
-    Raises
-    ------
-    ValueError
-        If no run of the table has a score under this noise.
-    """
-    table, start = pd.read_csv(results), f"noise.{kind} "
-    columns = [column for column in table if column.startswith(start)]
-    if not columns:
-        raise ValueError(f"no run in {results} has a score under {kind}")
-    tidy = table.melt(id_vars=[kind], value_vars=columns, value_name="score")
-    rule = tidy.variable.str.removeprefix(start)
-    tidy = tidy.assign(rule=rule, level=tidy[kind]).dropna(subset="score")
-    return tidy[["rule", "level", "score"]].sort_values(["rule", "level"])
-
-
-def sweep_figure(results: str | Path, kind: str = "label_noise") -> "Figure":
-    """Draw the scores of a sweep against the noise, rule by rule; see `sweep_table`."""
-    from labkit.lab.panels import curves
-
-    means = sweep_table(results, kind).groupby(["rule", "level"]).score.mean()
-    drawn = {
-        rule: (scores.index.get_level_values("level"), scores)
-        for rule, scores in means.groupby("rule")
-    }
-    title = kind.replace("_", " ").capitalize()
-    return curves({title: drawn}, LEVELS[kind], "test score", caption=NOISE_CAPTION)
 
 
 # Verdicts in words
@@ -461,7 +371,8 @@ def might_pay(judged: Judged, tried: pd.DataFrame) -> dict[str, list[str]]:
         if compared(won.loc[label], won.loc[ADAM]) == AHEAD:
             where.append("with more passes")
         for name, table in noisy.items():
-            if comparison.compared(table.loc[label], table.loc[ADAM]) == AHEAD:
+            rows = (table.loc[k] for k in (label, ADAM))
+            if label in table.index and comparison.compared(*rows) == AHEAD:
                 where.append(name)
         gap = worst[label] - worst[ADAM] - POINTS
         if not comparison.shares:

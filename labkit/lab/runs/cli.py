@@ -5,7 +5,7 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +72,9 @@ def in_a_sentence(command: Callable) -> Callable:
     return wrapped
 
 
+# What is drawn of the sweeps of a notebook, by its name: a function from the path of
+# the results to the paths that it writes. `labkit.lab.command` fills it in.
+DRAWN: dict[str, Callable[[Path], Iterable[Path]]] = {}
 STOPPED = {
     "run": "; the hidden folder of each run keeps the traces that it has written",
     "sweep": "; --resume goes on with this sweep",
@@ -219,6 +222,9 @@ def sweep(
     result = execute_sweep(plan)
     typer.echo(_shown(result.table, plan))
     typer.echo(f"{result.csv}\n{result.html}")
+    if draw := DRAWN.get(plan.notebook):
+        for path in draw(result.csv):
+            typer.echo(path)
     if not result.ok:
         bad = int((result.table["state"] != "finished").sum())
         typer.echo(f"labkit: {bad} of {len(plan.runs)} runs not finished", err=True)
