@@ -172,12 +172,15 @@ def reached(
 
 
 def area(rows: pd.DataFrame, column: str, clock: str) -> pd.Series:
-    """Return each seed's mean of a column over a clock: the area under its curve."""
+    """Return each seed's mean of a column over a clock: the area under its curve.
+
+    It is nan where a run failed before its second look.
+    """
 
     def mean(run: pd.DataFrame) -> float:
         run = run.sort_values(clock)
         wide, heights = run[clock].diff(), run[column].rolling(2).mean()
-        return float((wide * heights).sum() / wide.sum())
+        return float((wide * heights).sum() / wide.sum()) if wide.sum() else math.nan
 
     return rows.groupby("seed")[[column, clock]].apply(mean)
 
@@ -228,11 +231,14 @@ def _told(both: list[pd.Series]) -> str:
     words = []
     for values in both:
         ended = values[values < math.inf]
-        never = len(values) - len(ended)
+        counts = {"never": (values == math.inf).sum(), "failed": values.isna().sum()}
+        left = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
         row = {"mean": ended.mean(), "sd": ended.std()}
         digits = 2 if ended.empty or ended.mean() >= 1 else 4
-        said = "never" if ended.empty else plus_minus(row, "", digits)
-        words.append(said + (f" ({never} never)" if never and len(ended) else ""))
+        if ended.empty:
+            words.append("never" if counts["never"] else "failed")
+        else:
+            words.append(plus_minus(row, "", digits) + (f" ({left})" if left else ""))
     return " and ".join(words)
 
 

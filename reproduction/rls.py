@@ -166,6 +166,7 @@ def claims(
     rows: pd.DataFrame,
     goals: Mapping[str, float],
     faster: Mapping[str, str] = FASTER,
+    clocks: tuple[str, ...] = ("epoch", "seconds"),
 ) -> Iterator[tuple[str, str, str]]:
     """Judge who is faster, who ends better, and what momentum and L1 bring.
 
@@ -174,10 +175,11 @@ def claims(
     rows : DataFrame
     goals : mapping, the ``accuracy`` [%] and the ``loss`` whose time is taken
     faster : mapping, from a method to that which it is compared with
+    clocks : tuple of str, what "faster" is judged by
     """
     rows = rows.assign(epoch=rows["look"])
     labels, last = set(rows["label"]), ends(rows)
-    given = {"clocks": ("epoch", "seconds")}
+    given = {"clocks": clocks}
     for a, b in faster.items():
         if not {a, b} <= labels:
             continue
@@ -268,7 +270,8 @@ PIXELS = replace(
     data="MNIST, 60,000 and 10,000 images, pixels of mean 0 and standard deviation 1",
     setting="as rls/fig2a-3a, 20 epochs",
     differs="the scale of the pixels, which the paper does not state and to which RLS "
-    "is not indifferent; 20 epochs and three runs for the paper's 100 and five",
+    "is not indifferent; 20 epochs and three runs for the paper's 100 and five; "
+    "seconds are not judged, for the machine was at other work (see rls/seconds)",
     units={
         f"{method}-{seed}": {"method": method, "seed": seed, "epochs": 20}
         | {"standardised": True}
@@ -277,6 +280,10 @@ PIXELS = replace(
     },
     small=MNIST.small | {"method": "RLS+M+R", "standardised": True},
     minutes=2,
+    claims=partial(claims, goals={"accuracy": 98.0, "loss": 0.02}, clocks=("epoch",)),
+    criterion=PAIRED.replace(" and by the seconds", "").format(
+        "98 % of the test images, or a loss of 0.02"
+    ),
 )
 
 LEADERS = {"RLS+M": "Adam", "HRLS+M": "Adam-CE"}

@@ -95,6 +95,18 @@ def test_faster_is_judged_in_four_ways_by_paired_seeds():
     assert not list(criteria.faster_claims("x", quick, ("a", "z"), "accuracy", 90))
 
 
+def test_a_run_that_failed_is_named_and_decides_nothing():
+    rows = pd.concat([curves("a", 0), curves("b", 2)], ignore_index=True)
+    first = (rows.label == "a") & (rows.seed == 0)
+    rows = rows[~first | (rows.look == 1)].copy()
+    rows.loc[first & (rows.look == 1), "accuracy"] = float("nan")
+    told = criteria.faster_claims("x", rows, ("a", "b"), "accuracy", 90)
+    found = {claim: (words, held) for claim, words, held in told}
+    for claim in ("x, best accuracy", "x, mean accuracy over all looks"):
+        words, held = found[claim]
+        assert "(1 failed)" in words and held == UNDECIDED
+
+
 def test_a_run_that_still_improves_is_not_at_its_end():
     falling = pd.DataFrame(
         {"label": "a", "seed": seed, "look": look, "error": 1 / look}

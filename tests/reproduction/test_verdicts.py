@@ -438,7 +438,8 @@ def toys(bpls_error, rival_error):
             *((m, rival_error) for m in bpls_toy.OPTIMIZERS),
         ]
     ]
-    return frame("label seed look train test", rows)
+    made = frame("label seed look train test", rows)
+    return made.assign(**{"train, nine tenths": made["train"]})
 
 
 @pytest.mark.parametrize(
@@ -449,6 +450,10 @@ def test_bpls_equals_its_rivals_on_the_toy_or_does_not(rival, train, test):
     assert told["III-A, Fig. 4: BPLS equals adam in training (linear)"] == train
     assert told["III-A, Fig. 4: BPLS has a lower test error than adam (linear)"] == test
     assert told["identity: train error of the linear toy is 2.000 sigma"] == YES
+    found = toys(2.0, rival)
+    found["train, nine tenths"] *= 1.02  # it fell by two percent, then came the end
+    improving = [each for claim, each in held(bpls_toy.toy_claims(found)).items()]
+    assert improving[:8] == 8 * ["not at its end"]
     wrong = held(bpls_toy.toy_claims(toys(3.0, rival)))
     assert wrong["identity: train error of the linear toy is 2.000 sigma"] == NO
 
