@@ -44,6 +44,13 @@ def test_a_part_that_was_cut_off_goes_on(small, tmp_path, capsys):
     assert len(gpu.read(file)) == 2
 
 
+def test_recorded_steps_are_those_of_the_strict_device(tmp_path):
+    file = tmp_path / "gpu.jsonl"
+    assert run(file, "--part", "c") == 0
+    (found,) = gpu.read(file)
+    assert " passed" in found["result"] and "failed" not in found["result"]
+
+
 @pytest.mark.parametrize("wrong", ["numbers", "an error"])
 def test_what_is_wrong_on_a_device_is_named(wrong, tmp_path, monkeypatch, capsys):
     made = []
