@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from labkit.lab.exercises import exercise
 from tests.browser.serve import chromium, jupyterlab, write_notebook
 from tests.browser.soak import CELLS
 
@@ -94,6 +95,22 @@ curves({"Two lines": crossing}, "step", "error", caption="They cross.")""",
     """from labkit.lab.broad.functions import FUNCTIONS
 sums = LiveLab(FUNCTIONS)
 display(sums)""",
+]
+
+# A step to complete, its check, a hint, and the picture that runs with it.
+EXERCISE = [
+    """from labkit.lab import LiveLab, check, hint, trying
+from labkit.lab.broad import FUNCTIONS, FunctionKnobs
+from labkit.threads import set_threads
+
+set_threads()""",
+    exercise("broad-chol2").open_text,
+    'check("broad-chol2", chol2_step)',
+    'hint("broad-chol2")',
+    """knobs = FunctionKnobs(ridge=0.01, exact="chol-2")
+fits = LiveLab(trying(FUNCTIONS, "broad-chol2", chol2_step), knobs=knobs)
+fits.run(12)
+fits""",
 ]
 
 # All live panels, small: what is measured is where things are.
@@ -191,6 +208,7 @@ def server(tmp_path_factory):
     write_notebook(home / "notebooks", "soak", CELLS)
     write_notebook(home / "notebooks", "screens", SCREENS)
     write_notebook(home / "notebooks", "seen", SEEN)
+    write_notebook(home / "notebooks", "exercise", EXERCISE)
     with jupyterlab(home) as made:
         yield made
 

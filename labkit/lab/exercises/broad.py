@@ -339,7 +339,7 @@ EXERCISES = (
         ),
         because=(
             "`('bordered', 'd-rdg')`. Bordered Cholesky subtracts $V^\\top V$ from "
-            "$H^\\top H + \\lambda I$ too. *d-rdg* factorises the whole $R$ anew, "
+            "$H^\\top H + \\lambda I$ too. d-rdg factorises the whole $R$ anew, "
             "which is that subtraction column by column."
         ),
     ),

@@ -2,7 +2,9 @@
 
 import html
 import math
+import re
 from collections.abc import Iterator, Mapping
+from itertools import cycle
 
 import numpy as np
 from IPython.display import display
@@ -13,6 +15,7 @@ from labkit.lab.exercises.judging import ALIKE, Exercise, Judgement
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
 from labkit.lab.panels.figures.drawing import corner, on_axes, panel_title, suffix
 from labkit.lab.panels.figures.theme import PLAIN, SCALE, layout
+from labkit.lab.panels.lines.walk import mathml
 
 LARGEST = 40  # rows or columns of a matrix that is drawn
 NUMBERED = 6  # columns of one whose numbers are written into it
@@ -21,6 +24,7 @@ GAP, LEFT, RIGHT = 54, 10, 54  # between matrices, before the first, after the l
 ABOVE, BELOW = 26, 14  # of a row of matrices: its titles, and room
 BARE = PLAIN | {"showticklabels": False}
 CAPTION = "What your lines gave in the first step, beside what is wanted."
+KINDS = "text", "code", "formula"
 HEADS = {
     "open": "✎",
     "error": "**Error.**",
@@ -173,17 +177,25 @@ def _details(summary: str, inside: str) -> str:
 
 
 def _paragraphs(markdown: str) -> str:
-    """Return HTML of Markdown that has paragraphs, code and formulas, and no more."""
+    """Return HTML of Markdown that has paragraphs, code and formulas, and no more.
+
+    Formulas are MathML, since an exported page loads no script that typesets them.
+    """
     parts = []
     for part in markdown.split("\n\n"):
         if part.startswith("```"):
             code = "\n".join(part.splitlines()[1:-1])
-            parts.append(f"<pre>{html.escape(code)}</pre>")
+            parts.append(f"<pre><code>{html.escape(code)}</code></pre>")
         else:
-            spans = part.split("`")
-            text = "".join(
-                f"<code>{html.escape(span)}</code>" if i % 2 else html.escape(span)
-                for i, span in enumerate(spans)
-            )
-            parts.append(f"<p>{text}</p>")
+            spans = re.split(r"`([^`]*)`|\$([^$]*)\$", part)  # text, code, formula, ...
+            parts.append(f"<p>{''.join(map(_span, spans, cycle(KINDS)))}</p>")
     return "".join(parts)
+
+
+def _span(text: str | None, kind: str) -> str:
+    if text is None:  # not this kind
+        return ""
+    if kind == "formula":
+        return mathml(text)
+    escaped = html.escape(text)
+    return f"<code>{escaped}</code>" if kind == "code" else escaped

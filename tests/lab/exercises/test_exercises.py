@@ -1,6 +1,7 @@
 """Every exercise: what a learner is given, and that right answers are right."""
 
 import inspect
+import re
 from functools import cache
 from pathlib import Path
 
@@ -162,6 +163,14 @@ def test_on_a_page_hints_lie_folded_in_each_other():
     ]
     assert order == sorted(order) and page.count("<details>") == 4
     assert page.endswith("</details>" * 4) and "u = P @ x_mean" in page
+
+
+def test_on_a_page_formulas_are_mathml():
+    """An exported page loads no script that typesets what stands between dollars."""
+    for found in exercises().values():
+        page = folded(found)
+        assert "$" not in page and "\\" not in re.sub("<code>.*?</code>", "", page)
+    assert "<code>ridge</code> is <math" in folded(exercise("broad-chol2"))
 
 
 def test_what_is_unknown_is_named_with_what_is_known():

@@ -1,0 +1,131 @@
+"""An exercise in JupyterLab: a wrong line, a hint, the right line, and its picture."""
+
+import math
+import time
+
+import pytest
+
+pytest.importorskip("selenium")
+
+from tests.browser.conftest import EXERCISE
+from tests.browser.page import PROMPT, wait
+
+pytestmark = pytest.mark.browser
+
+STEP, CHECK, HINT, FITS = 1, 2, 3, 4  # cells of the notebook, see conftest
+BLANK = "S = ...  # (57)"
+WRONG = "S = C.T @ C + ridge * torch.eye(len(D.T)).to(D)"
+LONG = "S = D.T @ D + ridge * C.T @ D"
+RIGHT = "S = C.T @ C + ridge * (D.T @ D + torch.eye(len(D.T)).to(D))"
+
+# Puts a text in the place of all that a cell has, as a paste does.
+PASTE = f"""
+const [number, text] = arguments;
+const prompt = document.querySelectorAll('{PROMPT}')[number];
+const editor = prompt.closest('.jp-Cell').querySelector('.cm-content');
+editor.focus();
+document.getSelection().selectAllChildren(editor);
+const clipboardData = new DataTransfer();
+clipboardData.setData('text/plain', text);
+setTimeout(() => editor.dispatchEvent(new ClipboardEvent(
+  'paste', {{clipboardData, bubbles: true, cancelable: true}})), 50);
+"""
+SHOWN = f"""
+const prompt = document.querySelectorAll('{PROMPT}')[arguments[0]];
+const cell = prompt.closest('.jp-Cell');
+const plots = [...cell.querySelectorAll('.js-plotly-plot')];
+return {{
+  source: cell.querySelector('.cm-content').textContent,
+  text: cell.querySelector('.jp-OutputArea')?.innerText ?? '',
+  typeset: cell.querySelectorAll('.jp-OutputArea mjx-container').length,
+  hints: [...cell.querySelectorAll('.jp-OutputArea summary')]
+    .map((each) => each.checkVisibility() ? each.textContent : ''),
+  titles: plots.flatMap((plot) => [...plot.querySelectorAll('.annotation-text')])
+    .map((title) => title.textContent),
+  maps: plots.flatMap((plot) => [...plot.querySelectorAll('.heatmaplayer image')])
+    .length,
+  curves: Object.fromEntries(plots.flatMap((plot) => plot._fullData)
+    .filter((curve) => curve.type === 'scatter' && curve.name)
+    .map((curve) => [curve.name, [...curve.y ?? []]])),
+}};
+"""
+IN_SIGHT = f"""
+document.querySelectorAll('{PROMPT}')[arguments[0]].closest('.jp-Cell')
+  .scrollIntoView({{block: 'start'}});
+"""
+
+
+def shown(page, number, condition=bool, what="the cell shows something"):
+    """Return what a cell shows, as soon as it fulfils a condition."""
+    seen = {}
+
+    def looked():
+        seen.update(page.script(SHOWN, number))
+        return seen if condition(seen) else None
+
+    return wait(looked, lambda: f"{what}; it shows {seen}")
+
+
+def write(page, line):
+    """Write a line in the place of the blank, and run the step's cell."""
+    page.script(PASTE, STEP, EXERCISE[STEP].replace(BLANK, line))
+    shown(page, STEP, lambda seen: line in seen["source"], f"{line} is written")
+    page.run_cell(STEP)
+
+
+def checked(page, condition, what):
+    """Run the check; print its seconds, and return what it shows."""
+    begin = time.monotonic()
+    page.run_cell(CHECK)
+    print(f"{what}: judged in {time.monotonic() - begin:.2f} s")
+    seen = shown(page, CHECK, condition, what)
+    page.script(IN_SIGHT, CHECK)
+    return seen
+
+
+@pytest.mark.parametrize("page", ["exercise"], indirect=True)
+def test_a_wrong_line_a_hint_and_the_right_line(page):
+    page.run_all()
+    seen = shown(page, CHECK, lambda seen: seen["typeset"], "the equation is typeset")
+    assert "This exercise is open" in seen["text"] and not seen["maps"]
+    assert seen["hints"] == ["Hint 1", "", "", ""]
+
+    write(page, LONG)
+    seen = checked(page, lambda seen: "(5, 3)" in seen["text"], "a line that fails")
+    assert "This line of yours cannot be executed" in seen["text"]
+    assert "Traceback" not in seen["text"] and LONG in seen["text"]
+
+    write(page, WRONG)
+    seen = checked(page, lambda seen: seen["maps"] == 3, "a wrong line")
+    assert "This does not hold with your lines" in seen["text"]
+    assert "Look for the missing term" in seen["text"]
+    assert seen["titles"][:2] == ["your S", "wanted S"]
+    assert "difference, at most" in seen["titles"][2]
+
+    for i in (2, 3):  # the first one was given as all cells ran
+        page.run_cell(HINT)
+        shown(page, HINT, lambda seen, i=i: f"Hint {i} of 3" in seen["text"], "a hint")
+
+    page.run_cell(FITS)
+    fits = shown(page, FITS, lambda seen: hers(seen) > 1, "the fits")["curves"]
+    assert far(fits["ridge solver"], fits["Greville solver"]) < 1e-4
+
+    write(page, RIGHT)
+    seen = checked(page, lambda seen: "This is right" in seen["text"], "the right line")
+    assert seen["hints"] == [] and not seen["maps"]
+    page.run_cell(FITS)
+    shown(page, FITS, lambda seen: hers(seen) < 1e-4, "her fit is the library's")
+    assert page.errors() == []
+
+
+def hers(seen):
+    """Return how far her fit is from the library's, nan where they are not drawn."""
+    curves = [
+        seen["curves"].get(n) for n in ("ridge solver", "with the library's step")
+    ]
+    return far(*curves) if all(curves) else math.nan
+
+
+def far(one, other):
+    """Return the largest distance of two curves."""
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
