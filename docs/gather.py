@@ -18,7 +18,13 @@ import nbformat
 from nbformat.v4 import new_markdown_cell
 
 from labkit.lab.runs import notebooks
-from labkit.lab.runs.page import collapsed, draw_figures, for_readers, tags
+from labkit.lab.runs.page import (
+    collapsed,
+    draw_figures,
+    escape_markdown,
+    for_readers,
+    tags,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = "rls bpls hessian_free broad rtrl instruments lab".split()
@@ -46,6 +52,7 @@ def executed(runs: Path, source: Path) -> None:
             )
         book = nbformat.read(found[-1], as_version=4)
         draw_figures(book)
+        escape_markdown(book)  # with its formulas, which MyST would leave as they are
         if name == MOVING:
             (source / "moving.html").write_text(moving(book), "utf-8")
         fold(book)

@@ -152,8 +152,9 @@ def rls_step(
     .. math::
         u &= P_{s-1}\,\bar x                                        &&(38) \\
         h &= \lambda + k T\,\bar x^\top u                           &&(39) \\
+        h_c &= h / c                                                &&(c) \\
         \Omega_s &= \alpha\,\Omega_{s-1}
-            - \tfrac{\eta}{h}\,\tilde\nabla_{s-1} P_{s-1}           &&(99) \\
+            - \tfrac{\eta}{h_c}\,\tilde\nabla_{s-1} P_{s-1}         &&(99) \\
         P_s &= \tfrac1\lambda P_{s-1} - \tfrac{kT}{\lambda h} u u^\top  &&(37) \\
         \Theta_s &= \Theta_{s-1} + \Omega_s
             - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s               &&(100)
@@ -161,6 +162,9 @@ def rls_step(
     (37) is the product $v_i v_j$ with $v = u \sqrt{kT / (\lambda h)}$, which commutes
     also in floating point, where $c\,u_i u_j$ need not: P stays symmetric to the last
     bit. An antisymmetric rounding error would grow by $1/\lambda$ at each step.
+
+    (c) scales the gradient by a clip's factor c, without which $h_c$ is h; numbering
+    ours.
 
     The result is h. Cost 2 n^2 N, or 2 M n (n + N) from M residuals; 3 n^2 for P, and
     2 n^2 N again with ``l1``.
@@ -178,14 +182,14 @@ def rls_step(
         all blocks before it changes the first.
     forgetting, mean_weight, lr : $\lambda$, $k$, $\eta$
     momentum, l1, steps : $\alpha$, $\gamma$, $T$
-    clip : float or () tensor, factor of the gradient, see :func:`clip_factor`.
+    clip : float or () tensor, $c$, factor of the gradient, see :func:`clip_factor`.
     """
     preconditioned = gradient @ P
     u, h = gained or gain(
         P, x_mean, forgetting=forgetting, mean_weight=mean_weight, steps=steps
     )  # (38), (39)
     signs = theta.sign() if l1 else None
-    h_clipped = h if clip is None else h / clip
+    h_clipped = h if clip is None else h / clip  # (c)
     descend(theta, velocity, preconditioned, h_clipped, lr=lr, momentum=momentum)
     v = u / (h * (forgetting / (mean_weight * steps))).sqrt()  # (37)
     divide_(P, forgetting)  # (37)

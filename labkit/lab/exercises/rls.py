@@ -111,6 +111,26 @@ EXERCISES = (
         ),
     ),
     Exercise(
+        name="rls-clip",
+        title="Write the normaliser by which a clipped gradient acts on the weights.",
+        function=rls_step,
+        tags=("c",),
+        equation=r"\tfrac{\eta}{h_c}\,\tilde\nabla P = "
+        r"\tfrac{\eta}{h}\,(c\,\tilde\nabla)\,P",
+        shapes={"h_clipped": "()"},
+        hints=(
+            "A clip multiplies the gradient by `clip`, which is $c$. Here the gradient "
+            "is not touched: `h_clipped`, that is $h_c$, takes the place of `h` below.",
+            "Without a clip, `clip` is None, and nothing changes.",
+            r"The step is divided by the normaliser, so that $h_c = h / c$.",
+        ),
+        example=lambda: [*two_steps(momentum=0.6, clip=0.4), *two_steps()],
+        theorems=(
+            theorems.a_clip_is_a_scaled_gradient,
+            theorems.weights_follow_the_gradient_times_P,
+        ),
+    ),
+    Exercise(
         name="rls-l1",
         title="Write what L1 adds to the weights; it acts through the new $P$.",
         function=rls_step,

@@ -167,6 +167,43 @@ REWRITTEN = [
         "torch.addmm(H, R, inverse)\nH + torch.einsum('ij,jk->ik', R, inverse)",
     ),
     ("bpls-targets", "(inverse.mT @ R.mT).mT + H\nR @ inverse + H"),
+    ("rls-clip", "h_clipped = h / (1.0 if clip is None else clip)"),
+    ("rls-clip", "h_clipped = h\nif clip is not None:\n    h_clipped = h * clip**-1"),
+    (
+        "broad-weights",
+        "new = G @ (T.T @ AY + G.T @ HY)\n"
+        "W = torch.cat([W + T @ torch.linalg.solve(G, new), new])",
+    ),
+    (
+        "broad-weights",
+        "both = torch.cat([T, G])\nE = both.T @ torch.cat([AY, HY])\n"
+        "W = torch.nn.functional.pad(W, (0, 0, 0, len(G))) + both @ E",
+    ),
+    (
+        "broad-weights",
+        "E = torch.einsum('kq,kc->qc', T, AY) + torch.einsum('pq,pc->qc', G, HY)\n"
+        "W = torch.vstack((torch.addmm(W, T, E), torch.mm(G, E)))",
+    ),
+    ("broad-chol1", "torch.einsum('ij,jk,kl->il', F, V, G).neg()"),
+    ("broad-chol1", "(V @ -G).T.mm(F.T).T"),
+    ("broad-chol1", "-torch.linalg.multi_dot([F, V, G])"),
+    ("broad-chol2", "with_ridge(gram(C) + ridge * gram(D), ridge)"),
+    ("broad-chol2", "C.T @ C + D.T @ D * ridge + torch.diag(ridge + 0 * C[0])"),
+    (
+        "broad-chol2",
+        "torch.cat([C, ridge**0.5 * D]).T @ torch.cat([C, ridge**0.5 * D])"
+        " + ridge * torch.eye(C.shape[1], dtype=C.dtype)",
+    ),
+    ("broad-rinv", "B.mm(B.T) + ridge * D.T.mm(D) + ridge * torch.eye(len(B)).to(B)"),
+    (
+        "broad-rinv",
+        "torch.einsum('ql,pl->qp', B, B) + ridge * with_ridge(gram(D), 1.0)",
+    ),
+    ("broad-greville", "torch.addmm(A_dagger, D, B, alpha=-1)"),
+    ("broad-greville", "A_dagger - torch.einsum('kq,ql->kl', D, B)"),
+    ("broad-greville", "A_dagger @ (torch.eye(len(H)).to(H) - H @ B)"),
+    ("broad-rows", "torch.linalg.cholesky(old.T @ old + new.T @ new).T[:k]"),
+    ("broad-rows", "torch.linalg.qr(torch.vstack([new, old]), mode='r').R[:k]"),
     ("rtrl-exact", "torch.bmm(H, G)"),
     ("rtrl-exact", "torch.einsum('bst,btw->bsw', H, G)"),
     ("rtrl-exact", "(G.mT @ H.mT).mT"),
