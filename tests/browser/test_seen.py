@@ -42,6 +42,13 @@ return {
   bar: getComputedStyle(plot.querySelector('.modebar')).opacity,
 };
 """
+# Pixels from the last button of the knobs to the first of the run.
+BLANK = """
+const [screen] = document.querySelectorAll('.labkit-screen');
+const [knobs, step] = ['.labkit-knobs-reset', '.labkit-step']
+  .map((css) => screen.querySelector(css).getBoundingClientRect());
+return step.top - knobs.bottom;
+"""
 FILES = ".jp-SideBar [data-id='filebrowser']"
 OPEN = "return document.querySelector('#filebrowser')?.checkVisibility() ?? false;"
 TOP = "document.querySelector('.labkit-screen').scrollIntoView({block: 'start'});"
@@ -223,10 +230,11 @@ def test_what_is_seen_of_a_panel(page):
     files.click()
     wait(lambda: not page.script(OPEN), "the file browser closes")
     check_figure(page)
-    for width, height in ((900, 720), (1280, 1100), (1280, 720)):
+    for width, height in ((390, 844), (900, 720), (1280, 1100), (1280, 720)):
         view(page, width, height)
         check_figure(page)
         check_question(page)
+        assert page.script(BLANK) < 60 or width == 1280  # nothing is kept for hints
         check_still(page)
     run_lies_on_the_one_before(page)
     status_says_what_is_drawn(page)

@@ -201,7 +201,7 @@ def picture(
     high = _corner(0, rules)[1] + SIDE
     made = layout(width=960, height=HEIGHT if len(rules) > ACROSS else LOW)
     made |= {"annotations": [], "uirevision": True, "showlegend": False}
-    made["margin"] |= {"l": 10, "r": 36, "t": 40, "b": 10}
+    made["margin"] |= {"l": 10, "r": 36, "t": 46, "b": 10}
     made["modebar"] = {"orientation": "v"}  # beside the planes, off their titles
     words = f"{panel_text('Regions', '', '', ())}. {', '.join(rules)}. {CAPTION}"
     made["meta"] = {"caption": CAPTION, "alt": words}

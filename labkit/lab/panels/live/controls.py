@@ -42,8 +42,9 @@ _STYLE = """<style>
 .labkit-knob-row .widget-label:empty {display: none}
 .labkit-controls .labkit-knob-hint {position: absolute; bottom: 0; left: 0; right: 0;
   height: 160px; margin: 0; visibility: hidden; overflow: hidden auto; z-index: 2}
-/* Where the knobs stand above the picture, the hint lies over what is below them. */
-@container (min-width: 400px) {
+/* Where the knobs stand above the picture, the hint lies over what is below them: they
+   are wider there, on a phone too, than the 212 pixels that they have beside it. */
+@container (min-width: 225px) {
   .labkit-controls.labkit-controls {padding-bottom: 0}
   .labkit-controls .labkit-knob-hint {bottom: auto; top: 100%; height: auto;
     padding: 4px 8px; border: 1px solid var(--jp-border-color1, #bdbdbd);
