@@ -22,6 +22,7 @@ POINTS = "points of accuracy"
 SINGLE = ("mean", "cyclic", "label", "one output")  # readings of (5) by one weight
 JOINT = ("min_norm", "gauss_seidel")
 OTHER = "other data: no verdict"
+SHORT = 6  # letters of a tick's label that stands upright
 STILL = "open: Adam still improved when its epochs were over"
 
 
@@ -104,12 +105,15 @@ def settings_figure(
         title: {name: (range(len(table)), table[name]) for name in table}
         for title, table in panels.items()
     }
-    figure = curves(drawn, x_title, y_title, log_y=log, caption=caption)
     ticks = [str(each) for each in next(iter(panels.values())).index]
+    angle, below = (40, 70) if max(map(len, ticks)) > SHORT else (0, 0)
+    figure = curves(
+        *(drawn, x_title, y_title), log_y=log, caption=caption, height=420 + below
+    )
     for axis in (name for name in figure["layout"] if name.startswith("xaxis")):
         labels = {"tickvals": list(range(len(ticks))), "ticktext": ticks}
-        figure["layout"][axis] |= labels | {"tickangle": 40}
-    figure["layout"]["margin"]["b"] = 120
+        figure["layout"][axis] |= labels | {"tickangle": angle}
+    figure["layout"]["margin"]["b"] += below
     for trace in (t for t in figure["data"] if t["mode"] == "lines+markers"):
         trace["mode"] = "lines+markers" if joined else "markers"
     return figure
