@@ -11,7 +11,7 @@ pytest.importorskip("selenium")
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.lab.panels import LineStepper, LiveLab, curves
-from labkit.lab.panels.figures.captions import CONFIG
+from labkit.lab.panels.figures.captions import CONFIG, Figure
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.live_lab import PLAY
 from labkit.lab.panels.live.played import packed, played
@@ -63,6 +63,18 @@ const [bar, titles] = ['.modebar-group', '.annotation-text']
   .map((css) => [...document.querySelectorAll(css)].map(box));
 return bar.length && titles.length && [bar, titles];
 """
+# Of the planes of all rules: their titles; how wide they are, and what is seen of it.
+PLANES = """
+const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-2);
+return [...plot.querySelectorAll('.annotation-text')].map((part) => {
+  const {left, top, right, bottom} = part.getBoundingClientRect();
+  return {left, top, right, bottom};
+});
+"""
+WIDE = """
+const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-2);
+return [plot.parentElement.scrollWidth, plot.parentElement.clientWidth];
+"""
 NAMES = """
 const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-1);
 return [...plot.querySelectorAll('text')].map((text) => {
@@ -102,9 +114,11 @@ def out(tmp_path_factory):
     ]
     rules = {f"a rule of {name}": ([1, 2], [3, 4]) for name in "abcdef"}
     many = curves({"Left": rules, "Right": rules}, "step", "error")
-    hidden = new_output("display_data", many._repr_mimebundle_())
+    planes = Figure(PICTURES["regions"][0].picture(None, None))
     fold = {"jupyter": {"source_hidden": True}}
-    cells.append(new_code_cell("many", metadata=fold, outputs=[hidden]))
+    for name, figure in (("planes", planes), ("many", many)):
+        drawn = new_output("display_data", figure._repr_mimebundle_())
+        cells.append(new_code_cell(name, metadata=fold, outputs=[drawn]))
     out = tmp_path_factory.mktemp("runs")
     folder = out / "20300102-030405-rls"
     folder.mkdir()
@@ -134,6 +148,16 @@ def test_planes_stand_one_below_another_where_it_is_narrow(driver, page):
     assert rest and all(box[2] >= first[3] - 1 for box in rest)
     for text, (left, right, _, bottom) in found["words"]:
         assert 0 <= left and right <= 390 and bottom <= found["plot"][3], text
+
+
+def test_many_planes_keep_their_width_and_are_scrolled_where_it_is_narrow(driver, page):
+    sized(driver, 390, 844)
+    titles = wait(lambda: page.script(PLANES), "the planes are drawn")
+    assert len(titles) == 10
+    wait(lambda: page.script(WIDE)[0] > page.script(WIDE)[1], "they can be scrolled")
+    titles = page.script(PLANES)
+    assert all(apart(a, b) for i, a in enumerate(titles) for b in titles[:i])
+    assert page.script(FIGURE)["wide"] <= 390  # the page itself is not
 
 
 @pytest.mark.parametrize("width", [390, 1280])

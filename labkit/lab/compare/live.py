@@ -47,6 +47,7 @@ SHOWN = 32  # newest points in each plane
 TINTS = COLOURS[0], COLOURS[1], COLOURS[5]
 SIDE = 2 * GRID - 1  # cells of a plane
 ACROSS, GAP, ABOVE = 5, 8, 18  # planes in a line, cells between them
+COLUMN = 112  # pixels of a plane at least, for its title
 NOTHING = "rgba(0, 0, 0, 0)"
 LOW = 300  # pixels of one line
 TICKS = torch.linspace(-WIDE, WIDE, GRID)
@@ -204,7 +205,8 @@ def picture(
     made["margin"] |= {"l": 10, "r": 36, "t": 46, "b": 10}
     made["modebar"] = {"orientation": "v"}  # beside the planes, off their titles
     words = f"{panel_text('Regions', '', '', ())}. {', '.join(rules)}. {CAPTION}"
-    made["meta"] = {"caption": CAPTION, "alt": words}
+    least = min(len(rules), ACROSS) * COLUMN
+    made["meta"] = {"caption": CAPTION, "alt": words, "least": least}
     for name, size in (("xaxis", wide), ("yaxis", high)):
         made[name] = PLAIN | {"range": [-0.5, size - 0.5], "showticklabels": False}
     for i, label in enumerate(rules):

@@ -5,6 +5,7 @@ function fitted(figure) {
   const draw = redrawing(async () => {
     if (!figure.layout || figure.dataset.played !== undefined) return;
     own ??= structuredClone(figure.layout);
+    roomy(figure, own);
     const fits = structuredClone(stacked(own, wide, figure.data));
     for (const part of [figure, figure.parentElement]) part.style.height = `${fits.height}px`;
     await Plotly.react(figure, figure.data, fits);

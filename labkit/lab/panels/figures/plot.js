@@ -96,6 +96,7 @@ function render({ model, el }) {
       const layout = stacked(wanted, el.offsetWidth, data);
       plot.setAttribute("aria-label", layout.meta?.alt ?? "");
       line.textContent = layout.meta?.caption ?? "";
+      roomy(plot, layout);
       // The height is ours, and so is the change of size: plotly's own forgets heights.
       plot.style.height = `${layout.height}px`;
       const config = { ...model.get("config"), responsive: false };

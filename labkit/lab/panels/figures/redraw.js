@@ -24,6 +24,13 @@ const [ROW, APART] = [19, 84]; // pixels of a legend's row, and between two pane
 const suffixed = (layout, name) =>
   Object.keys(layout).filter((key) => new RegExp(`^${name}\\d*$`).test(key));
 
+// A figure that says how wide it is at least keeps that width, and its place is scrolled.
+function roomy(figure, { meta }) {
+  if (!meta?.least) return;
+  figure.style.minWidth = `${meta.least}px`;
+  figure.parentElement.style.overflowX = "auto";
+}
+
 // A text with breaks, so that no line of it is longer than so many letters.
 function broken(text, most) {
   const [lines, length] = [[""], (line) => line.replace(/<[^>]*>/g, "").length];
