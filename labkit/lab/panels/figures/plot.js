@@ -83,6 +83,9 @@ function render({ model, el }) {
   const line = document.createElement("p");
   line.className = "labkit-caption";
   plot.setAttribute("role", "img");
+  // A drawing that is to become lower would give its place a scroll bar, and plotly would
+  // draw the new one narrower by it.
+  plot.style.overflow = "hidden";
   el.append(plot, line);
   let width = 0;
 
