@@ -41,7 +41,6 @@ SMALL = {
         "trials": 1,
         "seeds": 2,
         "other_trials": 1,
-        "other_seeds": 2,
         "live_steps": 8,
     },
 }

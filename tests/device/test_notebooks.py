@@ -26,7 +26,7 @@ SETTINGS = {
     | {"race_hidden": 4, "race_batch": 1, "race_steps": 40, "text_steps": 50},
     "06_compare": {"samples": 40, "hidden": 4, "passes": 1, "trials": 1, "seeds": 1}
     | {"noise_seeds": 1, "other_samples": 40, "other_passes": 1, "other_trials": 1}
-    | {"other_seeds": 1, "live_steps": 4},
+    | {"live_steps": 4},
 }
 CUT = {  # of a notebook: what stands in its cells, and what is run instead
     "00_tour": {"trained=True": "trained=False"},

@@ -453,3 +453,28 @@ def test_a_rule_has_one_colour_and_no_two_of_a_panel_share_one():
     for panel in compare.RACE.panels:
         shown = set.union(*(colours[column] for column in panel.columns))
         assert len(shown) == len(panel.columns)
+
+
+def test_another_data_set_is_chosen_in_the_panel(tmp_path):
+    """An offer runs, and so does a path; what will not do is refused in words."""
+    given = (compare.RACE_ON_DATA, PROBLEM, MIDDLE, 4)
+    made = LiveLab(*given, interactive=True)
+    menu = made.controls.widgets["data"]
+    assert set(compare.OFFERED) <= set(menu.options)
+    first = made.run(1).Adam.iloc[-1]
+    menu.value = "iris"
+    assert made.controls.value.data == "iris" and len(made.trace) == 0
+    on_iris = made.run(4)
+    assert on_iris.Adam.iloc[-1] != first
+    table = pd.DataFrame({"x": range(20), "y": ["u", "v"] * 10})
+    table.to_csv(path := tmp_path / "mine.csv", index=False)
+    menu.value = str(path)
+    assert len(made.run(1)) == 1 and made.controls.value.data == str(path)
+    for wrong, message in (
+        ("none.csv", "there is no file none.csv"),
+        ("iriss", "unknown data set"),
+    ):
+        menu.value = wrong
+        assert message in made.controls.widget.children[4].value
+        assert menu.value == made.controls.value.data == str(path)
+    made.close()

@@ -40,7 +40,7 @@ REPEATED = "steps epochs epochs_128 toy_epochs seeds live_steps iterations runs 
 REPEATED += (
     " race_seconds scene_steps updates measured race_seeds race_steps text_steps"
 )
-REPEATED += " passes trials noise_seeds other_passes other_trials other_seeds"
+REPEATED += " passes trials noise_seeds other_passes other_trials"
 REPEATED = frozenset(REPEATED.split())
 # How far mixtures go, so that one takes seconds.
 MOST = {
@@ -58,7 +58,7 @@ MOST = {
     | {"text_steps": 200},
     "compare": {"samples": 500, "hidden": 60, "passes": 4, "trials": 2, "seeds": 3}
     | {"noise_seeds": 2, "other_samples": 300, "other_passes": 4, "other_trials": 2}
-    | {"other_seeds": 3, "live_steps": 50},
+    | {"live_steps": 50},
 }
 
 

@@ -5,7 +5,14 @@ from labkit.lab import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "live": ("RACE", "RaceKnobs", "race_of", "spirals"),
+        "live": (
+            "RACE",
+            "RACE_ON_DATA",
+            "DataKnobs",
+            "RaceKnobs",
+            "race_of",
+            "spirals",
+        ),
         "missions": ("Missions",),
         "rules": ("AUTOENCODERS", "CLASSIFIERS", "autoencoder", "optimizer_rule"),
         "sequences": (

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from labkit.errors import DataError
 from labkit.lab.compare.rules import CLASSIFIERS, network
 from labkit.lab.compare.training import (
     EVERY,
@@ -20,13 +21,13 @@ from labkit.lab.compare.training import (
     errors,
     race_looks,
 )
-from labkit.lab.datasets import Labelled
+from labkit.lab.datasets import Labelled, available
 from labkit.lab.panels import Experiment, Lines, knob
 from labkit.lab.panels.figures.captions import panel_text
 from labkit.lab.panels.figures.drawing import panel_title
 from labkit.lab.panels.figures.planes import HEIGHT, class_cells, class_map, dots
 from labkit.lab.panels.figures.theme import COLOURS, PLAIN, layout
-from labkit.lab.problem import Problem, seeded
+from labkit.lab.problem import Problem, in_classes, load_problem, rows, seeded
 
 ALL = (
     *(
@@ -68,8 +69,7 @@ class RaceKnobs:
         help="of labels drawn at random, in minibatches to come",
         look_for="Put it back to 0: which curve comes down first?")
     gradient_noise: float = knob(
-        0.0, low=0.0, high=5.0, step=0.25, unit="gradients", restart=False,
-        about="Adam",
+        0.0, low=0.0, high=5.0, step=0.25, restart=False, about="Adam",
         help="sd of noise on each gradient, over its size; not of rules without one",
         look_for="Which of Adam, Muon and RLS needs the gradient least exactly?")
     batch: int = knob(
@@ -80,6 +80,53 @@ class RaceKnobs:
         0, low=0, high=99, help="of weights, minibatches and noise",
         look_for="Does the order of the curves survive another seed?")
     # fmt: on
+
+
+OFFERED = "digits", "iris", "wine", "breast-cancer", "diabetes"  # without a download
+LARGE = "mnist", "fashion-mnist", "usps"
+LIVE_TEST = 1000  # test rows at most, since ten rules are tested every few steps
+
+
+def here() -> tuple[str, ...]:
+    """Return the data sets that can be chosen on this machine without a download."""
+    known = available()
+    return *OFFERED, *(name for name in LARGE if known[name].here)
+
+
+@lru_cache(maxsize=4)
+def problem_of(data: str, device: str) -> Problem:
+    """Load data by name or path, with classes and few test rows.
+
+    Raises
+    ------
+    DataError
+        If it cannot be learned from, is not there, or would have to be downloaded.
+    """
+    if data in LARGE and data not in here():
+        raise DataError(f"{data} is not on this machine; there are {', '.join(here())}")
+    try:
+        whole = in_classes(load_problem(data, device=device))
+    except OSError as error:  # there is no such file
+        raise DataError(str(error)) from error
+    return replace(whole, test=rows(whole.test, slice(LIVE_TEST)))
+
+
+@dataclass(frozen=True)
+class DataKnobs(RaceKnobs):
+    """The same, and the data that are learned."""
+
+    data: str = knob(
+        "",
+        offers=here(),
+        help="a name of the list, or the path of a .csv, .tsv or .npz; "
+        "if empty, the data of this notebook",
+        look_for="Is the order of the curves the same on your data?",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse, in a sentence below the knob, what cannot be learned from."""
+        if self.data:
+            problem_of(self.data, "cpu")
 
 
 class Regions(NamedTuple):
@@ -147,6 +194,18 @@ def race_rows(
             points, labels = (part[-SHOWN:].cpu().numpy() for part in read)
             row["pictures"] = Regions(_classes(outputs, read[0]), wrong, points, labels)
         yield row
+
+
+def data_rows(
+    knobs: DataKnobs,
+    problem: Problem,
+    chosen: Values | None = None,
+    hidden: int = 32,
+) -> Iterator[dict]:
+    """Yield the rows of :func:`race_rows` on the data that the knob names."""
+    if knobs.data:
+        problem = problem_of(knobs.data, str(problem.fit.inputs.device))
+    return race_rows(knobs, problem, chosen, hidden)
 
 
 def opening(
@@ -287,6 +346,18 @@ RACE = Experiment(
     playable={"label_noise": (0.0, 0.5)},
     picture=picture,
     opening=opening,
+)
+
+
+RACE_ON_DATA = replace(
+    RACE,
+    name="race-on-data",
+    knobs=DataKnobs,
+    rows=data_rows,
+    picture=None,
+    opening=None,
+    playable={},
+    front=("data", *RACE.front),
 )
 
 

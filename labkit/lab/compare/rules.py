@@ -351,8 +351,10 @@ def broad(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
     first = max(n, 2 * GROWTHS) - GROWTHS * each
     numbers = fit.targets.is_floating_point()
     kind = BroadLearningRegressor if numbers else BroadLearningClassifier
-    # The scaling is the paper's for images; a tuned value may replace it.
-    options = {"scaling": "sample", **values}
+    # The scaling is the paper's for images; a tuned value may replace it. Each row by
+    # itself would leave one bit of two inputs, and nothing of one.
+    wide = fit.inputs.shape[1] > 2
+    options = {"scaling": "sample" if wide else "feature", **values}
     device = str(fit.inputs.device)
     model = kind(GROUPS, NODES, first, random_state=seed, device=device, **options)
     X, y = fit.inputs.double().cpu().numpy(), fit.targets.cpu().numpy()

@@ -70,7 +70,8 @@ class Controls(Shown):
     """Labelled knobs for the fields of a parameters dataclass.
 
     Ints and floats with bounds become sliders (without: boxes to type in), bools check
-    boxes, values with choices drop-down lists, other strings text boxes.
+    boxes, values with choices drop-down lists, other strings text boxes, which may
+    offer values in a list.
 
     Parameters
     ----------
@@ -347,6 +348,9 @@ def _widget(knob: Knob, value):
         return widgets.Dropdown(options=list(knob.choices), **look)
     if knob.kind is bool:
         return widgets.Checkbox(indent=False, **look)
+    if knob.kind is str and knob.offers:
+        offers = list(knob.offers)
+        return widgets.Combobox(options=offers, continuous_update=False, **look)
     if knob.kind is str:
         return widgets.Text(continuous_update=False, **look)
     if low is None:

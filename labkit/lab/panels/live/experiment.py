@@ -21,6 +21,7 @@ class Knob:
     unit: str = ""
     help: str = ""
     choices: tuple | None = None
+    offers: tuple[str, ...] = ()
     label: str | None = None
     log: bool = False
     look_for: str = ""
@@ -86,6 +87,7 @@ def knob(
     unit: str = "",
     help: str = "",
     choices: Sequence | None = None,
+    offers: Sequence[str] = (),
     label: str | None = None,
     log: bool = False,
     look_for: str = "",
@@ -102,6 +104,7 @@ def knob(
     step : number, between two positions of a slider; for `log`, in powers of ten
     unit, help : str, shown beside the name, and in the text beside the knob
     choices : sequence, the values allowed; makes a drop-down list
+    offers : sequence of str, of a string: values in a list, beside which any is typed
     label : str, shown in place of the field's name
     log : bool, logarithmic slider; of an int, its values are rounded
     look_for : str, one sentence beside the knob: what to look for when turning it
@@ -116,6 +119,7 @@ def knob(
     said = dict(locals())
     del said["default"]
     said["choices"] = None if choices is None else tuple(choices)
+    said["offers"] = tuple(offers)
     if (low is None) != (high is None):
         raise ValueError(f"give both bounds or neither, got low={low}, high={high}")
     if low is not None and not low < high:
