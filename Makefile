@@ -107,9 +107,9 @@ test-browser: .venv/.stamp
 test-long: .venv/.stamp ## Run what takes hours: every cut, kill and mutant, notebooks all over their bounds
 	$(PYTEST) -n 2 -m "long and not browser" --ignore=tests/device
 
-soak: .venv/.stamp ## Click through live panels for MINUTES, 30 if not given (needs Chromium)
+soak: .venv/.stamp ## Small steps, kills and clicks on live panels for MINUTES, 30 if not given
 	@set -o pipefail; mkdir -p build/soak; \
-	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.browser.soak $(MINUTES) | tee build/soak/log
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.soak $(MINUTES) | tee build/soak/log
 
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
 	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks --device=$(DEVICE) \

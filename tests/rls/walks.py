@@ -13,7 +13,7 @@ def rls_function():
     x, gradient, theta, V = random(6, (3, 6), (3, 6), (3, 6))
     P, rule = torch.eye(6).double(), {"momentum": 0.5, "l1": 0.1}
     call = partial(rls.rls_step, theta, P, x, gradient, velocity=V, **rule)
-    return Walk(call, lambda: (theta, V, P), {rls.rls_step: "37 38 39 99 100"})
+    return Walk(call, lambda: (theta, V, P), {rls.rls_step: "37 38 39 c 99 100"})
 
 
 class LastOfLSTM(nn.Module):

@@ -130,7 +130,7 @@ def test_the_page_has_all_that_it_walks():
     held = page.partition('type="application/json">')[2].partition("</script>")[0]
     assert json.loads(held.replace("<\\/", "</")) == json.loads(json.dumps(walk.data))
     assert "</script>" not in held and page.count('<script type="module">') == 1
-    assert repr(walk) == "LineStepper(18 lines, 9 with an equation)"
+    assert repr(walk) == "LineStepper(18 lines, 10 with an equation)"
     assert walk.data["changing"][:3] == ["preconditioned", "u", "h"]
     stop, record = stop_of(walk, "P")
     assert record.code.co_name == "rls_step"
