@@ -32,7 +32,7 @@ from labkit.lab.runs.jobs import Checkpoint
 from labkit.lab.tuning import TUNING_SEED, Rule, Sizes, halton
 from labkit.rtrl import CharStream, train
 from reproduction.criteria import AHEAD, ahead, by_seed
-from reproduction.online import bits_on, text
+from reproduction.rtrl_online import bits_on, text
 from reproduction.studies import Study
 
 TRIALS, SEEDS = 6, 5  # of tuning, and of the race

@@ -14,7 +14,7 @@ from reproduction.criteria import (
     unless_improving,
 )
 from reproduction.drawing import Chart
-from reproduction.online import LOGGED, online
+from reproduction.rtrl_online import LOGGED, online
 from reproduction.studies import Study
 
 

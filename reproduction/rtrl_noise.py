@@ -21,8 +21,8 @@ from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CopyTask, train
 from labkit.rtrl.learners import label
 from reproduction.criteria import above, inside, unless_few
-from reproduction.online import task_of, text
 from reproduction.rtrl import COPY_RATES, PTB, named
+from reproduction.rtrl_online import task_of, text
 from reproduction.studies import Study
 
 LEARNED = 4_000  # updates of TBPTT-25 on text before the comparison

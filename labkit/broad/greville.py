@@ -35,6 +35,7 @@ from labkit.broad.state import (
     naming_safe_ridge,
     room_for,
     squared_norm,
+    zeros,
 )
 from labkit.broad.triangular import gram, mm, mm_upper, spans, upper_mm, upper_t_mm
 
@@ -51,7 +52,7 @@ def dagger_start(
     check_start(A, Y, ridge, capacity)
     k = A.shape[1]
     room = k if capacity is None else check_room(k, capacity)
-    buffer = A.new_empty(room, len(A))
+    buffer = zeros(A, room, len(A))  # all finite, as a saved state has to be
     with naming_safe_ridge(squared_norm, A):
         L = cholesky(with_ridge(gram(A), ridge))
     A_dagger = buffer[:k]

@@ -88,9 +88,14 @@ State = DirectState | FactorState | BorderedState | DaggerState
 def square_room(like: Tensor, k: int, capacity: int | None) -> Tensor:
     """Return zeros (room, room) with room for k columns or for the whole capacity."""
     room = k if capacity is None else check_room(k, capacity)
-    if like.device.type == "cpu":  # NumPy's zeros take memory only when written to
-        return torch.from_numpy(np.zeros((room, room), like.detach()[:0].numpy().dtype))
-    return like.new_zeros(room, room)
+    return zeros(like, room, room)
+
+
+def zeros(like: Tensor, *shape: int) -> Tensor:
+    """Return zeros, on a CPU NumPy's, which take memory only when written to."""
+    if like.device.type == "cpu":
+        return torch.from_numpy(np.zeros(shape, like.detach()[:0].numpy().dtype))
+    return like.new_zeros(shape)
 
 
 def room_for(state: State, q: int) -> Tensor:

@@ -64,6 +64,19 @@ def test_the_greville_family_leaves_the_ridge_gradient(name, capacity):
     assert 1e-7 < residual(A, Y, grown.W, 1e-3) < 1e-4
 
 
+@every_solver
+def test_the_room_of_a_state_is_finite(name):
+    """A state that is saved before it is full would be taken for a damaged one."""
+    A, _, Y = problem()
+    torch.use_deterministic_algorithms(True)  # memory that nobody has written is NaN
+    try:
+        state = SOLVERS[name].start(A, Y, 1e-3, A.shape[1] + 8)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    held = [x for x in vars(state).values() if isinstance(x, torch.Tensor)]
+    assert held and all(x.isfinite().all() for x in held)
+
+
 @every_wrong
 def test_the_gap_of_the_greville_family_is_linear_in_the_ridge(name):
     """With A well-conditioned: 100 times smaller from ridge 1e-4 to 1e-6."""

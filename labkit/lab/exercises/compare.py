@@ -34,7 +34,7 @@ class Runner:
         X, y = data.inputs.flatten(1), data.targets
         self.X, self.y = X[:FIT], y[:FIT]
         self.test = X[FIT : FIT + TEST], y[FIT : FIT + TEST]
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
             layers = nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)
             self.model = nn.Sequential(*layers)

@@ -145,7 +145,7 @@ def accuracy(l1: float) -> float:
     X, y = data.inputs.flatten(1), data.targets
     found = []
     for seed in range(SEEDS):
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
             layers = nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
             model = nn.Sequential(*layers)
@@ -200,7 +200,7 @@ def with_mean_weight() -> dict[tuple[float, float, float], Tensor]:
 
 def weights_after(k: float, lr: float, P0_scale: float) -> Tensor:
     """Train a small network with momentum, and return its weights as one vector."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         layers = nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)
         model = nn.Sequential(*layers).double()
