@@ -540,7 +540,7 @@ def _shown(value: float | None) -> str:
 def main(arguments: list[str]) -> int:
     """Do the parts that were asked for; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", type=shared.known, default="cuda")
+    parser.add_argument("--device", type=shared.known, help="cuda if not given")
     parser.add_argument("--part", choices=PARTS, help="all of them if not given")
     parser.add_argument("--json", type=Path, default=FILE)
     parser.add_argument("--seconds", type=float, default=540, help="of a part, at most")
@@ -550,12 +550,15 @@ def main(arguments: list[str]) -> int:
     if args.docs:
         write_page(args.json)
         return 0
+    if args.device is None:  # not before: the page is written without a GPU, too
+        args = parser.parse_args([*arguments, "--device=cuda"])
+    device = args.device
     torch.set_num_threads(1)
-    if args.device.type == "cuda":
+    if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
     parts = args.part or PARTS
-    right = [do(p, args.device, args.json, args.seconds) for p in parts if p != "g"]
+    right = [do(p, device, args.json, args.seconds) for p in parts if p != "g"]
     if "g" in parts:
         print(summary(args.json))
     return int(not all(right))

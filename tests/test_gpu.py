@@ -125,3 +125,16 @@ def test_the_page_shows_what_was_measured(tmp_path, monkeypatch):
 
 def test_the_page_in_the_docs_is_made_from_the_file_beside_it():
     assert gpu.BEGIN + gpu.page(gpu.KEPT) + gpu.END in gpu.PAGE.read_text("utf-8")
+
+
+def test_the_page_is_written_where_there_is_no_gpu(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "devices.md"
+    page.write_text(gpu.BEGIN + gpu.END)
+    monkeypatch.setattr(gpu, "PAGE", page)
+    monkeypatch.setattr(gpu, "KEPT", tmp_path / "devices.jsonl")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main(["--docs", "--json", str(tmp_path / "none.jsonl")]) == 0
+    assert "Nothing has been measured." in page.read_text()
+    with pytest.raises(SystemExit):
+        gpu.main(["--part", "g"])
+    assert "torch sees no CUDA device" in capsys.readouterr().err
