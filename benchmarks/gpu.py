@@ -36,6 +36,7 @@ from torch.overrides import TorchFunctionMode
 from benchmarks import shared
 from benchmarks.device import best, counts
 from labkit import rls, rtrl
+from labkit.lab.datasets import available
 from labkit.rtrl import low_rank
 from tests.device.rows import in_dtype, numbers, seeded, two
 from tests.device.table import TABLE, beside
@@ -46,6 +47,8 @@ KEPT = HERE / "docs/devices.jsonl"  # of which docs/devices.md shows the table
 PAGE = HERE / "docs/devices.md"
 BEGIN, END = "<!-- gpu: python benchmarks/gpu.py --docs -->\n", "<!-- gpu end -->\n"
 PARTS = "abcdefg"
+# Data sets, and how the commands of the benchmarks end that need them.
+NEEDED = {"mnist": ("broad speed", " mnist"), "fashion-mnist": (" fashion-mnist",)}
 ORDERS = range(2, 34)  # of the matrices of part b
 Item = tuple[str, Callable[[], dict]]  # a name, and what measures it
 
@@ -386,12 +389,20 @@ def speeds(device: torch.device, file: Path) -> Iterator[Item]:
     from benchmarks.__main__ import COMMANDS, run
 
     flags = (f"--device={device}", f"--json={file.resolve()}.bench")
+    here = {name for name, each in available().items() if each.here}
     for command in COMMANDS:
-        if command != "device":
-            yield (
-                f"benchmark: {command}",
-                lambda command=command: told(run(command, HERE / "benchmarks", flags)),
+        if command == "device":
+            continue
+        needed = next((x for x, ends in NEEDED.items() if command.endswith(ends)), None)
+        if needed and needed not in here:
+            print(
+                f"f  left out: {command} needs {needed}; LABKIT_DATA names its folder"
             )
+            continue
+        yield (
+            f"benchmark: {command}",
+            lambda command=command: told(run(command, HERE / "benchmarks", flags)),
+        )
 
 
 def told(words: str) -> dict:
