@@ -160,11 +160,12 @@ def rls_step(
             - \gamma\,\mathrm{sgn}(\Theta_{s-1})\,P_s               &&(100)
 
     (37) is the product $v_i v_j$ with $v = u \sqrt{kT / (\lambda h)}$, which commutes
-    also in floating point, where $c\,u_i u_j$ need not: P stays symmetric to the last
-    bit. An antisymmetric rounding error would grow by $1/\lambda$ at each step.
+    also in floating point, where $(kT / \lambda h)\,u_i u_j$ need not: P stays
+    symmetric to the last bit. An antisymmetric rounding error would grow by
+    $1/\lambda$ at each step.
 
-    (c) scales the gradient by a clip's factor c, without which $h_c$ is h; numbering
-    ours.
+    (c) multiplies the gradient by the factor c of a clip. Without a clip $h_c$ is h.
+    The numbering is ours.
 
     The result is h. Cost 2 n^2 N, or 2 M n (n + N) from M residuals; 3 n^2 for P, and
     2 n^2 N again with ``l1``.

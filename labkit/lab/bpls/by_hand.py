@@ -1,4 +1,4 @@
-"""One layer of BPLS above two neurons, whose values lie in a plane, as it is lit."""
+"""One layer of BPLS above two neurons, and the picture beside its walk."""
 
 from collections.abc import Mapping
 

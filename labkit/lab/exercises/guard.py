@@ -21,9 +21,8 @@ import torch
 
 LINES = 100_000  # of hers, in one check
 SECONDS = 2.0  # of a CPU, for one check
-PATIENCE = (
-    5  # times these seconds by the clock, on a busy machine or in a line that waits
-)
+# By the clock it may be so many times as long: a machine is busy, or a line waits.
+PATIENCE = 5
 AROUND = 2  # lines shown before and after the marked one
 
 

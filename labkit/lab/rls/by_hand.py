@@ -1,7 +1,7 @@
-"""The step of RLS with two weights, in the numbers of the worked example, as it is lit.
+"""The second step of RLS in the worked example, and the picture beside its walk.
 
-The first step is what the boxes ask for; the walk makes the second one, whose P is no
-circle any more.
+The boxes of the notebook ask for the first step. The walk takes the second one, in
+which P is an ellipse and no longer a circle.
 """
 
 from collections.abc import Mapping

@@ -313,7 +313,10 @@ def _change(was: Any, now: Mapping[str, Any]) -> str:
 
 
 def _on_cpu(value: Any) -> Any:
-    """Return a state with its tensors on the CPU, where every machine can read it."""
+    """Return a state whose tensors, in dicts and lists, are on the CPU.
+
+    Every machine can read it then.
+    """
     import torch
 
     if isinstance(value, torch.Tensor):
