@@ -25,39 +25,6 @@ def plain(X: Matrix, name: str = "X") -> Matrix:
     return X.float() if X.dtype == torch.bfloat16 else X
 
 
-def check_device(device: object) -> None:
-    """Raise an error for a device that does not exist or holds no numbers.
-
-    Raises
-    ------
-    TypeError
-        If it is no name of a device.
-    ValueError
-        If there is no such device here.
-
-    Examples
-    --------
-    >>> check_device("cup")
-    Traceback (most recent call last):
-    ValueError: device must name a device of this torch, got 'cup'
-    """
-    if device is None:
-        return
-    if not isinstance(device, (str, torch.device)):
-        raise TypeError(
-            f"device must be None, a string or a torch.device, got {described(device)}"
-        )
-    try:
-        kind = torch.device(device).type
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(
-            f"device must name a device of this torch, got {str(device)!r}"
-        ) from error
-    if kind == "meta":
-        raise ValueError("device must hold numbers, got 'meta'")
-
-
 class SparseRows:
     """Rows of a SciPy matrix in CSR form, which are made dense one chunk at a time.
 
@@ -113,7 +80,7 @@ def weights_of_rows(
     given = plain(sample_weight, "sample_weight")
     try:
         weight = _check_sample_weight(given, X, dtype=np.float64)
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise TypeError(
             f"sample_weight must hold numbers, got {described(given)}"
         ) from error

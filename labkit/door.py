@@ -1,9 +1,11 @@
-"""Checks of the tensors that a caller passes, with one wording of their errors."""
+"""Checks of the values that a caller passes, with one wording of their errors."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from labkit.ranges import Range
 
 
 def check_tensor(
@@ -14,6 +16,7 @@ def check_tensor(
     like: Tensor | None = None,
     dtype: torch.dtype | Sequence[torch.dtype] | None = None,
     finite: bool = False,
+    graph: bool = True,
 ) -> Tensor:
     """Raise an error unless value is a tensor of the wanted kind, and return it.
 
@@ -32,6 +35,7 @@ def check_tensor(
         What the dtype must be if `like` is not given; any real floating-point type if
         neither is.
     finite : bool, whether a NaN or an infinity on a CPU is refused
+    graph : bool, whether it may require a gradient
 
     Returns
     -------
@@ -42,7 +46,8 @@ def check_tensor(
     TypeError
         If it is no tensor, not strided, or of another dtype.
     ValueError
-        If it is on another device or on ``meta``, of another shape, or not finite.
+        If it is on another device or on ``meta``, of another shape, not finite, or
+        requires a gradient that is not passed on.
 
     Examples
     --------
@@ -69,6 +74,10 @@ def check_tensor(
         raise ValueError(f"{name} must have shape {wanted}, got {tuple(value.shape)}")
     if finite:
         check_finite(name, value)
+    if not graph and value.requires_grad:
+        raise ValueError(
+            f"{name} requires a gradient, which is not passed on; call {name}.detach()"
+        )
     return value
 
 
@@ -99,6 +108,97 @@ def check_finite(name: str, value: Tensor) -> None:
         raise ValueError(
             f"{name} must be finite, got {value[place].item():g} at {place}"
         )
+
+
+def check_kind(name: str, value: object, kind: type | tuple, words: str) -> None:
+    """Raise TypeError unless a value is an instance of a type or of one of several.
+
+    Parameters
+    ----------
+    name : str, what the caller calls the value
+    value : object, what was handed in
+    kind : type or tuple of types
+    words : str, what is wanted, after "must be"
+
+    Examples
+    --------
+    >>> check_kind("path", 3, str, "a path")
+    Traceback (most recent call last):
+    TypeError: path must be a path, got int 3
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {words}, got {described(value)}")
+
+
+def check_making(generator: object, dtype: object, device: object) -> None:
+    """Raise an error unless tensors can be made by these.
+
+    Each may be None. A dtype is one of real floating-point numbers.
+
+    Raises
+    ------
+    TypeError
+        If one is of another kind.
+    ValueError
+        If there is no such device here, or it holds no numbers.
+
+    Examples
+    --------
+    >>> check_making(None, torch.int64, "cpu")
+    Traceback (most recent call last):
+    ValueError: dtype must be of real floating-point numbers, got torch.int64
+    """
+    kinds = torch.Generator, type(None)
+    check_kind("generator", generator, kinds, "a torch.Generator or None")
+    check_kind("dtype", dtype, (torch.dtype, type(None)), "a torch.dtype or None")
+    if dtype is not None and not dtype.is_floating_point:
+        raise ValueError(f"dtype must be of real floating-point numbers, got {dtype}")
+    check_device(device)
+
+
+def check_device(device: object) -> None:
+    """Raise an error for a device that does not exist or holds no numbers.
+
+    Raises
+    ------
+    TypeError
+        If it is no name of a device.
+    ValueError
+        If there is no such device here.
+
+    Examples
+    --------
+    >>> check_device("cup")
+    Traceback (most recent call last):
+    ValueError: device must name a device of this torch, got 'cup'
+    """
+    if device is None:
+        return
+    kinds = str, torch.device
+    check_kind("device", device, kinds, "None, a string or a torch.device")
+    try:
+        kind = torch.device(device).type
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(
+            f"device must name a device of this torch, got {str(device)!r}"
+        ) from error
+    if kind == "meta":
+        raise ValueError("device must hold numbers, got 'meta'")
+
+
+def or_tensor(inner: Range) -> Range:
+    """Return the range of what another range allows, and of tensors of one number.
+
+    The number of a tensor is not read: it may be on a device.
+    """
+
+    def holds(value: object) -> bool:
+        if isinstance(value, Tensor):
+            return value.numel() == 1 and value.is_floating_point()
+        return inner.holds(value)
+
+    return Range(f"{inner.words}, or a tensor of one number", holds)
 
 
 def described(value: object) -> str:

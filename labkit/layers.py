@@ -40,7 +40,7 @@ def find_layer(
     It raises ValueError with the names of all ``known`` modules if there is none.
     """
     for name, module in model.named_modules():
-        if module is wanted or name == wanted:
+        if module is wanted or (isinstance(wanted, str) and name == wanted):
             return name, module
     names = [repr(name) for name, module in model.named_modules() if known(module)]
     raise ValueError(f"the model has no layer {wanted!r}; it has {', '.join(names)}")

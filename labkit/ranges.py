@@ -118,7 +118,7 @@ def check_squares(name: str, values: np.ndarray) -> None:
 def _among(known: Sequence, value: Any) -> bool:
     try:
         return bool(value in known)
-    except (TypeError, ValueError):  # an array of several values
+    except (TypeError, ValueError, RuntimeError):  # an array, or a tensor, of several
         return False
 
 

@@ -36,8 +36,9 @@ def set_threads(count: int = 0) -> None:
         raise ValueError(
             f"{VARIABLE} must be an integer above 0 and up to {MOST}, got {given!r}"
         )
-    if not 0 <= count <= MOST:
-        raise ValueError(f"threads must be 0 to {MOST}, got {count}")
+    whole = isinstance(count, int) and not isinstance(count, bool)
+    if not whole or not 0 <= count <= MOST:
+        raise ValueError(f"threads must be 0 to {MOST}, got {count!r}")
     from joblib import cpu_count
 
     count = min(count or int(given), cpu_count())

@@ -6,6 +6,7 @@ import sys
 
 import nbformat
 import pytest
+from joblib import cpu_count
 from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit import threads
@@ -55,6 +56,12 @@ def test_a_script_of_the_user_keeps_her_threads():
     code = "import labkit.rtrl, labkit.broad, labkit.rls, labkit.bpls\n"
     code += "import labkit.lab.panels, labkit.lab.race, labkit.lab.compare.rules"
     assert told(code, OMP_NUM_THREADS="2").startswith("[2, 2")
+
+
+def test_no_more_threads_are_taken_than_there_are_processors():
+    """With 256 on two processors a notebook had not ended after ten minutes."""
+    most = min(cpu_count(), 256)
+    assert told(FIRST_CELL + "; set_threads(256)") == f"[{most}, {most}]"
 
 
 def test_a_notebook_may_take_more():

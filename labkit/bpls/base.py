@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.arrays import check_device, plain
+from labkit.arrays import plain
 from labkit.bpls.activations import CLAMP, activation, invertible
 from labkit.bpls.batches import LayerSums, all_finite, batch_walk
 from labkit.bpls.refine import SCALE, refine, refined_scores
@@ -36,7 +36,7 @@ from labkit.bpls.walk import (
     scores,
 )
 from labkit.clock import Clock
-from labkit.door import described
+from labkit.door import check_device, described
 from labkit.errors import DivergedError
 from labkit.ranges import Range, check, check_squares, integer, one_of
 

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.arrays import check_device
 from labkit.bpls.activations import CLAMP, activation
 from labkit.bpls.checks import DTYPES, check_generator
 from labkit.bpls.targets import FLAG
 from labkit.bpls.walk import Weights, output_targets, scores, solve_output, walked
-from labkit.door import check_tensor, described
+from labkit.door import check_device, check_tensor, described
 from labkit.ranges import NOT_NEGATIVE, check, integer, one_of
 
 SIZES = (2, 3, 2)

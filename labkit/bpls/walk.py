@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.arrays import check_device
 from labkit.bpls import solve
 from labkit.bpls.activations import (
     CLAMP,
@@ -38,7 +37,7 @@ from labkit.bpls.checks import (
 )
 from labkit.bpls.solve import Solve, solve_layer
 from labkit.bpls.targets import FLAG, check_interpretation, hidden_targets
-from labkit.door import check_tensor, described
+from labkit.door import check_device, check_tensor, described
 from labkit.ranges import COUNT, POSITIVE, check, integer, number, optional
 
 LARGEST = 2**40  # entries of a network's weights
@@ -273,9 +272,9 @@ def output_targets(
     if Y.dtype == torch.int64:
         check_labels(Y, classes)
         dtype = torch.get_default_dtype() if dtype is None else dtype
-        if dtype not in DTYPES:
+        if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
             raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
-        onehot = F.one_hot(Y, classes).to(dtype)
+        onehot = F.one_hot(Y, -1 if classes is None else classes).to(dtype)
         return onehot.clamp(LABEL_CLAMP, 1).log()
     a = invertible(output)
     check({"clamp": clamp}, RANGES)

@@ -214,9 +214,9 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
 
     F (k, k), P (k, q), S (q, q); cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
     """
-    check_tensor("F", F, dtype=FLOATS)
-    check_tensor("P", P, like=F)
-    check_tensor("S", S, like=F)
+    check_tensor("F", F, dtype=FLOATS, graph=False)
+    check_tensor("P", P, like=F, graph=False)
+    check_tensor("S", S, like=F, graph=False)
     k, q = P.shape if P.ndim == 2 else (-1, -1)
     if F.shape != (k, k) or S.shape != (q, q):
         raise ValueError(
@@ -243,7 +243,7 @@ def factor_error(F: Tensor, R: Tensor) -> Tensor:
 
 def check_square(R: Tensor) -> None:
     """Raise an error if R is not a nonempty square matrix of floats."""
-    check_tensor("R", R, dtype=FLOATS)
+    check_tensor("R", R, dtype=FLOATS, graph=False)
     if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.numel():
         raise ValueError(f"R must be a square matrix, got shape {tuple(R.shape)}")
 

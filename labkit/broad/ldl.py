@@ -201,7 +201,7 @@ def extend_division_free_inverse_ldl(
     2 k^2 q + 2 k q^2 + q^3 operations.
     """
     check_blocks(U, delta, P, S)
-    check_tensor("beta", beta, like=U, shape=())
+    check_tensor("beta", beta, like=U, shape=(), graph=False)
     V = upper_t_mm(U, P)  # (a)
     r = delta[:, None] * V  # (c)
     Q = beta * S - V.T @ r  # (b)
@@ -266,9 +266,9 @@ def check_blocks(F: Tensor, d: Tensor, P: Tensor, S: Tensor) -> None:
     """Raise an error if the blocks of a larger matrix do not fit the factors of R."""
     check_square(F)
     k = len(F)
-    check_tensor("diagonal", d, like=F, shape=(k,))
-    check_tensor("P", P, like=F, shape=(k, "q"))
-    check_tensor("S", S, like=F, shape=(P.shape[1], P.shape[1]))
+    check_tensor("diagonal", d, like=F, shape=(k,), graph=False)
+    check_tensor("P", P, like=F, shape=(k, "q"), graph=False)
+    check_tensor("S", S, like=F, shape=(P.shape[1], P.shape[1]), graph=False)
 
 
 def _counted_from(k: int, factorise: Callable, S: Tensor) -> tuple[Tensor, ...]:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.arrays import check_device
 from labkit.broad.nodes import SCALINGS, Recipe
 from labkit.broad.rows import TAKE_ROWS
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import MOST
+from labkit.door import check_device
 from labkit.ranges import POSITIVE, Range, check, integer, one_of, optional
 
 if TYPE_CHECKING:

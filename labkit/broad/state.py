@@ -122,8 +122,8 @@ def check_start(
     A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
 ) -> None:
     """Raise an error if no solver can start from these arguments."""
-    check_tensor("A", A, dtype=FLOATS)
-    check_tensor("Y", Y, like=A)
+    check_tensor("A", A, dtype=FLOATS, graph=False)
+    check_tensor("Y", Y, like=A, graph=False)
     if A.ndim != 2 or Y.ndim != 2 or len(A) != len(Y):
         raise ValueError(
             f"A (l, k) and Y (l, c) must have the same rows, got shapes "
@@ -147,7 +147,7 @@ def check_update(state: State, A: Tensor, H: Tensor, Y: Tensor, kind: type) -> N
             f"{described(state)}"
         )
     for name, value in {"A": A, "H": H, "Y": Y}.items():
-        check_tensor(name, value, like=state.W)
+        check_tensor(name, value, like=state.W, graph=False)
     k, c = state.W.shape
     l = len(Y) if Y.ndim else -1  # noqa: E741
     if (

@@ -1,27 +1,13 @@
-"""Odd inputs to every public function: a right result, or a refusal in words."""
+"""Calls of bpls's public functions, for odd inputs; see :mod:`tests.odd`."""
 
-import traceback
-import warnings
-from collections import deque
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-import pytest
-import sklearn
 import torch
-from hypothesis import HealthCheck, given, settings, strategies as st
-from scipy import sparse
 
-import labkit
 from labkit import bpls
 from labkit.bpls import BPLSClassifier, BPLSRegressor, Settings
-from labkit.errors import DivergedError
 from tests.bpls.conftest import blobs, randn, seeded, start
-
-HOMES = tuple(str(Path(each.__file__).parent) for each in (labkit, sklearn))
-REFUSALS = (ValueError, TypeError, DivergedError)
 
 A, LABELS = blobs(samples=12)
 Y = randn(12, 3, seed=1)
@@ -30,46 +16,6 @@ H = torch.sigmoid(A @ W[0])
 TOY = bpls.toy_problem("nonlinear")
 TOY_WEIGHTS = start(2, 3, 2, runs=(4,))
 NOISY = bpls.noisy_outputs(TOY, 0.1, 4, generator=seeded())
-SPARSE = A.to_sparse().coalesce()
-
-PLAIN = [None, True, -1, 0, 3, 2.5, float("nan"), float("inf"), 1e300, 10**30, 10**400]
-PLAIN += ["", "identity", "cup", b"x", [], (), {}, [1, 2], [None], {"a": 1}, object()]
-PLAIN += [len, slice(2), 1j, np.float32(0.5), np.int64(1), np.nan, torch.float16]
-PLAIN += [torch.device("meta"), "meta", "cuda:77", np.random.default_rng(0), deque()]
-ARRAYS = [np.ones((12, 4)), np.array([["a"]]), np.array([None, 1.0]), np.ones(0)]
-ARRAYS += [sparse.csr_array(np.eye(4)), sparse.csr_array((12, 4)), np.ma.ones(3)]
-TENSORS = [A, LABELS, H, Y, W[0], W[1], Y[0], A[:0], A[:, :0], A[None], A.mT, A[:1]]
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # that the CSR form is in beta
-    TENSORS.append(A.to_sparse_csr())
-TENSORS += [SPARSE, A.to_sparse(1), torch.tensor(2.0), A.float()]
-TENSORS += [A.half(), A.bfloat16(), A.int(), A > 0, A + 0j, A.to("meta"), A * torch.nan]
-TENSORS += [A * torch.inf, 1e200 * A, 1e-200 * A, 0 * A, torch.nn.Parameter(A), -LABELS]
-TENSORS += [LABELS + 10**15, LABELS.float(), LABELS.double() * torch.nan, LABELS[:3]]
-TENSORS += [
-    A.expand(2, 12, 4),
-    A.requires_grad_(False)[::2],
-    LABELS * 0,
-    torch.zeros(0),
-]
-NESTED = [
-    W,
-    W[:1],
-    W[::-1],
-    list(W),
-    (W[0], None),
-    (A, LABELS),
-    (A, None),
-    (A,),
-    [H, Y],
-]
-ODD = [*PLAIN, *ARRAYS, *TENSORS, *NESTED]
-
-
-def call(function, **given):
-    """A call, and all that its generator makes."""
-    result = function(**given)
-    return list(result) if isinstance(result, Iterator) else result
 
 
 def estimate(Net, method, given, **parameters):
@@ -111,7 +57,7 @@ TOYS |= {"clamp": 1e-2, "output_clamp": 1e-2, "solve_again": True, "ridge": 0}
 NETWORK = {"X": A, "weights": W, "activations": "sigmoid"}
 REFINED = (W[0], torch.cat([W[1], W[1][:1]]))
 # each public function with arguments that it takes
-FUNCTIONS = {
+CALLS = {
     "activation": (bpls.activation, {"name": "sigmoid"}),
     "hidden_targets": (bpls.hidden_targets, {"H": H, "W": W[1], "B": Y} | {}),
     "interpretation": (
@@ -147,54 +93,8 @@ FUNCTIONS = {
 }
 for Net in (BPLSRegressor, BPLSClassifier):
     for method in ("fit", "partial_fit"):
-        FUNCTIONS[f"{Net.__name__}.{method}"] = of_fit(Net, method)
+        CALLS[f"{Net.__name__}.{method}"] = of_fit(Net, method)
     for method in ("predict", "predict_proba", "decision_function"):
         if hasattr(Net, method):
             run = partial(lambda N, m, **given: estimate(N, m, given), Net, method)
-            FUNCTIONS[f"{Net.__name__}.{method}"] = run, {"X": A.numpy()}
-
-
-def outcome(function, given):
-    """None, or the error that is not one of labkit's own, as a text."""
-    try:
-        call(function, **given)
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        if isinstance(error, REFUSALS) and last.filename.startswith(HOMES):
-            assert str(error), "a refusal without a word"
-            return None
-        return f"{type(error).__name__} at {last.filename}:{last.lineno}: {error}"
-    return None
-
-
-def test_the_table_has_every_public_function():
-    classes = {"Activation", "Record", "Settings", "Toy", "WalkEnd"}
-    tables = {"ACTIVATIONS", "INTERPRETATIONS"}
-    estimators = {"BPLSClassifier", "BPLSRegressor"}
-    assert set(bpls.__all__) - classes - tables - estimators <= set(FUNCTIONS)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
-@given(st.data())
-def test_a_right_result_or_a_refusal_in_words(name, data):
-    function, plain = FUNCTIONS[name]
-    changed = data.draw(st.sampled_from(sorted(plain)))
-    i = data.draw(st.integers(0, len(ODD) - 1))
-    assert outcome(function, plain) is None
-    assert outcome(function, plain | {changed: ODD[i]}) is None, (changed, ODD[i])
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.long
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_all_odd_inputs(name):
-    function, plain = FUNCTIONS[name]
-    raw = {}
-    for changed in plain:
-        for i, odd in enumerate(ODD):
-            said = outcome(function, plain | {changed: odd})
-            if said:
-                raw[changed, i] = said, repr(odd)[:60]
-    assert not raw
+            CALLS[f"{Net.__name__}.{method}"] = run, {"X": A.numpy()}
