@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from labkit.door import check_kind, described
+from labkit.ranges import COUNT, check
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -55,8 +58,13 @@ def cost(
     """
     sizes = {"hidden": hidden, "inputs": inputs, "blocks": blocks, "parts": parts}
     sizes |= {"batch": batch, "rank": rank, "dtype_bytes": dtype_bytes}
-    for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"{name} must be an integer >= 1, got {size!r}")
-    flops, numbers = count(hidden, hidden + inputs + 1, blocks, parts, rank)
+    check(sizes, dict.fromkeys(sizes, COUNT))
+    check_kind("count", count, Callable, "a function of n, m, K, P and r")
+    counted = count(hidden, hidden + inputs + 1, blocks, parts, rank)
+    if not isinstance(counted, tuple) or len(counted) != 2:
+        raise TypeError(
+            "count must return operations and numbers carried, got "
+            f"{described(counted)}"
+        )
+    flops, numbers = counted
     return Cost(flops=batch * flops, bytes=batch * numbers * dtype_bytes)

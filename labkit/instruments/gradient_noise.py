@@ -14,7 +14,6 @@ team, "An empirical model of large-batch training", 2018, $\operatorname{tr} \Si
 """
 
 import math
-import numbers
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -24,10 +23,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from labkit.door import check_kind
 from labkit.instruments.layer_calls import tensor_to_hook
 from labkit.instruments.per_layer import Moments, add
 from labkit.instruments.watched import KINDS, check_mixing, choose, own_parameters
 from labkit.layers import WeakHook, current_backward, tensors
+from labkit.ranges import COUNT, check, one_of
 
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
 
@@ -166,11 +167,10 @@ class GradientNoise:
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
-        whole = isinstance(every, numbers.Integral) and not isinstance(every, bool)
-        if not whole or every < 1:
-            raise ValueError(f"every must be an integer >= 1, got {every!r}")
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}')
+        check({"every": every}, {"every": COUNT})
+        check({"reduction": reduction}, {"reduction": one_of(("mean", "sum"))})
+        check_kind("batch_first", batch_first, bool, "True or False")
+        check_kind("skip_unsupported", skip_unsupported, bool, "True or False")
         self.every, self.reduction, self.batch_first = every, reduction, batch_first
         self.passes, self._silent = 0, False
         self._model = model

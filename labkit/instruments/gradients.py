@@ -7,6 +7,8 @@ changes its inputs, records a graph or draws a random number.
 import torch
 from torch import Tensor
 
+from labkit.door import check_tensor
+
 
 @torch.no_grad()
 def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
@@ -15,8 +17,8 @@ def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
     $\cos = \langle \hat g, g \rangle / (\lVert \hat g \rVert \lVert g \rVert)$
 
     Both are scaled by their largest entry first, so the squares neither overflow nor
-    underflow. ValueError if the shapes do not fit, or there are no entries. O(R P) for
-    P entries.
+    underflow. ValueError if the shapes do not fit, or there are no entries;
+    TypeError for what is no tensor of real numbers. O(R P) for P entries.
 
     Parameters
     ----------
@@ -34,7 +36,7 @@ def gradient_cosine(estimate: Tensor, exact: Tensor) -> Tensor:
     >>> gradient_cosine(torch.tensor([3.0, 4.0]), torch.tensor([2.0, 0.0])).item()
     0.6000000238418579
     """
-    estimate_flat, exact_flat = _flatten(estimate, exact)
+    estimate_flat, exact_flat = _flatten("estimate", estimate, exact)
     cosine = (unit(estimate_flat) * unit(exact_flat)).sum(-1).clamp(-1, 1)
     return cosine[0] if estimate.shape == exact.shape else cosine
 
@@ -66,10 +68,10 @@ def relative_variance(estimates: Tensor, exact: Tensor) -> Tensor:
     >>> relative_variance(estimates, torch.tensor([2.0, 0.0]))
     tensor(0.5000)
     """
+    estimates_flat, exact_flat = _flatten("estimates", estimates, exact)
     if estimates.shape == exact.shape:
         # One gradient is no sample; accepting it would hide a forgotten dimension.
         raise ValueError(_mismatch(estimates, exact, "(R, ...)"))
-    estimates_flat, exact_flat = _flatten(estimates, exact)
     error = (estimates_flat - exact_flat).square().sum(-1).mean()
     return error / exact_flat.square().sum()
 
@@ -94,14 +96,17 @@ def gradient_variance(estimates: Tensor) -> Tensor:
     >>> gradient_variance(torch.tensor([[1.0, 0.0], [3.0, 1.0]]))
     tensor(2.5000)
     """
+    check_tensor("estimates", estimates)
     if estimates.ndim == 0 or estimates.shape[0] < 2:
         shape = tuple(estimates.shape)
         raise ValueError(f"estimates must have shape (R, ...) with R >= 2, got {shape}")
     return estimates.var(dim=0, correction=1).sum()
 
 
-def _flatten(estimate: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:
+def _flatten(name: str, estimate: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:
     """Return (R, P) and (1, P); a single estimate counts as R = 1."""
+    check_tensor("exact", exact)
+    check_tensor(name, estimate, like=exact)
     if estimate.shape != exact.shape and (
         estimate.ndim != exact.ndim + 1 or estimate.shape[1:] != exact.shape
     ):

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from labkit.door import check_tensor
 from labkit.instruments.gradients import unit
 
 
@@ -32,6 +33,7 @@ def best_ratio(inputs: Tensor) -> tuple[Tensor, Tensor]:
     >>> best_ratio(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
     (tensor(1.), tensor(0.))
     """
+    check_tensor("inputs", inputs)
     if inputs.ndim != 2 or not len(inputs):
         raise ValueError(f"inputs must be (M, n), M > 0; got {tuple(inputs.shape)}")
     M, n = inputs.shape
@@ -55,6 +57,8 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     >>> angle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 2.0]))
     tensor(90.)
     """
+    check_tensor("a", a)
+    check_tensor("b", b, like=a)
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
     if not a.numel():

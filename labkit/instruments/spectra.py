@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from labkit.door import check_tensor
+
 
 @torch.no_grad()
 def effective_rank(singular_values: Tensor) -> Tensor:
@@ -32,6 +34,7 @@ def effective_rank(singular_values: Tensor) -> Tensor:
     >>> effective_rank(torch.tensor([[2.0, 2.0, 0.0], [5.0, 0.0, 0.0]]))
     tensor([2., 1.])
     """
+    check_tensor("singular_values", singular_values)
     if singular_values.ndim == 0:
         raise ValueError("singular_values must have shape (..., k), got a 0-d tensor")
     if (singular_values < 0).any():

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import numbers
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 
 from labkit import __version__
+from labkit.door import check_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +83,7 @@ class Trace:
         seed: int | None = None,
         resume: bool | int = False,
     ):
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else _path(path)
         self.header = _header(parameters, device, seed)
         self._rows: list[Row] = []
         self._subscribers: list[list[Callable[[Row], None]]] = []
@@ -139,6 +141,7 @@ class Trace:
 
     def column(self, name: str, default: object = math.nan) -> list:
         """Return one column, a value per row, with `default` where a row lacks it."""
+        check_kind("name", name, str, "the name of a column")
         return [row.get(name, default) for row in self._rows]
 
     def frame(self) -> "pd.DataFrame":
@@ -155,6 +158,7 @@ class Trace:
         The result is a function that ends the subscription; calling it again does
         nothing.
         """
+        check_kind("callback", callback, Callable, "a function of a row")
         entry = [callback]  # a fresh list: the same callback may subscribe twice
         self._subscribers.append(entry)
 
@@ -183,7 +187,7 @@ class Trace:
         An unfinished last line, left by a killed run, is dropped. ValueError, with the
         line number, if the header or a line before the last is malformed.
         """
-        path = Path(path)
+        path = _path(path)
         lines = _finished_lines(path.read_bytes())
         trace = cls()
         trace.path = path
@@ -229,7 +233,13 @@ class Trace:
             raise
 
 
+def _path(path) -> Path:
+    check_kind("path", path, (str, PathLike), "a path")
+    return Path(path)
+
+
 def _header(parameters, device, seed) -> dict:
+    check_kind("seed", seed, (numbers.Integral, type(None)), "an integer or None")
     versions = {"torch": str(torch.__version__), "labkit": __version__}
     return {
         "format": FORMAT,
@@ -247,6 +257,7 @@ def _plain(parameters) -> dict:
         return {}
     if dataclasses.is_dataclass(parameters):
         parameters = dataclasses.asdict(parameters)
+    check_kind("parameters", parameters, Mapping, "a mapping or a dataclass")
     plain = {}
     for name, value in dict(parameters).items():
         try:

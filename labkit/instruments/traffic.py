@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from labkit.ranges import COUNT, check, integer, one_of
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -89,6 +91,7 @@ def wire_bytes(kind: str, payload: int, group: int) -> float:
     >>> wire_bytes("all_reduce", 1000, 4)
     1500.0
     """
+    check({"payload": payload, "group": group}, {"payload": integer(0), "group": COUNT})
     part = (group - 1) / group
     factors = {
         "all_reduce": 2 * part,
@@ -97,8 +100,7 @@ def wire_bytes(kind: str, payload: int, group: int) -> float:
         **dict.fromkeys(("broadcast", "reduce", "send"), float(group > 1)),
         **dict.fromkeys(("recv", "barrier"), 0.0),
     }
-    if kind not in factors:
-        raise ValueError(f"kind must be one of {', '.join(factors)}, got {kind!r}")
+    check({"kind": kind}, {"kind": one_of([*factors])})
     return payload * factors[kind]
 
 

@@ -1,9 +1,10 @@
 """Choose the layers to watch, and say which are refused or skipped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import nn
 
+from labkit.door import check_kind
 from labkit.instruments.attention_call import AttentionCall, refused_attention
 from labkit.instruments.layer_calls import (
     INSTANCES,
@@ -77,6 +78,7 @@ def choose(
     elif isinstance(layers, str | nn.Module):
         raise ValueError(f"layers must be a list of layers, got {layers!r}")
     else:
+        check_kind("layers", layers, Iterable, "a list of layers")
         known = lambda module: type(module) in KINDS  # noqa: E731
         chosen = [find_layer(model, wanted, known) for wanted in layers]
     if not chosen:

@@ -13,10 +13,19 @@ import torch
 from torch import Tensor
 
 from labkit.door import check_tensor, described
-from labkit.ranges import BELOW_ONE, NOT_NEGATIVE, Range, check, integer, one_of
+from labkit.ranges import (
+    BELOW_ONE,
+    NOT_NEGATIVE,
+    Range,
+    check,
+    integer,
+    number,
+    one_of,
+)
 from labkit.rtrl.cells import check_options
 from labkit.rtrl.streams import go_on, on_device
 
+BITS = number("a number that a float can hold", lambda v: True)
 OPTIONS = {
     "batch_size": integer(1, 10**6),
     "level": integer(1, 10**6),
@@ -177,6 +186,10 @@ class CopyTask(Resumable):
         """Take in the mean bits per symbol of the last step, and return the level."""
         if not isinstance(bits, float | int | Tensor):
             raise TypeError(f"bits must be a number, got {described(bits)}")
+        if isinstance(bits, Tensor):
+            check_tensor("bits", bits, shape=())
+        elif not BITS.holds(bits) and not isinstance(bits, bool):
+            raise ValueError(f"bits must be {BITS.words}, got {bits!r}")
         self._error = 0.999 * self._error + 0.001 * bits
         self._seen += 1
         if not self.fixed:

@@ -140,6 +140,9 @@ def train(
             "there; with a group the readout's gradient comes from no pass"
         )
     if group is not None:
+        if not callable(getattr(group, "size", None)):
+            told = described(group)
+            raise TypeError(f"group must be a process group or None, got {told}")
         join(learner, [learner.cell.weight, *readout.parameters()], group)
     loss_at = loss_of(readout, loss, share=1 / learner.window if listened else 0.0)
     weights = [learner.cell.weight] if listened else [learner.cell.weight, *of_readout]
