@@ -5,7 +5,7 @@ are all one :func:`~labkit.lab.race.run_race` of such runners.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -17,8 +17,17 @@ from labkit.lab.claims import compared, plus_minus
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, with_noise
 from labkit.lab.race import Runner, run_race, spread
-from labkit.ranges import COUNT, NOT_NEGATIVE, check, one_of
+from labkit.ranges import COUNT, NOT_NEGATIVE, POSITIVE, Range, check, one_of
 
+ENDS = Range(
+    "two numbers (low, high) with 0 < low <= high",
+    lambda v: (
+        isinstance(v, Sequence)
+        and len(v) == 2
+        and all(POSITIVE.holds(each) for each in v)
+        and v[0] <= v[1]
+    ),
+)
 TUNING_SEED = 1000  # the first seed of tuning; races count from 0
 
 
@@ -69,6 +78,9 @@ class Rule:
     loss: str = "squares"
     training: Callable | None = None
     gradients: bool = False
+
+    def __post_init__(self) -> None:
+        check(self.ranges, dict.fromkeys(self.ranges, ENDS))
 
 
 @dataclass(frozen=True, eq=False)

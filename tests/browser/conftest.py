@@ -8,6 +8,7 @@ import pytest
 from labkit.lab.exercises import exercise
 from tests.browser.serve import chromium, jupyterlab, write_notebook
 from tests.browser.soak import CELLS
+from tests.test_docs import HOWTO, blocks
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -208,6 +209,8 @@ def server(tmp_path_factory):
     write_notebook(home / "notebooks", "screens", SCREENS)
     write_notebook(home / "notebooks", "seen", SEEN)
     write_notebook(home / "notebooks", "exercise", EXERCISE)
+    page = HOWTO / "my_own_optimiser.md"
+    write_notebook(home / "notebooks", "stranger", blocks(page, "python"))
     with jupyterlab(home) as made:
         yield made
 

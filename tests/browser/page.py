@@ -91,6 +91,26 @@ PROMPTS = f"""
 return [...document.querySelectorAll('{PROMPT}')]
   .map((prompt) => prompt.textContent.trim());
 """
+# What the cell of a number holds and shows.
+SHOWN = f"""
+const prompt = document.querySelectorAll('{PROMPT}')[arguments[0]];
+const cell = prompt.closest('.jp-Cell');
+const plots = [...cell.querySelectorAll('.js-plotly-plot')];
+return {{
+  source: cell.querySelector('.cm-content').textContent,
+  text: cell.querySelector('.jp-OutputArea')?.innerText ?? '',
+  typeset: cell.querySelectorAll('.jp-OutputArea mjx-container').length,
+  hints: [...cell.querySelectorAll('.jp-OutputArea summary')]
+    .map((each) => each.checkVisibility() ? each.textContent : ''),
+  titles: plots.flatMap((plot) => [...plot.querySelectorAll('.annotation-text')])
+    .map((title) => title.textContent),
+  maps: plots.flatMap((plot) => [...plot.querySelectorAll('.heatmaplayer image')])
+    .length,
+  curves: Object.fromEntries(plots.flatMap((plot) => plot._fullData)
+    .filter((curve) => curve.type === 'scatter' && curve.name)
+    .map((curve) => [curve.name, [...curve.y ?? []]])),
+}};
+"""
 # What panels say whose kernel is gone, where it can be seen.
 LOST = """
 return [...document.querySelectorAll('.labkit-lost')]
@@ -119,6 +139,17 @@ def wait(condition, what):
                 f"not within {PATIENCE} s: {what() if callable(what) else what}"
             )
         time.sleep(0.02)
+
+
+def shown(page, number, condition=bool, what="the cell shows something"):
+    """Return what a cell shows, as soon as it fulfils a condition."""
+    seen = {}
+
+    def looked():
+        seen.update(page.script(SHOWN, number))
+        return seen if condition(seen) else None
+
+    return wait(looked, lambda: f"{what}; it shows {seen}")
 
 
 def same_to_a_pixel(one, other):

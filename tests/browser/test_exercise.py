@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("selenium")
 
 from tests.browser.conftest import EXERCISE
-from tests.browser.page import PROMPT, wait
+from tests.browser.page import PROMPT, shown
 
 pytestmark = pytest.mark.browser
 
@@ -30,40 +30,10 @@ clipboardData.setData('text/plain', text);
 setTimeout(() => editor.dispatchEvent(new ClipboardEvent(
   'paste', {{clipboardData, bubbles: true, cancelable: true}})), 50);
 """
-SHOWN = f"""
-const prompt = document.querySelectorAll('{PROMPT}')[arguments[0]];
-const cell = prompt.closest('.jp-Cell');
-const plots = [...cell.querySelectorAll('.js-plotly-plot')];
-return {{
-  source: cell.querySelector('.cm-content').textContent,
-  text: cell.querySelector('.jp-OutputArea')?.innerText ?? '',
-  typeset: cell.querySelectorAll('.jp-OutputArea mjx-container').length,
-  hints: [...cell.querySelectorAll('.jp-OutputArea summary')]
-    .map((each) => each.checkVisibility() ? each.textContent : ''),
-  titles: plots.flatMap((plot) => [...plot.querySelectorAll('.annotation-text')])
-    .map((title) => title.textContent),
-  maps: plots.flatMap((plot) => [...plot.querySelectorAll('.heatmaplayer image')])
-    .length,
-  curves: Object.fromEntries(plots.flatMap((plot) => plot._fullData)
-    .filter((curve) => curve.type === 'scatter' && curve.name)
-    .map((curve) => [curve.name, [...curve.y ?? []]])),
-}};
-"""
 IN_SIGHT = f"""
 document.querySelectorAll('{PROMPT}')[arguments[0]].closest('.jp-Cell')
   .scrollIntoView({{block: 'start'}});
 """
-
-
-def shown(page, number, condition=bool, what="the cell shows something"):
-    """Return what a cell shows, as soon as it fulfils a condition."""
-    seen = {}
-
-    def looked():
-        seen.update(page.script(SHOWN, number))
-        return seen if condition(seen) else None
-
-    return wait(looked, lambda: f"{what}; it shows {seen}")
 
 
 def write(page, line):

@@ -118,20 +118,6 @@ def test_a_step_of_l_bfgs_reads_all_rows_once(monkeypatch):
     assert len(calls) == len(looks) == SIZES.passes
 
 
-def test_an_optimiser_or_a_function_of_ones_own_joins_by_one_line():
-    made = [
-        rules.optimizer_rule(torch.optim.RMSprop, lr=(1e-3, 1e-2)),
-        rules.optimizer_rule(
-            lambda model, lr: torch.optim.RMSprop(model.parameters(), lr=lr),
-            lr=(1e-3, 1e-2),
-        ),
-    ]
-    job = replace(JOBS["classification"], rules=dict(zip("ab", made, strict=True)))
-    runs = run_race(job.runners({"a": {"lr": 0.01}, "b": {"lr": 0.01}}), seeds=1).runs
-    a, b = (runs[runs.label == label].score.tolist() for label in "ab")
-    assert a == b and a[-1] > 50
-
-
 # Who starts where
 
 

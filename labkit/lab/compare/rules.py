@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy, one_hot, pad
 from labkit import bpls, hessian_free
 from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
 from labkit.clock import Clock
+from labkit.door import described
 from labkit.lab.datasets import Labelled
 from labkit.lab.hessian_free.training import looks
 from labkit.lab.problem import disturb, seeded
@@ -61,6 +62,11 @@ def optimizer_training(
     """
     owned = isinstance(make, type) and issubclass(make, torch.optim.Optimizer)
     optimizer = make(model.parameters() if owned else model, **values)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(
+            f"the function of an optimizer_rule must return a torch.optim.Optimizer, "
+            f"got {described(optimizer)}"
+        )
     return TrainingSetup(optimizer, cross_entropy, clip)
 
 
@@ -151,12 +157,25 @@ def optimizer_rule(
     make : callable, optional, makes the network; by default :func:`network`
     ranges : (low, high) of each keyword that is tuned, on a logarithmic scale
 
+    Raises
+    ------
+    TypeError
+        If ``optimizer`` cannot be called, as an optimiser that is already made.
+    ValueError
+        If a range is not two numbers with 0 < low <= high.
+
     Examples
     --------
     >>> rule = optimizer_rule(torch.optim.RMSprop, lr=(1e-4, 1e-2))
     >>> rule.ranges, rule.loss
     ({'lr': (0.0001, 0.01)}, 'cross-entropy')
     """
+    if not callable(optimizer):
+        raise TypeError(
+            "optimizer must be a subclass of torch.optim.Optimizer or a function from "
+            f"the model to an optimiser, got {described(optimizer)}: each run has a "
+            "model of its own"
+        )
     training = partial(optimizer_training, optimizer)
     return by_minibatch(training, make or network, ENTROPY, **ranges)
 

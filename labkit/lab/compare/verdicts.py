@@ -48,7 +48,18 @@ class Judged:
         return spread(self.race.last(), "score", "passes", "seconds")
 
     def in_time(self) -> pd.DataFrame:
-        """Return the score within the seconds that tuned Adam takes for its budget."""
+        """Return the score within the seconds that tuned Adam takes for its budget.
+
+        Raises
+        ------
+        ValueError
+            If no rule of the race is called Adam.
+        """
+        if ADAM not in self.race.labels:
+            raise ValueError(
+                f"the rules are judged beside {ADAM!r}, but the race has: "
+                f"{', '.join(self.race.labels)}"
+            )
         limit = self.ends().seconds[ADAM]
         return spread(self.race.within("seconds", limit), "score")
 

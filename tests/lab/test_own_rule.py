@@ -1,0 +1,62 @@
+"""An optimiser of one's own in the race of notebook 06, and what is refused."""
+
+import pytest
+import torch
+
+from labkit.lab.compare import Judged, error_figure, findings, optimizer_rule
+from labkit.lab.problem import load_problem, percent
+from labkit.lab.race import run_race
+from labkit.lab.tuning import Comparison, Sizes
+
+PROBLEM = load_problem("digits", samples=240, tune=1 / 6)
+SIZES = Sizes(3, 16, 8)
+
+
+def test_an_optimiser_or_a_function_of_ones_own_joins_by_one_line():
+    made = [
+        optimizer_rule(torch.optim.RMSprop, lr=(1e-3, 1e-2)),
+        optimizer_rule(
+            lambda model, lr: torch.optim.RMSprop(model.parameters(), lr=lr),
+            lr=(1e-3, 1e-2),
+        ),
+    ]
+    job = Comparison("", PROBLEM, dict(zip("ab", made, strict=True)), SIZES, percent)
+    runs = run_race(job.runners({"a": {"lr": 0.01}, "b": {"lr": 0.01}}), seeds=1).runs
+    a, b = (runs[runs.label == label].score.tolist() for label in "ab")
+    assert a == b and a[-1] > 50
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "ranges", "error", "words"),
+    [
+        (
+            torch.optim.SGD([torch.zeros(1, requires_grad=True)]),
+            {},
+            TypeError,
+            "a function from the model to an optimiser, got SGD: each run has a model",
+        ),
+        (
+            torch.optim.SGD,
+            {"lr": 0.1},
+            ValueError,
+            r"lr must be two .* got 0\.1",
+        ),
+        (torch.optim.SGD, {"lr": (0.0, 1.0)}, ValueError, "with 0 < low <= high"),
+        (torch.optim.SGD, {"lr": (1.0, 0.1)}, ValueError, "with 0 < low <= high"),
+    ],
+)
+def test_what_is_no_optimiser_or_range_is_refused(optimizer, ranges, error, words):
+    with pytest.raises(error, match=words):
+        optimizer_rule(optimizer, **ranges)
+
+
+def test_a_function_that_returns_no_optimiser_and_a_race_without_adam_are_refused():
+    rule = optimizer_rule(lambda model: model)
+    with pytest.raises(TypeError, match=r"must return a torch\.optim\.Optimizer, got"):
+        next(rule.run(PROBLEM.fit, SIZES, {}, 0))
+    rule = optimizer_rule(torch.optim.SGD)
+    job = Comparison("", PROBLEM, {"mine": rule}, SIZES, percent)
+    judged = Judged(job, run_race(job.runners({"mine": {}}), seeds=2))
+    assert error_figure(judged)["data"]
+    with pytest.raises(ValueError, match="beside 'Adam', but the race has: mine"):
+        findings(judged)
