@@ -60,6 +60,8 @@ INSIDE = number("in (0, 1)", lambda v: 0 < v < 1)
 UP_TO_ONE = number("in (0, 1]", lambda v: 0 < v <= 1)
 BELOW_ONE = number("in [0, 1)", lambda v: 0 <= v < 1)
 COUNT = integer(1)
+YES_OR_NO = Range("True or False", lambda v: isinstance(v, bool))
+FUNCTION = Range("a function", callable)
 
 
 def check(

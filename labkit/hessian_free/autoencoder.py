@@ -5,11 +5,13 @@ Emirahmetoglu and Stewart, sections 3 and 4.1. Layer l has W_l of shape
 """
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
 
-from labkit.ranges import COUNT, POSITIVE, check
+from labkit.door import check_kind, check_making, check_tensor
+from labkit.ranges import COUNT, POSITIVE, check, integer, one_of, optional
 
 # The derivatives are functions of the output, because a forward pass keeps that.
 MODULES = {"logistic": nn.Sigmoid, "tanh": nn.Tanh, "linear": nn.Identity}
@@ -30,7 +32,7 @@ def mirrored(encoder: Iterable[int]) -> tuple[int, ...]:
     >>> mirrored((64, 32, 8))
     (64, 32, 8, 32, 64)
     """
-    encoder = tuple(encoder)
+    encoder = _whole("encoder", encoder)
     return encoder + encoder[-2::-1]
 
 
@@ -68,6 +70,7 @@ class Autoencoder(nn.Module):
         device: torch.device | str | None = None,
     ):
         super().__init__()
+        check_making(generator, dtype, device)
         self.widths = _check_widths(widths)
         k = len(self.widths) - 1
         self.activations = _check_activations(activations, k)
@@ -94,14 +97,22 @@ class Autoencoder(nn.Module):
     ) -> Tensor:
         """Return S_l for l = ``layers``, by default the last, at the given weights."""
         W = tuple(self.weights) if weights is None else weights
+        check_blocks("weights", W, tuple(self.weights))
+        check_tensor("X", X, shape=("n", self.widths[0]), like=W[0])
+        check({"layers": layers}, {"layers": optional(integer(0, len(W)))})
+        return self.passed(X, W[:layers])
+
+    def passed(self, X: Tensor, weights: Sequence[Tensor]) -> Tensor:
+        """Return what the first layers make of X, unchecked: (n, m_1) -> (n, m_l)."""
         S = X
-        for W_l, name in zip(W[:layers], self.activations, strict=False):
+        for W_l, name in zip(weights, self.activations, strict=False):
             S = ACTIVATIONS[name][0](torch.addmm(W_l[-1], S, W_l[:-1]))  # (3)
         return S
 
 
 def as_sequential(net: Autoencoder) -> nn.Sequential:
     """Return the same net made of torch's own layers, with copies of the weights."""
+    check_kind("net", net, Autoencoder, "an Autoencoder")
     layers = []
     for W, name in zip(net.weights, net.activations, strict=True):
         layer = nn.Linear(len(W) - 1, W.shape[1], dtype=W.dtype, device=W.device)
@@ -133,11 +144,36 @@ def sparse_weights(
     return nn.Parameter(W.scatter_(0, chosen, values))
 
 
-def _check_widths(widths):
+_kind = attrgetter("shape", "dtype", "device")
+
+
+def check_blocks(name: str, blocks: Sequence[Tensor], like: Sequence[Tensor]) -> None:
+    """Raise an error unless there are tensors of the shapes and dtypes of others."""
+    check_kind(name, blocks, tuple | list, "a tuple of tensors")
+    if len(blocks) != len(like):
+        raise ValueError(f"{name} must have {len(like)} tensors, got {len(blocks)}")
+    # the usual case first: a step comes here once for each linearisation
+    if {*map(type, blocks)} <= {Tensor, nn.Parameter}:
+        if [*map(_kind, blocks)] == [*map(_kind, like)]:
+            return
+    for i, (block, own) in enumerate(zip(blocks, like, strict=True)):
+        check_tensor(f"{name}[{i}]", block, shape=own.shape, like=own)
+
+
+def _whole(name, widths):
+    """Return widths as a tuple of integers."""
+    check_kind(name, widths, Iterable, "a sequence of integers")
+    if getattr(widths, "ndim", 1) != 1:
+        raise TypeError(f"{name} must be a sequence of integers, got {widths!r}")
     widths = tuple(widths)
-    if len(widths) < 3 or any(
-        isinstance(m, bool) or not isinstance(m, int) or m < 1 for m in widths
-    ):
+    if not all(map(integer(1, 10_000_000).holds, widths)):
+        raise ValueError(f"{name} must be integers >= 1, got {widths}")
+    return widths
+
+
+def _check_widths(widths):
+    widths = _whole("widths", widths)
+    if len(widths) < 3:
         raise ValueError(f"widths must be three or more integers >= 1, got {widths}")
     if widths != widths[::-1]:
         raise ValueError(
@@ -150,8 +186,11 @@ def _check_widths(widths):
 def _check_activations(activations, k):
     if activations is None:
         return ("logistic",) * k
+    check_kind("activations", activations, Iterable, "a sequence of names")
     activations = tuple(activations)
-    if len(activations) != k or not set(activations) <= set(ACTIVATIONS):
+    if len(activations) != k or not all(
+        one_of(ACTIVATIONS).holds(name) for name in activations
+    ):
         raise ValueError(
             f"activations must be {k} names of {tuple(ACTIVATIONS)}, got {activations}"
         )

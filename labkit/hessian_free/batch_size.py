@@ -69,7 +69,7 @@ def next_batch_size(
     ranges.check(given | {"population": population, "theta": theta}, RANGES)
     if gradient_norm2 == 0:
         return population
-    V, g2, t = Fraction(variance), Fraction(gradient_norm2), Fraction(theta)
+    V, g2, t = map(Fraction, map(float, (variance, gradient_norm2, theta)))
     n = math.ceil(population * V / (V + t**2 * (population - 1) * g2))  # (2), (3)
     return max(n, 1)
 

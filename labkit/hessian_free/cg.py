@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.hessian_free.system import check_dtype, in_dtype, symmetric
+from labkit.hessian_free.system import check_dtype, symmetric, vector_like
 from labkit.hessian_free.vectors import (
     Space,
     Vector,
@@ -28,9 +28,11 @@ from labkit.hessian_free.vectors import (
     default_check_every,
     positive,
 )
-from labkit.ranges import COUNT, NOT_NEGATIVE, check
+from labkit.ranges import COUNT, FUNCTION, NOT_NEGATIVE, YES_OR_NO, check, optional
 
 STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
+OPTIONS = STOPS | {"check_every": COUNT, "keep": YES_OR_NO}
+OPTIONS["callback"] = optional(FUNCTION)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,15 +175,13 @@ def cg(
     space = Space(b)
     if check_every is None:
         check_every = default_check_every(as_tuple(b)[0])
-    stops = {"maxiter": maxiter, "tolerance": tolerance, "check_every": check_every}
-    check(stops, STOPS | {"check_every": COUNT})
+    options = {"maxiter": maxiter, "tolerance": tolerance, "check_every": check_every}
+    options |= {"keep": keep, "callback": callback}
+    check(options, OPTIONS)
     if hasattr(B, "shape") and b.ndim == 2:
-        options = {"keep": keep, "callback": callback, **stops}
         return _columns(B, b, x0, preconditioner, options)
-    if x0 is not None:
-        x0 = in_dtype(x0, "x0", b)
-    if preconditioner is not None:
-        preconditioner = in_dtype(preconditioner, "preconditioner", b, real=True)
+    x0 = vector_like(b, "x0", x0)
+    preconditioner = vector_like(b, "preconditioner", preconditioner, real=True)
     q, rnorm, kept, t = [], [], [], 0
     steps = cg_steps(
         product, b, x0, preconditioner, check_every=check_every, maxiter=maxiter

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder
+from labkit.door import check_kind
+from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder, check_blocks
 from labkit.hessian_free.losses import (
     SQUARED,
     CrossEntropy,
@@ -73,6 +74,7 @@ def linearise(
     """
     loss = as_loss(loss, model)
     check_rows(model, inputs, targets)
+    _check_weights(model, weights)
     weights = weights_of(model) if weights is None else tuple(weights)
     targets = inputs if targets is None else targets
     squared = targets if loss == SQUARED else None
@@ -81,6 +83,12 @@ def linearise(
     else:
         point = LinearisedModule(model, weights, inputs, squared)
     return point if loss == SQUARED else LinearisedLoss(point, loss, targets)
+
+
+def _check_weights(model, weights):
+    check_kind("model", model, nn.Module, "an nn.Module")
+    if weights is not None:
+        check_blocks("weights", weights, weights_of(model))
 
 
 @torch.no_grad()
@@ -94,12 +102,10 @@ def mean_loss(
 ) -> Tensor:
     """Return f, (): half the squared error, or the mean of another loss."""
     loss = as_loss(loss, model)
-    if loss == SQUARED:
-        return 0.5 * squared_error(model, inputs, targets, weights=weights)
-    return loss.value(*_judged(model, inputs, targets, loss, weights)).mean()
+    _check_weights(model, weights)
+    return loss_at(model, inputs, targets, loss, weights)
 
 
-@torch.no_grad()
 def squared_error(
     model: nn.Module,
     inputs: Tensor,
@@ -108,22 +114,31 @@ def squared_error(
     weights: tuple[Tensor, ...] | None = None,
 ) -> Tensor:
     """Return 2 f, (): the squared error summed over outputs, averaged over examples."""
-    outputs, targets = _judged(model, inputs, targets, SQUARED, weights)
-    return (outputs - targets).square_().sum() / len(inputs)
+    return 2 * mean_loss(model, inputs, targets, weights=weights)
 
 
-def _judged(model, inputs, targets, loss, weights):
-    """Return the checked outputs and targets."""
+@torch.no_grad()
+def loss_at(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor | None,
+    loss: Loss | CrossEntropy,
+    weights: tuple[Tensor, ...] | None,
+) -> Tensor:
+    """Return f, (), at weights that a step has made and that are not checked."""
     targets = inputs if targets is None else targets
     check_rows(model, inputs, targets)
     outputs = _outputs(model, inputs, weights)
     check_like(loss, outputs, targets)
-    return outputs, targets
+    if loss == SQUARED:
+        return 0.5 * ((outputs - targets).square_().sum() / len(inputs))
+    return loss.value(outputs, targets).mean()
 
 
 def _outputs(model, inputs, weights):
     if isinstance(model, Autoencoder):
-        return model.outputs(inputs, weights)
+        weights = model.weights if weights is None else weights
+        return model.passed(inputs, weights)
     if weights is None:
         return model(inputs)
     named = {name: weights[i] for name, i in _indices(model).items()}

@@ -39,6 +39,7 @@ from torch import Tensor, nn
 from torch.func import grad, vjp
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from labkit.door import check_kind, check_tensor, described
 from labkit.hessian_free.autoencoder import Autoencoder
 from labkit.ranges import BELOW_ONE, check, integer
 
@@ -188,6 +189,7 @@ LOSSES = {loss.name: loss for loss in (SQUARED, SOFTMAX, LOGISTIC)}
 
 def as_loss(loss: LossLike, model: nn.Module) -> Loss | CrossEntropy:
     """Return a loss by its name; raise an error if the model ends in its own layer."""
+    check_kind("model", model, nn.Module, "an nn.Module")
     if not isinstance(loss, Loss | CrossEntropy):
         if not isinstance(loss, str) or loss not in LOSSES:
             known = ", ".join(LOSSES)
@@ -220,6 +222,8 @@ def check_like(
         )
     if targets is None:
         return
+    if not isinstance(targets, Tensor):
+        raise TypeError(f"targets must be a tensor, got {described(targets)}")
     of_classes = isinstance(loss, CrossEntropy)
     if of_classes and outputs.ndim < 2:
         shape = tuple(outputs.shape)
@@ -292,6 +296,12 @@ def check_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
         If one of these fails: each row has a loss that depends on this row alone; L
         is linear; L r is the gradient; L L' is the curvature.
     """
+    check_kind("loss", loss, Loss | CrossEntropy, "a Loss")
+    check_tensor("outputs", outputs)
+    check_tensor("targets", targets, dtype=getattr(targets, "dtype", None))
+    check_like(loss, outputs, targets)
+    if not outputs.numel():
+        raise ValueError(f"outputs must not be empty, got {tuple(outputs.shape)}")
     Z, T = outputs[:2].detach().clone(), targets[:2]
     value = lambda z: loss.value(z, T)  # noqa: E731
     n, each = len(Z), value(Z)
@@ -339,8 +349,9 @@ def check_rows(
     model: nn.Module, inputs: object, targets: object = None, name: str = "inputs"
 ) -> None:
     """Raise an error if this is no batch for the model, by shapes and dtypes alone."""
-    targets = inputs if targets is None else targets
-    roles = ((name, inputs), (f"targets of {name}", targets))
+    roles = [(name, inputs)]
+    if targets is not None and targets is not inputs:
+        roles.append((f"targets of {name}", targets))
     for role, x in roles:
         if not isinstance(x, Tensor):
             kind = type(x).__name__
@@ -348,6 +359,7 @@ def check_rows(
             if callable(x) or x is None:
                 what = "a step takes the batch, step(inputs, targets), and no closure"
             raise TypeError(f"{role} must be a tensor, got {kind}; {what}")
+        check_tensor(role, x, dtype=x.dtype)
     if not inputs.ndim or not len(inputs):
         raise ValueError(f"{name} must have rows, got shape {tuple(inputs.shape)}")
     if isinstance(model, Autoencoder):
@@ -357,6 +369,8 @@ def check_rows(
                 shape = tuple(x.shape)
                 raise ValueError(f"{role} must have shape (n, {m}), got {shape}")
             _check_dtype(role, x, W)
+    elif not isinstance(model, nn.Module):
+        raise TypeError(f"model must be an nn.Module, got {described(model)}")
     for module in model.modules():
         mixes = module.training or getattr(module, "running_mean", None) is None
         if isinstance(module, _BatchNorm) and mixes:

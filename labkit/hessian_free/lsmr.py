@@ -66,8 +66,9 @@ from labkit.hessian_free.vectors import (
     keep_freed,
     positive,
 )
-from labkit.ranges import COUNT, check
+from labkit.ranges import COUNT, FUNCTION, check, optional
 
+FUNCTIONS = dict.fromkeys(("merit", "callback"), optional(FUNCTION))
 Scalar = float | np.ndarray  # for one system, or (k,) for k systems
 
 
@@ -401,8 +402,10 @@ def lsmr(
         "patience": patience,
         "as_published": as_published,
         "check_every": check_every,
+        "merit": merit,
+        "callback": callback,
     }
-    check(options, STOPS | SCIPYS | {"check_every": COUNT})
+    check(options, STOPS | SCIPYS | FUNCTIONS | {"check_every": COUNT})
     steps = lsmr_steps(system, check_every=check_every, maxiter=maxiter)
     outside = system.space.outside
     back = _callback(callback, outside)

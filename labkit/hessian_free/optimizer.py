@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labkit.hessian_free.autoencoder import check_blocks
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.losses import SQUARED, LossLike, check_pair, check_targets
 from labkit.hessian_free.lsmr import LSMRResult, lsmr
@@ -29,13 +30,31 @@ from labkit.hessian_free.step import (
 from labkit.hessian_free.stopping import MINITER, PATIENCE, STOPS
 from labkit.hessian_free.system import FORMS, System, build_system
 from labkit.hessian_free.vectors import Blocks, add, copied, dot, norm, scaled
-from labkit.ranges import INSIDE, NOT_NEGATIVE, POSITIVE, SHARE, check, number, one_of
+from labkit.ranges import (
+    INSIDE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    Range,
+    check,
+    number,
+    one_of,
+    optional,
+)
 
 KINDS = ("random_signs", "fisher", "jacobi", "none")  # of preconditioners
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
 OPTIONS = FORMS | STOPS | {"preconditioner": one_of(KINDS), "gamma": SHARE}
 OPTIONS |= {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
 OPTIONS["damping_floor"] = NOT_NEGATIVE
+DIAGONAL = {  # of diagonal_preconditioner
+    "point": Range("what linearise returns", lambda v: hasattr(v, "sum_squares")),
+    "preconditioner": one_of(KINDS),
+    "damping": NOT_NEGATIVE,
+    "generator": optional(
+        Range("a torch.Generator", lambda v: isinstance(v, torch.Generator))
+    ),
+}
 
 
 def diagonal_estimate(point: object, signs: Tensor) -> tuple[Tensor, ...]:
@@ -81,7 +100,8 @@ def diagonal_preconditioner(
     ValueError
         For an unknown kind, or a damping of 0, at which (3) and (4) may divide by zero.
     """
-    check({"preconditioner": kind}, {"preconditioner": one_of(KINDS)})
+    given = {"point": point, "damping": damping, "generator": generator}
+    check(given | {"preconditioner": kind}, DIAGONAL)
     if kind == "none":
         return None
     if kind in ("fisher", "jacobi") and not damping > 0:
@@ -139,11 +159,13 @@ class Subproblem(NamedTuple):
 
     def model_value(self, d: Blocks) -> float:
         """Return CG's model |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2."""
+        check_blocks("d", d, self.point.weights)
         Bd, rhs = self.normal_map(d), self.normal_rhs()
         return float(0.5 * dot(d, add(Bd, -2.0, rhs)))
 
     def gradient_norm(self, d: Blocks) -> float:
         """Return |(A'A + lambda^2 I) d - A'b|, which LSMR minimises."""
+        check_blocks("d", d, self.point.weights)
         return float(norm(add(self.normal_map(d), -1.0, self.normal_rhs())))
 
 

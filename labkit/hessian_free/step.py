@@ -5,7 +5,7 @@ each with a test: the line search ends, and refuses directions that lead uphill.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import TYPE_CHECKING, ClassVar
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from labkit.collectives import mean_over
-from labkit.door import check_tensor, described
-from labkit.hessian_free.linearise import linearise, mean_loss
+from labkit.door import check_kind, check_tensor, described
+from labkit.hessian_free.linearise import linearise, loss_at
 from labkit.hessian_free.losses import LossLike, as_loss
 from labkit.hessian_free.pooled import Pooled, Workers
 from labkit.hessian_free.vectors import Blocks, dot, norm
@@ -119,11 +119,18 @@ class Newton(torch.optim.Optimizer):
             For options out of range or a direction of another shape; nothing is
             changed then.
         """
+        check_state_dict(state_dict)
         groups = state_dict["param_groups"]
         if len(groups) == 1:
             known = {k: v for k, v in groups[0].items() if k in self.ranges}
             check(known, self.ranges, "state_dict")
             parameters = self.param_groups[0]["params"]
+            if len(groups[0]["params"]) != len(parameters):
+                raise ValueError(
+                    "the group of the state dict doesn't match the size of the "
+                    f"model: it has {len(groups[0]['params'])} parameters, and the "
+                    f"model {len(parameters)}"
+                )
             for i, p in zip(groups[0]["params"], parameters, strict=False):
                 kept = state_dict["state"].get(i, {})
                 if "warm" in kept:
@@ -157,7 +164,7 @@ class Newton(torch.optim.Optimizer):
         self, inputs: Tensor, targets: Tensor | None, weights: Blocks
     ) -> Tensor:
         """Return f, (), the mean loss over the rows of all workers."""
-        f = mean_loss(self.model, inputs, targets, loss=self.loss, weights=weights)
+        f = loss_at(self.model, inputs, targets, self.loss, weights)
         if self.process_group is None:
             return f
         return mean_over([f], self.process_group, weight=len(inputs))[0]
@@ -197,6 +204,33 @@ class _Options(dict):
                 "scheduler applies; change param_groups[0]['damping'] between steps"
             )
         raise KeyError(name)
+
+
+def check_state_dict(saved: object) -> None:
+    """Raise an error unless this is the state dict of an optimiser of one group."""
+    known = isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
+    known = known and isinstance(saved["state"], Mapping)
+    groups = saved["param_groups"] if known else None
+    if not isinstance(groups, list | tuple):
+        raise ValueError(
+            'a state dict has "state", a mapping, and "param_groups", a list; got '
+            f"{described(saved)}"
+        )
+    if len(groups) != 1:
+        raise ValueError(
+            "the state dict has a different number of parameter groups: "
+            f"{len(groups)} instead of one"
+        )
+    group = groups[0]
+    if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
+        raise ValueError(
+            'the group of a state dict is a mapping with a list "params"; got '
+            f"{described(group)}"
+        )
+    if not all(isinstance(i, int) for i in group["params"]):
+        raise ValueError(f"params must be numbers, got {group['params']!r}")
+    for i, kept in saved["state"].items():
+        check_kind(f"state {i}", kept, Mapping, "a mapping")
 
 
 def pair_of(rows: Rows, name: str) -> tuple[Tensor, Tensor | None]:

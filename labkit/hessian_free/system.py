@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.door import described
+from labkit.door import check_tensor, described
 from labkit.hessian_free.vectors import Space, Vector, as_tuple, flat_norm
 from labkit.ranges import NOT_NEGATIVE, check, one_of
 
@@ -132,9 +132,11 @@ def build_system(
 
     The entries of ``scale`` are checked with the first norms, in one read.
     """
-    damping = float(damping)
+    if isinstance(damping, Tensor) and damping.numel() == 1:
+        damping = damping.item()
     form = {"damping": damping, "damping_norm": damping_norm}
     check(form | {"damp_towards": damp_towards}, FORMS)
+    damping = float(damping)
     A, At, b, matrix = operator(A, b, At, x0)
     inner = Space(b, matrix and b.ndim == 2)
     right = inner.flat(b)
@@ -145,10 +147,7 @@ def build_system(
     else:
         x0 = start = in_dtype(x0, "x0", b)
     space = Space(start, inner.columns)
-    if scale is not None:
-        scale = in_dtype(scale, "scale", b, real=True)
-    for name, x in (("x0", x0), ("scale", scale)):
-        _check_shapes(name, x, start)
+    scale = vector_like(start, "scale", scale, real=True)
 
     def forward(x):
         u = inner.flat(A(space.outside(space.blocks(x))))
@@ -275,6 +274,8 @@ def in_dtype(x: Vector, name: str, like: Vector | None, real: bool = False) -> V
     x = _plain(x)
     _check_blocks(x, name)
     blocks = as_tuple(x)
+    for t in (t for t in blocks if isinstance(t, Tensor)):
+        check_tensor(name, t, dtype=t.dtype)
     first = (blocks if like is None else as_tuple(like))[0]
     if like is not None and {(t.dtype, t.device) for t in blocks} == {
         (first.dtype.to_real() if real else first.dtype, first.device)
@@ -290,6 +291,24 @@ def in_dtype(x: Vector, name: str, like: Vector | None, real: bool = False) -> V
     if isinstance(x, tuple | list):
         return tuple(_cast(t, dtype) for t in x)
     return _cast(x, dtype)
+
+
+def vector_like(
+    right: Vector, name: str, x: Vector | None, real: bool = False
+) -> Vector | None:
+    """Return a vector in the dtype of another, or None; it must have its blocks."""
+    if x is None:
+        return None
+    x = in_dtype(x, name, right, real)
+    if isinstance(x, tuple | list) != isinstance(right, tuple | list):
+        raise TypeError(
+            f"{name} must be a tuple where the vectors of the system are tuples, and "
+            f"one tensor or array where they are, got {described(x)}"
+        )
+    shapes = [[tuple(t.shape) for t in as_tuple(v)] for v in (x, right)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"{name} must have the shapes {shapes[1]}, got {shapes[0]}")
+    return x
 
 
 def check_dtype(x: Vector, name: str, b: Vector) -> None:
@@ -362,17 +381,6 @@ def _cast(x, dtype: torch.dtype):
         return x.to(dtype)
     kind = torch.empty(0, dtype=dtype).numpy().dtype
     return x if x.dtype == kind else x.astype(kind)
-
-
-def _check_shapes(name, x, start):
-    """Raise an error if a start or a scale has other blocks than A'b."""
-    if x is None:
-        return
-    if isinstance(x, tuple | list) != isinstance(start, tuple | list):
-        raise TypeError("x0 and scale must both be tensors or both be tuples")
-    shapes = [[tuple(t.shape) for t in as_tuple(v)] for v in (x, start)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(f"{name} must have the shapes {shapes[1]}, got {shapes[0]}")
 
 
 def _check_squarable(damping, dtype):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.clock import Clock
+from labkit.door import check_kind, check_making
 from labkit.errors import DivergedError
 from labkit.hessian_free.batch_size import (
     batch_gradient_variance,
@@ -126,7 +127,9 @@ def train(
     """
     settings = Settings() if settings is None else settings
     rows = inputs, targets, validation, test
-    diary, validation = _begin(model, optimizer, HessianFree, *rows, past)
+    diary, validation = _begin(
+        model, optimizer, HessianFree, *rows, steps, generator, past
+    )
     N = len(inputs)
     ranges = {"theta": INSIDE, "input_noise": NOT_NEGATIVE}
     ranges |= {"max_batch_size": optional(integer(2, N))}
@@ -202,7 +205,9 @@ def train_martens(
     The other parameters, and what is raised, are those of :func:`train`.
     """
     rows = inputs, targets, validation, test
-    diary, validation = _begin(model, optimizer, MartensHF, *rows, past)
+    diary, validation = _begin(
+        model, optimizer, MartensHF, *rows, steps, generator, past
+    )
     N = len(inputs)
     ranges = {"chunks": integer(1, N), "gradient": one_of(("full", "batch"))}
     check({"chunks": chunks, "gradient": gradient}, ranges)
@@ -295,8 +300,15 @@ class _Diary:
         )
 
 
-def _begin(model, optimizer, kind, inputs, targets, validation, test, past):
+def _begin(
+    model, optimizer, kind, inputs, targets, validation, test, steps, generator, past
+):
     """Check what both loops are given; return a diary, and validation as a pair."""
+    check({"steps": steps}, {"steps": optional(integer(0))})
+    check_making(generator, None, None)
+    check_kind("past", past, list | tuple, "a sequence of records")
+    for i, record in enumerate(past):
+        check_kind(f"past[{i}]", record, Record, "a Record")
     if not isinstance(optimizer, kind):
         name = type(optimizer).__name__
         raise TypeError(f"optimizer must be a {kind.__name__}, got a {name}")

@@ -10,6 +10,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
 from labkit import ranges
+from labkit.door import check_kind, check_tensor, or_tensor
 from labkit.layers import CONV, find_layer, refused_form
 from labkit.rls.blocks import Block
 from labkit.rls.layers import KINDS, blocks_of, kind_of
@@ -18,24 +19,18 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 
-def _is_rate(value) -> bool:
-    if isinstance(value, Tensor):  # whose number is not read: it may be on a device
-        return value.numel() == 1 and value.is_floating_point()
-    return ranges.NOT_NEGATIVE.holds(value)
-
-
-RATE = ranges.Range(f"{ranges.NOT_NEGATIVE.words}, or a tensor of one number", _is_rate)
 LAYER_OPTIONS = {
     "forgetting": ranges.UP_TO_ONE,
     "mean_weight": ranges.POSITIVE,
     "P0_scale": ranges.POSITIVE,
-    "lr": RATE,
+    "lr": or_tensor(ranges.NOT_NEGATIVE),
     "momentum": ranges.BELOW_ONE,
     "l1": ranges.NOT_NEGATIVE,
     "weight_decay": ranges.NOT_NEGATIVE,
     "time_steps": ranges.optional(ranges.COUNT),
 }
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
+WEIGHTS = (torch.bool, torch.int64, torch.int32, *DTYPES)  # of rows
 OPTIONS = LAYER_OPTIONS | {
     "on_failure": ranges.one_of(("raise", "reset")),
     "max_grad_norm": ranges.optional(ranges.number("> 0", lambda v: v > 0)),
@@ -71,6 +66,7 @@ def choose_layers(
     """Return (name, module, options) of each layer to train, or raise ValueError."""
     if isinstance(layers, str | nn.Module):
         raise ValueError(f"layers must be a list of layers, got {layers!r}")
+    check_kind("layers", layers, (Iterable, type(None)), "a list of layers or None")
     all_layers = [{"layer": module} for _, module in _owners(model)]
     chosen = [_find(model, each) for each in (all_layers if layers is None else layers)]
     if not chosen:
@@ -203,6 +199,13 @@ def row_weights(
     )
 
 
+def check_weights(weights: object) -> None:
+    """Raise an error unless these are weights of rows, on a CPU not all of them 0."""
+    check_tensor("weights", weights, dtype=WEIGHTS, finite=True)
+    if weights.device.type == "cpu" and not weights.any():
+        raise ValueError("weights must be > 0 for some row, got zeros alone")
+
+
 def check_time_steps(groups: list[dict], captures: list) -> None:
     """Raise ValueError if ``time_steps`` was changed, which would have no effect."""
     for group, capture in zip(groups, captures, strict=True):
@@ -215,6 +218,7 @@ def check_time_steps(groups: list[dict], captures: list) -> None:
 
 def check_fan_in(blocks: list[Block], limit: int) -> None:
     """Raise ValueError if a P would have more than ``limit`` rows."""
+    ranges.check({"max_fan_in": limit}, {"max_fan_in": ranges.COUNT})
     for block in blocks:
         if (n := block.fan_in) > limit:
             size = block.groups * n * n * block.dtype.itemsize / 2**30

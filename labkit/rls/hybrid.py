@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit import ranges
+from labkit.door import check_kind
 from labkit.rls.blocks import joint_norm
 from labkit.rls.checks import choose_layers, reasons, trainable, unwrap
 from labkit.rls.health import NumericalError, scaled, unscale
@@ -144,6 +146,8 @@ class Hybrid(Stateful):
                 if isinstance(rest, torch.optim.Optimizer)
                 else f"rest must be callable, parameters -> optimizer, got {rest!r}"
             )
+        check_kind("leave", leave, Iterable, "names of layers")
+        ranges.check({"max_fan_in": max_fan_in}, {"max_fan_in": ranges.COUNT})
         names, left = trainable(bare, max_fan_in), [*leave]
         for name in left:
             choose_layers(bare, [name])  # or ValueError

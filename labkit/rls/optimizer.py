@@ -9,16 +9,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from labkit.door import check_tensor
+from labkit.door import check_kind
 from labkit.ranges import check
 from labkit.rls.blocks import Block, BlockStep, joint_norm, pool, zeroed
 from labkit.rls.capture import Capture, check_inputs
 from labkit.rls.checks import (
-    DTYPES,
     LAYER_OPTIONS,
     OPTIONS,
     check_fan_in,
     check_time_steps,
+    check_weights,
     choose_layers,
     unwrap,
 )
@@ -42,7 +42,6 @@ from labkit.rls.states import (
 from labkit.rls.update import clip_factor, gain, rls_step
 
 COUNTS = ("step", "h", "resets")  # of every block, ()
-WEIGHTS = (torch.bool, torch.int64, torch.int32, *DTYPES)  # of rows
 
 
 class RLS(Stateful):
@@ -192,7 +191,8 @@ class RLS(Stateful):
         super().__init__(groups, defaults)
         self.model, self.process_group = model, group
         check_fan_in(self.blocks, max_fan_in)
-        self.max_grad_norm, self.on_failure = max_grad_norm, on_failure
+        limit = max_grad_norm and float(max_grad_norm)  # never 0
+        self.max_grad_norm, self.on_failure = limit, on_failure
         self.gradient_norm: Tensor | None = None  # (), of the last step, unclipped
         if any(group["forgetting"] < 1 for group in self.param_groups):
             warnings.warn(
@@ -236,6 +236,7 @@ class RLS(Stateful):
         """
         loss = None
         if closure is not None:
+            check_kind("closure", closure, Callable, "a function, or None")
             with torch.enable_grad():
                 loss = closure()
         if scaled(self) and not unscale(self, self.blocks):
@@ -486,10 +487,9 @@ class RLS(Stateful):
             its rows. CONV layers take (b,) only.
         """
         if weights is not None:
-            check_tensor("weights", weights, dtype=WEIGHTS, finite=True)
+            check_weights(weights)
             if self.keeps_inputs:
-                kind = type(self).__name__
-                raise ValueError(f"{kind} takes every row as it is: no weights of rows")
+                raise ValueError(f"{type(self).__name__} takes every row as it is")
         before = [capture.weights for capture in self.captures]
         for capture in self.captures:
             capture.weights = weights

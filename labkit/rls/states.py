@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from labkit import ranges
+from labkit.door import check_kind
 from labkit.rls.blocks import Block
 from labkit.rls.checks import LAYER_OPTIONS
 from labkit.rls.health import NEVER
@@ -90,12 +91,18 @@ class Stateful(torch.optim.Optimizer):
 def check_keys(saved: object) -> None:
     """Raise ValueError if this is not the state dict of a torch optimizer."""
     known = isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
+    known = known and isinstance(saved["param_groups"], list | tuple)
+    known = known and all(map(_is_group, saved["param_groups"]))
     if not known or not isinstance(saved["state"], Mapping):
         keys = ", ".join(map(repr, saved)) if isinstance(saved, Mapping) else ""
         raise ValueError(
-            'a state dict has "state" and "param_groups"; this one has '
-            + (keys or "neither")
+            'a state dict has "state", a mapping, and "param_groups", a list of '
+            f"mappings with their parameters; this one has {keys or 'neither'}"
         )
+
+
+def _is_group(group: object) -> bool:
+    return isinstance(group, Mapping) and isinstance(group.get("params"), list)
 
 
 def check_checkpoint(
@@ -106,6 +113,7 @@ def check_checkpoint(
     ValueError if the layers, their order or their shapes differ, or if a tensor that is
     ``needed`` is missing.
     """
+    check_keys(saved)
     names = [each.get("layer") for each in saved["param_groups"]]
     own = [group["layer"] for group in groups]
     if names != own and sorted(map(str, names)) == sorted(own):
@@ -132,6 +140,7 @@ def check_checkpoint(
 
 
 def _check_kept(kept: Mapping, block: Block, needed: Iterable[str]) -> None:
+    check_kind(f"the state of layer {block.name!r}", kept, Mapping, "a mapping")
     for name in needed:
         if not isinstance(kept.get(name), Tensor | float | int):
             raise ValueError(

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from labkit import graphs
 from labkit.clock import Clock
 from labkit.collectives import mean_over
+from labkit.door import check_kind, check_tensor
 from labkit.errors import DivergedError
-from labkit.ranges import COUNT, check
+from labkit.ranges import COUNT, check, number
 from labkit.rls.checks import unwrap
 from labkit.rls.health import NumericalError
 from labkit.rls.hybrid import Hybrid
@@ -125,6 +126,17 @@ def train(
     """
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
     _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
+    check({"ceiling": ceiling}, {"ceiling": number("> 0", lambda v: v > 0)})
+    check_kind("loss", loss, Callable, "a function of outputs and labels")
+    check_kind("watch", watch, (Callable, type(None)), "a function or None")
+    kinds = torch.Generator, type(None)
+    check_kind("generator", generator, kinds, "a torch.Generator or None")
+    if test is not None:
+        check_kind("test", test, tuple, "a pair of inputs and labels, or None")
+        if len(test) != 2:
+            raise ValueError(f"test must have inputs and labels, got {len(test)} items")
+        for name, value in zip(("test inputs", "test labels"), test, strict=True):
+            check_data(name, value)
     bare, group = unwrap(model)
     if group is not None:
         _check_equal_shares(inputs, group)
@@ -134,7 +146,10 @@ def train(
 
     def backward(x, y):
         optimizer.zero_grad()
-        value = loss(model(x), y)
+        outputs = model(x)
+        if step == 1 and loss is loss_one_hot:
+            check_classes(labels, outputs)
+        value = loss(outputs, y)
         value.backward()
         value = value.detach()
         return value if group is None else mean_over([value], group)[0]
@@ -232,6 +247,9 @@ def _batches(left, settings, drop_last) -> Iterator[tuple[Tensor, bool]]:
 
 def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm):
     check({"epochs": epochs} | vars(settings), SIZES)
+    check_kind("optimizer", optimizer, torch.optim.Optimizer, "an optimizer")
+    for name, value in {"inputs": inputs, "labels": labels}.items():
+        check_data(name, value)
     if len(inputs) != len(labels) or not len(inputs):
         raise ValueError(
             f"there must be as many labels as inputs, and some; got {len(inputs)} "
@@ -246,6 +264,25 @@ def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm
         raise ValueError(
             f"{type(optimizer).__name__} clips by itself: give max_grad_norm="
             f"{max_grad_norm} to RLS, not to train"
+        )
+
+
+def check_data(name: str, value: object) -> None:
+    """Raise an error unless a value is a tensor with rows, of any dtype."""
+    check_tensor(name, value, dtype=getattr(value, "dtype", None))
+    if not value.ndim:
+        raise ValueError(f"{name} must have rows, got a tensor of one number")
+
+
+def check_classes(labels: Tensor, outputs: Tensor) -> None:
+    """Raise an error unless labels are classes of a model's outputs (M, ..., N)."""
+    shape = len(labels), *outputs.shape[1:-1]
+    check_tensor("labels", labels, shape=shape, dtype=torch.int64)
+    classes = outputs.shape[-1]
+    if labels.device.type == "cpu" and not 0 <= labels.min() <= labels.max() < classes:
+        least, most = labels.min().item(), labels.max().item()
+        raise ValueError(
+            f"labels must be in 0..{classes - 1}, got values in {least}..{most}"
         )
 
 
