@@ -10,7 +10,7 @@ class DivergedError(RuntimeError):
 
 
 class DataError(ValueError):
-    """Raised when data of one's own cannot be learned from.
+    """Raised when a user's own data cannot be learned from.
 
     The message is one sentence: a headless run that ends with it shows that alone.
     """

@@ -337,23 +337,25 @@ class RLS(Stateful):
         An interrupt (Ctrl-C) that comes meanwhile is raised at the end.
         """
         h = torch.stack([each.h for each in steps])
-        on_cpu = self._on_cpu(norm)
-        if on_cpu:  # raise before anything changes
+        sound = None
+        if self._on_cpu(norm):  # raise before anything changes
             check_finite(steps, norm)
+            sound = healthy(steps, h).tolist()
             if self.on_failure == "raise":
-                check_healthy(steps, healthy(steps, h).tolist())
+                check_healthy(steps, sound)
         for each in steps:
             self.state[each.block.weight] = each.state
-        for each in self._decided(steps, h) if on_cpu else self._masked(steps, norm, h):
+        masked = sound is None
+        taken = self._masked(steps, norm, h) if masked else self._decided(steps, sound)
+        for each in taken:
             each.decay()
             self.update(each, each.velocity(), clip)
         self.gradient_norm = norm
         for block in self.blocks:
             block.clear()
 
-    def _decided(self, steps, h) -> list[BlockStep]:
+    def _decided(self, steps, sound) -> list[BlockStep]:
         """Return the steps to take, on the CPU; reset each P that is not healthy."""
-        sound = healthy(steps, h).tolist()
         for each, trusted in zip(steps, sound, strict=True):
             if not trusted:
                 each.state.update(self.new_state(each.block, each.options["P0_scale"]))

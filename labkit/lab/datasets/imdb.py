@@ -96,10 +96,11 @@ def encode_words(
 def load_imdb(split: str, *, words: int = 20_000, length: int = 256) -> Labelled:
     """Read the labelled film reviews of the Large Movie Review Dataset.
 
-    The vocabulary is made from ``train`` alone, so ``test`` needs its texts, too. The
-    archives hold all negative reviews before the positive ones; the rows come in an
-    order shuffled once and for all, the same from either kind of archive. Read are the
-    two parts that hold a split each, if they are here, else the published archive.
+    The vocabulary is made from ``train`` alone, so ``test`` needs the texts of
+    ``train``, too. The archives hold all negative reviews before the positive ones. The
+    rows come in a shuffled order that is always the same and does not depend on the
+    kind of archive. If two archives with one split each are on this machine, they are
+    read; otherwise the published archive is.
 
     Parameters
     ----------
