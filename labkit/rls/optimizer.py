@@ -97,9 +97,9 @@ class RLS(Stateful):
     Notes
     -----
     The scale of the inputs matters. The step of a layer is its gradient times P, which
-    starts as the identity and shrinks only along the mean input, so ``lr=1`` diverges
-    for a large spread. Scale the inputs to a standard deviation of about 1, or give
-    ``max_grad_norm``.
+    starts as the identity and shrinks only along the mean input, so from many starts
+    ``lr=1`` diverges for a large spread. Scale the inputs to a standard deviation of
+    about 1, or give ``max_grad_norm``.
 
     The layers are Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d, RNN,
     LSTM and GRU (one layer, one direction), and subclasses that keep the forward. Each

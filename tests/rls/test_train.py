@@ -15,6 +15,7 @@ from labkit.rls import (
     AveragedRLS,
     Hybrid,
     Settings,
+    loss_mse,
     loss_one_hot,
     networks as nets,
     train,
@@ -66,6 +67,30 @@ def test_a_step_factor_of_ten_diverges_and_says_so(seed, limit):
     message = r"(at step \d+, the limit|step \d+: layer).*the last (one|loss) was \d"
     with pytest.raises(DivergedError, match=message):
         run(lambda model: RLS(model, lr=10.0, max_grad_norm=limit), seed)
+
+
+@pytest.mark.parametrize(("spread", "limit"), [(1.0, None), (30.0, None), (30.0, 1.0)])
+def test_inputs_of_large_spread_are_to_be_scaled_or_the_gradient_clipped(spread, limit):
+    """As the docstring of RLS says of its defaults; some starts bear a large spread."""
+    diverged = 0
+    for seed in range(4):
+        X = randn(256, 10, seed=seed)
+        y = torch.sin(X[:, :1])
+        torch.manual_seed(seed)
+        layers = nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 1)
+        model = nn.Sequential(*layers).double()
+        optimizer = RLS(model, max_grad_norm=limit)
+        g = torch.Generator().manual_seed(seed)
+        options = {"loss": loss_mse, "epochs": 8, "batch_size": 32, "generator": g}
+        losses = []
+        try:
+            for record in train(model, optimizer, spread * X, y, **options):
+                losses.append(record.loss)
+        except DivergedError:
+            diverged += 1
+        else:
+            assert limit is None or statistics.mean(losses[-8:]) < losses[0]
+    assert diverged >= 2 if spread > 1 and limit is None else diverged == 0
 
 
 @pytest.mark.parametrize(
