@@ -337,16 +337,14 @@ class RLS(Stateful):
         An interrupt (Ctrl-C) that comes meanwhile is raised at the end.
         """
         h = torch.stack([each.h for each in steps])
-        sound = None
-        if self._on_cpu(norm):  # raise before anything changes
+        if on_cpu := self._on_cpu(norm):  # raise before anything changes
             check_finite(steps, norm)
             sound = healthy(steps, h).tolist()
             if self.on_failure == "raise":
                 check_healthy(steps, sound)
         for each in steps:
             self.state[each.block.weight] = each.state
-        masked = sound is None
-        taken = self._masked(steps, norm, h) if masked else self._decided(steps, sound)
+        taken = self._decided(steps, sound) if on_cpu else self._masked(steps, norm, h)
         for each in taken:
             each.decay()
             self.update(each, each.velocity(), clip)
