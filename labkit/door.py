@@ -159,8 +159,8 @@ def check_making(generator: object, dtype: object, device: object) -> None:
     check_device(device)
 
 
-def check_device(device: object) -> None:
-    """Raise an error for a device that does not exist or holds no numbers.
+def check_device(device: object, meta: bool = False) -> None:
+    """Raise an error for a device that does not exist or, without ``meta``, is that.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def check_device(device: object) -> None:
         raise ValueError(
             f"device must name a device of this torch, got {str(device)!r}"
         ) from error
-    if kind == "meta":
+    if kind == "meta" and not meta:
         raise ValueError("device must hold numbers, got 'meta'")
 
 

@@ -37,7 +37,7 @@ from labkit.lab.datasets import DatasetUnavailable
 from labkit.rls import NumericalError
 
 # Each has a table CALLS: a call of keyword arguments, and such that are right.
-ROOMS = ("bpls", "broad", "hessian_free", "instruments", "rls", "rtrl")
+ROOMS = ("bpls", "broad", "hessian_free", "instruments", "lab", "rls", "rtrl")
 OWN, KNOWN = (str(Path(each.__file__).parent) for each in (labkit, sklearn))
 REFUSED = ValueError, TypeError, DivergedError, NotPositiveDefinite, NumericalError
 REFUSED += DatasetUnavailable, FloatingPointError, OSError  # as documented

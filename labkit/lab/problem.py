@@ -6,11 +6,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from labkit.door import check_device, check_kind, check_tensor
 from labkit.errors import DataError
 from labkit.lab.datasets import Labelled, Text, load
-from labkit.ranges import NOT_NEGATIVE, SHARE, check
+from labkit.ranges import (
+    BELOW_ONE,
+    COUNT,
+    NOT_NEGATIVE,
+    SHARE,
+    check,
+    integer,
+    optional,
+)
 
 MOST_JUDGES = 10_000  # rows that judge: as many as MNIST has
+SEED = integer(-(2**63), 2**64 - 1)  # that torch takes
 NOISE = {"input_noise": NOT_NEGATIVE, "label_noise": SHARE}  # levels of `with_noise`
 
 
@@ -42,7 +52,9 @@ class Problem:
 
 def seeded(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     """Make a random generator that starts from a seed."""
-    return torch.Generator(device).manual_seed(seed)
+    check({"seed": seed}, {"seed": SEED})
+    check_device(device)
+    return torch.Generator(device).manual_seed(int(seed))
 
 
 def load_problem(
@@ -77,6 +89,8 @@ def load_problem(
     DataError
         If the data set is a text.
     """
+    ranges = {"samples": optional(COUNT), "tune": BELOW_ONE}
+    check({"samples": samples, "tune": tune}, ranges)
     train, test = (
         load(dataset, part, dtype=dtype, device=device, **own)
         for part in ("train", "test")
@@ -120,6 +134,7 @@ def with_noise(
     ValueError
         If a level is outside its range.
     """
+    check_kind("problem", problem, Problem, "a Problem")
     check({"input_noise": input_noise, "label_noise": label_noise}, NOISE)
     X, y = problem.fit.inputs, problem.fit.targets
     if input_noise:
@@ -188,6 +203,7 @@ def in_classes(problem: Problem, parts: int = 5) -> Problem:
 
     The cuts are quantiles of the rows to learn from.
     """
+    check({"parts": parts}, {"parts": integer(2, 1000)})
     fit = problem.fit.targets
     if not fit.is_floating_point():
         return problem
@@ -206,9 +222,13 @@ def in_classes(problem: Problem, parts: int = 5) -> Problem:
 
 def percent(outputs: Tensor, labels: Tensor) -> float:
     """Return the share of rows [%] whose largest output stands at the label."""
+    check_tensor("outputs", outputs, shape=("rows", "classes"))
+    check_tensor("labels", labels, shape=outputs.shape[:1], dtype=torch.int64)
     return 100 * float((outputs.argmax(1) == labels).double().mean())
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> float:
     """Return the squared error, summed over the outputs, in the mean over the rows."""
+    check_tensor("outputs", outputs)
+    check_tensor("targets", targets, shape=outputs.shape, like=outputs)
     return float((outputs - targets).square().sum() / len(targets))

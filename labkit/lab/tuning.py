@@ -13,6 +13,7 @@ import torch
 from scipy.stats import qmc
 from torch import Tensor
 
+from labkit.door import check_kind
 from labkit.lab.claims import compared, plus_minus
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, with_noise
@@ -196,8 +197,10 @@ def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
     [0.1, 0.032, 0.316]
     """
     check({"trials": count}, {"trials": COUNT})
+    check_kind("ranges", ranges, Mapping, "a mapping from names to pairs")
     if not ranges:
         return [{}]
+    check(ranges, dict.fromkeys(ranges, ENDS))
     points = qmc.Halton(len(ranges), scramble=False).fast_forward(1).random(count)
     return [
         {

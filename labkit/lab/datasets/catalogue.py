@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from labkit.door import check_device, check_kind
 from labkit.errors import DataError
 from labkit.lab.datasets.cifar import load_cifar10, look_for_cifar10
 from labkit.lab.datasets.fetch import FILES, find, megabytes
@@ -207,6 +208,9 @@ def load(
     >>> digits.inputs.shape, digits.inputs.dtype
     (torch.Size([360, 64]), torch.float64)
     """
+    check_kind("name", name, str, "the name of a data set")
+    check_kind("split", split, (str, type(None)), "the name of a split")
+    check_device(device, meta=True)
     mine = name not in _CATALOGUE and is_own(name)
     if name not in _CATALOGUE and not mine:
         known = ", ".join((*_CATALOGUE, *BUNDLED))

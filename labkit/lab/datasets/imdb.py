@@ -11,6 +11,7 @@ import torch
 
 from labkit.lab.datasets.fetch import fetch, find
 from labkit.lab.datasets.results import Labelled
+from labkit.ranges import COUNT, check, integer
 
 ARCHIVE = "imdb/aclImdb_v1.tar.gz"
 PARTS = {  # its labelled reviews, one archive a split
@@ -129,9 +130,8 @@ def load_imdb(split: str, *, words: int = 20_000, length: int = 256) -> Labelled
     A. Maas, R. Daly, P. Pham, D. Huang, A. Ng, C. Potts, *Learning word vectors for
     sentiment analysis*, ACL 2011.
     """
-    for name, value, least in (("words", words, 3), ("length", length, 1)):
-        if value < least:  # checked before reading, which takes seconds
-            raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    # checked before reading, which takes seconds
+    check({"words": words, "length": length}, {"words": integer(3), "length": COUNT})
     reviews, targets = _read("train")
     vocabulary = most_frequent_words(reviews, words)
     if split != "train":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from labkit.door import check_kind, check_making
 from labkit.errors import DataError
 from labkit.lab.datasets.fetch import DatasetUnavailable, data_folders
 from labkit.lab.datasets.results import Labelled, Text
@@ -96,6 +97,9 @@ def load_own(
     DatasetUnavailable
         If OpenML cannot be reached.
     """
+    check_kind("name", name, str, "the name of a file or of a data set")
+    check_kind("target", target, str, "the name of a column")
+    check_making(None, dtype, None)
     check({"seed": seed, "missing": missing}, OPTIONS)
     path = Path(name)
     if path.suffix.lower() in FILES_OF_ONES_OWN and not path.is_file():
@@ -186,6 +190,8 @@ def read_table(name: str, target: str = "") -> tuple["pd.DataFrame", str]:
         target = target or found
     elif kind == ".npz":
         table, target = _arrays(path, target)
+    elif kind not in TABLES:
+        raise ValueError(f"unknown data {name!r}; give a file of {', '.join(TABLES)}")
     else:
         try:
             table = pd.read_csv(

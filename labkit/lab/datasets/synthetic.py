@@ -12,7 +12,11 @@ The numbers of the equations are this module's, not a paper's.
 
 import torch
 
+from labkit.door import check_kind, check_making
 from labkit.lab.datasets.results import Labelled
+from labkit.ranges import check, integer
+
+MANY = integer(1, 10_000_000)
 
 COPY_SYMBOLS = ("0", "1", "#", "*")
 _START, _BLANK = COPY_SYMBOLS.index("#"), COPY_SYMBOLS.index("*")
@@ -105,8 +109,9 @@ def curve_images(
     >>> curve_images(3, generator=torch.Generator().manual_seed(0)).inputs.shape
     torch.Size([3, 784])
     """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n!r}")
+    check({"n": n}, {"n": MANY})
+    check_kind("generator", generator, torch.Generator, "a torch.Generator")
+    check_making(None, dtype, None)
     points = torch.rand(
         n, 3, 2, generator=generator, device=generator.device, dtype=torch.float64
     )
@@ -166,9 +171,8 @@ def copy_sequences(n: int, length: int, *, generator: torch.Generator) -> Labell
     >>> pair.inputs.shape
     torch.Size([2, 12])
     """
-    for name, value in (("n", n), ("length", length)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value!r}")
+    check({"n": n, "length": length}, {"n": MANY, "length": MANY})
+    check_kind("generator", generator, torch.Generator, "a torch.Generator")
     device = generator.device
     bits = torch.randint(2, (n, length), generator=generator, device=device)
     start = torch.full((n, 1), _START, device=device)

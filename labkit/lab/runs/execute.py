@@ -130,6 +130,8 @@ def notebooks(notebook_dir: str | Path | None = None) -> dict[str, Path]:
         own = SHIPPED if SHIPPED.is_dir() else HERE.parents[3] / "notebooks"
         here = Path("notebooks")
         notebook_dir = here if any(here.glob(PATTERN)) else own
+    if not isinstance(notebook_dir, str | os.PathLike):
+        raise RunRefused(f"notebook_dir must be a path, got {notebook_dir!r}")
     if not Path(notebook_dir).is_dir():
         raise RunRefused(f"there is no folder of notebooks at {notebook_dir}")
     found: dict[str, Path] = {}
@@ -180,10 +182,14 @@ def prepare(
     notebook = _find(name, notebook_dir)
     declared = read_parameters(notebook)
     _check_needed(notebook, declared)
+    if not isinstance(parameters, Mapping | None):
+        raise ParameterError(f"parameters must be a mapping, got {parameters!r}")
     given = dict(parameters or {})
     for key in SET_BY_RUN:
         if key in given:
             raise ParameterError(f"'{key}' is set by the run itself")
+    if not isinstance(device, str | None):
+        raise ParameterError(f"device must be the name of one, got {device!r}")
     if device is not None and given.setdefault("device", device) != device:
         other = given["device"]
         raise ParameterError(f"the device is given twice: {device} and {other}")

@@ -139,6 +139,8 @@ def check_folder(folder: str | Path) -> Path:
     A file is written and removed again, in the folder or, if it is not there yet, in
     the nearest folder above it. Nothing else is made.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise RunRefused(f"the folder must be a path, got {folder!r}")
     folder = Path(folder).absolute()
     nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not nearest.is_dir():

@@ -165,6 +165,8 @@ def resolve(
     >>> resolve(cell), resolve(cell, profile="paper"), resolve(cell, {"rank": "4"})
     ({'rank': 8}, {'rank': 16}, {'rank': 4})
     """
+    if not isinstance(profile, str):
+        raise ParameterError(f"profile must be the name of one, got {profile!r}")
     given = given or {}
     if profile not in PROFILES:
         allowed = ", ".join(PROFILES)

@@ -45,6 +45,8 @@ def report(out: str | Path = "runs") -> Path:
     `out` is the folder that the runs were written to, or that of one sweep;
     RunRefused if there is none. Returns the path of the index.
     """
+    if not isinstance(out, str | os.PathLike):
+        raise RunRefused(f"the folder of runs must be a path, got {out!r}")
     out = Path(out).absolute()
     if not out.is_dir():
         raise RunRefused(f"there is no folder of runs at {out}; 'labkit run' makes one")

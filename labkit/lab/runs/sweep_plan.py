@@ -86,6 +86,10 @@ def prepare_sweep(
 ) -> SweepPlan:
     """Check all runs of a sweep before it begins; arguments are those of `sweep`."""
     _check_workers(cluster, workers)
+    if not isinstance(values, Mapping):
+        raise ParameterError(f"the values of a sweep must be a mapping, got {values!r}")
+    if not isinstance(resume, bool):
+        raise RunRefused(f"resume must be True or False, got {resume!r}")
     if not values:
         raise ParameterError("a sweep needs values, as in -p rank=1,2,8 -p seed=0:5")
     lists = {key: _as_list(key, items) for key, items in values.items()}

@@ -157,7 +157,7 @@ def test_no_archive_another_and_one_without_reviews_are_refused(put, tmp_path):
 )
 def test_sizes_are_checked_before_reading(size, given, least):
     with pytest.raises(
-        ValueError, match=f"{size} must be at least {least}, got {given}"
+        ValueError, match=f"{size} must be an integer >= {least}, got {given}"
     ):
         load_imdb("train", **{size: given})
 

@@ -138,9 +138,9 @@ def test_copy_draws_from_the_generator_alone():
     load("copy")
     assert torch.equal(before, torch.get_rng_state())
     assert not torch.equal(load("copy").inputs, load("copy", "valid").inputs)
-    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"length must be an integer in .*, got 0"):
         copy_sequences(1, 0, generator=torch.Generator())
-    with pytest.raises(ValueError, match="n must be at least 1, got -2"):
+    with pytest.raises(ValueError, match=r"n must be an integer in .*, got -2"):
         copy_sequences(-2, 5, generator=torch.Generator())
 
 

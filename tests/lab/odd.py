@@ -1,0 +1,110 @@
+"""Calls of the lab's public functions, for odd inputs; see :mod:`tests.odd`."""
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from labkit import lab
+from labkit.lab import datasets
+from labkit.lab.datasets import fetch
+from labkit.lab.runs.execute import prepare
+from labkit.lab.runs.sweep_plan import prepare_sweep
+from labkit.threads import set_threads
+
+G = torch.Generator().manual_seed(0)
+IRIS = lab.load_problem("iris")
+TABLE = (
+    "a,b,c\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n9,9,x\n1,5,y\n2,2,x\n3,1,y\n"
+    + "1,2,x\n4,4,y\n" * 9
+)
+
+
+def alone(call):
+    """Call in a folder of its own, where no data are and none can be downloaded."""
+
+    def within(**given):
+        here, before = os.getcwd(), dict(fetch.FILES)
+        kept = {k: os.environ.get(k) for k in ("LABKIT_DATA", "LABKIT_THREADS")}
+        for path, file in before.items():
+            fetch.FILES[path] = replace(file, urls=())  # nothing is downloaded
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "own.csv").write_text(TABLE)
+            os.environ["LABKIT_DATA"] = folder
+            os.chdir(folder)
+            try:
+                return call(**given)
+            finally:
+                os.chdir(here)
+                fetch.FILES.update(before)
+                for name, value in kept.items():
+                    os.environ.pop(name, None)
+                    if value is not None:
+                        os.environ[name] = value
+
+    return within
+
+
+def counted(count):
+    threads = torch.get_num_threads()
+    try:
+        set_threads(count)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def noisy(problem, **given):
+    return lab.with_noise(IRIS if isinstance(problem, str) else problem, **given)
+
+
+RUN = {"name": "rls", "parameters": {"seeds": 2}, "profile": "quick", "device": "cpu"}
+RUN |= {"out": "runs", "notebook_dir": None}
+SWEEP = {"name": "rls", "values": {"seeds": [1, 2]}, "profile": "quick", "out": "runs"}
+SWEEP |= {"device": "cpu", "cluster": "local", "workers": 2, "resume": False}
+SWEEP |= {"notebook_dir": None}
+LOAD = {"name": "digits", "split": "train", "device": None, "dtype": None}
+OWN = {"name": "own.csv", "split": "train", "dtype": torch.float32, "target": "c"}
+PROBLEM = {"dataset": "iris", "samples": 50, "tune": 0.2, "dtype": torch.float32}
+CALLS = {
+    "load": (alone(lab.load), LOAD),
+    "load_own": (alone(datasets.load_own), OWN | {"seed": 0, "missing": "refuse"}),
+    "load_imdb": (
+        alone(datasets.load_imdb),
+        {"split": "train", "words": 100, "length": 16},
+    ),
+    "load_ptb": (alone(datasets.load_ptb), {"split": "train", "blanks": False}),
+    "encode": (datasets.encode, {"text": "abba", "symbols": "ab", "other": None}),
+    "copy_sequences": (
+        datasets.copy_sequences,
+        {"n": 3, "length": 2, "generator": G},
+    ),
+    "curve_images": (
+        datasets.curve_images,
+        {"n": 2, "generator": G, "dtype": torch.float32},
+    ),
+    "load_problem": (alone(lab.load_problem), PROBLEM | {"device": None}),
+    "with_noise": (
+        noisy,
+        {"problem": "iris", "input_noise": 0.5, "label_noise": 0.5, "seed": 0},
+    ),
+    "in_classes": (
+        lambda **given: lab.in_classes(lab.load_problem("diabetes"), **given),
+        {"parts": 5},
+    ),
+    "percent": (
+        lab.percent,
+        {"outputs": torch.eye(3), "labels": torch.tensor([0, 1, 1])},
+    ),
+    "squared_error": (
+        lab.squared_error,
+        {"outputs": torch.eye(3), "targets": torch.zeros(3, 3)},
+    ),
+    "seeded": (lab.seeded, {"seed": 1, "device": "cpu"}),
+    "halton": (lab.halton, {"ranges": {"rate": (0.1, 1.0)}, "count": 3}),
+    "run": (alone(prepare), RUN),
+    "sweep": (alone(prepare_sweep), SWEEP),
+    "report": (alone(lab.report), {"out": "."}),
+    "set_threads": (alone(counted), {"count": 1}),
+}
