@@ -32,9 +32,10 @@ NUMBERS = {"multi_output": True, "y_numeric": True}
 class BroadLearningClassifier(ClassifierMixin, BroadLearning):
     r"""Broad learning classifier that grows without being trained again.
 
-    The defaults suit tables, narrow and wide, on which ``labkit reproduce quoted
-    broad-defaults`` compares them; ``**labkit.broad.PAPER`` is the paper's setting for
-    MNIST.
+    The defaults suit tables. ``labkit reproduce quoted broad-defaults`` compares them
+    with two other settings and four models of scikit-learn on 17 data sets; they have
+    the best mean rank, 2.5 of 7. On its 200 rows of 200 columns in two classes
+    ``ridge=1`` is better. ``**labkit.broad.PAPER`` is the paper's setting for MNIST.
 
     Parameters
     ----------
