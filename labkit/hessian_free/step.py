@@ -30,7 +30,8 @@ DTYPES = (torch.float32, torch.float64)  # half precision stalls
 SHARDED = ("DTensor", "FlatParameter")
 Rows = Tensor | tuple[Tensor, Tensor | None]  # inputs, and targets if they are others
 # Damping is squared, in float32 too.
-SQUARABLE = number("at most 1e18, for it is squared", lambda v: v <= 1e18)
+LEAST, MOST = 1e-18, 1e18  # damping; float32 holds the squares of both
+SQUARABLE = number("at most 1e18, for it is squared", lambda v: v <= MOST)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -305,7 +306,9 @@ def adapted_damping(
     r"""Return the next damping by the Levenberg-Marquardt rule (section 4.2).
 
     $\lambda / \mathrm{decay}$ if rho < 1/4, $\mathrm{decay}\,\lambda$ if rho > 3/4,
-    else $\lambda$, and never below ``floor``.
+    else $\lambda$, and never below ``floor``. It stays between 1e-18 and 1e18: the
+    square of a damping beyond these is 0 or infinite in float32, and a system with it
+    has the same solution up to rounding.
 
     Examples
     --------
@@ -316,7 +319,7 @@ def adapted_damping(
         damping = damping / decay
     elif rho > 0.75:
         damping = decay * damping
-    return max(damping, floor)
+    return min(max(damping, floor, LEAST), MOST)
 
 
 def line_search(
