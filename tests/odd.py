@@ -40,7 +40,7 @@ from labkit.rls import NumericalError
 ROOMS = ("bpls", "broad", "hessian_free", "instruments", "lab", "rls", "rtrl")
 OWN, KNOWN = (str(Path(each.__file__).parent) for each in (labkit, sklearn))
 REFUSED = ValueError, TypeError, DivergedError, NotPositiveDefinite, NumericalError
-REFUSED += DatasetUnavailable, FloatingPointError, OSError  # as documented
+REFUSED += DatasetUnavailable, FloatingPointError, OSError, KeyError  # as documented
 MODEL = "torch/nn/modules/"
 MEMORY = 6 << 30  # bytes, which no example may need
 

@@ -22,6 +22,9 @@ STEPS = {
     "batch_gradient_variance": "train",
     "diagonal_estimate": "diagonal_preconditioner",
 }
+# Figures of what the library computed, and words that take nothing.
+DRAWN = {"claim_figure", "curves", "folded", "heat_maps", "race_figure", "show_claims"}
+WITHOUT = {"available", "done"}
 
 
 @pytest.mark.parametrize("room", odd.ROOMS)
@@ -48,13 +51,13 @@ def test_what_is_right_is_taken(name):
     call(**right)
 
 
-@pytest.mark.parametrize("room", [room for room in odd.ROOMS if room != "lab"])
+@pytest.mark.parametrize("room", odd.ROOMS)
 def test_every_public_function_is_in_the_tables(room):
     module = import_module(f"labkit.{room}")
     public = {name for name in module.__all__ if isfunction(getattr(module, name))}
     tables = import_module(f"tests.{room}.odd").CALLS
     tried = {name.split(",")[0].split(".")[0].split(" ")[0] for name in tables}
-    assert not public - tried - STEPS.keys()
+    assert not public - tried - STEPS.keys() - DRAWN - WITHOUT
 
 
 @pytest.mark.parametrize("step", STEPS)

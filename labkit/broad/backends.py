@@ -360,6 +360,7 @@ def chunks(
 ) -> Rows:
     """Yield, by rows, the ``own`` of the first k columns, the later ones, and Y."""
     old, new = nodes.between(0, k), nodes.between(k, nodes.columns)
+    rows = int(rows)  # torch splits by no integer of NumPy
     roots: Sequence | Iterable = repeat(None) if root is None else root.split(rows)
     for z, y, r in zip(Z.split(rows), Y.split(rows), roots, strict=False):
         with making:

@@ -347,7 +347,7 @@ class BroadLearning(BaseEstimator):
     def _raw(self, X: Matrix) -> Tensor:
         """Compute A W (l, c), a chunk of samples at a time."""
         X = self._validated(X)
-        chunks = X.split(self.chunk or CHUNK)
+        chunks = X.split(int(self.chunk or CHUNK))
         return torch.cat([self.nodes_.apply(x) @ self._W for x in chunks])
 
     def _staged_raw(self, X: Matrix) -> Iterator[Tensor]:
@@ -437,4 +437,4 @@ class _Prepared:
         self.prepare, self.X, self.chunk = prepare, X, chunk
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self.prepare(x) for x in self.X.split(self.chunk))
+        return (self.prepare(x) for x in self.X.split(int(self.chunk)))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from labkit.broad.factor import FLOATS, NotPositiveDefinite
 from labkit.door import check_finite, check_tensor, described
-from labkit.ranges import POSITIVE, check, integer, optional
+from labkit.ranges import check, integer, number, optional
 
 MOST = 10**6  # columns: R would have 8 TB
 
@@ -118,6 +118,9 @@ def check_room(columns: int, capacity: int) -> int:
     return capacity
 
 
+RIDGE = number("> 0 and at most 1e18", lambda v: 0 < v <= 1e18)  # torch's integers
+
+
 def check_start(
     A: Tensor, Y: Tensor, ridge: float, capacity: int | None = None
 ) -> None:
@@ -135,7 +138,7 @@ def check_start(
             f"{tuple(A.shape)} and {tuple(Y.shape)}"
         )
     check_finite("Y", Y)
-    check({"ridge": ridge}, {"ridge": POSITIVE})
+    check({"ridge": ridge}, {"ridge": RIDGE})
     check({"capacity": capacity}, {"capacity": optional(integer(1, MOST))})
 
 

@@ -4,7 +4,7 @@ Emirahmetoglu and Stewart, sections 3 and 4.1. Layer l has W_l of shape
 (m_l + 1, m_{l+1}). Its last row is the bias; W_l^- is W_l without it, and X~ = [X 1].
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 import torch
@@ -186,7 +186,7 @@ def _check_widths(widths):
 def _check_activations(activations, k):
     if activations is None:
         return ("logistic",) * k
-    check_kind("activations", activations, Iterable, "a sequence of names")
+    check_kind("activations", activations, (list, tuple, Iterator), "a list of names")
     activations = tuple(activations)
     if len(activations) != k or not all(
         one_of(ACTIVATIONS).holds(name) for name in activations

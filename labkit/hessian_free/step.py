@@ -125,6 +125,8 @@ class Newton(torch.optim.Optimizer):
         if len(groups) == 1:
             known = {k: v for k, v in groups[0].items() if k in self.ranges}
             check(known, self.ranges, "state_dict")
+            if "damping" in known:
+                check({"damping": known["damping"]}, {"damping": SQUARABLE})
             parameters = self.param_groups[0]["params"]
             if len(groups[0]["params"]) != len(parameters):
                 raise ValueError(

@@ -150,7 +150,9 @@ def build_system(
     scale = vector_like(start, "scale", scale, real=True)
 
     def forward(x):
-        u = inner.flat(A(space.outside(space.blocks(x))))
+        u = A(space.outside(space.blocks(x)))
+        _check_blocks(u, "A x")
+        u = inner.flat(u)
         if u.dtype != right.dtype:
             raise TypeError(f"A x has dtype {u.dtype}, but b has {right.dtype}")
         if u.shape != right.shape:

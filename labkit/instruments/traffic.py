@@ -91,7 +91,10 @@ def wire_bytes(kind: str, payload: int, group: int) -> float:
     >>> wire_bytes("all_reduce", 1000, 4)
     1500.0
     """
-    check({"payload": payload, "group": group}, {"payload": integer(0), "group": COUNT})
+    check(
+        {"payload": payload, "group": group},
+        {"payload": integer(0, 2**63), "group": COUNT},
+    )
     part = (group - 1) / group
     factors = {
         "all_reduce": 2 * part,

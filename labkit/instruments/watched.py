@@ -75,7 +75,7 @@ def choose(
             if name not in inside and any(p.requires_grad for p in mine.values())
         ]
         chosen = [(name, modules[name]) for name in wanted]
-    elif isinstance(layers, str | nn.Module):
+    elif isinstance(layers, str | nn.Module) or hasattr(layers, "ndim"):
         raise ValueError(f"layers must be a list of layers, got {layers!r}")
     else:
         check_kind("layers", layers, Iterable, "a list of layers")

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
+from labkit.door import check_kind
+from labkit.ranges import NUMBER, YES_OR_NO, Range, check, integer, number
+
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
 
@@ -25,6 +28,16 @@ SUMMARIES = Path(__file__).with_name("summaries.json")
 
 
 Row = Mapping[str, float] | pd.Series  # with ``mean`` and ``sd``
+ROW = Range(
+    "a mapping or Series with the numbers mean and sd",
+    lambda row: (
+        isinstance(row, Mapping | pd.Series)
+        and NUMBER.holds(row.get("mean"))
+        and NUMBER.holds(row.get("sd"))
+    ),
+)
+GAP = number(">= 0, or nan", lambda v: not v < 0)
+TABLE = {"a": ROW, "b": ROW, "higher": YES_OR_NO, "least": GAP}
 
 
 class Claim(NamedTuple):
@@ -56,6 +69,7 @@ def compared(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
     higher : bool, whether a higher mean is better
     least : float >= 0, the gap that decides nothing, whatever the spreads
     """
+    check({"a": a, "b": b, "higher": higher, "least": least}, TABLE)
     gap = a["mean"] - b["mean"] if higher else b["mean"] - a["mean"]
     if math.isnan(gap):
         return BEHIND if math.isnan(a["mean"]) else AHEAD
@@ -70,11 +84,10 @@ def verdict(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
 
     The parameters are those of :func:`compared`. A failure decides nothing.
     """
+    said = compared(a, b, higher=higher, least=least)
     if math.isnan(a["mean"] + b["mean"]):
         return UNDECIDED
-    return {AHEAD: YES, LEVEL: UNDECIDED, BEHIND: NO}[
-        compared(a, b, higher=higher, least=least)
-    ]
+    return {AHEAD: YES, LEVEL: UNDECIDED, BEHIND: NO}[said]
 
 
 def duel(
@@ -101,10 +114,13 @@ def duel(
     unit : str, of the gap between the means
     digits : int, decimals in which the means are written
     """
+    said = verdict(a, b, higher=higher, least=least)
+    check_kind("names", names, tuple | list, "two names")
+    if len(names) != 2:
+        raise ValueError(f"names must be two, of a and of b, got {names!r}")
     rows = zip(names, (a, b), strict=True)
     both = (f"{name} {plus_minus(row, '', digits)}" for name, row in rows)
     gap = a["mean"] - b["mean"] if higher else b["mean"] - a["mean"]
-    said = verdict(a, b, higher=higher, least=least)
     return Claim(claim, ", ".join(both), setting, said, gap, a["sd"] + b["sd"], unit)
 
 
@@ -113,6 +129,7 @@ def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
 
     One seed has no spread, and then none is written.
     """
+    check({"row": row, "digits": digits}, {"row": ROW, "digits": integer(0, 99)})
     if math.isnan(row["mean"]):
         return "failed"
     sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{digits}f}"
@@ -122,6 +139,11 @@ def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
 def claim_table(rows: Iterable[Sequence[str]]) -> pd.DataFrame:
     """Return a table of rows (claim, measured here, setting, verdict)."""
     columns = ["paper's claim", "measured here", "setting", "verdict"]
+    check_kind("rows", rows, (list, tuple, Iterator), "rows of four columns")
+    rows = [*rows]
+    for row in rows:
+        if not isinstance(row, tuple | list) or len(row) < 4:
+            raise ValueError(f"a row must be {', '.join(columns)}; got {row!r}")
     return pd.DataFrame([row[:4] for row in rows], columns=columns)
 
 
@@ -232,6 +254,7 @@ def show_summary(paper: str) -> None:
     """
     from IPython.display import Markdown, display
 
+    check_kind("paper", paper, str, "the name of a paper")
     told = json.loads(SUMMARIES.read_text("utf-8"))
     if not told.get(paper):
         known = ", ".join(name for name, text in told.items() if text)
@@ -259,6 +282,7 @@ def recorded(paper: str) -> pd.DataFrame:
     ------
     ValueError : if no claims of a paper of this name are recorded
     """
+    check_kind("paper", paper, str, "the name of a paper")
     table = pd.read_csv(RECORDED, keep_default_na=False, dtype=str)
     mine = table[table["paper"] == paper].drop(columns="paper")
     if mine.empty:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labkit.door import check_device, check_kind, check_tensor
+from labkit.door import check_device, check_kind, check_tensor, described
 from labkit.errors import DataError
 from labkit.lab.datasets import Labelled, Text, load
 from labkit.ranges import (
@@ -21,6 +22,7 @@ from labkit.ranges import (
 
 MOST_JUDGES = 10_000  # rows that judge: as many as MNIST has
 SEED = integer(-(2**63), 2**64 - 1)  # that torch takes
+LABELS = {"label_noise": SHARE, "classes": integer(1, 2**31)}
 NOISE = {"input_noise": NOT_NEGATIVE, "label_noise": SHARE}  # levels of `with_noise`
 
 
@@ -104,8 +106,33 @@ def load_problem(
 
 
 def rows(data: Labelled, chosen: slice | Sequence[int] | Tensor) -> Labelled:
-    """Return some rows of a data set, by slice or index."""
+    """Return some rows of a data set, by slice or index.
+
+    ValueError, with what was chosen, if it has no such rows.
+    """
+    check_kind("data", data, Labelled, "a data set with targets")
+    kinds = slice, list, tuple, range, np.ndarray, Tensor
+    check_kind("chosen", chosen, kinds, "a slice or indices")
+    if not isinstance(chosen, slice):
+        chosen = _indices(chosen, len(data.inputs))
     return replace(data, inputs=data.inputs[chosen], targets=data.targets[chosen])
+
+
+def _indices(chosen, n):
+    """Return indices, or a mask, of n rows as a tensor that fits."""
+    try:
+        index = torch.as_tensor(chosen)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"chosen must be indices, got {described(chosen)}") from error
+    if not index.numel():
+        index = index.long()
+    check_tensor("chosen", index, shape=("k",), dtype=(torch.int64, torch.bool))
+    inside = len(index) == n if index.dtype == torch.bool else True
+    if index.dtype == torch.int64 and len(index):
+        inside = -n <= index.min() <= index.max() < n
+    if not inside:
+        raise ValueError(f"chosen must be among {n} rows, got {described(chosen)}")
+    return index
 
 
 def with_noise(
@@ -139,7 +166,9 @@ def with_noise(
     X, y = problem.fit.inputs, problem.fit.targets
     if input_noise:
         g = seeded(seed, X.device)
-        X = X + input_noise * torch.randn(X.shape, generator=g, device=X.device).to(X)
+        X = X + float(input_noise) * torch.randn(
+            X.shape, generator=g, device=X.device
+        ).to(X)
     if label_noise:
         g = seeded(seed, y.device)
         y = noisy_targets(problem.fit, label_noise, g)
@@ -150,6 +179,9 @@ def noisy_labels(
     labels: Tensor, label_noise: float, generator: torch.Generator, classes: int
 ) -> Tensor:
     """Replace a share of the labels (n,) by labels drawn from all classes."""
+    check_tensor("labels", labels, shape=("n",), dtype=torch.int64)
+    check_kind("generator", generator, torch.Generator, "a torch.Generator")
+    check({"label_noise": label_noise, "classes": classes}, LABELS)
     options = {"generator": generator, "device": labels.device}
     hit = torch.rand(len(labels), **options) < label_noise
     return torch.where(hit, torch.randint(classes, (len(labels),), **options), labels)
@@ -223,6 +255,8 @@ def in_classes(problem: Problem, parts: int = 5) -> Problem:
 def percent(outputs: Tensor, labels: Tensor) -> float:
     """Return the share of rows [%] whose largest output stands at the label."""
     check_tensor("outputs", outputs, shape=("rows", "classes"))
+    if not outputs.shape[1]:
+        raise ValueError(f"outputs must have classes, got {tuple(outputs.shape)}")
     check_tensor("labels", labels, shape=outputs.shape[:1], dtype=torch.int64)
     return 100 * float((outputs.argmax(1) == labels).double().mean())
 

@@ -16,8 +16,10 @@ import pandas as pd
 import torch
 
 from labkit.broad import NotPositiveDefinite
+from labkit.door import check_kind
 from labkit.errors import DivergedError
 from labkit.instruments import Trace
+from labkit.ranges import FUNCTION, Range, check, integer, one_of, optional
 from labkit.rls import NumericalError
 
 if TYPE_CHECKING:
@@ -30,6 +32,24 @@ FAILURES = (
     torch.linalg.LinAlgError,
 )
 CLOCKS = ("epoch", "passes", "rows", "symbols", "seconds")  # a failure keeps these
+
+MANY = integer(1, 10_000)  # runs
+
+
+def _alone(value):
+    """Return whether an array has no rows to go through."""
+    return getattr(value, "ndim", 1) == 0 or getattr(value, "is_meta", False)
+
+
+BAR = {  # of `with_bar`
+    "things": Range(
+        "None or what can be iterated over",
+        lambda v: v is None or (isinstance(v, Iterable) and not _alone(v)),
+    ),
+    "progress": one_of((False, True)),
+    "unit": Range("a word", lambda v: isinstance(v, str)),
+    "total": optional(integer(0)),
+}
 
 Runner = Callable[[int], Iterator[Mapping[str, float]]]
 
@@ -92,6 +112,8 @@ def with_bar(
     """Iterate, and show a bar if ``progress`` and it takes more than three seconds."""
     from tqdm import tqdm
 
+    given = {"things": things, "progress": progress, "unit": unit, "total": total}
+    check(given, BAR)
     return tqdm(
         things,
         disable=not progress,
@@ -130,6 +152,9 @@ def run_race(
     Race
         A run that fails ends with a look that holds nan and the reason.
     """
+    check({"seeds": seeds}, {"seeds": MANY})
+    check_kind("runners", runners, Mapping, "a mapping of labels to functions")
+    check(runners, dict.fromkeys(runners, FUNCTION), "runners")
     rows, given = [], parameters | {"setting": setting}
     bar = with_bar(None, progress, "run", seeds * len(runners))
     with Trace(path, parameters=given) as trace, bar as done:
@@ -169,6 +194,11 @@ def spread(looks: pd.DataFrame, column: str, *also: str) -> pd.DataFrame:
     -------
     DataFrame, indexed by label: ``mean``, ``sd`` and the columns ``also``
     """
+    check_kind("looks", looks, pd.DataFrame, "a table of looks")
+    if "label" not in looks:
+        raise ValueError(f"looks must have a column label, got {[*looks.columns]}")
+    for name in (column, *also):
+        check_kind("column", name, str, "the name of a column")
     looks = looks.reindex(columns=["label", column, *also])  # a failure may lack one
     grouped = looks.groupby("label", sort=False)
     mean = grouped[column].agg(lambda values: values.mean(skipna=False))

@@ -18,7 +18,7 @@ from labkit.lab.claims import compared, plus_minus
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, with_noise
 from labkit.lab.race import Runner, run_race, spread
-from labkit.ranges import COUNT, NOT_NEGATIVE, POSITIVE, Range, check, one_of
+from labkit.ranges import COUNT, NOT_NEGATIVE, POSITIVE, Range, check, integer, one_of
 
 ENDS = Range(
     "two numbers (low, high) with 0 < low <= high",
@@ -196,7 +196,7 @@ def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
     >>> [round(each["lr"], 3) for each in halton({"lr": (0.01, 1.0)}, 3)]
     [0.1, 0.032, 0.316]
     """
-    check({"trials": count}, {"trials": COUNT})
+    check({"trials": count}, {"trials": integer(1, 100_000)})
     check_kind("ranges", ranges, Mapping, "a mapping from names to pairs")
     if not ranges:
         return [{}]
@@ -232,6 +232,7 @@ def tune(
     tried : DataFrame, a row for each trial
         ``label``, ``values``, ``mean`` and ``sd`` of the score, ``seconds``.
     """
+    check_kind("comparison", comparison, Comparison, "a Comparison")
     rows = [
         {"label": label, "values": values}
         for label, rule in comparison.rules.items()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from labkit import ranges
-from labkit.door import check_kind
+from labkit.door import check_kind, check_tensor
 from labkit.rls.blocks import Block
 from labkit.rls.checks import LAYER_OPTIONS
 from labkit.rls.health import NEVER
@@ -147,6 +147,9 @@ def _check_kept(kept: Mapping, block: Block, needed: Iterable[str]) -> None:
                 f"{name} of layer {block.name!r} is missing in this checkpoint, which "
                 f"has {', '.join(map(str, kept))}"
             )
+    for name, value in kept.items():
+        if isinstance(value, Tensor):
+            check_tensor(f"{name} of layer {block.name!r}", value, dtype=value.dtype)
     n = block.fan_in
     shapes = {"P": (*block.batch, n, n), "total": (n,)}
     shapes |= dict.fromkeys(("velocity", "master"), block.shape)

@@ -1,8 +1,10 @@
 """Calls of the lab's public functions, for odd inputs; see :mod:`tests.odd`."""
 
+import contextlib
+import io
 import os
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,6 +14,7 @@ from labkit.lab import datasets
 from labkit.lab.datasets import fetch
 from labkit.lab.runs.execute import prepare
 from labkit.lab.runs.sweep_plan import prepare_sweep
+from labkit.rls import gain
 from labkit.threads import set_threads
 
 G = torch.Generator().manual_seed(0)
@@ -59,6 +62,53 @@ def noisy(problem, **given):
     return lab.with_noise(IRIS if isinstance(problem, str) else problem, **given)
 
 
+def looks_of(seed):
+    yield {"score": float(seed)}
+
+
+def raced(**given):
+    """Race in a folder of its own, as the path may be any word."""
+    return alone(lab.run_race)(**given).last()
+
+
+def counted_off(things, **given):
+    bar = lab.with_bar(things, **given)
+    return [*bar] if things is not None else bar
+
+
+def quiet(call):
+    """Call without a word on the terminal."""
+
+    def silent(**given):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return call(**given)
+
+    return silent
+
+
+@dataclass(frozen=True)
+class Knobs:
+    rank: int = lab.knob(1, low=1, high=16)
+
+
+def learned(fit, sizes, values, seed):
+    yield 1, 0.0, lambda X: values["lr"] * X[:, :3]
+
+
+def tuned(comparison, **given):
+    """Tune a rule that learns nothing, in no time."""
+    if isinstance(comparison, str) and comparison == "made":
+        rules = {"it": lab.Rule(learned, {"lr": (0.01, 1.0)}, "it")}
+        problem = lab.load_problem("iris", tune=0.2)
+        comparison = lab.Comparison("made up", problem, rules, SIZES, lab.percent)
+    return lab.tune(comparison, **given)[0]
+
+
+SIZES = lab.Sizes(1, 5, 4)
+PLAIN = lab.Experiment("plain", Knobs, lambda settings: iter(()), ())
+LOOKS = lab.run_race({"a": looks_of}, seeds=2).last()
+ROWS = {"a": {"mean": 2.0, "sd": 0.5}, "b": {"mean": 1.0, "sd": 0.1}}
+ROWS |= {"higher": True, "least": 0.0}
 RUN = {"name": "rls", "parameters": {"seeds": 2}, "profile": "quick", "device": "cpu"}
 RUN |= {"out": "runs", "notebook_dir": None}
 SWEEP = {"name": "rls", "values": {"seeds": [1, 2]}, "profile": "quick", "out": "runs"}
@@ -103,6 +153,55 @@ CALLS = {
     ),
     "seeded": (lab.seeded, {"seed": 1, "device": "cpu"}),
     "halton": (lab.halton, {"ranges": {"rate": (0.1, 1.0)}, "count": 3}),
+    "rows": (
+        lambda **given: lab.rows(**given).inputs,
+        {"data": IRIS.fit, "chosen": [0, 2, 1]},
+    ),
+    "noisy_labels": (
+        lab.noisy_labels,
+        {"labels": torch.arange(6) % 3, "label_noise": 0.5, "generator": G}
+        | {"classes": 3},
+    ),
+    "compared": (lab.compared, ROWS),
+    "verdict": (lab.verdict, ROWS),
+    "duel": (
+        lab.duel,
+        {"claim": "a is better", **ROWS, "names": ("a", "b"), "setting": "here"}
+        | {"unit": "points", "digits": 1},
+    ),
+    "plus_minus": (lab.plus_minus, {"row": ROWS["a"], "unit": "%", "digits": 1}),
+    "claim_table": (lab.claim_table, {"rows": [["a", "b", "c", "yes"]]}),
+    "recorded": (lab.recorded, {"paper": "rls"}),
+    "show_summary": (quiet(lab.show_summary), {"paper": "rls"}),
+    "run_race": (
+        raced,
+        {"runners": {"a": looks_of, "b": looks_of}, "seeds": 2, "setting": "here"}
+        | {"path": None, "progress": False},
+    ),
+    "spread": (lab.spread, {"looks": LOOKS, "column": "score"}),
+    "check": (
+        lab.check,
+        {"name": "rls-gain", "answer": gain, "solve": False, "seed": 1},
+    ),
+    "hint": (lab.hint, {"name": "rls-gain"}),
+    "solution": (lab.solution, {"name": "rls-gain"}),
+    "knob": (
+        lab.knob,
+        {"default": 2, "low": 1, "high": 9, "step": 1, "unit": "s", "help": "How long."}
+        | {"choices": None, "offers": (), "label": None, "log": False, "look_for": ""}
+        | {"restart": True, "about": ""},
+    ),
+    "within": (lab.within, {"knobs": Knobs, "rank": 100}),
+    "with_bar": (
+        counted_off,
+        {"things": [1, 2], "progress": False, "unit": "step", "total": 2},
+    ),
+    "predictions": (lab.predictions, {"interactive": False}),
+    "tune": (tuned, {"comparison": "made", "count": 2, "seeds": 1, "progress": False}),
+    "trying": (
+        lab.trying,
+        {"experiment": PLAIN, "name": "rls-gain", "hers": gain},
+    ),
     "run": (alone(prepare), RUN),
     "sweep": (alone(prepare_sweep), SWEEP),
     "report": (alone(lab.report), {"out": "."}),

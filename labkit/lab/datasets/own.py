@@ -98,6 +98,7 @@ def load_own(
         If OpenML cannot be reached.
     """
     check_kind("name", name, str, "the name of a file or of a data set")
+    check_kind("split", split, str, "the name of a split")
     check_kind("target", target, str, "the name of a column")
     check_making(None, dtype, None)
     check({"seed": seed, "missing": missing}, OPTIONS)

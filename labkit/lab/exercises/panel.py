@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 
+from labkit.door import check_kind
 from labkit.lab.exercises.guard import Stopped, in_words, limited
 from labkit.lab.exercises.in_place import in_place
 from labkit.lab.exercises.judging import still_open
@@ -46,6 +48,8 @@ def trying(experiment: Experiment, name: str, hers: Callable) -> Experiment:
     name : str, of the exercise that her function completes
     hers : callable, the function that she wrote
     """
+    check_kind("experiment", experiment, Experiment, "an Experiment")
+    check_kind("hers", hers, FunctionType, "a function")
     found = exercise(name)
     if still_open(hers):
         return experiment

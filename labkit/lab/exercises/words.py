@@ -4,6 +4,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from labkit import ranges
+from labkit.door import check_kind
 from labkit.lab.exercises.answers import Question
 from labkit.lab.exercises.judging import Exercise, Judgement, judge
 from labkit.lab.exercises.shown import Checked, Words
@@ -14,13 +16,19 @@ _given: dict[str, int] = {}  # hints that were given, by exercise
 _done: dict[str, bool] = {}  # whether the last answer was right, by exercise
 
 
-@cache
 def exercise(name: str, seed: int | None = None) -> Exercise | Question:
     """Return an exercise by its name; KeyError, with the known ones, if there is none.
 
     With a seed, the sizes and constants of its example are drawn. Only the module of
     its room is imported.
     """
+    check_kind("name", name, str, "the name of an exercise")
+    ranges.check({"seed": seed}, {"seed": ranges.optional(ranges.integer(0))})
+    return _exercise(name, seed)
+
+
+@cache
+def _exercise(name, seed):
     room = max((r for r in ROOMS if name.startswith(f"{r}-")), key=len, default="")
     known = exercises(room) if room else exercises()
     if name not in known:
@@ -58,6 +66,7 @@ def check(
     True
     """
     found = exercise(name, seed)
+    ranges.check({"solve": solve}, {"solve": ranges.YES_OR_NO})
     if solve:
         answer = found.own()
     if answer is ...:

@@ -320,7 +320,7 @@ def execute_quietly(plan: Plan) -> RunResult:
 def _find(name: str, notebook_dir: str | Path | None) -> Path:
     found = notebooks(notebook_dir)
     for path in found.values():
-        if name in (path.stem[3:], path.stem, path.name):
+        if isinstance(name, str) and name in (path.stem[3:], path.stem, path.name):
             return path
     listed = ", ".join(found) if found else "none"
     raise RunRefused(f"unknown notebook '{name}'; there are: {listed}")

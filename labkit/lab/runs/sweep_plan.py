@@ -196,6 +196,8 @@ def _run_name(notebook: str, number: int, count: int, shown: dict[str, Value]) -
 
 
 def _check_workers(cluster: str, workers: int | None) -> None:
+    if not isinstance(cluster, str):
+        raise RunRefused(f"cluster must be local or an address, got {cluster!r}")
     if workers is None:
         return
     if cluster != "local":

@@ -6,6 +6,26 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from labkit.door import described
+from labkit.ranges import FUNCTION, NUMBER, YES_OR_NO, Range, check, optional
+
+TEXT = Range("a text", lambda v: isinstance(v, str))
+VALUES = Range("a sequence", lambda v: isinstance(v, list | tuple | range))
+VALUE = Range(
+    "a number or a text", lambda v: isinstance(v, bool | str) or NUMBER.holds(v)
+)
+KNOB = {  # what `knob` says of a field
+    **dict.fromkeys(("low", "high", "step"), optional(NUMBER)),
+    **dict.fromkeys(("unit", "help", "look_for", "about"), TEXT),
+    "label": optional(TEXT),
+    "log": YES_OR_NO,
+    "choices": optional(VALUES),
+    "offers": VALUES,
+    "restart": Range(
+        "True, False or a function", lambda v: YES_OR_NO.holds(v) or FUNCTION.holds(v)
+    ),
+}
+
 KINDS = (bool, int, float, str)
 
 
@@ -118,6 +138,10 @@ def knob(
     """
     said = dict(locals())
     del said["default"]
+    check(said, KNOB)
+    if isinstance(default, str) and low is not None:
+        raise ValueError(f"only a number has bounds, got default={default!r}")
+    check({"default": default}, {"default": VALUE})
     said["choices"] = None if choices is None else tuple(choices)
     said["offers"] = tuple(offers)
     if (low is None) != (high is None):
@@ -169,7 +193,11 @@ def within(knobs: type, **values: Any) -> Any:
     >>> within(Knobs, rank=100)
     Knobs(rank=16)
     """
+    if not (isinstance(knobs, type) and dataclasses.is_dataclass(knobs)):
+        raise TypeError(f"knobs must be a dataclass, got {described(knobs)}")
     declared = knobs_of(knobs())
+    bounded = {name for name, each in declared.items() if each.low is not None}
+    check(values, {name: NUMBER if name in bounded else VALUE for name in declared})
     return knobs(**{name: declared[name].clip(value) for name, value in values.items()})
 
 
