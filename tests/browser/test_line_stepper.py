@@ -54,6 +54,10 @@ return [equation.textContent, [
   Math.max(...[...picture.querySelectorAll('g:not(.lit) polyline')].map(width)),
 ], box.width > 300 && box.left > equation.getBoundingClientRect().left];
 """
+NAMES = """
+return [...document.querySelectorAll('.labkit-walk .labkit-line-name option')]
+  .map((option) => option.textContent);
+"""
 FOCUS = """
 const own = [...(document.activeElement?.classList ?? [])];
 const choice = document.activeElement?.closest('.labkit-line-name');
@@ -176,6 +180,7 @@ def test_line_stepper(page, tmp_path):
     walk = Walk(page)
     if page.name == "01_rls":
         light_parts(page, walk)
+    names_are_few(page, walk)
     walk_from_equation_to_equation(page, walk)
     walk.find("first").click()
     walk.seen.append(walk.shown())
@@ -200,6 +205,19 @@ def light_parts(page, walk):
         walk.find("next").click()
     assert seen["(38) "] == "u" and seen["(99) "] == "step of RLS"
     walk.find("first").click()
+
+
+def names_are_few(page, walk):
+    """What changes is listed by variable, and of the lines that are walked alone."""
+    few = page.script(NAMES)
+    assert 3 <= len(few) <= 20 and not re.search(r"[\[\]]", "".join(few))
+    walk.find("every").click()
+    everything = page.script(NAMES)
+    assert set(few) <= set(everything)
+    walk.find("every").click()
+    walk.find("first").click()
+    walk.seen.append(walk.shown())
+    assert page.script(NAMES) == few
 
 
 def test_line_stepper_in_the_page_of_a_run(driver, tmp_path):

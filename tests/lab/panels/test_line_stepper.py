@@ -148,6 +148,19 @@ def entries(summary):
     return np.frombuffer(base64.b64decode(summary["heat"]), "<f4")
 
 
+def test_what_changes_is_listed_by_variable_locals_first():
+    def step(x):
+        parts = [x, {"a": x}]
+        self = x
+        parts[1]["a"] = self + x
+        return parts
+
+    walk = LineStepper(step, torch.ones(2))
+    assert walk.data["changing"] == ["parts", "self"]
+    changed = [turn["changed"] for stop in walk.data["stops"] for turn in stop["turns"]]
+    assert changed == [["parts"], ["self"], ["parts"], []]
+
+
 def test_where_no_script_runs_there_is_a_table():
     walk = rls_walk()
     table = walk._repr_html_().partition("<table>")[2].partition("</table>")[0]

@@ -68,6 +68,7 @@ function walk(root, data) {
   const show_all = (wanted, stop = stops[position], turned = turn) => {
     every.checked = wanted;
     stops = wanted || !told.length ? data.stops : told;
+    list_names();
     const after = stops.findIndex((other) => other.number >= stop.number);
     go(after < 0 ? stops.length - 1 : after, turned);
   };
@@ -78,11 +79,20 @@ function walk(root, data) {
     else go(there, turned);
   };
   const change = () => {
-    for (const stop of data.stops.slice(stops[position].number + 1)) {
-      const turned = stop.turns.findIndex((t) => t.changed.includes(name.value));
-      if (turned >= 0) return jump(stop, turned);
+    for (let at = position + 1; at < stops.length; at++) {
+      const turned = stops[at].turns.findIndex((t) => t.changed.includes(name.value));
+      if (turned >= 0) return go(at, turned);
     }
     status.textContent = `no later line changes ${name.value}`;
+  };
+  // Only what the lines that are walked change: all others would be dozens.
+  const list_names = () => {
+    const before = name.value;
+    const changed = new Set(stops.flatMap((s) => s.turns.flatMap((t) => t.changed)));
+    const listed = data.changing.filter((each) => changed.has(each));
+    name.replaceChildren(...listed.map((each) => make("option", { textContent: each })));
+    if (changed.has(before)) name.value = before;
+    to_change.disabled = !listed.length;
   };
   const moves = {
     first: () => go(0),
@@ -91,8 +101,7 @@ function walk(root, data) {
     last: () => go(stops.length - 1),
   };
 
-  const names = data.changing.map((path) => make("option", { textContent: path }));
-  const name = make("select", {}, ...names);
+  const name = make("select");
   const status = make("p", {});
   const every = make("input", { type: "checkbox", className: "labkit-line-every" });
   const [line, line_label] = slider("line", "labkit-line", (to) => go(to));
@@ -108,7 +117,6 @@ function walk(root, data) {
   every.checked = !told.length;
   const changes = make("label", { className: "labkit-line-name" }, "changes ", name);
   const to_change = button("change", "Next change", change);
-  to_change.disabled = !names.length;
   const bar = make(
     "div",
     { className: "labkit-line-bar" },
@@ -241,6 +249,7 @@ function walk(root, data) {
     if (within && !within.isConnected) root.focus({ preventScroll: true });
   }
 
+  list_names();
   root.tabIndex = -1;
   root.addEventListener("keydown", (event) => {
     const { key, target } = event;

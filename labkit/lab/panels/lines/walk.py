@@ -119,8 +119,8 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
         ``stops`` name by their numbers ``functions`` (with their source) and
         ``equations``, and have ``turns``: of each its ``rows`` (number of the name,
         of the summary after the line and before it, whether changed), how many values
-        ``more`` there are, and the paths ``changed``. ``names`` are paths with their
-        symbols, ``summaries`` values, their pictures as float32 in base64.
+        ``more`` there are, and the variables ``changed``. ``names`` are paths with
+        their symbols, ``summaries`` values, their pictures as float32 in base64.
     """
     docs = Docstrings(recording.functions)
     functions, names, summaries, equations = _Table(), _Table(), _Table(), _Table()
@@ -134,7 +134,7 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
             pair = [None if s is None else summaries(s, id(s)) for s in (after, before)]
             same = path not in record.changed
             rows.append([name, pair[0], pair[0] if same else pair[1], int(not same)])
-        changed = sorted(record.changed)
+        changed = sorted({variable_of(path) for path in record.changed})
         return {"rows": rows, "more": len(order) - len(rows), "changed": changed}
 
     def stop(number, records):
@@ -160,9 +160,23 @@ def walk_data(recording: Recording, stops: Stops) -> dict:
 
 
 def changing(stops: Stops) -> list[str]:
-    """Return the paths of the values that lines change, locals first."""
+    """Return the variables that lines change, locals first."""
     paths = (p for stop in stops for r in stop for p in sorted(r.changed))
-    return sorted(dict.fromkeys(paths), key=lambda path: not path.isidentifier())
+    found = dict.fromkeys(map(variable_of, paths))
+    return sorted(found, key=lambda variable: not variable.isidentifier())
+
+
+def variable_of(path: str) -> str:
+    """The variable that a path leads from, or the attribute of ``self``.
+
+    Examples
+    --------
+    >>> variable_of("W"), variable_of("d[3]"), variable_of('new["A"][0]')
+    ('W', 'd', 'new')
+    >>> variable_of("point.inputs[0]"), variable_of("self.A"), variable_of("self.R[1]")
+    ('point', 'self.A', 'self.R')
+    """
+    return re.match(r"(self\.)?[^.\[]+", path)[0]
 
 
 def source_lines(code: CodeType) -> dict:
