@@ -78,7 +78,8 @@ function bring(el) {
   panel.scrollIntoView({ block: "nearest" });
 }
 
-function render({ model, el }) {
+async function render({ model, el }) {
+  await hearing(model);
   const plot = document.createElement("div");
   const line = document.createElement("p");
   line.className = "labkit-caption";
@@ -148,6 +149,7 @@ function render({ model, el }) {
   sized.observe(el);
   model.on("change:version change:lost", draw);
   draw();
+  model.send({ has: model.get("version") });
   return () => {
     sized.disconnect();
     model.off("change:version change:lost", draw);

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 
-import anywidget
 import traitlets
 
 from labkit.lab.panels.figures.captions import CONFIG, STYLE, as_json
+from labkit.lab.panels.figures.heard import HEARING, Heard
 from labkit.lab.panels.figures.shown import REDRAW, loop_here
 
 ASKED = "plotly.js"
@@ -23,7 +23,7 @@ def plotly_js() -> bytes:
     return files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
 
 
-class Plot(anywidget.AnyWidget):
+class Plot(Heard):
     """A figure that a page shows as it is now, whenever the page attaches.
 
     plotly's own ``FigureWidget`` keeps in its state what it was made with, so that a
@@ -66,7 +66,9 @@ class Plot(anywidget.AnyWidget):
     _brought = False  # whether a figure of this kernel has brought plotly.js
     _css = STYLE
     # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
-    _esm = REDRAW.read_text("utf-8") + REDRAW.with_name("plot.js").read_text("utf-8")
+    _esm = HEARING + "".join(
+        path.read_text("utf-8") for path in (REDRAW, REDRAW.with_name("plot.js"))
+    )
 
     def __init__(
         self,
@@ -148,7 +150,10 @@ class Plot(anywidget.AnyWidget):
             self.send(ASKED, [plotly_js()])
             return
         with self.lock:
-            if content.get("taken") == self.version:
+            if "has" in content:  # a script that has just come may have missed some
+                if content["has"] != self.version:
+                    self.send_state(("figure", "version", "lost"))
+            elif content.get("taken") == self.version:
                 self._taken = True
                 if self._held is not None:
                     self._hand_over()

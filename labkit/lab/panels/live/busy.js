@@ -7,7 +7,8 @@ const LATE = 500; // ms without an answer after which the line says so
 const LOST = 60000; // ms after which the question is put again: connections break
 const PROMPTS = ".jp-CodeCell .jp-InputPrompt";
 
-function render({ model, el }) {
+async function render({ model, el }) {
+  await hearing(model);
   const line = document.createElement("p");
   line.className = "labkit-busy";
   line.setAttribute("role", "status");

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import anywidget
 
+from labkit.lab.panels.figures.heard import HEARING, Heard
+
 _STYLE = """
 .labkit-busy { margin: 0 0 0 1em; font-style: italic; }
 .labkit-queued { outline: 2px dashed currentColor; outline-offset: -3px; }
 """
 
 
-class Busy(anywidget.AnyWidget):
+class Busy(Heard):
     """Says, in the page, that the kernel has not answered for half a second.
 
     A kernel that runs a cell or a long step cannot tell, so the page asks and notes
@@ -24,7 +26,8 @@ class Busy(anywidget.AnyWidget):
     """
 
     _css = _STYLE
-    _esm = Path(__file__).with_name("busy.js").read_text("utf-8")  # see figures/plot.py
+    # As text, see figures/plot.py.
+    _esm = HEARING + Path(__file__).with_name("busy.js").read_text("utf-8")
 
     def __init__(self, lock: AbstractContextManager | None = None):
         self._lock = lock or threading.RLock()
