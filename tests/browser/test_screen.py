@@ -65,6 +65,39 @@ return [...document.querySelectorAll('.labkit-screen')].map((panel) => {
   };
 });
 """
+# Titles of upright axes that lie over a panel; titles and buttons' names that are cut.
+CROSSED = """
+const cut = [...document.querySelectorAll('.labkit-screen button')]
+  .filter((button) => button.checkVisibility()
+    && button.scrollWidth > button.clientWidth + 1)
+  .map((button) => button.textContent);
+return cut.concat(...[...document.querySelectorAll('.labkit-screen .js-plotly-plot')]
+  .filter((plot) => plot.checkVisibility()).map((plot) => {
+    const {left, right, top} = plot.getBoundingClientRect();
+    const panels = Object.values(plot._fullLayout._plots).map(({xaxis: x, yaxis: y}) =>
+      [left + x._offset, left + x._offset + x._length,
+       top + y._offset, top + y._offset + y._length]);
+    const over = (box) => panels.some(([a, b, c, d]) => box.left < b - 1
+      && box.right > a + 1 && box.top < d - 1 && box.bottom > c + 1);
+    const outside = (box) => box.left < left - 1 || box.right > right + 1;
+    const found = (css, wrong) => [...plot.querySelectorAll(css)]
+      .filter((text) => wrong(text.getBoundingClientRect()))
+      .map((text) => text.textContent);
+    return [...found('.infolayer text[class^="y"]', over),
+            ...found('.annotation-text', outside)];
+  }));
+"""
+# Of maps of classes, pixels of a cell.
+CELLS = """
+return [...document.querySelectorAll('.labkit-screen .js-plotly-plot')]
+  .filter((plot) => plot.checkVisibility()).flatMap((plot) => plot._fullData
+    .filter(({type, zmin}) => type === 'heatmap' && zmin === -0.5)
+    .map(({xaxis, x, z}) => {
+      const axis = plot._fullLayout[`xaxis${xaxis.slice(1)}`];
+      const [left, right] = x ? [x[0], x[x.length - 1]] : [0, z[0].length - 1];
+      return (axis.d2p(right) - axis.d2p(left)) / ((x ?? z[0]).length - 1);
+    }));
+"""
 DRAWN = """
 return document.querySelectorAll('.labkit-screen .js-plotly-plot .main-svg').length;
 """
@@ -282,8 +315,11 @@ def mark_a_cell(page):
 def measure(page, theme):
     for width in (1280, 900):
         view(page, width)
+        cells = page.script(CELLS)
+        assert len(cells) >= 3 and max(cells) <= 4  # no stairs
         found = page.script(MEASURED, LEAST, CONTRAST)
         assert len(found) == PANELS
+        assert page.script(CROSSED) == [], width
         for number, panel in enumerate(found):
             save(page, f"{number}-{width}-{theme}", number)
             check(panel, width)

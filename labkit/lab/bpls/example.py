@@ -19,10 +19,9 @@ def answers() -> dict[str, float]:
     residual = WANTED - VALUES @ WEIGHTS
     alone = VALUES + residual / WEIGHTS
     together = VALUES + residual * WEIGHTS / (WEIGHTS @ WEIGHTS)
-    name = "h&#770;<sub>{}</sub>, {}".format
     boxes = {"r": residual}
-    boxes |= {name(i + 1, "alone"): each for i, each in enumerate(alone)}
-    return boxes | {name(i + 1, "together"): each for i, each in enumerate(together)}
+    boxes |= {f"ĥ{i}, alone": each for i, each in zip("₁₂", alone, strict=True)}
+    return boxes | {f"ĥ{i}, together": e for i, e in zip("₁₂", together, strict=True)}
 
 
 def worked(values: Sequence[float]) -> dict:

@@ -61,8 +61,8 @@ class FactorView(Shown):
         self.controls.observe(self._turn)
         self.widget = None
         if interactive:  # knobs and buttons above the heat map
-            parts = self.controls, self.stepper, self.heat
-            self.widget = VBox([part.widget for part in parts])
+            knobs = VBox([self.controls.widget]).add_class("labkit-side")
+            self.widget = VBox([knobs, self.stepper.widget, self.heat.widget])
             replace_earlier(self)
 
     def close(self) -> None:

@@ -117,7 +117,7 @@ def picture(now: Functions | None, before: Functions | None) -> dict:
 
 def opening(knobs: FunctionKnobs) -> Functions:
     """Return the points and the first columns, before any fit is shown."""
-    return next(function_rows(knobs))["pictures"]._replace(fits={}, factor=None)
+    return next(function_rows(knobs))["pictures"]._replace(fits={})
 
 
 def _all(columns: np.ndarray, name: str, colour: str, **line: float) -> dict:

@@ -240,8 +240,8 @@ def picture(now: Bowl | None, before: Bowl | None) -> dict:
     """Draw the plane of the two weights, the lowest points, and their spread."""
     figure = planes(
         ["Loss, and the way so far", "Lowest points", "Spread by batch"],
-        ["first weight", "from their middle", "rows n of a batch"],
-        ["second weight", "", "spread"],
+        ["first weight", "first weight, off their middle", "rows n of a batch"],
+        ["second weight", "second weight", "spread"],
         [((-WIDE, WIDE),) * 2, ((-NEAR, NEAR),) * 2, ((0, 1), (0, 1))],
         caption=CAPTION,
         widths=[0.37, 0.37, 0.26],

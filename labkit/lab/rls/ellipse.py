@@ -27,7 +27,7 @@ from labkit.rls import RLS, loss_mse, rls_step
 POINTS, TRUE, START = 60, (0.8, -0.5), (-1.1, 1.1)
 FAR = 5.0  # of the plane of the inputs
 RULES = {name: colour_of(name) for name in ("RLS", "SGD", "Adam")}
-WIDE, GRID = 2.0, 49  # of the plane of the weights
+WIDE, BESIDE, GRID = 2.0, 3.0, 61  # of the plane of the weights: it is wider than high
 LENGTH = 0.7  # of the longer of the two arrows
 MINUS, STEP = "minus the gradient", "step of RLS"
 LEGEND = (*RULES, MINUS)  # what is named below; the rest stands at its place
@@ -121,8 +121,8 @@ def data(knobs: EllipseKnobs) -> tuple[Tensor, Tensor]:
 
 
 def surface(X: Tensor, y: Tensor) -> np.ndarray:
-    """Compute the loss of all data over the plane of the weights."""
-    ticks = torch.linspace(-WIDE, WIDE, GRID)
+    """Compute the loss of all data over the plane of the weights, and beside it."""
+    ticks = torch.linspace(-BESIDE, BESIDE, GRID)
     W = torch.cartesian_prod(ticks, ticks)
     losses = (X @ W.T - y).square().mean(0) / 2  # loss_mse; vmap imports for a second
     return losses.view(GRID, GRID).T.numpy()  # a row for each second weight
@@ -225,12 +225,12 @@ def picture(now: Ellipse | None, before: Ellipse | None) -> dict:
     """Draw the inputs on the left and the weights on the right."""
     wide = ((-WIDE, WIDE),) * 2
     figure = planes(
-        ["Inputs, and P (green)", "Weights: loss, paths, P at half its size"],
+        ["Inputs, and P (green)", "Weights: loss, paths, P at half size"],
         ["first input", "first weight"],
         ["second input", "second weight"],
         [((-FAR, FAR),) * 2, wide],
         caption=CAPTION,
-        widths=[0.4, 0.6],
+        square=True,
     )
     if now:
         put(figure, 0, _inputs(now))
@@ -265,7 +265,7 @@ def free_place(now: Ellipse) -> np.ndarray:
 
 
 def _weights(now: Ellipse) -> list[dict]:
-    ticks = np.linspace(-WIDE, WIDE, GRID)
+    ticks = np.linspace(-BESIDE, BESIDE, GRID)
     drawn = [contours(ticks, ticks, now.loss, "loss")]
     for name, points in now.paths.items():
         drawn.append(path(points, RULES[name], name))

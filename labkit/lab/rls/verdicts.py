@@ -42,7 +42,9 @@ def race_table(result: Race) -> pd.DataFrame:
 def race_tables(results: Mapping[str, Race]) -> object:
     """Return :func:`race_table` of several races, one below the other, in style."""
     tables = {name: race_table(result) for name, result in results.items()}
-    return pd.concat(tables).style.format(precision=3)
+    plain = lambda name: f"{name:g}" if isinstance(name, float) else name  # noqa: E731
+    shown = pd.concat(tables).style.format(precision=3, na_rep="failed")
+    return shown.format_index(plain, level=1)
 
 
 def duels(

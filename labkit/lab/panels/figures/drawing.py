@@ -149,13 +149,18 @@ class Drawing:
         self._pixels = max((inner - gaps) / self.lines, 20)  # of one panel
         across = max(0.1, 0.22 / self.columns)
         down = min(gap / inner, 0.9 / max(self.lines - 1, 1))
-        self._domains = list(domains(self.lines, self.columns, across, down))
+        inside = 1 - self._column  # all panels give way to names that stand there
+        self._domains = [
+            ((start * inside, end * inside), upright)
+            for (start, end), upright in domains(self.lines, self.columns, across, down)
+        ]
 
     def _place_names(self) -> list[list[str]]:
         """Choose the names that stand beside curves; return what is left for legends.
 
         ``_named`` has the numbers of a panel's curves that have names beside them, and
         ``_aside`` says whether these stand at the right of the panel, in one column.
+        ``_column`` is that column's share of the figure where all panels have one.
         """
         self._named, legends = [], []
         for panel, traces in zip(self.panels, self._traces, strict=True):
@@ -170,6 +175,9 @@ class Drawing:
                 told = [i for i, t in enumerate(traces) if t["showlegend"]]
                 last = not alike or index == len(self.panels) - 1
                 self._named[index], legends[index] = told if last else [], []
+        names = [self._traces[-1][i]["name"] for i in self._named[-1]]
+        one = alike and self._aside[-1]
+        self._column = room(names) / (FITS - 90) if one else 0.0
         return legends
 
     def _above(self, legend: Sequence[str]) -> int:
@@ -215,7 +223,8 @@ class Drawing:
             start, end = across
             if ends:
                 names.append(_names([drawn[i] for i in ends]) | on_axes(index))
-                end -= room([drawn[i]["name"] for i in ends]) / (FITS - 90)
+                taken = room([drawn[i]["name"] for i in ends]) / (FITS - 90)
+                end -= 0.0 if self._column else taken
             made[f"xaxis{k}"] = x_axis | {"domain": [start, end], "anchor": f"y{k}"}
             made[f"yaxis{k}"] = y_axis | {"domain": list(down), "anchor": f"x{k}"}
             at, above = corner(start, down[1]), self._rows[index]

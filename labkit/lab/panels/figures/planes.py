@@ -40,7 +40,7 @@ def planes(
     widths : sequence of float, of the planes, relative to each other
     """
     count, start = len(titles), 0.0
-    gap = 0.24 / count if any(y_titles[1:]) else 0.05
+    gap = 0.1 if any(y_titles[1:]) else 0.05  # with room for the titles of axes
     shares = np.array(widths or [1.0] * count)
     shares = shares / shares.sum() * (1 - gap * (count - 1))
     made = layout(width=960, height=height)

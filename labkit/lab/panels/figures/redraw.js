@@ -20,14 +20,16 @@ function redrawing(draw) {
 const NARROW = 500; // pixels of a figure below which its panels stand one below another
 const [LETTER, BOLD] = [6.2, 7.4]; // pixels of a letter, and of one of a title
 const [ROW, APART] = [19, 84]; // pixels of a legend's row, and between two panels
+const [NAMED, LINE] = [62, 16]; // pixels left of a panel whose axis has a title; of a title's line
 
 const suffixed = (layout, name) =>
   Object.keys(layout).filter((key) => new RegExp(`^${name}\\d*$`).test(key));
 
-// A figure that says how wide it is at least keeps that width, and its place is scrolled.
-function roomy(figure, { meta }) {
-  if (!meta?.least) return;
-  figure.style.minWidth = `${meta.least}px`;
+// A figure that says how wide it is, or at least is, keeps that; its place is scrolled.
+function roomy(figure, { meta, width }) {
+  const least = meta?.least ?? width;
+  if (!least) return;
+  figure.style.minWidth = `${least}px`;
   figure.parentElement.style.overflowX = "auto";
 }
 
@@ -42,6 +44,55 @@ function broken(text, most) {
   return lines.join("<br>");
 }
 
+// Whether a trace is a name that stands at the end of a curve, beside its panel.
+const beside = (trace) => trace.mode === "text" && trace.cliponaxis === false;
+
+// Panels in one line, with room in pixels for the titles of axes between them, and their
+// own titles in lines that end before the next one begins. Names at the ends of curves
+// keep their room, and make no panel narrower than the others.
+function spaced(layout, width, data, boxes, owner) {
+  if (new Set(boxes.map(({ up }) => up.join())).size > 1) return layout;
+  const { l = 70, r = 20, t = 56 } = layout.margin ?? {};
+  const inner = width - l - r;
+  const line = [...boxes].sort((a, b) => a.across[0] - b.across[0]);
+  const gaps = line.slice(1).map(({ y, across }, i) => {
+    const gap = (across[0] - line[i].across[1]) * inner;
+    return layout[y]?.title?.text ? Math.max(NAMED, gap) : gap;
+  });
+  gaps.push((1 - line.at(-1).across[1]) * inner);
+  const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+  const named = data.some(beside);
+  const shares = line.map(({ across: [left, right] }) => (named ? 1 : right - left));
+  const scale = (inner - sum(gaps)) / sum(shares) / inner;
+  const made = structuredClone(layout);
+  let [left, more] = [line[0].across[0], 0];
+  line.forEach((box, i) => {
+    const right = left + shares[i] * scale;
+    const room = (right - left) * inner + gaps[i] + (box === line.at(-1) ? r : 0);
+    Object.assign(box, { now: [left, right], most: Math.floor((room - 8) / BOLD) });
+    made[box.x].domain = box.now;
+    left = right + gaps[i] / inner;
+  });
+  const move = (part) => {
+    const { across, now } = owner(part);
+    part.x = now[0] + ((part.x - across[0]) / (across[1] - across[0])) * (now[1] - now[0]);
+  };
+  for (const note of made.annotations ?? []) {
+    if (note.xref !== "paper" || note.yref !== "paper") continue;
+    const { most, up } = owner(note);
+    move(note);
+    if (note.y < up[1] - 1e-6) continue;
+    const [text, count] = [note.text ?? "", (words) => words.split("<br>").length];
+    Object.assign(note, { text: broken(text, most), align: "left" });
+    more = Math.max(more, count(note.text) - count(text));
+  }
+  for (const key of suffixed(made, "legend"))
+    if (made[key].x !== undefined && made[key].yref !== "container") move(made[key]);
+  made.margin = { ...made.margin, t: t + more * LINE };
+  if (made.height) made.height += more * LINE;
+  return made;
+}
+
 // A figure's layout with its panels one below another where they would be too narrow
 // side by side; else the layout as it is. Titles and legends go with their panels.
 function stacked(layout, width, data = []) {
@@ -51,16 +102,18 @@ function stacked(layout, width, data = []) {
     return { x: key, y, across: layout[key].domain, up: layout[y]?.domain ?? [0, 1] };
   });
   const aside = new Set(boxes.map(({ across }) => across[0]));
-  if (!width || width >= NARROW || aside.size < 2) return layout;
-  boxes.sort((a, b) => b.up[1] - a.up[1] || a.across[0] - b.across[0]);
-  const { t = 56, b = 50, r = 20 } = layout.margin ?? {};
-  const inner = (layout.height ?? 450) - t - b;
-  const most = Math.floor((width - 64) / BOLD);
+  const one = aside.size === boxes.length && !layout.meta?.least; // line of panels
+  if (!width || (aside.size < 2 && !one)) return layout;
   const owner = ({ x, y }) => {
     const off = ({ across: [left, right], up: [low, high] }) =>
       Math.max(left - x, x - right, 0) * 10 + Math.max(low - y, y - high, 0);
     return boxes.reduce((best, box) => (off(box) < off(best) - 1e-6 ? box : best));
   };
+  if (width >= NARROW || boxes.length === 1) return spaced(layout, width, data, boxes, owner);
+  boxes.sort((a, b) => b.up[1] - a.up[1] || a.across[0] - b.across[0]);
+  const { t = 56, b = 50, r = 20 } = layout.margin ?? {};
+  const inner = (layout.height ?? 450) - t - b;
+  const most = Math.floor((width - 64) / BOLD);
   const made = structuredClone(layout);
   const own = (part) => (part.yref === "container" ? null : owner(part));
   const legends = suffixed(layout, "legend").filter((key) => layout[key].y !== undefined);
@@ -76,7 +129,7 @@ function stacked(layout, width, data = []) {
     const lines = above.map((note) => broken(note.text, most).split("<br>").length);
     const held = legends.filter((key) => own(layout[key]) === box);
     const mine = named.filter((trace) => held.includes(trace.legend ?? "legend"));
-    box.above = Math.max(0, ...lines.map((count) => (count - 1) * 16));
+    box.above = Math.max(0, ...lines.map((count) => (count - 1) * LINE));
     box.above += ROW * Math.max(0, rows(mine.map((trace) => trace.name)) - 1);
     box.high = (box.up[1] - box.up[0]) * inner;
   }
@@ -84,9 +137,9 @@ function stacked(layout, width, data = []) {
   const room = below ? ROW * rows(named.map((trace) => trace.name)) + 64 : b;
   const total = boxes.reduce((sum, box, i) => sum + box.high + (i && APART + box.above), 0);
   // Names at the ends of curves keep their room at the right of their panel.
-  const beside = (box) => {
-    const ends = data.filter((trace) => trace.mode === "text" && trace.cliponaxis === false);
-    const mine = ends.filter((trace) => (trace.xaxis ?? "x") === box.x.replace("axis", ""));
+  const room_of = (box) => {
+    const own = (trace) => (trace.xaxis ?? "x") === box.x.replace("axis", "");
+    const mine = data.filter(beside).filter(own);
     const longest = Math.max(0, ...mine.flatMap(({ text }) => text.map((name) => name.length)));
     return (LETTER * longest) / (width - 56);
   };
@@ -95,7 +148,7 @@ function stacked(layout, width, data = []) {
     if (i) top -= APART + box.above;
     box.now = [Math.max(0, (top - box.high) / total), top / total];
     top -= box.high;
-    made[box.x] = { ...made[box.x], domain: [0, 1 - beside(box)] };
+    made[box.x] = { ...made[box.x], domain: [0, 1 - room_of(box)] };
     made[box.y] = { ...made[box.y], domain: box.now };
   });
   const move = (part) => {
@@ -106,7 +159,7 @@ function stacked(layout, width, data = []) {
   for (const note of made.annotations ?? []) {
     if (note.xref !== "paper" || note.yref !== "paper") continue;
     move(note);
-    note.text = broken(note.text ?? "", most);
+    Object.assign(note, { text: broken(note.text ?? "", most), align: "left" });
   }
   for (const key of legends) if (own(layout[key])) move(made[key]);
   const first = boxes[0].above;

@@ -237,7 +237,8 @@ class Controls(Shown):
             below.insert(0, widgets.ToggleButton(description=more, **look))
         style = widgets.HTML(_STYLE, layout={"display": "none"})
         parts = [style, first.add_class("labkit-knobs")]
-        parts += [widgets.HBox(below).add_class("labkit-more")]
+        flow = {"flex_flow": "row wrap"}  # a button that is narrower has its name cut
+        parts += [widgets.HBox(below, layout=flow).add_class("labkit-more")]
         parts += [rest.add_class("labkit-knobs").add_class("labkit-folded")]
         made = widgets.VBox([*parts, self._message, Aria()])
         return made.add_class("labkit-controls")

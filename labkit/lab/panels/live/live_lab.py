@@ -144,7 +144,8 @@ class LiveLab(Shown):
         if self.plot and pictured:  # both would be more than a screen
             self.plot.widget.layout.display = "none"
         if self.plot and (count > FIRST or pictured):
-            said = {"description": f"All {count} plots", "icon": "plus"}
+            name = f"All {count} plots" if count > 1 else "The plot"
+            said = {"description": name, "icon": "plus"}
             more = ToggleButton(**said, tooltip="Show the other plots, or hide them")
             more.observe(lambda change: self._unfold(change["new"]), "value")
             below.append(more.add_class("labkit-all-plots"))
