@@ -120,7 +120,7 @@ function stacked(layout, width, data = []) {
   const named = data.filter((trace) => trace.name && trace.showlegend !== false);
   const rows = (names) => {
     const wide = names.reduce((sum, name) => sum + name.length * LETTER + 46, 0);
-    return Math.ceil(wide / (width - 40));
+    return Math.ceil(wide / (width - 64));
   };
   for (const box of boxes) {
     const above = (layout.annotations ?? []).filter(
@@ -129,8 +129,11 @@ function stacked(layout, width, data = []) {
     const lines = above.map((note) => broken(note.text, most).split("<br>").length);
     const held = legends.filter((key) => own(layout[key]) === box);
     const mine = named.filter((trace) => held.includes(trace.legend ?? "legend"));
+    // A legend with more rows than its title has room for lifts the title.
+    const told = ROW * rows(mine.map((trace) => trace.name));
+    box.lift = Math.max(0, ...above.map(({ yshift = 6 }) => told - (yshift - 6)));
     box.above = Math.max(0, ...lines.map((count) => (count - 1) * LINE));
-    box.above += ROW * Math.max(0, rows(mine.map((trace) => trace.name)) - 1);
+    box.above += Math.max(0, told - ROW);
     box.high = (box.up[1] - box.up[0]) * inner;
   }
   const below = legends.some((key) => !own(layout[key]));
@@ -158,8 +161,10 @@ function stacked(layout, width, data = []) {
   };
   for (const note of made.annotations ?? []) {
     if (note.xref !== "paper" || note.yref !== "paper") continue;
+    const { up, lift } = owner(note);
+    const yshift = (note.yshift ?? 0) + (note.y >= up[1] - 1e-6 ? lift : 0);
     move(note);
-    Object.assign(note, { text: broken(note.text ?? "", most), align: "left" });
+    Object.assign(note, { text: broken(note.text ?? "", most), yshift, align: "left" });
   }
   for (const key of legends) if (own(layout[key])) move(made[key]);
   const first = boxes[0].above;
