@@ -20,7 +20,8 @@ function redrawing(draw) {
 const NARROW = 500; // pixels of a figure below which its panels stand one below another
 const [LETTER, BOLD] = [6.2, 7.4]; // pixels of a letter, and of one of a title
 const [ROW, APART] = [19, 84]; // pixels of a legend's row, and between two panels
-const [NAMED, LINE] = [62, 16]; // pixels left of a panel whose axis has a title; of a title's line
+const [NAMED, TICKS] = [62, 34]; // pixels left of a panel whose axis has a title, or none
+const LINE = 16; // pixels of a title's line
 
 const suffixed = (layout, name) =>
   Object.keys(layout).filter((key) => new RegExp(`^${name}\\d*$`).test(key));
@@ -44,8 +45,13 @@ function broken(text, most) {
   return lines.join("<br>");
 }
 
-// Whether a trace is a name that stands at the end of a curve, beside its panel.
-const beside = (trace) => trace.mode === "text" && trace.cliponaxis === false;
+// Pixels of the names that stand at the ends of curves, beside a panel or beside any.
+function beside(data, box = null) {
+  const ends = data.filter(({ mode, cliponaxis }) => mode === "text" && cliponaxis === false);
+  const own = ({ xaxis = "x" }) => !box || xaxis === box.x.replace("axis", "");
+  const names = ends.filter(own).flatMap(({ text }) => text);
+  return LETTER * Math.max(0, ...names.map((name) => name.length));
+}
 
 // Panels in one line, with room in pixels for the titles of axes between them, and their
 // own titles in lines that end before the next one begins. Names at the ends of curves
@@ -57,11 +63,13 @@ function spaced(layout, width, data, boxes, owner) {
   const line = [...boxes].sort((a, b) => a.across[0] - b.across[0]);
   const gaps = line.slice(1).map(({ y, across }, i) => {
     const gap = (across[0] - line[i].across[1]) * inner;
-    return layout[y]?.title?.text ? Math.max(NAMED, gap) : gap;
+    const names = beside(data, line[i]);
+    const least = layout[y]?.title?.text ? NAMED : names && TICKS;
+    return Math.max(names + least, gap);
   });
-  gaps.push((1 - line.at(-1).across[1]) * inner);
+  gaps.push(Math.max((1 - line.at(-1).across[1]) * inner, beside(data, line.at(-1)) - r));
   const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
-  const named = data.some(beside);
+  const named = beside(data) > 0;
   const shares = line.map(({ across: [left, right] }) => (named ? 1 : right - left));
   const scale = (inner - sum(gaps)) / sum(shares) / inner;
   const made = structuredClone(layout);
@@ -139,19 +147,12 @@ function stacked(layout, width, data = []) {
   const below = legends.some((key) => !own(layout[key]));
   const room = below ? ROW * rows(named.map((trace) => trace.name)) + 64 : b;
   const total = boxes.reduce((sum, box, i) => sum + box.high + (i && APART + box.above), 0);
-  // Names at the ends of curves keep their room at the right of their panel.
-  const room_of = (box) => {
-    const own = (trace) => (trace.xaxis ?? "x") === box.x.replace("axis", "");
-    const mine = data.filter(beside).filter(own);
-    const longest = Math.max(0, ...mine.flatMap(({ text }) => text.map((name) => name.length)));
-    return (LETTER * longest) / (width - 56);
-  };
   let top = total;
   boxes.forEach((box, i) => {
     if (i) top -= APART + box.above;
     box.now = [Math.max(0, (top - box.high) / total), top / total];
     top -= box.high;
-    made[box.x] = { ...made[box.x], domain: [0, 1 - room_of(box)] };
+    made[box.x] = { ...made[box.x], domain: [0, 1 - beside(data, box) / (width - 56)] };
     made[box.y] = { ...made[box.y], domain: box.now };
   });
   const move = (part) => {

@@ -10,6 +10,7 @@ from labkit.lab.panels.figures.heard import HEARING, Heard
 
 _STYLE = """
 .labkit-busy { margin: 0 0 0 1em; font-style: italic; }
+.labkit-screen .jupyter-widgets.labkit-note { white-space: normal; height: auto; }
 .labkit-queued { outline: 2px dashed currentColor; outline-offset: -3px; }
 """
 

@@ -95,7 +95,8 @@ class LiveLab(Shown):
         self._pending = {}  # turned since the last row, by name
         self._marked = _UNMARKED
         self._dragging = False  # the same drag as before turns a knob on
-        self.note, self.turned = Label(), Label().add_class("labkit-turned")
+        self.note = Label().add_class("labkit-note")
+        self.turned = Label().add_class("labkit-turned")
         self.outcome, self._twin = Label().add_class("labkit-outcome"), None
         self._restarts, self._row, self._score = 0, None, ""
         self._followers, self._task = [], None  # the task computes the twin
