@@ -211,3 +211,8 @@ def test_later_walks_collapse_under_noise_and_not_without():
     ruled = ends(disturbed, "identity", max_walks=12)
     assert [e.misses for e in ruled] == [e.misses for e in noisy][: len(ruled)]
     assert noisy[-1].accuracy < max(e.accuracy for e in ruled) - 0.03
+
+
+def test_what_stands_before_a_box_is_text_as_the_page_shows_it():
+    titles = list(lab.answers())
+    assert len(titles) == 5 and not any(mark in t for t in titles for mark in "<&;")
