@@ -149,10 +149,22 @@ def claim_table(rows: Iterable[Sequence[str]]) -> pd.DataFrame:
 
 def folded(table: "pd.DataFrame | Styler", summary: str) -> "Page":
     """Return a table that a click on its summary opens."""
+    from pandas.io.formats.style import Styler
+
     from labkit.lab.panels.figures.shown import Page
 
+    kinds = pd.DataFrame, Styler
+    check_kind("table", table, kinds, "a pandas DataFrame or Styler")
+    check_kind("summary", summary, str, "a str")
     head = f"<summary>{html.escape(summary)}</summary>"
     return Page(f"<details>{head}{table.to_html()}</details>", summary)
+
+
+def _check_claims(claims: object, caption: object) -> None:
+    check_kind("claims", claims, (list, tuple), "a list of claims; see duel")
+    for each in claims:
+        check_kind("a claim", each, Claim, "a Claim; see duel")
+    check_kind("caption", caption, str, "a str")
 
 
 def show_claims(claims: Sequence[Claim], caption: str = "") -> None:
@@ -162,12 +174,13 @@ def show_claims(claims: Sequence[Claim], caption: str = "") -> None:
     """
     from IPython.display import display
 
+    _check_claims(claims, caption)
     if any(math.isfinite(claim.gap) for claim in claims):
         display(claim_figure(claims, caption))
     display(folded(claim_table(claims).style, "All claims, with their numbers"))
 
 
-def claim_figure(claims: Iterable[Claim], caption: str = "") -> "Figure":
+def claim_figure(claims: Sequence[Claim], caption: str = "") -> "Figure":
     """Draw how far each claim holds, with its error, in a panel for each unit.
 
     Right of zero is what the paper says. A bar that does not reach zero decides.
@@ -176,6 +189,7 @@ def claim_figure(claims: Iterable[Claim], caption: str = "") -> "Figure":
     from labkit.lab.panels.figures.drawing import corner, on_axes, suffix
     from labkit.lab.panels.figures.theme import layout
 
+    _check_claims(claims, caption)
     rows = [claim for claim in claims if math.isfinite(claim.gap)]
     drawn = pd.DataFrame(rows, columns=Claim._fields)
     units = {unit: mine for unit, mine in drawn.groupby("unit", sort=False)}

@@ -232,9 +232,23 @@ def race_figure(
     views : sequence of View
     bands : bool, whether a band of one standard deviation lies round each curve
     style : keywords of :func:`labkit.lab.panels.curves`, such as ``caption``
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no view, or the runs have no column of one.
     """
     from labkit.lab.panels import curves
 
+    check_kind("result", result, Race, "a Race; see run_race")
+    check_kind("views", views, (list, tuple), "a list of views")
+    check_kind("bands", bands, bool, "True or False")
+    for view in views:
+        check_kind("a view", view, View, "a View")
+        for column in (view.x, view.y):
+            if column not in result.runs:
+                known = ", ".join(map(str, result.runs))
+                raise ValueError(f"the runs have no column {column!r}, but {known}")
     panels, spreads = {view.title: {} for view in views}, []
     for label, runs in result.runs.groupby("label", sort=False):
         looks = runs.groupby("look")

@@ -220,9 +220,9 @@ def main(minutes):
     end = time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        write_notebook(home / "notebooks", "soak", CELLS)
+        write_notebook(home / "notebooks", "00_soak", CELLS)  # as `labkit lab` finds it
         with jupyterlab(home) as server, chromium(home / "chromium") as driver:
-            page = Page(driver, server, "soak")
+            page = Page(driver, server, "00_soak")
             say = lambda line: print(line, flush=True)  # noqa: E731
             before, after = soak(page, lambda _: time.monotonic() < end, WARM, say)
     print(f"grown: {more}" if (more := grown(before, after)) else "flat")

@@ -7,6 +7,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import torch
 
 from labkit import lab
@@ -106,7 +108,7 @@ def tuned(comparison, **given):
 
 SIZES = lab.Sizes(1, 5, 4)
 PLAIN = lab.Experiment("plain", Knobs, lambda settings: iter(()), ())
-LOOKS = lab.run_race({"a": looks_of}, seeds=2).last()
+RACED = lab.run_race({"a": looks_of}, seeds=2)
 ROWS = {"a": {"mean": 2.0, "sd": 0.5}, "b": {"mean": 1.0, "sd": 0.1}}
 ROWS |= {"higher": True, "least": 0.0}
 RUN = {"name": "rls", "parameters": {"seeds": 2}, "profile": "quick", "device": "cpu"}
@@ -117,7 +119,29 @@ SWEEP |= {"notebook_dir": None}
 LOAD = {"name": "digits", "split": "train", "device": None, "dtype": None}
 OWN = {"name": "own.csv", "split": "train", "dtype": torch.float32, "target": "c"}
 PROBLEM = {"dataset": "iris", "samples": 50, "tune": 0.2, "dtype": torch.float32}
+CURVES = {"one": {"a": ([1, 2], [3.0, 4.0])}, "two": {"b": ([1, 2], [3, 4], [0, 1])}}
+DUEL = {"names": ("a", "b"), "setting": "here", "unit": "points", "digits": 1}
+CLAIMS = [lab.duel("a is better", **ROWS, **DUEL)]
+VIEWS = [lab.View("look", "score", "score", "look", "score")]
 CALLS = {
+    "curves": (
+        lab.curves,
+        {"panels": CURVES, "x_titles": "x", "y_titles": ["y", ""], "log_x": False}
+        | {"log_y": [False, True], "lines": ("a",), "caption": "", "width": 960}
+        | {"height": 420},
+    ),
+    "heat_maps": (
+        lab.heat_maps,
+        {"maps": {"A": np.ones((2, 3))}, "x_title": "x", "y_title": "y"}
+        | {"caption": ""},
+    ),
+    "race_figure": (
+        lab.race_figure,
+        {"result": RACED, "views": VIEWS, "bands": True, "caption": ""},
+    ),
+    "claim_figure": (lab.claim_figure, {"claims": CLAIMS, "caption": ""}),
+    "show_claims": (quiet(lab.show_claims), {"claims": CLAIMS, "caption": ""}),
+    "folded": (lab.folded, {"table": pd.DataFrame({"a": [1]}), "summary": "all"}),
     "load": (alone(lab.load), LOAD),
     "load_own": (alone(datasets.load_own), OWN | {"seed": 0, "missing": "refuse"}),
     "load_imdb": (
@@ -178,7 +202,7 @@ CALLS = {
         {"runners": {"a": looks_of, "b": looks_of}, "seeds": 2, "setting": "here"}
         | {"path": None, "progress": False},
     ),
-    "spread": (lab.spread, {"looks": LOOKS, "column": "score"}),
+    "spread": (lab.spread, {"looks": RACED.last(), "column": "score"}),
     "check": (
         lab.check,
         {"name": "rls-gain", "answer": gain, "solve": False, "seed": 1},

@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from labkit.door import check_kind
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
 from labkit.lab.panels.figures.drawing import Curve, Drawing, fit, line
 from labkit.lab.panels.figures.kinds import Panel
 from labkit.lab.panels.figures.theme import axis, numbers
+from labkit.ranges import check, integer
 
 REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
 
@@ -57,6 +59,41 @@ class _Finished(Panel):
         return all(x[-1] >= low + REACH * (high - low) for x in xs)
 
 
+SIZE = dict.fromkeys(("width", "height"), integer(50, 20_000))  # pixels
+
+
+def _check_panels(panels: object) -> None:
+    """Raise an error unless these are panels of curves of numbers."""
+    check_kind("panels", panels, Mapping, "a mapping of title to curves")
+    if not panels:
+        raise ValueError("panels must hold one panel at least, got an empty mapping")
+    for title, each in panels.items():
+        check_kind(f"panel {title!r}", each, Mapping, "a mapping of label to (x, y)")
+        for label, curve in each.items():
+            name = f"curve {label!r} of panel {title!r}"
+            check_kind(name, curve, (tuple, list), "(x, y) or (x, y, sd)")
+            try:
+                shapes = [np.asarray(list(v), dtype=np.float64).shape for v in curve]
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ValueError(f"{name} must be of numbers: {error}") from error
+            if len(shapes) not in (2, 3) or {len(s) for s in shapes} != {1}:
+                raise ValueError(f"{name} must be (x, y) or (x, y, sd), got {shapes}")
+            if len(set(shapes)) > 1:
+                lengths = ", ".join(str(n) for (n,) in shapes)
+                raise ValueError(f"{name} must have one length, got {lengths}")
+
+
+def _check_each(name: str, value: object, kind: type, count: int, words: str) -> None:
+    """Raise an error unless a value is of a kind, or holds ``count`` of that kind."""
+    if isinstance(value, kind):
+        return
+    check_kind(name, value, (list, tuple), words)
+    for each in value:
+        check_kind(name, each, kind, words)
+    if len(value) != count:
+        raise ValueError(f"{name} must be {words} ({count}), got {len(value)}")
+
+
 def curves(
     panels: Mapping[str, Mapping[str, tuple]],
     x_titles: str | Sequence[str],
@@ -82,8 +119,22 @@ def curves(
     lines : tuple of str, labels drawn without markers, as theory is
     caption : str, a sentence below: what to look at, and what it means
     width, height : int, pixels
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is nothing to draw, a curve does not have as many x as y, or a title,
+        an axis or a size is none.
     """
+    _check_panels(panels)
     count = len(panels)
+    for name, value in {"x_titles": x_titles, "y_titles": y_titles}.items():
+        _check_each(name, value, str, count, "a str, or one for each panel")
+    for name, value in {"log_x": log_x, "log_y": log_y}.items():
+        _check_each(name, value, bool, count, "a bool, or one for each panel")
+    check_kind("lines", lines, (tuple, list), "a tuple of labels")
+    check_kind("caption", caption, str, "a str")
+    check({"width": width, "height": height}, SIZE)
     x_titles = [x_titles] * count if isinstance(x_titles, str) else x_titles
     if isinstance(y_titles, str):
         y_titles = [y_titles] + [""] * (count - 1)

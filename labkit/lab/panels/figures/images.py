@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from labkit.door import check_kind
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
 from labkit.lab.panels.figures.drawing import (
     corner,
@@ -39,7 +40,20 @@ def heat_maps(
     maps : mapping of title to (m, n) array
     x_title, y_title : str, with units; the vertical one stands at the first matrix
     caption : str, a sentence below: what to look at, and what it means
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no matrix, one is not of numbers or not 2-D, or a title is no str.
     """
+    check_kind("maps", maps, Mapping, "a mapping of title to (m, n) array")
+    if not maps:
+        raise ValueError("maps must hold one matrix at least, got an empty mapping")
+    for title, matrix in maps.items():
+        _check_matrix(f"matrix {title!r}", matrix)
+    titles = {"x_title": x_title, "y_title": y_title, "caption": caption}
+    for name, value in titles.items():
+        check_kind(name, value, str, "a str")
     made = layout(width=280 * len(maps), height=400) | {"annotations": []}
     made["margin"]["b"] = 110
     traces = []
@@ -64,6 +78,16 @@ def heat_maps(
         made["annotations"].append(panel_title(title, corner(left, down[1])))
     words = [panel_text(title, y_title, x_title) for title in maps]
     return describe({"data": traces, "layout": made}, caption, words)
+
+
+def _check_matrix(name: str, matrix: object) -> None:
+    """Raise ValueError unless an array is of real numbers, with rows and columns."""
+    try:
+        shape = np.asarray(matrix, dtype=np.float64).shape
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise ValueError(f"{name} must be of numbers: {error}") from error
+    if len(shape) != 2 or not all(shape):
+        raise ValueError(f"{name} must have rows and columns, got shape {shape}")
 
 
 class HeatMap(Shown):
