@@ -264,5 +264,7 @@ def percent(outputs: Tensor, labels: Tensor) -> float:
 def squared_error(outputs: Tensor, targets: Tensor) -> float:
     """Return the squared error, summed over the outputs, in the mean over the rows."""
     check_tensor("outputs", outputs)
-    check_tensor("targets", targets, shape=outputs.shape, like=outputs)
+    check_tensor("targets", targets)  # float32, where some rules compute in float64
+    as_targets = outputs.to(targets.dtype)
+    check_tensor("targets", targets, shape=outputs.shape, like=as_targets)
     return float((outputs - targets).square().sum() / len(targets))

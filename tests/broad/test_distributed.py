@@ -278,7 +278,7 @@ def refuse(rank, world):
     mesh, other = mesh_of({"nodes": world}), mesh_of({"rows": world})
     bare, start = init_device_mesh("cpu", (world,)), sharded.start
     for call, message in (
-        (lambda: start(A, Y, 0.0, mesh), "ridge must be > 0 and finite, got 0.0"),
+        (lambda: start(A, Y, 0.0, mesh), "ridge must be > 0 and at most 1e18, got 0.0"),
         (lambda: start(A, Y[:-1], 1.0, mesh), "must have the same rows, got shapes"),
         (lambda: start(A, Y, 1.0, other), "needs mesh_dim_names out of .* got .'rows'"),
         (lambda: start(A, Y, 1.0, bare), "needs mesh_dim_names out of .* got None"),
