@@ -135,7 +135,12 @@ KNOBS = [
     for name, experiment in EXPERIMENTS.items()
     for field in dataclasses.fields(experiment.knobs)
 ]
-each_knob = pytest.mark.parametrize(("name", "knob"), KNOBS)
+# Every third of them is in `make test`, and all are in `make test-long`.
+LONG = pytest.mark.long
+each_knob = pytest.mark.parametrize(
+    ("name", "knob"),
+    [pytest.param(*k, marks=[LONG] * bool(i % 3)) for i, k in enumerate(KNOBS)],
+)
 quiet = pytest.mark.filterwarnings("ignore:with forgetting < 1")
 
 
