@@ -111,7 +111,8 @@ function stacked(layout, width, data = []) {
   });
   const aside = new Set(boxes.map(({ across }) => across[0]));
   const one = aside.size === boxes.length && !layout.meta?.least; // line of panels
-  if (!width || (aside.size < 2 && !one)) return layout;
+  // Without panels it is a figure of images that has drawn none so far.
+  if (!width || !boxes.length || (aside.size < 2 && !one)) return layout;
   const owner = ({ x, y }) => {
     const off = ({ across: [left, right], up: [low, high] }) =>
       Math.max(left - x, x - right, 0) * 10 + Math.max(low - y, y - high, 0);
