@@ -69,6 +69,7 @@ def test_the_accuracies_kept(name, hidden):
         assert counts[:-1] == sorted(set(counts[:-1]), reverse=True)
 
 
+@pytest.mark.long
 def test_later_walks_collapse_on_fashion_mnist_and_the_stop_rule_prevents_it():
     stopped, _ = ends("fashion-mnist", "identity", ridge=0)
     going_on, _ = ends("fashion-mnist", "identity", ridge=0, max_walks=12, stop=False)

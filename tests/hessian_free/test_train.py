@@ -213,6 +213,7 @@ def test_the_papers_settings():
     assert all(each == each[::-1] for each in widths)
 
 
+@pytest.mark.long
 @pytest.mark.real_data
 def test_usps():
     """A small net on the real digits: below PCA with as many numbers, 8.38 at 25."""

@@ -155,7 +155,7 @@ def one_thread(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "beside"),
     [
-        *settings([(name, {}) for name in PATHS]),
+        *settings([(name, {}) for name in PATHS], pytest.mark.long),
         *settings(FAR.items()),
         *settings(data_sets(), (pytest.mark.long, pytest.mark.real_data)),
         *settings(mixtures(20), pytest.mark.long),
