@@ -29,8 +29,7 @@ HALVINGS = 60
 DTYPES = (torch.float32, torch.float64)  # half precision stalls
 SHARDED = ("DTensor", "FlatParameter")
 Rows = Tensor | tuple[Tensor, Tensor | None]  # inputs, and targets if they are others
-# Damping is squared, in float32 too.
-LEAST, MOST = 1e-18, 1e18  # damping; float32 holds the squares of both
+LEAST, MOST = 1e-18, 1e18  # damping, which is squared: float32 holds both squares
 SQUARABLE = number("at most 1e18, for it is squared", lambda v: v <= MOST)
 
 
@@ -308,9 +307,8 @@ def adapted_damping(
     r"""Return the next damping by the Levenberg-Marquardt rule (section 4.2).
 
     $\lambda / \mathrm{decay}$ if rho < 1/4, $\mathrm{decay}\,\lambda$ if rho > 3/4,
-    else $\lambda$, and never below ``floor``. It stays between 1e-18 and 1e18: the
-    square of a damping beyond these is 0 or infinite in float32, and a system with it
-    has the same solution up to rounding.
+    else $\lambda$, and never below ``floor``. It stays between 1e-18 and 1e18, since
+    the square of a damping far beyond these is 0 or infinite in float32.
 
     Examples
     --------

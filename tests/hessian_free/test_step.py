@@ -14,19 +14,18 @@ def test_damping_rule():
     next_ones = [adapted_damping(1.0, rho, 0.5) for rho in ratios]
     assert next_ones == [2.0, 2.0, 1.0, 1.0, 1.0, 0.5]
     assert adapted_damping(1.0, 0.8, 0.5, floor=0.7) == 0.7
+    assert adapted_damping(1e-18, 0.8, 0.5) == 1e-18
+    assert adapted_damping(1e18, -math.inf, 0.5) == 1e18
 
 
 @pytest.mark.parametrize("kind", [HessianFree, MartensHF])
-@pytest.mark.parametrize("damping", [1e-18, 1e18])
-def test_damping_stays_where_float32_holds_its_square(kind, damping):
-    """Thousands of steps that all succeed, or all fail, brought it to 0 or infinity."""
+def test_steps_that_all_fail_raise_the_damping_no_further_than_float32_holds(kind):
     torch.manual_seed(0)
-    model = Autoencoder((5, 3, 5), incoming=3)
-    made = kind(model, damping=damping, damping_decay=0.01)
+    made = kind(Autoencoder((5, 3, 5), incoming=3), damping=1e18, damping_decay=0.01)
     for _ in range(12):
-        made.step(torch.rand(8, 5) if damping < 1 else torch.zeros(8, 5))
-    assert 1e-18 <= made.param_groups[0]["damping"] <= 1e18
-    assert all(weight.isfinite().all() for weight in model.parameters())
+        made.step(torch.zeros(8, 5))
+    assert made.param_groups[0]["damping"] == 1e18
+    assert all(weight.isfinite().all() for weight in made.model.parameters())
 
 
 def quadratic(x):
