@@ -49,7 +49,7 @@ class _Finished(Panel):
         ]
 
     def reach(self) -> bool:
-        """Whether all curves end near the panel's right edge."""
+        """Return whether all curves end near the panel's right edge."""
         scale = np.log10 if self.log_x else np.asarray
         with np.errstate(divide="ignore"):
             xs = [scale(x) for x, _ in self.values()]
@@ -123,8 +123,8 @@ def curves(
     Raises
     ------
     TypeError, ValueError
-        If there is nothing to draw, a curve does not have as many x as y, or a title,
-        an axis or a size is none.
+        If there is nothing to draw, if a curve does not have as many y as x, or if a
+        title, an option or a size is invalid.
     """
     _check_panels(panels)
     count = len(panels)

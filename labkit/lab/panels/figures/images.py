@@ -44,7 +44,8 @@ def heat_maps(
     Raises
     ------
     TypeError, ValueError
-        If there is no matrix, one is not of numbers or not 2-D, or a title is no str.
+        If there is no matrix, if one is not 2-D or not of numbers, or if a title is
+        not a string.
     """
     check_kind("maps", maps, Mapping, "a mapping of title to (m, n) array")
     if not maps:
