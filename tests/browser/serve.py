@@ -192,8 +192,8 @@ def chromium(profile: Path):
         made = Chrome(options=options, service=service)
         made.set_page_load_timeout(PATIENCE)
         made.set_script_timeout(PATIENCE)
-        # A page that is not the system's active window has no focus, and JupyterLab then
-        # no notebook for its menus and its status bar.
+        # In a window that the system does not hold active a page has no focus, and
+        # JupyterLab no notebook for its menus and its status bar.
         made.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
         yield made
         made.quit()
