@@ -134,32 +134,33 @@ def paragraph(paper: str, items: pd.DataFrame, folder: Path) -> str:
     if mine.empty:
         return ""
     also = ALSO[paper](folder) if paper in ALSO else ()
-    return " ".join([*_sentences(mine), *also, WHY.get(paper, "")]).strip()
+    parts = [_counted(mine), " ".join([WHY.get(paper, ""), *also])]
+    return "\n\n".join([*filter(None, parts), "\n".join(_findings(mine))]).strip()
 
 
-def _sentences(mine: pd.DataFrame) -> Iterator[str]:
+def _counted(mine: pd.DataFrame) -> str:
     size = mine["now"].value_counts()
-    yield (
+    return (
         f"We list {len(mine)} claims of this paper. {size.get(AT_SIZE, 0)} have "
         f"evidence at its size, {size.get(REDUCED, 0)} at a reduced size."
     )
+
+
+def _findings(mine: pd.DataFrame) -> Iterator[str]:
+    """Yield a line of a list for the claims that hold, that fail, and that are open."""
+
+    def listed(head: str, claims: pd.DataFrame, told: str = "") -> Iterator[str]:
+        if len(claims):
+            words = (row.claim + told.format(row=row) for row in claims.itertuples())
+            yield f"- **{head}:** {'; '.join(words)}."
+
     for now in (AT_SIZE, REDUCED):
         held = mine[(mine["now"] == now) & (mine["found"] == HOLDS)]
-        if len(held):
-            where = SIZES[now][0].upper() + SIZES[now][1:]
-            yield f"{where} these hold: {'; '.join(held['claim'])}."
-    failed = mine[mine["found"] == FAILS]
-    if len(failed):
-        told = (f"{row.claim} (here {row.told})" for row in failed.itertuples())
-        yield f"These do not hold: {'; '.join(told)}."
-    partly = mine[mine["found"] == PARTLY]
-    if len(partly):
-        told = (f"{row.claim} ({row.share} verdicts)" for row in partly.itertuples())
-        yield f"These hold in part: {'; '.join(told)}."
-    unsure = mine[mine["found"] == OPEN]
-    if len(unsure):
-        told = (f"{row.claim} (here {row.told})" for row in unsure.itertuples())
-        yield f"These are open: {'; '.join(told)}."
+        yield from listed(f"These hold {SIZES[now]}", held)
+    here, share = " (here {row.told})", " ({row.share} verdicts)"
+    yield from listed("These do not hold", mine[mine["found"] == FAILS], here)
+    yield from listed("These hold in part", mine[mine["found"] == PARTLY], share)
+    yield from listed("These are open", mine[mine["found"] == OPEN], here)
 
 
 def _free_bits(folder: Path) -> Iterator[str]:

@@ -28,6 +28,11 @@ READING = (
     "lines are the paper's numbers. Seconds are of the machine named, at the load "
     "named; seconds of the processor are those that the unit itself took."
 )
+HOW_TO_READ = (
+    "<details><summary>How to read the tables and figures</summary>",
+    READING,
+    "</details>",
+)
 
 
 def pages(folder: Path) -> dict[str, str]:
@@ -36,7 +41,7 @@ def pages(folder: Path) -> dict[str, str]:
     for paper in PAPERS:
         mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
         told = coverage.paragraph(paper, items, folder)
-        parts = [MADE, f"# {TITLES[paper]}", *([told] if told else []), READING]
+        parts = [MADE, f"# {TITLES[paper]}", *([told] if told else []), *HOW_TO_READ]
         for each in mine:
             rows = results.frame(results.path_of(each, folder))
             parts += section(each, folder, rows)
