@@ -98,14 +98,15 @@ test-notebooks: .venv/.stamp
 
 test-browser: .venv/.stamp
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
-	  $(PYTEST) $(TWO_CORES) -m browser tests/browser; \
+	  $(PYTEST) $(TWO_CORES) -m "browser and not long" tests/browser; \
 	else \
 	  echo "The browser test was not run: it needs chromium and chromedriver on PATH" \
 	    "(Debian: apt-get install chromium chromium-driver)."; \
 	fi
 
-test-long: .venv/.stamp ## Run what takes hours: every cut, kill and mutant, notebooks all over their bounds
+test-long: .venv/.stamp ## Run what takes hours: every cut, kill, mutant and panel, notebooks all over their bounds
 	$(PYTEST) -n 2 -m "long and not browser" --ignore=tests/device
+	$(PYTEST) $(TWO_CORES) -m "long and browser" tests/browser
 
 soak: .venv/.stamp ## Small steps, kills and clicks on live panels for MINUTES, 30 if not given
 	@set -o pipefail; mkdir -p build/soak; \
