@@ -36,6 +36,7 @@ def pages(source: Path) -> None:
     shutil.copytree(ROOT / "docs", source / "docs")
     for name in ("index", "learn", "use", "extend"):
         (source / f"docs/{name}.md").rename(source / f"{name}.md")
+    shutil.copy(ROOT / "labkit/lab/race.html", source)
     shutil.copytree(ROOT / "notebooks/figures", source / "notebooks/figures")
     for name in ("CHANGELOG.md", "CONTRIBUTING.md", "data/README.md"):
         (source / name).parent.mkdir(exist_ok=True)

@@ -31,6 +31,7 @@ from labkit.lab.rtrl import Network, make_learner, new_network
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.lab.tuning import TUNING_SEED, Rule, Sizes, halton
 from labkit.rtrl import CharStream, train
+from reproduction import drawing
 from reproduction.criteria import AHEAD, ahead, by_seed
 from reproduction.rtrl_online import bits_on, text
 from reproduction.studies import Study
@@ -296,6 +297,25 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     columns["place, mean"] = shares.mean(axis=1).round(2)
     columns["place, sd"] = shares.std(axis=1).round(2)
     return pd.DataFrame(columns).rename_axis("rule").sort_values("place, mean")
+
+
+# The papers' own rules, in a colour of their own.
+OF_PAPERS = ("RLS", "RLS+M", "HRLS+M", "BPLS", "Hessian-free", "broad", "OK")
+
+
+def at_a_glance(rows: pd.DataFrame) -> dict[str, str]:
+    """Return how the race ended as an SVG for each data set, by its name."""
+    charts = {}
+    for data, looks in raced(rows).items() if len(rows) else ():
+        job = job_of(data)
+        found = spread(Race(looks).last(), "score", "seconds").dropna(subset="mean")
+        if job.higher:
+            found["mean"] = 100 - found["mean"]
+        found["note"] = [f"{each:.3g} s" for each in found["seconds"]]
+        score = "wrong [%]" if job.higher else job.score
+        points = found.sort_values("mean")[["mean", "sd", "note"]].fillna({"sd": 0.0})
+        charts[data] = drawing.dots(f"{job.title}: {score}", points, OF_PAPERS)
+    return charts
 
 
 def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:

@@ -107,15 +107,54 @@ def svg(curves: Mapping[str, MeanCurve], chart: Chart, style: Mapping[str, int])
     if lines:
         keys.append(_key(len(keys), "dashed: the paper's number", None))
     height = HEIGHT + LINE * len(keys) + 12
+    said = f"{chart.view.title}, of {', '.join(curves)}"
+    return _page(height, said, [*_axes(curves, chart, lines, style), *keys])
+
+
+def _page(height: int, said: str, parts: Iterable[str]) -> str:
+    """Return an SVG of this height, with what it says to who cannot see it."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
     head += f'width="{WIDTH}" height="{height}" font-family="sans-serif" '
     head += 'font-size="12" role="img">'
-    said = f"{chart.view.title}, of {', '.join(curves)}"
     back = '<rect width="100%" height="100%" fill="white"/>'
-    axes = _axes(curves, chart, lines, style)
-    return "\n".join([head, f"<title>{escape(said)}</title>", back, *axes, *keys]) + (
-        "\n</svg>\n"
-    )
+    said = f"<title>{escape(said)}</title>"
+    return "\n".join([head, said, back, *parts]) + "\n</svg>\n"
+
+
+NAMES, NOTES, ROW = 112, 72, 18  # widths of the names and notes of dots; a row's height
+
+
+def dots(title: str, points: pd.DataFrame, marked: Iterable[str] = ()) -> str:
+    """Return a chart with a row for each label, on a logarithmic axis.
+
+    Parameters
+    ----------
+    title : str
+    points : DataFrame
+        By label, in the order of the rows: ``mean``, ``sd`` and ``note``, words beside
+        the dot. A bar is one standard deviation long on either side.
+    marked : labels whose dots have another colour
+    """
+    marked = frozenset(marked)
+    bottom = TOP + ROW * len(points)
+    low, high = points["mean"] - points["sd"], points["mean"] + points["sd"]
+    least = points["mean"].min() / 2  # a logarithm has no zero
+    low = low.clip(lower=least).to_numpy()
+    ends = low.min(), high.max()
+    x_at = _scale(*ends, True, NAMES, WIDTH - NOTES)
+    parts = [_text(0, 18, title, size=14)]
+    for x in _ticks(*ends, True):
+        parts.append(_text(x_at(x), bottom + 17, f"{x:,.7g}", "middle"))
+        parts.append(_line(x_at(x), TOP, x_at(x), bottom))
+    for place, (name, row) in enumerate(points.iterrows()):
+        y, colour = TOP + ROW * (place + 0.5), COLOURS[name in marked]
+        parts.append(_text(NAMES - 10, y + 4, name, "end"))
+        parts.append(_line(x_at(low[place]), y, x_at(high[name]), y, colour))
+        at = f'cx="{x_at(row["mean"]):.1f}" cy="{y:.1f}" r="3.5"'
+        parts.append(f'<circle {at} fill="{colour}"/>')
+        parts.append(_text(WIDTH - NOTES + 10, y + 4, row["note"]))
+    said = f"{title}: {', '.join(points.index)}"
+    return _page(bottom + 26, said, parts)
 
 
 def _axes(curves, chart, lines, style) -> list[str]:

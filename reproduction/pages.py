@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from labkit.lab.runs.jobs import write_atomically
-from reproduction import coverage, drawing, results, show
+from reproduction import compare, coverage, drawing, results, show
 from reproduction.studies import PAPERS, Study, studies
 
 TITLES = {
@@ -28,6 +28,12 @@ READING = (
     "lines are the paper's numbers. Seconds are of the machine named, at the load "
     "named; seconds of the processor are those that the unit itself took."
 )
+GLANCE = (
+    f"The race at full size: tuned by {compare.TRIALS} trials each, then "
+    f"{compare.SEEDS} seeds. A dot is the mean of the last scores on test data, with "
+    "one standard deviation; left is better, and the axis is logarithmic. Orange: the "
+    "papers' rules. The seconds are those of one processor that the rule itself took."
+)
 HOW_TO_READ = (
     "<details><summary>How to read the tables and figures</summary>",
     READING,
@@ -42,6 +48,10 @@ def pages(folder: Path) -> dict[str, str]:
         mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
         told = coverage.paragraph(paper, items, folder)
         parts = [MADE, f"# {TITLES[paper]}", *([told] if told else []), *HOW_TO_READ]
+        if paper == "compare" and (charts := race_of(folder)):
+            found |= {f"compare/{data}.svg": svg for data, svg in charts.items()}
+            drawn = (f"![{data}](compare/{data}.svg)" for data in charts)
+            parts += [GLANCE, " ".join(drawn)]
         for each in mine:
             rows = results.frame(results.path_of(each, folder))
             parts += section(each, folder, rows)
@@ -51,6 +61,23 @@ def pages(folder: Path) -> dict[str, str]:
     found["README.md"] = "\n\n".join(index(every, folder)) + "\n"
     found["coverage.md"] = "\n\n".join(covered(items)) + "\n"
     return found
+
+
+def race_of(folder: Path) -> dict[str, str]:
+    """Return how the race at full size ended, an SVG for each data set."""
+    return compare.at_a_glance(
+        results.frame(results.path_of(compare.RIVALS, Path(folder)))
+    )
+
+
+def race_page(folder: Path) -> str:
+    """Return the race as HTML that stands alone; see `labkit.lab.claims.show_race`."""
+    charts = race_of(folder)
+    if not charts:
+        return "<p>The race at full size was not run.</p>\n"
+    style = "display: flex; flex-wrap: wrap; gap: 1em"
+    drawn = "".join(charts.values())
+    return f'<div style="{style}">\n{drawn}</div>\n<p>{GLANCE}</p>\n'
 
 
 def figures_of(each: Study, rows: pd.DataFrame) -> dict[str, str]:
@@ -213,13 +240,8 @@ def summaries(folder: Path) -> str:
     return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 
-def summaries_beside(table: Path) -> Path:
-    """Return the path of the paragraphs, beside the table of claims."""
-    return table.with_name("summaries.json")
-
-
 def write(folder: Path, docs: Path, table: Path) -> list[Path]:
-    """Write all pages and the table of claims; return their paths.
+    """Write all pages, the table of claims and what lies beside it; return their paths.
 
     Parameters
     ----------
@@ -228,8 +250,13 @@ def write(folder: Path, docs: Path, table: Path) -> list[Path]:
     table : path, of the table of claims
     """
     made, paths = pages(folder), []
-    write_atomically(Path(table), claims(folder))
-    write_atomically(summaries_beside(Path(table)), summaries(folder))
+    beside = {
+        Path(table): claims(folder),
+        Path(table).with_name("summaries.json"): summaries(folder),
+        Path(table).with_name("race.html"): race_page(folder),
+    }
+    for path, text in beside.items():
+        write_atomically(path, text)
     for figure in sorted(Path(docs).glob("*/*.svg")):
         if figure.relative_to(docs).as_posix() not in made:
             figure.unlink()
@@ -239,4 +266,4 @@ def write(folder: Path, docs: Path, table: Path) -> list[Path]:
         if not path.is_file() or path.read_text("utf-8") != text:
             write_atomically(path, text)
         paths.append(path)
-    return [*paths, Path(table), summaries_beside(Path(table))]
+    return [*paths, *beside]

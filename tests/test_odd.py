@@ -23,7 +23,7 @@ STEPS = {
     "diagonal_estimate": "diagonal_preconditioner",
 }
 # Functions that take no argument.
-WITHOUT = {"available", "done"}
+WITHOUT = {"available", "done", "show_race"}
 
 
 @pytest.mark.parametrize("room", odd.ROOMS)

@@ -37,7 +37,8 @@ __getattr__, __dir__, __all__ = lazily(
         "claims": (
             *("AHEAD", "BEHIND", "LEVEL", "NO", "UNDECIDED", "YES", "Claim"),
             *("claim_figure", "claim_table", "compared", "duel", "folded"),
-            *("plus_minus", "recorded", "show_claims", "show_summary", "verdict"),
+            *("plus_minus", "recorded", "show_claims", "show_race"),
+            *("show_summary", "verdict"),
         ),
         "datasets": ("Labelled", "Text", "available", "load"),
         "panels": (

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
 WORDS = "another verdict"  # in the legend of dots; its words stand at the dot
-# both by `labkit reproduce pages`
+# all by `labkit reproduce pages`
 RECORDED = Path(__file__).with_name("claims.csv")
 SUMMARIES = Path(__file__).with_name("summaries.json")
+RACE = Path(__file__).with_name("race.html")
 
 
 Row = Mapping[str, float] | pd.Series  # with ``mean`` and ``sd``
@@ -274,6 +275,16 @@ def show_summary(paper: str) -> None:
         known = ", ".join(name for name, text in told.items() if text)
         raise ValueError(f"there is no summary of {paper!r}; there are {known}")
     display(Markdown(told[paper]))
+
+
+def show_race() -> None:
+    """Display how the race of notebook 06 ended at full size, as it was recorded."""
+    from IPython.display import display
+
+    from labkit.lab.panels.figures.shown import Page
+
+    told = "The race at full size is shown in pages and notebooks."
+    display(Page(RACE.read_text("utf-8"), told))
 
 
 def recorded(paper: str) -> pd.DataFrame:

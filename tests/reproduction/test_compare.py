@@ -1,6 +1,8 @@
 """The comparison with today's rules: equal trials, seeds of its own, fair verdicts."""
 
 import math
+import re
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -108,3 +110,23 @@ def test_every_data_set_has_a_column_in_the_figure():
     assert set(JOBS) <= set(rows.columns)
     assert list(rows["usps"]) == [2.0]
     assert rows["mnist"].isna().all()
+
+
+def test_the_race_at_a_glance_has_the_best_rule_first_and_errors_on_its_axis():
+    both = [
+        planted("mnist", **{ADAM: [97.0, 98.0], "RLS": [99.0, 99.0]}),
+        planted("usps", **{"RLS": [2.0] * 3, ADAM: [1.0, 1.5, 1.25]}),
+    ]
+    charts = compare.at_a_glance(pd.concat(both))
+    assert [*charts] == ["mnist", "usps"]
+    words = {
+        data: [e.text for e in ElementTree.fromstring(svg).iter() if e.text]
+        for data, svg in charts.items()
+    }
+    assert "MNIST: wrong [%]" in words["mnist"]
+    for data, best, worst in ("mnist", "RLS", ADAM), ("usps", ADAM, "RLS"):
+        assert words[data].index(best) < words[data].index(worst)
+    dots = re.findall(r'cx="([\d.]+)".*fill="(.*?)"', charts["mnist"])
+    assert len(dots) == 2 and dots[0][1] != dots[1][1]  # the paper's has its colour
+    assert float(dots[0][0]) < float(dots[1][0])
+    assert compare.at_a_glance(pd.DataFrame()) == {}

@@ -10,10 +10,12 @@ import pytest
 
 from labkit.lab.claims import (
     NO,
+    RACE,
     SUMMARIES,
     UNDECIDED,
     YES,
     recorded,
+    show_race,
     show_summary,
 )
 from labkit.lab.race import View
@@ -26,9 +28,14 @@ from reproduction.studies import PAPERS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_pages_and_results_agree():
+@pytest.fixture(scope="module")
+def made():
+    """All pages of the committed results."""
+    return pages.pages(RESULTS)
+
+
+def test_pages_and_results_agree(made):
     """If not: `labkit reproduce pages`."""
-    made = pages.pages(RESULTS)
     there = {
         path.relative_to(DOCS).as_posix(): path.read_text("utf-8")
         for path in DOCS.rglob("*")
@@ -43,8 +50,8 @@ def test_pages_and_results_agree():
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_a_notebook_shows_what_its_page_says(paper):
-    page = pages.pages(RESULTS)[f"{paper}.md"]
+def test_a_notebook_shows_what_its_page_says(paper, made):
+    page = made[f"{paper}.md"]
     for row in recorded(paper).to_dict("records"):
         words = row["paper's claim"], row["recorded"], row["data and scale"]
         assert all(part in page for each in words for part in each.split("; "))
@@ -61,12 +68,21 @@ def test_claims_of_a_paper_that_there_is_not_are_refused():
         recorded("adam")
 
 
-def test_a_summary_is_the_paragraph_at_the_head_of_the_page(capsys):
+def test_a_summary_is_what_stands_at_the_head_of_the_page(made):
     with pytest.raises(ValueError, match=r"no summary of 'adam'; there are broad"):
         show_summary("adam")
-    page = pages.pages(RESULTS)["rls.md"]
+    page = made["rls.md"]
     told = json.loads(SUMMARIES.read_text("utf-8"))["rls"]
     assert f"\n\n{told}\n\n" in page
+
+
+def test_the_race_that_is_shown_is_that_of_the_page(made, monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    show_race()
+    (data,) = (each._repr_mimebundle_()["text/html"] for each in shown)
+    charts = [text for name, text in made.items() if re.match(r"compare/\D*svg", name)]
+    assert data.count("<svg") == len(charts) and all(c in data for c in charts)
 
 
 def test_every_claim_of_the_papers_has_its_evidence(tmp_path):
@@ -124,6 +140,8 @@ def test_a_figure_goes_with_its_results(tmp_path):
     assert figure.is_file() and table.read_text("utf-8") == pages.claims(RESULTS)
     there = table.with_name("summaries.json").read_text("utf-8")
     assert there == pages.summaries(RESULTS)
+    race = table.with_name("race.html").read_text("utf-8")
+    assert race == RACE.read_text("utf-8") == pages.race_page(RESULTS)
     pages.write(tmp_path, tmp_path / "docs", table)
     assert not [*tmp_path.rglob("*.svg")]
 
