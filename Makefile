@@ -10,6 +10,8 @@
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
 
 SHELL := bash
+# Hundreds of processes start: compiled once, labkit is not compiled anew by each.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
 PIP_FLAGS ?=
 TORCH ?= 2.13.0

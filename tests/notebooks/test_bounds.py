@@ -1,7 +1,7 @@
 """Every value within its declared bounds runs through: the notebooks' cells, run here.
 
-``make test`` has the least of every parameter of every notebook and some settings far
-from it; ``make test-long`` has each data set that is there, mixtures, and each
+``make test`` has two settings far from the least; ``make test-long`` has the least of
+every parameter of every notebook, each data set that is there, mixtures, and each
 parameter at its largest.
 """
 
@@ -35,6 +35,7 @@ FAR = {
     "compare": {"data": "diabetes", "label_noise": 0.5, "rank": 2},
     "broad": {"groups": 7, "features": 100, "added": 33, "updates": 3, "seed": 1000},
 }
+FEW, LONG = ("rls", "compare"), pytest.mark.long
 # How much of the same is done: at its largest for days.
 REPEATED = "steps epochs epochs_128 toy_epochs seeds live_steps iterations runs sweeps"
 REPEATED += (
@@ -155,11 +156,12 @@ def one_thread(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "beside"),
     [
-        *settings([(name, {}) for name in PATHS], pytest.mark.long),
-        *settings(FAR.items()),
-        *settings(data_sets(), (pytest.mark.long, pytest.mark.real_data)),
-        *settings(mixtures(20), pytest.mark.long),
-        *settings(largest(), pytest.mark.long),
+        *settings([(name, {}) for name in PATHS], LONG),
+        *settings(each for each in FAR.items() if each[0] in FEW),
+        *settings((each for each in FAR.items() if each[0] not in FEW), LONG),
+        *settings(data_sets(), (LONG, pytest.mark.real_data)),
+        *settings(mixtures(20), LONG),
+        *settings(largest(), LONG),
     ],
 )
 def test_a_notebook_runs_through(name, beside, tmp_path, capfd, monkeypatch):

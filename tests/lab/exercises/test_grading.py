@@ -137,7 +137,7 @@ def test_every_submission_gets_its_row(names, tmp_path):
     (tmp_path / "other.ipynb").write_text('{"cells": [], "metadata": {}}')
     (tmp_path / ".ipynb_checkpoints").mkdir()
     (tmp_path / ".ipynb_checkpoints/right.ipynb").write_text("")
-    rows = grade_folder(tmp_path, seconds=3, megabytes=600, workers=2)
+    rows = grade_folder(tmp_path, seconds=6, megabytes=600, workers=2)
     kinds = {row.submission.removesuffix(".ipynb"): row.kind for row in rows}
     wanted = {name: kind for name, (_, kind) in submitted.items()}
     assert kinds == wanted | {"torn": "unreadable", "other": "unreadable"}
