@@ -75,9 +75,12 @@ def race_page(folder: Path) -> str:
     charts = race_of(folder)
     if not charts:
         return "<p>The race at full size was not run.</p>\n"
-    style = "display: flex; flex-wrap: wrap; gap: 1em"
-    drawn = "".join(charts.values())
-    return f'<div style="{style}">\n{drawn}</div>\n<p>{GLANCE}</p>\n'
+    style = (
+        ".labkit-race { display: flex; flex-wrap: wrap; gap: 1em }\n"
+        ".labkit-race svg { max-width: 100%; height: auto }"
+    )
+    drawn = f'<div class="labkit-race">\n{"".join(charts.values())}</div>'
+    return f"<style>\n{style}\n</style>\n{drawn}\n<p>{GLANCE}</p>\n"
 
 
 def figures_of(each: Study, rows: pd.DataFrame) -> dict[str, str]:
