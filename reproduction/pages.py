@@ -76,7 +76,8 @@ def race_page(folder: Path) -> str:
     if not charts:
         return "<p>The race at full size was not run.</p>\n"
     style = (
-        ".labkit-race { display: flex; flex-wrap: wrap; gap: 1em }\n"
+        ".labkit-race { display: flex; flex-wrap: wrap; gap: 1em;\n"
+        "  align-items: flex-start }\n"
         ".labkit-race svg { max-width: 100%; height: auto }"
     )
     drawn = f'<div class="labkit-race">\n{"".join(charts.values())}</div>'
