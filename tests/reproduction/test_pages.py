@@ -46,7 +46,7 @@ def test_pages_and_results_agree(made):
     assert table == pages.claims(RESULTS)
     assert max(len(text.encode()) for text in [*made.values(), table]) <= 300_000
     figures = [text for name, text in made.items() if name.endswith(".svg")]
-    assert all(re.search(r'points="\d', figure) for figure in figures)
+    assert all(re.search(r'(points|cx)="\d', figure) for figure in figures)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
