@@ -56,8 +56,9 @@ def checked(page, condition, what):
 @pytest.mark.parametrize("page", ["exercise"], indirect=True)
 def test_a_wrong_line_a_hint_and_the_right_line(page):
     page.run_all()
-    seen = shown(page, CHECK, lambda seen: seen["typeset"], "the equation is typeset")
+    seen = shown(page, CHECK, lambda seen: seen["hints"], "what is to be written")
     assert "This exercise is open" in seen["text"] and not seen["maps"]
+    assert seen["typeset"] == 1  # a letter; the equation stands above the exercise
     assert seen["hints"] == ["Hint 1", "", "", ""]
 
     write(page, LONG)
@@ -69,6 +70,7 @@ def test_a_wrong_line_a_hint_and_the_right_line(page):
     seen = checked(page, lambda seen: seen["maps"] == 3, "a wrong line")
     assert "This does not hold with your lines" in seen["text"]
     assert "Look for the missing term" in seen["text"]
+    assert "Each side has " in seen["text"] and seen["typeset"] > 1
     assert seen["titles"][:2] == ["your S", "wanted S"]
     assert "difference, at most" in seen["titles"][2]
 

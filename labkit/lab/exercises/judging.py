@@ -336,13 +336,26 @@ def _failure(finding: Finding) -> str:
         "entry.",
     ]
     if finding.found.numel() and finding.found.shape == finding.wanted.shape:
-        apart = (finding.found - finding.wanted).abs().nan_to_num(nan=torch.inf)
-        i = int(apart.flatten().argmax())
-        place = tuple(int(k) for k in torch.unravel_index(torch.tensor(i), apart.shape))
-        here, right = (side.flatten()[i] for side in (finding.found, finding.wanted))
-        where = f"at {list(place)} " if place else ""
-        rows.append(f"They differ most {where}: {here:.6g} against {right:.6g}.")
-    return "\n\n".join(rows).replace(" :", ":")
+        rows.append(_largest(finding))
+    return "\n\n".join(rows)
+
+
+def _largest(finding: Finding) -> str:
+    """Say which entry of the two sides differs most, and what it is on each."""
+    apart = (finding.found - finding.wanted).abs().nan_to_num(nan=torch.inf)
+    i = int(apart.flatten().argmax())
+    here, right = (side.flatten()[i] for side in (finding.found, finding.wanted))
+    values = f"{here:.6g} on one side and {right:.6g} on the other"
+    place = [int(k) for k in torch.unravel_index(torch.tensor(i), apart.shape)]
+    size = " × ".join(map(str, apart.shape))
+    if not place:
+        return f"It is {values}."
+    if len(place) == 1:
+        return f"Each side has {size} numbers. Number {i + 1} differs most: {values}."
+    where = f"at index {place}, counted from 0,"
+    if len(place) == 2:
+        where = f"in row {place[0] + 1} and column {place[1] + 1}"
+    return f"Each side has {size} numbers. The one {where} differs most: {values}."
 
 
 def _slip(exercise: Exercise, run: Tried) -> Mutant | None:

@@ -22,6 +22,7 @@ NUMBERED = 6  # columns of one whose numbers are written into it
 CELL, LEAST, WIDTH = 22, 44, 190  # pixels of a cell, and of a matrix at least
 GAP, LEFT, RIGHT = 54, 10, 54  # between matrices, before the first, after the last
 ABOVE, BELOW = 26, 14  # of a row of matrices: its titles, and room
+NARROW = 640  # pixels of the three matrices at least: a narrower page is scrolled
 BARE = PLAIN | {"showticklabels": False}
 CAPTION = "What your lines gave in the first step, beside what is wanted."
 KINDS = "text", "code", "formula"
@@ -77,7 +78,9 @@ class Checked:
 
     def _ipython_display_(self) -> None:
         said = f"{HEADS[self.judgement.kind]} {self.judgement.text}"
-        if isinstance(self.exercise, Exercise) and not self.right:
+        # An exercise that is open has its equation above, in the text or nowhere.
+        told = self.right or self.judgement.kind == "open"
+        if isinstance(self.exercise, Exercise) and not told:
             said += f"\n\n$${self.exercise.equation}$$"
         display(Words(said))
         if figure := self.figure():
@@ -133,7 +136,9 @@ def side_by_side(pairs: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
             made["annotations"].append(panel_title(title, corner(across[0], down[1])))
             words.append(panel_text(title, "row", "column"))
         top += ABOVE + heights[row] + BELOW
-    return describe({"data": traces, "layout": made}, CAPTION, words)
+    figure = describe({"data": traces, "layout": made}, CAPTION, words)
+    figure["layout"]["meta"]["least"] = NARROW
+    return figure
 
 
 def _maps(name: str, hers: np.ndarray, wanted: np.ndarray) -> Iterator[tuple]:

@@ -265,6 +265,7 @@ def test_open_wrong_and_right_in_turn():
     assert (told.kind, told.slip) == ("wrong", "sign")
     assert "plus and minus" in told.text and r"h\,P_s \bar x" in told.text
     assert r"$\lambda = 0.9$" in told.text
+    assert "The one in row 1 and column 1 differs most: nan on one side" in told.text
     assert judge(GAIN, gain_of()).right
 
 
