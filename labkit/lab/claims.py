@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 YES, NO, UNDECIDED = "yes", "no", "not decided by this run"
 WORDS = "another verdict"  # in the legend of dots; its words stand at the dot
+LEAST = 560  # pixels of a figure of claims: a narrower page is scrolled
 # all by `labkit reproduce pages`
 RECORDED = Path(__file__).with_name("claims.csv")
 SUMMARIES = Path(__file__).with_name("summaries.json")
@@ -220,7 +221,9 @@ def claim_figure(claims: Sequence[Claim], caption: str = "") -> "Figure":
         shown.add(trace["name"])
     figure["legend"] = {"orientation": "h", **corner(0, 1)}
     words = [panel_text("Claims", f"gap in {unit}", "") for unit in units]
-    return describe({"data": data, "layout": figure}, caption, words)
+    made = describe({"data": data, "layout": figure}, caption, words)
+    made["layout"]["meta"]["least"] = LEAST
+    return made
 
 
 def _dots(claims: pd.DataFrame) -> Iterator[dict]:

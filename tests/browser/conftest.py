@@ -91,7 +91,8 @@ SEEN = [
 LineStepper(rls_step, torch.zeros(4, 6), torch.eye(6), x, gradient)""",
     """from labkit.lab.panels import curves
 crossing = {"one": ([1, 2], [3, 4]), "two": ([1, 2], [4, 3])}
-curves({"Two lines": crossing}, "step", "error", caption="They cross.")""",
+both = {"Two lines": crossing, "The same lines": crossing}
+curves(both, "step", "error", caption="They cross.")""",
     """from labkit.lab.broad.functions import FUNCTIONS
 sums = LiveLab(FUNCTIONS)
 display(sums)""",
@@ -207,7 +208,7 @@ def server(tmp_path_factory):
         write_notebook(home / "notebooks", name, PANELS)
     write_notebook(home / "notebooks", "soak", CELLS)
     write_notebook(home / "notebooks", "screens", SCREENS)
-    write_notebook(home / "notebooks", "seen", SEEN)
+    write_notebook(home / "notebooks", "seen", SEEN, folded=(0,))
     write_notebook(home / "notebooks", "exercise", EXERCISE)
     page = HOWTO / "my_own_optimiser.md"
     write_notebook(home / "notebooks", "stranger", blocks(page, "python"))

@@ -111,6 +111,11 @@ return {{
     .map((curve) => [curve.name, [...curve.y ?? []]])),
 }};
 """
+# Pixels by which the notebook is wider than its page, and scrolls sideways.
+TOO_WIDE = """
+const page = document.querySelector('.jp-WindowedPanel-outer');
+return page.scrollWidth - page.clientWidth;
+"""
 # What panels say whose kernel is gone, where it can be seen.
 LOST = """
 return [...document.querySelectorAll('.labkit-lost')]
@@ -270,6 +275,9 @@ class Page:
             return prompt != before and re.fullmatch(r"\[\d+\]:", prompt)
 
         wait(done, f"cell {number} runs again")
+
+    def too_wide(self):
+        return self.script(TOO_WIDE)
 
     def errors(self):
         return self.script(ERRORS)

@@ -58,11 +58,13 @@ class Server:
         return f"{self.url}/{path}?token={self.token}"
 
 
-def write_notebook(folder: Path, name: str, sources) -> None:
-    """Write a notebook of these cells."""
+def write_notebook(folder: Path, name: str, sources, folded=()) -> None:
+    """Write a notebook of these cells; the code of some, by number, is folded."""
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
     cells = [code | {"id": str(i), "source": text} for i, text in enumerate(sources)]
+    for i in folded:
+        cells[i]["metadata"] = {"jupyter": {"source_hidden": True}}
     made = {"cells": cells, "metadata": {"kernelspec": kernel}}
     made |= {"nbformat": 4, "nbformat_minor": 5}
     folder.mkdir(exist_ok=True)

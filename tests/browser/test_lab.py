@@ -137,6 +137,7 @@ def save_screenshots(page, folder):
         page.driver.set_window_size(width, 1400)
         page.show_panel()
         time.sleep(0.3)
+        assert page.too_wide() <= 0, width
         picture = folder / f"{page.name}-{width}.png"
         assert page.driver.save_screenshot(str(picture))
         if wanted := os.environ.get("LABKIT_SCREENSHOT"):

@@ -15,6 +15,7 @@ HOLDS = 5  # minibatches in a row at which one rule has to have more errors
 NOISY = 10  # minibatches with noise, at least, from which a rule recovers
 LOST, BACK = 30.0, 10.0  # errors [%] of a rule that has suffered, and has recovered
 ASK = "which rule?"
+NARROW = {"max_width": "calc(100% - 4px)"}  # in a page with less room than a menu has
 LEVELS = "label_noise", "input_noise"
 
 Steps = Sequence[tuple[Mapping, Mapping]]  # a row and the knobs at it, of one run
@@ -87,7 +88,7 @@ class Missions(Shown):
         self._steps, self._done = [], [""] * len(MISSIONS)
         if interactive:
             self.lines = [HTML() for _ in (*MISSIONS, LAST)]
-            self.choice = Dropdown(options=(ASK, *ALL))
+            self.choice = Dropdown(options=(ASK, *ALL), layout=NARROW)
             self.choice.observe(lambda _: self._show(), "value")
             self.widget = VBox([*self.lines, self.choice])
             lab.follow(self._add)

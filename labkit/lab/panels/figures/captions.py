@@ -26,14 +26,17 @@ STYLE = f"""{style()}.{BELOW} {{
 # What plotly.js reads as base64; other arrays become lists.
 _BINARY = {"f8", "f4", "i4", "i2", "i1", "u4", "u2", "u1"}
 
-# In a page: the output before the caption is the figure.
+# In a page: the output before the caption is the figure. Panels' script, plot.js, fits
+# all that wait here to a narrow page, and those that come later.
 _SCRIPT = """
 (() => {
   const mine = document.currentScript?.closest('.jp-OutputArea-child');
   const figure = mine?.previousElementSibling?.querySelector('.jp-OutputArea-output');
   figure?.setAttribute('role', 'img');
   figure?.setAttribute('aria-label', %s);
-  if (figure) figure.style.minHeight = '%spx'; // plotly forgets heights at a new size
+  if (!figure) return;
+  figure.style.minHeight = '%spx'; // plotly forgets heights at a new size
+  (globalThis.labkitFigures ??= []).push(figure);
 })();
 """
 

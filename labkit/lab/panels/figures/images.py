@@ -26,6 +26,7 @@ EARLIER, WITHOUT = "an earlier run", "without the turn"  # what is drawn in grey
 SCENE_INTERVAL = 0.06  # seconds between two redraws of what moves
 MARGIN = {"l": 110, "r": 20, "t": 44, "b": 10}  # pixels, of pictures
 EDGE = 1  # pixels between two images
+LEAST, WIDE = 165, 640  # pixels of a matrix with its scale, and of a row, at least
 GAP = "#B8CDE0"  # white paper between white images would hide where they end
 SHARE = 0.2  # of the colours, below those of the images, stand for "no image"
 
@@ -78,7 +79,10 @@ def heat_maps(
         made[f"yaxis{k}"] = y | {"domain": list(down), "anchor": f"x{k}"}
         made["annotations"].append(panel_title(title, corner(left, down[1])))
     words = [panel_text(title, y_title, x_title) for title in maps]
-    return describe({"data": traces, "layout": made}, caption, words)
+    figure = describe({"data": traces, "layout": made}, caption, words)
+    # Colour scales are as wide as their matrices: a narrow page is scrolled instead.
+    figure["layout"]["meta"]["least"] = min(LEAST * len(maps), WIDE)
+    return figure
 
 
 def _check_matrix(name: str, matrix: object) -> None:

@@ -16,6 +16,12 @@ ASKED = "plotly.js"
 SOON = 0.1  # seconds until another is sent to a page that was never heard, then doubled
 MAX_WAIT = 10.0  # seconds until a figure that no page confirms is followed by another
 GIVE_UP = 20.0  # seconds without a page that draws: a run goes on without this figure
+# JupyterLab shows the first line of code that is folded, and does not break it. A long
+# one would make the whole notebook wider than its page.
+FOLDED = """
+.jp-Notebook .jp-InputPlaceholder > .jp-Placeholder-content { min-width: 0 }
+.jp-Notebook .jp-InputPlaceholder .jp-PlaceholderText { text-overflow: ellipsis }
+"""
 
 
 def plotly_js() -> bytes:
@@ -64,7 +70,7 @@ class Plot(Heard):
     touched = traitlets.Dict().tag(sync=True)
     library = traitlets.Bytes().tag(sync=True)
     _brought = False  # whether a figure of this kernel has brought plotly.js
-    _css = STYLE
+    _css = STYLE + FOLDED
     # As text: of a Path anywidget keeps every widget that was ever made, to reload it.
     _esm = HEARING + "".join(
         path.read_text("utf-8") for path in (REDRAW, REDRAW.with_name("plot.js"))

@@ -45,6 +45,18 @@ function broken(text, most) {
   return lines.join("<br>");
 }
 
+// Letters of the longest name among an axis's ticks.
+const longest = ({ ticktext } = {}) =>
+  Math.max(0, ...(ticktext ?? []).map((name) => `${name}`.length));
+
+// Pixels more below a panel whose ticks have names too long to stand level in its width:
+// these are turned upright.
+function turned(axis, width) {
+  const letters = longest(axis);
+  const level = (axis.ticktext ?? []).length * (letters + 2) * LETTER <= width;
+  return level ? 0 : Math.max(1, LETTER * letters - 14);
+}
+
 // Pixels of the names that stand at the ends of curves, beside a panel or beside any.
 function beside(data, box = null) {
   const ends = data.filter(({ mode, cliponaxis }) => mode === "text" && cliponaxis === false);
@@ -112,6 +124,7 @@ function stacked(layout, width, data = []) {
   const aside = new Set(boxes.map(({ across }) => across[0]));
   const one = aside.size === boxes.length && !layout.meta?.least; // line of panels
   // Without panels it is a figure of images that has drawn none so far.
+  if (width < NARROW && layout.meta?.least) return layout;
   if (!width || !boxes.length || (aside.size < 2 && !one)) return layout;
   const owner = ({ x, y }) => {
     const off = ({ across: [left, right], up: [low, high] }) =>
@@ -122,7 +135,9 @@ function stacked(layout, width, data = []) {
   boxes.sort((a, b) => b.up[1] - a.up[1] || a.across[0] - b.across[0]);
   const { t = 56, b = 50, r = 20 } = layout.margin ?? {};
   const inner = (layout.height ?? 450) - t - b;
-  const most = Math.floor((width - 64) / BOLD);
+  // Names of ticks at the left take room from the titles above them.
+  const names = Math.max(...boxes.map(({ y }) => LETTER * longest(layout[y]) - 20), 0);
+  const most = Math.floor((width - 64 - names) / BOLD);
   const made = structuredClone(layout);
   const own = (part) => (part.yref === "container" ? null : owner(part));
   const legends = suffixed(layout, "legend").filter((key) => layout[key].y !== undefined);
@@ -144,17 +159,20 @@ function stacked(layout, width, data = []) {
     box.above = Math.max(0, ...lines.map((count) => (count - 1) * LINE));
     box.above += Math.max(0, told - ROW);
     box.high = (box.up[1] - box.up[0]) * inner;
+    box.below = turned(layout[box.x], width - 64 - beside(data, box));
   }
   const below = legends.some((key) => !own(layout[key]));
   const room = below ? ROW * rows(named.map((trace) => trace.name)) + 64 : b;
-  const total = boxes.reduce((sum, box, i) => sum + box.high + (i && APART + box.above), 0);
+  const apart = (box, i) => (i ? APART + box.above + boxes[i - 1].below : 0);
+  const total = boxes.reduce((sum, box, i) => sum + box.high + apart(box, i), 0);
   let top = total;
   boxes.forEach((box, i) => {
-    if (i) top -= APART + box.above;
+    top -= apart(box, i);
     box.now = [Math.max(0, (top - box.high) / total), top / total];
     top -= box.high;
     made[box.x] = { ...made[box.x], domain: [0, 1 - beside(data, box) / (width - 56)] };
     made[box.y] = { ...made[box.y], domain: box.now };
+    if (box.below) made[box.x].tickangle = 90;
   });
   const move = (part) => {
     const { across, up, now } = owner(part);
