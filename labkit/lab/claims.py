@@ -200,7 +200,7 @@ def claim_figure(claims: Sequence[Claim], caption: str = "") -> "Figure":
     for i, (unit, mine) in enumerate(units.items()):
         data += [trace | on_axes(i) for trace in _dots(mine)]
         figure[f"xaxis{suffix(i)}"] = {
-            "title": {"text": f"how far the claim holds, in {unit}"},
+            "title": {"text": _wrapped(f"how far the claim holds, in {unit}")},
             "anchor": f"y{suffix(i)}",
             "zeroline": True,
             "rangemode": "tozero",

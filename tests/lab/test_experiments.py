@@ -158,6 +158,9 @@ def test_three_steps_are_drawn_written_and_said(name):
     for figure in figures:
         go.Figure(jsonable(figure))  # plotly knows all that stands in it
         assert figure["layout"]["meta"]["alt"].endswith(".")
+        panels = [v for k, v in figure["layout"].items() if k.startswith("xaxis")]
+        # A panel without a place would lie on another where a narrow page stacks them.
+        assert len(panels) == 1 or all("domain" in panel for panel in panels)
     captions = [figure["layout"]["meta"]["caption"] for figure in figures]
     assert EXPERIMENTS[name].caption in captions
     if EXPERIMENTS[name].status:

@@ -296,7 +296,8 @@ def worked(values: Sequence[float]) -> dict:
         square=True,
     )
     put(figure, 0, [ellipse((0, 0), np.eye(2), 1.0, GHOST, width=2) | {"name": ""}])
-    put(figure, 0, [arrow((0, 0), WORKED, INK), words(WORKED, "mean input")])
+    name = words(WORKED, "mean input") | {"textposition": "top left"}  # has room there
+    put(figure, 0, [arrow((0, 0), WORKED, INK), name])
     _, one, between, two = values
     P = np.array([[one, between], [between, two]])
     if np.isfinite(P).all() and np.linalg.eigvalsh(P)[0] > 0:

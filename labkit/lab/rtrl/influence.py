@@ -166,7 +166,8 @@ def picture(now: Influence | None, _before: Influence | None) -> dict:
     for k in ("", "2", "3"):
         look[f"yaxis{k}"]["domain"] = [0.44, 1]
     bare = {"ticks": "", "showticklabels": False, "showgrid": False, "showline": False}
-    strip = axis("text read", limits=(0.5, READ + 0.5)) | {"anchor": "y4"} | bare
+    strip = axis("text read", limits=(0.5, READ + 0.5)) | bare
+    strip |= {"anchor": "y4", "domain": [0, 1]}
     flat = axis("", limits=(0.5, 2.6)) | {"anchor": "x4", "domain": [0, 0.22]} | bare
     look |= {"xaxis4": strip, "yaxis4": flat}
     if not now:

@@ -5,8 +5,8 @@ function fitted(figure) {
   const draw = redrawing(async () => {
     if (!figure.layout || figure.dataset.played !== undefined) return;
     own ??= structuredClone(figure.layout);
-    roomy(figure, own);
     const fits = structuredClone(stacked(own, wide, figure.data));
+    roomy(figure, fits);
     for (const part of [figure, figure.parentElement]) part.style.height = `${fits.height}px`;
     await Plotly.react(figure, figure.data, fits);
     if (!fits.width) await Plotly.Plots.resize(figure);

@@ -29,8 +29,8 @@ const suffixed = (layout, name) =>
 // A figure that says how wide it is, or at least is, keeps that; its place is scrolled.
 function roomy(figure, { meta, width }) {
   const least = meta?.least ?? width;
+  figure.style.minWidth = least ? `${least}px` : "";
   if (!least) return;
-  figure.style.minWidth = `${least}px`;
   figure.parentElement.style.overflowX = "auto";
 }
 
@@ -131,7 +131,10 @@ function stacked(layout, width, data = []) {
       Math.max(left - x, x - right, 0) * 10 + Math.max(low - y, y - high, 0);
     return boxes.reduce((best, box) => (off(box) < off(best) - 1e-6 ? box : best));
   };
-  if (width >= NARROW || boxes.length === 1) return spaced(layout, width, data, boxes, owner);
+  if (width >= NARROW || boxes.length === 1) {
+    const narrow = layout.width > width && width < NARROW; // it has its place's width
+    return spaced(narrow ? { ...layout, width } : layout, width, data, boxes, owner);
+  }
   boxes.sort((a, b) => b.up[1] - a.up[1] || a.across[0] - b.across[0]);
   const { t = 56, b = 50, r = 20 } = layout.margin ?? {};
   const inner = (layout.height ?? 450) - t - b;
@@ -142,9 +145,11 @@ function stacked(layout, width, data = []) {
   const own = (part) => (part.yref === "container" ? null : owner(part));
   const legends = suffixed(layout, "legend").filter((key) => layout[key].y !== undefined);
   const named = data.filter((trace) => trace.name && trace.showlegend !== false);
+  // Plotly puts a legend that is too long for one row into columns of one width.
   const rows = (names) => {
-    const wide = names.reduce((sum, name) => sum + name.length * LETTER + 46, 0);
-    return Math.ceil(wide / (width - 64));
+    const wide = names.map((name) => name.length * LETTER + 46);
+    if (wide.reduce((sum, one) => sum + one, 0) <= width - 64) return Math.min(wide.length, 1);
+    return Math.ceil(wide.length / Math.max(1, Math.floor((width - 64) / Math.max(...wide))));
   };
   for (const box of boxes) {
     const above = (layout.annotations ?? []).filter(
@@ -157,7 +162,7 @@ function stacked(layout, width, data = []) {
     const told = ROW * rows(mine.map((trace) => trace.name));
     box.lift = Math.max(0, ...above.map(({ yshift = 6 }) => told - (yshift - 6)));
     box.above = Math.max(0, ...lines.map((count) => (count - 1) * LINE));
-    box.above += Math.max(0, told - ROW);
+    box.above += told && told - ROW + 12;
     box.high = (box.up[1] - box.up[0]) * inner;
     box.below = turned(layout[box.x], width - 64 - beside(data, box));
   }

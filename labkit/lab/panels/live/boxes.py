@@ -11,7 +11,7 @@ from labkit.lab.panels.figures.plot import Plot
 from labkit.lab.panels.figures.shown import Page, Shown
 
 RIGHT, LARGE, SMALL, NONE = "right", "too large", "too small", "not a number"
-ROOM, TITLE = {"width": "230px"}, {"description_width": "140px"}
+ROOM, TITLE = {"width": "240px"}, {"description_width": "150px"}
 SIDES = {"flex_flow": "row wrap", "align_items": "center", "grid_gap": "0 24px"}
 DRAWN = {"flex": "1 1 420px", "min_width": "0"}
 

@@ -55,7 +55,7 @@ async function play(root, place) {
     const [data, style] = structuredClone([now, layout[position]]); // plotly writes into them
     for (const key of across) style[key] = { range: ranges[key], ...style[key] };
     const fits = stacked(style, wide, data);
-    roomy(figure, style);
+    roomy(figure, fits);
     for (const part of [figure, figure.parentElement]) part.style.height = `${fits.height}px`;
     await Plotly.react(figure, data, { ...fits, uirevision: true });
     if (figure._fullLayout.width !== figure.clientWidth && !fits.width) await Plotly.Plots.resize(figure);
