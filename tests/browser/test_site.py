@@ -367,6 +367,7 @@ def test_no_page_is_wider_than_the_window(driver, address, theme, width, tmp_pat
             driver.save_screenshot(str(tmp_path / f"{Path(path).stem}.png"))
             has, window = page.script(WIDE)
             assert has <= window == width, path
-            assert (page.script(DARK) == "rgb(255, 255, 255)") == (theme == "light")
+            light = lambda p=page: p.script(DARK) == "rgb(255, 255, 255)"  # noqa: E731
+            wait(lambda it=light: it() == (theme == "light"), f"{path} is {theme}")
     finally:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
