@@ -29,7 +29,8 @@ READING = (
     "named; seconds of the processor are those that the unit itself took."
 )
 GLANCE = (
-    f"The race at full size: tuned by {compare.TRIALS} trials each, then "
+    "The race at full size: each rule but Adam (default) is tuned by "
+    f"{compare.TRIALS} trials, then there are "
     f"{compare.SEEDS} seeds. A dot is the mean of the last scores on test data, with "
     "one standard deviation; left is better, and the axis is logarithmic. Orange: the "
     "papers' rules. The seconds are those of one processor that the rule itself took."
@@ -51,7 +52,7 @@ def pages(folder: Path) -> dict[str, str]:
         if paper == "compare" and (charts := race_of(folder)):
             found |= {f"compare/{data}.svg": svg for data, svg in charts.items()}
             drawn = (f"![{data}](compare/{data}.svg)" for data in charts)
-            parts += [GLANCE, " ".join(drawn)]
+            parts += [f"{GLANCE} {so_far(folder)}", " ".join(drawn)]
         for each in mine:
             rows = results.frame(results.path_of(each, folder))
             parts += section(each, folder, rows)
@@ -81,7 +82,15 @@ def race_page(folder: Path) -> str:
         ".labkit-race svg { max-width: 100%; height: auto }"
     )
     drawn = f'<div class="labkit-race">\n{"".join(charts.values())}</div>'
-    return f"<style>\n{style}\n</style>\n{drawn}\n<p>{GLANCE}</p>\n"
+    told = f"{GLANCE} {so_far(folder)}"
+    return f"<style>\n{style}\n</style>\n{drawn}\n<p>{told}</p>\n"
+
+
+def so_far(folder: Path) -> str:
+    """Say how much of the race was run."""
+    units, done = show.state_of(compare.RIVALS, folder)
+    left = "" if len(done) == units else "; the others are not run yet"
+    return f"Of {units} pairs of a rule and a data set {len(done)} are recorded{left}."
 
 
 def figures_of(each: Study, rows: pd.DataFrame) -> dict[str, str]:
