@@ -52,10 +52,11 @@ class Backend:
     Attributes
     ----------
     state : the solver's state; None before the start, or on a mesh without columns
+    counts : (l,) tensor, how often every sample of the start counts; None for once
     loo : (r,) tensor, leave-one-out error of every ridge to choose from, or None
     """
 
-    state, solver, loo = None, "chol-1", None
+    state, solver, counts, loo = None, "chol-1", None, None
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class Backend:
         if isinstance(self.ridge, float):
             return
         shape = len(self.Y), k
-        errors, norm = leave_one_out(blocks, shape, self.ridge, self.root)
+        errors, norm = leave_one_out(blocks, shape, self.ridge, self.counts)
         errors = errors.nan_to_num(torch.inf)
         count = len(self.Y) if self.root is None else self.root.square().sum()
         self.loo = errors / (count * self.Y.shape[1])

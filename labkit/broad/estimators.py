@@ -133,11 +133,10 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         NotPositiveDefinite
             The ridge is too small for the start, where there is no fallback.
         """
-        X, y, weight = self._door(X, y, sample_weight)
+        X, y, counts = self._door(X, y, sample_weight)
         check_classification_targets(y)
         self.classes_ = self._place.united(np.unique(y))
-        Y, weight = self._coded(y), self._class_weighted(y, weight)
-        return self._fit(X, Y, weight)
+        return self._fit(X, self._coded(y), self._class_weighted(y, counts), counts)
 
     @available_if(takes_rows)
     @at_once
@@ -189,7 +188,9 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
             raise ValueError(f"y must hold {known} only, as said first, got {strange}")
         self.classes_ = known
         Y, weight = self._coded(y), self._class_weighted(y, weight)
-        return self._fit(X, Y, weight, False) if first else self._take(X, Y, weight)
+        if not first:
+            return self._take(X, Y, weight)
+        return self._fit(X, Y, weight, keep=False)
 
     def _coded(self, y: np.ndarray) -> np.ndarray:
         """Return the targets coded -1 and +1: (l, c), or (l, 1) for two classes."""
@@ -302,7 +303,7 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
         """Fit as :meth:`BroadLearningClassifier.fit` to numbers y, (l,) or (l, c)."""
         X, y, weight = self._door(X, y, sample_weight, **NUMBERS)
         self._flat = y.ndim == 1
-        return self._fit(X, y.reshape(len(y), -1), weight)
+        return self._fit(X, y.reshape(len(y), -1), weight, weight)
 
     @available_if(takes_rows)
     @at_once

@@ -105,11 +105,18 @@ class BroadLearning(BaseEstimator):
     # Growing
 
     def _fit(
-        self, X: Matrix, Y: np.ndarray, weight: np.ndarray | None, keep: bool = True
+        self,
+        X: Matrix,
+        Y: np.ndarray,
+        weight: np.ndarray | None,
+        counts: np.ndarray | None = None,
+        keep: bool = True,
     ) -> Self:
         """Draw the first nodes and solve for validated X (l, d), Y (l, c), weight (l,).
 
-        ``keep`` says whether to keep the samples, or only a triangle that can add more.
+        ``counts`` (l,) is the weight without that of classes: how often every sample
+        counts where one is left out. ``keep`` says whether to keep the samples, or only
+        a triangle that can add more.
         """
         check_parameters(self, X.shape[1], weight, keep)
         warn_of_bottleneck(self, *X.shape, keep)
@@ -126,6 +133,8 @@ class BroadLearning(BaseEstimator):
         self.nodes_ = Nodes(Preparation.fit(*how))
         self._Z = Y.new_zeros(len(Y), 0)
         self._columns = self._backend(Y, root, keep)
+        if counts is not None:
+            self._columns.counts = self._tensor("sample_weight", counts[:, None])[:, 0]
         self._grow(first, len(Y))
         self.ridge_, loo = self._columns.ridge, self._columns.loo
         self.loo_errors_ = None if loo is None else loo.cpu().numpy()

@@ -83,7 +83,7 @@ def leave_one_out(
     blocks: Callable[[], Iterable[tuple[Tensor, Tensor]]],
     shape: tuple[int, int],
     ridges: Sequence[float],
-    root: Tensor | None = None,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Compute the leave-one-out squared error at each of many ridges.
 
@@ -96,16 +96,18 @@ def leave_one_out(
 
     Where there are at least as many columns as samples, $A A^T = Q\,\mathrm{diag}(s)\,
     Q^T$, $1 - h = \lambda\,\mathrm{diag}(Q\,\mathrm{diag}(d)\,Q^T)$ and
-    $E = \lambda\,Q\,\mathrm{diag}(d)\,Q^T Y$ are used instead. Of a sample with weight
-    w, one of w repetitions is left out, or the whole sample if w < 1: $h / \max(w, 1)$
-    takes the place of h, so that here too weights act as repeated rows.
+    $E = \lambda\,Q\,\mathrm{diag}(d)\,Q^T Y$ are used instead. Of a sample that counts
+    w times, one of w repetitions is left out, or the whole sample if w < 1:
+    $h / \max(w, 1)$ takes the place of h, so that weights act as repeated rows here.
 
     Parameters
     ----------
-    blocks : callable, gives chunks (A, Y) of the samples; called twice
+    blocks : callable, gives chunks (A, Y) of the samples, whose rows are multiplied by
+        the roots of all weights; called twice
     shape : l, k
     ridges : sequence of float > 0
-    root : (l, 1) tensor, optional, roots of weights, which A and Y are multiplied by
+    counts : (l,) tensor, optional, how often every sample counts, weights of classes
+        apart: these belong to every repetition
 
     Returns
     -------
@@ -128,7 +130,7 @@ def leave_one_out(
     s, Q = torch.linalg.eigh(S)
     lam = s.new_tensor(ridges)
     d = 1 / (s.clamp_min(0)[:, None] + lam)  # (m, r)
-    most = s.new_ones(l) if root is None else root[:, 0].square().clamp_min(1)
+    most = s.new_ones(l) if counts is None else counts.clamp_min(1)
     if wide:
         seen, BY = [(Q, Y)], Q.T @ Y
     else:

@@ -295,11 +295,13 @@ def test_the_ridge_is_that_of_scikit_learns_ridge_cv(rows, options, monkeypatch)
 
 @pytest.mark.parametrize("rows", [30, 300])
 @pytest.mark.parametrize("chunk", [None, 64])
-def test_the_path_of_weighted_rows_is_that_of_repeated_ones(rows, chunk):
+@pytest.mark.parametrize("of_class", [None, "balanced", {0: 0.3, 1: 2.5}])
+def test_the_path_of_weighted_rows_is_that_of_repeated_ones(rows, chunk, of_class):
     weight = np.random.default_rng(0).integers(1, 4, rows)
     again, path = np.repeat(np.arange(rows), weight), [1e-3, 1e-1, 10.0]
     fits = [(X[:rows], y[:rows], weight), (X[again], y[again])]
-    one, other = (classifier(ridge=path, chunk=chunk).fit(*each) for each in fits)
+    how = {"ridge": path, "chunk": chunk, "class_weight": of_class}
+    one, other = (classifier(**how).fit(*each) for each in fits)
     assert (
         np.allclose(one.loo_errors_, other.loo_errors_) and one.ridge_ == other.ridge_
     )
