@@ -11,6 +11,7 @@ from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.tuning import TUNING_SEED
 from reproduction import compare
 from reproduction.compare import ADAM, DEFAULT, JOBS, READERS
+from reproduction.criteria import NOT_AT_END
 
 
 class Unsaved:
@@ -51,6 +52,30 @@ def test_every_reader_learns_from_text(rule):
     assert all(0 < row["score"] < 10 for row in looks)
 
 
+class Slow:
+    """A processor whose clock goes on by as many seconds with each question."""
+
+    def __init__(self, seconds):
+        self.seconds, self.now = seconds, 0.0
+
+    def __call__(self):
+        self.now += self.seconds
+        return self.now
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize(("seconds", "count"), [(50.0, 3), (10.0, 9), (200.0, 1)])
+def test_a_run_is_stopped_by_the_clock_and_judged_where_it_is(
+    last, seconds, count, monkeypatch
+):
+    monkeypatch.setattr(compare.time, "process_time", Slow(seconds))
+    looks = ((passes, lambda at=passes: 10.0 * at) for passes in range(1, 10))
+    rows = [*compare.timed(looks, last=last)]
+    assert len(rows) == (1 if last else count)
+    wanted = {"passes": count, "score": 10.0 * count, "seconds": count * seconds}
+    assert rows[-1] == wanted
+
+
 def test_a_failed_trial_is_never_chosen():
     rows = [{"trial": 0, "failed": "x"}, {"trial": 1, "score": math.nan}]
     rows += [{"trial": 2, "score": 3.0}, {"trial": 3, "score": 2.0}]
@@ -86,6 +111,20 @@ def test_a_rule_is_ahead_of_adam_only_by_more_than_the_margin(data, adam, held):
     ((claim, _, verdict),) = compare.claims(rows)
     assert claim.startswith("ours, ")
     assert verdict == held
+
+
+@pytest.mark.parametrize(
+    ("scores", "held"), [([95.0] * 3, NOT_AT_END), ([98.0] * 3, YES)]
+)
+def test_no_rule_loses_because_the_clock_has_stopped_it(scores, held):
+    rows = planted("mnist", **{ADAM: [97.0] * 3, "Muon": scores})
+    rows.loc[rows["label"] == "Muon", ["seconds", "passes"]] = 130.0, 3.25
+    ((_, told, verdict),) = compare.claims(rows)
+    assert verdict == held and told.endswith(", stopped at 3.2 passes")
+    (score,) = (name for name in compare.table(rows) if "right" in name)
+    assert compare.table(rows)[score]["Muon"].endswith(", stopped at 3.2 passes")
+    assert "stopped" not in compare.table(rows)[score][ADAM]
+    assert "130 s, stopped at 3.2 passes" in compare.at_a_glance(rows)["mnist"]
 
 
 def test_the_default_rate_and_the_tuned_one_are_two_rows():
