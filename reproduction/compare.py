@@ -379,7 +379,7 @@ RIVALS = Study(
     differs="nothing of this is in the papers; L-BFGS takes all rows at each step, and "
     "BPLS, broad learning and Hessian-free take as many rows as they want within the "
     f"same number of passes; a run is stopped after {LIMIT} s of the processor "
-    "(torch's Muon multiplies in bfloat16, which is slow on a processor that lacks it); "
+    "(torch's Muon multiplies in bfloat16, which is slow on a processor without it); "
     "RLS and Hessian-free have no online form for the text",
     work=tuned_and_raced,
     units=UNITS,

@@ -150,10 +150,10 @@ def rms(values: np.ndarray) -> float:
 
 
 CAPTION = (
-    "Right: the values of four hidden neurons at the points, dotted before the walk, "
-    "and arrows to what the layer above wants of them; a cross is a target that the "
-    "clamp cut. Left: noisy points, the curve without noise (dotted), and the fit with "
-    "the layers solved so far, grey before this one."
+    "Fit: noisy points, the curve without noise (dotted), and the fit with the layers "
+    "solved so far, grey before this one. Last hidden layer: the values of four "
+    "neurons at the points, dotted before the walk, and arrows to what the layer above "
+    "wants of them; a cross is a target that the clamp cut."
 )
 
 

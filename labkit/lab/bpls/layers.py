@@ -151,10 +151,10 @@ def layer_rows(knobs: LayerKnobs) -> Iterator[dict]:
 
 
 CAPTION = (
-    "Left: values of three samples, dark is 0 (inputs: -2.5), light 1; below them what "
-    "the layer above wants, crossed where the clamp cut it; an arrow is the residual "
-    "that is pushed down. Right: what the network "
-    "with the layers solved so far says; large dots: what this walk solves on."
+    "Layers: values of three samples, dark is 0 (inputs: -2.5), light 1; below them "
+    "what the layer above wants, crossed where the clamp cut it; an arrow is the "
+    "residual that is pushed down. The plane: what the network with the layers solved "
+    "so far says for every input; this walk solves on the large dots."
 )
 
 

@@ -139,7 +139,7 @@ def cost_figure(operations: pd.DataFrame, seconds: pd.DataFrame) -> Figure:
     made["xaxis2"] |= {"domain": [0.55, 1.0], "anchor": "y2"}
     made["yaxis"] = {"autorange": "reversed"}
     made["yaxis2"] = {"anchor": "x2", "matches": "y", "showticklabels": False}
-    caption = "Chol-1 needs neither C nor B: its bar on the left lacks what they cost."
+    caption = "Chol-1 needs neither C nor B: its operations lack what they cost."
     words = [
         panel_text(titles[0], "solver", "1e9 operations", [part[1] for part in _PARTS]),
         panel_text(titles[1], "solver", "seconds"),

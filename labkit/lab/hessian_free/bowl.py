@@ -229,10 +229,10 @@ def opening(knobs: BowlKnobs) -> Bowl:
 
 
 CAPTION = (
-    "Left: the loss of all rows, the damped bowl of this batch, and the step. Middle, "
-    "from near: dots are the lowest points of other batches of this size, and the "
-    "ellipse holds 95 % of them. Right: their spread falls as 1/sqrt(n), dotted, and "
-    "faster where batches share most rows. Both methods arrive in two iterates."
+    "Loss: that of all rows, with the damped bowl of this batch and the step. Lowest "
+    "points, from near: dots are those of other batches of this size, and the ellipse "
+    "holds 95 % of them. Their spread falls as 1/sqrt(n), dotted, and faster where "
+    "batches share most rows. Both methods arrive in two iterates."
 )
 
 

@@ -130,10 +130,10 @@ def dragged(
 
 
 CAPTION = (
-    "Left: terms above the water level (dashed) are kept, those below are raised to it "
-    "and mixed, with signs that are drawn anew at each step. Middle: what a draw makes "
-    "of the diagonal matrix of the bars. Right: each draw is equally far from it, as "
-    "the theorem says, and the mean of n draws n times nearer."
+    "Terms above the water level (dashed) are kept; those below are raised to it and "
+    "mixed, with signs that are drawn anew at each step. One draw shows what they make "
+    "of the diagonal matrix of the bars. Each draw is equally far from that matrix, as "
+    "the theorem says, and the squared distance of the mean of n draws is n times less."
 )
 
 
