@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from labkit.door import check_tensor, described
@@ -77,6 +76,9 @@ def weights_of_rows(
     """
     if sample_weight is None:
         return None, slice(None)
+    # here, so that a room that has estimators does without scikit-learn otherwise
+    from sklearn.utils.validation import _check_sample_weight
+
     given = plain(sample_weight, "sample_weight")
     try:
         weight = _check_sample_weight(given, X, dtype=np.float64)

@@ -78,5 +78,12 @@ def test_the_core_needs_neither_the_lab_nor_groups_of_processes(before):
     assert failures(CORE, blocked, before) == []
 
 
+def test_only_the_estimators_need_scikit_learn():
+    estimators = ["labkit.bpls.estimators", "labkit.broad.estimators"]
+    told = failures([*CORE, *estimators], {"sklearn"})
+    assert [line.partition(":")[0] for line in told] == estimators
+    assert all(line.endswith("sklearn is blocked") for line in told)
+
+
 def test_what_reproduces_needs_neither_figures_nor_notebooks():
     assert failures(PLAIN, (LAB | OTHERS) - NEEDED) == []

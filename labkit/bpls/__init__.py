@@ -5,8 +5,9 @@ Fully-connected Feed-forward Neural Networks*, arXiv 2401.06699, 2024. The Gauss
 refinement is ours.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from labkit.bpls.activations import ACTIVATIONS, Activation, activation
-from labkit.bpls.estimators import BPLSClassifier, BPLSRegressor
 from labkit.bpls.refine import refine, refined_scores
 from labkit.bpls.solve import solve_layer
 from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
@@ -22,6 +23,9 @@ from labkit.bpls.walk import (
     walk,
     walked,
 )
+
+if TYPE_CHECKING:
+    from labkit.bpls.estimators import BPLSClassifier, BPLSRegressor
 
 __all__ = [
     "ACTIVATIONS",
@@ -52,3 +56,12 @@ __all__ = [
     "walk",
     "walked",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators when they are first asked for: they need scikit-learn."""
+    if name not in ("BPLSClassifier", "BPLSRegressor"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from labkit.bpls import estimators
+
+    return getattr(estimators, name)

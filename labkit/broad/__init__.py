@@ -4,13 +4,14 @@ Zhu, *Two Ridge Solutions for the Incremental Broad Learning System on Added Nod
 (arXiv 1911.04872).
 """
 
-from labkit.broad.estimators import BroadLearningClassifier, BroadLearningRegressor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from labkit.broad.factor import (
     NotPositiveDefinite,
     extend_inverse_cholesky,
     inverse_cholesky,
 )
-from labkit.broad.growth import Growth
 from labkit.broad.ldl import (
     division_free_inverse_ldl,
     extend_division_free_inverse_ldl,
@@ -21,6 +22,10 @@ from labkit.broad.nodes import Update
 from labkit.broad.parameters import PAPER
 from labkit.broad.solvers import SOLVERS, Solver
 from labkit.broad.train import SharedColumns, SolverRecord, side_by_side
+
+if TYPE_CHECKING:
+    from labkit.broad.estimators import BroadLearningClassifier, BroadLearningRegressor
+    from labkit.broad.growth import Growth
 
 __all__ = [
     "PAPER",
@@ -41,3 +46,12 @@ __all__ = [
     "inverse_ldl",
     "side_by_side",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators when they are first asked for: they need scikit-learn."""
+    homes = {"BroadLearningClassifier": "estimators", "Growth": "growth"}
+    homes["BroadLearningRegressor"] = "estimators"
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)

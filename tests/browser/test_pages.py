@@ -16,6 +16,7 @@ from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.live_lab import PLAY
 from labkit.lab.panels.live.played import packed, played
 from labkit.lab.rls import ELLIPSE
+from labkit.lab.rls.ellipse import worked
 from labkit.lab.runs.page import write_page
 from labkit.lab.runs.report import report
 from tests.browser.page import wait
@@ -75,6 +76,20 @@ WIDE = """
 const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-2);
 return [plot.parentElement.scrollWidth, plot.parentElement.clientWidth];
 """
+# Of the figure with two legends and of that with one plane: its frame, and its words.
+LEGENDS = """
+const plots = [...document.querySelectorAll('.plotly-graph-div')].slice(-4, -2);
+return plots.map((plot) => {
+  const found = (css) => [...plot.querySelectorAll(css)].map((part) => {
+    const {left, top, right, bottom} = part.getBoundingClientRect();
+    return {left, top, right, bottom};
+  });
+  return {
+    frame: found('.main-svg')[0],
+    words: found('.legendtext, .annotation-text, .xtitle, .ytitle'),
+  };
+});
+"""
 NAMES = """
 const plot = [...document.querySelectorAll('.plotly-graph-div')].at(-1);
 return [...plot.querySelectorAll('text')].map((text) => {
@@ -82,6 +97,9 @@ return [...plot.querySelectorAll('text')].map((text) => {
   return [text.textContent.trim(), left, right];
 });
 """
+
+
+WORKED_VALUES = [2.5, 0.52, -0.24, 0.88]
 
 
 def doubled(x):
@@ -115,8 +133,11 @@ def out(tmp_path_factory):
     rules = {f"a rule of {name}": ([1, 2], [3, 4]) for name in "abcdef"}
     many = curves({"Left": rules, "Right": rules}, "step", "error")
     planes = Figure(PICTURES["regions"][0].picture(None, None))
+    long = {f"with names of {name} letters": rules["a rule of a"] for name in "678"}
+    few = curves({"Left": long, "Right": long}, "step", "error")
+    drawn = {"few": few, "one": Figure(worked(WORKED_VALUES)), "planes": planes}
     fold = {"jupyter": {"source_hidden": True}}
-    for name, figure in (("planes", planes), ("many", many)):
+    for name, figure in (drawn | {"many": many}).items():
         drawn = new_output("display_data", figure._repr_mimebundle_())
         cells.append(new_code_cell(name, metadata=fold, outputs=[drawn]))
     out = tmp_path_factory.mktemp("runs")
@@ -158,6 +179,18 @@ def test_many_planes_keep_their_width_and_are_scrolled_where_it_is_narrow(driver
     titles = page.script(PLANES)
     assert all(apart(a, b) for i, a in enumerate(titles) for b in titles[:i])
     assert page.script(FIGURE)["wide"] <= 390  # the page itself is not
+
+
+def test_legends_have_their_rows_and_one_plane_shrinks_where_it_is_narrow(driver, page):
+    sized(driver, 390, 844)
+    fits = lambda: all(each["frame"]["right"] <= 390 for each in page.script(LEGENDS))  # noqa: E731
+    wait(fits, "both figures fit")
+    (few, one), names = page.script(LEGENDS), 6
+    assert len(few["words"]) == names + 2 + 4 and one["words"]
+    for found in few, one:
+        words, frame = found["words"], found["frame"]
+        assert all(apart(a, b) for i, a in enumerate(words) for b in words[:i])
+        assert all(each["right"] <= frame["right"] for each in words)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
