@@ -10,13 +10,13 @@ pytest.importorskip("selenium")
 
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from labkit.lab.panels import LineStepper, LiveLab, curves
+from labkit.instruments import Trace
+from labkit.lab.panels import Lines, LineStepper, LiveLab, LivePlot, curves
 from labkit.lab.panels.figures.captions import CONFIG, Figure
 from labkit.lab.panels.figures.shown import embedded
 from labkit.lab.panels.live.live_lab import PLAY
 from labkit.lab.panels.live.played import packed, played
 from labkit.lab.rls import ELLIPSE
-from labkit.lab.rls.ellipse import worked
 from labkit.lab.runs.page import write_page
 from labkit.lab.runs.report import report
 from tests.browser.page import wait
@@ -80,13 +80,14 @@ return [plot.parentElement.scrollWidth, plot.parentElement.clientWidth];
 LEGENDS = """
 const plots = [...document.querySelectorAll('.plotly-graph-div')].slice(-4, -2);
 return plots.map((plot) => {
-  const found = (css) => [...plot.querySelectorAll(css)].map((part) => {
+  const box = (part) => {
     const {left, top, right, bottom} = part.getBoundingClientRect();
-    return {left, top, right, bottom};
-  });
+    return {left, top, right, bottom, text: part.textContent};
+  };
+  const words = [...plot.querySelectorAll('.infolayer text')].map(box);
   return {
-    frame: found('.main-svg')[0],
-    words: found('.legendtext, .annotation-text, .xtitle, .ytitle'),
+    frame: box(plot.querySelector('.main-svg')),
+    words: words.filter((each) => each.right > each.left),
   };
 });
 """
@@ -98,8 +99,7 @@ return [...plot.querySelectorAll('text')].map((text) => {
 });
 """
 
-
-WORKED_VALUES = [2.5, 0.52, -0.24, 0.88]
+LONG = "a name too long to stand at its curve"
 
 
 def doubled(x):
@@ -133,9 +133,16 @@ def out(tmp_path_factory):
     rules = {f"a rule of {name}": ([1, 2], [3, 4]) for name in "abcdef"}
     many = curves({"Left": rules, "Right": rules}, "step", "error")
     planes = Figure(PICTURES["regions"][0].picture(None, None))
-    long = {f"with names of {name} letters": rules["a rule of a"] for name in "678"}
-    few = curves({"Left": long, "Right": long}, "step", "error")
-    drawn = {"few": few, "one": Figure(worked(WORKED_VALUES)), "planes": planes}
+    left, right = (
+        Lines({"a": f"{which}: {LONG}", "b": "two", "c": "three"}, which, "error")
+        for which in ("Left", "Right")
+    )
+    trace = Trace()
+    for step in range(3):
+        trace.log(step, a=step, b=2 * step, c=3 * step)
+    plots = (LivePlot(trace, p, interactive=False) for p in ([left, right], [left]))
+    drawn = dict(zip(("few", "one"), (plot.figure for plot in plots), strict=True))
+    drawn["planes"] = planes
     fold = {"jupyter": {"source_hidden": True}}
     for name, figure in (drawn | {"many": many}).items():
         drawn = new_output("display_data", figure._repr_mimebundle_())
@@ -185,8 +192,10 @@ def test_legends_have_their_rows_and_one_plane_shrinks_where_it_is_narrow(driver
     sized(driver, 390, 844)
     fits = lambda: all(each["frame"]["right"] <= 390 for each in page.script(LEGENDS))  # noqa: E731
     wait(fits, "both figures fit")
-    (few, one), names = page.script(LEGENDS), 6
-    assert len(few["words"]) == names + 2 + 4 and one["words"]
+    few, one = page.script(LEGENDS)
+    told = [each["text"] for each in few["words"]]
+    assert {"Left", f"Left: {LONG}", f"Right: {LONG}", "two", "three"} <= {*told}
+    assert one["words"]
     for found in few, one:
         words, frame = found["words"], found["frame"]
         assert all(apart(a, b) for i, a in enumerate(words) for b in words[:i])

@@ -2,6 +2,7 @@
 // below another. Stands after redraw.js; a figure that is played has a script of its own.
 function fitted(figure) {
   let [own, wide] = [null, 0];
+  figure.parentElement.style.maxWidth = "100%"; // plotly gives it the figure's own width
   const draw = redrawing(async () => {
     if (!figure.layout || figure.dataset.played !== undefined) return;
     own ??= structuredClone(figure.layout);
