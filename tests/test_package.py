@@ -71,12 +71,14 @@ def test_the_wheel_has_all_of_the_package_and_the_notebooks(wheel):
 def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path):
     labkit = installed / "labkit"
     assert "tour\n  steps = 40" in call(labkit, "list", cwd=tmp_path)
-    told = call(labkit, "run", "tour", "-p", "steps=10", cwd=tmp_path)
-    assert "tour finished in" in told
+    small = "samples=256 hidden=16 epochs=1 seeds=1 live_steps=10".split()
+    given = [word for each in small for word in ("-p", each)]
+    told = call(labkit, "run", "rls", *given, cwd=tmp_path)
+    assert "rls finished in" in told
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-    (run,) = (tmp_path / "runs").glob("*-tour")
+    (run,) = (tmp_path / "runs").glob("*-rls")
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
-    assert {"tour.ipynb", "tour.html"} <= {path.name for path in run.iterdir()}
+    assert {"rls.ipynb", "rls.html"} <= {path.name for path in run.iterdir()}
 
     where = "import labkit.lab.runs.execute as e\n"
     where += "print(e.own_copy(e.notebooks()['tour']))"

@@ -87,7 +87,12 @@ def test_a_failure_names_the_rank_and_ends_the_group(workers, function, message)
     assert len(workers(ranks)) == 2
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=LONG)]
+)
 def test_no_worker_outlives_pytest(tmp_path, how):
     (tmp_path / "test_long.py").write_text(
         textwrap.dedent(
