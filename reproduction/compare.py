@@ -380,10 +380,10 @@ RIVALS = Study(
     f"for each rule, {SEEDS} seeds, minibatches of 128",
     differs="nothing of this is in the papers; L-BFGS takes all rows at each step, and "
     "BPLS, broad learning and Hessian-free take as many rows as they want within the "
-    "same number of passes; the processor's clock stops a run on images after "
-    f"{JOBS['mnist'].limit:g} s, which Muon needs where the processor lacks bfloat16, in "
-    f"which torch multiplies for it, and one on text after {JOBS['ptb'].limit:g} s; RLS "
-    "and Hessian-free have no online form for the text",
+    f"same number of passes; after {JOBS['mnist'].limit:g} s of the processor a run "
+    f"on images is stopped, and after {JOBS['ptb'].limit:g} s one on text; Muon is "
+    "slow on a processor without bfloat16, in which torch's multiplies; RLS and "
+    "Hessian-free have no online form for the text",
     work=tuned_and_raced,
     units=UNITS,
     small={"data": "digits", "rule": "SGD", "trials": 2, "seeds": 2}
