@@ -173,7 +173,12 @@ class Walk:
         pytest.fail("no line with an equation among sixty")
 
 
-@pytest.mark.parametrize("page", ["01_rls", "05_rtrl"], indirect=True)
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "page", ["01_rls", pytest.param("05_rtrl", marks=LONG)], indirect=True
+)
 def test_line_stepper(page, tmp_path):
     page.run_all()
     assert page.errors() == []
