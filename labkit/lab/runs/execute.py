@@ -41,6 +41,8 @@ PATTERN = "[0-9][0-9]_*.ipynb"
 SET_BY_RUN = ("interactive", "run_dir")
 IN_A_SENTENCE = "DataError", "DatasetUnavailable"  # errors that need no traceback
 NEEDED = {"device": str, "interactive": bool, "run_dir": str}
+# Begun in this order two at a time end together: the first two take longest.
+ORDER = ("compare", "rtrl", "bpls", "rls", "hessian_free", "broad", "tour")
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,8 @@ def check_downloads(plans: Iterable[Plan], agreed: bool) -> None:
 
 def check_device(device: str) -> None:
     """Raise RunRefused if a torch device is not on this machine."""
+    if device == "cpu":  # always there, and torch takes seconds to import
+        return
     import torch
 
     allowed = ["cpu"]
@@ -303,8 +307,9 @@ def execute_all(
     if count == 1:
         yield from ((plan, execute(plan)) for plan in plans)
         return
-    # later notebooks take longer: begun first, they leave no processor idle at the end
-    waiting = {number: (plans[number],) for number in reversed(range(len(plans)))}
+    place = {name: number for number, name in enumerate(ORDER)}
+    last = lambda number: place.get(plans[number].name, len(place))  # noqa: E731
+    waiting = {n: (plans[n],) for n in sorted(range(len(plans)), key=last)}
     # one attempt: a notebook for which the memory does not suffice would fail again
     ended = carry_out(execute_quietly, waiting, workers=count, attempts=1)
     with contextlib.closing(ended):
