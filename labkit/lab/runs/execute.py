@@ -308,8 +308,9 @@ def execute_all(
         yield from ((plan, execute(plan)) for plan in plans)
         return
     place = {name: number for number, name in enumerate(ORDER)}
-    last = lambda number: place.get(plans[number].name, len(place))  # noqa: E731
-    waiting = {n: (plans[n],) for n in sorted(range(len(plans)), key=last)}
+    numbers = range(len(plans))
+    begun = sorted(numbers, key=lambda n: place.get(plans[n].name, len(place)))
+    waiting = {number: (plans[number],) for number in begun}
     # one attempt: a notebook for which the memory does not suffice would fail again
     ended = carry_out(execute_quietly, waiting, workers=count, attempts=1)
     with contextlib.closing(ended):

@@ -121,7 +121,7 @@ SUBMITTED = {
 }
 
 
-# One submission of each kind: each is run in a process of its own.
+# Of those that take long, each in a process of its own; a crash has a test below.
 FEW = ("right", "wrong", "endless cell", "eats memory")
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from labkit.lab.runs import report, run
+from labkit.lab.runs import execute, report, run
 from labkit.lab.runs.cli import app
 from tests.lab.runs.conftest import is_gone, make_notebook, wait_for
 
@@ -140,6 +140,10 @@ def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path)
     assert f'href="{again.path.name}/slow.html"' in index
     assert "Cut off" in index and partial.name in index
     assert f"({len(rows)} rows)" in index and "rank=64" in index
+
+
+def test_the_order_in_which_runs_begin_names_every_notebook():
+    assert sorted(execute.ORDER) == sorted(execute.notebooks())
 
 
 def test_notebooks_run_side_by_side_and_each_ends_in_a_line(write_notebook, tmp_path):
