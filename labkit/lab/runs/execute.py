@@ -42,7 +42,7 @@ SET_BY_RUN = ("interactive", "run_dir")
 IN_A_SENTENCE = "DataError", "DatasetUnavailable"  # errors that need no traceback
 NEEDED = {"device": str, "interactive": bool, "run_dir": str}
 # Begun in this order two at a time end together: the first two take longest.
-ORDER = ("compare", "rtrl", "bpls", "rls", "hessian_free", "broad", "tour")
+ORDER = ("compare", "rtrl", "rls", "bpls", "tour", "hessian_free", "broad")
 
 
 @dataclass(frozen=True)
@@ -381,17 +381,19 @@ def _execute_notebook(plan: Plan, executed: Path, run_dir: Path) -> str | None:
     import papermill
     from nbclient.exceptions import DeadKernelError
 
-    from labkit.lab.runs.kernel import ThisPython
+    from labkit.lab.runs.kernel import SavedNowAndThen, ThisPython
 
     # its own reading of the parameters cell fails on our comments and then warns
     # of unknown parameters; `prepare` has checked them all
     logging.getLogger("papermill").setLevel(logging.ERROR)
+    papermill.engines.papermill_engines.register("labkit", SavedNowAndThen)
     folder = plan.notebook.parent
     try:
         papermill.execute_notebook(
             plan.notebook,
             executed,
             {**plan.values, "interactive": False, "run_dir": str(run_dir)},
+            engine_name="labkit",
             kernel_name="python3",
             language="python",
             kernel_manager_class=ThisPython,

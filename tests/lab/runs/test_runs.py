@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 
+import nbformat
 import pandas as pd
 import psutil
 import pytest
 from typer.testing import CliRunner
 
-from labkit.lab.runs import execute, report, run
+from labkit.lab.runs import execute, kernel, report, run
 from labkit.lab.runs.cli import app
 from tests.lab.runs.conftest import is_gone, make_notebook, wait_for
 
@@ -140,6 +141,22 @@ def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path)
     assert f'href="{again.path.name}/slow.html"' in index
     assert "Cut off" in index and partial.name in index
     assert f"({len(rows)} rows)" in index and "rank=64" in index
+
+
+@pytest.mark.parametrize(("every", "there"), [(0, True), (3600, False)])
+def test_a_notebook_is_saved_now_and_then_and_whole_at_its_end(
+    write_notebook, tmp_path, monkeypatch, every, there
+):
+    """The second cell reads what is on the disk; the third kills the kernel."""
+    monkeypatch.setattr(kernel, "SAVED", every)
+    look = "print('first' + ' cell' in open(f'{run_dir}/cut.ipynb').read())"
+    kill = "import os\nos.kill(os.getpid(), 9)"
+    folder = write_notebook("01_cut", "print('first', 'cell')", look, kill).parent
+    outcome = run("cut", out=tmp_path / "runs", notebook_dir=folder)
+    assert not outcome.ok and "the kernel's process ended" in outcome.error
+    cells = nbformat.read(outcome.notebook, as_version=4).cells
+    said = [cell.outputs[0].text for cell in cells if cell.get("outputs")]
+    assert said == ["first cell\n", f"{there}\n"]
 
 
 def test_the_order_in_which_runs_begin_names_every_notebook():
