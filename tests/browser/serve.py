@@ -19,15 +19,6 @@ PATIENCE = 600  # seconds that anything is waited for: a busy machine is no fail
 DATA = Path(__file__).parents[2] / "data"
 LAB = (sys.executable, "-m", "labkit", "lab")
 
-# What JupyterLab would ask; the rest is as `labkit lab` brings it along.
-SETTINGS = {
-    "apputils-extension/notification": {
-        "fetchNews": "false",
-        "checkForUpdates": False,
-        "doNotDisturbMode": True,
-    },
-}
-
 CHROMIUM = (
     "--headless=new",
     "--no-sandbox",
@@ -69,13 +60,6 @@ def write_notebook(folder: Path, name: str, sources, folded=()) -> None:
     made |= {"nbformat": 4, "nbformat_minor": 5}
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.ipynb").write_text(json.dumps(made))
-
-
-def write_settings(config: Path) -> None:
-    for name, values in SETTINGS.items():
-        path = config / f"lab/user-settings/@jupyterlab/{name}.jupyterlab-settings"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(values))
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -122,7 +106,7 @@ def end_group(process: subprocess.Popen) -> None:
 @contextlib.contextmanager
 def jupyterlab(home: Path, command: Sequence[str] = LAB):
     """Yield a JupyterLab on ``home / "notebooks"``; its kernels end with it."""
-    write_settings(home / "jupyter")
+    (home / "jupyter").mkdir()
     port, token = free_port(), secrets.token_hex(16)
     made = Server(f"http://127.0.0.1:{port}", token, home / "server.log")
     own = {

@@ -16,11 +16,13 @@ from tests.browser.page import same_to_a_pixel, wait
 pytestmark = pytest.mark.browser
 
 
-# Whether the first panel of the notebook is in the window, whole.
+# Whether the first panel of the notebook is in the window, whole, and JupyterLab asks
+# nothing over it.
 AT_THE_PICTURE = """
 const box = (css) => document.querySelector(css).getBoundingClientRect();
 const [panel, page] = ['.labkit-screen', '.jp-WindowedPanel-outer'].map(box);
-return panel.top >= page.top - 1 && panel.bottom <= page.bottom + 1;
+return panel.top >= page.top - 1 && panel.bottom <= page.bottom + 1
+  && !document.querySelector('.Toastify__toast');
 """
 
 

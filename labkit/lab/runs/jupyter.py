@@ -2,7 +2,8 @@
 
 ``labconfig`` beside this module has defaults for JupyterLab, which a user's own
 settings override. All cells are drawn, also those out of sight: otherwise a figure is
-drawn only when its reader comes by.
+drawn only when its reader comes by. JupyterLab neither fetches its project's news nor
+asks whether it may: the question would cover the first picture.
 """
 
 import json
@@ -42,7 +43,6 @@ def lab_command(notebook: Path) -> list[str]:
     page = f"/lab/workspaces/{WORKSPACE}/tree/{quote(notebook.name)}"
     return [
         *(sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"),
-        "--LabApp.news_url=None",
         f"--ServerApp.root_dir={notebook.parent}",
         f"--LabApp.default_url={page}",
     ]
