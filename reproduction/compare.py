@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from labkit.lab.claims import NO, plus_minus
+from labkit.lab.claims import NO, YES, plus_minus
 from labkit.lab.compare.rules import (
     AUTOENCODERS,
     CLASSIFIERS,
@@ -32,7 +32,7 @@ from labkit.lab.runs.jobs import Checkpoint
 from labkit.lab.tuning import TUNING_SEED, Rule, Sizes, halton
 from labkit.rtrl import CharStream, train
 from reproduction import drawing
-from reproduction.criteria import AHEAD, NOT_AT_END, ahead, by_seed
+from reproduction.criteria import AHEAD, NOT_AT_END, ahead, by_seed, level
 from reproduction.rtrl_online import bits_on, text
 from reproduction.studies import Study
 
@@ -356,6 +356,56 @@ def claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             yield f"ours, {job.title}: {names[0]} is ahead of {names[1]}", told, held
 
 
+def standing(ends: pd.DataFrame, rule: str, other: str, job: Job) -> str:
+    """Return where a rule stands beside another one: one of `STANDINGS`."""
+    a, b = (by_seed(ends, label, "score") for label in (rule, other))
+    told = {"margin": job.margin, "higher": job.higher, "paired": True}
+    if ahead(a, b, **told) == YES:
+        return LEADS
+    if ahead(b, a, **told) == YES:
+        return STOPPED if stopped(ends, rule, job) else TRAILS
+    return LEVEL if level(a, b, margin=job.margin, paired=True) == YES else OPEN
+
+
+LEADS, LEVEL = "Ahead of tuned Adam", "As good as tuned Adam, within the margin"
+OPEN, TRAILS = "Not decided by these runs", "Behind tuned Adam"
+STOPPED = "Behind tuned Adam when the clock stopped it"
+STANDINGS = (LEADS, LEVEL, OPEN, TRAILS, STOPPED)
+
+
+def conclusions(rows: pd.DataFrame) -> str:
+    """Return who is ahead of tuned Adam, who is not, and what tuning has changed."""
+    found = {each: {} for each in STANDINGS}
+    flattered: dict[str, list[str]] = {}
+    for data, looks in raced(rows).items() if len(rows) else ():
+        job, ends = job_of(data), Race(looks).last()
+        for rule in [rule for rule in ends["label"].unique() if rule != ADAM]:
+            stands = standing(ends, rule, ADAM, job)
+            found[stands].setdefault(job.title, []).append(rule)
+            beside = standing(ends, rule, DEFAULT, job)
+            if beside == LEADS != stands:
+                flattered.setdefault(job.title, []).append(rule)
+    if not any(found.values()):
+        return ""
+    lines = [f"- **{each}:** {_listed(found[each])}." for each in STANDINGS]
+    tuning = f"- **Ahead of Adam at its default rate alone:** {_listed(flattered)}."
+    return "\n".join([f"{QUESTION}\n", *lines, tuning])
+
+
+def _listed(rules: Mapping[str, list[str]]) -> str:
+    """Return rules by data set in words."""
+    words = (f"{', '.join(each)} on {title}" for title, each in rules.items())
+    return "; ".join(words) or "none"
+
+
+MARGINS = "0.5 % of the images, 0.1 of the squared error, 0.03 bits"
+QUESTION = (
+    "Each of the five papers shows its rule ahead of something. Here every rule is "
+    f"tuned by {TRIALS} trials, Adam too, and we ask which one ends better than tuned "
+    f"Adam by more than a margin: {MARGINS}."
+)
+
+
 def drawn(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the looks of the race with a column of scores for each data set."""
     race = rows[rows["part"] == "test"]
@@ -392,8 +442,7 @@ RIVALS = Study(
     memory=2,
     table=table,
     claims=claims,
-    criterion=f"{AHEAD}; the margin is 0.5 % of the images, 0.1 of the squared error, "
-    "0.03 bits; the seeds are paired; "
+    criterion=f"{AHEAD}; the margin is {MARGINS}; the seeds are paired; "
     f"{NOT_AT_END!r} where a rule that is not ahead was stopped by the clock",
     views=tuple(
         View(x, data, job.title, x_title, job.score, log_x=x == "seconds")

@@ -47,7 +47,7 @@ def pages(folder: Path) -> dict[str, str]:
     found, every, items = {}, studies(), coverage.coverage(folder)
     for paper in PAPERS:
         mine = [e for name, e in every.items() if name.startswith(f"{paper}/")]
-        told = coverage.paragraph(paper, items, folder)
+        told = paragraph(paper, items, folder)
         parts = [MADE, f"# {TITLES[paper]}", *([told] if told else []), *HOW_TO_READ]
         if paper == "compare" and (charts := race_of(folder)):
             found |= {f"compare/{data}.svg": svg for data, svg in charts.items()}
@@ -64,11 +64,21 @@ def pages(folder: Path) -> dict[str, str]:
     return found
 
 
+def paragraph(paper: str, items: pd.DataFrame, folder: Path) -> str:
+    """Return the paragraph on a paper, or on the comparison of all."""
+    if paper == "compare":
+        return compare.conclusions(raced(folder))
+    return coverage.paragraph(paper, items, folder)
+
+
+def raced(folder: Path) -> pd.DataFrame:
+    """Return the rows of the race at full size."""
+    return results.frame(results.path_of(compare.RIVALS, Path(folder)))
+
+
 def race_of(folder: Path) -> dict[str, str]:
     """Return how the race at full size ended, an SVG for each data set."""
-    return compare.at_a_glance(
-        results.frame(results.path_of(compare.RIVALS, Path(folder)))
-    )
+    return compare.at_a_glance(raced(folder))
 
 
 def race_page(folder: Path) -> str:
@@ -249,7 +259,7 @@ def claims(folder: Path) -> str:
 def summaries(folder: Path) -> str:
     """Return the paragraphs of all papers as JSON; see `labkit.lab.claims.summary`."""
     items = coverage.coverage(folder)
-    told = {paper: coverage.paragraph(paper, items, folder) for paper in PAPERS}
+    told = {paper: paragraph(paper, items, folder) for paper in PAPERS}
     return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -260,11 +260,12 @@ def _wrapped(text: str) -> str:
 def show_summary(paper: str) -> None:
     """Display which claims of a paper stand, at which size, which do not, and why.
 
-    The paragraph is the one at the head of the paper's page of results.
+    The paragraph is the one at the head of the paper's page of results; that of
+    ``compare`` says which rule is ahead of Adam at full size.
 
     Parameters
     ----------
-    paper : str, ``rls``, ``bpls``, ``hessian_free``, ``broad`` or ``rtrl``
+    paper : str, ``rls``, ``bpls``, ``hessian_free``, ``broad``, ``rtrl``, ``compare``
 
     Raises
     ------
@@ -298,7 +299,7 @@ def recorded(paper: str) -> pd.DataFrame:
 
     Parameters
     ----------
-    paper : str, ``rls``, ``bpls``, ``hessian_free``, ``broad`` or ``rtrl``
+    paper : str, ``rls``, ``bpls``, ``hessian_free``, ``broad``, ``rtrl``, ``compare``
 
     Returns
     -------

@@ -9,7 +9,7 @@ import pytest
 
 from labkit.lab.claims import NO, UNDECIDED, YES
 from labkit.lab.tuning import TUNING_SEED
-from reproduction import compare
+from reproduction import compare, compare_cost
 from reproduction.compare import ADAM, DEFAULT, JOBS, READERS
 from reproduction.criteria import NOT_AT_END
 
@@ -132,6 +132,47 @@ def test_the_default_rate_and_the_tuned_one_are_two_rows():
     ((claim, _, verdict),) = compare.claims(rows)
     assert "tuned Adam is ahead of Adam (default)" in claim
     assert verdict == YES
+
+
+def test_the_conclusions_say_who_is_ahead_who_is_not_and_what_tuning_changes():
+    rows = planted(
+        "mnist",
+        **{ADAM: [97.0, 97.1, 97.0], DEFAULT: [95.0, 95.1, 95.0]},
+        **{"broad": [99.0, 99.1, 99.0], "SGD": [97.1, 97.1, 97.0]},
+        **{"RLS": [96.0, 96.1, 96.0], "BPLS": [90.0, 99.0, 95.0]},
+        **{"Muon": [90.0, 90.1, 90.0]},
+    )
+    rows.loc[rows["label"] == "Muon", "seconds"] = 130.0
+    rows = pd.concat([rows, planted("usps", **{ADAM: [2.0] * 3, "RLS": [1.0] * 3})])
+    assert compare.conclusions(rows).splitlines()[2:] == [
+        "- **Ahead of tuned Adam:** broad on MNIST; RLS on USPS, rebuilt.",
+        "- **As good as tuned Adam, within the margin:** SGD on MNIST.",
+        "- **Not decided by these runs:** BPLS on MNIST.",
+        "- **Behind tuned Adam:** Adam (default), RLS on MNIST.",
+        "- **Behind tuned Adam when the clock stopped it:** Muon on MNIST.",
+        "- **Ahead of Adam at its default rate alone:** SGD, RLS on MNIST.",
+    ]
+    assert compare.conclusions(pd.DataFrame()) == ""
+
+
+@pytest.mark.parametrize(
+    ("times", "held"),
+    [([1.9, 1.0, 1.9], YES), ([2.1, 9.0, 2.1], NO), ([1.9, 2.1, 1.9], UNDECIDED)],
+)
+def test_a_rule_takes_at_most_twice_adams_seconds_or_not(times, held):
+    """The first round, which is not counted, would turn each verdict."""
+    spent = {ADAM: [1.0, 3.0, 2.0, 1.0], "Muon": [9.0] * 4}
+    spent["RLS"] = [9.0 if held == YES else 0.1, *times]
+    for number in range(1, 4):
+        spent["RLS"][number] *= spent[ADAM][number]
+    rows = pd.DataFrame(
+        {"label": label, "data": "usps", "seed": number, "seconds_cpu": seconds}
+        for label, each in spent.items()
+        for number, seconds in enumerate(each)
+    )
+    ((claim, told, verdict),) = compare_cost.claims(rows)
+    assert claim == "ours, USPS, rebuilt: RLS takes at most twice Adam's seconds"
+    assert verdict == held and told == f"{times[0]:.2g} times"
 
 
 def test_places_are_shares_over_the_data_sets_that_a_rule_takes_part_in():
