@@ -212,36 +212,44 @@ def cut(trace):
 def run_elsewhere(trace):
     path = trace.with_name("run.json")
     summary = json.loads(path.read_text())
-    summary["parameters"]["rank"] = 3
+    summary["parameters"]["rank"] = 9
     path.write_text(json.dumps(summary))
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (cut, "has a trace that is damaged, steps.jsonl"),
-        (Path.unlink, "has a trace that is no longer there, steps.jsonl"),
-        (run_elsewhere, "was run with rank 3, not 1"),
-    ],
-)
+DAMAGES = {
+    1: (cut, "has a trace that is damaged, steps.jsonl"),
+    2: (Path.unlink, "has a trace that is no longer there, steps.jsonl"),
+    3: (run_elsewhere, "was run with rank 9, not 3"),
+}
+
+
 def test_a_run_that_is_not_what_it_was_is_refused_and_stops_no_other(
-    place, monkeypatch, capfd, damage, words
+    place, monkeypatch, capfd
 ):
     one_by_one(monkeypatch)
-    assert sweep("tiny", {"rank": [1, 2]}).ok
-    (first,) = place.glob("runs/*/*-rank=1-*")
-    second, *_ = place.glob("runs/*/*-rank=2-*/run.json")
-    damage(first / "steps.jsonl")
-    second.unlink()
-    second.parent.rename(second.parent.with_name("away"))
-    again = sweep("tiny", {"rank": [1, 2]}, resume=True)
-    assert not again.ok and list(again.table["state"]) == ["refused", "finished"]
-    expected = f"{first} {words}; remove that folder, and --resume runs it anew"
-    assert again.table["error"][0] == expected
-    assert f"REFUSED: {expected}\n" in capfd.readouterr().err
-    assert first.is_dir() and [s[0] for s in starts(place)] == ["1", "2", "2"]
-    shutil.rmtree(first)
-    assert sweep("tiny", {"rank": [1, 2]}, resume=True).ok
+    ranks = {"rank": [*DAMAGES, 4]}
+    assert sweep("tiny", ranks).ok
+    folder = {
+        rank: next(place.glob(f"runs/*/*-rank={rank}-*")) for rank in (*DAMAGES, 4)
+    }
+    for rank, (damage, _) in DAMAGES.items():
+        damage(folder[rank] / "steps.jsonl")
+    (folder[4] / "run.json").unlink()
+    folder[4].rename(folder[4].with_name("away"))
+    again = sweep("tiny", ranks, resume=True)
+    assert not again.ok
+    assert list(again.table["state"]) == ["refused"] * 3 + ["finished"]
+    told = capfd.readouterr().err
+    for number, (rank, (_, words)) in enumerate(DAMAGES.items()):
+        expected = (
+            f"{folder[rank]} {words}; remove that folder, and --resume runs it anew"
+        )
+        assert again.table["error"][number] == expected
+        assert f"REFUSED: {expected}\n" in told and folder[rank].is_dir()
+    assert [start[0] for start in starts(place)] == ["1", "2", "3", "4", "4"]
+    shutil.rmtree(folder[1])
+    last = sweep("tiny", ranks, resume=True)
+    assert list(last.table["state"]) == ["finished", "refused", "refused", "finished"]
 
 
 def one_by_one(monkeypatch):
