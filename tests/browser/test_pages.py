@@ -100,6 +100,7 @@ return [...plot.querySelectorAll('text')].map((text) => {
 """
 
 LONG = "a name too long to stand at its curve"
+TITLE = "Right, under a title that is too long for a line of a narrow page"
 
 
 def doubled(x):
@@ -134,8 +135,8 @@ def out(tmp_path_factory):
     many = curves({"Left": rules, "Right": rules}, "step", "error")
     planes = Figure(PICTURES["regions"][0].picture(None, None))
     left, right = (
-        Lines({"a": f"{which}: {LONG}", "b": "two", "c": "three"}, which, "error")
-        for which in ("Left", "Right")
+        Lines({"a": f"{which}: {LONG}", "b": "two", "c": "three"}, title, "error")
+        for which, title in (("Left", "Left"), ("Right", TITLE))
     )
     trace = Trace()
     for step in range(3):
@@ -200,6 +201,7 @@ def test_legends_have_their_rows_and_one_plane_shrinks_where_it_is_narrow(driver
         words, frame = found["words"], found["frame"]
         assert all(apart(a, b) for i, a in enumerate(words) for b in words[:i])
         assert all(each["right"] <= frame["right"] for each in words)
+    assert TITLE.replace(" ", "") in "".join(told).replace(" ", "")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
