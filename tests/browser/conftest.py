@@ -85,10 +85,11 @@ LineStepper(scaled, torch.ones(3, 3), 2.0)""",
 # One picture and one walk, to be looked at.
 SEEN = [
     "from labkit.lab.panels import LineStepper, LiveLab\nimport torch\n"
-    "from labkit.lab.rls.ellipse import ELLIPSE\nfrom labkit.rls import rls_step",
+    "from labkit.bpls import activation, layer_step\n"
+    "from labkit.lab.rls.ellipse import ELLIPSE",
     "live = LiveLab(ELLIPSE)\ndisplay(live)\nlive.run(20)\nNone",
-    """x, gradient = torch.randn(6), torch.randn(4, 6)
-LineStepper(rls_step, torch.zeros(4, 6), torch.eye(6), x, gradient)""",
+    """H, B = torch.randn(8, 5), torch.randn(8, 5)
+LineStepper(layer_step, 2, H, B, activation("tanh"), second_solve=True)""",
     """from labkit.lab.panels import curves
 crossing = {"one": ([1, 2], [3, 4]), "two": ([1, 2], [4, 3])}
 both = {"Two lines": crossing, "The same lines": crossing}
@@ -195,7 +196,8 @@ def copy_small(folder: Path) -> None:
         cell["source"] = shrink("".join(cell["source"]), values)
         for cell in notebook["cells"]:
             if cell["cell_type"] == "code":  # a number then tells that the cell has run
-                cell |= {"execution_count": None, "outputs": []}
+                if "still" not in cell["metadata"].get("tags", ()):
+                    cell |= {"execution_count": None, "outputs": []}
         (folder / f"{name}.ipynb").write_text(json.dumps(notebook))
 
 

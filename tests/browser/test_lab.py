@@ -1,5 +1,6 @@
 """The notebooks in JupyterLab, with keyboard and mouse: what a reader would do."""
 
+import contextlib
 import os
 import shutil
 import time
@@ -9,9 +10,11 @@ import pytest
 
 pytest.importorskip("selenium")
 
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.page import same_to_a_pixel, wait
+from tests.browser.test_screen import view
 
 pytestmark = pytest.mark.browser
 
@@ -23,6 +26,24 @@ const box = (css) => document.querySelector(css).getBoundingClientRect();
 const [panel, page] = ['.labkit-screen', '.jp-WindowedPanel-outer'].map(box);
 return panel.top >= page.top - 1 && panel.bottom <= page.bottom + 1
   && !document.querySelector('.Toastify__toast');
+"""
+
+
+# What is seen of a notebook before anything runs: its picture, and numbers at cells.
+FIRST = """
+const page = document.querySelector('.jp-WindowedPanel-outer').getBoundingClientRect();
+const image = document.querySelector('.jp-OutputArea img');
+const {top, bottom, left, right} = image.getBoundingClientRect();
+const at = (share) => document.elementFromPoint(
+  (left + right) / 2, top + share * (Math.min(bottom, page.bottom) - top));
+return {
+  whole: bottom <= page.bottom + 1,
+  top: image.complete && image.naturalWidth > 300 && [0.1, 0.5, 0.9]
+    .every((share) => at(share) === image),
+  numbers: [...document.querySelectorAll('.jp-InputPrompt, .jp-OutputPrompt')]
+    .filter((prompt) => prompt.getBoundingClientRect().top < page.bottom)
+    .map((prompt) => prompt.innerText).filter((text) => /\\d/.test(text)),
+};
 """
 
 
@@ -74,6 +95,28 @@ def test_live_panel(page, tmp_path, request):
     reach_every_control(page)
     assert page.errors() == []
     save_screenshots(page, tmp_path)
+
+
+@contextlib.contextmanager
+def as_it_opens(page):
+    """A window of 1280 x 720 without the file browser, as `labkit lab` opens it."""
+
+    def press_files():
+        keys = ActionChains(page.driver).key_down(Keys.CONTROL).send_keys("b")
+        keys.key_up(Keys.CONTROL).perform()
+
+    view(page, 1280)
+    press_files()
+    yield
+    press_files()
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def opens_with_its_picture(page):
+    """Before anything runs the still is seen, and no cell has the number of a run."""
+    found = wait(lambda: (f := page.script(FIRST))["top"] and f, "the still is seen")
+    assert found["numbers"] == []
+    assert found["whole"]
 
 
 def stands_at_its_picture(page):
@@ -149,9 +192,11 @@ def save_screenshots(page, folder):
 
 @pytest.mark.parametrize("page", ["00_tour"], indirect=True)
 def test_tour(page):
-    page.run_all()
-    assert page.errors() == []
-    stands_at_its_picture(page)
+    with as_it_opens(page):
+        opens_with_its_picture(page)
+        page.run_all()
+        assert page.errors() == []
+        stands_at_its_picture(page)
     page.look_at()
     page.wait_for_status("step 0 of 0, paused")  # it opens before its first step
     page.press("step")
