@@ -49,6 +49,7 @@ const [knobs, step] = ['.labkit-knobs-reset', '.labkit-step']
   .map((css) => screen.querySelector(css).getBoundingClientRect());
 return step.top - knobs.bottom;
 """
+ANSWERS = ["up", "down", "nothing", "skip"]
 FILES = ".jp-SideBar [data-id='filebrowser']"
 OPEN = "return document.querySelector('#filebrowser')?.checkVisibility() ?? false;"
 TOP = "document.querySelector('.labkit-screen').scrollIntoView({block: 'start'});"
@@ -64,6 +65,16 @@ return [...around.querySelectorAll('math, math *')].every((part) => {
   const own = part.getBoundingClientRect();
   return own.height === 0 || own.top >= top && own.bottom <= bottom;
 });
+"""
+# Its box, and some pixels more, with what its box hides or without. Exponents stand
+# higher in a font that is not made for formulas.
+AROUND = """
+const around = document.querySelector('.labkit-line-equation');
+around.style.overflow = arguments[0];
+for (const math of around.querySelectorAll('math'))
+  math.style.fontFamily = 'DejaVu Sans';
+const {left, top, right, bottom} = around.getBoundingClientRect();
+return {left, top: top - 12, right, bottom: bottom + 12};
 """
 CUT = """
 return [...document.querySelectorAll('.labkit-line-both > div, .labkit-source')]
@@ -231,8 +242,17 @@ def check_question(page, knob="mean_weight"):
     handle = page.find(f".labkit-knob-{knob} .noUi-handle")
     page.script("arguments[0].focus({preventScroll: true});", handle)
     asked, covered = wait(lambda: page.script(COVERED), "the question is there")
-    assert asked == ["up", "down", "nothing", "skip"] and covered == []
+    assert asked == ANSWERS and covered == []
     page.script("document.activeElement.blur();")
+
+
+def check_question_under_the_mouse(page, knob="mean_weight"):
+    """It is there as well while the mouse is on the knob, and goes with it."""
+    label = page.find(f".labkit-knob-{knob} .widget-label")
+    ActionChains(page.driver).move_to_element(label).perform()
+    wait(lambda: page.script(COVERED) == [ANSWERS, []], "the question is there")
+    ActionChains(page.driver).move_to_element(page.find(FILES)).perform()
+    wait(lambda: page.script(COVERED) == [[], []], "the question is gone")
 
 
 @pytest.mark.parametrize("page", ["seen"], indirect=True)
@@ -247,6 +267,7 @@ def test_what_is_seen_of_a_panel(page):
     ActionChains(page.driver).move_to_element(files).perform()  # off the figure
     boxes = check_figure(page)
     check_question(page)
+    check_question_under_the_mouse(page)
     assert boxes["side"]["right"] <= boxes["plot"]["left"]
     assert high(boxes["panel"]) <= high(boxes["room"])
     assert boxes["bar"] == "0"  # plotly's buttons hide no title
@@ -288,5 +309,7 @@ def walk_is_whole(page):
     walk = page.driver.find_element(By.CSS_SELECTOR, ".labkit-walk")
     page.script("arguments[0].scrollIntoView({block: 'start'});", walk)
     time.sleep(0.5)
-    assert page.script(EQUATION) and page.script(CUT) == []
+    whole, seen = (inked(page, page.script(AROUND, css)) for css in ("visible", ""))
+    assert whole == seen > 100 and page.script(EQUATION)
+    assert page.script(CUT) == []
     assert page.script(MAP) >= 36
