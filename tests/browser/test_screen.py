@@ -208,6 +208,19 @@ def predict_by_keyboard(page):
     assert float(turned) >= float(without) and happened in ("up", "nothing")
     assert judged == ("as predicted" if happened == "up" else "not up as predicted")
     assert page.turned() and page.script(DOWN) == down
+    run_without_the_turn(page, float(without), steps=page.count())
+
+
+def run_without_the_turn(page, value, steps):
+    """The value that was told is that of the same run, no knob turned: by hand."""
+    page.press("knobs-reset")
+    page.press("reset")
+    for _ in range(steps):
+        page.press("step")
+    page.wait_for_status(f"step {steps} of {steps}, paused")
+    shown = lambda: re.search(r"P is ([\d.]+) times", page.within(".labkit-note").text)  # noqa: E731
+    wait(lambda: shown(), "the status tells")
+    assert float(shown()[1]) == pytest.approx(value, abs=0.06)
 
 
 def wait_for_a_prediction(page):
