@@ -140,6 +140,16 @@ def columns(frame):
     return frame.drop(columns="turned", errors="ignore")
 
 
+def test_points_that_were_moved_are_told_without_their_coordinates():
+    """The trace has them."""
+    panel = LiveLab(lab.ELLIPSE, interactive=False)
+    panel.run(2)
+    panel.controls.set(moved="7 -4.5 4", lr=0.5)
+    assert panel.turned.value == "lr = 0.5, points moved from step 3 on"
+    said = panel.run(1)["turned"].dropna().to_dict()
+    assert said == {3: "lr = 0.5, moved = 7 -4.5 4"}
+
+
 @pytest.mark.parametrize("name", LIVE)
 def test_a_live_knob_changes_the_next_step_and_restarts_nothing(problems, name):
     turned, left = live(problems), live(problems)

@@ -20,7 +20,7 @@ from labkit.lab.panels.figures.images import Pictures, Scene
 from labkit.lab.panels.figures.shown import Shown, close, embedded, loop_here
 from labkit.lab.panels.live.cells import replace_earlier, run
 from labkit.lab.panels.live.controls import Controls
-from labkit.lab.panels.live.experiment import Experiment
+from labkit.lab.panels.live.experiment import Experiment, knobs_of
 from labkit.lab.panels.live.live_plot import LivePlot
 from labkit.lab.panels.live.played import packed, played
 from labkit.lab.panels.live.predictions import Prediction, keep, score
@@ -401,13 +401,21 @@ class LiveLab(Shown):
         self._turns.append((self._count, values))
         rows = self.trace.rows
         step = self._turned_at = rows[-1]["step"] + 1 if rows else 1
-        self.turned.value = f"{_values(self._pending, ' = ')} from step {step} on"
+        self.turned.value = f"{self._in_words(self._pending, ' = ')} from step {step} on"
         now, (then, names, x) = time.monotonic(), self._marked
         instead_of = x if names == set(values) and now - then < TOGETHER else None
         self._marked = now, set(values), step
         if not rows or not self.plot:  # there is no before to tell apart
             return
-        self.plot.mark(step, _values(self._pending, " "), instead_of)
+        self.plot.mark(step, self._in_words(self._pending, " "), instead_of)
+
+    def _in_words(self, values, between):
+        """Values in one line; of a knob that takes any text, its title alone."""
+        knobs = knobs_of(self.controls.value)
+        free = [name for name in values if knobs[name].span == "any text"]
+        rest = {name: v for name, v in values.items() if name not in free}
+        titles = [knobs[name].title for name in free]
+        return ", ".join(filter(None, [_values(rest, between), *titles]))
 
     def _restart(self):
         if self._row is None and self.pictures:
