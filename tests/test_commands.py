@@ -108,12 +108,15 @@ def test_lines_are_counted_by_kind(tmp_path):
     }
 
 
-def test_lines_of_two_trees_are_told_room_by_room(tmp_path, capsys):
+def test_lines_of_two_trees_are_told_room_by_room(tmp_path, capsys, monkeypatch):
     for tree, n in (("before", 3), ("after", 2)):
         room = tmp_path / tree / "labkit" / "rls"
         room.mkdir(parents=True)
         (room / "a.py").write_text("x = 1\n" * n)
         (room.parent / "b.py").write_text("x = 1\n")
+    assert LINES["import_seconds"](tmp_path, "json") > 0
+    own = LINES["main"].__globals__
+    monkeypatch.setitem(own, "import_seconds", lambda tree, module: 1.5)
     LINES["main"]([tmp_path / "before", tmp_path / "after"])
     rows = re.findall(r"^(labkit\S*) +(\d+) +(\d+)", capsys.readouterr().out, re.M)
     assert rows == [

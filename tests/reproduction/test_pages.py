@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,7 +20,16 @@ from labkit.lab.claims import (
     show_summary,
 )
 from labkit.lab.race import View
-from reproduction import bpls, coverage, drawing, pages, rls, units
+from reproduction import (
+    bpls,
+    compare,
+    coverage,
+    drawing,
+    pages,
+    results,
+    rls,
+    units,
+)
 from reproduction.command import CLAIMS, DOCS, RESULTS
 from reproduction.criteria import NOT_AT_END
 from reproduction.drawing import Chart
@@ -44,6 +54,7 @@ def test_pages_and_results_agree(made):
     assert there == made
     table = CLAIMS.read_text("utf-8")
     assert table == pages.claims(RESULTS)
+    assert SUMMARIES.read_text("utf-8") == pages.summaries(RESULTS)
     assert max(len(text.encode()) for text in [*made.values(), table]) <= 300_000
     figures = [text for name, text in made.items() if name.endswith(".svg")]
     assert all(re.search(r'(points|cx)="\d', figure) for figure in figures)
@@ -135,13 +146,17 @@ def test_units_that_were_not_run_are_named():
 
 def test_a_figure_goes_with_its_results(tmp_path):
     figure = tmp_path / f"docs/{rls.MNIST.name}-1.svg"
-    table = tmp_path / "claims.csv"
-    pages.write(RESULTS, tmp_path / "docs", table)
-    assert figure.is_file() and table.read_text("utf-8") == pages.claims(RESULTS)
+    table, folder = tmp_path / "claims.csv", tmp_path / "results"
+    for study in (rls.MNIST, compare.RIVALS):
+        path = results.path_of(study, folder)
+        path.parent.mkdir(parents=True)
+        shutil.copy(results.path_of(study, RESULTS), path)
+    pages.write(folder, tmp_path / "docs", table)
+    assert figure.is_file() and table.read_text("utf-8") == pages.claims(folder)
     there = table.with_name("summaries.json").read_text("utf-8")
-    assert there == pages.summaries(RESULTS)
+    assert there == pages.summaries(folder) != pages.summaries(tmp_path)
     race = table.with_name("race.html").read_text("utf-8")
-    assert race == RACE.read_text("utf-8") == pages.race_page(RESULTS)
+    assert race == RACE.read_text("utf-8") == pages.race_page(folder)
     pages.write(tmp_path, tmp_path / "docs", table)
     assert not [*tmp_path.rglob("*.svg")]
 
