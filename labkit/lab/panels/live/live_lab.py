@@ -401,7 +401,8 @@ class LiveLab(Shown):
         self._turns.append((self._count, values))
         rows = self.trace.rows
         step = self._turned_at = rows[-1]["step"] + 1 if rows else 1
-        self.turned.value = f"{self._in_words(self._pending, ' = ')} from step {step} on"
+        said = self._in_words(self._pending, " = ")
+        self.turned.value = f"{said} from step {step} on"
         now, (then, names, x) = time.monotonic(), self._marked
         instead_of = x if names == set(values) and now - then < TOGETHER else None
         self._marked = now, set(values), step
