@@ -10,12 +10,16 @@ for (let part = arguments[0]; (part = part.parentElement?.closest('details')); )
 """
 
 
+LOADED = "return document.readyState === 'complete';"
+
+
 class Still:
     """A page, opened."""
 
     def __init__(self, driver, address):
         self.driver = driver
-        driver.get(address)
+        driver.get(address)  # in a new window it may come back while the page loads
+        wait(lambda: self.script(LOADED), "the page is there")
 
     def find(self, css):
         return self.driver.find_element(By.CSS_SELECTOR, css)
