@@ -332,7 +332,7 @@ def at_a_glance(rows: pd.DataFrame) -> dict[str, str]:
         if job.higher:
             found["mean"] = 100 - found["mean"]
         found["note"] = [
-            f"{seconds:.3g} s{stopped(ends, label, job)}"
+            f"{seconds:.3g} s" + ", stopped" * bool(stopped(ends, label, job))
             for label, seconds in found["seconds"].items()
         ]
         score = "wrong [%]" if job.higher else job.score

@@ -122,6 +122,7 @@ def _page(height: int, said: str, parts: Iterable[str]) -> str:
 
 
 NAMES, NOTES, ROW = 112, 72, 18  # widths of the names and notes of dots; a row's height
+LETTER = 6.6  # width of one of a note [px], rather more than less
 
 
 def dots(title: str, points: pd.DataFrame, marked: Iterable[str] = ()) -> str:
@@ -141,7 +142,8 @@ def dots(title: str, points: pd.DataFrame, marked: Iterable[str] = ()) -> str:
     least = points["mean"].min() / 2  # a logarithm has no zero
     low = low.clip(lower=least).to_numpy()
     ends = low.min(), high.max()
-    x_at = _scale(*ends, True, NAMES, WIDTH - NOTES)
+    right = WIDTH - max(NOTES, 10 + LETTER * points["note"].str.len().max())
+    x_at = _scale(*ends, True, NAMES, right)
     parts = [_text(0, 18, title, size=14)]
     for x in _ticks(*ends, True):
         parts.append(_text(x_at(x), bottom + 17, f"{x:,.7g}", "middle"))
@@ -152,7 +154,7 @@ def dots(title: str, points: pd.DataFrame, marked: Iterable[str] = ()) -> str:
         parts.append(_line(x_at(low[place]), y, x_at(high[name]), y, colour))
         at = f'cx="{x_at(row["mean"]):.1f}" cy="{y:.1f}" r="3.5"'
         parts.append(f'<circle {at} fill="{colour}"/>')
-        parts.append(_text(WIDTH - NOTES + 10, y + 4, row["note"]))
+        parts.append(_text(right + 10, y + 4, row["note"]))
     said = f"{title}: {', '.join(points.index)}"
     return _page(bottom + 26, said, parts)
 

@@ -33,7 +33,8 @@ GLANCE = (
     f"{compare.TRIALS} trials, then there are "
     f"{compare.SEEDS} seeds. A dot is the mean of the last scores on test data, with "
     "one standard deviation; left is better, and the axis is logarithmic. Orange: the "
-    "papers' rules. The seconds are those of one processor that the rule itself took."
+    "papers' rules. The seconds are those of one processor that the rule itself took; "
+    "a rule that was stopped had not made all of its passes by then."
 )
 HOW_TO_READ = (
     "<details><summary>How to read the tables and figures</summary>",
