@@ -400,9 +400,9 @@ def _listed(rules: Mapping[str, list[str]]) -> str:
 
 MARGINS = "0.5 % of the images, 0.1 of the squared error, 0.03 bits"
 QUESTION = (
-    "Each of the five papers shows its rule ahead of something. Here every rule is "
-    f"tuned by {TRIALS} trials, Adam too, and we ask which one ends better than tuned "
-    f"Adam by more than a margin: {MARGINS}."
+    "Each of the five papers shows its rule ahead of something. Here every rule but "
+    f"Adam (default) is tuned by {TRIALS} trials, and we ask which one ends better "
+    f"than tuned Adam by more than a margin: {MARGINS}."
 )
 
 
