@@ -83,9 +83,8 @@ def _meant(item: Mapping[str, str]) -> dict[str, list[str]]:
 def _evidence(name: str, folder: Path) -> tuple[list[str], list[dict]]:
     """Return the units of a study that are done, and its claims as they are judged."""
     study = studies()[name]
-    rows = results.frame(results.path_of(study, folder))
-    done = list(rows["unit"].unique())
-    return done, show.judged(study, rows).to_dict("records")
+    _, done = show.state_of(study, folder)
+    return list(done), show.judged_in(folder, study).to_dict("records")
 
 
 def _found(verdicts: list[dict]) -> str:

@@ -74,11 +74,9 @@ def figures(rows: pd.DataFrame, charts: Sequence[View | Chart]) -> dict[int, str
     drawn = [chart.names(labels) for chart in charts]
     names = dict.fromkeys(name for each in drawn for name in each.values())
     style, made = {name: number for number, name in enumerate(names)}, {}
+    runs = dict(list(rows.groupby("label")))
     for number, (chart, named) in enumerate(zip(charts, drawn, strict=True), 1):
-        curves = {
-            name: curve_of(rows[rows["label"] == label], chart)
-            for label, name in named.items()
-        }
+        curves = {name: curve_of(runs[x], chart) for x, name in named.items()}
         if curves := {name: curve for name, curve in curves.items() if curve.x}:
             made[number] = svg(curves, chart, style)
     return made

@@ -1,7 +1,7 @@
 """Pages of results, one for each paper, with verdicts and the commands to check."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -56,9 +56,9 @@ def pages(folder: Path) -> dict[str, str]:
             parts += [f"{GLANCE} {so_far(folder)}", " ".join(drawn)]
         for each in mine:
             rows = results.frame(results.path_of(each, folder))
-            parts += section(each, folder, rows)
-            if each.views and len(rows):
-                found |= figures_of(each, rows)
+            drawn = figures_of(each, rows)
+            parts += section(each, folder, rows, drawn)
+            found |= drawn
         found[f"{paper}.md"] = "\n\n".join(parts) + "\n"
     found["README.md"] = "\n\n".join(index(every, folder)) + "\n"
     found["coverage.md"] = "\n\n".join(covered(items)) + "\n"
@@ -106,6 +106,8 @@ def so_far(folder: Path) -> str:
 
 def figures_of(each: Study, rows: pd.DataFrame) -> dict[str, str]:
     """Return the figures of a study by path, one for each panel that has curves."""
+    if not (each.views and len(rows)):
+        return {}
     made = drawing.figures(each.drawn(rows), each.views)
     return {f"{each.name}-{number}.svg": text for number, text in made.items()}
 
@@ -149,12 +151,13 @@ def index(every: Mapping[str, Study], folder: Path) -> Iterator[str]:
 
 def verdicts(each: Study, folder: Path) -> str:
     """Return in words how many claims hold, fail and are open, by whose they are."""
-    rows = results.frame(results.path_of(each, folder))
-    return show.counted(show.judged(each, rows))
+    return show.counted(show.judged_in(folder, each))
 
 
-def section(each: Study, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the parts of the section of one study on its paper's page."""
+def section(
+    each: Study, folder: Path, rows: pd.DataFrame, drawn: Iterable[str]
+) -> Iterator[str]:
+    """Yield the parts of a study's section on its page; `drawn` are its figures."""
     units, done = show.state_of(each, folder)
     yield f"## {heading(each)}"
     facts = {"Claim": each.claim, "Data": each.data, "Setting": each.setting}
@@ -169,8 +172,8 @@ def section(each: Study, folder: Path, rows: pd.DataFrame) -> Iterator[str]:
     yield f"{len(done)} of {units} units are done{missing}."
     yield table_of(each.table(rows))
     if each.views:
-        yield " ".join(f"![{each.shows}]({path})" for path in figures_of(each, rows))
-    found = show.judged(each, rows)
+        yield " ".join(f"![{each.shows}]({path})" for path in drawn)
+    found = show.judged_in(folder, each)
     if len(found):
         names = [show.CLAIM, "measured here", "whose", "verdict"]
         yield grid(names, found[names].values.tolist())

@@ -296,7 +296,8 @@ UNTRAINED = Study(
         for n, count in NETWORKS.items()
     }
     | {"long": FEW | {"hidden": 256, "seeds": [LONG_SEED]}},
-    small=EARLY | {"hidden": 8, "seeds": [0, 1], "data": "text", "draws": 4},
+    small=EARLY
+    | {"steps": 50, "hidden": 8, "seeds": [0, 1], "data": "text", "draws": 4},
     minutes=20,
     memory=6,
     table=untrained_table,

@@ -1,5 +1,6 @@
 """Tables and verdicts in words: our results beside the paper's."""
 
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -36,6 +37,21 @@ def judged(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     return table.assign(whose=[whose(claim) for claim in table[CLAIM]])
 
 
+def judged_in(folder: Path, study: Study) -> pd.DataFrame:
+    """Return a row for each claim of a study that the results in a folder decide.
+
+    Several pages have it; a file that stays as it is is judged once.
+    """
+    path = results.path_of(study, folder)
+    written = path.stat().st_mtime_ns if path.is_file() else None
+    return _judged_at(path, written, study.name)
+
+
+@cache
+def _judged_at(path: Path, written: int | None, name: str) -> pd.DataFrame:
+    return judged(studies()[name], results.frame(path))
+
+
 def recorded(folder: Path) -> pd.DataFrame:
     """Return a row for each claim of all papers, with what is recorded of it.
 
@@ -49,7 +65,7 @@ def recorded(folder: Path) -> pd.DataFrame:
     tables = []
     for each in studies().values():
         units, done = state_of(each, folder)
-        rows = judged(each, results.frame(results.path_of(each, folder)))
+        rows = judged_in(folder, each)
         if not len(rows):
             words = f"{len(done)} of {units} units are done" if done else "Not run"
             rows = claim_table([(each.claim, words, each.data, UNDECIDED)])
@@ -83,7 +99,8 @@ def text(study: Study, folder: Path) -> str:
         return "\n".join([*lines, f"  not run  {estimate(study)}"])
     rows = results.frame(results.path_of(study, folder))
     lines += ["", study.table(rows).to_string(), ""]
-    for row in judged(study, rows).to_dict("records"):
+    found = judged(study, rows)
+    for row in found.to_dict("records"):
         lines.append(f"  {row['verdict']}: {row[CLAIM]}; here {row['measured here']}")
-    lines.append(f"  verdicts: {counted(judged(study, rows))}")
+    lines.append(f"  verdicts: {counted(found)}")
     return "\n".join([*lines, f"  criterion: {study.criterion}"])

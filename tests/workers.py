@@ -29,6 +29,7 @@ from multiprocessing.connection import wait
 
 import pytest
 
+PRELOADED = ["torch.distributed.tensor", "torch._dynamo", "sklearn.utils", "pytest"]
 SECONDS = 600  # that a call may take, on however busy a machine
 GRACE = 2  # seconds for the other ranks' own words once one has failed
 
@@ -46,10 +47,10 @@ class Group:
     """
 
     def __init__(self, world: int):
-        # A fork server imports torch once for all workers. It has no threads when it
+        # A fork server imports once what all workers need. It has no threads when it
         # forks, unlike pytest itself.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed.tensor"])
+        context.set_forkserver_preload(PRELOADED)
         self.folder = tempfile.TemporaryDirectory()
         meeting = os.path.join(self.folder.name, "meeting")
         self.pipes, self.processes = [], []

@@ -19,6 +19,7 @@ LONG = pytest.mark.long
 # layer without a nonlinearity and one of sigmoids.
 SETS = [n if n == "mnist" else pytest.param(n, marks=LONG) for n in IMAGES]
 HIDDEN = ["identity", pytest.param("sigmoid", marks=LONG)]
+SEEDS = pytest.mark.parametrize("seeds", [(0,), pytest.param((0, 1), marks=LONG)])
 
 FIRST = {"mnist": 5904, "fashion-mnist": 6948}  # misses of least squares on the labels
 # train and test accuracy in %, means over five seeds of an independent implementation
@@ -51,17 +52,19 @@ def kept(found):
     return 100 * max(end.accuracy for end in found)
 
 
+@SEEDS
 @pytest.mark.parametrize("name", SETS)
-def test_the_first_walk_of_a_linear_layer_is_least_squares_for_every_seed(name):
-    for seed in (0, 1):
+def test_the_first_walk_of_a_linear_layer_is_least_squares_for_every_seed(name, seeds):
+    for seed in seeds:
         first = ends(name, "identity", seed, ridge=0)[0][0]
         assert abs(first.misses - FIRST[name]) <= 10
 
 
+@SEEDS
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("hidden", HIDDEN)
-def test_the_accuracies_kept(name, hidden):
-    runs = [ends(name, hidden, seed, ridge=0) for seed in (0, 1)]
+def test_the_accuracies_kept(name, hidden, seeds):
+    runs = [ends(name, hidden, seed, ridge=0) for seed in seeds]
     train_, test = REFERENCE[name, hidden]
     assert mean([kept(found) for found, _ in runs]) == pytest.approx(train_, abs=0.7)
     assert mean([tested for _, tested in runs]) == pytest.approx(test, abs=0.7)
@@ -100,12 +103,13 @@ def test_both_types_agree_with_the_default_solve(name, hidden):
 BARS = {"mnist": (92.8, 91.2), "fashion-mnist": (87.5, 83.4)}
 
 
+@SEEDS
 @pytest.mark.parametrize("name", SETS)
-def test_the_refinement_at_ten_sweeps(name):
+def test_the_refinement_at_ten_sweeps(name, seeds):
     X, y, X_test, y_test = load(name, torch.float32)
     X, X_test = (F.pad(x, (0, 1), value=1) for x in (X, X_test))
     trained, tested = [], []
-    for seed in (0, 1):
+    for seed in seeds:
         (W1,) = start(785, 50, seed=seed, scale=SCALE, dtype=torch.float32)
         found = list(refine(X, y, W1, "tanh", sweeps=10))
         S = refined_scores(X_test, found[-1].best, "tanh")

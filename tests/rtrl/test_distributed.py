@@ -252,6 +252,7 @@ for record in records:
 """
 
 
+@pytest.mark.long  # tests/broad/test_distributed.py kills one in every run
 def test_a_killed_worker_is_named_and_ends_the_run(tmp_path):
     """By torchrun, within a minute; what rank 0 has measured is on disk."""
     victim = 1
