@@ -6,7 +6,7 @@ import pytest
 from labkit.bpls import BPLSClassifier, BPLSRegressor
 from tests.cuts import lines_of
 
-SAMPLE = 12  # lines of a change that are cut at; all of them in `make test-long`
+SAMPLE = 8  # lines of a change that are cut at; all of them in `make test-long`
 
 g = np.random.default_rng(0)
 X = g.normal(size=(30, 3))

@@ -23,18 +23,20 @@ X, y = (values.numpy() for values in TENSORS)
 
 
 SMALL = [
-    BPLSRegressor((10,)),
-    BPLSRegressor((10,), dtype="float32"),
-    BPLSRegressor((10,), "tanh", ridge=0, bias=True),
     BPLSRegressor((10, 8), "softplus"),
+    BPLSRegressor((10,), dtype="float32"),
     BPLSRegressor((10,), **REFINED),
+    BPLSClassifier((20,), class_weight="balanced"),
+    BPLSClassifier((20, 10), "softmax", interpretation="gauss_seidel"),
+    BPLSClassifier((10,), dtype="float32", **REFINED),
+]
+OTHERS = [  # in `make test-long`
+    BPLSRegressor((10,)),
+    BPLSRegressor((10,), "tanh", ridge=0, bias=True),
     BPLSClassifier((20,)),
     BPLSClassifier((20,), dtype="float32"),
-    BPLSClassifier((20,), class_weight="balanced"),
     BPLSClassifier((20,), "identity", max_walks=0, ridge=0, bias=True),
-    BPLSClassifier((20, 10), "softmax", interpretation="gauss_seidel"),
     BPLSClassifier((10,), **REFINED),
-    BPLSClassifier((10,), dtype="float32", **REFINED),
 ]
 
 
@@ -57,6 +59,12 @@ def beyond_float32(estimator):
 def test_scikit_learns_own_checks(estimator, check, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # or that of the array API is skipped
     check(estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks(OTHERS, expected_failed_checks=beyond_float32)
+def test_scikit_learns_own_checks_of_others(estimator, check, monkeypatch):
+    test_scikit_learns_own_checks(estimator, check, monkeypatch)
 
 
 def test_the_classifier_runs_the_generator_and_keeps_its_best():

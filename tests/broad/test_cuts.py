@@ -8,7 +8,7 @@ import pytest
 from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
 from tests.cuts import lines_of
 
-SAMPLE = 10  # lines of a change that are cut at; all of them in `make test-long`
+SAMPLE = 5  # lines of a change that are cut at; all of them in `make test-long`
 
 g = np.random.default_rng(0)
 X, T = g.normal(size=(40, 5)), g.normal(size=40)

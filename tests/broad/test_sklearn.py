@@ -34,13 +34,8 @@ def expected(estimator):
 @parametrize_with_checks(
     [
         BroadLearningClassifier(**SMALL, class_weight="balanced", ridge=[1e-3, 1.0]),
-        BroadLearningClassifier(**SMALL, scaling="sample"),
         BroadLearningClassifier(**SMALL, chunk=16, capacity=40),
-        BroadLearningClassifier(**SMALL, ridge=1.0),
-        BroadLearningRegressor(**SMALL, scaling="sample"),
         BroadLearningRegressor(**SMALL, solver="bordered"),
-        BroadLearningRegressor(**SMALL, solver="r-inv", ridge=[0.1, 10.0]),
-        BroadLearningClassifier(**SMALL, dtype="float32", ridge=1.0),
         BroadLearningRegressor(**SMALL, dtype="float32", ridge=0.1, chunk=16),
         BroadLearningClassifier(**SMALL, solver="chol-2", scaling="none"),
     ],
@@ -49,6 +44,22 @@ def expected(estimator):
 def test_check_estimator(estimator, check, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # or that of the array API is skipped
     check(estimator)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.* columns go through:UserWarning")
+@parametrize_with_checks(
+    [
+        BroadLearningClassifier(**SMALL, scaling="sample"),
+        BroadLearningClassifier(**SMALL, ridge=1.0),
+        BroadLearningRegressor(**SMALL, scaling="sample"),
+        BroadLearningRegressor(**SMALL, solver="r-inv", ridge=[0.1, 10.0]),
+        BroadLearningClassifier(**SMALL, dtype="float32", ridge=1.0),
+    ],
+    expected_failed_checks=expected,
+)
+def test_check_other_estimators(estimator, check, monkeypatch):
+    test_check_estimator(estimator, check, monkeypatch)
 
 
 @pytest.mark.filterwarnings("ignore:.* columns go through:UserWarning")

@@ -11,7 +11,7 @@ from tests.cuts import lines_of
 
 from .conftest import rand, small_net
 
-SAMPLE = 25  # lines of a step that are cut at; all of them in `make test-long`
+SAMPLE = 12  # lines of a step that are cut at; all of them in `make test-long`
 
 X, V = rand(6, 5), rand(3, 5, seed=1)
 T = torch.arange(6) % 3

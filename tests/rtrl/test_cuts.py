@@ -11,7 +11,7 @@ from tests.cuts import lines_of
 from .conftest import make, make_cell, randn, read
 
 B, D_X, N, RANK = 2, 2, 3, 2
-EVERY = 11  # of the lines that a call passes, in `make test`; all in `make test-long`
+EVERY = 23  # of the lines that a call passes, in `make test`; all in `make test-long`
 
 
 def cut(call, at):

@@ -334,13 +334,13 @@ def test_the_error_falls_on_copy():
 
 
 def trained_weights(folder=None):
-    """Weights after 200 steps; with every instrument if there is a folder."""
+    """Weights after 50 steps; with every instrument if there is a folder."""
     cell = RHNCell(V, 12, generator=seeded())
     readout = Readout(12, V, generator=seeded(1))
     task = CopyTask(B, generator=seeded(2), level=2)
     learner = OK(cell, batch_size=B, rank=4, generator=seeded(3))
     optimizer = torch.optim.Adam([cell.weight, readout.weight], lr=3e-3)
-    options = {"steps": 200, "optimizer": optimizer}
+    options = {"steps": 50, "optimizer": optimizer}
     if folder is None:
         list(train(learner, readout, task, **options))
         return weights(cell, readout)
@@ -367,7 +367,7 @@ def trained_weights(folder=None):
             trace.log(record.step, **row)
         plot.update()
         json.dumps(plot._repr_mimebundle_()["application/vnd.plotly.v1+json"])
-    assert len(Trace.load(folder / "trace.jsonl")) == 200
+    assert len(Trace.load(folder / "trace.jsonl")) == 50
     assert torch.equal(generator, torch.random.get_rng_state())
     return weights(cell, readout)
 
