@@ -40,6 +40,7 @@ ALONE |= {"stack"}
 FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 FREE |= {"_unsafe_view", "_reshape_alias", "resize_", "set_", "_local_scalar_dense"}
 FREE |= {"lift_fresh", "_linalg_check_errors"}
+SEVERAL = tuple, list
 
 
 @dataclass
@@ -88,22 +89,22 @@ TALLY = Tally()
 _generators = {}  # by address, and held: a freed one's would be given to another
 
 
-def tensors(tree):
+def tensors(tree) -> list:
     """All tensors among the arguments of an operator, or its results."""
     if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, tuple | list):
-        for each in tree:
-            yield from tensors(each)
-    elif isinstance(tree, dict):
-        yield from tensors(list(tree.values()))
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, SEVERAL):
+        return []
+    return [x for each in tree for x in tensors(each)]
 
 
 def mapped(function, tree):
     """The tree with ``function`` of its tensors."""
     if isinstance(tree, torch.Tensor):
         return function(tree)
-    if isinstance(tree, tuple | list):
+    if isinstance(tree, SEVERAL):
         return type(tree)([mapped(function, each) for each in tree])
     return tree
 
@@ -129,7 +130,7 @@ def operations_of(func, args, kwargs, out) -> float:
     """2 a multiply-add in products of matrices, 1 a number else."""
     if count := flop_registry.get(func._overloadpacket):
         return count(*args, **kwargs, out_val=out)
-    return sum(x.numel() for x in list(tensors(out)) or tensors(args))
+    return sum(x.numel() for x in tensors(out) or tensors(args))
 
 
 def asked_by() -> str:
@@ -208,12 +209,15 @@ class Everywhere(TorchDispatchMode):
     """What makes tensors is asked as well, not only what has some."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return run(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        if Acc in types or "device" in kwargs:
+            return run(func, args, kwargs)
+        return func(*args, **kwargs)  # as most are, in a notebook
 
 
 def run(func, args, kwargs):
     """Judge an operator, count it, and run it on what the tensors hold."""
-    given = list(tensors((args, kwargs)))
+    given = tensors((args, kwargs))
     accs = [x for x in given if isinstance(x, Acc)]
     here = torch.device(kwargs.get("device") or "cpu").type == NAME
     if not (accs or here):
@@ -231,7 +235,7 @@ def run(func, args, kwargs):
     out = lstm.KERNELS.get(name, func)(*raw_args, **raw_kwargs)
     if TALLY.counting and has_kernel(func):
         cost = operations_of(func, raw_args, raw_kwargs, out)
-        TALLY.launch(func, [raw(x) for x in given], list(tensors(out)), cost)
+        TALLY.launch(func, [raw(x) for x in given], tensors(out), cost)
     if name == "_to_copy":
         return Acc(out) if to else out
     if torch.Tag.inplace_view in func.tags and name != "set_":

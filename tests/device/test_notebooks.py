@@ -23,22 +23,35 @@ SETTINGS = {
     | {"live_samples": 60, "cost_samples": 60, "cost_start": 20, "cost_added": 2}
     | {"cost_updates": 1},
     "05_rtrl": {"hidden": 8, "rank": 1, "updates": 1, "measured": 3, "repeats": 2}
-    | {"race_hidden": 4, "race_batch": 1, "race_steps": 40, "text_steps": 50},
+    | {"race_hidden": 4, "race_batch": 1, "race_rank": 2, "race_steps": 20}
+    | {"text_steps": 25},
     "06_compare": {"samples": 40, "hidden": 4, "passes": 1, "trials": 1, "seeds": 1}
     | {"noise_seeds": 1, "other_samples": 40, "other_passes": 1, "other_trials": 1}
     | {"live_steps": 4},
 }
+UNTRAINED = "knobs=lab.InfluenceKnobs(trained=False)"
 CUT = {  # of a notebook: what stands in its cells, and what is run instead
-    "00_tour": {"trained=True": "trained=False"},
-    "03_hessian_free": {"maxiter=700": "maxiter=20"}
-    | {"range(400)": "range(2)", "/ 400 /": "/ 2 /"},
-    "05_rtrl": {"40, 100)": "0, 2)"},
-    "06_compare": {"(top / 2, top)": "(top,)", "range(15)": "range(2)"},
+    "00_tour": {"trained=True": "trained=False", "text, {}": "text, {}, 1, 4"}
+    | {'"text"), {}': '"text"), {}, 1, 4'},
+    "01_rls": {"run(60)": "run(2)", 'check("rls-2", largest_step)': ""},
+    "02_bpls": {'"max_walks": 8': '"max_walks": 1', "range(5)": "range(1)"}
+    | {"run(40)": "run(2)"},
+    "03_hessian_free": {"maxiter=700": "maxiter=20", "level)": "level, 5)"}
+    | {"range(400)": "range(2)", "/ 400 /": "/ 2 /", 'maxiter": 60': 'maxiter": 6'}
+    | {"chunks=20, steps=scene_steps + 15": "chunks=2, steps=2"}
+    | {"batch_size=300": "batch_size=300, maxiter=2", "range(4000)": "range(1500)"}
+    | {"range(40)": "range(5)"},
+    "05_rtrl": {"40, 100)": "0, 2)", "yours, *opening": "yours, *opening, 1, 4"}
+    | {"NOISE, *opening": "NOISE, *opening, 1, 4"}
+    | {"INFLUENCE, *opening": f"INFLUENCE, *opening, {UNTRAINED}"},
+    "06_compare": {"(top / 2, top)": "(top,)", "range(15)": "range(2)"}
+    | {"run(20)": "run(2)"},
 }
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_notebook_runs(name):
+def test_a_notebook_runs(name, monkeypatch):
+    monkeypatch.setattr("labkit.lab.hessian_free.krylov.EXACT", 20)
     book = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     known, given = {}, SETTINGS[name] | {"device": NAME, "interactive": False}
     with strict(counting=False) as tally:

@@ -1,9 +1,12 @@
 """Units of reproduction on the strict device, in one piece and in pieces."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from labkit.lab.runs.jobs import Checkpoint
+from reproduction import rtrl_online
 from reproduction.studies import find_study
 from tests.device.strict_device import NAME, strict
 
@@ -13,6 +16,7 @@ TO_RUN = (
     "rtrl/fig1-copy",
     "rls/standardised",
 )
+FEW = {"steps": 20, "every": 10}  # of training online, a chance to save after each 5
 
 
 class Cut(Checkpoint):
@@ -32,9 +36,13 @@ def told(rows):
 
 
 @pytest.mark.parametrize("name", TO_RUN)
-def test_a_unit_that_was_cut_off_on_a_device_goes_on_there(name, tmp_path):
+def test_a_unit_that_was_cut_off_on_a_device_goes_on_there(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(rtrl_online, "CHUNK", 5)
+    read_wide = partial(rtrl_online.bits_on, streams=2000)
+    monkeypatch.setattr(rtrl_online, "bits_on", read_wide)
     study = find_study(name)
-    arguments = study.small | {"device": NAME}
+    few = {key: value for key, value in FEW.items() if key in study.small}
+    arguments = study.small | few | {"device": NAME}
     with strict():
         whole = study.work(Checkpoint(tmp_path / "whole", {}), **arguments)
         with pytest.raises(KeyboardInterrupt):
