@@ -6,8 +6,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 import labkit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,16 +33,17 @@ import importlib, sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {blocked!r}:
+        if name.partition(".")[0] in blocked:
             raise ModuleNotFoundError(f"{{name}} is blocked", name=name)
 
 {before}
 sys.meta_path.insert(0, Blocked())
-for module in {modules!r}:
-    try:
-        importlib.import_module(module)
-    except Exception as error:
-        print(f"{{module}}: {{type(error).__name__}}: {{error}}")
+for blocked, modules in {phases!r}:
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            print(f"{{module}}: {{type(error).__name__}}: {{error}}")
 """
 # As in a torch that was built without it: the module is there, with one function.
 NO_GROUPS = """
@@ -56,9 +55,12 @@ sys.modules["torch.distributed.device_mesh"] = None
 """
 
 
-def failures(modules, blocked, before=""):
-    """Import modules in a fresh process; return a line for each that cannot be."""
-    code = BLOCK.format(modules=modules, blocked=blocked, before=before)
+def failures(*phases, before=""):
+    """Import in a fresh process; return a line for each module that cannot be.
+
+    A phase is what is blocked, and the modules that are imported while it is.
+    """
+    code = BLOCK.format(phases=phases, before=before)
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
@@ -66,24 +68,21 @@ def failures(modules, blocked, before=""):
     return done.stdout.splitlines()
 
 
-def test_a_blocked_library_is_noticed():
-    (told,) = failures(["labkit.rls", "labkit.lab.race"], {"pandas"})
-    assert told == "labkit.lab.race: ModuleNotFoundError: pandas is blocked"
+NO_LAB = (LAB | OTHERS) - {"filelock", "jinja2"}  # torch's own
 
 
-@pytest.mark.parametrize("before", ["", NO_GROUPS], ids=["", "no groups"])
-def test_the_core_needs_neither_the_lab_nor_groups_of_processes(before):
-    """A torch may be built without ``torch.distributed.ProcessGroup``."""
-    blocked = (LAB | OTHERS) - {"filelock", "jinja2"}  # torch's own
-    assert failures(CORE, blocked, before) == []
-
-
-def test_only_the_estimators_need_scikit_learn():
+def test_only_the_estimators_need_scikit_learn_and_nothing_a_figure_or_a_notebook():
+    """Nor what looks for files before a run a torch, whose import takes seconds."""
     estimators = ["labkit.bpls.estimators", "labkit.broad.estimators"]
-    told = failures([*CORE, *estimators], {"sklearn"})
+    told = failures(
+        ({"torch"}, ["labkit.lab.command", "labkit.lab.datasets.fetch"]),
+        (NO_LAB | {"sklearn"}, [*CORE, *estimators]),
+        ((LAB | OTHERS) - NEEDED, PLAIN),
+    )
     assert [line.partition(":")[0] for line in told] == estimators
     assert all(line.endswith("sklearn is blocked") for line in told)
 
 
-def test_what_reproduces_needs_neither_figures_nor_notebooks():
-    assert failures(PLAIN, (LAB | OTHERS) - NEEDED) == []
+def test_the_core_needs_no_groups_of_processes():
+    """A torch may be built without ``torch.distributed.ProcessGroup``."""
+    assert failures((NO_LAB, CORE), before=NO_GROUPS) == []

@@ -7,26 +7,19 @@
 torch.Size([1000, 12])
 """
 
-from labkit.lab.datasets.catalogue import DatasetInfo, available, load
-from labkit.lab.datasets.fetch import ChecksumError, DatasetUnavailable
-from labkit.lab.datasets.imdb import load_imdb
-from labkit.lab.datasets.own import load_own
-from labkit.lab.datasets.results import Labelled, Text
-from labkit.lab.datasets.synthetic import copy_sequences, curve_images
-from labkit.lab.datasets.text import encode, load_ptb
+from labkit.lab import lazily
 
-__all__ = [
-    "ChecksumError",
-    "DatasetInfo",
-    "DatasetUnavailable",
-    "Labelled",
-    "Text",
-    "available",
-    "copy_sequences",
-    "curve_images",
-    "encode",
-    "load",
-    "load_imdb",
-    "load_own",
-    "load_ptb",
-]
+# `labkit run` looks for files before it begins; torch, which it does not need for
+# that, takes seconds to import.
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "catalogue": ("DatasetInfo", "available", "load"),
+        "fetch": ("ChecksumError", "DatasetUnavailable"),
+        "imdb": ("load_imdb",),
+        "own": ("load_own",),
+        "results": ("Labelled", "Text"),
+        "synthetic": ("copy_sequences", "curve_images"),
+        "text": ("encode", "load_ptb"),
+    },
+)

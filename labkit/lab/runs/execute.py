@@ -222,10 +222,13 @@ def check_files(declared: Iterable[Parameter], values: Mapping[str, Value]) -> N
 
 def downloads(plans: Iterable[Plan]) -> str:
     """Return which data sets runs would download, how large and to where, or ""."""
-    from labkit.lab.datasets import available
-    from labkit.lab.datasets.fetch import data_folders, megabytes
+    from labkit.lab.datasets.fetch import FILES, data_folders, megabytes
 
     named = {v for plan in plans for v in plan.values.values() if isinstance(v, str)}
+    if named.isdisjoint(path.partition("/")[0] for path in FILES):
+        return ""  # without the catalogue, which imports torch
+    from labkit.lab.datasets import available
+
     every = available()
     sizes = {name: every[name].download for name in every if name in named}
     away = [f"{name} ({megabytes(size)})" for name, size in sizes.items() if size]
