@@ -11,39 +11,50 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit import threads
 
+FIRST_CELL = "from labkit.threads import set_threads; set_threads()"
 TOLD = """
 import json, os, torch, numpy, scipy.linalg
 from threadpoolctl import threadpool_info
-blas = {pool["num_threads"] for pool in threadpool_info()}
-print(json.dumps([torch.get_num_threads(), *blas]))
+
+def tell():
+    blas = {pool["num_threads"] for pool in threadpool_info()}
+    print(json.dumps([torch.get_num_threads(), *blas]))
+
+tell()
 """
-FIRST_CELL = "from labkit.threads import set_threads; set_threads()"
+SCRIPT = """
+import labkit.rtrl, labkit.broad, labkit.rls, labkit.bpls
+import labkit.lab.panels, labkit.lab.race, labkit.lab.compare.rules
+"""
+LATER = """
+from labkit.threads import set_threads
+
+for given in ("1", "2", ""):
+    os.environ["LABKIT_THREADS"] = given
+    set_threads()
+    tell()
+for count in (2, 256):
+    set_threads(count)
+    tell()
+"""
 SET = {threads.VARIABLE, *threads.READ_LATER}
 
 
-def told(code, **environment):
-    """Run code in a process of its own; return the threads of torch and of BLAS."""
+def test_a_script_of_the_user_keeps_her_threads_until_she_sets_them():
+    """With 256 on two processors a notebook had not ended after ten minutes."""
     bare = {k: v for k, v in os.environ.items() if k not in SET}
     done = subprocess.run(
-        [sys.executable, "-c", code + TOLD],
-        env=bare | environment,
+        [sys.executable, "-c", SCRIPT + TOLD + LATER],
+        env=bare | {"OMP_NUM_THREADS": "2"},
         capture_output=True,
         text=True,
     )
-    return done.stdout.strip() or done.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, "[1, 1]"),
-        ({"LABKIT_THREADS": "2"}, "[2, 2]"),
-        ({"LABKIT_THREADS": ""}, "[1, 1]"),
-        ({"OMP_NUM_THREADS": "2"}, "[1, 1]"),
-    ],
-)
-def test_a_notebook_settles_the_threads(environment, expected):
-    assert told(FIRST_CELL, **environment).endswith(expected)
+    assert done.returncode == 0, done.stderr
+    kept, one, two, none, asked, many = done.stdout.splitlines()
+    assert kept.startswith("[2, 2")
+    assert (one, two, none, asked) == ("[1, 1]", "[2, 2]", "[1, 1]", "[2, 2]")
+    most = min(cpu_count(), 256)
+    assert many == f"[{most}, {most}]"
 
 
 @pytest.mark.parametrize(
@@ -57,30 +68,17 @@ def test_what_is_no_number_of_threads_is_refused(given, monkeypatch):
     assert threads.torch.get_num_threads() == before
 
 
-def test_a_script_of_the_user_keeps_her_threads():
-    code = "import labkit.rtrl, labkit.broad, labkit.rls, labkit.bpls\n"
-    code += "import labkit.lab.panels, labkit.lab.race, labkit.lab.compare.rules"
-    assert told(code, OMP_NUM_THREADS="2").startswith("[2, 2")
-
-
-def test_no_more_threads_are_taken_than_there_are_processors():
-    """With 256 on two processors a notebook had not ended after ten minutes."""
-    most = min(cpu_count(), 256)
-    assert told(FIRST_CELL + "; set_threads(256)") == f"[{most}, {most}]"
-
-
-def test_a_notebook_may_take_more():
-    assert told(FIRST_CELL + "; set_threads(2)") == "[2, 2]"
+def test_a_notebook_may_not_take_less_than_none():
     with pytest.raises(ValueError, match="threads must be 0 to 1024, got -1"):
         threads.set_threads(-1)
 
 
-def test_a_kernel_of_a_run_has_them_too(tmp_path, monkeypatch):
+def test_a_kernel_of_a_run_has_one_thread(tmp_path, monkeypatch):
+    """Of torch, which its first cell imports, and of what it imports later."""
     from labkit.lab.runs import run
 
     for name in SET:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("LABKIT_THREADS", "1")
     declared = 'device: str = "cpu"\ninteractive: bool = True\nrun_dir: str = ""'
     cells = [
         new_code_cell(declared, metadata={"tags": ["parameters"]}),
