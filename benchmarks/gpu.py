@@ -50,6 +50,7 @@ PARTS = "abcdefg"
 # Data sets, and how the commands of the benchmarks end that need them.
 NEEDED = {"mnist": ("broad speed", " mnist"), "fashion-mnist": (" fashion-mnist",)}
 ORDERS = range(2, 34)  # of the matrices of part b
+RECORDED = "recorded"  # which tests of the strict device part c runs
 Item = tuple[str, Callable[[], dict]]  # a name, and what measures it
 
 # Part a. Rounding in float64; in float32 ten times what the CPU's own float32 differs
@@ -251,7 +252,7 @@ def recorded(device: torch.device) -> Iterator[Item]:
 def on_strict_device() -> dict:
     """Run the tests of recorded steps on the strict device, in their own process."""
     files = ("tests/device/test_rtrl_capture.py", "tests/device/test_rls.py")
-    flags = ("-q", "-o", "addopts=", "--confcutdir=tests/device", "-k", "recorded")
+    flags = ("-q", "-o", "addopts=", "--confcutdir=tests/device", "-k", RECORDED)
     command = [sys.executable, "-m", "pytest", *flags, *files]
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
     return {"ok": done.returncode == 0, "result": done.stdout.strip().splitlines()[-1]}

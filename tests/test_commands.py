@@ -61,24 +61,26 @@ def test_a_stage_that_failed_without_a_count_is_one_failure(
     assert capsys.readouterr().out.splitlines()[-1] == expected
 
 
-MISSING = """\
-from labkit.lab.datasets import fetch
-print("begun")
-raise fetch.DatasetUnavailable("mnist/a.gz is not on this machine. Looked for: x")
-"""
+SCRIPTS = {
+    "missing": "from labkit.lab.datasets import fetch\n"
+    "raise fetch.DatasetUnavailable('mnist/a.gz is not on this machine. Looked: x')",
+    "broken": "1 / 0",
+    "right": "print('a ratio')",
+}
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_benchmarks_go_on_without_a_data_set(tmp_path, capfd, broken):
-    (tmp_path / "first.py").write_text(MISSING)
-    (tmp_path / "second.py").write_text("1 / 0" if broken else "print('a ratio')")
-    status = BENCH["main"]((), ("first speed", "second"), tmp_path)
+@pytest.mark.parametrize("names", [("missing speed", "right"), ("broken", "right")])
+def test_benchmarks_go_on_without_a_data_set_and_after_an_error(tmp_path, capfd, names):
+    for name, lines in SCRIPTS.items():
+        (tmp_path / f"{name}.py").write_text(lines)
+    broken = "broken" in names
+    assert BENCH["main"]((), names, tmp_path) == broken
     told = capfd.readouterr()
-    assert status == broken
-    assert "Traceback" not in told.err or broken
-    summary = told.out.partition("--- summary\n")[2].splitlines()
-    assert summary[0].split(maxsplit=2)[2].startswith("left out: mnist/a.gz is not on")
-    assert summary[1].split() == ["second", "FAILED" if broken else "done"]
+    assert ("Traceback" in told.err) == broken
+    first, last = told.out.partition("--- summary\n")[2].splitlines()
+    said = "FAILED" if broken else "left out: mnist/a.gz is not on"
+    assert first.removeprefix(names[0]).strip().startswith(said)
+    assert last.split() == ["right", "done"]
 
 
 def test_every_benchmark_is_run():

@@ -77,10 +77,13 @@ def test_every_rank_has_arguments_of_its_own(workers):
         (lambda rank, world, bad: None, "pickle"),
     ],
 )
-def test_a_failure_names_the_rank_and_ends_the_group(workers, function, message):
+def test_a_failure_names_the_rank_and_ends_the_group(
+    workers, monkeypatch, function, message
+):
+    monkeypatch.setattr("tests.workers.GRACE", 0.1)
     before = [pid for _, pid in workers(threads_and_pid)]
     with pytest.raises(Exception, match=message) as caught:
-        workers(function, 1, **({"seconds": 3} if function is hang_on else {}))
+        workers(function, 1, **({"seconds": 0.5} if function is hang_on else {}))
     if "pickle" not in message:
         assert caught.type is WorkerError
     assert not any(map(psutil.pid_exists, before))
