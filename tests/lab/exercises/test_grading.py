@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from labkit.lab.command import app
 from labkit.lab.exercises import Exercise, check
-from labkit.lab.exercises.grading import grade, grade_folder, grades, submissions
+from labkit.lab.exercises.grading import grade_folder, grades
 from labkit.lab.exercises.student import chosen, student_version
 from labkit.lab.exercises.versions import draw
 from labkit.lab.exercises.words import exercise
@@ -121,54 +121,69 @@ SUBMITTED = {
 }
 
 
-# Of those that take long, each in a process of its own; a crash has a test below.
-FEW = ("right", "wrong", "endless cell", "eats memory")
-
-
-ALL = pytest.param(SUBMITTED, marks=pytest.mark.long)
-
-
-@pytest.mark.parametrize("names", [FEW, ALL], ids=["few", "all"])
-def test_every_submission_gets_its_row(names, tmp_path):
-    submitted = {name: SUBMITTED[name] for name in names}
-    for name, (lines, _) in submitted.items():
+@pytest.mark.long
+def test_every_submission_gets_its_row(tmp_path):
+    for name, (lines, _) in SUBMITTED.items():
         nbformat.write(with_lines(lines), tmp_path / f"{name}.ipynb")
-    (tmp_path / "torn.ipynb").write_text('{"cells": [')
-    (tmp_path / "other.ipynb").write_text('{"cells": [], "metadata": {}}')
-    (tmp_path / ".ipynb_checkpoints").mkdir()
-    (tmp_path / ".ipynb_checkpoints/right.ipynb").write_text("")
     rows = grade_folder(tmp_path, seconds=6, megabytes=600, workers=2)
     kinds = {row.submission.removesuffix(".ipynb"): row.kind for row in rows}
-    wanted = {name: kind for name, (_, kind) in submitted.items()}
-    assert kinds == wanted | {"torn": "unreadable", "other": "unreadable"}
+    assert kinds == {name: kind for name, (_, kind) in SUBMITTED.items()}
     assert [row.submission for row in rows if row.points] == ["right.ipynb"]
     (wrong,) = (row for row in rows if row.kind == "wrong")
     assert wrong.slip == "sign" and wrong.seed == 7 and wrong.exercise == ONE
 
 
-def test_what_was_judged_before_a_crash_counts(tmp_path):
-    book = solved(7, [ONE, "rtrl-ok-u"])
-    crash = "    import os\n    os._exit(1)\n"
-    last = step(book, "rtrl-ok-u")
-    head, body = last.source.split("):\n", 1)
-    last.source = f"{head}):\n{crash}{body}"
-    nbformat.write(book, tmp_path / "half.ipynb")
-    rows = grade(tmp_path / "half.ipynb", tmp_path)
-    assert [row.kind for row in rows] == ["right", "ended"]
+def run(*words):
+    """Call ``labkit exercise``."""
+    return CliRunner().invoke(app, ["exercise", *map(str, words)])
+
+
+def handed_in(path):
+    """Write what a learner does with a version: a step each right, wrong, open, fatal.
+
+    What was judged before the crash counts.
+    """
+    book = nbformat.read(path, as_version=4)
+    right, wrong, _, fatal = book.metadata["labkit"]["exercises"]
+    step(book, right).source = exercise(right, 7).solved_text
+    step(book, wrong).source = SUBMITTED["wrong"][0]
+    crash = "):\n    import os\n    os._exit(1)\n"
+    step(book, fatal).source = exercise(fatal, 7).solved_text.replace("):\n", crash, 1)
+    nbformat.write(book, path)
 
 
 def test_the_command_lists_makes_and_grades(tmp_path):
-    run = lambda *words: CliRunner().invoke(app, ["exercise", *map(str, words)])  # noqa: E731
+    """Among what is graded are a cell that never ends and files that are no version."""
     assert "rtrl-ok-u" in run("list").output
-    made = run("make", ONE, "--seed", 7, "--seed", 8, "--out", tmp_path / "new")
+    names = ["bpls-ridge", ONE, "rls-P", "rtrl-ok-u"]
+    made = run("make", *names, "--seed", 7, "--seed", 8, "--out", tmp_path)
     assert made.exit_code == 0, made.output
-    assert len(submissions(tmp_path / "new")) == 2
-    graded = run("grade", tmp_path / "new", "--workers", 2)
-    assert graded.exit_code == 0 and "2 submissions: 2 open" in graded.output
-    with (tmp_path / "new/grades.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert [row["seed"] for row in table] == ["7", "8"]
-    assert {row["exercise"] for row in table} == {ONE}
+    handed_in(tmp_path / "version-7.ipynb")
+    (tmp_path / "version-8.ipynb").write_text('{"cells": [')
+    (tmp_path / "other.ipynb").write_text('{"cells": [], "metadata": {}}')
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints/right.ipynb").write_text("")
+    for name in ("endless cell", "eats memory"):
+        nbformat.write(with_lines(SUBMITTED[name][0]), tmp_path / f"{name}.ipynb")
+    limits = ["--seconds", 4, "--megabytes", 600, "--workers", 2]
+    graded = run("grade", tmp_path, *limits)
+    assert graded.exit_code == 0 and "5 submissions: 2 unreadable" in graded.output
+    with (tmp_path / "grades.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["submission"], row["kind"]) for row in rows] == [
+        ("eats memory.ipynb", "memory"),
+        ("endless cell.ipynb", "time"),
+        ("other.ipynb", "unreadable"),
+        *(("version-7.ipynb", kind) for kind in ("right", "wrong", "open", "ended")),
+        ("version-8.ipynb", "unreadable"),
+    ]
+    mine = rows[3:7]
+    assert [row["exercise"] for row in mine] == names
+    assert [row["points"] for row in mine] == ["1", "0", "0", "0"]
+    assert {row["seed"] for row in mine} == {"7"} and mine[1]["slip"] == "sign"
+
+
+def test_what_the_command_cannot_do_is_refused(tmp_path):
     for words in (("make", "rls-nothing"), ("grade", tmp_path / "none")):
         assert run(*words).exit_code == 2
     (tmp_path / "bare").mkdir()
