@@ -106,11 +106,11 @@ def test_a_failed_run_says_so_everywhere(write_notebook, tmp_path):
 
 
 def test_data_that_will_not_do_end_a_run_with_one_sentence(write_notebook, tmp_path):
-    load = "from labkit.lab.datasets import load\nload('iris', target='leaf')"
-    notebook_dir = write_notebook("01_own", load).parent
+    words = "iris has no column 'leaf'; it has: sepal length"
+    refuse = f"from labkit.errors import DataError\nraise DataError({words!r})"
+    notebook_dir = write_notebook("01_own", refuse).parent
     outcome = run("own", out=tmp_path / "runs", notebook_dir=notebook_dir)
-    assert not outcome.ok and "\n" not in outcome.error
-    assert outcome.error.startswith("iris has no column 'leaf'; it has: sepal length")
+    assert not outcome.ok and outcome.error == words
 
 
 def test_a_killed_run_keeps_its_rows_and_takes_no_name(write_notebook, tmp_path):
