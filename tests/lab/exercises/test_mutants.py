@@ -18,7 +18,8 @@ from labkit.lab.exercises.judging import run_example
 
 STEPS = {name: e for name, e in exercises().items() if isinstance(e, Exercise)}
 EVERY = 8  # of all mutants, one is in the sample
-MUTANTS = [(name, i) for name, e in STEPS.items() for i in range(len(e.mutants()))]
+OF_STEP = {name: exercise.mutants() for name, exercise in STEPS.items()}
+MUTANTS = [(name, i) for name, made in OF_STEP.items() for i in range(len(made))]
 
 NOISE = "the noise has the other sign, and its distribution is the same"
 ROWS = "the signs of a triangle's rows are free, and the weights are the same"
@@ -41,7 +42,7 @@ def numbers(exercise):
 def judged(name, i):
     """Return a mutant, whether it gives the same numbers, and its judgement."""
     exercise = STEPS[name]
-    mutant = exercise.mutants()[i]
+    mutant = OF_STEP[name][i]
     hers = compiled(mutant.text, exercise.function, f"{name}, mutant {i}")
     run = run_example(exercise, hers)
     pairs = zip(run.tensors, numbers(exercise), strict=True) if not run.error else ()
@@ -83,10 +84,10 @@ def test_mutants_are_refused_and_named():
 def test_there_are_mutants_of_every_line_and_kind():
     """At least 150 in all, of each statement that is left out, and of all kinds."""
     assert len(MUTANTS) >= 150
-    kinds = Counter(m.kind for e in STEPS.values() for m in e.mutants())
+    kinds = Counter(m.kind for made in OF_STEP.values() for m in made)
     assert min(kinds.values()) >= 5, kinds
     for name, exercise in STEPS.items():
-        texts = [m.text for m in exercise.mutants()]
+        texts = [m.text for m in OF_STEP[name]]
         for statement in (
             s for group in blanks(exercise.text, exercise.tags) for s in group
         ):
