@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import CodeType
@@ -36,6 +36,13 @@ def recorded(walk: Walk):
         call = walk.call
         return follow_lines(call.func, *call.args, follow=walk.follow, **call.keywords)
     return follow_lines(walk.call, follow=walk.follow)
+
+
+@cache
+def walked(name: str):
+    """Return a walk and its record."""
+    walk = WALKS[name]()
+    return walk, recorded(walk)
 
 
 def flat(value: Any) -> Iterator[Any]:
@@ -70,9 +77,9 @@ def bits(x: torch.Tensor) -> bytes:
 
 @pytest.mark.parametrize("name", WALKS)
 def test_a_walk_has_the_bits_of_a_plain_call(name):
-    plain, walked_ = WALKS[name](), WALKS[name]()
+    plain, (walk, record) = WALKS[name](), walked(name)
     wanted = [*flat(plain.call()), *flat(plain.kept())]
-    found = [*flat(recorded(walked_).result), *flat(walked_.kept())]
+    found = [*flat(record.result), *flat(walk.kept())]
     assert len(wanted) == len(found) and any(
         isinstance(v, torch.Tensor | float | int) for v in wanted
     )
@@ -81,8 +88,7 @@ def test_a_walk_has_the_bits_of_a_plain_call(name):
 
 @pytest.mark.parametrize("name", WALKS)
 def test_each_tag_on_the_way_has_its_equation_and_all_equations_are_met(name):
-    walk = WALKS[name]()
-    recording = recorded(walk)
+    walk, recording = walked(name)
     docs = Docstrings(recording.functions)
     assert recording.lines
     empty = {
