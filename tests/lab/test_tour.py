@@ -8,6 +8,7 @@ import pytest
 
 from labkit.lab.panels import LiveLab
 from labkit.lab.panels.live.experiment import knobs_of
+from labkit.lab.rtrl import training
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "00_tour.ipynb"
 PICTURES = {"ellipse", "curve", "bowl", "functions", "noise", "race"}
@@ -16,7 +17,16 @@ PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
 
 @pytest.fixture(scope="module")
 def toured(tmp_path_factory):
-    """Run the tour's cells, but for its checks, three steps a picture."""
+    """Run the tour's cells, but for its checks, three steps a picture and training."""
+    train = training.train_network
+    short = lambda *given, **options: train(*given, **options | {"updates": 3})  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "train_network", short)
+        return run_tour(tmp_path_factory)
+
+
+def run_tour(tmp_path_factory):
+    """Return the folder that it wrote into, and its pictures."""
     folder = tmp_path_factory.mktemp("tour")
     names = {"steps": 3, "rank": 2, "seed": 0, "device": "cpu"}
     names |= {"interactive": True, "run_dir": str(folder)}

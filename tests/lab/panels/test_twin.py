@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from labkit.lab import bpls, predictions, rls
 from labkit.lab.compare import live as compare
@@ -79,12 +79,18 @@ def test_a_turn_says_both_values_at_the_same_step(said, to, verdict):
     assert any("same run without" in part for part in lab.plot._said())
 
 
-@given(
-    turns=st.lists(st.tuples(st.integers(1, 12), st.floats(0, 9)), max_size=4),
-    steps=st.integers(1, 12),
-)
-def test_progress_of_the_training_is_never_credited_to_a_knob(turns, steps):
+TURNS = st.lists(st.tuples(st.integers(1, 12), st.floats(0, 9)), max_size=4)
+FEW = settings(max_examples=25)
+MANY = pytest.param(settings(max_examples=500), marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("count", [FEW, MANY], ids=["few", "many"])
+def test_progress_of_the_training_is_never_credited_to_a_knob(count):
     """Whatever was turned before: a knob that does nothing is said to do nothing."""
+    count(given(turns=TURNS, steps=st.integers(1, 12))(turned_without_effect))()
+
+
+def turned_without_effect(turns, steps):
     lab = LiveLab(VALUES)
     lab.run(4)
     for count, gain in turns:
