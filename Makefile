@@ -7,6 +7,7 @@
 #   PART=b                 make gpu: one part alone, each at most nine minutes
 #   MINUTES=30             make soak: how long
 #   DOCS=build/docs        where make docs puts the site together
+#   ROOMS="rls rtrl"       the rooms that its API has pages of, all by default
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
 
 SHELL := bash
@@ -100,7 +101,8 @@ test-notebooks: .venv/.stamp
 
 test-browser: .venv/.stamp
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
-	  $(PYTEST) $(TWO_CORES) -m "browser and not long" tests/browser; \
+	  $(PYTEST) $(TWO_CORES) --no-loadscope-reorder -m "browser and not long" \
+	    tests/browser; \
 	else \
 	  echo "The browser test was not run: it needs chromium and chromedriver on PATH" \
 	    "(Debian: apt-get install chromium chromium-driver)."; \
@@ -140,7 +142,7 @@ docs: .venv/.stamp ## Run every notebook and build the site in build/docs/site
 
 .PHONY: site
 site:
-	$(BIN)/python docs/gather.py $(DOCS)/runs $(DOCS)/source
+	$(BIN)/python docs/gather.py $(DOCS)/runs $(DOCS)/source $(ROOMS)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d $(DOCS)/doctrees $(DOCS)/source $(DOCS)/site
 	@rm -rf $(DOCS)/jupyter_execute; echo "$(DOCS)/site/index.html"
 

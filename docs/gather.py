@@ -1,6 +1,7 @@
 """Put the site's source together: pages, executed notebooks, a page for every name.
 
-python docs/gather.py RUNS SOURCE: the newest run of each notebook in RUNS.
+python docs/gather.py RUNS SOURCE [ROOM ...]: the newest run of each notebook in RUNS,
+and the names of all rooms or of these.
 """
 
 import base64
@@ -12,6 +13,7 @@ import math
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -145,13 +147,13 @@ def printed(source: Path) -> None:
 
 # Autosummary was tried: it writes pages of modules, also of those inside a room, a page
 # for each name by templates only, and leaves out tables such as SOLVERS.
-def names(source: Path) -> None:
+def names(source: Path, rooms: Sequence[str]) -> None:
     """Write a page for every public name, and one for each room."""
     api = source / "api"
     api.mkdir()
     head = "API\n===\n\n.. toctree::\n\n"
-    (api / "index.rst").write_text(head + "".join(f"   labkit.{r}\n" for r in ROOMS))
-    for room in ROOMS:
+    (api / "index.rst").write_text(head + "".join(f"   labkit.{r}\n" for r in rooms))
+    for room in rooms:
         module = importlib.import_module(f"labkit.{room}")
         title, listed = module.__name__, sorted(public(module), key=str.lower)
         lines = "".join(f"   {title}.{name}\n" for name in listed)
@@ -178,15 +180,16 @@ def public(module) -> list[str]:
     return [n for n, it in held.items() if inspect.isroutine(it) or inspect.isclass(it)]
 
 
-def main(runs: Path, source: Path) -> None:
+def main(runs: str, source: str, *rooms: str) -> None:
     """Make the folder anew."""
+    runs, source = Path(runs), Path(source)
     shutil.rmtree(source, ignore_errors=True)
     pages(source)
     executed(runs, source)
     told(source)
     printed(source)
-    names(source)
+    names(source, rooms or ROOMS)
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(*sys.argv[1:])

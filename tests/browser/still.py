@@ -14,11 +14,12 @@ LOADED = "return document.readyState === 'complete';"
 
 
 class Still:
-    """A page, opened."""
+    """A page, opened; ``again=False`` leaves it as it is if the browser has it open."""
 
-    def __init__(self, driver, address):
+    def __init__(self, driver, address, again=True):
         self.driver = driver
-        driver.get(address)  # in a new window it may come back while the page loads
+        if again or driver.current_url.partition("#")[0] != address:
+            driver.get(address)  # in a new window it may come back while the page loads
         wait(lambda: self.script(LOADED), "the page is there")
 
     def find(self, css):

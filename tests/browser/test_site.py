@@ -6,7 +6,7 @@ import subprocess
 import threading
 from functools import cache, partial
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("selenium")
 pytest.importorskip("sphinx")
 
+import nbformat
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
@@ -31,9 +32,9 @@ LESSON = "notebooks/01_rls.html"
 PAGES = (
     "index.html",
     "learn.html",
-    LESSON,
     "api/labkit.rls.RLS.html",
     "docs/howto/sweep.html",
+    LESSON,
 )
 ASKED = "return performance.getEntriesByType('resource').map((each) => each.name);"
 FORMULAS = """
@@ -46,20 +47,36 @@ const before = [...document.querySelectorAll('.plotly-graph-div')]
   .filter((each) => each.compareDocumentPosition(root) & 4).at(-1);
 return JSON.stringify(before.data.map(({ x, y, z }) => [x, y, z]));
 """
-WIDE = "return [document.documentElement.scrollWidth, innerWidth];"
-DARK = "return getComputedStyle(document.body).backgroundColor;"
+PAINT = "document.querySelector(`button[data-mode=${arguments[0]}]`).click();"
+LOOK = """
+return [document.documentElement.scrollWidth <= innerWidth, innerWidth,
+        getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)'];
+"""
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Build the site of one small run, the other notebooks as they are committed."""
-    home = tmp_path_factory.mktemp("docs")
-    assert run("rls", FEW, out=home / "runs").ok
+WHOLE = pytest.param("whole", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=["part", WHOLE])
+def built(request, tmp_path_factory):
+    """Build the site of one small run, the other notebooks as they are committed.
+
+    In part: of that notebook what is before its exercises, of the API some rooms.
+    """
+    home, part = tmp_path_factory.mktemp("docs"), request.param == "part"
+    own, lesson = home / "own", nbformat.read(notebooks()["rls"], as_version=4)
+    if part:
+        titles = [cell.source.partition("\n")[0] for cell in lesson.cells]
+        lesson.cells = lesson.cells[: titles.index("## Exercises")]
+    own.mkdir()
+    nbformat.write(lesson, own / "01_rls.ipynb")
+    assert run("rls", FEW, out=home / "runs", notebook_dir=own).ok
     for name, path in notebooks().items():
         if name != "rls":
             (home / f"runs/0-{name}").mkdir()
             (home / f"runs/0-{name}/{name}.ipynb").write_bytes(path.read_bytes())
     make = ["make", "-C", ROOT, "--no-print-directory", "site", f"DOCS={home}"]
+    make.append("ROOMS=" + "rls broad instruments" * part)
     done = subprocess.run(make, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return home / "site"
@@ -117,35 +134,51 @@ def test_no_link_inside_the_site_is_broken(built):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_asks_nothing_of_another_host(driver, address, path):
+def test_a_page_is_as_wide_as_the_window_and_asks_no_other_host(
+    driver, address, window, path
+):
+    window(390, 900)
     page = Still(driver, address + path)
     asked = page.script(ASKED)
     assert len(asked) > 5 and [each for each in asked if address not in each] == []
+    looks = lambda: page.script(LOOK)  # noqa: E731
+    for width, theme in product((390, 1280), ("dark", "light")):
+        window(width, 900)
+        page.script(PAINT, theme)
+        wanted = [True, width, theme == "light"]
+        wait(lambda it=wanted: looks() == it, lambda it=wanted: f"{looks()}, not {it}")
     page.script("new Image().src = 'http://elsewhere.test/a.png'")
     wait(lambda: len(page.script(ASKED)) > len(asked), "one that is asked is seen")
 
 
-def test_formulas_are_drawn(driver, address):
-    for path in (LESSON, "api/labkit.rls.rls_step.html"):
-        drawn = Still(driver, address + path).script(FORMULAS)
-        assert len(drawn) > 3 and min(height for height, _ in drawn) > 5
-        assert not [text for _, text in drawn if "\\" in text or "$" in text]
+@pytest.fixture
+def lesson(driver, address):
+    """The lesson, loaded once for all tests that follow each other here."""
+    return Still(driver, address + LESSON, again=False)
 
 
-def test_the_lines_of_a_step_are_walked(driver, address):
-    page = Still(driver, address + LESSON)
-    walk_by_mouse(page, walk := Walk(page))
-    page.find(".labkit-walk [role='status']").click()
+def test_a_lesson_folds_as_its_notebook_does(lesson):
+    assert lesson.script(FOLDED) > 2
+    (text,) = lesson.script(PARAMETERS)
+    assert "run_dir" not in text and "samples: int = 256" in text
+
+
+def test_exponents_stand_where_a_math_font_puts_them(driver, lesson):
+    assert driver.execute_async_script(FONT) == ["loaded"]
+
+
+def test_the_lines_of_a_step_are_walked(driver, lesson):
+    walk_by_mouse(lesson, walk := Walk(lesson))
+    lesson.find(".labkit-walk [role='status']").click()
     for key in (Keys.ARROW_RIGHT, Keys.ARROW_LEFT):
         driver.switch_to.active_element.send_keys(key)
         walk.moved(f"{key} walks")
 
 
-@pytest.mark.parametrize("number", [0, 2], ids=["picture", "panel"])
-def test_a_run_is_played_and_its_knob_turned(driver, address, number):
-    page = Still(driver, address + LESSON)
-    play = Played(page, number)
-    drawn = lambda: page.script(DRAWN, play.root)  # noqa: E731
+@pytest.mark.parametrize("number", [0, 1], ids=["picture", "panel"])
+def test_a_run_is_played_and_its_knob_turned(lesson, number):
+    play = Played(lesson, number)
+    drawn = lambda: lesson.script(DRAWN, play.root)  # noqa: E731
     play.slider.send_keys(Keys.HOME)
     first, (step, _) = drawn(), play.step()
     play.press()
@@ -155,6 +188,29 @@ def test_a_run_is_played_and_its_knob_turned(driver, address, number):
     play.knobs[0].send_keys(Keys.END)
     assert play.values() != [value]
     wait(lambda: drawn() != before, "the knob shows another recording")
+
+
+def test_a_step_and_a_knob_are_kept_in_the_address(driver, lesson):
+    play = Played(lesson)
+    play.slider.send_keys(Keys.HOME)
+    play.slider.send_keys(Keys.ARROW_RIGHT)
+    play.knobs[0].send_keys(Keys.END)
+    state, sent = (play.step(), play.values()), driver.current_url
+    drawn = lesson.script(DRAWN, play.root)
+    assert sent.partition("#")[2].startswith("step=2&")
+    driver.get("about:blank")
+    play = Played(page := Still(driver, sent))
+    assert (play.step(), play.values()) == state
+    wait(lambda: page.script(DRAWN, play.root) == drawn, "the same figure is drawn")
+    Played(page, 1).slider.send_keys(Keys.HOME)
+    assert re.search(r"#2\.step=\d+", driver.current_url)
+
+
+@pytest.mark.parametrize("path", [LESSON, "api/labkit.rls.rls_step.html"])
+def test_formulas_are_drawn(driver, address, path):
+    drawn = Still(driver, address + path, again=False).script(FORMULAS)
+    assert len(drawn) > 3 and min(height for height, _ in drawn) > 5
+    assert not [text for _, text in drawn if "\\" in text or "$" in text]
 
 
 @pytest.mark.parametrize("still", [False, True])
@@ -286,13 +342,6 @@ def test_lessons_say_how_long_they_take_and_what_they_need(driver, address):
         assert (width > 300) == stills[number - 1], text
 
 
-def test_a_lesson_folds_as_its_notebook_does(driver, address, built):
-    page = Still(driver, address + LESSON)
-    assert page.script(FOLDED) > 2
-    (text,) = page.script(PARAMETERS)
-    assert "run_dir" not in text and "samples: int = 256" in text
-
-
 def test_no_page_names_a_path_of_this_machine(built, tmp_path_factory):
     home = str(tmp_path_factory.getbasetemp())
     named = [
@@ -323,51 +372,9 @@ def test_a_how_to_page_shows_what_its_code_prints_and_copies_it(driver, address)
     wait(lambda: page.script(COPY) == [True, "1"], "it is on top, and seen")
 
 
-def test_exponents_stand_where_a_math_font_puts_them(driver, address):
-    Still(driver, address + LESSON)
-    assert driver.execute_async_script(FONT) == ["loaded"]
-
-
 def test_figures_of_results_are_as_wide_as_their_column(driver, address):
     page = Still(driver, address + "docs/reproduction/rls.html")
     widths = page.script(WIDTHS)
     assert widths and min(widths) > 0.99
     marks = dict(page.script(MARKS))
     assert set(marks) >= {"yes", "no"} and marks["yes"] != marks["no"] != "none"
-
-
-def test_a_step_and_a_knob_are_kept_in_the_address(driver, address):
-    page = Still(driver, address + LESSON)
-    play = Played(page)
-    play.slider.send_keys(Keys.HOME)
-    play.slider.send_keys(Keys.ARROW_RIGHT)
-    play.knobs[0].send_keys(Keys.END)
-    state, sent = (play.step(), play.values()), driver.current_url
-    drawn = page.script(DRAWN, play.root)
-    assert sent.partition("#")[2].startswith("step=2&")
-    driver.get("about:blank")
-    play = Played(page := Still(driver, sent))
-    assert (play.step(), play.values()) == state
-    wait(lambda: page.script(DRAWN, play.root) == drawn, "the same figure is drawn")
-    Played(page, 1).slider.send_keys(Keys.HOME)
-    assert re.search(r"#2\.step=\d+", driver.current_url)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_page_is_wider_than_the_window(driver, address, theme, width, tmp_path):
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        page = Still(driver, address)
-        keep = "localStorage.mode = localStorage.theme = arguments[0]"
-        page.script(keep, theme)
-        for path in PAGES:
-            page = Still(driver, address + path)
-            driver.save_screenshot(str(tmp_path / f"{Path(path).stem}.png"))
-            has, window = page.script(WIDE)
-            assert has <= window == width, path
-            light = lambda p=page: p.script(DARK) == "rgb(255, 255, 255)"  # noqa: E731
-            wait(lambda it=light: it() == (theme == "light"), f"{path} is {theme}")
-    finally:
-        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
