@@ -54,14 +54,15 @@ return drawn && [drawn.width / frame.width, drawn.height / frame.height];
 """
 
 
-# The buttons; the titles, each line by itself.
+# Of the figure of a number: the buttons; the titles, each line by itself.
 TITLES = """
 const box = (part) => {
   const {left, top, right, bottom} = part.getBoundingClientRect();
   return {left, top, right, bottom};
 };
+const plot = document.querySelectorAll('.plotly-graph-div')[arguments[0]];
 const [bar, titles] = ['.modebar-group', '.annotation-text']
-  .map((css) => [...document.querySelectorAll(css)].map(box));
+  .map((css) => [...plot.querySelectorAll(css)].map(box));
 return bar.length && titles.length && [bar, titles];
 """
 # Of the planes of all rules: their titles; how wide they are, and what is seen of it.
@@ -161,7 +162,15 @@ def out(tmp_path_factory):
 
 @pytest.fixture
 def page(driver, out):
-    yield Still(driver, (out / "20300102-030405-rls/rls.html").as_uri())
+    """The run's page, loaded once for all tests that follow each other here."""
+    address = (out / "20300102-030405-rls/rls.html").as_uri()
+    return Still(driver, address, again=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def usual_window(driver):
+    """Leave the window as it was."""
+    yield
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
@@ -213,18 +222,6 @@ def test_names_at_the_ends_of_curves_are_whole(driver, page, width):
     assert sorted(told) == [f"a rule of {name}" for name in "abcdef"]
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_no_title_of_a_picture_lies_under_the_buttons_of_plotly(driver, tmp_path, name):
-    sized(driver, 640, 844)  # as wide as beside its knobs
-    figure = dict(PICTURES[name][0].picture(None, None))
-    path = tmp_path / "figure.html"
-    path.write_text(plotly.io.to_html(figure, config=CONFIG, validate=False))
-    page = Still(driver, path.as_uri())
-    (bar, *_), titles = wait(lambda: page.script(TITLES), "it is drawn")
-    assert bar["bottom"] - bar["top"] > 10 and len(titles) >= 2
-    assert all(apart(bar, title) for title in titles)
-
-
 def test_a_wide_page_has_them_side_by_side_again(driver, page):
     sized(driver, 390, 844)
     Played(page)
@@ -243,8 +240,32 @@ def test_the_code_that_is_walked_has_letters_of_one_width(page):
 
 
 def test_the_report_draws_the_picture_and_prints_the_numbers(driver, out):
+    sized(driver, 1280, 844)
     page = Still(driver, report(out).as_uri())
     across, down = wait(lambda: page.script(PICTURE), "the picture is drawn")
     assert 0.95 < across <= 1.01 and 0.95 < down <= 1.01
     seen = page.find("main").text
     assert "RLS 0.25" in seen and "hidden=7" not in seen
+
+
+@pytest.fixture(scope="module")
+def pictures(driver, tmp_path_factory):
+    """A page of all pictures, one below another."""
+    sized(driver, 640, 844)  # as wide as beside its knobs
+    figures = [dict(each[0].picture(None, None)) for each in PICTURES.values()]
+    path = tmp_path_factory.mktemp("pictures") / "all.html"
+    told = {"config": CONFIG, "validate": False, "full_html": False}
+    with path.open("w") as file:
+        for number, figure in enumerate(figures):
+            once = {"include_plotlyjs": number == 0}
+            file.write(plotly.io.to_html(figure, **told, **once))
+    return Still(driver, path.as_uri())
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_title_of_a_picture_lies_under_the_buttons_of_plotly(pictures, name):
+    number = [*PICTURES].index(name)
+    drawn = lambda: pictures.script(TITLES, number)  # noqa: E731
+    (bar, *_), titles = wait(drawn, "it is drawn")
+    assert bar["bottom"] - bar["top"] > 10 and len(titles) >= 2
+    assert all(apart(bar, title) for title in titles)
