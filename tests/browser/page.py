@@ -83,6 +83,11 @@ return [...document.querySelectorAll(`[data-looked-at] :is(${css})`)]
   .filter((control) => !control.disabled && control.checkVisibility());
 """
 FOCUS = "return document.activeElement;"
+# What a part of the panel says, in one question: a page that draws is slow to answer.
+TEXT = """
+const part = document.querySelector(`[data-looked-at] ${arguments[0]}`);
+return part.checkVisibility() ? part.innerText.trim() : '';
+"""
 
 # Prompts of the cells in the notebook that is looked at, one a cell: a folded one has
 # another. What went wrong in them.
@@ -130,8 +135,11 @@ return kinds.flatMap((kind) =>
 
 
 def wait(condition, what):
-    """Return the condition's first true value; fail with `what` if none comes."""
-    end = time.monotonic() + PATIENCE
+    """Return the condition's first true value; fail with `what` if none comes.
+
+    It is asked less and less often: to answer takes the page's time.
+    """
+    end, pause = time.monotonic() + PATIENCE, 0.02
     while True:
         try:
             value = condition()
@@ -143,7 +151,8 @@ def wait(condition, what):
             pytest.fail(
                 f"not within {PATIENCE} s: {what() if callable(what) else what}"
             )
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.3 * pause, 0.3)
 
 
 def shown(page, number, condition=bool, what="the cell shows something"):
@@ -219,6 +228,10 @@ class Page:
         """Find in the panel that is looked at."""
         return self.find(f"[data-looked-at] {css}")
 
+    def text(self, css):
+        """What a part of the panel that is looked at says, if it is seen."""
+        return self.script(TEXT, css)
+
     def script(self, text, *arguments):
         return self.driver.execute_script(text, *arguments)
 
@@ -286,7 +299,7 @@ class Page:
         return self.script(DRAWN)
 
     def status(self):
-        return self.within(".labkit-status").text
+        return self.text(".labkit-status")
 
     def count(self):
         return count_in(self.status())
@@ -313,9 +326,12 @@ class Page:
 
     def press(self, name):
         """Click a button once it can be clicked; return the time of the click."""
-        button = f".labkit-{name}"
-        wait(lambda: self.within(button).is_enabled(), f"{name} can be pressed")
-        found = self.within(button)
+
+        def ready():
+            found = self.within(f".labkit-{name}")
+            return found.is_enabled() and found
+
+        found = wait(ready, f"{name} can be pressed")
         clicked = time.monotonic()
         found.click()
         return clicked
@@ -323,10 +339,10 @@ class Page:
     def key(self, knob, key):
         """Give the slider a key; return the number shown beside it afterwards."""
         shown = f".labkit-knob-{knob} .widget-readout"
-        before = self.within(shown).text
+        before = self.text(shown)
         self.within(f".labkit-knob-{knob} .noUi-handle").send_keys(key)
         return wait(
-            lambda: (now := self.within(shown).text) != before and now,
+            lambda: (now := self.text(shown)) != before and now,
             f"the knob {knob} moves from {before}",
         )
 
@@ -345,7 +361,7 @@ class Page:
 
     def turned(self):
         """What the panel says of the knob turned last."""
-        return self.within(".labkit-turned").text
+        return self.text(".labkit-turned")
 
     def _drawn_after(self, condition, what):
         """Seconds from the key to the first drawing that fulfils the condition."""

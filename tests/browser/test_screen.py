@@ -200,7 +200,7 @@ def predict_by_keyboard(page):
     ActionChains(page.driver).send_keys(Keys.SPACE).perform()
     page.key("mean_weight", Keys.ARROW_RIGHT)
     page.press("step")
-    told = lambda: page.within(".labkit-outcome").text  # noqa: E731
+    told = lambda: page.text(".labkit-outcome")  # noqa: E731
     said = wait(lambda: told() if "after" in told() else "", "the panel tells")
     values = r"after 1 step: thinness of P ([\d.e+]+) without, ([\d.e+]+) with: "
     without, turned, verdict = re.fullmatch(f"{values}(.*)", said).groups()
@@ -218,7 +218,7 @@ def run_without_the_turn(page, value, steps):
     for _ in range(steps):
         page.press("step")
     page.wait_for_status(f"step {steps} of {steps}, paused")
-    shown = lambda: re.search(r"P is ([\d.]+) times", page.within(".labkit-note").text)  # noqa: E731
+    shown = lambda: re.search(r"P is ([\d.]+) times", page.text(".labkit-note"))  # noqa: E731
     wait(lambda: shown(), "the status tells")
     assert float(shown()[1]) == pytest.approx(value, abs=0.06)
 
@@ -302,7 +302,7 @@ def drag_a_bar(page):
     shown = ".labkit-knob-second .widget-readout"
     held = press(page, "bars", 1)
     wanted = pull(page, held, 0, -40)
-    said = lambda: float(page.within(shown).text)  # noqa: E731
+    said = lambda: float(page.text(shown))  # noqa: E731
     wait(lambda: abs(said() - wanted[1]) < 0.06, "the knob turns with the bar")
     let_go(page)
     wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
@@ -312,7 +312,7 @@ def drag_a_bar(page):
     pull(page, held, 0, 80)
     let_go(page)
     rank = ".labkit-knob-rank .widget-readout"
-    wait(lambda: page.within(rank).text == "3", "a lower level is of a higher rank")
+    wait(lambda: page.text(rank) == "3", "a lower level is of a higher rank")
     wait(lambda: page.script(CURVE, "water level") != level, "the level moves")
 
 
@@ -322,7 +322,7 @@ def mark_a_cell(page):
     plane = page.within(".nsewdrag[data-subplot='xy']")
     ActionChains(page.driver).move_to_element_with_offset(plane, 0, 0).click().perform()
     unit = ".labkit-knob-unit .widget-readout"
-    wait(lambda: page.within(unit).text in ("8", "9"), "the unit in the middle")
+    wait(lambda: page.text(unit) in ("8", "9"), "the unit in the middle")
     assert re.match("(unit|character) = ", page.turned())
 
 
