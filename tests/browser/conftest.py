@@ -7,10 +7,13 @@ import pytest
 
 from labkit.lab.exercises import exercise
 from tests.browser.serve import chromium, jupyterlab, write_notebook
-from tests.browser.soak import CELLS
+from tests.browser.soak import FEW
 from tests.test_docs import HOWTO, blocks
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+LONGEST = ["site", "lab", "screen", "soak", "panels", "seen", "line_stepper", "wheel"]
+LONGEST += ["exercise", "stranger"]
 
 # What the notebooks' own numbers shrink to here; the rest stays.
 SMALL = {
@@ -25,10 +28,12 @@ SMALL = {
         "toy_epochs": 20,
     },
     "03_hessian_free": {
+        "samples": 300,
         "seeds": 1,
         "iterations": 60,
         "race_seconds": 0.4,
         "live_steps": 10,
+        "scene_steps": 10,
     },
     "04_broad": {
         "cost_samples": 400,
@@ -115,6 +120,12 @@ fits.run(12)
 fits""",
 ]
 
+# The RLS notebook's walk alone; its cell is that of the notebook.
+WALK = [
+    "import torch\nfrom labkit.lab import LineStepper, rls as lab\n"
+    "from labkit.rls import rls_step",
+]
+
 # All live panels, small: what is measured is where things are.
 SCREENS = [
     """from labkit.lab.datasets import load
@@ -165,6 +176,13 @@ show(rtrl.NOISE, text, {16: network})""",
 ]
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest, so that two workers end together."""
+    files = [Path(__file__).with_name(f"test_{name}.py") for name in LONGEST]
+    place = {path: number for number, path in enumerate(files)}
+    items.sort(key=lambda item: place.get(item.path, len(files)))
+
+
 def shrink(source: str, values: dict[str, float]) -> str:
     """Replace the defaults in a parameters cell: one line each, as in the notebooks."""
     lines = []
@@ -181,6 +199,13 @@ def shrink(source: str, values: dict[str, float]) -> str:
     missing = values.keys() - {line.partition(":")[0] for line in lines}
     assert not missing, f"no parameter {missing}"
     return "\n".join(lines)
+
+
+def code_with(words: str, name: str) -> str:
+    """Return the first cell of a notebook's code that has these words."""
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+    code = ("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+    return next(text for text in code if words in text)
 
 
 def copy_small(folder: Path) -> None:
@@ -206,12 +231,13 @@ def server(tmp_path_factory):
     """Yield a JupyterLab on small copies of the notebooks."""
     home = tmp_path_factory.mktemp("jupyter-home")
     copy_small(home / "notebooks")
-    for name in ("panels", "panels_again"):  # what one test saves stays there
-        write_notebook(home / "notebooks", name, PANELS)
-    write_notebook(home / "notebooks", "soak", CELLS)
+    write_notebook(home / "notebooks", "panels", PANELS)
+    write_notebook(home / "notebooks", "soak", FEW)
     write_notebook(home / "notebooks", "screens", SCREENS)
     write_notebook(home / "notebooks", "seen", SEEN, folded=(0,))
     write_notebook(home / "notebooks", "exercise", EXERCISE)
+    walk = [*WALK, code_with("LineStepper(\n", "01_rls")]
+    write_notebook(home / "notebooks", "walk", walk)
     page = HOWTO / "my_own_optimiser.md"
     write_notebook(home / "notebooks", "stranger", blocks(page, "python"))
     with jupyterlab(home) as made:
@@ -237,3 +263,4 @@ def page(driver, server, tmp_path, request):
     picture = tmp_path / f"{request.param}.png"
     driver.save_screenshot(str(picture))
     print(f"screenshot: {picture}")
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

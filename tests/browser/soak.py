@@ -33,14 +33,16 @@ from labkit.lab.panels import LiveLab
 from labkit.lab.panels.live import cells
 from labkit.lab.panels.figures.plot import Plot
 
+samples = None
+
 def state():
     owed = [plot._owed for plot in [*_instances.values()] if isinstance(plot, Plot)]
     told = {"pid": os.getpid(), "runs": len(cells._shares), "in flight": max(owed)}
     told |= {"widgets": len(_instances), "threads": threading.active_count()}
     return json.dumps(told)""",
-    """first = LiveLab(rls.TRAINING, {"FC": load_problem("digits")}, 64)
+    """first = LiveLab(rls.TRAINING, {"FC": load_problem(samples=samples)}, 64)
 display(first)""",
-    """images = hessian_free.load_images("digits")
+    """images = hessian_free.load_images(samples=samples)
 second = LiveLab(
     hessian_free.TRAINING,
     images,
@@ -52,6 +54,8 @@ display(second)""",
 third = LiveLab(rtrl.NOISE, load("text"), {}, 50, 5, knobs=knobs)
 display(third)""",
 ]
+# Of fewer rows, for the short form in `make test`.
+FEW = [cell.replace("samples = None", "samples = 300") for cell in CELLS]
 LABS = range(1, len(CELLS))  # each by the number of its cell
 ACTIONS = {  # name to how often, of all
     **{"run": 6, "pause": 4, "step": 6, "back": 3, "reset": 2},
@@ -87,7 +91,7 @@ return cell.textContent.includes('model not found');
 # that have gone until it draws again. The kernel: the allocator keeps what was freed,
 # and each lab a thousand records; a run that was left behind would add this a minute.
 MORE = {"page": 40, "kernel": 80}
-WARM = 120  # actions before the long form measures for the first time
+WARM = 120  # actions before it measures for the first time
 IN_FLIGHT = 8  # drawings on their way to a page that loads, see panels/plot.py
 
 
@@ -159,11 +163,17 @@ class Soak:
         assert answer["status"] == "ok", answer
         return json.loads(answer["data"]["text/plain"][1:-1])
 
-    def rest(self):
-        """Have all panels made anew and nothing drawn, on a page loaded again."""
+    def renew(self):
+        """Have all panels made anew; return the kernel's state when nothing runs."""
         for lab in LABS:
             self.page.run_cell(lab)
         self.may_run.clear()
+        self.check("rest")
+        return self.state()
+
+    def rest(self):
+        """Have all panels made anew and nothing drawn, on a page loaded again."""
+        self.renew()
         self.load_again()
         self.check("rest")
         return self.measure()
@@ -187,18 +197,18 @@ class Soak:
         return memory | {"nodes": int(metrics["Nodes"])} | state
 
 
-def soak(page, go_on, warm=16, say=print):
-    """Click as long as ``go_on(actions done)`` says; return what rest took, twice.
+def soak(page, go_on, say=print):
+    """Click as long as ``go_on()`` says; return what rest took, twice.
 
-    First there are ``warm`` actions, which make what is made once: a kernel grows by 80
+    First there are `WARM` actions, which make what is made once: a kernel grows by 80
     MB at the first step of an optimiser, for which torch loads its compiler.
     """
     clicks, begun = Soak(page), time.monotonic()
-    for _ in range(warm):
+    for _ in range(WARM):
         clicks.act()
     before, told = clicks.rest(), 0
     say(f"at rest before: {before}")
-    while go_on(sum(clicks.done.values())):
+    while go_on():
         clicks.act()
         if (minute := int((time.monotonic() - begun) / 60)) > told:
             told = minute
@@ -224,7 +234,7 @@ def main(minutes):
         with jupyterlab(home) as server, chromium(home / "chromium") as driver:
             page = Page(driver, server, "00_soak")
             say = lambda line: print(line, flush=True)  # noqa: E731
-            before, after = soak(page, lambda _: time.monotonic() < end, WARM, say)
+            before, after = soak(page, lambda: time.monotonic() < end, say)
     print(f"grown: {more}" if (more := grown(before, after)) else "flat")
     return int(bool(more))
 

@@ -72,7 +72,7 @@ LABS = {
 }
 
 
-# The one that `make test` has, where test_line_stepper.py opens 01.
+# The one that `make test` has.
 FEW = ("03_hessian_free",)
 PAGES = [
     name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in LABS

@@ -173,17 +173,16 @@ class Walk:
         pytest.fail("no line with an equation among sixty")
 
 
-LONG = pytest.mark.long
+# `make test` has the cell of the first one alone.
+WHOLE = [pytest.param(name, marks=pytest.mark.long) for name in ("01_rls", "05_rtrl")]
 
 
-@pytest.mark.parametrize(
-    "page", ["01_rls", pytest.param("05_rtrl", marks=LONG)], indirect=True
-)
+@pytest.mark.parametrize("page", ["walk", *WHOLE], indirect=True)
 def test_line_stepper(page, tmp_path):
     page.run_all()
     assert page.errors() == []
     walk = Walk(page)
-    if page.name == "01_rls":
+    if page.name != "05_rtrl":
         light_parts(page, walk)
     names_are_few(page, walk)
     walk_from_equation_to_equation(page, walk)

@@ -46,6 +46,8 @@ def test_panels_alone(page):
     assert page.errors() == []
     run_a_cell_again(page)
     walk_where_one_clicks(page, Walk(page))
+    load_the_page_again(page)
+    lose_the_kernel(page)
     assert page.errors() == []
 
 
@@ -117,10 +119,9 @@ def run_a_cell_again(page):
     wait(lambda: "gain" in page.turned(), "the knob is heard")
 
 
-@pytest.mark.parametrize("page", ["panels_again"], indirect=True)
-def test_a_page_that_is_loaded_again(page):
-    """A paused figure is there as it was; one whose kernel is gone says what to do."""
-    page.run_all()
+def load_the_page_again(page):
+    """A paused figure is there as it was, and goes on."""
+    page.run_cell(1)
     page.look_at()
     for _ in range(3):
         page.press("step")
@@ -137,6 +138,9 @@ def test_a_page_that_is_loaded_again(page):
     page.wait_for_status("step 4 of 4, paused")
     say_that_a_step_is_long(page)
 
+
+def lose_the_kernel(page):
+    """A figure whose kernel is gone says what to do."""
     page.restart_kernel()
     lost = ["No kernel answers for this panel: run this cell again."]
     wait(lambda: page.lost() == lost, lambda: f"it is said: {page.lost()}")
@@ -148,4 +152,3 @@ def test_a_page_that_is_loaded_again(page):
     wait(lambda: page.lost() == [], lambda: f"no longer: {page.lost()}")
     page.look_at()
     page.wait_for_status("step 0 of 0, paused")
-    assert page.errors() == []

@@ -11,7 +11,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
 from labkit.lab.panels.figures.theme import colour_of
-from tests.browser.page import wait
+from tests.browser.page import Page, wait
 from tests.browser.test_screen import apart, high, inside, paint, view
 
 pytestmark = pytest.mark.browser
@@ -255,10 +255,15 @@ def check_question_under_the_mouse(page, knob="mean_weight"):
     wait(lambda: page.script(COVERED) == [[], []], "the question is gone")
 
 
-@pytest.mark.parametrize("page", ["seen"], indirect=True)
+@pytest.fixture
+def page(driver, server):
+    """The notebook in the workspace that `labkit lab` opens."""
+    address = server.address("lab/workspaces/labkit/tree/seen.ipynb")
+    yield Page(driver, server, "seen", address)
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_what_is_seen_of_a_panel(page):
-    page.driver.get(page.server.address("lab/workspaces/labkit/tree/seen.ipynb"))
-    page._wait_for_kernel()
     view(page, 1280)
     assert not page.script(OPEN)  # as `labkit lab` leaves it
     page.run_all()
