@@ -370,7 +370,9 @@ def test_every_method_of_the_race_starts_from_the_same_weights(problem):
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("dataset", ["usps", "mnist"])
+@pytest.mark.parametrize(
+    "dataset", ["usps", pytest.param("mnist", marks=pytest.mark.long)]
+)
 def test_the_papers_nets_take_a_step(dataset):
     problem = lab.load_images(dataset, published=True, samples=400)
     frame = make_live(problem, maxiter=5).run(1)
