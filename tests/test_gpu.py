@@ -45,8 +45,8 @@ def test_a_part_that_was_cut_off_goes_on(small, tmp_path, capsys):
 
 
 def test_recorded_steps_are_those_of_the_strict_device(tmp_path, monkeypatch):
-    """One of them; ``make test-device`` runs them all."""
-    monkeypatch.setattr(gpu, "RECORDED", "recorded and 0.6-reset")
+    """A short test of the same files; ``make test-device`` runs them all."""
+    monkeypatch.setattr(gpu, "RECORDED", "records_nothing and RFLO")
     file = tmp_path / "gpu.jsonl"
     assert run(file, "--part", "c") == 0
     (found,) = gpu.read(file)

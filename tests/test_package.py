@@ -70,20 +70,20 @@ def test_the_wheel_has_all_of_the_package_and_the_notebooks(wheel):
 
 
 def test_an_installed_labkit_lists_runs_and_copies_notebooks(installed, tmp_path):
-    """Of the notebook that it runs the first cells: two panels and a check."""
+    """Of the notebook that it runs the first cells, up to the live picture."""
     labkit = installed / "labkit"
     assert "tour\n  steps = 40" in call(labkit, "list", cwd=tmp_path)
-    (shipped,) = installed.parent.rglob("lab/notebooks/01_rls.ipynb")
+    (shipped,) = installed.parent.rglob("lab/notebooks/04_broad.ipynb")
     book = nbformat.read(shipped, as_version=4)
-    book.cells = book.cells[:13]
-    assert "LineStepper" in book.cells[-1].source
+    book.cells = book.cells[:3]
+    assert "LiveLab" in book.cells[-1].source
     nbformat.write(book, shipped)
-    told = call(labkit, "run", "rls", cwd=tmp_path)
-    assert "rls finished in" in told
+    told = call(labkit, "run", "broad", cwd=tmp_path)
+    assert "broad finished in" in told
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-    (run,) = (tmp_path / "runs").glob("*-rls")
+    (run,) = (tmp_path / "runs").glob("*-broad")
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
-    assert {"rls.ipynb", "rls.html"} <= {path.name for path in run.iterdir()}
+    assert {"broad.ipynb", "broad.html"} <= {path.name for path in run.iterdir()}
 
     where = "import labkit.lab.runs.execute as e\n"
     where += "print(e.own_copy(e.notebooks()['tour']))"
