@@ -27,7 +27,8 @@ def tensors(data):
 
 HERE = ("text", "digits", "copy", "curves")
 OFFLINE = [(name, split) for name in HERE for split in available()[name].splits]
-OFFLINE.remove(("curves", "train"))  # as `test`, and drawn for seconds
+SLOW = ("curves", "train")  # as `test`, and drawn for seconds
+OFFLINE = [pytest.param(*p, marks=[pytest.mark.long] * (p == SLOW)) for p in OFFLINE]
 PLACED = [("mnist", "test"), ("fashion-mnist", "test"), ("usps", "valid")]
 PLACED = [pytest.param(*each, marks=pytest.mark.real_data) for each in PLACED]
 
