@@ -147,7 +147,7 @@ def printed(source: Path) -> None:
 
 # Autosummary was tried: it writes pages of modules, also of those inside a room, a page
 # for each name by templates only, and leaves out tables such as SOLVERS.
-def names(source: Path, rooms: Sequence[str]) -> None:
+def names(source: Path, rooms: Sequence[str] = ROOMS) -> None:
     """Write a page for every public name, and one for each room."""
     api = source / "api"
     api.mkdir()
