@@ -151,6 +151,15 @@ def test_a_page_is_as_wide_as_the_window_and_asks_no_other_host(
     wait(lambda: len(page.script(ASKED)) > len(asked), "one that is asked is seen")
 
 
+def test_a_page_opens_in_the_theme_of_the_one_before(driver, address):
+    page = Still(driver, address)
+    for theme in ("dark", "light"):
+        page.script(PAINT, theme)
+        page = Still(driver, address + "learn.html")
+        light = lambda p=page: p.script(LOOK)[2]  # noqa: E731
+        wait(lambda it=light, t=theme: it() == (t == "light"), f"it opens {theme}")
+
+
 @pytest.fixture
 def lesson(driver, address):
     """The lesson, loaded once for all tests that follow each other here."""
