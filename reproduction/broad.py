@@ -40,6 +40,7 @@ from reproduction.studies import Study
 
 START = (*6 * [Update(10)], Update(extra=3000))
 UPDATE = Update(10, 750, 1250)
+SIXTH = (*6 * [Update(10)], Update(extra=450)), Update(10, 115, 210)  # of all columns
 SMALL_START, SMALL_UPDATE = (Update(5), Update(extra=40)), Update(3, 10, 20)
 UPDATES = 11
 RIDGES = tuple(10.0**-i for i in range(8, 0, -1))
@@ -47,9 +48,9 @@ ROWS = 2000  # images whose columns are in memory at once
 
 
 @cache
-def images(data: str, samples: int | None = None) -> Problem:
-    """Load a data set in float64, or the first of its images to learn from."""
-    return load_problem(data, samples=samples, dtype=torch.float64)
+def images(data: str) -> Problem:
+    """Load a data set in float64."""
+    return load_problem(data, dtype=torch.float64)
 
 
 def coded(problem: Problem) -> Tensor:
@@ -59,14 +60,15 @@ def coded(problem: Problem) -> Tensor:
 
 
 def drawn(
-    data: str, seed: int, updates: int, samples: int | None = None
+    data: str, seed: int, updates: int, sizes: tuple = (START, UPDATE)
 ) -> tuple[Nodes, Tensor, list[int]]:
     """Draw all nodes; return them, the training features and the columns by update.
 
-    The nodes are those of a :class:`~labkit.broad.SharedColumns` with this seed.
+    The nodes are those of a :class:`~labkit.broad.SharedColumns` with this seed, of
+    ``sizes`` at the start and in each update, fewer for the digits.
     """
-    X, small = images(data, samples).fit.inputs, data == "digits"
-    start, update = (SMALL_START, SMALL_UPDATE) if small else (START, UPDATE)
+    X, small = images(data).fit.inputs, data == "digits"
+    start, update = (SMALL_START, SMALL_UPDATE) if small else sizes
     nodes, Z, widths = Nodes(Preparation.fit("sample", X)), X[:, :0], []
     prepared = [nodes.prepare(x) for x in X.split(CHUNK)]
     g = torch.Generator().manual_seed(seed)

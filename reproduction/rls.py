@@ -82,6 +82,7 @@ def epochs_of(
     epochs: int,
     data: str = "mnist",
     layers: str = "FC",
+    hidden: int | None = None,
     standardised: bool = False,
     device: str = "cpu",
     **options: float,
@@ -89,7 +90,7 @@ def epochs_of(
     """Train by a method, and return a look after each epoch that `looked_at` keeps."""
     problem = problem_of(data, standardised, device)
     torch.manual_seed(seed)
-    model = network(problem, layers)
+    model = network(problem, layers, hidden)
     training = make_training(method, model, **CONSTANTS[layers], **options)
     g, saved = torch.Generator().manual_seed(seed), checkpoint.load()
     rows, done, seconds = [], 0, 0.0
@@ -293,25 +294,25 @@ CIFAR = Study(
     shows="Figures 2(b) and 3(b): CIFAR-10",
     claim="VI-B: RLS and the hybrid converge faster than Adam, most clearly for CNNs",
     data="CIFAR-10, 10,000 of its 50,000 images to learn from, 1,000 of 10,000 to test",
-    setting="five CONV layers of VGG-16 and FC 1024, batch 128, 6 epochs, constants "
+    setting="five CONV layers of VGG-16 and FC 1024, batch 128, 3 epochs, constants "
     "as on MNIST, three runs",
-    differs="a fifth of the images, 6 epochs and three runs for the paper's 100 and "
+    differs="a fifth of the images, 3 epochs and three runs for the paper's 100 and "
     "five, so that only the beginning is judged; 2 x 2 pooling after the fifth CONV "
     "layer, inferred from the printed ratio of times",
     work=epochs_of,
     units={
-        f"{method}-{seed}": {"method": method, "seed": seed, "epochs": 6}
+        f"{method}-{seed}": {"method": method, "seed": seed, "epochs": 3}
         | {"data": "cifar10", "layers": "CONV"}
         for seed in range(3)
         for method in EARLY
     },
     small={"method": "RLS+M", "seed": 0, "epochs": 2, "data": "digits"}
     | {"layers": "CONV"},
-    minutes=15,
+    minutes=7,
     memory=3,
     table=table,
-    claims=partial(claims, goals={"accuracy": 40.0}, faster=LEADERS),
-    criterion=PAIRED.format("40 % of the test images"),
+    claims=partial(claims, goals={"accuracy": 30.0}, faster=LEADERS),
+    criterion=PAIRED.format("30 % of the test images"),
     views=BOTH,
 )
 IMDB = Study(
@@ -319,21 +320,21 @@ IMDB = Study(
     shows="Figures 2(c) and 3(c): IMDB",
     claim="VI-B: RLS and the hybrid converge faster than Adam",
     data="IMDB, 5,000 of 25,000 reviews to learn from, 2,500 of 25,000 to test",
-    setting="two LSTM layers of 512, first 100 words of 20,000 known ones, embedded by "
-    "Adam, batch 128, 5 epochs, clip 1, three runs",
-    differs="a fifth of the reviews, 5 epochs and three runs for the paper's 100 and "
-    "five, so that only the beginning is judged; words, length and embedding are not "
-    "stated there",
+    setting="two LSTM layers of 128, first 100 words of 20,000 known ones, embedded by "
+    "Adam, batch 128, 10 epochs, clip 1, three runs",
+    differs="a quarter of the units, a fifth of the reviews, 10 epochs and three runs "
+    "for the paper's 100 and five, so that only the beginning is judged; words, length "
+    "and embedding are not stated there",
     work=epochs_of,
     units={
-        f"{method}-{seed}": {"method": method, "seed": seed, "epochs": 5}
-        | {"data": "imdb", "layers": "LSTM"}
+        f"{method}-{seed}": {"method": method, "seed": seed, "epochs": 10}
+        | {"data": "imdb", "layers": "LSTM", "hidden": 128}
         for seed in range(3)
         for method in EARLY
     },
     small={"method": "HRLS+M", "seed": 0, "epochs": 2, "data": "digits"}
     | {"layers": "LSTM"},
-    minutes=15,
+    minutes=4,
     memory=2,
     table=table,
     claims=partial(claims, goals={"accuracy": 70.0}, faster=LEADERS),
