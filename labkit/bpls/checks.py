@@ -72,14 +72,18 @@ def check_weights(X: Tensor, weights: object, least: int = 1) -> None:
             raise ValueError(f"W_{layer} must have a column, got {tuple(W.shape)}")
 
 
-def check_shapes(X: Tensor, Y: Tensor, weights: Sequence[Tensor]) -> None:
+def check_shapes(
+    X: Tensor, Y: Tensor, weights: Sequence[Tensor], *, runs: bool = False
+) -> None:
     """Check that X (D, M), Y and the weights fit, and that labels are in range.
+
+    With ``runs``, X may have leading dimensions, (..., D, M).
 
     Raises
     ------
     TypeError, ValueError
     """
-    check_matrix("X", X, ("D", "M"), sparse=True)
+    check_matrix("X", X, ("...", "D", "M") if runs else ("D", "M"), sparse=True)
     if 0 in X.shape:
         raise ValueError(f"X must have a row and a column, got {tuple(X.shape)}")
     check_weights(X, weights, least=2)
@@ -89,9 +93,10 @@ def check_shapes(X: Tensor, Y: Tensor, weights: Sequence[Tensor]) -> None:
     check_tensor("Y", Y, dtype=(torch.int64, X.dtype))
     if Y.device != X.device:
         raise ValueError(f"Y must be on {X.device}, as X is, got {Y.device}")
-    if Y.ndim < (1 if labelled else 2) or Y.shape[-1 if labelled else -2] != len(X):
+    rows = X.shape[-2]
+    if Y.ndim < (1 if labelled else 2) or Y.shape[-1 if labelled else -2] != rows:
         raise ValueError(
-            f"Y must be {len(X)} labels (int64) or rows of values, as X has rows; got "
+            f"Y must be {rows} labels (int64) or rows of values, as X has rows; got "
             f"shape {tuple(Y.shape)}, {Y.dtype}"
         )
     outputs = weights[-1].shape[-1]

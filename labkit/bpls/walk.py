@@ -224,8 +224,14 @@ def hidden_values(
     """
     check_matrix("X", X, ("...", "D", "M"), sparse=True)
     check_weights(X, weights)
+    return forward(X, weights, per_layer(activations, len(weights) - 1))
+
+
+def forward(
+    X: Tensor, weights: Weights, activations: Sequence[Activation]
+) -> list[Tensor]:
+    """Compute what `hidden_values` does, of what has been checked."""
     H = [X]
-    activations = per_layer(activations, len(weights) - 1)
     for W, a in zip(weights[:-1], activations, strict=True):
         H.append(a.value(H[-1] @ W))  # (2), (3)
     return H

@@ -309,6 +309,23 @@ def test_descent_is_torch_optim(name, batch_size):
         assert_all_close(weights, (W1.detach(), W2.detach()))
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("name", METHODS)
+def test_descent_of_runs_with_samples_of_their_own_is_each_run_alone(name, labelled):
+    inputs = torch.stack([X, X.flip(0), 2 * X])
+    wanted = torch.stack([y, y.flip(0), y]) if labelled else randn(3, 60, 3)
+    weights = tuple(torch.stack([W, 2 * W, -W]) for W in BEFORE)
+    given = {"optimizer": name, "batch_size": 7, "epochs": 2}
+    *_, together = descend(inputs, wanted, weights, generator=seeded(5), **given)
+    losses = []
+    for run in range(3):
+        own = inputs[run], wanted[run], [W[run] for W in weights]
+        *_, alone = descend(*own, generator=seeded(5), **given)
+        assert_all_close([W[run] for W in together.weights], alone.weights)
+        losses.append(alone.loss)
+    assert_all_close([together.loss], [sum(losses)])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -319,6 +336,8 @@ def test_descent_is_torch_optim(name, batch_size):
         ({"activations": "gelu"}, "unknown activation 'gelu'"),
         ({"Y": randn(60, 1)}, "Y has 1 columns for 3 outputs"),
         ({"Y": randn(60)}, r"Y must be 60 labels .* got shape \(60,\)"),
+        ({"X": X.expand(2, 60, 4)}, r"W_1 must have .* of X, \(2,\), .* got \(4, 6\)"),
+        ({"Y": y.expand(2, 60)}, r"W_1 must have .* of Y, \(2,\), .* got \(4, 6\)"),
     ],
 )
 def test_what_descent_refuses(change, message):

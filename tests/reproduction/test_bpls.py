@@ -43,9 +43,29 @@ def test_only_the_papers_own_hidden_layer_is_the_papers_claim():
     assert first[0].startswith("III-B, softmax") and first[1].startswith("ours: III-B")
 
 
+def test_a_run_beside_others_is_that_run_alone(tmp_path):
+    unit = {"data": "digits", "method": "sgd", "hidden": "identity", "epochs": 2}
+    alone = bpls.competitor(Checkpoint(tmp_path / "a"), **unit, seed=1)
+    both = bpls.competitor(Checkpoint(tmp_path / "b"), **unit, seed=1, more=[2])
+    assert [(row["seed"], row["look"]) for row in both] == [
+        (1, 1),
+        (2, 1),
+        (1, 2),
+        (2, 2),
+    ]
+    for here, there in zip(both[::2], alone, strict=True):
+        same = {"label", "seed", "look"}
+        assert all(here[name] == there[name] for name in same)
+        for part in bpls.PARTS:  # one image of 200 or 100 may fall on the other side
+            assert here[part] == pytest.approx(there[part], abs=1.01)
+    assert both[1]["train"] != both[0]["train"]
+
+
+@pytest.mark.parametrize("more", [(), (1,)])
 @pytest.mark.parametrize("method", ["adam", "nag", "sgd", "adagrad"])
-def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(method, tmp_path):
+def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(method, more, tmp_path):
     unit = {"data": "digits", "method": method, "seed": 0, "hidden": "identity"}
+    unit |= {"more": more}
     whole = bpls.competitor(Checkpoint(tmp_path / "a"), **unit, epochs=3)
     begun = Checkpoint(tmp_path / "b", every=0)
     bpls.competitor(begun, **unit, epochs=2)
@@ -56,4 +76,5 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(method, tmp_path):
     assert seconds == sorted(seconds)
     (state,) = (tmp_path / "b").glob("state-*.pt")
     # 64 inputs here, 784 there; a step's state grows with the weights alone
-    assert state.stat().st_size * 784 / 64 < 1_500_000
+    most = 1_500_000 * (1 + len(more))
+    assert state.stat().st_size * 784 / 64 < most

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation, per_layer
 from labkit.bpls.checks import check_shapes
-from labkit.bpls.walk import Weights, scores
+from labkit.bpls.walk import Weights, forward
 from labkit.clock import Clock
 from labkit.ranges import COUNT, POSITIVE, check, integer, one_of
 
@@ -35,7 +35,7 @@ RANGES = {
 
 @dataclass(frozen=True)
 class DescentStep:
-    """One step of gradient descent."""
+    """One step of gradient descent. The loss is the sum of that of all runs."""
 
     step: int  # from 1
     epoch: float  # passes over the data so far
@@ -66,10 +66,11 @@ def descend(
     ----------
     X, weights, activations, output
         As for `train`. The weights are copied, and ReLU may come too.
-    Y : (..., D, J) tensor of values, or (D,) int64 tensor of labels
+    Y : (..., D, J) tensor of values, or (..., D) int64 tensor of labels
         Labels train on the cross-entropy of a softmax, values on half the squared
         error, summed over outputs, mean over the batch. Leading dimensions are
-        independent runs with weights of their own; they share the order of the samples.
+        independent runs with weights of their own, and with samples of their own where
+        X has them, too; they share the order of the samples.
     optimizer : {"adam", "nag", "sgd", "adagrad"}
     lr : float > 0, in the paper 1e-3, and 1e-1 for AdaGrad on the toy
     batch_size : int >= 1
@@ -89,8 +90,10 @@ def descend(
     check(options, RANGES)
     activations = per_layer(activations, len(weights) - 1)
     output = activation(output)
-    check_shapes(X, Y, weights)
-    steps = math.ceil(len(X) / batch_size)
+    check_shapes(X, Y, weights, runs=True)
+    labelled, samples = Y.dtype == torch.int64, X.shape[-2]
+    _check_runs(X, Y, weights)
+    steps = math.ceil(samples / batch_size)
     source = X.device if generator is None else generator.device
     clock = Clock(X.device)
     with clock:
@@ -102,21 +105,38 @@ def descend(
     live = tuple(W.detach() for W in weights)
     for epoch in range(epochs):
         with clock:
-            order = torch.randperm(len(X), generator=generator, device=source)
+            order = torch.randperm(samples, generator=generator, device=source)
             batches = order.to(X.device).split(batch_size)
         for i, rows in enumerate(batches, start=1):
             with clock:
+                drawn = X.index_select(-2, rows)
+                wanted = Y.index_select(-1 if labelled else -2, rows)
                 with torch.enable_grad():
-                    S = scores(X[rows], weights, activations)
-                    if Y.dtype == torch.int64:
-                        error = F.cross_entropy(S, Y[rows])
+                    S = forward(drawn, weights, activations)[-1] @ weights[-1]
+                    if labelled:
+                        wanted = wanted.expand(S.shape[:-1]).flatten()
+                        error = F.cross_entropy(S.flatten(end_dim=-2), wanted)
+                        error = error * S.shape[:-2].numel()
                     else:
-                        error = output.value(S) - Y[..., rows, :]
+                        error = output.value(S) - wanted
                         error = error.square().sum() / 2 / len(rows)
                     descent.zero_grad()
                     error.backward()
                 descent.step()
-            step, passes = epoch * steps + i, min(i * batch_size, len(X)) / len(X)
+            step, passes = epoch * steps + i, min(i * batch_size, samples) / samples
             yield DescentStep(
                 step, epoch + passes, error.detach(), clock.seconds, live, descent
             )
+
+
+def _check_runs(X: Tensor, Y: Tensor, weights: Weights) -> None:
+    """Raise ValueError unless every run of the samples has weights of its own."""
+    given = Y.shape[: -1 if Y.dtype == torch.int64 else -2]
+    for name, runs in (("X", X.shape[:-2]), ("Y", given)):
+        for layer, W in enumerate(weights, start=1):
+            own = W.shape[:-2]
+            if runs and own[len(own) - len(runs) :] != runs:
+                raise ValueError(
+                    f"W_{layer} must have the leading dimensions of {name}, "
+                    f"{tuple(runs)}, a network for each run, got {tuple(W.shape)}"
+                )
