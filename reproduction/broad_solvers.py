@@ -1,6 +1,7 @@
 """Broad learning at the paper's size: where Chol-1 ends, and the ridge inverses."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pandas as pd
@@ -24,6 +25,7 @@ from reproduction.broad import (
     images,
     near,
 )
+from reproduction.drawing import Chart
 from reproduction.studies import Study
 
 DRAWS = 3
@@ -178,6 +180,8 @@ def inverse_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
             yield claim, here, UNDECIDED if few else decided
 
 
+ALIKE = ("orig", "exg-e", "r-inv", "chol-2")
+PAIRS = "exg-e drawn over orig, chol-2 over r-inv"  # their curves are the same
 INVERSES = Study(
     name="broad/inverses",
     shows="Tables II and III, rows Orig and R-Inv",
@@ -191,7 +195,7 @@ INVERSES = Study(
     work=inverses,
     units={
         f"{solver}-{ridge:g}-{seed}": {"solver": solver, "ridge": ridge, "seed": seed}
-        for solver in ("orig", "exg-e", "r-inv", "chol-2")
+        for solver in ALIKE
         for ridge in (1e-6, 1e-4)
         for seed in range(DRAWS)
     },
@@ -210,7 +214,14 @@ INVERSES = Study(
     "every draw, else no; of a fall yes where every draw ends more than 0.1 points "
     "below its maximum, no where none does, and undecided in between; undecided with "
     "fewer than three draws",
-    views=(ACCURACY,),
+    views=tuple(
+        Chart(
+            view=replace(ACCURACY, title=f"Ridge {ridge:g}, {PAIRS}"),
+            only=tuple(f"{solver} {ridge:g}" for solver in ALIKE),
+            y_range=(88.0, 99.0),
+        )
+        for ridge in (1e-6, 1e-4)
+    ),
 )
 
 STUDIES = (LOST, INVERSES)
