@@ -42,9 +42,9 @@ def coverage(folder: Path) -> pd.DataFrame:
     DataFrame
         A row for each item: ``paper``, ``where``, ``claim``, ``before`` and ``now``
         (the size of the evidence in version 0.2.0 and now), ``studies`` (their names),
-        ``found`` (holds, does not hold, in part, open, or empty), ``share``, such as
-        "2 of 5" verdicts, and ``told``, what was measured where it does not hold or
-        is open, of two claims at most.
+        ``found`` (holds, does not hold, in part, open, or empty), ``share``, the
+        verdicts, such as "yes 2, no 1, open 2", and ``told``, what was measured where
+        it does not hold or is open, of two claims at most.
     """
     items = pd.read_csv(ITEMS, dtype=str, keep_default_na=False)
     known = {name: _evidence(name, folder) for name in studies()}
@@ -62,8 +62,10 @@ def coverage(folder: Path) -> pd.DataFrame:
         kept = {key: item[key] for key in ("paper", "where", "claim", "before")}
         measured = [row["measured here"] for row in verdicts if row["verdict"] != YES]
         kept |= {"now": now, "studies": ", ".join(named), "found": _found(verdicts)}
-        held = sum(row["verdict"] == YES for row in verdicts)
-        kept["share"] = f"{held} of {len(verdicts)}"
+        held, failed = (
+            sum(row["verdict"] == each for row in verdicts) for each in (YES, NO)
+        )
+        kept["share"] = f"yes {held}, no {failed}, open {len(verdicts) - held - failed}"
         rows.append(kept | {"told": "; ".join(measured[:MOST])})
     return pd.DataFrame(rows)
 
@@ -156,7 +158,7 @@ def _findings(mine: pd.DataFrame) -> Iterator[str]:
     for now in (AT_SIZE, REDUCED):
         held = mine[(mine["now"] == now) & (mine["found"] == HOLDS)]
         yield from listed(f"These hold {SIZES[now]}", held)
-    here, share = " (here {row.told})", " ({row.share} verdicts)"
+    here, share = " (here {row.told})", " ({row.share})"
     yield from listed("These do not hold", mine[mine["found"] == FAILS], here)
     yield from listed("These hold in part", mine[mine["found"] == PARTLY], share)
     yield from listed("These are open", mine[mine["found"] == OPEN], here)
