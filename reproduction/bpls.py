@@ -388,8 +388,8 @@ LINEAR_COMPETITORS = Study(
     "runs",
     differs="the hidden layer: the paper's text says softmax, which "
     "bpls/competitors takes; this is another reading, made after one run of it came "
-    "near the paper's numbers; three runs for the paper's 10; momentum 0.9 is ours; "
-    "float32",
+    "near the paper's numbers; three runs for the paper's 10, of which the second and "
+    "the third read their images in the same order; momentum 0.9 is ours; float32",
     work=competitor,
     units={
         f"{data}-{method}-{runs}": {
