@@ -289,16 +289,20 @@ METHODS |= {"nag": partial(SGD, momentum=0.9, nesterov=True)}
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 60, 128])
-@pytest.mark.parametrize("name", METHODS)
-def test_descent_is_torch_optim(name, batch_size):
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [*((name, {}) for name in METHODS), ("nag", {"momentum": 0.5})],
+)
+def test_descent_is_torch_optim(name, given, batch_size):
     options = {"optimizer": name, "lr": 1e-2, "epochs": 2, "generator": seeded(5)}
+    options |= given
     steps = [
         (s.epoch, float(s.loss), [W.clone() for W in s.weights])
         for s in descend(X, y, BEFORE, batch_size=batch_size, **options)
     ]
     assert len(steps) == 2 * math.ceil(60 / batch_size) and steps[-1][0] == 2
     W1, W2 = (W.clone().requires_grad_() for W in BEFORE)
-    method = METHODS[name]([W1, W2], lr=1e-2)
+    method = METHODS[name]([W1, W2], lr=1e-2, **given)
     order = torch.randperm(60, generator=seeded(5))
     for (_, loss, weights), rows in zip(steps, order.split(batch_size), strict=False):
         method.zero_grad()
@@ -332,6 +336,7 @@ def test_descent_of_runs_with_samples_of_their_own_is_each_run_alone(name, label
         ({"optimizer": "lbfgs"}, "optimizer must be one of adam, nag, .*'lbfgs'"),
         ({"lr": 0}, "lr must be > 0 and finite, got 0"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+        ({"momentum": 1.0}, r"momentum must be in \(0, 1\), got 1.0"),
         ({"epochs": -1}, "epochs must be an integer >= 0, got -1"),
         ({"activations": "gelu"}, "unknown activation 'gelu'"),
         ({"Y": randn(60, 1)}, "Y has 1 columns for 3 outputs"),

@@ -78,3 +78,29 @@ def test_a_run_that_is_cut_off_goes_on_to_the_same_bits(method, more, tmp_path):
     # 64 inputs here, 784 there; a step's state grows with the weights alone
     most = 1_500_000 * (1 + len(more))
     assert state.stat().st_size * 784 / 64 < most
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(0.1, YES), (3.0, NO)])
+def test_another_momentum_is_ours_and_judged_by_the_printed_number(gap, verdict):
+    number = bpls.PAPER["mnist"]["nag"][1]
+    rows = [
+        {"label": "nag 0.95, mnist", "seed": seed, "look": look, "train": 50.0}
+        | {"test": number + gap - abs(look - 20) / 100}
+        for seed in range(3)
+        for look in range(1, 41)
+    ]
+    told = bpls.faster_claims(pd.DataFrame(rows))
+    told = {claim: held for claim, _, held in told}
+    assert all(claim.startswith("ours: ") for claim in told)
+    assert told[f"ours: III-B, nag 0.95, mnist, test: {number:.2f} %"] == verdict
+
+
+def test_a_momentum_is_used_and_named(tmp_path):
+    unit = {"data": "digits", "method": "nag", "seed": 0, "hidden": "identity"}
+    usual, other = (
+        bpls.competitor(Checkpoint(tmp_path / str(m)), **unit, momentum=m, epochs=1)
+        for m in (bpls.MOMENTUM, 0.5)
+    )
+    labels = usual[0]["label"], other[0]["label"]
+    assert labels == ("nag, digits", "nag 0.5, digits")
+    assert usual[0]["train"] != other[0]["train"]

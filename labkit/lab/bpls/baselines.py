@@ -16,18 +16,19 @@ from labkit.bpls.activations import Activation, activation, per_layer
 from labkit.bpls.checks import check_shapes
 from labkit.bpls.walk import Weights, forward
 from labkit.clock import Clock
-from labkit.ranges import COUNT, POSITIVE, check, integer, one_of
+from labkit.ranges import COUNT, INSIDE, POSITIVE, check, integer, one_of
 
 # the paper's four, with the usual settings of Kingma and Ba (2015) and torch
 OPTIMIZERS = {
     "adam": (torch.optim.Adam, {}),
-    "nag": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    "nag": (torch.optim.SGD, {"nesterov": True}),
     "sgd": (torch.optim.SGD, {}),
     "adagrad": (torch.optim.Adagrad, {}),
 }
 RANGES = {
     "optimizer": one_of(OPTIMIZERS),
     "lr": POSITIVE,
+    "momentum": INSIDE,
     "batch_size": COUNT,
     "epochs": integer(0),
 }
@@ -55,6 +56,7 @@ def descend(
     output: str | Activation = "identity",
     optimizer: str = "adam",
     lr: float = 1e-3,
+    momentum: float = 0.9,
     batch_size: int = 1,
     epochs: int = 1,
     generator: torch.Generator | None = None,
@@ -73,6 +75,7 @@ def descend(
         X has them, too; they share the order of the samples.
     optimizer : {"adam", "nag", "sgd", "adagrad"}
     lr : float > 0, in the paper 1e-3, and 1e-1 for AdaGrad on the toy
+    momentum : float in (0, 1), of NAG alone
     batch_size : int >= 1
     epochs : int >= 0
     generator : torch.Generator, optional, of the order of the samples
@@ -86,8 +89,8 @@ def descend(
         An unknown optimizer or activation; a number out of range; shapes that do not
         fit.
     """
-    options = dict(optimizer=optimizer, lr=lr, batch_size=batch_size, epochs=epochs)
-    check(options, RANGES)
+    options = dict(optimizer=optimizer, lr=lr, momentum=momentum)
+    check(options | dict(batch_size=batch_size, epochs=epochs), RANGES)
     activations = per_layer(activations, len(weights) - 1)
     output = activation(output)
     check_shapes(X, Y, weights, runs=True)
@@ -98,8 +101,10 @@ def descend(
     clock = Clock(X.device)
     with clock:
         weights = tuple(W.detach().clone().requires_grad_() for W in weights)
-        method, momentum = OPTIMIZERS[optimizer]
-        descent = method(weights, lr=lr, **momentum)
+        method, settings = OPTIMIZERS[optimizer]
+        if optimizer == "nag":
+            settings = settings | {"momentum": momentum}
+        descent = method(weights, lr=lr, **settings)
         if state is not None:
             descent.load_state_dict(state)
     live = tuple(W.detach() for W in weights)
