@@ -75,7 +75,7 @@ def descend(
         X has them, too; they share the order of the samples.
     optimizer : {"adam", "nag", "sgd", "adagrad"}
     lr : float > 0, in the paper 1e-3, and 1e-1 for AdaGrad on the toy
-    momentum : float in (0, 1), of NAG alone
+    momentum : float in (0, 1), which NAG alone uses
     batch_size : int >= 1
     epochs : int >= 0
     generator : torch.Generator, optional, of the order of the samples
