@@ -351,7 +351,8 @@ def _arrive(link, layer, call, k, form, gradient):
     calls = window.calls.setdefault(layer.name, [])
     if not any(call is known for known in calls):
         calls.append(call)
-    call.gradients[k] = form(gradient.detach())
+    # cuDNN's layers hand over None for an output that the loss does not depend on
+    call.gradients[k] = None if gradient is None else form(gradient.detach())
 
 
 def _finish(link, layer, gradient):

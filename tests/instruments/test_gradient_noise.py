@@ -218,6 +218,27 @@ def test_recurrent(kind, options, read):
         check(Sequences(layer, read, start), x, dim)
 
 
+class OneNode(torch.autograd.Function):
+    """Outputs of one node, as cuDNN's: what the loss does not read gets no gradient."""
+
+    @staticmethod
+    def forward(ctx, *outputs):
+        ctx.set_materialize_grads(False)
+        return tuple(each.clone() for each in outputs)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients
+
+
+@pytest.mark.parametrize("read", ["y", "last", "both"])
+def test_an_output_of_a_recurrent_layer_may_have_no_gradient(read, monkeypatch):
+    lstm = torch._VF.lstm
+    as_cudnn = lambda *given: OneNode.apply(*lstm(*given))  # noqa: E731
+    monkeypatch.setattr(torch._VF, "lstm", as_cudnn, raising=False)
+    test_recurrent("lstm", {}, read)
+
+
 @pytest.mark.parametrize("frozen", ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0"])
 def test_frozen_parameters_of_a_recurrent_layer_are_left_out(frozen):
     model = Sequences(nn.LSTM(3, 4))
