@@ -247,11 +247,11 @@ def optimal_low_rank(
         check_tensor("signs", signs, shape=shape, like=C, finite=True)
     elif not isinstance(generator, torch.Generator | None):
         raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-    U, d, Vh = torch.linalg.svd(C, full_matrices=False)  # (1)
+    U, d, V = _svd(C)  # (1)
     if signs is None:
         signs = random_signs(d.shape, d, generator)
     Y = mixing_matrix(d, rank, signs)  # (2)
-    return U @ Y, Vh.mT @ Y  # (3)
+    return U @ Y, V @ Y  # (3)
 
 
 def best_low_rank(C: Tensor, rank: int) -> tuple[Tensor, Tensor]:
@@ -261,9 +261,21 @@ def best_low_rank(C: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     factors are as in :func:`optimal_low_rank`, with zero columns where r > min(M, N).
     """
     _check_matrices(C, rank)
-    U, d, Vh = torch.linalg.svd(C, full_matrices=False)
+    U, d, V = _svd(C)
     Y = truncation_matrix(d, rank)
-    return U @ Y, Vh.mT @ Y
+    return U @ Y, V @ Y
+
+
+def _svd(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return U, d, V; the largest entry of each column of U is positive.
+
+    Libraries choose the signs of singular vectors differently. With this choice the
+    same signs make the same factors on every device, up to rounding.
+    """
+    U, d, Vh = torch.linalg.svd(C, full_matrices=False)
+    largest = U.gather(-2, U.abs().argmax(-2, keepdim=True))
+    turn = torch.ones_like(largest).copysign(largest)
+    return U * turn, d, Vh.mT * turn
 
 
 def _check_matrices(C: Tensor, rank: int) -> None:

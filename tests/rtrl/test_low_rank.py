@@ -88,6 +88,23 @@ def test_best_low_rank_is_the_truncated_svd():
     assert torch.allclose(L @ R.T, C)
 
 
+@pytest.mark.parametrize("shape", [(3, 6, 5), (2, 4, 7)])
+def test_the_signs_of_the_librarys_vectors_do_not_matter(shape, monkeypatch):
+    C, svd = randn(*shape), torch.linalg.svd
+    signs = random_signs((shape[0], min(shape[1:])), C)
+    drawn, best = optimal_low_rank(C, 2, signs=signs), best_low_rank(C, 2)
+
+    def turned(*given, **options):
+        U, d, Vh = svd(*given, **options)
+        turn = torch.where(torch.arange(d.shape[-1]) % 2 == 0, -1.0, 1.0).to(d)
+        return U * turn, d, turn[:, None] * Vh
+
+    monkeypatch.setattr(torch.linalg, "svd", turned)
+    again = optimal_low_rank(C, 2, signs=signs), best_low_rank(C, 2)
+    for one, other in zip((*drawn, *best), (*again[0], *again[1]), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_mixing_draws_from_the_given_generator_only():
     C = torch.eye(3)
     torch.manual_seed(0)
