@@ -27,10 +27,14 @@ def _kernel(
     COLS: tl.constexpr,
     HALF: tl.constexpr,
 ):
-    """Rotate W = C V and V together, and sweep until all pairs are orthogonal."""
+    """Rotate W = C V and V together, and sweep until all pairs are orthogonal.
+
+    A tile has the matrix's columns along its first axis, over which Triton spreads a
+    warp here: each thread computes the angle of one pair, and not those of all.
+    """
     matrix = tl.program_id(0).to(tl.int64)
     N = q + q % 2  # a column of zeros where q is odd
-    row, col = tl.arange(0, ROWS)[:, None], tl.arange(0, COLS)[None, :]
+    col, row = tl.arange(0, COLS)[:, None], tl.arange(0, ROWS)[None, :]
     top, own = row < q, (row < 2 * q) & (col < N)
     C, WV = C + matrix * q * q, WV + matrix * 2 * q * N
     w = tl.load(C + row * q + col, mask=top & (col < q), other=0.0)
@@ -39,7 +43,7 @@ def _kernel(
     tl.store(WV + row * N + col, w, mask=own)
     tl.debug_barrier()
 
-    pair = tl.arange(0, HALF)[None, :]
+    pair = tl.arange(0, HALF)[:, None]
     used = (row < 2 * q) & (pair < N // 2)
     sweep = 0
     while sweep < sweeps:
@@ -51,13 +55,13 @@ def _kernel(
             at_left, at_right = WV + row * N + left, WV + row * N + right
             x = tl.load(at_left, mask=used, other=0.0)
             y = tl.load(at_right, mask=used, other=0.0)
-            aa = tl.sum(tl.where(top, x * x, 0.0), 0)
-            bb = tl.sum(tl.where(top, y * y, 0.0), 0)
-            ab = tl.sum(tl.where(top, x * y, 0.0), 0)
+            aa = tl.sum(tl.where(top, x * x, 0.0), 1)
+            bb = tl.sum(tl.where(top, y * y, 0.0), 1)
+            ab = tl.sum(tl.where(top, x * y, 0.0), 1)
             gap = (aa - bb) / 2
             length = tl.sqrt(gap * gap + ab * ab)
             toward = tl.where(gap < 0, gap - length, gap + length)
-            tan = tl.where(ab == 0, 0.0, ab / tl.where(ab == 0, 1.0, toward))[None, :]
+            tan = tl.where(ab == 0, 0.0, ab / tl.where(ab == 0, 1.0, toward))[:, None]
             cos = 1 / tl.sqrt(1 + tan * tan)
             tl.store(at_left, cos * (x + tan * y), mask=used)
             tl.store(at_right, cos * (y - tan * x), mask=used)
@@ -70,16 +74,16 @@ def _kernel(
 
     w = tl.load(WV + row * N + col, mask=top & (col < q), other=0.0)
     v = tl.load(WV + (row + q) * N + col, mask=top & (col < q), other=0.0)
-    d = tl.sqrt(tl.sum(w * w, 0))
+    d = tl.sqrt(tl.sum(w * w, 1))
     index = tl.arange(0, COLS)
     d = tl.where(index < q, d, -1.0)
     larger = d[:, None] > d[None, :]
     first = (d[:, None] == d[None, :]) & (index[:, None] < index[None, :])
     place = tl.sum((larger | first).to(tl.int32), 0)
     tl.store(D + matrix * q + place, d, mask=index < q)
-    at = matrix * q * q + row * q + place[None, :]
+    at = matrix * q * q + row * q + place[:, None]
     kept = top & (col < q)
-    tl.store(U + at, w / tl.where(d > 0, d, 1.0)[None, :], mask=kept)
+    tl.store(U + at, w / tl.where(d > 0, d, 1.0)[:, None], mask=kept)
     tl.store(V + at, v, mask=kept)
 
 
