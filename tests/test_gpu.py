@@ -79,7 +79,9 @@ def test_what_is_wrong_on_a_device_is_named(wrong, tmp_path, monkeypatch, capsys
 def test_draws_are_the_same_in_every_dtype():
     def draws():
         x = torch.empty(3).normal_(generator=seeded())
-        return x, torch.rand(2, generator=seeded()), torch.randn(2)
+        layers = torch.nn.Linear(3, 2), torch.nn.RNN(3, 2)
+        weights = [p.detach() for each in layers for p in each.parameters()]
+        return x, torch.rand(2, generator=seeded()), torch.randn(2), *weights
 
     found = {}
     for dtype in (torch.float32, torch.float64):
@@ -89,6 +91,17 @@ def test_draws_are_the_same_in_every_dtype():
     for single, double in zip(*found.values(), strict=True):
         assert single.dtype == torch.float32 and double.dtype == torch.float64
         assert torch.equal(single, double.float())
+
+
+def test_a_nudge_changes_draws_by_rounding_and_leaves_signs():
+    def draws(nudge):
+        with in_dtype(torch.float64), gpu.HostDraws(nudge):
+            x = torch.randn(100, generator=seeded())
+            return x, torch.randint(0, 2, (9,), generator=seeded()).mul(2).sub(1)
+
+    (plain, signs), (other, same) = draws(0), draws(1)
+    change = (other / plain - 1).abs().max()
+    assert 0 < change < torch.finfo(torch.float32).eps and torch.equal(signs, same)
 
 
 def test_a_decomposition_that_is_wrong_is_found(monkeypatch):
