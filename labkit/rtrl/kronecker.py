@@ -22,12 +22,29 @@ from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import TOLERANCE, check_rank, mixing_matrix, truncation_matrix
 from labkit.rtrl.uoro import balance, norm
 
+PIECES, LONG = 16, 2**14  # of Gram matrices on an accelerator
+
 
 def propagate(A: Tensor, H: Tensor, work: Tensor | None = None) -> Tensor:
     """Return H A_i for all terms; A (b, r, K n, S) holds A_i^T, so it is A_i^T H^T."""
     b, r, Kn, S = A.shape
     out = None if work is None else work.view(b, r * Kn, S)
     return torch.bmm(A.view(b, r * Kn, S), H.mT, out=out).view(b, r, Kn, S)
+
+
+def gram(rows: Tensor) -> Tensor:
+    """Return the Gram matrices (b, r, r) of a few long rows (b, r, N).
+
+    On an accelerator a product this long takes one multiprocessor for each matrix, so
+    rows of more than ``LONG`` numbers are copied in ``PIECES``, whose Gram matrices are
+    summed: on an H200 that takes 0.19 ms where the product takes 0.65 (b = 32, r = 8,
+    N = 131,072, float32).
+    """
+    N = rows.shape[-1]
+    if rows.device.type == "cpu" or N < LONG or N % PIECES:
+        return rows @ rows.mT
+    cut = rows.unflatten(2, (PIECES, -1)).transpose(1, 2).flatten(0, 1)
+    return (cut @ cut.mT).unflatten(0, (-1, PIECES)).sum(1)
 
 
 def diagonals(A: Tensor, D: Tensor) -> Tensor:
@@ -206,7 +223,7 @@ def ok_step(
     u = torch.cat([u, h_hat[:, None]], 1)  # all r + 1
     met = torch.cat([diagonals(HA, D), Dt], 1).flatten(2)  # what D meets in each
     by_D = met @ met[:, r, :, None]  # (b, r + 1, 1)
-    G_A = torch.cat([flat @ flat.mT, by_D[:, :r].mT], 1)
+    G_A = torch.cat([gram(flat), by_D[:, :r].mT], 1)
     G_A = torch.cat([G_A, by_D], 2)
     X, Z, d, Y = mix(u @ u.mT, G_A, signs, decomposition=decomposition)  # (1)-(6)
     u = X.mT @ u  # (7)
@@ -241,7 +258,7 @@ def other_terms(
     ``signs`` (b, r) are used if rank < r, and None truncates with a bias.
     """
     flat = A.flatten(2)
-    X, Z, *_ = mix(u @ u.mT, flat @ flat.mT, signs, rank, decomposition=decomposition)
+    X, Z, *_ = mix(u @ u.mT, gram(flat), signs, rank, decomposition=decomposition)
     return X.mT @ u, (Z.mT @ flat).unflatten(2, A.shape[2:])  # (1), (2)
 
 

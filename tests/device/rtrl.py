@@ -5,6 +5,8 @@ from functools import partial
 import torch
 
 from labkit import rtrl
+from labkit.rtrl import kronecker
+from labkit.rtrl.kronecker import LONG
 from tests.device.rows import Row, on, random, seeded
 
 CELLS = {"RNN": rtrl.RNNCell, "LSTM": rtrl.LSTMCell, "RHN": rtrl.RHNCell}
@@ -30,6 +32,12 @@ def masked(device):
     x, dL_dh = random(device, (2, 3), (2, 12))
     mask = torch.tensor([True, False]).to(device)
     return lambda: (made.step(x, mask=mask), made.input_gradient(dL_dh))
+
+
+def gram(device):
+    """Rows long enough to be cut in pieces."""
+    (rows,) = random(device, (2, 3, LONG))
+    return partial(kronecker.gram, rows)
 
 
 def low_rank(device, call=rtrl.best_low_rank, **options):
@@ -88,6 +96,7 @@ ROWS = [
     row("OK", 8, "GRU", 0),
     row("B-OK", 8, "RHN", 0),
     Row("8-OK, one masked, and its input_gradient", masked, 0),
+    Row("Gram matrices of long rows, of OK", gram, 0),
     Row("optimal_low_rank", drawn, 1, SVD),
     Row("best_low_rank", low_rank, 1, SVD),
     Row("train, UORO", partial(train, name="UORO", rank=1), 0),

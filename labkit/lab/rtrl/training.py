@@ -37,9 +37,10 @@ class Network:
     readout: Readout
     bits: float = float("nan")  # mean of the last training steps; nan if untrained
 
-    def adam(self, lr: float = 3e-3) -> torch.optim.Adam:
+    def adam(self, lr: float = 3e-3, **options) -> torch.optim.Adam:
         """Return Adam over the weights of the cell and the readout."""
-        return torch.optim.Adam([self.cell.weight, self.readout.weight], lr=lr)
+        weights = [self.cell.weight, self.readout.weight]
+        return torch.optim.Adam(weights, lr=lr, **options)
 
 
 def read_text(name: str, device: torch.device | str | None = None) -> Text:
