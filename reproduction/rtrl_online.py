@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import torch
+
 from labkit.lab.datasets import Text, load, load_ptb
 from labkit.lab.problem import seeded
 from labkit.lab.rtrl import Network, looks, make_learner, new_network
@@ -66,11 +68,13 @@ def online(
 
     ``bits`` are those of the training symbols since the look before. On text a look
     also has the bits of the validation split, and the last one those of the test split.
+    On CUDA the steps are replayed as graphs where the learner's can be.
     """
     task = task_of(data, batch, seed, device)
     network = new_network(task.input_size, hidden, seed=seed, device=device)
     learner = make_learner(method, rank, network.cell, batch_size=batch, seed=seed)
-    optimizer, saved = network.adam(lr), checkpoint.load()
+    capture = torch.device(device).type == "cuda" and not learner.on_host
+    optimizer, saved = network.adam(lr, capturable=capture), checkpoint.load()
     parts = {"cell": network.cell, "readout": network.readout, "task": task}
     parts |= {"learner": learner, "optimizer": optimizer}
     rows, done, recent = [], 0, []
@@ -82,9 +86,8 @@ def online(
     if done == steps:
         return rows
     before, left = done, steps - done
-    records = train(
-        learner, network.readout, task, steps=left, optimizer=optimizer, clip=clip
-    )
+    options = {"optimizer": optimizer, "clip": clip, "capture": capture}
+    records = train(learner, network.readout, task, steps=left, **options)
     for look in looks(records, CHUNK):
         recent, done = recent + look.bits, before + look.symbols
         if done % every == 0 or done == steps:
