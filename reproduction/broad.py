@@ -198,8 +198,12 @@ def growth(
     seed: int,
     data: str = "mnist",
     updates: int = UPDATES,
+    at_once: int = ROWS,
 ) -> list[dict]:
-    """Grow by Chol-1, Chol-2 or Exg-E to all columns, and keep none of them."""
+    """Grow by Chol-1, Chol-2 or Exg-E to all columns, and keep none of them.
+
+    The sums over the images are made of those of ``at_once`` images each.
+    """
     problem, checkpoint.every = images(data), 10 * checkpoint.every
     nodes, Z, widths = drawn(data, seed, updates)
     Y = coded(problem)
@@ -207,11 +211,13 @@ def growth(
     saved = checkpoint.load(classes=(FactorState,)) or {"state": None, "rows": []}
     state, rows = saved["state"], saved["rows"]
     for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
-        row = {"label": f"{solver} {ridge:g}", "seed": seed, "columns": grown}
+        label = f"{solver} {ridge:g}"
+        label += f", {at_once:,} images at once" if at_once != ROWS else ""
+        row = {"label": label, "seed": seed, "columns": grown}
         making, whole, rate = Spent(), Spent(), product_rate(min(grown, 2000))
 
         def columns(k=k, grown=grown, making=making):
-            return chunks(nodes.between(0, grown), k, Z, Y, None, ROWS, making)
+            return chunks(nodes.between(0, grown), k, Z, Y, None, at_once, making)
 
         try:
             with whole:

@@ -86,8 +86,15 @@ def online(
     if done == steps:
         return rows
     before, left = done, steps - done
-    options = {"optimizer": optimizer, "clip": clip, "capture": capture}
-    records = train(learner, network.readout, task, steps=left, **options)
+    records = train(
+        learner,
+        network.readout,
+        task,
+        steps=left,
+        optimizer=optimizer,
+        clip=clip,
+        capture=capture,
+    )
     for look in looks(records, CHUNK):
         recent, done = recent + look.bits, before + look.symbols
         if done % every == 0 or done == steps:

@@ -76,6 +76,22 @@ def test_where_a_solver_ends(label, ends, verdicts):
     assert sizes_of(rows)["lost at"].tolist() == lost
 
 
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [
+        ([15_120, None, 13_110], YES),
+        ([15_120, None, 15_120], NO),
+        ([15_120, None], UNDECIDED),
+    ],
+)
+def test_whether_larger_pieces_change_where_a_solver_ends(ends, verdict):
+    label = "chol-1 1e-07"
+    other = f"{label}, 20,000 images at once"
+    rows = [drawn(label, [15_120, None, 13_110]), drawn(other, ends)]
+    (_, (claim, _, found)) = lost_claims(pd.concat(rows))
+    assert claim.startswith("ours: ") and found == verdict
+
+
 def grown(**scores):
     """Rows of several solvers: accuracies at every size, the same in every draw."""
     rows = []
