@@ -14,8 +14,8 @@ each, and leaves out those that FILE has from the same device, torch and commit.
     f  milliseconds and kernels of every step beside fused Adam, then all benchmarks
     g  the summary
 
-With ``--docs`` the speeds in FILE go to docs/devices.jsonl, in the place of those of
-the same device, and the table of docs/devices.md is written from all that are there.
+With ``--docs`` the results in FILE and FILE.bench go to docs/devices.jsonl, in place of
+those of the same device, and the tables of docs/devices.md are written from it.
 """
 
 import argparse
@@ -38,13 +38,14 @@ from benchmarks.device import best, counts
 from labkit import rls, rtrl
 from labkit.clock import Clock
 from labkit.lab.datasets import available
+from labkit.lab.runs.jobs import commit
 from labkit.rtrl import low_rank
 from tests.device.rows import in_dtype, numbers, seeded, two
 from tests.device.table import TABLE, beside
 
 HERE = Path(__file__).resolve().parents[1]
 FILE = Path("build/gpu.jsonl")
-KEPT = HERE / "docs/devices.jsonl"  # of which docs/devices.md shows the table
+KEPT = HERE / "docs/devices.jsonl"  # of which docs/devices.md shows the tables
 PAGE = HERE / "docs/devices.md"
 BEGIN, END = "<!-- gpu: python benchmarks/gpu.py --docs -->\n", "<!-- gpu end -->\n"
 PARTS = "abcdefg"
@@ -53,6 +54,16 @@ NEEDED = {"mnist": ("broad speed", " mnist"), "fashion-mnist": (" fashion-mnist"
 ORDERS = range(2, 34)  # of the matrices of part b
 RECORDED = "recorded"  # which tests of the strict device part c runs
 Item = tuple[str, Callable[[], dict]]  # a name, and what measures it
+CHECKS = {  # what the page says of a part, and which numbers of it are differences
+    "a": ("steps in float64, beside the CPU's", ("float64",)),
+    "b": (
+        "orders of OK's own decomposition, beside LAPACK's",
+        ("normal", "graded", "short of rank", "zero", "large and small"),
+    ),
+    "c": ("recorded steps, beside plain ones", ("largest difference",)),
+    "d": ("runs in mixed precision, beside float32", ("change",)),
+    "e": ("compiled steps, beside plain ones", ("largest difference",)),
+}
 
 # Part a. Rounding in float64; in float32 ten times what the CPU's own float32 differs
 # from float64, and at least 1e-5 of the largest number. The CPU's difference is the
@@ -258,6 +269,7 @@ def recorded(device: torch.device) -> Iterator[Item]:
         return work
 
     def measure(work):
+        work(False)  # which loads and compiles the kernels
         clock = Clock(device)
         with clock:
             plain = work(False)
@@ -307,7 +319,9 @@ def mixed(device: torch.device) -> Iterator[Item]:
 
     def measure(dtype):
         plain, found = final_loss(torch.float32), final_loss(dtype)
-        return {"ok": abs(found / plain - 1) < 0.25, "loss": found, "float32": plain}
+        change = abs(found / plain - 1)
+        losses = {"loss": found, "float32": plain}
+        return {"ok": change < 0.25, "change": change, **losses}
 
     for dtype in (torch.bfloat16, torch.float16):
         yield f"RLS, {str(dtype)[6:]}", lambda dtype=dtype: measure(dtype)
@@ -437,16 +451,6 @@ def told(words: str) -> dict:
     return {"ok": words != "FAILED", "result": words}
 
 
-def commit() -> str:
-    """Return the commit of the source tree, or "unknown" without git."""
-    try:
-        git = ["git", "rev-parse", "--short=10", "HEAD"]
-        done = subprocess.run(git, cwd=HERE, capture_output=True, text=True)
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
-
-
 def read(file: Path) -> list[dict]:
     """Return the results that a file has; a line that was cut off is left out."""
     if not file.is_file():
@@ -462,7 +466,8 @@ def read(file: Path) -> list[dict]:
 
 def do(part: str, device: torch.device, file: Path, seconds: float) -> bool:
     """Do what is left of a part; return whether all of it is done and right."""
-    where = {"device": name_of(device), "torch": torch.__version__, "commit": commit()}
+    where = {"device": name_of(device), "torch": torch.__version__}
+    where |= {"commit": commit() or "unknown"}
     made = {
         "a": steps,
         "b": decompositions,
@@ -514,8 +519,8 @@ def summary(file: Path) -> str:
 
 
 def write_page(file: Path) -> None:
-    """Keep the speeds of a file, and write the table of docs/devices.md."""
-    new = [each for each in read(file) if each["part"] == "f" and "ms" in each]
+    """Keep the results of a file, and write the tables of docs/devices.md."""
+    new = read(file) + read(file.with_name(f"{file.name}.bench"))
     again = {each["device"] for each in new}
     old = [each for each in read(KEPT) if each["device"] not in again]
     lines = [json.dumps(each) + "\n" for each in old + new]
@@ -526,11 +531,13 @@ def write_page(file: Path) -> None:
 
 
 def page(file: Path) -> str:
-    """Return the table of docs/devices.md: CPU, GPU and strict device side by side.
+    """Return the tables of docs/devices.md.
 
-    Of each kind of device it shows the one that was measured last.
+    What was checked on the GPU, its benchmarks, and the steps on CPU, GPU and strict
+    device side by side. Of each kind of device it shows the one that was measured last.
     """
-    speed = [each for each in read(file) if each["part"] == "f" and "ms" in each]
+    found = read(file)
+    speed = [each for each in found if "strict kernels" in each]
     if not speed:
         return "Nothing has been measured.\n"
     is_cpu = lambda each: each["device"].startswith("cpu")  # noqa: E731
@@ -547,6 +554,10 @@ def page(file: Path) -> str:
             ]
         else:
             lines += [f"{kind}: none was at hand, and its columns are empty.\n"]
+    if kinds["GPU"]:
+        device = next(iter(kinds["GPU"].values()))["device"]
+        mine = [each for each in found if each["device"] == device]
+        lines += [*checked(mine), *benchmarks(mine)]
     lines += [
         "| step | CPU, ms | over Adam | GPU, ms | over Adam | GPU, kernels "
         "| strict device, kernels | waits |",
@@ -561,6 +572,30 @@ def page(file: Path) -> str:
         cells += [_shown(either[key]) for key in ("strict kernels", "waits")]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def checked(found: list[dict]) -> list[str]:
+    """Return the table of what was compared on a device, a row for each part."""
+    lines = ["| what | right | largest difference |", "|---|---:|---:|"]
+    for part, (words, keys) in CHECKS.items():
+        mine = [each for each in found if each.get("part") == part]
+        if mine:
+            values = [v for each in mine for k, v in each.items() if k in keys]
+            right = sum(each["ok"] for each in mine)
+            largest = _shown(max(values, default=None))
+            lines.append(f"| {words} | {right} of {len(mine)} | {largest} |")
+    return [*lines, ""]
+
+
+def benchmarks(found: list[dict]) -> list[str]:
+    """Return the table of the benchmarks, which use sizes of the papers."""
+    mine = [each for each in found if "benchmark" in each and "ms" in each]
+    lines = ["| benchmark | ms | ratio that it prints |", "|---|---:|---:|"]
+    for each in mine:
+        name = f"{each['benchmark']}: {each['name']}"
+        cells = name, _shown(each["ms"]), _shown(each.get("ratio"))
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""] if mine else []
 
 
 def _last(rows: list[dict]) -> dict[str, dict]:

@@ -135,6 +135,13 @@ def test_the_page_shows_what_was_measured(tmp_path, monkeypatch):
     page = gpu.page(tmp_path / "gpu.jsonl")
     assert "| rls: RLS.step, Linear | 1 | 2 | 0.25 | 1.5 | 44 | 45 | 0 |" in page
     assert "CPU: cpu, 2 cores" in page and "GPU: a GPU, torch 2.13, at abc" in page
+    check = {"part": "b", "name": "jacobi, order 2", "device": "a GPU", "ok": True}
+    bench = {"benchmark": "rtrl", "name": "8-OK", "device": "a GPU", "ms": 1.5}
+    with (tmp_path / "gpu.jsonl").open("a") as file:
+        for each in (check | {"zero": 0.0, "normal": 2e-15}, bench | {"ratio": 4.0}):
+            file.write(json.dumps(each) + "\n")
+    page = gpu.page(tmp_path / "gpu.jsonl")
+    assert "LAPACK's | 1 of 1 | 2e-15 |" in page and "| rtrl: 8-OK | 1.5 | 4 |" in page
     assert gpu.page(tmp_path / "none.jsonl") == "Nothing has been measured.\n"
 
 
