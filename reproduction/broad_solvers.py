@@ -80,7 +80,8 @@ def lost_claims(rows: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
         else:
             decided = YES if not any(lost) else NO
             claim = f"V-B, {label}: has no NA up to {LAST:,} columns"
-        yield claim, f"a pivot is lost {here} columns", UNDECIDED if few else decided
+        told = f"a pivot is lost {here} columns" if any(lost) else "no pivot is lost"
+        yield claim, told, UNDECIDED if few else decided
         if label in CHOL_2:
             said, sd = CHOL_2[label]
             ends = mine[mine["columns"] == LAST].dropna(subset="accuracy")
