@@ -32,7 +32,7 @@ def propagate(A: Tensor, H: Tensor, work: Tensor | None = None) -> Tensor:
     return torch.bmm(A.view(b, r * Kn, S), H.mT, out=out).view(b, r, Kn, S)
 
 
-def gram(rows: Tensor) -> Tensor:
+def gram_of_rows(rows: Tensor) -> Tensor:
     """Return the Gram matrices (b, r, r) of a few long rows (b, r, N).
 
     On an accelerator a product this long takes one multiprocessor for each matrix, so
@@ -223,7 +223,7 @@ def ok_step(
     u = torch.cat([u, h_hat[:, None]], 1)  # all r + 1
     met = torch.cat([diagonals(HA, D), Dt], 1).flatten(2)  # what D meets in each
     by_D = met @ met[:, r, :, None]  # (b, r + 1, 1)
-    G_A = torch.cat([gram(flat), by_D[:, :r].mT], 1)
+    G_A = torch.cat([gram_of_rows(flat), by_D[:, :r].mT], 1)
     G_A = torch.cat([G_A, by_D], 2)
     X, Z, d, Y = mix(u @ u.mT, G_A, signs, decomposition=decomposition)  # (1)-(6)
     u = X.mT @ u  # (7)
@@ -258,7 +258,9 @@ def other_terms(
     ``signs`` (b, r) are used if rank < r, and None truncates with a bias.
     """
     flat = A.flatten(2)
-    X, Z, *_ = mix(u @ u.mT, gram(flat), signs, rank, decomposition=decomposition)
+    X, Z, *_ = mix(
+        u @ u.mT, gram_of_rows(flat), signs, rank, decomposition=decomposition
+    )
     return X.mT @ u, (Z.mT @ flat).unflatten(2, A.shape[2:])  # (1), (2)
 
 

@@ -37,7 +37,7 @@ def masked(device):
 def gram(device):
     """Rows long enough to be cut in pieces."""
     (rows,) = random(device, (2, 3, LONG))
-    return partial(kronecker.gram, rows)
+    return partial(kronecker.gram_of_rows, rows)
 
 
 def low_rank(device, call=rtrl.best_low_rank, **options):
