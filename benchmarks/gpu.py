@@ -15,7 +15,7 @@ each, and leaves out those that FILE has from the same device, torch and commit.
     g  the summary
 
 With ``--docs`` the results in FILE and FILE.bench go to docs/devices.jsonl, in place of
-those of the same device, and the tables of docs/devices.md are written from it.
+those of the same part on the same device, and make the tables of docs/devices.md.
 """
 
 import argparse
@@ -521,13 +521,18 @@ def summary(file: Path) -> str:
 def write_page(file: Path) -> None:
     """Keep the results of a file, and write the tables of docs/devices.md."""
     new = read(file) + read(file.with_name(f"{file.name}.bench"))
-    again = {each["device"] for each in new}
-    old = [each for each in read(KEPT) if each["device"] not in again]
+    again = {_what(each) for each in new}
+    old = [each for each in read(KEPT) if _what(each) not in again]
     lines = [json.dumps(each) + "\n" for each in old + new]
     KEPT.write_text("".join(lines), "utf-8")
     before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}{page(KEPT)}{END}{after}", "utf-8")
+
+
+def _what(found: dict) -> tuple[str, str]:
+    """Return the device of a result and the part or the benchmark that it is of."""
+    return found["device"], found.get("part") or found["benchmark"]
 
 
 def page(file: Path) -> str:

@@ -149,6 +149,21 @@ def test_the_page_in_the_docs_is_made_from_the_file_beside_it():
     assert gpu.BEGIN + gpu.page(gpu.KEPT) + gpu.END in gpu.PAGE.read_text("utf-8")
 
 
+def test_a_part_measured_again_leaves_the_other_parts_as_they_were(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gpu, "PAGE", tmp_path / "devices.md")
+    monkeypatch.setattr(gpu, "KEPT", tmp_path / "devices.jsonl")
+    gpu.PAGE.write_text(gpu.BEGIN + gpu.END)
+    a, b = ({"device": "a GPU", "part": part, "name": "x", "ok": True} for part in "ab")
+    bench = {"device": "a GPU", "benchmark": "rtrl", "name": "8-OK", "ms": 1.5}
+    for each in ([a, b], [bench], [b | {"ok": False}]):
+        new = tmp_path / "new.jsonl"
+        new.write_text("".join(json.dumps(line) + "\n" for line in each))
+        gpu.write_page(new)
+    assert gpu.read(gpu.KEPT) == [a, bench, b | {"ok": False}]
+
+
 def test_the_page_is_written_where_there_is_no_gpu(tmp_path, monkeypatch, capsys):
     page = tmp_path / "devices.md"
     page.write_text(gpu.BEGIN + gpu.END)

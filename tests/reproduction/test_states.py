@@ -94,9 +94,15 @@ def test_a_damaged_state_is_refused(saved, damage, message):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_state_that_is_not_finite_is_refused(saved, value):
+def test_a_state_that_is_not_finite_is_not_saved_and_is_refused(
+    saved, value, monkeypatch
+):
     state = STATE | {"net": {"weight": torch.tensor([1.0, value])}}
     saved.save(state, now=True)
+    assert torch.equal(saved.load()["net"]["weight"], torch.ones(3))
+    with monkeypatch.context() as unguarded:
+        unguarded.setattr(jobs, "_not_finite", lambda state: None)
+        saved.save(state, now=True)
     refused(saved, "is not finite, in net.weight")
 
 

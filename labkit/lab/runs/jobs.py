@@ -251,6 +251,9 @@ class Checkpoint:
     def save(self, state: dict, name: str = "state", *, now: bool = False) -> None:
         """Save a state if the last save is long enough ago, or if ``now``.
 
+        A state that has a tensor that is not finite is not saved, since :meth:`load`
+        would refuse it: a run that diverged goes on from its last finite state.
+
         Raises
         ------
         OSError : if it cannot be written; the state that was saved before stays
@@ -258,6 +261,8 @@ class Checkpoint:
         import torch
 
         if not now and time.monotonic() - self._saved < self.every:
+            return
+        if _not_finite(state) is not None:
             return
         partial = self.folder / f"{name}.tmp"
         try:
