@@ -23,6 +23,17 @@ AHEAD = (
 PAPER, IDENTITY, OURS = "paper", "identity", "ours"
 
 
+def finished(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the runs that did not fail.
+
+    A run is a seed of a label; of one that failed, a row has words in ``failed``.
+    """
+    if "failed" not in rows:
+        return rows
+    failures = rows["failed"].notna().groupby([rows["label"], rows["seed"]])
+    return rows[~failures.transform("any")]
+
+
 def whose(claim: str) -> str:
     """Return whose a claim is: the paper's, an identity, or ours.
 

@@ -8,6 +8,7 @@ from html import escape
 import pandas as pd
 
 from labkit.lab.race import View
+from reproduction.criteria import finished
 
 # Okabe and Ito's colours and three of Tol's; curves beyond them differ by their dashes
 COLOURS = (
@@ -57,17 +58,21 @@ class Chart:
 
 @dataclass(frozen=True)
 class MeanCurve:
-    """The means over the seeds at the looks that every seed has, and their sd."""
+    """The means over the seeds at the looks that every seed has, and their sd.
+
+    Runs that failed are left out, and ``note`` says how many they are.
+    """
 
     x: list[float]
     y: list[float]
     sd: list[float]
+    note: str = ""
 
 
 def figures(rows: pd.DataFrame, charts: Sequence[View | Chart]) -> dict[int, str]:
     """Return an SVG for each chart that has curves, by its number from 1.
 
-    A rule has one colour in all charts.
+    A rule has one colour in all charts. One whose runs all failed is in the legend.
     """
     charts = [p if isinstance(p, Chart) else Chart(view=p) for p in charts]
     labels = list(dict.fromkeys(rows["label"]))
@@ -77,14 +82,17 @@ def figures(rows: pd.DataFrame, charts: Sequence[View | Chart]) -> dict[int, str
     runs = dict(list(rows.groupby("label")))
     for number, (chart, named) in enumerate(zip(charts, drawn, strict=True), 1):
         curves = {name: curve_of(runs[x], chart) for x, name in named.items()}
-        if curves := {name: curve for name, curve in curves.items() if curve.x}:
+        if any(curve.x for curve in curves.values()):
             made[number] = svg(curves, chart, style)
     return made
 
 
 def curve_of(runs: pd.DataFrame, chart: Chart) -> MeanCurve:
     """Return the mean curve of the runs of a label, within the range of its x."""
-    view, seeds = chart.view, runs["seed"].nunique() if "seed" in runs else 1
+    view, count = chart.view, runs["seed"].nunique() if "seed" in runs else 1
+    runs = finished(runs)
+    seeds = runs["seed"].nunique() if "seed" in runs else 1
+    note = f" ({count - seeds} of {count} runs failed)" if seeds < count else ""
     key = "look" if "look" in runs else view.x  # passes differ from seed to seed
     looks = runs.dropna(subset=[view.y]).groupby(key)
     whole = looks.size() >= seeds
@@ -95,18 +103,25 @@ def curve_of(runs: pd.DataFrame, chart: Chart) -> MeanCurve:
         -math.inf if low is None else low, math.inf if high is None else high
     )
     means, sd = means[kept], sd[kept]
-    return MeanCurve(means[view.x].tolist(), means[view.y].tolist(), sd.tolist())
+    return MeanCurve(means[view.x].tolist(), means[view.y].tolist(), sd.tolist(), note)
 
 
 def svg(curves: Mapping[str, MeanCurve], chart: Chart, style: Mapping[str, int]) -> str:
     """Return one chart with its legend below."""
-    lines = chart.lines
-    keys = [_key(i, name, style[name]) for i, name in enumerate(curves)]
+    lines, drawn = chart.lines, {n: each for n, each in curves.items() if each.x}
+    keys = [
+        _key(i, f"{name}{each.note}", style[name])
+        for i, (name, each) in enumerate(drawn.items())
+    ]
+    for name, each in curves.items():
+        if each.note and name not in drawn:
+            place = LEFT + 38, HEIGHT + 8 + LINE * len(keys)
+            keys.append(_text(*place, f"{name}{each.note}"))
     if lines:
         keys.append(_key(len(keys), "dashed: the paper's number", None))
     height = HEIGHT + LINE * len(keys) + 12
-    said = f"{chart.view.title}, of {', '.join(curves)}"
-    return _page(height, said, [*_axes(curves, chart, lines, style), *keys])
+    said = f"{chart.view.title}, of {', '.join(drawn)}"
+    return _page(height, said, [*_axes(drawn, chart, lines, style), *keys])
 
 
 def _page(height: int, said: str, parts: Iterable[str]) -> str:
@@ -195,7 +210,8 @@ def _axes(curves, chart, lines, style) -> list[str]:
         stroke = _stroke(style[name])
         spread = zip(each.y, each.sd, strict=True)
         low, high = zip(*((y - sd, y + sd) for y, sd in spread), strict=True)
-        low = [max(y, bottom) for y in low]  # a logarithm has no zero
+        if logs[1]:  # a logarithm has no zero
+            low, high = ([max(y, bottom) for y in edge] for edge in (low, high))
         if any(each.sd):
             ends = [*zip(each.x, high, strict=True)]
             ends += [*zip(each.x, low, strict=True)][::-1]

@@ -27,6 +27,7 @@ from reproduction.criteria import (
     ahead,
     area,
     faster_claims,
+    finished,
     unless_improving,
 )
 from reproduction.drawing import Chart
@@ -128,21 +129,28 @@ def ends(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the loss and accuracy after epochs 1 and 10 and the last in words."""
+    """Return the loss and accuracy after epochs 1 and 10 and the last in words.
+
+    They are means over the runs that did not fail, if there are any.
+    """
+    labels, count = rows["label"].unique(), rows.groupby("label")["seed"].nunique()
+    rows = finished(rows)
+    left = rows.groupby("label")["seed"].nunique().reindex(count.index, fill_value=0)
     shown, last = {}, int(rows["look"].max())
     told = {"loss": loss_of, "accuracy": partial(plus_minus, unit="", digits=2)}
     ten = [("10", at(rows, 10))] if last > 10 else []
-    for name, looks in (("1", at(rows, 1)), *ten, ("end", ends(rows))):
+    for name, looks in (("1", at(rows, 1)), *ten, (str(last), ends(rows))):
         for column, words_of in told.items():
             found = spread(looks, column)
             words = [words_of(row) for _, row in found.iterrows()]
-            name = str(last) if name == "end" else name
             shown[f"{column}, epoch {name}"] = pd.Series(words, found.index)
-    runs = rows.groupby("label").seed.nunique()
-    found = pd.DataFrame(shown)
-    lost = found.iloc[:, -1] == "failed"  # these have no looks after the failure
-    found[lost] = found[lost].fillna("failed")
-    return found.assign(runs=runs)
+    found = pd.DataFrame(shown).reindex(labels)
+    found[left == 0] = "failed"
+    runs = [
+        f"{n}, {n - k} failed" if k < n else str(n)
+        for n, k in zip(count, left, strict=True)
+    ]
+    return found.assign(runs=pd.Series(runs, count.index))
 
 
 def loss_of(row: Mapping[str, float]) -> str:

@@ -1,6 +1,7 @@
 """The pages say what the results say, and nothing of them is older."""
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -24,6 +25,7 @@ from reproduction import (
     bpls,
     compare,
     coverage,
+    criteria,
     drawing,
     pages,
     results,
@@ -33,7 +35,7 @@ from reproduction import (
 from reproduction.command import CLAIMS, DOCS, RESULTS
 from reproduction.criteria import NOT_AT_END
 from reproduction.drawing import Chart
-from reproduction.studies import PAPERS
+from reproduction.studies import PAPERS, studies
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -210,6 +212,34 @@ def test_a_figure_draws_means_over_the_seeds_that_are_all_there(log):
     assert min(steps) > 0
 
 
+def test_runs_that_failed_are_left_out_of_a_curve_and_named_in_the_legend():
+    nan, view = math.nan, View("look", "value", "t", "look", "value")
+    rows = [("a", s, k, 4.0 * s + k, nan) for s in (0, 1) for k in (1, 2)]
+    rows += [("a", 2, 1, nan, "diverged"), ("b", 0, 1, 9.0, nan)]
+    rows += [("b", 0, 2, nan, "diverged"), ("b", 1, 1, nan, "diverged")]
+    frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value", "failed"])
+    (svg,) = drawing.figures(frame, [view]).values()
+    (line,) = elements(svg, "polyline")
+    assert len(points(line)) == 2
+    texts = [e.text for e in elements(svg, "text")]
+    assert texts[-2:] == ["a (1 of 3 runs failed)", "b (2 of 2 runs failed)"]
+    assert drawing.figures(frame[frame["label"] == "b"], [view]) == {}
+
+
+@pytest.mark.parametrize("study", studies().values(), ids=studies())
+def test_every_curve_that_was_measured_is_drawn(study):
+    rows = results.frame(results.path_of(study, RESULTS))
+    if rows.empty:
+        pytest.skip("nothing is recorded of it")
+    rows = study.drawn(rows)
+    for chart in study.views:
+        chart = chart if isinstance(chart, Chart) else Chart(view=chart)
+        for label in chart.names(rows["label"].unique()):
+            runs = rows[rows["label"] == label]
+            if criteria.finished(runs)[chart.view.y].notna().any():
+                assert drawing.curve_of(runs, chart).x, f"{label} in {chart.view.title}"
+
+
 def test_a_band_is_one_standard_deviation_wide():
     rows = [("a", s, k, 10.0 * k + 2 * s) for s in (0, 1, 2) for k in (1, 2)]
     frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value"])
@@ -219,6 +249,17 @@ def test_a_band_is_one_standard_deviation_wide():
     height = (first[1] - last[1]) / 10  # of 1
     assert first[1] - area[0][1] == pytest.approx(2 * height, abs=0.2)
     assert len(area) == 4
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_band_whose_curve_begins_below_the_axis_does_not_cross_itself(log):
+    rows = [("a", s, k, 10.0 * k + s) for s in (0, 1, 2) for k in (1, 2, 3)]
+    frame = pd.DataFrame(rows, columns=["label", "seed", "look", "value"])
+    view = View("look", "value", "t", "x", "value", log_y=log)
+    (svg,) = drawing.figures(frame, [Chart(view=view, y_range=(15, None))]).values()
+    (band,) = elements(svg, "polygon")
+    high, low = points(band)[:3], points(band)[3:][::-1]
+    assert all(top[1] <= under[1] for top, under in zip(high, low, strict=True))
 
 
 def test_panels_have_their_curves_the_papers_numbers_and_one_colour_a_rule():
