@@ -60,7 +60,9 @@ def coverage(folder: Path) -> pd.DataFrame:
                     row for row in judged if re.search(item["match"], row[show.CLAIM])
                 ]
         kept = {key: item[key] for key in ("paper", "where", "claim", "before")}
-        measured = [row["measured here"] for row in verdicts if row["verdict"] != YES]
+        doubted = [row for row in verdicts if row["verdict"] != YES]
+        doubted.sort(key=lambda row: row["verdict"] != NO)  # what decided comes first
+        measured = [row["measured here"] for row in doubted]
         kept |= {"now": now, "studies": ", ".join(named), "found": _found(verdicts)}
         held, failed = (
             sum(row["verdict"] == each for row in verdicts) for each in (YES, NO)
