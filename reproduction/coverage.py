@@ -26,7 +26,6 @@ SIZES = {
     NOTEBOOK: "in a notebook only",
     MISSING: "missing",
 }
-MOST = 2  # measurements that a paragraph has of an item
 HOLDS, FAILS, PARTLY, OPEN = "holds", "does not hold", "holds in part", "open"
 
 
@@ -43,8 +42,8 @@ def coverage(folder: Path) -> pd.DataFrame:
         A row for each item: ``paper``, ``where``, ``claim``, ``before`` and ``now``
         (the size of the evidence in version 0.2.0 and now), ``studies`` (their names),
         ``found`` (holds, does not hold, in part, open, or empty), ``share``, the
-        verdicts, such as "yes 2, no 1, open 2", and ``told``, what was measured where
-        it does not hold or is open, of two claims at most.
+        verdicts, such as "yes 2, no 1, open 2", and ``told``, one of those
+        that are not yes, a no if there is one.
     """
     items = pd.read_csv(ITEMS, dtype=str, keep_default_na=False)
     known = {name: _evidence(name, folder) for name in studies()}
@@ -60,16 +59,22 @@ def coverage(folder: Path) -> pd.DataFrame:
                     row for row in judged if re.search(item["match"], row[show.CLAIM])
                 ]
         kept = {key: item[key] for key in ("paper", "where", "claim", "before")}
-        doubted = [row for row in verdicts if row["verdict"] != YES]
-        doubted.sort(key=lambda row: row["verdict"] != NO)  # what decided comes first
-        measured = [row["measured here"] for row in doubted]
         kept |= {"now": now, "studies": ", ".join(named), "found": _found(verdicts)}
         held, failed = (
             sum(row["verdict"] == each for row in verdicts) for each in (YES, NO)
         )
         kept["share"] = f"yes {held}, no {failed}, open {len(verdicts) - held - failed}"
-        rows.append(kept | {"told": "; ".join(measured[:MOST])})
+        rows.append(kept | {"told": _doubt(verdicts)})
     return pd.DataFrame(rows)
+
+
+def _doubt(verdicts: list[dict[str, str]]) -> str:
+    """Return one that is not yes, a no if there is one, with what was measured."""
+    doubted = [row for row in verdicts if row["verdict"] != YES]
+    if not doubted:
+        return ""
+    row = next((row for row in doubted if row["verdict"] == NO), doubted[0])
+    return f"{row[show.CLAIM]}, here {row['measured here']}"
 
 
 def _meant(item: Mapping[str, str]) -> dict[str, list[str]]:
@@ -157,13 +162,14 @@ def _findings(mine: pd.DataFrame) -> Iterator[str]:
             words = (row.claim + told.format(row=row) for row in claims.itertuples())
             yield f"- **{head}:** {'; '.join(words)}."
 
-    for now in (AT_SIZE, REDUCED):
-        held = mine[(mine["now"] == now) & (mine["found"] == HOLDS)]
-        yield from listed(f"These hold {SIZES[now]}", held)
-    here, share = " (here {row.told})", " ({row.share})"
-    yield from listed("These do not hold", mine[mine["found"] == FAILS], here)
-    yield from listed("These hold in part", mine[mine["found"] == PARTLY], share)
-    yield from listed("These are open", mine[mine["found"] == OPEN], here)
+    heads = ((HOLDS, "These hold", ""), (FAILS, "These do not hold", " ({row.told})"))
+    for found, head, told in heads:
+        for now in (AT_SIZE, REDUCED):
+            these = mine[(mine["now"] == now) & (mine["found"] == found)]
+            yield from listed(f"{head} {SIZES[now]}", these, told)
+    in_part, open_ = (mine[mine["found"] == found] for found in (PARTLY, OPEN))
+    yield from listed("These hold in part", in_part, " ({row.share})")
+    yield from listed("These are open", open_, " ({row.told})")
 
 
 def _free_bits(folder: Path) -> Iterator[str]:
