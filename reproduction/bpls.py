@@ -369,9 +369,9 @@ COMPETITORS = Study(
     data=f"MNIST and Fashion-MNIST, {SPLIT}",
     setting="784-50-10, softmax hidden and output, batch 1, rate 1e-3, 40 epochs",
     differs="the hidden layer is the text's, and the printed numbers ask for another "
-    "(see bpls/linear-competitors); three runs for the paper's 10; the images are drawn "
-    "from the training file; loss, momentum and scale of the pixels are not said there: "
-    "cross-entropy, 0.9 and [0, 1] here; float32",
+    "(see bpls/linear-competitors); three runs for the paper's 10; the images are "
+    "drawn from the training file; loss, momentum and scale of the pixels are not "
+    "said there: cross-entropy, 0.9 and [0, 1] here; float32",
     work=competitor,
     units={
         f"{data}-{method}-{seed}": {"data": data, "method": method, "seed": seed}

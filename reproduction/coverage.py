@@ -238,8 +238,8 @@ def _longer(folder: Path) -> Iterator[str]:
         here = rows[rows["look"] == end].groupby("label")[["accuracy", "loss"]].mean()
         rls, adam = here.loc["RLS+M"], here.loc["Adam"]
         yield (
-            "On CIFAR-10 Adam has the higher mean accuracy over the first three epochs. "
-            f"That is about the beginning alone: after {end} epochs RLS+M has "
+            "On CIFAR-10 Adam has the higher mean accuracy over the first three "
+            f"epochs. That is about the beginning alone: after {end} epochs RLS+M has "
             f"{rls['accuracy']:.1f} % and Adam {adam['accuracy']:.1f} %, at training "
             f"losses of {rls['loss']:.3f} and {adam['loss']:.3f}, and no claim about "
             "the accuracy is decided."
