@@ -131,10 +131,8 @@ function stacked(layout, width, data = []) {
       Math.max(left - x, x - right, 0) * 10 + Math.max(low - y, y - high, 0);
     return boxes.reduce((best, box) => (off(box) < off(best) - 1e-6 ? box : best));
   };
-  if (width >= NARROW || boxes.length === 1) {
-    const narrow = layout.width > width && width < NARROW; // it has its place's width
-    return spaced(narrow ? { ...layout, width } : layout, width, data, boxes, owner);
-  }
+  if (width >= NARROW) return spaced(layout, width, data, boxes, owner);
+  if (boxes.length === 1) width = Math.min(width, layout.width ?? width);
   boxes.sort((a, b) => b.up[1] - a.up[1] || a.across[0] - b.across[0]);
   const { t = 56, b = 50, r = 20 } = layout.margin ?? {};
   const inner = (layout.height ?? 450) - t - b;
@@ -195,6 +193,6 @@ function stacked(layout, width, data = []) {
   const first = boxes[0].above;
   made.margin = { ...made.margin, t: t + first, b: room, l: 44, r: Math.min(r, 12) };
   made.height = total + made.margin.t + made.margin.b;
-  delete made.width;
+  if (made.width !== width) delete made.width; // a small figure stays as small as it is
   return made;
 }
