@@ -14,8 +14,8 @@ from reproduction.drawing import Chart
 
 PAPERS = ("broad", "bpls", "rls", "rtrl", "hessian_free", "compare")
 MODULES = (
-    *("broad", "broad_solvers", "bpls", "bpls_toy", "rls", "rls_cost", "rtrl"),
-    *("rtrl_noise", "hessian_free", "compare", "compare_cost"),
+    *("broad", "broad_solvers", "bpls", "bpls_toy", "rls", "rls_constants"),
+    *("rls_cost", "rtrl", "rtrl_noise", "hessian_free", "compare", "compare_cost"),
 )
 SPREAD = (
     "yes or no where two means differ by more than both standard deviations over the "

@@ -5,7 +5,16 @@ import pandas as pd
 import pytest
 
 from labkit.lab.claims import NO, UNDECIDED, YES
-from reproduction import bpls, bpls_toy, hessian_free, rls, rls_cost, rtrl, rtrl_noise
+from reproduction import (
+    bpls,
+    bpls_toy,
+    hessian_free,
+    rls,
+    rls_constants,
+    rls_cost,
+    rtrl,
+    rtrl_noise,
+)
 from reproduction.criteria import NOT_AT_END
 from reproduction.hessian_free import SHORT
 
@@ -189,23 +198,23 @@ def test_a_constant_is_best_or_not():
     claim = "VI-B, Fig. 4: k = 0.1 ends above 10"
     good = {"mean_weight 0.1": 98.0, "mean_weight 10": 97.0}
     bad = {"mean_weight 0.1": 97.0, "mean_weight 10": 98.0}
-    assert held(rls.sweep_claims(swept(good)))[claim] == YES
-    assert held(rls.sweep_claims(swept(bad)))[claim] == NO
-    assert held(rls.sweep_claims(swept(bad, fall=0.1)))[claim] == NOT_AT_END
-    assert held(rls.sweep_claims(swept(bad, seeds=2)))[claim] == UNDECIDED
+    assert held(rls_constants.sweep_claims(swept(good)))[claim] == YES
+    assert held(rls_constants.sweep_claims(swept(bad)))[claim] == NO
+    assert held(rls_constants.sweep_claims(swept(bad, fall=0.1)))[claim] == NOT_AT_END
+    assert held(rls_constants.sweep_claims(swept(bad, seeds=2)))[claim] == UNDECIDED
 
 
 def test_a_constant_with_which_every_run_fails_ends_below():
     claim = "VI-B, Fig. 5: eta = 1 ends above 10"
     ends = {"lr 1": 98.0, "lr 10": None}
-    assert held(rls.sweep_claims(swept(ends)))[claim] == YES
-    assert held(rls.sweep_claims(swept(ends, seeds=2)))[claim] == UNDECIDED
+    assert held(rls_constants.sweep_claims(swept(ends)))[claim] == YES
+    assert held(rls_constants.sweep_claims(swept(ends, seeds=2)))[claim] == UNDECIDED
 
 
 @pytest.mark.parametrize(("worst", "verdict"), [(90.0, YES), (97.9, NO)])
 def test_eta_matters_more_than_k_or_does_not(worst, verdict):
     ends = {"mean_weight 0.1": 98.0, "mean_weight 10": 97.0, "lr 1": 98.0}
-    told = held(rls.sweep_claims(swept(ends | {"lr 0.1": worst})))
+    told = held(rls_constants.sweep_claims(swept(ends | {"lr 0.1": worst})))
     assert told[next(claim for claim in told if "difference" in claim)] == verdict
 
 
