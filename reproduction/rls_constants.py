@@ -10,7 +10,7 @@ from labkit.lab.claims import YES, plus_minus
 from labkit.lab.race import spread
 from reproduction.criteria import AHEAD, NOT_AT_END, SEEDS, ahead, unless_improving
 from reproduction.drawing import Chart
-from reproduction.rls import ACCURACY, CIFAR, LOSS, MNIST, ends, epochs_of, table
+from reproduction.rls import ACCURACY, CIFAR, IMDB, LOSS, MNIST, ends, epochs_of, table
 from reproduction.studies import Study
 
 VALUES = (0.01, 0.1, 1.0, 10.0)  # of k and of eta
@@ -127,5 +127,18 @@ CONV_SWEEP = replace(
     minutes=5,
     memory=3,
 )
-
-STUDIES = (SWEEP, CONV_SWEEP)
+LSTM_SWEEP = replace(
+    SWEEP,
+    name="rls/fig4c-5c",
+    shows="Figures 4(c) and 5(c): k and eta, IMDB",
+    data=IMDB.data,
+    setting="two LSTM layers of 128, RLS, batch 128, 4 epochs, one constant at a time, "
+    "the other at k = 0.1, eta = 1; words, embedding and clip as in rls/fig2c-3c",
+    differs="a quarter of the units, a fifth of the reviews, 4 epochs and three runs "
+    "for the paper's 100 and five; eta that of all layers",
+    units=swept(3, epochs=4, data="imdb", layers="LSTM", hidden=128),
+    small=IMDB.small | {"method": "RLS", "mean_weight": 1.0},
+    minutes=1.6,
+    memory=2,
+)
+STUDIES = (SWEEP, CONV_SWEEP, LSTM_SWEEP)
