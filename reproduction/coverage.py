@@ -326,7 +326,8 @@ WHY = {
     "overfit; by seconds a step of RLS costs more on that network, whose layers are "
     "wide beside the batch; on the CNN and the LSTM it hardly does. We think that the "
     "no on CIFAR-10 is about the scale of the pixels, too: Adam's lead in the first "
-    "three epochs is there with pixels in [0, 1] and is not with standardised ones.",
+    "three epochs is there with pixels in [0, 1] and is not with standardised ones. "
+    "Three seeds do not decide whether the two leads differ.",
     "rtrl": "What was run agrees with the authors' logs where there are any. The "
     "claims about the end of training need a million steps of 8-OK, days on a "
     "processor and half an hour on a GPU without a break, and stay open; the noise of "

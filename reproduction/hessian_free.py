@@ -387,9 +387,9 @@ ADVICE = Study(
     data=USPS.data,
     setting="the short runs' constants of hessian_free/table2-usps, lambda_1 0.5, drop "
     "0.7, theta 0.5, ftol 2e-5; 2,500 passes each, one choice turned at a time",
-    differs="three runs; not the printed lambda_1, which falls too "
-    "slowly for so few passes; the errors still fall at the end, so that speed counts "
-    "beside what generalises; gap is test less training error; how much is meant by "
+    differs="three runs; not the printed lambda_1, which falls too slowly for so few "
+    "passes; the errors still fall at the end, so that speed counts beside what "
+    "generalises; gap is test less training error; how much is meant by "
     "higher and larger is not said; fisher is Martens' preconditioner; with ReLU the "
     "output stays logistic, and the weights start at a standard deviation of "
     "sqrt(2 / 10) instead of 1.5, at which nearly all outputs are saturated before the "

@@ -1,4 +1,4 @@
-"""RLS at the paper's size: its constants k and eta, Figures 4 and 5."""
+"""RLS: its constants k and eta, Figures 4 and 5, at a reduced size."""
 
 import math
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ SWEEP = Study(
     name="rls/fig4a-5a",
     shows="Figures 4(a) and 5(a): k and eta, MNIST",
     claim="VI-B: k = 0.1 and eta = 1 are best; too large an eta explodes, too small "
-    "an one is slow; eta matters more than k",
+    "a one is slow; eta matters more than k",
     data=MNIST.data,
     setting="784-512-10, RLS, batch 128, 20 epochs, one constant at a time, the other "
     "at k = 0.1, eta = 1",

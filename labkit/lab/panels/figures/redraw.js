@@ -132,7 +132,6 @@ function stacked(layout, width, data = []) {
     return boxes.reduce((best, box) => (off(box) < off(best) - 1e-6 ? box : best));
   };
   if (width >= NARROW) return spaced(layout, width, data, boxes, owner);
-  if (boxes.length === 1) width = Math.min(width, layout.width ?? width);
   boxes.sort((a, b) => b.up[1] - a.up[1] || a.across[0] - b.across[0]);
   const { t = 56, b = 50, r = 20 } = layout.margin ?? {};
   const inner = (layout.height ?? 450) - t - b;
@@ -193,6 +192,6 @@ function stacked(layout, width, data = []) {
   const first = boxes[0].above;
   made.margin = { ...made.margin, t: t + first, b: room, l: 44, r: Math.min(r, 12) };
   made.height = total + made.margin.t + made.margin.b;
-  if (made.width !== width) delete made.width; // a small figure stays as small as it is
+  delete made.width;
   return made;
 }
