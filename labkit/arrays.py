@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from torch import Tensor
 
-from labkit.door import check_tensor, described
+from labkit.check import check_tensor, described
 
 Matrix = ArrayLike | sparse.sparray | sparse.spmatrix | Tensor
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from labkit.door import check_finite, check_tensor, described
+from labkit.check import check_finite, check_tensor, described
 
 x = torch.zeros(2, 3)
 

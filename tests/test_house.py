@@ -18,7 +18,7 @@ import labkit
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = {"rls", "bpls", "hessian_free", "broad", "rtrl"}
-CORE = PAPERS | {"instruments"}
+CORE = PAPERS | {"instruments", "theorems", "scale"}
 TOP = "the top of the package"
 # One folder a notebook, and what notebooks share; see `room_of`.
 BOOKS = {f"lab.{name}" for name in (*PAPERS, "compare")}
@@ -31,6 +31,8 @@ NO_STUDY = {"lab.panels", "lab.command", "lab.exercises"}
 MAY_IMPORT = {
     **{paper: {paper, TOP} for paper in PAPERS},
     "instruments": {"instruments", TOP},
+    "theorems": {"theorems", TOP, *PAPERS},
+    "scale": {"scale", TOP, *PAPERS},
     "lab": set(),
     "lab.datasets": {"lab.datasets", TOP},
     "lab.colours": {"lab.colours"},
@@ -163,7 +165,7 @@ def test_the_package_itself_opens_no_room():
         ("labkit.lab.rtrl.noise", "from labkit.lab.runs import run"),
         ("labkit.lab.race", "from labkit.lab.rtrl import water"),
         ("labkit.lab.exercises.rls", "from labkit.lab.rls import ELLIPSE"),
-        ("labkit.rls.theorems", "from labkit.lab.exercises import check"),
+        ("labkit.theorems.rls", "from labkit.lab.exercises import check"),
         ("reproduction.rls", "from labkit.lab.exercises import check"),
         ("labkit.lab.runs.cli", "from labkit.lab.rtrl import noise"),
         ("labkit.lab.runs.cli", "from reproduction import units"),

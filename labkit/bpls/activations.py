@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.door import described
+from labkit.check import described
 from labkit.errors import DivergedError
 
 CLAMP = 1e-2

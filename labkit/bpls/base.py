@@ -35,10 +35,17 @@ from labkit.bpls.walk import (
     random_weights,
     scores,
 )
+from labkit.check import (
+    Range,
+    check_device,
+    check_options,
+    check_squares,
+    described,
+    integer,
+    one_of,
+)
 from labkit.clock import Clock
-from labkit.door import check_device, described
 from labkit.errors import DivergedError
-from labkit.ranges import Range, check, check_squares, integer, one_of
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
 HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
@@ -196,7 +203,7 @@ class BaseBPLS(BaseEstimator):
     device: str | torch.device | None = None
 
     def _check_parameters(self) -> None:
-        check({name: getattr(self, name) for name in RANGES}, RANGES)
+        check_options({name: getattr(self, name) for name in RANGES}, RANGES)
         self._settings().check()
         check_device(self.device)
         (activation if self.refine else invertible)(self.activation)

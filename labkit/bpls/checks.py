@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from labkit.door import check_finite, check_tensor, described
+from labkit.check import check_finite, check_tensor, described
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -22,7 +22,7 @@ def check_matrix(
 
     Parameters
     ----------
-    name, shape, like : as for `labkit.door.check_tensor`
+    name, shape, like : as for `labkit.check.check_tensor`
     sparse : bool, whether a matrix in COO form may come too
     """
     is_sparse = isinstance(value, Tensor) and value.layout == torch.sparse_coo

@@ -26,7 +26,7 @@ from labkit.bpls.base import (
     refuse_none,
     takes_batches,
 )
-from labkit.ranges import check_squares
+from labkit.check import check_squares
 
 
 @dataclass(eq=False, repr=False)

@@ -31,10 +31,9 @@ from labkit.bpls.samples import (
 from labkit.bpls.solve import Factor, cross, factor, solve_layer, weighed
 from labkit.bpls.train import WalkEnd, read
 from labkit.bpls.walk import Weights
+from labkit.check import POSITIVE, check_options, check_tensor, described, integer
 from labkit.clock import Clock
-from labkit.door import check_tensor, described
 from labkit.errors import DivergedError
-from labkit.ranges import POSITIVE, check, integer
 
 RIDGE = 1e-3  # relative, of both layers
 SCALE = 0.3  # of the initial weights; with 1 tanh units start saturated
@@ -225,7 +224,7 @@ def refine(
         An error that is not finite, for instance if values are too large to be squared.
     """
     a = activation(a)
-    check({"sweeps": sweeps, "alpha": alpha, "mu": mu, "ridge": ridge}, RANGES)
+    check_options({"sweeps": sweeps, "alpha": alpha, "mu": mu, "ridge": ridge}, RANGES)
     alpha, mu, ridge = float(alpha), float(mu), float(ridge)
     if a.slope is None:
         raise ValueError(

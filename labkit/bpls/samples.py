@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.door import check_tensor, described
+from labkit.check import check_tensor, described
 
 
 class Samples(NamedTuple):

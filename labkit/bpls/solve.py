@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from labkit.bpls.checks import check_broadcast, check_matrix
+from labkit.check import NOT_NEGATIVE, check_options, one_of, optional
 from labkit.errors import DivergedError
-from labkit.ranges import NOT_NEGATIVE, check, one_of, optional
 
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
 SMALL = 1 << 16  # entries of A up to which the SVD of A is cheap
@@ -105,7 +105,7 @@ def solve_layer(
     ([0.0, 0.5, 0.5], 1)
     """
     check_pair(A, B, root)
-    check({"ridge": ridge, "rcond": rcond, "method": method}, RANGES)
+    check_options({"ridge": ridge, "rcond": rcond, "method": method}, RANGES)
     if ridge is None:
         ridge = RIDGE if method in (None, "cholesky") else 0.0
     if method is None:

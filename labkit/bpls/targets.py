@@ -15,11 +15,11 @@ import numbers
 import torch
 from torch import Tensor
 
-from labkit import ranges
 from labkit.bpls.checks import check_broadcast, check_matrix
 from labkit.bpls.solve import decomposed
+from labkit.check import Range, check_options
 
-FLAG = ranges.Range("True or False", lambda v: isinstance(v, bool))
+FLAG = Range("True or False", lambda v: isinstance(v, bool))
 INTERPRETATIONS = tuple(
     "min_norm per_neuron gauss_seidel mean cyclic label none".split()
 )
@@ -92,7 +92,7 @@ def hidden_targets(
     check_matrix("W", W, ("...", H.shape[-1], "J"), like=H)
     check_matrix("B", B, ("...", H.shape[-2], W.shape[-1]), like=H)
     check_broadcast(H=H, W=W, B=B)
-    ranges.check({"careful": careful}, {"careful": FLAG})
+    check_options({"careful": careful}, {"careful": FLAG})
     check_interpretation(interpretation, W.shape[-1])
     if interpretation == "none":
         return H

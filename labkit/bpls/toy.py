@@ -19,8 +19,15 @@ from labkit.bpls.activations import CLAMP, activation
 from labkit.bpls.checks import DTYPES, check_generator
 from labkit.bpls.targets import FLAG
 from labkit.bpls.walk import Weights, output_targets, scores, solve_output, walked
-from labkit.door import check_device, check_tensor, described
-from labkit.ranges import NOT_NEGATIVE, check, integer, one_of
+from labkit.check import (
+    NOT_NEGATIVE,
+    check_device,
+    check_options,
+    check_tensor,
+    described,
+    integer,
+    one_of,
+)
 
 SIZES = (2, 3, 2)
 THEORY = {"train": 2.0, "test": math.sqrt(4.25)}  # RMSE over sigma, linear
@@ -49,7 +56,7 @@ def toy_problem(
     $y_2 = 1 / (1 + \exp(x^{-1/4}))$, sigmoids in the hidden layer and at the outputs.
     """
     allowed = {"kind": one_of(["linear", "nonlinear"]), "dtype": one_of(DTYPES)}
-    check({"kind": kind, "dtype": dtype}, allowed)
+    check_options({"kind": kind, "dtype": dtype}, allowed)
     check_device(device)
 
     def outputs(x: Tensor) -> Tensor:
@@ -83,10 +90,10 @@ def noisy_outputs(
     TypeError or ValueError if this is no toy, sigma is negative, or there is no run.
     """
     check_toy(toy)
-    check({"runs": runs}, {"runs": integer(1, 2**31 - 1)})
+    check_options({"runs": runs}, {"runs": integer(1, 2**31 - 1)})
     check_generator(generator)
     if not isinstance(sigma, Tensor):
-        check({"sigma": sigma}, {"sigma": NOT_NEGATIVE})
+        check_options({"sigma": sigma}, {"sigma": NOT_NEGATIVE})
     elif not (check_tensor("sigma", sigma, finite=True) >= 0).all():
         raise ValueError(f"sigma must be >= 0 and finite, got {sigma}")
     source = toy.Y.device if generator is None else generator.device
@@ -123,7 +130,7 @@ def toy_walk(
     **solver : ``ridge``, ``rcond``, ``method`` of `solve_layer`
     """
     check_toy(toy)
-    check({"solve_again": solve_again}, {"solve_again": FLAG})
+    check_options({"solve_again": solve_again}, {"solve_again": FLAG})
     a = activation(toy.activation)
     B = output_targets(Y, a, output_clamp)
     weights = walked(

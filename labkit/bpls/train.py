@@ -31,8 +31,8 @@ from labkit.bpls.walk import (
     settings_of,
     walk,
 )
+from labkit.check import described
 from labkit.clock import Clock
-from labkit.door import described
 from labkit.errors import DivergedError
 
 # numbers of `measure` that are not finite if a layer could not be solved

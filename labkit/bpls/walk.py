@@ -37,8 +37,17 @@ from labkit.bpls.checks import (
 )
 from labkit.bpls.solve import Solve, solve_layer
 from labkit.bpls.targets import FLAG, check_interpretation, hidden_targets
-from labkit.door import check_device, check_tensor, described
-from labkit.ranges import COUNT, POSITIVE, check, integer, number, optional
+from labkit.check import (
+    COUNT,
+    POSITIVE,
+    check_device,
+    check_options,
+    check_tensor,
+    described,
+    integer,
+    number,
+    optional,
+)
 
 LARGEST = 2**40  # entries of a network's weights
 LABEL_CLAMP = 1e-6  # of one-hot labels below the inverse softmax; scales all targets
@@ -104,7 +113,7 @@ class Settings:
     def check(self) -> None:
         """Raise ValueError if no walk can use these settings."""
         check_interpretation(self.interpretation)
-        check({name: getattr(self, name) for name in RANGES}, RANGES)
+        check_options({name: getattr(self, name) for name in RANGES}, RANGES)
 
     def of_solve(self, careful: bool = True) -> dict:
         """Return checked keyword arguments for `solve_layer`.
@@ -163,7 +172,7 @@ def random_weights(
         2**40 entries; a scale that is not > 0; a dtype that is not floating point; a
         device that is not there.
     """
-    check({"scale": scale}, {"scale": POSITIVE})
+    check_options({"scale": scale}, {"scale": POSITIVE})
     check_sizes(sizes, runs)
     check_generator(generator)
     check_device(device)
@@ -188,7 +197,7 @@ def check_sizes(sizes: Sequence[int], runs: Sequence[int] = ()) -> None:
                 f"{name} must be a sequence of int, got {described(values)}"
             )
         for value in values:
-            check({name: value}, table)
+            check_options({name: value}, table)
     if len(sizes) < 2:
         raise ValueError(f"sizes must have two widths or more, got {sizes!r}")
     entries = math.prod(runs) * sum(a * b for a, b in pairwise(sizes))
@@ -275,7 +284,7 @@ def output_targets(
         output activation and is not clamped.
     """
     check_tensor("Y", Y, dtype=(torch.int64, *DTYPES))
-    check({"clamp": clamp}, RANGES)
+    check_options({"clamp": clamp}, RANGES)
     if Y.dtype == torch.int64:
         check_labels(Y, classes)
         dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -290,7 +299,7 @@ def output_targets(
 
 def check_labels(Y: Tensor, classes: int | None) -> None:
     """Raise ValueError for labels out of range, if that needs no wait for a device."""
-    check({"classes": classes}, {"classes": optional(integer(1, 10**7))})
+    check_options({"classes": classes}, {"classes": optional(integer(1, 10**7))})
     if Y.device.type != "cpu" or not Y.numel():
         return
     least, most = (int(value) for value in Y.aminmax())
@@ -342,7 +351,9 @@ def layer_step(
         is False, a layer that could not be solved is not finite, and nothing waits.
     **solver : ``ridge``, ``rcond``, ``method``, ``root`` of `solve_layer`
     """
-    check({"clamp": clamp, "second_solve": second_solve, "careful": careful}, FLAGS)
+    check_options(
+        {"clamp": clamp, "second_solve": second_solve, "careful": careful}, FLAGS
+    )
     a, solver["careful"] = invertible(a), careful
     V, info = solve_layer(H, B, **solver)  # (6)
     T = hidden_targets(H, V, B, interpretation, careful)  # (5)

@@ -23,7 +23,7 @@ from torch import Tensor
 from labkit.arrays import Matrix, plain
 from labkit.broad.growth import BroadLearning, at_once
 from labkit.broad.parameters import takes_rows
-from labkit.ranges import POSITIVE, check
+from labkit.check import POSITIVE, check_options
 
 NUMBERS = {"multi_output": True, "y_numeric": True}
 
@@ -213,7 +213,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
             strange = [label for label in chosen if label not in labels]
             if strange:
                 raise ValueError(f"class_weight has {strange}, y only {labels}")
-            check(chosen, dict.fromkeys(chosen, POSITIVE), "class_weight")
+            check_options(chosen, dict.fromkeys(chosen, POSITIVE), "class_weight")
             of_class = np.array([float(chosen.get(label, 1)) for label in labels])
         elif isinstance(chosen, str) and chosen == "balanced":
             of_class = np.bincount(index, weight, minlength=len(labels))

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from labkit.broad.triangular import gram, mm_upper, spans, upper_mm, upper_t_mm
-from labkit.door import check_tensor
-from labkit.ranges import COUNT, check, one_of, optional
+from labkit.check import COUNT, check_options, check_tensor, one_of, optional
 
 FLOATS = torch.float32, torch.float64  # dtypes that can be factorised
 
@@ -121,8 +120,8 @@ def inverse_cholesky(
             [ 0.0000,  0.5000]])
     """
     check_square(R)
-    check({"method": method}, {"method": one_of(("panels", "columns"))})
-    check({"panel": panel}, {"panel": optional(COUNT)})
+    check_options({"method": method}, {"method": one_of(("panels", "columns"))})
+    check_options({"panel": panel}, {"panel": optional(COUNT)})
     F = R.clone()
     for _ in panel_sweep(F, panel) if method == "panels" else column_growth(F):
         pass

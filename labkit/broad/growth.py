@@ -38,8 +38,8 @@ from labkit.broad.solvers import (
 )
 from labkit.broad.state import check_room
 from labkit.broad.triangular import gram
+from labkit.check import COUNT, check_options, check_squares
 from labkit.clock import Clock
-from labkit.ranges import COUNT, check, check_squares
 
 
 def at_once(method: Callable) -> Callable:
@@ -178,7 +178,7 @@ class BroadLearning(BaseEstimator):
         ValueError, NotFittedError
         """
         self._kept("add_nodes", samples=True)
-        check({"n_enhancement": n_enhancement}, ADDED)
+        check_options({"n_enhancement": n_enhancement}, ADDED)
         return self._grow([Update(extra=int(n_enhancement))])
 
     @at_once
@@ -198,7 +198,9 @@ class BroadLearning(BaseEstimator):
         self
         """
         self._kept("add_feature_nodes", samples=True)
-        check({"n_features": n_features, "n_own": n_own, "n_extra": n_extra}, ADDED)
+        check_options(
+            {"n_features": n_features, "n_own": n_own, "n_extra": n_extra}, ADDED
+        )
         return self._grow([Update(int(n_features), int(n_own), int(n_extra))])
 
     @available_if(drops)
@@ -220,7 +222,7 @@ class BroadLearning(BaseEstimator):
         self
         """
         columns = copy(self._kept("drop_last"))
-        check({"n": n}, {"n": COUNT})
+        check_options({"n": n}, {"n": COUNT})
         k = self.nodes_.columns - n
         if k < 1:
             raise ValueError(f"n must be < {self.nodes_.columns} columns, got {n}")

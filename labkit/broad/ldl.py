@@ -20,7 +20,7 @@ from labkit.broad.factor import (
     check_square,
 )
 from labkit.broad.triangular import mm_upper, upper_mm, upper_t_mm
-from labkit.door import check_tensor
+from labkit.check import check_tensor
 
 PANEL = 64  # columns of a panel: few against k, but enough for efficient products
 

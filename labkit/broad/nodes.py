@@ -22,7 +22,7 @@ from torch import Generator, Tensor
 
 from labkit.arrays import SparseRows
 from labkit.broad.mesh import ALONE, Place
-from labkit.ranges import check, integer
+from labkit.check import check_options, integer
 
 BIAS = 0.1  # the constant input of every node
 CHUNK = 8192  # samples at a time, where they are not needed all at once
@@ -39,7 +39,7 @@ class Update:
 
     def __post_init__(self) -> None:
         counts = {field: getattr(self, field) for field in ("features", "own", "extra")}
-        check(counts, dict.fromkeys(counts, integer(0)), "Update")
+        check_options(counts, dict.fromkeys(counts, integer(0)), "Update")
         if self.features + self.extra == 0 or (self.own and not self.features):
             raise ValueError(f"an update needs features or extra nodes, got {self}")
 

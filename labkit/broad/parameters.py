@@ -10,8 +10,15 @@ from labkit.broad.nodes import SCALINGS, Recipe
 from labkit.broad.rows import TAKE_ROWS
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import MOST
-from labkit.door import check_device
-from labkit.ranges import POSITIVE, Range, check, integer, one_of, optional
+from labkit.check import (
+    POSITIVE,
+    Range,
+    check_device,
+    check_options,
+    integer,
+    one_of,
+    optional,
+)
 
 if TYPE_CHECKING:
     from labkit.broad.growth import BroadLearning
@@ -64,11 +71,11 @@ def check_parameters(
     weight : (l,) array of sample weights, or None
     keep : bool, whether the model keeps its samples
     """
-    check({name: getattr(model, name) for name in RANGES}, RANGES)
+    check_options({name: getattr(model, name) for name in RANGES}, RANGES)
     check_device(model.device)
     many = _several(model.ridge)
     for ridge in model.ridge if many else () if model.ridge is None else [model.ridge]:
-        check({"ridge": ridge}, {"ridge": POSITIVE})
+        check_options({"ridge": ridge}, {"ridge": POSITIVE})
         if ridge > float(np.finfo(model.dtype).max):
             raise ValueError(f"ridge {ridge:g} leaves {model.dtype}; use float64")
     if many and not len(model.ridge):

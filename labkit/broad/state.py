@@ -16,8 +16,15 @@ import torch
 from torch import Tensor
 
 from labkit.broad.factor import FLOATS, NotPositiveDefinite
-from labkit.door import check_finite, check_tensor, described
-from labkit.ranges import check, integer, number, optional
+from labkit.check import (
+    check_finite,
+    check_options,
+    check_tensor,
+    described,
+    integer,
+    number,
+    optional,
+)
 
 MOST = 10**6  # columns: R would have 8 TB
 
@@ -138,8 +145,8 @@ def check_start(
             f"{tuple(A.shape)} and {tuple(Y.shape)}"
         )
     check_finite("Y", Y)
-    check({"ridge": ridge}, {"ridge": RIDGE})
-    check({"capacity": capacity}, {"capacity": optional(integer(1, MOST))})
+    check_options({"ridge": ridge}, {"ridge": RIDGE})
+    check_options({"capacity": capacity}, {"capacity": optional(integer(1, MOST))})
 
 
 def check_update(state: State, A: Tensor, H: Tensor, Y: Tensor, kind: type) -> None:

@@ -15,9 +15,8 @@ from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import SOLVERS, start_operations, update_operations
 from labkit.broad.state import MOST, FactorState, State, check_room, check_start
 from labkit.broad.triangular import gram
+from labkit.check import COUNT, check_options, check_tensor, described, integer, one_of
 from labkit.clock import Clock
-from labkit.door import check_tensor, described
-from labkit.ranges import COUNT, check, integer, one_of
 
 
 class SharedColumns:
@@ -50,7 +49,7 @@ class SharedColumns:
                     f"{name} must be a pair of tensors, got {described(pair)}"
                 )
         (X, y), (self._tests, self._classes) = fit, test
-        check(
+        check_options(
             {"room": room, "seed": seed}, {"room": integer(1, MOST), "seed": integer(0)}
         )
         check_tensor("inputs to fit", X, dtype=FLOATS)
@@ -159,12 +158,12 @@ def side_by_side(
     check_start(A, Y, ridge)
     widths, names = _each("widths", widths), list(_each("solvers", solvers))
     for name in names:
-        check({"solver": name}, {"solver": one_of(SOLVERS)})
+        check_options({"solver": name}, {"solver": one_of(SOLVERS)})
     states, clock, k = dict.fromkeys(names), Clock(A.device), 0
     for step, grown in enumerate(widths):
         if not states:
             return
-        check({"width": grown}, {"width": COUNT})
+        check_options({"width": grown}, {"width": COUNT})
         if not k < grown <= A.shape[1]:
             raise ValueError(
                 f"widths must ascend to at most {A.shape[1]} columns, "

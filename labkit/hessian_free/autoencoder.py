@@ -10,8 +10,17 @@ from operator import attrgetter
 import torch
 from torch import Tensor, nn
 
-from labkit.door import check_kind, check_making, check_tensor
-from labkit.ranges import COUNT, POSITIVE, check, integer, one_of, optional
+from labkit.check import (
+    COUNT,
+    POSITIVE,
+    check_kind,
+    check_making,
+    check_options,
+    check_tensor,
+    integer,
+    one_of,
+    optional,
+)
 
 # The derivatives are functions of the output, because a forward pass keeps that.
 MODULES = {"logistic": nn.Sigmoid, "tanh": nn.Tanh, "linear": nn.Identity}
@@ -74,7 +83,9 @@ class Autoencoder(nn.Module):
         self.widths = _check_widths(widths)
         k = len(self.widths) - 1
         self.activations = _check_activations(activations, k)
-        check({"incoming": incoming, "std": std}, {"incoming": COUNT, "std": POSITIVE})
+        check_options(
+            {"incoming": incoming, "std": std}, {"incoming": COUNT, "std": POSITIVE}
+        )
         pairs = zip(self.widths, self.widths[1:], strict=False)
         self.weights = nn.ParameterList(
             sparse_weights(m, p, incoming, std, generator, dtype=dtype, device=device)
@@ -99,7 +110,7 @@ class Autoencoder(nn.Module):
         W = tuple(self.weights) if weights is None else weights
         check_blocks("weights", W, tuple(self.weights))
         check_tensor("X", X, shape=("n", self.widths[0]), like=W[0])
-        check({"layers": layers}, {"layers": optional(integer(0, len(W)))})
+        check_options({"layers": layers}, {"layers": optional(integer(0, len(W)))})
         return self.passed(X, W[:layers])
 
     def passed(self, X: Tensor, weights: Sequence[Tensor]) -> Tensor:

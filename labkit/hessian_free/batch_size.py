@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit import ranges
+from labkit.check import COUNT, INSIDE, NOT_NEGATIVE, check_options
 from labkit.hessian_free.vectors import dot
 
-RANGES = {"variance": ranges.NOT_NEGATIVE, "gradient_norm2": ranges.NOT_NEGATIVE}
-RANGES |= {"population": ranges.COUNT, "theta": ranges.INSIDE}
+RANGES = {"variance": NOT_NEGATIVE, "gradient_norm2": NOT_NEGATIVE}
+RANGES |= {"population": COUNT, "theta": INSIDE}
 WINDOW = 5  # estimates that are averaged, steps that a decrease is judged over
 STALLED = 0.005  # relative decrease of the validation loss over the window
 
@@ -66,7 +66,7 @@ def next_batch_size(
     16
     """
     given = {"variance": variance, "gradient_norm2": gradient_norm2}
-    ranges.check(given | {"population": population, "theta": theta}, RANGES)
+    check_options(given | {"population": population, "theta": theta}, RANGES)
     if gradient_norm2 == 0:
         return population
     V, g2, t = map(Fraction, map(float, (variance, gradient_norm2, theta)))

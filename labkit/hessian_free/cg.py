@@ -20,6 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.check import (
+    COUNT,
+    FUNCTION,
+    NOT_NEGATIVE,
+    YES_OR_NO,
+    check_options,
+    optional,
+)
 from labkit.hessian_free.system import check_dtype, symmetric, vector_like
 from labkit.hessian_free.vectors import (
     Space,
@@ -28,7 +36,6 @@ from labkit.hessian_free.vectors import (
     default_check_every,
     positive,
 )
-from labkit.ranges import COUNT, FUNCTION, NOT_NEGATIVE, YES_OR_NO, check, optional
 
 STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
 OPTIONS = STOPS | {"check_every": COUNT, "keep": YES_OR_NO}
@@ -177,7 +184,7 @@ def cg(
         check_every = default_check_every(as_tuple(b)[0])
     options = {"maxiter": maxiter, "tolerance": tolerance, "check_every": check_every}
     options |= {"keep": keep, "callback": callback}
-    check(options, OPTIONS)
+    check_options(options, OPTIONS)
     if hasattr(B, "shape") and b.ndim == 2:
         return _columns(B, b, x0, preconditioner, options)
     x0 = vector_like(b, "x0", x0)

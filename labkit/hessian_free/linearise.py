@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from labkit.door import check_kind
+from labkit.check import check_kind
 from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder, check_blocks
 from labkit.hessian_free.losses import (
     SQUARED,

@@ -39,9 +39,15 @@ from torch import Tensor, nn
 from torch.func import grad, vjp
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from labkit.door import check_kind, check_tensor, described
+from labkit.check import (
+    BELOW_ONE,
+    check_kind,
+    check_options,
+    check_tensor,
+    described,
+    integer,
+)
 from labkit.hessian_free.autoencoder import Autoencoder
-from labkit.ranges import BELOW_ONE, check, integer
 
 HEADS = (nn.Softmax, nn.Sigmoid)
 
@@ -106,9 +112,11 @@ class CrossEntropy:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        check({"label_smoothing": self.label_smoothing}, {"label_smoothing": BELOW_ONE})
+        check_options(
+            {"label_smoothing": self.label_smoothing}, {"label_smoothing": BELOW_ONE}
+        )
         if self.ignore_index is not None:
-            check(
+            check_options(
                 {"ignore_index": self.ignore_index},
                 {"ignore_index": integer(-math.inf)},
             )

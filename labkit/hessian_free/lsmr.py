@@ -45,6 +45,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.check import COUNT, FUNCTION, check_options, optional
 from labkit.hessian_free.stopping import (
     MINITER,
     PATIENCE,
@@ -66,7 +67,6 @@ from labkit.hessian_free.vectors import (
     keep_freed,
     positive,
 )
-from labkit.ranges import COUNT, FUNCTION, check, optional
 
 FUNCTIONS = dict.fromkeys(("merit", "callback"), optional(FUNCTION))
 Scalar = float | np.ndarray  # for one system, or (k,) for k systems
@@ -405,7 +405,7 @@ def lsmr(
         "merit": merit,
         "callback": callback,
     }
-    check(options, STOPS | SCIPYS | FUNCTIONS | {"check_every": COUNT})
+    check_options(options, STOPS | SCIPYS | FUNCTIONS | {"check_every": COUNT})
     steps = lsmr_steps(system, check_every=check_every, maxiter=maxiter)
     outside = system.space.outside
     back = _callback(callback, outside)

@@ -14,6 +14,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from labkit.check import INSIDE, POSITIVE
 from labkit.collectives import mean_over
 from labkit.hessian_free.cg import STOPS, cg
 from labkit.hessian_free.linearise import linearise, weights_of
@@ -28,7 +29,6 @@ from labkit.hessian_free.step import (
     read,
 )
 from labkit.hessian_free.vectors import Blocks, add, copied, dot, scaled
-from labkit.ranges import INSIDE, POSITIVE
 
 DECAY = 0.95  # share of the last direction that CG starts from
 SHRINK = 0.8  # of the line search

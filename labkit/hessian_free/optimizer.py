@@ -13,6 +13,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labkit.check import (
+    INSIDE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    Range,
+    check_options,
+    number,
+    one_of,
+    optional,
+)
 from labkit.hessian_free.autoencoder import check_blocks
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.losses import SQUARED, LossLike, check_pair, check_targets
@@ -30,17 +41,6 @@ from labkit.hessian_free.step import (
 from labkit.hessian_free.stopping import MINITER, PATIENCE, STOPS
 from labkit.hessian_free.system import FORMS, System, build_system
 from labkit.hessian_free.vectors import Blocks, add, copied, dot, norm, scaled
-from labkit.ranges import (
-    INSIDE,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SHARE,
-    Range,
-    check,
-    number,
-    one_of,
-    optional,
-)
 
 KINDS = ("random_signs", "fisher", "jacobi", "none")  # of preconditioners
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
@@ -101,7 +101,7 @@ def diagonal_preconditioner(
         For an unknown kind, or a damping of 0, at which (3) and (4) may divide by zero.
     """
     given = {"point": point, "damping": damping, "generator": generator}
-    check(given | {"preconditioner": kind}, DIAGONAL)
+    check_options(given | {"preconditioner": kind}, DIAGONAL)
     if kind == "none":
         return None
     if kind in ("fisher", "jacobi") and not damping > 0:
@@ -276,7 +276,7 @@ class HessianFree(Newton):
         }
         super().__init__(model, options, loss)
         floor = number("in [0, damping]", lambda v: 0 <= v <= damping)
-        check({"damping_floor": damping_floor}, {"damping_floor": floor})
+        check_options({"damping_floor": damping_floor}, {"damping_floor": floor})
         self.generator = generator
         device = self.param_groups[0]["params"][0].device
         if not isinstance(generator, torch.Generator | None):

@@ -14,13 +14,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from labkit.check import (
+    Range,
+    check_kind,
+    check_options,
+    check_tensor,
+    described,
+    number,
+)
 from labkit.collectives import mean_over
-from labkit.door import check_kind, check_tensor, described
 from labkit.hessian_free.linearise import linearise, loss_at
 from labkit.hessian_free.losses import LossLike, as_loss
 from labkit.hessian_free.pooled import Pooled, Workers
 from labkit.hessian_free.vectors import Blocks, dot, norm
-from labkit.ranges import Range, check, number
 
 if TYPE_CHECKING:  # a torch without torch.distributed has none
     from torch.distributed import ProcessGroup
@@ -71,8 +77,8 @@ class Newton(torch.optim.Optimizer):
     _steps = 0  # taken by this object
 
     def __init__(self, model: nn.Module, options: dict, loss: LossLike):
-        check(options, self.ranges, type(self).__name__)
-        check({"damping": options["damping"]}, {"damping": SQUARABLE})
+        check_options(options, self.ranges, type(self).__name__)
+        check_options({"damping": options["damping"]}, {"damping": SQUARABLE})
         if isinstance(model, nn.parallel.DistributedDataParallel):
             self.process_group, model = model.process_group, model.module
         if not isinstance(model, nn.Module):
@@ -123,9 +129,9 @@ class Newton(torch.optim.Optimizer):
         groups = state_dict["param_groups"]
         if len(groups) == 1:
             known = {k: v for k, v in groups[0].items() if k in self.ranges}
-            check(known, self.ranges, "state_dict")
+            check_options(known, self.ranges, "state_dict")
             if "damping" in known:
-                check({"damping": known["damping"]}, {"damping": SQUARABLE})
+                check_options({"damping": known["damping"]}, {"damping": SQUARABLE})
             parameters = self.param_groups[0]["params"]
             if len(groups[0]["params"]) != len(parameters):
                 raise ValueError(

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.check import COUNT, NOT_NEGATIVE, check_options, integer, one_of, optional
 from labkit.hessian_free.vectors import Blocks, copied
-from labkit.ranges import COUNT, NOT_NEGATIVE, check, integer, one_of, optional
 
 MINITER = 50  # iterations before a merit may stop the run
 PATIENCE = 100  # iterations that the merit may stay above its minimum
@@ -138,7 +138,7 @@ def schedule(maxiter: int) -> tuple[int, ...]:
     >>> schedule(30)
     (5, 7, 9, 12, 15, 19, 24, 30)
     """
-    check({"maxiter": maxiter}, {"maxiter": COUNT})
+    check_options({"maxiter": maxiter}, {"maxiter": COUNT})
     checks = [min(5, maxiter)]
     while checks[-1] < maxiter:
         checks.append(min(-(-5 * checks[-1] // 4), maxiter))

@@ -29,9 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.door import check_tensor, described
+from labkit.check import NOT_NEGATIVE, check_options, check_tensor, described, one_of
 from labkit.hessian_free.vectors import Space, Vector, as_tuple, flat_norm
-from labkit.ranges import NOT_NEGATIVE, check, one_of
 
 FLOATING = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 DAMPING_NORMS = ("identity", "scaled")
@@ -135,7 +134,7 @@ def build_system(
     if isinstance(damping, Tensor) and damping.numel() == 1:
         damping = damping.item()
     form = {"damping": damping, "damping_norm": damping_norm}
-    check(form | {"damp_towards": damp_towards}, FORMS)
+    check_options(form | {"damp_towards": damp_towards}, FORMS)
     damping = float(damping)
     A, At, b, matrix = operator(A, b, At, x0)
     inner = Space(b, matrix and b.ndim == 2)

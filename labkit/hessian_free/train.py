@@ -13,8 +13,17 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from labkit.check import (
+    INSIDE,
+    NOT_NEGATIVE,
+    check_kind,
+    check_making,
+    check_options,
+    integer,
+    one_of,
+    optional,
+)
 from labkit.clock import Clock
-from labkit.door import check_kind, check_making
 from labkit.errors import DivergedError
 from labkit.hessian_free.batch_size import (
     batch_gradient_variance,
@@ -27,7 +36,6 @@ from labkit.hessian_free.losses import SQUARED, check_pair
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree
 from labkit.hessian_free.step import HFStep, Rows, pair_of
-from labkit.ranges import INSIDE, NOT_NEGATIVE, check, integer, one_of, optional
 
 
 @dataclass
@@ -133,14 +141,14 @@ def train(
     N = len(inputs)
     ranges = {"theta": INSIDE, "input_noise": NOT_NEGATIVE}
     ranges |= {"max_batch_size": optional(integer(2, N))}
-    check(vars(settings), ranges)
+    check_options(vars(settings), ranges)
     allowed = integer(2, settings.max_batch_size or N)
-    check({"batch_size": batch_size}, {"batch_size": allowed})
+    check_options({"batch_size": batch_size}, {"batch_size": allowed})
     group, n = optimizer.param_groups[0], past[-1].n_next if past else batch_size
     estimates = [record.n_hat for record in past]
     losses = [record.validation_error / diary.unit for record in past]
     while steps is None or diary.step < steps:
-        check(vars(settings), ranges)
+        check_options(vars(settings), ranges)
         theta, max_batch_size = settings.theta, settings.max_batch_size or N
         maxiter = group["maxiter"]
         with diary.clock:
@@ -210,7 +218,7 @@ def train_martens(
     )
     N = len(inputs)
     ranges = {"chunks": integer(1, N), "gradient": one_of(("full", "batch"))}
-    check({"chunks": chunks, "gradient": gradient}, ranges)
+    check_options({"chunks": chunks, "gradient": gradient}, ranges)
     parts = _permutation(inputs, generator)[: N // chunks * chunks].chunk(chunks)
     while steps is None or diary.step < steps:
         part = parts[diary.step % chunks]
@@ -304,7 +312,7 @@ def _begin(
     model, optimizer, kind, inputs, targets, validation, test, steps, generator, past
 ):
     """Check what both loops are given; return a diary, and validation as a pair."""
-    check({"steps": steps}, {"steps": optional(integer(0))})
+    check_options({"steps": steps}, {"steps": optional(integer(0))})
     check_making(generator, None, None)
     check_kind("past", past, list | tuple, "a sequence of records")
     for i, record in enumerate(past):

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.door import check_kind, described
-from labkit.ranges import COUNT, check
+from labkit.check import COUNT, check_kind, check_options, described
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def cost(
     """
     sizes = {"hidden": hidden, "inputs": inputs, "blocks": blocks, "parts": parts}
     sizes |= {"batch": batch, "rank": rank, "dtype_bytes": dtype_bytes}
-    check(sizes, dict.fromkeys(sizes, COUNT))
+    check_options(sizes, dict.fromkeys(sizes, COUNT))
     check_kind("count", count, Callable, "a function of n, m, K, P and r")
     counted = count(hidden, hidden + inputs + 1, blocks, parts, rank)
     if not isinstance(counted, tuple) or len(counted) != 2:

@@ -23,12 +23,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from labkit.door import check_kind
+from labkit.check import COUNT, check_kind, check_options, one_of
 from labkit.instruments.layer_calls import tensor_to_hook
 from labkit.instruments.per_layer import Moments, add
 from labkit.instruments.watched import KINDS, check_mixing, choose, own_parameters
 from labkit.layers import WeakHook, current_backward, tensors
-from labkit.ranges import COUNT, check, one_of
 
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
 
@@ -167,8 +166,8 @@ class GradientNoise:
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
-        check({"every": every}, {"every": COUNT})
-        check({"reduction": reduction}, {"reduction": one_of(("mean", "sum"))})
+        check_options({"every": every}, {"every": COUNT})
+        check_options({"reduction": reduction}, {"reduction": one_of(("mean", "sum"))})
         check_kind("batch_first", batch_first, bool, "True or False")
         check_kind("skip_unsupported", skip_unsupported, bool, "True or False")
         self.every, self.reduction, self.batch_first = every, reduction, batch_first

@@ -7,7 +7,7 @@ changes its inputs, records a graph or draws a random number.
 import torch
 from torch import Tensor
 
-from labkit.door import check_tensor
+from labkit.check import check_tensor
 
 
 @torch.no_grad()

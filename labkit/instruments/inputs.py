@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from labkit.door import check_tensor
+from labkit.check import check_tensor
 from labkit.instruments.gradients import unit
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from labkit import __version__
-from labkit.door import check_kind
+from labkit.check import check_kind
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from labkit.ranges import COUNT, check, integer, one_of
+from labkit.check import COUNT, check_options, integer, one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ def wire_bytes(kind: str, payload: int, group: int) -> float:
     >>> wire_bytes("all_reduce", 1000, 4)
     1500.0
     """
-    check(
+    check_options(
         {"payload": payload, "group": group},
         {"payload": integer(0, 2**63), "group": COUNT},
     )
@@ -103,7 +103,7 @@ def wire_bytes(kind: str, payload: int, group: int) -> float:
         **dict.fromkeys(("broadcast", "reduce", "send"), float(group > 1)),
         **dict.fromkeys(("recv", "barrier"), 0.0),
     }
-    check({"kind": kind}, {"kind": one_of([*factors])})
+    check_options({"kind": kind}, {"kind": one_of([*factors])})
     return payload * factors[kind]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import nn
 
-from labkit.door import check_kind
+from labkit.check import check_kind
 from labkit.instruments.attention_call import AttentionCall, refused_attention
 from labkit.instruments.layer_calls import (
     INSTANCES,

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from labkit.door import check_kind
-from labkit.ranges import NUMBER, YES_OR_NO, Range, check, integer, number
+from labkit.check import (
+    NUMBER,
+    YES_OR_NO,
+    Range,
+    check_kind,
+    check_options,
+    integer,
+    number,
+)
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
@@ -71,7 +78,7 @@ def compared(a: Row, b: Row, *, higher: bool = True, least: float = 0.0) -> str:
     higher : bool, whether a higher mean is better
     least : float >= 0, the gap that decides nothing, whatever the spreads
     """
-    check({"a": a, "b": b, "higher": higher, "least": least}, TABLE)
+    check_options({"a": a, "b": b, "higher": higher, "least": least}, TABLE)
     gap = a["mean"] - b["mean"] if higher else b["mean"] - a["mean"]
     if math.isnan(gap):
         return BEHIND if math.isnan(a["mean"]) else AHEAD
@@ -131,7 +138,9 @@ def plus_minus(row: Row, unit: str = "%", digits: int = 1) -> str:
 
     One seed has no spread, and then none is written.
     """
-    check({"row": row, "digits": digits}, {"row": ROW, "digits": integer(0, 99)})
+    check_options(
+        {"row": row, "digits": digits}, {"row": ROW, "digits": integer(0, 99)}
+    )
     if math.isnan(row["mean"]):
         return "failed"
     sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{digits}f}"

@@ -7,18 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from labkit.door import check_device, check_kind, check_tensor, described
-from labkit.errors import DataError
-from labkit.lab.datasets import Labelled, Text, load
-from labkit.ranges import (
+from labkit.check import (
     BELOW_ONE,
     COUNT,
     NOT_NEGATIVE,
     SHARE,
-    check,
+    check_device,
+    check_kind,
+    check_options,
+    check_tensor,
+    described,
     integer,
     optional,
 )
+from labkit.errors import DataError
+from labkit.lab.datasets import Labelled, Text, load
 
 MOST_JUDGES = 10_000  # rows that judge: as many as MNIST has
 SEED = integer(-(2**63), 2**64 - 1)  # that torch takes
@@ -54,7 +57,7 @@ class Problem:
 
 def seeded(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     """Make a random generator that starts from a seed."""
-    check({"seed": seed}, {"seed": SEED})
+    check_options({"seed": seed}, {"seed": SEED})
     check_device(device)
     return torch.Generator(device).manual_seed(int(seed))
 
@@ -92,7 +95,7 @@ def load_problem(
         If the data set is a text.
     """
     ranges = {"samples": optional(COUNT), "tune": BELOW_ONE}
-    check({"samples": samples, "tune": tune}, ranges)
+    check_options({"samples": samples, "tune": tune}, ranges)
     train, test = (
         load(dataset, part, dtype=dtype, device=device, **own)
         for part in ("train", "test")
@@ -162,7 +165,7 @@ def with_noise(
         If a level is outside its range.
     """
     check_kind("problem", problem, Problem, "a Problem")
-    check({"input_noise": input_noise, "label_noise": label_noise}, NOISE)
+    check_options({"input_noise": input_noise, "label_noise": label_noise}, NOISE)
     X, y = problem.fit.inputs, problem.fit.targets
     if input_noise:
         g = seeded(seed, X.device)
@@ -181,7 +184,7 @@ def noisy_labels(
     """Replace a share of the labels (n,) by labels drawn from all classes."""
     check_tensor("labels", labels, shape=("n",), dtype=torch.int64)
     check_kind("generator", generator, torch.Generator, "a torch.Generator")
-    check({"label_noise": label_noise, "classes": classes}, LABELS)
+    check_options({"label_noise": label_noise, "classes": classes}, LABELS)
     options = {"generator": generator, "device": labels.device}
     hit = torch.rand(len(labels), **options) < label_noise
     return torch.where(hit, torch.randint(classes, (len(labels),), **options), labels)
@@ -235,7 +238,7 @@ def in_classes(problem: Problem, parts: int = 5) -> Problem:
 
     The cuts are quantiles of the rows to learn from.
     """
-    check({"parts": parts}, {"parts": integer(2, 1000)})
+    check_options({"parts": parts}, {"parts": integer(2, 1000)})
     fit = problem.fit.targets
     if not fit.is_floating_point():
         return problem

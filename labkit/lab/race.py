@@ -16,10 +16,17 @@ import pandas as pd
 import torch
 
 from labkit.broad import NotPositiveDefinite
-from labkit.door import check_kind
+from labkit.check import (
+    FUNCTION,
+    Range,
+    check_kind,
+    check_options,
+    integer,
+    one_of,
+    optional,
+)
 from labkit.errors import DivergedError
 from labkit.instruments import Trace
-from labkit.ranges import FUNCTION, Range, check, integer, one_of, optional
 from labkit.rls import NumericalError
 
 if TYPE_CHECKING:
@@ -113,7 +120,7 @@ def with_bar(
     from tqdm import tqdm
 
     given = {"things": things, "progress": progress, "unit": unit, "total": total}
-    check(given, BAR)
+    check_options(given, BAR)
     return tqdm(
         things,
         disable=not progress,
@@ -152,9 +159,9 @@ def run_race(
     Race
         A run that fails ends with a look that holds nan and the reason.
     """
-    check({"seeds": seeds}, {"seeds": MANY})
+    check_options({"seeds": seeds}, {"seeds": MANY})
     check_kind("runners", runners, Mapping, "a mapping of labels to functions")
-    check(runners, dict.fromkeys(runners, FUNCTION), "runners")
+    check_options(runners, dict.fromkeys(runners, FUNCTION), "runners")
     rows, given = [], parameters | {"setting": setting}
     bar = with_bar(None, progress, "run", seeds * len(runners))
     with Trace(path, parameters=given) as trace, bar as done:

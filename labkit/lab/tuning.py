@@ -13,12 +13,20 @@ import torch
 from scipy.stats import qmc
 from torch import Tensor
 
-from labkit.door import check_kind
+from labkit.check import (
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Range,
+    check_kind,
+    check_options,
+    integer,
+    one_of,
+)
 from labkit.lab.claims import compared, plus_minus
 from labkit.lab.datasets import Labelled
 from labkit.lab.problem import Problem, with_noise
 from labkit.lab.race import Runner, run_race, spread
-from labkit.ranges import COUNT, NOT_NEGATIVE, POSITIVE, Range, check, integer, one_of
 
 ENDS = Range(
     "two numbers (low, high) with 0 < low <= high",
@@ -50,7 +58,7 @@ class Sizes:
     rank: int = 1
 
     def __post_init__(self) -> None:
-        check(vars(self), dict.fromkeys(vars(self), COUNT))
+        check_options(vars(self), dict.fromkeys(vars(self), COUNT))
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Rule:
     gradients: bool = False
 
     def __post_init__(self) -> None:
-        check(self.ranges, dict.fromkeys(self.ranges, ENDS))
+        check_options(self.ranges, dict.fromkeys(self.ranges, ENDS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +138,10 @@ class Comparison:
         gradient_noise : float, level of noise on a rule's gradients, if it has any
         noise : levels of :func:`~labkit.lab.problem.with_noise`, on rows to learn from
         """
-        check({"rule": label}, {"rule": one_of(self.rules)})
-        check({"gradient_noise": gradient_noise}, {"gradient_noise": NOT_NEGATIVE})
+        check_options({"rule": label}, {"rule": one_of(self.rules)})
+        check_options(
+            {"gradient_noise": gradient_noise}, {"gradient_noise": NOT_NEGATIVE}
+        )
         rule = self.rules[label]
         disturbed = {"gradient_noise": gradient_noise} if gradient_noise else {}
         if disturbed and not rule.gradients:
@@ -196,11 +206,11 @@ def halton(ranges: Mapping[str, tuple[float, float]], count: int) -> list[dict]:
     >>> [round(each["lr"], 3) for each in halton({"lr": (0.01, 1.0)}, 3)]
     [0.1, 0.032, 0.316]
     """
-    check({"trials": count}, {"trials": integer(1, 100_000)})
+    check_options({"trials": count}, {"trials": integer(1, 100_000)})
     check_kind("ranges", ranges, Mapping, "a mapping from names to pairs")
     if not ranges:
         return [{}]
-    check(ranges, dict.fromkeys(ranges, ENDS))
+    check_options(ranges, dict.fromkeys(ranges, ENDS))
     points = qmc.Halton(len(ranges), scramble=False).fast_forward(1).random(count)
     return [
         {

@@ -7,7 +7,7 @@ product with P.
 import torch
 from torch import Tensor, nn
 
-from labkit.ranges import Range, check
+from labkit.check import Range, check_options
 from labkit.rls.blocks import Block, BlockStep
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import Residuals, descend, zeroed
@@ -88,7 +88,9 @@ class RunningMeanRLS(RLS):
         fixed = {"forgetting": Range("1", lambda v: v == 1)}
         fixed["l1"] = Range("0", lambda v: v == 0)
         for group in self.param_groups:
-            check({name: group[name] for name in fixed}, fixed, "RunningMeanRLS")
+            check_options(
+                {name: group[name] for name in fixed}, fixed, "RunningMeanRLS"
+            )
         if grouped := [block.name for block in self.blocks if block.groups > 1]:
             raise ValueError(
                 f"RunningMeanRLS cannot train {grouped[0]!r}: it has groups"

@@ -9,8 +9,20 @@ from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
-from labkit import ranges
-from labkit.door import check_kind, check_tensor, or_tensor
+from labkit.check import (
+    BELOW_ONE,
+    COUNT,
+    NOT_NEGATIVE,
+    POSITIVE,
+    UP_TO_ONE,
+    check_kind,
+    check_options,
+    check_tensor,
+    number,
+    one_of,
+    optional,
+    or_tensor,
+)
 from labkit.layers import CONV, find_layer, refused_form
 from labkit.rls.blocks import Block
 from labkit.rls.layers import KINDS, blocks_of, kind_of
@@ -20,20 +32,20 @@ if TYPE_CHECKING:
 
 
 LAYER_OPTIONS = {
-    "forgetting": ranges.UP_TO_ONE,
-    "mean_weight": ranges.POSITIVE,
-    "P0_scale": ranges.POSITIVE,
-    "lr": or_tensor(ranges.NOT_NEGATIVE),
-    "momentum": ranges.BELOW_ONE,
-    "l1": ranges.NOT_NEGATIVE,
-    "weight_decay": ranges.NOT_NEGATIVE,
-    "time_steps": ranges.optional(ranges.COUNT),
+    "forgetting": UP_TO_ONE,
+    "mean_weight": POSITIVE,
+    "P0_scale": POSITIVE,
+    "lr": or_tensor(NOT_NEGATIVE),
+    "momentum": BELOW_ONE,
+    "l1": NOT_NEGATIVE,
+    "weight_decay": NOT_NEGATIVE,
+    "time_steps": optional(COUNT),
 }
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 WEIGHTS = (torch.bool, torch.int64, torch.int32, *DTYPES)  # of rows
 OPTIONS = LAYER_OPTIONS | {
-    "on_failure": ranges.one_of(("raise", "reset")),
-    "max_grad_norm": ranges.optional(ranges.number("> 0", lambda v: v > 0)),
+    "on_failure": one_of(("raise", "reset")),
+    "max_grad_norm": optional(number("> 0", lambda v: v > 0)),
 }
 
 
@@ -76,7 +88,7 @@ def choose_layers(
         )
     owner_of: dict[int, str] = {}
     for name, module, options in chosen:
-        ranges.check(options, LAYER_OPTIONS, f"layer {name!r}")
+        check_options(options, LAYER_OPTIONS, f"layer {name!r}")
         if reason := _refusal(module):
             raise ValueError(f"RLS cannot train layer {name!r}: {reason}")
         times = sum(other is module for _, other, _ in chosen)
@@ -218,7 +230,7 @@ def check_time_steps(groups: list[dict], captures: list) -> None:
 
 def check_fan_in(blocks: list[Block], limit: int) -> None:
     """Raise ValueError if a P would have more than ``limit`` rows."""
-    ranges.check({"max_fan_in": limit}, {"max_fan_in": ranges.COUNT})
+    check_options({"max_fan_in": limit}, {"max_fan_in": COUNT})
     for block in blocks:
         if (n := block.fan_in) > limit:
             size = block.groups * n * n * block.dtype.itemsize / 2**30

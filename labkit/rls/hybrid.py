@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit import ranges
-from labkit.door import check_kind
+from labkit.check import COUNT, check_kind, check_options
 from labkit.rls.blocks import joint_norm
 from labkit.rls.checks import choose_layers, reasons, trainable, unwrap
 from labkit.rls.health import NumericalError, scaled, unscale
@@ -147,7 +146,7 @@ class Hybrid(Stateful):
                 else f"rest must be callable, parameters -> optimizer, got {rest!r}"
             )
         check_kind("leave", leave, Iterable, "names of layers")
-        ranges.check({"max_fan_in": max_fan_in}, {"max_fan_in": ranges.COUNT})
+        check_options({"max_fan_in": max_fan_in}, {"max_fan_in": COUNT})
         names, left = trainable(bare, max_fan_in), [*leave]
         for name in left:
             choose_layers(bare, [name])  # or ValueError

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from labkit.door import check_kind
-from labkit.ranges import check
+from labkit.check import check_kind, check_options
 from labkit.rls.blocks import Block, BlockStep, joint_norm, pool, zeroed
 from labkit.rls.capture import Capture, check_inputs
 from labkit.rls.checks import (
@@ -173,7 +172,7 @@ class RLS(Stateful):
             "time_steps": None,
         }
         own = {"on_failure": on_failure, "max_grad_norm": max_grad_norm}
-        check(defaults | own, OPTIONS, "RLS")
+        check_options(defaults | own, OPTIONS, "RLS")
         if group is not None and self.keeps_inputs:
             raise ValueError(
                 f"{type(self).__name__} needs every row of the whole minibatch, but "

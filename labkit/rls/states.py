@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit import ranges
-from labkit.door import check_kind, check_tensor
+from labkit.check import check_kind, check_options, check_tensor
 from labkit.rls.blocks import Block
 from labkit.rls.checks import LAYER_OPTIONS
 from labkit.rls.health import NEVER
@@ -131,7 +130,7 @@ def check_checkpoint(
         raise ValueError(f"this checkpoint is of layers {names}, not {own}")
     for group in saved["param_groups"]:
         options = {name: group[name] for name in LAYER_OPTIONS if name in group}
-        ranges.check(
+        check_options(
             options, LAYER_OPTIONS, f"layer {group['layer']!r} of a checkpoint"
         )
     for number, kept in filled.items():

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from labkit import graphs
+from labkit.check import COUNT, check_kind, check_options, check_tensor, number
 from labkit.clock import Clock
 from labkit.collectives import mean_over
-from labkit.door import check_kind, check_tensor
 from labkit.errors import DivergedError
-from labkit.ranges import COUNT, check, number
 from labkit.rls.checks import unwrap
 from labkit.rls.health import NumericalError
 from labkit.rls.hybrid import Hybrid
@@ -126,7 +125,7 @@ def train(
     """
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
     _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
-    check({"ceiling": ceiling}, {"ceiling": number("> 0", lambda v: v > 0)})
+    check_options({"ceiling": ceiling}, {"ceiling": number("> 0", lambda v: v > 0)})
     check_kind("loss", loss, Callable, "a function of outputs and labels")
     check_kind("watch", watch, (Callable, type(None)), "a function or None")
     kinds = torch.Generator, type(None)
@@ -237,7 +236,7 @@ def _order(samples: int, generator, device) -> Tensor:
 def _batches(left, settings, drop_last) -> Iterator[tuple[Tensor, bool]]:
     """Yield the rows of each minibatch, and whether it is the last of the epoch."""
     while len(left):
-        check(vars(settings), SIZES)
+        check_options(vars(settings), SIZES)
         M = settings.batch_size
         rows, left = left[:M], left[M:]
         if drop_last and len(left) < M:
@@ -246,7 +245,7 @@ def _batches(left, settings, drop_last) -> Iterator[tuple[Tensor, bool]]:
 
 
 def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm):
-    check({"epochs": epochs} | vars(settings), SIZES)
+    check_options({"epochs": epochs} | vars(settings), SIZES)
     check_kind("optimizer", optimizer, torch.optim.Optimizer, "an optimizer")
     for name, value in {"inputs": inputs, "labels": labels}.items():
         check_data(name, value)

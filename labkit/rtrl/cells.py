@@ -32,8 +32,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from labkit.door import check_tensor, described
-from labkit.ranges import COUNT, check, integer
+from labkit.check import COUNT, check_options, check_tensor, described, integer
 
 SIZE = integer(1, 2**31 - 1)
 ENTRIES = 2**36  # limit of a weight's size: more than any memory holds
@@ -63,7 +62,9 @@ def rest(a: Tensor, b: Tensor) -> Tensor:
     return torch.addcmul(a, a, b, value=-1)
 
 
-def check_options(dtype: torch.dtype | None, device: torch.device | str | None) -> None:
+def check_making_of(
+    dtype: torch.dtype | None, device: torch.device | str | None
+) -> None:
     """Raise an error if dtype and device cannot hold real floating-point numbers."""
     if dtype is not None and not (
         isinstance(dtype, torch.dtype) and dtype.is_floating_point
@@ -84,7 +85,7 @@ def normal_parameter(
     device: torch.device | str | None,
 ) -> nn.Parameter:
     """Draw a weight from N(0, 0.01^2)."""
-    check_options(dtype, device)
+    check_making_of(dtype, device)
     if not isinstance(generator, torch.Generator | None):
         raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
     if math.prod(shape) > ENTRIES:
@@ -126,7 +127,7 @@ class Cell(nn.Module):
     ) -> None:
         super().__init__()
         sizes = {"input_size": input_size, "hidden_size": hidden_size}
-        check(sizes, dict.fromkeys(sizes, SIZE))
+        check_options(sizes, dict.fromkeys(sizes, SIZE))
         self._check_class()
         self.input_size, self.hidden_size = input_size, hidden_size
         self.state_size = self.parts * hidden_size
@@ -142,7 +143,7 @@ class Cell(nn.Module):
                 "`blocks = K` into the class, K the number of its pre-activations z"
             )
         values = {"blocks": kind.blocks, "parts": kind.parts}
-        check(values, dict.fromkeys(values, COUNT), kind.__name__)
+        check_options(values, dict.fromkeys(values, COUNT), kind.__name__)
 
     def extra_repr(self) -> str:
         """Return the sizes, for ``print(cell)``."""

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, jacrev
 
-from labkit.door import described
-from labkit.ranges import POSITIVE, check
+from labkit.check import POSITIVE, check_options, described
 from labkit.rtrl.cells import Cell
 
 
@@ -31,7 +30,7 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
     """
     if not isinstance(cell, Cell):
         raise TypeError(f"cell must be a labkit.rtrl cell, got {described(cell)}")
-    check({"tolerance": tolerance}, {"tolerance": POSITIVE})
+    check_options({"tolerance": tolerance}, {"tolerance": POSITIVE})
     cell = deepcopy(cell).double()
     like = {"device": cell.weight.device, "dtype": torch.float64}
     g = torch.Generator(like["device"]).manual_seed(0)

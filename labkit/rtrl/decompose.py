@@ -16,7 +16,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from labkit.ranges import one_of
+from labkit.check import one_of
 
 CHOICES = {
     "auto": "LAPACK on the CPU; elsewhere the rotations, on CUDA once they are proven",

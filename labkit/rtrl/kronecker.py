@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from labkit.ranges import check
+from labkit.check import check_options
 from labkit.rtrl.cells import Cell
 from labkit.rtrl.decompose import CHOICE, gram_root, svd, waits
 from labkit.rtrl.ktp import diagonal_factors
@@ -328,7 +328,7 @@ class OK(Learner):
     ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         check_rank(rank, cell.augmented_size)
-        check({"decomposition": decomposition}, {"decomposition": CHOICE})
+        check_options({"decomposition": decomposition}, {"decomposition": CHOICE})
         self.decomposition = decomposition
         self.biased, self.draws = biased, not biased
         self.u = self._zeros(rank, cell.augmented_size)

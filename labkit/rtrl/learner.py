@@ -15,8 +15,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from labkit.door import check_finite, check_tensor, described
-from labkit.ranges import check, integer
+from labkit.check import check_finite, check_options, check_tensor, described, integer
 from labkit.rtrl.cells import SIZE, Cell
 from labkit.rtrl.low_rank import random_signs
 from labkit.rtrl.streams import go_on, on_device
@@ -57,7 +56,7 @@ class Learner:
     ) -> None:
         if not isinstance(cell, Cell):
             raise TypeError(f"cell must be a labkit.rtrl cell, got {described(cell)}")
-        check({"batch_size": batch_size}, {"batch_size": SIZE})
+        check_options({"batch_size": batch_size}, {"batch_size": SIZE})
         self.cell, self.batch_size = cell, batch_size
         self.generator = on_device(generator, cell.weight.device, draws=self.draws)
         self.state = cell.initial_state(batch_size)
@@ -155,7 +154,7 @@ class Learner:
         dL_dh : (b, n) tensor, of the last one
         draws : int in 2..1000000
         """
-        check({"draws": draws}, {"draws": integer(2, 10**6)})
+        check_options({"draws": draws}, {"draws": integer(2, 10**6)})
         shape = ("T", self.batch_size, self.cell.input_size)
         if not len(check_tensor("xs", xs, shape=shape, like=self.state)):
             raise ValueError("xs must hold one step or more, got none")

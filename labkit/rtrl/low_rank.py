@@ -23,8 +23,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from labkit.door import check_tensor
-from labkit.ranges import check, integer
+from labkit.check import check_options, check_tensor, integer
 
 # Singular values below this fraction of the largest count as zero where they are to be
 # divided by: exactly dependent terms leave such values, and their inverse is garbage.
@@ -293,5 +292,5 @@ def truncation_matrix(d: Tensor, rank: int) -> Tensor:
 
 def check_rank(rank: int, limit: int | None = None, *, name: str = "rank") -> int:
     """Return ``rank`` if it is an integer in 1..limit, else raise ValueError."""
-    check({name: rank}, {name: integer(1, limit or math.inf)})
+    check_options({name: rank}, {name: integer(1, limit or math.inf)})
     return rank

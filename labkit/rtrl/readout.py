@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from labkit.door import check_tensor, described
-from labkit.ranges import check
+from labkit.check import check_options, check_tensor, described
 from labkit.rtrl.cells import SIZE, normal_parameter
 
 
@@ -41,7 +40,7 @@ class Readout(nn.Module):
     ) -> None:
         super().__init__()
         sizes = {"hidden_size": hidden_size, "classes": classes}
-        check(sizes, dict.fromkeys(sizes, SIZE))
+        check_options(sizes, dict.fromkeys(sizes, SIZE))
         shape = (hidden_size + 1, classes)
         self.weight = normal_parameter(shape, generator, dtype, device)
 

@@ -6,7 +6,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from labkit.door import check_tensor
+from labkit.check import check_tensor
 
 
 def on_device(

@@ -12,17 +12,18 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from labkit.door import check_tensor, described
-from labkit.ranges import (
+from labkit.check import (
     BELOW_ONE,
     NOT_NEGATIVE,
     Range,
-    check,
+    check_options,
+    check_tensor,
+    described,
     integer,
     number,
     one_of,
 )
-from labkit.rtrl.cells import check_options
+from labkit.rtrl.cells import check_making_of
 from labkit.rtrl.streams import go_on, on_device
 
 BITS = number("a number that a float can hold", lambda v: True)
@@ -69,7 +70,7 @@ class Resumable:
         for name in self.carried:
             value, old = saved[name], getattr(self, name)
             if name in self.kinds:
-                check({name: value}, self.kinds)
+                check_options({name: value}, self.kinds)
                 new[name] = value
                 continue
             shape = (len(old), "n")[: old.ndim]
@@ -130,8 +131,8 @@ class CopyTask(Resumable):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        check({"batch_size": batch_size, "level": level}, OPTIONS)
-        check_options(dtype, device)
+        check_options({"batch_size": batch_size, "level": level}, OPTIONS)
+        check_making_of(dtype, device)
         self.batch_size, self.fixed = batch_size, fixed
         self.input_size = len(self.symbols)  # and number of classes
         self._eye = torch.eye(self.input_size, dtype=dtype, device=device)
@@ -257,7 +258,7 @@ class CharStream(Resumable):
         values = {"batch_size": batch_size, "vocabulary": vocabulary}
         values["reset_every"] = reset_every
         values["reset_probability"] = reset_probability
-        check(values, OPTIONS)
+        check_options(values, OPTIONS)
         check_tensor("tokens", tokens, dtype=torch.int64)
         if tokens.ndim != 1 or len(tokens) <= batch_size:
             raise ValueError(
@@ -271,7 +272,7 @@ class CharStream(Resumable):
             )
         if reset_every and reset_probability:
             raise ValueError("give reset_every or reset_probability, not both")
-        check_options(dtype, device)
+        check_making_of(dtype, device)
         self.tokens = tokens.to(device)
         self.batch_size, self.input_size = batch_size, vocabulary
         self.reset_every, self.reset_probability = reset_every, reset_probability

@@ -19,10 +19,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from labkit import graphs
+from labkit.check import COUNT, POSITIVE, check_options, described, optional
 from labkit.collectives import mean_over
-from labkit.door import described
 from labkit.errors import DivergedError
-from labkit.ranges import COUNT, POSITIVE, check, optional
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.readout import Readout, hand_out, listened_to, loss_of, weights_of
 
@@ -126,7 +125,7 @@ def train(
     its updates). States and estimators stay where they are. Tested with gloo; NCCL is
     not.
     """
-    check({"steps": steps, "clip": clip}, OPTIONS)
+    check_options({"steps": steps, "clip": clip}, OPTIONS)
     _check_kinds(learner, readout, task, loss, optimizer, watch)
     watch = dict(watch or {})
     _check_fit(learner, readout, watch)

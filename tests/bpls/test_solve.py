@@ -7,8 +7,8 @@ from hypothesis import given, strategies as st
 
 from labkit.bpls import solve_layer
 from labkit.bpls.solve import METHODS, gram
-from labkit.bpls.theorems import weights_solve_the_ridge_problem
 from labkit.errors import DivergedError
+from labkit.theorems.bpls import weights_solve_the_ridge_problem
 
 from .conftest import randn
 

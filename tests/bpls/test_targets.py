@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from labkit.bpls import INTERPRETATIONS, hidden_targets, theorems
+from labkit.bpls import INTERPRETATIONS, hidden_targets
 from labkit.bpls.targets import overshoot
-from labkit.bpls.theorems import (
+from labkit.theorems import bpls as theorems
+from labkit.theorems.bpls import (
     targets_are_the_smallest_change,
     targets_repair_the_residual,
 )

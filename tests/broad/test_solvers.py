@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky, theorems
+from labkit.broad import SOLVERS, NotPositiveDefinite, inverse_cholesky
 from labkit.broad.greville import exg_e_step, exg_e_update_from, orig_step
 from labkit.broad.ridge import (
     chol1_start_from,
@@ -20,6 +20,7 @@ from labkit.broad.ridge import (
     truncated,
 )
 from labkit.broad.state import largest_eigenvalue, safe_ridge, squared_norm
+from labkit.theorems import broad as theorems
 from tests.broad.conftest import problem, residual, ridge_by_numpy
 
 EXACT = [name for name, solver in SOLVERS.items() if solver.exact]

@@ -4,8 +4,8 @@ import torch
 
 from labkit.hessian_free import Autoencoder, linearise
 from labkit.hessian_free.linearise import weights_of
-from labkit.hessian_free.theorems import dense
 from labkit.hessian_free.vectors import copied
+from labkit.theorems.hessian_free import dense
 
 
 def rand(*shape, seed=0, dtype=torch.float64):

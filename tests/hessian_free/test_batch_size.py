@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from labkit.hessian_free import batch_gradient_variance, linearise, next_batch_size
 from labkit.hessian_free.batch_size import grow
-from labkit.hessian_free.theorems import (
+from labkit.theorems.hessian_free import (
     gradient_noise,
     least_batch,
     per_example_gradients,

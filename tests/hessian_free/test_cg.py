@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from labkit.hessian_free import cg, cg_steps
-from labkit.hessian_free.theorems import joined
+from labkit.theorems.hessian_free import joined
 
 from .conftest import rand, randn, relative, split
 

@@ -15,7 +15,7 @@ from labkit.hessian_free import (
     train,
 )
 from labkit.hessian_free.optimizer import KINDS
-from labkit.hessian_free.theorems import joined
+from labkit.theorems.hessian_free import joined
 
 from .conftest import rand, randn, relative, small_net
 

@@ -13,8 +13,8 @@ from torch.optim import lr_scheduler
 from torch.utils.checkpoint import checkpoint
 
 from labkit.hessian_free import Autoencoder, HessianFree, MartensHF, linearise
-from labkit.hessian_free.theorems import joined
 from labkit.hessian_free.vectors import dot
+from labkit.theorems.hessian_free import joined
 
 from .conftest import rand, randn, relative
 

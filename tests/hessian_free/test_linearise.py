@@ -10,7 +10,7 @@ from torch.func import functional_call, vjp
 
 from labkit.hessian_free import as_sequential, linearise, mirrored
 from labkit.hessian_free.linearise import LinearisedLayers, LinearisedModule, weights_of
-from labkit.hessian_free.theorems import (
+from labkit.theorems.hessian_free import (
     adjoint,
     derivative,
     joined,

@@ -28,7 +28,7 @@ from labkit.hessian_free import (
 )
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.optimizer import KINDS, diagonal_estimate
-from labkit.hessian_free.theorems import dense, joined
+from labkit.theorems.hessian_free import dense, joined
 
 from .conftest import rand, randn, relative
 

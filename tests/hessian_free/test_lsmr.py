@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labkit.hessian_free import cg_steps, lsmr, lsmr_steps
 from labkit.hessian_free.lsmr import bidiagonalise
 from labkit.hessian_free.system import build_system
-from labkit.hessian_free.theorems import (
+from labkit.theorems.hessian_free import (
     explicit,
     joined,
     least_gradient,

@@ -8,7 +8,7 @@ import torch
 from labkit.hessian_free import MartensHF, squared_error
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.martens import gradient_pass
-from labkit.hessian_free.theorems import joined, per_example_gradients
+from labkit.theorems.hessian_free import joined, per_example_gradients
 
 from .conftest import gauss_newton, rand, relative, small_net
 

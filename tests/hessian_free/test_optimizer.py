@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labkit.hessian_free import Autoencoder, HessianFree, cg, lsmr_steps, squared_error
 from labkit.hessian_free.batch_size import batch_gradient_variance
 from labkit.hessian_free.linearise import weights_of
-from labkit.hessian_free.theorems import joined
 from labkit.hessian_free.vectors import copied
+from labkit.theorems.hessian_free import joined
 
 from .conftest import gauss_newton, rand, relative, small_net
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from labkit.hessian_free import diagonal_preconditioner, linearise
-from labkit.hessian_free.theorems import (
+from labkit.theorems.hessian_free import (
     dense,
     joined,
     per_example_gradients,

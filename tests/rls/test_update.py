@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from torch import nn
 
 from labkit.rls import Residuals, Theta, gain, loss_mse, rls_step
-from labkit.rls.theorems import THEOREMS, inverse_of_autocorrelation
 from labkit.rls.update import clip_factor
+from labkit.theorems.rls import THEOREMS, inverse_of_autocorrelation
 
 from . import reference as ref
 from .conftest import REF_RULE, RULE, State, randn, spd, stepped

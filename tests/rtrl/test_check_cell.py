@@ -12,8 +12,8 @@ from labkit.rtrl import (
     RNNCell,
     check_cell,
     from_torch,
-    theorems,
 )
+from labkit.theorems import rtrl as theorems
 
 from .conftest import make, make_cell, randn
 

@@ -9,7 +9,7 @@ import torch
 from labkit.rtrl import KFRTRL, KTP, LEARNERS, OK, RTRL, TBPTT
 from labkit.rtrl.kronecker import kf_step
 from labkit.rtrl.low_rank import random_signs
-from labkit.rtrl.theorems import back_propagate
+from labkit.theorems.rtrl import back_propagate
 
 from .conftest import CASES, agree, make, make_cell, randn, read
 

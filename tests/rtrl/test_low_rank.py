@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from labkit.rtrl import best_low_rank, minimum_variance, optimal_low_rank, water_level
 from labkit.rtrl.low_rank import mixing_matrix, random_signs, tight_frame
-from labkit.rtrl.theorems import all_signs
+from labkit.theorems.rtrl import all_signs
 
 from .conftest import randn
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from labkit.rtrl import RFLO, Cell, theorems
+from labkit.rtrl import RFLO, Cell
 from labkit.rtrl.exact import rtrl_step
+from labkit.theorems import rtrl as theorems
 
 from .conftest import agree, make_cell, randn
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from labkit.rtrl import SnAp1, theorems
+from labkit.rtrl import SnAp1
+from labkit.theorems import rtrl as theorems
 
 from .conftest import make_cell, randn
 

@@ -11,7 +11,7 @@ from labkit.rtrl.decompose import gram_root
 from labkit.rtrl.exact import rtrl_step
 from labkit.rtrl.kronecker import kf_step, mix, ok_step, other_terms
 from labkit.rtrl.ktp import diagonal_factors
-from labkit.rtrl.theorems import (
+from labkit.theorems.rtrl import (
     advanced,
     all_signs,
     balanced_kf,

@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from labkit import rtrl
 from labkit.instruments import cost
 from labkit.lab.panels.lines.source import equations_of, tags_of_line
-from labkit.rtrl import LEARNERS, Learner, LSTMCell, RHNCell, RNNCell, theorems
+from labkit.rtrl import LEARNERS, Learner, LSTMCell, RHNCell, RNNCell
+from labkit.theorems import rtrl as theorems
 from tests.walks import called, code_of
 
 from .conftest import CASES, agree, make, make_cell, randn

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from labkit.bpls.activations import Activation, activation, per_layer
 from labkit.bpls.checks import check_shapes
 from labkit.bpls.walk import Weights, forward
+from labkit.check import COUNT, INSIDE, POSITIVE, check_options, integer, one_of
 from labkit.clock import Clock
-from labkit.ranges import COUNT, INSIDE, POSITIVE, check, integer, one_of
 
 # the paper's four, with the usual settings of Kingma and Ba (2015) and torch
 OPTIMIZERS = {
@@ -90,7 +90,7 @@ def descend(
         fit.
     """
     options = dict(optimizer=optimizer, lr=lr, momentum=momentum)
-    check(options | dict(batch_size=batch_size, epochs=epochs), RANGES)
+    check_options(options | dict(batch_size=batch_size, epochs=epochs), RANGES)
     activations = per_layer(activations, len(weights) - 1)
     output = activation(output)
     check_shapes(X, Y, weights, runs=True)

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy, one_hot, pad
 
 from labkit import bpls, hessian_free
 from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
+from labkit.check import described
 from labkit.clock import Clock
-from labkit.door import described
 from labkit.lab.datasets import Labelled
 from labkit.lab.hessian_free.training import looks
 from labkit.lab.problem import disturb, seeded

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from labkit.door import check_device, check_kind
+from labkit.check import check_device, check_kind
 from labkit.errors import DataError
 from labkit.lab.datasets.cifar import load_cifar10, look_for_cifar10
 from labkit.lab.datasets.fetch import FILES, find, megabytes

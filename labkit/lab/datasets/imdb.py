@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from labkit.check import COUNT, check_options, integer
 from labkit.lab.datasets.fetch import fetch, find
 from labkit.lab.datasets.results import Labelled
-from labkit.ranges import COUNT, check, integer
 
 ARCHIVE = "imdb/aclImdb_v1.tar.gz"
 PARTS = {  # its labelled reviews, one archive a split
@@ -131,7 +131,9 @@ def load_imdb(split: str, *, words: int = 20_000, length: int = 256) -> Labelled
     sentiment analysis*, ACL 2011.
     """
     # checked before reading, which takes seconds
-    check({"words": words, "length": length}, {"words": integer(3), "length": COUNT})
+    check_options(
+        {"words": words, "length": length}, {"words": integer(3), "length": COUNT}
+    )
     reviews, targets = _read("train")
     vocabulary = most_frequent_words(reviews, words)
     if split != "train":

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from labkit.door import check_kind, check_making
+from labkit.check import check_kind, check_making, check_options, integer, one_of
 from labkit.errors import DataError
 from labkit.lab.datasets.fetch import DatasetUnavailable, data_folders
 from labkit.lab.datasets.results import Labelled, Text
 from labkit.lab.datasets.text import in_splits
-from labkit.ranges import check, integer, one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +100,7 @@ def load_own(
     check_kind("split", split, str, "the name of a split")
     check_kind("target", target, str, "the name of a column")
     check_making(None, dtype, None)
-    check({"seed": seed, "missing": missing}, OPTIONS)
+    check_options({"seed": seed, "missing": missing}, OPTIONS)
     path = Path(name)
     if path.suffix.lower() in FILES_OF_ONES_OWN and not path.is_file():
         raise FileNotFoundError(f"there is no file {name}")

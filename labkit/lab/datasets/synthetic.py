@@ -12,9 +12,8 @@ The numbers of the equations are this module's, not a paper's.
 
 import torch
 
-from labkit.door import check_kind, check_making
+from labkit.check import check_kind, check_making, check_options, integer
 from labkit.lab.datasets.results import Labelled
-from labkit.ranges import check, integer
 
 MANY = integer(1, 10_000_000)
 
@@ -109,7 +108,7 @@ def curve_images(
     >>> curve_images(3, generator=torch.Generator().manual_seed(0)).inputs.shape
     torch.Size([3, 784])
     """
-    check({"n": n}, {"n": MANY})
+    check_options({"n": n}, {"n": MANY})
     check_kind("generator", generator, torch.Generator, "a torch.Generator")
     check_making(None, dtype, None)
     points = torch.rand(
@@ -171,7 +170,7 @@ def copy_sequences(n: int, length: int, *, generator: torch.Generator) -> Labell
     >>> pair.inputs.shape
     torch.Size([2, 12])
     """
-    check({"n": n, "length": length}, {"n": MANY, "length": MANY})
+    check_options({"n": n, "length": length}, {"n": MANY, "length": MANY})
     check_kind("generator", generator, torch.Generator, "a torch.Generator")
     device = generator.device
     bits = torch.randint(2, (n, length), generator=generator, device=device)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from labkit.door import check_kind, described
+from labkit.check import check_kind, described
 from labkit.lab.datasets.fetch import DatasetUnavailable, fetch
 from labkit.lab.datasets.results import Text
 

@@ -9,7 +9,7 @@ An exercise is one :class:`~labkit.lab.exercises.judging.Exercise` in the tuple
 ``EXERCISES`` of its room's module here, such as ``exercises/rls.py``. It names the
 function and the tags; text, blank, imports and likely slips are read from the library.
 Its theorems are functions without arguments in the paper's room, such as
-``labkit/rls/theorems.py``. They return a :class:`labkit.theorems.Finding`, and the
+``labkit/theorems/rls.py``. They return a :class:`labkit.theorems.Finding`, and the
 room's tests call the same functions. A question whose answer is a number, a word or a
 curve is a :class:`~labkit.lab.exercises.answers.Question` in the same tuple.
 

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.bpls import activation, random_weights, scores, theorems, train, walked
+from labkit.bpls import activation, random_weights, scores, train, walked
 from labkit.bpls.solve import cut_eigh, ridge_cholesky
 from labkit.bpls.targets import hidden_targets, neuron_by_neuron
 from labkit.lab.datasets import load
 from labkit.lab.exercises.answers import Question, called, tensor_of
 from labkit.lab.exercises.judging import Exercise
+from labkit.theorems import bpls as theorems
 
 RHO = 0.05  # the relative ridge of the examples
 

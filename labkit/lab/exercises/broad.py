@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side, theorems
+from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
 from labkit.broad.greville import orig_step, r_inv_step
 from labkit.broad.ridge import chol1_step, chol2_step
 from labkit.broad.rows import rows_start, rows_step, rows_update
@@ -16,6 +16,7 @@ from labkit.lab.datasets import load
 from labkit.lab.exercises.answers import Question, called
 from labkit.lab.exercises.guard import described
 from labkit.lab.exercises.judging import Exercise
+from labkit.theorems import broad as theorems
 
 
 def two_updates(name: str, ridge: float = theorems.RIDGE) -> Sequence[Tensor]:

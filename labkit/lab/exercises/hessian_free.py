@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from labkit.hessian_free import Autoencoder, HessianFree, lsmr, lsmr_steps, theorems
+from labkit.hessian_free import Autoencoder, HessianFree, lsmr, lsmr_steps
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.linearise import LinearisedLayers, linearise, squared_error
 from labkit.hessian_free.lsmr import rotate
@@ -16,7 +16,7 @@ from labkit.hessian_free.system import build_system
 from labkit.lab.datasets import load
 from labkit.lab.exercises.answers import Question, called
 from labkit.lab.exercises.judging import Exercise
-from labkit.theorems import Finding
+from labkit.theorems import Finding, hessian_free as theorems
 
 ROWS, WIDTHS = 7, (5, 4, 3, 4, 5)
 

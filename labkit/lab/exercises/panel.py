@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from labkit.door import check_kind
+from labkit.check import check_kind
 from labkit.lab.exercises.guard import Stopped, in_words, limited
 from labkit.lab.exercises.in_place import in_place
 from labkit.lab.exercises.judging import still_open

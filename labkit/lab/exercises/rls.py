@@ -8,8 +8,8 @@ from torch import Tensor
 from labkit.lab.exercises import rls_runs as runs
 from labkit.lab.exercises.answers import Question
 from labkit.lab.exercises.judging import Exercise
-from labkit.rls import theorems
 from labkit.rls.update import descend, gain, rls_step
+from labkit.theorems import rls as theorems
 
 
 def two_steps(**options: float) -> Sequence[Tensor]:

@@ -8,18 +8,9 @@ import torch
 from torch import Tensor
 
 from labkit.lab.exercises.answers import called
-from labkit.rtrl import (
-    LEARNERS,
-    RTRL,
-    Cell,
-    Learner,
-    LSTMCell,
-    RHNCell,
-    RNNCell,
-    theorems,
-)
+from labkit.rtrl import LEARNERS, RTRL, Cell, Learner, LSTMCell, RHNCell, RNNCell
 from labkit.rtrl.learners import Method
-from labkit.theorems import Finding
+from labkit.theorems import Finding, rtrl as theorems
 
 BATCH = 8
 

@@ -4,8 +4,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from labkit import ranges
-from labkit.door import check_kind
+from labkit.check import YES_OR_NO, check_kind, check_options, integer, optional
 from labkit.lab.exercises.answers import Question
 from labkit.lab.exercises.judging import Exercise, Judgement, judge
 from labkit.lab.exercises.shown import Checked, Words
@@ -23,7 +22,7 @@ def exercise(name: str, seed: int | None = None) -> Exercise | Question:
     its room is imported.
     """
     check_kind("name", name, str, "the name of an exercise")
-    ranges.check({"seed": seed}, {"seed": ranges.optional(ranges.integer(0))})
+    check_options({"seed": seed}, {"seed": optional(integer(0))})
     return _exercise(name, seed)
 
 
@@ -66,7 +65,7 @@ def check(
     True
     """
     found = exercise(name, seed)
-    ranges.check({"solve": solve}, {"solve": ranges.YES_OR_NO})
+    check_options({"solve": solve}, {"solve": YES_OR_NO})
     if solve:
         answer = found.own()
     if answer is ...:

@@ -26,8 +26,8 @@ from labkit.lab.exercises.guard import Stopped, limited
 from labkit.lab.exercises.in_place import in_place, plain
 from labkit.lab.exercises.mutants import KINDS, mutants
 from labkit.lab.exercises.rls import EXERCISES
-from labkit.rls import optimizer, theorems, update
-from labkit.theorems import Finding
+from labkit.rls import optimizer, update
+from labkit.theorems import Finding, rls as theorems
 
 GAIN, NEW_P = EXERCISES[:2]
 STEPS = {n: e for n, e in exercises().items() if isinstance(e, Exercise)}

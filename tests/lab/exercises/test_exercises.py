@@ -32,7 +32,7 @@ def test_it_has_three_hints_in_whole_sentences(found):
 
 @each_step
 def test_its_imports_take_no_word_of_the_notebook(found):
-    """`labkit.ranges.check` in the place of `check` would judge nothing."""
+    """`labkit.check.check` in the place of `check` would judge nothing."""
     space = {}
     exec(compile(found.open_text, found.name, "exec"), space)
     assert not {"check", "hint", "solution", "done", "display"} & space.keys()

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from labkit.door import check_kind
+from labkit.check import check_kind, check_options, integer
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
 from labkit.lab.panels.figures.drawing import Curve, Drawing, fit, line
 from labkit.lab.panels.figures.kinds import Panel
 from labkit.lab.panels.figures.theme import axis, numbers
-from labkit.ranges import check, integer
 
 REACH = 0.8  # of the axis: a curve that ends before has its name in a legend
 
@@ -134,7 +133,7 @@ def curves(
         _check_each(name, value, bool, count, "a bool, or one for each panel")
     check_kind("lines", lines, (tuple, list), "a tuple of labels")
     check_kind("caption", caption, str, "a str")
-    check({"width": width, "height": height}, SIZE)
+    check_options({"width": width, "height": height}, SIZE)
     x_titles = [x_titles] * count if isinstance(x_titles, str) else x_titles
     if isinstance(y_titles, str):
         y_titles = [y_titles] + [""] * (count - 1)

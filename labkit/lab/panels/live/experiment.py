@@ -6,8 +6,15 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from labkit.door import described
-from labkit.ranges import FUNCTION, NUMBER, YES_OR_NO, Range, check, optional
+from labkit.check import (
+    FUNCTION,
+    NUMBER,
+    YES_OR_NO,
+    Range,
+    check_options,
+    described,
+    optional,
+)
 
 TEXT = Range("a text", lambda v: isinstance(v, str))
 VALUES = Range("a sequence", lambda v: isinstance(v, list | tuple | range))
@@ -138,10 +145,10 @@ def knob(
     """
     said = dict(locals())
     del said["default"]
-    check(said, KNOB)
+    check_options(said, KNOB)
     if isinstance(default, str) and low is not None:
         raise ValueError(f"only a number has bounds, got default={default!r}")
-    check({"default": default}, {"default": VALUE})
+    check_options({"default": default}, {"default": VALUE})
     said["choices"] = None if choices is None else tuple(choices)
     said["offers"] = tuple(offers)
     if (low is None) != (high is None):
@@ -197,7 +204,9 @@ def within(knobs: type, **values: Any) -> Any:
         raise TypeError(f"knobs must be a dataclass, got {described(knobs)}")
     declared = knobs_of(knobs())
     bounded = {name for name, each in declared.items() if each.low is not None}
-    check(values, {name: NUMBER if name in bounded else VALUE for name in declared})
+    check_options(
+        values, {name: NUMBER if name in bounded else VALUE for name in declared}
+    )
     return knobs(**{name: declared[name].clip(value) for name, value in values.items()})
 
 

@@ -13,6 +13,7 @@ import torch
 from IPython.display import display
 from ipywidgets import Box, HBox, Label, ToggleButton, VBox
 
+from labkit.check import check_options, integer
 from labkit.instruments import Trace
 from labkit.lab.panels.figures.captions import Figure
 from labkit.lab.panels.figures.columns import number
@@ -26,7 +27,6 @@ from labkit.lab.panels.live.played import packed, played
 from labkit.lab.panels.live.predictions import Prediction, keep, score
 from labkit.lab.panels.live.stepper import Stepper
 from labkit.lab.panels.live.twin import LONGEST, ROWS, Twin, replay
-from labkit.ranges import check, integer
 
 PLAY = Path(__file__).with_name("play.js")
 TOGETHER = 1.0  # seconds between turns of one knob that leave one mark, the last
@@ -200,7 +200,7 @@ class LiveLab(Shown):
 
         ValueError if ``steps`` is no integer of at least 0.
         """
-        check({"steps": steps}, {"steps": integer(0)})
+        check_options({"steps": steps}, {"steps": integer(0)})
         done = 0
         while done < steps and not self.stepper.exhausted:
             row = self.stepper.step()

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import ipywidgets as widgets
 
+from labkit.check import YES_OR_NO, check_options
 from labkit.lab.panels.figures.shown import Page, Shown
-from labkit.ranges import YES_OR_NO, check
 
 NONE = "No turn of a knob has been predicted yet."
 
@@ -74,5 +74,5 @@ class Predictions(Shown):
 
 def predictions(*, interactive: bool = True) -> Predictions:
     """Return the score of all predictions, to stand at the end of a notebook."""
-    check({"interactive": interactive}, {"interactive": YES_OR_NO})
+    check_options({"interactive": interactive}, {"interactive": YES_OR_NO})
     return Predictions(interactive=interactive)
