@@ -18,6 +18,7 @@ from labkit.bpls.walk import output_targets, scores, walked
 from labkit.errors import DivergedError
 from labkit.lab.bpls import descend
 
+from . import reference
 from .conftest import assert_all_close, blobs, finite, ols, randn, seeded, start
 
 SIGMOID = [activation("sigmoid")]
@@ -35,6 +36,39 @@ def misses(X, y, weights, a=SIGMOID):
 
 def mixed(old, new, f):
     return [(1 - f) * W + f * V for W, V in zip(old, new, strict=True)]
+
+
+def arrays(weights):
+    return [W.numpy() for W in weights]
+
+
+@pytest.mark.parametrize("name", reference.FUNCTIONS)
+@pytest.mark.parametrize("sizes", [(4, 6, 3), (4, 6, 5, 3)])
+@pytest.mark.parametrize("ridge", [1e-4, 1e-2])
+def test_labels_give_algorithm_2_of_the_paper(name, sizes, ridge):
+    """As the NumPy reference, which is written from the paper, has it."""
+    for seed in range(3):
+        X, y = blobs(seed=seed, spread=1)
+        before = start(*sizes, seed=seed)
+        found = ends(X, y, before, name, ridge=ridge, max_walks=4)
+        weights, counts = reference.algorithm_2(
+            X.numpy().T, y.numpy(), arrays(before), name, walks=4, ridge=ridge
+        )
+        assert [end.misses for end in found] == counts
+        assert_all_close(arrays(found[-1].best), weights, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", reference.FUNCTIONS)
+@pytest.mark.parametrize("sizes", [(4, 6, 2), (4, 3, 5, 2)])
+@pytest.mark.parametrize("ridge", [0, 1e-2])
+def test_values_give_algorithm_1_of_the_paper(name, sizes, ridge):
+    X, Y = randn(30, 4), randn(30, 2, seed=1)
+    before = start(*sizes)
+    (end,) = ends(X, Y, before, name, ridge=ridge, clamp=0.05)
+    weights = reference.algorithm_1(
+        X.numpy().T, Y.numpy().T, arrays(before), name, ridge=ridge, clamp=0.05
+    )
+    assert_all_close(arrays(end.best), weights, rtol=1e-6, atol=1e-8)
 
 
 def test_one_miss_walk_by_hand():
