@@ -5,7 +5,6 @@
 #   TREES="before after"   make lines: the source trees to count, this one by default
 #   DEVICE=cuda JSON=file  make bench on a GPU, its results written to a file
 #   PART=b                 make gpu: one part alone, each at most nine minutes
-#   MINUTES=30             make soak: how long
 #   DOCS=build/docs        where make docs puts the site together
 #   ROOMS="rls rtrl"       the rooms that its API has pages of, all by default
 #   LABKIT_DATA=/data      a folder with the real data sets; tests that need them run
@@ -17,7 +16,6 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 TORCH ?= 2.13.0
 DEVICE ?= cpu
-MINUTES ?= 30
 DOCS ?= build/docs
 
 # All tools by this interpreter: their scripts name the folder that .venv was made in,
@@ -34,7 +32,7 @@ MISSING := $(shell for d in $(DATA_SETS); do test -d "$(LABKIT_DATA)/$$d" || pri
 HAVE_DATA := $(if $(LABKIT_DATA),$(if $(MISSING),,yes))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lab lint bench gpu lines lock dist docs picture stills clean soak test-unit test-device test-notebooks test-browser \
+.PHONY: help setup run test lab lint bench gpu lines lock dist docs picture stills clean test-unit test-device test-notebooks test-browser \
   test-long
 
 help: ## List the commands
@@ -108,13 +106,9 @@ test-browser: .venv/.stamp
 	    "(Debian: apt-get install chromium chromium-driver)."; \
 	fi
 
-test-long: .venv/.stamp ## Run what takes hours: every cut, kill, mutant and panel, notebooks all over their bounds
+test-long: .venv/.stamp ## Run what takes hours: every mutant and panel, notebooks all over their bounds
 	$(PYTEST) -n 2 -m "long and not browser" --ignore=tests/device
 	$(PYTEST) $(TWO_CORES) -m "long and browser" tests/browser
-
-soak: .venv/.stamp ## Small steps, kills and clicks on live panels for MINUTES, 30 if not given
-	@set -o pipefail; mkdir -p build/soak; \
-	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.soak $(MINUTES) | tee build/soak/log
 
 bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary comes last
 	@OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks --device=$(DEVICE) \

@@ -1,6 +1,7 @@
 """Settings that hold for every test."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -18,6 +19,14 @@ settings.register_profile(
     "labkit", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("labkit")
+
+
+@pytest.fixture
+def interrupts():
+    """Have Ctrl-C interrupt processes even below a ``nohup make test &``."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def pytest_collection_modifyitems(items):

@@ -63,14 +63,6 @@ def tracked():
     return [Path(name) for name in git("ls-files", "-z", "--cached")]
 
 
-def test_a_paper_has_all_that_the_guide_says():
-    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## Adding a paper")[1]
-    places = re.findall(r"^\| `(\S*ROOM\S*)` \|", guide, re.M)
-    assert len(places) == 7
-    wanted = [place.replace("ROOM", paper) for place in places for paper in PAPERS]
-    assert not [place for place in wanted if not list(ROOT.glob(place))]
-
-
 # Who may import whom
 
 

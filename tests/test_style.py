@@ -1,7 +1,6 @@
 """How the package reads: annotations, calls, names, lengths, words."""
 
 import ast
-import re
 from collections import Counter
 
 import pytest
@@ -131,11 +130,3 @@ def test_a_class_of_the_lab_has_a_name_of_its_own():
     ]
     counts = Counter(name for name, _ in found)
     assert not [each for each in found if counts[each[0]] > 1]
-
-
-def test_every_word_of_the_house_has_one_row():
-    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    table = guide.split("## The words of the house")[1].split("\n## ")[0]
-    words = re.findall(r"^\| ([a-z, ]+) \|", table, re.M)
-    each = [word for row in words for word in row.split(", ")][1:]
-    assert len(each) == len(set(each)) >= 15

@@ -1,25 +1,34 @@
-"""What broad refuses, and its words; all else that is odd is in :mod:`tests.odd`."""
+"""What broad refuses, and its words."""
 
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 
-from labkit.broad import SOLVERS, SharedColumns
-from tests.broad.odd import (
-    CLASSES,
-    FITTED,
-    STATE,
-    A,
-    H,
-    Q,
-    T,
-    X,
-    Y,
-    classifier,
-    regressor,
+from labkit.broad import (
+    SOLVERS,
+    BroadLearningClassifier,
+    BroadLearningRegressor,
+    SharedColumns,
 )
 
+g = np.random.default_rng(0)
+X, T = g.normal(size=(20, 4)), g.normal(size=20)
+Y = np.arange(20) % 3
+A, H, Q = (torch.from_numpy(g.normal(size=(20, n))) for n in (4, 2, 3))
+CLASSES = torch.arange(20) % 3
+
+
+def regressor(**options):
+    return BroadLearningRegressor(2, 3, 5, random_state=0, **{"ridge": 0.1} | options)
+
+
+def classifier(**options):
+    return BroadLearningClassifier(2, 3, 5, random_state=0, **{"ridge": 0.1} | options)
+
+
+FITTED = regressor().fit(X, T)
+STATE = {name: solver.start(A, Q, 0.1) for name, solver in SOLVERS.items()}
 META = torch.ones(20, 4, device="meta")
 NONE = np.array([None, *T[1:]], object)
 

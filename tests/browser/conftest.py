@@ -7,12 +7,11 @@ import pytest
 
 from labkit.lab.exercises import exercise
 from tests.browser.serve import chromium, jupyterlab, write_notebook
-from tests.browser.soak import FEW
 from tests.test_docs import HOWTO, blocks
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
-LONGEST = ["site", "lab", "screen", "soak", "panels", "seen", "line_stepper", "wheel"]
+LONGEST = ["site", "lab", "screen", "panels", "seen", "line_stepper", "wheel"]
 LONGEST += ["exercise", "stranger"]
 
 # What the notebooks' own numbers shrink to here; the rest stays.
@@ -232,7 +231,6 @@ def server(tmp_path_factory):
     home = tmp_path_factory.mktemp("jupyter-home")
     copy_small(home / "notebooks")
     write_notebook(home / "notebooks", "panels", PANELS)
-    write_notebook(home / "notebooks", "soak", FEW)
     write_notebook(home / "notebooks", "screens", SCREENS)
     write_notebook(home / "notebooks", "seen", SEEN, folded=(0,))
     write_notebook(home / "notebooks", "exercise", EXERCISE)

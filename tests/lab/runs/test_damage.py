@@ -219,7 +219,7 @@ def test_a_reader_who_has_seen_enough_hears_nothing(place, command):
     assert done.returncode == 1 and done.stderr == ""
 
 
-def test_an_interrupted_run_ends_in_a_line(place, write_notebook):
+def test_an_interrupted_run_ends_in_a_line(place, write_notebook, interrupts):
     write_notebook("02_long", 'import time; open("begun", "w"); time.sleep(600)')
     command = [sys.executable, "-m", "labkit.lab.runs.cli", "run", "long"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -182,7 +182,7 @@ def test_notebooks_run_side_by_side_and_each_ends_in_a_line(write_notebook, tmp_
 
 
 def test_an_interrupt_leaves_no_process_and_the_traces_of_each_run(
-    write_notebook, tmp_path
+    write_notebook, tmp_path, interrupts
 ):
     for name in ("01_one", "02_two", "03_three"):
         notebook_dir = write_notebook(name, SLOW).parent

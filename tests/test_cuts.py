@@ -1,0 +1,127 @@
+"""A change that is interrupted halfway has not happened; one row a class (float64)."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import labkit
+from labkit.bpls import BPLSClassifier, BPLSRegressor
+from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
+from labkit.hessian_free import Autoencoder, HessianFree, MartensHF
+from labkit.rls import RLS, Hybrid
+from labkit.rtrl import LEARNERS, LSTMCell
+
+HOME = str(Path(labkit.__file__).parent)
+
+X, VALUES = torch.randn(20, 5, generator=torch.Generator().manual_seed(0)).split(4, 1)
+X, VALUES = X.double().numpy(), VALUES.double().numpy()[:, 0]
+CLASSES = np.arange(20) % 3
+ROWS = torch.rand(6, 5, dtype=torch.float64)
+
+
+def estimator(model, target):
+    """An estimator that is fitted, to be fitted again to half of the rows."""
+    model.fit(X, target)
+    return (
+        lambda: model.fit(X[:10], target[:10]),
+        lambda: model.predict(X).tolist(),
+    )
+
+
+def grown(model, target):
+    """A broad estimator that is to get four more nodes."""
+    _, predicted = estimator(model, target)
+    return lambda: model.add_nodes(4), predicted
+
+
+def optimiser(make):
+    """An optimiser before the step of a gradient that has arrived."""
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    made = make(model)
+    for step in range(2):
+        made.zero_grad()
+        model(ROWS + step).square().mean().backward()
+        if not step:
+            made.step()
+    return made.step, lambda: (repr(model.state_dict()), repr(made.state_dict()))
+
+
+def hybrid(model):
+    rls = RLS(model, layers=["0"], max_grad_norm=0.5)
+    return Hybrid(rls, torch.optim.AdamW(model[2].parameters()))
+
+
+def newton(kind):
+    model = Autoencoder((5, 3, 5), incoming=3, dtype=torch.float64)
+    made = kind(model, maxiter=3)
+    made.step(ROWS)
+    return lambda: made.step(ROWS), lambda: repr(model.state_dict())
+
+
+def learner(name):
+    cell = LSTMCell(2, 3, dtype=torch.float64)
+    made = LEARNERS[name].make(cell, 2, batch_size=4)
+    x = torch.ones(4, 2, dtype=torch.float64)
+    made.step(x)
+    made.step(x)
+    return lambda: made.step(x), lambda: (repr(made.state), repr(made.influence()))
+
+
+def broad(kind):
+    return kind(2, 3, 5, ridge=0.1, random_state=0)
+
+
+# class -> a function that returns a change, and a function that returns what is seen
+CASES = {
+    "BPLSRegressor": lambda: estimator(BPLSRegressor((4,), random_state=0), VALUES),
+    "BPLSClassifier": lambda: estimator(BPLSClassifier((4,), random_state=0), CLASSES),
+    "BroadLearningRegressor": lambda: estimator(broad(BroadLearningRegressor), VALUES),
+    "BroadLearningClassifier": lambda: grown(broad(BroadLearningClassifier), CLASSES),
+    "RLS": lambda: optimiser(lambda model: RLS(model, momentum=0.5)),
+    "Hybrid": lambda: optimiser(hybrid),
+    "HessianFree": lambda: newton(HessianFree),
+    "MartensHF": lambda: newton(MartensHF),
+    **{name: lambda name=name: learner(name) for name in LEARNERS},
+}
+
+
+def lines_of(call, cut=None):
+    """Count the lines of labkit that a call passes; interrupt it at one of them."""
+    passed = 0
+
+    def trace(frame, event, _):
+        nonlocal passed
+        if not frame.f_code.co_filename.startswith(HOME):
+            return None
+        if event == "line":
+            passed += 1
+            if passed == cut:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return passed
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_change_that_is_interrupted_halfway_has_not_happened(name):
+    torch.manual_seed(0)
+    change, _ = CASES[name]()
+    lines = lines_of(change)
+    torch.manual_seed(0)
+    change, seen = CASES[name]()
+    before = seen()
+    with pytest.raises(KeyboardInterrupt):
+        lines_of(change, cut=lines // 2)
+    assert seen() == before
+    change()
+    assert seen() != before
