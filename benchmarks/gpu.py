@@ -40,6 +40,7 @@ from labkit.clock import Clock
 from labkit.lab.datasets import available
 from labkit.lab.runs.jobs import commit
 from labkit.rtrl import low_rank
+from labkit.scale import graphed
 from tests.device.rows import in_dtype, numbers, seeded, two
 from tests.device.table import TABLE, beside
 
@@ -235,7 +236,7 @@ def recorded(device: torch.device) -> Iterator[Item]:
             epochs=32,
             batch_size=settings,
             generator=seeded(),
-            capture=capture,
+            record=graphed if capture else None,
         )
         for record in run:
             if record.step == 300:
@@ -257,7 +258,11 @@ def recorded(device: torch.device) -> Iterator[Item]:
             optimizer = torch.optim.Adam(weights, lr=1e-3, capturable=True)
             task = rtrl.CopyTask(8, generator=seeded(device.type), device=device)
             run = rtrl.train(
-                learner, readout, task, optimizer=optimizer, capture=capture
+                learner,
+                readout,
+                task,
+                optimizer=optimizer,
+                record=graphed if capture else None,
             )
             for record in run:
                 if record.step == 500:

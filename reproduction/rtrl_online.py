@@ -10,6 +10,7 @@ from labkit.lab.rtrl import Network, looks, make_learner, new_network
 from labkit.lab.runs.jobs import Checkpoint
 from labkit.rtrl import TBPTT, CharStream, CopyTask, train
 from labkit.rtrl.learners import label
+from labkit.scale import graphed
 
 CHUNK = 50  # steps between two chances to save
 LOGGED = 10**-3.5  # the rate of every run that the authors published
@@ -73,8 +74,8 @@ def online(
     task = task_of(data, batch, seed, device)
     network = new_network(task.input_size, hidden, seed=seed, device=device)
     learner = make_learner(method, rank, network.cell, batch_size=batch, seed=seed)
-    capture = torch.device(device).type == "cuda" and not learner.on_host
-    optimizer, saved = network.adam(lr, capturable=capture), checkpoint.load()
+    recorded = torch.device(device).type == "cuda" and not learner.on_host
+    optimizer, saved = network.adam(lr, capturable=recorded), checkpoint.load()
     parts = {"cell": network.cell, "readout": network.readout, "task": task}
     parts |= {"learner": learner, "optimizer": optimizer}
     rows, done, recent = [], 0, []
@@ -93,7 +94,7 @@ def online(
         steps=left,
         optimizer=optimizer,
         clip=clip,
-        capture=capture,
+        record=graphed if recorded else None,
     )
     for look in looks(records, CHUNK):
         recent, done = recent + look.bits, before + look.symbols

@@ -46,7 +46,7 @@ def test_a_part_that_was_cut_off_goes_on(small, tmp_path, capsys):
 
 def test_recorded_steps_are_those_of_the_strict_device(tmp_path, monkeypatch):
     """A short test of the same files; ``make test-device`` runs them all."""
-    monkeypatch.setattr(gpu, "RECORDED", "records_nothing and RFLO")
+    monkeypatch.setattr(gpu, "RECORDED", "records_nothing and rtrl_capture")
     file = tmp_path / "gpu.jsonl"
     assert run(file, "--part", "c") == 0
     (found,) = gpu.read(file)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from labkit import graphs
 from labkit.check import COUNT, check_kind, check_options, check_tensor, number
 from labkit.clock import Clock
 from labkit.collectives import mean_over
@@ -87,7 +86,7 @@ def train(
     test: tuple[Tensor, Tensor] | None = None,
     watch: Callable[[], Any] | None = None,
     ceiling: float = 100.0,
-    capture: bool = False,
+    record: Callable | None = None,
 ) -> Iterator[Record]:
     """Train a classifier and yield one :class:`Record` per minibatch.
 
@@ -119,9 +118,10 @@ def train(
         The run has diverged when a loss exceeds this many times the first one (or 1, if
         that is larger). The CPU sees that, and a failure of RLS, at its step; elsewhere
         no step waits for the device, and the end of the epoch sees it.
-    capture : bool
-        Replay steps as CUDA graphs, one for each size of minibatch and setting of the
-        options. ValueError on other devices, with ``watch``, on several workers.
+    record : callable, optional
+        ``labkit.scale.graphed``, which replays steps as CUDA graphs, one for each size
+        of minibatch and setting of the options. ValueError on other devices, with
+        ``watch``, on several workers.
     """
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
     _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
@@ -139,8 +139,12 @@ def train(
     bare, group = unwrap(model)
     if group is not None:
         _check_equal_shares(inputs, group)
-    if capture:
-        graphs.check(inputs.device, optimizer, watch, group)
+    check_kind("record", record, (Callable, type(None)), "a function or None")
+    if record and (watch or group is not None):
+        raise ValueError(
+            "record= makes one recording of a step, which nobody looks into and no "
+            "other worker takes part in: leave out watch, and use one process"
+        )
     clip = partial(_limit, optimizer, max_grad_norm)
 
     def backward(x, y):
@@ -156,10 +160,9 @@ def train(
     def whole(x, y):
         return backward(x, y), _update(model, optimizer, clip())
 
-    kept = partial(graphs.state_of, optimizer)
-    settings_now = partial(graphs.settings_of, optimizer, clip)
-    replayed = graphs.Replayed(whole, kept, settings_now)
-    run = replayed if capture else whole
+    run = whole
+    if record:
+        run = record(whole, device=inputs.device, optimizer=optimizer)
     if watch:
         run = lambda x, y: (backward(x, y), None)  # noqa: E731
     limit, last, step = math.inf, math.nan, 0

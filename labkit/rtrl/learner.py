@@ -234,21 +234,6 @@ class Learner:
         """Return the state and the estimator by name, without copies."""
         return {name: getattr(self, name) for name in ("state", *self.tensors)}
 
-    def in_place(self, run: Callable, *given: Tensor) -> tuple[Tensor, ...]:
-        """Return what ``run`` returns, and keep the learner's tensors where they are.
-
-        A recorded step reads them there. Tensors whose names begin with _ carry nothing
-        over.
-        """
-        places = {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
-        results = run(*given)
-        for name, place in places.items():
-            new = getattr(self, name)
-            if new is not place and not name.startswith("_"):
-                place.copy_(new)
-        vars(self).update(places, _read=None)
-        return results
-
     # What a learner must define.
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:

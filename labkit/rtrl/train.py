@@ -12,14 +12,13 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from labkit import graphs
-from labkit.check import COUNT, POSITIVE, check_options, described, optional
+from labkit.check import COUNT, POSITIVE, check_kind, check_options, described, optional
 from labkit.collectives import mean_over
 from labkit.errors import DivergedError
 from labkit.rtrl.learner import Learner
@@ -67,7 +66,7 @@ def train(
     clip: float = 1.0,
     watch: Mapping[str, Learner] | None = None,
     group: "dist.ProcessGroup | None" = None,
-    capture: bool = False,
+    record: Callable | None = None,
 ) -> Iterator[Record]:
     r"""Train online, and yield one :class:`Record` per time step.
 
@@ -97,9 +96,9 @@ def train(
     group : torch.distributed.ProcessGroup, optional
         The workers that train together, such as ``torch.distributed.group.WORLD``, each
         with a learner, its generator, and as many sequences of its own as it likes.
-    capture : bool
-        Replay steps as CUDA graphs, one for each setting of the optimiser's options (a
-        rate that changes is best a tensor). ValueError on other devices, with ``watch``
+    record : callable, optional
+        ``labkit.scale.graphed``, which replays steps as CUDA graphs, one for each
+        setting of the optimiser's options. ValueError on other devices, with ``watch``
         or ``group``, and for learners whose step the host decides, as :class:`TBPTT`.
 
     Raises
@@ -130,8 +129,12 @@ def train(
     watch = dict(watch or {})
     _check_fit(learner, readout, watch)
     device, of_readout = learner.state.device, weights_of(readout)
-    if capture:
-        graphs.check(device, optimizer, watch, group, learner.on_host)
+    check_kind("record", record, (Callable, type(None)), "a function or None")
+    if record and (watch or group is not None):
+        raise ValueError(
+            "record= makes one recording of a step, which nobody looks into and no "
+            "other worker takes part in: leave out watch, and use one process"
+        )
     listened = optimizer is not None and listened_to(readout)
     if listened and group is not None:
         raise ValueError(
@@ -179,25 +182,26 @@ def train(
 
     if listened:
         optimizer.zero_grad()
-    replayed = _replayed(learner, whole, optimizer, weights)
+    if record:
+        recorded = record(whole, device=device, optimizer=optimizer, learner=learner)
     on_cpu, last, since = device.type == "cpu", math.nan, 0
     for step, given in enumerate(task, start=1):
         given = _checked_symbols(given)
-        if capture:
-            (value,) = replayed(*(each.to(device, non_blocking=True) for each in given))
+        if record:
+            (value,) = recorded(*(each.to(device, non_blocking=True) for each in given))
             update, gradients = optimizer is not None, {}
         else:
             value, *update, gradients = gradients_at(*given)
         since = value if on_cpu else value + 0 * since  # nan and inf stay so
         if on_cpu or step % LOOK == 0:
             last = _finite(float(since), step, last)
-        if update and not capture:
+        if update and not record:
             update_weights(*update)
         level = _level(task, (last if on_cpu else value.double()) / math.log(2))
-        record = Record(step, step, value, level, bool(update), gradients)
-        yield record
-        if "loss" in vars(record):  # it was read
-            last = _finite(record.loss, step, last)
+        row = Record(step, step, value, level, bool(update), gradients)
+        yield row
+        if "loss" in vars(row):  # it was read
+            last = _finite(row.loss, step, last)
         if step == steps:
             return
 
@@ -283,27 +287,6 @@ def _check_fit(learner: Learner, readout: nn.Module, watch: Mapping[str, Learner
         raise ValueError("every watched learner must share the trained learner's cell")
     if "learner" in watch:
         raise ValueError("the name 'learner' is taken by the trained learner")
-
-
-def _replayed(
-    learner: Learner,
-    whole: Callable,
-    optimizer: torch.optim.Optimizer | None,
-    weights: list[nn.Parameter],
-) -> graphs.Replayed:
-    """Return a step that is replayed as a graph and keeps its tensors in place."""
-
-    def kept():
-        of_optimizer = graphs.state_of(optimizer) if optimizer else []
-        own = [v for k, v in vars(learner).items() if not k.startswith("_")]
-        tensors = [v for v in own if isinstance(v, Tensor)]
-        return [*{id(v): v for v in [*tensors, *weights, *of_optimizer]}.values()]
-
-    def settings():
-        return optimizer and graphs.settings_of(optimizer, lambda: None)
-
-    run = partial(learner.in_place, whole)
-    return graphs.Replayed(run, kept, settings, [learner.generator])
 
 
 def _level(task: Iterable, bits: float | Tensor) -> int | Tensor:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit import graphs
+from labkit.scale import graphs
 from tests.device.tape import on_tape
 
 

@@ -38,7 +38,7 @@ class Tape(TorchDispatchMode):
 
 
 def on_tape(run, generators):
-    """As :func:`labkit.graphs.record`: recorded, nothing is drawn and written."""
+    """As :func:`labkit.scale.graphs.record`: recorded, nothing is drawn and written."""
     streams = [each.get_state() for each in generators]
     with Tape() as tape:
         found = run()

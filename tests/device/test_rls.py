@@ -7,10 +7,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import labkit.clock
-from labkit import graphs
 from labkit.errors import DivergedError
 from labkit.rls import RLS, Hybrid, Residuals, Settings, rls_step as step, train
 from labkit.rls.update import Masked
+from labkit.scale import graphed, graphs
 from tests.device.strict_device import NAME, strict
 from tests.device.tape import on_tape
 from tests.rls.conftest import RULE, assert_close, batch, identical, randn, spd, take
@@ -114,16 +114,16 @@ def test_what_stays_keeps_its_place(on_failure):
 def test_a_recorded_run_is_the_run(taped, limit, on_failure):
     """Short batches, an option that is turned and a size that changes are recorded."""
     found = []
-    for capture in (False, True):
+    for record in (None, graphed):
         model, size = fcs(), Settings(8)
         rule = {"momentum": 0.5, "l1": 1e-3, "on_failure": on_failure}
         optimizer = held(RLS)(model, **rule, max_grad_norm=limit)
         options = {"generator": torch.Generator().manual_seed(3), "epochs": 9}
-        options |= {"batch_size": size, "capture": capture, "loss": cross_entropy}
+        options |= {"batch_size": size, "record": record, "loss": cross_entropy}
         losses = []
-        for record in train(model, optimizer, randn(20, 5, seed=2), LABELS, **options):
-            losses.append([record.loss, record.gradient_norm])
-            if record.step == 12:
+        for row in train(model, optimizer, randn(20, 5, seed=2), LABELS, **options):
+            losses.append([row.loss, row.gradient_norm])
+            if row.step == 12:
                 optimizer.param_groups[0]["lr"] = 0.5
                 size.batch_size = 6
         steps = [state["step"].item() for state in optimizer.state.values()]
@@ -139,36 +139,23 @@ def test_a_recording_holds_no_batch_and_no_option(taped):
     model = fcs()
     optimizer = held(RLS)(model)
     data = randn(20, 5, seed=2), LABELS
-    options = {"batch_size": 8, "epochs": 6, "loss": cross_entropy, "capture": True}
+    options = {"batch_size": 8, "epochs": 6, "loss": cross_entropy, "record": graphed}
     for record in train(model, optimizer, *data, **options):
         if record.step == 9:
             optimizer.param_groups[0]["lr"] = 0.5
     assert len(recorded) == 4  # 8 rows and 4 rows, before and after
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "the data are on cpu: move model and data to cuda"),
-        ({"watch": print}, "the data are on cpu"),
-    ],
-)
-def test_the_cpu_records_nothing(options, message):
-    with pytest.raises(ValueError, match=f"CUDA graph; {message}"):
-        run_on("cpu", RLS, capture=True, **options)
+def test_the_cpu_records_nothing():
+    with pytest.raises(ValueError, match="CUDA graph; the data are on cpu: move model"):
+        run_on("cpu", RLS, record=graphed)
 
 
-def test_what_no_recording_holds():
-    cuda, model = torch.device("cuda"), fcs()
-    rls, adam = RLS(model), torch.optim.Adam(model.parameters())
-    graphs.check(cuda, rls, None, None)
-    for given, message in (
-        ((rls, print, None), "watch looks inside"),
-        ((rls, None, object()), "process group"),
-        ((adam, None, None), "capturable=True"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            graphs.check(cuda, *given)
+def test_nothing_looks_into_a_recording():
+    with pytest.raises(ValueError, match="leave out watch, and use one process"):
+        run_on("cpu", RLS, record=graphed, watch=print)
+    with pytest.raises(TypeError, match="record must be a function or None, got"):
+        run_on("cpu", RLS, record=True)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

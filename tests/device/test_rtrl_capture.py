@@ -5,17 +5,18 @@ from functools import partial
 import pytest
 import torch
 
-from labkit import graphs, rtrl
+from labkit import rtrl
+from labkit.scale import graphed, graphs
 from tests.device.rows import seeded
 from tests.device.strict_device import NAME, strict
-from tests.test_graphs import FAULTS
+from tests.scale.test_graphs import FAULTS
 
 B, N = 3, 4
 CAPTURED = [name for name in rtrl.LEARNERS if name != "TBPTT"]
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 
 
-def run(name, *, capture, device=NAME, steps=6, make=SGD, readout=None, between=None):
+def run(name, *, record, device=NAME, steps=6, make=SGD, readout=None, between=None):
     """Losses of a run on the strict device, and what it leaves."""
     options = {"dtype": torch.float64}
     cell = rtrl.RHNCell(4, N, generator=seeded(), **options).to(device)
@@ -25,14 +26,14 @@ def run(name, *, capture, device=NAME, steps=6, make=SGD, readout=None, between=
     readout = readout.to(device)
     task = rtrl.CopyTask(B, level=1, generator=seeded(device), device=device, **options)
     optimizer = make([cell.weight, *readout.parameters()])
-    train = rtrl.train(learner, readout, task, optimizer=optimizer, capture=capture)
+    train = rtrl.train(learner, readout, task, optimizer=optimizer, record=record)
     losses = []
-    for record in train:
-        losses.append(record.loss)
-        assert record.updated
+    for row in train:
+        losses.append(row.loss)
+        assert row.updated
         if between:
-            between(record.step, learner, optimizer)
-        if record.step == steps:
+            between(row.step, learner, optimizer)
+        if row.step == steps:
             break
     left = [*learner.state_dict().values(), cell.weight, *readout.parameters()]
     left += [v for k, v in vars(learner).items() if k in ("spectrum", "mixing")]
@@ -48,8 +49,8 @@ def same(one, two):
 def test_a_recorded_run_is_the_run(taped, name):
     """To the bit, with resets and signs; what a learner carries lies where it lay."""
     with strict(counting=False) as tally:
-        plain = run(name, capture=False)
-        same(run(name, capture=True), plain)
+        plain = run(name, record=None)
+        same(run(name, record=graphed), plain)
         assert tally.waits.total() < 60
 
 
@@ -69,9 +70,9 @@ def test_a_recording_runs_the_step_no_more(taped, monkeypatch, between):
     monkeypatch.setattr(rtrl.UORO, "_advance", count)
     options = {"readout": torch.nn.Linear(N, 4).double(), "between": between}
     with strict(counting=False):
-        found = run("UORO", capture=True, **options | {"readout": copied(options)})
+        found = run("UORO", record=graphed, **options | {"readout": copied(options)})
         assert len(steps) == (3 if between is None else 9)
-        same(found, run("UORO", capture=False, **options))
+        same(found, run("UORO", record=None, **options))
 
 
 def copied(options):
@@ -81,50 +82,57 @@ def copied(options):
     return other
 
 
-@pytest.mark.parametrize("record", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ["OK", "UORO"])
-def test_a_planted_fault_leaves_the_run_as_it_was(taped, monkeypatch, name, record):
+def test_a_planted_fault_leaves_the_run_as_it_was(taped, monkeypatch, name, fault):
     """It is noticed at the first replay; learner, weights and momentum go on plain."""
-    monkeypatch.setattr(graphs, "record", record)
+    monkeypatch.setattr(graphs, "record", fault)
     with strict(counting=False):
         with pytest.warns(RuntimeWarning, match="replay of a recorded step is not the"):
-            found = run(name, capture=True)
-        same(found, run(name, capture=False))
+            found = run(name, record=graphed)
+        same(found, run(name, record=None))
 
 
 def test_a_task_whose_resets_come_from_the_cpu(taped):
     ends = []
     with strict(counting=False):
-        for capture in (False, True):
+        for record in (None, graphed):
             cell = rtrl.RNNCell(3, N, generator=seeded()).to(NAME)
             text = torch.arange(30) % 3
             stream = rtrl.CharStream(text, 3, B, reset_every=4, device=NAME)
             learner = rtrl.UORO(cell, batch_size=B, generator=seeded(NAME))
             readout = rtrl.Readout(N, 3, generator=seeded(NAME), device=NAME)
-            options = {"steps": 6, "capture": capture}
+            options = {"steps": 6, "record": record}
             records = rtrl.train(learner, readout, stream, **options)
-            losses = [record.loss for record in records]
+            losses = [row.loss for row in records]
             ends.append((losses, [learner.state.cpu(), learner.v.cpu()]))
     same(*ends)
 
 
-@pytest.mark.parametrize("name", rtrl.LEARNERS)
-def test_the_cpu_records_nothing(name):
+def test_the_cpu_records_nothing():
     with pytest.raises(ValueError, match="CUDA graph; the data are on cpu: move model"):
-        run(name, capture=True, device="cpu")
+        run("OK", record=graphed, device="cpu")
 
 
 def test_what_no_recording_holds():
     cuda, weight = torch.device("cuda"), [torch.zeros(1)]
-    sgd = torch.optim.SGD(weight)
+    adam = torch.optim.Adam(weight)
     window = rtrl.TBPTT(rtrl.RNNCell(2, 3), batch_size=1, horizon=2)
-    for optimizer in (None, sgd, torch.optim.Adam(weight, capturable=True)):
-        graphs.check(cuda, optimizer, {}, None, "")
-    for given, message in (
-        ((torch.optim.Adam(weight), {}, None, ""), "needs capturable=True"),
-        ((sgd, {"RTRL": window}, None, ""), "watch looks inside a step"),
-        ((sgd, {}, object(), ""), "a process group step as written"),
-        ((sgd, {}, None, window.on_host), "TBPTT counts its steps on the host"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            graphs.check(cuda, *given)
+    uoro = rtrl.UORO(window.cell, batch_size=1)
+    for optimizer in (None, SGD(weight), torch.optim.Adam(weight, capturable=True)):
+        assert isinstance(
+            graphed(len, device=cuda, optimizer=optimizer, learner=uoro),
+            graphs.Replayed,
+        )
+    with pytest.raises(ValueError, match="needs capturable=True"):
+        graphed(len, device=cuda, optimizer=adam)
+    with pytest.raises(ValueError, match="TBPTT counts its steps on the host"):
+        graphed(len, device=cuda, learner=window)
+
+
+def test_nothing_looks_into_a_recording():
+    cell, task = rtrl.RNNCell(4, 3), rtrl.CopyTask(1)
+    learner, readout = rtrl.UORO(cell, batch_size=1), rtrl.Readout(3, 4)
+    watch = {"RTRL": rtrl.RTRL(cell, batch_size=1)}
+    with pytest.raises(ValueError, match="leave out watch, and use one process"):
+        next(rtrl.train(learner, readout, task, record=graphed, watch=watch))

@@ -1,11 +1,12 @@
 """A recording proves itself: a fault planted in a replay is noticed at first use."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from labkit import graphs
+from labkit.scale import graphs
 from tests.device.tape import on_tape
 
 
@@ -65,13 +66,15 @@ FAULTS = {
 
 def setting():
     """A noisy running mean: arguments, state and random numbers all count."""
-    g, state = torch.Generator().manual_seed(0), torch.zeros(3)
+    g = torch.Generator().manual_seed(0)
+    learner = SimpleNamespace(generator=g, state=torch.zeros(3))
 
-    def run(x):
-        state.mul_(0.9).add_(x + torch.randn(3, generator=g))
-        return (state.sum(),)
+    def step(x):
+        noise = torch.randn(3, generator=g)
+        learner.state = 0.9 * learner.state + x + noise
+        return (learner.state.sum(),)
 
-    return run, state, g
+    return step, learner
 
 
 XS = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
@@ -81,14 +84,14 @@ def replayed(monkeypatch, record):
     """What eight calls give, what they leave, and the `Replayed`."""
     monkeypatch.setattr(graphs, "aside", lambda run: run())
     monkeypatch.setattr(graphs, "record", record)
-    run, state, g = setting()
-    made = graphs.Replayed(run, lambda: [state], lambda: None, [g])
-    return torch.stack([made(x)[0] for x in XS]), state, made
+    step, learner = setting()
+    made = graphs.Replayed(step, None, learner)
+    return torch.stack([made(x)[0] for x in XS]), learner.state, made
 
 
 def plainly():
-    run, state, _ = setting()
-    return torch.stack([run(x)[0] for x in XS]), state
+    step, learner = setting()
+    return torch.stack([step(x)[0] for x in XS]), learner.state
 
 
 def test_a_faithful_replay_is_taken_without_a_word(monkeypatch):
