@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12      the interpreter that .venv is made from, 3.11 or newer
 #   PIP_FLAGS=...          handed to every pip install, say for another build of torch
-#   TREES="before after"   make lines: the source trees to count, this one by default
+#   TREES="before after"   make lines: the source trees to weigh, this one by default
 #   DEVICE=cuda JSON=file  make bench on a GPU, its results written to a file
 #   PART=b                 make gpu: one part alone, each at most nine minutes
 #   DOCS=build/docs        where make docs puts the site together
@@ -119,7 +119,7 @@ gpu: ## Check and time everything on a GPU, from the source tree; PART=a..g, DEV
 	@PYTHONPATH=. $(PYTHON) benchmarks/gpu.py --device=$(if $(filter file,$(origin DEVICE)),cuda,$(DEVICE)) \
 	  $(if $(PART),--part=$(PART)) $(if $(JSON),--json=$(JSON))
 
-lines: .venv/.stamp ## Count the lines of labkit and its tests, room by room; seconds of each import
+lines: .venv/.stamp ## Weigh labkit and its tests, room by room: tokens of code, words, names, tricks
 	@$(BIN)/python benchmarks/lines.py $(TREES)
 
 stills: .venv/.stamp ## Draw the still pictures that notebooks show before anything has run (needs Chromium)

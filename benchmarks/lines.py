@@ -1,91 +1,140 @@
-"""How many lines the house has, room by room: total, code, docstring, blank, comment.
+"""How much there is to read, room by room: tokens of code and what else weighs.
 
     python benchmarks/lines.py [FOLDER ...]
 
-A folder is the top of a source tree; with several, they follow one another, say before
-and after. A line with code and a comment counts as code, and a string that stands where
-a docstring may as docstring, its blank lines included. Below stands how long each
-room of the package takes to import in a new process, the least of three times, and how
-long torch alone does.
+A folder is the top of a source tree, this one if none is named; several follow one
+another, say before and after. A room is a folder of `labkit`, of `labkit/lab` or of
+`tests`, and any other top folder as a whole. Its row has
+
+- lines, as they stand;
+- tokens of code: without comments, docstrings and line breaks, and an f-string is one
+  token on every Python, so that packed lines weigh as much as loose ones;
+- words of docstrings and comments;
+- public names of modules, functions with methods, and their parameters;
+- tricks: starred arguments in calls, and lambdas bound to a name;
+- files.
+
+The code cells of a notebook count as Python, JavaScript by its words and signs. Sums
+stand below. `tests/test_house.py` holds each room to its bound.
 """
 
 import ast
 import io
-import os
-import subprocess
+import json
+import re
 import sys
 import tokenize
 from collections import Counter
 from pathlib import Path
 
-COLUMNS = ("files", "total", "code", "docstring", "blank", "comment", "longest")
+COLUMNS = "lines tokens words public functions parameters tricks files".split()
+TOPS = ("benchmarks", "docs", "labkit", "notebooks", "reproduction", "tests")
 NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT),
     *(tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER),
 }
+# Since Python 3.12 an f-string is a row of tokens between these two.
+OPENED = getattr(tokenize, "FSTRING_START", None)
+CLOSED = getattr(tokenize, "FSTRING_END", None)
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+HAVE_DOCSTRINGS = ast.Module | ast.ClassDef | FUNCTIONS
 
 
-def count(source):
-    """Count the lines of a module by kind.
+def weigh_python(source):
+    """Weigh the text of a module.
 
-    >>> count('"Doc."' + chr(10) + chr(10) + "x = 1  # one" + chr(10) + "# two")
-    Counter({'total': 4, 'docstring': 1, 'code': 1, 'blank': 1, 'comment': 1})
+    >>> weight = weigh_python("def double(x): return 2 * x  # twice")
+    >>> weight["tokens"], weight["words"], weight["parameters"]
+    (10, 2, 1)
     """
-    doc, code = set(), set()
-    for node in ast.walk(ast.parse(source)):
-        match getattr(node, "body", None):
-            case [ast.Expr(value=ast.Constant(value=str())) as first, *_]:
-                doc.update(range(first.lineno, first.end_lineno + 1))
+    tree = ast.parse(source)
+    weight, docstrings = Counter(lines=len(source.splitlines()), files=1), set()
+    for node in ast.walk(tree):
+        if isinstance(node, HAVE_DOCSTRINGS) and node.body:
+            first = node.body[0]
+            text = getattr(getattr(first, "value", None), "value", None)
+            if isinstance(first, ast.Expr) and isinstance(text, str):
+                docstrings.add((first.lineno, first.col_offset))
+                weight["words"] += len(text.split())
+        if isinstance(node, FUNCTIONS):
+            given = node.args
+            weight["functions"] += 1
+            weight["parameters"] += len(given.posonlyargs + given.args)
+            weight["parameters"] += len(given.kwonlyargs)
+        elif isinstance(node, ast.Call):
+            weight["tricks"] += sum(isinstance(a, ast.Starred) for a in node.args)
+            weight["tricks"] += sum(k.arg is None for k in node.keywords)
+        elif isinstance(node, ast.Assign):
+            weight["tricks"] += isinstance(node.value, ast.Lambda)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | FUNCTIONS):
+            weight["public"] += not node.name.startswith("_")
+    inside = 0  # how many f-strings are open
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in NO_CODE:
-            code.update(range(token.start[0], token.end[0] + 1))
-    lines = source.splitlines()
-    blank = {n for n, line in enumerate(lines, 1) if not line.strip()} - doc - code
-    kinds = {"total": len(lines), "docstring": len(doc), "code": len(code - doc)}
-    kinds["blank"] = len(blank)
-    kinds["comment"] = len(lines) - len(doc | code) - len(blank)
-    return Counter(kinds)
+        if token.type == tokenize.COMMENT:
+            weight["words"] += len(token.string.split())
+        elif token.type not in NO_CODE and token.start not in docstrings:
+            weight["tokens"] += not inside
+            inside += (token.type == OPENED) - (token.type == CLOSED)
+    return weight
+
+
+def weigh(path):
+    """Weigh a file."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".js":
+        bare = re.sub(r"/\*.*?\*/|//.*?$", " ", text, flags=re.DOTALL | re.MULTILINE)
+        tokens = len(re.findall(r"\w+|[^\w\s]", bare))
+        return Counter(lines=len(text.splitlines()), tokens=tokens, files=1)
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        code = ("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+        text = "\n".join(code)
+    return weigh_python(text)
+
+
+def room_of(path):
+    """Name the room of a file, whose path is from the top of the tree."""
+    top, *below = path.parts[:-1]
+    if top == "labkit":
+        depth = 2 if below[:1] == ["lab"] else 1
+        return "/".join([top, *(below[:depth] or ["*.py"])])
+    return "/".join([top, *below[:1]]) if top == "tests" else top
 
 
 def rooms(tree):
-    """Count a source tree by its folders; ``labkit/lab`` and what is below it too."""
+    """Weigh the rooms of a source tree; return their weights by name."""
     found = {}
-    for top in ("labkit", "reproduction", "benchmarks", "tests"):
-        for path in sorted((tree / top).rglob("*.py")):
-            parts = path.relative_to(tree).parts
-            room = f"{top}/{parts[1]}" if len(parts) > 2 else f"{top}/*.py"
-            below = parts[2] if len(parts) > 3 else "*.py"
-            lines = count(path.read_text("utf-8"))
-            names = [room, top, *[f"{room}/{below}"] * (room == "labkit/lab")]
-            for name in names:
-                row = found.setdefault(name, Counter())
-                longest = max(row["longest"], lines["total"])
-                row.update(lines, files=1)
-                row["longest"] = longest
+    kinds = "*.py", "*.js", "*.ipynb"
+    files = (p for top in TOPS for kind in kinds for p in (tree / top).rglob(kind))
+    for path in sorted(path.relative_to(tree) for path in files):
+        if not any(part.startswith(".") for part in path.parts):
+            room = found.setdefault(room_of(path), Counter())
+            room.update(weigh(tree / path))
     return found
 
 
-def import_seconds(tree, module):
-    """Import a module in three new processes, one by one; return the least time."""
-    lines = f"import time; t = time.perf_counter(); import {module}"
-    command = [sys.executable, "-c", f"{lines}; print(time.perf_counter() - t)"]
-    here = {**os.environ, "PYTHONPATH": str(tree.resolve())}
-    told = (subprocess.check_output(command, env=here, cwd=tree) for _ in range(3))
-    return min(map(float, told))
+def sums(weights):
+    """Add the rooms up: core, lab, each other top folder, and all."""
+    found = {}
+    for room, weight in weights.items():
+        top = room.split("/")[0]
+        if top == "labkit":
+            top = "lab" if room.startswith("labkit/lab") else "core"
+        for name in (top, "all"):
+            found.setdefault(f"= {name}", Counter()).update(weight)
+    return found
 
 
 def main(trees):
-    """Print the tables of each tree."""
+    """Print the table of each tree."""
     for tree in trees:
-        print(f"{tree}\n{'room':22}" + "".join(f"{c:>10}" for c in COLUMNS))
-        for room, row in sorted(rooms(Path(tree)).items()):
-            print(f"{room:22}" + "".join(f"{row[c]:10}" for c in COLUMNS))
-        packages = sorted(
-            p.parent.name for p in Path(tree).glob("labkit/*/__init__.py")
-        )
-        for module in ("torch", "labkit", *(f"labkit.{name}" for name in packages)):
-            print(f"import {module:28} {import_seconds(Path(tree), module):6.2f} s")
-        print()
+        if len(trees) > 1:
+            print(tree)
+        print(f"{'room':28}" + "".join(f"{name:>11}" for name in COLUMNS))
+        weights = rooms(Path(tree))
+        for name, weight in [*weights.items(), *sums(weights).items()]:
+            print(f"{name:28}" + "".join(f"{weight[c]:11,}" for c in COLUMNS))
 
 
 if __name__ == "__main__":

@@ -97,37 +97,38 @@ def test_every_step_of_the_device_benchmark_is_timed_again_and_again(room):
     assert all(best(row.make, "cpu") > 0 for row in TABLE[room])
 
 
-def test_lines_are_counted_by_kind(tmp_path):
+def test_what_has_to_be_read_is_weighed():
     source = (
-        'def f():\n    """Doc.\n\n    More."""\n\n    # why\n    return """a\n\nb"""'
+        'class A:\n    """Two words."""\n\n    def f(self, *, b=f"{0}"):  # a note\n'
+        "        return g(*self,\n            **b)\n\n\n_h = lambda: 0\n"
     )
-    assert dict(LINES["count"](source)) == {
-        "total": 9,
-        "docstring": 3,
-        "code": 4,
-        "blank": 1,
-        "comment": 1,
+    packed = source.replace(",\n            ", ", ").replace("\n\n", "\n")
+    weight, same = (LINES["weigh_python"](text) for text in (source, packed))
+    assert weight == {
+        **{"lines": 9, "tokens": 33, "words": 5, "public": 1, "functions": 1},
+        **{"parameters": 2, "tricks": 3, "files": 1},
     }
+    assert same["tokens"] == weight["tokens"] and same["lines"] == 5
 
 
-def test_lines_of_two_trees_are_told_room_by_room(tmp_path, capsys, monkeypatch):
+def test_two_trees_are_weighed_room_by_room(tmp_path, capsys):
     for tree, n in (("before", 3), ("after", 2)):
         room = tmp_path / tree / "labkit" / "rls"
         room.mkdir(parents=True)
         (room / "a.py").write_text("x = 1\n" * n)
+        (room / "a.js").write_text("/* a */ x += 1;  // b")
         (room.parent / "b.py").write_text("x = 1\n")
-    assert LINES["import_seconds"](tmp_path, "json") > 0
-    own = LINES["main"].__globals__
-    monkeypatch.setitem(own, "import_seconds", lambda tree, module: 1.5)
     LINES["main"]([tmp_path / "before", tmp_path / "after"])
-    rows = re.findall(r"^(labkit\S*) +(\d+) +(\d+)", capsys.readouterr().out, re.M)
+    rows = re.findall(r"^(\S+|= \S+) +(\d+) +(\d+)", capsys.readouterr().out, re.M)
     assert rows == [
-        ("labkit", "2", "4"),
-        ("labkit/*.py", "1", "1"),
-        ("labkit/rls", "1", "3"),
-        ("labkit", "2", "3"),
-        ("labkit/*.py", "1", "1"),
-        ("labkit/rls", "1", "2"),
+        ("labkit/*.py", "1", "3"),
+        ("labkit/rls", "4", "14"),
+        ("= core", "5", "17"),
+        ("= all", "5", "17"),
+        ("labkit/*.py", "1", "3"),
+        ("labkit/rls", "3", "11"),
+        ("= core", "4", "14"),
+        ("= all", "4", "14"),
     ]
 
 

@@ -2,8 +2,10 @@
 
 import ast
 import re
+import runpy
 import subprocess
 import tomllib
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -233,6 +235,98 @@ def test_no_two_modules_import_each_other():
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+# How much there is to read
+
+LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
+# Tokens of code, as `make lines` prints them: at most, and today. A room that is above
+# its bound may not grow; whoever makes one lighter writes down what it weighs now.
+WEIGHTS = {
+    "labkit/rls": (11_000, 19_258),
+    "labkit/bpls": (10_000, 16_232),
+    "labkit/hessian_free": (15_500, 25_147),
+    "labkit/broad": (17_500, 25_090),
+    "labkit/rtrl": (19_500, 23_083),
+    "labkit/instruments": (8_500, 12_729),
+    "labkit/theorems": (8_000, 7_953),
+    "labkit/scale": (5_700, 387),
+    "labkit/*.py": (2_500, 4_404),
+    "= core": (98_000, 134_283),
+    "labkit/lab/panels": (30_000, 46_835),
+    "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 52_399),
+    "labkit/lab/exercises": (13_000, 28_708),
+    "labkit/lab/runs": (10_500, 16_271),
+    "labkit/lab/datasets": (6_000, 8_140),
+    "labkit/lab": (4_500, 10_500),
+    "= lab": (92_000, 163_000),
+    "notebooks": (12_000, 21_700),
+    "reproduction": (30_000, 48_000),
+    "benchmarks": (11_000, 21_900),
+    "docs": (2_300, 2_230),
+    "tests/rls": (25_000, 40_599),
+    "tests/bpls": (15_500, 25_414),
+    "tests/broad": (18_000, 28_656),
+    "tests/hessian_free": (21_500, 35_158),
+    "tests/rtrl": (22_000, 35_000),
+    "tests/instruments": (10_500, 17_049),
+    "tests/device": (8_500, 17_417),
+    "tests/optimisers": (4_000, 6_039),
+    "tests/scale": (4_000, 0),
+    "tests": (11_000, 20_700),
+    "tests of core and root": (140_000, 225_000),
+    "= tests": (205_000, 373_000),
+    "= all": (450_000, 757_000),
+}
+# Starred arguments in calls, and lambdas bound to a name; they only become fewer.
+TRICKS = {"= core": 239, "= lab": 233, "= reproduction": 72, "= benchmarks": 36}
+TRICKS |= {"= notebooks": 90, "= tests": 1_289}
+NO_CORE = {"tests/lab", "tests/notebooks", "tests/browser", "tests/reproduction"}
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """What each room weighs, the golden numbers of before left out."""
+    rooms = LINES["rooms"](ROOT)
+    rooms.pop("tests/golden", None)
+    joined = {
+        "tests of core and root": {
+            room for room in rooms if room.startswith("tests") and room not in NO_CORE
+        }
+    }
+    joined |= {name: alternatives(name) for name in WEIGHTS if "{" in name}
+    sums = LINES["sums"](rooms)
+    for name, parts in joined.items():
+        sums[name] = sum((rooms.get(part, Counter()) for part in parts), Counter())
+    return rooms | sums
+
+
+@pytest.mark.parametrize("room", WEIGHTS)
+def test_a_room_weighs_no_more_than_it_may(room, weights):
+    bound, today = WEIGHTS[room]
+    tokens, held = weights.get(room, Counter())["tokens"], max(bound, today)
+    assert tokens <= held, (
+        f"{room} has {tokens:,} tokens, {tokens - held:,} more than the {held:,} "
+        f"that it may have, and its bound is {bound:,}; see `make lines`"
+    )
+
+
+def test_every_room_has_a_bound(weights):
+    held = {room for name in WEIGHTS for room in alternatives(name)}
+    rooms = {room for room in weights if not room.startswith("= ")}
+    assert rooms - held - NO_CORE == set()
+
+
+def alternatives(name):
+    """Write ``a/{b,c}`` out as ``a/b`` and ``a/c``."""
+    before, brace, names = name.partition("{")
+    return [before + each for each in names.rstrip("}").split(",")] if brace else [name]
+
+
+@pytest.mark.parametrize("top", TRICKS)
+def test_tricks_become_fewer(top, weights):
+    tricks = weights[top]["tricks"]
+    assert tricks <= TRICKS[top], f"{top} has {tricks} tricks, {TRICKS[top]} before"
 
 
 # What is declared
