@@ -262,7 +262,7 @@ WEIGHTS = {
     "= lab": (92_000, 163_000),
     "notebooks": (12_000, 21_700),
     "reproduction": (30_000, 48_000),
-    "benchmarks": (11_000, 21_900),
+    "benchmarks": (11_000, 22_000),
     "docs": (2_300, 2_230),
     "tests/rls": (25_000, 40_599),
     "tests/bpls": (15_500, 25_414),
@@ -274,9 +274,9 @@ WEIGHTS = {
     "tests/optimisers": (4_000, 6_039),
     "tests/scale": (4_000, 0),
     "tests": (11_000, 20_700),
-    "tests of core and root": (140_000, 225_000),
-    "= tests": (205_000, 373_000),
-    "= all": (450_000, 757_000),
+    "tests of core and root": (140_000, 229_000),
+    "= tests": (205_000, 377_000),
+    "= all": (450_000, 762_000),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 239, "= lab": 233, "= reproduction": 72, "= benchmarks": 36}
@@ -311,9 +311,9 @@ def test_a_room_weighs_no_more_than_it_may(room, weights):
     )
 
 
-def test_every_room_has_a_bound(weights):
+def test_every_room_has_a_bound():
     held = {room for name in WEIGHTS for room in alternatives(name)}
-    rooms = {room for room in weights if not room.startswith("= ")}
+    rooms = set(LINES["rooms"](ROOT)) - {"tests/golden"}
     assert rooms - held - NO_CORE == set()
 
 
@@ -428,7 +428,8 @@ def test_the_top_level_is_as_designed():
 
 
 def test_nothing_large_is_committed():
-    sizes = {p: (ROOT / p).stat().st_size for p in tracked() if (ROOT / p).is_file()}
+    paths = [p for p in tracked() if p.parts[:2] != ("tests", "golden")]
+    sizes = {p: (ROOT / p).stat().st_size for p in paths if (ROOT / p).is_file()}
     assert not {path: size for path, size in sizes.items() if size > 600_000}
 
 
