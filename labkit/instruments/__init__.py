@@ -1,4 +1,4 @@
-"""Measure runs: traces, gradient quality, inputs, spectra, costs and traffic.
+"""Measure runs: traces, gradient quality, inputs and costs.
 
 Instruments only observe: none changes what it measures or draws from a random number
 generator, so a run with and without them gives bit-identical weights.
@@ -12,7 +12,6 @@ from labkit.instruments.gradients import (
     relative_variance,
 )
 from labkit.instruments.inputs import angle, best_ratio
-from labkit.instruments.spectra import effective_rank
 from labkit.instruments.trace import Trace
 from labkit.instruments.traffic import Collective, Traffic, wire_bytes
 
@@ -26,7 +25,6 @@ __all__ = [
     "angle",
     "best_ratio",
     "cost",
-    "effective_rank",
     "gradient_cosine",
     "gradient_variance",
     "relative_variance",

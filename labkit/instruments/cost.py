@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.check import COUNT, check_kind, check_options, described
+from labkit.check import COUNT, check_kind, check_options
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,16 @@ def cost(
     >>> cost(terms, hidden=10, inputs=5, rank=3)
     Cost(flops=640, bytes=432)
     """
-    sizes = {"hidden": hidden, "inputs": inputs, "blocks": blocks, "parts": parts}
-    sizes |= {"batch": batch, "rank": rank, "dtype_bytes": dtype_bytes}
+    sizes = {
+        "hidden": hidden,
+        "inputs": inputs,
+        "blocks": blocks,
+        "parts": parts,
+        "batch": batch,
+        "rank": rank,
+        "dtype_bytes": dtype_bytes,
+    }
     check_options(sizes, dict.fromkeys(sizes, COUNT))
     check_kind("count", count, Callable, "a function of n, m, K, P and r")
-    counted = count(hidden, hidden + inputs + 1, blocks, parts, rank)
-    if not isinstance(counted, tuple) or len(counted) != 2:
-        raise TypeError(
-            "count must return operations and numbers carried, got "
-            f"{described(counted)}"
-        )
-    flops, numbers = counted
+    flops, numbers = count(hidden, hidden + inputs + 1, blocks, parts, rank)
     return Cost(flops=batch * flops, bytes=batch * numbers * dtype_bytes)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from labkit.check import COUNT, check_kind, check_options, one_of
 from labkit.instruments.layer_calls import tensor_to_hook
 from labkit.instruments.per_layer import Moments, add
-from labkit.instruments.watched import KINDS, check_mixing, choose, own_parameters
+from labkit.instruments.watched import KINDS, check_mixing, choose
 from labkit.layers import WeakHook, current_backward, tensors
 
 EVERY = 20  # a measured step may then cost three plain ones within 1.1 on average
@@ -82,10 +82,9 @@ class GradientNoise:
     Parameters
     ----------
     model : nn.Module
-        Called in the training loop.  Linear, Conv1d to Conv3d and ConvTranspose1d to
-        ConvTranspose3d, Embedding, RNN, LSTM and GRU layers (one layer, one
-        direction), MultiheadAttention (with dropout on the CPU), LayerNorm, RMSNorm,
-        GroupNorm, InstanceNorm, and BatchNorm in evaluation mode are understood.
+        Called in the training loop.  Linear, Conv1d to Conv3d (one group), Embedding,
+        RNN and LSTM layers (one layer, one direction) are understood; opacus and
+        backpack-for-pytorch know more kinds.
     every : int
         Measure the first pass and then each `every`-th.  A pass is a call of `model` in
         training mode with gradients enabled.
@@ -95,9 +94,8 @@ class GradientNoise:
     layers : list of str or nn.Module, optional
         Which layers to watch.  Default: all that have parameters to train.
     batch_first : bool
-        Whether inputs of Linear layers and norms with three or more dimensions are
-        (M, T, n) or (T, M, n), and indices (M, T) or (T, M).  Recurrent layers and
-        attention have their own ``batch_first``.
+        Whether inputs of Linear layers with three or more dimensions are (M, T, n) or
+        (T, M, n), and indices (M, T) or (T, M).  Recurrent layers have their own.
     skip_unsupported : bool
         Leave out layers that are not understood or share a parameter, such as tied
         embeddings, with one warning that names them all.
@@ -164,21 +162,26 @@ class GradientNoise:
         batch_first: bool = True,
         skip_unsupported: bool = False,
     ):
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
-        check_options({"every": every}, {"every": COUNT})
-        check_options({"reduction": reduction}, {"reduction": one_of(("mean", "sum"))})
+        check_kind("model", model, nn.Module, "an nn.Module")
+        check_options(
+            {"every": every, "reduction": reduction},
+            {"every": COUNT, "reduction": one_of(("mean", "sum"))},
+        )
         check_kind("batch_first", batch_first, bool, "True or False")
         check_kind("skip_unsupported", skip_unsupported, bool, "True or False")
         self.every, self.reduction, self.batch_first = every, reduction, batch_first
         self.passes, self._silent = 0, False
         self._model = model
-        chosen, self.skipped = choose(model, layers, skip_unsupported)
-        self._layers = {m: _Layer(n, m) for n, m in chosen}
+        watched, self.skipped = choose(model, layers, skip_unsupported)
+        self._layers = {
+            module: _Layer(name, module) for name, module in watched.items()
+        }
         if self.skipped:
-            told = "; ".join(f"{name!r}: {why}" for name, why in self.skipped.items())
-            warnings.warn(f"GradientNoise leaves out layers {told}", stacklevel=2)
-        self._window = self._last = self._random = None
+            reasons = [f"{name!r}: {why}" for name, why in self.skipped.items()]
+            warnings.warn(
+                f"GradientNoise leaves out layers {'; '.join(reasons)}", stacklevel=2
+            )
+        self._window = self._last = None
         self._handles = [model.register_forward_pre_hook(WeakHook(self._begin))]
         self._remove = weakref.finalize(self, _remove, self._handles)
 
@@ -193,8 +196,11 @@ class GradientNoise:
         """Return the noise of each layer that the measured pass reached, by name."""
         window = self._measured_window()
         found = {} if window is None else window.found
-        names = [x.name for x in self._layers.values() if x.name in found]
-        return {name: self._noise(window, [found[name]]) for name in names}
+        return {
+            layer.name: self._noise(window, [found[layer.name]])
+            for layer in self._layers.values()
+            if layer.name in found
+        }
 
     @property
     def total(self) -> Noise:
@@ -240,11 +246,12 @@ class GradientNoise:
 
     def _begin(self, model, args):
         """Count a call of the model before it runs, and open or close the window."""
-        again = current_backward() >= 0  # within a backward pass
         if not (model.training and torch.is_grad_enabled()):
             self._silent = model.training  # checkpointing's first run may be this
             return
-        if again and not self._silent:
+        if (
+            current_backward() >= 0 and not self._silent
+        ):  # run again for a backward pass
             return
         self._silent = False
         if self._window and self._window.found:
@@ -261,15 +268,7 @@ class GradientNoise:
                 hook = WeakHook(self._see)
                 handle = module.register_forward_hook(hook, with_kwargs=True)
                 self._handles.append(handle)
-                if isinstance(module, nn.MultiheadAttention) and module.dropout:
-                    handle = module.register_forward_pre_hook(WeakHook(self._before))
-                    self._handles.append(handle)
         self.passes += 1
-
-    def _before(self, module, args):
-        """Store the generator's state before a call of attention with dropout."""
-        if self._window is not None:
-            self._random = torch.get_rng_state()
 
     def _see(self, module, args, kwargs, output):
         """Record a call of a layer after it has run."""
@@ -279,10 +278,7 @@ class GradientNoise:
         layer = self._layers[module]
         if layer.name in window.found or not layer.owns_its_parameters():
             return
-        kind = KINDS[type(module)]
-        given = dict(zip(kind.NAMES, args, strict=False)) | kwargs
-        given["random"] = self._random
-        call = kind(module, given, output, self.batch_first)
+        call = KINDS[type(module)](module, output, self.batch_first, *args, **kwargs)
         window.watch(layer, call, output)
 
 
@@ -292,11 +288,11 @@ class _Layer:
     module: nn.Module
 
     def __post_init__(self):
-        self.parameters = own_parameters(self.module)
+        self.parameters = dict(self.module.named_parameters())
 
     def owns_its_parameters(self) -> bool:
         """Return False within ``functional_call`` or if a parameter was replaced."""
-        now = own_parameters(self.module)
+        now = dict(self.module.named_parameters())
         return all(now.get(name) is p for name, p in self.parameters.items())
 
 

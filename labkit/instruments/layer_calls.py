@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from labkit.instruments.per_layer import (
     Moments,
@@ -19,28 +17,23 @@ from labkit.instruments.per_layer import (
     conv_moments,
     embedding_moments,
     fields,
-    formed_moments,
+    lstm_deltas,
+    rnn_deltas,
     weight_moments,
 )
-from labkit.layers import CONV, working_dtype
-
-INSTANCES = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
-# layer type -> number of dimensions of its inputs, with that of the examples
-MAPS = {kind: 3 + i % 3 for i, kind in enumerate(CONV + INSTANCES)}
+from labkit.layers import working_dtype
 
 
 class LinearCall:
     """A call with inputs (M, n), (M, ..., n), or (T, M, ..., n) if not batch first."""
 
-    NAMES = ("input",)  # arguments of the layer's forward
+    gradients: list[Tensor | None]  # of the outputs, which arrive later
 
     def __init__(
-        self, module: nn.Module, given: dict, output: object, batch_first: bool
-    ):
-        x = given["input"]
-        self.x, self.batch = x.detach(), 0 if batch_first or x.ndim < 3 else 1
-        self.examples = 1 if x.ndim == 1 else x.shape[self.batch]
-        self.gradients: list[Tensor | None] = []
+        self, module: nn.Module, output: Tensor, batch_first: bool, input: Tensor
+    ) -> None:
+        self.x, self.batch = input.detach(), 0 if batch_first or input.ndim < 3 else 1
+        self.examples = 1 if input.ndim == 1 else input.shape[self.batch]
 
     def rows(self, tensor: Tensor) -> Tensor:
         """Return a tensor as (M, T, n)."""
@@ -49,13 +42,17 @@ class LinearCall:
         return tensor.movedim(self.batch, 0).flatten(1, -2)
 
     @staticmethod
+    def joined(calls: Sequence["LinearCall"], dtype: torch.dtype) -> Tensor:
+        """Return the deltas of all calls as (M, T, N)."""
+        return torch.cat([call.rows(call.gradients[0].to(dtype)) for call in calls], 1)
+
+    @staticmethod
     def moments(
-        module: nn.Module, calls: list, wanted: Collection[str]
+        module: nn.Linear, calls: Sequence["LinearCall"], wanted: Collection[str]
     ) -> list[Moments]:
         """Compute the moments of the weight and the bias."""
-        dtype = working_dtype(module.weight)
-        d = torch.cat([call.rows(call.gradients[0].to(dtype)) for call in calls], 1)
-        found = []
+        dtype, found = working_dtype(module.weight), []
+        d = LinearCall.joined(calls, dtype)
         if "weight" in wanted:
             x = torch.cat([call.rows(call.x.to(dtype)) for call in calls], 1)
             found.append(weight_moments(x, d))
@@ -64,153 +61,141 @@ class LinearCall:
         return found
 
 
-class ConvCall:
-    """A call of a CONV or transposed layer with inputs (M, C, ...) or (C, ...)."""
-
-    NAMES = ("input",)
+class EmbeddingCall(LinearCall):
+    """A call with indices (M,), (M, T, ...), or (T, M, ...) if not batch first."""
 
     def __init__(
-        self, module: nn.Module, given: dict, output: object, batch_first: bool
-    ):
-        self.x = as_maps(module, given["input"].detach())
-        self.examples = len(self.x)
-        self.gradients: list[Tensor | None] = []
+        self, module: nn.Module, output: Tensor, batch_first: bool, input: Tensor
+    ) -> None:
+        super().__init__(module, output, batch_first, input[..., None])
 
     @staticmethod
     def moments(
-        module: nn.Module, calls: list, wanted: Collection[str]
+        module: nn.Embedding, calls: Sequence[LinearCall], wanted: Collection[str]
+    ) -> list[Moments]:
+        """Compute the moments of the weight, which has a row for each token."""
+        tokens = torch.cat([call.rows(call.x)[..., 0] for call in calls], 1)
+        d = LinearCall.joined(calls, working_dtype(module.weight))
+        if module.padding_idx is not None:
+            d = d.masked_fill((tokens == module.padding_idx)[:, :, None], 0)
+        return [embedding_moments(tokens, d, len(module.weight))]
+
+
+class ConvCall:
+    """A call of a CONV layer with inputs (M, C, ...) or (C, ...)."""
+
+    gradients: list[Tensor | None]
+
+    def __init__(
+        self, module: nn.Module, output: Tensor, batch_first: bool, input: Tensor
+    ) -> None:
+        self.x = as_maps(module, input.detach())
+        self.examples = len(self.x)
+
+    @staticmethod
+    def moments(
+        module: nn.Module, calls: Sequence["ConvCall"], wanted: Collection[str]
     ) -> list[Moments]:
         """Compute the moments of the weight and the bias."""
         dtype, found = working_dtype(module.weight), []
-        deltas = [as_maps(module, call.gradients[0].to(dtype)) for call in calls]
-        pairs = [(call.x.to(dtype), d) for call, d in zip(calls, deltas, strict=True)]
-        if isinstance(module, _ConvTransposeNd):
-            pairs = [(d, x) for x, d in pairs]
-        if "weight" in wanted:
-            groups = [
-                zip(*(each.chunk(module.groups, 1) for each in pair), strict=True)
-                for pair in pairs
-            ]
-            for part in zip(*groups, strict=True):  # the pairs of one group
-                found.append(ConvCall.of_group(module, part))
+        x = [call.x.to(dtype) for call in calls]
+        d = [as_maps(module, call.gradients[0].to(dtype)) for call in calls]
+        if "weight" in wanted and len(calls) == 1:
+            found.append(conv_moments(module, x[0], d[0]))
+        elif "weight" in wanted:
+            pairs = zip(x, d, strict=True)
+            seen = [fields(module, maps, delta.shape[2:]) for maps, delta in pairs]
+            deltas = torch.cat([delta.flatten(2).mT for delta in d], 1)
+            found.append(weight_moments(torch.cat(seen, 1), deltas))
         if "bias" in wanted:
-            sums = [d.sum((*range(2, d.ndim),)) for d in deltas]
-            found.append(bias_moments(torch.stack(sums, 1)))
+            found.append(
+                bias_moments(torch.cat([delta.flatten(2).mT for delta in d], 1))
+            )
         return found
-
-    @staticmethod
-    def of_group(module: _ConvNd, pairs: Sequence[tuple[Tensor, Tensor]]) -> Moments:
-        """Compute the moments of a group's weight from inputs and deltas."""
-        if len(pairs) == 1:
-            return conv_moments(module, *pairs[0])
-        x = torch.cat([fields(module, x, d.shape[2:]) for x, d in pairs], 1)
-        return weight_moments(x, torch.cat([d.flatten(2).mT for _, d in pairs], 1))
 
 
 def as_maps(module: nn.Module, tensor: Tensor) -> Tensor:
-    """Return a layer's inputs or outputs as (M, C, ...), with M = 1 if missing."""
-    return tensor if tensor.ndim == MAPS[type(module)] else tensor[None]
+    """Return a CONV layer's inputs or outputs as (M, C, ...), with M = 1 if missing."""
+    return tensor if tensor.ndim == module.weight.ndim else tensor[None]
 
 
-class EmbeddingCall:
-    """A call with indices (M,), (M, T, ...), or (T, M, ...) if not batch first."""
+class RecurrentCall:
+    """A call with inputs, states h_0 .. h_T and, for an LSTM, c_0, all time first."""
 
-    NAMES = ("input",)
+    gradients: list[Tensor | None]  # of y, h_T and, for an LSTM, c_T
 
     def __init__(
-        self, module: nn.Module, given: dict, output: object, batch_first: bool
-    ):
-        x = given["input"].detach()
-        self.x = (
-            x.movedim(0 if batch_first or x.ndim < 2 else 1, 0) if x.ndim else x[None]
-        )
-        self.moved = not batch_first and x.ndim > 1
-        self.examples = len(self.x)
-        self.gradients: list[Tensor | None] = []
-
-    @staticmethod
-    def moments(
-        module: nn.Module, calls: list, wanted: Collection[str]
-    ) -> list[Moments]:
-        """Compute the moments of the weight, which has a row for each token."""
-        dtype, deltas = working_dtype(module.weight), []
-        for call in calls:
-            d = call.gradients[0].to(dtype)
-            d = d.movedim(1, 0) if call.moved else d
-            deltas.append(d.reshape(call.examples, -1, module.embedding_dim))
-        tokens = torch.cat([c.x.reshape(c.examples, -1) for c in calls], 1)
-        return [
-            embedding_moments(
-                tokens,
-                torch.cat(deltas, 1),
-                rows=len(module.weight),
-                skip=module.padding_idx,
+        self,
+        module: nn.Module,
+        output: tuple,
+        batch_first: bool,
+        input: Tensor,
+        hx: Tensor | tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        if not isinstance(input, Tensor):
+            raise ValueError(
+                f"a recurrent layer got a {type(input).__name__}; the squares need "
+                "plain tensors: pad the sequences to one length"
             )
-        ]
+        self.alone, self.swap = input.ndim == 2, module.batch_first
+        self.x = self.time_first(input.detach())
+        y = self.time_first(output[0].detach())
+        start = hx if isinstance(hx, tuple) else (hx, hx)
+        zero = torch.zeros_like(y[0])
+        h_0, c_0 = (zero if s is None else s.detach().view_as(zero) for s in start)
+        # a copy: what follows may change y in place
+        self.h, self.c_0 = torch.cat([h_0[None], y]), c_0
+        self.examples = y.shape[1]
 
+    def time_first(self, sequence: Tensor) -> Tensor:
+        """Return a sequence as (T, M, n)."""
+        if self.alone:
+            return sequence[:, None]
+        return sequence.transpose(0, 1) if self.swap else sequence
 
-class NormCall:
-    """A call of a norm, whose weight scales the normalised inputs.
-
-    The inputs of LayerNorm and RMSNorm are (M, ..., *shape), or (T, M, ..., *shape)
-    with ``batch_first=False``; those of GroupNorm, and of BatchNorm in evaluation mode,
-    are (M, C, ...); those of InstanceNorm may also be (C, ...).
-    """
-
-    NAMES = ("input",)
-
-    def __init__(
-        self, module: nn.Module, given: dict, output: object, batch_first: bool
-    ):
-        x = given["input"].detach()
-        x = self.x = as_maps(module, x) if type(module) in INSTANCES else x
-        self.training = module.training
-        shape = getattr(module, "normalized_shape", None)
-        if shape is None:
-            self.batch, self.own = 0, {1}
+    def inputs_and_deltas(
+        self, module: nn.Module, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Return inputs and states before each step, (T, M, n + H), and deltas."""
+        h = self.h.to(dtype)
+        dy, dh_T, dc_T = (*self.gradients, None)[:3]
+        if dy is None:
+            dh = torch.zeros_like(h[1:])
         else:
-            free = x.ndim - len(shape)
-            self.batch = 0 if batch_first or free < 2 else 1
-            self.own = {*range(free, x.ndim)}
-            self.batch = None if not free else self.batch
-        self.examples = 1 if self.batch is None else x.shape[self.batch]
-        self.gradients: list[Tensor | None] = []
-
-    def share(self, sized: Tensor) -> Tensor:
-        """Sum over the positions of each example, and return (M, P)."""
-        if self.batch is None:
-            return sized.flatten()[None]
-        rest = {*range(sized.ndim)} - self.own - {self.batch}
-        return (sized.sum([*rest]) if rest else sized).flatten(1)
-
-    def normalised(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
-        """Return the normalised inputs, which the norm's weight multiplies."""
-        x = self.x.to(dtype)
-        if isinstance(module, nn.LayerNorm):
-            return F.layer_norm(x, module.normalized_shape, eps=module.eps)
-        if isinstance(module, nn.RMSNorm):
-            return F.rms_norm(x, module.normalized_shape, eps=module.eps)
-        if isinstance(module, nn.GroupNorm):
-            return F.group_norm(x, module.num_groups, eps=module.eps)
-        mean, var = module.running_mean, module.running_var
-        if type(module) in INSTANCES and (self.training or mean is None):
-            return F.instance_norm(x, eps=module.eps)
-        return F.batch_norm(x, mean.to(dtype), var.to(dtype), eps=module.eps)
+            dh = self.time_first(dy).to(dtype, copy=dh_T is not None)
+        if dh_T is not None:
+            dh[-1] += dh_T.view_as(dh[-1])
+        xh = torch.cat((self.x.to(dtype), h[:-1]), 2)
+        W_hh = module.weight_hh_l0.detach().to(dtype)
+        if isinstance(module, nn.RNN):
+            return xh, rnn_deltas(h, dh, W_hh, module.nonlinearity)
+        W = torch.cat((module.weight_ih_l0.detach().to(dtype), W_hh), 1)
+        b = (module.bias_ih_l0 + module.bias_hh_l0).to(dtype) if module.bias else None
+        z = nn.functional.linear(xh, W, b)
+        dc = None if dc_T is None else dc_T.to(dtype).view_as(h[0])
+        return xh, lstm_deltas(z, self.c_0.to(dtype), dh, dc, W_hh)
 
     @staticmethod
     def moments(
-        module: nn.Module, calls: list, wanted: Collection[str]
+        module: nn.Module, calls: Sequence["RecurrentCall"], wanted: Collection[str]
     ) -> list[Moments]:
-        """Compute the moments of the weight and the bias."""
-        dtype, found = working_dtype(module.weight), []
-        deltas = [call.gradients[0].to(dtype).view_as(call.x) for call in calls]
-        pairs = list(zip(calls, deltas, strict=True))
-        if "weight" in wanted:
-            shares = [c.share(d * c.normalised(module, dtype)) for c, d in pairs]
-            found.append(formed_moments(sum(shares)))
-        if "bias" in wanted:
-            found.append(formed_moments(sum(c.share(d) for c, d in pairs)))
-        return found
+        """Compute the moments of both weights as one, since they share their deltas."""
+        dtype = working_dtype(module.weight_hh_l0)
+        xs, ds = [], []
+        for call in calls:
+            x, d = call.inputs_and_deltas(module, dtype)
+            xs.append(x.transpose(0, 1))
+            ds.append(d.transpose(0, 1))
+        # Without a copy of one call: large arrays move at the speed of memory.
+        x, d = (
+            torch.cat(parts, 1) if len(calls) > 1 else parts[0] for parts in (xs, ds)
+        )
+        if "weight_ih_l0" not in wanted:
+            x = x[:, :, module.input_size :]
+        if "weight_hh_l0" not in wanted:
+            x = x[:, :, : x.shape[2] - module.hidden_size]
+        biases = {"bias_ih_l0", "bias_hh_l0"} & wanted
+        return [weight_moments(x, d)] + [bias_moments(d)] * len(biases)
 
 
 def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

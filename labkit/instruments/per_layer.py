@@ -98,59 +98,50 @@ def conv_moments(module: _ConvNd, x: Tensor, d: Tensor) -> Moments:
     """Compute the moments of the gradient of a CONV weight from one call.
 
     The layer has one group and zero padding. Inputs are (M, C, ...) and deltas (M, N,
-    ...), with one to three dimensions of a map. A transposed layer is a CONV layer from
-    its outputs to its inputs: its deltas are passed as x, its inputs as d. The moments
-    are those of :func:`weight_moments` with T receptive fields of n = C k .. numbers.
-    Where forming the G_i is cheaper, one convolution with a group per example does it
-    without unfolding the maps; it follows cuDNN's TF32 setting, as the layer does.
+    ...), with one to three dimensions of a map. The moments are those of
+    :func:`weight_moments` with T receptive fields of n = C k .. numbers. Where forming
+    the G_i is cheaper, one convolution with a group per example does it without
+    unfolding the maps; it follows cuDNN's TF32 setting, as the layer does.
     """
     (M, C), (_, N, *places) = x.shape[:2], d.shape
     T, n = math.prod(places), C * math.prod(module.kernel_size)
     if T == 1 or n * N > T * (n + N):
         return weight_moments(fields(module, x, places), d.flatten(2).mT)
-    x, padding = padded(module, x, places)
-    x, d = x.reshape(1, M * C, *x.shape[2:]), d.reshape(1, M * N, *places)
-    by_weight = getattr(nn.grad, f"conv{len(places)}d_weight")
-    form = (M * N, C, *module.kernel_size), d, module.stride, padding, module.dilation
-    return formed_moments(by_weight(x, *form, groups=M).view(M, N, n))
+    x = padded(module, x, places).flatten(0, 1)[None]
+    G = getattr(nn.grad, f"conv{len(places)}d_weight")(
+        x,
+        (M * N, C, *module.kernel_size),
+        d.reshape(1, M * N, *places),
+        stride=module.stride,
+        dilation=module.dilation,
+        groups=M,
+    )
+    return formed_moments(G.view(M, N, n))
 
 
 def fields(module: _ConvNd, x: Tensor, places: Sequence[int]) -> Tensor:
     """Return the receptive fields (M, T, n) of (M, C, ...) inputs at all places."""
-    x, padding = padded(module, x, places)
-    if any(padding):
-        x = F.pad(x, [p for p in reversed(padding) for _ in "ab"])
-    sides = len(padding)
-    for i, k in enumerate(module.kernel_size):
-        reach = module.dilation[i] * (k - 1) + 1
+    x, sides = padded(module, x, places), len(places)
+    for i, size in enumerate(module.kernel_size):
+        reach = module.dilation[i] * (size - 1) + 1
         x = x.unfold(2 + i, reach, module.stride[i])[..., :: module.dilation[i]]
     kernel_first = (0, 1, *range(2 + sides, 2 + 2 * sides), *range(2, 2 + sides))
     return x.permute(kernel_first).flatten(2 + sides).flatten(1, 1 + sides).mT
 
 
-def padded(
-    module: _ConvNd, x: Tensor, places: Sequence[int]
-) -> tuple[Tensor, tuple[int, ...]]:
-    """Return the maps, and the padding still to apply equally on both sides."""
-    taps = zip(module.dilation, module.kernel_size, strict=True)
-    reach = [dilation * (k - 1) for dilation, k in taps]
-    before = tuple(zeros_before(module, i) for i in range(len(reach)))
-    after = [  # what the last place needs, or nobody sees
-        (places[i] - 1) * module.stride[i] + reach[i] + 1 - x.shape[2 + i] - b
-        for i, b in enumerate(before)
-    ]
-    pairs = list(zip(before, after, module.stride, strict=True))
-    if all(0 <= b - a < s for b, a, s in pairs):
-        return x, before
-    return F.pad(x, [p for b, a, _ in reversed(pairs) for p in (b, a)]), (0,) * len(
-        pairs
-    )
+def padded(module: _ConvNd, x: Tensor, places: Sequence[int]) -> Tensor:
+    """Return the maps with the layer's zeros, and without what no place reads."""
+    pads = []
+    for i, count in enumerate(places):
+        before = zeros_before(module, i)
+        reach = module.dilation[i] * (module.kernel_size[i] - 1)
+        read = (count - 1) * module.stride[i] + reach + 1
+        pads = [before, read - before - x.shape[2 + i], *pads]  # torch's last one first
+    return F.pad(x, pads)
 
 
 @torch.no_grad()
-def embedding_moments(
-    tokens: Tensor, d: Tensor, *, rows: int, skip: int | None = None
-) -> Moments:
+def embedding_moments(tokens: Tensor, d: Tensor, rows: int) -> Moments:
     r"""Compute the moments of an embedding's gradient; row j has the deltas of token j.
 
     $|G_i|^2 = \sum_{t,u} [j_{it} = j_{iu}] \langle d_{it}, d_{iu} \rangle$: (2) with
@@ -158,12 +149,10 @@ def embedding_moments(
 
     Parameters
     ----------
-    tokens : (M, T) integer tensor, j; ``skip`` is the one that is not trained
+    tokens : (M, T) integer tensor, j
     d : (M, T, N) tensor, deltas; M T^2 N multiplications, M T^2 numbers
     rows : int, of the embedding
     """
-    if skip is not None:
-        d = d.masked_fill((tokens == skip)[:, :, None], 0)
     same = tokens[:, :, None] == tokens[:, None, :]
     total = d.new_zeros(rows, d.shape[2])
     total.index_add_(0, tokens.flatten(), d.flatten(0, 1))
@@ -199,50 +188,6 @@ def rnn_deltas(h: Tensor, dh: Tensor, W_hh: Tensor, nonlinearity: str) -> Tensor
         e = dh[t] if t == len(dh) - 1 else dh[t] + deltas[t + 1] @ W_hh  # (4)
         torch.mul(e, slope[t], out=deltas[t])  # (5)
     return deltas
-
-
-@torch.no_grad()
-def gru_deltas(
-    z_ih: Tensor, z_hh: Tensor, h: Tensor, dh: Tensor, W_hh: Tensor
-) -> tuple[Tensor, Tensor]:
-    r"""Compute derivatives of the loss with respect to a GRU layer's linear outputs.
-
-    $(z^r, z^z, z^n) = W_{ih} x_t + b$ and $(y^r, y^z, y^n) = W_{hh} h_{t-1} + b'$ in
-    torch's order, $r = \sigma(z^r + y^r)$, $u = \sigma(z^z + y^z)$, $n = \tanh(z^n + r
-    \circ y^n)$, $h_t = (1 - u) \circ n + u \circ h_{t-1}$;
-
-    (10) $e_t = \partial_t + W_{hh}^\top \delta'_{t+1} + u_{t+1} \circ e_{t+1}$
-    (11) $\delta^n = e (1 - u)(1 - n^2),\; \delta^u = e (h_{t-1} - n) u (1 - u),\;
-    \delta^r = \delta^n y^n r (1 - r)$
-    (12) $\delta_t = (\delta^r, \delta^u, \delta^n),\;
-    \delta'_t = (\delta^r, \delta^u, r \delta^n)$
-
-    Parameters
-    ----------
-    z_ih, z_hh : (T, M, 3 H) tensors, linear outputs of the inputs and of the states
-    h : (T + 1, M, H) tensor, states h_0 .. h_T
-    dh : (T, M, H) tensor, derivative by h_t not through later steps
-    W_hh : (3 H, H) tensor
-
-    Returns
-    -------
-    deltas : two (T, M, 3 H) tensors, (12); 3 T M H^2 multiplications
-    """
-    past, last = h[:-1], z_hh.chunk(3, 2)[2]
-    r, u = (z_ih + z_hh).chunk(3, 2)[:2]
-    r, u = r.sigmoid(), u.sigmoid()
-    n = torch.tanh(z_ih.chunk(3, 2)[2] + r * last)
-    slopes = (1 - u) * (1 - n.square()), (past - n) * u * (1 - u), last * r * (1 - r)
-    d_ih, d_hh = torch.empty_like(z_ih), torch.empty_like(z_hh)
-    e = dh[-1]
-    for t in reversed(range(len(dh))):
-        d_n, d_u = e * slopes[0][t], e * slopes[1][t]
-        d_r = d_n * slopes[2][t]  # (11)
-        d_ih[t] = torch.cat((d_r, d_u, d_n), 1)
-        d_hh[t] = torch.cat((d_r, d_u, d_n * r[t]), 1)  # (12)
-        if t:
-            e = torch.addmm(dh[t - 1] + u[t] * e, d_hh[t], W_hh)  # (10)
-    return d_ih, d_hh
 
 
 @torch.no_grad()

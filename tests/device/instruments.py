@@ -29,11 +29,6 @@ def variance(device):
     return partial(instruments.gradient_variance, *random(device, (5, 6, 7)))
 
 
-def rank(device):
-    (x,) = random(device, (4, 6))
-    return partial(instruments.effective_rank, x.abs())
-
-
 def row(layers):
     plain = partial(noise, layers=layers, watched=False)
     yield Row(f"{layers}, forward and backward", plain, 0)
@@ -50,5 +45,4 @@ ROWS = [
     Row("gradient_cosine", cosine, 0),
     Row("relative_variance", error, 0),
     Row("gradient_variance", variance, 0),
-    Row("effective_rank", rank, 1, "one look at the door: no value may be negative"),
 ]

@@ -1,6 +1,4 @@
-import dataclasses
-
-import pytest
+"""The cost of a step, from a learner's formula."""
 
 from labkit.instruments import Cost, cost
 
@@ -16,13 +14,3 @@ def test_a_formula_is_put_into_numbers():
     one = cost(count, hidden=16, inputs=4, rank=2)
     many = cost(count, hidden=16, inputs=4, rank=2, batch=8, dtype_bytes=8)
     assert (many.flops, many.bytes) == (8 * one.flops, 16 * one.bytes)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        one.flops = 0
-
-
-@pytest.mark.parametrize("bad", [0, -1, 2.0, True])
-@pytest.mark.parametrize("name", ["hidden", "inputs", "rank", "parts", "batch"])
-def test_bad_sizes_are_named(name, bad):
-    sizes = {"hidden": 16, "inputs": 4} | {name: bad}
-    with pytest.raises(ValueError, match=f"{name} must be an integer >= 1, got {bad}"):
-        cost(count, **sizes)

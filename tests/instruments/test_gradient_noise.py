@@ -114,26 +114,6 @@ def check(model, x, dim=0, loss=square, **options):
     return noise
 
 
-# Every layer kind against torch.func
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("sizes", [(5, 4, 3), (40, 30, 2)])  # M (n + N) < n N and not
-def test_linear(sizes, bias):
-    n, N, J = sizes
-    first, last = nn.Linear(n, N, bias=bias), nn.Linear(N, J, bias=bias)
-    model = nn.Sequential(first, nn.ReLU(inplace=True), last)
-    assert set(check(model, randn(6, n)).per_layer) == {"0", "2"}
-
-
-@pytest.mark.parametrize("shape", [(6, 4, 5), (6, 50, 5), (6, 2, 3, 5)])
-def test_linear_on_sequences(shape):
-    model = nn.Sequential(nn.Linear(5, 9), nn.ReLU(inplace=True), nn.Linear(9, 3))
-    check(model, randn(*shape))
-    time_first = randn(*shape).transpose(0, 1).contiguous()
-    check(model, time_first, dim=1, batch_first=False)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**31), st.tuples(*(st.integers(1, k) for k in (4, 6, 9, 9))))
 def test_both_ways_of_counting_give_the_same(seed, sizes):
@@ -151,35 +131,7 @@ def test_the_plain_product_is_wrong_for_positions():
     assert not torch.isclose(weight_moments(x, d).squares, plain, rtol=0.01)
 
 
-@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
-@pytest.mark.parametrize(
-    ("options", "size"),
-    [
-        ({}, 6),
-        ({"stride": 2}, 6),  # (6 - 3) % 2: the last row and column are not seen
-        ({"stride": (1, 3), "padding": (2, 0)}, 7),
-        ({"padding": 1, "dilation": (1, 2)}, 7),
-        ({"padding": "same", "dilation": (2, 1)}, 5),
-        ({"padding": "valid"}, 5),
-        ({"bias": False, "padding": 1}, 5),
-        ({"kernel_size": (2, 4), "padding": "same"}, 5),  # uneven: 0, 1 and 1, 2
-        ({"out_channels": 24, "in_channels": 8}, 4),  # Gram matrices are cheaper
-        ({"padding": 1}, 1),
-        ({"in_channels": 6, "groups": 3, "padding": 1}, 5),
-        ({"in_channels": 4, "out_channels": 4, "groups": 4, "stride": 2}, 4),
-    ],
-)
-def test_conv2d(options, size):
-    options = {"in_channels": 2, "out_channels": 3, "kernel_size": 3} | options
-    model = nn.Sequential(nn.Conv2d(**options), nn.ReLU(inplace=True), nn.Flatten())
-    check(model, randn(5, options["in_channels"], size, size))
-
-
-def test_a_cnn():
-    layers = [nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4, affine=False)]
-    layers += [nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.Tanh()]
-    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 5))
-    assert len(check(model, randn(6, 2, 8, 8)).per_layer) == 3
+# Every layer kind against torch.func
 
 
 class Sequences(nn.Module):
@@ -204,6 +156,140 @@ class Sequences(nn.Module):
         if self.read == "last":
             return last
         return (y * last.narrow(-1, 0, y.shape[-1])).cumsum(1 - dim)
+
+
+class Words(nn.Module):
+    """Two embeddings of the indices that the inputs are rounded to."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.one, self.two = nn.Embedding(4, 3, **options), nn.Embedding(4, 3)
+
+    def forward(self, x):
+        tokens = (x.abs() * 2).long().clamp(max=3)
+        return self.one(tokens) * self.two(tokens).cumsum(-1) + self.one(3 - tokens)
+
+
+class Unrolled(nn.Module):
+    """A recurrent network of Linear layers, each called at every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.inward, self.onward = nn.Linear(3, 4), nn.Linear(4, 4, bias=False)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 4)
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.inward(x[:, t]) + self.onward(h))
+        return h
+
+
+class Started(nn.Module):
+    """An LSTM whose first state comes from an earlier layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.layer = nn.Linear(3, 4), nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x):
+        h = self.first(x[:, 0])[None]
+        return self.layer(input=x, hx=(h, torch.tanh(h)))[0]
+
+
+def dense(n, N, J, **options):
+    first, last = nn.Linear(n, N, **options), nn.Linear(N, J, **options)
+    return nn.Sequential(first, nn.ReLU(inplace=True), last)
+
+
+def flat(kind, C, N, size, **options):
+    layer = kind(C, N, size, **options)
+    return nn.Sequential(layer, nn.ReLU(inplace=True), nn.Flatten())
+
+
+def twice(layer):
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
+def cnn():
+    layers = [nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4, affine=False)]
+    layers += [nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 5))
+
+
+# what is watched -> the model, the shape of its inputs, and how many layers it has
+LAYERS = {
+    "Linear": (lambda: dense(5, 4, 3), (6, 5), 2),
+    "Linear, wide": (lambda: dense(40, 30, 2, bias=False), (6, 40), 2),
+    "Linear, one layer": (lambda: nn.Linear(4, 3), (5, 4), 1),
+    "Linear on sequences": (lambda: dense(5, 9, 3), (6, 4, 5), 2),
+    "Linear on long sequences": (lambda: dense(5, 9, 3), (6, 50, 5), 2),
+    "Linear on maps": (lambda: dense(5, 9, 3), (6, 2, 3, 5), 2),
+    "Conv1d": (lambda: flat(nn.Conv1d, 2, 3, 3, stride=2, padding=1), (5, 2, 7), 1),
+    "Conv1d, same": (
+        lambda: flat(nn.Conv1d, 2, 3, 3, padding="same", dilation=2),
+        (5, 2, 7),
+        1,
+    ),
+    "Conv2d": (lambda: flat(nn.Conv2d, 2, 3, 3), (5, 2, 6, 6), 1),
+    "Conv2d, its last row and column not seen": (
+        lambda: flat(nn.Conv2d, 2, 3, 3, stride=2),
+        (5, 2, 6, 6),
+        1,
+    ),
+    "Conv2d, stride and padding": (
+        lambda: flat(nn.Conv2d, 2, 3, 3, stride=(1, 3), padding=(2, 0)),
+        (5, 2, 7, 7),
+        1,
+    ),
+    "Conv2d, dilated": (
+        lambda: flat(nn.Conv2d, 2, 3, 3, padding=1, dilation=(1, 2), bias=False),
+        (5, 2, 7, 7),
+        1,
+    ),
+    "Conv2d, uneven padding": (
+        lambda: flat(nn.Conv2d, 2, 3, (2, 4), padding="same"),
+        (5, 2, 5, 5),
+        1,
+    ),
+    "Conv2d by Gram matrices": (
+        lambda: flat(nn.Conv2d, 8, 24, 3),
+        (5, 8, 4, 4),
+        1,
+    ),
+    "Conv2d on one place": (
+        lambda: flat(nn.Conv2d, 2, 3, 3, padding=1),
+        (5, 2, 1, 1),
+        1,
+    ),
+    "Conv2d, called twice": (
+        lambda: twice(nn.Conv2d(2, 2, 3, padding=1)),
+        (5, 2, 4, 4),
+        1,
+    ),
+    "Conv3d": (
+        lambda: flat(nn.Conv3d, 2, 3, (2, 1, 3), padding=(1, 0, 2), stride=(1, 2, 2)),
+        (4, 2, 4, 3, 5),
+        1,
+    ),
+    "a CNN": (cnn, (6, 2, 8, 8), 3),
+    "Embedding of words": (Words, (6,), 2),
+    "Embedding of texts": (lambda: Words(padding_idx=1), (6, 5), 2),
+    "Embedding of pages": (Words, (6, 5, 2), 2),
+    "LSTM, started": (Started, (5, 6, 3), 2),
+    "Linear, called at each step": (Unrolled, (5, 6, 3), 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+@pytest.mark.parametrize("case", LAYERS)
+def test_a_layer_kind_against_gradients_of_single_examples(case):
+    make, shape, layers = LAYERS[case]
+    assert len(check(make(), randn(*shape)).per_layer) == layers
+
+
+@pytest.mark.parametrize("case", ["Linear on sequences", "Embedding of texts"])
+def test_inputs_with_the_time_first(case):
+    check(LAYERS[case][0](), randn(4, 6, 5), dim=1, batch_first=False)
 
 
 @pytest.mark.parametrize("read", ["y", "last", "both"])
@@ -244,42 +330,6 @@ def test_frozen_parameters_of_a_recurrent_layer_are_left_out(frozen):
     model = Sequences(nn.LSTM(3, 4))
     getattr(model.layer, frozen).requires_grad_(False)
     check(model, randn(7, 5, 3), dim=1)
-
-
-def test_the_first_state_may_be_learned_by_an_earlier_layer():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.layer = nn.Linear(3, 4), nn.LSTM(3, 4, batch_first=True)
-
-        def forward(self, x):
-            h = self.first(x[:, 0])[None]
-            return self.layer(input=x, hx=(h, torch.tanh(h)))[0]
-
-    assert len(check(Model(), randn(5, 6, 3)).per_layer) == 2
-
-
-class Unrolled(nn.Module):
-    """A recurrent network of Linear layers, each called at every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.inward, self.onward = nn.Linear(3, 4), nn.Linear(4, 4, bias=False)
-
-    def forward(self, x):
-        h = x.new_zeros(len(x), 4)
-        for t in range(x.shape[1]):
-            h = torch.tanh(self.inward(x[:, t]) + self.onward(h))
-        return h
-
-
-def test_calls_of_one_layer_are_positions_of_the_same_examples():
-    check(Unrolled(), randn(5, 6, 3))
-    for groups in (1, 2):
-        conv = nn.Conv2d(2, 2, 3, padding=1, groups=groups)
-        check(nn.Sequential(conv, nn.Tanh(), conv), randn(5, 2, 4, 4))
-    turned = nn.ConvTranspose1d(4, 6, 3, stride=2, groups=2)
-    check(nn.Sequential(turned, nn.Flatten()), randn(5, 4, 4))
 
 
 def test_other_losses_and_an_early_stop_of_the_gradient():
@@ -622,54 +672,56 @@ def test_half_precision_is_measured_in_float32():
     assert noise.variance.dtype is torch.float32 and noise.total.norm2.isfinite()
 
 
-# Errors at the door
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"every": 0}, "every must be an integer >= 1, got 0"),
-        ({"every": 2.5}, "every must be an integer >= 1, got 2.5"),
-        ({"every": True}, "got True"),
-        ({"reduction": "none"}, "got 'none'"),
-        ({"layers": ["1"]}, "'1' cannot be watched: it is a Tanh"),
-        ({"layers": ["5"]}, "no layer '5'; it has '0', '2'"),
-        ({"layers": "0"}, "must be a list"),
-        ({"layers": []}, "has no layer to watch"),
-    ],
-)
-def test_options_are_checked(options, message):
-    with pytest.raises(ValueError, match=message):
-        GradientNoise(net(), **options)
+# What is refused
 
 
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (nn.Bilinear(2, 2, 2), "it is a Bilinear"),
-        (nn.Embedding(3, 2, max_norm=1.0), "max_norm=1.0 is not written"),
         (
-            nn.MultiheadAttention(2, 1, dropout=0.1, device="meta"),
-            "dropout=0.1 draws a mask that is drawn again on the CPU only",
+            nn.Tanh(),
+            "it is a Tanh, and GradientNoise reads Linear, .* opacus and backp",
         ),
-        (nn.MultiheadAttention(2, 1, add_bias_kv=True), "add_bias_kv"),
-        (nn.MultiheadAttention(2, 1, kdim=3), "kdim and vdim"),
+        (nn.LayerNorm(2), "it is a LayerNorm"),
+        (nn.GRU(2, 2), "it is a GRU"),
+        (nn.MultiheadAttention(2, 1), "it is a MultiheadAttention"),
+        (nn.ConvTranspose2d(2, 2, 1), "it is a ConvTranspose2d"),
+        (nn.Conv2d(2, 2, 1, groups=2), "groups=2 is not written"),
         (nn.Conv2d(2, 2, 1, padding_mode="circular"), "padding_mode='circular'"),
+        (nn.Embedding(3, 2, max_norm=1.0), "max_norm=1.0 is not written"),
         (nn.RNN(2, 2, num_layers=2), "num_layers=2"),
         (nn.LSTM(2, 2, bidirectional=True), "bidirectional"),
         (nn.LSTM(2, 3, proj_size=2), "proj_size=2"),
-        (nn.BatchNorm1d(2, affine=False), "mixes the examples"),
-        (nn.BatchNorm2d(2), "mixes the examples"),
     ],
 )
-def test_layers_that_are_not_understood_are_refused(layer, message):
-    with pytest.raises(ValueError, match=f"layer '1' .*{message}"):
-        GradientNoise(nn.Sequential(nn.Linear(2, 2), layer))
+def test_layers_that_are_not_understood_are_refused_or_skipped(layer, message):
+    model = nn.Sequential(nn.Linear(2, 2), layer)
+    with pytest.raises(ValueError, match=f"layer '1' cannot be watched: .*{message}"):
+        GradientNoise(model, layers=["0", "1"])
+    with pytest.warns(UserWarning, match=f"leaves out layers '1': .*{message}"):
+        noise = GradientNoise(model, layers=["0", "1"], skip_unsupported=True)
+    assert [*noise.skipped] == ["1"]
+    with pytest.raises(ValueError, match="layer '1' cannot be watched"):
+        GradientNoise(model, layers=["1"], skip_unsupported=True)
 
 
-def test_models_that_are_none_or_share_parameters_are_refused():
-    with pytest.raises(TypeError, match="got builtin_function"):
-        GradientNoise(torch.relu)
+def test_a_batch_norm_that_mixes_the_examples_is_refused():
+    norm = nn.BatchNorm1d(4, affine=False)
+    model = nn.Sequential(nn.Linear(3, 4), norm).double()
+    with pytest.raises(
+        ValueError, match="'1' is a BatchNorm1d that mixes the examples"
+    ):
+        GradientNoise(model)
+    norm.eval()
+    noise = GradientNoise(model, every=1)
+    step(model)
+    assert {*noise.per_layer} == {"0"}
+    model.train()
+    with pytest.raises(ValueError, match=r"'1' is a BatchNorm1d that mixes .* evalu"):
+        model(randn(5, 3))
+
+
+def test_models_without_layers_or_with_shared_parameters_are_refused():
     with pytest.raises(ValueError, match="ReLU has no layer to watch"):
         GradientNoise(nn.ReLU())
     tied = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5))

@@ -10,7 +10,6 @@ import torch
 from labkit.instruments import (
     Trace,
     cost,
-    effective_rank,
     gradient_cosine,
     relative_variance,
 )
@@ -361,7 +360,6 @@ def trained_weights(folder=None):
                 estimates = other.per_sequence_gradient(delta)
                 exact = watch["RTRL"].per_sequence_gradient(delta).mean(0)
                 row[f"variance {name}"] = relative_variance(estimates, exact)
-            row["rank"] = effective_rank(learner.spectrum[0])
             learner.influence()
             learner.state_dict()
             trace.log(record.step, **row)
