@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "lab.runs": {"lab.runs", "lab.datasets", TOP},
     **dict.fromkeys(BOOKS, CORE | BOOKS | BELOW | SHARED | {"lab.exercises"}),
     **dict.fromkeys(SHARED, CORE | BELOW | SHARED),
-    "lab.command": {"lab.runs", "lab.exercises", "lab.compare", "reproduction", TOP},
+    "lab.command": {"lab.runs", "lab.exercises", "lab.compare", TOP},
     TOP: {TOP, "lab.command"},
     "reproduction": CORE | LAB - NO_STUDY | {"reproduction", TOP},
     "notebooks": CORE | LAB - {"lab.runs", "lab.command"} | {TOP},

@@ -1,14 +1,16 @@
 """The ``labkit`` command: notebooks run headless, exercises, the papers reproduced."""
 
+import os
 import sys
 from pathlib import Path
+
+import typer
 
 from labkit.lab.exercises.command import app as exercise
 from labkit.lab.runs import cli
 from labkit.lab.runs.parameters import RunRefused
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-HELP = "The papers' tables, at their size."
 
 
 def draw_noise(results: Path) -> list[Path]:
@@ -18,27 +20,35 @@ def draw_noise(results: Path) -> list[Path]:
     return draw_sweep(results)
 
 
-@cli.in_a_sentence
-def refuse() -> None:
-    """Say where ``labkit reproduce`` can be run."""
-    raise RunRefused(
-        "'labkit reproduce' works in a clone of the repository, which has the studies "
-        "and their results; this labkit is an installed package"
+def reproduce(context: typer.Context) -> None:
+    """Run ``python -m reproduction`` of the checkout, in the place of this process."""
+    if not (CHECKOUT / "reproduction/__main__.py").is_file():
+        raise RunRefused(
+            "'labkit reproduce' works in a clone of the repository, which has the "
+            "studies and their results; this labkit is an installed package"
+        )
+    # Not from the working folder (-P), which may be another checkout.
+    command = [sys.executable, "-P", "-m", "reproduction", *context.args]
+    paths = filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")])
+    sys.stdout.flush()
+    os.execve(
+        sys.executable, command, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     )
 
 
 app, main = cli.app, cli.main
 cli.DRAWN["compare"] = draw_noise
 app.add_typer(exercise, name="exercise", help="Exercises, for learners and teachers.")
-if (CHECKOUT / "reproduction/command.py").is_file():
-    if str(CHECKOUT) not in sys.path:
-        sys.path.insert(0, str(CHECKOUT))
-    from reproduction.command import app as reproduce
-
-    app.add_typer(reproduce, name="reproduce", help=HELP)
-else:
-    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command("reproduce", help=HELP, context_settings=anything)(refuse)
+handed_on = {
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+    "help_option_names": [],
+}
+app.command(
+    "reproduce",
+    help="The papers' tables, at their size.",
+    context_settings=handed_on,
+)(cli.in_a_sentence(reproduce))
 
 if __name__ == "__main__":
     main()

@@ -12,10 +12,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from labkit.lab.command import app
 from labkit.lab.runs import RunRefused, jobs
 from labkit.lab.runs.jobs import Checkpoint, StateRefused
 from reproduction import results, show, units
+from reproduction.command import app
 from reproduction.studies import find_study
 
 NAME = "broad/first-column"
@@ -248,7 +248,7 @@ def test_the_commit_is_that_at_the_begin_of_a_unit(two, monkeypatch):
 
 def command(*arguments, folder):
     options = ["--results", str(folder / "r"), "--out", str(folder / "out")]
-    return CliRunner().invoke(app, ["reproduce", *arguments, *options])
+    return CliRunner().invoke(app, [*arguments, *options])
 
 
 @pytest.fixture
@@ -291,9 +291,7 @@ def test_damaged_results_are_refused_before_the_work(
     assert told.exit_code == 2 and message in told.stderr
     assert str(path) in told.stderr and len(told.stderr.splitlines()) == 1
     for verb in ("list", "show"):
-        shown = CliRunner().invoke(
-            app, ["reproduce", verb, "--results", str(tmp_path / "r")]
-        )
+        shown = CliRunner().invoke(app, [verb, "--results", str(tmp_path / "r")])
         assert shown.exit_code == 2 and message in shown.stderr
         assert "rtrl/fig3" in shown.stdout
 
@@ -356,7 +354,7 @@ def test_a_scheduler_that_is_not_there_is_refused(tmp_path, no_work):
 
 
 def check(path):
-    return CliRunner().invoke(app, ["reproduce", "check", str(path)])
+    return CliRunner().invoke(app, ["check", str(path)])
 
 
 def test_results_that_are_in_order_are_judged_anew(two, monkeypatch):

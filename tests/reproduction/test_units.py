@@ -14,10 +14,9 @@ from filelock import FileLock
 from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
-from labkit.lab.command import app
 from labkit.lab.runs import RunRefused
 from reproduction import quoted, results, units
-from reproduction.command import CHECKOUT as ROOT
+from reproduction.command import CHECKOUT as ROOT, app
 from reproduction.studies import find_studies, find_study, studies
 
 ALL = studies()
@@ -197,10 +196,10 @@ def test_a_name_that_there_is_not_is_refused():
     with pytest.raises(RunRefused, match="unknown study 'broad/x'; there are broad/"):
         find_study("broad/x")
     for verb in ("run", "list", "show"):
-        told = CliRunner().invoke(app, ["reproduce", verb, "x"])
+        told = CliRunner().invoke(app, [verb, "x"])
         assert told.exit_code == 2 and "unknown study 'x'" in told.output
     for name in ("broad/table2", "broad"):
-        told = CliRunner().invoke(app, ["reproduce", "run", name, "--units", "x"])
+        told = CliRunner().invoke(app, ["run", name, "--units", "x"])
         assert told.exit_code == 2
         assert f"no unit of {name} matches 'x': " in told.output
         assert "seed-0, seed-1, seed-2" in told.output
@@ -212,7 +211,7 @@ def test_a_paper_stands_for_all_its_studies():
         *("bpls/table1", "bpls/competitors", "bpls/linear-competitors"),
         *("bpls/toy", "bpls/seconds", "rls/tables1-2"),
     ]
-    told = CliRunner().invoke(app, ["reproduce", "show", "rtrl"])
+    told = CliRunner().invoke(app, ["show", "rtrl"])
     assert told.exit_code == 0 and "rtrl/fig3: Figure 3" in told.output
     assert "rls/" not in told.output
 
@@ -222,7 +221,7 @@ def test_in_any_folder_the_command_reads_the_same_results(tmp_path, verb, monkey
     told = []
     for folder in (ROOT, ROOT / "docs", tmp_path):
         monkeypatch.chdir(folder)
-        told.append(CliRunner().invoke(app, ["reproduce", *verb.split()]).output)
+        told.append(CliRunner().invoke(app, [*verb.split()]).output)
     assert told[0] == told[1] == told[2]
     assert "1 of 1 units" in told[0] or "10 of 10" in told[0]
     assert not list(tmp_path.iterdir())
@@ -265,7 +264,7 @@ def test_list_and_show_tell_of_every_study(tmp_path):
     do("broad/first-column", tmp_path)
     folder = str(tmp_path / "results")
     for verb in ("list", "show"):
-        told = CliRunner().invoke(app, ["reproduce", verb, "--results", folder])
+        told = CliRunner().invoke(app, [verb, "--results", folder])
         assert told.exit_code == 0, told.output
         assert all(name in told.output for name in ALL)
     assert "criterion: yes where our mean and the paper" in told.output
@@ -273,12 +272,12 @@ def test_list_and_show_tell_of_every_study(tmp_path):
 
 def test_numbers_that_are_quoted_can_be_printed(monkeypatch):
     monkeypatch.setattr(quoted, "tables", lambda: {"iris": load_iris(return_X_y=True)})
-    lines = CliRunner().invoke(app, ["reproduce", "quoted", "broad-defaults"])
+    lines = CliRunner().invoke(app, ["quoted", "broad-defaults"])
     assert lines.exit_code == 0, lines.output
     assert lines.output.splitlines()[1].startswith("iris  ")
-    told = CliRunner().invoke(app, ["reproduce", "quoted"]).output.splitlines()
+    told = CliRunner().invoke(app, ["quoted"]).output.splitlines()
     assert [line.split()[0] for line in told] == list(quoted.QUOTED)
-    told = CliRunner().invoke(app, ["reproduce", "quoted", "x"])
+    told = CliRunner().invoke(app, ["quoted", "x"])
     assert told.exit_code == 2 and "there are rls-methods, bpls-walks" in told.output
     text = "".join(path.read_text("utf-8") for path in ROOT.glob("notebooks/*.ipynb"))
     text += (ROOT / "labkit/broad/estimators.py").read_text("utf-8")

@@ -1,7 +1,7 @@
 """Train BPLS as notebook 02 and its live panels do; nothing is drawn here."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +12,6 @@ from labkit.bpls.train import blend
 from labkit.bpls.walk import Weights
 from labkit.errors import DivergedError
 from labkit.lab.problem import Problem, percent, seeded, with_noise
-
-if TYPE_CHECKING:
-    from labkit.lab.bpls.toy import ToyKnobs
-    from labkit.lab.bpls.walk import WalkKnobs
 
 ONE_OUTPUT = "one output"  # interpretation (5f), its first output
 NAMES = (*bpls.INTERPRETATIONS, ONE_OUTPUT)
@@ -49,8 +45,8 @@ def start_weights(
     )
 
 
-def walk_rows(knobs: "WalkKnobs", problem: Problem) -> Iterator[dict]:
-    """Walk with the knobs' settings, and yield one row for each solved layer.
+def walk_rows(knobs: Any, problem: Problem) -> Iterator[dict]:
+    """Walk by values of `WalkKnobs`, and yield one row for each solved layer.
 
     ``accuracy so far`` is that of the network with the layers solved so far, blended as
     line 20 of Algorithm 2 will do; halfway through a walk the layers do not fit each
@@ -138,7 +134,7 @@ def toy_runs(
     return toy, Y, weights
 
 
-def toy_rows(knobs: "ToyKnobs", *, each: int = 20, most: int = 250) -> Iterator[dict]:
+def toy_rows(knobs: Any, *, each: int = 20, most: int = 250) -> Iterator[dict]:
     """Walk ``each`` runs per step, and yield the RMSE over all so far and the worst."""
     toy, Y, start = toy_runs(knobs.kind, [knobs.sigma], each * most, seed=knobs.seed)
     errors_of = {"plain": [], "again": []}

@@ -1,7 +1,7 @@
 """Training without a panel: growth, a factorisation step by step, a fitted curve."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,6 @@ from labkit.broad import (
 from labkit.broad.factor import column_growth, panel_sweep
 from labkit.broad.state import squared_norm
 from labkit.lab.problem import Problem, with_noise
-
-if TYPE_CHECKING:
-    from labkit.lab.broad.drawn import FactorKnobs
-    from labkit.lab.broad.functions import FunctionKnobs
-    from labkit.lab.broad.growth import GrowthKnobs
 
 EXACT = tuple(name for name in SOLVERS if SOLVERS[name].exact)
 GREVILLE = tuple(name for name in SOLVERS if not SOLVERS[name].exact)
@@ -60,9 +55,7 @@ def shared_columns(
     return SharedColumns(*parts, room, seed=seed)
 
 
-def growth_rows(
-    settings: "GrowthKnobs", problem: Problem, updates: int = 12
-) -> Iterator[dict]:
+def growth_rows(settings: Any, problem: Problem, updates: int = 12) -> Iterator[dict]:
     """Yield one row for the start and for every update; ``step`` counts columns.
 
     The knobs of an update are read when its columns are made, the other knobs once. A
@@ -111,7 +104,7 @@ def growth_rows(
         yield row | ({"note": "; ".join(notes)} if notes else {})
 
 
-def factor_steps(R: Tensor, knobs: "FactorKnobs") -> Iterator[tuple[int, Tensor]]:
+def factor_steps(R: Tensor, knobs: Any) -> Iterator[tuple[int, Tensor]]:
     """Factorise a copy of R (k, k); yield the finished columns of F, and the memory."""
     memory = R.clone()
     sweep = panel_sweep(memory, knobs.panel)
@@ -139,7 +132,7 @@ def curve(x: np.ndarray) -> np.ndarray:
     return np.sin(5 * x) + 0.5 * np.cos(9 * x)
 
 
-def model(solver: str, knobs: "FunctionKnobs") -> BroadLearningRegressor:
+def model(solver: str, knobs: Any) -> BroadLearningRegressor:
     """Return a model with this solver; all such models draw the same nodes."""
     return BroadLearningRegressor(
         1,
@@ -154,7 +147,7 @@ def model(solver: str, knobs: "FunctionKnobs") -> BroadLearningRegressor:
     )
 
 
-def function_rows(knobs: "FunctionKnobs") -> Iterator[dict]:
+def function_rows(knobs: Any) -> Iterator[dict]:
     """Yield one row for the start and one for every update."""
     draw = np.random.default_rng(knobs.seed)
     x = draw.uniform(-1, 1, (POINTS, 1))

@@ -7,8 +7,7 @@ import numpy as np
 
 from labkit.check import check_kind, check_options, integer
 from labkit.lab.panels.figures.captions import Figure, describe, panel_text
-from labkit.lab.panels.figures.drawing import Curve, Drawing, fit, line
-from labkit.lab.panels.figures.kinds import Panel
+from labkit.lab.panels.figures.drawing import Curve, Drawing, Panel, fit, line
 from labkit.lab.panels.figures.theme import axis, numbers
 
 REACH = 0.8  # of the axis: a curve that ends before has its name in a legend

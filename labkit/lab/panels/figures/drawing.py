@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from labkit.lab.panels.figures.captions import panel_text
 from labkit.lab.panels.figures.columns import Columns, decimate
 from labkit.lab.panels.figures.theme import (
     COLOURS,
@@ -17,9 +17,6 @@ from labkit.lab.panels.figures.theme import (
     SYMBOLS,
     layout,
 )
-
-if TYPE_CHECKING:
-    from labkit.lab.panels.figures.kinds import Panel
 
 FAINT = 300  # points of a curve in grey
 MOST = 4  # curves of a panel that are named at their ends
@@ -95,6 +92,19 @@ def on_axes(index: int) -> dict:
     return {"xaxis": f"x{suffix(index)}", "yaxis": f"y{suffix(index)}"}
 
 
+class Panel:
+    """What a `Drawing` asks of a panel."""
+
+    y_range = None
+    over_steps = True  # so that a step can be marked
+
+    @property
+    def words(self) -> str:
+        """What the panel shows."""
+        names = [trace["name"] for trace in self.traces() if trace["showlegend"]]
+        return panel_text(self.title, self.y_title, self.x_title, names)
+
+
 class Drawing:
     """Panels side by side, line by line, in one figure.
 
@@ -117,7 +127,7 @@ class Drawing:
 
     def __init__(
         self,
-        panels: Sequence["Panel"],
+        panels: Sequence[Panel],
         columns: int,
         *,
         title: str = "",

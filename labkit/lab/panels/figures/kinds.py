@@ -6,25 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.lab.panels.figures.captions import panel_text
 from labkit.lab.panels.figures.columns import Columns, decimate, number
-from labkit.lab.panels.figures.drawing import Curve, line
+from labkit.lab.panels.figures.drawing import Curve, Panel, line
 from labkit.lab.panels.figures.theme import COLOURS, INK, PAPER, axis, numbers
 
 KEPT, MIXED = COLOURS[:2]
-
-
-class Panel:
-    """What :class:`~labkit.lab.panels.figures.drawing.Drawing` asks of a panel."""
-
-    y_range = None
-    over_steps = True  # so that a step can be marked
-
-    @property
-    def words(self) -> str:
-        """What the panel shows."""
-        names = [trace["name"] for trace in self.traces() if trace["showlegend"]]
-        return panel_text(self.title, self.y_title, self.x_title, names)
 
 
 @dataclass(frozen=True)

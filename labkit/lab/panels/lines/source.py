@@ -22,10 +22,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from types import CodeType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from labkit.lab.panels.lines.tracer import LineRun
+from typing import Any
 
 TAG = r"\(([A-Z]?\d+[a-z]?'?|[a-z])\)"
 _TAGS = rf"{TAG}(?:\s*[,-]\s*{TAG})*"
@@ -97,13 +94,13 @@ class Docstrings:
         self._functions = functions
         self._known: dict[tuple, str] = {}
 
-    def equations(self, record: "LineRun") -> dict[str, str]:
+    def equations(self, record: Any) -> dict[str, str]:
         """LaTeX by tag; a tag without an equation maps to an empty text."""
         around = [equations_of(text) for text in self._around(record)]
         wanted = tags(record.code.co_filename, record.line)
         return {t: next((e[t] for e in around if e.get(t)), "") for t in wanted}
 
-    def symbol(self, record: "LineRun", path: str) -> str:
+    def symbol(self, record: Any, path: str) -> str:
         """Symbol of the variable at a path; empty where no docstring has one."""
         name = name_of(path)
         callers = tuple(code for code, _ in record.path)

@@ -8,15 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product, zip_longest
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from labkit.lab.panels.live.experiment import knobs_of
-
-if TYPE_CHECKING:
-    from labkit.lab.panels.live.live_lab import LiveLab
 
 MOST = 60  # steps of a run
 LEAST = 20  # of a picture's, which opens a notebook at one of the first
@@ -24,7 +21,7 @@ LARGEST = 400_000  # letters of a page, where one of two or more frames is enoug
 FEWER = 4  # one of so many is kept at least
 
 
-def played(lab: "LiveLab") -> dict | None:
+def played(lab: Any) -> dict | None:
     """Return a headless panel's run, and its runs at its experiment's playable values.
 
     Parameters
@@ -95,7 +92,7 @@ def _until(rows: Iterable[dict], steps: int) -> Iterator[dict]:
                 return
 
 
-def _frames(lab: "LiveLab", rows: Iterable[dict]) -> tuple[list[int], list[dict]]:
+def _frames(lab: Any, rows: Iterable[dict]) -> tuple[list[int], list[dict]]:
     """Return the steps of those rows that have a figure, and the figures."""
     frames = (_pictures if lab.experiment.picture else _plots)(lab, rows)
     steps, figures = [], []
