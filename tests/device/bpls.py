@@ -1,11 +1,10 @@
-"""Steps of BPLS: layers, sweeps, and the descent that they are measured against."""
+"""Steps of BPLS: layers, walks, estimators."""
 
 from functools import partial
 
 import torch
 
 from labkit import bpls
-from labkit.lab.bpls import descend
 from tests.device.rows import Row, random, seeded
 
 
@@ -36,12 +35,6 @@ def sweep(device):
     return partial(next, bpls.refine(X, Y, weights[0], sweeps=9))
 
 
-def descent(device, name):
-    X, Y, weights = problem(device)
-    given = {"optimizer": name, "batch_size": 20, "epochs": 9}
-    return partial(next, descend(X, Y, weights, **given, generator=seeded()))
-
-
 BOTH_WAYS = "rows come from the host, predictions go to it"
 ESTIMATES = "rows, targets, first weights come; a record a layer; predictions go"
 MEASURES = "the numbers of its record, at one go"
@@ -65,7 +58,7 @@ def estimator(device, kind="Regressor", fits=True):
 
 def row(name, waits):
     make = partial(layer, interpretation=name)
-    return Row(f"train, a layer, {name}", make, waits, MEASURES, 2)
+    return Row(f"train, a layer, {name}", make, waits, MEASURES)
 
 
 classifier = partial(estimator, kind="Classifier")
@@ -75,13 +68,9 @@ ROWS = [
     row("gauss_seidel", 1),
     row("mean", 1),
     row("cyclic", 1),
-    Row("train, a walk of 3 layers", train, 3, MEASURES, 10),
-    Row("refine, a sweep", sweep, 1, "error, overshoot and cosine, at one go", 2),
-    Row("BPLSRegressor, fit and predict", estimator, 9, ESTIMATES, 8),
-    Row("BPLSClassifier, fit and predict", classifier, 11, ESTIMATES, 16),
+    Row("train, a walk of 3 layers", train, 3, MEASURES),
+    Row("refine, a sweep", sweep, 1, "error, overshoot and cosine, at one go"),
+    Row("BPLSRegressor, fit and predict", estimator, 9, ESTIMATES),
+    Row("BPLSClassifier, fit and predict", classifier, 11, ESTIMATES),
     Row("BPLSRegressor, predict", partial(estimator, fits=False), 2, BOTH_WAYS),
-    Row("descend, Adam", partial(descent, name="adam"), 0, drains=2),
-    Row("descend, NAG", partial(descent, name="nag"), 0, drains=2),
-    Row("descend, SGD", partial(descent, name="sgd"), 0, drains=2),
-    Row("descend, AdaGrad", partial(descent, name="adagrad"), 0, drains=2),
 ]

@@ -97,9 +97,9 @@ ROWS = [
     Row("inverse_ldl, 7 columns", ldl, 1, PIVOTS),
     Row("division_free_inverse_ldl, 7 columns", division_free, 1, PIVOTS),
     Row("extend_inverse_cholesky", extend, 1, PIVOTS),
-    Row("BroadLearningRegressor, fit and predict", estimator, 21, FIT, 6),
-    Row("BroadLearningClassifier, fit and predict", classifier, 21, FIT, 6),
-    Row("BroadLearningRegressor, add_nodes and predict", added, 5, ADD, 6),
+    Row("BroadLearningRegressor, fit and predict", estimator, 21, FIT),
+    Row("BroadLearningClassifier, fit and predict", classifier, 21, FIT),
+    Row("BroadLearningRegressor, add_nodes and predict", added, 5, ADD),
     Row("BroadLearningRegressor, predict", partial(estimator, then=""), 2, BOTH_WAYS),
     Row("SharedColumns, add and score", shared, 2, "new nodes go there; the score"),
 ]

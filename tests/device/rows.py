@@ -1,10 +1,10 @@
 """A row of the table of step functions: how it is made, and the waits of a step."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -13,22 +13,17 @@ import torch
 class Row:
     """One step function on one setting."""
 
-    step: str  # as the docs name it
+    step: str  # its name
     make: Callable[[str], Any]  # device -> a step without arguments, or (before, step)
-    waits: int  # of the host, a step
+    waits: int = 0  # of the host, a step
     why: str = ""  # the reason of the waits
-    drains: int = 0  # of the clock, a step
 
 
-class Counted(NamedTuple):
-    """A step on the strict device."""
+def counted(make) -> tuple[Counter, list]:
+    """The waits of the second step on the strict device, and its numbers on the CPU.
 
-    tally: Any
-    numbers: list  # what it came to, on the CPU
-
-
-def counted(make) -> Counted:
-    """The second step on the strict device: the first may make what stays."""
+    The first step may make what stays.
+    """
     # Here, since where it is imported, torch has no other accelerator.
     from tests.device.strict_device import NAME, strict
 
@@ -38,8 +33,7 @@ def counted(make) -> Counted:
             before()
             tally.clear()
             found = step()
-        kept = deepcopy(tally)
-        return Counted(kept, numbers(found))
+        return Counter(tally.waits), numbers(found)
 
 
 def on_the_cpu(make) -> list:

@@ -1,9 +1,9 @@
 """A strict accelerator that needs none: device ``acc`` in the memory of the CPU.
 
 Operands on two devices are an error, and so is a generator of another device; whatever
-makes the host wait for the device is counted with the line of labkit that asked, and so
-is every kernel. It stands on experimental parts of torch (2.11 to 2.13 have them). The
-module must be imported before the first backward pass of the process.
+makes the host wait for the device is counted with the line of labkit that asked. It
+stands on experimental parts of torch (2.11 to 2.13 have them). The module must be
+imported before the first backward pass of the process.
 """
 
 import contextlib
@@ -17,7 +17,6 @@ import torch
 from torch.utils import backend_registration
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 import labkit
 from tests.device import lstm
@@ -36,53 +35,28 @@ CROSSING = {"_to_copy", "copy_"}
 # Those that take no scalar from the host in place of a tensor.
 ALONE = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "addmv_", "mv", "dot", "cat"}
 ALONE |= {"stack"}
-# No kernel, as a view has none.
-FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-FREE |= {"_unsafe_view", "_reshape_alias", "resize_", "set_", "_local_scalar_dense"}
-FREE |= {"lift_fresh", "_linalg_check_errors"}
 SEVERAL = tuple, list
 
 
 @dataclass
 class Tally:
-    """What was asked of a device; the counters by operator and line of labkit."""
+    """What was asked of a device: waits by operator and line of labkit."""
 
     waits: Counter = field(default_factory=Counter)
-    kernels: Counter = field(default_factory=Counter)
-    bytes: int = 0  # read and written by kernels
-    operations: float = 0.0
     drains: int = 0  # asked for by a clock
-    done: int = 0  # kernels that the host has waited for, never set back
-    counting: bool = True  # whether kernels are, which takes a third of the time
-    _queued: int = 0
 
     def clear(self) -> None:
         """Count from zero."""
         self.waits.clear()
-        self.kernels.clear()
-        self.bytes = self.operations = self.drains = 0
-
-    def launch(self, func, given: list, made: list, operations: float) -> None:
-        """Note an operator that has a kernel, and the tensors it reads and writes."""
-        self.kernels[name_of(func), asked_by()] += 1
-        self._queued += 1
-        self.bytes += sum(x.nbytes for x in {id(x): x for x in given + made}.values())
-        self.operations += operations
+        self.drains = 0
 
     def wait(self, name: str) -> None:
-        """Note that the host waits until the queue is empty."""
+        """Note that the host waits for a number."""
         self.waits[name, asked_by()] += 1
-        self.drain()
 
-    def synchronize(self) -> None:
+    def synchronize(self, *_) -> None:
         """Note a drain, which is no wait for a number."""
         self.drains += 1
-        self.drain()
-
-    def drain(self) -> None:
-        """Let the queue become empty."""
-        self.done += self._queued
-        self._queued = 0
 
 
 TALLY = Tally()
@@ -118,19 +92,6 @@ def raw(x):
 def name_of(func) -> str:
     """``aten::mm.out`` as ``mm``."""
     return func._schema.name.removeprefix("aten::")
-
-
-@cache
-def has_kernel(func) -> bool:
-    reshapes = func.is_view or torch.Tag.inplace_view in func.tags
-    return not reshapes and name_of(func) not in FREE
-
-
-def operations_of(func, args, kwargs, out) -> float:
-    """2 a multiply-add in products of matrices, 1 a number else."""
-    if count := flop_registry.get(func._overloadpacket):
-        return count(*args, **kwargs, out_val=out)
-    return sum(x.numel() for x in tensors(out) or tensors(args))
 
 
 def asked_by() -> str:
@@ -233,9 +194,6 @@ def run(func, args, kwargs):
         raw_kwargs["device"] = "cpu"
     raw_kwargs.pop("pin_memory", None)
     out = lstm.KERNELS.get(name, func)(*raw_args, **raw_kwargs)
-    if TALLY.counting and has_kernel(func):
-        cost = operations_of(func, raw_args, raw_kwargs, out)
-        TALLY.launch(func, [raw(x) for x in given], tensors(out), cost)
     if name == "_to_copy":
         return Acc(out) if to else out
     if torch.Tag.inplace_view in func.tags and name != "set_":
@@ -294,15 +252,14 @@ _setup()
 
 
 @contextlib.contextmanager
-def strict(counting=True):
+def strict():
     """The device ``acc`` exists inside; yields the :class:`Tally`, set to zero."""
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     torch._C._set_only_lift_cpu_tensors(True)
     generator, torch.Generator = torch.Generator, Generator
     synchronize = torch.accelerator.synchronize
-    torch.accelerator.synchronize = lambda *_: TALLY.synchronize()
+    torch.accelerator.synchronize = TALLY.synchronize
     TALLY.clear()
-    TALLY.counting = counting
     try:
         with Everywhere():
             yield TALLY

@@ -14,27 +14,6 @@ def copy_task(device, **options):
     return rtrl.CopyTask(B, generator=seeded(device), device=device, **options)
 
 
-@pytest.mark.parametrize("name", rtrl.LEARNERS)
-def test_a_reset_on_the_device_is_that_of_the_cpu(name):
-    ends = []
-    with strict() as tally:
-        for device in ("cpu", NAME):
-            cell = rtrl.RHNCell(2, 4, generator=seeded(), dtype=torch.float64).to(
-                device
-            )
-            options = {"batch_size": B, "generator": seeded(device)}
-            learner = rtrl.LEARNERS[name].make(cell, 2, **options)
-            x = torch.ones(B, 2, dtype=torch.float64, device=device)
-            learner.step(x), learner.step(x)
-            mask = torch.tensor([True, False, True]).to(device)
-            tally.clear()
-            learner.reset(mask)
-            assert not tally.waits
-            learner.step(x)
-            ends.append((learner.state.cpu(), learner.influence().cpu()))
-    torch.testing.assert_close(*ends, rtol=1e-9, atol=1e-12)
-
-
 def test_the_curriculum_is_decided_on_the_device():
     """Same bits, same levels, no wait; the strings are such as the level allows."""
     with strict() as tally:
@@ -73,19 +52,6 @@ def test_training_on_the_device_waits_for_no_loss():
         with pytest.raises(rtrl.DivergedError, match="loss is nan at step 100"):
             kept += (next(records) for _ in range(20))
         assert before.isfinite().all() and readout.weight.isfinite().all()
-
-
-def test_a_loss_that_was_read_and_is_not_finite_ends_the_run():
-    with strict():
-        cell = rtrl.RNNCell(4, 3, generator=seeded()).to(NAME)
-        learner = rtrl.RTRL(cell, batch_size=B)
-        readout = rtrl.Readout(3, 4, generator=seeded(NAME), device=NAME)
-        records = rtrl.train(learner, readout, copy_task(NAME, level=9))
-        next(records)
-        learner.state.fill_(float("nan"))
-        assert next(records).loss != 0
-        with pytest.raises(rtrl.DivergedError, match="loss is nan at step 2"):
-            next(records)
 
 
 @pytest.mark.parametrize("make", [copy_task, None])
