@@ -115,7 +115,7 @@ bench: .venv/.stamp ## Run the benchmarks, ratios side by side; the summary come
 	  $(if $(JSON),--json=$(JSON))
 
 # Without .venv and without installation: a lent machine has a torch of its own.
-gpu: ## Check and time everything on a GPU, from the source tree; PART=a..g, DEVICE=cpu
+gpu: ## Check and time everything on a GPU, from the source tree; PART=a..d, DEVICE=cpu
 	@PYTHONPATH=. $(PYTHON) benchmarks/gpu.py --device=$(if $(filter file,$(origin DEVICE)),cuda,$(DEVICE)) \
 	  $(if $(PART),--part=$(PART)) $(if $(JSON),--json=$(JSON))
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from benchmarks import shared
 
 COMMANDS = (
-    "device",
     "rtrl",
     "rls speed",
     "hessian_free speed",

@@ -9,24 +9,21 @@ each, and leaves out those that FILE has from the same device, torch and commit.
     a  every step function, in float64 and float32, beside the CPU's numbers
     b  OK's own decomposition beside LAPACK's: sizes 2 to 33, hard matrices among them
     c  recorded steps (CUDA graphs) beside plain ones, 1,000 steps, settings turned
-    d  mixed precision beside float32
-    e  torch.compile of the steps: the same numbers, and the time
-    f  milliseconds and kernels of every step beside fused Adam, then all benchmarks
-    g  the summary
+    d  milliseconds and kernels of every step
 
-With ``--docs`` the results in FILE and FILE.bench go to docs/devices.jsonl, in place of
-those of the same part on the same device, and make the tables of docs/devices.md.
+The benchmarks run there by ``make bench DEVICE=cuda``.
 """
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -34,38 +31,15 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from benchmarks import shared
-from benchmarks.device import best, counts
 from labkit import rls, rtrl
 from labkit.clock import Clock
-from labkit.lab.datasets import available
 from labkit.lab.runs.jobs import commit
-from labkit.rtrl import low_rank
 from labkit.scale import graphed
 from tests.device.rows import in_dtype, numbers, seeded, two
-from tests.device.table import TABLE, beside
+from tests.device.table import STEPS
 
-HERE = Path(__file__).resolve().parents[1]
 FILE = Path("build/gpu.jsonl")
-KEPT = HERE / "docs/devices.jsonl"  # of which docs/devices.md shows the tables
-PAGE = HERE / "docs/devices.md"
-BEGIN, END = "<!-- gpu: python benchmarks/gpu.py --docs -->\n", "<!-- gpu end -->\n"
-PARTS = "abcdefg"
-# Data sets, and how the commands of the benchmarks end that need them.
-NEEDED = {"mnist": ("broad speed", " mnist"), "fashion-mnist": (" fashion-mnist",)}
 ORDERS = range(2, 34)  # of the matrices of part b
-RECORDED = "recorded"  # which tests of the strict device part c runs
-Item = tuple[str, Callable[[], dict]]  # a name, and what measures it
-CHECKS = {  # what the page says of a part, and which numbers of it are differences
-    "a": ("steps in float64, beside the CPU's", ("float64",)),
-    "b": (
-        "orders of OK's own decomposition, beside LAPACK's",
-        ("normal", "graded", "short of rank", "zero", "large and small"),
-    ),
-    "c": ("recorded steps, beside plain ones", ("largest difference",)),
-    "d": ("runs in mixed precision, beside float32", ("change",)),
-    "e": ("compiled steps, beside plain ones", ("largest difference",)),
-}
-
 # Part a. Rounding in float64; in float32 ten times what the CPU's own float32 differs
 # from float64, and at least 1e-5 of the largest number. The CPU's difference is the
 # largest of a few runs whose data differ by rounding: one run may be right by chance.
@@ -90,31 +64,24 @@ class HostDraws(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
-        filled = None
+        if name not in self.MADE + self.IN_PLACE:
+            return func(*args, **kwargs)
+        if kwargs.get("generator") is not None:
+            kwargs["generator"] = self.twin(kwargs["generator"])
         if name in self.IN_PLACE:  # torch.nn.init gives all arguments by name
             filled = args[0] if args else kwargs.pop("tensor")
-        elif name not in self.MADE:
-            return func(*args, **kwargs)
-        generator = kwargs.get("generator")
-        if generator is not None:
-            kwargs["generator"] = self.twin(generator)
-        if filled is not None:
             drawn = torch.empty(filled.shape, dtype=torch.float64)
             with torch.no_grad():
                 return filled.copy_(self.nudged(func(drawn, *args[1:], **kwargs)))
-        kwargs.pop("pin_memory", None)
         device = kwargs.pop("device", None) or "cpu"
         whole = name in ("randint", "randperm")
-        dtype = kwargs.pop("dtype", None)
-        dtype = dtype or (torch.int64 if whole else torch.get_default_dtype())
+        default = torch.int64 if whole else torch.get_default_dtype()
+        dtype = kwargs.pop("dtype", None) or default
         drawn = func(*args, dtype=torch.int64 if whole else torch.float64, **kwargs)
         return (drawn if whole else self.nudged(drawn)).to(device, dtype)
 
     def nudged(self, drawn: Tensor) -> Tensor:
-        """Return numbers as they are, or each changed by about half a unit of float32.
-
-        Whole numbers, such as zeros and signs, stay what they are.
-        """
+        """Return numbers, those with fractions changed by half a unit of float32."""
         if not self.nudges:
             return drawn
         half = torch.finfo(torch.float32).eps / 2
@@ -143,20 +110,18 @@ def outcome(
 
 def error(found: list[Tensor], wanted: list[Tensor]) -> float:
     """Return the largest difference over the largest number, tensor by tensor."""
-    assert len(found) == len(wanted)
     worst = 0.0
     for a, b in zip(found, wanted, strict=True):
-        both = b.isfinite()
-        assert a.shape == b.shape and torch.equal(a.isfinite(), both)
-        a, b = a[both], b[both]
+        finite = b.isfinite()
+        assert a.shape == b.shape and torch.equal(a.isfinite(), finite)
+        a, b = a[finite], b[finite]
         if b.numel():
-            worst = max(
-                worst, float((a - b).abs().max() / b.abs().max().clamp_min(1e-12))
-            )
+            gap = (a - b).abs().max() / b.abs().max().clamp_min(1e-12)
+            worst = max(worst, float(gap))
     return worst
 
 
-def steps(device: torch.device) -> Iterator[Item]:
+def steps(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
     """Part a: every row of the strict device's table."""
     cpu = torch.device("cpu")
 
@@ -164,35 +129,30 @@ def steps(device: torch.device) -> Iterator[Item]:
         exact = outcome(row.make, cpu, torch.float64)
         in_64 = error(outcome(row.make, device, torch.float64), exact)
         own = max(
-            error(outcome(row.make, cpu, torch.float32, each), exact) for each in NUDGES
+            error(outcome(row.make, cpu, torch.float32, nudge), exact)
+            for nudge in NUDGES
         )
         in_32 = error(outcome(row.make, device, torch.float32), exact)
         ok = in_64 <= EXACT and in_32 <= max(FACTOR * own, LEAST)
         return {"ok": ok, "float64": in_64, "float32": in_32, "float32_cpu": own}
 
-    for room, rows in TABLE.items():
-        for row in rows:
-            yield f"{room}: {row.step}", lambda row=row: measure(row)
+    for name, row in STEPS.items():
+        yield name, partial(measure, row)
 
 
 def matrices(q: int) -> Iterator[tuple[str, Tensor]]:
     """Yield square matrices of one size: easy, graded, short of rank, and zero."""
     g = seeded(seed=q)
     C = torch.randn(64, q, q, generator=g, dtype=torch.float64)
-    yield "normal", C
     U, _, Vh = torch.linalg.svd(C)
-    scale = torch.logspace(0, -12, q, dtype=torch.float64)
-    yield "graded", U * scale @ Vh
-    rank = (torch.arange(q) < max(q // 2, 1)).double()
-    yield "short of rank", U * rank @ Vh
+    yield "normal", C
+    yield "graded", U * torch.logspace(0, -12, q, dtype=C.dtype) @ Vh
+    yield "short of rank", U * (torch.arange(q) < max(q // 2, 1)) @ Vh
     yield "zero", torch.zeros_like(C)
-    yield (
-        "large and small",
-        C * torch.logspace(-60, 60, 64, dtype=C.dtype)[:, None, None],
-    )
+    yield "sizes", C * torch.logspace(-60, 60, 64, dtype=C.dtype)[:, None, None]
 
 
-def decompositions(device: torch.device) -> Iterator[Item]:
+def decompositions(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
     """Part b: the operator's form for this device beside LAPACK's."""
 
     def measure(q):
@@ -200,294 +160,110 @@ def decompositions(device: torch.device) -> Iterator[Item]:
         for name, C in matrices(q):
             U, d, V = (x.cpu() for x in torch.ops.labkit.jacobi(C.to(device)))
             size = torch.linalg.vector_norm(C, dim=(-2, -1)).clamp_min(1e-300)
-            wanted = torch.linalg.svdvals(C)
             again = U * d[..., None, :] @ V.mT
-            gaps = [(d - wanted).abs().amax(-1), (again - C).abs().amax((-2, -1))]
-            eye = torch.eye(q, dtype=C.dtype)
-            turn = float((V.mT @ V - eye).abs().max())
-            worst[name] = max(*(float((gap / size).max()) for gap in gaps), turn)
-        return {"ok": all(each < 1e-12 for each in worst.values()), **worst}
+            values = (d - torch.linalg.svdvals(C)).abs().amax(-1) / size
+            product = (again - C).abs().amax((-2, -1)) / size
+            turn = (V.mT @ V - torch.eye(q, dtype=C.dtype)).abs().max()
+            worst[name] = max(float(values.max()), float(product.max()), float(turn))
+        return {"ok": all(gap < 1e-12 for gap in worst.values()), **worst}
 
     for q in ORDERS:
-        yield f"jacobi, order {q}", lambda q=q: measure(q)
+        yield f"jacobi, order {q}", partial(measure, q)
 
 
-def recorded(device: torch.device) -> Iterator[Item]:
-    """Part c: 1,000 recorded steps beside plain ones, a rate and a size turned.
+def recorded_rls(device: torch.device, record: Callable | None) -> list[Tensor]:
+    """Return the weights after 1,000 steps of RLS, a rate and a size turned."""
+    torch.manual_seed(0)
+    model = rls.dense_network(20, 16, 3).to(device)
+    optimizer = rls.RLS(model, momentum=0.5, max_grad_norm=1.0)
+    x = torch.randn(1000, 20, generator=seeded()).to(device)
+    y = (torch.arange(1000) % 3).to(device)
+    size = rls.Settings(batch_size=32)
+    options = {"epochs": 32, "batch_size": size, "generator": seeded()}
+    run = rls.train(model, optimizer, x, y, record=record, **options)
+    for row in islice(run, 1000):
+        optimizer.param_groups[0]["lr"] = 0.5 if row.step > 300 else 1.0
+        size.batch_size = 16 if row.step > 600 else 32
+    return [p.detach().cpu().double() for p in model.parameters()]
 
-    Without a GPU, the tests of recorded steps on the strict device take their place.
-    """
-    if device.type != "cuda":
-        yield "recorded steps on the strict device", on_strict_device
-        return
 
-    def with_rls(capture):
-        torch.manual_seed(0)
-        model = rls.dense_network(20, 16, 3).to(device)
-        optimizer = rls.RLS(model, momentum=0.5, max_grad_norm=1.0)
-        x = torch.randn(1000, 20, generator=seeded()).to(device)
-        y = (torch.arange(1000) % 3).to(device)
-        settings = rls.Settings(batch_size=32)
-        run = rls.train(
-            model,
-            optimizer,
-            x,
-            y,
-            epochs=32,
-            batch_size=settings,
-            generator=seeded(),
-            record=graphed if capture else None,
-        )
-        for record in run:
-            if record.step == 300:
-                optimizer.param_groups[0]["lr"] = 0.5
-            if record.step == 600:
-                settings.batch_size = 16
-            if record.step == 1000:
-                break
-        return [p.detach().cpu() for p in model.parameters()]
+def recorded_rtrl(
+    device: torch.device, record: Callable | None, name: str
+) -> list[Tensor]:
+    """Return the weights after 1,000 steps of a learner, a rate turned."""
+    cell = rtrl.RHNCell(4, 16, generator=seeded()).to(device)
+    readout = rtrl.Readout(16, 4, generator=seeded()).to(device)
+    random = seeded(device.type)
+    learner = rtrl.LEARNERS[name].make(cell, batch_size=8, generator=random)
+    weights = [cell.weight, *readout.parameters()]
+    optimizer = torch.optim.Adam(weights, lr=1e-3, capturable=True)
+    task = rtrl.CopyTask(8, generator=seeded(device.type), device=device)
+    run = rtrl.train(learner, readout, task, optimizer=optimizer, record=record)
+    for row in islice(run, 1000):
+        optimizer.param_groups[0]["lr"] = 3e-4 if row.step > 500 else 1e-3
+    return [w.detach().cpu().double() for w in weights]
 
-    def with_rtrl(name):
-        def work(capture):
-            cell = rtrl.RHNCell(4, 16, generator=seeded()).to(device)
-            readout = rtrl.Readout(16, 4, generator=seeded()).to(device)
-            learner = rtrl.LEARNERS[name].make(
-                cell, batch_size=8, generator=seeded(device.type)
-            )
-            weights = [cell.weight, *readout.parameters()]
-            optimizer = torch.optim.Adam(weights, lr=1e-3, capturable=True)
-            task = rtrl.CopyTask(8, generator=seeded(device.type), device=device)
-            run = rtrl.train(
-                learner,
-                readout,
-                task,
-                optimizer=optimizer,
-                record=graphed if capture else None,
-            )
-            for record in run:
-                if record.step == 500:
-                    optimizer.param_groups[0]["lr"] /= 3
-                if record.step == 1000:
-                    break
-            return [w.detach().cpu() for w in weights]
 
-        return work
+def recorded(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
+    """Part c: recorded steps beside plain ones; a CPU records none."""
 
     def measure(work):
-        work(False)  # which loads and compiles the kernels
-        clock = Clock(device)
-        with clock:
-            plain = work(False)
-        ms = {"plain ms": clock.lap}  # of 1,000 steps in s, so of one in ms
-        with warnings.catch_warnings():  # steps that are not recorded in the end
-            warnings.simplefilter("error", RuntimeWarning)
-            with clock:
-                found = work(True)
-        ms["recorded ms"] = clock.lap  # with the recordings themselves
-        gap = error([x.double() for x in found], [x.double() for x in plain])
+        work(device, None)  # which loads and compiles the kernels
+        with (plainly := Clock(device)):
+            plain = work(device, None)
+        with warnings.catch_warnings(), (again := Clock(device)):
+            warnings.simplefilter("error", RuntimeWarning)  # what is not recorded
+            found = work(device, graphed)
+        gap = error(found, plain)
+        ms = {"plain ms": plainly.lap, "recorded ms": again.lap}  # of one in 1,000
         return {"ok": gap <= 1e-4, "largest difference": gap, **ms}
 
-    yield "RLS, recorded", lambda: measure(with_rls)
-    for name in ("UORO", "OK"):
-        yield f"{name}, recorded", lambda name=name: measure(with_rtrl(name))
+    works = {"RLS": recorded_rls}
+    works |= {name: partial(recorded_rtrl, name=name) for name in ("UORO", "OK")}
+    for name, work in works.items() if device.type == "cuda" else ():
+        yield f"{name}, recorded", partial(measure, work)
 
 
-def on_strict_device() -> dict:
-    """Run the tests of recorded steps on the strict device, in their own process."""
-    files = ("tests/device/test_rtrl_capture.py", "tests/device/test_rls.py")
-    flags = ("-q", "-o", "addopts=", "--confcutdir=tests/device", "-k", RECORDED)
-    command = [sys.executable, "-m", "pytest", *flags, *files]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
-    return {"ok": done.returncode == 0, "result": done.stdout.strip().splitlines()[-1]}
+def speeds(device: torch.device) -> Iterator[tuple[str, Callable[[], dict]]]:
+    """Part d: each step's milliseconds, the least of five, and its kernels."""
+
+    def measure(row):
+        laps, clock = [], Clock(device)
+        with in_dtype(), suppress(StopIteration):  # some end before
+            prepare, step = two(row.make(str(device)))
+            for _ in range(6):
+                prepare()
+                with clock:
+                    step()
+                laps.append(clock.lap)
+        found = {"ok": True, "ms": 1e3 * min(laps[1:] or laps)}
+        if device.type == "cuda":
+            prepare, step = two(row.make(str(device)))
+            prepare()
+            with torch.profiler.profile() as profile, clock:
+                step()
+            kinds = [event.device_type.name for event in profile.events()]
+            found["kernels"] = kinds.count("CUDA")
+        return found
+
+    for name, row in STEPS.items():
+        yield f"{name}, speed", partial(measure, row)
 
 
-def mixed(device: torch.device) -> Iterator[Item]:
-    """Part d: RLS under autocast, with a scaler where it is float16."""
-
-    def final_loss(dtype):
-        torch.manual_seed(0)
-        model = rls.dense_network(20, 32, 3).to(device)
-        optimizer = rls.RLS(model, momentum=0.5, max_grad_norm=1.0)
-        scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
-        g = seeded()
-        x = torch.randn(256, 20, generator=g).to(device)
-        y = torch.tanh(x[:, :3])
-        for _ in range(100):
-            optimizer.zero_grad()
-            on = dtype != torch.float32
-            with torch.autocast(device.type, dtype=dtype if on else None, enabled=on):
-                loss = rls.loss_mse(model(x), y)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        return float(loss.detach())
-
-    def measure(dtype):
-        plain, found = final_loss(torch.float32), final_loss(dtype)
-        change = abs(found / plain - 1)
-        losses = {"loss": found, "float32": plain}
-        return {"ok": change < 0.25, "change": change, **losses}
-
-    for dtype in (torch.bfloat16, torch.float16):
-        yield f"RLS, {str(dtype)[6:]}", lambda dtype=dtype: measure(dtype)
-
-
-def compiled(device: torch.device) -> Iterator[Item]:
-    """Part e: torch.compile of two steps, and the time of both ways."""
-    g = seeded()
-
-    def draw(*shape):
-        return torch.randn(shape, generator=g).to(device)
-
-    def timed(step, given):
-        step(*given())
-        laps = []
-        for _ in range(20):
-            fresh = given()
-            synchronize(device)
-            start = time.perf_counter()
-            step(*fresh)
-            synchronize(device)
-            laps.append(time.perf_counter() - start)
-        return 1e3 * min(laps)
-
-    def measure(step, given):
-        fast = torch.compile(step)
-        torch.manual_seed(0)
-        one = given()
-        gap = error(numbers(fast(*copies(one))), numbers(step(*copies(one))))
-        times = {"eager ms": timed(step, given), "compiled ms": timed(fast, given)}
-        return {"ok": gap < 1e-4, "largest difference": gap, **times}
-
-    def low_rank_step():
-        C = draw(32, 9, 9)
-        return (C,)
-
-    def product(C):
-        return low_rank.minimum_variance(C.square().sum(-1).sort(-1, True)[0], 8)
-
-    def gain_step():
-        x = draw(129)
-        P = torch.eye(129, device=device)
-        return P, x
-
-    def gain(P, x):
-        u = P @ x
-        h = 1 / (1 + 0.1 * (x @ u))
-        return P - 0.1 * h * torch.outer(u, u)
-
-    yield "compile: the update of P", lambda: measure(gain, gain_step)
-    yield "compile: minimum_variance", lambda: measure(product, low_rank_step)
-
-
-def copies(tensors: tuple) -> list[Tensor]:
-    """Return copies of tensors."""
-    return [each.clone() for each in tensors]
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def kernels_of(make: Callable, device: torch.device) -> int | None:
-    """Count the kernels of a step by the profiler; None on a CPU."""
-    if device.type != "cuda":
-        return None
-    with in_dtype():
-        prepare, step = two(make(str(device)))
-        prepare()
-        step()
-        prepare()
-        activities = [torch.profiler.ProfilerActivity.CUDA]
-        with torch.profiler.profile(activities=activities) as profile:
-            step()
-            synchronize(device)
-    return sum(event.device_type.name == "CUDA" for event in profile.events())
-
-
-def speeds(device: torch.device, file: Path) -> Iterator[Item]:
-    """Part f: each step's milliseconds and kernels, then the benchmarks."""
-    strict = {}
-
-    def measure(room, row):
-        strict.update(strict or counts(TABLE))
-        found = strict[room, row.step]
-        adam = beside(room, row)
-        ms = 1e3 * best(row.make, device)
-        line = {
-            "ok": True,
-            "room": room,
-            "ms": ms,
-            "kernels": kernels_of(row.make, device),
-            "strict kernels": found["kernels"],
-            "waits": found["waits"],
-        }
-        if adam:
-            line["over fused Adam"] = ms / (1e3 * best(adam.make, device))
-        return line
-
-    for room, rows in TABLE.items():
-        for row in rows:
-            name = f"{room}: {row.step}, speed"
-            yield name, lambda room=room, row=row: measure(room, row)
-    from benchmarks.__main__ import COMMANDS, run
-
-    flags = (f"--device={device}", f"--json={file.resolve()}.bench")
-    here = {name for name, each in available().items() if each.here}
-    for command in COMMANDS:
-        if command == "device":
-            continue
-        needed = next((x for x, ends in NEEDED.items() if command.endswith(ends)), None)
-        if needed and needed not in here:
-            print(
-                f"f  left out: {command} needs {needed}; LABKIT_DATA names its folder"
-            )
-            continue
-        yield (
-            f"benchmark: {command}",
-            lambda command=command: told(run(command, HERE / "benchmarks", flags)),
-        )
-
-
-def told(words: str) -> dict:
-    """Return a benchmark's end as a result."""
-    return {"ok": words != "FAILED", "result": words}
-
-
-def read(file: Path) -> list[dict]:
-    """Return the results that a file has; a line that was cut off is left out."""
-    if not file.is_file():
-        return []
-    found = []
-    for line in file.read_text("utf-8").splitlines():
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return found
+PARTS = {"a": steps, "b": decompositions, "c": recorded, "d": speeds}
 
 
 def do(part: str, device: torch.device, file: Path, seconds: float) -> bool:
     """Do what is left of a part; return whether all of it is done and right."""
-    where = {"device": name_of(device), "torch": torch.__version__}
-    where |= {"commit": commit() or "unknown"}
-    made = {
-        "a": steps,
-        "b": decompositions,
-        "c": recorded,
-        "d": mixed,
-        "e": compiled,
-        "f": lambda device: speeds(device, file),
-    }[part](device)
-    kept = {r["name"]: r for r in read(file) if {**r, **where} == r}
-    if file.is_file() and not file.read_text("utf-8").endswith("\n"):
-        file.write_text(file.read_text("utf-8") + "\n", "utf-8")  # a line was cut off
-    start, right = time.monotonic(), True
-    for name, measure in made:
-        if name in kept:
-            right &= kept[name]["ok"]
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    where = {"device": name, "torch": torch.__version__, "commit": commit()}
+    lines = file.read_text("utf-8").splitlines() if file.is_file() else ()
+    known = {r["name"]: r for r in map(json.loads, lines) if {**r, **where} == r}
+    start, right, count = time.monotonic(), 0, 0
+    for name, measure in PARTS[part](device):
+        count += 1
+        if name in known:
+            right += known[name]["ok"]
             continue
         if time.monotonic() - start > seconds:
             print(f"part {part}: the time is over; the same command goes on")
@@ -497,154 +273,26 @@ def do(part: str, device: torch.device, file: Path, seconds: float) -> bool:
         except Exception as problem:
             traceback.print_exc()
             found = {"ok": False, "error": f"{type(problem).__name__}: {problem}"}
-        right &= found["ok"]
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps({"part": part, "name": name} | where | found) + "\n")
+        right += found["ok"]
+        with file.open("a", encoding="utf-8") as kept:
+            kept.write(json.dumps({"part": part, "name": name} | where | found) + "\n")
         print(f"{part}  {'ok  ' if found['ok'] else 'FAIL'}  {name}", flush=True)
-    return right
-
-
-def name_of(device: torch.device) -> str:
-    """Return the device's own name."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"cpu, {os.cpu_count()} cores"
-
-
-def summary(file: Path) -> str:
-    """Return how many items of each part are right, and what is not."""
-    found = {(each["part"], each["name"]): each for each in read(file)}
-    lines = []
-    for part in PARTS[:-1]:
-        mine = [each for (p, _), each in found.items() if p == part]
-        right = sum(each["ok"] for each in mine)
-        lines.append(f"part {part}: {right} of {len(mine)} right")
-        lines += [f"  {e['name']}: {e.get('error', e)}" for e in mine if not e["ok"]]
-    return "\n".join(lines)
-
-
-def write_page(file: Path) -> None:
-    """Keep the results of a file, and write the tables of docs/devices.md."""
-    new = read(file) + read(file.with_name(f"{file.name}.bench"))
-    again = {_what(each) for each in new}
-    old = [each for each in read(KEPT) if _what(each) not in again]
-    lines = [json.dumps(each) + "\n" for each in old + new]
-    KEPT.write_text("".join(lines), "utf-8")
-    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}{page(KEPT)}{END}{after}", "utf-8")
-
-
-def _what(found: dict) -> tuple[str, str]:
-    """Return the device of a result and the part or the benchmark that it is of."""
-    return found["device"], found.get("part") or found["benchmark"]
-
-
-def page(file: Path) -> str:
-    """Return the tables of docs/devices.md.
-
-    What was checked on the GPU, its benchmarks, and the steps on CPU, GPU and strict
-    device side by side. Of each kind of device it shows the one that was measured last.
-    """
-    found = read(file)
-    speed = [each for each in found if "strict kernels" in each]
-    if not speed:
-        return "Nothing has been measured.\n"
-    is_cpu = lambda each: each["device"].startswith("cpu")  # noqa: E731
-    kinds = {
-        "CPU": _last([each for each in speed if is_cpu(each)]),
-        "GPU": _last([each for each in speed if not is_cpu(each)]),
-    }
-    lines = []
-    for kind, rows in kinds.items():
-        if rows:
-            one = next(iter(rows.values()))
-            lines += [
-                f"{kind}: {one['device']}, torch {one['torch']}, at {one['commit']}.\n"
-            ]
-        else:
-            lines += [f"{kind}: none was at hand, and its columns are empty.\n"]
-    if kinds["GPU"]:
-        device = next(iter(kinds["GPU"].values()))["device"]
-        mine = [each for each in found if each["device"] == device]
-        lines += [*checked(mine), *benchmarks(mine)]
-    lines += [
-        "| step | CPU, ms | over Adam | GPU, ms | over Adam | GPU, kernels "
-        "| strict device, kernels | waits |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for name in dict.fromkeys(each["name"] for each in speed):
-        cells = [name.removesuffix(", speed")]
-        for kind, rows in kinds.items():
-            keys = ("ms", "over fused Adam", *["kernels"] * (kind == "GPU"))
-            cells += [_shown(rows.get(name, {}).get(key)) for key in keys]
-        either = next(rows[name] for rows in kinds.values() if name in rows)
-        cells += [_shown(either[key]) for key in ("strict kernels", "waits")]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def checked(found: list[dict]) -> list[str]:
-    """Return the table of what was compared on a device, a row for each part."""
-    lines = ["| what | right | largest difference |", "|---|---:|---:|"]
-    for part, (words, keys) in CHECKS.items():
-        mine = [each for each in found if each.get("part") == part]
-        if mine:
-            values = [v for each in mine for k, v in each.items() if k in keys]
-            right = sum(each["ok"] for each in mine)
-            largest = _shown(max(values, default=None))
-            lines.append(f"| {words} | {right} of {len(mine)} | {largest} |")
-    return [*lines, ""]
-
-
-def benchmarks(found: list[dict]) -> list[str]:
-    """Return the table of the benchmarks, which use sizes of the papers."""
-    mine = [each for each in found if "benchmark" in each and "ms" in each]
-    lines = ["| benchmark | ms | ratio that it prints |", "|---|---:|---:|"]
-    for each in mine:
-        name = f"{each['benchmark']}: {each['name']}"
-        cells = name, _shown(each["ms"]), _shown(each.get("ratio"))
-        lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, ""] if mine else []
-
-
-def _last(rows: list[dict]) -> dict[str, dict]:
-    """Return the rows of the device that was measured last, by name."""
-    return {r["name"]: r for r in rows if r["device"] == rows[-1]["device"]}
-
-
-def _shown(value: float | None) -> str:
-    """Return a count as it is, another number with three digits, and None as empty."""
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, int) else f"{value:.3g}"
+    print(f"part {part}: {right} of {count} right", flush=True)
+    return right == count
 
 
 def main(arguments: list[str]) -> int:
     """Do the parts that were asked for; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", type=shared.known, help="cuda if not given")
+    parser.add_argument("--device", type=shared.known, default="cuda")
     parser.add_argument("--part", choices=PARTS, help="all of them if not given")
     parser.add_argument("--json", type=Path, default=FILE)
     parser.add_argument("--seconds", type=float, default=540, help="of a part, at most")
-    parser.add_argument("--docs", action="store_true", help="write the page and end")
     args = parser.parse_args(arguments)
     args.json.parent.mkdir(parents=True, exist_ok=True)
-    if args.docs:
-        write_page(args.json)
-        return 0
-    if args.device is None:  # not before: the page is written without a GPU, too
-        args = parser.parse_args([*arguments, "--device=cuda"])
-    device = args.device
-    torch.set_num_threads(1)
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+    shared.begin(args, "float64 and float32")
     parts = args.part or PARTS
-    right = [do(p, device, args.json, args.seconds) for p in parts if p != "g"]
-    if "g" in parts:
-        print(summary(args.json))
-    return int(not all(right))
+    return int(not all([do(p, args.device, args.json, args.seconds) for p in parts]))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests import tally
-from tests.device.table import TABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = runpy.run_path(str(ROOT / "benchmarks/__main__.py"), run_name="bench")
@@ -89,12 +88,6 @@ def test_every_benchmark_is_run():
     no_ratios = {"lines", "picture", "stills", "first_picture", "shared", "browser"}
     no_ratios |= {"state", "gpu"}
     assert run == scripts - no_ratios
-
-
-@pytest.mark.parametrize("room", TABLE)
-def test_every_step_of_the_device_benchmark_is_timed_again_and_again(room):
-    best = runpy.run_path(str(ROOT / "benchmarks/device.py"))["best"]
-    assert all(best(row.make, "cpu") > 0 for row in TABLE[room])
 
 
 def test_what_has_to_be_read_is_weighed():

@@ -11,3 +11,4 @@ TABLE: dict[str, list[Row]] = {
     "broad": broad.ROWS,
     "instruments": instruments.ROWS,
 }
+STEPS = {f"{room}: {row.step}": row for room, rows in TABLE.items() for row in rows}
