@@ -203,7 +203,7 @@ def test_every_notebook_keeps_to_the_arrows():
 # TODO: what is left of circles, and of several workers inside the papers' rooms.
 TIED = {"labkit.broad.parameters", "labkit.rtrl.jacobi_kernel"}
 DISTRIBUTED = {"labkit.broad", "labkit.hessian_free", "labkit.rtrl", "labkit.rls"}
-DISTRIBUTED |= {"labkit.collectives", "labkit.instruments"}
+DISTRIBUTED |= {"labkit.collectives"}
 
 
 def test_no_two_modules_import_each_other():

@@ -13,20 +13,16 @@ from labkit.instruments.gradients import (
 )
 from labkit.instruments.inputs import angle, best_ratio
 from labkit.instruments.trace import Trace
-from labkit.instruments.traffic import Collective, Traffic, wire_bytes
 
 __all__ = [
-    "Collective",
     "Cost",
     "GradientNoise",
     "Noise",
     "Trace",
-    "Traffic",
     "angle",
     "best_ratio",
     "cost",
     "gradient_cosine",
     "gradient_variance",
     "relative_variance",
-    "wire_bytes",
 ]

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit.instruments import Traffic
 from labkit.rls import RLS, Hybrid, NumericalError, dense_network, loss_mse, train
 from labkit.rls.ablations import AveragedRLS, KailathRLS, RunningMeanRLS
 
@@ -176,35 +175,6 @@ def test_variants_end_with_what_one_process_has(workers, function, world):
     for rank in ranks:
         assert_close(rank, everything)
         assert identical(rank, ranks[0])
-
-
-# Traffic
-
-
-def run_counted(rank, world):
-    model, inputs, *_ = CASES["conv"]()
-    lstm, *_ = CASES["lstm"]()
-    calls = []
-    for bare, shape in ((model, inputs), (lstm, (4, 3))):
-        trained = DistributedDataParallel(bare)
-        optimizer = RLS(trained, momentum=0.5)
-        for x, target in minibatches(shape, (3,), rank, world):
-            with Traffic() as traffic:
-                take(trained, optimizer, x, target)
-        numbers = sum(p.numel() for p in bare.parameters())
-        inputs = sum(b.fan_in - (b.bias is not None) + 2 for b in optimizer.blocks)
-        calls.append((traffic.calls, numbers, inputs))
-    return calls
-
-
-@pytest.mark.parametrize("world", [1, 2, 3])
-def test_a_step_sends_the_gradient_and_the_mean_inputs(workers, world):
-    for calls, numbers, inputs in workers(run_counted, world=world)[0]:
-        assert [call.kind for call in calls] == ["all_reduce"] * 2
-        assert [call.elements for call in calls] == [numbers, inputs]
-        wire = sum(call.wire for call in calls)
-        ring = 2 * (world - 1) / world
-        assert wire == pytest.approx(ring * 8 * (numbers + inputs))
 
 
 # Failures, which all workers must see alike

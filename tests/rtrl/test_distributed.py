@@ -15,7 +15,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from labkit.instruments import Traffic
 from labkit.rtrl import (
     LEARNERS,
     CharStream,
@@ -122,36 +121,6 @@ def test_workers_end_with_what_one_process_has(workers, world):
             assert_close([torch.tensor(records)], [torch.tensor(seen)])
             assert all(map(torch.equal, found, ranks[0][i][0]))
             assert records == ranks[0][i][1]
-
-
-# Traffic
-
-
-def counted(rank, world, name):
-    part = shares(world)[rank]
-    learner, readout = make("rhn", name, part, seed=rank)
-    weights = [learner.cell.weight, readout.weight]
-    options = {"optimizer": torch.optim.Adam(weights), "group": dist.group.WORLD}
-    records = train(learner, readout, Part(part), **options)
-    next(records)  # it has begun, and is at the first step of TBPTT's window
-    calls = []
-    for _ in range(RANK):
-        with Traffic() as traffic:
-            next(records)
-        calls.append(traffic.calls)
-    return calls, sum(w.numel() for w in weights)
-
-
-@pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("name", ["OK", "TBPTT"])
-def test_a_step_is_one_all_reduce_of_the_gradient(workers, world, name):
-    for calls, weights in workers(counted, name, world=world):
-        updates = [True] * 3 if name == "OK" else [False, True, False]
-        for (call,), updated in zip(calls, updates, strict=True):
-            assert call.kind == "all_reduce"
-            assert call.elements == (weights if updated else 0) + 2
-            assert call.bytes == 8 * call.elements
-            assert call.wire == pytest.approx(2 * (world - 1) / world * call.bytes)
 
 
 # What they do alike
