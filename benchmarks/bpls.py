@@ -18,15 +18,13 @@ from benchmarks import shared
 from labkit.bpls import (
     activation,
     random_weights,
-    refine,
-    refined_scores,
     scores,
     train,
 )
-from labkit.bpls.refine import SCALE
 from labkit.clock import Clock
 from labkit.lab.bpls import descend
 from labkit.lab.datasets import load
+from labkit.lab.gauss_newton import SCALE, refine, refined_scores
 
 DATA = ("mnist", "fashion-mnist")
 TRAIN = 40_000

@@ -1,14 +1,12 @@
 """Compute weights in closed form by back-propagated least squares, layer by layer.
 
 Tomic, Matos-Carvalho, Beko, *A Closed-form Solution for Weight Optimization in
-Fully-connected Feed-forward Neural Networks*, arXiv 2401.06699, 2024. The Gauss-Newton
-refinement is ours.
+Fully-connected Feed-forward Neural Networks*, arXiv 2401.06699, 2024.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from labkit.bpls.activations import ACTIVATIONS, Activation, activation
-from labkit.bpls.refine import refine, refined_scores
 from labkit.bpls.solve import solve_layer
 from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
 from labkit.bpls.toy import Toy, noisy_outputs, rmse, toy_errors, toy_problem, toy_walk
@@ -44,8 +42,6 @@ __all__ = [
     "noisy_outputs",
     "output_targets",
     "random_weights",
-    "refine",
-    "refined_scores",
     "rmse",
     "scores",
     "solve_layer",

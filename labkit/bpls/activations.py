@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.check import described
 from labkit.errors import DivergedError
 
 CLAMP = 1e-2
@@ -88,7 +87,7 @@ def activation(name: str | Activation) -> Activation:
     """
     if isinstance(name, Activation):
         return name
-    if not isinstance(name, str) or name not in ACTIVATIONS:
+    if name not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise ValueError(f"unknown activation {name!r}; there are: {known}")
     return ACTIVATIONS[name]
@@ -99,15 +98,13 @@ def per_layer(
 ) -> list[Activation]:
     """Return one activation for each hidden layer, from one for all or a sequence.
 
-    ValueError or TypeError for other arguments.
+    Raises
+    ------
+    ValueError
+        An unknown name, or another number of activations than of layers.
     """
     if isinstance(names, str | Activation):
         names = [names] * layers
-    if not isinstance(names, tuple | list):
-        raise TypeError(
-            "activations must be a name, an Activation or a list of them, got "
-            f"{described(names)}"
-        )
     if len(names) != layers:
         raise ValueError(
             f"{layers} hidden layers need as many activations, got {len(names)}"
@@ -115,14 +112,13 @@ def per_layer(
     return [activation(name) for name in names]
 
 
-def invertible(name: str | Activation) -> Activation:
-    """Return the activation as `activation` does; ValueError without an inverse."""
-    a = activation(name)
+def invertible(a: Activation) -> Activation:
+    """Return the activation; ValueError if it has no inverse."""
     if a.inverse is None:
         known = ", ".join(n for n, b in ACTIVATIONS.items() if b.inverse is not None)
         raise ValueError(
             f"the activation {a.name!r} has no inverse, so no target can be sent "
-            f'back through it; use one of {known}, or refine="gauss-newton"'
+            f"back through it; use one of {known}"
         )
     return a
 
@@ -130,17 +126,15 @@ def invertible(name: str | Activation) -> Activation:
 def clamp_targets(T: Tensor, a: Activation, clamp: float | None) -> Tensor:
     """Clamp targets (..., D, N) into the range of a, ``clamp`` away from its ends.
 
-    With None or 0 the targets do not change. Softmax targets are clamped entry by entry
-    to [clamp, 1], and not renormalised.
+    With None the targets do not change. Softmax targets are clamped entry by entry to
+    [clamp, 1], and not renormalised.
     """
     low, high = a.bounds(clamp) if clamp else (None, None)
     return T if low is None and high is None else T.clamp(low, high)
 
 
-def send_back(C: Tensor, a: Activation, careful: bool = True) -> Tensor:
-    """Return the targets of the pre-activations, a^{-1}(C), not finite if undefined.
-
-    With ``careful`` the result is checked, which waits for a device.
+def check_inverse(B: Tensor, C: Tensor, a: Activation) -> None:
+    """Raise an error if one of the targets sent back, B = a^{-1}(C), is not finite.
 
     Raises
     ------
@@ -149,16 +143,13 @@ def send_back(C: Tensor, a: Activation, careful: bool = True) -> Tensor:
     DivergedError
         If a target is not finite itself: the walks diverged.
     """
-    B = a.inverse(C)
-    if not careful:
-        return B
-    defined = torch.isfinite(B)
-    if not defined.all():
-        if lost := int((~torch.isfinite(C)).sum()):
-            raise DivergedError(f"{lost:,} of {B.numel():,} targets are not finite")
-        bad = C[~defined]
+    undefined = ~torch.isfinite(B)
+    if undefined.any():
+        bad = C[undefined]
+        count = f"{bad.numel():,} of {B.numel():,} targets"
+        if not torch.isfinite(bad).all():
+            raise DivergedError(f"{count} are not finite")
         raise ValueError(
-            f"{bad.numel():,} of {B.numel():,} targets have no inverse under "
-            f"{a.name!r}, for instance {float(bad[0]):.4g}; clamp them, say clamp=1e-2"
+            f"{count} have no inverse under {a.name!r}, for instance {bad[0]:.4g}; "
+            "clamp them, say clamp=1e-2"
         )
-    return B

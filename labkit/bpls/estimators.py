@@ -1,32 +1,101 @@
 """BPLS as scikit-learn estimators; torch inside, on any device."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy import sparse
 from scipy.special import softmax
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.metaestimators import available_if
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
+from torch.nn import functional as F
 
-from labkit.arrays import weights_of_rows
-from labkit.bpls.base import (
-    BaseBPLS,
-    as_floats,
-    as_inputs,
-    at_once,
-    labels_of,
-    refuse_none,
-    takes_batches,
+from labkit.at_once import at_once
+from labkit.bpls.activations import CLAMP
+from labkit.bpls.train import WalkEnd, train
+from labkit.bpls.walk import Settings, random_weights, scores
+from labkit.check import (
+    COUNT,
+    YES_OR_NO,
+    Range,
+    check_options,
+    check_squares,
+    one_of,
+    optional,
 )
-from labkit.check import check_squares
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
+RANGES = {
+    "hidden_sizes": Range(
+        "a sequence of at least one width >= 1",
+        lambda sizes: (
+            np.iterable(sizes) and len(sizes) and all(map(COUNT.holds, sizes))
+        ),
+    ),
+    "bias": YES_OR_NO,
+    "dtype": optional(one_of([*DTYPES, *DTYPES.values()])),
+}
+
+
+@dataclass(eq=False, repr=False)
+class BaseBPLS(BaseEstimator):
+    """The parameters of both estimators, their fit and their scores."""
+
+    hidden_sizes: Sequence[int] = (50,)
+    activation: str = "sigmoid"
+    interpretation: str | int = "min_norm"
+    clamp: float | None = CLAMP
+    ridge: float | None = None
+    bias: bool = False
+    random_state: int | np.random.RandomState | None = None
+    dtype: str | torch.dtype | None = None
+    device: str | torch.device | None = None
+
+    def _read(self, X: ArrayLike, y: ArrayLike, **checks: Any) -> tuple[Tensor, Any]:
+        """Return inputs with their bias as a tensor, and targets as an array."""
+        check_options({name: getattr(self, name) for name in RANGES}, RANGES)
+        accepted = [np.float64, np.float32]
+        if self.dtype is not None:
+            accepted = str(self.dtype).removeprefix("torch.")
+        X, y = validate_data(self, X, y, dtype=accepted, order="C", **checks)
+        self._bias = self.bias
+        return self._inputs(X, self.device), y
+
+    def _inputs(self, X: np.ndarray, device: str | torch.device | None) -> Tensor:
+        check_squares("X", X)
+        X = torch.tensor(X, device=device)
+        return F.pad(X, (0, 1), value=1) if self._bias else X
+
+    def _fit(self, X: Tensor, Y: Tensor, outputs: int, **options: Any) -> None:
+        """Train from random weights; Y are values or labels."""
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        start = random_weights(
+            (X.shape[1], *self.hidden_sizes, outputs),
+            generator=torch.Generator().manual_seed(int(seed)),
+            dtype=X.dtype,
+            device=X.device,
+        )
+        settings = Settings(self.interpretation, self.clamp, self.ridge, **options)
+        records = train(X, Y, start, self.activation, settings)
+        ends = [record.end for record in records if record.end]
+        self.history_ = [{name: getattr(e, name) for name in HISTORY} for e in ends]
+        self.weights_, self._activation = ends[-1].best, self.activation
+
+    def _scores(self, X: ArrayLike) -> np.ndarray:
+        """Return the outputs (D, J) of the fitted network."""
+        check_is_fitted(self, "weights_")
+        W = self.weights_[0]
+        dtype = str(W.dtype).removeprefix("torch.")
+        X = validate_data(self, X, reset=False, dtype=dtype, order="C")
+        S = scores(self._inputs(X, W.device), self.weights_, self._activation)
+        return S.cpu().numpy()
 
 
 @dataclass(eq=False, repr=False)
@@ -38,23 +107,15 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
     hidden_sizes : tuple of int, widths of the hidden layers
     activation : str
         "identity", "sigmoid", "tanh", "softplus", "softminus", "elu" or "softmax"; the
-        outputs have none. With ``refine``, "relu" is allowed and "softmax" is not.
+        outputs have none.
     interpretation : str or int, of equation (5), see `hidden_targets`
     clamp : float in (0, 0.5) or None
         Distance of hidden targets from the ends of the activation's range. None does
         not clamp, which raises an error if a target has no inverse.
     ridge : float >= 0, optional
-        Relative ridge of every solve, by default 1e-4, or 1e-3 with ``refine``. 0 gives
-        the exact minimum-norm solution and is not allowed with ``refine``.
+        Relative ridge of every solve, by default 1e-4. 0 gives the exact minimum-norm
+        solution.
     bias : bool, append a column of ones to the inputs, the paper's only bias
-    max_walks : int >= 0
-        Number of sweeps of the refinement. The paper's algorithm makes one walk, so
-        without ``refine`` only the default is accepted.
-    refine : {None, "gauss-newton"}
-        "gauss-newton" trains by the refinement instead, which is ours and not the
-        paper's: see `labkit.bpls.refine`. It starts from weights in U[-0.3, 0.3], the
-        paper's walk from U[-1, 1]. It does not use ``interpretation`` and ``clamp``,
-        and accepts only their defaults. It has no `partial_fit`.
     random_state : int, RandomState or None
         Source of the initial weights, the same on every device and in every dtype.
     dtype : {None, "float32", "float64"}
@@ -64,12 +125,9 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
 
     Attributes
     ----------
-    weights_ : tuple of tensors
-        W_1, ..., W_{L+1}, (N_{l-1}, N_l). With ``refine`` the last has one more row,
-        for the constant unit.
-    history_ : list of dict, one per walk or sweep: the numbers of `WalkEnd`
-        A call of `partial_fit` adds one, with fewer numbers; its error is of the batch.
-    n_features_in_, n_samples_seen_ : int
+    weights_ : tuple of tensors, W_1, ..., W_{L+1}, (N_{l-1}, N_l)
+    history_ : list of dict, one per walk: the numbers of `WalkEnd`
+    n_features_in_ : int
 
     Notes
     -----
@@ -77,10 +135,8 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
     the paper's non-linear toy: compare a few of ``random_state``, or take
     ``interpretation="none"``, which leaves the hidden layer random.
 
-    A sparse X stays sparse, unless it has at most 65,536 entries and ``ridge=0``.
-
-    Whatever stops `fit` or `partial_fit`, an error, an interrupt or a lack of memory,
-    leaves the estimator as it was.
+    Whatever stops `fit`, an error, an interrupt or a lack of memory, leaves the
+    estimator as it was.
 
     Examples
     --------
@@ -98,74 +154,16 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
         return tags
 
     @at_once
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> "BPLSRegressor":
-        """Fit to X (D, M), y (D,) or (D, J) and weights (D,) of the samples, if any.
-
-        X may be sparse. A sample of weight 2 is there twice, one of weight 0 not at
-        all. ValueError if they cannot be used.
-        """
-        self._check_parameters()
-        X, Y, weight = self._rows(X, y, sample_weight, reset=True)
-        return self._fit(X, Y, Y.shape[1], weight)
-
-    @available_if(takes_batches)
-    @at_once
-    def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> "BPLSRegressor":
-        r"""Take a batch of rows into the one walk of Algorithm 1.
-
-        The walk's normal equations are sums over the rows of all calls: see
-        `labkit.bpls.batches`. The first call gives what `fit` gives on its rows, and
-        the output layer is always that of `fit` on all rows so far. The targets of a
-        hidden layer are made with the weights that the rows up to their batch give.
-
-        After `fit` the walk starts from the network W that `fit` made, and its result
-        W' is blended in by the share f of the rows since then among all rows, as
-        Algorithm 2 blends its walks:
-
-        (20) $W \leftarrow (1 - f)\,W + f\,W'$.
-
-        Parameters
-        ----------
-        X, y, sample_weight : as for `fit`
-            y must keep its number of columns.
-
-        Raises
-        ------
-        ValueError
-            Rows that cannot be used; parameters of another network than at the first
-            call.
-        AttributeError
-            With ``refine``, which needs all rows in every sweep.
-        """
-        first = self._is_first()
-        X, Y, weight = self._rows(X, y, sample_weight, reset=first)
-        if not first and Y.shape[1] != self._batches.outputs:
-            raise ValueError(
-                f"y must have {self._batches.outputs} columns, as at the first call, "
-                f"got {Y.shape[1]}"
-            )
-        return self._add(X, Y, Y.shape[1], weight, first)
-
-    def _rows(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
-    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
-        X, y = self._validated(X, reset=reset, y=y, multi_output=True, y_numeric=True)
-        with as_floats("y"), np.errstate(over="ignore"):
-            y = np.ascontiguousarray(y, dtype=X.dtype)
-        check_squares("y", y)
-        with as_floats("sample_weight"):
-            weight, rows = weights_of_rows(sample_weight, X)
-        X, y = as_inputs(X[rows], self.bias, self.device), y[rows]
-        if reset:
-            self._single = y.ndim == 1
-        return X, torch.tensor(y.reshape(len(y), -1), device=X.device), weight
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to X (D, M) and y (D,) or (D, J); ValueError if they cannot be used."""
+        X, y = self._read(X, y, multi_output=True, y_numeric=True)
+        Y = torch.tensor(y, dtype=X.dtype, device=X.device)
+        self._single = Y.ndim == 1
+        Y = Y.reshape(len(X), -1)
+        self._fit(X, Y, Y.shape[1])
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Outputs, (D,) or (D, J) as y was; ValueError if X has another width."""
+        """Return outputs, (D,) or (D, J) as y was; ValueError for another width."""
         S = self._scores(X)
         return S[:, 0] if self._single else S
 
@@ -182,18 +180,14 @@ class BPLSClassifier(ClassifierMixin, BaseBPLS):
     ----------
     hidden_sizes, activation, interpretation, clamp, ridge, bias
         As for `BPLSRegressor`. The outputs are a softmax: the largest score decides.
+    random_state, dtype, device : as for `BPLSRegressor`
     max_walks : int >= 0
-        Limit on the walks over misses; 0 means the first walk only. With ``refine`` it
-        is the number of sweeps.
-    refine, random_state, dtype, device : as for `BPLSRegressor`
-    class_weight : {None, "balanced"} or dict of class to weight
-        Weight of the samples of each class, times their ``sample_weight``; "balanced"
-        gives all classes the same weight, for which `partial_fit` lacks the rows.
+        Limit on the walks over misses; 0 means the first walk only.
 
     Attributes
     ----------
     classes_ : (J,) array
-    weights_, history_, n_features_in_, n_samples_seen_ : as of `BPLSRegressor`
+    weights_, history_, n_features_in_ : as of `BPLSRegressor`
 
     Examples
     --------
@@ -204,117 +198,24 @@ class BPLSClassifier(ClassifierMixin, BaseBPLS):
     True
     """
 
-    class_weight: Mapping[Any, float] | str | None = None
+    max_walks: int = 20
 
     @at_once
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> "BPLSClassifier":
-        """Fit to X (D, M), labels y (D,) and weights (D,); as for `BPLSRegressor`.
-
-        A miss counts by its weight, in the choice of the best walk too. ValueError also
-        for a single class.
-        """
-        self._check_parameters()
-        X, y, weight = self._rows(X, y, sample_weight, reset=True)
-        self.classes_ = self._checked_classes(np.unique(y))
-        return self._fit(*self._encoded(X, y, weight))
-
-    @available_if(takes_batches)
-    @at_once
-    def partial_fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> "BPLSClassifier":
-        r"""Take a batch of rows into the first walk of Algorithm 2.
-
-        The walk's normal equations are sums over the rows of all calls: see
-        `labkit.bpls.batches`. The first call gives what `fit` gives on its rows with
-        ``max_walks=0``; there are no walks over misses, which need all rows. After
-        `fit` it is as for `BPLSRegressor`.
-
-        Parameters
-        ----------
-        X, y, sample_weight : as for `fit`
-            A batch may lack classes.
-        classes : (J,) array, all labels; for the first call, unless `fit` came before
-
-        Raises
-        ------
-        ValueError
-            Rows that cannot be used; a label that is not among the classes; no classes
-            in the first call, or others later; parameters of another network than at
-            the first call.
-        AttributeError
-            With ``refine`` or ``class_weight="balanced"``, which need all rows.
-        """
-        first = self._is_first()
-        if first and classes is None:
-            raise ValueError("the first call of partial_fit needs all classes=")
-        X, y, weight = self._rows(X, y, sample_weight, reset=first)
-        if classes is not None:
-            refuse_none("classes", classes)
-            known = self._checked_classes(labels_of(classes))
-            if not first and not np.array_equal(known, self.classes_):
-                raise ValueError(
-                    f"classes must stay {self.classes_}, as at the first call, got "
-                    f"{known}"
-                )
-            self.classes_ = known
-        strange = np.setdiff1d(y, self.classes_)
-        if len(strange):
-            raise ValueError(
-                f"y holds {strange.tolist()[0]!r}, which is not among the classes "
-                f"{self.classes_}"
-            )
-        return self._add(*self._encoded(X, y, weight), first)
-
-    def _rows(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
-    ) -> tuple[np.ndarray | sparse.csr_array, np.ndarray, np.ndarray | None]:
-        X, y = self._validated(X, reset=reset, y=y)
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to X (D, M) and labels y (D,); ValueError also for a single class."""
+        X, y = self._read(X, y)
         check_classification_targets(y)
-        with as_floats("sample_weight"):
-            weight, rows = weights_of_rows(sample_weight, X)
-        return X[rows], y[rows], weight
-
-    @staticmethod
-    def _checked_classes(classes: np.ndarray) -> np.ndarray:
-        if len(classes) < 2:
-            only = classes[0] if len(classes) else "none"
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
             raise ValueError(
-                f"y holds one class only, {only}; a classifier needs at least two"
+                f"y holds one class only, {self.classes_[0]}; a classifier needs at "
+                "least two"
             )
-        return classes
-
-    def _encoded(
-        self,
-        X: np.ndarray | sparse.csr_array,
-        y: np.ndarray,
-        weight: np.ndarray | None,
-    ) -> tuple[Tensor, Tensor, int, np.ndarray | None]:
-        """Inputs, labels 0..J-1, J, and the weights of samples and classes together."""
-        labels = np.searchsorted(self.classes_, y)
-        if self.class_weight is not None:
-            of_class = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=y, sample_weight=weight
-            )
-            if not (np.isfinite(of_class) & (of_class >= 0)).all():
-                raise ValueError(
-                    f"class_weight must be >= 0 and finite, got {self.class_weight!r}"
-                )
-            of_row = of_class[labels] * (1.0 if weight is None else weight)
-            weight, rows = weights_of_rows(of_row, X)
-            X, labels = X[rows], labels[rows]
-        X = as_inputs(X, self.bias, self.device)
         Y = torch.tensor(labels, dtype=torch.int64, device=X.device)
-        return X, Y, len(self.classes_), weight
+        self._fit(X, Y, len(self.classes_), max_walks=self.max_walks)
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Scores (D, J) before the output softmax; ValueError if X has another width.
+        """Return scores (D, J) before the softmax; ValueError for another width.
 
         For two classes (D,): the second's score minus the first's.
         """
@@ -322,13 +223,13 @@ class BPLSClassifier(ClassifierMixin, BaseBPLS):
         return S[:, 1] - S[:, 0] if len(self.classes_) == 2 else S
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Class of the largest score, (D,); ValueError if X has another width."""
+        """Return the class of the largest score, (D,); ValueError for another width."""
         S = self._scores(X)
         return self.classes_[S.argmax(1)]
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Shares (D, J) of the classes, rows sum to one: the softmax of the scores.
+        """Return shares (D, J) of the classes, the softmax of the scores.
 
-        Not calibrated; with ``refine`` the scores are for one-hot labels.
+        Rows sum to one. They are not calibrated.
         """
         return softmax(self._scores(X), 1)

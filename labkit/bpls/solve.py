@@ -9,15 +9,12 @@ linear toy has a 3 x 3 matrix of rank 2. Three methods replace it.
 for inputs with a constant zero column, and its only CUDA driver assumes full rank.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from labkit.bpls.checks import check_broadcast, check_matrix
 from labkit.check import NOT_NEGATIVE, check_options, one_of, optional
-from labkit.errors import DivergedError
 
 RIDGE = 1e-4  # relative; gives the same accuracy in float32 and in float64
 SMALL = 1 << 16  # entries of A up to which the SVD of A is cheap
@@ -43,8 +40,6 @@ def solve_layer(
     ridge: float | None = None,
     rcond: float | None = None,
     method: str | None = None,
-    careful: bool = True,
-    root: Tensor | None = None,
 ) -> tuple[Tensor, Solve]:
     r"""Compute the weights of a layer as the least-squares solution of A W = B.
 
@@ -57,7 +52,6 @@ def solve_layer(
     Parameters
     ----------
     A : (..., D, K) tensor, values below the layer, one row per sample
-        It may be sparse, (D, K) in COO form; only "svd" makes it dense.
     B : (..., D, J) tensor, targets; leading dimensions broadcast against those of A
     ridge : float >= 0, optional
         $\rho$, relative. The default is 1e-4, or 0 if ``method`` is "eigh" or "svd".
@@ -69,12 +63,6 @@ def solve_layer(
         Factorise by Cholesky of G + lambda I, by eigenvectors of G, or by singular
         vectors of A. The default is "cholesky" with a ridge; without one it is "svd"
         for an A of at most 65,536 entries, else "eigh".
-    careful : bool
-        Whether "cholesky" checks that its factor exists, which waits for a device. If
-        it is False, the weights are nan where there is no factor.
-    root : (D, 1) tensor, optional
-        Roots of the samples' weights, which multiply A and B: a sample of weight 2
-        counts twice.
 
     Returns
     -------
@@ -85,10 +73,9 @@ def solve_layer(
 
     Raises
     ------
-    TypeError, ValueError
-        An unknown method; a negative ridge; "cholesky" with none; tensors that are not
-        float32 or float64, or whose shapes do not fit.
-    DivergedError
+    ValueError
+        An unknown method; a negative ridge; "cholesky" with none.
+    torch.linalg.LinAlgError
         A, or A^T A, is not finite.
 
     Notes
@@ -104,46 +91,22 @@ def solve_layer(
     >>> W.squeeze().round(decimals=8).abs().tolist(), int(info.rank)
     ([0.0, 0.5, 0.5], 1)
     """
-    check_pair(A, B, root)
     check_options({"ridge": ridge, "rcond": rcond, "method": method}, RANGES)
     if ridge is None:
         ridge = RIDGE if method in (None, "cholesky") else 0.0
     if method is None:
         small = A.shape[-2] * A.shape[-1] <= SMALL
-        method = "cholesky" if ridge > 0 else "svd" if small else "eigh"
-    if method == "cholesky" and ridge == 0:
+        method = "cholesky" if ridge else "svd" if small else "eigh"
+    if method == "eigh":
+        return cut_eigh(gram(A), cross(A, B), ridge, rcond)
+    if method == "svd":
+        return cut_svd(A, B, ridge, rcond)
+    if not ridge:
         raise ValueError(
             "the Cholesky factor of a singular matrix needs a ridge > 0, got 0; "
             'for the minimum-norm solution use method="eigh" or "svd"'
         )
-    A, B = weighed(root, A), weighed(root, B)
-    ridge = float(ridge)
-    if method == "cholesky":
-        return ridge_cholesky(A, B, ridge, careful)
-    if method == "eigh":
-        return cut_eigh(gram(A), cross(A, B), ridge, rcond)
-    return cut_svd(A, B, ridge, rcond)
-
-
-def check_pair(A: Tensor, B: Tensor, root: Tensor | None) -> None:
-    """Raise TypeError or ValueError for tensors that `solve_layer` cannot take."""
-    check_matrix("A", A, ("...", "D", "K"), sparse=True)
-    check_matrix("B", B, ("...", "D", "J"), like=A)
-    if A.shape[-2] != B.shape[-2]:
-        raise ValueError(
-            "A (..., D, K) and B (..., D, J) need the same number of rows D, got "
-            f"{tuple(A.shape)} and {tuple(B.shape)}"
-        )
-    if 0 in A.shape:
-        raise ValueError(f"A must have a row and a column, got {tuple(A.shape)}")
-    check_broadcast(A=A, B=B)
-    if root is not None:
-        check_matrix("root", root, (A.shape[-2], 1), like=A)
-
-
-def weighed(w: Tensor | None, A: Tensor) -> Tensor:
-    """Multiply the rows of A (..., D, K) by w (D, 1), or return A if w is None."""
-    return A if w is None else w * A
+    return ridge_cholesky(A, B, ridge)
 
 
 class Factor(NamedTuple):
@@ -170,32 +133,21 @@ class Factor(NamedTuple):
         return Solve(rank, (self.norm / pivots.amin(-1)).sqrt())
 
 
-def factor(A: Tensor, ridge: float, careful: bool = True) -> Factor:
-    """Factor A^T A + lambda I with a relative ridge > 0.
-
-    If rounding makes the matrix indefinite (a ridge near the dtype's epsilon), the
-    factor is that of the matrix with its eigenvalues raised to rounding level, or nan
-    without ``careful``.
-    """
-    return factored(gram(A), ridge, careful)
-
-
-def factored(G: Tensor, ridge: float, careful: bool = True) -> Factor:
-    """Factor G = A^T A as `factor` does, and add the ridge to G in place."""
+def factor(A: Tensor, ridge: float) -> Factor:
+    """Factor A^T A + lambda I with a relative ridge > 0."""
+    G = gram(A)
     scale = G.diagonal(dim1=-2, dim2=-1).mean(-1)
     lam = ridge * torch.where(scale > 0, scale, 1)  # a zero A has the solution 0
     G.diagonal(dim1=-2, dim2=-1).add_(lam[..., None])
-    norm = torch.linalg.matrix_norm(G)
     L, failed = torch.linalg.cholesky_ex(G)
-    L = L.masked_fill_(failed[..., None, None] > 0, torch.nan)
-    if careful and failed.any():
+    if failed.any():
         L = lifted(G, lam)
-    return Factor(L, lam, norm)
+    return Factor(L, lam, torch.linalg.matrix_norm(G))
 
 
 def lifted(G: Tensor, lam: Tensor) -> Tensor:
     """Compute the lower Cholesky factor of G with eigenvalues raised to rounding."""
-    w, V = decomposed(torch.linalg.eigh, G)
+    w, V = torch.linalg.eigh(G)
     floor = torch.maximum(lam, torch.finfo(w.dtype).eps * w[..., -1])
     w = torch.maximum(w, floor[..., None])
     R = torch.linalg.qr(w.sqrt()[..., None] * V.mT).R
@@ -209,9 +161,6 @@ def gram(A: Tensor) -> Tensor:
     work; more of them are too thin to be faster.
     """
     K = A.shape[-1]
-    if A.is_sparse:  # in blocks of dense columns, D x 256
-        one = torch.eye(K, dtype=A.dtype, device=A.device)
-        return torch.cat([A.mT @ (A @ E) for E in one.split(256, 1)], 1)
     if K < 4 * 64:
         return A.mT @ A
     G = A.new_empty(*A.shape[:-2], K, K)
@@ -228,36 +177,22 @@ def cross(A: Tensor, B: Tensor) -> Tensor:
     return (B.mT @ A).mT
 
 
-def decomposed(function: Callable, M: Tensor, **options: object) -> Any:
-    """Call a function of torch.linalg; DivergedError if M is not finite."""
-    try:
-        return function(M, **options)
-    except torch.linalg.LinAlgError as error:
-        if M.isfinite().all():
-            raise
-        raise DivergedError(
-            f"the values of a layer, or their squares, are not finite in {M.dtype}; "
-            "scale the inputs down"
-        ) from error
-
-
-def ridge_cholesky(
-    A: Tensor, B: Tensor, ridge: float, careful: bool = True
-) -> tuple[Tensor, Solve]:
+def ridge_cholesky(A: Tensor, B: Tensor, ridge: float) -> tuple[Tensor, Solve]:
     r"""Solve by Cholesky: (6) $W = (A^T A + \lambda I)^{-1} A^T B$ with lambda > 0."""
-    regular = factor(A, ridge, careful)
-    return regular.solve(cross(A, B)), regular.info()  # (6)
+    regular = factor(A, ridge)
+    W = regular.solve(cross(A, B))  # (6)
+    return W, regular.info()
 
 
 def cut_eigh(
-    G: Tensor, C: Tensor, ridge: float, rcond: float | None = None
+    G: Tensor, C: Tensor, ridge: float, rcond: float | None
 ) -> tuple[Tensor, Solve]:
     r"""Solve on the eigenvectors V of $G = A^T A$ whose values w are kept.
 
     (6) $W = V\,\mathrm{diag}(w + \lambda)^{-1} V^T C$ with $C = A^T B$
     """
     rcond = (1e-6 if G.dtype == torch.float64 else 1e-3) if rcond is None else rcond
-    w, V = decomposed(torch.linalg.eigh, G)
+    w, V = torch.linalg.eigh(G)
     w = w.clamp_min(0)
     keep = (w > rcond**2 * w[..., -1:]) & (w > 0)
     shifted = w + ridge * w.mean(-1, keepdim=True)  # the trace is the sum of w
@@ -267,14 +202,14 @@ def cut_eigh(
 
 
 def cut_svd(
-    A: Tensor, B: Tensor, ridge: float, rcond: float | None = None
+    A: Tensor, B: Tensor, ridge: float, rcond: float | None
 ) -> tuple[Tensor, Solve]:
     r"""Solve on the singular vectors of $A = U\,\mathrm{diag}(s)\,V^T$ that are kept.
 
     (6) $W = V\,\mathrm{diag}(s / (s^2 + \lambda))\,U^T B$
     """
     rcond = torch.finfo(A.dtype).eps ** 0.5 if rcond is None else rcond
-    U, s, Vh = decomposed(torch.linalg.svd, A.to_dense(), full_matrices=False)
+    U, s, Vh = torch.linalg.svd(A, full_matrices=False)
     keep = (s > rcond * s[..., :1]) & (s > 0)
     trace = s.square().sum(-1, keepdim=True)
     shifted = s.square() + ridge * trace / A.shape[-1]

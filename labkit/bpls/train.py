@@ -10,18 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.bpls.activations import Activation, invertible, per_layer
-from labkit.bpls.checks import check_shapes
-from labkit.bpls.samples import (
-    Judged,
-    Samples,
-    checked_weight,
-    counted,
-    judged,
-)
-from labkit.bpls.solve import weighed
+from labkit.bpls.activations import Activation, activation, invertible, per_layer
 from labkit.bpls.targets import overshoot
 from labkit.bpls.walk import (
+    Activations,
     LayerStep,
     Settings,
     Weights,
@@ -31,12 +23,11 @@ from labkit.bpls.walk import (
     settings_of,
     walk,
 )
-from labkit.check import described
+from labkit.check import check_tensor
 from labkit.clock import Clock
 from labkit.errors import DivergedError
 
-# numbers of `measure` that are not finite if a layer could not be solved
-SOUND = {"residual", "moved", "below"}
+DTYPES = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -46,8 +37,8 @@ class WalkEnd:
     walk: int  # 0 for the first
     samples: int  # rows that it solved on
     blend: float  # f of line 20, the weight of the walk's solution; 1 in the first walk
-    misses: float | None  # after blending: how many, or their weight; None: values
-    accuracy: float | None  # 1 - misses / D, or over all weights
+    misses: int | None  # after blending; None for values
+    accuracy: float | None  # 1 - misses / D
     rmse: float | None  # of the outputs over all entries of Y; None with labels
     kept: bool  # whether this is the best so far
     seconds: float  # computing time of the walk, scoring included
@@ -84,19 +75,31 @@ class Network(NamedTuple):
     """Weights, and the activations between and after them."""
 
     weights: Weights
-    activations: list[Activation]  # one per hidden layer
+    hidden: list[Activation]  # one per hidden layer
     output: Activation
+
+
+class Samples(NamedTuple):
+    """Rows of inputs with their targets."""
+
+    X: Tensor  # (D, M) inputs
+    Y: Tensor  # (D, J) values, or (D,) int64 labels
+    B: Tensor  # (D, J) targets of the output layer, before its activation
+
+    @property
+    def labelled(self) -> bool:
+        """Return whether Y holds labels."""
+        return self.Y.dtype == torch.int64
 
 
 class Walked(NamedTuple):
     """A whole walk and the network that it has led to."""
 
     records: list[Record]  # output layer first
-    blend: float  # f of line 20
-    cosine: float  # of the change of all weights with the negative gradient
     weights: Weights  # after blending
-    error: float  # number or weight of the misses, or the RMSE
+    error: float  # number of misses, or the RMSE
     wrong: Tensor | None  # (D,) bool, which samples are missed
+    cosine: float  # of the change of all weights with the negative gradient
     seconds: float
 
 
@@ -104,11 +107,10 @@ def train(
     X: Tensor,
     Y: Tensor,
     weights: Weights,
-    activations: str | Activation | Sequence[str | Activation] = "sigmoid",
+    activations: Activations = "sigmoid",
     settings: Settings | None = None,
     *,
     output: str | Activation = "identity",
-    weight: Tensor | None = None,
     **options: Any,
 ) -> Iterator[Record]:
     r"""Train by walks, and yield one `Record` per solved layer.
@@ -124,7 +126,7 @@ def train(
 
     Parameters
     ----------
-    X : (D, M) tensor, inputs, dense or in COO form; a bias is a column of ones
+    X : (D, M) tensor, inputs; a bias is a column of ones
     Y : (D, J) tensor of values, or (D,) int64 tensor of labels in 0..J-1
     weights : tuple of tensors, where to start, `random_weights`
     activations : str, Activation, or a sequence of one per hidden layer
@@ -132,9 +134,6 @@ def train(
         It is read before each layer and between walks, so the caller may change it
         between two records.
     output : str or Activation, for values; for labels it is softmax
-    weight : (D,) tensor, optional
-        Weights of the samples, >= 0: in every solve, count and mean a sample of weight
-        2 counts twice.
     **options : fields of `Settings`, where no object is given
 
     Raises
@@ -142,28 +141,20 @@ def train(
     TypeError, ValueError
         Settings out of range; an activation without inverse; tensors of other types
         than these; weights that do not fit X, Y or ``activations``; targets outside the
-        range of an inverse without a clamp; a negative weight, or none that is
-        positive.
+        range of an inverse without a clamp.
     DivergedError
-        Targets or an error that are not finite, which some interpretations of (5) lead
-        to.
-
-    Notes
-    -----
-    Training waits for a device once for each layer, when its numbers are read. A layer
-    that has no Cholesky factor, or whose weights lack rank for (5'), for example with
-    fewer misses than outputs, is then solved again with care.
+        Targets, weights or an error that are not finite, which some interpretations of
+        (5) lead to.
     """
     settings = settings_of(settings, options)
     settings.check()
-    check_shapes(X, Y, weights)
-    activations = [invertible(a) for a in per_layer(activations, len(weights) - 1)]
-    weights = tuple(W.detach() for W in weights)
-    network = Network(weights, activations, invertible(output))
-    given, clock = (X, Y), Clock(X.device)
+    check_samples(X, Y, weights)
+    hidden = [invertible(a) for a in per_layer(activations, len(weights) - 1)]
+    network = Network(tuple(W.detach() for W in weights), hidden, activation(output))
+    clock = Clock(X.device)
     with clock:
-        data = gathered(X, Y, weight, network, settings.clamp)
-    best, least, f, rows, step, mass = weights, math.inf, 1.0, None, 0, data.mass()
+        data = rows = gathered(X, Y, network, settings.clamp)
+    best, least, f, step, given = None, math.inf, 1.0, 0, (X, Y)
     for tau in count():
         done = yield from walk_records(
             data, rows, network, settings, walk_number=tau, step=step, f=f, clock=clock
@@ -173,31 +164,31 @@ def train(
         kept = error < least
         if kept:
             best, least = done.weights, error
-        end = walk_end(done, best, kept, judged(error, mass, data.labelled))
-        yield replace(done.records[-1], end=end)
+        yield walk_end(done, f, best, kept, len(data.X))
         if not data.labelled:
             return
         settings.check()
         clock, step = Clock(X.device), step + len(weights)
-        wanted = given if settings.data is None else checked_pair(settings.data)
+        wanted = given if settings.data is None else settings.data
         if wanted[0] is not given[0] or wanted[1] is not given[1]:
             given = wanted
-            check_labels_stay(*given, network)
+            check_samples(*given, weights)
             with clock:
-                data = gathered(*given, weight, network, settings.clamp)
+                data = gathered(*given, network, settings.clamp)
                 error, wrong = judge(data, network)
                 least = error = error.item()
-            best, kept, mass = network.weights, True, data.mass()
+            best, kept = network.weights, True
         if not error or (settings.stop and not kept) or tau >= settings.max_walks:
             return
         with clock:
-            rows = rows_of(wrong, data, error)
-        f = error / mass
+            missed = wrong.nonzero_static(size=int(error)).squeeze(-1)
+            rows = Samples(*(values.index_select(0, missed) for values in data))
+        f = error / len(data.X)
 
 
 def walk_records(
     data: Samples,
-    rows: Tensor | None,
+    rows: Samples,
     network: Network,
     settings: Settings,
     *,
@@ -213,7 +204,7 @@ def walk_records(
     Parameters
     ----------
     data : Samples, all of them, by which the new network is judged
-    rows : (d,) int64 tensor, of the samples that are solved on, or None for all
+    rows : Samples, those that are solved on
     network : Network, before the walk
     settings : Settings, read before each layer
     walk_number, step : int, of this walk, and layers solved before it
@@ -225,97 +216,74 @@ def walk_records(
     ValueError, DivergedError
         As `train`.
     """
-    records, measured, seconds = [], [], 0.0
+    old, B, records, solutions, before = network.weights, rows.B, [], [], 0.0
     with clock:
-        part = data.chosen(rows)
-        T, share = part.B, part.share
-        H, gradients = differentiate(part, network)
-    how = {"settings": settings, "second_solve": data.labelled}
-    how["root"] = None if share is None else share.sqrt()
-    free = data.X.device.type == "cpu"  # checks cost nothing there
-    layers = walk(H, T, network.activations, careful=free, **how)
-    for i in reversed(range(len(network.weights))):  # layer i + 1
+        H, gradients = differentiate(rows, network)
+    layers = walk(H, B, network.hidden, settings, second_solve=data.labelled)
+    for i in reversed(range(len(old))):  # layer i + 1
         with clock:
-            # a layer that is not finite is solved again with care, which may raise
-            again = walk(H[: i + 1], T, network.activations[:i], **how)
-            for attempt in (layers, again):
-                solved = next(attempt)
-                W, gradient = network.weights[i], gradients[i]
-                numbers = measure(H[i], T, solved, W, gradient, share)
-                if i == 0:
-                    new = solved.W, *(record.W for record in reversed(records))
-                    after = blend(network.weights, new, f)  # (20)
-                    changed = network._replace(weights=after)
-                    numbers["error"], wrong = judge(data, changed)
-                numbers = read(numbers)
-                if all(math.isfinite(numbers[each]) for each in SOUND & numbers.keys()):
-                    break
-            layers = attempt
-        measured.append(numbers)
-        place = step + len(measured), walk_number
-        lap, seconds = clock.seconds - seconds, clock.seconds
-        records.append(record_of(solved, place, T, H[i], numbers, lap))
+            solved = next(layers)
+            solutions.insert(0, solved.W)
+            numbers = measure(H[i], B, solved, old[i], gradients[i])
+            if i == 0:
+                new = blend(old, solutions, f)  # (20)
+                numbers["error"], wrong = judge(data, network._replace(weights=new))
+                numbers["along"] = cosine(solutions, old, gradients)
+                numbers["finite"] = torch.stack([W.isfinite().all() for W in new]).all()
+            numbers = read(numbers)
+        records.append(
+            Record(
+                step=step + len(solutions),
+                walk=walk_number,
+                layer=solved.layer,
+                samples=len(B),
+                rank=int(numbers["rank"]),
+                condition=numbers["condition"],
+                residual=numbers["residual"],
+                overshoot=numbers.get("overshoot", math.nan),
+                clamped=numbers.get("clamped", math.nan),
+                cosine=numbers["cosine"],
+                seconds=clock.seconds - before,
+                W=solved.W,
+                B=B,
+            )
+        )
+        B, before = solved.B, clock.seconds
         if i:
             yield records[-1]
-        T = solved.B
     error = numbers["error"]
-    if not math.isfinite(error) or any(math.isnan(each["moved"]) for each in measured):
+    if not (math.isfinite(error) and numbers["finite"]):
         raise DivergedError(
-            f"walk {walk_number}: error or weights for some of its targets are not "
-            "finite"
+            f"walk {walk_number}: the error or the weights are not finite"
         )
-    along = cosine(*measured)
-    return Walked(records, f, along, after, error, wrong, clock.seconds)
+    return Walked(records, new, error, wrong, numbers["along"], clock.seconds)
 
 
-def record_of(
-    solved: LayerStep,
-    place: tuple[int, int],
-    B: Tensor,
-    H: Tensor,
-    numbers: dict[str, float],
-    seconds: float,
-) -> Record:
-    """Write what `measure` has found as a `Record`; ``place`` is its step and walk."""
-    return Record(
-        *place,
-        layer=solved.layer,
-        samples=len(B),
-        rank=int(numbers["rank"]),
-        condition=numbers["condition"],
-        residual=numbers["residual"] / B.numel() ** 0.5,
-        overshoot=numbers.get("overshoot", math.nan),
-        clamped=numbers.get("clamped", math.nan) / H.numel(),
-        cosine=cosine(numbers),
-        seconds=seconds,
-        W=solved.W,
-        B=B,
-    )
-
-
-def walk_end(done: Walked, best: Weights, kept: bool, error: Judged) -> WalkEnd:
-    """Write a whole walk as a `WalkEnd`."""
+def walk_end(done: Walked, f: float, best: Weights, kept: bool, samples: int) -> Record:
+    """Return the last record of a walk with its `WalkEnd`."""
     *upper, last = done.records
-    return WalkEnd(
+    labelled = done.wrong is not None
+    end = WalkEnd(
         walk=last.walk,
         samples=last.samples,
-        blend=done.blend,
-        misses=error.misses,
-        accuracy=error.accuracy,
-        rmse=error.rmse,
+        blend=f,
+        misses=int(done.error) if labelled else None,
+        accuracy=1 - done.error / samples if labelled else None,
+        rmse=None if labelled else done.error,
         kept=kept,
         seconds=done.seconds,
         rank=last.rank,
         condition=max(record.condition for record in done.records),
-        overshoot=done.records[0].overshoot,
+        overshoot=upper[0].overshoot,
         clamped=sum(record.clamped for record in upper) / len(upper),
         cosine=done.cosine,
         weights=done.weights,
         best=best,
     )
+    return replace(last, end=end)
 
 
-def blend(old: Weights, new: Weights, f: float) -> Weights:
+def blend(old: Sequence[Tensor], new: Sequence[Tensor], f: float) -> Weights:
     r"""Blend old and new weights, layer by layer (Algorithm 2, line 20).
 
     (20) $W \leftarrow (1 - f)\,W + f\,W'$
@@ -324,30 +292,30 @@ def blend(old: Weights, new: Weights, f: float) -> Weights:
 
 
 def measure(
-    H: Tensor,
-    B: Tensor,
-    solved: LayerStep,
-    W: Tensor,
-    gradient: Tensor,
-    share: Tensor | None = None,
+    H: Tensor, B: Tensor, solved: LayerStep, W: Tensor, gradient: Tensor
 ) -> dict[str, Tensor]:
     """Measure a solved layer, with values H below it and weights W before it."""
-    root = None if share is None else share.sqrt()
-    R = weighed(root, B - H @ solved.V)
-    change, norm = solved.W - W, torch.linalg.vector_norm
+    R = B - H @ solved.V
     numbers = {
         "rank": solved.info.rank,
         "condition": solved.info.condition,
-        "residual": norm(R),
-        "moved": norm(change),
-        "slope": norm(gradient),
-        "down": -(change * gradient).sum(),
+        "residual": R.square().mean().sqrt(),
+        "cosine": cosine([solved.W], [W], [gradient]),
     }
     if solved.T is not None:
-        numbers["overshoot"] = overshoot(weighed(root, solved.T - H), solved.V, R)
-        numbers["clamped"] = counted(solved.T != solved.C, share)
-        numbers["below"] = solved.B.sum()
+        numbers["overshoot"] = overshoot(solved.T - H, solved.V, R)
+        numbers["clamped"] = (solved.T != solved.C).to(H.dtype).mean()
     return numbers
+
+
+def cosine(
+    new: Sequence[Tensor], old: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> Tensor:
+    """Return the cosine of layers' change with the negative gradient; 0 for none."""
+    change = torch.cat([(V - W).flatten() for V, W in zip(new, old, strict=True)])
+    descent = -torch.cat([gradient.flatten() for gradient in gradients])
+    smallest = torch.finfo(change.dtype).tiny
+    return F.cosine_similarity(change, descent, 0, smallest)
 
 
 def read(numbers: dict[str, Tensor]) -> dict[str, float]:
@@ -356,47 +324,20 @@ def read(numbers: dict[str, Tensor]) -> dict[str, float]:
     return dict(zip(numbers, values, strict=True))
 
 
-def cosine(*layers: dict[str, float]) -> float:
-    """Return the cosine between these layers' change and the negative gradient.
-
-    The result is 0 if either is 0.
-    """
-    sizes = [
-        math.hypot(*(each[name] for each in layers)) for name in ("moved", "slope")
-    ]
-    down = sum(each["down"] for each in layers)
-    return down / math.prod(sizes) if all(sizes) else 0.0
-
-
-def gathered(
-    X: Tensor,
-    Y: Tensor,
-    weight: Tensor | None,
-    network: Network,
-    clamp: float | None,
-) -> Samples:
+def gathered(X: Tensor, Y: Tensor, network: Network, clamp: float | None) -> Samples:
     """Detach samples from their graphs, and add the targets of the output layer."""
     X, Y, classes = X.detach(), Y.detach(), network.weights[-1].shape[-1]
-    weight = checked_weight(weight, X)
     B = output_targets(Y, network.output, clamp, classes=classes, dtype=X.dtype)
-    return Samples(X, Y, B, weight)
+    return Samples(X, Y, B)
 
 
 def judge(data: Samples, network: Network) -> tuple[Tensor, Tensor | None]:
-    """Return the misses or their weight, and a mask; for values the RMSE and None."""
-    S = scores(data.X, network.weights, network.activations)
+    """Return the number of misses and a mask of them; for values the RMSE and None."""
+    S = scores(data.X, network.weights, network.hidden)
     if not data.labelled:
-        squares = (network.output.value(S) - data.Y).square()
-        return weighed(data.share, squares).mean().sqrt(), None
+        return (network.output.value(S) - data.Y).square().mean().sqrt(), None
     wrong = S.argmax(-1) != data.Y
-    return counted(wrong, data.weight), wrong
-
-
-def rows_of(wrong: Tensor, data: Samples, error: float) -> Tensor:
-    """Return the rows that are missed; without weights their number is known."""
-    if data.weight is not None:
-        return wrong.nonzero().squeeze(-1)
-    return wrong.nonzero_static(size=int(error)).squeeze(-1)
+    return wrong.sum(), wrong
 
 
 def differentiate(
@@ -406,33 +347,47 @@ def differentiate(
 
     The loss is the cross-entropy of labels, or half the mean squared error of values.
     """
-    Y, share = data.Y, data.share
     with torch.enable_grad():
         leaves = tuple(W.detach().requires_grad_() for W in network.weights)
-        H = hidden_values(data.X, leaves, network.activations)
+        H = hidden_values(data.X, leaves, network.hidden)
         S = H[-1] @ leaves[-1]
         if data.labelled:
-            reduction = "mean" if share is None else "none"
-            loss = F.cross_entropy(S, Y, reduction=reduction)
-            loss = loss if share is None else share[:, 0] @ loss / len(loss)
+            loss = F.cross_entropy(S, data.Y)
         else:
-            loss = weighed(share, (network.output.value(S) - Y).square()).mean() / 2
+            loss = (network.output.value(S) - data.Y).square().mean() / 2
         gradients = torch.autograd.grad(loss, leaves)
     return [h.detach() for h in H], gradients
 
 
-def checked_pair(data: object) -> tuple[Tensor, Tensor]:
-    """Return ``Settings.data`` if it is a pair of tensors; TypeError if not."""
-    pair = isinstance(data, tuple | list) and len(data) == 2
-    if not pair or not all(isinstance(value, Tensor) for value in data):
-        raise TypeError(
-            f"data must be a pair of tensors, (X, Y), got {described(data)}"
+def check_samples(
+    X: Tensor, Y: Tensor, weights: Weights, leading: tuple[str, ...] = ()
+) -> None:
+    """Check that X (D, M), Y and the weights fit, and that labels are in range.
+
+    With ``leading`` of ("...",) all of them may have leading dimensions.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    check_tensor("X", X, shape=(*leading, "D", "M"), dtype=DTYPES, finite=True)
+    if not X.numel():
+        raise ValueError(f"X must have a row and a column, got {tuple(X.shape)}")
+    if len(weights) < 2:
+        raise ValueError(
+            f"a walk needs a hidden layer, so at least two weights; got {len(weights)}"
         )
-    return tuple(data)
-
-
-def check_labels_stay(X: Tensor, Y: Tensor, network: Network) -> None:
-    """Raise ValueError unless data that replace others are labels and fit."""
-    if Y.dtype != torch.int64:
-        raise ValueError(f"other data need labels (int64) as before, got {Y.dtype}")
-    check_shapes(X, Y, network.weights)
+    rows, width = X.shape[-2:]
+    for layer, W in enumerate(weights, start=1):
+        shape = (*leading, width, "N")
+        check_tensor(f"W_{layer}", W, shape=shape, like=X, finite=True)
+        width = W.shape[-1]
+    check_tensor("Y", Y, dtype=(torch.int64, X.dtype), finite=True)
+    labelled = Y.dtype == torch.int64
+    shape = (*leading, rows) if labelled else (*leading, rows, width)
+    name = "labels Y" if labelled else "values Y (labels are int64)"
+    check_tensor(name, Y, shape=shape, dtype=Y.dtype)
+    if labelled:
+        least, most = torch.stack(Y.aminmax()).tolist()
+        if least < 0 or most >= width:
+            raise ValueError(f"labels must lie in 0..{width - 1}, got {least}..{most}")

@@ -12,7 +12,6 @@ independent networks: the Monte-Carlo toy runs a thousand at once.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,49 +19,42 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from labkit.bpls import solve
 from labkit.bpls.activations import (
     CLAMP,
     Activation,
+    activation,
+    check_inverse,
     clamp_targets,
     invertible,
     per_layer,
-    send_back,
-)
-from labkit.bpls.checks import (
-    DTYPES,
-    check_generator,
-    check_matrix,
-    check_weights,
 )
 from labkit.bpls.solve import Solve, solve_layer
-from labkit.bpls.targets import FLAG, check_interpretation, hidden_targets
+from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
 from labkit.check import (
     COUNT,
     POSITIVE,
-    check_device,
+    Range,
     check_options,
-    check_tensor,
-    described,
     integer,
     number,
+    one_of,
     optional,
 )
+from labkit.errors import DivergedError
 
-LARGEST = 2**40  # entries of a network's weights
 LABEL_CLAMP = 1e-6  # of one-hot labels below the inverse softmax; scales all targets
-
 RANGES = {
     "clamp": optional(number("in (0, 0.5)", lambda v: 0 < v < 0.5)),
-    "ridge": solve.RANGES["ridge"],
-    "rcond": solve.RANGES["rcond"],
-    "method": solve.RANGES["method"],
     "max_walks": integer(0),
+    "scale": POSITIVE,
+    "sizes": Range(
+        "two widths >= 1 or more",
+        lambda sizes: len(sizes) > 1 and all(map(COUNT.holds, sizes)),
+    ),
 }
 
-FLAGS = {"clamp": RANGES["clamp"], "second_solve": FLAG, "careful": FLAG}
-
 Weights = tuple[Tensor, ...]
+Activations = str | Activation | Sequence[str | Activation]
 
 
 class LayerStep(NamedTuple):
@@ -110,34 +102,25 @@ class Settings:
     stop: bool = True
     data: tuple[Tensor, Tensor] | None = None
 
-    def check(self) -> None:
-        """Raise ValueError if no walk can use these settings."""
-        check_interpretation(self.interpretation)
-        check_options({name: getattr(self, name) for name in RANGES}, RANGES)
-
-    def of_solve(self, careful: bool = True) -> dict:
-        """Return checked keyword arguments for `solve_layer`.
-
-        ``careful`` is True at least if no Cholesky factor is taken: a decomposition
-        waits for a device anyway, and refuses what is not finite.
-        """
-        self.check()
-        solver = {"ridge": self.ridge, "rcond": self.rcond, "method": self.method}
-        decomposed = self.ridge == 0 or self.method in ("eigh", "svd")
-        return solver | {"careful": careful or decomposed}
-
-    def of_layer(self, careful: bool = True) -> dict:
-        """Return checked keyword arguments for `layer_step`."""
-        correction = {"interpretation": self.interpretation, "clamp": self.clamp}
-        return correction | self.of_solve(careful)
+    def check(self, outputs: float = math.inf) -> None:
+        """Raise ValueError if no layer with so many outputs can use these settings."""
+        names, index = one_of(INTERPRETATIONS), integer(0, outputs - 1)
+        known = Range(
+            f"{names.words}, or the index of an output, {index.words}",
+            lambda value: names.holds(value) or index.holds(value),
+        )
+        given = {
+            "interpretation": self.interpretation,
+            "clamp": self.clamp,
+            "max_walks": self.max_walks,
+        }
+        check_options(given, RANGES | {"interpretation": known})
 
 
 def settings_of(settings: Settings | None, options: Mapping[str, Any]) -> Settings:
     """Return the settings, or make them from options; TypeError if both are given."""
     if settings is None:
         return Settings(**options)
-    if not isinstance(settings, Settings):
-        raise TypeError(f"settings must be Settings, got {described(settings)}")
     if options:
         raise TypeError(
             f"settings are given, so these change nothing: {', '.join(options)}"
@@ -167,50 +150,23 @@ def random_weights(
 
     Raises
     ------
-    TypeError, ValueError
-        Sizes that are not whole numbers >= 1, at least two, or weights with more than
-        2**40 entries; a scale that is not > 0; a dtype that is not floating point; a
-        device that is not there.
+    ValueError
+        Fewer than two widths, or one below 1; a scale that is not > 0.
     """
-    check_options({"scale": scale}, {"scale": POSITIVE})
-    check_sizes(sizes, runs)
-    check_generator(generator)
-    check_device(device)
+    check_options({"sizes": sizes, "scale": scale}, RANGES)
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(f"dtype must be a floating-point type, got {dtype!r}")
     source = "cpu" if generator is None else generator.device
-    scale = float(scale)
-    draw = partial(torch.rand, generator=generator, dtype=torch.float64, device=source)
-    return tuple(
-        (scale * (2 * draw(*runs, *shape) - 1)).to(dtype=dtype, device=device)
-        for shape in pairwise(sizes)
-    )
-
-
-def check_sizes(sizes: Sequence[int], runs: Sequence[int] = ()) -> None:
-    """Raise ValueError for widths that no weights can have."""
-    table = {"sizes": COUNT, "runs": COUNT}
-    for name, values in (("sizes", sizes), ("runs", runs)):
-        if not isinstance(values, Sequence) or isinstance(values, str):
-            raise TypeError(
-                f"{name} must be a sequence of int, got {described(values)}"
-            )
-        for value in values:
-            check_options({name: value}, table)
-    if len(sizes) < 2:
-        raise ValueError(f"sizes must have two widths or more, got {sizes!r}")
-    entries = math.prod(runs) * sum(a * b for a, b in pairwise(sizes))
-    if entries > LARGEST:
-        raise ValueError(
-            f"weights of the sizes {tuple(sizes)} would have {entries:.3g} entries"
+    weights = []
+    for shape in pairwise(sizes):
+        drawn = torch.rand(
+            (*runs, *shape), generator=generator, dtype=torch.float64, device=source
         )
+        weights.append((scale * (2 * drawn - 1)).to(dtype=dtype, device=device))
+    return tuple(weights)
 
 
 def hidden_values(
-    X: Tensor,
-    weights: Weights,
-    activations: str | Activation | Sequence[str | Activation],
+    X: Tensor, weights: Weights, activations: Activations
 ) -> list[Tensor]:
     r"""Compute H_0..H_L, the values of all layers but the output layer.
 
@@ -218,7 +174,7 @@ def hidden_values(
 
     Parameters
     ----------
-    X : (..., D, M) tensor, inputs, dense or in COO form
+    X : (..., D, M) tensor, inputs
     weights : tuple of tensors, W_1..W_{L+1}
     activations : str, Activation, or a sequence of one per hidden layer
 
@@ -228,29 +184,17 @@ def hidden_values(
 
     Raises
     ------
-    TypeError, ValueError
-        Weights that do not fit X or each other; another number of activations.
+    ValueError
+        Another number of activations than of hidden layers.
     """
-    check_matrix("X", X, ("...", "D", "M"), sparse=True)
-    check_weights(X, weights)
-    return forward(X, weights, per_layer(activations, len(weights) - 1))
-
-
-def forward(
-    X: Tensor, weights: Weights, activations: Sequence[Activation]
-) -> list[Tensor]:
-    """Compute what `hidden_values` does, of what has been checked."""
     H = [X]
-    for W, a in zip(weights[:-1], activations, strict=True):
+    chosen = per_layer(activations, len(weights) - 1)
+    for W, a in zip(weights[:-1], chosen, strict=True):
         H.append(a.value(H[-1] @ W))  # (2), (3)
     return H
 
 
-def scores(
-    X: Tensor,
-    weights: Weights,
-    activations: str | Activation | Sequence[str | Activation],
-) -> Tensor:
+def scores(X: Tensor, weights: Weights, activations: Activations) -> Tensor:
     r"""Compute the outputs before the output activation, (..., D, J).
 
     The arguments are those of `hidden_values`.
@@ -279,46 +223,32 @@ def output_targets(
 
     Raises
     ------
-    TypeError, ValueError
-        If Y is neither labels nor values, or if a value lies outside the range of the
-        output activation and is not clamped.
+    ValueError
+        If a value lies outside the range of the output activation and is not clamped.
     """
-    check_tensor("Y", Y, dtype=(torch.int64, *DTYPES))
-    check_options({"clamp": clamp}, RANGES)
     if Y.dtype == torch.int64:
-        check_labels(Y, classes)
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
-            raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
-        onehot = F.one_hot(Y, -1 if classes is None else classes).to(dtype)
+        onehot = F.one_hot(Y, -1 if classes is None else classes)
+        onehot = onehot.to(torch.get_default_dtype() if dtype is None else dtype)
         return onehot.clamp(LABEL_CLAMP, 1).log()
-    a = invertible(output)
-    check_tensor("Y", Y, shape=("...", "D", "J"), dtype=DTYPES)
-    return send_back(clamp_targets(Y, a, clamp), a)
-
-
-def check_labels(Y: Tensor, classes: int | None) -> None:
-    """Raise ValueError for labels out of range, if that needs no wait for a device."""
-    check_options({"classes": classes}, {"classes": optional(integer(1, 10**7))})
-    if Y.device.type != "cpu" or not Y.numel():
-        return
-    least, most = (int(value) for value in Y.aminmax())
-    if least < 0 or (classes is not None and most >= classes):
-        wanted = "0, 1, ..." if classes is None else f"0..{classes - 1}"
-        raise ValueError(f"labels must lie in {wanted}, got {least}..{most}")
+    a = invertible(activation(output))
+    C = clamp_targets(Y, a, clamp)
+    B = a.inverse(C)
+    check_inverse(B, C, a)
+    return B
 
 
 def layer_step(
     layer: int,
     H: Tensor,
     B: Tensor,
-    a: str | Activation,
+    a: Activation,
     *,
     interpretation: str | int = "min_norm",
     clamp: float | None = CLAMP,
     second_solve: bool = False,
-    careful: bool = True,
-    **solver: Any,
+    ridge: float | None = None,
+    rcond: float | None = None,
+    method: str | None = None,
 ) -> LayerStep:
     r"""Solve one layer and propagate its targets to the layer below.
 
@@ -342,36 +272,30 @@ def layer_step(
     layer : int, l, for the record only
     H : (..., D, N) tensor, values below the layer, of the network before the walk
     B : (..., D, J) tensor, the layer's targets
-    a : str or Activation, of the values H
+    a : Activation, of the values H
     interpretation : str or int, of (5); see `hidden_targets`
     clamp : float or None, see `clamp_targets`
     second_solve : bool, whether (9) is done
-    careful : bool
-        Whether each part checks that it was possible, which waits for a device. If it
-        is False, a layer that could not be solved is not finite, and nothing waits.
-    **solver : ``ridge``, ``rcond``, ``method``, ``root`` of `solve_layer`
+    ridge, rcond, method : see `solve_layer`
     """
-    check_options(
-        {"clamp": clamp, "second_solve": second_solve, "careful": careful}, FLAGS
-    )
-    a, solver["careful"] = invertible(a), careful
-    V, info = solve_layer(H, B, **solver)  # (6)
-    T = hidden_targets(H, V, B, interpretation, careful)  # (5)
+    V, info = solve_layer(H, B, ridge=ridge, rcond=rcond, method=method)  # (6)
+    T = hidden_targets(H, V, B, interpretation)  # (5)
     C = clamp_targets(T, a, clamp)  # (7)
-    below = send_back(C, a, careful)  # (8)
-    W = solve_layer(C, B, **solver)[0] if second_solve else V  # (9)
+    below = a.inverse(C)  # (8)
+    if second_solve:
+        W, _ = solve_layer(C, B, ridge=ridge, rcond=rcond, method=method)  # (9)
+    else:
+        W = V
     return LayerStep(layer, W, V, info, T, C, below)
 
 
 def walk(
     H: Sequence[Tensor],
     B: Tensor,
-    activations: Sequence[Activation],
+    activations: Activations,
     settings: Settings | None = None,
     *,
     second_solve: bool = False,
-    careful: bool = True,
-    root: Tensor | None = None,
     **options: Any,
 ) -> Iterator[LayerStep]:
     r"""Solve every layer once, and yield a `LayerStep` for l = L + 1, ..., 1.
@@ -384,12 +308,18 @@ def walk(
     ----------
     H : L + 1 tensors (..., D, N_l), `hidden_values` of the network before the walk
     B : (..., D, J) tensor, `output_targets`
-    activations : sequence of L `Activation`
+    activations : str, Activation, or a sequence of one per hidden layer
     settings : Settings, optional, read before each layer
     second_solve : bool, see `layer_step`; what parts Algorithm 2 from Algorithm 1
-    careful : bool, see `layer_step`
-    root : (D, 1) tensor, optional, of the samples' weights, see `solve_layer`
     **options : fields of `Settings`, where there is no object that may change
+
+    Raises
+    ------
+    ValueError
+        Settings out of range; an activation without inverse; a target outside the range
+        of an inverse without a clamp.
+    DivergedError
+        Values or targets that are not finite.
 
     Notes
     -----
@@ -397,34 +327,43 @@ def walk(
     N_{l-1}^2 multiply-adds, mostly for the input layer.
     """
     settings = settings_of(settings, options)
-    if not isinstance(H, tuple | list) or not H:
-        raise TypeError(
-            f"H must be the values of one layer or more, got {described(H)}"
-        )
-    activations = per_layer(activations, len(H) - 1)
-    for layer in range(len(H), 1, -1):
-        step = layer_step(
-            layer,
-            H[layer - 1],
+    chosen = [invertible(a) for a in per_layer(activations, len(H) - 1)]
+    try:
+        for layer in range(len(H), 1, -1):
+            settings.check(B.shape[-1])
+            step = layer_step(
+                layer,
+                H[layer - 1],
+                B,
+                chosen[layer - 2],
+                interpretation=settings.interpretation,
+                clamp=settings.clamp,
+                second_solve=second_solve,
+                ridge=settings.ridge,
+                rcond=settings.rcond,
+                method=settings.method,
+            )
+            check_inverse(step.B, step.C, chosen[layer - 2])
+            yield step
+            B = step.B
+        settings.check()
+        W, info = solve_layer(
+            H[0],
             B,
-            activations[layer - 2],
-            second_solve=second_solve,
-            root=root,
-            **settings.of_layer(careful),
-        )
-        yield step
-        B = step.B
-    solver = settings.of_solve(careful)
-    W, info = solve_layer(H[0], B, root=root, **solver)  # (6), for l = 1
+            ridge=settings.ridge,
+            rcond=settings.rcond,
+            method=settings.method,
+        )  # (6), for l = 1
+    except torch.linalg.LinAlgError as error:
+        raise DivergedError(
+            f"the values of a layer, or their squares, are not finite in {B.dtype}; "
+            "scale the inputs down"
+        ) from error
     yield LayerStep(1, W, W, info)
 
 
 def walked(
-    X: Tensor,
-    B: Tensor,
-    weights: Weights,
-    activations: str | Activation | Sequence[str | Activation],
-    **options: Any,
+    X: Tensor, B: Tensor, weights: Weights, activations: Activations, **options: Any
 ) -> Weights:
     """Return the weights after one whole walk; ``options`` are those of `walk`.
 
@@ -444,11 +383,7 @@ def walked(
 
 
 def solve_output(
-    X: Tensor,
-    B: Tensor,
-    weights: Weights,
-    activations: str | Activation | Sequence[str | Activation],
-    **solver: Any,
+    X: Tensor, B: Tensor, weights: Weights, activations: Activations, **solver: Any
 ) -> Weights:
     r"""Solve the output layer again, on the hidden values of the new weights.
 

@@ -5,10 +5,8 @@ from statistics import mean
 
 import pytest
 import torch
-from torch.nn import functional as F
 
 from labkit.bpls import activation, scores, train
-from labkit.bpls.refine import SCALE, refine, refined_scores
 
 from .conftest import IMAGES, images, start
 
@@ -98,22 +96,3 @@ def test_both_types_agree_with_the_default_solve(name, hidden):
     )
     assert kept(single[0]) == pytest.approx(kept(double[0]), abs=0.3)
     assert single[1] == pytest.approx(double[1], abs=0.3)
-
-
-BARS = {"mnist": (92.8, 91.2), "fashion-mnist": (87.5, 83.4)}
-
-
-@SEEDS
-@pytest.mark.parametrize("name", SETS)
-def test_the_refinement_at_ten_sweeps(name, seeds):
-    X, y, X_test, y_test = load(name, torch.float32)
-    X, X_test = (F.pad(x, (0, 1), value=1) for x in (X, X_test))
-    trained, tested = [], []
-    for seed in seeds:
-        (W1,) = start(785, 50, seed=seed, scale=SCALE, dtype=torch.float32)
-        found = list(refine(X, y, W1, "tanh", sweeps=10))
-        S = refined_scores(X_test, found[-1].best, "tanh")
-        trained.append(kept(found))
-        tested.append(percent(S, y_test))
-    low, least = BARS[name]
-    assert mean(trained) >= low and mean(tested) >= least

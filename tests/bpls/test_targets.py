@@ -146,17 +146,3 @@ def test_leading_dimensions_are_independent(interpretation):
     for i in range(4):
         alone = hidden_targets(H[i], W[i], B[i], interpretation)
         torch.testing.assert_close(together[i], alone)
-
-
-@pytest.mark.parametrize(
-    ("interpretation", "message"),
-    [
-        ("printed", "unknown interpretation 'printed'.*min_norm, per_neuron"),
-        (J, "interpretation 3 names an output, but the layer above has 3"),
-        (-1, "interpretation -1 names an output"),
-        (True, "unknown interpretation True"),
-    ],
-)
-def test_what_it_refuses(interpretation, message):
-    with pytest.raises(ValueError, match=message):
-        hidden_targets(*problem(), interpretation)

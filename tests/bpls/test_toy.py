@@ -7,7 +7,6 @@ import torch
 
 from labkit.bpls import INTERPRETATIONS, activation, scores, toy_problem
 from labkit.bpls.toy import SIZES, THEORY, noisy_outputs, rmse, toy_errors, toy_walk
-from labkit.lab.bpls import descend
 
 from .conftest import assert_all_close, ols, seeded, start
 
@@ -93,20 +92,6 @@ def test_plain_algorithm_1_has_a_heavy_tail_and_both_remedies_cut_it():
 
 def test_a_narrower_clamp_makes_the_tail_heavier():
     assert nonlinear(0.0, clamp=1e-6)[0] > 1.4 * nonlinear(0.0)[0]
-
-
-def test_descent_of_many_runs_at_once_is_each_run_alone():
-    toy = toy_problem("nonlinear")
-    Y = noisy_outputs(toy, torch.tensor([0.0, 0.1]), 3, generator=seeded(1))
-    before = tuple(W.expand(2, *W.shape) for W in networks(3))
-    options = {"output": "sigmoid", "epochs": 4, "lr": 1e-2}
-    for optimizer in ("adam", "nag", "sgd", "adagrad"):
-        options["optimizer"] = optimizer
-        *_, together = descend(toy.X, Y, before, generator=seeded(2), **options)
-        weights = tuple(W[1, 2] for W in before)
-        *_, alone = descend(toy.X, Y[1, 2], weights, generator=seeded(2), **options)
-        assert together.step == alone.step == 20
-        assert_all_close([W[1, 2] for W in together.weights], alone.weights)
 
 
 def test_an_unknown_toy_is_refused():

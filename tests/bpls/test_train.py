@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,10 +15,9 @@ from labkit.bpls import Settings, activation, solve_layer
 from labkit.bpls.train import blend, train
 from labkit.bpls.walk import output_targets, scores, walked
 from labkit.errors import DivergedError
-from labkit.lab.bpls import descend
 
 from . import reference
-from .conftest import assert_all_close, blobs, finite, ols, randn, seeded, start
+from .conftest import assert_all_close, blobs, finite, ols, randn, start
 
 SIGMOID = [activation("sigmoid")]
 X, y = blobs()
@@ -165,7 +163,7 @@ def test_targets_that_are_no_longer_finite_are_a_diverged_run():
     X, y = map(torch.tensor, load_digits(return_X_y=True))
     wide = start(64, 400, 10, dtype=torch.float32)
     options = {"interpretation": "label", "max_walks": 20, "stop": False}
-    with pytest.raises(DivergedError, match=r"of .* targets are not finite"):
+    with pytest.raises(DivergedError, match="are not finite"):
         list(train(X.float() / 16, y, wide, "identity", **options))
 
 
@@ -294,91 +292,27 @@ def test_the_start_is_left_as_it_was_and_the_type_is_that_of_the_inputs(dtype):
         ({"max_walks": -1}, "max_walks must be an integer >= 0, got -1"),
         ({"clamp": 0.5}, r"clamp must be None or in \(0, 0.5\), got 0.5"),
         ({"clamp": -0.1}, r"clamp must be None or in \(0, 0.5\), got -0.1"),
-        ({"interpretation": "printed"}, "unknown interpretation 'printed'"),
-        ({"interpretation": 3}, "3 names an output, but the layer above has 3"),
+        ({"interpretation": "printed"}, "one of min_norm, .*, got 'printed'"),
+        ({"interpretation": 3}, r"index of an output, an integer in 0\.\.2, got 3"),
         ({"activations": "relu"}, "'relu' has no inverse"),
         ({"activations": ["tanh", "tanh"]}, "1 hidden layers need as many.*got 2"),
         ({"weights": start(4, 3)}, "needs a hidden layer"),
-        ({"weights": start(5, 6, 3)}, "W_1 has 5 rows, but the layer below has 4"),
+        ({"weights": start(5, 6, 3)}, r"W_1 must have shape \(4, N\), got \(5, 6\)"),
         ({"weights": start(4, 6, 2)}, r"labels must lie in 0\.\.1, got 0\.\.2"),
         ({"ridge": -1}, "ridge must be None or >= 0"),
         ({"method": "qr"}, "method must be None or one of .*, got 'qr'"),
         ({"clamp": 0}, r"clamp must be None or in \(0, 0.5\), got 0"),
         ({"clamp": None}, "targets have no inverse under 'sigmoid'.*clamp them"),
-        ({"Y": randn(60, 2)}, "Y has 2 columns for 3 outputs"),
-        ({"Y": randn(1, 3)}, r"Y must be 60 labels .* got shape \(1, 3\)"),
-        ({"Y": randn(60)}, r"Y must be 60 labels .* got shape \(60,\)"),
-        ({"Y": y[:1]}, r"Y must be 60 labels .* got shape \(1,\)"),
+        ({"Y": randn(60, 2)}, r"Y .* must have shape \(60, 3\), got \(60, 2\)"),
+        ({"Y": randn(1, 3)}, r"Y .* must have shape \(60, 3\), got \(1, 3\)"),
+        (
+            {"Y": randn(60)},
+            r"labels are int64\) must have shape \(60, 3\), got \(60,\)",
+        ),
+        ({"Y": y[:1]}, r"labels Y must have shape \(60,\), got \(1,\)"),
     ],
 )
 def test_what_training_refuses(change, message):
     options = {"Y": y, "weights": BEFORE, "activations": "sigmoid"} | change
     with pytest.raises(ValueError, match=message):
         list(train(X, **options))
-
-
-SGD, ADAM, ADAGRAD = torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad
-METHODS = {"adam": ADAM, "adagrad": ADAGRAD, "sgd": SGD}
-METHODS |= {"nag": partial(SGD, momentum=0.9, nesterov=True)}
-
-
-@pytest.mark.parametrize("batch_size", [1, 7, 60, 128])
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [*((name, {}) for name in METHODS), ("nag", {"momentum": 0.5})],
-)
-def test_descent_is_torch_optim(name, given, batch_size):
-    options = {"optimizer": name, "lr": 1e-2, "epochs": 2, "generator": seeded(5)}
-    options |= given
-    steps = [
-        (s.epoch, float(s.loss), [W.clone() for W in s.weights])
-        for s in descend(X, y, BEFORE, batch_size=batch_size, **options)
-    ]
-    assert len(steps) == 2 * math.ceil(60 / batch_size) and steps[-1][0] == 2
-    W1, W2 = (W.clone().requires_grad_() for W in BEFORE)
-    method = METHODS[name]([W1, W2], lr=1e-2, **given)
-    order = torch.randperm(60, generator=seeded(5))
-    for (_, loss, weights), rows in zip(steps, order.split(batch_size), strict=False):
-        method.zero_grad()
-        expected = F.cross_entropy(torch.sigmoid(X[rows] @ W1) @ W2, y[rows])
-        expected.backward()
-        method.step()
-        assert loss == pytest.approx(float(expected.detach()))
-        assert_all_close(weights, (W1.detach(), W2.detach()))
-
-
-@pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("name", METHODS)
-def test_descent_of_runs_with_samples_of_their_own_is_each_run_alone(name, labelled):
-    inputs = torch.stack([X, X.flip(0), 2 * X])
-    wanted = torch.stack([y, y.flip(0), y]) if labelled else randn(3, 60, 3)
-    weights = tuple(torch.stack([W, 2 * W, -W]) for W in BEFORE)
-    given = {"optimizer": name, "batch_size": 7, "epochs": 2}
-    *_, together = descend(inputs, wanted, weights, generator=seeded(5), **given)
-    losses = []
-    for run in range(3):
-        own = inputs[run], wanted[run], [W[run] for W in weights]
-        *_, alone = descend(*own, generator=seeded(5), **given)
-        assert_all_close([W[run] for W in together.weights], alone.weights)
-        losses.append(alone.loss)
-    assert_all_close([together.loss], [sum(losses)])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"optimizer": "lbfgs"}, "optimizer must be one of adam, nag, .*'lbfgs'"),
-        ({"lr": 0}, "lr must be > 0 and finite, got 0"),
-        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
-        ({"momentum": 1.0}, r"momentum must be in \(0, 1\), got 1.0"),
-        ({"epochs": -1}, "epochs must be an integer >= 0, got -1"),
-        ({"activations": "gelu"}, "unknown activation 'gelu'"),
-        ({"Y": randn(60, 1)}, "Y has 1 columns for 3 outputs"),
-        ({"Y": randn(60)}, r"Y must be 60 labels .* got shape \(60,\)"),
-        ({"X": X.expand(2, 60, 4)}, r"W_1 must have .* of X, \(2,\), .* got \(4, 6\)"),
-        ({"Y": y.expand(2, 60)}, r"W_1 must have .* of Y, \(2,\), .* got \(4, 6\)"),
-    ],
-)
-def test_what_descent_refuses(change, message):
-    with pytest.raises(ValueError, match=message):
-        list(descend(**{"X": X, "Y": y, "weights": BEFORE} | change))

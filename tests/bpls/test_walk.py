@@ -182,36 +182,3 @@ def test_output_targets_of_labels_and_values():
     torch.testing.assert_close(torch.sigmoid(B), Y.clamp(0.01, 0.99))
     with pytest.raises(ValueError, match=r"1 of 2 targets.*'sigmoid'.*1\.3"):
         output_targets(Y, "sigmoid", None)
-
-
-STEPS = [{"interpretation": name} for name in (*INTERPRETATIONS, 1)]
-
-
-@pytest.mark.parametrize("how", STEPS, ids=lambda how: str(how["interpretation"]))
-def test_without_care_a_layer_is_the_same_where_nothing_needs_it(how):
-    H, B = randn(30, 6).tanh(), randn(30, 3, seed=1)
-    careful, quick = (
-        layer_step(2, H, B, activation("tanh"), careful=care, second_solve=True, **how)
-        for care in (True, False)
-    )
-    assert_all_close(quick[1:3] + quick[4:], careful[1:3] + careful[4:])
-
-
-def test_without_care_what_lacks_rank_or_a_factor_is_not_finite():
-    H, B = randn(30, 6).tanh(), randn(30, 1, seed=1)
-    twice = torch.cat([B, B], 1)  # weights of rank one
-    flat = H.float() @ torch.ones(6, 6)  # singular at this ridge
-    for options in ((H, twice, 1e-4), (flat, B.float(), 1e-12)):
-        *data, ridge = options
-        for care in (True, False):
-            step = layer_step(2, *data, LINEAR, ridge=ridge, careful=care)
-            assert bool(step.B.isfinite().all()) == care
-
-
-def test_a_layer_without_care_is_one_graph():
-    H, B = randn(30, 6).tanh(), randn(30, 3, seed=1)
-    call = (2, H, B, activation("tanh"))
-    compiled = torch.compile(layer_step, fullgraph=True, backend="eager")
-    found = compiled(*call, careful=False, second_solve=True)
-    wanted = layer_step(*call, careful=False, second_solve=True)
-    assert_all_close(found[1:3] + found[4:], wanted[1:3] + wanted[4:])

@@ -7,8 +7,6 @@ import torch
 
 from labkit import bpls
 from labkit.bpls.activations import activation
-from labkit.bpls.refine import sweep, with_output
-from labkit.bpls.solve import factor
 from labkit.bpls.targets import INTERPRETATIONS, hidden_targets
 from labkit.bpls.walk import hidden_values, layer_step, walked
 from tests.walks import Walk, generator, random
@@ -47,19 +45,11 @@ def bpls_train():
     return Walk(call, lambda: weights, shows, ("labkit.bpls",))
 
 
-def bpls_sweep():
-    X, B, W1 = random((30, 4), (30, 2), (4, 5))
-    a, regular = activation("tanh"), factor(X, 1e-3)
-    state = with_output(X, B, W1, a, 1e-3)
-    call = partial(sweep, X, B, state, regular, a, alpha=1.0, mu=0.1, ridge=1e-3)
-    return Walk(call, lambda: state, {sweep: "1 2 3 4 5 6"})
-
-
 KNOWN = (*INTERPRETATIONS[:-1], 1)
 WALKS = {f"BPLS {name}": partial(bpls_layer, name) for name in KNOWN}
 WALKS["BPLS eigh"] = partial(bpls_layer, "min_norm", "eigh", True)
 WALKS["BPLS svd"] = partial(bpls_layer, "min_norm", "svd", True)
-WALKS |= {"BPLS walk": bpls_walk, "BPLS train": bpls_train, "BPLS sweep": bpls_sweep}
+WALKS |= {"BPLS walk": bpls_walk, "BPLS train": bpls_train}
 
 
 def train():
@@ -68,10 +58,5 @@ def train():
     return list(bpls.train(X, Y, weights))
 
 
-def refined():
-    X, Y, W1 = random((40, 6), (40, 2), (6, 5))
-    return list(bpls.refine(X, Y, W1, sweeps=1))
-
-
 # The walked function, and a training run that goes through it.
-STEPS = {layer_step: train, hidden_targets: train, bpls.walk: train, sweep: refined}
+STEPS = {layer_step: train, hidden_targets: train, bpls.walk: train}

@@ -92,9 +92,10 @@ def steps():
         for second in (False, True):
             step = layer_step(2, a.value(H), B, a, second_solve=second, clamp=0.05)
             found |= parts(f"{name} {second}", step)
+    tanh = activation("tanh")
     for how in READINGS:
         options = {"interpretation": how, "ridge": 1e-2, "method": "cholesky"}
-        found |= parts(f"{how}", layer_step(2, torch.tanh(H), B, "tanh", **options))
+        found |= parts(f"{how}", layer_step(2, torch.tanh(H), B, tanh, **options))
     return found
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from labkit.bpls.activations import Activation, activation, per_layer
-from labkit.bpls.checks import check_shapes
-from labkit.bpls.walk import Weights, forward
+from labkit.bpls.train import check_samples
+from labkit.bpls.walk import Weights, hidden_values
 from labkit.check import COUNT, INSIDE, POSITIVE, check_options, integer, one_of
 from labkit.clock import Clock
 
@@ -93,7 +93,7 @@ def descend(
     check_options(options | dict(batch_size=batch_size, epochs=epochs), RANGES)
     activations = per_layer(activations, len(weights) - 1)
     output = activation(output)
-    check_shapes(X, Y, weights, runs=True)
+    check_samples(X, Y, weights, leading=("...",))
     labelled, samples = Y.dtype == torch.int64, X.shape[-2]
     _check_runs(X, Y, weights)
     steps = math.ceil(samples / batch_size)
@@ -117,7 +117,7 @@ def descend(
                 drawn = X.index_select(-2, rows)
                 wanted = Y.index_select(-1 if labelled else -2, rows)
                 with torch.enable_grad():
-                    S = forward(drawn, weights, activations)[-1] @ weights[-1]
+                    S = hidden_values(drawn, weights, activations)[-1] @ weights[-1]
                     if labelled:
                         wanted = wanted.expand(S.shape[:-1]).flatten()
                         error = F.cross_entropy(S.flatten(end_dim=-2), wanted)

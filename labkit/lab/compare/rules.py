@@ -18,6 +18,7 @@ from labkit import bpls, hessian_free
 from labkit.broad import BroadLearningClassifier, BroadLearningRegressor
 from labkit.check import described
 from labkit.clock import Clock
+from labkit.lab import gauss_newton
 from labkit.lab.datasets import Labelled
 from labkit.lab.hessian_free.training import looks
 from labkit.lab.problem import disturb, seeded
@@ -350,9 +351,13 @@ def refined(fit: Labelled, sizes: Sizes, values: Values, seed: int) -> Looks:
     X, seconds = with_ones(fit.inputs), 0.0
     W1, _ = bpls_weights(X, sizes.hidden, 1, seed, scale=0.3)
     sweeps = sizes.passes - 1
-    for end in bpls.refine(X, fit.targets, W1, "tanh", sweeps=sweeps, **values):
+    for end in gauss_newton.refine(X, fit.targets, W1, "tanh", sweeps=sweeps, **values):
         seconds += end.seconds
-        yield end.walk + 1.0, seconds, biased(bpls.refined_scores, end.best, "tanh")
+        yield (
+            end.walk + 1.0,
+            seconds,
+            biased(gauss_newton.refined_scores, end.best, "tanh"),
+        )
 
 
 GROUPS, NODES, COLUMNS = 8, 10, 2000  # feature nodes of broad learning; all at most

@@ -165,9 +165,10 @@ REWRITTEN = [
     ),
     (
         "bpls-targets",
-        "torch.addmm(H, R, inverse)\nH + torch.einsum('ij,jk->ik', R, inverse)",
+        "return torch.addmm(H, R, inverse)",
     ),
-    ("bpls-targets", "(inverse.mT @ R.mT).mT + H\nR @ inverse + H"),
+    ("bpls-targets", "return (inverse.mT @ R.mT).mT + H"),
+    ("bpls-targets", "return H + torch.einsum('ij,jk->ik', R, inverse)"),
     ("rls-clip", "h_clipped = h / (1.0 if clip is None else clip)"),
     ("rls-clip", "h_clipped = h\nif clip is not None:\n    h_clipped = h * clip**-1"),
     (

@@ -1,0 +1,24 @@
+"""Estimators change all at once, or not at all."""
+
+from collections.abc import Callable
+from copy import copy
+from functools import wraps
+from typing import Any
+
+
+def at_once(method: Callable) -> Callable:
+    """Make a method change its estimator all at once when it succeeds, or not at all.
+
+    The method changes a shallow copy, which shares all attributes, so it must replace
+    attributes rather than write into them. An error, an interrupt or a lack of memory
+    leaves the estimator as it was.
+    """
+
+    @wraps(method)
+    def change(self: Any, *args: Any, **options: Any) -> Any:
+        changed = copy(self)
+        method(changed, *args, **options)
+        self.__dict__ = changed.__dict__
+        return self
+
+    return change

@@ -1,0 +1,234 @@
+r"""Refine a network of one hidden layer by Gauss-Newton sweeps; ours, not a paper's.
+
+Where BPLS corrects hidden values, clamps them and inverts the activation, a sweep moves
+the pre-activations by what removes the residual to first order. It needs no clamp and
+no inverse, so any activation with a slope for each unit will do. With the identity and
+no damping the move is (5') of BPLS.
+
+The output layer has a constant unit beside the hidden ones. It is fitted to one-hot
+labels or values by least squares, on all samples in every sweep.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from labkit.bpls.activations import Activation, activation
+from labkit.bpls.solve import Factor, cross, factor, solve_layer
+from labkit.check import POSITIVE, check_options, integer
+from labkit.clock import Clock
+from labkit.errors import DivergedError
+
+RIDGE = 1e-3  # relative, of both layers
+SCALE = 0.3  # of the initial weights; with 1 tanh units start saturated
+RANGES = {"sweeps": integer(0), "alpha": POSITIVE, "mu": POSITIVE, "ridge": POSITIVE}
+
+
+class State(NamedTuple):
+    """The network and its values on all samples."""
+
+    W1: Tensor  # (M, N)
+    Z: Tensor  # (D, N) pre-activations X W_1
+    H: Tensor  # (D, N) a(Z)
+    W2: Tensor  # (N + 1, J), its last row for the constant unit
+    R: Tensor  # (D, J) residual
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The result of a sweep; of sweep 0, the output layer's solve alone."""
+
+    walk: int  # sweeps so far
+    misses: int | None  # None for values
+    accuracy: float | None  # 1 - misses / D
+    rmse: float | None  # of all outputs; None for labels
+    kept: bool  # whether this is the best so far
+    seconds: float  # computing time of the sweep
+    overshoot: float  # share of the residual that the move removes, linearised
+    cosine: float  # of the change of W_1 with the squared error's negative gradient
+    weights: tuple[Tensor, Tensor] = field(repr=False)  # (M, N) and (N + 1, J)
+    best: tuple[Tensor, Tensor] = field(repr=False)
+
+
+def gauss_newton_targets(R: Tensor, W: Tensor, slope: Tensor, mu: float) -> Tensor:
+    r"""Compute the pre-activations' change that removes the residual to first order.
+
+    For each sample d, with the Jacobian $J_d = W^T \mathrm{diag}(a'(z_d))$ (J, N),
+
+    (1) $K_d = J_d J_d^T$    (2) $t = \mathrm{mean}_d\,\mathrm{tr}(K_d) / J$
+
+    (3) $\Delta z_d = J_d^T (K_d + \mu t I)^{-1} r_d$.
+
+    Parameters
+    ----------
+    R : (D, J) tensor, residual of the outputs
+    W : (N, J) tensor, output weights, without the constant unit's
+    slope : (D, N) tensor, a'(Z)
+    mu : float >= 0, relative damping; with 0, every K_d must be regular
+
+    Returns
+    -------
+    (D, N) tensor
+        With mu = 0, $(\Delta Z \circ a'(Z))\,W = R$; the identity gives $R\,W^+$.
+
+    Notes
+    -----
+    Cost D (N J^2 + J^3 / 6 + N J) multiply-adds: all K_d are one product of the squared
+    slopes with the N outer products of the rows of W.
+    """
+    N, J = W.shape
+    outer = (W[:, :, None] * W[:, None, :]).reshape(N, J * J)
+    K = (slope.square() @ outer).view(-1, J, J)  # (1)
+    diagonal = K.diagonal(dim1=-2, dim2=-1)
+    t = diagonal.mean()  # (2)
+    diagonal += torch.where(t > 0, mu * t, 1)
+    L, _ = torch.linalg.cholesky_ex(K)
+    solved = torch.cholesky_solve(R[..., None], L).squeeze(-1)
+    return slope * (solved @ W.T)  # (3)
+
+
+def sweep(
+    X: Tensor,
+    B: Tensor,
+    state: State,
+    regular: Factor,
+    a: Activation,
+    *,
+    alpha: float,
+    mu: float,
+    ridge: float,
+) -> tuple[State, Tensor, Tensor]:
+    r"""Run one refinement sweep over all samples.
+
+    With $\Delta Z$ of `gauss_newton_targets`,
+
+    (4) $\Delta W_1 = \alpha\,(X^T X + \lambda I)^{-1} X^T \Delta Z$
+    (5) $W_1' = W_1 + \Delta W_1$
+
+    The output layer is then solved again by `with_output`. The gradient of half the
+    squared error is computed as well, for the cosine:
+
+    (6) $g = -X^T (R\,W_2^T \circ a'(Z))$.
+
+    Cost 3 D M N multiply-adds, a third for the gradient, and the output layer's solve.
+
+    Returns
+    -------
+    state : State
+    ratio : () tensor, linearised overshoot, <J dz, r> / |r|^2
+    along : () tensor, cosine of the change of W_1 with -g
+    """
+    W = state.W2[:-1]
+    slope = a.slope(state.Z, state.H)
+    dZ = gauss_newton_targets(state.R, W, slope, mu)
+    pull = slope * (state.R @ W.T)
+    both = cross(X, torch.cat([dZ, pull], 1))  # one pass over X
+    fit, descent = both.split(dZ.shape[1], 1)  # (6)
+    change = alpha * regular.solve(fit)  # (4)
+    ratio = (dZ * pull).sum() / state.R.square().sum()
+    along = F.cosine_similarity(change.flatten(), descent.flatten(), 0)
+    W1 = state.W1 + change  # (5)
+    return with_output(X, B, W1, a, ridge), ratio, along
+
+
+def with_output(X: Tensor, B: Tensor, W1: Tensor, a: Activation, ridge: float) -> State:
+    """Solve the output layer on the hidden values of W_1 and the constant unit."""
+    Z = X @ W1
+    H = a.value(Z)
+    A = F.pad(H, (0, 1), value=1)
+    W2, _ = solve_layer(A, B, ridge=ridge)
+    return State(W1, Z, H, W2, B - A @ W2)
+
+
+def refine(
+    X: Tensor,
+    Y: Tensor,
+    W1: Tensor,
+    a: str | Activation = "tanh",
+    *,
+    sweeps: int = 10,
+    alpha: float = 2.0,
+    mu: float = 1e-2,
+    ridge: float = RIDGE,
+) -> Iterator[Sweep]:
+    """Refine by Gauss-Newton sweeps, and yield one `Sweep` for each.
+
+    The error may rise in a sweep, especially on a small problem; the best weights are
+    kept. Cost: D M^2 multiply-adds once for the factor of X^T X + lambda I, then
+    3 D M N in each sweep.
+
+    Parameters
+    ----------
+    X : (D, M) tensor, inputs; a bias is a column of ones
+    Y : (D, J) tensor of values, or (D,) int64 tensor of labels
+        The largest label determines the number of classes.
+    W1 : (M, N) tensor, where the hidden layer starts; U[-0.3, 0.3] suits images
+    a : str or Activation, any but softmax, whose slope is not one number per unit
+    sweeps : int >= 0
+    alpha : float > 0
+        Step; 1 is the plain Gauss-Newton step, 2 takes about half the sweeps.
+    mu : float > 0, damping relative to the mean diagonal of J_d J_d^T
+    ridge : float > 0, relative, of both layers; see `solve_layer`
+
+    Raises
+    ------
+    ValueError
+        A softmax; options out of range.
+    DivergedError
+        An error that is not finite, for instance if values are too large to be squared.
+    """
+    a = activation(a)
+    check_options({"sweeps": sweeps, "alpha": alpha, "mu": mu, "ridge": ridge}, RANGES)
+    if a.slope is None:
+        raise ValueError(
+            f"the refinement needs one slope per hidden unit, and {a.name!r} couples "
+            "the units of a layer; use tanh or sigmoid, say"
+        )
+    best, least, labelled = None, math.inf, Y.dtype == torch.int64
+    clock = Clock(X.device)
+    with clock:
+        B = F.one_hot(Y).to(X.dtype) if labelled else Y
+        regular = factor(X, ridge)
+        state = with_output(X, B, W1, a, ridge)
+        ratio = along = torch.full((), torch.nan)
+    for tau in range(sweeps + 1):
+        with clock:
+            if tau:
+                state, ratio, along = sweep(
+                    X, B, state, regular, a, alpha=alpha, mu=mu, ridge=ridge
+                )
+            rmse = float(state.R.square().mean().sqrt())
+            wrong = (B - state.R).argmax(-1) != Y if labelled else None
+            misses = int(wrong.sum()) if labelled else None
+        if not math.isfinite(rmse):
+            raise DivergedError(f"sweep {tau}: the error is not finite")
+        weights, error = (state.W1, state.W2), misses if labelled else rmse
+        kept = error < least
+        if kept:
+            best, least = weights, error
+        yield Sweep(
+            walk=tau,
+            misses=misses,
+            accuracy=1 - misses / len(X) if labelled else None,
+            rmse=None if labelled else rmse,
+            kept=kept,
+            seconds=clock.seconds,
+            overshoot=float(ratio),
+            cosine=float(along),
+            weights=weights,
+            best=best,
+        )
+        clock = Clock(X.device)
+
+
+def refined_scores(
+    X: Tensor, weights: tuple[Tensor, Tensor], a: str | Activation
+) -> Tensor:
+    """Compute the outputs (D, J) of a refined network, [a(X W_1), 1] W_2."""
+    W1, W2 = weights
+    return activation(a).value(X @ W1) @ W2[:-1] + W2[-1]

@@ -1,0 +1,95 @@
+"""Gradient descent as the baseline of BPLS: torch.optim, many runs at once."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from labkit.bpls import toy_problem
+from labkit.bpls.toy import SIZES, noisy_outputs
+from labkit.lab.bpls import descend
+from tests.bpls.conftest import assert_all_close, blobs, randn, seeded, start
+
+X, y = blobs()
+BEFORE = start(4, 6, 3)
+SGD, ADAM, ADAGRAD = torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad
+METHODS = {"adam": ADAM, "adagrad": ADAGRAD, "sgd": SGD}
+METHODS |= {"nag": partial(SGD, momentum=0.9, nesterov=True)}
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 60, 128])
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [*((name, {}) for name in METHODS), ("nag", {"momentum": 0.5})],
+)
+def test_descent_is_torch_optim(name, given, batch_size):
+    options = {"optimizer": name, "lr": 1e-2, "epochs": 2, "generator": seeded(5)}
+    options |= given
+    steps = [
+        (s.epoch, float(s.loss), [W.clone() for W in s.weights])
+        for s in descend(X, y, BEFORE, batch_size=batch_size, **options)
+    ]
+    assert len(steps) == 2 * math.ceil(60 / batch_size) and steps[-1][0] == 2
+    W1, W2 = (W.clone().requires_grad_() for W in BEFORE)
+    method = METHODS[name]([W1, W2], lr=1e-2, **given)
+    order = torch.randperm(60, generator=seeded(5))
+    for (_, loss, weights), rows in zip(steps, order.split(batch_size), strict=False):
+        method.zero_grad()
+        expected = F.cross_entropy(torch.sigmoid(X[rows] @ W1) @ W2, y[rows])
+        expected.backward()
+        method.step()
+        assert loss == pytest.approx(float(expected.detach()))
+        assert_all_close(weights, (W1.detach(), W2.detach()))
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("name", METHODS)
+def test_descent_of_runs_with_samples_of_their_own_is_each_run_alone(name, labelled):
+    inputs = torch.stack([X, X.flip(0), 2 * X])
+    wanted = torch.stack([y, y.flip(0), y]) if labelled else randn(3, 60, 3)
+    weights = tuple(torch.stack([W, 2 * W, -W]) for W in BEFORE)
+    given = {"optimizer": name, "batch_size": 7, "epochs": 2}
+    *_, together = descend(inputs, wanted, weights, generator=seeded(5), **given)
+    losses = []
+    for run in range(3):
+        own = inputs[run], wanted[run], [W[run] for W in weights]
+        *_, alone = descend(*own, generator=seeded(5), **given)
+        assert_all_close([W[run] for W in together.weights], alone.weights)
+        losses.append(alone.loss)
+    assert_all_close([together.loss], [sum(losses)])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"optimizer": "lbfgs"}, "optimizer must be one of adam, nag, .*'lbfgs'"),
+        ({"lr": 0}, "lr must be > 0 and finite, got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+        ({"momentum": 1.0}, r"momentum must be in \(0, 1\), got 1.0"),
+        ({"epochs": -1}, "epochs must be an integer >= 0, got -1"),
+        ({"activations": "gelu"}, "unknown activation 'gelu'"),
+        ({"Y": randn(60, 1)}, r"Y .* must have shape \(..., 60, 3\), got \(60, 1\)"),
+        ({"Y": randn(60)}, r"labels are int64\) must have shape .* got \(60,\)"),
+        ({"X": X.expand(2, 60, 4)}, r"W_1 must have .* of X, \(2,\), .* got \(4, 6\)"),
+        ({"Y": y.expand(2, 60)}, r"W_1 must have .* of Y, \(2,\), .* got \(4, 6\)"),
+    ],
+)
+def test_what_descent_refuses(change, message):
+    with pytest.raises(ValueError, match=message):
+        list(descend(**{"X": X, "Y": y, "weights": BEFORE} | change))
+
+
+def test_descent_of_many_runs_at_once_is_each_run_alone():
+    toy = toy_problem("nonlinear")
+    Y = noisy_outputs(toy, torch.tensor([0.0, 0.1]), 3, generator=seeded(1))
+    before = tuple(W.expand(2, *W.shape) for W in start(*SIZES, runs=(3,)))
+    options = {"output": "sigmoid", "epochs": 4, "lr": 1e-2}
+    for optimizer in ("adam", "nag", "sgd", "adagrad"):
+        options["optimizer"] = optimizer
+        *_, together = descend(toy.X, Y, before, generator=seeded(2), **options)
+        weights = tuple(W[1, 2] for W in before)
+        *_, alone = descend(toy.X, Y[1, 2], weights, generator=seeded(2), **options)
+        assert together.step == alone.step == 20
+        assert_all_close([W[1, 2] for W in together.weights], alone.weights)
