@@ -248,7 +248,7 @@ WEIGHTS = {
     "labkit/instruments": (8_500, 9_320),
     "labkit/theorems": (8_000, 7_953),
     "labkit/scale": (5_700, 387),
-    "labkit/*.py": (2_500, 3_184),
+    "labkit/*.py": (2_500, 3_264),
     "= core": (98_000, 130_818),
     "labkit/lab/panels": (30_000, 47_000),
     "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 52_800),
