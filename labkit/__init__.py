@@ -1,3 +1,3 @@
 """labkit: a lab bench for learning rules beyond back-propagation plus Adam."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
