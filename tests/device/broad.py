@@ -27,13 +27,6 @@ def factor(device, call=factors.inverse_cholesky):
     return partial(call, A.T @ A)
 
 
-def extend(device):
-    (A,) = random(device, (20, 7))
-    R = A.T @ A
-    F = factors.inverse_cholesky(R[:4, :4])
-    return lambda: factors.extend_inverse_cholesky(F, R[:4, 4:], R[4:, 4:])
-
-
 def table(kind):
     """Rows with classes or numbers, as an estimator takes them."""
     (X,) = random("cpu", (40, 4))
@@ -65,9 +58,9 @@ def shared(device):
     return lambda: (columns.add(broad.Update(0, 0, 3)), columns.score(W))
 
 
-def row(make, name, waits):
+def row(make, name):
     title = f"{name}, {make.__name__}"
-    return Row(title, partial(make, name=name), waits, PIVOTS)
+    return Row(title, partial(make, name=name), 1, PIVOTS)
 
 
 ldl = partial(factor, call=rootless.inverse_ldl)
@@ -79,24 +72,10 @@ FIT = "rows, seed, scales; nodes and their check; the ridge that is chosen; as b
 ADD = "nodes, pivots, the residual; rows and predictions"
 PIVOTS = "whether a pivot was lost, once for all"
 ROWS = [
-    row(update, "d-rdg", 1),
-    row(update, "orig", 1),
-    row(update, "exg-e", 1),
-    row(update, "chol-1", 1),
-    row(update, "chol-2", 1),
-    row(update, "r-inv", 1),
-    row(update, "bordered", 1),
-    row(start, "d-rdg", 1),
-    row(start, "orig", 1),
-    row(start, "exg-e", 1),
-    row(start, "chol-1", 1),
-    row(start, "chol-2", 1),
-    row(start, "r-inv", 1),
-    row(start, "bordered", 1),
+    *(row(make, name) for make in (update, start) for name in SOLVERS),
     Row("inverse_cholesky", factor, 1, PIVOTS),
     Row("inverse_ldl, 7 columns", ldl, 1, PIVOTS),
     Row("division_free_inverse_ldl, 7 columns", division_free, 1, PIVOTS),
-    Row("extend_inverse_cholesky", extend, 1, PIVOTS),
     Row("BroadLearningRegressor, fit and predict", estimator, 21, FIT),
     Row("BroadLearningClassifier, fit and predict", classifier, 21, FIT),
     Row("BroadLearningRegressor, add_nodes and predict", added, 5, ADD),

@@ -17,6 +17,7 @@ import torch
 from torch.utils import backend_registration
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 import labkit
 from tests.device import lstm
@@ -35,7 +36,6 @@ CROSSING = {"_to_copy", "copy_"}
 # Those that take no scalar from the host in place of a tensor.
 ALONE = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "addmv_", "mv", "dot", "cat"}
 ALONE |= {"stack"}
-SEVERAL = tuple, list
 
 
 @dataclass
@@ -65,22 +65,7 @@ _generators = {}  # by address, and held: a freed one's would be given to anothe
 
 def tensors(tree) -> list:
     """All tensors among the arguments of an operator, or its results."""
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, dict):
-        tree = tree.values()
-    elif not isinstance(tree, SEVERAL):
-        return []
-    return [x for each in tree for x in tensors(each)]
-
-
-def mapped(function, tree):
-    """The tree with ``function`` of its tensors."""
-    if isinstance(tree, torch.Tensor):
-        return function(tree)
-    if isinstance(tree, SEVERAL):
-        return type(tree)([mapped(function, each) for each in tree])
-    return tree
+    return [x for x in tree_leaves(tree) if isinstance(x, torch.Tensor)]
 
 
 def raw(x):
@@ -140,9 +125,6 @@ class Acc(torch.Tensor):
     def __init__(self, raw):
         pass
 
-    def __repr__(self, **_):
-        return f"{NAME}:{self.raw!r}"
-
     def tolist(self):  # torch refuses subclasses
         return self.cpu().tolist()
 
@@ -188,8 +170,8 @@ def run(func, args, kwargs):
         to = crossed(name, args, kwargs, here)
     else:
         check(name, given, args, kwargs)
-    raw_args = mapped(raw, args)
-    raw_kwargs = {key: mapped(raw, value) for key, value in kwargs.items()}
+    raw_args = tree_map_only(torch.Tensor, raw, args)
+    raw_kwargs = tree_map_only(torch.Tensor, raw, kwargs)
     if kwargs.get("device"):
         raw_kwargs["device"] = "cpu"
     raw_kwargs.pop("pin_memory", None)
@@ -200,7 +182,9 @@ def run(func, args, kwargs):
         with no_dispatch():
             return func(*args, **kwargs)  # the wrapper has a shape of its own
     known = {id(raw(x)): x for x in given}
-    return mapped(lambda x: known[id(x)] if id(x) in known else Acc(x), out)
+    return tree_map_only(
+        torch.Tensor, lambda x: known[id(x)] if id(x) in known else Acc(x), out
+    )
 
 
 def crossed(name, args, kwargs, here) -> bool:
