@@ -108,13 +108,6 @@ def commands():
     return names | set(re.findall(r"^([a-z-]+):", make, re.M))
 
 
-def test_the_moving_picture_moves_and_is_small():
-    path = DOCS.parent / "notebooks/figures/panel.webp"
-    head = path.read_bytes()
-    assert head[8:12] == b"WEBP" and head.count(b"ANMF") > 20
-    assert len(head) < 2_000_000
-
-
 def test_the_papers_are_linked_to_wherever_they_are_cited():
     project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))
     cited = yaml.safe_load((DOCS.parent / "CITATION.cff").read_text("utf-8"))

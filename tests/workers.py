@@ -8,22 +8,17 @@
     def test_it(workers):
         assert workers(mean_of_ranks, 3.0, world=2) == [1.5, 1.5]
 
-Groups of one, two and three are kept for a session, since each process takes seconds
-to start. They find each other by a file, so no port is taken. A call in which a rank
-raises, ends or hangs fails the test and ends the group; the next call starts a new one.
-Only a rank that hangs is waited for, ten minutes, as a busy machine may need them.
-Whatever becomes of pytest, no worker outlives it.
+Groups are kept for a session, since each process takes seconds to start. They find each
+other by a file, so no port is taken. A call in which a rank raises, ends or hangs fails
+the test and ends the group; the next call starts a new one.
 """
 
 import multiprocessing
-import os
 import pickle
 import signal
 import tempfile
-import threading
 import time
 import traceback
-from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import wait
 
@@ -39,75 +34,56 @@ class WorkerError(AssertionError):
 
 
 class Group:
-    """``world`` processes that wait for functions to run.
+    """``world`` processes that wait for functions to run, with a thread each."""
 
-    Parameters
-    ----------
-    world : number of processes, each with one thread for its arithmetic.
-    """
-
-    def __init__(self, world: int):
+    def __init__(self, world):
         # A fork server imports once what all workers need. It has no threads when it
         # forks, unlike pytest itself.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         self.folder = tempfile.TemporaryDirectory()
-        meeting = os.path.join(self.folder.name, "meeting")
         self.pipes, self.processes = [], []
         for rank in range(world):
             here, there = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(there, rank, world, meeting), daemon=True
-            )
+            given = there, rank, world, f"{self.folder.name}/meeting"
+            process = context.Process(target=_serve, args=given, daemon=True)
             process.start()
             there.close()
             self.pipes.append(here)
             self.processes.append(process)
 
-    def run(self, function, *args, seconds=SECONDS) -> list:
-        """``function(rank, world, *args)`` of every rank, in order of ranks.
-
-        Raises
-        ------
-        WorkerError
-            With rank and traceback of each one that raised, ended or did not answer.
-        """
+    def run(self, function, args):
+        """``function(rank, world, *args)`` of every rank, in order of ranks."""
         # pickled by value: a pipe's own way would share the memory of tensors
         work = pickle.dumps((function, args))
         for pipe in self.pipes:
-            with suppress(BrokenPipeError):  # told below, with the exit code
-                pipe.send_bytes(work)
-        end = time.monotonic() + seconds
-        answers, troubles = {}, {}
-        while len(answers) + len(troubles) < len(self.pipes):
-            done = answers.keys() | troubles.keys()
-            open_ = [p for r, p in enumerate(self.pipes) if r not in done]
-            ready = wait(open_, max(0.0, end - time.monotonic()))
+            pipe.send_bytes(work)
+        end, answers, failed = time.monotonic() + SECONDS, {}, {}
+        while waiting := {p for p in self.pipes if p not in answers | failed}:
+            ready = wait(waiting, max(0.0, end - time.monotonic()))
             if not ready:
                 break
             for pipe in ready:
-                rank = self.pipes.index(pipe)
                 try:
                     fine, value = pickle.loads(pipe.recv_bytes())
                 except EOFError:
-                    self.processes[rank].join(60)
-                    code = self.processes[rank].exitcode
-                    fine, value = False, f"the process ended with code {code}"
-                (answers if fine else troubles)[rank] = value
-                if not fine:
+                    fine, value = False, "the process has ended"
+                (answers if fine else failed)[pipe] = value
+                if failed:
                     end = min(end, time.monotonic() + GRACE)
-        if len(answers) < len(self.pipes):
-            silent = set(range(len(self.pipes))) - answers.keys() - troubles.keys()
-            told = [f"rank {rank}: {text}" for rank, text in sorted(troubles.items())]
-            told += [f"rank {rank}: no answer; it was ended" for rank in sorted(silent)]
-            raise WorkerError("\n".join(told))
-        return [answers[rank] for rank in range(len(self.pipes))]
+        if waiting or failed:
+            words = [
+                f"rank {rank}: {failed.get(pipe, 'no answer')}"
+                for rank, pipe in enumerate(self.pipes)
+                if pipe not in answers
+            ]
+            raise WorkerError("\n".join(words))
+        return [answers[pipe] for pipe in self.pipes]
 
     def close(self):
         """End all processes and wait until they are gone."""
         for process in self.processes:
             process.kill()
-        for process in self.processes:
             process.join()
         self.folder.cleanup()
 
@@ -118,8 +94,6 @@ def _serve(pipe, rank, world, meeting):
     import torch.distributed as dist
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is pytest's, which ends us
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -130,11 +104,10 @@ def _serve(pipe, rank, world, meeting):
     )
     while True:
         try:
-            work = pipe.recv_bytes()
+            function, args = pickle.loads(pipe.recv_bytes())
         except EOFError:
             return
         try:
-            function, args = pickle.loads(work)
             answer = pickle.dumps((True, function(rank, world, *args)))
         except BaseException:
             answer = pickle.dumps((False, traceback.format_exc()))
@@ -144,12 +117,12 @@ def _serve(pipe, rank, world, meeting):
 @pytest.fixture(scope="session")
 def workers():
     """Call ``workers(function, *args, world=2)``; see the module."""
-    groups: dict[int, Group] = {}
+    groups = {}
 
-    def run(function, *args, world=2, seconds=SECONDS):
+    def run(function, *args, world=2):
         group = groups.pop(world, None) or Group(world)
         try:
-            results = group.run(function, *args, seconds=seconds)
+            results = group.run(function, args)
         except BaseException:
             group.close()
             raise
