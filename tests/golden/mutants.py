@@ -47,7 +47,7 @@ from types import CodeType, FunctionType
 
 HEAD = ("function", "tag", "kind", "change", "before", "after", "outcome", "test")
 NOT_QUICK = ("distributed", "workers", "kills", "soak", "compile", "mnist")
-NOT_QUICK = (*NOT_QUICK, "images", "sklearn")
+NOT_QUICK = (*NOT_QUICK, "images", "sklearn", "cuts", "odd", "door", "citizen")
 MORE_TESTS = {"rls": ("optimisers",), "hessian_free": ("optimisers",)}
 
 
@@ -203,6 +203,10 @@ def in_child(work, seconds):
         return json.loads(text) if text else None
 
 
+def too_long(*_):
+    raise TimeoutError("a quick test ends sooner")
+
+
 class Runner:
     """A pytest plugin that runs the collected tests once for each mutant."""
 
@@ -215,12 +219,18 @@ class Runner:
             self.failed = f"{report.nodeid} ({report.when})"
 
     def run(self, items, until_failure=True):
-        """Run tests; return what became of each: seconds, calls, failure."""
+        """Run tests; return what became of each: seconds, calls, failure.
+
+        Where all are run, one that takes far too long is stopped, and so fails.
+        """
         done = []
+        limit = 0 if until_failure else 3 + 3 * self.options.slow
+        signal.signal(signal.SIGVTALRM, too_long)
         for item, following in zip(items, [*items[1:], None], strict=True):
             self.failed, start = None, time.process_time()
             builtins.called_now.clear()
             hook = item.config.hook
+            signal.setitimer(signal.ITIMER_VIRTUAL, limit)
             hook.pytest_runtest_protocol(item=item, nextitem=following)
             seconds = time.process_time() - start
             done.append(
