@@ -114,9 +114,16 @@ def mutants_of(path, room):
             yield row, mutant.text
 
 
+def unchanged(path, name, room):
+    """Return a row for a function without a mutant, which must live."""
+    return dict.fromkeys(HEAD, "") | {"function": f"{room}.{path.stem}:{name}"}
+
+
 def mutated(path, name, text):
     """Return the module of a file with a mutant in the place of a function."""
     tree = ast.parse(path.read_text("utf-8"))
+    if text is None:
+        return tree
     target, changed = dict(outermost(tree))[name], ast.parse(text).body[0]
     keep_lines(target, changed)
     target.body = changed.body
@@ -316,6 +323,9 @@ class Runner:
     def wanted(self):
         """Return the mutants to try, by their hash."""
         options, found = self.options, {}
+        if options.control:
+            names = ((p, n) for p in self.files for n in names_in(p))
+            return [(p, unchanged(p, n, options.room), None) for p, n in names]
         old = None
         if options.against:
             old = {normal(row) for row in read(options.against)}
@@ -383,6 +393,7 @@ def main():
     parser.add_argument("--slow", type=float, default=2.0)
     parser.add_argument("--out", default=".")
     parser.add_argument("--against")
+    parser.add_argument("--control", action="store_true", help="no mutants: all live")
     parser.add_argument("--count", action="store_true", help="count mutants only")
     options = parser.parse_args()
     import torch
