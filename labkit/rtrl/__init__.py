@@ -19,12 +19,7 @@ from labkit.rtrl.check_cell import check_cell
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.learners import *  # noqa: F403 every learner of the table, by its class
 from labkit.rtrl.learners import LEARNERS
-from labkit.rtrl.low_rank import (
-    best_low_rank,
-    minimum_variance,
-    optimal_low_rank,
-    water_level,
-)
+from labkit.rtrl.low_rank import minimum_variance, optimal_low_rank, water_level
 from labkit.rtrl.readout import Readout
 from labkit.rtrl.tasks import CharStream, CopyTask, Symbols
 from labkit.rtrl.train import Record, train
@@ -41,4 +36,4 @@ __all__ += [
 ]
 __all__ += ["CharStream", "CopyTask", "Symbols"]
 __all__ += ["DivergedError", "Learner", "Readout", "Record", "check_cell", "train"]
-__all__ += ["best_low_rank", "minimum_variance", "optimal_low_rank", "water_level"]
+__all__ += ["minimum_variance", "optimal_low_rank", "water_level"]

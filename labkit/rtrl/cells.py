@@ -26,16 +26,12 @@ A new cell is a subclass of :class:`Cell` with one function, ``new_state``, from
 the rest follows, as for :class:`GRUCell`; :func:`~labkit.rtrl.check_cell` checks it.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from labkit.check import COUNT, check_options, check_tensor, described, integer
-
-SIZE = integer(1, 2**31 - 1)
-ENTRIES = 2**36  # limit of a weight's size: more than any memory holds
+from labkit.check import COUNT, check_making, check_options, check_tensor, described
 
 
 class CellStep(NamedTuple):
@@ -62,22 +58,6 @@ def rest(a: Tensor, b: Tensor) -> Tensor:
     return torch.addcmul(a, a, b, value=-1)
 
 
-def check_making_of(
-    dtype: torch.dtype | None, device: torch.device | str | None
-) -> None:
-    """Raise an error if dtype and device cannot hold real floating-point numbers."""
-    if dtype is not None and not (
-        isinstance(dtype, torch.dtype) and dtype.is_floating_point
-    ):
-        raise TypeError(f"dtype must be a real floating-point one, got {dtype!r}")
-    try:
-        made = torch.empty(0, dtype=dtype, device=device)
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"device {device!r} is not here: {error}") from error
-    if made.device.type == "meta":
-        raise ValueError("device must hold numbers, got 'meta'")
-
-
 def normal_parameter(
     shape: tuple[int, ...],
     generator: torch.Generator | None,
@@ -85,11 +65,7 @@ def normal_parameter(
     device: torch.device | str | None,
 ) -> nn.Parameter:
     """Draw a weight from N(0, 0.01^2)."""
-    check_making_of(dtype, device)
-    if not isinstance(generator, torch.Generator | None):
-        raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-    if math.prod(shape) > ENTRIES:
-        raise ValueError(f"the weight would have {shape} entries; make it smaller")
+    check_making(generator, dtype, device)
     weight = torch.empty(shape, dtype=dtype, device=device)
     return nn.Parameter(weight.normal_(0, 0.01, generator=generator))
 
@@ -114,7 +90,6 @@ class Cell(nn.Module):
 
     blocks: int  # K
     parts: int = 1  # S / n
-    has_direct_path: bool = True  # whether J_direct is non-zero
 
     def __init__(
         self,
@@ -127,23 +102,17 @@ class Cell(nn.Module):
     ) -> None:
         super().__init__()
         sizes = {"input_size": input_size, "hidden_size": hidden_size}
-        check_options(sizes, dict.fromkeys(sizes, SIZE))
-        self._check_class()
+        check_options(sizes, dict.fromkeys(sizes, COUNT))
+        if not hasattr(self, "blocks"):
+            raise TypeError(
+                f"{type(self).__name__} must say how many weight blocks it has: put "
+                "`blocks = K` into the class, K the number of its pre-activations z"
+            )
         self.input_size, self.hidden_size = input_size, hidden_size
         self.state_size = self.parts * hidden_size
         self.augmented_size = hidden_size + input_size + 1
         shape = (self.augmented_size, self.blocks * hidden_size)
         self.weight = normal_parameter(shape, generator, dtype, device)
-
-    def _check_class(self) -> None:
-        kind = type(self)
-        if not hasattr(kind, "blocks"):
-            raise TypeError(
-                f"{kind.__name__} must say how many weight blocks it has: put "
-                "`blocks = K` into the class, K the number of its pre-activations z"
-            )
-        values = {"blocks": kind.blocks, "parts": kind.parts}
-        check_options(values, dict.fromkeys(values, COUNT), kind.__name__)
 
     def extra_repr(self) -> str:
         """Return the sizes, for ``print(cell)``."""
@@ -199,9 +168,6 @@ class Cell(nn.Module):
         ----------
         x, state, v : tensors, $x$, $s$ and $v$, (b, S) or (b, r, S)
         """
-        self._check_pair(x, state)
-        shape = [(len(state), self.state_size), (len(state), "r", self.state_size)]
-        check_tensor("v", v, shape=shape[getattr(v, "ndim", 2) == 3], like=self.weight)
         new = self.linearise(x, state)
         step = CellStep(new.state, self.hidden(new.state), None, new.h_hat, new.D)
         many = v if v.ndim == 3 else v[:, None]
@@ -305,7 +271,7 @@ class Cell(nn.Module):
 class RNNCell(Cell):
     r"""A plain tanh cell: h' = tanh(z), S = n, K = 1."""
 
-    blocks, has_direct_path = 1, False
+    blocks = 1
 
     def new_state(self, z: Tensor, state: Tensor) -> Tensor:
         """See :meth:`Cell.new_state`."""
@@ -420,59 +386,37 @@ class GRUCell(Cell):
         return new + u * (state - new)
 
 
-def from_torch(module: nn.RNNCell | nn.LSTMCell | nn.GRUCell) -> Cell:
+def from_torch(module: nn.RNNCell | nn.LSTMCell) -> Cell:
     """Make a cell that computes what a recurrent cell of torch does.
 
     Its weights are copied, in their dtype and on their device; the two biases of torch
-    are one here, their sum. The state of an LSTM is [cell; h]. A GRU has some weights
-    that torch does not have (see :class:`GRUCell`): they start at 0, and training
-    changes them too.
-
-    Parameters
-    ----------
-    module : nn.RNNCell with tanh, nn.LSTMCell or nn.GRUCell, with or without bias
-
-    Raises
-    ------
-    TypeError
-        If it is another module.
-    ValueError
-        If it is an RNNCell with another nonlinearity than tanh.
+    are one here, their sum. The state of an LSTM is [cell; h]. TypeError for another
+    module than an nn.RNNCell with tanh or an nn.LSTMCell.
 
     Examples
     --------
-    >>> cell = from_torch(nn.GRUCell(3, 4))
+    >>> cell = from_torch(nn.LSTMCell(3, 4))
     >>> cell(torch.zeros(2, 3), cell.initial_state(2)).shape
-    torch.Size([2, 4])
+    torch.Size([2, 8])
     """
-    kinds = {nn.RNNCell: RNNCell, nn.LSTMCell: LSTMCell, nn.GRUCell: GRUCell}
-    if type(module) not in kinds:
+    kinds = {nn.RNNCell: RNNCell, nn.LSTMCell: LSTMCell}
+    kind, other = type(module), getattr(module, "nonlinearity", "tanh")
+    if kind not in kinds or other != "tanh":
         raise TypeError(
-            "module must be a torch.nn.RNNCell, LSTMCell or GRUCell, "
+            "module must be a torch.nn.RNNCell with tanh or an nn.LSTMCell, "
             f"got {described(module)}"
         )
-    if getattr(module, "nonlinearity", "tanh") != "tanh":
-        raise ValueError(f"nonlinearity must be tanh, got {module.nonlinearity!r}")
-    like = module.weight_hh
-    cell = kinds[type(module)](
-        module.input_size, module.hidden_size, dtype=like.dtype, device=like.device
-    )
-    none = like.new_zeros(len(like))
-    biases = (
-        (none, none) if module.bias_ih is None else (module.bias_ih, module.bias_hh)
-    )
-    of_h = torch.cat([module.weight_hh, 0 * module.weight_ih, biases[1][:, None]], 1)
-    of_x = torch.cat([0 * module.weight_hh, module.weight_ih, biases[0][:, None]], 1)
-    by_h, by_x = (
-        each.detach().T.unflatten(1, (-1, cell.hidden_size)) for each in (of_h, of_x)
+    W = torch.cat([module.weight_hh, module.weight_ih], 1)  # (K n, n + d_x)
+    bias = torch.zeros_like(W[:, 0])
+    if module.bias:
+        bias = module.bias_hh + module.bias_ih
+    W = torch.cat([W, bias[:, None]], 1)
+    if kind is nn.LSTMCell:
+        i, f, g, o = W.chunk(4)
+        W = torch.cat([i, f, o, g])
+    cell = kinds[kind](
+        module.input_size, module.hidden_size, dtype=W.dtype, device=W.device
     )
     with torch.no_grad():
-        W = cell.weight.unflatten(1, (cell.blocks, -1))  # (m, K, n), a view
-        if isinstance(cell, GRUCell):  # [r | u | a | c] from [r | z | n]
-            W[:, :2] = (by_h + by_x)[:, :2]
-            W[:, 2], W[:, 3] = by_h[:, 2], by_x[:, 2]
-        elif isinstance(cell, LSTMCell):  # [i | f | o | g] from [i | f | g | o]
-            W.copy_((by_h + by_x)[:, [0, 1, 3, 2]])
-        else:
-            W.copy_(by_h + by_x)
+        cell.weight.copy_(W.T)
     return cell

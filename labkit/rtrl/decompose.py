@@ -3,146 +3,61 @@ r"""The two small decompositions of OK: a root of a Gram matrix, and an SVD.
 On the CPU LAPACK computes them. Its counterparts on an accelerator make the host wait,
 so each is one operator there, ``labkit::jacobi``: rotations that make the columns of a
 matrix orthogonal (Hestenes 1958), each pair once in a sweep, disjoint pairs at a time
-(the circle of a tournament). On CUDA that is one Triton kernel. On its first use on a
-device it is compared with torch's decomposition on small matrices; if it is missing,
-fails or differs, torch's is used, with its waits, and one warning says so. All of it
-is float64. :data:`CHOICES` lists the choices of the user.
+(the circle of a tournament). On CUDA that is one Triton kernel, a program per matrix;
+without Triton torch decomposes there, with its waits. All of it is float64.
 """
 
-import warnings
-from collections.abc import Callable
+from __future__ import annotations  # Triton, whose words stand below, comes late
+
 from functools import lru_cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from labkit.check import one_of
-
-CHOICES = {
-    "auto": "LAPACK on the CPU; elsewhere the rotations, on CUDA once they are proven",
-    "own": "the rotations, on any device, without a proof",
-    "torch": "torch's own, for which the host waits on an accelerator",
-}
-CHOICE = one_of(CHOICES)
-
+HAS_TRITON = find_spec("triton") is not None  # only torch for CUDA brings it
+tl = None  # triton.language, once it is needed
 SWEEPS = 20  # upper limit; order 17 takes 7 to 14 sweeps to reach rounding
 SMALL = 1e-300  # replaces zero in a divisor
 
 
 def on_host(x: Tensor) -> bool:
-    """Return whether LAPACK decomposes this tensor if nothing was chosen."""
+    """Return whether LAPACK decomposes this tensor."""
     return x.device.type == "cpu"
 
 
-def by_torch(x: Tensor, decomposition: str) -> bool:
-    """Return whether torch, and not the rotations, decomposes this tensor."""
-    return decomposition == "torch" or (decomposition == "auto" and on_host(x))
-
-
-def waits(device: torch.device, decomposition: str = "auto") -> str:
+def waits(device: torch.device) -> str:
     """Return why the host waits for a decomposition there; empty if it does not."""
-    if device.type == "cpu" or decomposition == "own":
-        return ""
-    if decomposition == "torch":
-        return "OK decomposes by torch, which waits, as decomposition='torch' asks"
-    reason = distrust(device) if device.type == "cuda" else ""
-    return f"OK decomposes by torch, which waits: {reason}" if reason else ""
-
-
-def own_kernel() -> Callable | None:
-    """Return the kernel for CUDA, or None if Triton is not installed."""
-    from labkit.rtrl import jacobi_kernel  # imported late: importing Triton is slow
-
-    return jacobi_kernel.jacobi if jacobi_kernel.triton is not None else None
-
-
-@lru_cache
-def distrust(device: torch.device) -> str:
-    """Return why the kernel is not used on a device; empty if it is used.
-
-    The first call waits for the device and warns if there is a reason; the answer is
-    cached.
-    """
-    reason = fault_of(own_kernel(), device)
-    if reason:
-        warnings.warn(
-            f"OK's own decomposition is not taken on {device}: {reason}. torch's is "
-            "taken in its place, and the host waits for it at each step",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return reason
-
-
-def fault_of(kernel: Callable | None, device: torch.device) -> str:
-    """Return how a kernel differs from torch on the CPU; empty if it does not.
-
-    Parameters
-    ----------
-    kernel : callable, C to U, d and V as in :func:`svd`; None is missing
-    device : torch.device, on which it is tried
-    """
-    if kernel is None:
-        return "Triton is not installed"
-    for C in probes():
-        try:
-            U, d, V = (each.cpu() for each in kernel(C.to(device)))
-        except Exception as error:  # of any kind: a compiler's, a driver's
-            return f"it failed with {type(error).__name__}: {error}"
-        close, eye = 1e-12 * C.norm(dim=(-2, -1)).max(), torch.eye(C.shape[-1]).to(C)
-        off = {
-            "singular values": d - torch.linalg.svdvals(C),
-            "product": (U * d[..., None, :]) @ V.mT - C,
-            "vectors": (V.mT @ V - eye) * close / 1e-12,
-        }
-        for name, error in off.items():
-            largest = float(error.abs().max().nan_to_num(torch.inf))
-            if not largest <= close:
-                q = C.shape[-1]
-                return f"its {name} of order {q} are {largest:.2g} off torch's"
+    if device.type == "cuda" and not HAS_TRITON:
+        return "OK decomposes by torch, which waits: Triton is not installed"
     return ""
 
 
-def probes() -> list[Tensor]:
-    """Return small test matrices: graded, singular, zero, of odd and even order."""
-    g = torch.Generator().manual_seed(0)
-    found = []
-    for q in (3, 8):
-        C = torch.randn(4, q, q, generator=g, dtype=torch.float64)
-        C[1] *= 10.0 ** -torch.arange(q)
-        C[2, :, 1:] = C[2, :, :1]
-        C[3] = 0
-        found.append(C)
-    return found
-
-
-def gram_root(G: Tensor, decomposition: str = "auto") -> Tensor:
+def gram_root(G: Tensor) -> Tensor:
     """Return L with L^T L = G (..., q, q) for a Gram matrix, which may be singular.
 
     After a reset it is singular, so that Cholesky's factor would fail. G is first
     scaled to a diagonal of ones, since its entries may lie decades apart.
-    ``decomposition`` is one of :data:`CHOICES`.
     """
     size = G.diagonal(dim1=-2, dim2=-1).clamp_min(SMALL).sqrt()
     unit = G / (size[..., :, None] * size[..., None, :])
-    if by_torch(G, decomposition):
+    if on_host(G):
         w, V = torch.linalg.eigh(unit)
         w = w.clamp_min_(0)
     else:
-        _, w, V = torch.ops.labkit.jacobi(unit, decomposition == "own")
+        _, w, V = torch.ops.labkit.jacobi(unit)
     return w.sqrt()[..., None] * V.mT * size[..., None, :]
 
 
-def svd(C: Tensor, decomposition: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
+def svd(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return U, d, V of square C = U diag(d) V^T (..., q, q); d does not increase.
 
-    Where d is 0, the column of U may be zero. ``decomposition`` is one of
-    :data:`CHOICES`.
+    Where d is 0, the column of U may be zero.
     """
-    if by_torch(C, decomposition):
-        U, d, Vh = torch.linalg.svd(C)
-        return U, d, Vh.mT
-    return torch.ops.labkit.jacobi(C, decomposition == "own")
+    if not on_host(C):
+        return torch.ops.labkit.jacobi(C)
+    U, d, Vh = torch.linalg.svd(C)
+    return U, d, Vh.mT
 
 
 @lru_cache
@@ -155,13 +70,11 @@ def tournament(q: int) -> list[tuple[list[int], list[int]]]:
     return rounds
 
 
-torch.library.define(
-    "labkit::jacobi", "(Tensor C, bool unproven=False) -> (Tensor, Tensor, Tensor)"
-)
+torch.library.define("labkit::jacobi", "(Tensor C) -> (Tensor, Tensor, Tensor)")
 
 
 @torch.library.impl("labkit::jacobi", "default")
-def jacobi(C: Tensor, unproven: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def _jacobi(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute :func:`svd` by rotations on any device, with many kernels."""
     q = C.shape[-1]
     eye = torch.eye(q, dtype=C.dtype, device=C.device).expand_as(C)
@@ -178,21 +91,8 @@ def jacobi(C: Tensor, unproven: bool = False) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.library.register_fake("labkit::jacobi")
-def _jacobi_shapes(C: Tensor, unproven: bool = False) -> tuple[Tensor, ...]:
+def _jacobi_shapes(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(C), C.new_empty(C.shape[:-1]), torch.empty_like(C)
-
-
-def _jacobi_on_cuda(C: Tensor, unproven: bool = False) -> tuple[Tensor, ...]:
-    """Decompose by the kernel if it is asked for or proven, else by torch."""
-    if unproven and own_kernel() is None:
-        raise ValueError("decomposition='own' needs Triton on CUDA: install triton")
-    if unproven or not distrust(C.device):
-        return own_kernel()(C)
-    U, d, Vh = torch.linalg.svd(C)
-    return U, d, Vh.mT.contiguous()
-
-
-torch.library.impl("labkit::jacobi", "cuda")(_jacobi_on_cuda)
 
 
 def rotated(x: Tensor, y: Tensor, q: int) -> tuple[Tensor, Tensor]:
@@ -204,3 +104,117 @@ def rotated(x: Tensor, y: Tensor, q: int) -> tuple[Tensor, Tensor]:
     tan = torch.where(product == 0, 0, product / toward)
     cos = (1 + tan.square()).rsqrt()
     return cos * (x + tan * y), cos * (y - tan * x)
+
+
+def _kernel(
+    C,
+    WV,
+    U,
+    D,
+    V,
+    q,
+    sweeps,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    HALF: tl.constexpr,
+):
+    """Rotate W = C V and V together, and sweep until all pairs are orthogonal.
+
+    A tile has the matrix's columns along its first axis, over which Triton spreads a
+    warp here: each thread computes the angle of one pair, and not those of all.
+    """
+    matrix = tl.program_id(0).to(tl.int64)
+    N = q + q % 2  # a column of zeros where q is odd
+    col, row = tl.arange(0, COLS)[:, None], tl.arange(0, ROWS)[None, :]
+    top, own = row < q, (row < 2 * q) & (col < N)
+    C, WV = C + matrix * q * q, WV + matrix * 2 * q * N
+    w = tl.load(C + row * q + col, mask=top & (col < q), other=0.0)
+    size = tl.sum(w * w)
+    w = tl.where(~top & (row - q == col), 1.0, w)
+    tl.store(WV + row * N + col, w, mask=own)
+    tl.debug_barrier()
+
+    pair = tl.arange(0, HALF)[:, None]
+    used = (row < 2 * q) & (pair < N // 2)
+    sweep = 0
+    while sweep < sweeps:
+        rotations = 0
+        for turn in range(N - 1):
+            # the circle of tournament
+            left = tl.where(pair == 0, 0, 1 + (turn + pair + N - 2) % (N - 1))
+            right = 1 + (turn + N - 2 - pair) % (N - 1)
+            at_left, at_right = WV + row * N + left, WV + row * N + right
+            x = tl.load(at_left, mask=used, other=0.0)
+            y = tl.load(at_right, mask=used, other=0.0)
+            aa = tl.sum(tl.where(top, x * x, 0.0), 1)
+            bb = tl.sum(tl.where(top, y * y, 0.0), 1)
+            ab = tl.sum(tl.where(top, x * y, 0.0), 1)
+            gap = (aa - bb) / 2
+            length = tl.sqrt(gap * gap + ab * ab)
+            toward = tl.where(gap < 0, gap - length, gap + length)
+            tan = tl.where(ab == 0, 0.0, ab / tl.where(ab == 0, 1.0, toward))[:, None]
+            cos = 1 / tl.sqrt(1 + tan * tan)
+            tl.store(at_left, cos * (x + tan * y), mask=used)
+            tl.store(at_right, cos * (y - tan * x), mask=used)
+            # orthogonal to 1e-14; columns below 1e-8 of all are noise
+            aa, bb = tl.maximum(aa, 1e-16 * size), tl.maximum(bb, 1e-16 * size)
+            turned = ab * ab > 1e-28 * aa * bb
+            rotations += tl.sum(turned.to(tl.int32))
+            tl.debug_barrier()
+        sweep = tl.where(rotations == 0, sweeps, sweep + 1)
+
+    w = tl.load(WV + row * N + col, mask=top & (col < q), other=0.0)
+    v = tl.load(WV + (row + q) * N + col, mask=top & (col < q), other=0.0)
+    d = tl.sqrt(tl.sum(w * w, 1))
+    index = tl.arange(0, COLS)
+    d = tl.where(index < q, d, -1.0)
+    larger = d[:, None] > d[None, :]
+    first = (d[:, None] == d[None, :]) & (index[:, None] < index[None, :])
+    place = tl.sum((larger | first).to(tl.int32), 0)
+    tl.store(D + matrix * q + place, d, mask=index < q)
+    at = matrix * q * q + row * q + place[:, None]
+    kept = top & (col < q)
+    tl.store(U + at, w / tl.where(d > 0, d, 1.0)[:, None], mask=kept)
+    tl.store(V + at, v, mask=kept)
+
+
+@lru_cache
+def _compiled():
+    """Import Triton, which takes a third of a second, and return the kernel."""
+    global tl
+    import triton
+    import triton.language as tl
+
+    return triton.jit(_kernel)
+
+
+def _jacobi_on_cuda(C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute :func:`svd` by the kernel, or by torch without Triton."""
+    if not HAS_TRITON:
+        U, d, Vh = torch.linalg.svd(C)
+        return U, d, Vh.mT.contiguous()
+    q, C = C.shape[-1], C.contiguous()
+    count = C.numel() // q**2
+    WV = C.new_empty(count, 2 * q, q + q % 2)
+    U, D, V = torch.empty_like(C), C.new_empty(C.shape[:-1]), torch.empty_like(C)
+    rows = 1 << (2 * q - 1).bit_length()  # powers of 2
+    half = 1 << ((q - 1) // 2).bit_length()
+    warps = min(max(rows * half // 256, 1), 8)  # the fastest of 1 to 8 on an H200
+    with torch.cuda.device_of(C):
+        _compiled()[(count,)](
+            C,
+            WV,
+            U,
+            D,
+            V,
+            q,
+            SWEEPS,
+            ROWS=rows,
+            COLS=2 * half,
+            HALF=half,
+            num_warps=warps,
+        )
+    return U, D, V
+
+
+torch.library.impl("labkit::jacobi", "cuda")(_jacobi_on_cuda)

@@ -14,22 +14,39 @@ import math
 import torch
 from torch import Tensor
 
-from labkit.check import check_options
 from labkit.rtrl.cells import Cell
-from labkit.rtrl.decompose import CHOICE, gram_root, svd, waits
+from labkit.rtrl.decompose import gram_root, svd, waits
 from labkit.rtrl.ktp import diagonal_factors
 from labkit.rtrl.learner import Learner
 from labkit.rtrl.low_rank import TOLERANCE, check_rank, mixing_matrix, truncation_matrix
 from labkit.rtrl.uoro import balance, norm
 
 PIECES, LONG = 16, 2**14  # of Gram matrices on an accelerator
+SEQUENCES, COLUMNS = 4, 2048  # of what is combined in one go on the CPU, by its caches
 
 
-def propagate(A: Tensor, H: Tensor, work: Tensor | None = None) -> Tensor:
-    """Return H A_i for all terms; A (b, r, K n, S) holds A_i^T, so it is A_i^T H^T."""
+def propagate(A: Tensor, H: Tensor, out: Tensor) -> Tensor:
+    """Return H A_i for all terms in ``out``; A (b, r, K n, S) holds A_i^T."""
     b, r, Kn, S = A.shape
-    out = None if work is None else work.view(b, r * Kn, S)
-    return torch.bmm(A.view(b, r * Kn, S), H.mT, out=out).view(b, r, Kn, S)
+    torch.bmm(A.view(b, r * Kn, S), H.mT, out=out.view(b, r * Kn, S))  # A_i^T H^T
+    return out
+
+
+def combine(A: Tensor, weights: Tensor) -> Tensor:
+    """Return sum_i weights_ij A_i for all j; A and weights are (b, r, ...), (b, r, r).
+
+    On the CPU the result takes the place of A, piece by piece: fresh memory of that
+    size costs more there than the product.
+    """
+    flat = A.flatten(2)
+    if A.device.type != "cpu":
+        return (weights.mT @ flat).view_as(A)
+    for some, their in zip(
+        flat.split(SEQUENCES), weights.mT.split(SEQUENCES), strict=True
+    ):
+        for piece in some.split(COLUMNS, dim=2):
+            piece.copy_(their @ piece)
+    return flat.view_as(A)
 
 
 def gram_of_rows(rows: Tensor) -> Tensor:
@@ -55,14 +72,12 @@ def diagonals(A: Tensor, D: Tensor) -> Tensor:
 
 def kf_step(
     u: Tensor,
-    A: Tensor,
-    H: Tensor,
+    HA: Tensor,
     h_hat: Tensor,
     D: Tensor,
     signs: Tensor,
     *,
     factors: tuple[Tensor, Tensor] | None = None,
-    work: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Compute one step of KF-RTRL for c independent copies at once.
 
@@ -70,18 +85,16 @@ def kf_step(
     (3) $u' = p_1 u + c\, p_2 \hat h$    (4) $A' = HA / p_1 + c\, D / p_2$
 
     Only the product of the paper's two signs matters, so one sign c is drawn. Returns
-    u' and A' like u and A. Cost 2 c S^2 K n per sequence.
+    u' and A', which takes the place of HA. Cost 2 c S^2 K n per sequence, with HA.
 
     Parameters
     ----------
-    u, A : (b, c, m) and (b, c, K n, S) tensors, $u$, $A$, the latter transposed
-    H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
+    u, HA : (b, c, m) and (b, c, K n, S) tensors, $u$, $HA$, the latter transposed
+    h_hat, D : tensors, $\hat h$, $D$ of the cell's step
     signs : (b, c) tensor of -1 and +1, $c$
     factors : pair of (b, c, q, S) and (b, c, q, K n), optional
         Their product stands in for D (KF-RTRL-r-APPROX, section 4.3).
-    work : like A, optional, receives H A and is returned as A'; no allocation
     """
-    A = propagate(A, H, work)
     if factors is None:
         size = norm(D, 3)
     else:
@@ -89,10 +102,10 @@ def kf_step(
         size = torch.einsum("bcqr,bcqr->bc", d @ d.mT, e @ e.mT)
         size = size.clamp_min(0).sqrt()[..., None, None]
     c = signs[..., None]
-    p1 = balance(norm(A, 2)[..., 0], norm(u, 1))  # (1)
+    p1 = balance(norm(HA, 2)[..., 0], norm(u, 1))  # (1)
     p2 = balance(size[..., 0], norm(h_hat, 1)[:, None])  # (2)
     u = p1 * u + c * p2 * h_hat[:, None]  # (3)
-    A /= p1[..., None]  # (4)
+    A = HA.div_(p1[..., None])  # (4)
     weight = (c / p2)[..., None]
     if factors is None:
         diagonals(A, D).add_(weight[..., None] * D.transpose(1, 2)[:, None])  # (4)
@@ -156,8 +169,9 @@ class KFRTRL(Learner):
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)
         factors = self._factors(step.D) if self.diagonal_rank else None
-        frozen = step.H, step.h_hat, step.D, self._signs(self.copies)
-        u, A = kf_step(self.u, self.A, *frozen, factors=factors, work=self._work)
+        signs = self._signs(self.copies)
+        HA = propagate(self.A, step.H, out=self._work)
+        u, A = kf_step(self.u, HA, step.h_hat, step.D, signs, factors=factors)
         return {"state": step.state, "u": u, "A": A, "_work": self.A}
 
     def _factors(self, D: Tensor):
@@ -177,15 +191,7 @@ class KFRTRL(Learner):
 
 
 def ok_step(
-    u: Tensor,
-    A: Tensor,
-    H: Tensor,
-    h_hat: Tensor,
-    D: Tensor,
-    signs: Tensor | None,
-    *,
-    work: tuple[Tensor, Tensor] | None = None,
-    decomposition: str = "auto",
+    u: Tensor, HA: Tensor, h_hat: Tensor, D: Tensor, signs: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Compute one step of r-OK (Algorithm 4) by way of Gram matrices.
 
@@ -198,39 +204,38 @@ def ok_step(
     (7) $u'_j = \sum_i X_{ij} u_i$    (8) $A'_j = \sum_i Z_{ij} A_i$
 
     E[X Z^T] = I for any invertible L and R, so rounding in the Gram matrices costs a
-    little variance and never bias. Cost per sequence 2 r S^2 K n, then 4 r^2 S K n, two
-    eigendecompositions and one SVD of size r + 1 in float64
+    little variance and never bias. Cost per sequence 2 r S^2 K n for HA, then
+    4 r^2 S K n, two eigendecompositions and one SVD of size r + 1 in float64
     (:mod:`~labkit.rtrl.decompose`).
 
     Parameters
     ----------
-    u, A : (b, r, m) and (b, r, K n, S) tensors, $u_i$, $A_i$, the latter transposed
-    H, h_hat, D : tensors, $H$, $\hat h$, $D$ of the cell's step
+    u, HA : (b, r, m) and (b, r, K n, S) tensors, $u_i$, $HA_i$, the latter transposed
+    h_hat, D : tensors, $\hat h$, $D$ of the cell's step
     signs : (b, r + 1) tensor of -1 and +1; None truncates (r-B-OK, Algorithm 6)
-    work : pair of tensors like A, optional, receive H A and A'; no allocation
-    decomposition : str, one of :data:`labkit.rtrl.decompose.CHOICES`
 
     Returns
     -------
-    u', A', d, Y : like u and A; (b, r + 1) and (b, r + 1, r) in float64
-        Whatever the signs, |Y Y^T - diag(d)|^2 is :func:`minimum_variance` (d, r).
+    u', A', d, Y : like u and HA, of which A' may take the place; (b, r + 1) and
+        (b, r + 1, r) in float64. Whatever the signs, |Y Y^T - diag(d)|^2 is
+        :func:`minimum_variance` (d, r).
     """
-    b, r, Kn, S = A.shape
-    for_HA, for_A = work or (None, None)
-    HA = propagate(A, H, for_HA)
-    flat = HA.view(b, r, Kn * S)
-    Dt = D.transpose(1, 2)[:, None]  # (b, 1, K, P, n)
     u = torch.cat([u, h_hat[:, None]], 1)  # all r + 1
-    met = torch.cat([diagonals(HA, D), Dt], 1).flatten(2)  # what D meets in each
-    by_D = met @ met[:, r, :, None]  # (b, r + 1, 1)
-    G_A = torch.cat([gram_of_rows(flat), by_D[:, :r].mT], 1)
-    G_A = torch.cat([G_A, by_D], 2)
-    X, Z, d, Y = mix(u @ u.mT, G_A, signs, decomposition=decomposition)  # (1)-(6)
+    X, Z, d, Y = mix(u @ u.mT, gram_with_D(HA, D), signs)  # (1)-(6)
     u = X.mT @ u  # (7)
-    out = None if for_A is None else for_A.view(b, r, Kn * S)
-    A = torch.bmm(Z[:, :r].mT, flat, out=out).view(b, r, Kn, S)  # (8)
-    diagonals(A, D).addcmul_(Z[:, r, :, None, None, None], Dt)  # (8)
+    A = combine(HA, Z[:, :-1])  # (8)
+    of_D = Z[:, -1, :, None, None, None]  # (8)
+    diagonals(A, D).addcmul_(of_D, D.transpose(1, 2)[:, None])  # (8)
     return u, A, d, Y
+
+
+def gram_with_D(HA: Tensor, D: Tensor) -> Tensor:
+    """Return the products (b, r + 1, r + 1) of the matrices HA_1, ..., HA_r and D."""
+    Dt = D.transpose(1, 2)[:, None]  # (b, 1, K, P, n)
+    met = torch.cat([diagonals(HA, D), Dt], 1).flatten(2)  # what D meets in each
+    by_D = met @ met[:, -1, :, None]  # (b, r + 1, 1)
+    G = torch.cat([gram_of_rows(HA.flatten(2)), by_D[:, :-1].mT], 1)
+    return torch.cat([G, by_D], 2)
 
 
 def ok_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
@@ -242,11 +247,7 @@ def ok_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
 
 
 def other_terms(
-    u: Tensor,
-    A: Tensor,
-    rank: int,
-    signs: Tensor | None,
-    decomposition: str = "auto",
+    u: Tensor, A: Tensor, rank: int, signs: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     r"""Write the sum of u, A (:func:`ok_step`) as ``rank`` terms without bias.
 
@@ -258,18 +259,12 @@ def other_terms(
     ``signs`` (b, r) are used if rank < r, and None truncates with a bias.
     """
     flat = A.flatten(2)
-    X, Z, *_ = mix(
-        u @ u.mT, gram_of_rows(flat), signs, rank, decomposition=decomposition
-    )
+    X, Z, *_ = mix(u @ u.mT, gram_of_rows(flat), signs, rank)
     return X.mT @ u, (Z.mT @ flat).unflatten(2, A.shape[2:])  # (1), (2)
 
 
 def mix(
-    G_u: Tensor,
-    G_A: Tensor,
-    signs: Tensor | None,
-    rank: int | None = None,
-    decomposition: str = "auto",
+    G_u: Tensor, G_A: Tensor, signs: Tensor | None, rank: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute (1)-(6) of :func:`ok_step` in float64 for ``rank`` terms, by default r.
 
@@ -280,9 +275,9 @@ def mix(
     ``signs`` determine the noise on every machine and in every batch, up to rounding,
     and its distribution stays the same.
     """
-    roots = gram_root(torch.stack([G_u, G_A]).double(), decomposition)
+    roots = gram_root(torch.stack([G_u, G_A]).double())
     L, R = roots.unbind(0)  # (1), (2)
-    U, d, V = svd(L @ R.mT, decomposition)  # (3)
+    U, d, V = svd(L @ R.mT)  # (3)
     d = d * (d > TOLERANCE * d[..., :1])
     r = d.shape[-1] - 1 if rank is None else rank
     ZX = roots.mT @ torch.stack([U, V])  # (5), (6): both at once
@@ -302,10 +297,6 @@ class OK(Learner):
     cell, batch_size, generator : see :class:`Learner`
     rank : int, r terms, 1..m
     biased : bool, keep the r largest singular values: a smaller, but systematic error
-    decomposition : str, "auto", "own" or "torch"
-        Who decomposes small matrices: by default LAPACK on the CPU and the rotations of
-        :mod:`~labkit.rtrl.decompose` elsewhere. On CUDA these are compared with torch's
-        the first time, and torch's is taken, with a warning, if they do not agree.
 
     Attributes
     ----------
@@ -314,7 +305,8 @@ class OK(Learner):
     """
 
     tensors = ("u", "A")
-    on_host = property(lambda self: waits(self.state.device, self.decomposition))
+    on_host = property(lambda self: waits(self.state.device))
+    rank = property(lambda self: self.u.shape[1])
 
     def __init__(
         self,
@@ -323,28 +315,25 @@ class OK(Learner):
         batch_size: int,
         rank: int,
         biased: bool = False,
-        decomposition: str = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
         check_rank(rank, cell.augmented_size)
-        check_options({"decomposition": decomposition}, {"decomposition": CHOICE})
-        self.decomposition = decomposition
         self.biased, self.draws = biased, not biased
-        self.u = self._zeros(rank, cell.augmented_size)
-        self.A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
-        vars(self).update(self._beside(self.A))
+        u = self._zeros(rank, cell.augmented_size)
+        A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
+        self._set_terms(u, A)
 
-    def _beside(self, A: Tensor) -> dict:
-        """Return the tensors, besides the estimator, whose size depends on the rank."""
-        rank = A.shape[1]
-        return {
-            "rank": rank,
-            "_work": torch.empty_like(A),
-            "_next": torch.empty_like(A),
-            "spectrum": self._zeros(rank + 1).double(),
-            "mixing": self._zeros(rank + 1, rank).double(),
-        }
+    def _set_terms(self, u: Tensor, A: Tensor) -> None:
+        """Set the estimator and all that has a size of the rank with it."""
+        rank = u.shape[1]
+        vars(self).update(
+            u=u,
+            A=A,
+            _work=torch.empty_like(A),
+            spectrum=self._zeros(rank + 1).double(),
+            mixing=self._zeros(rank + 1, rank).double(),
+        )
 
     @torch.no_grad()
     def change_rank(self, rank: int) -> None:
@@ -354,30 +343,17 @@ class OK(Learner):
         for this, with minimum variance and the same mean, or truncated if biased.
         """
         check_rank(rank, self.cell.augmented_size)
-
-        def changed() -> dict:
-            fewer = rank < self.rank and not self.biased
-            signs = self._signs(self.rank) if fewer else None
-            u, A = other_terms(
-                self.u, self.A, rank, signs, decomposition=self.decomposition
-            )
-            new = self._beside(A)
-            new["u"], new["A"] = u, A
-            return new
-
-        self._assign(changed)
+        fewer = rank < self.rank and not self.biased
+        signs = self._signs(self.rank) if fewer else None
+        self._set_terms(*other_terms(self.u, self.A, rank, signs))
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)
         signs = None if self.biased else self._signs(self.rank + 1)
-        frozen = step.H, step.h_hat, step.D, signs
-        work = self._work, self._next
-        u, A, d, Y = ok_step(
-            self.u, self.A, *frozen, work=work, decomposition=self.decomposition
-        )
-        new = {"state": step.state, "u": u, "A": A, "_next": self.A}
-        new["spectrum"], new["mixing"] = d, Y
-        return new
+        HA = propagate(self.A, step.H, out=self._work)
+        u, A, d, Y = ok_step(self.u, HA, step.h_hat, step.D, signs)
+        new = {"state": step.state, "u": u, "A": A, "_work": self.A}
+        return new | {"spectrum": d, "mixing": Y}
 
     def _per_sequence(self, delta: Tensor):
         return _per_sequence(self.u, self.A, delta)

@@ -4,21 +4,18 @@ A learner carries the recurrent state s_t (b, S) and an estimate G'_t of the inf
 d s_t / d theta, per sequence. ``step`` reads one input; ``gradient`` multiplies the
 loss derivative of the same step into G'. The weights are read, never written.
 
-A step happens in full or not at all: all new values are computed and then assigned.
-An exception at any line, Ctrl-C included, leaves the learner as it was, its random
-stream too, so that a repeated call gives the result of a single call.
+A step happens in full or not at all: all new values are computed and then assigned
+together. After an exception, Ctrl-C included, state and estimator are those of before.
 """
 
-from collections.abc import Callable, Mapping
-from copy import copy
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from labkit.check import check_finite, check_options, check_tensor, described, integer
-from labkit.rtrl.cells import SIZE, Cell
+from labkit.check import COUNT, check_kind, check_options, check_tensor
+from labkit.rtrl.cells import Cell
 from labkit.rtrl.low_rank import random_signs
-from labkit.rtrl.streams import go_on, on_device
 
 
 class Learner:
@@ -54,15 +51,13 @@ class Learner:
         batch_size: int,
         generator: torch.Generator | None = None,
     ) -> None:
-        if not isinstance(cell, Cell):
-            raise TypeError(f"cell must be a labkit.rtrl cell, got {described(cell)}")
-        check_options({"batch_size": batch_size}, {"batch_size": SIZE})
+        check_kind("cell", cell, Cell, "a labkit.rtrl cell")
+        check_options({"batch_size": batch_size}, {"batch_size": COUNT})
         self.cell, self.batch_size = cell, batch_size
         self.generator = on_device(generator, cell.weight.device, draws=self.draws)
         self.state = cell.initial_state(batch_size)
-        self.waiting, self._read = [], None
+        self.waiting = []
 
-    @torch.no_grad()
     def step(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Read one input per sequence, advance state and estimator, return h (b, n).
 
@@ -78,43 +73,20 @@ class Learner:
         ------
         TypeError, ValueError
             If x or mask has another shape, dtype or device, or if x on the CPU is not
-            finite or its squares leave its dtype. (On an accelerator this look would
-            wait for the device; there ``train`` looks at the loss.) Nothing has changed
-            then.
+            finite. (On an accelerator this look would wait for the device; there
+            ``train`` looks at the loss.) Nothing has changed then.
         """
-        self._check_numbers("x", x, self.cell.input_size)
+        shape = self.batch_size, self.cell.input_size
+        check_tensor("x", x, shape=shape, like=self.state, finite=True)
         if mask is not None:
             self._check_mask(mask)
-        self._assign(lambda: self._stepped(x, mask))
-        return self.cell.hidden(self.state)
-
-    def _stepped(self, x: Tensor, mask: Tensor | None) -> dict:
-        """Return the attributes that a step assigns, by name."""
-        new = self._advance(x)
-        if mask is not None:
-            for name, old in self.kept().items():
+        with torch.no_grad():
+            new = self._advance(x)
+            for name, old in self.kept().items() if mask is not None else ():
                 rows = mask.view(-1, *[1] * (old.ndim - 1))
                 new[name] = torch.where(rows, new[name], old)
-        new["_read"] = x, self.state, mask
-        return new
-
-    @torch.no_grad()
-    def input_gradient(self, dL_dh: Tensor) -> Tensor:
-        r"""Return d L / d x (b, d_x) of the last step, for embeddings and lower layers.
-
-        (1) $\delta_x = W_x D^T \delta$, $W_x$ the rows of W that x meets
-
-        This is exact for the loss of this step with the old state held fixed. It leaves
-        out the effect of x on later losses through the state. Call it before the
-        weights change. It costs a forward pass and 2 b K n d_x.
-        """
-        if self._read is None:
-            raise ValueError("there is no step to differentiate: call step first")
-        x, state, mask = self._read
-        dz, _ = self.cell.vjp(self.cell.linearise(x, state), self._delta(dL_dh))
-        n = self.cell.hidden_size
-        dx = dz @ self.cell.weight[n : n + x.shape[1]].T  # (1)
-        return dx if mask is None else dx * mask[:, None]
+        vars(self).update(new)  # all at once
+        return self.cell.hidden(self.state)
 
     @torch.no_grad()
     def gradient(self, dL_dh: Tensor) -> Tensor:
@@ -140,38 +112,6 @@ class Learner:
         raise NotImplementedError
 
     @torch.no_grad()
-    def variance(self, xs: Tensor, dL_dh: Tensor, draws: int = 100) -> Tensor:
-        """Return the variance (b,) of each sequence's gradient after some more steps.
-
-        It is $E|g - E g|^2$ of :meth:`per_sequence_gradient` over ``draws`` runs that
-        differ only in their signs; divided by the square of exact RTRL's it is
-        relative. The learner and its random stream do not change. It is 0 for a learner
-        that draws nothing.
-
-        Parameters
-        ----------
-        xs : (T, b, d_x) tensor, inputs of T >= 1 steps
-        dL_dh : (b, n) tensor, of the last one
-        draws : int in 2..1000000
-        """
-        check_options({"draws": draws}, {"draws": integer(2, 10**6)})
-        shape = ("T", self.batch_size, self.cell.input_size)
-        if not len(check_tensor("xs", xs, shape=shape, like=self.state)):
-            raise ValueError("xs must hold one step or more, got none")
-        twin, mean, squares = copy(self), 0, 0
-        twin.generator = torch.Generator(self.generator.device)
-        twin.generator.set_state(self.generator.get_state())
-        for i in range(1, draws + 1):
-            for name, value in self.kept().items():
-                setattr(twin, name, value.clone())
-            for x in xs:
-                twin.step(x)
-            apart = twin.per_sequence_gradient(dL_dh) - mean
-            mean = mean + apart / i
-            squares = squares + (i - 1) / i * apart.square().sum((1, 2))
-        return squares / (draws - 1)
-
-    @torch.no_grad()
     def reset(self, mask: Tensor | None = None) -> None:
         """Set state and estimator to 0 for the sequences in ``mask`` (b,) bool, or all.
 
@@ -180,55 +120,37 @@ class Learner:
         """
         if mask is None:
             mask = torch.ones(self.batch_size, dtype=torch.bool)
+        self._check_mask(mask)
         begun = self._begun_anew()
-        if self._check_mask(mask).device.type != "cpu":
-            rows = {k: mask.view(-1, *[1] * (v.ndim - 1)) for k, v in begun.items()}
-            self._assign(
-                lambda: {k: v.masked_fill(rows[k], 0) for k, v in begun.items()}
-            )
-        elif chosen := mask.nonzero().flatten().tolist():
-            # One call zeroes all, so that no exception can come in between.
-            torch._foreach_zero_([v[row] for v in begun.values() for row in chosen])
+        if mask.device.type != "cpu":
+            for value in begun:
+                value.masked_fill_(mask.view(-1, *[1] * (value.ndim - 1)), 0)
+        elif rows := mask.nonzero().flatten().tolist():
+            torch._foreach_zero_([value[row] for value in begun for row in rows])
 
     def state_dict(self) -> dict:
         """Return copies of the state, the estimator and the random stream."""
-        saved = {name: each.clone() for name, each in self.kept().items()}
-        saved["waiting"] = [each.clone() for each in self.waiting]
+        saved = {name: value.clone() for name, value in self.kept().items()}
+        saved["waiting"] = [value.clone() for value in self.waiting]
         saved["generator"] = self.generator.get_state()
         return saved
 
     def load_state_dict(self, saved: Mapping) -> None:
-        """Restore what :meth:`state_dict` returned, from any device.
+        """Restore what :meth:`state_dict` returned; random draws go on where they were.
 
         It raises TypeError or ValueError, with the entry's name, if one is missing,
-        unknown, of the wrong kind, shape or dtype, or not finite; nothing has changed
-        then. A random stream cannot continue in a generator of another kind of device:
-        that generator is then seeded from the saved stream, with a warning.
+        unknown, or of another shape or dtype; nothing has changed then.
         """
-        if not isinstance(saved, Mapping):
-            raise TypeError(
-                f"the state must be what state_dict() returned, got {described(saved)}"
-            )
         current = self.kept()
         known = {*current, "waiting", "generator"}
         if saved.keys() != known:
-            raise ValueError(
-                f"entries must be {sorted(known)}, got {sorted(saved, key=str)}"
-            )
+            raise ValueError(f"entries must be {sorted(known)}, got {sorted(saved)}")
+        new = {"waiting": [value.to(self.state).clone() for value in saved["waiting"]]}
         for name, old in current.items():
-            new = check_tensor(name, saved[name], shape=old.shape, dtype=old.dtype)
-            if not new.isfinite().all():
-                raise ValueError(f"{name} must be finite")
-        waiting = _checked_vectors("waiting", saved["waiting"])
-
-        def restored() -> dict:
-            new = {k: saved[k].to(old.device).clone() for k, old in current.items()}
-            new["waiting"] = [each.to(self.state).clone() for each in waiting]
-            new["_read"] = None
-            go_on(self.generator, saved["generator"])
-            return new
-
-        self._assign(restored)
+            check_tensor(name, saved[name], shape=old.shape, dtype=old.dtype)
+            new[name] = saved[name].to(old.device).clone()
+        self.generator.set_state(saved["generator"].cpu())
+        vars(self).update(new)
 
     def kept(self) -> dict[str, Tensor]:
         """Return the state and the estimator by name, without copies."""
@@ -251,46 +173,17 @@ class Learner:
 
     # Helpers of all learners.
 
-    def _assign(self, compute: Callable[[], dict]) -> None:
-        """Assign all that ``compute`` returns at once, or nothing if it raises.
+    def _begun_anew(self) -> list[Tensor]:
+        """Return what is 0 where a sequence begins, batch first."""
+        return list(self.kept().values())
 
-        The random stream is then restored too, except while a graph is recorded, when
-        it must not be read.
-        """
-        before, stream = vars(self).copy(), None
-        if self.state.device.type != "cuda" or not _is_recording():
-            stream = self.generator.get_state()
-        try:
-            vars(self).update(compute())
-        except BaseException:
-            same = all(vars(self)[name] is old for name, old in before.items())
-            if stream is not None and same:
-                self.generator.set_state(stream)
-            raise
-
-    def _begun_anew(self) -> dict[str, Tensor]:
-        """Return by name what is 0 where a sequence begins, batch first."""
-        return self.kept()
-
-    def _check_mask(self, mask: Tensor) -> Tensor:
-        return check_tensor("mask", mask, shape=(self.batch_size,), dtype=torch.bool)
-
-    def _check_numbers(self, name: str, value: Tensor, width: int) -> None:
-        """Raise an error unless value is (b, width), like the state, safe to square."""
-        check_tensor(name, value, shape=(self.batch_size, width), like=self.state)
-        if value.device.type != "cpu":
-            return
-        largest = float(value.abs().max())
-        if not largest <= (torch.finfo(value.dtype).max / width) ** 0.5:
-            check_finite(name, value)
-            raise ValueError(
-                f"{name} holds values up to {largest:.3g}, whose squares leave "
-                f"{value.dtype}; scale it down"
-            )
+    def _check_mask(self, mask: Tensor) -> None:
+        check_tensor("mask", mask, shape=(self.batch_size,), dtype=torch.bool)
 
     def _delta(self, dL_dh: Tensor) -> Tensor:
         """Return dL_dh checked and padded to (b, S), as the loss reads only h."""
-        self._check_numbers("dL_dh", dL_dh, self.cell.hidden_size)
+        shape = self.batch_size, self.cell.hidden_size
+        check_tensor("dL_dh", dL_dh, shape=shape, like=self.state, finite=True)
         return self._padded(dL_dh)
 
     def _padded(self, dL_dh: Tensor) -> Tensor:
@@ -304,17 +197,21 @@ class Learner:
         return self.state.new_zeros(self.batch_size, *shape)
 
 
-def _is_recording() -> bool:
-    return torch.cuda.is_current_stream_capturing()
+def on_device(
+    generator: torch.Generator | None, device: torch.device, *, draws: bool = True
+) -> torch.Generator:
+    """Return the generator, or a new one; raise ValueError for another device.
 
-
-def _checked_vectors(name: str, values: object) -> list[Tensor]:
-    """Return finite vectors of one length, or raise TypeError or ValueError."""
-    if not isinstance(values, list | tuple):
-        raise TypeError(f"{name} must be a list of tensors, got {described(values)}")
-    for i, each in enumerate(values):
-        place = f"{name}[{i}]"
-        check_tensor(place, each, shape=(values[0].numel() if i else "n",))
-        if not each.isfinite().all():
-            raise ValueError(f"{place} must be finite")
-    return list(values)
+    With ``draws`` a new one is seeded from torch's stream, so that no two are alike.
+    """
+    if generator is None:
+        new = torch.Generator(device)
+        seed = torch.randint(2**62, (), device="cpu") if draws else new.initial_seed()
+        return new.manual_seed(int(seed))
+    check_kind("generator", generator, torch.Generator, "a torch.Generator or None")
+    if generator.device.type != device.type:
+        raise ValueError(
+            f"generator must be on {device.type}, as what it draws for, "
+            f"got one on {generator.device.type}"
+        )
+    return generator

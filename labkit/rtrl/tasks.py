@@ -7,33 +7,16 @@ which depends on the loss, is computed there.
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from labkit.check import (
-    BELOW_ONE,
-    NOT_NEGATIVE,
-    Range,
-    check_options,
-    check_tensor,
-    described,
-    integer,
-    number,
-    one_of,
-)
-from labkit.rtrl.cells import check_making_of
-from labkit.rtrl.streams import go_on, on_device
+from labkit.check import COUNT, check_making, check_options, check_tensor, integer
+from labkit.rtrl.learner import on_device
 
-BITS = number("a number that a float can hold", lambda v: True)
-OPTIONS = {
-    "batch_size": integer(1, 10**6),
-    "level": integer(1, 10**6),
-    "vocabulary": integer(1, 2**15),
-    "reset_every": integer(0, 2**31 - 1),
-    "reset_probability": BELOW_ONE,
-}
+OPTIONS = {"batch_size": COUNT, "level": COUNT, "vocabulary": COUNT}
+OPTIONS["reset_every"] = integer(0)
 
 
 class Symbols(NamedTuple):
@@ -45,40 +28,33 @@ class Symbols(NamedTuple):
 
 
 class Resumable:
-    """A task that can continue, to the bit, from a saved state of the same options.
-
-    On another kind of device it continues with other random draws.
-    """
+    """A task that can continue, to the bit, from a saved state of the same options."""
 
     carried: tuple[str, ...]  # names of the attributes that change from step to step
-    kinds: ClassVar[dict[str, Range]] = {}  # of those that are no tensors
-    generator: torch.Generator
+    generator: torch.Generator | None = None
 
     def state_dict(self) -> dict:
-        """Return copies of the attributes that change and of the random stream."""
+        """Return copies of the attributes that change, and of the random stream."""
         values = {name: getattr(self, name) for name in self.carried}
         kept = {k: v.clone() if torch.is_tensor(v) else v for k, v in values.items()}
-        return kept | {"generator": self.generator.get_state()}
+        if self.generator is not None:
+            kept["generator"] = self.generator.get_state()
+        return kept
 
-    def load_state_dict(self, saved: dict) -> None:
-        """Restore what :meth:`state_dict` returned; an error changes nothing."""
-        known = {*self.carried, "generator"}
-        if not isinstance(saved, Mapping) or saved.keys() != known:
-            found = sorted(saved, key=str) if isinstance(saved, Mapping) else saved
-            raise ValueError(f"entries must be {sorted(known)}, got {found!r}")
-        new = {}
+    def load_state_dict(self, saved: Mapping) -> None:
+        """Restore what :meth:`state_dict` returned; ValueError if it does not fit."""
+        current = self.state_dict()
+        if saved.keys() != current.keys():
+            raise ValueError(f"entries must be {sorted(current)}, got {sorted(saved)}")
         for name in self.carried:
-            value, old = saved[name], getattr(self, name)
-            if name in self.kinds:
-                check_options({name: value}, self.kinds)
-                new[name] = value
-                continue
-            shape = (len(old), "n")[: old.ndim]
-            new[name] = check_tensor(name, value, shape=shape, dtype=old.dtype)
-            new[name] = new[name].to(old.device).clone()
-        go_on(self.generator, saved["generator"])
-        for name, value in new.items():
+            old, value = current[name], saved[name]
+            if torch.is_tensor(old):
+                if len(value) != len(old):
+                    raise ValueError(f"{name} must be of {len(old)} sequences")
+                value = value.to(old.device).clone()
             setattr(self, name, value)
+        if self.generator is not None:
+            self.generator.set_state(saved["generator"].cpu())
 
 
 class CopyTask(Resumable):
@@ -114,10 +90,6 @@ class CopyTask(Resumable):
 
     symbols = ("0", "1", "#", "*")
     carried = ("level", "error", "_length", "_position", "_bits")
-    kinds: ClassVar[dict[str, Range]] = {
-        "level": OPTIONS["level"],
-        "error": NOT_NEGATIVE,
-    }
     threshold, spread = 0.15, 5
     shortest = 693  # steps from one raise to the next: from 0.3 to 0.15 at 0.999 a step
 
@@ -132,7 +104,7 @@ class CopyTask(Resumable):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_options({"batch_size": batch_size, "level": level}, OPTIONS)
-        check_making_of(dtype, device)
+        check_making(generator, dtype, device)
         self.batch_size, self.fixed = batch_size, fixed
         self.input_size = len(self.symbols)  # and number of classes
         self._eye = torch.eye(self.input_size, dtype=dtype, device=device)
@@ -185,12 +157,6 @@ class CopyTask(Resumable):
 
     def observe(self, bits: float | Tensor) -> int | Tensor:
         """Take in the mean bits per symbol of the last step, and return the level."""
-        if not isinstance(bits, float | int | Tensor):
-            raise TypeError(f"bits must be a number, got {described(bits)}")
-        if isinstance(bits, Tensor):
-            check_tensor("bits", bits, shape=())
-        elif not BITS.holds(bits) and not isinstance(bits, bool):
-            raise ValueError(f"bits must be {BITS.words}, got {bits!r}")
         self._error = 0.999 * self._error + 0.001 * bits
         self._seen += 1
         if not self.fixed:
@@ -235,13 +201,14 @@ class CharStream(Resumable):
     vocabulary : int, number of symbols, above every token
     batch_size : int, b pointers
     reset_every : int, steps between a stream's resets (published: 100); 0 for never
-    reset_probability : float, of a reset per step and stream instead (the paper: 0.01)
-    generator : torch.Generator, optional, on ``device``; of random resets
     device, dtype : optional, of ``x``
+
+    Attributes
+    ----------
+    steps : int, characters that each pointer has read
     """
 
-    carried = ("_at", "_age", "_first")
-    kinds: ClassVar[dict[str, Range]] = {"_first": one_of((False, True))}
+    carried = ("steps",)
 
     def __init__(
         self,
@@ -250,14 +217,11 @@ class CharStream(Resumable):
         batch_size: int,
         *,
         reset_every: int = 100,
-        reset_probability: float = 0.0,
-        generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         values = {"batch_size": batch_size, "vocabulary": vocabulary}
         values["reset_every"] = reset_every
-        values["reset_probability"] = reset_probability
         check_options(values, OPTIONS)
         check_tensor("tokens", tokens, dtype=torch.int64)
         if tokens.ndim != 1 or len(tokens) <= batch_size:
@@ -270,19 +234,16 @@ class CharStream(Resumable):
                 f"tokens must lie in 0..{vocabulary - 1}, "
                 f"got {int(tokens.min())}..{int(tokens.max())}"
             )
-        if reset_every and reset_probability:
-            raise ValueError("give reset_every or reset_probability, not both")
-        check_making_of(dtype, device)
+        check_making(None, dtype, device)
         self.tokens = tokens.to(device)
         self.batch_size, self.input_size = batch_size, vocabulary
-        self.reset_every, self.reset_probability = reset_every, reset_probability
+        self.reset_every = reset_every
         self._eye = torch.eye(vocabulary, dtype=dtype, device=device)
-        draws = bool(reset_probability)
-        self.generator = on_device(generator, self._eye.device, draws=draws)
-        self._at = torch.arange(batch_size, device=device) * (len(tokens) // batch_size)
-        spread = torch.arange(batch_size) * max(1, reset_every // batch_size)
-        self._age = -(spread % max(1, reset_every))
-        self._first = True
+        apart = len(tokens) // batch_size
+        self._begin = torch.arange(batch_size, device=device) * apart
+        apart = max(1, reset_every // batch_size)
+        self._late = torch.arange(batch_size) * apart % max(1, reset_every)
+        self.steps = 0
         self.level = 0  # no curriculum
 
     def __iter__(self) -> Self:
@@ -290,22 +251,18 @@ class CharStream(Resumable):
 
     def __next__(self) -> Symbols:
         """Return the next character of every stream."""
-        restart = self._restarts()
-        x = self._eye[self.tokens[self._at]]
-        self._at = (self._at + 1) % len(self.tokens)
-        return Symbols(x, self.tokens[self._at], restart)
+        restart = self._restarts(self.steps)
+        at = (self._begin + self.steps) % len(self.tokens)
+        self.steps += 1
+        following = (at + 1) % len(self.tokens)
+        return Symbols(self._eye[self.tokens[at]], self.tokens[following], restart)
 
     def observe(self, bits: float | Tensor) -> int:
         """Return the level 0 whatever the bits are, as text has no curriculum."""
         return self.level
 
-    def _restarts(self):
-        if self._first:
-            self._first = False
-            return torch.ones(self.batch_size, dtype=torch.bool)
-        if self.reset_probability:
-            g = self.generator
-            draw = torch.rand(self.batch_size, generator=g, device=self._eye.device)
-            return draw < self.reset_probability
-        self._age += 1
-        return (self._age % max(1, self.reset_every) == 0) & bool(self.reset_every)
+    def _restarts(self, step: int) -> Tensor:
+        """Return who begins anew; on the CPU, where nobody waits for it."""
+        if not step or not self.reset_every:
+            return torch.full((self.batch_size,), not step)
+        return (step - self._late) % self.reset_every == 0

@@ -120,8 +120,8 @@ class TBPTT(Learner):
         return [self._place(step) for step in window]
 
     def _entry(self, slot: int):
-        direct = self.directs[:, slot] if self.cell.has_direct_path else None
-        return Linearised(self.state, self.h_hats[:, slot], self.Ds[:, slot], direct)
+        h_hat, D, direct = self.h_hats[:, slot], self.Ds[:, slot], self.directs[:, slot]
+        return Linearised(self.state, h_hat, D, direct)
 
     @torch.no_grad()
     def _walk_back(self, deltas: Tensor):
@@ -133,9 +133,9 @@ class TBPTT(Learner):
             delta = delta * self.keeps[:, slot, None]
             yield new.h_hat, dz
 
-    def _begun_anew(self) -> dict[str, Tensor]:
+    def _begun_anew(self) -> list[Tensor]:
         # Losses before the reset keep their gradient; only the way across it is cut.
-        return {"state": self.state, "cut": self.cut}
+        return [self.state, self.cut]
 
     @torch.no_grad()
     def influence(self) -> Tensor:

@@ -1,11 +1,11 @@
 r"""Online training as a generator (Benzing et al. 2019, Algorithm 1).
 
+Each step resets where a sequence restarts, reads a symbol, predicts, takes the gradient
+of its loss through its G', and updates the weights and the readout.
+
 On several workers the gradient of a batch is a mean over its sequences, and a learner
 keeps one estimator per sequence. So the workers exchange gradients, never states or
 estimators.
-
-Each step resets where a sequence restarts, reads a symbol, predicts, takes the gradient
-of its loss through its G', and updates the weights and the readout.
 """
 
 import hashlib
@@ -13,16 +13,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from labkit.check import COUNT, POSITIVE, check_kind, check_options, described, optional
-from labkit.collectives import mean_over
+from labkit.check import COUNT, POSITIVE, check_kind, check_options, optional
 from labkit.errors import DivergedError
 from labkit.rtrl.learner import Learner
-from labkit.rtrl.readout import Readout, hand_out, listened_to, loss_of, weights_of
+from labkit.rtrl.readout import Readout, hand_out, loss_of, weights_of
 
 LOOK = 100  # steps between two looks at the loss on an accelerator
 OPTIONS = {"steps": optional(COUNT), "clip": POSITIVE}
@@ -65,7 +64,7 @@ def train(
     optimizer: torch.optim.Optimizer | None = None,
     clip: float = 1.0,
     watch: Mapping[str, Learner] | None = None,
-    group: "dist.ProcessGroup | None" = None,
+    workers: Any = None,
     record: Callable | None = None,
 ) -> Iterator[Record]:
     r"""Train online, and yield one :class:`Record` per time step.
@@ -83,23 +82,21 @@ def train(
         Stop after so many, >= 1; no end if not given. What a learner still collects
         then goes into the update of the call that goes on with it.
     optimizer : torch.optim.Optimizer, optional
-        Over the cell's and readout's weights. None freezes them: the setting in which
-        gradients are compared. An optimiser that reads what goes through the layers of
-        the readout, such as ``labkit.rls.RLS``, gets one backward pass through them at
-        each step; then the readout must be such layers, and ``group`` is refused.
+        Over the cell's and readout's weights, whose ``grad`` it reads. None freezes
+        them: the setting in which gradients are compared.
     clip : float, the norm > 0 that the cell's gradient is clipped to
         As in the published runs; the readout's is not clipped.
     watch : mapping of name to Learner, optional
         Learners of the same cell that see the same symbols and change nothing; their
         gradients are in the record under their names, and ``learner``'s own under
         ``"learner"``.
-    group : torch.distributed.ProcessGroup, optional
-        The workers that train together, such as ``torch.distributed.group.WORLD``, each
-        with a learner, its generator, and as many sequences of its own as it likes.
+    workers : labkit.scale.Workers, optional
+        Those that train together, each with a learner, its generator, and as many
+        sequences of its own as it likes.
     record : callable, optional
         ``labkit.scale.graphed``, which replays steps as CUDA graphs, one for each
         setting of the optimiser's options. ValueError on other devices, with ``watch``
-        or ``group``, and for learners whose step the host decides, as :class:`TBPTT`.
+        or ``workers``, and for learners whose step the host decides, as :class:`TBPTT`.
 
     Raises
     ------
@@ -119,86 +116,67 @@ def train(
     and loss are means over the sequences of all, so every worker has the same loss in
     its records, the same curriculum, and the same weights to the last bit; it begins
     with those of rank 0. ``gradients`` are of the worker's own sequences. A step is one
-    all-reduce of $m K n + (n + 1) V + 2$ numbers (the cell's gradient, the readout's,
-    the loss and the number of sequences; with :class:`TBPTT` only the last two between
-    its updates). States and estimators stay where they are. Tested with gloo; NCCL is
-    not.
+    ``workers.sum`` of $m K n + (n + 1) V + 2$ numbers (the cell's gradient, the
+    readout's, the loss and the number of sequences; with :class:`TBPTT` only the last
+    two between its updates). States and estimators stay where they are.
     """
     check_options({"steps": steps, "clip": clip}, OPTIONS)
-    _check_kinds(learner, readout, task, loss, optimizer, watch)
     watch = dict(watch or {})
-    _check_fit(learner, readout, watch)
-    device, of_readout = learner.state.device, weights_of(readout)
-    check_kind("record", record, (Callable, type(None)), "a function or None")
-    if record and (watch or group is not None):
+    _check(learner, readout, task, optimizer, watch)
+    device = learner.state.device
+    if record is not None and (watch or workers is not None):
         raise ValueError(
             "record= makes one recording of a step, which nobody looks into and no "
             "other worker takes part in: leave out watch, and use one process"
         )
-    listened = optimizer is not None and listened_to(readout)
-    if listened and group is not None:
-        raise ValueError(
-            "a layer of the readout has a hook that reads its passes, as RLS puts "
-            "there; with a group the readout's gradient comes from no pass"
-        )
-    if group is not None:
-        if not callable(getattr(group, "size", None)):
-            told = described(group)
-            raise TypeError(f"group must be a process group or None, got {told}")
-        join(learner, [learner.cell.weight, *readout.parameters()], group)
-    loss_at = loss_of(readout, loss, share=1 / learner.window if listened else 0.0)
-    weights = [learner.cell.weight] if listened else [learner.cell.weight, *of_readout]
+    weights = [learner.cell.weight, *weights_of(readout)]
+    if workers is not None:
+        _join(workers, learner, [learner.cell.weight, *readout.parameters()])
+    loss_at = loss_of(readout, loss)
 
-    def gradients_at(x, target, restart=None):
-        for each in (learner, *watch.values()):
+    def gradients_at(
+        x: Tensor, target: Tensor, restart: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor], dict[str, Tensor]]:
+        """Return the loss, the gradients to apply if any, and those looked at."""
+        for reader in (learner, *watch.values()):
             if restart is not None:
-                each.reset(restart)
+                reader.reset(restart)
         value, dL_dh, dL_dW = loss_at(learner.step(x), target)
         delta = learner._padded(dL_dh)  # not checked: the loss is, once it is known
-        gradients = {}
+        seen = {}
         for name, other in watch.items():
             other.step(x)
-            gradients[name] = other._gradient(delta)
+            seen[name] = other._gradient(delta)
         if watch:
-            gradients["learner"] = learner._gradient(delta)
-        results = [value]
-        if optimizer is not None:
-            results += _collect(learner, delta, dL_dW)
-        if group is not None:
-            results = mean_over(results, group, weight=learner.batch_size)
-        return *results, gradients
+            seen["learner"] = learner._gradient(delta)
+        update = [] if optimizer is None else _collect(learner, delta, dL_dW)
+        if workers is not None:
+            value, *update = _mean_over(workers, [value, *update], learner.batch_size)
+        return value, update, seen
 
-    def update_weights(gradient, mean_dL_dW):
-        _apply(weights, optimizer, gradient, mean_dL_dW, clip)
-        if listened:  # the next pass would add to them
-            for each in of_readout:
-                each.grad = None
-
-    def whole(*given):
-        value, *update, _ = gradients_at(*given)
+    def whole(*symbols: Tensor) -> tuple[Tensor]:
+        value, update, _ = gradients_at(*symbols)
         if update:
-            update_weights(*update)
+            _apply(weights, optimizer, update, clip)
         return (value,)
 
-    if listened:
-        optimizer.zero_grad()
-    if record:
-        recorded = record(whole, device=device, optimizer=optimizer, learner=learner)
+    if record is not None:
+        replay = record(whole, device=device, optimizer=optimizer, learner=learner)
     on_cpu, last, since = device.type == "cpu", math.nan, 0
-    for step, given in enumerate(task, start=1):
-        given = _checked_symbols(given)
-        if record:
-            (value,) = recorded(*(each.to(device, non_blocking=True) for each in given))
-            update, gradients = optimizer is not None, {}
+    for step, symbols in enumerate(task, start=1):
+        if record is not None:
+            (value,) = replay(*(each.to(device, non_blocking=True) for each in symbols))
+            update, seen, updated = [], {}, optimizer is not None
         else:
-            value, *update, gradients = gradients_at(*given)
+            value, update, seen = gradients_at(*symbols)
+            updated = bool(update)
         since = value if on_cpu else value + 0 * since  # nan and inf stay so
         if on_cpu or step % LOOK == 0:
             last = _finite(float(since), step, last)
-        if update and not record:
-            update_weights(*update)
+        if update:
+            _apply(weights, optimizer, update, clip)
         level = _level(task, (last if on_cpu else value.double()) / math.log(2))
-        row = Record(step, step, value, level, bool(update), gradients)
+        row = Record(step, step, value, level, updated, seen)
         yield row
         if "loss" in vars(row):  # it was read
             last = _finite(row.loss, step, last)
@@ -206,78 +184,19 @@ def train(
             return
 
 
-def join(learner: Learner, weights: list[Tensor], group: "dist.ProcessGroup") -> None:
-    """Give all workers the first one's weights, and check that their noise differs.
-
-    ``weights``, to be trained, are copied from the group's first rank to the others. It
-    raises ValueError on all workers if two generators of learners that draw are in the
-    same state: the same signs make the same noise in sequences that differ, and the
-    mean over the workers would keep it.
-    """
-    state = learner.generator.get_state().numpy().tobytes()
-    mine = hashlib.sha256(state).hexdigest() if learner.draws else None
-    everyone = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, mine, group)
-    known = [each for each in everyone if each is not None]
-    if len(set(known)) < len(known):
-        raise ValueError(
-            "two workers would draw the same noise: give each rank's learner a "
-            "generator with a seed of its own, such as "
-            "torch.Generator().manual_seed(seed + rank)"
-        )
-    with torch.no_grad():
-        for weight in weights:
-            dist.broadcast(weight, dist.get_global_rank(group, 0), group)
-
-
-def _check_kinds(
+def _check(
     learner: object,
     readout: object,
     task: object,
-    loss: object,
     optimizer: object,
-    watch: object,
+    watch: Mapping[str, Learner],
 ) -> None:
-    """Raise TypeError for an argument of a kind that :func:`train` does not take."""
-    watched = watch.values() if isinstance(watch, Mapping) else ()
-    wanted = [
-        ("learner", learner, isinstance(learner, Learner), "a learner of labkit.rtrl"),
-        ("readout", readout, isinstance(readout, nn.Module), "a torch.nn.Module"),
-        ("task", task, isinstance(task, Iterable), "iterable"),
-        ("loss", loss, loss is None or callable(loss), "None or callable"),
-        (
-            "optimizer",
-            optimizer,
-            optimizer is None or isinstance(optimizer, torch.optim.Optimizer),
-            "None or a torch.optim.Optimizer",
-        ),
-        (
-            "watch",
-            watch,
-            watch is None or isinstance(watch, Mapping),
-            "None or a mapping of learners",
-        ),
-        *(
-            ("watch", each, isinstance(each, Learner), "learners of labkit.rtrl")
-            for each in watched
-        ),
-    ]
-    for name, value, right, words in wanted:
-        if not right:
-            raise TypeError(f"{name} must be {words}, got {described(value)}")
-
-
-def _checked_symbols(given: object) -> Sequence:
-    """Return x, target and perhaps restart of one step, or raise TypeError."""
-    if not isinstance(given, list | tuple) or len(given) not in (2, 3):
-        raise TypeError(
-            "the task must yield (x, target) or (x, target, restart), "
-            f"got {described(given)}"
-        )
-    return given
-
-
-def _check_fit(learner: Learner, readout: nn.Module, watch: Mapping[str, Learner]):
+    """Raise an error for what :func:`train` does not take, or what does not fit."""
+    check_kind("learner", learner, Learner, "a learner of labkit.rtrl")
+    check_kind("readout", readout, nn.Module, "a torch.nn.Module")
+    check_kind("task", task, Iterable, "iterable")
+    kinds = torch.optim.Optimizer, type(None)
+    check_kind("optimizer", optimizer, kinds, "a torch.optim.Optimizer or None")
     n = learner.cell.hidden_size
     if isinstance(readout, Readout) and len(readout.weight) != n + 1:
         raise ValueError(
@@ -287,6 +206,36 @@ def _check_fit(learner: Learner, readout: nn.Module, watch: Mapping[str, Learner
         raise ValueError("every watched learner must share the trained learner's cell")
     if "learner" in watch:
         raise ValueError("the name 'learner' is taken by the trained learner")
+
+
+def _join(workers: Any, learner: Learner, weights: list[Tensor]) -> None:
+    """Give all workers the first one's weights, and check that their noise differs.
+
+    It raises ValueError on all workers if two generators of learners that draw are in
+    the same state: the same signs make the same noise in sequences that differ, and the
+    mean over the workers would keep it.
+    """
+    state = learner.generator.get_state().numpy().tobytes()
+    digest = int.from_bytes(hashlib.sha256(state).digest()[:7], "big")
+    digests = torch.zeros(workers.size, dtype=torch.int64, device=learner.state.device)
+    digests[workers.rank] = digest
+    (digests,) = workers.sum([digests])
+    if learner.draws and len(digests.unique()) < workers.size:
+        raise ValueError(
+            "two workers would draw the same noise: give each rank's learner a "
+            "generator with a seed of its own, such as "
+            "torch.Generator().manual_seed(seed + rank)"
+        )
+    with torch.no_grad():
+        for weight in weights:
+            weight.copy_(workers.first(weight))
+
+
+def _mean_over(workers: Any, means: Sequence[Tensor], sequences: int) -> list[Tensor]:
+    """Return the means over the sequences of all workers, of those of each one's."""
+    sums = [sequences * mean for mean in means]
+    *sums, total = workers.sum([*sums, means[0].new_full((), sequences)])
+    return [each / total for each in sums]
 
 
 def _level(task: Iterable, bits: float | Tensor) -> int | Tensor:
@@ -308,28 +257,23 @@ def _collect(learner: Learner, delta: Tensor, dL_dW: Tensor) -> list[Tensor]:
     """Return the gradients of cell and readout if they are to be applied, else []."""
     waiting = [*learner.waiting, dL_dW]
     gradient = learner._backward(delta)
-    if gradient is None:
-        learner.waiting = waiting
-        return []
-    of_readout = torch.stack(waiting).mean(0)
-    learner.waiting = []
-    return [gradient, of_readout]
+    learner.waiting = waiting if gradient is None else []
+    return [] if gradient is None else [gradient, torch.stack(waiting).mean(0)]
 
 
 def _apply(
     weights: list[nn.Parameter],
     optimizer: torch.optim.Optimizer,
-    gradient: Tensor,
-    of_readout: Tensor,
+    update: list[Tensor],
     clip: float,
-):
+) -> None:
     """Clip the cell's gradient and let the optimiser step."""
+    gradient, of_readout = update
     size = torch.linalg.vector_norm(gradient)
     gradient = gradient * (clip / size.clamp_min(clip))
     if gradient.device.type != "cpu":  # on an accelerator the loss is not known yet
-        gradient, of_readout = (
-            each.nan_to_num(0, 0, 0) for each in (gradient, of_readout)
-        )
+        gradient = gradient.nan_to_num(0, 0, 0)
+        of_readout = of_readout.nan_to_num(0, 0, 0)
     weights[0].grad = gradient
     hand_out(of_readout, weights[1:])
     optimizer.step()

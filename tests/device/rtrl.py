@@ -55,12 +55,9 @@ def gram(device):
     return partial(kronecker.gram_of_rows, rows)
 
 
-def low_rank(device, call=rtrl.best_low_rank, **options):
-    return partial(call, *random(device, (4, 6, 5)), 2, **options)
-
-
 def drawn(device):
-    return low_rank(device, rtrl.optimal_low_rank, generator=seeded(device))
+    (C,) = random(device, (4, 6, 5))
+    return partial(rtrl.optimal_low_rank, C, 2, generator=seeded(device))
 
 
 def train(device, name, rank):
@@ -86,7 +83,6 @@ ROWS = [
     Row("8-OK, one reset", reset),
     Row("Gram matrices of long rows, of OK", gram),
     Row("optimal_low_rank", drawn, 1, SVD),
-    Row("best_low_rank", low_rank, 1, SVD),
     Row("train, UORO", partial(train, name="UORO", rank=1)),
     Row("train, 8-OK", partial(train, name="OK", rank=8)),
 ]

@@ -51,8 +51,6 @@ def steps(kind, name):
     for other in ("spectrum", "mixing"):
         if hasattr(learner, other):
             found[other] = getattr(learner, other)
-    if name not in ("RTRL", "TBPTT", "SNAP-1", "RFLO"):
-        found["variance"] = learner.variance(xs[:2], dLs[0], 5)
     return found
 
 

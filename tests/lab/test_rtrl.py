@@ -13,6 +13,7 @@ from labkit.instruments import Trace
 from labkit.lab import rtrl as lab
 from labkit.lab.datasets import load
 from labkit.lab.panels import LiveLab
+from labkit.lab.rtrl.training import noise_numbers
 from labkit.rtrl import LEARNERS, OK, CopyTask
 from labkit.rtrl.learners import label
 
@@ -29,11 +30,17 @@ def untrained(text):
     return lab.new_network(len(text.symbols), 32)
 
 
+def measured(network, learner, text, sequences=1):
+    """The numbers of each step's noise, without end."""
+    for drawn, truth in lab.estimates(network, {"": learner}, text, sequences):
+        yield noise_numbers(learner, drawn[""], truth)
+
+
 def taken(count, network, method, rank, text, *, draws=20, seed=0, sequences=1):
     """The first rows of a measurement without end."""
     options = {"batch_size": draws * sequences, "seed": seed}
     learner = lab.make_learner(method, rank, network.cell, **options)
-    return list(islice(lab.measure_noise(network, learner, text, sequences), count))
+    return list(islice(measured(network, learner, text, sequences), count))
 
 
 def live(
@@ -252,7 +259,7 @@ def test_turned_rank_and_signs_are_what_the_learner_goes_by(text):
     turned.controls.set(rank=5)
     network = lab.new_network(len(text.symbols), 8)
     learner = lab.make_learner("OK", 3, network.cell, batch_size=4, seed=0)
-    rows = lab.measure_noise(network, learner, text)
+    rows = measured(network, learner, text)
     cosines = lambda count: [row["cosine"] for row in islice(rows, count)]  # noqa: E731
     expected = cosines(3)
     learner.generator.manual_seed(9)

@@ -83,7 +83,5 @@ def test_shapes_and_initialisation(cell, K):
 
 @pytest.mark.parametrize("size", [0, -3, 2.0])
 def test_refuses_bad_sizes(size):
-    with pytest.raises(
-        ValueError, match=r"hidden_size must be an integer in 1\.\.2147483647, got"
-    ):
+    with pytest.raises(ValueError, match="hidden_size must be an integer >= 1, got"):
         RNNCell(3, size)

@@ -25,8 +25,8 @@ def arguments(step):
     ktp = randn(B, 2, N), randn(B, 2, Kn), h_hat, randn(B, 2, N), randn(B, 2, Kn)
     return {
         rtrl_step: (randn(B, N, m * Kn), *frozen),
-        ok_step: (u, A, *frozen, signs),
-        kf_step: (u, A, *frozen, signs[:, :2]),
+        ok_step: (u, A, h_hat, D, signs),
+        kf_step: (u, A, h_hat, D, signs[:, :2]),
         uoro_step: (randn(B, m, Kn), randn(B, N), h_hat, D, signs),
         snap1_step: (randn(B, 1, m, 2, N), *frozen),
         rflo_step: (randn(B, 1, m, 2, N), randn(B, 1, 1, N), h_hat, D),

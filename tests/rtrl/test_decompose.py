@@ -1,9 +1,9 @@
 """The form of the decompositions that makes no host wait, beside LAPACK's."""
 
-import importlib.util
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from itertools import combinations
 
 import pytest
@@ -91,101 +91,19 @@ def test_ok_draws_the_same_with_either_form(kind, dtype, monkeypatch):
     assert agree(one.spectrum, two.spectrum, tol)
 
 
-@pytest.mark.parametrize("rank", [1, 3])
-def test_the_decomposition_can_be_chosen(rank):
-    """On the CPU the three give the same to rounding; another word is refused."""
-    cell = make_cell("rhn", 2, 6)
-    ends = []
-    for choice in ("auto", "own", "torch"):
-        g = torch.Generator().manual_seed(0)
-        options = {"rank": rank, "generator": g, "decomposition": choice}
-        learner = read(OK(cell, batch_size=4, **options), randn(9, 4, 2))
-        learner.change_rank(rank + 1)
-        ends.append(read(learner, randn(3, 4, 2, seed=1)).influence())
-    assert torch.equal(ends[0], ends[2]) and not torch.equal(ends[0], ends[1])
-    assert agree(ends[1], ends[0], 1e-10)
-    with pytest.raises(ValueError, match="decomposition must be one of auto, own, tor"):
-        OK(cell, batch_size=4, rank=1, decomposition="best")
-
-
-# The first time on a device: faults planted in the kernel
-
-
-def wrong_vectors(C):
-    U, d, V = torch.ops.labkit.jacobi(C)
-    return U, d, V.roll(1, -1)
-
-
-def wrong_values(C):
-    U, d, V = torch.ops.labkit.jacobi(C)
-    return U, 1.001 * d, V
-
-
-def not_orthogonal(C):
-    U, d, V = torch.ops.labkit.jacobi(C)
-    return U / 2, d, 2 * V
-
-
-def not_finite(C):
-    return tuple(torch.nan * each for each in torch.ops.labkit.jacobi(C))
-
-
-def raises(C):
-    raise RuntimeError("out of registers")
-
-
-FAULTS = {
-    wrong_vectors: "its product of order 3 are .* off torch's",
-    wrong_values: "its singular values of order 3 are .* off torch's",
-    not_orthogonal: "its vectors of order 3 are .* off torch's",
-    not_finite: "its singular values of order 3 are inf off torch's",
-    raises: "it failed with RuntimeError: out of registers",
-    None: "Triton is not installed",
-}
-
-
-@pytest.fixture
-def unproven():
-    decompose.distrust.cache_clear()
-    yield
-    decompose.distrust.cache_clear()
-
-
-@pytest.mark.parametrize("kernel", FAULTS)
-def test_a_faulty_kernel_is_noticed_at_its_first_use(kernel, unproven, monkeypatch):
-    """Torch's is taken in its place, and one warning names what was wrong."""
-    tried = []
-    planted = kernel and (lambda C: tried.append(1) or kernel(C))
-    monkeypatch.setattr(decompose, "own_kernel", lambda: planted)
-    C = torch.stack([make(5) for make in MATRICES.values()])
-    with pytest.warns(RuntimeWarning, match=FAULTS[kernel]) as caught:
-        for _ in range(3):
-            for each in zip(C, *decompose._jacobi_on_cuda(C), strict=True):
-                assert_decomposed(*each)
-    assert len(caught) == 1 and len(tried) == bool(kernel)
-    reason = decompose.distrust(C.device)
-    monkeypatch.setattr(decompose, "distrust", lambda _: reason)
-    assert f"waits: {reason}" in decompose.waits(torch.device("cuda"))
-
-
-def test_a_sound_kernel_is_taken_without_a_word(unproven, monkeypatch, recwarn):
-    taken = []
-    kernel = lambda C: taken.append(len(C)) or torch.ops.labkit.jacobi(C)  # noqa: E731
-    monkeypatch.setattr(decompose, "own_kernel", lambda: kernel)
-    C = torch.stack([make(5) for make in MATRICES.values()])
-    for _ in range(2):
-        for each in zip(C, *decompose._jacobi_on_cuda(C), strict=True):
-            assert_decomposed(*each)
-    assert taken == [4, 4, len(C), len(C)] and not recwarn.list  # two probes, two uses
-    assert decompose.waits(torch.device("cuda"), "own") == ""
-    assert "as decomposition='torch' asks" in decompose.waits(
-        torch.device("cuda"), "torch"
-    )
+def test_cuda_without_triton_waits_for_torch(monkeypatch):
+    monkeypatch.setattr(decompose, "HAS_TRITON", False)
+    assert "Triton is not installed" in decompose.waits(torch.device("cuda"))
+    assert not decompose.waits(torch.device("cpu"))
+    for each in zip(
+        randn(2, 5, 5), *decompose._jacobi_on_cuda(randn(2, 5, 5)), strict=True
+    ):
+        assert_decomposed(*each)
 
 
 def test_what_the_kernel_would_do_on_cuda():
     """In Triton's interpreter, which must be chosen before the import of Triton."""
-    if importlib.util.find_spec("triton") is None:
+    if find_spec("triton") is None:
         pytest.skip("Triton comes with torch for CUDA only")
     code = "from tests.rtrl.test_decompose import interpret; interpret()"
     environment = os.environ | {"TRITON_INTERPRET": "1"}
@@ -194,9 +112,8 @@ def test_what_the_kernel_would_do_on_cuda():
 
 def interpret():
     """Slow: small orders, one odd and one even."""
-    kernel = importlib.import_module("labkit.rtrl.jacobi_kernel")
     kinds = ("random", "repeated", "deficient", "graded to nothing", "zero")
     for q, some in ((3, kinds), (4, kinds[:1])):
         given = torch.stack([MATRICES[name](q) for name in some])
-        for each in zip(given, *kernel.jacobi(given), strict=True):
+        for each in zip(given, *decompose._jacobi_on_cuda(given), strict=True):
             assert_decomposed(*each)

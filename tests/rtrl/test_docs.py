@@ -14,6 +14,4 @@ def test_the_page_runs():
     for block in blocks:
         exec(block, known)
     assert known["record"].step == 10 and known["readout"][0].weight.grad.any()
-    assert set(known["table"].weight.grad.any(1).nonzero()[:, 0].tolist()) == {1, 2, 5}
-    assert known["noise"].shape == (4,) and (known["noise"] > 0).all()
     assert torch.isfinite(known["h"]).all()

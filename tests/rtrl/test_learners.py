@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from labkit.rtrl import KFRTRL, KTP, LEARNERS, OK, RTRL, TBPTT
-from labkit.rtrl.kronecker import kf_step
+from labkit.rtrl.kronecker import kf_step, propagate
 from labkit.rtrl.low_rank import random_signs
 from labkit.theorems.rtrl import back_propagate
 
@@ -16,7 +16,7 @@ from .conftest import CASES, agree, make, make_cell, randn, read
 every = pytest.mark.parametrize(("name", "rank"), CASES)
 
 B, D_X, N = 3, 2, 3  # sequences, input width, units
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -37,8 +37,8 @@ def test_ok_goes_on_with_another_rank(biased):
     ok.change_rank(1)
     ok.step(xs[4])
     assert ok.spectrum.shape == (B, 2) and torch.isfinite(ok.influence()).all()
-    with pytest.raises(ValueError, match=r"rank must be an integer in 1\.\.6"):
-        ok.change_rank(0)
+    with pytest.raises(ValueError, match=r"rank must be an integer in 1\.\.6, got 7"):
+        ok.change_rank(7)
     saved, after = ok.state_dict(), read(ok, xs[5:]).influence()
     ok.load_state_dict(saved)
     assert torch.equal(read(ok, xs[5:]).influence(), after)
@@ -189,8 +189,9 @@ def test_each_copy_is_kf_by_itself():
     for x in inputs(5):
         step = learner.cell.step(x, learner.state)
         signs = random_signs((B, 3), x, stream).split(1, dim=1)
-        frozen = [(step.H, step.h_hat, step.D, sign) for sign in signs]
-        copies = [kf_step(*c, *f) for c, f in zip(copies, frozen, strict=True)]
+        for i, (u, A) in enumerate(copies):
+            HA = propagate(A.contiguous(), step.H, torch.empty_like(A[:, :1]))
+            copies[i] = kf_step(u, HA, step.h_hat, step.D, signs[i])
         learner.step(x)
     dense = sum(torch.einsum("bcm,bcks->bsmk", *copy) for copy in copies).flatten(2)
     assert agree(learner.influence(), dense / 3, 1e-12)
@@ -309,37 +310,18 @@ def test_checkpoint_continues_bit_for_bit(name, rank, kind):
 
 
 @every
-def test_bad_checkpoints_change_nothing(name, rank):
+def test_a_checkpoint_that_does_not_fit_changes_nothing(name, rank):
     learner = read(make(name, rank, small()), inputs(4))
-    before, first, last = learner.state_dict(), learner.tensors[0], learner.tensors[-1]
+    before, last = learner.state_dict(), learner.tensors[-1]
     good = make(name, rank, learner.cell, seed=5).state_dict()
-    wrong, single = torch.zeros(B + 1, 2).double(), good["state"].float()
-    vector, stream = torch.zeros(4).double(), good["generator"]
-    cases = [
+    wrong = torch.zeros(B + 1, 2).double()
+    for match, saved in (
         (r"entries must be .*'state'", {k: good[k] for k in good if k != "state"}),
         (r"entries must be .*, got .*'extra'", good | {"extra": torch.zeros(1)}),
         (r"state must have shape .*, got .4, 2", good | {"state": wrong}),
-        (
-            f"{last} must have shape .*, got .4, 2",
-            good | {last: wrong.to(good[last].dtype)},
-        ),
-        ("state must .*float64, got .*float32", good | {"state": single}),
-        (f"{first} must be finite", good | {first: good[first] * NAN}),
-        (f"{first} must be a tensor, got None", good | {first: None}),
-        ("waiting must be a list of tensors, got None", good | {"waiting": None}),
-        (r"waiting\[0\] must be a tensor, got float 3", good | {"waiting": [3.0]}),
-        (r"waiting\[0\] must have shape \(n,\)", good | {"waiting": [wrong]}),
-        (
-            r"waiting\[1\] must have shape \(4,\)",
-            good | {"waiting": [vector, vector[1:]]},
-        ),
-        (r"waiting\[0\] must be finite", good | {"waiting": [vector * NAN]}),
-        ("generator must be a tensor, got int 3", good | {"generator": 3}),
-        ("generator must .*uint8, got .*float32", good | {"generator": stream.float()}),
-        ("generator must be a state that .* gave: ", good | {"generator": 0 * stream}),
-        ("what state_dict.. returned, got list", [good]),
-    ]
-    for match, saved in cases:
+        (f"{last} must have shape", good | {last: wrong.to(good[last].dtype)}),
+        ("state must .*float64, got .*float32", good | {"state": wrong.float()}),
+    ):
         with pytest.raises((TypeError, ValueError), match=match):
             learner.load_state_dict(saved)
         assert same_state(before, learner.state_dict())
@@ -393,9 +375,9 @@ def test_weights_are_read_at_every_step(name, rank):
 # Refusals
 
 
-def spoiled(row, value):
+def spoiled(value):
     x = inputs(1)[0]
-    x[row, 1] = value
+    x[1, 1] = value
     return x
 
 
@@ -404,17 +386,10 @@ def spoiled(row, value):
     ("x", "match"),
     [
         (torch.zeros(B, D_X + 1).double(), r"x must have shape \(3, 2\), got \(3, 3\)"),
-        (torch.zeros(B - 1, D_X).double(), r"x must have shape \(3, 2\), got \(2, 2\)"),
         (torch.zeros(D_X).double(), r"x must have shape \(3, 2\), got \(2,\)"),
         (torch.zeros(B, D_X), "x must .* torch.float64, got torch.float32"),
-        (torch.zeros(B, D_X).long(), "x must .* torch.float64, got torch.int64"),
-        (spoiled(1, NAN), r"x must be finite, got nan at \(1, 1\)"),
-        (spoiled(2, -INF), r"x must be finite, got -inf at \(2, 1\)"),
-        (spoiled(2, 1e200), r"x holds values up to 1e\+200, whose squares leave"),
-        (torch.zeros(B, D_X, device="meta").double(), "x is on the device meta"),
+        (spoiled(NAN), r"x must be finite, got nan at \(1, 1\)"),
         ([[0.0] * D_X] * B, "x must be a tensor, got list"),
-        (None, "x must be a tensor, got None"),
-        ("a b", "x must be a tensor, got str 'a b'"),
     ],
 )
 def test_bad_inputs_change_nothing(name, rank, x, match):
@@ -432,19 +407,10 @@ def test_refuses_a_bad_loss_derivative(name, rank, method):
     before = learner.state_dict()
     good = torch.zeros(B, N).double()
     cases = [
-        (torch.zeros(shape).double(), r"dL_dh must have shape \(3, 3\)")
-        for shape in [(B, N + 1), (B, 2 * N), (B - 1, N), (N,)]
-    ]
-    cases += [
+        (good[:, :2], r"dL_dh must have shape \(3, 3\), got \(3, 2\)"),
         (good.float(), "dL_dh must have the dtype torch.float64, got torch.float32"),
-        (good.long(), "dL_dh must have the dtype torch.float64, got torch.int64"),
-        (good.to("meta"), "dL_dh is on the device meta"),
-        (good.to_sparse(), "dL_dh must be dense"),
         (good + NAN, r"dL_dh must be finite, got nan at \(0, 0\)"),
-        (good + 1e300, "dL_dh holds values up to 1e.300, whose squares leave"),
-        ([[0.0] * N] * B, "dL_dh must be a tensor, got list"),
         (None, "dL_dh must be a tensor, got None"),
-        ("h", "dL_dh must be a tensor, got str 'h'"),
     ]
     for value, match in cases:
         with pytest.raises((TypeError, ValueError), match=match):
@@ -452,16 +418,7 @@ def test_refuses_a_bad_loss_derivative(name, rank, method):
     assert same_state(before, learner.state_dict())
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [
-        torch.ones(B),
-        torch.ones(B + 1).bool(),
-        torch.ones(B, 1).bool(),
-        torch.arange(B),
-        [True] * B,
-    ],
-)
+@pytest.mark.parametrize("mask", [torch.ones(B), torch.ones(B + 1).bool(), [True] * B])
 def test_refuses_a_bad_mask(mask):
     learner = read(make("OK", 3, small()), inputs(1))
     before = learner.state_dict()
@@ -474,33 +431,28 @@ def test_refuses_a_bad_mask(mask):
 @every
 def test_refuses_bad_arguments(name, rank):
     build = partial(LEARNERS[name].make, rank=rank)
-    for batch_size in (0, -1, 2.0, True, None):
-        with pytest.raises(
-            ValueError, match=r"batch_size must be an integer in 1\.\.2147"
-        ):
-            build(small(), batch_size=batch_size)
-    for cell in (None, torch.nn.RNNCell(2, 3)):
-        with pytest.raises(TypeError, match=r"cell must be a labkit\.rtrl cell"):
-            build(cell, batch_size=B)
-    with pytest.raises(TypeError, match=r"generator must be a torch.Generator, got 3"):
+    with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got 0"):
+        build(small(), batch_size=0)
+    with pytest.raises(TypeError, match=r"cell must be a labkit\.rtrl cell, got RNN"):
+        build(torch.nn.RNNCell(2, 3), batch_size=B)
+    with pytest.raises(TypeError, match="generator must be a torch"):
         build(small(), batch_size=B, generator=3)
 
 
 @pytest.mark.parametrize(
-    ("build", "size", "words", "values"),
+    ("build", "size", "words", "value"),
     [
-        (OK, "rank", "in 1..6", (0, -2, 7, 1.0)),
-        (KTP, "rank", "in 1..3", (0, 4)),
-        (KFRTRL, "copies", ">= 1", (0,)),
-        (KFRTRL, "diagonal_rank", "in 1..3", (0, 4)),
-        (TBPTT, "horizon", ">= 1", (0, True)),
+        (OK, "rank", "in 1..6", 7),
+        (KTP, "rank", "in 1..3", 4),
+        (KFRTRL, "copies", ">= 1", 0),
+        (KFRTRL, "diagonal_rank", "in 1..3", 4),
+        (TBPTT, "horizon", ">= 1", 0),
     ],
 )
-def test_refuses_a_bad_size(build, size, words, values):
-    for value in values:
-        match = re.escape(f"{size} must be an integer {words}, got {value}")
-        with pytest.raises(ValueError, match=match):
-            build(small(), batch_size=B, **{size: value})
+def test_refuses_a_bad_size(build, size, words, value):
+    match = re.escape(f"{size} must be an integer {words}, got {value}")
+    with pytest.raises(ValueError, match=match):
+        build(small(), batch_size=B, **{size: value})
 
 
 def test_largest_rank_is_allowed():

@@ -8,8 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from labkit.rls import RLS
-from labkit.rtrl import LEARNERS, OK, RTRL, TBPTT, CopyTask, Readout, RNNCell, train
+from labkit.rtrl import LEARNERS, OK, RTRL, TBPTT, CopyTask, Readout, train
 
 from .conftest import agree, make, make_cell, randn, read
 
@@ -137,39 +136,6 @@ def test_tasks_draw_apart_and_torchs_seed_repeats_them():
     assert torch.equal(one, targets()) and not torch.equal(one, two)
 
 
-# Stacks and embeddings
-
-
-def test_a_stack_and_an_embedding_learn_by_the_inputs_gradient(kind):
-    """Exact where the upper layer's old state is taken for given."""
-    below, above = make_cell("rnn", D_X, 3), make_cell(kind, 3, N, seed=1)
-    table = nn.Embedding(6, D_X, dtype=torch.float64)
-    lower, upper = RTRL(below, batch_size=B), RTRL(above, batch_size=B)
-    tokens, dL = torch.randint(6, (5, B), generator=seeded()), randn(B, N, seed=3)
-    old = below.initial_state(B)
-    for t, each in enumerate(tokens, 1):
-        inputs = table(each)
-        old = below(inputs if t == len(tokens) else inputs.detach(), old)
-        given = upper.state
-        upper.step(lower.step(inputs.detach()))
-    expected = torch.autograd.grad(
-        (above.hidden(above(old, given)) * dL).sum(),
-        [below.weight, table.weight],
-        retain_graph=True,
-    )
-    to_lower = upper.input_gradient(dL)
-    assert agree(lower.gradient(to_lower), expected[0])
-    inputs.backward(lower.input_gradient(to_lower))
-    # The last step's share of the embedding: its rows before are in the state.
-    assert agree(table.weight.grad, expected[1])
-
-
-def test_no_step_no_gradient_of_it():
-    learner = RTRL(RNNCell(D_X, N), batch_size=B)
-    with pytest.raises(ValueError, match="no step to differentiate: call step first"):
-        learner.input_gradient(torch.zeros(B, N))
-
-
 # Sequences that have ended
 
 
@@ -178,7 +144,7 @@ def test_an_ended_sequence_stays_and_the_others_go_on(name, kind):
     """To the bit what they do unmasked, with the same noise."""
     cell, xs = make_cell(kind, D_X, 3), randn(6, B, D_X)
     masked, whole = make(name, 2, cell), make(name, 2, cell)
-    mask, dL = torch.tensor([True, False, True]), randn(B, 3, seed=2)
+    mask = torch.tensor([True, False, True])
     read(masked, xs[:3]), read(whole, xs[:3])
     before = masked.state_dict()
     for x in xs[3:]:
@@ -188,8 +154,6 @@ def test_an_ended_sequence_stays_and_the_others_go_on(name, kind):
         assert torch.equal(value[1], before[key][1]), key
         assert torch.equal(value[mask], whole.kept()[key][mask]), key
     assert torch.equal(h, cell.hidden(masked.state))
-    by_x = masked.input_gradient(dL)
-    assert not by_x[1].any() and torch.equal(by_x[mask], whole.input_gradient(dL)[mask])
     masked.step(xs[0], mask=mask | True)  # and it may go on
 
 
@@ -202,92 +166,3 @@ def test_masks_that_do_not_fit():
     assert not learner.state.any()
     with pytest.raises(ValueError, match="TBPTT has one window for all sequences"):
         make("TBPTT", 2, cell).step(x, mask=torch.ones(B, dtype=torch.bool))
-
-
-# The noise of a gradient
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_the_variance_is_that_over_the_draws(name):
-    """As of as many sequences side by side; nothing is left changed."""
-    cell, xs, dL = make_cell("rhn", D_X, 3), randn(5, B, D_X), randn(B, 3, seed=2)
-    learner = read(make(name, 2, cell), xs[:2])
-    before, draws = learner.state_dict(), 300
-    found = learner.variance(xs[2:], dL, draws)
-    after = learner.state_dict()
-    for key, value in before.items():
-        assert key == "waiting" or torch.equal(value, after[key])
-    assert found.shape == (B,)
-    if not learner.draws:
-        assert found.max() < 1e-25
-        return
-    many = make(name, 2, cell, batch_size=B * draws, seed=8)
-    for key in many.kept():
-        setattr(many, key, before[key].repeat(draws, *[1] * (before[key].ndim - 1)))
-    estimates = read(many, xs[2:].repeat(1, draws, 1))
-    gradients = estimates.per_sequence_gradient(dL.repeat(draws, 1))
-    wanted = gradients.unflatten(0, (draws, B)).var(0).sum((1, 2))
-    torch.testing.assert_close(found, wanted, rtol=0.5, atol=1e-12)
-
-
-def test_a_variance_takes_two_draws_and_leaves_a_refused_learner_alone():
-    learner = make("OK", 1, make_cell("rnn", D_X, 3))
-    before = learner.state_dict()
-    with pytest.raises(
-        ValueError, match=r"draws must be an integer in 2\.\.1000000, got 1"
-    ):
-        learner.variance(randn(2, B, D_X), randn(B, 3), 1)
-    with pytest.raises(ValueError, match="xs must have shape"):
-        learner.variance(randn(2, B, D_X + 1), randn(B, 3), 2)
-    assert torch.equal(before["generator"], learner.generator.get_state())
-    assert not learner.state.any()
-
-
-# An optimiser that reads what goes through the layers of the readout
-
-
-def by_hand(learner, readout, symbols, optimizer, window):
-    """Train with an optimiser that needs passes; each is made here."""
-    for t, (x, target, restart) in enumerate(symbols, start=1):
-        learner.reset(restart)
-        h = learner.step(x).requires_grad_()
-        loss = torch.nn.functional.cross_entropy(readout(h), target)
-        (loss / window).backward()
-        gradient = learner.backward(h.grad * window)
-        if t % window == 0:
-            learner.cell.weight.grad = gradient
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("name", ["OK", "TBPTT"])
-def test_rls_trains_the_readout(name, depth):
-    """As a loop by hand does: RLS sees each step's pass, and each update's gradient."""
-    ends, window = [], 4 if name == "TBPTT" else 1
-    for train_it in (by_hand, None):
-        torch.manual_seed(0)
-        cell = make_cell("rhn", 4, 5)
-        layers = [nn.Linear(5, 6).double(), nn.Tanh(), nn.Linear(6, 4).double()]
-        readout = nn.Sequential(*layers) if depth == 2 else nn.Linear(5, 4).double()
-        learner, optimizer = make(name, 4, cell), RLS(readout)
-        before = [each.detach().clone() for each in readout.parameters()]
-        task = CopyTask(
-            B, generator=torch.Generator().manual_seed(2), dtype=torch.float64
-        )
-        if train_it:
-            by_hand(learner, readout, islice(task, 24), optimizer, window)
-        else:
-            records = list(train(learner, readout, task, steps=24, optimizer=optimizer))
-            assert records[-1].updated
-        ends.append([each.detach() for each in readout.parameters()])
-        assert not any(map(torch.equal, before, ends[-1]))
-    for one, two in zip(*ends, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
-
-
-def test_with_rls_a_group_is_refused(monkeypatch):
-    cell, readout = make_cell("rhn", 4, 5), nn.Linear(5, 4).double()
-    learner, optimizer = make("OK", 2, cell), RLS(readout)
-    with pytest.raises(ValueError, match="has a hook that reads its passes, as RLS"):
-        next(train(learner, readout, [], optimizer=optimizer, group=object()))

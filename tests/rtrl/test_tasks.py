@@ -158,11 +158,9 @@ def test_equal_generators_give_equal_symbols():
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.0])
 def test_copy_refuses_sizes(wrong):
-    with pytest.raises(
-        ValueError, match=r"batch_size must be an integer in 1\.\.1000000"
-    ):
+    with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got"):
         CopyTask(wrong)
-    with pytest.raises(ValueError, match=r"level must be an integer in 1\.\.1000000"):
+    with pytest.raises(ValueError, match="level must be an integer >= 1, got"):
         CopyTask(1, level=wrong)
 
 
@@ -202,18 +200,6 @@ def test_each_stream_restarts_at_its_period_staggered(b, period):
     assert none[0].all() and not none[1:].any() and none.dtype == torch.bool
 
 
-def test_random_restarts_have_their_probability():
-    n, b, p = 4000, 8, 0.05
-    kwargs = {"reset_every": 0, "reset_probability": p}
-    r = restarts(n + 1, b, generator=seeded(), **kwargs)
-    assert r[0].all()
-    count = int(r[1:].sum())
-    assert abs(count - n * b * p) <= 5 * math.sqrt(n * b * p * (1 - p))
-    again = restarts(n + 1, b, generator=seeded(), **kwargs)
-    assert torch.equal(r, again)
-    assert not torch.equal(r[:, 0], r[:, 1])
-
-
 def test_text_has_no_curriculum():
     stream = CharStream(tokens(30), 7, 2, dtype=torch.float64)
     for _ in range(100):
@@ -229,12 +215,9 @@ def test_text_has_no_curriculum():
         ({"tokens": tokens(40).view(8, 5)}, r"got shape \(8, 5\)"),
         ({"vocabulary": 3}, r"tokens must lie in 0\.\.2, got 0\.\.6"),
         ({"tokens": tokens(40) - 1}, r"tokens must lie in 0\.\.6, got -1\.\.5"),
-        ({"reset_probability": 0.1}, "reset_every or reset_probability, not both"),
-        ({"reset_every": 0, "reset_probability": 1.0}, r"\[0, 1\), got 1\.0"),
-        ({"reset_every": 0, "reset_probability": -0.1}, r"\[0, 1\), got -0\.1"),
-        ({"batch_size": -2}, "batch_size must be an integer in 1..1000000, got -2"),
-        ({"batch_size": 0}, "batch_size must be an integer in 1..1000000, got 0"),
-        ({"vocabulary": 0}, "vocabulary must be an integer in 1..32768, got 0"),
+        ({"reset_every": -1}, "reset_every must be an integer >= 0, got -1"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+        ({"vocabulary": 0}, "vocabulary must be an integer >= 1, got 0"),
     ],
 )
 def test_text_refuses(change, message):

@@ -108,9 +108,9 @@ EXERCISES = (
         hints=(
             "The mean is right with any factors above 0. These make the noise least, "
             "since the two cross terms are then equally large.",
-            r"`balance(x, y)` is $\sqrt{x / y}$, and 1 where a norm is 0. `A` is $HA$ "
-            "by now, and `size` is the norm of `D`, of shape (b, 1, 1, 1).",
-            "`norm(A, 2)` is (b, c, 1, 1) and `norm(u, 1)` is (b, c, 1). One index 0 "
+            r"`balance(x, y)` is $\sqrt{x / y}$, and 1 where a norm is 0. `HA` is "
+            "$HA$, and `size` is the norm of `D`, of shape (b, 1, 1, 1).",
+            "`norm(HA, 2)` is (b, c, 1, 1) and `norm(u, 1)` is (b, c, 1). One index 0 "
             "at the end takes the last dimension off. `norm(h_hat, 1)` is (b, 1) and "
             "needs one more dimension in the middle.",
         ),
@@ -158,25 +158,22 @@ EXERCISES = (
         function=ok_step,
         tags=("8",),
         equation=r"A'_j = \sum_{i \le r} Z_{ij}\, HA_i + Z_{r+1, j}\, D",
-        shapes={"A_new": "(b, r, K n, S)"},
-        given=(
-            "A_new = ...  # (8)\n"
-            "A = A_new.contiguous() if for_A is None else for_A.copy_(A_new)",
-        ),
+        shapes={"A": "(b, r, K n, S)"},
+        given=("A = ...  # (8)",),
         plain=(
-            "torch.einsum('bij,bicd->bjcd', Z[:, :r], HA) + torch.diag_embed("
-            "Z[:, r, :, None, None, None] * Dt, dim1=3, dim2=5).reshape(A.shape)",
+            "torch.einsum('bij,bicd->bjcd', Z[:, :-1], HA) + torch.diag_embed(Z[:, "
+            "-1, :, None, None, None] * D.transpose(1, 2)[:, None], "
+            "dim1=3, dim2=5).reshape(HA.shape)",
         ),
-        stands_for={"A_new": "A"},
         hints=(
-            "`HA` (b, r, K n, S) holds the first r matrices, and `flat` the same with "
-            "every matrix as one row. `Z` is (b, r + 1, r); its last row belongs to "
-            "$D$.",
-            "`torch.einsum('bij,bicd->bjcd', Z[:, :r], HA)` is the sum over the first "
+            "`HA` (b, r, K n, S) holds the first r matrices. `Z` is (b, r + 1, r); its "
+            "last row belongs to $D$.",
+            "`torch.einsum('bij,bicd->bjcd', Z[:, :-1], HA)` is the sum over the first "
             "r. D is still missing.",
             "D is zero but on the diagonals $j = j'$ of a matrix, and `diagonals(A, "
-            "D)` is a view (b, r, K, P, n) of these entries of `A`. `Dt` is D in this "
-            "layout: `diagonals(A_new, D).add_(Z[:, r, :, None, None, None] * Dt)`.",
+            "D)` is a view (b, r, K, P, n) of these entries of `A`. In this layout D "
+            "is `D.transpose(1, 2)[:, None]`, and `Z[:, -1, :, None, None, None]` are "
+            "its weights: `diagonals(A, D).add_(...)` of their product.",
         ),
         example=partial(example, "OK"),
         theorems=OK,
@@ -188,7 +185,7 @@ EXERCISES = (
         tags=("3",),
         equation=r"C = L R^\top = U\,\mathrm{diag}(d)\,V^\top",
         shapes={"C": "(b, r + 1, r + 1)"},
-        given=("C = ...  # (3)\nU, d, V = svd(C, decomposition)",),
+        given=("C = ...  # (3)\nU, d, V = svd(C)",),
         plain=("L @ R.mT",),
         hints=(
             r"The sum of the terms is $\sum_i u_i \otimes A_i$. With $u_i = Q L_i$ and "

@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazily(
     {
         "training": (
             *("Look", "Network", "estimates", "looks", "make_learner"),
-            *("measure_noise", "new_network", "read_text", "train_network"),
+            *("new_network", "read_text", "train_network"),
         ),
         "noise": ("NOISE", "NoiseKnobs"),
         "verdicts": ("above_claim", "copy_claim", "noise_claims"),

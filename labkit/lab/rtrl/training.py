@@ -182,14 +182,6 @@ def estimates(
         yield drawn, exact.gradient(dL_dh)
 
 
-def measure_noise(
-    network: Network, learner: Learner, text: Text, sequences: int = 1
-) -> Iterator[dict[str, float]]:
-    """Yield the :func:`noise_numbers` of each step of :func:`estimates`."""
-    for drawn, truth in estimates(network, {"": learner}, text, sequences):
-        yield noise_numbers(learner, drawn[""], truth)
-
-
 def noise_numbers(learner: Learner, drawn: Tensor, truth: Tensor) -> dict[str, float]:
     """Return numbers that compare draws (R, m, K n) with the exact gradient.
 

@@ -240,13 +240,13 @@ REWRITTEN = [
     ),
     (
         "rtrl-kf-factors",
-        "p1 = balance(A.flatten(2).norm(dim=-1, keepdim=True), norm(u, 1))\n"
+        "p1 = balance(HA.flatten(2).norm(dim=-1, keepdim=True), norm(u, 1))\n"
         "p2 = balance(size.flatten(1)[..., None], h_hat.norm(dim=1)[:, None, None])",
     ),
     (
         "rtrl-kf-factors",
         "p2 = balance(size[:, :, 0], norm(h_hat[:, None], 1))\n"
-        "p1 = balance(norm(A, 2).squeeze(-1), norm(u, 1))",
+        "p1 = balance(norm(HA, 2).squeeze(-1), norm(u, 1))",
     ),
     ("rtrl-kf-mix", "u = c * p2 * h_hat.unsqueeze(1) + u * p1"),
     ("rtrl-kf-mix", "u = torch.addcmul(p1 * u, c * p2, h_hat[:, None])"),
@@ -260,18 +260,18 @@ REWRITTEN = [
     ("rtrl-ok-u", "u = (X[..., None] * u[:, :, None]).sum(1)"),
     (
         "rtrl-ok-A",
-        "(Z[:, :r].mT @ flat).view_as(A)\n"
-        "diagonals(A_new, D).add_(Z[:, r, :, None, None, None] * Dt)",
+        "(Z[:, :-1].mT @ HA.flatten(2)).view_as(HA)\n"
+        "diagonals(A, D).add_(Z[:, -1, :, None, None, None] * D.movedim(1, 2)[:, None])",
     ),
     (
         "rtrl-ok-A",
         "torch.einsum('bij,bicd->bjcd', Z[:, :-1], HA)\n"
-        "diagonals(A_new, D).addcmul_(Dt, Z[:, -1, :, None, None, None])",
+        "diagonals(A, D).add_(torch.einsum('bj,bpki->bjkpi', Z[:, -1], D))",
     ),
     (
         "rtrl-ok-A",
-        "sum(Z[:, i, :, None, None] * HA[:, i, None] for i in range(r))\n"
-        "diagonals(A_new, D).add_(torch.einsum('bj,bpki->bjkpi', Z[:, r], D))",
+        "combine(HA, Z[:, :-1])\n"
+        "diagonals(A, D).add_(torch.einsum('bj,bpki->bjkpi', Z[:, -1], D))",
     ),
     ("rtrl-ok-C", "torch.einsum('bik,bjk->bij', L, R)"),
     ("rtrl-ok-C", "L.matmul(R.transpose(1, 2))"),
