@@ -261,7 +261,9 @@ REWRITTEN = [
     (
         "rtrl-ok-A",
         "(Z[:, :-1].mT @ HA.flatten(2)).view_as(HA)\n"
-        "diagonals(A, D).add_(Z[:, -1, :, None, None, None] * D.movedim(1, 2)[:, None])",
+        "diagonals(A, D).add_(\n"
+        "    Z[:, -1, :, None, None, None] * D.movedim(1, 2)[:, None]\n"
+        ")",
     ),
     (
         "rtrl-ok-A",
