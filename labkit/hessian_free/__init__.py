@@ -1,4 +1,4 @@
-"""Stochastic Hessian-free training with LSMR, and LSMR and CG for general use.
+"""Stochastic Hessian-free training with LSMR.
 
 I. Emirahmetoglu, D. E. Stewart, *Training Autoencoders Using Stochastic Hessian-Free
 Optimization with LSMR*; the baseline is J. Martens, *Deep learning via Hessian-free
@@ -9,12 +9,13 @@ from labkit.hessian_free.autoencoder import Autoencoder, as_sequential, mirrored
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.cg import CGResult, cg, cg_steps
 from labkit.hessian_free.linearise import linearise, mean_loss, squared_error
-from labkit.hessian_free.losses import CrossEntropy, Loss, check_loss
 from labkit.hessian_free.lsmr import LSMRResult, lsmr, lsmr_steps
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import (
     HessianFree,
     Subproblem,
+)
+from labkit.hessian_free.preconditioner import (
     diagonal_estimate,
     diagonal_preconditioner,
 )
@@ -35,11 +36,9 @@ __all__ = [
     "SHORT",
     "Autoencoder",
     "CGResult",
-    "CrossEntropy",
     "HFStep",
     "HessianFree",
     "LSMRResult",
-    "Loss",
     "MartensHF",
     "PaperSetting",
     "Record",
@@ -49,7 +48,6 @@ __all__ = [
     "batch_gradient_variance",
     "cg",
     "cg_steps",
-    "check_loss",
     "diagonal_estimate",
     "diagonal_preconditioner",
     "linearise",

@@ -4,8 +4,8 @@ Emirahmetoglu and Stewart, sections 3 and 4.1. Layer l has W_l of shape
 (m_l + 1, m_{l+1}). Its last row is the bias; W_l^- is W_l without it, and X~ = [X 1].
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -13,24 +13,33 @@ from torch import Tensor, nn
 from labkit.check import (
     COUNT,
     POSITIVE,
+    Range,
     check_kind,
     check_making,
     check_options,
     check_tensor,
-    integer,
-    one_of,
-    optional,
 )
+from labkit.hessian_free.vectors import check_blocks
 
 # The derivatives are functions of the output, because a forward pass keeps that.
-MODULES = {"logistic": nn.Sigmoid, "tanh": nn.Tanh, "linear": nn.Identity}
-MODULES |= {"relu": nn.ReLU}
+MODULES = {
+    "logistic": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "linear": nn.Identity,
+    "relu": nn.ReLU,
+}
 ACTIVATIONS = {
     "logistic": (torch.sigmoid, lambda S: S * (1 - S)),
     "tanh": (torch.tanh, lambda S: 1 - S * S),
     "linear": (lambda Z: Z, torch.ones_like),
     "relu": (torch.relu, lambda S: (S > 0).to(S)),
 }
+ENCODER = Range("integers >= 1", lambda v: all(map(COUNT.holds, v)))
+WIDTHS = Range(
+    "three or more integers >= 1 that mirror, such as mirrored((64, 32, 8))",
+    lambda v: len(v) > 2 and v == v[::-1] and ENCODER.holds(v),
+)
+OPTIONS = {"widths": WIDTHS, "incoming": COUNT, "std": POSITIVE}
 
 
 def mirrored(encoder: Iterable[int]) -> tuple[int, ...]:
@@ -41,7 +50,8 @@ def mirrored(encoder: Iterable[int]) -> tuple[int, ...]:
     >>> mirrored((64, 32, 8))
     (64, 32, 8, 32, 64)
     """
-    encoder = _whole("encoder", encoder)
+    encoder = tuple(encoder)
+    check_options({"encoder": encoder}, {"encoder": ENCODER})
     return encoder + encoder[-2::-1]
 
 
@@ -80,16 +90,19 @@ class Autoencoder(nn.Module):
     ):
         super().__init__()
         check_making(generator, dtype, device)
-        self.widths = _check_widths(widths)
+        self.widths = tuple(widths)
+        options = {"widths": self.widths, "incoming": incoming, "std": std}
+        check_options(options, OPTIONS)
         k = len(self.widths) - 1
-        self.activations = _check_activations(activations, k)
-        check_options(
-            {"incoming": incoming, "std": std}, {"incoming": COUNT, "std": POSITIVE}
-        )
-        pairs = zip(self.widths, self.widths[1:], strict=False)
+        self.activations = tuple(activations or ["logistic"] * k)
+        if len(self.activations) != k or not {*self.activations} <= {*ACTIVATIONS}:
+            known = ", ".join(ACTIVATIONS)
+            raise ValueError(
+                f"activations must be {k} names of {known}, got {self.activations}"
+            )
         self.weights = nn.ParameterList(
             sparse_weights(m, p, incoming, std, generator, dtype=dtype, device=device)
-            for m, p in pairs
+            for m, p in pairwise(self.widths)
         )
 
     def forward(self, X: Tensor) -> Tensor:
@@ -98,20 +111,16 @@ class Autoencoder(nn.Module):
 
     def encode(self, X: Tensor) -> Tensor:
         """Return the code of X: (n, m_1) -> (n, width of the code layer)."""
-        return self.outputs(X, layers=(len(self.widths) - 1) // 2)
+        check_tensor("X", X, shape=("n", self.widths[0]), like=self.weights[0])
+        return self.passed(X, tuple(self.weights)[: len(self.weights) // 2])
 
-    def outputs(
-        self,
-        X: Tensor,
-        weights: Sequence[Tensor] | None = None,
-        layers: int | None = None,
-    ) -> Tensor:
-        """Return S_l for l = ``layers``, by default the last, at the given weights."""
-        W = tuple(self.weights) if weights is None else weights
-        check_blocks("weights", W, tuple(self.weights))
+    def outputs(self, X: Tensor, weights: Sequence[Tensor] | None = None) -> Tensor:
+        """Return the reconstruction of X at the given weights, by default its own."""
+        W = tuple(self.weights)
         check_tensor("X", X, shape=("n", self.widths[0]), like=W[0])
-        check_options({"layers": layers}, {"layers": optional(integer(0, len(W)))})
-        return self.passed(X, W[:layers])
+        if weights is not None:
+            check_blocks("weights", weights, W)
+        return self.passed(X, W if weights is None else weights)
 
     def passed(self, X: Tensor, weights: Sequence[Tensor]) -> Tensor:
         """Return what the first layers make of X, unchecked: (n, m_1) -> (n, m_l)."""
@@ -153,56 +162,3 @@ def sparse_weights(
     values *= std
     W = values.new_zeros(m + 1, p)
     return nn.Parameter(W.scatter_(0, chosen, values))
-
-
-_kind = attrgetter("shape", "dtype", "device")
-
-
-def check_blocks(name: str, blocks: Sequence[Tensor], like: Sequence[Tensor]) -> None:
-    """Raise an error unless there are tensors of the shapes and dtypes of others."""
-    check_kind(name, blocks, tuple | list, "a tuple of tensors")
-    if len(blocks) != len(like):
-        raise ValueError(f"{name} must have {len(like)} tensors, got {len(blocks)}")
-    # the usual case first: a step comes here once for each linearisation
-    if {*map(type, blocks)} <= {Tensor, nn.Parameter}:
-        if [*map(_kind, blocks)] == [*map(_kind, like)]:
-            return
-    for i, (block, own) in enumerate(zip(blocks, like, strict=True)):
-        check_tensor(f"{name}[{i}]", block, shape=own.shape, like=own)
-
-
-def _whole(name, widths):
-    """Return widths as a tuple of integers."""
-    check_kind(name, widths, Iterable, "a sequence of integers")
-    if getattr(widths, "ndim", 1) != 1:
-        raise TypeError(f"{name} must be a sequence of integers, got {widths!r}")
-    widths = tuple(widths)
-    if not all(map(integer(1, 10_000_000).holds, widths)):
-        raise ValueError(f"{name} must be integers >= 1, got {widths}")
-    return widths
-
-
-def _check_widths(widths):
-    widths = _whole("widths", widths)
-    if len(widths) < 3:
-        raise ValueError(f"widths must be three or more integers >= 1, got {widths}")
-    if widths != widths[::-1]:
-        raise ValueError(
-            f"widths must mirror, but {widths} reversed is {widths[::-1]}; "
-            "mirrored(encoder) completes the widths of an encoder"
-        )
-    return widths
-
-
-def _check_activations(activations, k):
-    if activations is None:
-        return ("logistic",) * k
-    check_kind("activations", activations, (list, tuple, Iterator), "a list of names")
-    activations = tuple(activations)
-    if len(activations) != k or not all(
-        one_of(ACTIVATIONS).holds(name) for name in activations
-    ):
-        raise ValueError(
-            f"activations must be {k} names of {tuple(ACTIVATIONS)}, got {activations}"
-        )
-    return activations

@@ -13,10 +13,9 @@ at once what the stop test needs of them. What was computed past the end is drop
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,20 +25,19 @@ from labkit.check import (
     NOT_NEGATIVE,
     YES_OR_NO,
     check_options,
-    optional,
+    check_tensor,
 )
-from labkit.hessian_free.system import check_dtype, symmetric, vector_like
+from labkit.hessian_free.system import DTYPES
 from labkit.hessian_free.vectors import (
     Space,
     Vector,
     as_tuple,
-    default_check_every,
+    check_like,
+    looks,
     positive,
 )
 
 STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
-OPTIONS = STOPS | {"check_every": COUNT, "keep": YES_OR_NO}
-OPTIONS["callback"] = optional(FUNCTION)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,17 +77,18 @@ def cg_steps(
 
     An iteration costs one B, at most 15 kernels and 21 reads or writes of a vector.
     """
-    space, right = Space(b), b
-    flat = lambda v: None if v is None else space.flat(v)  # noqa: E731
+    space = Space(b)
+    b = space.flat(b)
 
     def product(v):
-        Bv = B(space.outside(space.blocks(v)))
-        check_dtype(Bv, "B x", right)
-        return flat(Bv)
+        return space.flat(B(space.outside(space.blocks(v))))
 
-    M = None if M is None else space.factors(M)
-    x, b = flat(x0), flat(b)  # of one block, views: not written to
-    x, r = (torch.zeros_like(b), b) if x is None else (x, b - product(x))
+    if x0 is None:
+        x, r = torch.zeros_like(b), b
+    else:
+        x = space.flat(x0)
+        r = b - product(x)
+    M = None if M is None else space.flat(M)
     y = r if M is None else r / M
     p, ry = y, torch.dot(r, y)
     q = torch.dot(r + b, x)
@@ -110,7 +109,11 @@ def cg_steps(
             scalars += [q, ry, pBp]
         values = torch.stack(scalars).view(-1, 3).tolist()
         for x_k, (q_k, ry_k, pBp_k) in zip(iterates, values, strict=True):
-            _check_finite(q_k, ry_k, pBp_k, k)
+            if not all(map(math.isfinite, (q_k, ry_k, pBp_k))):
+                raise FloatingPointError(
+                    f"a product with B is not finite at iteration {k} "
+                    f"(q = {q_k}, <r, y> = {ry_k}, <p, B p> = {pBp_k})"
+                )
             rnorm, curvature = math.sqrt(max(ry_k, 0.0)), pBp_k if k else math.nan
             yield CGStep(k, space.blocks(x_k), -0.5 * q_k, rnorm, curvature)  # (6)
             k += 1
@@ -122,8 +125,7 @@ class CGResult(NamedTuple):
 
     ``status`` is "progress" (Martens' test), "exact", "curvature" (<p, B p> <= 0) or
     "maxiter"; ``kept`` holds pairs (k, iterate), the last iterate always among them;
-    ``q`` and ``rnorm`` have a number for each iteration, from 0. For k systems all but
-    x are tuples of k.
+    ``q`` and ``rnorm`` have a number for each iteration, from 0.
     """
 
     x: Vector
@@ -131,11 +133,11 @@ class CGResult(NamedTuple):
     iterations: int
     q: tuple[float, ...]
     rnorm: tuple[float, ...]
-    kept: tuple
+    kept: tuple[tuple[int, tuple[Tensor, ...]], ...]
 
 
 def cg(
-    B: object,
+    B: Tensor | Callable,
     b: Vector,
     *,
     x0: Vector | None = None,
@@ -143,33 +145,27 @@ def cg(
     maxiter: int = 250,
     tolerance: float = 5e-4,
     keep: bool = False,
-    callback: Callable | None = None,
-    check_every: int | None = None,
 ) -> CGResult:
     r"""Solve B x = b approximately by conjugate gradients, stopped as Martens (2010).
 
     CG stops at k when, over the last gap = max(10, ceil(k / 10)) iterations, the model
     gained less than ``tolerance`` per iteration, relatively: k > gap, q_k < 0 and
-    (q_k - q_{k - gap}) / q_k < tolerance gap.
+    (q_k - q_{k - gap}) / q_k < tolerance gap. For NumPy arrays and sparse matrices
+    there is ``scipy.sparse.linalg.cg``.
 
     Parameters
     ----------
-    B : matrix, or callable x -> B x, symmetric positive definite
-        Of the kinds that A may be in :func:`labkit.hessian_free.lsmr`.
-    b : tensor, NumPy array, or tuple of these, real, complex or integer
-        If B is a matrix also (n, k), k systems, which are solved in turn.
+    B : (n, n) tensor, or callable x -> B x, symmetric positive definite
+    b : tensor or tuple of tensors, (n,) if B is a matrix, of float32 or float64
     x0 : like b, optional, start; zero if not given
     preconditioner : like b, optional, $M$ > 0, approximates the diagonal of B
     maxiter : int >= 1, iterations at most
     tolerance : float >= 0; 0 runs to ``maxiter`` or to rounding
     keep : bool, also keep the iterates at k = ceil(5 * 1.3^t), for a search back
-    callback : callable, optional
-        Given the :class:`CGStep` of each iteration from 1, its ``x`` of b's kind.
-    check_every : int >= 1, optional, see :func:`labkit.hessian_free.lsmr`
 
     Raises
     ------
-    ValueError, FloatingPointError
+    ValueError, TypeError, FloatingPointError
         For arguments out of range; where a product is NaN or infinite.
 
     Examples
@@ -178,25 +174,22 @@ def cg(
     >>> cg(lambda x: d * x, torch.ones_like(d)).x
     tensor([1.0000, 0.5000, 0.2500], dtype=torch.float64)
     """
-    product, b = symmetric(B, b)
-    space = Space(b)
-    if check_every is None:
-        check_every = default_check_every(as_tuple(b)[0])
-    options = {"maxiter": maxiter, "tolerance": tolerance, "check_every": check_every}
-    options |= {"keep": keep, "callback": callback}
-    check_options(options, OPTIONS)
-    if hasattr(B, "shape") and b.ndim == 2:
-        return _columns(B, b, x0, preconditioner, options)
-    x0 = vector_like(b, "x0", x0)
-    preconditioner = vector_like(b, "preconditioner", preconditioner, real=True)
+    given = {"maxiter": maxiter, "tolerance": tolerance, "keep": keep}
+    check_options(given, STOPS | {"keep": YES_OR_NO})
+    for block in as_tuple(b):
+        check_tensor("b", block, dtype=DTYPES)
+    if isinstance(B, Tensor):
+        check_tensor("B", B, shape=(len(b), len(b)), like=b)
+        B = B.mv
+    check_options({"B": B}, {"B": FUNCTION})
+    for name, x in (("x0", x0), ("preconditioner", preconditioner)):
+        if x is not None:
+            check_like(name, x, b)
     q, rnorm, kept, t = [], [], [], 0
-    steps = cg_steps(
-        product, b, x0, preconditioner, check_every=check_every, maxiter=maxiter
-    )
+    every = looks(as_tuple(b)[0])
+    steps = cg_steps(B, b, x0, preconditioner, check_every=every, maxiter=maxiter)
     for step in steps:
         k = step.k
-        if callback and k:
-            callback(replace(step, x=space.outside(step.x)))
         q.append(step.q)
         rnorm.append(step.rnorm)
         status = _reason(step, q, rnorm, tolerance, maxiter)
@@ -205,23 +198,8 @@ def cg(
             t += 1
         if status:
             break
-    x = space.outside(step.x)
+    x = Space(b).outside(step.x)
     return CGResult(x, status, k, tuple(q), tuple(rnorm), tuple(kept))
-
-
-def _columns(B, b, x0, M, options) -> CGResult:
-    """Solve the systems of b's columns, one after the other."""
-
-    def column(x, i):
-        return None if x is None else x[:, i]
-
-    systems = [
-        cg(B, b[:, i], x0=column(x0, i), preconditioner=column(M, i), **options)
-        for i in range(b.shape[1])
-    ]
-    x, *others = zip(*systems, strict=True)
-    stack = torch.stack if isinstance(b, Tensor) else np.stack
-    return CGResult(stack(x, 1), *others)
 
 
 def _reason(step, q, rnorm, tolerance, maxiter):
@@ -236,11 +214,3 @@ def _reason(step, q, rnorm, tolerance, maxiter):
     if k > gap and q[k] < 0 and (q[k] - q[k - gap]) / q[k] < tolerance * gap:
         return "progress"
     return "maxiter" if k == maxiter else None
-
-
-def _check_finite(q, ry, pBp, k):
-    if not all(map(math.isfinite, (q, ry, pBp))):
-        raise FloatingPointError(
-            f"a product with B is not finite at iteration {k} "
-            f"(q = {q}, <r, y> = {ry}, <p, B p> = {pBp})"
-        )

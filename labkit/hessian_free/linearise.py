@@ -14,26 +14,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import signature
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from labkit.check import check_kind
-from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder, check_blocks
-from labkit.hessian_free.losses import (
-    SQUARED,
-    CrossEntropy,
-    Loss,
-    LossLike,
-    as_loss,
-    check_like,
-    check_rows,
-    tried,
-)
-from labkit.hessian_free.vectors import Blocks
+from labkit.hessian_free.autoencoder import ACTIVATIONS, Autoencoder
+from labkit.hessian_free.checks import check_batch, check_model
+from labkit.hessian_free.losses import LinearisedSoftmax, Point, cross_entropy
+from labkit.hessian_free.vectors import Blocks, check_blocks
 
 UNKNOWN = ("saved tensor hooks", "setup_context")  # to torch.func, in its words
 ROWS = 32  # examples whose gradients a LinearisedModule holds at once
@@ -49,9 +39,9 @@ def linearise(
     inputs: Tensor,
     targets: Tensor | None = None,
     *,
-    loss: LossLike = "squared",
+    loss: str = "squared",
     weights: tuple[Tensor, ...] | None = None,
-) -> "LinearisedLayers | LinearisedModule | LinearisedLoss":
+) -> "LinearisedLayers | LinearisedModule | LinearisedSoftmax":
     """Return the residual of a model and its derivative, at its weights or at others.
 
     Parameters
@@ -62,47 +52,55 @@ def linearise(
         in training mode and dropout are refused.
     inputs : (n, ...) tensor, $X$
     targets : tensor, optional, $T$, see :class:`HessianFree`
-    loss : "squared", "softmax", "logistic" or Loss
+    loss : {"squared", "softmax"}
     weights : tuple of tensors, optional
         Where to linearise; the model's own if not given. They are not copied: leave
         them unchanged.
 
     Returns
     -------
-    LinearisedLayers or LinearisedModule; with another loss than "squared" a
-    LinearisedLoss around one of them
+    LinearisedLayers or LinearisedModule; for "softmax" a LinearisedSoftmax around one
+    of them
     """
-    loss = as_loss(loss, model)
-    check_rows(model, inputs, targets)
-    _check_weights(model, weights)
+    _check(model, inputs, targets, loss, weights)
+    return linearised(model, inputs, targets, loss, weights)
+
+
+def linearised(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor | None,
+    loss: str,
+    weights: Blocks | None,
+) -> "LinearisedLayers | LinearisedModule | LinearisedSoftmax":
+    """Return what :func:`linearise` returns, of arguments that were checked."""
     weights = weights_of(model) if weights is None else tuple(weights)
     targets = inputs if targets is None else targets
-    squared = targets if loss == SQUARED else None
+    squared = targets if loss == "squared" else None
     if isinstance(model, Autoencoder):
         point = linearise_layers(weights, model.activations, inputs, squared)
     else:
         point = LinearisedModule(model, weights, inputs, squared)
-    return point if loss == SQUARED else LinearisedLoss(point, loss, targets)
+    return point if loss == "squared" else LinearisedSoftmax(point, targets)
 
 
-def _check_weights(model, weights):
-    check_kind("model", model, nn.Module, "an nn.Module")
+def _check(model, inputs, targets, loss, weights):
+    check_model(model, loss)
+    check_batch(model, loss, inputs, targets)
     if weights is not None:
         check_blocks("weights", weights, weights_of(model))
 
 
-@torch.no_grad()
 def mean_loss(
     model: nn.Module,
     inputs: Tensor,
     targets: Tensor | None = None,
     *,
-    loss: LossLike = "squared",
+    loss: str = "squared",
     weights: tuple[Tensor, ...] | None = None,
 ) -> Tensor:
-    """Return f, (): half the squared error, or the mean of another loss."""
-    loss = as_loss(loss, model)
-    _check_weights(model, weights)
+    """Return f, (): half the squared error, or the mean cross-entropy."""
+    _check(model, inputs, targets, loss, weights)
     return loss_at(model, inputs, targets, loss, weights)
 
 
@@ -122,17 +120,15 @@ def loss_at(
     model: nn.Module,
     inputs: Tensor,
     targets: Tensor | None,
-    loss: Loss | CrossEntropy,
-    weights: tuple[Tensor, ...] | None,
+    loss: str,
+    weights: Blocks | None = None,
 ) -> Tensor:
-    """Return f, (), at weights that a step has made and that are not checked."""
+    """Return f, (), of rows and weights that were checked."""
     targets = inputs if targets is None else targets
-    check_rows(model, inputs, targets)
     outputs = _outputs(model, inputs, weights)
-    check_like(loss, outputs, targets)
-    if loss == SQUARED:
-        return 0.5 * ((outputs - targets).square_().sum() / len(inputs))
-    return loss.value(outputs, targets).mean()
+    if loss == "softmax":
+        return cross_entropy(outputs, targets).mean()
+    return 0.5 * ((outputs - targets).square_().sum() / len(inputs))
 
 
 def _outputs(model, inputs, weights):
@@ -174,10 +170,8 @@ def _twice_differentiable(model):
     with ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if _has_recurrence(model):
-            for library in (torch.backends.cudnn, torch.backends.mkldnn):
-                # None leaves a flag as it is.
-                flags = dict.fromkeys(signature(library.flags).parameters)
-                stack.enter_context(library.flags(**flags | {"enabled": False}))
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         yield
 
 
@@ -195,23 +189,6 @@ def _unknown_in_words():
             "without setup_context have no Gauss-Newton product; switch them off for "
             f"these steps ({error})"
         ) from error
-
-
-class _Point:
-    """The base class of both linearisations, for what needs the residual R alone."""
-
-    @property
-    def n(self) -> int:
-        """The number of examples."""
-        return len(self.residual)
-
-    def agreed(self, x: Tensor) -> Tensor:
-        """Return random numbers unchanged, as there is no other worker."""
-        return x
-
-    def loss(self) -> Tensor:
-        """Return f = |R|^2 / 2, ()."""
-        return 0.5 * self.residual.square().sum()
 
 
 @torch.no_grad()
@@ -250,7 +227,7 @@ def with_ones(S: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearisedLayers(_Point):
+class LinearisedLayers(Point):
     r"""The derivative A = dR/dw of a stack of layers, from stored activations.
 
     Algorithms 4 and 5; the column of ones in $\tilde S$ has derivative 0: $W^-$
@@ -328,7 +305,7 @@ class LinearisedLayers(_Point):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearisedModule(_Point):
+class LinearisedModule(Point):
     """The derivative A = dR/dw of any module, by ``torch.func``.
 
     If the targets T are None, R is that of the outputs alone. A' is the closure of one
@@ -345,11 +322,10 @@ class LinearisedModule(_Point):
     inputs: Tensor
     targets: Tensor | None
 
-    def residual_map(self, *weights) -> Tensor:
+    def residual_map(self, weights: Blocks) -> Tensor:
         """Return R as a function of the weights, for ``torch.func``."""
         with _twice_differentiable(self.model):
             outputs = _outputs(self.model, self.inputs, weights)
-        check_like(SQUARED, outputs, self.targets)
         if self.targets is not None:
             outputs = outputs - self.targets
         return outputs / math.sqrt(len(self.inputs))
@@ -358,17 +334,16 @@ class LinearisedModule(_Point):
     def residual(self) -> Tensor:
         """The residual R, of the shape of the targets."""
         with torch.no_grad():
-            forward = lambda: self.residual_map(*self.weights)  # noqa: E731
-            return tried(forward, self.model, self.inputs)
+            return self.residual_map(self.weights)
 
     @cached_property
     def _vjp(self):
         with _unknown_in_words():
-            return vjp(self.residual_map, *self.weights)[1]
+            return vjp(self.residual_map, self.weights)[1]
 
     @cached_property
     def _jvp(self):
-        return vjp(self._vjp, torch.zeros_like(self.residual))[1]
+        return vjp(self.transpose_map, torch.zeros_like(self.residual))[1]
 
     def forward_map(self, d: Blocks) -> Tensor:
         """Return A d: tuple like the weights -> like the targets."""
@@ -376,17 +351,17 @@ class LinearisedModule(_Point):
 
     def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
         """Return A'U: like the targets -> tuple like the weights."""
-        return self._vjp(U)
+        return self._vjp(U)[0]
 
     def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
         """Return the sums of squares, as :meth:`LinearisedLayers.sum_squares`."""
 
         def signal(x, u):
-            def outputs(*weights):
+            def outputs(weights):
                 with _twice_differentiable(self.model):
                     return _outputs(self.model, x[None], weights)[0]
 
-            return vjp(outputs, *self.weights)[1](u)
+            return vjp(outputs, self.weights)[1](u)[0]
 
         total = [torch.zeros_like(w) for w in self.weights]
         if _has_recurrence(self.model):  # vmap does not support it
@@ -397,11 +372,10 @@ class LinearisedModule(_Point):
             with _unknown_in_words():
                 gradients = vmap(signal)(x, u)
             # A gradient that is always zero is an expanded view, not to be written to.
-            squares = [
-                (g.square_() if g.is_contiguous() else g.square()).sum(0)
-                for g in gradients
-            ]
-            torch._foreach_add_(total, squares)
+            squares = (
+                g.square_() if g.is_contiguous() else g.square() for g in gradients
+            )
+            torch._foreach_add_(total, [g.sum(0) for g in squares])
         return tuple(total)
 
     def gradient_moments(
@@ -411,90 +385,3 @@ class LinearisedModule(_Point):
         U = self.residual if U is None else U
         squares = self.sum_squares(U * math.sqrt(self.n))
         return self.transpose_map(U), torch.stack([s.sum() for s in squares]).sum()
-
-
-def check_data(
-    model: nn.Module, inputs: Tensor, targets: Tensor | None, name: str = "inputs"
-) -> None:
-    """Raise an error if the model cannot reproduce the data, which are read once."""
-    check_rows(model, inputs, targets, name)
-    if inputs.ndim < 2:
-        shape = tuple(inputs.shape)
-        raise ValueError(f"{name} must be (n, ...) with n >= 1, got shape {shape}")
-    if not isinstance(model, Autoencoder):
-        return
-    targets = inputs if targets is None else targets
-    low, high = targets.aminmax()
-    if model.activations[-1] == "logistic" and not (low >= 0 and high <= 1):
-        raise ValueError(
-            f"targets of {name} must lie in [0, 1], the range of a logistic output, "
-            f"but span [{float(low):g}, {float(high):g}]"
-        )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LinearisedLoss:
-    r"""The maps A = L' J / sqrt(n) and R = r / sqrt(n) of a loss other than "squared".
-
-    ``derivative`` has the maps of J / sqrt(n), and the outputs / sqrt(n) as its
-    residual; r and L are those of ``rule``. A'A is the generalised Gauss-Newton matrix,
-    A'R the gradient.
-    """
-
-    derivative: object  # LinearisedLayers or LinearisedModule
-    rule: Loss | CrossEntropy
-    targets: Tensor
-
-    @property
-    def weights(self) -> tuple[Tensor, ...]:
-        """The weights at which the model is linearised."""
-        return self.derivative.weights
-
-    @property
-    def n(self) -> int:
-        """The number of examples."""
-        return self.derivative.n
-
-    @cached_property
-    def outputs(self) -> Tensor:
-        """The outputs of the model, (n, ...)."""
-        Z = self.derivative.residual * math.sqrt(self.n)
-        check_like(self.rule, Z, self.targets)
-        return Z
-
-    @cached_property
-    def _root(self):
-        """The residual r / sqrt(n), the map L, and L' by one ``vjp``."""
-        with torch.no_grad():
-            r, L = self.rule.root(self.outputs, self.targets)
-            transpose = vjp(L, torch.zeros_like(r))[1]
-            return r / math.sqrt(len(r)), L, transpose
-
-    @property
-    def residual(self) -> Tensor:
-        """The residual R, of the shape of r."""
-        return self._root[0]
-
-    def agreed(self, x: Tensor) -> Tensor:
-        """Return random numbers unchanged, as there is no other worker."""
-        return x
-
-    def loss(self) -> Tensor:
-        """Return f, the mean over examples, ()."""
-        return self.rule.value(self.outputs, self.targets).mean()
-
-    def forward_map(self, d: Blocks) -> Tensor:
-        """Return A d: tuple like the weights -> like r."""
-        return self._root[2](self.derivative.forward_map(d))[0]
-
-    def transpose_map(self, U: Tensor) -> tuple[Tensor, ...]:
-        """Return A'U: like r -> tuple like the weights."""
-        return self.derivative.transpose_map(self._root[1](U))
-
-    def sum_squares(self, U: Tensor) -> tuple[Tensor, ...]:
-        r"""Return $\sum_i (J_i^T L_i u_i)^2$ of each entry, like the weights."""
-        return self.derivative.sum_squares(self._root[1](U))
-
-    def gradient_moments(self) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return the moments, as :meth:`LinearisedLayers.gradient_moments`."""
-        return self.derivative.gradient_moments(self._root[1](self.residual))

@@ -9,31 +9,40 @@ As in his code, lambda is not squared here: it is the square of the lambda of
 """
 
 import math
-from itertools import chain
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from labkit.check import INSIDE, POSITIVE
-from labkit.collectives import mean_over
+from labkit.check import INSIDE
 from labkit.hessian_free.cg import STOPS, cg
-from labkit.hessian_free.linearise import linearise, weights_of
-from labkit.hessian_free.losses import SQUARED, LossLike, check_pair, check_rows
+from labkit.hessian_free.checks import Rows, check_batch, pair_of
+from labkit.hessian_free.linearise import linearised, weights_of
+from labkit.hessian_free.options import Options, option
 from labkit.hessian_free.step import (
+    DAMPING,
     HFStep,
     Newton,
-    Rows,
     adapted_damping,
     line_search,
-    pair_of,
     read,
 )
-from labkit.hessian_free.vectors import Blocks, add, copied, dot, scaled
+from labkit.hessian_free.vectors import add, copied, dot, scaled
 
 DECAY = 0.95  # share of the last direction that CG starts from
 SHRINK = 0.8  # of the line search
 ROWS = 4096  # rows of the gradient at a time, to limit the memory of activations
-OPTIONS = STOPS | {"damping": POSITIVE, "damping_decay": INSIDE, "alpha": INSIDE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MartensOptions(Options):
+    """The options of :class:`MartensHF`."""
+
+    damping: float = option(45.0, DAMPING)
+    damping_decay: float = option(2 / 3, INSIDE)
+    maxiter: int = option(250, STOPS["maxiter"])
+    tolerance: float = option(5e-4, STOPS["tolerance"])
+    alpha: float = option(0.01, INSIDE)
 
 
 class MartensHF(Newton):
@@ -61,27 +70,17 @@ class MartensHF(Newton):
     alpha : float in (0, 1), $\alpha$, sufficient decrease of the line search
     """
 
-    ranges = OPTIONS
+    kind = MartensOptions
 
     def __init__(
         self,
         model: nn.Module,
         *,
-        loss: LossLike = "squared",
-        damping: float = 45.0,
-        damping_decay: float = 2 / 3,
-        maxiter: int = 250,
-        tolerance: float = 5e-4,
-        alpha: float = 0.01,
-    ):
-        options = {
-            "damping": damping,
-            "damping_decay": damping_decay,
-            "alpha": alpha,
-            "maxiter": maxiter,
-            "tolerance": tolerance,
-        }
-        super().__init__(model, options, loss)
+        loss: str = "squared",
+        workers: object = None,
+        **options: object,
+    ) -> None:
+        super().__init__(model, loss, workers, MartensOptions(**options))
 
     @torch.no_grad()
     def step(
@@ -104,19 +103,16 @@ class MartensHF(Newton):
             Rows of the curvature. If not given, those of the gradient: the "batch"
             variant.
         """
-        group = self.param_groups[0]
-        damping = group["damping"]
-        rows = inputs, targets
-        pair = rows if chunk is None else pair_of(chunk, "chunk")
-        check_rows(self.model, *rows)
-        if self.loss != SQUARED:
-            for name, data in (("inputs", rows), ("chunk", pair)):
-                check_pair(self.model, self.loss, name, *data)
+        options = self.options
+        damping, rows = options.damping, (inputs, targets)
+        part = rows if chunk is None else pair_of(chunk, "chunk")
+        check_batch(self.model, self.loss, *rows)
+        if chunk is not None:
+            check_batch(self.model, self.loss, *part, "chunk")
         w, p0 = copied(weights_of(self.model)), self.warm_start()
         f0, g, squares = self._gradient(w, *rows)  # (1)
         M = tuple((t + damping).pow_(0.75) for t in squares)  # (2)
-        point = self.linearised(*pair, w)
-        c0 = point.loss()
+        point = self.linearised(*part, w)
 
         def B(p):
             return add(point.transpose_map(point.forward_map(p)), damping, p)
@@ -124,26 +120,39 @@ class MartensHF(Newton):
         def f(p, s=1.0, rows=rows):
             return self.mean_loss(*rows, add(w, s, p))
 
-        stops = {name: group[name] for name in STOPS}
-        b = scaled(g, -1.0)
-        solved = cg(B, b, x0=p0, preconditioner=M, keep=True, **stops)  # (3)
+        solved = cg(
+            B,
+            scaled(g, -1.0),
+            x0=p0,
+            preconditioner=M,
+            keep=True,
+            maxiter=options.maxiter,
+            tolerance=options.tolerance,
+        )  # (3)
         (k, p, f1), merit = _backtrack(solved.kept or ((0, solved.x),), f)  # (4)
         Ap = point.forward_map(p)
-        scalars = dot(g, p), 0.5 * Ap.square().sum(), f0, c0
-        scalars += () if chunk is None else (f(p, rows=pair),)
-        (slope, curvature, f0, c0, *c1), lengths = read(*scalars, d=p, x0=p0)
-        c1, q = c1[0] if c1 else f1, slope + curvature
+        scalars = [
+            dot(g, p),
+            0.5 * point.dot(Ap, Ap),
+            f0,
+            point.loss(),
+            f(p, rows=part),
+        ]
+        (slope, curvature, f0, c0, c1), cosine = read(scalars, p, p0)
+        q = slope + curvature
         rho = (c1 - c0) / q if c1 < c0 and q != 0 else -math.inf  # (5)
-        trial = lambda s: (f1 if s == 1 else float(f(p, s)), None)  # noqa: E731
-        alpha = group["alpha"]
-        s, loss, _ = line_search(trial, f0, slope, alpha=alpha, shrink=SHRINK)  # (7)
-        damping_next = adapted_damping(damping, rho, group["damping_decay"])  # (6)
-        warm = scaled(solved.x, DECAY)  # (8)
+
+        def trial(s):
+            return (f1 if s == 1 else float(f(p, s))), None
+
+        s, loss, _ = line_search(
+            trial, f0, slope, alpha=options.alpha, shrink=SHRINK
+        )  # (7)
         return self._finish(
             w,
             add(w, s, p),  # (7)
-            warm,
-            {"damping": damping_next},
+            scaled(solved.x, DECAY),  # (8)
+            {"damping": adapted_damping(damping, rho, options.damping_decay)},  # (6)
             n=point.n,
             loss=f0,
             loss_after=loss,
@@ -158,39 +167,30 @@ class MartensHF(Newton):
             merit=merit,
             rnorm=solved.rnorm,
             q=solved.q,
-            **lengths,
+            cosine=cosine,
         )
 
     def _gradient(self, w, inputs, targets):
-        """Return what :func:`gradient_pass` returns, for the rows of all workers."""
-        f, g, squares = gradient_pass(self.model, w, inputs, targets, loss=self.loss)
-        if self.process_group is None:
+        """Return f, (), grad f and the mean of (grad f_i)^2 over examples, by slices.
+
+        The rows are those of all workers.
+        """
+        targets = inputs if targets is None else targets
+        f, g, squares = w[0].new_zeros(()), scaled(w, 0.0), scaled(w, 0.0)
+        n = len(inputs)
+        for X, T in zip(inputs.split(ROWS), targets.split(ROWS), strict=True):
+            point = linearised(self.model, X, T, self.loss, w)
+            share = len(X) / n
+            f = f + share * point.loss()
+            g = add(g, share, point.transpose_map(point.residual))
+            raw = point.residual * math.sqrt(len(X))
+            squares = add(squares, 1 / n, point.sum_squares(raw))
+        if self.workers is None:
             return f, g, squares
-        each, k = [f, *g, *squares], 1 + len(g)
-        f, *blocks = mean_over(each, self.process_group, weight=len(inputs))
-        return f, tuple(blocks[: k - 1]), tuple(blocks[k - 1 :])
-
-
-def gradient_pass(
-    model: nn.Module,
-    weights: Blocks,
-    inputs: Tensor,
-    targets: Tensor | None = None,
-    *,
-    loss: LossLike = "squared",
-) -> tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return f, (), grad f and the mean of (grad f_i)^2 over examples, by slices."""
-    targets = inputs if targets is None else targets
-    N = len(inputs)
-    f, g, squares = 0.0, scaled(weights, 0.0), scaled(weights, 0.0)
-    for X, T in zip(inputs.split(ROWS), targets.split(ROWS), strict=True):
-        point = linearise(model, X, T, loss=loss, weights=weights)
-        share = len(X) / N
-        f = f + share * point.loss()
-        g = add(g, share, point.transpose_map(point.residual))
-        raw = point.residual * math.sqrt(len(X))
-        squares = add(squares, 1 / N, point.sum_squares(raw))
-    return f, g, squares
+        sums = scaled([f, *g, *squares, torch.ones_like(f)], n)
+        *sums, total = self.workers.sum(sums)
+        f, *both = torch._foreach_div(sums, total)
+        return f, tuple(both[: len(g)]), tuple(both[len(g) :])
 
 
 def _backtrack(kept, f):
@@ -199,14 +199,12 @@ def _backtrack(kept, f):
     It returns (k, p, f) of the iterate where it ends, and all losses. The first two
     losses, which are needed in any case, are read at once.
     """
-    newest, older = kept[:-3:-1], kept[-3::-1]
-    values = torch.stack([f(p) for _, p in newest]).tolist()
-    judged = zip(newest, values, strict=True)
-    judged = chain(judged, (((k, p), float(f(p))) for k, p in older))
+    newest = torch.stack([f(p) for _, p in kept[:-3:-1]]).tolist()
     best, losses = (0, None, math.inf), []
-    for (k, p), value in judged:
+    for i, (k, p) in enumerate(kept[::-1]):
+        value = newest[i] if i < 2 else float(f(p))
         losses.append((k, value))
-        if losses[1:] and not value < best[2]:
+        if i and not value < best[2]:
             break
         best = (k, p, value)
     return best, tuple(reversed(losses))

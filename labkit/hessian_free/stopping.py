@@ -1,133 +1,72 @@
-"""The stopping rules of LSMR: its own, SciPy's, and those on a merit function."""
+"""The stopping rules of LSMR: on the gradient, and on a merit function."""
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.check import COUNT, NOT_NEGATIVE, check_options, integer, one_of, optional
+from labkit.check import COUNT, NOT_NEGATIVE, YES_OR_NO, check_options, integer
+from labkit.hessian_free.options import Options, option
 from labkit.hessian_free.vectors import Blocks, copied
 
-MINITER = 50  # iterations before a merit may stop the run
-PATIENCE = 100  # iterations that the merit may stay above its minimum
-STOPS = {"atol": NOT_NEGATIVE, "ftol": NOT_NEGATIVE, "maxiter": COUNT}
-STOPS |= {"miniter": integer(0), "patience": integer(0)}
-STOPS["as_published"] = one_of((False, True))
-SCIPYS = {"btol": optional(NOT_NEGATIVE), "conlim": optional(NOT_NEGATIVE)}
 
-CODES = {"btol": 1, "atol": 2, "conlim": 3, "maxiter": 7, "ftol": 8, "patience": 9}
+@dataclass(frozen=True, kw_only=True)
+class Stops(Options):
+    """The stopping rules; :func:`labkit.hessian_free.lsmr` says what each does."""
+
+    atol: float = option(1e-6, NOT_NEGATIVE)
+    ftol: float = option(1e-5, NOT_NEGATIVE)
+    maxiter: int = option(150, COUNT)
+    miniter: int = option(50, integer(0))
+    patience: int = option(100, integer(0))
+    as_published: bool = option(False, YES_OR_NO)
 
 
 @dataclass(frozen=True)
 class LSMRStats:
-    """Statistics of a run, with arrays (k,) in place of numbers for k systems."""
+    """Statistics of a run."""
 
     iterations: int
     best: int  # iteration whose iterate was returned
-    rnorm: tuple  # |(b - A d_k, -lam d_k)| for k = 0, 1, ...
-    arnorm: tuple  # |c o (A'(b - A d_k) - lam^2 d_k)|
+    rnorm: tuple[float, ...]  # |(b - A d_k, -lam d_k)| for k = 0, 1, ...
+    arnorm: tuple[float, ...]  # |c o (A'(b - A d_k) - lam^2 d_k)|
     anorm: float  # Frobenius norm of the bidiagonal matrix
-    acond: float  # SciPy's estimate of the condition of K
     merit: tuple[tuple[int, float], ...]  # (k, merit) at 0 and at the checks
 
 
-@dataclass(frozen=True, eq=False)
-class Rules:
-    """The tests on the norms of one iteration, in order of precedence."""
-
-    atol: float
-    maxiter: int
-    btol: float | None = None
-    conlim: float | None = None
-    size: Callable | None = None  # returns |x| on the host, or |b| for None
-    callback: Callable = lambda step: None
-
-    def verdicts(self, step: object) -> list:
-        """Return pairs (status, whether its test holds), a bool or an array (k,)."""
-        k, (r, ar, anorm, acond) = step.k, step.norms
-        verdicts = []
-        if k and self.btol is not None:
-            bound = self.btol * self.size(None) + self.atol * anorm * self.size(step.x)
-            verdicts.append(("btol", r <= bound))
-        verdicts.append(("exact", step.exhausted))
-        if k:
-            verdicts.append(("atol", ar <= self.atol * anorm * r))
-        if k and self.conlim:
-            verdicts.append(("conlim", acond >= self.conlim))
-        return verdicts
-
-
 def run(
-    steps: Iterable, rules: Rules, merit: "Merit | None", as_published: bool
+    steps: Iterable, stops: Stops, function: Callable | None
 ) -> tuple[Blocks, str, LSMRStats]:
-    """Iterate on one system until a test holds; return iterate, status, statistics."""
-    norms, judged = [], None
+    """Iterate until a test holds; return iterate, status and statistics.
+
+    ``function`` is the merit of an iterate, which is given as blocks.
+    """
+    merit, norms = Merit(function, stops), []
     for step in steps:
-        k, x = step.k, step.x
+        k, x, status = step.k, step.x, None
         norms.append(step.norms)
-        rules.callback(step)
-        status = next((name for name, holds in rules.verdicts(step) if holds), None)
-        if merit and not status:
+        r, ar, anorm = step.norms
+        if step.exhausted:
+            status = "exact"
+        elif k and ar <= stops.atol * anorm * r:
+            status = "atol"
+        else:
             merit.note(k, x)
-        if status is None and k == rules.maxiter:
-            status = "maxiter"
-        if merit and (status or step.last):
-            judged = merit.judge()
+            if k == stops.maxiter:
+                status = "maxiter"
+        judged = merit.judge() if status or step.last else None
         if judged:
             k, x, status = judged
         if status:
             break
-    rnorm, arnorm, anorm, acond = zip(*norms[: k + 1], strict=True)
-    curve = tuple(merit.curve) if merit else ()
-    stats = LSMRStats(k, k, rnorm, arnorm, anorm[-1], acond[-1], curve)
-    if merit and merit.best and not as_published:
-        return merit.x_best, status, replace(stats, best=merit.best)
-    return x, status, stats
-
-
-def run_columns(steps: Iterable, rules: Rules) -> tuple[Blocks, np.ndarray, LSMRStats]:
-    """Iterate on all systems until the last one stops; the others stay converged."""
-    norms = []
-    for step in steps:
-        norms.append(step.norms)
-        rules.callback(step)
-        r, _, anorm, acond = step.norms
-        if step.k == 0:
-            status, ends = np.full(r.shape, "", "<U7"), np.zeros(r.shape, int)
-        names, held = zip(*rules.verdicts(step), strict=True)
-        last = "maxiter" if step.k == rules.maxiter else ""
-        running = status == ""
-        ends[running] = step.k
-        reason = np.select([np.broadcast_to(h, r.shape) for h in held], names, last)
-        status = np.where(running, reason, status)
-        if (status != "").all():
-            break
-    rnorm, arnorm, *_ = zip(*norms, strict=True)
-    return step.x, status, LSMRStats(ends, ends, rnorm, arnorm, anorm, acond, ())
-
-
-def codes(status: str | np.ndarray, stats: LSMRStats, x: Tensor) -> int | np.ndarray:
-    """Return SciPy's stop codes; see :attr:`labkit.hessian_free.LSMRResult.istop`."""
-    if isinstance(status, str):
-        if status != "exact":
-            return CODES[status]
-        if not stats.iterations:
-            return 0
-        floor = torch.finfo(x.dtype).eps * stats.rnorm[0]
-        return 4 if stats.rnorm[stats.iterations] <= floor else 5
-    ends = zip(status, stats.iterations, strict=True)
-    each = (
-        codes(
-            str(name),
-            replace(stats, iterations=k, rnorm=[r[i] for r in stats.rnorm]),
-            x,
-        )
-        for i, (name, k) in enumerate(ends)
-    )
-    return np.array(list(each))
+    best = k
+    if merit.best and not stops.as_published:
+        best, x = merit.best, merit.x_best
+    rnorm, arnorm, anorm = zip(*norms[: k + 1], strict=True)
+    curve = tuple(merit.curve)
+    return x, status, LSMRStats(k, best, rnorm, arnorm, anorm[-1], curve)
 
 
 def schedule(maxiter: int) -> tuple[int, ...]:
@@ -155,17 +94,10 @@ class Merit:
     Merits stay on the device until they are judged, and are then read all at once.
     """
 
-    def __init__(
-        self,
-        function: Callable,
-        ftol: float,
-        maxiter: int,
-        miniter: int,
-        patience: int,
-    ):
-        self.function, self.ftol = function, ftol
-        self.miniter, self.patience = miniter, patience
-        self.checks, self.k_last, self.last = {0, *schedule(maxiter)}, 0, math.nan
+    def __init__(self, function: Callable | None, stops: Stops) -> None:
+        self.function, self.stops = function, stops
+        self.checks = {0, *schedule(stops.maxiter)} if function else ()
+        self.previous_k, self.previous = 0, math.nan
         self.least, self.best, self.x_best = math.inf, 0, None
         self.noted, self.curve = [], []
 
@@ -177,31 +109,29 @@ class Merit:
     def judge(self) -> tuple[int, Blocks, str] | None:
         """Return (k, iterate, reason) of the first iterate that stops, or None."""
         noted, self.noted = self.noted, []
-        return next(filter(None, (self._judge(*each) for each in _read(noted))), None)
+        values = [f for *_, f in noted]
+        if values and all(isinstance(f, Tensor) for f in values):
+            values = torch.stack(values).tolist()
+        for (k, x, _), value in zip(noted, values, strict=True):
+            reason = self._judge(k, x, float(value))
+            if reason:
+                return k, x, reason
+        return None
 
     def _judge(self, k, x, f):
         self.curve.append((k, f))
+        previous_k, self.previous_k = self.previous_k, k
+        previous, self.previous = self.previous, f
         if not k:  # the start cannot be the best iterate
             if not math.isfinite(f):
                 raise FloatingPointError(f"the merit is {f} at the start")
-            self.last = f
             return None
         if f < self.least:
             self.least, self.best, self.x_best = f, k, x
-        reason = None
-        if k > self.miniter and f == self.least:
+        if k <= self.stops.miniter:
+            return None
+        if f == self.least:
             # The test has no division, because a merit may be 0.
-            if self.last - f < (k - self.k_last) * self.ftol * abs(f):
-                reason = "ftol"
-        elif k > self.miniter and k > self.best + self.patience:
-            reason = "patience"
-        self.k_last, self.last = k, f
-        return (k, x, reason) if reason else None
-
-
-def _read(noted):
-    """Return the noted triples with their merits as floats."""
-    values = [f for *_, f in noted]
-    if values and all(isinstance(f, Tensor) for f in values):
-        values = torch.stack(values).tolist()
-    return [(k, x, float(f)) for (k, x, _), f in zip(noted, values, strict=True)]
+            flat = previous - f < (k - previous_k) * self.stops.ftol * abs(f)
+            return "ftol" if flat else None
+        return "patience" if k > self.best + self.stops.patience else None

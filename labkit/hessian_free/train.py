@@ -8,7 +8,7 @@ the paper's settings, and some that suit short runs.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -31,11 +31,11 @@ from labkit.hessian_free.batch_size import (
     next_batch_size,
     variance_test,
 )
-from labkit.hessian_free.linearise import check_data, mean_loss
-from labkit.hessian_free.losses import SQUARED, check_pair
+from labkit.hessian_free.checks import Rows, check_batch, check_reachable, pair_of
+from labkit.hessian_free.linearise import loss_at
 from labkit.hessian_free.martens import MartensHF
 from labkit.hessian_free.optimizer import HessianFree
-from labkit.hessian_free.step import HFStep, Rows, pair_of
+from labkit.hessian_free.step import HFStep
 
 
 @dataclass
@@ -86,7 +86,6 @@ class Record:
     best: int  # index of the iterate that was used
     status: str  # why the Krylov method stopped
     merit: tuple[tuple[int, float], ...]  # (k, validation error of w + d_k)
-    detail: HFStep = field(repr=False)
 
 
 def train(
@@ -154,7 +153,7 @@ def train(
         with diary.clock:
             X, T = draw(inputs, targets, n, settings.input_noise, generator)
             done = optimizer.step(X, T, validation=validation)
-            f_val = mean_loss(model, *validation, loss=optimizer.loss)
+            f_val = loss_at(model, *validation, optimizer.loss)
             V, g2, f_val = batch_gradient_variance(done.point, f_val)
             finite = math.isfinite(V) and math.isfinite(g2)
             n_hat = next_batch_size(V, g2, N, theta) if finite else N
@@ -228,7 +227,7 @@ def train_martens(
                 done = optimizer.step(inputs, targets, chunk=chunk)
             else:
                 done = optimizer.step(*chunk)
-            f_val = float(mean_loss(model, *validation, loss=optimizer.loss))
+            f_val = float(loss_at(model, *validation, optimizer.loss))
         n = len(part)
         used, trials = N if gradient == "full" else n, len(done.merit) / 3
         passes = (used * (1 + trials) + n * 4 * done.iterations / 3) / N
@@ -263,7 +262,7 @@ class _Diary:
     def __init__(self, optimizer, test, device, past):
         self.model, self.loss = optimizer.model, optimizer.loss
         self.test, self.clock = test, Clock(device)
-        self.unit = 2 if self.loss == SQUARED else 1  # of errors, in f
+        self.unit = 2 if self.loss == "squared" else 1  # of errors, in f
         self.step, self.rows, self.passes = len(past), 0, 0.0
         self.best = min((r.validation_error for r in past), default=math.inf)
         if past:
@@ -284,7 +283,7 @@ class _Diary:
         self.rows, self.passes = self.rows + rows, self.passes + passes
         test_error = math.nan
         if self.test:
-            test_error = unit * float(mean_loss(self.model, *self.test, loss=self.loss))
+            test_error = unit * float(loss_at(self.model, *self.test, self.loss))
         return Record(
             step=self.step,
             seconds=self.clock.seconds,
@@ -302,8 +301,6 @@ class _Diary:
             best=done.best,
             status=done.status,
             merit=tuple((k, unit * f) for k, f in done.merit),
-            # Without its linearisation, which holds the batch's activations.
-            detail=replace(done, point=None),
             **batch,
         )
 
@@ -320,10 +317,10 @@ def _begin(
     if not isinstance(optimizer, kind):
         name = type(optimizer).__name__
         raise TypeError(f"optimizer must be a {kind.__name__}, got a {name}")
-    if optimizer.process_group is not None:
+    if optimizer.workers is not None:
         raise ValueError(
-            "this loop draws its batches in one process; with DistributedDataParallel "
-            "call optimizer.step on each worker's rows yourself"
+            "this loop draws its batches in one process; with workers= call "
+            "optimizer.step on each worker's rows yourself"
         )
     if optimizer.model is not model:
         raise ValueError("optimizer was made for another model")
@@ -332,8 +329,8 @@ def _begin(
     given = {"inputs": (inputs, targets), "validation": validation, "test": test}
     for name, data in given.items():
         if data is not None:
-            check_data(model, *data, name)
-            check_pair(model, optimizer.loss, name, *data)
+            check_batch(model, optimizer.loss, *data, name)
+            check_reachable(model, data[0] if data[1] is None else data[1], name)
     return _Diary(optimizer, test, inputs.device, past), validation
 
 

@@ -2,9 +2,8 @@
 
 Emirahmetoglu and Stewart, section 3.1. A step works on directions and weights as
 *blocks*, a sequence of tensors of any shapes. The Krylov methods work on one *flat*
-tensor (P,), so that an operation on it is one kernel for any number of layers. For k
-systems solved at once it is (k, P), and its scalars are (1,) or (k, 1). A caller's
-vector is a tensor, a NumPy array, or a tuple of these.
+tensor (P,), so that an operation on it is one kernel for any number of layers; their
+scalars are (1,). A caller's vector is a tensor or a tuple of tensors.
 
 No function here reads a number to the host.
 """
@@ -12,12 +11,13 @@ No function here reads a number to the host.
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.check import check_kind, check_tensor
+
 Blocks = Sequence[Tensor]
-Vector = Tensor | np.ndarray | Sequence  # a caller's vector
+Vector = Tensor | Blocks  # a caller's vector
 ROW = 1024  # entries that a CPU sums in one run
 
 
@@ -38,12 +38,11 @@ def copied(x: Blocks) -> tuple[Tensor, ...]:
 
 def dot(x: Blocks, y: Blocks) -> Tensor:
     """Return <x, y>, the sum of the blocks' inner products, ()."""
-    parts = [p.sum() for p in torch._foreach_mul(x, y)]
-    return torch.stack(parts).sum()
+    return torch.stack([p.sum() for p in torch._foreach_mul(x, y)]).sum()
 
 
 def norm(x: Blocks) -> Tensor:
-    """Return |x|_2 of blocks, (), in one pass without overflow in the squares.
+    """Return |x|_2 of blocks, (), without overflow in the squares.
 
     Rows are summed first: over a million entries in float32, a single running sum on a
     CPU would lose two digits. For a flat tensor see :func:`flat_norm`.
@@ -61,104 +60,61 @@ class Space:
 
     Parameters
     ----------
-    like : tensor, NumPy array, or tuple of these
-        A caller's vector. If it holds arrays, so do the vectors that are returned.
-    columns : bool
-        Whether the one block is (P, k), a column a system; flat it is (k, P).
-
-    A flat complex vector is (2 P,), each number as its real and imaginary parts:
-    the adjoint of A is then the transpose, and LSMR and CG are real throughout.
+    like : tensor or tuple of tensors, a caller's vector
     """
 
-    def __init__(self, like: Vector, columns: bool = False):
-        self.bare, self.columns = not isinstance(like, tuple | list), columns
-        blocks = (like,) if self.bare else like
-        self.arrays = isinstance(blocks[0], np.ndarray)
-        self.shapes = [tuple(t.shape) for t in blocks]
-        self.complex = as_tuple(like)[0].is_complex()
-        parts = 2 if self.complex else 1
-        self.sizes = [parts * math.prod(shape) for shape in self.shapes]
+    def __init__(self, like: Vector) -> None:
+        self.bare = isinstance(like, Tensor)
+        self.shapes = [t.shape for t in as_tuple(like)]
+        self.sizes = [math.prod(shape) for shape in self.shapes]
 
     def flat(self, x: Vector) -> Tensor:
         """Return the flat tensor; a view if there is a single block."""
-        parts = as_tuple(x)
-        if self.columns or self.complex:
-            return self._flat_complex(parts) if self.complex else parts[0].mT
-        if len(parts) == 1:
-            return parts[0].reshape(-1)
-        return torch.cat([t.reshape(-1) for t in parts])
-
-    def copied(self, x: Vector) -> Tensor:
-        """Return the flat tensor in new memory."""
-        if self.columns or not isinstance(x, tuple | list) or len(x) == 1:
-            return self.flat(x).clone(memory_format=torch.contiguous_format)
-        return self.flat(x)
+        parts = [t.reshape(-1) for t in as_tuple(x)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def blocks(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return the blocks of a flat tensor as a tuple of views."""
-        if self.columns or self.complex:
-            return self._complex_blocks(x) if self.complex else (x.mT,)
-        if len(self.sizes) == 1:
-            return (x if len(self.shapes[0]) == 1 else x.view(self.shapes[0]),)
         parts = x.split(self.sizes)
         return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
 
-    def factors(self, c: Vector) -> Tensor:
-        """Return the real factors of a vector's entries as a flat tensor."""
-        if not self.complex:
-            return self.flat(c)
-        return self._flat_complex([torch.complex(t, t) for t in as_tuple(c)])
-
-    def _complex_blocks(self, x):
-        """Return complex views, each number of which is a pair of entries."""
-        parts = [x] if self.columns else x.split(self.sizes)
-        parts = [torch.view_as_complex(t.unflatten(-1, (-1, 2))) for t in parts]
-        if self.columns:
-            return (parts[0].mT,)
-        return tuple(t.view(s) for t, s in zip(parts, self.shapes, strict=True))
-
-    def _flat_complex(self, parts):
-        """Return the real and imaginary parts of each number, next to each other."""
-        if self.columns:
-            parts = [parts[0].mT]
-        parts = [t if t.is_complex() else t + 0j for t in parts]
-        parts = [torch.view_as_real(t.resolve_conj()).flatten(-2) for t in parts]
-        if self.columns:
-            return parts[0]
-        return torch.cat([t.reshape(-1) for t in parts])
-
-    def outside(self, blocks: tuple[Tensor, ...]) -> Vector:
-        """Return blocks in the caller's form: a tensor, an array, or a tuple."""
-        if self.arrays:
-            blocks = tuple(t.numpy() for t in blocks)
-        return blocks[0] if self.bare else blocks
+    def outside(self, x: Blocks) -> Vector:
+        """Return blocks in the caller's form: a tensor or a tuple."""
+        return x[0] if self.bare else x
 
 
 def as_tuple(x: Vector) -> tuple[Tensor, ...]:
-    """Return a vector's blocks; arrays become tensors that share their memory."""
-    if isinstance(x, Tensor):
-        return (x,)
-    return tuple(map(_tensor, x)) if isinstance(x, tuple | list) else (_tensor(x),)
+    """Return a vector's blocks."""
+    return (x,) if isinstance(x, Tensor) else tuple(x)
 
 
-def _tensor(x):
-    if not isinstance(x, np.ndarray):
-        return x
-    fine = x.flags.c_contiguous and x.flags.writeable
-    return torch.from_numpy(x if fine else x.copy())
+def check_blocks(name: str, blocks: object, like: Blocks) -> None:
+    """Raise an error unless there are tensors of the shapes and dtypes of others."""
+    check_kind(name, blocks, tuple | list, "a tuple of tensors")
+    if len(blocks) != len(like):
+        raise ValueError(f"{name} must have {len(like)} tensors, got {len(blocks)}")
+    for i, (block, own) in enumerate(zip(blocks, like, strict=True)):
+        check_tensor(f"{name}[{i}]", block, shape=own.shape, like=own)
+
+
+def check_like(name: str, x: object, like: Vector) -> None:
+    """Raise an error unless a caller's vector has the form of another one."""
+    if isinstance(like, Tensor):
+        check_tensor(name, x, shape=like.shape, like=like)
+    else:
+        check_blocks(name, x, like)
 
 
 def flat_norm(x: Tensor) -> Tensor:
-    """Return |x|_2 of flat vectors, (..., P) -> (..., 1).
+    """Return |x|_2 of a flat vector, (P,) -> (1,).
 
     A CPU sums by rows first, as :func:`norm` does. An accelerator sums in a tree, and
     in one kernel.
     """
-    rows = x.shape[-1] // ROW
+    rows = len(x) // ROW
     if rows > 1 and x.device.type == "cpu":
-        head, rest = x[..., : rows * ROW], x[..., rows * ROW :]
-        head = torch.linalg.vector_norm(head.unflatten(-1, (rows, ROW)), dim=-1)
-        x = torch.cat((head, rest), -1)
+        head = torch.linalg.vector_norm(x[: rows * ROW].view(rows, ROW), dim=-1)
+        x = torch.cat((head, x[rows * ROW :]))
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
@@ -179,8 +135,8 @@ def keep_freed(x: Tensor) -> None:
         torch.UntypedStorage(min(8 * x.nbytes, (32 << 20) - 8192))
 
 
-def default_check_every(x: Tensor) -> int:
-    """Return the number of iterations between two checks of the stopping rule.
+def looks(x: Tensor) -> int:
+    """Return the number of iterations between two checks of a stopping rule.
 
     A check costs nothing on a CPU. On an accelerator the host waits for the device,
     which takes longer than an iteration on a small net; on the other hand, on average

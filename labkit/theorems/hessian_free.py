@@ -18,7 +18,7 @@ from torch.func import functional_call, jvp
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.linearise import linearise
 from labkit.hessian_free.lsmr import Rotations, lsmr_steps, rotate
-from labkit.hessian_free.optimizer import diagonal_estimate
+from labkit.hessian_free.preconditioner import diagonal_estimate
 from labkit.hessian_free.system import build_system
 from labkit.hessian_free.vectors import Blocks, dot
 from labkit.theorems import Finding

@@ -52,18 +52,14 @@ def flat(blocks):
 
 
 def numbers(record):
-    """The numbers of a record or of a step, without its clock."""
-    found = {}
+    """The numbers of a record or of a step, without its clock, in one row."""
+    found = []
     for field in fields(record):
         value = getattr(record, field.name)
         if field.name not in LEFT_OUT and not isinstance(value, str):
             value = float("nan") if value is None else value
-            found[field.name] = torch.tensor(value, dtype=torch.float64)
-    return found
-
-
-def named(step, found):
-    return {f"{step} {name}": value for name, value in found.items()}
+            found.append(torch.tensor(value, dtype=torch.float64).reshape(-1))
+    return torch.cat(found)
 
 
 def maps(make, targets=None, loss="squared"):
@@ -110,7 +106,8 @@ def steps(make, targets=None, loss="squared", validation=True, **options):
         found = {}
         for step in range(4):
             done = made.step(X, T, validation=held)
-            found |= named(step, numbers(done) | {"w": flat(net.parameters())})
+            found[f"{step} record"] = numbers(done)
+            found[f"{step} w"] = flat(net.parameters())
             found[f"{step} warm"] = flat(made.warm_start())
         return found
 
@@ -128,7 +125,8 @@ def martens(make, targets=None, loss="squared", chunked=True):
         found = {}
         for step in range(4):
             done = made.step(X, T, chunk=chunk)
-            found |= named(step, numbers(done) | {"w": flat(net.parameters())})
+            found[f"{step} record"] = numbers(done)
+            found[f"{step} w"] = flat(net.parameters())
             found[f"{step} warm"] = flat(made.warm_start())
         return found
 
@@ -154,7 +152,7 @@ def train(activations=None, noise=0.0, **options):
         )
         found = {}
         for record in records:
-            found |= named(record.step, numbers(record))
+            found[f"{record.step}"] = numbers(record)
         return found | {"w": flat(net.parameters())}
 
     return case
@@ -176,7 +174,7 @@ def train_martens(gradient):
         )
         found = {}
         for record in records:
-            found |= named(record.step, numbers(record))
+            found[f"{record.step}"] = numbers(record)
         return found | {"w": flat(net.parameters())}
 
     return case

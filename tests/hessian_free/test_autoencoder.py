@@ -61,10 +61,9 @@ def test_the_papers_nets_have_their_sizes():
 
 
 REFUSED = [
-    ((8, 4, 3, 8), {}, r"widths must mirror, but \(8, 4, 3, 8\) reversed"),
+    ((8, 4, 3, 8), {}, r"that mirror, such as mirrored.* got \(8, 4, 3, 8\)"),
     ((8, 8), {}, "three or more integers"),
-    ((8, 0, 8), {}, "integers >= 1, got"),
-    ((8, 2.0, 8), {}, "integers >= 1, got"),
+    ((8, 0, 8), {}, r"integers >= 1 that .* got \(8, 0, 8\)"),
     ((8, 4, 8), {"incoming": 0}, "incoming must be an integer >= 1, got 0"),
     ((8, 4, 8), {"std": 0}, "std must be > 0 and finite, got 0"),
     (

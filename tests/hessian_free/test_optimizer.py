@@ -149,8 +149,8 @@ def test_lsmr_and_cg_on_one_frozen_subproblem():
     options = {"x0": problem.x0, "preconditioner": M, "tolerance": 0.0}
     ours = cg(problem.normal_map, problem.normal_rhs(), maxiter=200, **options)
     assert relative(joined(ours.x), d) < 1e-8
-    steps = lsmr_steps(problem.system())
-    errors = [relative(joined(next(steps).x), d) for _ in range(90)]
+    steps = lsmr_steps(problem.system(), maxiter=90)
+    errors = [relative(joined(step.x), d) for step in steps]
     assert errors[-1] < 1e-8 < errors[0]
 
 
@@ -209,7 +209,7 @@ def test_no_gradient_of_a_single_example_is_formed():
 
 
 REFUSED = [
-    ({"damping": 0.0}, "damping must be > 0 and finite, got 0.0"),
+    ({"damping": 0.0}, "damping must be > 0 and at most 1e18, .* got 0.0"),
     ({"damping_decay": 1.0}, r"damping_decay must be in \(0, 1\), got 1.0"),
     ({"damping_decay": 0.0}, r"damping_decay must be in \(0, 1\), got 0.0"),
     ({"damping_floor": 2.0}, r"damping_floor must be in \[0, damping\], got 2.0"),
@@ -236,10 +236,10 @@ def test_refuses_no_rows_and_targets_of_another_shape():
     with pytest.raises(ValueError, match=r"inputs must have rows, got shape \(0, 5\)"):
         optimizer.step(X[:0])
     one = torch.nn.Linear(5, 1).double()
-    shapes = r"outputs' shape \(20, 1\), got \(20,\)"
-    with pytest.raises(ValueError, match=shapes):
+    shapes = r"must have shape \(20, 1\), got \(20,\)"
+    with pytest.raises(ValueError, match="targets of inputs " + shapes):
         HessianFree(one).step(X, X[:, 0])
-    with pytest.raises(ValueError, match=shapes):
+    with pytest.raises(ValueError, match="targets of validation " + shapes):
         HessianFree(one).step(X, X[:, :1], validation=(X, X[:, 0]))
 
 

@@ -70,7 +70,6 @@ def test_a_short_run_on_digits():
         assert (r.grew != "") == (r.n_next > r.n)
         assert r.improved == (r.validation_error < least)
         least = min(least, r.validation_error)
-        assert r.detail.point is None  # no activations
     assert [r.rows for r in records] == list(itertools.accumulate(sizes))
     assert all(a.seconds < b.seconds for a, b in itertools.pairwise(records))
     assert last.maxiter > 40

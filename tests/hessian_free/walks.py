@@ -5,7 +5,7 @@ from functools import partial
 from labkit import hessian_free
 from labkit.hessian_free.batch_size import batch_gradient_variance, grow
 from labkit.hessian_free.linearise import linearise
-from labkit.hessian_free.optimizer import KINDS
+from labkit.hessian_free.preconditioner import KINDS
 from tests.walks import Walk, generator, random
 
 

@@ -11,7 +11,7 @@ from labkit.hessian_free import Autoencoder, HessianFree, lsmr, lsmr_steps
 from labkit.hessian_free.batch_size import batch_gradient_variance, next_batch_size
 from labkit.hessian_free.linearise import LinearisedLayers, linearise, squared_error
 from labkit.hessian_free.lsmr import rotate
-from labkit.hessian_free.optimizer import diagonal_estimate
+from labkit.hessian_free.preconditioner import diagonal_estimate
 from labkit.hessian_free.system import build_system
 from labkit.lab.datasets import load
 from labkit.lab.exercises.answers import Question, called
@@ -257,7 +257,7 @@ ROTATED = (
     "A plane rotation turns two numbers (a, b) into (r, 0). Its cosine is a / r and "
     r"its sine b / r, with $r = \sqrt{a^2 + b^2}$."
 )
-OVER = "`hypot(a, b)` is that root, and `_over(a, b)` is a / b, or 0 where b is 0."
+HYPOT = "`math.hypot(a, b)` is that root."
 
 EXERCISES = (
     Exercise(
@@ -272,8 +272,8 @@ EXERCISES = (
         shapes={"rho": "a number", "cos": "a number", "sin": "a number"},
         hints=(
             ROTATED,
-            r"$\bar\alpha$ of the iteration before is `s.alphabar`. " + OVER,
-            "`rho` is the `hypot` of `s.alphabar` and `beta`; `cos` belongs to the "
+            r"$\bar\alpha$ of the iteration before is `s.alphabar`. " + HYPOT,
+            "`rho` is the `math.hypot` of `s.alphabar` and `beta`; `cos` belongs to the "
             "first and `sin` to the second.",
         ),
         example=iterations,
@@ -316,7 +316,7 @@ EXERCISES = (
         hints=(
             ROTATED + r" Here a is $\bar c\,\rho$ and b is $\theta$.",
             r"$\bar c$ and $\bar s$ of the iteration before are `s.cbar` and `s.sbar`; "
-            "the new ones are `cbar` and `sbar`. " + OVER,
+            "the new ones are `cbar` and `sbar`. " + HYPOT,
             "`thetabar` and `rhobar` need `s.sbar` and `s.cbar`, each times `rho`. "
             "`cbar` and `sbar` are the cosine and the sine of this rotation.",
         ),

@@ -17,7 +17,7 @@ from labkit.hessian_free.batch_size import (
 )
 from labkit.hessian_free.cg import cg_steps
 from labkit.hessian_free.lsmr import lsmr_steps
-from labkit.hessian_free.optimizer import KINDS
+from labkit.hessian_free.preconditioner import KINDS
 from labkit.lab.panels import Experiment, knob
 from labkit.lab.panels.figures.planes import (
     GHOST,

@@ -297,8 +297,8 @@ REWRITTEN = [
     ),
     (
         "hessian_free-rotation",
-        "rho = hypot(beta, s.alphabar)\n"
-        "sin, cos = _over(beta, rho), _over(s.alphabar, rho)",
+        "rho = math.hypot(beta, s.alphabar)\n"
+        "sin, cos = beta / rho, s.alphabar * rho**-1",
     ),
     ("hessian_free-next-column", "theta = alpha * sin\nalphabar = alpha * cos"),
     ("hessian_free-next-column", "alphabar, theta = cos * alpha, alpha * sin"),
@@ -310,8 +310,8 @@ REWRITTEN = [
     ),
     (
         "hessian_free-second-rotation",
-        "thetabar, rhobar = rho * s.sbar, hypot(theta, rho * s.cbar)\n"
-        "sbar, cbar = _over(theta, rhobar), _over(rho * s.cbar, rhobar)",
+        "thetabar, rhobar = rho * s.sbar, math.hypot(theta, rho * s.cbar)\n"
+        "sbar, cbar = theta / rhobar, rho * s.cbar / rhobar",
     ),
     ("hessian_free-zeta", "zeta, zetabar = s.zetabar * cbar, -(s.zetabar * sbar)"),
     ("hessian_free-zeta", "zetabar = -s.zetabar * sbar\nzeta = s.zetabar * cbar"),

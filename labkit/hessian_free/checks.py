@@ -1,0 +1,161 @@
+"""The checks of a model, of its loss and of a batch, made once where a call begins."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from labkit.check import check_kind, check_options, check_tensor, described, one_of
+from labkit.hessian_free.autoencoder import Autoencoder
+from labkit.hessian_free.losses import LOSSES
+
+Rows = Tensor | tuple[Tensor, Tensor | None]  # inputs, and targets if they are others
+INDICES = torch.int64, torch.int32, torch.uint8
+
+
+def check_model(model: object, loss: str) -> None:
+    """Raise an error for what is no module, an unknown loss, or a softmax too many."""
+    check_kind("model", model, nn.Module, "an nn.Module, not its parameters")
+    check_options({"loss": loss}, {"loss": one_of(LOSSES)})
+    last = model[-1] if isinstance(model, nn.Sequential) and len(model) else None
+    name = type(last).__name__ if isinstance(last, nn.Softmax | nn.Sigmoid) else None
+    if isinstance(model, Autoencoder) and model.activations[-1] != "linear":
+        name = model.activations[-1]
+    if loss == "softmax" and name:
+        raise ValueError(
+            'loss "softmax" takes outputs before the last nonlinearity, which it has '
+            f"itself, but the model ends in {name}: leave that out"
+        )
+
+
+def pair_of(rows: Rows, name: str) -> tuple[Tensor, Tensor | None]:
+    """Return rows as a pair of inputs and targets, which are None if not given."""
+    if isinstance(rows, Tensor):
+        return rows, None
+    if isinstance(rows, tuple | list) and len(rows) == 2:
+        return rows[0], rows[1]
+    raise TypeError(
+        f"{name} must be a tensor or a pair (inputs, targets), got {described(rows)}"
+    )
+
+
+@torch.no_grad()
+def check_batch(
+    model: nn.Module,
+    loss: str,
+    inputs: object,
+    targets: object = None,
+    name: str = "inputs",
+) -> None:
+    """Raise an error unless these are rows for a model and its loss.
+
+    A module is tried on the first row. Classes are read by the host, once.
+    """
+    if inputs is None or callable(inputs):
+        raise TypeError(
+            f"{name} must be a tensor, got {described(inputs)}; a step takes the "
+            "batch, step(inputs, targets), and no closure"
+        )
+    check_tensor(name, inputs, dtype=getattr(inputs, "dtype", None))
+    if not inputs.ndim or not len(inputs):
+        raise ValueError(f"{name} must have rows, got shape {tuple(inputs.shape)}")
+    for module in model.modules():
+        mixes = module.training or getattr(module, "running_mean", None) is None
+        if isinstance(module, _BatchNorm) and mixes:
+            raise ValueError(
+                f"{type(module).__name__} in training mode makes a row's output depend "
+                "on the other rows, which Gauss-Newton products exclude; call "
+                "model.eval(), or use GroupNorm"
+            )
+    if isinstance(model, Autoencoder):
+        W = model.weights[0]
+        check_tensor(name, inputs, shape=("n", model.widths[0]), like=W)
+        outputs = inputs[:1]
+    else:
+        outputs = tried(model, inputs)
+    if not isinstance(outputs, Tensor):
+        raise TypeError(
+            f"the model must return a tensor, got {described(outputs)}; wrap it in a "
+            "module that takes what the loss is of"
+        )
+    targets = inputs if targets is None else targets
+    shape = (len(inputs), *outputs.shape[1:])
+    if loss == "softmax":
+        check_classes(f"targets of {name}", targets, shape, outputs)
+    else:
+        check_tensor(f"targets of {name}", targets, shape=shape, like=outputs)
+
+
+def check_classes(name: str, targets: object, shape: tuple, like: Tensor) -> None:
+    """Raise an error unless there is a class, or its probabilities, for each row."""
+    check_tensor(name, targets, dtype=getattr(targets, "dtype", None))
+    if len(shape) != 2:
+        raise ValueError(f"the outputs must be (n, classes), got shape {shape}")
+    index = targets.dtype in INDICES
+    if not index:
+        check_tensor(name, targets, like=like)
+    if targets.shape != (shape[:1] if index else shape):
+        raise ValueError(
+            f"{name} must be class indices of shape {shape[:1]}, or probabilities of "
+            f"shape {shape}, got {targets.dtype} of shape {tuple(targets.shape)}"
+        )
+    low, high = targets.aminmax()
+    off = low if index else (targets.sum(1) - 1).abs().amax()
+    low, high, off = torch.stack((low, high, off)).tolist()
+    most = shape[1] - 1 if index else 1
+    if not (low >= 0 and high <= most):
+        words = f"class indices in 0..{most}" if index else "in [0, 1]"
+        raise ValueError(f"{name} must be {words}, but span {low:g}..{high:g}")
+    if not index and off > 1e-3:
+        raise ValueError(f"{name} must sum to one, but miss it by {off:.3g}")
+
+
+def check_reachable(model: nn.Module, targets: Tensor, name: str) -> None:
+    """Raise an error for targets that no logistic output of an Autoencoder reaches."""
+    if not isinstance(model, Autoencoder) or model.activations[-1] != "logistic":
+        return
+    low, high = targets.aminmax()
+    if not (low >= 0 and high <= 1):
+        raise ValueError(
+            f"targets of {name} must lie in [0, 1], the range of a logistic output, "
+            f"but span [{float(low):g}, {float(high):g}]"
+        )
+
+
+def tried(model: nn.Module, inputs: Tensor) -> object:
+    """Return the outputs of the first row, and explain the errors of this pass.
+
+    A model that draws random numbers in its forward pass, as dropout does, or changes a
+    buffer, as running averages do, is a different function each time, which is a
+    ValueError. The state of the generator and the buffers are restored.
+    """
+    of_state = (inputs.device,) if inputs.is_cuda else ()
+    random = torch.cuda if of_state else torch.random
+    before = random.get_rng_state(*of_state)
+    held = [(name, t, t._version, t.clone()) for name, t in model.named_buffers()]
+    try:
+        outputs = model(inputs[:1])
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise ValueError(
+            f"the model does not take inputs of shape {tuple(inputs.shape)}, "
+            f"{inputs.dtype}, on {inputs.device}: {error}"
+        ) from error
+    finally:
+        changed = [(name, t, old) for name, t, v, old in held if t._version != v]
+        for _, t, old in changed:
+            t.copy_(old)
+        drawn = not torch.equal(before, random.get_rng_state(*of_state))
+        if drawn:
+            random.set_rng_state(before, *of_state)
+    if changed:
+        raise ValueError(
+            f"the model changes its buffer {changed[0][0]} in its forward pass, so its "
+            "loss may be another function each time; call model.eval()"
+        )
+    if drawn:
+        raise ValueError(
+            "the model draws random numbers in its forward pass (dropout in training "
+            "mode?), so its loss is another function each time; call model.eval()"
+        )
+    return outputs
