@@ -273,8 +273,8 @@ EXERCISES = (
         hints=(
             ROTATED,
             r"$\bar\alpha$ of the iteration before is `s.alphabar`. " + HYPOT,
-            "`rho` is the `math.hypot` of `s.alphabar` and `beta`; `cos` belongs to the "
-            "first and `sin` to the second.",
+            "`rho` is the `math.hypot` of `s.alphabar` and `beta`; `cos` belongs to "
+            "the first and `sin` to the second.",
         ),
         example=iterations,
         theorems=LSMR,
