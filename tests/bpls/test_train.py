@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
 from labkit.bpls import Settings, activation, solve_layer
-from labkit.bpls.train import blend, train
+from labkit.bpls.train import train
 from labkit.bpls.walk import output_targets, scores, walked
 from labkit.errors import DivergedError
 
@@ -32,10 +32,6 @@ def misses(X, y, weights, a=SIGMOID):
     return int((scores(X, weights, a).argmax(1) != y).sum())
 
 
-def mixed(old, new, f):
-    return [(1 - f) * W + f * V for W, V in zip(old, new, strict=True)]
-
-
 def arrays(weights):
     return [W.numpy() for W in weights]
 
@@ -53,6 +49,9 @@ def test_labels_give_algorithm_2_of_the_paper(name, sizes, ridge):
             X.numpy().T, y.numpy(), arrays(before), name, walks=4, ridge=ridge
         )
         assert [end.misses for end in found] == counts
+        assert [end.samples for end in found] == [len(y), *counts[:-1]]
+        shares = [1, *(count / len(y) for count in counts[:-1])]  # of ALL samples
+        assert [end.blend for end in found] == shares
         assert_all_close(arrays(found[-1].best), weights, rtol=1e-6, atol=1e-8)
 
 
@@ -67,27 +66,6 @@ def test_values_give_algorithm_1_of_the_paper(name, sizes, ridge):
         X.numpy().T, Y.numpy().T, arrays(before), name, ridge=ridge, clamp=0.05
     )
     assert_all_close(arrays(end.best), weights, rtol=1e-6, atol=1e-8)
-
-
-def test_one_miss_walk_by_hand():
-    options = {"second_solve": True, "ridge": 1e-3}
-    B = output_targets(y, classes=3, dtype=X.dtype)
-    first = walked(X, B, BEFORE, SIGMOID, **options)
-    miss = scores(X, first, SIGMOID).argmax(1) != y
-    f = int(miss.sum()) / len(y)
-    assert 3 / len(y) < f < 1
-    on_misses = walked(X[miss], B[miss], first, SIGMOID, **options)
-    found = ends(X, y, BEFORE, ridge=1e-3, max_walks=1)
-    rows = [(end.samples, end.blend) for end in found]
-    assert rows == [(len(y), 1), (int(miss.sum()), f)]  # misses over ALL samples
-    assert_all_close(found[0].weights, first)
-    assert_all_close(found[1].weights, mixed(first, on_misses, f))
-
-
-@given(st.floats(0, 1))
-def test_the_blend_is_layer_by_layer_and_not_of_the_product(f):
-    old, new = start(4, 3, 2), start(4, 3, 2, seed=1)
-    assert_all_close(blend(old, new, f), mixed(old, new, f))
 
 
 @given(st.integers(0, 200))
@@ -172,14 +150,6 @@ def test_values_too_large_for_their_dtype_are_a_diverged_run(values):
     given = {"X": X, "Y": randn(60, 3), "weights": BEFORE} | values
     with pytest.raises(DivergedError, match="are not finite"):
         list(train(**given, activations="identity"))
-
-
-def test_fewer_misses_than_outputs_lack_rank_and_are_solved_all_the_same():
-    few = {"X": X[:2], "Y": y[:2], "weights": BEFORE}
-    (end,) = ends(**few, ridge=1e-9, max_walks=0)
-    B = output_targets(y[:2], classes=3, dtype=X.dtype)
-    how = {"second_solve": True, "ridge": 1e-9}
-    assert_all_close(end.weights, walked(X[:2], B, BEFORE, SIGMOID, **how))
 
 
 def test_inputs_that_ask_for_gradients_are_taken_without():

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from labkit import bpls
-from labkit.bpls import INTERPRETATIONS, activation, hidden_targets, output_targets
+from labkit.bpls import INTERPRETATIONS, activation, output_targets
 from labkit.bpls.walk import hidden_values, layer_step, scores, solve_output, walked
 
 from .conftest import assert_all_close, finite, ols, randn, start
@@ -66,30 +66,6 @@ def test_a_constant_added_to_all_targets_changes_no_decision_of_a_softmax_layer(
     S, T = (scores(X, weights, [a]) for weights in both)
     torch.testing.assert_close(T, S + 7.5, rtol=0, atol=1e-7)
     assert torch.equal(S.argmax(1), T.argmax(1))
-
-
-def test_a_walk_by_hand():
-    a, b = activation("sigmoid"), activation("tanh")
-    X, Y = randn(30, 6), randn(30, 2, seed=1)
-    W1, W2, W3 = start(6, 5, 4, 2)
-    H1 = torch.sigmoid(X @ W1)
-    H2 = torch.tanh(H1 @ W2)
-
-    def fit(A, B):
-        return torch.from_numpy(np.linalg.lstsq(A.numpy(), B.numpy(), rcond=None)[0])
-
-    V3 = fit(H2, Y)
-    C2 = hidden_targets(H2, V3, Y).clamp(-0.99, 0.99)
-    B2 = torch.from_numpy(np.arctanh(C2.numpy()))
-    V2 = fit(H1, B2)  # the old values are the matrix
-    C1 = hidden_targets(H1, V2, B2).clamp(0.01, 0.99)
-    B1 = torch.from_numpy(np.log(C1.numpy() / (1 - C1.numpy())))
-    for second, expected in (
-        (False, (fit(X, B1), V2, V3)),
-        (True, (fit(X, B1), fit(C1, B2), fit(C2, Y))),
-    ):
-        found = walked(X, Y, (W1, W2, W3), [a, b], second_solve=second, **EXACT)
-        assert_all_close(found, expected, rtol=1e-7, atol=1e-8)
 
 
 def test_a_walk_goes_from_the_output_to_the_input_and_changes_nothing():
