@@ -172,6 +172,7 @@ def train(
         wanted = given if settings.data is None else settings.data
         if wanted[0] is not given[0] or wanted[1] is not given[1]:
             given = wanted
+            check_tensor("Y", given[1], dtype=torch.int64)  # labels, as before
             check_samples(*given, weights)
             with clock:
                 data = gathered(*given, network, settings.clamp)
