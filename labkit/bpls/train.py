@@ -154,10 +154,10 @@ def train(
     clock = Clock(X.device)
     with clock:
         data = rows = gathered(X, Y, network, settings.clamp)
-    best, least, f, step, given = None, math.inf, 1.0, 0, (X, Y)
+    best, least, f, given = None, math.inf, 1.0, (X, Y)
     for tau in count():
         done = yield from walk_records(
-            data, rows, network, settings, walk_number=tau, step=step, f=f, clock=clock
+            data, rows, network, settings, walk_number=tau, f=f, clock=clock
         )
         network = network._replace(weights=done.weights)
         error, wrong = done.error, done.wrong
@@ -168,7 +168,7 @@ def train(
         if not data.labelled:
             return
         settings.check()
-        clock, step = Clock(X.device), step + len(weights)
+        clock = Clock(X.device)
         wanted = given if settings.data is None else settings.data
         if wanted[0] is not given[0] or wanted[1] is not given[1]:
             given = wanted
@@ -194,7 +194,6 @@ def walk_records(
     settings: Settings,
     *,
     walk_number: int,
-    step: int,
     f: float,
     clock: Clock,
 ) -> Generator[Record, None, Walked]:
@@ -208,7 +207,7 @@ def walk_records(
     rows : Samples, those that are solved on
     network : Network, before the walk
     settings : Settings, read before each layer
-    walk_number, step : int, of this walk, and layers solved before it
+    walk_number : int, walks before it
     f : float, of line 20
     clock : Clock, with the time since the walk before on it
 
@@ -234,7 +233,7 @@ def walk_records(
             numbers = read(numbers)
         records.append(
             Record(
-                step=step + len(solutions),
+                step=walk_number * len(old) + len(solutions),
                 walk=walk_number,
                 layer=solved.layer,
                 samples=len(B),
@@ -372,8 +371,6 @@ def check_samples(
     TypeError, ValueError
     """
     check_tensor("X", X, shape=(*leading, "D", "M"), dtype=DTYPES, finite=True)
-    if not X.numel():
-        raise ValueError(f"X must have a row and a column, got {tuple(X.shape)}")
     if len(weights) < 2:
         raise ValueError(
             f"a walk needs a hidden layer, so at least two weights; got {len(weights)}"
