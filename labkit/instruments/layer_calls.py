@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from labkit.instruments.per_layer import (
     Moments,
     bias_moments,
-    conv_moments,
     embedding_moments,
     fields,
     lstm_deltas,
@@ -36,25 +35,28 @@ class LinearCall:
         self.examples = 1 if input.ndim == 1 else input.shape[self.batch]
 
     def rows(self, tensor: Tensor) -> Tensor:
-        """Return a tensor as (M, T, n)."""
+        """Return inputs or outputs as (M, T, n)."""
         if tensor.ndim < 3:
             return tensor.reshape(self.examples, 1, -1)
         return tensor.movedim(self.batch, 0).flatten(1, -2)
 
-    @staticmethod
-    def joined(calls: Sequence["LinearCall"], dtype: torch.dtype) -> Tensor:
-        """Return the deltas of all calls as (M, T, N)."""
-        return torch.cat([call.rows(call.gradients[0].to(dtype)) for call in calls], 1)
+    def inputs(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
+        """Return the inputs at all positions, (M, T, n)."""
+        return self.rows(self.x.to(dtype))
+
+    def deltas(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
+        """Return the deltas at all positions, (M, T, N)."""
+        return self.rows(self.gradients[0].to(dtype))
 
     @staticmethod
     def moments(
-        module: nn.Linear, calls: Sequence["LinearCall"], wanted: Collection[str]
+        module: nn.Module, calls: Sequence["LinearCall"], wanted: Collection[str]
     ) -> list[Moments]:
         """Compute the moments of the weight and the bias."""
         dtype, found = working_dtype(module.weight), []
-        d = LinearCall.joined(calls, dtype)
+        d = torch.cat([call.deltas(module, dtype) for call in calls], 1)
         if "weight" in wanted:
-            x = torch.cat([call.rows(call.x.to(dtype)) for call in calls], 1)
+            x = torch.cat([call.inputs(module, dtype) for call in calls], 1)
             found.append(weight_moments(x, d))
         if "bias" in wanted:
             found.append(bias_moments(d))
@@ -74,44 +76,33 @@ class EmbeddingCall(LinearCall):
         module: nn.Embedding, calls: Sequence[LinearCall], wanted: Collection[str]
     ) -> list[Moments]:
         """Compute the moments of the weight, which has a row for each token."""
+        dtype = working_dtype(module.weight)
         tokens = torch.cat([call.rows(call.x)[..., 0] for call in calls], 1)
-        d = LinearCall.joined(calls, working_dtype(module.weight))
+        d = torch.cat([call.deltas(module, dtype) for call in calls], 1)
         if module.padding_idx is not None:
             d = d.masked_fill((tokens == module.padding_idx)[:, :, None], 0)
         return [embedding_moments(tokens, d, len(module.weight))]
 
 
-class ConvCall:
-    """A call of a CONV layer with inputs (M, C, ...) or (C, ...)."""
+class ConvCall(LinearCall):
+    """A call of a CONV layer with inputs (M, C, ...) or (C, ...).
 
-    gradients: list[Tensor | None]
+    Its positions are the places of the outputs, its inputs there are receptive fields.
+    """
 
     def __init__(
         self, module: nn.Module, output: Tensor, batch_first: bool, input: Tensor
     ) -> None:
         self.x = as_maps(module, input.detach())
-        self.examples = len(self.x)
+        self.examples, self.places = len(self.x), as_maps(module, output).shape[2:]
 
-    @staticmethod
-    def moments(
-        module: nn.Module, calls: Sequence["ConvCall"], wanted: Collection[str]
-    ) -> list[Moments]:
-        """Compute the moments of the weight and the bias."""
-        dtype, found = working_dtype(module.weight), []
-        x = [call.x.to(dtype) for call in calls]
-        d = [as_maps(module, call.gradients[0].to(dtype)) for call in calls]
-        if "weight" in wanted and len(calls) == 1:
-            found.append(conv_moments(module, x[0], d[0]))
-        elif "weight" in wanted:
-            pairs = zip(x, d, strict=True)
-            seen = [fields(module, maps, delta.shape[2:]) for maps, delta in pairs]
-            deltas = torch.cat([delta.flatten(2).mT for delta in d], 1)
-            found.append(weight_moments(torch.cat(seen, 1), deltas))
-        if "bias" in wanted:
-            found.append(
-                bias_moments(torch.cat([delta.flatten(2).mT for delta in d], 1))
-            )
-        return found
+    def inputs(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
+        """Return the receptive fields at all places, (M, T, n)."""
+        return fields(module, self.x.to(dtype), self.places)
+
+    def deltas(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
+        """Return the deltas at all places, (M, T, N)."""
+        return as_maps(module, self.gradients[0].to(dtype)).flatten(2).mT
 
 
 def as_maps(module: nn.Module, tensor: Tensor) -> Tensor:

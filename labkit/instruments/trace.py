@@ -86,7 +86,7 @@ class Trace:
         self.path = None if path is None else _path(path)
         self.header = _header(parameters, device, seed)
         self._rows: list[Row] = []
-        self._subscribers: list[list[Callable[[Row], None]]] = []
+        self._subscribers: dict[object, Callable[[Row], None]] = {}
         self._refusal = ""  # why the trace takes no more rows; empty if it does
         self._file = None
         if self.path is not None and resume is not False and self.path.exists():
@@ -124,8 +124,8 @@ class Trace:
         if self._file is not None:
             self._write(row)
         self._rows.append(row)
-        for entry in list(self._subscribers):
-            entry[0](dict(row))
+        for callback in list(self._subscribers.values()):
+            callback(dict(row))
 
     @property
     def rows(self) -> list[Row]:
@@ -159,13 +159,9 @@ class Trace:
         nothing.
         """
         check_kind("callback", callback, Callable, "a function of a row")
-        entry = [callback]  # a fresh list: the same callback may subscribe twice
-        self._subscribers.append(entry)
-
-        def unsubscribe():
-            self._subscribers = [e for e in self._subscribers if e is not entry]
-
-        return unsubscribe
+        key = object()  # the same callback may subscribe twice
+        self._subscribers[key] = callback
+        return lambda: self._subscribers.pop(key, None)
 
     def close(self) -> None:
         """Close the file and refuse further rows; existing rows stay readable."""

@@ -3,15 +3,12 @@
 import copy
 import functools
 import gc
-import io
 import math
-import pickle
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.checkpoint import checkpoint
@@ -42,28 +39,15 @@ def square(outputs, targets):
 
 
 def explicit(model, x, targets, dim=0, loss=square):
-    """Gradients of single examples, {parameter name: (M, ...)}.
-
-    By torch.func; where there are layers that vmap refuses, one by one.
-    """
+    """Gradients of single examples, {parameter name: (M, ...)}, one by one."""
     twin = copy.deepcopy(model)
-    storing = (m.training and hasattr(m, "running_mean") for m in twin.modules())
-    if any(storing) or any(isinstance(m, nn.RNNBase) for m in twin.modules()):
-        weights = {n: p for n, p in twin.named_parameters() if p.requires_grad}
-        rows = []
-        for one, target in zip(x.movedim(dim, 0), targets, strict=True):
-            value = loss(twin(one.unsqueeze(dim)).movedim(dim, 0), target[None]).sum()
-            rows.append(torch.autograd.grad(value, [*weights.values()]))
-        stacked = map(torch.stack, zip(*rows, strict=True))
-        return dict(zip(weights, stacked, strict=True))
-    weights = {n: p.detach() for n, p in twin.named_parameters() if p.requires_grad}
-
-    def one(weights, x, target):
-        y = functional_call(twin, weights, (x.unsqueeze(dim),))
-        return loss(y.movedim(dim, 0), target[None])[0]
-
-    each = vmap(grad(one), in_dims=(None, dim, 0), randomness="same")
-    return each(weights, x, targets)
+    weights = {n: p for n, p in twin.named_parameters() if p.requires_grad}
+    rows = []
+    for one, target in zip(x.movedim(dim, 0), targets, strict=True):
+        value = loss(twin(one.unsqueeze(dim)).movedim(dim, 0), target[None]).sum()
+        rows.append(torch.autograd.grad(value, [*weights.values()]))
+    stacked = map(torch.stack, zip(*rows, strict=True))
+    return dict(zip(weights, stacked, strict=True))
 
 
 def assert_equal(noise: Noise, gradients):
@@ -210,81 +194,49 @@ def twice(layer):
     return nn.Sequential(layer, nn.Tanh(), layer)
 
 
-def cnn():
-    layers = [nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4, affine=False)]
-    layers += [nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.Tanh()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 5))
-
-
-# what is watched -> the model, the shape of its inputs, and how many layers it has
+# what is watched -> the model and the shape of its inputs
 LAYERS = {
-    "Linear": (lambda: dense(5, 4, 3), (6, 5), 2),
-    "Linear, wide": (lambda: dense(40, 30, 2, bias=False), (6, 40), 2),
-    "Linear, one layer": (lambda: nn.Linear(4, 3), (5, 4), 1),
-    "Linear on sequences": (lambda: dense(5, 9, 3), (6, 4, 5), 2),
-    "Linear on long sequences": (lambda: dense(5, 9, 3), (6, 50, 5), 2),
-    "Linear on maps": (lambda: dense(5, 9, 3), (6, 2, 3, 5), 2),
-    "Conv1d": (lambda: flat(nn.Conv1d, 2, 3, 3, stride=2, padding=1), (5, 2, 7), 1),
-    "Conv1d, same": (
-        lambda: flat(nn.Conv1d, 2, 3, 3, padding="same", dilation=2),
-        (5, 2, 7),
-        1,
-    ),
-    "Conv2d": (lambda: flat(nn.Conv2d, 2, 3, 3), (5, 2, 6, 6), 1),
+    "Linear": (lambda: dense(5, 4, 3), (6, 5)),
+    "Linear, wide": (lambda: dense(40, 30, 2, bias=False), (6, 40)),
+    "Linear on sequences": (lambda: dense(5, 9, 3), (6, 4, 5)),
+    "Linear on long sequences": (lambda: dense(5, 9, 3), (6, 50, 5)),
+    "Conv1d": (lambda: flat(nn.Conv1d, 2, 3, 3, stride=2, padding=1), (5, 2, 7)),
+    "Conv2d": (lambda: flat(nn.Conv2d, 2, 3, 3), (5, 2, 6, 6)),
     "Conv2d, its last row and column not seen": (
         lambda: flat(nn.Conv2d, 2, 3, 3, stride=2),
         (5, 2, 6, 6),
-        1,
-    ),
-    "Conv2d, stride and padding": (
-        lambda: flat(nn.Conv2d, 2, 3, 3, stride=(1, 3), padding=(2, 0)),
-        (5, 2, 7, 7),
-        1,
     ),
     "Conv2d, dilated": (
         lambda: flat(nn.Conv2d, 2, 3, 3, padding=1, dilation=(1, 2), bias=False),
         (5, 2, 7, 7),
-        1,
     ),
     "Conv2d, uneven padding": (
         lambda: flat(nn.Conv2d, 2, 3, (2, 4), padding="same"),
         (5, 2, 5, 5),
-        1,
     ),
-    "Conv2d by Gram matrices": (
-        lambda: flat(nn.Conv2d, 8, 24, 3),
-        (5, 8, 4, 4),
-        1,
-    ),
-    "Conv2d on one place": (
-        lambda: flat(nn.Conv2d, 2, 3, 3, padding=1),
-        (5, 2, 1, 1),
-        1,
-    ),
+    "Conv2d by Gram matrices": (lambda: flat(nn.Conv2d, 8, 24, 3), (5, 8, 4, 4)),
     "Conv2d, called twice": (
         lambda: twice(nn.Conv2d(2, 2, 3, padding=1)),
         (5, 2, 4, 4),
-        1,
     ),
     "Conv3d": (
         lambda: flat(nn.Conv3d, 2, 3, (2, 1, 3), padding=(1, 0, 2), stride=(1, 2, 2)),
         (4, 2, 4, 3, 5),
-        1,
     ),
-    "a CNN": (cnn, (6, 2, 8, 8), 3),
-    "Embedding of words": (Words, (6,), 2),
-    "Embedding of texts": (lambda: Words(padding_idx=1), (6, 5), 2),
-    "Embedding of pages": (Words, (6, 5, 2), 2),
-    "LSTM, started": (Started, (5, 6, 3), 2),
-    "Linear, called at each step": (Unrolled, (5, 6, 3), 2),
+    "Embedding of words": (Words, (6,)),
+    "Embedding of texts": (lambda: Words(padding_idx=1), (6, 5)),
+    "LSTM, started": (Started, (5, 6, 3)),
+    "Linear, called at each step": (Unrolled, (5, 6, 3)),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
 @pytest.mark.parametrize("case", LAYERS)
 def test_a_layer_kind_against_gradients_of_single_examples(case):
-    make, shape, layers = LAYERS[case]
-    assert len(check(make(), randn(*shape)).per_layer) == layers
+    make, shape = LAYERS[case]
+    model = make()
+    layers = {n for n, m in model.named_modules() if [*m.parameters(recurse=False)]}
+    assert {*check(model, randn(*shape)).per_layer} == layers
 
 
 @pytest.mark.parametrize("case", ["Linear on sequences", "Embedding of texts"])
@@ -419,18 +371,6 @@ def test_schedule(every):
     assert noise.passes == 8 and len(set(seen)) == len(range(0, 8, every))
 
 
-def test_between_measurements_no_hook_hangs_on_weights_or_outputs():
-    model, noise = watched(every=2)
-    step(model)
-    for expected in (0, 1, 0):
-        y = model(randn(4, 3))
-        hooks = sum(len(p._backward_hooks or {}) for p in model.parameters())
-        assert hooks == 4 * expected
-        y.sum().backward()
-        assert not any(p._backward_hooks for p in model.parameters())
-        assert not noise._window or not noise._window.calls  # no activations kept
-
-
 def test_while_a_pass_is_under_way_the_last_measurement_is_shown():
     model, noise = watched(every=1)
     step(model)
@@ -470,19 +410,6 @@ def deep_copy(model):
     step(copy.deepcopy(model), randn(9, 3))
 
 
-def pickled(model):
-    file = io.BytesIO()
-    torch.save(model, file)
-    file.seek(0)
-    step(torch.load(file, weights_only=False), randn(9, 3))
-    step(pickle.loads(pickle.dumps(model)), randn(9, 3))
-
-
-def transform(model):
-    weights = {n: p.detach() for n, p in model.named_parameters()}
-    grad(lambda w: functional_call(model, w, (randn(9, 3),)).sum())(weights)
-
-
 def saliency(model):
     x = randn(9, 3).requires_grad_()
     torch.autograd.grad(model.eval()(x).sum(), x)
@@ -490,7 +417,7 @@ def saliency(model):
 
 
 OTHERS = [evaluate, without_gradients, discard, deep_copy]
-OTHERS += [pickled, transform, saliency]
+OTHERS += [saliency]
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -549,18 +476,17 @@ def test_a_first_backward_pass_by_the_inputs_counts_only_once():
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_checkpointed_layers(use_reentrant):
-    class Model(nn.Sequential):
-        def forward(self, x):
-            call, options = super().forward, {"use_reentrant": use_reentrant}
-            return checkpoint(call, x.requires_grad_(), **options)
-
-    model, twin = Model(net()), net()
-    noise, expected = GradientNoise(model), GradientNoise(twin)
-    step(model)
-    step(twin)
-    assert len(noise.per_layer) == 2
-    close(noise.variance, expected.variance)
+def test_a_checkpointed_pass_counts_once(use_reentrant):
+    model, twin = net(), net()
+    noise, expected = GradientNoise(model, every=2), GradientNoise(twin, every=2)
+    for seed in range(5):
+        x = randn(4, 3, seed=seed).requires_grad_()
+        y = checkpoint(model, x, use_reentrant=use_reentrant)
+        y.square().mean().backward()
+        step(twin, x.detach())
+        assert noise.passes == expected.passes == seed + 1
+        assert noise.measured == expected.measured
+        close(noise.variance, expected.variance)
 
 
 def test_an_update_within_the_backward_pass_comes_too_late_to_matter():
@@ -641,28 +567,6 @@ def test_weights_are_bit_identical_with_and_without(every, dtype):
         results.append([*losses, *(p.detach() for p in model.parameters())])
     assert noise.measured == 5 // every * every and len(noise.per_layer) == 4
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-def test_float32_agrees_with_float64():
-    torch.manual_seed(0)
-    model = Mixed().eval()  # no dropout
-    for module in model.modules():
-        module.training = not isinstance(module, nn.Dropout)
-    found = []
-    for dtype in (torch.float32, F64):
-        model.to(dtype)
-        noise = GradientNoise(model)
-        model(randn(8, 1, 6, 4).to(dtype)).square().mean().backward()
-        found.append([noise.variance.double(), noise.total.norm2.double()])
-    close(*found, rtol=1e-4, atol=0)
-
-
-def test_nothing_is_read_before_it_is_asked_for():
-    # A tensor on the meta device has no values: whatever read one would raise.
-    model = Mixed().to("meta")
-    noise = GradientNoise(model)
-    model(torch.empty(8, 1, 6, 4, device="meta")).mean().backward()
-    assert len(noise.per_layer) == 4 and noise.noise_scale.is_meta
 
 
 def test_half_precision_is_measured_in_float32():
