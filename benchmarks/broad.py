@@ -1,20 +1,16 @@
 """What growing costs on MNIST.
 
     PYTHONPATH=. python benchmarks/broad.py speed [--repeats N] [--images N] [--all]
-    PYTHONPATH=. python benchmarks/broad.py sizes [--rows N]
 
 ``speed``: 10,000 images, 60 + 1000 nodes and five updates of 10 + 190 + 300 nodes,
-1060 to 3560 columns. The solvers grow over the same columns in memory set aside
-before, take turns at every size, and keep the best time of each size; nodes are made
-beforehand. scikit-learn's ``Ridge`` is fitted anew at every size, and a square product
-gives the rate of the machine, all in turn with the solvers. One thread, float64.
+1060 to 3560 columns. The solvers grow over the same columns, take turns at every size,
+and keep the best time of each size; nodes are made beforehand. scikit-learn's ``Ridge``
+is fitted anew at every size, and a square product gives the rate of the machine, all in
+turn with the solvers. One thread, float64.
 
 MNIST is read as :func:`labkit.lab.datasets.load` finds it.
-
-``sizes``: megabytes of a pickled model, with its training data and compact.
 """
 
-import pickle
 import sys
 from itertools import pairwise
 
@@ -24,12 +20,7 @@ from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
 from benchmarks import shared
-from labkit.broad import (
-    SOLVERS,
-    BroadLearningRegressor,
-    SharedColumns,
-    Update,
-)
+from labkit.broad import SOLVERS, SharedColumns, Update
 from labkit.broad.solvers import start_operations, update_operations
 from labkit.clock import Clock
 from labkit.lab.datasets import load
@@ -69,7 +60,7 @@ def speed(args):
     fit, test = images(args.images, device)
     columns = grown(fit, [part[:9] for part in test], SMALL, 5, seed=0)
     A, Y, widths = columns.A, columns.Y, columns.widths
-    l, ridge, last = len(A), args.ridge, widths[-1]  # noqa: E741
+    l, ridge = len(A), args.ridge  # noqa: E741
     names = ["orig", "exg-e", "chol-1", "bordered"]
     names += ["r-inv", "chol-2", "d-rdg"] if args.all else []
     square = torch.rand(2000, 2000, dtype=A.dtype, device=device)
@@ -85,7 +76,7 @@ def speed(args):
                     start, update, _ = SOLVERS[name]
                     with clock:
                         if i == 0:
-                            states[name] = start(new, Y, ridge, last)
+                            states[name] = start(new, Y, ridge)
                         else:
                             states[name] = update(states[name], before, new, Y)
                     best[name][i] = min(best[name][i], clock.lap)
@@ -171,17 +162,6 @@ def _operations(name, l, widths):  # noqa: E741
     return ops
 
 
-def sizes(args):
-    """Print megabytes of a pickle before and after `compact`."""
-    shared.begin(args, f"{args.rows} x 100, defaults")
-    X = np.random.default_rng(0).normal(size=(args.rows, 100))
-    model = BroadLearningRegressor(random_state=0).fit(X, X[:, 0] * X[:, 1])
-    before = len(pickle.dumps(model)) / 1e6
-    after = len(pickle.dumps(model.compact())) / 1e6
-    print(f"{before:.1f} MB with training data and state, {after:.1f} MB compact")
-    shared.note("pickle", before=before, after=after)
-
-
 def main():
     parser = shared.parser(__doc__)
     parser.add_argument("--threads", type=int, default=1)
@@ -192,9 +172,6 @@ def main():
     one.add_argument("--ridge", type=float, default=1e-4)
     one.add_argument("--all", action="store_true", help="all seven solvers")
     one.set_defaults(run=speed)
-    two = commands.add_parser("sizes")
-    two.add_argument("--rows", type=int, default=20_000)
-    two.set_defaults(run=sizes)
     args = parser.parse_args(sys.argv[1:] or ["speed"])
     torch.set_num_threads(args.threads)
     args.run(args)

@@ -16,24 +16,16 @@ import torch
 from torch import Tensor
 
 from labkit.broad import NotPositiveDefinite, SharedColumns, Update
-from labkit.broad.backends import chunks
 from labkit.broad.factor import add_product
-from labkit.broad.greville import exg_e_update_from
-from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, draw
-from labkit.broad.ridge import (
-    chol1_start_from,
-    chol1_update_from,
-    chol2_update_from,
-    sums_over,
-    with_ridge,
-)
+from labkit.broad.nodes import Nodes, Preparation, Recipe, draw
+from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import start_operations, update_operations
-from labkit.broad.state import FactorState
 from labkit.broad.triangular import gram, lower_solve, lower_t_solve, mm
 from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
 from labkit.lab.problem import Problem, load_problem
 from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
+from reproduction import broad_streamed as streamed
 from reproduction.criteria import AHEAD, ahead, unless_few
 from reproduction.drawing import Chart
 from reproduction.studies import Study
@@ -70,7 +62,7 @@ def drawn(
     X, small = images(data).fit.inputs, data == "digits"
     start, update = (SMALL_START, SMALL_UPDATE) if small else sizes
     nodes, Z, widths = Nodes(Preparation.fit("sample", X)), X[:, :0], []
-    prepared = [nodes.prepare(x) for x in X.split(CHUNK)]
+    prepared = nodes.prepare(X)
     g = torch.Generator().manual_seed(seed)
     for part in (start, *updates * [[update]]):
         for each in part:
@@ -208,7 +200,7 @@ def growth(
     nodes, Z, widths = drawn(data, seed, updates)
     Y = coded(problem)
     l, c = Y.shape  # noqa: E741
-    saved = checkpoint.load(classes=(FactorState,)) or {"state": None, "rows": []}
+    saved = checkpoint.load(classes=(streamed.Streamed,)) or {"state": None, "rows": []}
     state, rows = saved["state"], saved["rows"]
     for k, grown in list(pairwise((0, *widths)))[len(rows) :]:
         label = f"{solver} {ridge:g}"
@@ -217,18 +209,15 @@ def growth(
         making, whole, rate = Spent(), Spent(), product_rate(min(grown, 2000))
 
         def columns(k=k, grown=grown, making=making):
-            return chunks(nodes.between(0, grown), k, Z, Y, None, at_once, making)
+            made = nodes.between(0, grown)
+            return streamed.chunks(made, k, Z, Y, at_once, making)
 
         try:
             with whole:
                 if not k:
-                    state = chol1_start_from(sums_over(columns()), ridge, widths[-1])
-                elif solver == "chol-1":
-                    state = chol1_update_from(state, sums_over(columns()))
-                elif solver == "chol-2":
-                    state = chol2_update_from(state, columns)
+                    state = streamed.start(columns(), ridge, widths[-1])
                 else:
-                    state = exg_e_update_from(state, columns)
+                    state = streamed.UPDATES[solver](state, columns)
         except NotPositiveDefinite as error:
             return [*rows, row | {"lost": str(error)}]
         operations = start_operations(solver, l, grown, c)

@@ -155,7 +155,7 @@ def inverses(
             if k:
                 state = SOLVERS[solver].update(state, A[:, :k], A[:, k:grown], Y)
             else:
-                state = SOLVERS[solver].start(A[:, :grown], Y, ridge, widths[-1])
+                state = SOLVERS[solver].start(A[:, :grown], Y, ridge)
         except NotPositiveDefinite as error:
             return [*rows, row | {"lost": str(error)}]
         rows.append(row | {"accuracy": accuracies(nodes, problem, [state.W])[0]})

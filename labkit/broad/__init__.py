@@ -21,11 +21,12 @@ from labkit.broad.ldl import (
 from labkit.broad.nodes import Update
 from labkit.broad.parameters import PAPER
 from labkit.broad.solvers import SOLVERS, Solver
+from labkit.broad.sweep import block_inverse_ldl
 from labkit.broad.train import SharedColumns, SolverRecord, side_by_side
 
 if TYPE_CHECKING:
+    from labkit.broad.base import Growth
     from labkit.broad.estimators import BroadLearningClassifier, BroadLearningRegressor
-    from labkit.broad.growth import Growth
 
 __all__ = [
     "PAPER",
@@ -38,6 +39,7 @@ __all__ = [
     "Solver",
     "SolverRecord",
     "Update",
+    "block_inverse_ldl",
     "division_free_inverse_ldl",
     "extend_division_free_inverse_ldl",
     "extend_inverse_cholesky",
@@ -50,7 +52,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the estimators when they are first asked for: they need scikit-learn."""
-    homes = {"BroadLearningClassifier": "estimators", "Growth": "growth"}
+    homes = {"BroadLearningClassifier": "estimators", "Growth": "base"}
     homes["BroadLearningRegressor"] = "estimators"
     if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

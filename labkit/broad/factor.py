@@ -37,9 +37,6 @@ FLOATS = torch.float32, torch.float64  # dtypes that can be factorised
 PANEL = {"cpu": 96}
 PANEL_ELSEWHERE = 512
 
-# Diagonal blocks of a factorisation, each with the ``info`` of `cholesky_ex`.
-Blocks = list[tuple[Tensor, Tensor]]
-
 
 class NotPositiveDefinite(ArithmeticError):
     """The error that a pivot of a factorisation was not positive.
@@ -85,7 +82,7 @@ def cholesky(S: Tensor, offset: int = 0) -> Tensor:
     return L
 
 
-def check_factored(blocks: Blocks, offset: int = 0) -> None:
+def check_factored(blocks: list[tuple[Tensor, Tensor]], offset: int = 0) -> None:
     """Raise NotPositiveDefinite for the first lost pivot; the host waits once.
 
     ``blocks`` are the diagonal blocks in order, upper triangles at least, each with the
@@ -128,16 +125,14 @@ def inverse_cholesky(
     return F.triu_()
 
 
-def inverse_cholesky_(R: Tensor) -> tuple[Tensor, Blocks]:
-    """Compute :func:`inverse_cholesky` in place; return it and its diagonal blocks.
+def inverse_cholesky_(R: Tensor, offset: int = 0) -> Tensor:
+    """Compute :func:`inverse_cholesky` in the memory of R, and return it.
 
-    Nothing is checked, so that the host can launch the rest before it waits in
-    `check_factored`, which takes the blocks.
+    A lost pivot is counted from ``offset``, the number of columns before those of R.
     """
-    blocks = []
-    for _ in panel_sweep(R, blocks=blocks):
+    for _ in panel_sweep(R, offset=offset):
         pass
-    return R.triu_(), blocks
+    return R.triu_()
 
 
 def column_growth(R: Tensor) -> Iterator[int]:
@@ -162,9 +157,7 @@ def column_growth(R: Tensor) -> Iterator[int]:
     check_pivots(pivots)
 
 
-def panel_sweep(
-    R: Tensor, panel: int | None = None, blocks: Blocks | None = None
-) -> Iterator[int]:
+def panel_sweep(R: Tensor, panel: int | None = None, offset: int = 0) -> Iterator[int]:
     r"""Compute the inverse Cholesky factor in place by panels (appendix D-B).
 
     The sweep is right-looking: before a panel the upper triangle holds F, $M = -F F^T
@@ -178,16 +171,15 @@ def panel_sweep(
     With panels of one column these are (124a) to (124d) of Algorithm 11, where G is
     $1 / \sqrt{s}$; (a) is ours. Every column takes one multiply-add for every entry
     right of the panel, 2 k^3 / 3 operations in all. It yields after every panel, and
-    checks the pivots at the end unless ``blocks`` is given, which then receives the
-    blocks for :func:`check_factored`.
+    checks the pivots at the end, where it counts them from ``offset``.
     """
     k, panel = len(R), panel or PANEL.get(R.device.type, PANEL_ELSEWHERE)
-    found = [] if blocks is None else blocks
+    blocks = []
     for i in range(0, k, panel):
         j = min(k, i + panel)
         S_p = R[i:j, i:j].triu()
         G, info = small_inverse_cholesky(S_p)  # (124c)
-        found.append((S_p, info))
+        blocks.append((S_p, info))
         U = G.T @ R[i:j, j:]  # (a)
         add_product(R[j:, j:], U, U, alpha=-1)  # (124a)
         R[:i, i:j] = R[:i, i:j] @ G  # (124d)
@@ -195,8 +187,7 @@ def panel_sweep(
         R[i:j, i:j] = G  # (124d)
         torch.mm(G, U.neg_(), out=R[i:j, j:])  # (124b)
         yield j
-    if blocks is None:
-        check_factored(found)
+    check_factored(blocks, offset)
 
 
 def add_product(S: Tensor, U: Tensor, r: Tensor, alpha: float = 1) -> None:
@@ -213,21 +204,20 @@ def extend_inverse_cholesky(F: Tensor, P: Tensor, S: Tensor) -> Tensor:
 
     F (k, k), P (k, q), S (q, q); cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
     """
-    check_tensor("F", F, dtype=FLOATS, graph=False)
-    check_tensor("P", P, like=F, graph=False)
-    check_tensor("S", S, like=F, graph=False)
-    k, q = P.shape if P.ndim == 2 else (-1, -1)
-    if F.shape != (k, k) or S.shape != (q, q):
-        raise ValueError(
-            f"F, P, S must be (k, k), (k, q), (q, q), got {tuple(F.shape)}, "
-            f"{tuple(P.shape)}, {tuple(S.shape)}"
-        )
+    check_blocks(F, P, S)
     V = upper_t_mm(F, P)  # (a)
-    G, blocks = inverse_cholesky_(S - gram(V))  # (42a)
-    check_factored(blocks, offset=k)
+    G = inverse_cholesky_(S - gram(V), offset=len(F))  # (42a)
     T = upper_mm(F, mm_upper(V, G).neg_())  # (42b)
-    top = torch.cat([F, T], 1)  # (41)
-    return torch.cat([top, torch.cat([F.new_zeros(q, k), G], 1)])  # (41)
+    return bordered(F, T, G)  # (41)
+
+
+def bordered(F: Tensor, T: Tensor, G: Tensor) -> Tensor:
+    """Return [[F, T], [0, G]] for F (k, k), T (k, q) and G (q, q), or columns of these.
+
+    It is laid out by columns, as T is, so that new columns follow old ones in memory.
+    """
+    left = torch.cat([F.T, F.new_zeros(F.shape[1], len(G))], 1)
+    return torch.cat([left, torch.cat([T.T, G.T], 1)]).T
 
 
 def factor_error(F: Tensor, R: Tensor) -> Tensor:
@@ -247,14 +237,21 @@ def check_square(R: Tensor) -> None:
         raise ValueError(f"R must be a square matrix, got shape {tuple(R.shape)}")
 
 
-def check_pivots(pivots: list[Tensor], *, scaled: bool = True) -> None:
+def check_blocks(F: Tensor, P: Tensor, S: Tensor) -> None:
+    """Raise an error if P and S do not extend a matrix whose factor is F."""
+    check_tensor("F", F, dtype=FLOATS, shape=("k", "k"), graph=False)
+    check_tensor("P", P, like=F, shape=(len(F), "q"), graph=False)
+    check_tensor("S", S, like=F, shape=(P.shape[1], P.shape[1]), graph=False)
+
+
+def check_pivots(pivots: list[Tensor], offset: int = 0, *, scaled: bool = True) -> None:
     """Raise NotPositiveDefinite if a pivot is not positive; the host waits once.
 
-    ``pivots`` are numbers or rows of them. If they are not ``scaled``, a pivot that is
-    not finite raises an OverflowError.
+    ``pivots`` are numbers or rows of them, counted from ``offset``. If they are not
+    ``scaled``, a pivot that is not finite raises an OverflowError.
     """
     found = torch.hstack(pivots)
-    for i, s in enumerate(found.tolist()):
+    for i, s in enumerate(found.tolist(), offset):
         if not (scaled or math.isfinite(s)):
             raise OverflowError(
                 f"without scaling, {found.dtype} is left at column {i}; use scale=True"

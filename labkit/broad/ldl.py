@@ -3,19 +3,19 @@ r"""Inverse factorisations without a square root, and without a division.
 They follow Zhu's paper, appendices E and F, and work in place and right-looking as
 :mod:`labkit.broad.factor` does. A panel's own columns are computed one by one and all
 columns right of it by products, so that few kernels are launched for a column and none
-waits. Algorithm 13 of appendix E-D, which shares such columns among workers, is not
-implemented, as it sends a message for every column; see docs/scaling.md.
+waits. Algorithm 13, which shares such columns among workers, is in
+:mod:`labkit.broad.sweep`.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from labkit.broad.factor import (
-    NotPositiveDefinite,
     add_product,
+    bordered,
+    check_blocks,
     check_pivots,
     check_square,
 )
@@ -37,15 +37,19 @@ def inverse_ldl(R: Tensor) -> tuple[Tensor, Tensor]:
     ([[1.0, -0.5], [0.0, 1.0]], [0.25, 0.25])
     """
     check_square(R)
-    L = R.clone()
-    for _ in ldl_sweep(L):
+    return inverse_ldl_(R.clone())
+
+
+def inverse_ldl_(R: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+    """Compute :func:`inverse_ldl` in the memory of R, and return L and d."""
+    for _ in ldl_sweep(R, offset=offset):
         pass
-    d = L.diagonal().clone()
-    L.fill_diagonal_(1)
-    return L.triu_(), d
+    d = R.diagonal().clone()
+    R.fill_diagonal_(1)
+    return R.triu_(), d
 
 
-def ldl_sweep(R: Tensor, panel: int | None = None) -> Iterator[int]:
+def ldl_sweep(R: Tensor, panel: int = PANEL, offset: int = 0) -> Iterator[int]:
     r"""Compute the inverse LDL^T in place, by panels; the diagonal receives d.
 
     With $L_p, d$ of the panel's diagonal block (:func:`small_inverse_ldl`), V the rest
@@ -56,9 +60,9 @@ def ldl_sweep(R: Tensor, panel: int | None = None) -> Iterator[int]:
 
     With panels of one column, where $L_p$ is 1, these are (222) to (223c) of Algorithm
     12; by blocks they follow from (209). The number of finished columns is yielded
-    after every panel, and the pivots are checked at the end.
+    after every panel, and the pivots are checked at the end, counted from ``offset``.
     """
-    k, panel, pivots = len(R), panel or PANEL, []
+    k, pivots = len(R), []
     for i in range(0, k, panel):
         j = min(k, i + panel)
         L, d, s = small_inverse_ldl(whole(R[i:j, i:j]))
@@ -72,7 +76,7 @@ def ldl_sweep(R: Tensor, panel: int | None = None) -> Iterator[int]:
         R[i:j, i:j] = L
         R[i:j, i:j].diagonal().copy_(d)
         yield j
-    check_pivots(pivots)
+    check_pivots(pivots, offset)
 
 
 def small_inverse_ldl(B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,10 +113,11 @@ def extend_inverse_ldl(
 
     L (k, k), d (k,), P (k, q), S (q, q); cost 2 k^2 q + 2 k q^2 + 2 q^3 / 3 operations.
     """
-    check_blocks(L, d, P, S)
+    check_blocks(L, P, S)
+    check_tensor("d", d, like=L, shape=(len(L),), graph=False)
     V = upper_t_mm(L, P)  # (a)
     r = d[:, None] * V  # (c)
-    L_s, d_s = _counted_from(len(L), inverse_ldl, S - V.T @ r)  # (b)
+    L_s, d_s = inverse_ldl_(S - V.T @ r, offset=len(L))  # (b)
     T = upper_mm(L, mm_upper(r, L_s).neg_())  # (c)
     return bordered(L, T, L_s), torch.cat([d, d_s])  # (209)
 
@@ -132,18 +137,25 @@ def division_free_inverse_ldl(
     U, delta, beta : (k, k), (k,), () tensors, $U$, $\delta$, $\beta$
     """
     check_square(R)
-    U, delta = R.clone(), torch.ones_like(R[0])
-    beta = U.new_ones(())
-    for _ in division_free_sweep(U, delta, beta, scale=scale):
+    return division_free_inverse_ldl_(R.clone(), scale=scale)
+
+
+def division_free_inverse_ldl_(
+    R: Tensor, offset: int = 0, *, scale: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute :func:`division_free_inverse_ldl` in the memory of R."""
+    delta, beta = torch.ones_like(R[0]), R.new_ones(())
+    for _ in division_free_sweep(R, delta, beta, offset=offset, scale=scale):
         pass
-    return U.triu_(), delta, beta
+    return R.triu_(), delta, beta
 
 
 def division_free_sweep(
     R: Tensor,
     delta: Tensor,
     beta: Tensor,
-    panel: int | None = None,
+    panel: int = PANEL,
+    offset: int = 0,
     *,
     scale: bool = True,
 ) -> Iterator[int]:
@@ -161,9 +173,9 @@ def division_free_sweep(
     \beta \leftarrow \beta \beta_p$
 
     The number of finished columns is yielded after every panel, and the pivots are
-    checked at the end.
+    checked at the end, counted from ``offset``.
     """
-    k, panel, pivots = len(R), panel or PANEL, []
+    k, pivots = len(R), []
     for i in range(0, k, panel):
         j = min(k, i + panel)
         B = whole(R[i:j, i:j])
@@ -181,7 +193,7 @@ def division_free_sweep(
         delta[i:j] = delta_p  # (e)
         beta *= beta_p  # (e)
         yield j
-    check_pivots(pivots, scaled=scale)
+    check_pivots(pivots, offset, scaled=scale)
 
 
 def extend_division_free_inverse_ldl(
@@ -200,13 +212,13 @@ def extend_division_free_inverse_ldl(
     back to [0.5, 1). U (k, k), delta (k,), beta (), P (k, q), S (q, q); cost
     2 k^2 q + 2 k q^2 + q^3 operations.
     """
-    check_blocks(U, delta, P, S)
+    check_blocks(U, P, S)
+    check_tensor("delta", delta, like=U, shape=(len(U),), graph=False)
     check_tensor("beta", beta, like=U, shape=(), graph=False)
     V = upper_t_mm(U, P)  # (a)
     r = delta[:, None] * V  # (c)
     Q = beta * S - V.T @ r  # (b)
-    inverse = partial(division_free_inverse_ldl, scale=scale)
-    U_s, delta_s, beta_s = _counted_from(len(U), inverse, Q)  # (b)
+    U_s, delta_s, beta_s = division_free_inverse_ldl_(Q, len(U), scale=scale)  # (b)
     T = upper_mm(U, mm_upper(r, U_s).neg_())  # (c)
     grown = bordered(U, T, beta * U_s)  # (231)
     delta = torch.cat([beta_s * delta, delta_s])  # (231)
@@ -254,29 +266,6 @@ def small_division_free(
     later = torch.cat([factors[1:], ones]).flip(0).cumprod(0).flip(0)
     delta = torch.stack(shifts) * later  # (5)
     return B.triu_() * betas[:-1, None], delta, betas[-1], pivots  # (4)
-
-
-def bordered(F: Tensor, T: Tensor, G: Tensor) -> Tensor:
-    """Return [[F, T], [0, G]] for F (k, k), T (k, q) and G (q, q)."""
-    lower = torch.cat([F.new_zeros(len(G), len(F)), G], 1)
-    return torch.cat([torch.cat([F, T], 1), lower])
-
-
-def check_blocks(F: Tensor, d: Tensor, P: Tensor, S: Tensor) -> None:
-    """Raise an error if the blocks of a larger matrix do not fit the factors of R."""
-    check_square(F)
-    k = len(F)
-    check_tensor("diagonal", d, like=F, shape=(k,), graph=False)
-    check_tensor("P", P, like=F, shape=(k, "q"), graph=False)
-    check_tensor("S", S, like=F, shape=(P.shape[1], P.shape[1]), graph=False)
-
-
-def _counted_from(k: int, factorise: Callable, S: Tensor) -> tuple[Tensor, ...]:
-    """Factorise S; the index of a lost pivot counts the k columns before S as well."""
-    try:
-        return factorise(S)
-    except NotPositiveDefinite as lost:
-        raise NotPositiveDefinite(k + lost.index, lost.pivot) from None
 
 
 def whole(S: Tensor) -> Tensor:

@@ -14,19 +14,36 @@ A (l, k) is the expanded input and Z (l, f) its feature nodes. Every enhancement
 computed from Z, so that A can be made at any time from Z alone.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
-from labkit.arrays import SparseRows
-from labkit.broad.mesh import ALONE, Place
 from labkit.check import check_options, integer
 
 BIAS = 0.1  # the constant input of every node
 CHUNK = 8192  # samples at a time, where they are not needed all at once
 SCALINGS = ("sample", "feature", "none")
+
+
+class Samples:
+    """The training samples from which nodes are drawn: all of them are at hand.
+
+    Where a worker has only its own samples, as in :mod:`labkit.scale`, a subclass
+    returns the sums and the maxima over those of all.
+    """
+
+    def sum(self, sums: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the sums over all samples from those over the samples at hand."""
+        return sums
+
+    def largest(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the largest values, entry by entry, from those at hand."""
+        return values
+
+
+ALL = Samples()
 
 
 @dataclass(frozen=True)
@@ -101,38 +118,14 @@ class Preparation:
         return torch.cat([X, X.new_full((len(X), 1), BIAS)], 1)
 
     @classmethod
-    def fit(
-        cls,
-        scaling: str,
-        X: Tensor | SparseRows,
-        weight: Tensor | None = None,
-        place: Place = ALONE,
-    ) -> "Preparation":
-        """Fit the preparation to training inputs X (l, d), and those of other workers.
-
-        ``X`` is a tensor or :class:`~labkit.arrays.SparseRows`; ``weight`` is (l, 1).
-        """
+    def fit(cls, scaling: str, X: Tensor, samples: Samples = ALL) -> "Preparation":
+        """Fit the preparation to training inputs X (l, d)."""
         if scaling != "feature":
             return cls(scaling)
-
-        def mean_of(value: Callable[[Tensor], Tensor]) -> Tensor:
-            parts = weighted(X.split(CHUNK), weight)
-            total = sum((w * value(x)).sum(0) for x, w in parts)
-            count = total.new_tensor(len(X)) if weight is None else weight.sum()
-            total, count = place.summed_over_samples(total, count)
-            return total / count
-
-        mean = mean_of(lambda x: x)
-        variance = mean_of(lambda x: (x - mean).square())
-        return cls(scaling, mean, nonzero(variance.sqrt()))
-
-
-def weighted(chunks: Iterable[Tensor], weight: Tensor | None) -> Iterator[tuple]:
-    """Yield every chunk of rows with its part of ``weight`` (l, 1), or with 1."""
-    i = 0
-    for x in chunks:
-        yield x, 1 if weight is None else weight[i : i + len(x)]
-        i += len(x)
+        total, count = samples.sum([X.sum(0), X.new_tensor(len(X))])
+        mean = total / count
+        (squares,) = samples.sum([(X - mean).square().sum(0)])
+        return cls(scaling, mean, nonzero((squares / count).sqrt()))
 
 
 @dataclass(frozen=True)
@@ -167,7 +160,7 @@ class Nodes:
         return replace(self, groups=(*self.groups, group))
 
     def features_of(self, X: Tensor) -> Tensor:
-        """Compute Z (l, f) from raw inputs X (l, d), a tensor or SparseRows."""
+        """Compute Z (l, f) from raw inputs X (l, d)."""
         Z = self.groups[0].weight.new_empty(len(X), self.features)
         for x, z in zip(X.split(CHUNK), Z.split(CHUNK), strict=True):
             x = self.prepare(x)
@@ -206,25 +199,22 @@ class Nodes:
 
 def draw(
     nodes: Nodes,
-    X: Iterable[Tensor],
+    X: Tensor,
     Z: Tensor,
     update: Update,
     recipe: Recipe,
     g: Generator,
-    place: Place = ALONE,
-    weight: Tensor | None = None,
+    samples: Samples = ALL,
 ) -> tuple[Nodes, Tensor]:
     """Draw the nodes of an update or of a start by (9) and (11), group by group.
 
     Parameters
     ----------
     nodes : Nodes, those so far
-    X : iterable of (l_i, d + 1) tensors
-        Chunks of the prepared training inputs; gone through more than once.
+    X : (l, d + 1) tensor, the prepared training inputs
     Z : (l, f) tensor, features of the training data so far
     recipe, g : Recipe, torch.Generator
-    place : Place, whether other workers have samples too, which then count
-    weight : (l, 1) tensor > 0, optional, as if a sample were there so often
+    samples : Samples, which adds up what is summed over the training data
 
     Returns
     -------
@@ -233,62 +223,51 @@ def draw(
     """
     f = Z.shape[1]
     if update.features:
-        nodes, Z = _add_features(nodes, X, Z, update.features, recipe, g, place, weight)
-    if update.own:
-        seen = f, Z.shape[1]
-        nodes = _add_enhancement(nodes, Z, update.own, recipe, g, place, seen)
-    if update.extra:
-        seen = 0, Z.shape[1]
-        nodes = _add_enhancement(nodes, Z, update.extra, recipe, g, place, seen)
+        group, new = _features(X, f, update.features, recipe, g, samples)
+        nodes, Z = nodes.with_group(group), torch.cat([Z, new], 1)  # (10)
+    for n, reads in ((update.own, (f, Z.shape[1])), (update.extra, (0, Z.shape[1]))):
+        if n:
+            nodes = nodes.with_group(_enhancement(Z, reads, n, recipe, g, samples))
     return nodes, Z
 
 
-def _add_features(
-    nodes: Nodes,
-    X: Iterable[Tensor],
-    Z: Tensor,
-    n: int,
-    recipe: Recipe,
-    g: Generator,
-    place: Place,
-    weight: Tensor | None,
-) -> tuple[Nodes, Tensor]:
-    """Draw and tune one feature group of n nodes; see (9)."""
-    d = next(iter(X)).shape[1]
-    W = uniform(d, n, g).to(Z)
-    gram, cross = Z.new_zeros(n, n), Z.new_zeros(n, d)
-    for x, w in weighted(X, weight):
+def _features(
+    X: Tensor, f: int, n: int, recipe: Recipe, g: Generator, samples: Samples
+) -> tuple[Features, Tensor]:
+    """Draw and tune a group of n feature nodes after f others; return it and Z_i."""
+    d = X.shape[1]
+    W = uniform(d, n, g).to(X)
+    gram, cross = X.new_zeros(n, n), X.new_zeros(n, d)
+    for x in X.split(CHUNK):
         M = rows_to_unit_range(x @ W)
-        gram.addmm_((w * M).T, M)
-        cross.addmm_((w * M).T, x)
-    gram, cross = place.summed_over_samples(gram, cross)
+        gram.addmm_(M.T, M)
+        cross.addmm_(M.T, x)
+    gram, cross = samples.sum([gram, cross])
     tuned = sparse_autoencoder(gram, cross, recipe.sparse_penalty, recipe.sparse_iter)
-    T = torch.cat([x @ tuned.T for x in X])
-    minus_low, high = place.largest_over_samples(-T.amin(0), T.amax(0))
+    T = torch.cat([x @ tuned.T for x in X.split(CHUNK)])
+    minus_low, high = samples.largest([-T.amin(0), T.amax(0)])
     low, span = -minus_low, nonzero(high + minus_low)
-    columns = (Z.shape[1], Z.shape[1] + n)
-    group = Features(tuned.T.contiguous(), low, span, columns)
-    return nodes.with_group(group), torch.cat([Z, (T - low) / span], 1)  # (9), (10)
+    group = Features(tuned.T.contiguous(), low, span, (f, f + n))
+    return group, (T - low) / span  # (9)
 
 
-def _add_enhancement(
-    nodes: Nodes,
+def _enhancement(
     Z: Tensor,
+    reads: tuple[int, int],
     n: int,
     recipe: Recipe,
     g: Generator,
-    place: Place,
-    reads: tuple[int, int],
-) -> Nodes:
-    """Draw one enhancement group of n nodes, scaled by the training data; see (11)."""
+    samples: Samples,
+) -> Enhancement:
+    """Draw a group of n enhancement nodes, scaled by the training data; see (11)."""
     seen = Z[:, slice(*reads)]
     W = uniform(seen.shape[1] + 1, n, g)
     W = (orthonormal(W) if recipe.orthonormal else W).to(Z)
     chunks = seen.split(CHUNK)
     largest = torch.stack([(z @ W[:-1] + BIAS * W[-1]).amax() for z in chunks]).amax()
-    (largest,) = place.largest_over_samples(largest)
+    (largest,) = samples.largest([largest])
     scale = recipe.shrink / torch.where(largest > 0, largest, 1)
-    return nodes.with_group(Enhancement(W * scale, reads))
+    return Enhancement(W * scale, reads)
 
 
 def sparse_autoencoder(

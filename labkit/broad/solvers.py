@@ -14,27 +14,65 @@ operations for W with c outputs are included.
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import NamedTuple
 
+from torch import Tensor
+
 from labkit.broad import greville, ridge
+from labkit.broad.state import (
+    BorderedState,
+    DaggerState,
+    DirectState,
+    FactorState,
+    State,
+    check_start,
+    check_update,
+    naming_safe_ridge,
+)
 
 
 class Solver(NamedTuple):
-    """The start and the update of a solver; :mod:`labkit.broad.state` has states."""
+    """The start and the update of a solver, which check what they are given.
 
-    start: Callable  # (A, Y, ridge, capacity=None) -> state
+    A lost pivot raises :class:`~labkit.broad.NotPositiveDefinite` with the ridge that
+    would be safe. :mod:`labkit.broad.state` has the states.
+    """
+
+    start: Callable  # (A, Y, ridge) -> state
     update: Callable  # (state, A, H, Y) -> state
     exact: bool  # whether it is the ridge solution at every ridge
 
 
+def _solver(start: Callable, update: Callable, kind: type, exact: bool) -> Solver:
+    """Return the solver that checks the arguments of both steps."""
+
+    @wraps(start)
+    def checked_start(A: Tensor, Y: Tensor, ridge: float) -> State:
+        check_start(A, Y, ridge)
+        with naming_safe_ridge(A):
+            return start(A, Y, ridge)
+
+    @wraps(update)
+    def checked_update(state: State, A: Tensor, H: Tensor, Y: Tensor) -> State:
+        check_update(state, A, H, Y, kind)
+        with naming_safe_ridge(A, H):
+            return update(state, A, H, Y)
+
+    return Solver(checked_start, checked_update, exact)
+
+
 SOLVERS = {
-    "d-rdg": Solver(ridge.direct_start, ridge.direct_update, True),
-    "orig": Solver(greville.dagger_start, greville.orig_update, False),
-    "exg-e": Solver(ridge.chol1_start, greville.exg_e_update, False),
-    "chol-1": Solver(ridge.chol1_start, ridge.chol1_update, True),
-    "chol-2": Solver(ridge.chol1_start, ridge.chol2_update, True),
-    "r-inv": Solver(greville.dagger_start, greville.r_inv_update, True),
-    "bordered": Solver(ridge.bordered_start, ridge.bordered_update, True),
+    name: _solver(start, update, kind, exact)
+    for name, start, update, kind, exact in (
+        ("d-rdg", ridge.direct_start, ridge.direct_update, DirectState, True),
+        ("orig", greville.dagger_start, greville.orig_update, DaggerState, False),
+        ("exg-e", ridge.chol1_start, greville.exg_e_update, FactorState, False),
+        ("chol-1", ridge.chol1_start, ridge.chol1_update, FactorState, True),
+        ("chol-2", ridge.chol1_start, ridge.chol2_update, FactorState, True),
+        ("r-inv", greville.dagger_start, greville.r_inv_update, DaggerState, True),
+        ("bordered", ridge.bordered_start, ridge.bordered_update, BorderedState, True),
+    )
 }
 
 # The purposes for which operations are counted, in the order of the steps.
@@ -59,12 +97,6 @@ def start_terms(solver: str, l: int, k: int, c: int) -> dict[str, float]:  # noq
     terms["weights"] += 2 * k**2 * c
     terms["factor"] = k**3 / 3 if solver in ("d-rdg", "bordered") else 2 * k**3 / 3
     return terms
-
-
-def rows_operations(solver: str, n: int, k: int) -> float:
-    """Return the operations of adding n samples at once to a model of k columns."""
-    turned = 0 if solver == "bordered" else 2 * k**3 / 3
-    return 2 * (k + n) * k**2 - 2 * k**3 / 3 + turned
 
 
 def update_terms(solver: str, l: int, k: int, q: int, c: int) -> dict[str, float]:  # noqa: E741

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from labkit.broad.factor import FLOATS, NotPositiveDefinite, factor_error as error_of
-from labkit.broad.nodes import CHUNK, Nodes, Preparation, Recipe, Update, draw
+from labkit.broad.nodes import Nodes, Preparation, Recipe, Update, draw
 from labkit.broad.ridge import with_ridge
 from labkit.broad.solvers import SOLVERS, start_operations, update_operations
-from labkit.broad.state import MOST, FactorState, State, check_room, check_start
+from labkit.broad.state import MOST, FactorState, State, check_start
 from labkit.broad.triangular import gram
 from labkit.check import COUNT, check_options, check_tensor, described, integer, one_of
 from labkit.clock import Clock
@@ -52,19 +52,14 @@ class SharedColumns:
         check_options(
             {"room": room, "seed": seed}, {"room": integer(1, MOST), "seed": integer(0)}
         )
-        check_tensor("inputs to fit", X, dtype=FLOATS)
-        check_tensor("inputs to test", self._tests, like=X)
+        check_tensor("inputs to fit", X, dtype=FLOATS, shape=("l", "d"))
+        check_tensor("inputs to test", self._tests, like=X, shape=("t", X.shape[1]))
         for Xs, ys in (fit, test):
-            check_tensor("classes", ys, dtype=torch.int64)
-            if Xs.ndim != 2 or ys.shape != Xs.shape[:1]:
-                raise ValueError(
-                    f"inputs (l, d) and classes (l,) are needed, got shapes "
-                    f"{tuple(Xs.shape)} and {tuple(ys.shape)}"
-                )
-        if X.shape[1] != self._tests.shape[1] or not X.numel() or not len(self._tests):
+            check_tensor("classes", ys, dtype=torch.int64, shape=(len(Xs),))
+        if not X.numel() or not len(self._tests):
             raise ValueError(
-                f"inputs to fit and to test must have rows of the same length, got "
-                f"shapes {tuple(X.shape)} and {tuple(self._tests.shape)}"
+                f"inputs to fit and to test must have rows, got shapes "
+                f"{tuple(X.shape)} and {tuple(self._tests.shape)}"
             )
         if (least := int(min(y.min(), self._classes.min()))) < 0:
             raise ValueError(f"classes must be 0 or more, got {least}")
@@ -74,7 +69,7 @@ class SharedColumns:
         self.widths = ()
         self._generator = torch.Generator().manual_seed(seed)
         self._nodes = Nodes(Preparation.fit("sample", X))
-        self._prepared = self._nodes.prepare(X).split(CHUNK)
+        self._prepared = self._nodes.prepare(X)
         self._Z = X.new_zeros(len(X), 0)
 
     def add(self, *updates: Update) -> int:
@@ -83,7 +78,9 @@ class SharedColumns:
         for update in updates:
             if not isinstance(update, Update):
                 raise TypeError(f"updates must be Updates, got {described(update)}")
-        check_room(k + sum(update.columns for update in updates), self.A.shape[1])
+        columns, room = k + sum(update.columns for update in updates), self.A.shape[1]
+        if columns > room:
+            raise ValueError(f"{columns} columns exceed the room of {room}")
         generator = torch.Generator()
         generator.set_state(self._generator.get_state())
         for update in updates:
@@ -138,7 +135,7 @@ def side_by_side(
 
     Parameters
     ----------
-    A : (l, k) tensor, all columns; room is set aside for as many
+    A : (l, k) tensor, all columns
     widths : iterable of int
         Columns at the start and after every update, ascending, at most k. They are read
         one by one, and may fill the columns of A as they come.
@@ -156,7 +153,7 @@ def side_by_side(
         For every width, the records of the solvers that are left, in order.
     """
     check_start(A, Y, ridge)
-    widths, names = _each("widths", widths), list(_each("solvers", solvers))
+    names = list(solvers)
     for name in names:
         check_options({"solver": name}, {"solver": one_of(SOLVERS)})
     states, clock, k = dict.fromkeys(names), Clock(A.device), 0
@@ -177,7 +174,7 @@ def side_by_side(
             try:
                 with clock:
                     if step == 0:
-                        state = solver.start(whole, Y, ridge, A.shape[1])
+                        state = solver.start(whole, Y, ridge)
                         operations = start_operations(name, l, grown, c)
                     else:
                         state = solver.update(state, old, new, Y)
@@ -188,10 +185,14 @@ def side_by_side(
                 continue
             states[name] = state
             gradient = whole.T @ (whole @ state.W) - AY + ridge * state.W
-            did = step, name, grown, clock.lap, operations, float(state.pivot)
             records.append(
                 SolverRecord(
-                    *did,
+                    step=step,
+                    solver=name,
+                    columns=grown,
+                    seconds=clock.lap,
+                    operations=operations,
+                    smallest_pivot=float(state.pivot),
                     residual=float(torch.linalg.norm(gradient) / torch.linalg.norm(AY)),
                     score=None if score is None else float(score(state.W)),
                     factor_error=_factor_error(state, whole) if factor_error else None,
@@ -202,14 +203,6 @@ def side_by_side(
         k = grown
     if not k:
         raise ValueError("widths must hold the columns of a start, got none")
-
-
-def _each(name: str, values: Iterable) -> Iterator:
-    """Return an iterator over the values, or raise a TypeError if there is none."""
-    try:
-        return iter(values)
-    except TypeError as error:
-        raise TypeError(f"{name} must be several, got {described(values)}") from error
 
 
 def _factor_error(state: State, A: Tensor) -> float | None:

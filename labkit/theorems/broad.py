@@ -6,12 +6,10 @@ samples, k = 5 columns, then 3 and 4 more, c = 2 outputs.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from labkit.broad.rows import rows_start, rows_update
 from labkit.broad.solvers import SOLVERS
 from labkit.broad.state import DaggerState, FactorState
 from labkit.theorems import Finding
@@ -36,7 +34,6 @@ def growing(
     blocks: Sequence[Tensor] | None = None,
     Y: Tensor | None = None,
     ridge: float = RIDGE,
-    capacity: int | None = 64,
 ) -> Iterator[tuple[Tensor, FactorState | DaggerState]]:
     """Yield all columns and the state, after the start and after every update.
 
@@ -48,7 +45,7 @@ def growing(
     if blocks is None:
         blocks = [drawn(l, q, seed=2 + i) for i, q in enumerate(widths)]
     solver = SOLVERS[name]
-    state = solver.start(A, Y, ridge, capacity)
+    state = solver.start(A, Y, ridge)
     yield A, state
     for H in blocks:
         state = solver.update(state, A, H, Y)
@@ -136,29 +133,6 @@ def greville_weights_solve_least_squares() -> Finding:
     return Finding(claim, found, torch.zeros_like(found), example, tolerance=1e-7)
 
 
-def samples_in_pieces_are_all_samples(ridge: float = RIDGE) -> Finding:
-    r"""After pieces of samples, $L L^T = R$ and the ridge gradient of all vanishes."""
-    l, k, _, c = SIZES  # noqa: E741
-    A, Y = drawn(l, k, seed=0), drawn(l, c, seed=1)
-    state, found, wanted = rows_start(k, Y, ridge), [], []
-    for start, end in pairwise((0, 4, 10, l)):
-        state = rows_update(state, A[start:end], Y[start:end])
-        R = A[:end].T @ A[:end] + ridge * torch.eye(k).to(A)
-        found += [state.L @ state.L.T, R @ state.W]
-        wanted += [R, A[:end].T @ Y[:end]]
-    claim = (
-        r"After every piece of samples $L L^\top = R = A^\top A + \lambda I$ and "
-        r"$R W = A^\top Y$ for all samples so far."
-    )
-    example = (
-        "pieces of 4, 6 and 7 samples, $k = 5$ columns, $c = 2$ outputs, "
-        rf"$\lambda = {ridge:g}$"
-    )
-    return Finding(
-        claim, torch.cat(found, 1), torch.cat(wanted, 1), example, tolerance=1e-10
-    )
-
-
 THEOREMS = {
     theorem.__name__: theorem
     for theorem in (
@@ -167,6 +141,5 @@ THEOREMS = {
         dagger_is_the_ridge_inverse,
         greville_gives_the_generalised_inverse,
         greville_weights_solve_least_squares,
-        samples_in_pieces_are_all_samples,
     )
 }

@@ -1,7 +1,6 @@
 """Problems that several tests share (float64)."""
 
 import numpy as np
-import pytest
 import torch
 
 
@@ -24,9 +23,3 @@ def residual(A, Y, W, ridge):
     """Norm of A^T (A W - Y) + ridge W, relative to A^T Y."""
     gradient = A.T @ (A @ W - Y) + ridge * W
     return float(gradient.norm() / (A.T @ Y).norm())
-
-
-@pytest.fixture(params=[None, 64], ids=["copying", "in place"])
-def capacity(request):
-    """Without and with columns set aside."""
-    return request.param

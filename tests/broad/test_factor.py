@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from labkit.broad import (
     NotPositiveDefinite,
+    block_inverse_ldl,
     division_free_inverse_ldl,
     extend_division_free_inverse_ldl,
     extend_inverse_cholesky,
@@ -17,6 +18,7 @@ from labkit.broad import (
     factor,
     inverse_cholesky,
     inverse_ldl,
+    sweep as sweeps,
     triangular,
 )
 from labkit.broad.factor import column_growth, panel_sweep
@@ -56,7 +58,7 @@ def test_inverse_ldl(k, seed):
     assert close(L * d.sqrt(), inverse_cholesky(R))
 
 
-@pytest.mark.parametrize("panel", [None, 1, 5])
+@pytest.mark.parametrize("panel", [64, 1, 5])
 @given(k=sizes, seed=seeds, scale=st.floats(-6, 6))
 def test_division_free_stays_in_range(panel, k, seed, scale):
     """The powers of two absorb the size of R; the result is the inverse to 1e-9."""
@@ -190,11 +192,48 @@ def test_large_enough_for_several_blocks_and_on_views():
     assert close(inverse_cholesky(R), factor.small_inverse_cholesky(R)[0])
 
 
+# Algorithm 13
+
+
+@given(k=sizes, p=st.integers(1, 5), seed=seeds)
+def test_the_block_sweep_is_the_inverse_ldl(k, p, seed):
+    """Whatever the blocks, and of the matrix that Algorithm 12 factorises."""
+    R, g = positive(k, seed), np.random.default_rng(seed)
+    cuts = sorted({0, k, *g.integers(0, k + 1, p).tolist()})
+    for found, wanted in zip(block_inverse_ldl(R, cuts), inverse_ldl(R), strict=True):
+        assert found.shape == wanted.shape and close(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("p", "columns", "rows"), [(2, 0.13, 0.12), (4, 0.45, 0.42), (8, 1.13, 1.06)]
+)
+def test_what_the_workers_of_the_block_sweep_send(p, columns, rows, monkeypatch):
+    """Each is given column i, and the row up to its own last column, of k numbers."""
+    k, sent = 48, {"columns": 0, "rows": 0}
+    edges = [k * w // p for w in range(p + 1)]
+    step = sweeps.column_step
+
+    def counted(B, i, start, m, d, v):
+        if start > i:  # on the right of the owner
+            sent["columns"] += len(m) + 1
+            sent["rows"] += len(v) - B.shape[1]
+        assert len(m) == i and i + 1 + len(v) == start + B.shape[1]
+        step(B, i, start, m, d, v)
+
+    monkeypatch.setattr(sweeps, "column_step", counted)
+    L, d = block_inverse_ldl(positive(k), edges)
+    assert close(L * d @ L.T, np.linalg.inv(positive(k).numpy()))
+    assert sent["columns"] / k**2 == pytest.approx(columns, abs=0.005)
+    assert sent["rows"] / k**2 == pytest.approx(rows, abs=0.005)
+
+
 INDEFINITE = torch.diag(torch.tensor([2.0, 3.0, -0.5, 1.0], dtype=torch.float64))
 
 
 def test_a_lost_pivot_is_named():
-    for factorise in (*[partial(inverse_cholesky, **way) for way in WAYS], inverse_ldl):
+    ways = [partial(inverse_cholesky, **way) for way in WAYS]
+    ways += [partial(block_inverse_ldl, edges=[0, 2, 4]), inverse_ldl]
+    for factorise in ways:
         with pytest.raises(NotPositiveDefinite, match=r"pivot 2 is -0\.5") as caught:
             factorise(INDEFINITE)
         assert (caught.value.index, caught.value.pivot) == (2, -0.5)
@@ -230,8 +269,11 @@ def test_refuses_bad_options():
         ValueError, match="panel must be None or an integer >= 1, got 0"
     ):
         inverse_cholesky(R, panel=0)
-    with pytest.raises(ValueError, match=r"F, P, S must be .* got \(2, 2\), \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"P must have shape \(2, q\), got \(3, 1\)"):
         extend_inverse_cholesky(R, *(torch.ones(n, 1).double() for n in (3, 1)))
+    for edges in ([0], [0, 2, 2], [1, 2], [0, 3]):
+        with pytest.raises(ValueError, match="edges must ascend from 0 to 2, got"):
+            block_inverse_ldl(R, edges)
 
 
 def test_float32_stays_float32():

@@ -27,7 +27,7 @@ def mixed_growth(X, scaling="sample", recipe=None, seed=0):
     """Groups of both kinds in mixed order, and the training features."""
     recipe, g = recipe or Recipe(), generator(seed)
     prepare = Preparation.fit(scaling, X)
-    prepared = prepare(X).split(7)
+    prepared = prepare(X)
     nodes, Z = Nodes(prepare), X.new_zeros(len(X), 0)
     for update in [Update(4), Update(4, extra=30), Update(3, 5, 2)]:
         nodes, Z = draw(nodes, prepared, Z, update, recipe, g)

@@ -131,8 +131,16 @@ def test_score_is_in_percent(parts):
 
 def test_classes_that_would_be_broadcast_are_refused(parts):
     (X, y), (tests, classes) = parts
-    with pytest.raises(ValueError, match=r"got shapes \(30, 8\) and \(30, 1\)"):
+    with pytest.raises(ValueError, match=r"classes must have shape \(30,\), got"):
         SharedColumns((X, y), (tests, classes[:, None]), 27)
+    with pytest.raises(TypeError, match="test must be a pair of tensors, got None"):
+        SharedColumns((X, y), None, 27)
+    with pytest.raises(ValueError, match="classes must be 0 or more, got -1"):
+        SharedColumns((X, y), (tests, classes - 1), 27)
+    columns = SharedColumns(*parts, 9)
+    with pytest.raises(ValueError, match="10 columns exceed the room of 9"):
+        columns.add(Update(4, extra=6))
+    assert columns.widths == ()
 
 
 def test_looking_changes_nothing(parts):

@@ -5,10 +5,9 @@ from functools import partial
 from labkit.broad import (
     BroadLearningRegressor,
     factor as factors,
-    greville,
     ldl,
-    ridge,
-    rows,
+    leave_one_out,
+    sweep,
 )
 from labkit.broad.solvers import SOLVERS
 from tests.walks import Walk, random
@@ -17,7 +16,7 @@ UPDATES = {
     "d-rdg": "35 6",
     "orig": "23 22 21a 20 24",
     "exg-e": "30 22 32a 32b 33 41",
-    "chol-1": "a 42a 42b 41 50",
+    "chol-1": "40 a 42a 42b 41 50",
     "chol-2": "51 52 57 59 61 41",
     "r-inv": "67 52 68 64 66",
     "bordered": "1 2 3 4 5",
@@ -38,17 +37,11 @@ def broad_start(name):
     return Walk(partial(start, A, Y, 0.1), lambda: (A, Y), {start: STARTS[name]})
 
 
-def broad_rows():
-    A, Y = random((20, 6), (20, 2))
-    state = rows.rows_start(6, Y, 0.1)
-    call = partial(rows.rows_step, state.L, state.z, A, Y)
-    return Walk(call, lambda: state, {rows.rows_step: "1 2"})
-
-
 def broad_leave_one_out():
     A, Y = random((20, 6), (20, 2))
-    call = partial(rows.leave_one_out, lambda: [(A, Y)], A.shape, [0.1, 1.0])
-    return Walk(call, lambda: (A, Y), {rows.leave_one_out: "1 2 3"})
+    function = leave_one_out.leave_one_out
+    call = partial(function, A, Y, [0.1, 1.0])
+    return Walk(call, lambda: (A, Y), {function: "1 2 3"})
 
 
 def broad_factor(call, shows):
@@ -75,10 +68,12 @@ def broad_block_form(call, factorise, shows):
 
 by_panels = partial(factors.inverse_cholesky, panel=3)
 by_columns = partial(factors.inverse_cholesky, method="columns")
+by_blocks = partial(sweep.block_inverse_ldl, edges=[0, 3, 7])
 FACTORS = {
     "inverse Cholesky, panels": (by_panels, "124a 124b 124c 124d a"),
     "inverse Cholesky, columns": (by_columns, "107a 107b"),
     "inverse LDL": (ldl.inverse_ldl, "222 223a 223b 223c a"),
+    "block sweep": (by_blocks, "222 223a 223b 223c a"),
     "division free": (ldl.division_free_inverse_ldl, "1 2 3 4 5 6 a b c d e"),
 }
 BLOCKS = {
@@ -96,7 +91,6 @@ WALKS = {
     **{name: partial(broad_factor, *how) for name, how in FACTORS.items()},
     "inverse Cholesky, extended": broad_extend,
     **{f"block form {name}": partial(broad_block_form, *how) for name, how in BLOCKS},
-    "broad rows": broad_rows,
     "broad leave one out": broad_leave_one_out,
 }
 
@@ -107,22 +101,10 @@ def fit(name, **options):
     return model.fit(X.numpy(), y.numpy()).add_nodes(3)
 
 
-def taken():
-    X, y = random((30, 3), 30)
-    model = BroadLearningRegressor(2, 3, 20, random_state=0)
-    return model.partial_fit(X.numpy(), y.numpy())
-
-
 # The walked function, and a training run that goes through it.
 STEPS = {
     **{SOLVERS[name].update: partial(fit, name) for name in SOLVERS},
     **{SOLVERS[name].start: partial(fit, name) for name in SOLVERS},
-    ridge.chol1_step: partial(fit, "chol-1", chunk=7),
-    ridge.chol2_step: partial(fit, "chol-2"),
-    greville.exg_e_step: partial(fit, "exg-e"),
-    greville.orig_step: partial(fit, "orig"),
-    greville.r_inv_step: partial(fit, "r-inv"),
     factors.panel_sweep: partial(fit, "chol-1"),
-    rows.rows_step: taken,
-    rows.leave_one_out: partial(fit, "chol-1", ridge=[0.1, 1.0]),
+    leave_one_out.leave_one_out: partial(fit, "chol-1", ridge=[0.1, 1.0]),
 }

@@ -111,10 +111,10 @@ from labkit.threads import set_threads
 
 set_threads()""",
     exercise("broad-chol2").open_text,
-    'check("broad-chol2", chol2_step)',
+    'check("broad-chol2", chol2_update)',
     'hint("broad-chol2")',
     """knobs = FunctionKnobs(ridge=0.01, exact="chol-2")
-fits = LiveLab(trying(FUNCTIONS, "broad-chol2", chol2_step), knobs=knobs)
+fits = LiveLab(trying(FUNCTIONS, "broad-chol2", chol2_update), knobs=knobs)
 fits.run(12)
 fits""",
 ]

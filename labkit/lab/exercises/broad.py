@@ -1,4 +1,4 @@
-"""Exercises of broad learning: Chol-1, Chol-2, R-Inv, Greville, and new samples."""
+"""Exercises of broad learning: Chol-1, Chol-2, R-Inv and Greville."""
 
 from bisect import bisect
 from collections.abc import Callable, Sequence
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from labkit.broad import SOLVERS, SharedColumns, Update, side_by_side
-from labkit.broad.greville import orig_step, r_inv_step
-from labkit.broad.ridge import chol1_step, chol2_step
-from labkit.broad.rows import rows_start, rows_step, rows_update
+from labkit.broad.greville import orig_update, r_inv_update
+from labkit.broad.ridge import chol1_update, chol2_update
 from labkit.lab.datasets import load
 from labkit.lab.exercises.answers import Question, called
 from labkit.lab.exercises.guard import described
@@ -25,17 +24,6 @@ def two_updates(name: str, ridge: float = theorems.RIDGE) -> Sequence[Tensor]:
     for _, state in theorems.growing(name, ridge=ridge):
         kept = state.A_dagger if name in ("r-inv", "orig") else state.F
         found += [state.W.clone(), kept.clone()]
-    return found
-
-
-def two_pieces() -> Sequence[Tensor]:
-    """Add samples twice; return the weights and the triangle."""
-    l, k, _, c = theorems.SIZES  # noqa: E741
-    A, Y = theorems.drawn(l, k, seed=0), theorems.drawn(l, c, seed=1)
-    state, found = rows_start(k, Y, theorems.RIDGE), []
-    for rows in (slice(6), slice(6, l)):
-        state = rows_update(state, A[rows], Y[rows])
-        found += [state.W, state.L]
     return found
 
 
@@ -165,14 +153,14 @@ EXERCISES = (
     Exercise(
         name="broad-weights",
         title="Write how the new columns change the weights.",
-        function=chol1_step,
+        function=chol1_update,
         tags=("50",),
         equation=r"E = T^\top (A^\top Y) + G^\top (H^\top Y), \qquad "
         r"W \leftarrow \begin{bmatrix} W + T E \\ G E \end{bmatrix}",
         shapes={"W": "(k + q, c)"},
         hints=(
-            "`AY` is $A^\\top Y$ and `HY` is $H^\\top Y$; both are kept as sums, so "
-            "that no sample is needed here. `T` is (k, q) and `G` is (q, q).",
+            "`AY` is $A^\\top Y$ and `HY` is $H^\\top Y$. `T` is (k, q) and `G` is "
+            "(q, q).",
             "$E$ is (q, c), one row for each new column. The old weights change by "
             "`T @ E`, and the new ones are `G @ E`.",
             "`torch.cat([upper, lower])` puts the new rows below the old ones.",
@@ -183,13 +171,12 @@ EXERCISES = (
     Exercise(
         name="broad-chol1",
         title="Write the new columns $T$ of the factor above its old corner.",
-        function=chol1_step,
+        function=chol1_update,
         tags=("42b",),
         equation=r"V = F^\top P, \qquad T = -F V G",
-        shapes={"new": "(k, q)"},
-        given=("new = ...  # (42b)\nT = new if out is None else out.copy_(new)",),
+        shapes={"T": "(k, q)"},
+        given=("T = ...  # (42b)",),
         plain=("-F @ V @ G",),
-        stands_for={"new": "T"},
         hints=(
             "`F` is the factor of the old columns, (k, k); `V` is (k, q), and `G` is "
             "the factor of the new corner, (q, q).",
@@ -207,12 +194,13 @@ EXERCISES = (
     Exercise(
         name="broad-chol2",
         title="Write the matrix whose inverse factor is $G$, as a sum of three terms.",
-        function=chol2_step,
+        function=chol2_update,
         tags=("57",),
         equation=r"G G^\top = \bigl(C^\top C + \lambda (D^\top D + I)\bigr)^{-1}",
         shapes={"S": "(q, q)"},
         given=(
-            "S = ...  # (57)\nG, blocks = inverse_cholesky_(S.clone())  # in place",
+            "S = ...  # (57)\n"
+            "G = inverse_cholesky_(S.clone(), offset=len(F))  # in place",
         ),
         plain=("C.T @ C + ridge * (D.T @ D + torch.eye(len(D.T)).to(D))",),
         hints=(
@@ -232,21 +220,21 @@ EXERCISES = (
     Exercise(
         name="broad-rinv",
         title="Write the matrix that is solved for the new rows of the ridge inverse.",
-        function=r_inv_step,
+        function=r_inv_update,
         tags=("68",),
         equation=r"B = \bigl(C^\top C + \lambda (D^\top D + I)\bigr)^{-1} C^\top",
         shapes={"K": "(q, q)"},
         given=(
             "K = ...  # (68)\nL = cholesky(K, offset=len(D))  # (68)\n"
-            "solve_(L, B)  # (68), in place",
+            "B = solved(L, C.T)  # (68)",
         ),
-        plain=("B @ B.T + ridge * (D.T @ D + torch.eye(len(B)).to(B))",),
+        plain=("C.T @ C + ridge * (D.T @ D + torch.eye(len(D.T)).to(D))",),
         hints=(
-            "Here `B` holds $C^\\top$, (q, l), until `solve_` replaces it. So $C$ is "
-            "`B.T`.",
+            "`C` is what the old columns cannot explain of the new ones, (l, q); `D` "
+            "has the coefficients, (k, q). The matrix is (q, q).",
             "Orig, the older method, leaves out one of the three terms: "
             "$\\lambda D^\\top D$.",
-            "`gram(B.T)` is $C^\\top C$, `gram(D)` is $D^\\top D$, and "
+            "`gram(C)` is $C^\\top C$, `gram(D)` is $D^\\top D$, and "
             "`with_ridge(M, ridge)` adds $\\lambda I$ to `M`.",
         ),
         example=partial(two_updates, "r-inv"),
@@ -257,45 +245,23 @@ EXERCISES = (
     ),
     Exercise(
         name="broad-greville",
-        title="Write what Greville's recursion makes of the old rows of $A^+$.",
-        function=orig_step,
+        title="Write what Greville's recursion makes of $A^+$.",
+        function=orig_update,
         tags=("20",),
         equation=r"A^+ \leftarrow \begin{bmatrix} A^+ - D B \\ B \end{bmatrix}, "
         r"\qquad D = A^+ H",
-        shapes={"old_rows": "(k, l)"},
-        given=("old_rows = ...  # (20)\nA_dagger.copy_(old_rows)",),
-        plain=("A_dagger - D @ B",),
-        stands_for={"old_rows": "A_dagger"},
+        shapes={"A_dagger": "(k + q, l)"},
+        given=("A_dagger = ...  # (20)",),
+        plain=("torch.cat([A_dagger - D @ B, B])",),
         hints=(
             "`A_dagger` has one row for each old column, and `B` one for each new "
-            "column; `B` is in its place already.",
+            "column; `torch.cat([upper, lower])` puts `B` below.",
             "What the new rows do, times the coefficients `D` of the new columns "
             "in the old ones, is taken off the old rows.",
             "`D` is (k, q) and `B` is (q, l), so `D @ B` has the shape of `A_dagger`.",
         ),
         example=partial(two_updates, "orig", ridge=theorems.VANISHING),
         theorems=(theorems.greville_gives_the_generalised_inverse,),
-    ),
-    Exercise(
-        name="broad-rows",
-        title="Write the triangle that belongs to the old and the new samples.",
-        function=rows_step,
-        tags=("1",),
-        equation=r"\begin{bmatrix} L^\top & z \\ A & Y \end{bmatrix} "
-        r"= Q \begin{bmatrix} L'^\top & z' \\ 0 & \cdot \end{bmatrix}",
-        shapes={"M": "(k, k + c)"},
-        given=("M = ...  # (1)\nL, z = M[:, :k].T, M[:, k:]",),
-        plain=("torch.linalg.qr(torch.cat([old, new])).R[:k]",),
-        hints=(
-            "`old` is $[L^\\top, z]$ and `new` is $[A, Y]$. One below the other they "
-            "are `torch.cat([old, new])`.",
-            "A QR decomposition makes a triangle of a tall matrix without changing "
-            "$M^\\top M$: `torch.linalg.qr(...)` has it as `.R`.",
-            "Only the first `k` rows of the triangle belong to $L'^\\top$ and $z'$. "
-            "The sign of a row is free; the library makes the diagonal positive.",
-        ),
-        example=two_pieces,
-        theorems=(theorems.samples_in_pieces_are_all_samples,),
     ),
     Question(
         name="broad-1",

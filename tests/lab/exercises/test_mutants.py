@@ -22,12 +22,9 @@ OF_STEP = {name: exercise.mutants() for name, exercise in STEPS.items()}
 MUTANTS = [(name, i) for name, made in OF_STEP.items() for i in range(len(made))]
 
 NOISE = "the noise has the other sign, and its distribution is the same"
-ROWS = "the signs of a triangle's rows are free, and the weights are the same"
-SIGNS = "torch.where(M.diagonal() < 0, -1, 1)[:, None]"
+COLUMNS = "the signs of the factor's columns are free, and the weights are the same"
 SURVIVORS = {
-    ("broad-rows", "its sign is turned"): ROWS,
-    ("broad-rows", "the minus of `-1` is missing"): ROWS,
-    ("broad-rows", f"`{SIGNS}` is missing in `{SIGNS} * M`"): ROWS,
+    ("broad-chol2", "its sign is turned"): COLUMNS,
     ("rtrl-uoro-factors", "its sign is turned"): NOISE,
     ("rtrl-kf-factors", "its sign is turned"): NOISE,
 }
@@ -196,16 +193,17 @@ REWRITTEN = [
         "torch.cat([C, ridge**0.5 * D]).T @ torch.cat([C, ridge**0.5 * D])"
         " + ridge * torch.eye(C.shape[1], dtype=C.dtype)",
     ),
-    ("broad-rinv", "B.mm(B.T) + ridge * D.T.mm(D) + ridge * torch.eye(len(B)).to(B)"),
+    ("broad-rinv", "C.T.mm(C) + ridge * D.T.mm(D) + ridge * torch.eye(len(D.T)).to(C)"),
     (
         "broad-rinv",
-        "torch.einsum('ql,pl->qp', B, B) + ridge * with_ridge(gram(D), 1.0)",
+        "torch.einsum('lq,lp->qp', C, C) + ridge * with_ridge(gram(D), 1.0)",
     ),
-    ("broad-greville", "torch.addmm(A_dagger, D, B, alpha=-1)"),
-    ("broad-greville", "A_dagger - torch.einsum('kq,ql->kl', D, B)"),
-    ("broad-greville", "A_dagger @ (torch.eye(len(H)).to(H) - H @ B)"),
-    ("broad-rows", "torch.linalg.cholesky(old.T @ old + new.T @ new).T[:k]"),
-    ("broad-rows", "torch.linalg.qr(torch.vstack([new, old]), mode='r').R[:k]"),
+    ("broad-greville", "torch.vstack([torch.addmm(A_dagger, D, B, alpha=-1), B])"),
+    ("broad-greville", "torch.cat([A_dagger - torch.einsum('kq,ql->kl', D, B), B])"),
+    (
+        "broad-greville",
+        "torch.cat([A_dagger @ (torch.eye(len(H)).to(H) - H @ B), B])",
+    ),
     ("rtrl-exact", "torch.bmm(H, G)"),
     ("rtrl-exact", "torch.einsum('bst,btw->bsw', H, G)"),
     ("rtrl-exact", "(G.mT @ H.mT).mT"),
