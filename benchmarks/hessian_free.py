@@ -15,8 +15,6 @@ import resource
 import subprocess
 import sys
 
-import numpy as np
-import scipy.sparse.linalg
 import torch
 
 from benchmarks import shared
@@ -72,19 +70,6 @@ def product_floor(point):
     return run
 
 
-def curvlinops_pair(net, X):
-    """A then A' by curvlinops on the same net, or None where it is not installed."""
-    try:
-        from curvlinops import JacobianLinearOperator
-    except ImportError:
-        return None
-    parameters = list(net.parameters())
-    J = JacobianLinearOperator(net, parameters, [(X, X)], check_deterministic=False)
-    v, u = torch.randn(J.shape[1]), torch.randn(J.shape[0])
-    Jt = J.adjoint() if callable(getattr(J, "adjoint", None)) else J.H
-    return lambda: (J @ v, Jt @ u)
-
-
 def speed(args):
     device = shared.begin(args, f"float32, best of {args.repeats}")
     g = torch.Generator().manual_seed(0)
@@ -110,44 +95,12 @@ def speed(args):
             **{"x0": d, "atol": 0.0, "maxiter": ITERATIONS} | options,
         )
 
-    sizes = [w.numel() for w in point.weights]
-
-    def apart(x):
-        parts = torch.from_numpy(x.astype(np.float32)).split(sizes)
-        return tuple(
-            p.view(w.shape).to(w) for p, w in zip(parts, point.weights, strict=True)
-        )
-
-    def together(blocks):
-        return torch.cat([t.reshape(-1) for t in blocks]).cpu().numpy()
-
-    operator = scipy.sparse.linalg.LinearOperator(
-        (X.numel(), sum(sizes)),
-        matvec=lambda x: together([point.forward_map(apart(x.ravel()))]),
-        rmatvec=lambda u: together(
-            point.transpose_map(
-                torch.from_numpy(u.astype(np.float32)).view(X.shape).to(X)
-            )
-        ),
-        dtype=np.float32,
-    )
-    b_numpy, x0_numpy = together([-point.residual]), together(d)
-
-    def scipy_loop():
-        with np.errstate(over="ignore"):  # of its condition estimate in float32
-            scipy.sparse.linalg.lsmr(
-                *(operator, b_numpy),
-                **{"damp": 1.0, "x0": x0_numpy, "maxiter": ITERATIONS},
-                **{"atol": 0, "btol": 0, "conlim": 0},
-            )
-
     def gradient():
         loss = 0.5 * (seq(X) - X).square().sum() / N
         return torch.autograd.grad(loss, list(seq.parameters()))
 
     # The residual of the warm start is a product of A'A too, so one iteration less.
     hf = HessianFree(net, damping=5.0, maxiter=PRODUCTS - 1, atol=0.0)
-    longer = HessianFree(net, damping=5.0, maxiter=PRODUCTS, atol=0.0)
     martens = MartensHF(net, damping=5.0, maxiter=PRODUCTS, tolerance=0.0)
     start = [p.detach().clone() for p in net.parameters()]
 
@@ -160,29 +113,19 @@ def speed(args):
 
         return run
 
-    def anew():
-        torch.func.jvp(module.residual_map, module.weights, dq)
-        torch.func.vjp(module.residual_map, *module.weights)[1](U)
-
     functions = {
         "matmuls": product_floor(point),
         "pair": lambda: (point.forward_map(d), point.transpose_map(U)),
         "module": lambda: (module.forward_map(dq), module.transpose_map(U)),
-        "anew": anew,
         "products": products,
         "lsmr": lambda: loop(damping=1.0, scale=c),
         "plain": lambda: loop(),
-        "scipy": scipy_loop,
         "gradient": gradient,
         "step": restored(lambda: hf.step(X)),
         "with n": restored(lambda: batch_gradient_variance(hf.step(X).point)),
-        "longer": restored(lambda: longer.step(X)),
         "merit": restored(lambda: hf.step(X, validation=X)),
         "martens": restored(lambda: martens.step(X)),
     }
-    other = curvlinops_pair(seq, X)
-    if other:
-        functions["curvlinops"] = other
     t = best_of(args.repeats, functions, device)
 
     print(f"net {'-'.join(map(str, CURVES))}, batch {N}; loss+backward by autograd")
@@ -200,20 +143,11 @@ def speed(args):
 
     line("A then A' / their matmuls", t["pair"], t["matmuls"], 1.15)
     line("  by torch.func, graph kept (any module)", t["module"], t["matmuls"])
-    line("  by torch.func, jvp and vjp anew", t["anew"], t["matmuls"])
-    if other:
-        line("  by curvlinops", t["curvlinops"], t["matmuls"])
-    else:
-        print("  by curvlinops: not installed")
     what = f"LSMR, damped, preconditioned, warm / its {pairs} products"
     line(what, t["lsmr"], t["products"], 1.25)
     line("  LSMR, plain, warm", t["plain"], t["products"])
-    line("  SciPy's LSMR over the same maps", t["scipy"], t["products"])
     what = f"SHF step, {PRODUCTS} products in all / one loss+backward"
     line(what, t["step"], t["gradient"], 12.0)
-    line(
-        f"  {PRODUCTS} iterations after the start's product", t["longer"], t["gradient"]
-    )
     line("  with the estimate of the next batch", t["with n"], t["gradient"])
     line("  with the merit, 250 validation rows", t["merit"], t["gradient"])
     line(f"  Martens' step, {PRODUCTS} iterations", t["martens"], t["gradient"])

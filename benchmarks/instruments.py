@@ -4,32 +4,23 @@
 
 A step is zero_grad, forward pass, backward pass and update (SGD, fused). It is timed
 plain, measured at every step, and at the default schedule, in whole periods of it.
-Beside them, for the same number: a step with explicit gradients of single examples by
-torch.func, and with BackPACK's ``BatchL2Grad``, where it is installed. The methods
-alternate, so that all see the same noise of the machine; the ratio is the median over
-the rounds, each to the plain steps of its round. float32, TF32 off, one thread.
+The methods alternate, so that all see the same noise of the machine; the ratio is the
+median over the rounds, each to the plain steps of its round. float32, TF32 off, one
+thread.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from statistics import median
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from benchmarks import shared
 from labkit.clock import Clock
 from labkit.instruments import GradientNoise
 from labkit.instruments.gradient_noise import EVERY
-
-try:
-    import backpack
-    from backpack.extensions import BatchL2Grad
-except ImportError:
-    backpack = None
 
 BARS = {"every step": 2.2, f"every {EVERY}": 1.1}
 
@@ -53,7 +44,6 @@ class Setting:
     name: str
     network: Callable[[], nn.Module]
     inputs: tuple[int, ...]
-    others: tuple[str, ...] = ("torch.func", "BackPACK")
 
 
 SETTINGS = [
@@ -80,29 +70,8 @@ SETTINGS = [
         "LSTM 64-128, 32 steps",
         lambda: nn.Sequential(LastOutput(64, 128), nn.Linear(128, 10)),
         (128, 32, 64),
-        (),  # vmap refuses torch's LSTM; BackPACK would need another network
     ),
 ]
-
-
-class Explicit:
-    """The same numbers from all single examples' gradients by torch.func."""
-
-    def __init__(self, model):
-        self.weights = dict(model.named_parameters())
-
-        def loss(weights, x, y):
-            return F.cross_entropy(functional_call(model, weights, (x[None],)), y[None])
-
-        self.gradients = vmap(grad(loss), in_dims=(None, 0, 0))
-
-    def measure(self, x, y):
-        """V of the mean loss."""
-        weights = {name: p.detach() for name, p in self.weights.items()}
-        G = [g.flatten(1) for g in self.gradients(weights, x, y).values()]
-        M = len(x)
-        norm2 = sum(g.mean(0).square().sum() for g in G)
-        return M / (M - 1) * (sum(g.square().sum() for g in G) / M - norm2)
 
 
 def make_step(method, setting, device):
@@ -112,33 +81,16 @@ def make_step(method, setting, device):
     x = torch.randn(setting.inputs, device=device)
     y = torch.arange(len(x), device=device) % 10
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
-    loss, noise, explicit = F.cross_entropy, None, None
+    noise = None
     if method == "every step":
         noise = GradientNoise(model, every=1)
     elif method == f"every {EVERY}":
         noise = GradientNoise(model)
-    elif method == "torch.func":
-        explicit = Explicit(model)
-    elif method == "BackPACK":
-        model, loss = backpack.extend(model), backpack.extend(nn.CrossEntropyLoss())
 
     def step():
         optimizer.zero_grad()
-        value = loss(model(x), y)
-        found = None
-        if method == "BackPACK":
-            with backpack.backpack(BatchL2Grad()):
-                value.backward()
-            M = len(x)
-            norm2 = sum(p.grad.square().sum() for p in model.parameters())
-            S = M**2 * sum(p.batch_l2.sum() for p in model.parameters())
-            found = M / (M - 1) * (S / M - norm2)
-        else:
-            value.backward()
-        if noise is not None:
-            found = noise.variance
-        if explicit is not None:
-            found = explicit.measure(x, y)
+        F.cross_entropy(model(x), y).backward()
+        found = noise.variance if noise else None
         optimizer.step()
         return found
 
@@ -155,14 +107,12 @@ def seconds(step, count, device) -> float:
 
 def compare(setting, repeats, device):
     """Print each method's step, its ratio to the plain one, and what it found."""
-    others = [m for m in setting.others if m != "BackPACK" or backpack]
-    methods = ["plain", *BARS, *others]
+    methods = ["plain", *BARS]
     steps = {method: make_step(method, setting, device) for method in methods}
-    counts = {method: 1 if method == "torch.func" else EVERY for method in methods}
     found = {method: step() for method, step in steps.items()}
     rounds = []
     for i in range(-1, repeats):
-        taken = {m: seconds(steps[m], counts[m], device) for m in methods}
+        taken = {m: seconds(steps[m], EVERY, device) for m in methods}
         rounds += [taken] if i >= 0 else []  # the first warms up
     for method in methods:
         ms = 1e3 * median(taken[method] for taken in rounds)
@@ -174,8 +124,6 @@ def compare(setting, repeats, device):
         line += f"{bar:6.1f}  {'yes' if ratio <= bar else 'NO':6}" if bar else " " * 14
         print(line + (f"{found[method]:.6g}" if found[method] is not None else ""))
         shared.note(f"{setting.name}, {method}", ms=ms, ratio=ratio)
-    if "BackPACK" in setting.others and not backpack:
-        print(f"{setting.name:24}{'BackPACK':12} not installed")
 
 
 def main():
@@ -186,8 +134,7 @@ def main():
     args = parser.parse_args()
     if args.repeats < 1:
         parser.error(f"--repeats must be >= 1, got {args.repeats}")
-    other = version("backpack-for-pytorch") if backpack else "not installed"
-    shared.begin(args, f"BackPACK {other}, median of {args.repeats}")
+    shared.begin(args, f"median of {args.repeats}")
     print(
         f"{'network, batch 128':24}{'method':12}{'ms':>9}{'ratio':>8}{'bar':>6}"
         "  holds V"

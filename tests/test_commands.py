@@ -82,8 +82,7 @@ def test_benchmarks_go_on_without_a_data_set_and_after_an_error(tmp_path, capfd,
 def test_every_benchmark_is_run():
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
     run = {command.split()[0] for command in BENCH["COMMANDS"]}
-    no_ratios = {"lines", "picture", "stills", "first_picture", "shared", "browser"}
-    no_ratios |= {"state", "gpu"}
+    no_ratios = {"lines", "picture", "stills", "shared", "gpu"}
     assert run == scripts - no_ratios
 
 

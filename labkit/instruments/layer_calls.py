@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from labkit.instruments.per_layer import (
     Moments,
     bias_moments,
+    conv_moments,
     embedding_moments,
     fields,
     lstm_deltas,
@@ -54,9 +55,9 @@ class LinearCall:
     ) -> list[Moments]:
         """Compute the moments of the weight and the bias."""
         dtype, found = working_dtype(module.weight), []
-        d = torch.cat([call.deltas(module, dtype) for call in calls], 1)
+        d = joined([call.deltas(module, dtype) for call in calls])
         if "weight" in wanted:
-            x = torch.cat([call.inputs(module, dtype) for call in calls], 1)
+            x = joined([call.inputs(module, dtype) for call in calls])
             found.append(weight_moments(x, d))
         if "bias" in wanted:
             found.append(bias_moments(d))
@@ -77,8 +78,8 @@ class EmbeddingCall(LinearCall):
     ) -> list[Moments]:
         """Compute the moments of the weight, which has a row for each token."""
         dtype = working_dtype(module.weight)
-        tokens = torch.cat([call.rows(call.x)[..., 0] for call in calls], 1)
-        d = torch.cat([call.deltas(module, dtype) for call in calls], 1)
+        tokens = joined([call.rows(call.x)[..., 0] for call in calls])
+        d = joined([call.deltas(module, dtype) for call in calls])
         if module.padding_idx is not None:
             d = d.masked_fill((tokens == module.padding_idx)[:, :, None], 0)
         return [embedding_moments(tokens, d, len(module.weight))]
@@ -103,6 +104,18 @@ class ConvCall(LinearCall):
     def deltas(self, module: nn.Module, dtype: torch.dtype) -> Tensor:
         """Return the deltas at all places, (M, T, N)."""
         return as_maps(module, self.gradients[0].to(dtype)).flatten(2).mT
+
+    @staticmethod
+    def moments(
+        module: nn.Module, calls: Sequence["ConvCall"], wanted: Collection[str]
+    ) -> list[Moments]:
+        """Compute the moments of the weight and the bias."""
+        if len(calls) > 1 or "weight" not in wanted:
+            return LinearCall.moments(module, calls, wanted)
+        dtype = working_dtype(module.weight)
+        d = as_maps(module, calls[0].gradients[0].to(dtype))
+        weight = conv_moments(module, calls[0].x.to(dtype), d)
+        return [weight, *LinearCall.moments(module, calls, {"bias"} & set(wanted))]
 
 
 def as_maps(module: nn.Module, tensor: Tensor) -> Tensor:
@@ -172,14 +185,10 @@ class RecurrentCall:
     ) -> list[Moments]:
         """Compute the moments of both weights as one, since they share their deltas."""
         dtype = working_dtype(module.weight_hh_l0)
-        xs, ds = [], []
-        for call in calls:
-            x, d = call.inputs_and_deltas(module, dtype)
-            xs.append(x.transpose(0, 1))
-            ds.append(d.transpose(0, 1))
-        # Without a copy of one call: large arrays move at the speed of memory.
+        pairs = [call.inputs_and_deltas(module, dtype) for call in calls]
         x, d = (
-            torch.cat(parts, 1) if len(calls) > 1 else parts[0] for parts in (xs, ds)
+            joined([sequence.transpose(0, 1) for sequence in sequences])
+            for sequences in zip(*pairs, strict=True)
         )
         if "weight_ih_l0" not in wanted:
             x = x[:, :, module.input_size :]
@@ -187,6 +196,11 @@ class RecurrentCall:
             x = x[:, :, : x.shape[2] - module.hidden_size]
         biases = {"bias_ih_l0", "bias_hh_l0"} & wanted
         return [weight_moments(x, d)] + [bias_moments(d)] * len(biases)
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Join (M, T, ...) tensors along T; one alone is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
 def tensor_to_hook(z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

@@ -7,11 +7,12 @@ $G_i = \sum_t d_{it} x_{it}^\top$. No function here changes its inputs (except
 :func:`lstm_deltas`) or waits for a GPU. The equations are numbered here.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd
 
@@ -90,6 +91,30 @@ def bias_moments(d: Tensor) -> Moments:
 def formed_moments(G: Tensor) -> Moments:
     """Compute the moments of (M, ...) gradients that have been formed."""
     return Moments(G.square().sum(), G.sum(0).square().sum())
+
+
+@torch.no_grad()
+def conv_moments(module: _ConvNd, x: Tensor, d: Tensor) -> Moments:
+    """Compute the moments of the gradient of a CONV weight from one call.
+
+    Inputs are (M, C, ...) and deltas (M, N, ...). The moments are those of
+    :func:`weight_moments` with the receptive fields as inputs. Where forming the G_i is
+    cheaper, one convolution with a group per example does it without unfolding the
+    maps; it follows cuDNN's TF32 setting, as the layer does.
+    """
+    (M, C), (_, N, *places) = x.shape[:2], d.shape
+    T, n = math.prod(places), C * math.prod(module.kernel_size)
+    if T == 1 or n * N > T * (n + N):
+        return weight_moments(fields(module, x, places), d.flatten(2).mT)
+    G = getattr(nn.grad, f"conv{len(places)}d_weight")(
+        padded(module, x, places).flatten(0, 1)[None],
+        (M * N, C, *module.kernel_size),
+        d.reshape(1, M * N, *places),
+        stride=module.stride,
+        dilation=module.dilation,
+        groups=M,
+    )
+    return formed_moments(G.view(M, N, n))
 
 
 def fields(module: _ConvNd, x: Tensor, places: Sequence[int]) -> Tensor:

@@ -1,7 +1,6 @@
 """The live noise of a gradient, against explicit gradients of single examples."""
 
 import copy
-import functools
 import gc
 import math
 
@@ -71,8 +70,7 @@ def assert_equal(noise: Noise, gradients):
         assert found.shape == () and not found.requires_grad
         rtol = 1e-10 if "scale" not in name else 1e-8  # S may be a small difference
         atol = 1e-10 * float(noise.norm2) if name == "signal" else 0
-        told = functools.partial("{} {}".format, name)
-        close(found, value.to(found), rtol=rtol, atol=atol, msg=told)
+        close(found, value.to(found), rtol=rtol, atol=atol)
 
 
 def check(model, x, dim=0, loss=square, **options):
@@ -92,8 +90,6 @@ def check(model, x, dim=0, loss=square, **options):
         for name, found in noise.per_layer.items():
             prefix = f"{name}." if name else ""
             assert_equal(found, [g for n, g in single.items() if n.startswith(prefix)])
-        assert torch.equal(noise.variance, noise.total.variance)
-        assert torch.equal(noise.noise_scale, noise.total.noise_scale)
         noise.close()
     return noise
 
@@ -416,8 +412,7 @@ def saliency(model):
     model.train()
 
 
-OTHERS = [evaluate, without_gradients, discard, deep_copy]
-OTHERS += [saliency]
+OTHERS = [evaluate, without_gradients, discard, deep_copy, saliency]
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -504,16 +499,6 @@ def test_an_update_within_the_backward_pass_comes_too_late_to_matter():
         each(randn(5, 4, 3))[0].square().sum().backward()
         found.append(noise.variance)
     assert torch.equal(*found) and not torch.equal(model.bias_hh_l0, twin.bias_hh_l0)
-
-
-def test_a_weight_penalty_is_not_of_the_examples():
-    model, noise = watched(every=1)
-    step(model)
-    plain = noise.total
-    loss = model(randn(4, 3)).square().mean()
-    (loss + sum(p.square().sum() for p in model.parameters())).backward()
-    close(noise.variance, plain.variance)
-    close(noise.total.norm2, plain.norm2)
 
 
 def test_the_instrument_and_the_model_let_each_other_go():

@@ -147,15 +147,12 @@ def test_subscribers_hear_each_row_after_it_is_on_disk(tmp_path):
     assert heard == [({"step": 0, "loss": 1.0}, 1)]
 
 
-def test_closed_and_loaded_traces_take_no_rows(tmp_path):
-    trace = Trace(tmp_path / "t.jsonl")
-    trace.log(0, loss=1.0)
+def test_closed_and_loaded_traces_take_no_rows(path):
+    trace = Trace(path, resume=True)
     trace.close()
-    trace.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        trace.log(1, loss=1.0)
-    with pytest.raises(RuntimeError, match="read-only"):
-        Trace.load(trace.path).log(1, loss=1.0)
+    for refusing, word in ((trace, "closed"), (Trace.load(path), "read-only")):
+        with pytest.raises(RuntimeError, match=word):
+            refusing.log(1, loss=1.0)
     assert trace.column("loss") == [1.0]
 
 
