@@ -201,8 +201,8 @@ def test_every_notebook_keeps_to_the_arrows():
 
 
 # TODO: what is left of circles, and of several workers inside the papers' rooms.
-TIED = {"labkit.broad.parameters", "labkit.rtrl.jacobi_kernel"}
-DISTRIBUTED = {"labkit.broad", "labkit.hessian_free", "labkit.rtrl", "labkit.rls"}
+TIED = {"labkit.broad.parameters"}
+DISTRIBUTED = {"labkit.broad", "labkit.hessian_free", "labkit.rls"}
 DISTRIBUTED |= {"labkit.collectives"}
 
 

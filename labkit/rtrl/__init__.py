@@ -24,16 +24,26 @@ from labkit.rtrl.readout import Readout
 from labkit.rtrl.tasks import CharStream, CopyTask, Symbols
 from labkit.rtrl.train import Record, train
 
-__all__ = ["LEARNERS", *learners.__all__]
-__all__ += [
+__all__ = [
+    *learners.__all__,
+    "LEARNERS",
     "Cell",
     "CellStep",
+    "CharStream",
+    "CopyTask",
+    "DivergedError",
     "GRUCell",
     "LSTMCell",
+    "Learner",
     "RHNCell",
     "RNNCell",
+    "Readout",
+    "Record",
+    "Symbols",
+    "check_cell",
     "from_torch",
+    "minimum_variance",
+    "optimal_low_rank",
+    "train",
+    "water_level",
 ]
-__all__ += ["CharStream", "CopyTask", "Symbols"]
-__all__ += ["DivergedError", "Learner", "Readout", "Record", "check_cell", "train"]
-__all__ += ["minimum_variance", "optimal_low_rank", "water_level"]

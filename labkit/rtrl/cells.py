@@ -39,7 +39,7 @@ class CellStep(NamedTuple):
 
     state: Tensor  # (b, S) new state
     h: Tensor  # (b, n) the part of it that the readout sees
-    H: Tensor | None  # (b, S, S) d state / d old state; None from ``jvp``
+    H: Tensor  # (b, S, S) d state / d old state
     h_hat: Tensor  # (b, m) = [old h, x, 1]
     D: Tensor  # (b, S/n, K, n) compact d state / d z
 
@@ -114,10 +114,6 @@ class Cell(nn.Module):
         shape = (self.augmented_size, self.blocks * hidden_size)
         self.weight = normal_parameter(shape, generator, dtype, device)
 
-    def extra_repr(self) -> str:
-        """Return the sizes, for ``print(cell)``."""
-        return f"{self.input_size}, {self.hidden_size}"
-
     def initial_state(self, batch_size: int) -> Tensor:
         """Return zeros (b, S) of the weights' dtype and device."""
         return self.weight.new_zeros(batch_size, self.state_size)
@@ -157,27 +153,23 @@ class Cell(nn.Module):
         return CellStep(new.state, self.hidden(new.state), H, new.h_hat, new.D)
 
     @torch.no_grad()
-    def jvp(self, x: Tensor, state: Tensor, v: Tensor) -> tuple[CellStep, Tensor]:
-        r"""Compute one :meth:`step` and H v without building H; cost 2 b r K n^2.
-
-        The step that is returned has ``H=None``.
+    def jvp(self, x: Tensor, state: Tensor, v: Tensor) -> tuple[Linearised, Tensor]:
+        r"""Compute one step and H v without building H; cost 2 b r K n^2.
 
         (1) $H v = J_{direct}\,v + D\,(W_h^T v)$
 
         Parameters
         ----------
-        x, state, v : tensors, $x$, $s$ and $v$, (b, S) or (b, r, S)
+        x, state, v : (b, d_x), (b, S) and (b, r, S) tensors, $x$, $s$ and $v$
         """
         new = self.linearise(x, state)
-        step = CellStep(new.state, self.hidden(new.state), None, new.h_hat, new.D)
-        many = v if v.ndim == 3 else v[:, None]
-        Wv = self.hidden(many) @ self.weight[: self.hidden_size]  # (b, r, K n)
+        Wv = self.hidden(v) @ self.weight[: self.hidden_size]  # (b, r, K n)
         Wv = Wv.unflatten(-1, (self.blocks, -1))
         Hv = torch.einsum("bpkj,brkj->brpj", new.D, Wv)  # (1)
         if new.direct is not None:
-            old = many.unflatten(-1, (self.parts, -1))
+            old = v.unflatten(-1, (self.parts, -1))
             Hv = Hv + torch.einsum("bpqj,brqj->brpj", new.direct, old)  # (1)
-        return step, Hv.flatten(2).reshape(v.shape)
+        return new, Hv.flatten(2)
 
     @torch.no_grad()
     def vjp(self, new: Linearised, delta: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,8 +181,6 @@ class Cell(nn.Module):
         rows = delta.unflatten(-1, (self.parts, -1))
         dz = torch.einsum("bpj,bpkj->bkj", rows, new.D).flatten(1)  # (1)
         W_h = self.weight[: self.hidden_size]
-        if new.direct is None and self.parts == 1:
-            return dz, dz @ W_h.T  # (2): all of the state is h
         old = torch.zeros_like(delta)
         if new.direct is not None:
             old = torch.einsum("bpj,bpqj->bqj", rows, new.direct).flatten(1)  # (2)
@@ -352,17 +342,14 @@ class LSTMCell(Cell):
         i, f, o = torch.sigmoid(z[:, :3]).unbind(1)  # (1)
         g = torch.tanh(z[:, 3])  # (1)
         old = state[:, : self.hidden_size]
-        kept, written = f * old, i * g
-        cell = kept + written  # (2)
+        cell = f * old + i * g  # (2)
         t = torch.tanh(cell)  # (3)
-        h = o * t
-        e = torch.addcmul(o, h, t, value=-1)  # (3)
-        by_g = torch.addcmul(i, written, g, value=-1)  # (4)
+        h, e = o * t, o * (1 - t * t)  # (3)
         none = torch.zeros_like(e)
-        by_i, by_f = rest(written, i), rest(kept, f)  # (4)
+        by_i, by_f, by_g = g * rest(i, i), old * rest(f, f), i * (1 - g * g)  # (4)
         of_cell = torch.stack([by_i, by_f, none, by_g, f], 1)  # (4), (6)
         of_h = e[:, None] * of_cell  # (5), (6)
-        torch.addcmul(h, h, o, value=-1, out=of_h[:, 2])  # (5)
+        of_h[:, 2] = t * rest(o, o)  # (5)
         both = torch.stack([of_cell, of_h], 1)
         D, of_old = both[:, :, :4], both[:, :, 4]
         direct = torch.stack([of_old, none[:, None].expand_as(of_old)], 2)

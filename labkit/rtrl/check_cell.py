@@ -3,7 +3,6 @@
 from copy import deepcopy
 
 import torch
-from torch import Tensor
 from torch.func import functional_call, jacrev
 
 from labkit.check import check_kind
@@ -37,7 +36,7 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
     x = torch.randn(1, cell.input_size, generator=generator).double()
     state = torch.randn(1, cell.state_size, generator=generator).double()
 
-    def forward(W: Tensor, state: Tensor) -> Tensor:
+    def forward(W, state):
         return functional_call(cell, {"weight": W}, (x, state))[0]
 
     of_W, of_state = jacrev(forward, (0, 1))(W, state)
@@ -47,7 +46,7 @@ def check_cell(cell: Cell, *, tolerance: float = 1e-8) -> None:
     F = torch.zeros_like(of_W)
     F.diagonal(dim1=1, dim2=4).copy_(h_hat[:, None, None] * D[:, None])
 
-    def compare(name: str, found: Tensor, wanted: Tensor, hint: str) -> None:
+    def compare(name, found, wanted, hint):
         if found.shape != wanted.shape:
             raise ValueError(
                 f"{name} is wrong: it must be {tuple(wanted.shape)} per sequence, "

@@ -3,7 +3,6 @@ r"""Exact real-time recurrent learning (Williams and Zipser 1989; Benzing et al.
 import torch
 from torch import Tensor
 
-from labkit.rtrl.cells import Cell
 from labkit.rtrl.learner import Learner
 
 
@@ -44,11 +43,8 @@ class RTRL(Learner):
 
     tensors, draws = ("G",), False
 
-    def __init__(
-        self, cell: Cell, *, batch_size: int, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__(cell, batch_size=batch_size, generator=generator)
-        self.G = self._zeros(cell.state_size, cell.weight.numel())
+    def _allocate(self) -> None:
+        self.G = self._zeros(self.cell.state_size, self.cell.weight.numel())
         self._work = torch.empty_like(self.G)
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:

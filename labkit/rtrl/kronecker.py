@@ -95,12 +95,11 @@ def kf_step(
     factors : pair of (b, c, q, S) and (b, c, q, K n), optional
         Their product stands in for D (KF-RTRL-r-APPROX, section 4.3).
     """
-    if factors is None:
-        size = norm(D, 3)
-    else:
+    size = norm(D, 3)
+    if factors is not None:
         d, e = factors
-        size = torch.einsum("bcqr,bcqr->bc", d @ d.mT, e @ e.mT)
-        size = size.clamp_min(0).sqrt()[..., None, None]
+        dense = e.mT @ d  # (b, c, K n, S)
+        size = norm(dense, 2)
     c = signs[..., None]
     p1 = balance(norm(HA, 2)[..., 0], norm(u, 1))  # (1)
     p2 = balance(size[..., 0], norm(h_hat, 1)[:, None])  # (2)
@@ -110,7 +109,7 @@ def kf_step(
     if factors is None:
         diagonals(A, D).add_(weight[..., None] * D.transpose(1, 2)[:, None])  # (4)
     else:
-        A += weight * (e.mT @ d)  # (4)
+        A += weight * dense  # (4)
     return u, A
 
 
@@ -125,7 +124,7 @@ def kf_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
 def kf_approx_count(n: int, m: int, K: int, P: int, r: int) -> tuple[int, int]:
     """Return the count of :class:`~labkit.rtrl.learners.Method` for D of rank r."""
     flops, numbers = kf_count(n, m, K, P, 1)
-    factors = 2 * r * min(P, K) * n * (P + K) + 2 * r * r * (P + K) * n
+    factors = 2 * r * min(P, K) * n * (P + K)
     return flops + factors + 2 * r * P * n * K * n, numbers
 
 
@@ -136,7 +135,28 @@ def _common_count(n: int, m: int, K: int, P: int, r: int) -> int:
     return cell + 2 * r * S * S * K * n + 2 * r * (S + m) * K * n
 
 
-class KFRTRL(Learner):
+class KroneckerSum(Learner):
+    """What KF-RTRL and OK share: an influence sum_i u_i (x) A_i, and what it gives."""
+
+    tensors = ("u", "A")
+
+    def _dL_A(self, delta: Tensor) -> Tensor:
+        """Return dL @ A_i for all terms, (b, r, K n)."""
+        b, r, Kn, S = self.A.shape
+        return torch.bmm(self.A.view(b, r * Kn, S), delta[..., None]).view(b, r, Kn)
+
+    def _per_sequence(self, delta: Tensor) -> Tensor:
+        return self.u.mT @ self._dL_A(delta)
+
+    def _gradient(self, delta: Tensor) -> Tensor:
+        return self.u.flatten(0, 1).T @ self._dL_A(delta).flatten(0, 1)
+
+    def influence(self) -> Tensor:
+        """See :meth:`Learner.influence`."""
+        return torch.einsum("brm,brcs->bsmc", self.u, self.A).flatten(2)
+
+
+class KFRTRL(KroneckerSum):
     """KF-RTRL, KF-RTRL-AVG and KF-RTRL-r-APPROX (Mujika et al. 2018; Benzing et al.).
 
     Parameters
@@ -145,8 +165,6 @@ class KFRTRL(Learner):
     copies : int, c >= 1 independent estimates of all of G, averaged; variance 1 / c
     diagonal_rank : int, optional, of an unbiased product for D; slower, noisier here
     """
-
-    tensors = ("u", "A")
 
     def __init__(
         self,
@@ -168,26 +186,22 @@ class KFRTRL(Learner):
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)
-        factors = self._factors(step.D) if self.diagonal_rank else None
+        factors = None
+        if self.diagonal_rank:
+            signs = self._signs(self.copies, self.cell.state_size)
+            D = step.D[:, None].expand(-1, self.copies, -1, -1, -1)
+            factors = diagonal_factors(D, self.diagonal_rank, signs)
         signs = self._signs(self.copies)
         HA = propagate(self.A, step.H, out=self._work)
         u, A = kf_step(self.u, HA, step.h_hat, step.D, signs, factors=factors)
         return {"state": step.state, "u": u, "A": A, "_work": self.A}
 
-    def _factors(self, D: Tensor):
-        signs = self._signs(self.copies, self.cell.state_size)
-        D = D[:, None].expand(-1, self.copies, -1, -1, -1)
-        return diagonal_factors(D, self.diagonal_rank, signs)
-
-    def _per_sequence(self, delta: Tensor):
-        return _per_sequence(self.u, self.A, delta) / self.copies
-
-    def _gradient(self, delta: Tensor):
-        return _gradient(self.u, self.A, delta) / self.copies
+    def _dL_A(self, delta: Tensor) -> Tensor:
+        return super()._dL_A(delta) / self.copies
 
     def influence(self) -> Tensor:
         """See :meth:`Learner.influence`."""
-        return _influence(self.u, self.A) / self.copies
+        return super().influence() / self.copies
 
 
 def ok_step(
@@ -289,7 +303,7 @@ def mix(
     return X, Z, d, Y
 
 
-class OK(Learner):
+class OK(KroneckerSum):
     """r-OK, the optimal Kronecker sum; ``biased=True`` gives r-B-OK.
 
     Parameters
@@ -304,10 +318,6 @@ class OK(Learner):
     mixing : (b, r + 1, r) float64 tensor, $Y$ of the last step
     """
 
-    tensors = ("u", "A")
-    on_host = property(lambda self: waits(self.state.device))
-    rank = property(lambda self: self.u.shape[1])
-
     def __init__(
         self,
         cell: Cell,
@@ -320,6 +330,7 @@ class OK(Learner):
         super().__init__(cell, batch_size=batch_size, generator=generator)
         check_rank(rank, cell.augmented_size)
         self.biased, self.draws = biased, not biased
+        self.on_host = waits(cell.weight.device)
         u = self._zeros(rank, cell.augmented_size)
         A = self._zeros(rank, cell.weight.shape[1], cell.state_size)
         self._set_terms(u, A)
@@ -330,6 +341,7 @@ class OK(Learner):
         vars(self).update(
             u=u,
             A=A,
+            rank=rank,
             _work=torch.empty_like(A),
             spectrum=self._zeros(rank + 1).double(),
             mixing=self._zeros(rank + 1, rank).double(),
@@ -354,31 +366,3 @@ class OK(Learner):
         u, A, d, Y = ok_step(self.u, HA, step.h_hat, step.D, signs)
         new = {"state": step.state, "u": u, "A": A, "_work": self.A}
         return new | {"spectrum": d, "mixing": Y}
-
-    def _per_sequence(self, delta: Tensor):
-        return _per_sequence(self.u, self.A, delta)
-
-    def _gradient(self, delta: Tensor):
-        return _gradient(self.u, self.A, delta)
-
-    def influence(self) -> Tensor:
-        """See :meth:`Learner.influence`."""
-        return _influence(self.u, self.A)
-
-
-def _dL_A(A: Tensor, delta: Tensor) -> Tensor:
-    """Return dL @ A_i for all terms, (b, r, K n)."""
-    b, r, Kn, S = A.shape
-    return torch.bmm(A.view(b, r * Kn, S), delta[..., None]).view(b, r, Kn)
-
-
-def _per_sequence(u: Tensor, A: Tensor, delta: Tensor) -> Tensor:
-    return u.mT @ _dL_A(A, delta)
-
-
-def _gradient(u: Tensor, A: Tensor, delta: Tensor) -> Tensor:
-    return u.flatten(0, 1).T @ _dL_A(A, delta).flatten(0, 1)
-
-
-def _influence(u: Tensor, A: Tensor) -> Tensor:
-    return torch.einsum("brm,brcs->bsmc", u, A).flatten(2)

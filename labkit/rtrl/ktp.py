@@ -159,9 +159,8 @@ class KTP(Learner):
         super().__init__(cell, batch_size=batch_size, generator=generator)
         self.rank = check_rank(rank, cell.state_size)
         self.shared = shared
-        if cell.parts > 2:
-            self.on_host = "KTP decomposes by cuSOLVER for states of over two parts"
-        self.a = self._zeros(*([] if shared else [rank]), cell.augmented_size)
+        a = self._zeros(rank, cell.augmented_size)
+        self.a = a[:, 0] if shared else a
         self.b = self._zeros(rank, cell.state_size)
         self.c = self._zeros(rank, cell.weight.shape[1])
 

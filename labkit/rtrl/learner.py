@@ -41,7 +41,6 @@ class Learner:
 
     tensors: tuple[str, ...] = ()  # names of the estimator's tensors, batch first
     draws: bool = True  # whether a step draws signs
-    window: int = 1  # number of steps whose losses ``backward`` differentiates at once
     on_host: str = ""  # what of a step the host decides, so that no graph can hold it
 
     def __init__(
@@ -57,6 +56,7 @@ class Learner:
         self.generator = on_device(generator, cell.weight.device, draws=self.draws)
         self.state = cell.initial_state(batch_size)
         self.waiting = []
+        self._allocate()
 
     def step(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Read one input per sequence, advance state and estimator, return h (b, n).
@@ -157,6 +157,9 @@ class Learner:
         return {name: getattr(self, name) for name in ("state", *self.tensors)}
 
     # What a learner must define.
+
+    def _allocate(self) -> None:
+        """Set the estimator's tensors to 0, unless their sizes are options."""
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         """Return the new state and estimator's tensors by name, and change neither."""

@@ -69,7 +69,7 @@ class Readout(nn.Module):
 
     def _check_classes(self, target: Tensor) -> None:
         check_tensor("target", target, dtype=torch.int64)
-        if target.device.type != "cpu" or not len(target):
+        if target.device.type != "cpu":
             return
         low, high = (int(value) for value in target.aminmax())
         classes = self.weight.shape[1]
@@ -85,11 +85,11 @@ def loss_of(readout: nn.Module, loss: Callable | None) -> Callable:
     A :class:`Readout` computes them itself; for other modules and losses autograd does.
     """
 
-    def written_out(h: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def written_out(h, target):
         value, dL_dh, dL_dW = readout.loss(h, target)
         return value, dL_dh, dL_dW.flatten()
 
-    def by_autograd(h: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def by_autograd(h, target):
         with torch.enable_grad():
             h = h.detach().requires_grad_()
             outputs = readout(h)

@@ -3,7 +3,6 @@ r"""SnAp-1: the influence where a weight acts at once (Menick et al., ICLR 2021)
 import torch
 from torch import Tensor
 
-from labkit.rtrl.cells import Cell
 from labkit.rtrl.learner import Learner
 
 
@@ -39,12 +38,11 @@ class SnAp1(Learner):
 
     tensors, draws = ("J",), False
 
-    def __init__(
-        self, cell: Cell, *, batch_size: int, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__(cell, batch_size=batch_size, generator=generator)
-        m, n = cell.augmented_size, cell.hidden_size
-        self.J = self._zeros(cell.parts, m, cell.blocks, n)
+    def _allocate(self) -> None:
+        cell = self.cell
+        self.J = self._zeros(
+            cell.parts, cell.augmented_size, cell.blocks, cell.hidden_size
+        )
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         step = self.cell.step(x, self.state)

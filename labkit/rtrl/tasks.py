@@ -223,11 +223,10 @@ class CharStream(Resumable):
         values = {"batch_size": batch_size, "vocabulary": vocabulary}
         values["reset_every"] = reset_every
         check_options(values, OPTIONS)
-        check_tensor("tokens", tokens, dtype=torch.int64)
-        if tokens.ndim != 1 or len(tokens) <= batch_size:
+        check_tensor("tokens", tokens, shape=("N",), dtype=torch.int64)
+        if len(tokens) <= batch_size:
             raise ValueError(
-                f"tokens must be (N,) with N > {batch_size}, "
-                f"got shape {tuple(tokens.shape)}"
+                f"tokens must be (N,) with N > {batch_size}, got {len(tokens)}"
             )
         if tokens.min() < 0 or tokens.max() >= vocabulary:
             raise ValueError(
@@ -256,10 +255,6 @@ class CharStream(Resumable):
         self.steps += 1
         following = (at + 1) % len(self.tokens)
         return Symbols(self._eye[self.tokens[at]], self.tokens[following], restart)
-
-    def observe(self, bits: float | Tensor) -> int:
-        """Return the level 0 whatever the bits are, as text has no curriculum."""
-        return self.level
 
     def _restarts(self, step: int) -> Tensor:
         """Return who begins anew; on the CPU, where nobody waits for it."""

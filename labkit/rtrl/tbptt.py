@@ -8,6 +8,8 @@ r"""Truncated back-propagation through time, the baseline (Benzing et al., secti
   ``horizon`` steps every ``horizon`` steps, and None in between.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -54,8 +56,9 @@ class TBPTT(Learner):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(cell, batch_size=batch_size, generator=generator)
-        self.horizon = self.window = check_rank(horizon, name="horizon")
+        self.horizon = check_rank(horizon, name="horizon")
         P, K, n, places = cell.parts, cell.blocks, cell.hidden_size, horizon + 1
+        self.places = places  # in the ring; step t has place t % places
         self.h_hats = self._zeros(places, cell.augmented_size)
         self.Ds = self._zeros(places, P, K, n)
         self.directs = self._zeros(places, P, P, n)
@@ -67,17 +70,14 @@ class TBPTT(Learner):
     def step(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Step as :meth:`Learner.step` does; a mask raises ValueError."""
         if mask is not None:
-            message = "TBPTT has one window for all sequences: step without a mask"
-            raise ValueError(message)
+            raise ValueError(
+                "TBPTT has one window for all sequences: step without a mask"
+            )
         return super().step(x)
-
-    def _place(self, step: int) -> int:
-        """Return the place of a step, counted from 0, in the ring."""
-        return step % (self.horizon + 1)
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
         new = self.cell.linearise(x, self.state)
-        slot = self._place(int(self.count))
+        slot = int(self.count) % self.places
         self.h_hats[:, slot], self.Ds[:, slot] = new.h_hat, new.D
         if new.direct is not None:
             self.directs[:, slot] = new.direct
@@ -88,49 +88,40 @@ class TBPTT(Learner):
     def _backward(self, delta: Tensor) -> Tensor | None:
         """Return the mean gradient of ``horizon`` losses, or None between updates."""
         count = int(self.count)
-        self.deltas[:, self._place(count - 1)] = delta
+        self.deltas[:, (count - 1) % self.places] = delta
         if not count or count % self.horizon:
             return None
-        return self._sum(self.deltas, 1 / self.horizon)
-
-    def _last_only(self, delta: Tensor):
-        deltas = torch.zeros_like(self.deltas)
-        deltas[:, self._place(int(self.count) - 1)] = delta
-        return deltas
-
-    def _sum(self, deltas: Tensor, alpha: float = 1.0):
         grad = torch.zeros_like(self.cell.weight, requires_grad=False)
-        for h_hat, dz in self._walk_back(deltas):
-            grad.addmm_(h_hat.T, dz, alpha=alpha)
+        for h_hat, dz in self._walk_back(self.deltas):
+            grad.addmm_(h_hat.T, dz, alpha=1 / self.horizon)
         return grad
 
-    def _gradient(self, delta: Tensor):
-        return self._sum(self._last_only(delta))
-
-    def _per_sequence(self, delta: Tensor):
+    def _per_sequence(self, delta: Tensor) -> Tensor:
+        deltas = torch.zeros_like(self.deltas)
+        deltas[:, (int(self.count) - 1) % self.places] = delta
         grad = self._zeros(*self.cell.weight.shape)
-        for h_hat, dz in self._walk_back(self._last_only(delta)):
+        for h_hat, dz in self._walk_back(deltas):
             grad.baddbmm_(h_hat[..., None], dz[:, None])
         return grad
 
-    def _slots(self):
-        """Return the places of the window in the ring, newest first."""
+    def _window(self) -> list[tuple[int, Linearised]]:
+        """Return the place and the derivatives of each step, newest first."""
         count = int(self.count)
-        window = range(count - 1, max(count - self.horizon, 0) - 1, -1)
-        return [self._place(step) for step in window]
-
-    def _entry(self, slot: int):
-        h_hat, D, direct = self.h_hats[:, slot], self.Ds[:, slot], self.directs[:, slot]
-        return Linearised(self.state, h_hat, D, direct)
+        steps = range(count - 1, max(count - self.horizon, 0) - 1, -1)
+        found = []
+        for step in steps:
+            at = step % self.places
+            h_hat, D, direct = self.h_hats[:, at], self.Ds[:, at], self.directs[:, at]
+            found.append((at, Linearised(self.state, h_hat, D, direct)))
+        return found
 
     @torch.no_grad()
-    def _walk_back(self, deltas: Tensor):
+    def _walk_back(self, deltas: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield h_hat and d L / d z of every step of the window, newest first."""
         delta = torch.zeros_like(self.state)
-        for slot in self._slots():
-            new = self._entry(slot)
-            dz, delta = self.cell.vjp(new, delta + deltas[:, slot])
-            delta = delta * self.keeps[:, slot, None]
+        for at, new in self._window():
+            dz, delta = self.cell.vjp(new, delta + deltas[:, at])
+            delta = delta * self.keeps[:, at, None]
             yield new.h_hat, dz
 
     def _begun_anew(self) -> list[Tensor]:
@@ -141,8 +132,7 @@ class TBPTT(Learner):
     def influence(self) -> Tensor:
         """Return d s_t / d theta through the window; see :meth:`Learner.influence`."""
         G = self._zeros(self.cell.state_size, self.cell.weight.numel())
-        for slot in reversed(self._slots()):
-            new = self._entry(slot)
-            G = G * self.keeps[:, slot, None, None]
+        for at, new in reversed(self._window()):
+            G = G * self.keeps[:, at, None, None]
             G = rtrl_step(G, self.cell.jacobian(new), new.h_hat, new.D)
         return G * self.cut[:, None, None]

@@ -8,7 +8,6 @@ keeps one estimator per sequence. So the workers exchange gradients, never state
 estimators.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,7 +121,7 @@ def train(
     """
     check_options({"steps": steps, "clip": clip}, OPTIONS)
     watch = dict(watch or {})
-    _check(learner, readout, task, optimizer, watch)
+    _check(learner, readout, optimizer, watch)
     device = learner.state.device
     if record is not None and (watch or workers is not None):
         raise ValueError(
@@ -134,9 +133,7 @@ def train(
         _join(workers, learner, [learner.cell.weight, *readout.parameters()])
     loss_at = loss_of(readout, loss)
 
-    def gradients_at(
-        x: Tensor, target: Tensor, restart: Tensor | None = None
-    ) -> tuple[Tensor, list[Tensor], dict[str, Tensor]]:
+    def gradients_at(x, target, restart=None):
         """Return the loss, the gradients to apply if any, and those looked at."""
         for reader in (learner, *watch.values()):
             if restart is not None:
@@ -154,7 +151,7 @@ def train(
             value, *update = _mean_over(workers, [value, *update], learner.batch_size)
         return value, update, seen
 
-    def whole(*symbols: Tensor) -> tuple[Tensor]:
+    def whole(*symbols):
         value, update, _ = gradients_at(*symbols)
         if update:
             _apply(weights, optimizer, update, clip)
@@ -187,14 +184,12 @@ def train(
 def _check(
     learner: object,
     readout: object,
-    task: object,
     optimizer: object,
     watch: Mapping[str, Learner],
 ) -> None:
     """Raise an error for what :func:`train` does not take, or what does not fit."""
     check_kind("learner", learner, Learner, "a learner of labkit.rtrl")
     check_kind("readout", readout, nn.Module, "a torch.nn.Module")
-    check_kind("task", task, Iterable, "iterable")
     kinds = torch.optim.Optimizer, type(None)
     check_kind("optimizer", optimizer, kinds, "a torch.optim.Optimizer or None")
     n = learner.cell.hidden_size
@@ -215,12 +210,11 @@ def _join(workers: Any, learner: Learner, weights: list[Tensor]) -> None:
     the same state: the same signs make the same noise in sequences that differ, and the
     mean over the workers would keep it.
     """
-    state = learner.generator.get_state().numpy().tobytes()
-    digest = int.from_bytes(hashlib.sha256(state).digest()[:7], "big")
-    digests = torch.zeros(workers.size, dtype=torch.int64, device=learner.state.device)
-    digests[workers.rank] = digest
-    (digests,) = workers.sum([digests])
-    if learner.draws and len(digests.unique()) < workers.size:
+    state = learner.generator.get_state().to(learner.state.device, torch.int64)
+    states = state.new_zeros(workers.size, len(state))
+    states[workers.rank] = state
+    (states,) = workers.sum([states])
+    if learner.draws and len(states.unique(dim=0)) < workers.size:
         raise ValueError(
             "two workers would draw the same noise: give each rank's learner a "
             "generator with a seed of its own, such as "

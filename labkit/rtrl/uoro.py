@@ -7,7 +7,6 @@ factor 1 where the original adds a small epsilon; both keep the estimate unbiase
 import torch
 from torch import Tensor
 
-from labkit.rtrl.cells import Cell
 from labkit.rtrl.learner import Learner
 
 
@@ -62,17 +61,14 @@ class UORO(Learner):
 
     tensors = ("u", "v")
 
-    def __init__(
-        self, cell: Cell, *, batch_size: int, generator: torch.Generator | None = None
-    ) -> None:
-        super().__init__(cell, batch_size=batch_size, generator=generator)
-        self.u = self._zeros(cell.state_size)
-        self.v = self._zeros(*cell.weight.shape)
+    def _allocate(self) -> None:
+        self.u = self._zeros(self.cell.state_size)
+        self.v = self._zeros(*self.cell.weight.shape)
 
     def _advance(self, x: Tensor) -> dict[str, Tensor]:
-        step, Hu = self.cell.jvp(x, self.state, self.u)
+        step, Hu = self.cell.jvp(x, self.state, self.u[:, None])
         signs = self._signs(self.cell.state_size)
-        u, v = uoro_step(self.v, Hu, step.h_hat, step.D, signs)
+        u, v = uoro_step(self.v, Hu[:, 0], step.h_hat, step.D, signs)
         return {"state": step.state, "u": u, "v": v}
 
     def _per_sequence(self, delta: Tensor):

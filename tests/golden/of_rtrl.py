@@ -48,9 +48,9 @@ def steps(kind, name):
             found[f"backward{t}"] = given
     found["per_sequence"] = learner.per_sequence_gradient(dLs[-1])
     found["state"], found["influence"] = learner.state, learner.influence()
-    for other in ("spectrum", "mixing"):
-        if hasattr(learner, other):
-            found[other] = getattr(learner, other)
+    if name in ("OK", "B-OK"):
+        found["spectrum"] = learner.spectrum
+        found["mixing"] = learner.mixing.abs()  # LAPACK may turn both vectors of a pair
     return found
 
 

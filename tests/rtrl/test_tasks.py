@@ -202,8 +202,6 @@ def test_each_stream_restarts_at_its_period_staggered(b, period):
 
 def test_text_has_no_curriculum():
     stream = CharStream(tokens(30), 7, 2, dtype=torch.float64)
-    for _ in range(100):
-        stream.observe(0.0)
     assert stream.level == 0 and stream.input_size == 7
     assert next(iter(stream)).x.dtype == torch.float64
 
