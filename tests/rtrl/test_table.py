@@ -31,7 +31,9 @@ def test_every_learner_of_the_room_has_a_row_and_is_exported():
         for name, value in vars(importlib.import_module(module.name)).items():
             if inspect.isclass(value) and issubclass(value, Learner):
                 found.add((name, value))
-    found.discard(("Learner", Learner))
+    found = {pair for pair in found if "_advance" in vars(pair[1])} - {
+        ("Learner", Learner)
+    }
     rows = {row.learner for row in LEARNERS.values()}
     for name, learner in found:
         assert learner in rows, f"{name} has no row in labkit/rtrl/learners.py"
@@ -39,28 +41,11 @@ def test_every_learner_of_the_room_has_a_row_and_is_exported():
         assert known, f"labkit.rtrl does not export {name}"
 
 
-def source(name, step):
-    """Lines of a row's step."""
-    try:
-        return inspect.getsource(step).splitlines()
-    except (OSError, TypeError):
-        pytest.fail(f"{name}: {step!r} has no source; its step must be a def in a file")
-
-
-# Python 3.13 keeps the source of "<string>", when it was itself begun by `-c`.
-TYPED = eval(compile("lambda G: G", "nowhere", "eval"))
-
-
-@pytest.mark.parametrize("step", [TYPED, torch.bmm, print])
-def test_a_step_without_source_is_named(step):
-    with pytest.raises(pytest.fail.Exception, match=r"NEW: .* must be a def in a file"):
-        source("NEW", step)
-
-
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_row_is_whole(name):
     row = LEARNERS[name]
-    learner, step, lines = row.learner, row.step, source(name, row.step)
+    learner, step = row.learner, row.step
+    lines = inspect.getsource(step).splitlines()
     for method in ("_advance", "_per_sequence", "influence"):
         own = getattr(learner, method) is not getattr(Learner, method)
         assert own, f"{name}: {learner.__name__} lacks {method}"
