@@ -161,6 +161,7 @@ class BPLSRegressor(RegressorMixin, BaseBPLS):
         self._single = Y.ndim == 1
         Y = Y.reshape(len(X), -1)
         self._fit(X, Y, Y.shape[1])
+        return self
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return outputs, (D,) or (D, J) as y was; ValueError for another width."""
@@ -213,6 +214,7 @@ class BPLSClassifier(ClassifierMixin, BaseBPLS):
             )
         Y = torch.tensor(labels, dtype=torch.int64, device=X.device)
         self._fit(X, Y, len(self.classes_), max_walks=self.max_walks)
+        return self
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """Return scores (D, J) before the softmax; ValueError for another width.

@@ -19,7 +19,6 @@ from labkit.theorems import Finding
 SIZES = 6, 5, 4, 3  # inputs, neurons of two hidden layers, outputs
 SAMPLES = 11
 ACTIVATIONS = ["sigmoid", "tanh"]
-SAID = "$D = 11$ samples, $N = 5$ neurons, $J = 3$ outputs"
 
 
 def drawn(*shape: int, seed: int) -> Tensor:

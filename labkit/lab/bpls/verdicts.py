@@ -273,7 +273,7 @@ def table_1_claims(
             claim = f"Table I, BPLS: {both}"
             yield Claim(claim, found, setting, OTHER)
             continue
-        gap = float((here - TABLE_1[data]).abs().max())
+        gap = float(abs(here.to_numpy() - TABLE_1[data]).max())
         claim = "Table I, {}: {:.2f} / {:.2f}, to 0.7 points"
         claim = claim.format(label, *TABLE_1[data])
         yield Claim(claim, found, setting, _yes(gap <= 0.7), 0.7 - gap, unit=POINTS)
