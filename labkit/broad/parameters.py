@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from labkit.check import (
     one_of,
     optional,
 )
-
-if TYPE_CHECKING:
-    from labkit.broad.base import BroadLearning
 
 # The paper's settings for MNIST; the estimators' own defaults suit tables.
 PAPER = {
@@ -55,7 +52,7 @@ WIDEST = 1000  # feature nodes that a default takes at most
 RIDGES = tuple(10.0**e for e in range(-6, 4))  # where none is given
 
 
-def check_parameters(model: "BroadLearning", d: int) -> None:
+def check_parameters(model: Any, d: int) -> None:
     """Raise a ValueError if a model cannot be fitted to d columns."""
     check_options({name: getattr(model, name) for name in RANGES}, RANGES)
     check_device(model.device)
@@ -77,14 +74,14 @@ def check_parameters(model: "BroadLearning", d: int) -> None:
         )
 
 
-def ridges_of(model: "BroadLearning") -> list:
+def ridges_of(model: Any) -> list:
     """Return the ridges to choose from, or the one that is given."""
     if model.ridge is None:
         return list(RIDGES)
     return list(model.ridge) if np.ndim(model.ridge) else [model.ridge]
 
 
-def groups_of(model: "BroadLearning", d: int) -> int:
+def groups_of(model: Any, d: int) -> int:
     """Return the number of feature groups for d columns: ``n_groups`` if it is given.
 
     The default is ten. A table of more than a hundred columns gets two feature nodes
@@ -100,7 +97,7 @@ def groups_of(model: "BroadLearning", d: int) -> int:
     )
 
 
-def recipe_of(model: "BroadLearning", d: int) -> Recipe:
+def recipe_of(model: Any, d: int) -> Recipe:
     """Return the settings for drawing nodes for d columns."""
     shrink = model.shrink
     if shrink is None:
@@ -114,7 +111,7 @@ def recipe_of(model: "BroadLearning", d: int) -> Recipe:
     )
 
 
-def keeps_factor(model: "BroadLearning") -> bool:
+def keeps_factor(model: Any) -> bool:
     """Return True, or raise an AttributeError if no factor F is kept."""
     solver = getattr(model, "solver_", model.solver)
     if solver not in ("chol-1", "chol-2", "exg-e"):
@@ -122,7 +119,7 @@ def keeps_factor(model: "BroadLearning") -> bool:
     return True
 
 
-def warn_of_bottleneck(model: "BroadLearning", d: int) -> None:
+def warn_of_bottleneck(model: Any, d: int) -> None:
     """Warn if d columns are too many for the feature nodes."""
     nodes = groups_of(model, d) * model.nodes_per_group
     if model.scaling != "sample" and d > nodes:
