@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from labkit import bpls
-from tests.device.rows import Row, random, seeded
+from tests.device.rows import Row, estimator, random, seeded
 
 
 def problem(device):
@@ -35,28 +35,13 @@ ESTIMATES = "rows, targets, first weights come; a record a layer; predictions go
 MEASURES = "whether the solve and its inverse were possible, and the record's numbers"
 
 
-def estimator(device, kind="Regressor", fits=True):
-    """Fit and predict; the rows are NumPy's, and come and go."""
-    (X,) = random("cpu", (40, 4))
-    y = X[:, 0] if kind == "Regressor" else torch.arange(40) % 3
-    given = X.numpy(), y.numpy()
-    make = getattr(bpls, f"BPLS{kind}")
-    made = make((5,), random_state=0, device=device).fit(*given)
-
-    def step():
-        if fits:
-            made.fit(*given)
-        return torch.from_numpy(made.predict(given[0]))
-
-    return step
-
-
 def row(name, waits):
     make = partial(layer, interpretation=name)
     return Row(f"train, a layer, {name}", make, waits, MEASURES)
 
 
-classifier = partial(estimator, kind="Classifier")
+values = partial(estimator, make=partial(bpls.BPLSRegressor, (5,)))
+labels = partial(estimator, make=partial(bpls.BPLSClassifier, (5,)), classes=True)
 ROWS = [
     row("min_norm", 4),
     row("per_neuron", 3),
@@ -64,7 +49,7 @@ ROWS = [
     row("mean", 3),
     row("cyclic", 3),
     Row("train, a walk of 3 layers", train, 12, MEASURES),
-    Row("BPLSRegressor, fit and predict", estimator, 13, ESTIMATES),
-    Row("BPLSClassifier, fit and predict", classifier, 21, ESTIMATES),
-    Row("BPLSRegressor, predict", partial(estimator, fits=False), 2, BOTH_WAYS),
+    Row("BPLSRegressor, fit and predict", values, 13, ESTIMATES),
+    Row("BPLSClassifier, fit and predict", labels, 21, ESTIMATES),
+    Row("BPLSRegressor, predict", partial(values, change=""), 2, BOTH_WAYS),
 ]

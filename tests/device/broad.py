@@ -7,7 +7,7 @@ import torch
 from labkit import broad
 from labkit.broad import factor as factors, ldl as rootless
 from labkit.broad.solvers import SOLVERS
-from tests.device.rows import Row, random
+from tests.device.rows import Row, estimator, random
 
 
 def update(device, name):
@@ -27,28 +27,6 @@ def factor(device, call=factors.inverse_cholesky):
     return partial(call, A.T @ A)
 
 
-def table(kind):
-    """Rows with classes or numbers, as an estimator takes them."""
-    (X,) = random("cpu", (40, 4))
-    return X.numpy(), (X[:, 0].numpy() if kind == "Regressor" else [0, 1, 2, 1] * 10)
-
-
-def estimator(device, kind="Regressor", then="fit"):
-    """Fit and predict; the rows are NumPy's, and come and go."""
-    X, y = table(kind)
-    make = getattr(broad, f"BroadLearning{kind}")
-    made = make(2, 3, 5, random_state=0, device=device).fit(X, y)
-
-    def step():
-        if then == "fit":
-            made.fit(X, y)
-        elif then == "add_nodes":
-            made.add_nodes(3)
-        return torch.from_numpy(made.predict(X))
-
-    return step
-
-
 def shared(device):
     """Three nodes more, and the score of some weights."""
     X, W = random(device, (30, 4), (8, 3))
@@ -66,8 +44,11 @@ def row(make, name):
 
 ldl = partial(factor, call=rootless.inverse_ldl)
 division_free = partial(factor, call=rootless.division_free_inverse_ldl)
-classifier = partial(estimator, kind="Classifier")
-added = partial(estimator, then="add_nodes")
+values = partial(estimator, make=partial(broad.BroadLearningRegressor, 2, 3, 5))
+labels = partial(
+    estimator, make=partial(broad.BroadLearningClassifier, 2, 3, 5), classes=True
+)
+added = partial(values, change="add_nodes")
 BOTH_WAYS = "rows come from the host, predictions go to it"
 FIT = "rows, seed, scales; nodes and their check; the ridge that is chosen; as below"
 ADD = "nodes, pivots, the residual; rows and predictions"
@@ -77,9 +58,9 @@ ROWS = [
     Row("inverse_cholesky", factor, 1, PIVOTS),
     Row("inverse_ldl, 7 columns", ldl, 1, PIVOTS),
     Row("division_free_inverse_ldl, 7 columns", division_free, 1, PIVOTS),
-    Row("BroadLearningRegressor, fit and predict", estimator, 18, FIT),
-    Row("BroadLearningClassifier, fit and predict", classifier, 18, FIT),
+    Row("BroadLearningRegressor, fit and predict", values, 18, FIT),
+    Row("BroadLearningClassifier, fit and predict", labels, 18, FIT),
     Row("BroadLearningRegressor, add_nodes and predict", added, 5, ADD),
-    Row("BroadLearningRegressor, predict", partial(estimator, then=""), 2, BOTH_WAYS),
+    Row("BroadLearningRegressor, predict", partial(values, change=""), 2, BOTH_WAYS),
     Row("SharedColumns, add and score", shared, 2, "new nodes go there; the score"),
 ]

@@ -90,3 +90,20 @@ def in_dtype(dtype=torch.float64):
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def estimator(device, make, classes=False, change="fit"):
+    """Fit, grow or nothing, and predict; the rows are NumPy's, and come and go."""
+    (X,) = random("cpu", (40, 4))
+    y = torch.arange(40) % 3 if classes else X[:, 0]
+    X, y = X.numpy(), y.numpy()
+    made = make(random_state=0, device=device).fit(X, y)
+
+    def step():
+        if change == "fit":
+            made.fit(X, y)
+        elif change == "add_nodes":
+            made.add_nodes(3)
+        return torch.from_numpy(made.predict(X))
+
+    return step

@@ -1,16 +1,17 @@
 """RTRL on the strict device: what stands in no row of the table."""
 
-from functools import partial
+from itertools import islice
 
 import pytest
 import torch
 
 from labkit import rtrl
 from labkit.scale import graphed
-from tests.device.rows import seeded
+from tests.device.rows import in_dtype, on, seeded
+from tests.device.rtrl import made
 from tests.device.strict_device import NAME, strict
 
-B, N = 3, 4
+B = 3
 
 
 def copy_task(device, **options):
@@ -66,42 +67,23 @@ def test_a_checkpoint_moves_to_the_device_and_back():
             here = there
 
 
-# Recorded
-
-CAPTURED = [name for name in rtrl.LEARNERS if name != "TBPTT"]
-SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
-
-
-def run(name, *, record, device=NAME, steps=6):
+def run(name, record):
     """Losses of a run on the strict device, and what it leaves."""
-    options = {"dtype": torch.float64}
-    cell = rtrl.RHNCell(4, N, generator=seeded(), **options).to(device)
-    given = {"batch_size": B, "generator": seeded(device)}
-    learner = rtrl.LEARNERS[name].make(cell, **given)
-    readout = rtrl.Readout(N, 4, generator=seeded(), **options).to(device)
-    task = rtrl.CopyTask(B, level=1, generator=seeded(device), device=device, **options)
-    optimizer = SGD([cell.weight, *readout.parameters()])
-    train = rtrl.train(learner, readout, task, optimizer=optimizer, record=record)
-    losses = []
-    for row in train:
-        losses.append(row.loss)
-        assert row.updated
-        if row.step == steps:
-            break
-    left = [*learner.state_dict().values(), cell.weight, *readout.parameters()]
-    left += [v for k, v in vars(learner).items() if k in ("spectrum", "mixing")]
+    cell, learner = made(NAME, name, 1, "RHN", 4)
+    readout = rtrl.Readout(12, 4, generator=seeded(NAME), **on(NAME))
+    task = rtrl.CopyTask(2, level=1, generator=seeded(NAME), **on(NAME))
+    weights = [cell.weight, readout.weight]
+    sgd = torch.optim.SGD(weights, lr=0.1, momentum=0.9)
+    rows = rtrl.train(learner, readout, task, optimizer=sgd, record=record)
+    losses = [row.loss for row in islice(rows, 6)]
+    left = [*learner.state_dict().values(), *weights]
     return losses, [x.cpu() for x in left if isinstance(x, torch.Tensor)]
 
 
-def same(one, two):
-    assert one[0] == two[0] and len(one[1]) == len(two[1])
-    assert all(map(torch.equal, one[1], two[1]))
-
-
-@pytest.mark.parametrize("name", CAPTURED)
+@pytest.mark.parametrize("name", sorted(rtrl.LEARNERS.keys() - {"TBPTT"}))
 def test_a_recorded_run_is_the_run(taped, name):
     """To the bit, with resets and signs; what a learner carries lies where it lay."""
-    with strict() as tally:
-        plain = run(name, record=None)
-        same(run(name, record=graphed), plain)
+    with in_dtype(), strict() as tally:
+        (plain, left), (replayed, other) = (run(name, how) for how in (None, graphed))
         assert tally.waits.total() < 60
+    assert plain == replayed and all(map(torch.equal, left, other))
