@@ -25,10 +25,9 @@ FORMS = {
 
 def refused_form(module: nn.Module) -> str:
     """Return why a CONV or recurrent layer cannot be read; empty if it can."""
-    if isinstance(module, (*CONV, *RECURRENT)):
-        for name, (allowed, advice) in FORMS.items():
-            if (value := getattr(module, name, allowed)) != allowed:
-                return f"{name}={value!r}; {advice}"
+    for name, (allowed, advice) in FORMS.items():
+        if (value := getattr(module, name, allowed)) != allowed:
+            return f"{name}={value!r}; {advice}"
     return ""
 
 
@@ -69,16 +68,9 @@ def tensors(output: object) -> list[Tensor]:
 def current_backward() -> int:
     """Return the number of the backward pass on this thread, or -1 outside of one.
 
-    Torch has no public function for this. It raises RuntimeError if torch no longer has
-    this one, without which inputs cannot be assigned to their backward passes.
+    Torch has no public function for this.
     """
-    ask = getattr(torch._C, "_current_graph_task_id", None)
-    if ask is None:
-        raise RuntimeError(
-            "this torch has no torch._C._current_graph_task_id, by which labkit tells "
-            f"backward passes apart: {torch.__version__} is newer than it knows"
-        )
-    return ask()
+    return torch._C._current_graph_task_id()
 
 
 class WeakHook:

@@ -5,6 +5,8 @@ import os
 import torch
 from threadpoolctl import threadpool_limits
 
+from labkit.check import check_options, integer
+
 VARIABLE = "LABKIT_THREADS"
 MOST = 1024  # beyond it libraries of BLAS fail or end the process
 # read by libraries that are loaded later, and by processes that this one starts
@@ -31,14 +33,11 @@ def set_threads(count: int = 0) -> None:
         If `count` or ``$LABKIT_THREADS`` is no number of threads, at most 1024.
     """
     given = os.environ.get(VARIABLE) or "1"
-    plain = given.isascii() and given.isdecimal() and len(given) <= len(str(MOST))
-    if not plain or int(given) < 1 or int(given) > MOST:
+    if given not in {str(number) for number in range(1, MOST + 1)}:
         raise ValueError(
             f"{VARIABLE} must be an integer above 0 and up to {MOST}, got {given!r}"
         )
-    whole = isinstance(count, int) and not isinstance(count, bool)
-    if not whole or not 0 <= count <= MOST:
-        raise ValueError(f"threads must be 0 to {MOST}, got {count!r}")
+    check_options({"threads": count}, {"threads": integer(0, MOST)})
     from joblib import cpu_count
 
     count = min(count or int(given), cpu_count())

@@ -60,5 +60,7 @@ def test_what_is_no_number_of_threads_is_refused(given, monkeypatch):
     with pytest.raises(ValueError, match=f"up to 1024, got '{given}'$"):
         threads.set_threads()
     monkeypatch.delenv("LABKIT_THREADS")
-    with pytest.raises(ValueError, match="threads must be 0 to 1024, got -1"):
+    with pytest.raises(
+        ValueError, match="threads must be an integer in 0..1024, got -1"
+    ):
         threads.set_threads(-1)
