@@ -60,7 +60,5 @@ def test_what_is_no_number_of_threads_is_refused(given, monkeypatch):
     with pytest.raises(ValueError, match=f"up to 1024, got '{given}'$"):
         threads.set_threads()
     monkeypatch.delenv("LABKIT_THREADS")
-    with pytest.raises(
-        ValueError, match="threads must be an integer in 0..1024, got -1"
-    ):
+    with pytest.raises(ValueError, match="threads must be an integer in 0"):
         threads.set_threads(-1)
