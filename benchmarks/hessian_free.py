@@ -20,7 +20,6 @@ import torch
 from benchmarks import shared
 from labkit.clock import Clock
 from labkit.hessian_free import (
-    PAPER,
     Autoencoder,
     HessianFree,
     MartensHF,
@@ -31,7 +30,7 @@ from labkit.hessian_free import (
     mirrored,
 )
 
-CURVES = mirrored(PAPER["curves"].encoder)
+CURVES = mirrored((784, 400, 200, 100, 50, 25, 6))
 N, ITERATIONS, PRODUCTS = 250, 10, 7
 
 

@@ -9,6 +9,7 @@ import torch
 
 from labkit import hessian_free as hf
 from labkit.lab.claims import NO, UNDECIDED, YES, plus_minus
+from labkit.lab.hessian_free.settings import PAPER
 from labkit.lab.hessian_free.training import load_images, looks
 from labkit.lab.race import View, spread
 from labkit.lab.runs.jobs import Checkpoint
@@ -93,7 +94,7 @@ def trained(
     records = train(net, optimizer, X, past=tuple(past), **given)
     used, taken = (lambda r: r.passes), sum(row["passes"] >= dense for row in rows)
     for record, due in looks(records, used, passes, every=every, taken=taken):
-        past.append(replace(record, detail=None, merit=()))
+        past.append(replace(record, merit=()))
         if due or record.passes < dense:
             row = {"label": label, "seed": seed, "look": len(rows) + 1}
             row |= {"step": record.step, "passes": record.passes, "n": record.n}
@@ -115,7 +116,7 @@ def age(rows: list[dict]) -> float:
 
 
 PARTS = ("train", "valid", "test")
-TABLE_2 = hf.PAPER["usps"].table2
+TABLE_2 = PAPER["usps"].table2
 
 
 def in_f(rows: pd.DataFrame) -> pd.DataFrame:

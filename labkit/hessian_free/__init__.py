@@ -15,6 +15,7 @@ from labkit.hessian_free.optimizer import (
     HessianFree,
     Subproblem,
 )
+from labkit.hessian_free.options import LSMROptions
 from labkit.hessian_free.preconditioner import (
     diagonal_estimate,
     diagonal_preconditioner,
@@ -22,9 +23,6 @@ from labkit.hessian_free.preconditioner import (
 from labkit.hessian_free.step import HFStep
 from labkit.hessian_free.stopping import schedule
 from labkit.hessian_free.train import (
-    PAPER,
-    SHORT,
-    PaperSetting,
     Record,
     Settings,
     train,
@@ -32,15 +30,13 @@ from labkit.hessian_free.train import (
 )
 
 __all__ = [
-    "PAPER",
-    "SHORT",
     "Autoencoder",
     "CGResult",
     "HFStep",
     "HessianFree",
+    "LSMROptions",
     "LSMRResult",
     "MartensHF",
-    "PaperSetting",
     "Record",
     "Settings",
     "Subproblem",

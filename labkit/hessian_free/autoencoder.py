@@ -19,7 +19,6 @@ from labkit.check import (
     check_options,
     check_tensor,
 )
-from labkit.hessian_free.vectors import check_blocks
 
 # The derivatives are functions of the output, because a forward pass keeps that.
 MODULES = {
@@ -107,20 +106,13 @@ class Autoencoder(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Return the reconstruction of X: (n, m_1) -> (n, m_1)."""
-        return self.outputs(X)
+        check_tensor("X", X, shape=("n", self.widths[0]), like=self.weights[0])
+        return self.passed(X, self.weights)
 
     def encode(self, X: Tensor) -> Tensor:
         """Return the code of X: (n, m_1) -> (n, width of the code layer)."""
         check_tensor("X", X, shape=("n", self.widths[0]), like=self.weights[0])
-        return self.passed(X, tuple(self.weights)[: len(self.weights) // 2])
-
-    def outputs(self, X: Tensor, weights: Sequence[Tensor] | None = None) -> Tensor:
-        """Return the reconstruction of X at the given weights, by default its own."""
-        W = tuple(self.weights)
-        check_tensor("X", X, shape=("n", self.widths[0]), like=W[0])
-        if weights is not None:
-            check_blocks("weights", weights, W)
-        return self.passed(X, W if weights is None else weights)
+        return self.passed(X, self.weights[: len(self.weights) // 2])
 
     def passed(self, X: Tensor, weights: Sequence[Tensor]) -> Tensor:
         """Return what the first layers make of X, unchecked: (n, m_1) -> (n, m_l)."""

@@ -74,18 +74,6 @@ def next_batch_size(
     return max(n, 1)
 
 
-def variance_test(
-    variance: float, gradient_norm2: float, n: int, population: int, theta: float
-) -> tuple[float, float]:
-    r"""Return both sides of (2) of :func:`next_batch_size`, the noise and its bound.
-
-    The noise, on the left, is the expected $|\nabla f_S - \nabla f_N|^2$ of a batch of
-    n rows. Parameters are those of :func:`next_batch_size`.
-    """
-    noise = variance / n * (population - n) / max(population - 1, 1)
-    return noise, theta**2 * gradient_norm2
-
-
 class NextBatch(NamedTuple):
     """The next step's batch size, and the reason why it grew."""
 

@@ -19,14 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.check import (
-    COUNT,
-    FUNCTION,
-    NOT_NEGATIVE,
-    YES_OR_NO,
-    check_options,
-    check_tensor,
-)
+from labkit.check import FUNCTION, check_options, check_tensor
+from labkit.hessian_free.options import CGOptions
 from labkit.hessian_free.system import DTYPES
 from labkit.hessian_free.vectors import (
     Space,
@@ -36,8 +30,6 @@ from labkit.hessian_free.vectors import (
     looks,
     positive,
 )
-
-STOPS = {"maxiter": COUNT, "tolerance": NOT_NEGATIVE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +134,7 @@ def cg(
     *,
     x0: Vector | None = None,
     preconditioner: Vector | None = None,
-    maxiter: int = 250,
-    tolerance: float = 5e-4,
-    keep: bool = False,
+    **options: object,
 ) -> CGResult:
     r"""Solve B x = b approximately by conjugate gradients, stopped as Martens (2010).
 
@@ -174,8 +164,7 @@ def cg(
     >>> cg(lambda x: d * x, torch.ones_like(d)).x
     tensor([1.0000, 0.5000, 0.2500], dtype=torch.float64)
     """
-    given = {"maxiter": maxiter, "tolerance": tolerance, "keep": keep}
-    check_options(given, STOPS | {"keep": YES_OR_NO})
+    options = CGOptions(**options)
     for block in as_tuple(b):
         check_tensor("b", block, dtype=DTYPES)
     if isinstance(B, Tensor):
@@ -186,14 +175,20 @@ def cg(
         if x is not None:
             check_like(name, x, b)
     q, rnorm, kept, t = [], [], [], 0
-    every = looks(as_tuple(b)[0])
-    steps = cg_steps(B, b, x0, preconditioner, check_every=every, maxiter=maxiter)
+    steps = cg_steps(
+        B,
+        b,
+        x0,
+        preconditioner,
+        check_every=looks(as_tuple(b)[0]),
+        maxiter=options.maxiter,
+    )
     for step in steps:
         k = step.k
         q.append(step.q)
         rnorm.append(step.rnorm)
-        status = _reason(step, q, rnorm, tolerance, maxiter)
-        if keep and k and (k == math.ceil(5 * 1.3**t) or status):
+        status = _reason(step, q, rnorm, options)
+        if options.keep and k and (k == math.ceil(5 * 1.3**t) or status):
             kept.append((k, step.x))
             t += 1
         if status:
@@ -202,7 +197,7 @@ def cg(
     return CGResult(x, status, k, tuple(q), tuple(rnorm), tuple(kept))
 
 
-def _reason(step, q, rnorm, tolerance, maxiter):
+def _reason(step, q, rnorm, options):
     """Return why CG stops after this iteration, or None."""
     k = step.k
     eps = torch.finfo(step.x[0].dtype).eps
@@ -211,6 +206,6 @@ def _reason(step, q, rnorm, tolerance, maxiter):
     if step.rnorm <= eps * rnorm[0]:
         return "exact"
     gap = max(10, -(-k // 10))
-    if k > gap and q[k] < 0 and (q[k] - q[k - gap]) / q[k] < tolerance * gap:
+    if k > gap and q[k] < 0 and (q[k] - q[k - gap]) / q[k] < options.tolerance * gap:
         return "progress"
-    return "maxiter" if k == maxiter else None
+    return "maxiter" if k == options.maxiter else None

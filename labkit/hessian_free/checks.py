@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.check import check_kind, check_options, check_tensor, described, one_of
@@ -126,36 +127,28 @@ def tried(model: nn.Module, inputs: Tensor) -> object:
 
     A model that draws random numbers in its forward pass, as dropout does, or changes a
     buffer, as running averages do, is a different function each time, which is a
-    ValueError. The state of the generator and the buffers are restored.
+    ValueError. Generator and buffers stay as they are.
     """
-    of_state = (inputs.device,) if inputs.is_cuda else ()
-    random = torch.cuda if of_state else torch.random
-    before = random.get_rng_state(*of_state)
-    held = [(name, t, t._version, t.clone()) for name, t in model.named_buffers()]
-    try:
-        outputs = model(inputs[:1])
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    devices = [inputs.device] if inputs.is_cuda else []
+    random = torch.cuda if devices else torch.random
+    with torch.random.fork_rng(devices):
+        before = random.get_rng_state(*devices)
+        try:
+            outputs = functional_call(model, buffers, (inputs[:1],))
+        except RuntimeError as error:
+            raise ValueError(
+                f"the model does not take inputs of shape {tuple(inputs.shape)}, "
+                f"{inputs.dtype}, on {inputs.device}: {error}"
+            ) from error
+        drawn = not torch.equal(before, random.get_rng_state(*devices))
+    changed = [name for name, buffer in buffers.items() if buffer._version]
+    if changed or drawn:
+        what = "draws random numbers (dropout in training mode?)"
+        if changed:
+            what = f"changes its buffer {changed[0]}"
         raise ValueError(
-            f"the model does not take inputs of shape {tuple(inputs.shape)}, "
-            f"{inputs.dtype}, on {inputs.device}: {error}"
-        ) from error
-    finally:
-        changed = [(name, t, old) for name, t, v, old in held if t._version != v]
-        for _, t, old in changed:
-            t.copy_(old)
-        drawn = not torch.equal(before, random.get_rng_state(*of_state))
-        if drawn:
-            random.set_rng_state(before, *of_state)
-    if changed:
-        raise ValueError(
-            f"the model changes its buffer {changed[0][0]} in its forward pass, so its "
-            "loss may be another function each time; call model.eval()"
-        )
-    if drawn:
-        raise ValueError(
-            "the model draws random numbers in its forward pass (dropout in training "
-            "mode?), so its loss is another function each time; call model.eval()"
+            f"the model {what} in its forward pass, so its loss may be another "
+            "function each time; call model.eval()"
         )
     return outputs

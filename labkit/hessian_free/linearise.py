@@ -266,11 +266,8 @@ class LinearisedLayers(Point):
         pairs = zip(self.inputs, self._signals(U, self._scaled), strict=True)
         return tuple(torch.mm(S.T, F_l) for S, F_l in pairs)  # (B3)
 
-    def deltas(self, U: Tensor) -> list[Tensor]:
-        """Return the backward signals F_1, ..., F_k of U, without 1 / sqrt(n)."""
-        return self._signals(U, self.derivatives)
-
-    def _signals(self, U, S_):
+    def _signals(self, U: Tensor, S_: Sequence[Tensor]) -> list[Tensor]:
+        """Return the backward signals F_1, ..., F_k of U."""
         W, F = self.weights, [U * S_[-1]]  # (B1)
         for i in range(len(W) - 2, -1, -1):
             F.append(torch.mm(F[-1], W[i + 1][:-1].T).mul_(S_[i]))  # (B2)
@@ -283,7 +280,7 @@ class LinearisedLayers(Point):
         row i of U (n, m_{k+1}). Its gradient in layer l is the outer product of rows i
         of S~_{l-1} and F_l, hence one product of squared matrices is the sum.
         """
-        pairs = zip(self.inputs, self.deltas(U), strict=True)
+        pairs = zip(self.inputs, self._signals(U, self.derivatives), strict=True)
         return tuple(S.square().T @ F_l.square() for S, F_l in pairs)
 
     def gradient_moments(
@@ -296,7 +293,7 @@ class LinearisedLayers(Point):
         \mathrm{rowsum}(F_l^2) \rangle$: no matrix product.
         """
         # Row i is grad f_i's signal / sqrt(n).
-        F = self.deltas(self.residual if U is None else U)
+        F = self._signals(self.residual if U is None else U, self.derivatives)
         pairs = list(zip(self.inputs, F, strict=True))
         scale = 1 / math.sqrt(self.n)
         gradient = tuple(torch.mm(S.T, F_l).mul_(scale) for S, F_l in pairs)

@@ -45,7 +45,7 @@ import torch
 from torch import Tensor
 
 from labkit.check import FUNCTION, check_options, optional
-from labkit.hessian_free.stopping import LSMRStats, Stops, run
+from labkit.hessian_free.stopping import LSMRStats, run
 from labkit.hessian_free.system import System, build_system
 from labkit.hessian_free.vectors import (
     Vector,
@@ -248,17 +248,9 @@ def lsmr(
     *,
     At: Callable | None = None,
     x0: Vector | None = None,
-    damping: float = 0.0,
     scale: Vector | None = None,
-    damping_norm: str = "identity",
-    damp_towards: str = "zero",
-    atol: float = 1e-6,
-    ftol: float = 1e-5,
-    maxiter: int | None = None,
     merit: Callable | None = None,
-    miniter: int = 50,
-    patience: int = 100,
-    as_published: bool = False,
+    **options: object,
 ) -> LSMRResult:
     r"""Minimise |A x - b|^2 + damping^2 |x|^2 by LSMR, from x0.
 
@@ -315,36 +307,19 @@ def lsmr(
     """
     check_options({"merit": merit}, {"merit": optional(FUNCTION)})
     with torch.no_grad():
-        system = build_system(
-            A,
-            b,
-            At=At,
-            x0=x0,
-            scale=scale,
-            damping=damping,
-            damping_norm=damping_norm,
-            damp_towards=damp_towards,
-        )
+        system = build_system(A, b, At=At, x0=x0, scale=scale, **options)
     if system.scale is not None and not (system.scale > 0).all():
         raise ValueError(f"scale must have entries > 0 only, got {system.scale.min()}")
-    stops = Stops(
-        atol=atol,
-        ftol=ftol,
-        maxiter=len(system.d) if maxiter is None else maxiter,
-        miniter=miniter,
-        patience=patience,
-        as_published=as_published,
-    )
-    return solve(system, stops, merit)
+    return solve(system, merit)
 
 
 @torch.no_grad()
-def solve(system: System, stops: Stops, merit: Callable | None = None) -> LSMRResult:
+def solve(system: System, merit: Callable | None = None) -> LSMRResult:
     """Run LSMR on a :class:`System` until a rule stops it; see :func:`lsmr`."""
-    outside = system.space.outside
-    steps = lsmr_steps(system, check_every=looks(system.d), maxiter=stops.maxiter)
+    outside, maxiter = system.space.outside, system.options.maxiter or len(system.d)
+    steps = lsmr_steps(system, check_every=looks(system.d), maxiter=maxiter)
     function = merit and (lambda x: merit(outside(x)))
-    x, status, stats = run(steps, stops, function)
+    x, status, stats = run(steps, system.options, maxiter, function)
     return LSMRResult(outside(x), status, stats)
 
 

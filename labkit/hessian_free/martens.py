@@ -9,40 +9,20 @@ As in his code, lambda is not squared here: it is the square of the lambda of
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from labkit.check import INSIDE
-from labkit.hessian_free.cg import STOPS, cg
+from labkit.hessian_free.cg import cg
 from labkit.hessian_free.checks import Rows, check_batch, pair_of
 from labkit.hessian_free.linearise import linearised, weights_of
-from labkit.hessian_free.options import Options, option
-from labkit.hessian_free.step import (
-    DAMPING,
-    HFStep,
-    Newton,
-    adapted_damping,
-    line_search,
-    read,
-)
+from labkit.hessian_free.options import MartensOptions
+from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search
 from labkit.hessian_free.vectors import add, copied, dot, scaled
 
 DECAY = 0.95  # share of the last direction that CG starts from
 SHRINK = 0.8  # of the line search
 ROWS = 4096  # rows of the gradient at a time, to limit the memory of activations
-
-
-@dataclass(frozen=True, kw_only=True)
-class MartensOptions(Options):
-    """The options of :class:`MartensHF`."""
-
-    damping: float = option(45.0, DAMPING)
-    damping_decay: float = option(2 / 3, INSIDE)
-    maxiter: int = option(250, STOPS["maxiter"])
-    tolerance: float = option(5e-4, STOPS["tolerance"])
-    alpha: float = option(0.01, INSIDE)
 
 
 class MartensHF(Newton):
@@ -77,10 +57,9 @@ class MartensHF(Newton):
         model: nn.Module,
         *,
         loss: str = "squared",
-        workers: object = None,
         **options: object,
     ) -> None:
-        super().__init__(model, loss, workers, MartensOptions(**options))
+        super().__init__(model, loss, None, MartensOptions(**options))
 
     @torch.no_grad()
     def step(
@@ -109,7 +88,7 @@ class MartensHF(Newton):
         check_batch(self.model, self.loss, *rows)
         if chunk is not None:
             check_batch(self.model, self.loss, *part, "chunk")
-        w, p0 = copied(weights_of(self.model)), self.warm_start()
+        w = copied(weights_of(self.model))
         f0, g, squares = self._gradient(w, *rows)  # (1)
         M = tuple((t + damping).pow_(0.75) for t in squares)  # (2)
         point = self.linearised(*part, w)
@@ -123,23 +102,18 @@ class MartensHF(Newton):
         solved = cg(
             B,
             scaled(g, -1.0),
-            x0=p0,
+            x0=self.warm_start(),
             preconditioner=M,
             keep=True,
             maxiter=options.maxiter,
             tolerance=options.tolerance,
         )  # (3)
         (k, p, f1), merit = _backtrack(solved.kept or ((0, solved.x),), f)  # (4)
-        Ap = point.forward_map(p)
-        scalars = [
-            dot(g, p),
-            0.5 * point.dot(Ap, Ap),
-            f0,
-            point.loss(),
-            f(p, rows=part),
-        ]
-        (slope, curvature, f0, c0, c1), cosine = read(scalars, p, p0)
-        q = slope + curvature
+        Ap, slope = point.forward_map(p), dot(g, p)
+        q = slope + 0.5 * point.dot(Ap, Ap)
+        slope, q, f0, c0, c1 = torch.stack(
+            [slope, q, f0, point.loss(), f(p, rows=part)]
+        ).tolist()
         rho = (c1 - c0) / q if c1 < c0 and q != 0 else -math.inf  # (5)
 
         def trial(s):
@@ -160,51 +134,35 @@ class MartensHF(Newton):
             slope=slope,
             predicted=q,
             step_length=s,
-            gamma=DECAY,
             iterations=solved.iterations,
             best=k,
             status=solved.status,
             merit=merit,
-            rnorm=solved.rnorm,
-            q=solved.q,
-            cosine=cosine,
         )
 
     def _gradient(self, w, inputs, targets):
-        """Return f, (), grad f and the mean of (grad f_i)^2 over examples, by slices.
-
-        The rows are those of all workers.
-        """
+        """Return f, grad f and the mean of (grad f_i)^2 over examples, by slices."""
         targets = inputs if targets is None else targets
-        f, g, squares = w[0].new_zeros(()), scaled(w, 0.0), scaled(w, 0.0)
-        n = len(inputs)
+        f, g, squares, n = 0.0, scaled(w, 0.0), scaled(w, 0.0), len(inputs)
         for X, T in zip(inputs.split(ROWS), targets.split(ROWS), strict=True):
             point = linearised(self.model, X, T, self.loss, w)
-            share = len(X) / n
+            R, share = point.residual, len(X) / n
             f = f + share * point.loss()
-            g = add(g, share, point.transpose_map(point.residual))
-            raw = point.residual * math.sqrt(len(X))
-            squares = add(squares, 1 / n, point.sum_squares(raw))
-        if self.workers is None:
-            return f, g, squares
-        sums = scaled([f, *g, *squares, torch.ones_like(f)], n)
-        *sums, total = self.workers.sum(sums)
-        f, *both = torch._foreach_div(sums, total)
-        return f, tuple(both[: len(g)]), tuple(both[len(g) :])
+            g = add(g, share, point.transpose_map(R))
+            squares = add(squares, 1 / n, point.sum_squares(R * math.sqrt(len(X))))
+        return f, g, squares
 
 
 def _backtrack(kept, f):
     """Go back from the last iterate while the loss falls.
 
-    It returns (k, p, f) of the iterate where it ends, and all losses. The first two
-    losses, which are needed in any case, are read at once.
+    It returns (k, p, f) of the iterate where it ends, and all losses.
     """
-    newest = torch.stack([f(p) for _, p in kept[:-3:-1]]).tolist()
-    best, losses = (0, None, math.inf), []
-    for i, (k, p) in enumerate(kept[::-1]):
-        value = newest[i] if i < 2 else float(f(p))
+    best, losses = None, []
+    for k, p in reversed(kept):
+        value = float(f(p))
         losses.append((k, value))
-        if i and not value < best[2]:
+        if best and not value < best[2]:
             break
         best = (k, p, value)
     return best, tuple(reversed(losses))

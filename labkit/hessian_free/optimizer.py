@@ -7,72 +7,33 @@ lower the loss; after a refused step the next starts from zero.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from labkit.check import (
-    INSIDE,
-    NOT_NEGATIVE,
-    SHARE,
-    check_making,
-    check_options,
-    number,
-    one_of,
-)
+from labkit.check import check_making
 from labkit.hessian_free.checks import Rows, check_batch, pair_of
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.lsmr import LSMRResult, solve
-from labkit.hessian_free.options import option
-from labkit.hessian_free.preconditioner import KINDS, diagonal_preconditioner
-from labkit.hessian_free.step import (
-    DAMPING,
-    HFStep,
-    Newton,
-    adapted_damping,
-    line_search,
-    read,
-)
-from labkit.hessian_free.stopping import Stops
-from labkit.hessian_free.system import FORMS, System, build_system
-from labkit.hessian_free.vectors import (
-    Blocks,
-    add,
-    check_blocks,
-    copied,
-    dot,
-    norm,
-    scaled,
-)
+from labkit.hessian_free.options import HessianFreeOptions, LSMROptions
+from labkit.hessian_free.preconditioner import diagonal_preconditioner
+from labkit.hessian_free.step import HFStep, Newton, adapted_damping, line_search
+from labkit.hessian_free.system import System, build_system
+from labkit.hessian_free.vectors import Blocks, add, copied, dot, norm, scaled
 
 GAMMA_MAX, GAMMA_GROWTH = 0.95, 1.002  # section 4.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class HessianFreeOptions(Stops):
-    """The options of :class:`HessianFree`."""
-
-    damping: float = option(10.0, DAMPING)
-    damping_decay: float = option(0.99, INSIDE)
-    damping_floor: float = option(0.0, NOT_NEGATIVE)
-    damping_norm: str = option("identity", FORMS["damping_norm"])
-    damp_towards: str = option("zero", FORMS["damp_towards"])
-    gamma: float = option(0.7, SHARE)
-    preconditioner: str = option("random_signs", one_of(KINDS))
-    alpha: float = option(1e-4, INSIDE)
 
 
 class Subproblem(NamedTuple):
     """One damped least-squares problem, with a copy of the weights."""
 
     point: object  # the linearisation, with forward_map and transpose_map
-    damping: float
     scale: tuple[Tensor, ...] | None  # right preconditioner c
     x0: tuple[Tensor, ...]  # warm start
-    damping_norm: str = "identity"
-    damp_towards: str = "zero"
+    options: LSMROptions
 
     @property
     def b(self) -> Tensor:
@@ -88,20 +49,22 @@ class Subproblem(NamedTuple):
             At=self.point.transpose_map,
             x0=self.x0,
             scale=self.scale,
-            damping=self.damping,
-            damping_norm=self.damping_norm,
-            damp_towards=self.damp_towards,
             workers=self.point.workers,
+            options=self.options,
         )
 
-    def solve(self, *, merit: object = None, **stops: object) -> LSMRResult:
-        """Solve by :func:`labkit.hessian_free.lsmr`; ``stops`` are its stop rules."""
-        return solve(self.system(), Stops(**stops), merit)
+    def posed(self, **changes: object) -> "Subproblem":
+        """Return the same problem with other options of LSMR."""
+        return self._replace(options=replace(self.options, **changes))
+
+    def solve(self, merit: Callable | None = None, **changes: object) -> LSMRResult:
+        """Solve by :func:`labkit.hessian_free.lsmr`; ``changes`` are of its options."""
+        return solve(self.posed(**changes).system(), merit)
 
     def normal_map(self, p: Blocks) -> tuple[Tensor, ...]:
         """Return (A'A + lambda^2 I) p, the product of CG, for the norm "identity"."""
         Gp = self.point.transpose_map(self.point.forward_map(p))
-        return add(Gp, self.damping**2, p)
+        return add(Gp, self.options.damping**2, p)
 
     def normal_rhs(self) -> tuple[Tensor, ...]:
         """Return A'b, the negative gradient of the batch's loss."""
@@ -109,13 +72,10 @@ class Subproblem(NamedTuple):
 
     def model_value(self, d: Blocks) -> float:
         """Return CG's model |A d - b|^2 / 2 - |b|^2 / 2 + lambda^2 |d|^2 / 2."""
-        check_blocks("d", d, self.point.weights)
-        Bd, rhs = self.normal_map(d), self.normal_rhs()
-        return float(0.5 * dot(d, add(Bd, -2.0, rhs)))
+        return float(0.5 * dot(d, add(self.normal_map(d), -2.0, self.normal_rhs())))
 
     def gradient_norm(self, d: Blocks) -> float:
         """Return |(A'A + lambda^2 I) d - A'b|, which LSMR minimises."""
-        check_blocks("d", d, self.point.weights)
         return float(norm(add(self.normal_map(d), -1.0, self.normal_rhs())))
 
 
@@ -143,9 +103,6 @@ class HessianFree(Newton):
         $\lambda$ > 0 of the first step; it enters squared. What is right depends on the
         scale of A'A: often 10 (the paper), 1 or 2 for short runs.
     damping_decay : float in (0, 1), the paper's drop, 0.99 there; 0.9 for short runs
-    damping_floor : float
-        The least $\lambda$. With validation rows the ratio stays high and $\lambda$
-        falls without end; a floor of 1e-3 costs nothing.
     gamma : float in [0, 1], $\gamma$, the first share of the last direction
     maxiter, atol, ftol, miniter, patience, as_published, damping_norm, damp_towards
         See :func:`labkit.hessian_free.lsmr`. A patience of 20 suits short runs.
@@ -194,10 +151,7 @@ class HessianFree(Newton):
         workers: object = None,
         **options: object,
     ) -> None:
-        given = HessianFreeOptions(**options)
-        floor = number("in [0, damping]", lambda v: v <= given.damping)
-        check_options({"damping_floor": given.damping_floor}, {"damping_floor": floor})
-        super().__init__(model, loss, workers, given)
+        super().__init__(model, loss, workers, HessianFreeOptions(**options))
         self.generator = generator
         device = self.param_groups[0]["params"][0].device
         check_making(generator, None, None)
@@ -219,14 +173,7 @@ class HessianFree(Newton):
             damping=options.damping,
             generator=self.generator,
         )
-        return Subproblem(
-            point=point,
-            damping=options.damping,
-            scale=scale,
-            x0=self.warm_start(),
-            damping_norm=options.damping_norm,
-            damp_towards=options.damp_towards,
-        )
+        return Subproblem(point, scale, self.warm_start(), options)
 
     @torch.no_grad()
     def step(
@@ -272,15 +219,7 @@ class HessianFree(Newton):
         def phi(d):
             return self.mean_loss(*held, add(w, 1.0, d))  # (2)
 
-        d, status, stats = problem.solve(
-            merit=None if validation is None else phi,
-            atol=options.atol,
-            ftol=options.ftol,
-            maxiter=options.maxiter,
-            miniter=options.miniter,
-            patience=options.patience,
-            as_published=options.as_published,
-        )  # (1)
+        d, status, stats = problem.solve(None if validation is None else phi)  # (1)
         Ad = point.forward_map(d)
         slope = -point.dot(Ad, b)  # (3)
         q = slope + 0.5 * point.dot(Ad, Ad)  # (3)
@@ -289,8 +228,7 @@ class HessianFree(Newton):
             return self.linearised(inputs, targets, add(w, s, d))
 
         full = moved(1.0)
-        scalars = [point.loss(), full.loss(), slope, q]
-        (f0, f1, slope, q), cosine = read(scalars, d, problem.x0)
+        f0, f1, slope, q = torch.stack([point.loss(), full.loss(), slope, q]).tolist()
         if not math.isfinite(f0):
             raise FloatingPointError(f"the loss of the batch is {f0}")
         rho = (f1 - f0) / q if f1 < f0 and q else -math.inf  # (4)
@@ -300,12 +238,8 @@ class HessianFree(Newton):
             return (f1 if s == 1 else float(at.loss())), at
 
         s, f, new = line_search(trial, f0, slope, alpha=options.alpha)  # (6)
-        damping = adapted_damping(
-            options.damping,
-            rho if s else -math.inf,
-            options.damping_decay,
-            options.damping_floor,
-        )  # (5)
+        agreed = rho if s else -math.inf
+        damping = adapted_damping(options.damping, agreed, options.damping_decay)  # (5)
         new = new if s else point  # (7)
         gamma = options.gamma
         grown = max(gamma, min(GAMMA_GROWTH * gamma, GAMMA_MAX))
@@ -321,13 +255,9 @@ class HessianFree(Newton):
             slope=slope,
             predicted=q,
             step_length=s,
-            gamma=gamma,
             status=status,
             iterations=stats.iterations,
             best=stats.best,
             point=new,
             merit=stats.merit,
-            rnorm=stats.rnorm,
-            arnorm=stats.arnorm,
-            cosine=cosine,
         )

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from labkit.check import NOT_NEGATIVE, Range, check_options, one_of, optional
+from labkit.hessian_free.options import KINDS
 
-KINDS = ("random_signs", "fisher", "jacobi", "none")
 OPTIONS = {
     "point": Range("what linearise returns", lambda v: hasattr(v, "sum_squares")),
     "preconditioner": one_of(KINDS),

@@ -4,7 +4,6 @@ Emirahmetoglu and Stewart, sections 4.2 and 4.5, Algorithm 1. Departures from th
 each with a test: the line search ends, and refuses directions that lead uphill.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import ClassVar
@@ -12,18 +11,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from labkit.check import check_tensor, number
+from labkit.check import check_tensor
 from labkit.hessian_free.checks import check_model
 from labkit.hessian_free.linearise import linearised, loss_at
 from labkit.hessian_free.losses import Point
-from labkit.hessian_free.options import Options
+from labkit.hessian_free.options import MOST, Options
 from labkit.hessian_free.pooled import Pooled, pooled
 from labkit.hessian_free.system import DTYPES
-from labkit.hessian_free.vectors import Blocks, check_blocks, dot, norm
+from labkit.hessian_free.vectors import Blocks, check_blocks
 
 HALVINGS = 60
-LEAST, MOST = 1e-18, 1e18  # damping, which is squared: float32 holds both squares
-DAMPING = number("> 0 and at most 1e18, for it is squared", lambda v: 0 < v <= MOST)
+LEAST = 1e-18  # damping, which is squared: float32 holds the square
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,11 +41,6 @@ class HFStep:
     best: int  # index of the iterate that was used
     status: str  # why the Krylov method stopped
     merit: tuple[tuple[int, float], ...]  # (k, merit) at the checks
-    rnorm: tuple[float, ...]  # of the Krylov method, from iteration 0
-    cosine: float  # between this direction and the last; nan where that was 0
-    gamma: float  # share of the last direction that this one started from
-    arnorm: tuple[float, ...] = ()  # empty for CG, whose rnorm is the gradient's
-    q: tuple[float, ...] = ()  # model values of CG's iterates; empty for LSMR
     point: object = field(default=None, repr=False)  # SHF: linearised at new weights
 
 
@@ -186,22 +179,12 @@ def _trained(model) -> list[nn.Parameter]:
     return list(named.values())
 
 
-def read(scalars: list[Tensor], d: Blocks, x0: Blocks) -> tuple[list[float], float]:
-    """Read scalars to the host at once, and the cosine between d and x0."""
-    lengths = [norm(d), norm(x0), dot(d, x0)]
-    *values, length, before, inner = torch.stack(scalars + lengths).tolist()
-    both = length * before
-    return values, inner / both if both else math.nan
-
-
-def adapted_damping(
-    damping: float, rho: float, decay: float, floor: float = 0.0
-) -> float:
+def adapted_damping(damping: float, rho: float, decay: float) -> float:
     r"""Return the next damping by the Levenberg-Marquardt rule (section 4.2).
 
     $\lambda / \mathrm{decay}$ if rho < 1/4, $\mathrm{decay}\,\lambda$ if rho > 3/4,
-    else $\lambda$, and never below ``floor``. It stays between 1e-18 and 1e18, since
-    the square of a damping far beyond these is 0 or infinite in float32.
+    else $\lambda$. It stays between 1e-18 and 1e18, since the square of a damping far
+    beyond these is 0 or infinite in float32.
 
     Examples
     --------
@@ -212,7 +195,7 @@ def adapted_damping(
         damping = damping / decay
     elif rho > 0.75:
         damping = decay * damping
-    return min(max(damping, floor, LEAST), MOST)
+    return min(max(damping, LEAST), MOST)
 
 
 def line_search(

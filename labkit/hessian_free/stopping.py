@@ -7,21 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from labkit.check import COUNT, NOT_NEGATIVE, YES_OR_NO, check_options, integer
-from labkit.hessian_free.options import Options, option
+from labkit.check import COUNT, check_options
+from labkit.hessian_free.options import LSMROptions
 from labkit.hessian_free.vectors import Blocks, copied
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stops(Options):
-    """The stopping rules; :func:`labkit.hessian_free.lsmr` says what each does."""
-
-    atol: float = option(1e-6, NOT_NEGATIVE)
-    ftol: float = option(1e-5, NOT_NEGATIVE)
-    maxiter: int = option(150, COUNT)
-    miniter: int = option(50, integer(0))
-    patience: int = option(100, integer(0))
-    as_published: bool = option(False, YES_OR_NO)
 
 
 @dataclass(frozen=True)
@@ -37,24 +25,24 @@ class LSMRStats:
 
 
 def run(
-    steps: Iterable, stops: Stops, function: Callable | None
+    steps: Iterable, options: LSMROptions, maxiter: int, function: Callable | None
 ) -> tuple[Blocks, str, LSMRStats]:
     """Iterate until a test holds; return iterate, status and statistics.
 
     ``function`` is the merit of an iterate, which is given as blocks.
     """
-    merit, norms = Merit(function, stops), []
+    merit, norms = Merit(function, options, maxiter), []
     for step in steps:
         k, x, status = step.k, step.x, None
         norms.append(step.norms)
         r, ar, anorm = step.norms
         if step.exhausted:
             status = "exact"
-        elif k and ar <= stops.atol * anorm * r:
+        elif k and ar <= options.atol * anorm * r:
             status = "atol"
         else:
             merit.note(k, x)
-            if k == stops.maxiter:
+            if k == maxiter:
                 status = "maxiter"
         judged = merit.judge() if status or step.last else None
         if judged:
@@ -62,7 +50,7 @@ def run(
         if status:
             break
     best = k
-    if merit.best and not stops.as_published:
+    if merit.best and not options.as_published:
         best, x = merit.best, merit.x_best
     rnorm, arnorm, anorm = zip(*norms[: k + 1], strict=True)
     curve = tuple(merit.curve)
@@ -94,9 +82,11 @@ class Merit:
     Merits stay on the device until they are judged, and are then read all at once.
     """
 
-    def __init__(self, function: Callable | None, stops: Stops) -> None:
-        self.function, self.stops = function, stops
-        self.checks = {0, *schedule(stops.maxiter)} if function else ()
+    def __init__(
+        self, function: Callable | None, options: LSMROptions, maxiter: int
+    ) -> None:
+        self.function, self.options = function, options
+        self.checks = {0, *schedule(maxiter)} if function else ()
         self.previous_k, self.previous = 0, math.nan
         self.least, self.best, self.x_best = math.inf, 0, None
         self.noted, self.curve = [], []
@@ -128,10 +118,10 @@ class Merit:
             return None
         if f < self.least:
             self.least, self.best, self.x_best = f, k, x
-        if k <= self.stops.miniter:
+        if k <= self.options.miniter:
             return None
         if f == self.least:
             # The test has no division, because a merit may be 0.
-            flat = previous - f < (k - previous_k) * self.stops.ftol * abs(f)
+            flat = previous - f < (k - previous_k) * self.options.ftol * abs(f)
             return "ftol" if flat else None
-        return "patience" if k > self.best + self.stops.patience else None
+        return "patience" if k > self.best + self.options.patience else None

@@ -25,13 +25,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from labkit.check import (
-    NOT_NEGATIVE,
-    check_options,
-    check_tensor,
-    described,
-    one_of,
-)
+from labkit.check import check_tensor, described
+from labkit.hessian_free.options import LSMROptions
 from labkit.hessian_free.vectors import (
     Space,
     Vector,
@@ -41,13 +36,6 @@ from labkit.hessian_free.vectors import (
 )
 
 DTYPES = torch.float32, torch.float64
-DAMPING_NORMS = ("identity", "scaled")
-DAMP_TOWARDS = ("zero", "start")
-FORMS = {
-    "damping": NOT_NEGATIVE,
-    "damping_norm": one_of(DAMPING_NORMS),
-    "damp_towards": one_of(DAMP_TOWARDS),
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,19 +48,17 @@ class System:
     r: Tensor  # b - A d0
     g: Tensor  # A'r
     scale: Tensor | None
-    damping: float
-    damping_norm: str
-    damp_towards: str
+    options: LSMROptions
     space: Space  # of d
     workers: object = None  # see labkit.scale
 
     def forward(self, v: Tensor) -> Tensor:
         """Return K v."""
-        d = v if self.scale is None else self.scale * v
-        if not self.damping:
+        d, damping = v if self.scale is None else self.scale * v, self.options.damping
+        if not damping:
             return self.A(d)
-        z = self.damping * (d if self.damping_norm == "identity" else v)
-        return torch.cat((self.A(d), z))
+        identity = self.options.damping_norm == "identity"
+        return torch.cat((self.A(d), damping * (d if identity else v)))
 
     def transpose(self, u: Tensor, beta: Tensor) -> Tensor:
         """Return K'u / beta; beta is (1,)."""
@@ -81,21 +67,25 @@ class System:
 
     def _transposed(self, g: Tensor, z: Tensor, beta: Tensor) -> Tensor:
         """Return K'(U, z) / beta, given g = A'U / beta."""
-        identity = self.damping_norm == "identity"
-        if self.damping and identity:
-            g = torch.addcdiv(g, z, beta, value=self.damping)
+        identity, damping = (
+            self.options.damping_norm == "identity",
+            self.options.damping,
+        )
+        if damping and identity:
+            g = torch.addcdiv(g, z, beta, value=damping)
         if self.scale is not None:
             g = self.scale * g
-        if self.damping and not identity:
-            g = torch.addcdiv(g, z, beta, value=self.damping)
+        if damping and not identity:
+            g = torch.addcdiv(g, z, beta, value=damping)
         return g
 
     def start(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return a copy of d0, the residual u of K there, and K'u."""
-        z = self.d * (-self.damping if self.damp_towards == "zero" else 0.0)
-        if self.damping_norm == "scaled" and self.scale is not None:
+        options = self.options
+        z = self.d * (-options.damping if options.damp_towards == "zero" else 0.0)
+        if options.damping_norm == "scaled" and self.scale is not None:
             z = z / self.scale
-        u = torch.cat((self.r, z)) if self.damping else self.r
+        u = torch.cat((self.r, z)) if options.damping else self.r
         return self.d.clone(), u, self._transposed(self.g, z, u.new_ones(1))
 
     def dot(self, u: Tensor, w: Tensor) -> Tensor:
@@ -118,17 +108,15 @@ def build_system(
     At: Callable | None = None,
     x0: Vector | None = None,
     scale: Vector | None = None,
-    damping: float = 0.0,
-    damping_norm: str = "identity",
-    damp_towards: str = "zero",
     workers: object = None,
+    options: LSMROptions | None = None,
+    **given: object,
 ) -> System:
     """Check the arguments of :func:`labkit.hessian_free.lsmr` and build its system.
 
     With ``workers``, b and A x are one worker's rows, and At sums over all workers.
     """
-    form = {"damping": damping, "damping_norm": damping_norm}
-    check_options(form | {"damp_towards": damp_towards}, FORMS)
+    options = options or LSMROptions(**given)
     blocks = as_tuple(b)
     check_tensor("b", blocks[0], dtype=DTYPES)
     for block in blocks[1:]:
@@ -154,9 +142,7 @@ def build_system(
         r=r,
         g=space.flat(g),
         scale=scale,
-        damping=damping,
-        damping_norm=damping_norm,
-        damp_towards=damp_towards,
+        options=options,
         space=space,
         workers=workers,
     )

@@ -2,13 +2,12 @@ r"""Training generators: Algorithm 1 with its growing batch, and Martens' loop.
 
 Both yield one :class:`Record` for each step. Errors are 2 f, the squared error summed
 over outputs and averaged over examples, which seems to be the unit of the paper's Table
-2. With another loss than "squared" they are f, its mean over examples. At the end are
-the paper's settings, and some that suit short runs.
+2. With another loss than "squared" they are f, its mean over examples.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +28,6 @@ from labkit.hessian_free.batch_size import (
     batch_gradient_variance,
     grow,
     next_batch_size,
-    variance_test,
 )
 from labkit.hessian_free.checks import Rows, check_batch, check_reachable, pair_of
 from labkit.hessian_free.linearise import loss_at
@@ -133,24 +131,22 @@ def train(
         If the validation error is not finite; all records before it were yielded.
     """
     settings = Settings() if settings is None else settings
-    rows = inputs, targets, validation, test
-    diary, validation = _begin(
-        model, optimizer, HessianFree, *rows, steps, generator, past
-    )
-    N = len(inputs)
+    run = _Run(model, optimizer, HessianFree, generator, past)
+    validation = run.checked(inputs, targets, validation, test)
+    N, group = len(inputs), optimizer.param_groups[0]
     ranges = {"theta": INSIDE, "input_noise": NOT_NEGATIVE}
-    ranges |= {"max_batch_size": optional(integer(2, N))}
+    ranges["max_batch_size"] = optional(integer(2, N))
     check_options(vars(settings), ranges)
     allowed = integer(2, settings.max_batch_size or N)
     check_options({"batch_size": batch_size}, {"batch_size": allowed})
-    group, n = optimizer.param_groups[0], past[-1].n_next if past else batch_size
+    n = past[-1].n_next if past else batch_size
     estimates = [record.n_hat for record in past]
-    losses = [record.validation_error / diary.unit for record in past]
-    while steps is None or diary.step < steps:
+    losses = [record.validation_error / run.unit for record in past]
+    while steps is None or run.step < steps:
         check_options(vars(settings), ranges)
-        theta, max_batch_size = settings.theta, settings.max_batch_size or N
+        theta, largest = settings.theta, settings.max_batch_size or N
         maxiter = group["maxiter"]
-        with diary.clock:
+        with run.clock:
             X, T = draw(inputs, targets, n, settings.input_noise, generator)
             done = optimizer.step(X, T, validation=validation)
             f_val = loss_at(model, *validation, optimizer.loss)
@@ -159,23 +155,21 @@ def train(
             n_hat = next_batch_size(V, g2, N, theta) if finite else N
             estimates.append(n_hat)
             losses.append(f_val)
-            then = grow(n, maxiter, estimates, losses, max_batch_size)
+            then = grow(n, maxiter, estimates, losses, largest)
             group["maxiter"] = then.maxiter
         checks = len(done.merit) * len(validation[0]) / 3
-        passes = (n * (1 + 4 * done.iterations / 3) + checks) / N
-        noise, noise_bound = variance_test(V, g2, n, N, theta)
-        yield diary.record(
+        yield run.record(
             done,
             f_val,
-            n,
-            passes,
+            rows=n,
+            passes=(n * (1 + 4 * done.iterations / 3) + checks) / N,
             n=n,
             n_next=then.n,
             n_hat=n_hat,
             n_average=then.average,
             grew=then.reason,
-            noise=noise,
-            noise_bound=noise_bound,
+            noise=V / n * (N - n) / max(N - 1, 1),
+            noise_bound=theta**2 * g2,
             maxiter=maxiter,
         )
         n = then.n
@@ -211,28 +205,32 @@ def train_martens(
 
     The other parameters, and what is raised, are those of :func:`train`.
     """
-    rows = inputs, targets, validation, test
-    diary, validation = _begin(
-        model, optimizer, MartensHF, *rows, steps, generator, past
-    )
+    run = _Run(model, optimizer, MartensHF, generator, past)
+    validation = run.checked(inputs, targets, validation, test)
     N = len(inputs)
     ranges = {"chunks": integer(1, N), "gradient": one_of(("full", "batch"))}
     check_options({"chunks": chunks, "gradient": gradient}, ranges)
     parts = _permutation(inputs, generator)[: N // chunks * chunks].chunk(chunks)
-    while steps is None or diary.step < steps:
-        part = parts[diary.step % chunks]
-        with diary.clock:
+    while steps is None or run.step < steps:
+        part = parts[run.step % chunks]
+        n = len(part)
+        with run.clock:
             chunk = inputs[part], None if targets is None else targets[part]
             if gradient == "full":
                 done = optimizer.step(inputs, targets, chunk=chunk)
             else:
-                done = optimizer.step(*chunk)
+                done = optimizer.step(chunk[0], chunk[1])
             f_val = float(loss_at(model, *validation, optimizer.loss))
-        n = len(part)
         used, trials = N if gradient == "full" else n, len(done.merit) / 3
-        passes = (used * (1 + trials) + n * 4 * done.iterations / 3) / N
-        maxiter = optimizer.param_groups[0]["maxiter"]
-        yield diary.record(done, f_val, used, passes, n=n, n_next=n, maxiter=maxiter)
+        yield run.record(
+            done,
+            f_val,
+            rows=used,
+            passes=(used * (1 + trials) + n * 4 * done.iterations / 3) / N,
+            n=n,
+            n_next=n,
+            maxiter=optimizer.param_groups[0]["maxiter"],
+        )
 
 
 def draw(
@@ -256,12 +254,21 @@ def draw(
     return X, T
 
 
-class _Diary:
+class _Run:
     """The running totals of a training, from which each step's record is made."""
 
-    def __init__(self, optimizer, test, device, past):
-        self.model, self.loss = optimizer.model, optimizer.loss
-        self.test, self.clock = test, Clock(device)
+    def __init__(self, model, optimizer, kind, generator, past):
+        check_kind("optimizer", optimizer, kind, f"a {kind.__name__}")
+        if optimizer.model is not model:
+            raise ValueError("optimizer was made for another model")
+        if optimizer.workers is not None:
+            raise ValueError(
+                "this loop draws its batches in one process; with workers= call "
+                "optimizer.step on each worker's rows yourself"
+            )
+        check_making(generator, None, None)
+        self.model, self.loss, self.test = model, optimizer.loss, None
+        self.clock = Clock(optimizer.param_groups[0]["params"][0].device)
         self.unit = 2 if self.loss == "squared" else 1  # of errors, in f
         self.step, self.rows, self.passes = len(past), 0, 0.0
         self.best = min((r.validation_error for r in past), default=math.inf)
@@ -269,9 +276,20 @@ class _Diary:
             self.rows, self.passes = past[-1].rows, past[-1].passes
             self.clock.seconds = past[-1].seconds
 
+    def checked(self, inputs, targets, validation, test):
+        """Check the rows of the run; return those of validation as a pair."""
+        given = {"inputs": (inputs, targets), "validation": validation, "test": test}
+        for name, rows in given.items():
+            if rows is not None:
+                X, T = given[name] = pair_of(rows, name)
+                check_batch(self.model, self.loss, X, T, name)
+                check_reachable(self.model, X if T is None else T, name)
+        self.test = given["test"]
+        return given["validation"]
+
     def record(self, done: HFStep, f_val, rows, passes, **batch) -> Record:
         """Add a step; ``batch`` has the record's fields that only the loop knows."""
-        unit, validation_error = self.unit, self.unit * f_val
+        unit, validation_error, test_error = self.unit, self.unit * f_val, math.nan
         self.step += 1
         if not math.isfinite(validation_error):
             raise DivergedError(
@@ -281,7 +299,6 @@ class _Diary:
         improved = validation_error < self.best
         self.best = min(self.best, validation_error)
         self.rows, self.passes = self.rows + rows, self.passes + passes
-        test_error = math.nan
         if self.test:
             test_error = unit * float(loss_at(self.model, *self.test, self.loss))
         return Record(
@@ -305,106 +322,7 @@ class _Diary:
         )
 
 
-def _begin(
-    model, optimizer, kind, inputs, targets, validation, test, steps, generator, past
-):
-    """Check what both loops are given; return a diary, and validation as a pair."""
-    check_options({"steps": steps}, {"steps": optional(integer(0))})
-    check_making(generator, None, None)
-    check_kind("past", past, list | tuple, "a sequence of records")
-    for i, record in enumerate(past):
-        check_kind(f"past[{i}]", record, Record, "a Record")
-    if not isinstance(optimizer, kind):
-        name = type(optimizer).__name__
-        raise TypeError(f"optimizer must be a {kind.__name__}, got a {name}")
-    if optimizer.workers is not None:
-        raise ValueError(
-            "this loop draws its batches in one process; with workers= call "
-            "optimizer.step on each worker's rows yourself"
-        )
-    if optimizer.model is not model:
-        raise ValueError("optimizer was made for another model")
-    validation = pair_of(validation, "validation")
-    test = None if test is None else pair_of(test, "test")
-    given = {"inputs": (inputs, targets), "validation": validation, "test": test}
-    for name, data in given.items():
-        if data is not None:
-            check_batch(model, optimizer.loss, *data, name)
-            check_reachable(model, data[0] if data[1] is None else data[1], name)
-    return _Diary(optimizer, test, inputs.device, past), validation
-
-
 def _permutation(inputs, generator):
     device = inputs.device if generator is None else generator.device
     order = torch.randperm(len(inputs), generator=generator, device=device)
     return order.to(inputs.device, non_blocking=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperSetting:
-    """The settings of Emirahmetoglu and Stewart for a data set (Table 1, section 6).
-
-    The fields have the names of the options that they set.
-    """
-
-    encoder: tuple[int, ...]
-    incoming: int = 10  # m0
-    batch_size: int  # n1, the first
-    max_batch_size: int  # nmax
-    theta: float = 0.2
-    damping: float  # lambda_1
-    damping_decay: float = 0.99  # drop
-    gamma: float = 0.7  # gamma_1
-    maxiter: int = 150  # maxiter_1
-    atol: float = 1e-8
-    ftol: float
-    table2: dict  # method -> (train, test) error, means of five seeds
-
-
-PAPER = {
-    "curves": PaperSetting(
-        encoder=(784, 400, 200, 100, 50, 25, 6),
-        incoming=20,
-        batch_size=250,
-        max_batch_size=2500,
-        theta=0.5,
-        damping=5.0,
-        maxiter=200,
-        ftol=1e-7,
-        table2={"martens": (0.051, 0.098), "shf": (0.160, 0.214)},
-    ),
-    "mnist": PaperSetting(
-        encoder=(784, 1000, 500, 250, 30),
-        batch_size=300,
-        max_batch_size=6000,
-        damping=12.0,
-        damping_decay=0.98,
-        ftol=1e-5,
-        table2={"martens": (0.910, 1.436), "shf": (0.959, 1.435)},
-    ),
-    "usps": PaperSetting(
-        encoder=(256, 400, 200, 100, 50, 25),
-        batch_size=200,
-        max_batch_size=2000,
-        damping=7.5,
-        gamma=0.65,
-        atol=1e-6,
-        ftol=2e-5,
-        table2={"martens": (1.007, 1.961), "shf": (0.999, 1.947)},
-    ),
-}
-# In short runs the error falls faster from a smaller lambda than from the paper's.
-SHORT = {
-    name: replace(setting, theta=0.5, damping=0.5, damping_decay=0.7)
-    for name, setting in PAPER.items()
-}
-SHORT["digits"] = replace(
-    SHORT["usps"],
-    encoder=(64, 32, 16, 8),
-    batch_size=60,
-    max_batch_size=650,
-    damping=1.0,
-    damping_decay=0.8,
-    ftol=1e-5,
-    table2={},
-)

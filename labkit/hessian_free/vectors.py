@@ -41,20 +41,6 @@ def dot(x: Blocks, y: Blocks) -> Tensor:
     return torch.stack([p.sum() for p in torch._foreach_mul(x, y)]).sum()
 
 
-def norm(x: Blocks) -> Tensor:
-    """Return |x|_2 of blocks, (), without overflow in the squares.
-
-    Rows are summed first: over a million entries in float32, a single running sum on a
-    CPU would lose two digits. For a flat tensor see :func:`flat_norm`.
-    """
-    parts = []
-    for t in x:
-        while t.ndim:
-            t = torch.linalg.vector_norm(t, dim=-1)
-        parts.append(t)
-    return torch.linalg.vector_norm(torch.stack(parts))
-
-
 class Space:
     """The shapes of a vector's blocks, and conversions to a flat tensor and back.
 
@@ -108,14 +94,19 @@ def check_like(name: str, x: object, like: Vector) -> None:
 def flat_norm(x: Tensor) -> Tensor:
     """Return |x|_2 of a flat vector, (P,) -> (1,).
 
-    A CPU sums by rows first, as :func:`norm` does. An accelerator sums in a tree, and
-    in one kernel.
+    A CPU sums by rows first: over a million entries in float32, a single running sum
+    would lose two digits. An accelerator sums in a tree, and in one kernel.
     """
     rows = len(x) // ROW
     if rows > 1 and x.device.type == "cpu":
         head = torch.linalg.vector_norm(x[: rows * ROW].view(rows, ROW), dim=-1)
         x = torch.cat((head, x[rows * ROW :]))
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
+def norm(x: Blocks) -> Tensor:
+    """Return |x|_2 of blocks, ()."""
+    return flat_norm(Space(x).flat(x))[0]
 
 
 def positive(norm: Tensor) -> Tensor:

@@ -104,8 +104,8 @@ ROWS = [
     Row("CG, 10 iterations", cg, 1, LOOK),
     Row("HessianFree.step", step, 3, STEP),
     Row("HessianFree.step, softmax", classes, 5, CLASSES),
-    Row("MartensHF.step", martens, 3, "CG's rule, two losses, loss and ratio"),
+    Row("MartensHF.step", martens, 4, "CG's rule, two losses, loss and ratio"),
     Row("batch_gradient_variance", variance, 1, "V and the squared norm"),
     Row("train", train, 5, STEP + WATCH),
-    Row("train_martens", train_martens, 4, "the step's; validation error"),
+    Row("train_martens", train_martens, 5, "the step's; validation error"),
 ]

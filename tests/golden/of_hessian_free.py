@@ -13,6 +13,7 @@ ACTIVATIONS = {
     "relu": ("relu", "linear", "relu", "logistic"),
 }
 LEFT_OUT = "seconds", "detail", "direction_norm", "point", "problem"
+LEFT_OUT += "cosine", "gamma", "rnorm", "arnorm", "q"
 KINDS = "random_signs", "fisher", "jacobi", "none"
 
 
@@ -299,7 +300,7 @@ for norm in ("identity", "scaled"):
         CASES[f"lsmr {norm} {towards}"] = solved(damping=0.3, **STOP, **form)
         CASES[f"step {norm} {towards}"] = steps(coder, **form)
 for kind in KINDS:
-    CASES[f"step {kind}"] = steps(coder, preconditioner=kind, damping_floor=0.3)
+    CASES[f"step {kind}"] = steps(coder, preconditioner=kind)
 for name, activations in ACTIVATIONS.items():
 
     def make(activations=activations):

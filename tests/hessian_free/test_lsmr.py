@@ -356,7 +356,7 @@ def test_the_step_on_the_device_is_one_graph():
 MATRIX, RIGHT, _ = problem()
 FORTH, BACK = MATRIX.mv, MATRIX.mT.mv
 REFUSED = [
-    ({"maxiter": 0}, ValueError, "maxiter must be an integer >= 1, got 0"),
+    ({"maxiter": 0}, ValueError, "maxiter must be None or an integer >= 1, got 0"),
     ({"miniter": -1}, ValueError, "miniter must be an integer >= 0, got -1"),
     ({"patience": 0.5}, ValueError, "patience must be an integer >= 0, got 0.5"),
     ({"damping": math.nan}, ValueError, "damping must be >= 0 and finite, got nan"),

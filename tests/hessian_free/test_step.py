@@ -13,7 +13,6 @@ def test_damping_rule():
     ratios = (-math.inf, 0.1, 0.25, 0.5, 0.75, 0.8)
     next_ones = [adapted_damping(1.0, rho, 0.5) for rho in ratios]
     assert next_ones == [2.0, 2.0, 1.0, 1.0, 1.0, 0.5]
-    assert adapted_damping(1.0, 0.8, 0.5, floor=0.7) == 0.7
     assert adapted_damping(1e-18, 0.8, 0.5) == 1e-18
     assert adapted_damping(1e18, -math.inf, 0.5) == 1e18
 

@@ -3,7 +3,7 @@
 import ast
 import math
 from dataclasses import fields, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import nbformat
@@ -13,9 +13,10 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from labkit.hessian_free import PAPER, as_sequential, squared_error
+from labkit.hessian_free import as_sequential, mirrored, squared_error
 from labkit.hessian_free.vectors import norm
 from labkit.lab import LiveLab, Race, hessian_free as lab, spread, verdict
+from labkit.lab.hessian_free.settings import PAPER
 
 IMPORTS = ast.Import | ast.ImportFrom
 NOTEBOOK = Path(__file__).parents[2] / "notebooks/03_hessian_free.ipynb"
@@ -245,9 +246,9 @@ def kept(problem):
 def test_a_frozen_problem_is_a_copy_and_can_be_posed_anew(kept):
     one, two = (kept[8].posed(0.1, "random_signs") for _ in range(2))
     assert all(map(torch.equal, one.scale, two.scale))
-    assert float(norm(one.x0)) > 0 and one.damping == 0.1
+    assert float(norm(one.x0)) > 0 and one.options.damping == 0.1
     early, late = kept[1].problem, kept[8].problem
-    assert late.damping < early.damping
+    assert late.options.damping < early.options.damping
     assert not torch.equal(late.point.weights[0], early.point.weights[0])
     assert len(kept[8].batch) == 60 and not torch.equal(kept[1].batch, kept[8].batch)
 
@@ -378,3 +379,11 @@ def test_the_papers_nets_take_a_step(dataset):
     frame = make_live(problem, maxiter=5).run(1)
     assert frame["n"].iloc[0] == problem.setting.batch_size
     assert frame["batch_error_after"].iloc[0] < frame["batch_error"].iloc[0]
+
+
+def test_the_papers_settings():
+    sizes = {name: (s.batch_size, s.max_batch_size) for name, s in PAPER.items()}
+    assert sizes == {"curves": (250, 2500), "mnist": (300, 6000), "usps": (200, 2000)}
+    for name, P in (("curves", 842_340), ("usps", 419_081)):
+        widths = mirrored(PAPER[name].encoder)
+        assert sum((m + 1) * p for m, p in pairwise(widths)) == P

@@ -44,7 +44,7 @@ class Frozen:
         scale = hf.diagonal_preconditioner(
             problem.point, preconditioner, damping=damping, generator=g
         )
-        return problem._replace(damping=damping, scale=scale, **form)
+        return problem._replace(scale=scale).posed(damping=damping, **form)
 
     def error_after(self, d: tuple[Tensor, ...], rows: Tensor) -> float:
         """Return the squared error per image of some rows at w + d."""
@@ -72,8 +72,8 @@ def freeze(
             weights = tuple(p.detach().clone() for p in training.net.parameters())
             point = hf.linearise(training.net, batch, weights=weights)
             optimizer = training.optimizer
-            stated = optimizer.param_groups[0]["damping"], None, optimizer.warm_start()
-            stated = hf.Subproblem(point, *stated, "identity", "zero")
+            options = hf.LSMROptions(damping=optimizer.param_groups[0]["damping"])
+            stated = hf.Subproblem(point, None, optimizer.warm_start(), options)
             kept[record.step] = Frozen(stated, training.net, batch, held)
     return kept
 

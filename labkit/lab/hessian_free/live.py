@@ -9,8 +9,7 @@ import torch
 
 from labkit import hessian_free as hf
 from labkit.errors import DivergedError
-from labkit.hessian_free.preconditioner import KINDS
-from labkit.hessian_free.system import DAMP_TOWARDS, DAMPING_NORMS
+from labkit.hessian_free.options import DAMP_TOWARDS, DAMPING_NORMS, KINDS
 from labkit.lab.hessian_free.training import Images, Training
 from labkit.lab.panels import Bars, Experiment, Lines, Pictures, knob
 

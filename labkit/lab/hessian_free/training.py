@@ -7,6 +7,7 @@ import torch
 
 from labkit import hessian_free as hf
 from labkit.lab.datasets import Labelled, available, load
+from labkit.lab.hessian_free.settings import PAPER, SHORT, PaperSetting
 from labkit.lab.problem import Problem
 
 # Rows for training, validation and test; the paper's, except for digits.
@@ -22,7 +23,7 @@ SIZES = {
 class Images(Problem):
     """Images, which are their own targets, and the settings for their autoencoder."""
 
-    setting: hf.PaperSetting
+    setting: PaperSetting
 
     @property
     def parts(self) -> dict[str, torch.Tensor]:
@@ -91,9 +92,9 @@ def load_images(
     if samples is not None:
         others = max(250, samples // 5)
         fit, tune, test = fit[:samples], tune[:others], test[:others]
-    setting = hf.SHORT[data]
+    setting = SHORT[data]
     if published:
-        paper = hf.PAPER["usps" if data == "digits" else data]
+        paper = PAPER["usps" if data == "digits" else data]
         setting = replace(
             setting,
             theta=paper.theta,
