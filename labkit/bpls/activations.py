@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from labkit.check import check_options, number, optional
 from labkit.errors import DivergedError
 
 CLAMP = 1e-2
+RANGES = {"clamp": optional(number("in (0, 0.5)", lambda v: 0 < v < 0.5))}
 
 
 class Activation(NamedTuple):
@@ -127,9 +129,10 @@ def clamp_targets(T: Tensor, a: Activation, clamp: float | None) -> Tensor:
     """Clamp targets (..., D, N) into the range of a, ``clamp`` away from its ends.
 
     With None the targets do not change. Softmax targets are clamped entry by entry to
-    [clamp, 1], and not renormalised.
+    [clamp, 1], and not renormalised. ValueError for a clamp that is not in (0, 0.5).
     """
-    low, high = a.bounds(clamp) if clamp else (None, None)
+    check_options({"clamp": clamp}, RANGES)
+    low, high = (None, None) if clamp is None else a.bounds(clamp)
     return T if low is None and high is None else T.clamp(low, high)
 
 

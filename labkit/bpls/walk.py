@@ -36,15 +36,12 @@ from labkit.check import (
     Range,
     check_options,
     integer,
-    number,
     one_of,
-    optional,
 )
 from labkit.errors import DivergedError
 
 LABEL_CLAMP = 1e-6  # of one-hot labels below the inverse softmax; scales all targets
 RANGES = {
-    "clamp": optional(number("in (0, 0.5)", lambda v: 0 < v < 0.5)),
     "max_walks": integer(0),
     "scale": POSITIVE,
     "sizes": Range(
@@ -103,17 +100,16 @@ class Settings:
     data: tuple[Tensor, Tensor] | None = None
 
     def check(self, outputs: float = math.inf) -> None:
-        """Raise ValueError if no layer with so many outputs can use these settings."""
+        """Raise ValueError if a layer with so many outputs cannot use these settings.
+
+        What `solve_layer` and `clamp_targets` take is checked there.
+        """
         names, index = one_of(INTERPRETATIONS), integer(0, outputs - 1)
         known = Range(
             f"{names.words}, or the index of an output, {index.words}",
             lambda value: names.holds(value) or index.holds(value),
         )
-        given = {
-            "interpretation": self.interpretation,
-            "clamp": self.clamp,
-            "max_walks": self.max_walks,
-        }
+        given = {"interpretation": self.interpretation, "max_walks": self.max_walks}
         check_options(given, RANGES | {"interpretation": known})
 
 

@@ -78,6 +78,13 @@ def test_a_walk_goes_from_the_output_to_the_input_and_changes_nothing():
     assert all(map(torch.equal, before, start(6, 5, 4, 2)))
 
 
+def test_a_clamp_beyond_the_middle_is_refused_by_the_step_itself():
+    H, B = torch.sigmoid(randn(30, 6)), randn(30, 2, seed=1)
+    for clamp in (0, 0.7):
+        with pytest.raises(ValueError, match=rf"in \(0, 0.5\), got {clamp}"):
+            layer_step(2, H, B, SIGMOID, clamp=clamp)
+
+
 def test_the_clamp_is_where_it_says():
     X, Y = randn(30, 6), 3 * randn(30, 2, seed=1)
     a = activation("sigmoid")
