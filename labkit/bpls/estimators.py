@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from labkit.at_once import at_once
 from labkit.bpls.activations import CLAMP
-from labkit.bpls.train import WalkEnd, train
+from labkit.bpls.train import DTYPES, WalkEnd, train
 from labkit.bpls.walk import Settings, random_weights, scores
 from labkit.check import (
     COUNT,
@@ -30,7 +30,6 @@ from labkit.check import (
     optional,
 )
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 HISTORY = [f.name for f in dataclasses.fields(WalkEnd) if f.repr]
 RANGES = {
     "hidden_sizes": Range(
@@ -40,7 +39,7 @@ RANGES = {
         ),
     ),
     "bias": YES_OR_NO,
-    "dtype": optional(one_of([*DTYPES, *DTYPES.values()])),
+    "dtype": optional(one_of(["float32", "float64", *DTYPES])),
 }
 
 

@@ -169,7 +169,7 @@ def train(
             return
         settings.check()
         clock = Clock(X.device)
-        wanted = given if settings.data is None else settings.data
+        wanted = settings.data or given
         if wanted[0] is not given[0] or wanted[1] is not given[1]:
             given = wanted
             check_tensor("Y", given[1], dtype=torch.int64)  # labels, as before
