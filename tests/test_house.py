@@ -140,20 +140,16 @@ def test_the_package_itself_opens_no_room():
     ("module", "line"),
     [
         ("labkit.rls.update", "from labkit import rtrl"),
-        ("labkit.rls.update", "from ..rtrl.cells import RNNCell"),
         ("labkit.bpls.solve", "def f():\n    import labkit.instruments"),
         ("labkit.broad.nodes", "from labkit.scale import workers"),
         ("labkit.rtrl.exact", "import plotly.graph_objects as go"),
-        ("labkit.rtrl.exact", "import labkit.lab.rtrl.noise"),
         ("labkit.instruments.trace", "from labkit.lab.panels import LivePlot"),
         ("labkit.theorems.rls", "from labkit.lab.exercises import check"),
-        ("labkit.lab.datasets.text", "from labkit.instruments import Trace"),
         ("labkit.lab.panels.live.stepper", "from labkit.rtrl import RTRL"),
         ("labkit.lab.command", "from reproduction.command import app"),
         ("labkit.lab.race", "from labkit.lab.rtrl import water"),
-        ("labkit.lab.exercises.rls", "from labkit.lab.rls import ELLIPSE"),
         ("reproduction.rtrl", "from labkit.lab.panels import LivePlot"),
-        ("labkit.arrays", "from labkit.rtrl import OK"),
+        ("labkit.layers", "from labkit.rtrl import OK"),
     ],
 )
 def test_a_planted_violation_is_found(module, line):
@@ -175,12 +171,9 @@ def test_notebooks_do_not_run_notebooks_or_reproductions():
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("labkit.rls.update", "from labkit.linalg import solve"),
-        ("labkit.rls.update", "from . import capture"),
-        ("labkit.rls.update", "import torch"),
+        ("labkit.rls.update", "from labkit.layers import named"),
         ("labkit.lab.panels.live.live_plot", "from labkit.instruments import Trace"),
         ("labkit.lab.compare.live", "from labkit import rls, rtrl, panels, datasets"),
-        ("labkit.lab.runs.execute", "import labkit"),
         ("labkit.instruments.trace", "from labkit import __version__"),
         ("labkit.instruments.trace", "import plotly"),
     ],
@@ -243,8 +236,8 @@ WEIGHTS = {
     "labkit/instruments": (8_500, 7_971),
     "labkit/theorems": (8_000, 7_653),
     "labkit/scale": (5_700, 387),
-    "labkit/*.py": (2_500, 3_174),
-    "= core": (98_000, 102_944),
+    "labkit/*.py": (2_500, 3_114),
+    "= core": (98_000, 102_884),
     "labkit/lab/panels": (30_000, 47_000),
     "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 52_800),
     "labkit/lab/exercises": (13_000, 29_200),
@@ -261,18 +254,18 @@ WEIGHTS = {
     "tests/broad": (18_000, 15_440),
     "tests/hessian_free": (21_500, 23_328),
     "tests/rtrl": (22_000, 24_551),
-    "tests/instruments": (10_500, 10_627),
+    "tests/instruments": (10_500, 10_512),
     "tests/device": (8_500, 8_900),
     "tests/optimisers": (4_000, 1_875),
     "tests/scale": (4_000, 0),
-    "tests": (11_000, 11_666),
-    "tests of core and root": (140_000, 153_904),
-    "= tests": (205_000, 298_888),
-    "= all": (450_000, 644_150),
+    "tests": (11_000, 11_624),
+    "tests of core and root": (140_000, 153_437),
+    "= tests": (205_000, 298_421),
+    "= all": (450_000, 643_623),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 139, "= lab": 233, "= reproduction": 72, "= benchmarks": 21}
-TRICKS |= {"= notebooks": 88, "= tests": 940}
+TRICKS |= {"= notebooks": 88, "= tests": 936}
 NO_CORE = {"tests/lab", "tests/notebooks", "tests/browser", "tests/reproduction"}
 
 
