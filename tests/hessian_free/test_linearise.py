@@ -70,16 +70,6 @@ def test_maps_are_adjoint(encoder, n, seed):
 
 
 @both
-def test_forward_map_is_the_finite_difference(activations):
-    net, X, T, point = a_point(activations, seed=2)
-    w = weights_of(net)
-    d, h = random_like(w, 3), 1e-6
-    R = residual_of(net, X, T)
-    up, down = (R(*[a + s * h * b for a, b in zip(w, d, strict=True)]) for s in (1, -1))
-    assert relative(point.forward_map(d), (up - down) / (2 * h)) < 1e-7
-
-
-@both
 def test_gradient_is_that_of_half_the_mean_squared_error(activations):
     net, X, T, point = a_point(activations, seed=3)
     loss = 0.5 * (net(X) - T).square().sum(1).mean()

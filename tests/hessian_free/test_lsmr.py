@@ -9,10 +9,8 @@ import pytest
 import scipy.sparse.linalg
 import torch
 from hypothesis import given, strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.hessian_free import cg_steps, lsmr, lsmr_steps
-from labkit.hessian_free.lsmr import bidiagonalise
 from labkit.hessian_free.system import build_system
 from labkit.theorems.hessian_free import (
     explicit,
@@ -316,41 +314,6 @@ def test_where_the_host_looks_changes_nothing(monkeypatch, every):
         for last in (False, True):
             given = choice | {"as_published": last}
             both(lambda v=values, given=given: watched(v, **given)[:2])
-
-
-class Reads(TorchDispatchMode):
-    """Counts reads of single numbers, each a synchronisation on an accelerator."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        names = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero")
-        aten = torch.ops.aten
-        self.count += function in [getattr(aten, name).default for name in names]
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(("every", "sizes"), [(1, [5] + [2] * 8), (4, [11, 8, 2])])
-def test_the_host_reads_once_for_several_iterations(monkeypatch, every, sizes):
-    """alphas and betas, first those of the start and the check of the adjoint."""
-    A, b, options = problem()
-    system, reads, read = build_system(A, b, **options), [], torch.Tensor.tolist
-    monkeypatch.setattr(
-        torch.Tensor, "tolist", lambda x: reads.append(len(x)) or read(x)
-    )
-    with Reads() as watch:
-        assert len(list(lsmr_steps(system, check_every=every, maxiter=9))) == 10
-    assert watch.count == 0 and reads == sizes
-
-
-def test_the_step_on_the_device_is_one_graph():
-    A, b, options = problem()
-    system = build_system(lambda x: A @ x, b, At=lambda u: A.mT @ u, **options)
-    _, u, v = system.start()
-    given = system, u, v / v.norm(), v.new_ones(1), u.norm()[None]
-    whole = torch.compile(bidiagonalise, fullgraph=True, backend="eager")
-    for found, want in zip(whole(*given), bidiagonalise(*given), strict=True):
-        assert torch.allclose(found, want, rtol=1e-13, atol=1e-15)
 
 
 MATRIX, RIGHT, _ = problem()

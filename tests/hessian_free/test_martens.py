@@ -13,18 +13,13 @@ from .conftest import gauss_newton, rand, relative, small_net
 
 
 def test_the_gradient_is_that_of_all_rows_whatever_the_slices(monkeypatch):
-    (net, X), steps = (small_net(), rand(20, 5)), []
+    net, X = small_net(), rand(20, 5)
+    monkeypatch.setattr("labkit.hessian_free.martens.ROWS", 7)
+    f, g, squares = MartensHF(net)._gradient(weights_of(net), X, None)
     G = per_example_gradients(net, X, X)
-    for rows in (4096, 7):
-        monkeypatch.setattr("labkit.hessian_free.martens.ROWS", rows)
-        optimizer = MartensHF(small_net(), damping=4.0, maxiter=5)
-        steps.append(optimizer.step(X))
-        w = weights_of(small_net())
-        f, g, squares = optimizer._gradient(w, X, None)
-        assert math.isclose(2 * f, squared_error(net, X), rel_tol=1e-12)
-        assert relative(joined(g), G.mean(0)) < 1e-12
-        assert relative(joined(squares), G.square().mean(0)) < 1e-12
-    assert math.isclose(steps[0].loss_after, steps[1].loss_after, rel_tol=1e-10)
+    assert math.isclose(2 * f, squared_error(net, X), rel_tol=1e-12)
+    assert relative(joined(g), G.mean(0)) < 1e-12
+    assert relative(joined(squares), G.square().mean(0)) < 1e-12
 
 
 def test_a_converged_step_is_the_damped_gauss_newton_step():

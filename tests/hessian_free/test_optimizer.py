@@ -4,10 +4,8 @@ import math
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from labkit.hessian_free import Autoencoder, HessianFree, cg, lsmr_steps, squared_error
-from labkit.hessian_free.batch_size import batch_gradient_variance
+from labkit.hessian_free import HessianFree, cg, lsmr_steps, squared_error
 from labkit.hessian_free.linearise import weights_of
 from labkit.hessian_free.vectors import copied
 from labkit.theorems.hessian_free import joined
@@ -180,49 +178,14 @@ def test_an_endless_loss_leaves_the_weights(spoiled):
     assert all(map(torch.equal, before, weights_of(net)))
 
 
-class Largest(TorchDispatchMode):
-    """Notes the largest tensor that any operation gives, but for vectors of LSMR."""
-
-    def __init__(self, apart):
-        super().__init__()
-        self.entries, self.apart = 0, apart
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        for x in torch.utils._pytree.tree_leaves(out):
-            if isinstance(x, torch.Tensor) and x.shape != self.apart:
-                self.entries = max(self.entries, x.numel())
-        return out
-
-
-def test_no_gradient_of_a_single_example_is_formed():
-    """Nothing is larger than the batch's rows of S~.
-
-    LSMR's left vector alone is: of a damped system it is a residual for each output of
-    each row and one for each weight, whatever is formed or not.
-    """
-    net = Autoencoder((32, 24, 4, 24, 32))
-    P = sum(W.numel() for W in net.parameters())
-    X = torch.rand(100, 32)
-    optimizer = HessianFree(net, damping=1.0, maxiter=8)
-    with Largest(apart=(100 * 32 + P,)) as watch:
-        batch_gradient_variance(optimizer.step(X, validation=X[:30]).point)
-    assert watch.entries <= 100 * 48  # rows of S~: 48 entries
-    assert watch.entries < 100 * P / 30
-
-
 REFUSED = [
     ({"damping": 0.0}, "damping must be > 0 and at most 1e18, .* got 0.0"),
     ({"damping_decay": 1.0}, r"damping_decay must be in \(0, 1\), got 1.0"),
-    ({"damping_decay": 0.0}, r"damping_decay must be in \(0, 1\), got 0.0"),
     ({"gamma": 1.1}, r"gamma must be in \[0, 1\], got 1.1"),
     ({"alpha": 0.0}, r"alpha must be in \(0, 1\), got 0.0"),
     ({"preconditioner": "diag"}, r"preconditioner must be one of .* got 'diag'"),
     ({"damping_norm": "mixed"}, r"damping_norm must be one of .* got 'mixed'"),
-    ({"damp_towards": "x0"}, r"damp_towards must be one of .* got 'x0'"),
-    ({"atol": -1}, "atol must be >= 0 and finite, got -1"),
     ({"ftol": "x"}, "ftol must be >= 0 and finite, got 'x'"),
-    ({"patience": 0.5}, "patience must be an integer >= 0, got 0.5"),
     ({"maxiter": 0}, "maxiter must be an integer >= 1, got 0"),
 ]
 
@@ -231,18 +194,6 @@ REFUSED = [
 def test_refuses(options, match):
     with pytest.raises(ValueError, match=match):
         HessianFree(small_net(), **({"damping": 1.0} | options))
-
-
-def test_refuses_no_rows_and_targets_of_another_shape():
-    _, optimizer, X = make()
-    with pytest.raises(ValueError, match=r"inputs must have rows, got shape \(0, 5\)"):
-        optimizer.step(X[:0])
-    one = torch.nn.Linear(5, 1).double()
-    shapes = r"must have shape \(20, 1\), got \(20,\)"
-    with pytest.raises(ValueError, match="targets of inputs " + shapes):
-        HessianFree(one).step(X, X[:, 0])
-    with pytest.raises(ValueError, match="targets of validation " + shapes):
-        HessianFree(one).step(X, X[:, :1], validation=(X, X[:, 0]))
 
 
 class OnCuda(torch.Generator):

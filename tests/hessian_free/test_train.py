@@ -14,13 +14,11 @@ from labkit.hessian_free import (
     HessianFree,
     MartensHF,
     Settings,
-    mirrored,
     squared_error,
     train,
     train_martens,
 )
 from labkit.hessian_free.train import draw
-from labkit.lab.datasets import load
 
 from .conftest import rand, small_net
 
@@ -154,13 +152,6 @@ def test_settings_changed_between_steps_hold_from_the_next_one():
         next(records)
 
 
-def test_settings_changed_before_the_first_step_are_those_of_the_start():
-    settings = Settings()
-    _, records = begun(settings, steps=8)
-    settings.theta, settings.max_batch_size, settings.input_noise = 0.9, 120, 0.2
-    assert trace(begun(Settings(0.9, 120, 0.2), steps=8)[1]) == trace(records)
-
-
 REFUSED = [
     ({"theta": 0.0}, {}, r"theta must be in \(0, 1\), got 0"),
     ({"theta": 1.5}, {}, r"theta must be in \(0, 1\), got 1.5"),
@@ -198,19 +189,3 @@ def test_refuses_an_optimizer_of_another_kind_or_model():
         next(train(net, MartensHF(net), X, **options))
     with pytest.raises(ValueError, match="optimizer was made for another model"):
         next(train(net, HessianFree(small_net()), X, **options))
-
-
-@pytest.mark.long
-@pytest.mark.real_data
-def test_usps():
-    """A small net on the real digits: below PCA with as many numbers, 8.38 at 25."""
-    parts = ("train", "valid", "test")
-    X, V, T = (load("usps", part).inputs[:2000] for part in parts)
-    g = seeded()
-    net = Autoencoder(mirrored((256, 100, 50, 25)), generator=g)
-    optimizer = HessianFree(net, **DAMPING, maxiter=40, patience=20, generator=g)
-    options = {"batch_size": 200, "steps": 45, "generator": g}
-    records = list(train(net, optimizer, X, validation=V, test=T, **options))
-    mean_image = float((T - X.mean(0)).square().sum(1).mean())
-    assert abs(mean_image - 30.69) < 1  # the figure for the whole data set
-    assert min(r.test_error for r in records) < 8.38
