@@ -33,7 +33,7 @@ class Traced(Cell):
 def test_a_right_cell_passes_and_stays_as_it_is(kind):
     cell = kind(2, 3, generator=torch.Generator().manual_seed(0))
     before = cell.weight.detach().clone()
-    check_cell(cell)
+    check_cell(cell, tolerance=1e-12)  # against torch.func, in float64
     assert torch.equal(cell.weight, before) and cell.weight.dtype == torch.float32
 
 

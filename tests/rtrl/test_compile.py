@@ -1,50 +1,37 @@
-"""The pure step functions as one graph, without a break."""
+"""The pure step of every row as one graph, without a break."""
+
+import inspect
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
-from labkit.rtrl.exact import rtrl_step
-from labkit.rtrl.kronecker import kf_step, ok_step
-from labkit.rtrl.ktp import ktp_shared_step, ktp_step
-from labkit.rtrl.rflo import rflo_step
-from labkit.rtrl.snap import snap1_step
-from labkit.rtrl.uoro import uoro_step
+from labkit.rtrl import LEARNERS
 
-from .conftest import make_cell, randn
+from .conftest import make, make_cell, randn, read
 
-B, N = 2, 3
-
-
-def arguments(step):
-    """One call of a step function, of an RHN with 3 units."""
-    cell = make_cell("rhn", 2, N)
-    H, h_hat, D = cell.step(randn(B, 2), randn(B, N))[2:]
-    m, Kn = cell.weight.shape
-    frozen = H, h_hat, D
-    u, A, signs = randn(B, 2, m), randn(B, 2, Kn, N), torch.ones(B, 3).double()
-    ktp = randn(B, 2, N), randn(B, 2, Kn), h_hat, randn(B, 2, N), randn(B, 2, Kn)
-    return {
-        rtrl_step: (randn(B, N, m * Kn), *frozen),
-        ok_step: (u, A, h_hat, D, signs),
-        kf_step: (u, A, h_hat, D, signs[:, :2]),
-        uoro_step: (randn(B, m, Kn), randn(B, N), h_hat, D, signs),
-        snap1_step: (randn(B, 1, m, 2, N), *frozen),
-        rflo_step: (randn(B, 1, m, 2, N), randn(B, 1, 1, N), h_hat, D),
-        ktp_step: (u, *ktp, torch.ones(B, 2, 2).double()),
-        ktp_shared_step: (u[:, 0], *ktp, signs),
-    }[step]
-
-
-STEPS = [rtrl_step, ok_step, kf_step, uoro_step, snap1_step, rflo_step]
-STEPS += [ktp_step, ktp_shared_step]
+STEPS = [name for name in LEARNERS if name != "TBPTT"]  # its loop is on the host
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("step", STEPS)
-def test_a_step_is_one_graph(step, backend, monkeypatch):
-    monkeypatch.setattr("labkit.rtrl.decompose.on_host", lambda _: step is not ok_step)
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_is_one_graph(name, backend, monkeypatch):
+    step, seen = LEARNERS[name].step, []
+
+    def spy(*given, **options):
+        seen[:] = copied((given, options))
+        return step(*given, **options)
+
+    monkeypatch.setattr(inspect.getmodule(step), step.__name__, spy)
+    monkeypatch.setattr("labkit.rtrl.decompose.on_host", lambda _: False)
+    read(make(name, 2, make_cell("rhn", 2, 3)), randn(3, 3, 2))
+    given, options = copied(seen)
     torch._dynamo.reset()
-    one = torch.compile(step, fullgraph=True, backend=backend)(*arguments(step))
-    two = step(*arguments(step))
+    one = torch.compile(step, fullgraph=True, backend=backend)(*given, **options)
+    two = step(*seen[0], **seen[1])
     torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
+
+
+def copied(values):
+    return tree_map(lambda x: x.clone() if torch.is_tensor(x) else x, values)

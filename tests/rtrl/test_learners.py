@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from labkit.rtrl import KFRTRL, KTP, LEARNERS, OK, RTRL, TBPTT
-from labkit.rtrl.kronecker import kf_step, propagate
 from labkit.rtrl.low_rank import random_signs
+from labkit.theorems import rtrl as theorems
 from labkit.theorems.rtrl import back_propagate
 
 from .conftest import CASES, agree, make, make_cell, randn, read
@@ -24,24 +24,19 @@ def test_ok_goes_on_with_another_rank(biased):
     """Up nothing changes before the next step; then it is a learner of that rank."""
     g = torch.Generator().manual_seed(0)
     ok = OK(small(), batch_size=B, rank=2, biased=biased, generator=g)
-    xs = inputs(6)
-    read(ok, xs[:3])
-    before, stream = ok.influence(), ok.generator.get_state()
+    before, stream = read(ok, inputs(3)).influence(), g.get_state()
     ok.change_rank(4)
     assert torch.allclose(ok.influence(), before, rtol=0, atol=1e-12)
-    assert torch.equal(ok.generator.get_state(), stream)  # no sign was drawn
-    ok.step(xs[3])
-    assert ok.rank == 4 and ok.u.shape[1] == 4
-    assert ok.spectrum.shape == (B, 5) and ok.mixing.shape == (B, 5, 4)
-    assert (ok.spectrum.diff(dim=1) <= 0).all()
-    ok.change_rank(1)
-    ok.step(xs[4])
-    assert ok.spectrum.shape == (B, 2) and torch.isfinite(ok.influence()).all()
+    assert torch.equal(g.get_state(), stream)  # no sign was drawn
+    for rank, x in ((4, inputs(1)[0]), (1, inputs(1)[0])):
+        ok.change_rank(rank)
+        ok.step(x)
+        assert ok.rank == rank and ok.u.shape[1] == rank
+        assert ok.spectrum.shape == (B, rank + 1)
+        assert ok.mixing.shape == (B, rank + 1, rank)
+        assert (ok.spectrum.diff(dim=1) <= 0).all() and ok.influence().isfinite().all()
     with pytest.raises(ValueError, match=r"rank must be an integer in 1\.\.6, got 7"):
         ok.change_rank(7)
-    saved, after = ok.state_dict(), read(ok, xs[5:]).influence()
-    ok.load_state_dict(saved)
-    assert torch.equal(read(ok, xs[5:]).influence(), after)
 
 
 def small(kind="rhn", **kwargs):
@@ -167,34 +162,14 @@ def test_the_gradient_is_the_loss_times_the_influence(name, rank, kind):
     assert cell.weight.grad is None and not per.requires_grad
 
 
-@pytest.mark.parametrize("diagonal_rank", [None, 2])
-def test_copies_are_averaged(diagonal_rank):
-    kind = {"copies": 3, "diagonal_rank": diagonal_rank}
-    generator = torch.Generator().manual_seed(4)
-    learner = KFRTRL(small(), batch_size=B, generator=generator, **kind)
-    assert not learner.influence().any()
-    read(learner, inputs(5))
-    singles = torch.einsum("bcm,bcks->cbsmk", learner.u, learner.A).flatten(3)
-    assert agree(learner.influence(), singles.mean(0), 1e-14)
-    assert not torch.equal(singles[0], singles[1])  # copies draw their own signs
-
-
-def test_each_copy_is_kf_by_itself():
-    learner, stream = (
-        make("KF-AVG", 3, small(), seed=4),
-        torch.Generator().manual_seed(4),
-    )
-    zeros = learner.u[:, :1], learner.A[:, :1]
-    copies = [zeros, zeros, zeros]
+def test_copies_are_kf_by_themselves_and_are_averaged():
+    whole, *alone = (make("KF-AVG", copies, small()) for copies in (3, 1, 1, 1))
     for x in inputs(5):
-        step = learner.cell.step(x, learner.state)
-        signs = random_signs((B, 3), x, stream).split(1, dim=1)
-        for i, (u, A) in enumerate(copies):
-            HA = propagate(A.contiguous(), step.H, torch.empty_like(A[:, :1]))
-            copies[i] = kf_step(u, HA, step.h_hat, step.D, signs[i])
-        learner.step(x)
-    dense = sum(torch.einsum("bcm,bcks->bsmk", *copy) for copy in copies).flatten(2)
-    assert agree(learner.influence(), dense / 3, 1e-12)
+        signs = random_signs((B, 3), x)
+        theorems._step_with(whole, x, signs)
+        for i, one in enumerate(alone):
+            theorems._step_with(one, x, signs[:, i : i + 1])
+    assert agree(whole.influence(), sum(one.influence() for one in alone) / 3)
 
 
 # Saturation
@@ -347,16 +322,9 @@ def test_learners_do_not_share_a_random_stream(name, rank):
             other.step(xs[t])
         seen += run(first, xs[t : t + 1], dLs[t : t + 1], restart=4 - t)
     assert equal(seen, alone) and equal(alone, again) != first.draws
+    seeded = [run(make(name, rank, cell, seed=6), xs, dLs) for _ in range(2)]
+    assert equal(*seeded)
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-@every
-def test_the_generator_decides(name, rank):
-    cell, xs, dLs = small(), inputs(8), losses(8)
-    one, two = (run(make(name, rank, cell, seed=6), xs, dLs) for _ in range(2))
-    assert equal(one, two)
-    other = run(make(name, rank, cell, seed=7), xs, dLs)
-    assert torch.equal(one[-2], other[-2]) != make(name, rank, cell).draws
 
 
 @every
