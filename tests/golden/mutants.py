@@ -12,11 +12,11 @@ mutant is tried, by a hash of its text, and after ``--minutes`` no further one i
     cd NEW; PYTHONPATH=NEW python -B tests/golden/mutants.py rls \\
         --against tests/golden/mutants_rls.csv --out /tmp
 
-tries on another tree those mutants whose statement still stands in a function of the
-same name, wherever the function lies and whatever its variables are called now, and
-prints those that died before and live now, and the statements that are not found. It
-ends with 1 if one lives. Changed lines have new mutants: run it without ``--against``
-too and read which of those live.
+tries on another tree those mutants that died and whose statement still stands in a
+function of the same name, wherever the function lies and whatever its variables are
+called now. It prints those that live now, for which it ends with 1, and the functions
+whose statements are not found. Changed lines have new mutants: of these each nth is
+tried too, and those that live are printed for a reader to judge.
 
 One process collects the tests; each mutant runs in a fork of it, in which the code of
 the function is exchanged. Before that, the tests run once without a mutant, so that
@@ -326,15 +326,15 @@ class Runner:
         if options.control:
             names = ((p, n) for p in self.files for n in names_in(p))
             return [(p, unchanged(p, n, options.room), None) for p, n in names]
-        old = None
+        old = {}
         if options.against:
-            old = {normal(row) for row in read(options.against)}
+            old = {normal(row): row["outcome"] for row in read(options.against)}
         for path in self.files:
             for row, text in mutants_of(path, options.room):
                 line = "|".join(row.values())
                 sign = hashlib.sha256(line.encode()).hexdigest()
-                part = normal(row) in old if old else not int(sign, 16) % options.every
-                if part:
+                sampled = not int(sign, 16) % options.every
+                if (old.get(normal(row)) or (sampled and "died")) == "died":
                     found[sign] = path, row, text
         print(f"{len(found)} mutants")
         return [found[sign] for sign in sorted(found)]
@@ -374,8 +374,11 @@ def report(found, against):
     died = {normal(row): row for row in read(against) if row["outcome"] == "died"}
     now = {normal(row): row for row in rows}
     alive = [now[k] for k in died if k in now and now[k]["outcome"] == "lived"]
-    for row in alive:
-        print("LIVES NOW:", *(row[name] for name in HEAD[:6]), sep="\n    ")
+    new = [row for key, row in now.items() if key not in died]
+    new = [row for row in new if row["outcome"] == "lived"]
+    for words, rows in (("LIVES NOW:", alive), ("NEW, AND LIVES:", new)):
+        for row in rows:
+            print(words, *(row[name] for name in HEAD[:6]), sep="\n    ")
     gone = Counter(row["function"] for key, row in died.items() if key not in now)
     print(f"{len(died)} died before, {len(died) - sum(gone.values())} of them stand")
     print("their statements are not found:", dict(gone))
