@@ -197,9 +197,6 @@ def test_every_notebook_keeps_to_the_arrows():
     assert not found, "\n".join(found)
 
 
-STILL = {"labkit.rls", "labkit.collectives"}  # several workers, not yet by scale
-
-
 def test_no_two_modules_import_each_other():
     """Inside functions and for type checkers alone too."""
     names, graph = {name for _, name in modules()}, {}
@@ -225,7 +222,7 @@ def test_scale_alone_knows_of_several_processes():
         )
         if name.startswith("torch.distributed")
     }
-    assert {".".join(module.split(".")[:2]) for module in found} <= STILL
+    assert not found
 
 
 # How much there is to read

@@ -5,12 +5,12 @@ Neural Networks*, 2021.
 """
 
 from labkit.rls.ablations import AveragedRLS, KailathRLS, RunningMeanRLS
-from labkit.rls.health import NumericalError
+from labkit.rls.block_step import NumericalError
 from labkit.rls.hybrid import Hybrid
 from labkit.rls.networks import SequenceClassifier, dense_network, small_cnn, vgg5
 from labkit.rls.optimizer import RLS
 from labkit.rls.train import Record, Settings, train
-from labkit.rls.update import Residuals, Theta, gain, loss_mse, loss_one_hot, rls_step
+from labkit.rls.update import Residuals, gain, loss_mse, loss_one_hot, rls_step
 
 __all__ = [
     "RLS",
@@ -23,7 +23,6 @@ __all__ = [
     "RunningMeanRLS",
     "SequenceClassifier",
     "Settings",
-    "Theta",
     "dense_network",
     "gain",
     "loss_mse",

@@ -4,13 +4,17 @@ The variants are for study, not for use. They differ from :class:`RLS` only in t
 product with P.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from labkit.check import Range, check_options
-from labkit.rls.blocks import Block, BlockStep
+from labkit.layers import WeakHook
+from labkit.rls.block_step import BlockStep
+from labkit.rls.capture import Block
 from labkit.rls.optimizer import RLS
-from labkit.rls.update import Residuals, descend, zeroed
+from labkit.rls.update import Residuals, descend
 
 
 class KailathRLS(RLS):
@@ -21,57 +25,106 @@ class KailathRLS(RLS):
     .. math::
         S &= \lambda M I + X P_{s-1} X^\top,\qquad
         P_s = \tfrac1\lambda\bigl(P_{s-1} - P_{s-1}X^\top S^{-1} X P_{s-1}\bigr) \\
-        \Theta_s &= \Theta_{s-1}-\eta\,\tilde\nabla P_s,\quad X P_s = M S^{-1}X P_{s-1}
+        \Theta_s &= \Theta_{s-1}-\eta\,\tilde\nabla P_s
 
     The steps shrink like 1/s. ``mean_weight`` has no effect. Only Linear layers are
     supported. A step factorises one M x M matrix.
     """
 
-    keeps_inputs = True
+    forms_gradients = True
 
-    def gain(self, each: BlockStep) -> tuple[Tensor | None, Tensor]:
-        """Return None for the gain vector and 1 for the normaliser h."""
-        return None, torch.ones_like(each.x_mean[0])
+    def __init__(self, model: nn.Module, lr: float | Tensor = 1.0, **options):
+        super().__init__(model, lr, **options)
+        _only_linear(self)
+        if self.workers is not None:
+            raise ValueError(
+                "KailathRLS needs every row of the minibatch, and workers share only "
+                "means: train in one process"
+            )
+        self.rows = {capture.blocks[0]: [] for capture in self.captures}
+        for capture in self.captures:
+            capture.module.register_forward_hook(WeakHook(self.read))
 
-    def update(
-        self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
+    def hooked(self, module: nn.Module) -> bool:
+        """Return whether a layer is trained here."""
+        return any(capture.module is module for capture in self.captures)
+
+    def read(self, module: nn.Module, args: tuple, output: Tensor) -> None:
+        """Keep the rows of a forward pass whose output gets a gradient."""
+        (rows,) = (
+            self.rows[capture.blocks[0]]
+            for capture in self.captures
+            if capture.module is module
+        )
+        if output.requires_grad:
+            X = args[0].detach().flatten(0, -2)
+            output.register_hook(lambda _: rows.append(X))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients and their inputs."""
+        super().zero_grad(set_to_none)
+        for rows in self.rows.values():
+            rows.clear()
+
+    def gain(
+        self, block: Block, options: Mapping, state: dict, x_mean: Tensor, T: Tensor
+    ) -> Tensor:
+        """Return 1 for the normaliser h."""
+        return torch.ones_like(x_mean[0])
+
+    def advance(
+        self, each: BlockStep, theta: Tensor, state: dict, clip: Tensor
     ) -> None:
-        """Update the block with the new P, which is symmetrised after the step."""
-        P, dZ = each.state["P"], each.gradient.dZ
-        X = each.block.with_ones(each.gradient.X)
-        forgetting, l1 = each.options["forgetting"], each.options["l1"]
-        M, XP = each.block.inputs.sequences, X @ P
+        """Step with the new P, which is symmetrised."""
+        P, forgetting, l1 = state["P"], each.options["forgetting"], each.options["l1"]
+        rows = self.rows[each.block]
+        X = torch.cat(rows)
+        rows.clear()
+        if self._on_cpu(X) and len(X) != each.rows:
+            raise RuntimeError(
+                f"layer {each.block.name!r} has a gradient from {int(each.rows)} rows, "
+                f"and {len(X)} were seen: leave out other backward passes"
+            )
+        X = nn.functional.pad(X, (0, each.block.bias is not None), value=1)
+        M, XP = each.rows / each.time_steps, X @ P
         S = (XP @ X.T).diagonal_scatter((XP * X).sum(1) + forgetting * M)
         L, _ = torch.linalg.cholesky_ex(S)
-        with each.parameters() as theta:
-            signs = theta.sign() if l1 else None
-        step(each, dZ.T @ (M * torch.cholesky_solve(XP, L)), velocity, clip)
         u = torch.linalg.solve_triangular(L, XP, upper=False)
         new = (P - u.T @ u) / forgetting
-        new = (new + new.T) / 2
-        P.copy_(new if each.still is None else P.where(each.still, new))
-        if l1:
-            with each.parameters() as theta:
-                theta.addmm_(signs.mul_(-l1), P)
+        P.copy_((new + new.T) / 2)
+        signs = theta.sign()
+        _step(each, theta, state, each.gradient @ P, clip)
+        theta.sub_(l1 * signs @ P)
 
 
 class AveragedRLS(RLS):
     r"""RLS with the averaged update (41), (56), which does not learn.
 
     $\Theta_s = \Theta_{s-1} - \tfrac{k\eta}{h}\,\bar\delta\,u^\top$ with
-    $\bar\delta = \sum_m \nabla_{Z(m,:)}$: a product of two means no longer knows which
-    input went with which error. Linear layers only.
+    $\bar\delta = \sum_m \nabla_{Z(m,:)}$, the gradient of the bias: a product of two
+    means no longer knows which input went with which error. Linear layers with a bias
+    only.
     """
 
-    keeps_inputs = True
+    forms_gradients = True
 
-    def update(
-        self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
+    def __init__(self, model: nn.Module, lr: float | Tensor = 1.0, **options):
+        super().__init__(model, lr, **options)
+        _only_linear(self)
+        for block in self.blocks:
+            if block.bias is None:
+                raise ValueError(
+                    f"layer {block.name!r} has no bias, whose gradient is the mean "
+                    "error of this variant"
+                )
+
+    def advance(
+        self, each: BlockStep, theta: Tensor, state: dict, clip: Tensor
     ) -> None:
         """Run the RLS step with the product of the two means as the gradient."""
         mean = each.options["mean_weight"] * each.x_mean
-        means = Residuals(each.gradient.dZ.sum(0)[None], mean[None])
-        super().update(each._replace(gradient=means), velocity, clip)
+        means = Residuals(each.gradient[:, -1][None], mean[None])
+        super().advance(each._replace(gradient=means), theta, state, clip)
 
 
 class RunningMeanRLS(RLS):
@@ -79,63 +132,66 @@ class RunningMeanRLS(RLS):
 
     $P_s = (P_0^{-1} + k T s\,\mu\mu^\top)^{-1}$: the identity with one direction
     switched off. This variant follows RLS closely on many problems, which shows what P
-    learns. It supports all layer kinds without groups. It raises ValueError if
-    ``forgetting`` is not 1 or ``l1`` is not 0.
+    learns. It raises ValueError if ``forgetting`` is not 1 or ``l1`` is not 0.
     """
 
-    def __init__(self, model: nn.Module, **options):
-        super().__init__(model, **options)
+    forms_gradients = True
+
+    def __init__(self, model: nn.Module, lr: float | Tensor = 1.0, **options):
+        super().__init__(model, lr, **options)
         fixed = {"forgetting": Range("1", lambda v: v == 1)}
         fixed["l1"] = Range("0", lambda v: v == 0)
         for group in self.param_groups:
-            check_options(
-                {name: group[name] for name in fixed}, fixed, "RunningMeanRLS"
-            )
-        if grouped := [block.name for block in self.blocks if block.groups > 1]:
-            raise ValueError(
-                f"RunningMeanRLS cannot train {grouped[0]!r}: it has groups"
-            )
+            values = {name: group[name] for name in fixed}
+            check_options(values, fixed, "RunningMeanRLS")
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
         """Return zeros for the sum of the mean inputs, (n,), and for their number."""
-        like = {"dtype": block.dtype, "device": block.weight.device}
-        return {
-            "total": torch.zeros(block.fan_in, **like),
-            "count": torch.zeros((), **like),
-        }
+        zeros = block.weight.new_zeros(block.fan_in)
+        return {"total": zeros, "count": zeros.sum()}
 
-    def gain(self, each: BlockStep) -> tuple[Tensor | None, Tensor]:
-        """Return the gain vector u and the normaliser h."""
-        u = _times_P(each, each.x_mean)
-        return u, 1 + each.options["mean_weight"] * each.time_steps * (each.x_mean @ u)
+    def gain(
+        self, block: Block, options: Mapping, state: dict, x_mean: Tensor, T: Tensor
+    ) -> Tensor:
+        """Return the normaliser h."""
+        u = _times_P(options, state, T, x_mean)
+        return 1 + options["mean_weight"] * T * (x_mean @ u)
 
-    def update(
-        self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
+    def advance(
+        self, each: BlockStep, theta: Tensor, state: dict, clip: Tensor
     ) -> None:
-        """Update the block without forming P, then add the mean input to the sum."""
-        step(each, _times_P(each, each.block.gradient()), velocity, clip)
-        each.state["total"] += zeroed(each.x_mean, each.still)
-        each.state["count"] += 1 if each.still is None else ~each.still
+        """Step without forming P, then add the mean input to the sum."""
+        GP = _times_P(each.options, state, each.time_steps, each.gradient)
+        _step(each, theta, state, GP, clip)
+        state["total"] += each.x_mean
+        state["count"] += 1
 
 
-def _times_P(each: BlockStep, rows: Tensor) -> Tensor:
+def _times_P(options: Mapping, state: dict, T: Tensor, rows: Tensor) -> Tensor:
     """Multiply the rows (..., n) by the P of :class:`RunningMeanRLS`."""
-    total, start = each.state["total"], each.options["P0_scale"]
-    weight = start * each.options["mean_weight"] * each.time_steps
-    weight = weight / each.state["count"].clamp(min=1)
+    total, start = state["total"], options["P0_scale"]
+    weight = start * options["mean_weight"] * T / state["count"].clamp(min=1)
     c = weight / (1 + weight * total.square().sum())
     return start * (rows - c * (rows @ total)[..., None] * total)
 
 
-def step(
-    each: BlockStep,
-    preconditioned: Tensor,
-    velocity: Tensor | None,
-    clip: Tensor | None,
+def _step(
+    each: BlockStep, theta: Tensor, state: dict, preconditioned: Tensor, clip: Tensor
 ) -> None:
     """Update theta by what replaces the product of the gradient and P, (N, n)."""
-    rate = each.rate(clip)
-    h = each.h if rate["clip"] is None else each.h / rate["clip"]
-    change, momentum = zeroed(preconditioned, each.still), each.options["momentum"]
-    with each.parameters() as theta:
-        descend(theta, velocity, change, h, lr=rate["lr"], momentum=momentum)
+    velocity, lr, momentum = (
+        state.get("velocity"),
+        each.options["lr"],
+        each.options["momentum"],
+    )
+    descend(theta, velocity, preconditioned, each.h / clip, lr=lr, momentum=momentum)
+
+
+def _only_linear(optimizer: RLS) -> None:
+    """Raise ValueError unless all layers are Linear."""
+    for capture in optimizer.captures:
+        if not isinstance(capture.module, nn.Linear):
+            raise ValueError(
+                f"layer {capture.name!r} is a {type(capture.module).__name__}; this "
+                "variant is for Linear layers only"
+            )

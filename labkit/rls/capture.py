@@ -1,198 +1,249 @@
-"""Record each layer's mean input as gradients flow back through it.
+"""Read the inputs of a layer, and hold its blocks.
 
-A forward hook reads the inputs. They count only if the backward pass that reached the
-output of the layer also brings a gradient to its parameters. The mean input thus
-belongs to ``.grad``: evaluation, ``no_grad``, discarded passes and
-``torch.autograd.grad`` add nothing, and several backward passes add up.
+Autograd itself adds up the inputs. The output of a layer depends on a leaf tensor whose
+derivative is, by definition, the sum of the inputs of that forward pass. Its ``.grad``
+thus belongs to the ``.grad`` of the weights: passes without a backward pass and
+``torch.autograd.grad`` add nothing, several backward passes add up.
 """
 
 import weakref
-from collections.abc import Iterable
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import register_multi_grad_hook
 
-from labkit.layers import WeakHook, tensors
-from labkit.rls.blocks import Block, InputSum
-from labkit.rls.checks import check_pass, row_weights
-from labkit.rls.layers import KINDS, blocks_of, kind_of, sequences, summed
+from labkit.layers import WeakHook, current_backward, tensors
+from labkit.rls.checks import check_pass
+from labkit.rls.inputs import KINDS, kind_of
+from labkit.rls.update import Residuals
+
+
+@dataclass(eq=False)
+class Block:
+    """A weight with its bias."""
+
+    name: str  # of the module, with ".ih" or ".hh" for recurrent ones
+    weight: nn.Parameter  # (N, ...)
+    bias: nn.Parameter | None  # (N,)
+
+    @property
+    def n_inputs(self) -> int:
+        """Return the number of inputs of one unit, without the 1 for the bias."""
+        return self.weight[0].numel()
+
+    @property
+    def fan_in(self) -> int:
+        """Return the side n of P: the number of inputs, plus 1 if there is a bias."""
+        return self.n_inputs + (self.bias is not None)
+
+    def joined(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return a copy of two tensors like weight and bias as one matrix, (N, n)."""
+        columns = [weight.flatten(1)] + ([] if bias is None else [bias[:, None]])
+        return torch.cat(columns, 1)
+
+    def parts(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return weight and bias, each with its part of a matrix (N, n)."""
+        n = self.n_inputs
+        pairs = [(self.weight, theta[:, :n].reshape(self.weight.shape))]
+        return pairs if self.bias is None else [*pairs, (self.bias, theta[:, n])]
+
+
+def blocks_of(name: str, module: nn.Module) -> list[Block]:
+    """Return the blocks of a layer, in the order in which its inputs are summed."""
+    if not isinstance(module, nn.RNNBase):
+        return [Block(name, module.weight, module.bias)]
+    own = module._parameters
+    return [
+        Block(f"{name}.{kind}", own[f"weight_{kind}_l0"], own.get(f"bias_{kind}_l0"))
+        for kind in ("ih", "hh")
+    ]
 
 
 class Capture:
-    """A forward hook on one layer that fills the layer's blocks.
+    """A forward hook on one layer.
 
     ``time_steps`` is T if the input does not show it; None means the length of the
-    sequence for recurrent layers and 1 for others. ``residuals`` says when a Linear
-    layer keeps (X, dZ) instead of forming its weight gradient: "never", "always", or
-    "cheaper", which means if there are fewer rows than units, and a bias, whose
-    gradient shows whether they still count. ``shared`` says whether several workers
-    train the layer.
+    sequence for recurrent layers and 1 for others. With ``unformed``, a Linear layer
+    keeps (X, dZ) in the place of its weight gradient if it has a bias, and fewer rows
+    than units, since X P is then cheaper than the gradient times P.
     """
 
     def __init__(
-        self,
-        name: str,
-        module: nn.Module,
-        time_steps: int | None,
-        residuals: str,
-        shared: bool,
+        self, name: str, module: nn.Module, time_steps: int | None, unformed: bool
     ):
         self.name, self.module, self.time_steps = name, module, time_steps
-        self.shared = shared
-        if residuals == "always" and not isinstance(module, nn.Linear):
-            raise ValueError(
-                f"layer {name!r} is a {type(module).__name__}; this variant is for "
-                "Linear layers only"
-            )
-        self.kind, self.own = kind_of(module), dict(module._parameters)
-        self.residuals = residuals if self.kind is nn.Linear else "never"
-        if residuals == "cheaper" and module._parameters.get("bias") is None:
-            self.residuals = "never"
-        self.blocks = blocks_of(name, module)
-        self.weights: Tensor | None = None  # row weights of the next passes
+        self.blocks, self.sums = blocks_of(name, module), KINDS[kind_of(module)]
+        self.own = {k: p for k, p in module._parameters.items() if p is not None}
+        self.witness = self.blocks[0].bias  # its gradient shows what is still valid
+        self.unformed = unformed and isinstance(module, nn.Linear)
+        if self.witness is None:
+            self.unformed, self.witness = False, self.blocks[0].weight
         self.superseded = False  # by a later optimiser
-        handles = [handle for block in self.blocks for handle in block.listen()]
         for hook in module._forward_hooks.values():
             if isinstance(hook, WeakHook) and isinstance(hook.owner, Capture):
-                hook.owner.superseded = True  # that of an earlier optimiser
+                hook.owner.superseded = True
                 hook.let_go()
-        hook = WeakHook(self.read)
-        handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        arrived, read = WeakHook(self.arrived), WeakHook(self.read)
+        handles = [self.witness.register_post_accumulate_grad_hook(arrived)]
+        handles += [module.register_forward_hook(read, with_kwargs=True)]
         self.close = weakref.finalize(self, _remove, handles)
         self.close.atexit = False
+        self.sizes = [block.n_inputs for block in self.blocks]
+        self.leaf = self._leaf()
+        self.forget()
 
-    def hooked(self, module: nn.Module) -> bool:
-        """Return whether the hook on this module belongs to this capture."""
-        return module is self.module
+    def _leaf(self) -> Tensor:
+        """Make the tensor whose gradient is the sum of inputs, rows and sequences."""
+        weight = self.blocks[0].weight
+        return weight.new_zeros(sum(self.sizes) + 2, requires_grad=True)
 
-    def of(self, module: nn.Module) -> "Capture":
-        """Return a capture with the same options for a copy of the layer."""
-        options = self.time_steps, self.residuals, self.shared
-        return Capture(self.name, module, *options)
+    def forget(self) -> None:
+        """Forget the inputs of all passes."""
+        self.leaf.grad = None
+        self.pending: list[tuple[int, Residuals]] = []  # of a backward pass under way
+        self.residuals: list[Residuals] = []  # of passes that formed no gradient
+        self.last: tuple | None = None  # the witness's gradient as autograd left it
+        self.changed = False  # whether it was changed by another since
 
-    def leave_unread(self, output: object) -> None:
-        """Note a pass in evaluation mode, in case it produces a gradient."""
+    def hooked(self, owner: object) -> bool:
+        """Return whether a hook on this module or parameter belongs to this capture."""
+        return owner is self.module or owner is self.witness
 
-        def reached(_):
-            for block in self.blocks:
-                block.see(None)
-
-        if watched := [y for y in tensors(output) if y.requires_grad]:
-            register_multi_grad_hook(watched, reached, mode="any")
+    def replaced(self) -> bool:
+        """Return whether a parameter of the layer is not the one of before."""
+        now = self.module._parameters
+        return any(now.get(name) is not own for name, own in self.own.items())
 
     def read(
         self, module: nn.Module, args: tuple, kwargs: dict, output: object
-    ) -> Tensor | None:
-        """Read one forward pass; return None or a replacement of the output."""
-        if not torch.is_grad_enabled():
+    ) -> object:
+        """Read one forward pass, and return the output, which now leads to the leaf."""
+        weight, bias = self.blocks[0].weight, self.blocks[0].bias
+        if not (torch.is_grad_enabled() and weight.requires_grad):
             return None
-        if not module.training:
-            return self.leave_unread(output)
+        if self.replaced() or torch.jit.is_tracing():  # as within functional_call
+            return None
         given = dict(zip(("input", "hx"), args, strict=False)) | kwargs
-        start = given.get("hx")
-        inputs = (given["input"],) if start is None else (given["input"], start)
-        if any(module._parameters.get(name) is not p for name, p in self.own.items()):
-            return None  # within functional_call, with other weights
-        weight, x = self.blocks[0].weight, inputs[0]
-        check_pass(self.name, module, x, self.time_steps, self.shared)
-        weights = row_weights(self.name, module, x, self.weights)
-        if not weight.requires_grad:  # frozen since the optimiser was made
-            return None
-        # rows < units: then X P is cheaper than the gradient times P
-        cheaper = self.residuals == "cheaper" and x.numel() < weight.numel()
-        if cheaper or self.residuals == "always":
-            sequences(x.numel() // x.shape[-1], self.time_steps)  # may raise ValueError
-            own = weight, self.blocks[0].bias
-            keep = partial(self._keep_residual, weights)
-            return _Residual.apply(output.detach(), x, *own, keep)
+        x, start = given["input"], given.get("hx")
+        check_pass(self.name, module, x, self.time_steps)
         with torch.no_grad():
-            sums = KINDS[self.kind](module, inputs, output, self.time_steps, weights)
+            totals, rows, T = self.sums(module, x, start, output)
+            T = self.time_steps or T
+            if rows % T:
+                raise ValueError(
+                    f"time_steps={T} does not divide the {rows} rows of the input"
+                )
+            counts = [weight.new_full((1,), each) for each in (rows, rows // T)]
+            sums = torch.cat(totals + counts)
+        if (self.leaf.dtype, self.leaf.device) != (weight.dtype, weight.device):
+            self.leaf = self._leaf()
+        if self.unformed and x.numel() < weight.numel():
+            z = output.detach()
+            return _Unformed.apply(self, sums, self.leaf, z, x, weight, bias)
+        if isinstance(output, Tensor):
+            return _Counted.apply(self, sums, self.leaf, output)
+        y, *states = tensors(output)
+        y, *states = _Counted.apply(self, sums, self.leaf, y, *states)
+        return y, tuple(states) if isinstance(output[1], tuple) else states[0]
 
-        def keep(gradient):
-            for block, each in zip(self.blocks, sums, strict=True):
-                block.see(each)
+    def refresh(self) -> None:
+        """Forget the inputs if their gradient has been cleared since it came."""
+        grad = self.witness.grad
+        if self.last is not None:
+            changed = grad is not self.last[0] or grad._version != self.last[1]
+            if grad is None or (changed and not grad.any()):
+                self.forget()
+            else:
+                self.changed |= changed
 
-        # An activation in place takes a view, such as the output of a Linear layer on
-        # (T, M, n), out of the graph; what it is a view of stays.
-        outputs = tensors(output)
-        bases = [y._base for y in outputs if y._base is not None]
-        watched = outputs + [base for base in bases if base.requires_grad]
-        register_multi_grad_hook(watched, keep, mode="any")
-        return None
+    def arrived(self, parameter: nn.Parameter) -> None:
+        """Note the gradient that has arrived, and keep the residuals of its pass."""
+        now = current_backward()
+        self.residuals += [each for number, each in self.pending if number == now]
+        self.pending.clear()
+        self.last = parameter.grad, parameter.grad._version
 
-    def unseen(self, block: Block) -> str:
-        """Return why a gradient came without its inputs, and what to do."""
-        if self.superseded:
-            return "another RLS was made for this layer later; only the newest steps"
-        parameters = self.module._parameters
-        for name, own in self.own.items():
-            if parameters.get(name) is not own:
-                if parameters.get(f"{name}_orig") is own:
-                    return (
-                        f"pruning has put its {name} behind a mask; call prune.remove, "
-                        "or leave the layer to another optimizer"
-                    )
-                return f"its {name} was replaced since RLS was made; make RLS anew"
-        if block.missed:
-            return "run the forward pass in training mode, model.train()"
-        if block.arrived:
-            return (
-                "its weight was used without a call of the layer, past hooks, as by "
-                "torch.jit.trace, torch.jit.script or nn.functional; call the layer"
+    def reached(self, grads: dict[Tensor, Tensor | None]) -> bool:
+        """Return whether a gradient has come with its inputs.
+
+        RuntimeError if one came without inputs, or if a change of it would be lost.
+        """
+        own = [grads[p] for p in self.own.values() if grads[p] is not None]
+        if self.replaced():
+            reason = (
+                "its weight was replaced since RLS was made, as by pruning; make RLS "
+                "anew, or leave the layer to another optimizer"
             )
-        return (
-            "it was put there without loss.backward(), as that of torch.autograd.grad; "
-            "only a backward pass brings the inputs"
+        elif grads[self.leaf] is not None:
+            if self.residuals and self.changed:
+                raise RuntimeError(
+                    f"the gradient of layer {self.name!r} was changed, but under "
+                    "max_grad_norm most of it is not formed and would stay as it was: "
+                    "leave clipping to RLS, or take max_grad_norm=None"
+                )
+            return bool(own)
+        elif not any(each.any() for each in own):
+            return False
+        elif self.superseded:
+            reason = "another RLS was made for this layer later; only the newest steps"
+        else:
+            reason = (
+                "it came past the call of the layer, as by nn.functional, a traced "
+                "model or torch.autograd.grad; call the layer, and loss.backward()"
+            )
+        raise RuntimeError(
+            f"layer {self.name!r} has a gradient, but no input of it was seen: {reason}"
         )
 
-    def replaced(self) -> bool:
-        """Return whether a parameter was replaced by one that has a gradient."""
-        now = {name: self.module._parameters.get(name) for name in self.own}
-        others = [p for name, p in now.items() if p is not self.own[name]]
-        return any(p is not None and p.grad is not None for p in others)
+    def means(self, sums: Tensor) -> list[Tensor]:
+        """Return each block's mean input, (n,), with a 1 for the bias."""
+        totals = sums[:-2].split(self.sizes)
+        return [
+            nn.functional.pad(total / sums[-2], (0, block.bias is not None), value=1)
+            for block, total in zip(self.blocks, totals, strict=True)
+        ]
 
-    @torch.no_grad()
-    def _keep_residual(self, weights, x, dz):
-        (block,) = self.blocks
-        X = x.detach().reshape(-1, x.shape[-1]).to(block.dtype)
-        dZ = dz.detach().reshape(-1, dz.shape[-1]).to(block.dtype)
-        total, rows = summed(X, weights, block.dtype)
-        block.see(InputSum(total, rows, sequences(rows, self.time_steps)), X, dZ)
-        if block.bias is None:  # its gradient will not come
-            block.arrive(block.weight)
-
-
-def check_inputs(
-    captures: Iterable[Capture],
-    known: Iterable[tuple[Block, InputSum]],
-    on_cpu: bool,
-) -> None:
-    """Raise RuntimeError if the inputs or a change of a gradient were lost.
-
-    ``known`` are pairs of a block that has a gradient and the sum of its inputs. The
-    number of rows is read only with ``on_cpu``, where reading does not wait for a
-    device.
-    """
-    owner = {block: each for each in captures for block in each.blocks}
-    for block, inputs in known:
-        none = inputs.total is None or (on_cpu and not inputs.rows)
-        if none or block.missed:
-            part = "it" if none else "a part of it"
-            raise RuntimeError(
-                f"layer {block.name!r} has a gradient, but no input of {part} was "
-                f"seen: {owner[block].unseen(block)}"
-            )
-        if block.residuals and block.touched():
-            raise RuntimeError(
-                f"the gradient of layer {block.name!r} was changed, but under "
-                "max_grad_norm most of it is not formed and would stay as it was: "
-                "leave clipping to RLS, or take max_grad_norm=None"
-            )
+    def gradient(
+        self, block: Block, grads: dict[Tensor, Tensor | None]
+    ) -> Tensor | Residuals:
+        """Return a block's gradient, (N, n): what autograd has left, and residuals."""
+        weight, bias = grads[block.weight], None
+        if block.bias is not None:
+            bias = grads[block.bias]
+            bias = torch.zeros_like(block.bias) if bias is None else bias
+        if weight is None and self.residuals:
+            # The derivatives by the bias belong to a row of their own, (0, .., 0, 1).
+            dZ = torch.cat([each.dZ for each in self.residuals] + [bias[None]])
+            X = torch.cat([each.X for each in self.residuals])
+            X = nn.functional.pad(X, (0, 1, 0, 1))
+            X[-1, -1] = 1
+            return Residuals(dZ, X)
+        weight = torch.zeros_like(block.weight) if weight is None else weight
+        G = block.joined(weight, bias)
+        for each in self.residuals:
+            G[:, :-1] += each.formed()
+        return G
 
 
-class _Residual(torch.autograd.Function):
+class _Counted(torch.autograd.Function):
+    """Pass on the outputs of a layer; the backward pass counts the inputs."""
+
+    @staticmethod
+    def forward(ctx, capture, sums, leaf, *outputs):
+        ctx.capture, ctx.sums = capture, sums
+        ctx.set_materialize_grads(False)
+        if len(outputs) > 1:
+            return tuple(y.clone() for y in outputs)
+        ctx.mark_dirty(outputs[0])  # so that an activation in place may follow
+        return outputs[0]
+
+    @staticmethod
+    def backward(ctx, *grads):
+        ctx.capture.refresh()
+        return None, None, ctx.sums, *grads
+
+
+class _Unformed(torch.autograd.Function):
     """A linear layer whose backward pass keeps (X, dZ) and no weight gradient.
 
     The backward pass consists of differentiable operations, so it can be differentiated
@@ -200,23 +251,26 @@ class _Residual(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, z, x, weight, bias, keep):
-        # weight is an input only so that z requires a gradient
+    def forward(ctx, capture, sums, leaf, z, x, weight, bias):
         ctx.save_for_backward(x, weight)
-        ctx.keep, ctx.bias_dtype = keep, None if bias is None else bias.dtype
-        ctx.mark_dirty(z)  # not a view: a following in-place activation is allowed
+        ctx.capture, ctx.sums = capture, sums
+        ctx.mark_dirty(z)
         return z
 
     @staticmethod
     def backward(ctx, dz):
         x, weight = ctx.saved_tensors
-        ctx.keep(x, dz)
-        dx = db = None
-        if ctx.needs_input_grad[1]:
+        ctx.capture.refresh()
+        X, dZ = (
+            each.detach().reshape(-1, each.shape[-1]).to(weight.dtype)
+            for each in (x, dz)
+        )
+        ctx.capture.pending.append((current_backward(), Residuals(dZ, X)))
+        dx = None
+        if ctx.needs_input_grad[4]:
             dx = (dz.to(weight.dtype) @ weight).to(x.dtype)
-        if ctx.needs_input_grad[3]:
-            db = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=ctx.bias_dtype)
-        return None, dx, None, db, None
+        db = dz.reshape(-1, dz.shape[-1]).sum(0, dtype=weight.dtype)
+        return None, None, ctx.sums, None, dx, None, db
 
 
 def _remove(handles):

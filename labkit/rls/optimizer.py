@@ -1,49 +1,21 @@
 """Implement RLS as a torch optimiser (Algorithms 1 and 2 of the paper)."""
 
-import copy
+import math
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from labkit.check import check_kind, check_options
-from labkit.rls.blocks import Block, BlockStep, joint_norm, pool, zeroed
-from labkit.rls.capture import Capture, check_inputs
-from labkit.rls.checks import (
-    LAYER_OPTIONS,
-    OPTIONS,
-    check_fan_in,
-    check_time_steps,
-    check_weights,
-    choose_layers,
-    unwrap,
-)
-from labkit.rls.health import (
-    check_finite,
-    check_healthy,
-    check_noted,
-    count,
-    healthy,
-    note,
-    scaled,
-    unscale,
-)
-from labkit.rls.states import (
-    Stateful,
-    check_checkpoint,
-    check_keys,
-    interrupt_held_back,
-    restored,
-)
-from labkit.rls.update import clip_factor, gain, rls_step
-
-COUNTS = ("step", "h", "resets")  # of every block, ()
+from labkit.rls.block_step import BlockStep, NumericalError
+from labkit.rls.capture import Block, Capture
+from labkit.rls.checks import OPTIONS, check_fan_in, check_model, choose_layers
+from labkit.rls.update import clip_factor, gain, joint_norm, rls_step
 
 
-class RLS(Stateful):
+class RLS(torch.optim.Optimizer):
     r"""Implement recursive least squares for FC, CONV, RNN, LSTM and GRU layers.
 
     RLS is gradient descent whose step size is a matrix for each layer (for each of the
@@ -142,15 +114,15 @@ class RLS(Stateful):
     >>> optimizer.step()
     """
 
-    keeps_inputs = False  # whether every row of every input is needed
+    forms_gradients = False  # whether the gradient itself is always needed
 
     def __init__(
         self,
         model: nn.Module,
+        lr: float | Tensor = 1.0,
         *,
         forgetting: float = 1.0,
         mean_weight: float = 0.1,
-        lr: float | Tensor = 1.0,
         momentum: float = 0.0,
         l1: float = 0.0,
         weight_decay: float = 0.0,
@@ -159,8 +131,9 @@ class RLS(Stateful):
         layers: Iterable | None = None,
         on_failure: str = "raise",
         max_fan_in: int = 8192,
+        workers: Any = None,
     ):
-        model, group = unwrap(model)
+        check_model(model)
         defaults = {
             "forgetting": forgetting,
             "mean_weight": mean_weight,
@@ -169,30 +142,30 @@ class RLS(Stateful):
             "l1": l1,
             "weight_decay": weight_decay,
             "P0_scale": P0_scale,
-            "time_steps": None,
         }
         own = {"on_failure": on_failure, "max_grad_norm": max_grad_norm}
+        own["max_fan_in"] = max_fan_in
         check_options(defaults | own, OPTIONS, "RLS")
-        if group is not None and self.keeps_inputs:
-            raise ValueError(
-                f"{type(self).__name__} needs every row of the whole minibatch, but "
-                "workers of a DistributedDataParallel share only means: train the bare "
-                "model in one process"
-            )
-        owned = "cheaper" if max_grad_norm is not None and group is None else "never"
-        residuals = "always" if self.keeps_inputs else owned
+        unformed = max_grad_norm is not None and workers is None
+        unformed = unformed and not self.forms_gradients
         groups, self.captures = [], []
         for name, module, options in choose_layers(model, layers):
+            T = options.pop("time_steps", None)
+            self.captures.append(Capture(name, module, T, unformed))
             parameters = list(module.parameters())
             groups.append({"params": parameters, "layer": name, **options})
-            T, shared = options.get("time_steps"), group is not None
-            self.captures.append(Capture(name, module, T, residuals, shared))
+        for block in self.blocks:
+            size = block.weight.dtype.itemsize
+            check_fan_in(block.name, block.fan_in, size, max_fan_in)
         super().__init__(groups, defaults)
-        self.model, self.process_group = model, group
-        check_fan_in(self.blocks, max_fan_in)
-        limit = max_grad_norm and float(max_grad_norm)  # never 0
-        self.max_grad_norm, self.on_failure = limit, on_failure
+        self.model, self.workers, self.on_failure = model, workers, on_failure
+        self.max_grad_norm = max_grad_norm
+        self.other: torch.optim.Optimizer | None = None  # that of `Hybrid`
         self.gradient_norm: Tensor | None = None  # (), of the last step, unclipped
+        if workers is not None:
+            with torch.no_grad():
+                for each in [*model.parameters(), *model.buffers()]:
+                    each.copy_(workers.first(each))
         if any(group["forgetting"] < 1 for group in self.param_groups):
             warnings.warn(
                 "with forgetting < 1, P grows without bound in directions that the "
@@ -206,10 +179,10 @@ class RLS(Stateful):
         return [block for capture in self.captures for block in capture.blocks]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients and their inputs; ``model.zero_grad()`` leaves these."""
+        """Clear the gradients and their inputs."""
         super().zero_grad(set_to_none)
-        for block in self.blocks:
-            block.clear()
+        for capture in self.captures:
+            capture.forget()
 
     def add_param_group(self, param_group: dict) -> None:
         """Raise ValueError: RLS chooses its layers when it is made."""
@@ -220,235 +193,255 @@ class RLS(Stateful):
             )
         super().add_param_group(param_group)
 
-    @property
-    def _step_supports_amp_scaling(self) -> bool:  # asked by torch.amp.GradScaler
-        return any(capture.residuals != "never" for capture in self.captures)
-
-    @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update every layer that a gradient has reached since the last step.
 
-        A layer without a gradient does not change, and neither does one whose gradient
-        was set to exactly 0, in place or by another tensor. RuntimeError, with the
-        cause, if the inputs that belong to a gradient were not seen, or if a change of
-        ``.grad`` would be lost; for NumericalError see the class.
+        A layer without a gradient does not change, and neither does one that got no
+        rows. All new values are computed and then assigned together. RuntimeError, with
+        the cause, if the inputs that belong to a gradient were not seen, or if a change
+        of ``.grad`` would be lost; for NumericalError see the class.
         """
         loss = None
         if closure is not None:
             check_kind("closure", closure, Callable, "a function, or None")
             with torch.enable_grad():
                 loss = closure()
-        if scaled(self) and not unscale(self, self.blocks):
-            return loss
-        if steps := self.prepare():
-            norm = joint_norm([each.gradient for each in steps])
-            self.apply(steps, norm, clip_factor(norm, self.max_grad_norm))
+        with torch.no_grad():
+            grads = self._gradients()
+            if self.workers is not None:
+                grads = self._summed(grads)
+            steps = self._steps(grads)
+            others = {p: grads[p] for p in self._others() if grads[p] is not None}
+            if not (steps or others):
+                return loss
+            norm = joint_norm([each.gradient for each in steps] + [*others.values()])
+            self._check_on_cpu(steps, norm)
+            limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
+            clip = clip_factor(norm, limit)
+            for each in steps:
+                self.state[each.block.weight] = each.state
+                self._take(each, norm, clip)
+            for p, g in others.items():
+                p.grad = g.mul_(clip).masked_fill_(~(norm < math.inf), 0)
+            if self.other is not None:
+                self.other.step()
+            self.gradient_norm = norm
+            for capture in self.captures:
+                capture.forget()
         return loss
 
-    @torch.no_grad()
-    def pending(self) -> list[BlockStep]:
-        """Return the steps that are due after the last passes, without a change.
+    def advance(
+        self, each: BlockStep, theta: Tensor, state: dict, clip: Tensor
+    ) -> None:
+        """Take the step of one block on copies of its parameters and its state."""
+        options = each.options
+        rls_step(
+            theta,
+            state["P"],
+            each.x_mean,
+            each.gradient,
+            velocity=state.get("velocity"),
+            forgetting=options["forgetting"],
+            mean_weight=options["mean_weight"],
+            lr=options["lr"],
+            momentum=options["momentum"],
+            l1=options["l1"],
+            steps=each.time_steps,
+            clip=clip,
+        )
 
-        This is for instruments, between ``backward`` and ``step``. Blocks whose
-        gradient has been set to zero since it came are left out. With several workers,
-        each sees the mean inputs of its own rows here; :meth:`prepare` adds them up.
-        """
-        reached = self._reached(zeroed(self.blocks, self.process_group is None))
-        return self._steps_of(reached, [block.inputs for block, _ in reached])
-
-    @torch.no_grad()
-    def prepare(self) -> list[BlockStep]:
-        """Run the first half of ``step``: drop cleared passes, sum over workers.
-
-        Returns the steps of :meth:`pending`, with the mean inputs of all workers.
-        """
-        zero = zeroed(self.blocks, self.process_group is None)
-        for block in self.blocks:
-            if block in zero and block.put_there():  # as torch makes a state by zeros
-                pairs = zip(self.param_groups, self.captures, strict=True)
-                group = next(group for group, c in pairs if block in c.blocks)
-                self.state.setdefault(block.weight, self._first_state(block, group))
-            if block in zero or block.cleared():
-                block.clear()
-        reached = self._reached(zero)
-        inputs = [block.inputs for block, _ in reached]
-        if self.process_group is not None and any(each.rows for each in inputs):
-            inputs = pool([block for block, _ in reached], self.process_group)
-        return self._steps_of(reached, inputs)
-
-    def _reached(self, zero: list[Block]) -> list[tuple[Block, dict]]:
-        """Return the blocks with a gradient, or factors of one, and their options."""
-        check_time_steps(self.param_groups, self.captures)
-        for capture in self.captures:
-            if capture.replaced():
-                reason = capture.unseen(capture.blocks[0])
-                raise RuntimeError(f"layer {capture.name!r} cannot step: {reason}")
-        alone = self.process_group is None
-        return [
-            (block, group)
-            for group, capture in zip(self.param_groups, self.captures, strict=True)
-            for block in capture.blocks
-            if block not in zero
-            and not block.cleared()
-            and (
-                block.weight.grad is not None
-                or (alone and block.inputs.total is not None)
-            )
+    def gain(
+        self, block: Block, options: Mapping, state: dict, x_mean: Tensor, T: Tensor
+    ) -> Tensor:
+        """Return the normaliser h of a block."""
+        forgetting, k = options["forgetting"], options["mean_weight"]
+        return gain(state["P"], x_mean, forgetting=forgetting, mean_weight=k, steps=T)[
+            1
         ]
-
-    def _steps_of(self, reached, inputs) -> list[BlockStep]:
-        """Return each block's step from the sums of its inputs, without a change."""
-        if not reached:
-            return []
-        known = zip([block for block, _ in reached], inputs, strict=True)
-        check_inputs(self.captures, known, self._on_cpu(reached[0][0].weight))
-        totals, rows = [list(column) for column in zip(*inputs, strict=True)][:2]
-        if any(isinstance(each, Tensor) for each in rows):
-            pairs = zip(totals, rows, strict=True)
-            rows = [torch.as_tensor(each).to(total) for total, each in pairs]
-        means, steps = torch._foreach_div(totals, rows), []
-        for (block, group), each, mean in zip(reached, inputs, means, strict=True):
-            state = self.state.get(block.weight) or self._first_state(block, group)
-            x_mean = block.x_mean(mean)
-            unformed = block.weight.grad is None and block.residuals
-            gradient = block.factors() if unformed else block.gradient()
-            T = each.rows / each.sequences
-            step = BlockStep(block, group, state, x_mean, T, gradient)
-            steps.append(step._replace(gained=self.gain(step)))
-        return steps
-
-    def _first_state(self, block: Block, group: dict) -> dict:
-        """Return the state of a block before its first step."""
-        zero = torch.zeros((), dtype=block.dtype, device=block.weight.device)
-        state = {name: zero.clone() for name in COUNTS}
-        if block.weight.dtype != block.dtype:
-            state["master"] = block.joined()
-        if group["momentum"]:
-            state["velocity"] = torch.zeros_like(zero).expand(block.shape).clone()
-        return self.new_state(block, group["P0_scale"]) | state
-
-    @torch.no_grad()
-    @interrupt_held_back()
-    def apply(self, steps: list[BlockStep], norm: Tensor, clip: Tensor | None) -> None:
-        """Run the second half of ``step``: apply the steps of :meth:`prepare`.
-
-        ``norm`` is the joint norm of the gradients, and ``clip`` their common factor.
-        An interrupt (Ctrl-C) that comes meanwhile is raised at the end.
-        """
-        h = torch.stack([each.h for each in steps])
-        if on_cpu := self._on_cpu(norm):  # raise before anything changes
-            check_finite(steps, norm)
-            sound = healthy(steps, h).tolist()
-            if self.on_failure == "raise":
-                check_healthy(steps, sound)
-        for each in steps:
-            self.state[each.block.weight] = each.state
-        taken = self._decided(steps, sound) if on_cpu else self._masked(steps, norm, h)
-        for each in taken:
-            each.decay()
-            self.update(each, each.velocity(), clip)
-        self.gradient_norm = norm
-        for block in self.blocks:
-            block.clear()
-
-    def _decided(self, steps, sound) -> list[BlockStep]:
-        """Return the steps to take, on the CPU; reset each P that is not healthy."""
-        for each, trusted in zip(steps, sound, strict=True):
-            if not trusted:
-                each.state.update(self.new_state(each.block, each.options["P0_scale"]))
-                each.state["resets"] += 1
-        taken = [each for each, trusted in zip(steps, sound, strict=True) if trusted]
-        count(taken)
-        return taken
-
-    def _masked(self, steps, norm, h) -> list[BlockStep]:
-        """Return all steps, on an accelerator, masked where they must not be taken."""
-        count(steps)
-        # nan where the norm is not finite
-        fine = sound = healthy(steps, torch.add(h, norm, alpha=0))
-        still = ~sound
-        if self.on_failure == "reset":
-            fine = (norm < torch.inf).expand_as(sound)
-            for each, lost in zip(steps, still & fine, strict=True):
-                fresh = self.new_state(each.block, each.options["P0_scale"])
-                for key, start in fresh.items():
-                    each.state[key].copy_(start.where(lost, each.state[key]))
-                each.state["resets"] += lost
-        note(steps, fine)
-        there = zip(steps, still, h.masked_fill_(still, torch.inf), strict=True)
-        return [each.masked(flag, h) for each, flag, h in there]
 
     def new_state(self, block: Block, P0_scale: float) -> dict:
         """Return what a block stores at first: P, a multiple of the identity."""
-        n, device = block.fan_in, block.weight.device
-        P = torch.eye(n, dtype=block.dtype, device=device).mul_(P0_scale)
-        return {"P": P.expand(*block.batch, n, n).clone() if block.batch else P}
+        like = block.weight
+        P = torch.eye(block.fan_in, dtype=like.dtype, device=like.device)
+        return {"P": P.mul_(P0_scale)}
 
-    def gain(self, each: BlockStep) -> tuple[Tensor, Tensor]:
-        """Return the gain vector u and the normaliser h of a block or of its groups."""
-        rule = each.chosen("forgetting", "mean_weight") | {"steps": each.time_steps}
-        if each.block.groups == 1:
-            return gain(each.state["P"], each.x_mean, **rule)
-        parts = zip(each.state["P"], each.x_mean, strict=True)
-        u, h = zip(*(gain(*part, **rule) for part in parts), strict=True)
-        return torch.stack(u), torch.stack(h)
+    def pending(self) -> list[BlockStep]:
+        """Return the steps that are due after the last passes, without a change.
 
-    def update(
-        self, each: BlockStep, velocity: Tensor | None, clip: Tensor | None
-    ) -> None:
-        """Update weights and P of one block, with ``velocity`` if there is momentum."""
-        with each.parameters() as theta:
-            both, grouped = (theta, velocity), each.block.groups > 1
-            for i, part in enumerate(each.by_group()):
-                own = [t[i] if grouped and t is not None else t for t in both]
-                rls_step(
-                    own[0],
-                    part.state["P"],
-                    part.x_mean,
-                    part.factor,
-                    velocity=own[1],
-                    gained=part.gained,
-                    steps=part.time_steps,
-                    **part.rate(clip),
-                    **part.chosen("forgetting", "mean_weight", "momentum", "l1"),
-                )
-
-    @staticmethod
-    def _on_cpu(value: Tensor) -> bool:
-        """Return whether a value can be read without waiting for a device."""
-        return value.device.type == "cpu"
+        This is for instruments, between ``backward`` and ``step``. With several
+        workers, each sees its own gradients and inputs here.
+        """
+        with torch.no_grad():
+            return self._steps(self._gradients())
 
     def check(self) -> None:
         """Raise NumericalError for a failure at any step; waits once for the device."""
-        check_noted({block.name: self.state[block.weight] for block in self.blocks})
+        states = {block.name: self.state[block.weight] for block in self.blocks}
+        noted = {k: each["failed_at"] for k, each in states.items() if "step" in each}
+        first = torch.stack([*noted.values()]).tolist() if noted else []
+        failed = [pair for pair in zip(first, noted, strict=True) if pair[0]]
+        if failed:
+            step, name = min(failed)
+            what = "h is not finite or below forgetting, or a gradient is not finite"
+            advice = "the block was left as it was"
+            raise NumericalError(name, int(step), what, None, advice)
 
-    def check_state_dict(self, state_dict: dict) -> dict[Block, Mapping]:
-        """Return what a state dict holds of each block, or raise a ValueError."""
-        check_keys(state_dict)
-        groups, blocks = self.param_groups, self.blocks
-        needed = [] if not blocks else [*self.new_state(blocks[0], 1.0), *COUNTS]
-        return check_checkpoint(state_dict, groups, blocks, needed)
+    def close(self) -> None:
+        """Remove the hooks from the model; the optimiser cannot train it afterwards."""
+        for capture in self.captures:
+            capture.close()
 
-    def load_state_dict(self, state_dict: dict) -> None:
-        """Restore a state dict from any device, on the device of the weights.
+    def _others(self) -> list[Tensor]:
+        """Return the parameters of the other optimiser of a hybrid."""
+        groups = [] if self.other is None else self.other.param_groups
+        return [p for group in groups for p in group["params"]]
 
-        Options that an older version lacked get their defaults. ValueError, and nothing
-        is changed, if layers or shapes differ, or a tensor is missing.
+    def _gradients(self) -> dict[Tensor, Tensor | None]:
+        """Return what autograd has left, of each layer's inputs and parameters."""
+        for capture in self.captures:
+            capture.refresh()
+        keys = [
+            each
+            for capture in self.captures
+            for each in (capture.leaf, *capture.own.values())
+        ]
+        return {each: each.grad for each in keys + self._others()}
+
+    def _summed(self, grads: dict) -> dict[Tensor, Tensor | None]:
+        """Sum inputs, and average gradients, over the workers, by one call.
+
+        Each worker sends the same list, with zeros for what its rows did not reach, and
+        whether they did; so all decide alike.
         """
-        with self.restoring(self.check_state_dict):
-            super().load_state_dict(state_dict)
+        present = [float(grad is not None) for grad in grads.values()]
+        filled = [
+            torch.zeros_like(each) if grad is None else grad
+            for each, grad in grads.items()
+        ]
+        flags = filled[0].new_tensor(present)
+        *sums, flags = self.workers.sum([*filled, flags])
+        inputs = {capture.leaf for capture in self.captures}
+        return {
+            each: None
+            if not flag
+            else total
+            if each in inputs
+            else total / self.workers.size
+            for each, total, flag in zip(grads, sums, flags.tolist(), strict=True)
+        }
+
+    def _steps(self, grads: dict[Tensor, Tensor | None]) -> list[BlockStep]:
+        """Return each block's step from gradients and sums of inputs."""
+        steps = []
+        for options, capture in zip(self.param_groups, self.captures, strict=True):
+            if not capture.reached(grads):
+                continue
+            sums = grads[capture.leaf]
+            rows, T = sums[-2], sums[-2] / sums[-1]
+            for block, x_mean in zip(capture.blocks, capture.means(sums), strict=True):
+                state = self._state_of(block, options)
+                h = self.gain(block, options, state, x_mean, T)
+                G = capture.gradient(block, grads)
+                steps.append(BlockStep(block, options, state, x_mean, rows, T, G, h))
+        return steps
+
+    def _state_of(self, block: Block, options: Mapping) -> dict:
+        """Return a block's state as the next step finds it."""
+        state = dict(self.state.get(block.weight, {}))
+        if "step" not in state:
+            zero = block.weight.new_zeros(())
+            names = ("step", "h", "resets", "failed_at")
+            state |= {name: zero.clone() for name in names}
+            state |= self.new_state(block, options["P0_scale"])
+        if not options["momentum"]:
+            state.pop("velocity", None)
+        elif "velocity" not in state:
+            state["velocity"] = torch.zeros_like(block.joined(block.weight, block.bias))
+        return state
+
+    def _take(self, each: BlockStep, norm: Tensor, clip: Tensor) -> None:
+        """Take the step of one block, and assign its results where it may be taken.
+
+        Where a gradient is not finite, or P is lost, nothing changes but the note of
+        it, and P if that is to start again; without rows, nothing at all. The CPU knows
+        which it is; an accelerator steps on copies, and assigns by a mask.
+        """
+        block, state, options = each.block, each.state, each.options
+        finite, reset = norm < math.inf, self.on_failure == "reset"
+        taken, there = finite & each.sound, each.rows > 0
+        lost = finite & ~taken & there & reset
+        known, number = self._on_cpu(norm), state["step"] + 1
+        if not known or taken:
+            theta, new = block.joined(block.weight, block.bias), state
+            if not known:
+                new = {name: value.clone() for name, value in state.items()}
+            if options["weight_decay"]:
+                theta.mul_(1 - options["lr"] * options["weight_decay"])
+            self.advance(each, theta, new, clip)
+            new |= {"step": number, "h": each.h}
+            pairs = block.parts(theta) + [(state[name], new[name]) for name in state]
+            for kept, value in pairs:
+                kept.copy_(value if known else torch.where(taken, value, kept))
+        if reset and (lost if known else True):
+            fresh = self.new_state(block, options["P0_scale"])
+            for name, start in fresh.items():
+                state[name].copy_(torch.where(lost, start, state[name]))
+        first = there & ~taken & ~lost & (state["failed_at"] == 0)
+        state["failed_at"] += number * first
+        state["resets"] += lost
+
+    def _check_on_cpu(self, steps: list[BlockStep], norm: Tensor) -> None:
+        """Raise NumericalError where the failure of a step can be read at once."""
+        if not self._on_cpu(norm):
+            return
+        if not norm < math.inf:
+            advice = "nothing was changed; lower lr or clip by max_grad_norm"
+            what, size = "the gradient's norm", float(norm)
+            for each in steps:
+                own = float(joint_norm([each.gradient]))
+                if not own < math.inf:
+                    raise NumericalError(
+                        each.block.name, each.number, what, own, advice
+                    )
+            name = f"(those of {type(self.other).__name__})"
+            number = steps[0].number if steps else 0
+            raise NumericalError(name, number, what, size, advice)
+        for each in steps if self.on_failure == "raise" else ():
+            if each.rows > 0 and not each.sound:
+                forgetting, value = each.options["forgetting"], float(each.h)
+                what = f"h, which must be at least forgetting = {forgetting},"
+                if forgetting <= value < math.inf:
+                    what = "the trace of P, wound up by forgetting < 1,"
+                    value = float(each.state["P"].trace())
+                advice = "start P again by on_failure='reset', or take forgetting=1"
+                raise NumericalError(each.block.name, each.number, what, value, advice)
 
     def __setstate__(self, state: dict) -> None:
-        if vars(self).get("_kept") is not None:  # torch would cast P to half precision
-            own = {
-                block.weight: restored(kept, block)
-                for block, kept in self._kept.items()
-            }
-            state = state | {"state": defaultdict(dict, own)}
+        """Take over what a state dict holds; ValueError if it is of other layers."""
+        names = [group.get("layer") for group in state["param_groups"]]
+        own = [group["layer"] for group in self.param_groups]
+        if names != own:
+            raise ValueError(f"this checkpoint is of layers {names}, not {own}")
+        for group in state["param_groups"]:
+            for name, default in self.defaults.items():
+                group.setdefault(name, default)
+        options = {p: group for group in self.param_groups for p in group["params"]}
+        for block in self.blocks:
+            kept = state["state"].get(block.weight)
+            if not kept:
+                continue
+            wanted = self._state_of(block, options[block.weight] | {"momentum": 0.5})
+            for name, value in wanted.items():
+                found = torch.as_tensor(kept.get(name, value)).to(value, copy=True)
+                if found.shape != value.shape:
+                    raise ValueError(
+                        f"{name} of layer {block.name!r} has shape "
+                        f"{tuple(found.shape)} in this checkpoint, and the layer needs "
+                        f"{tuple(value.shape)}: it is of another network"
+                    )
+                if name in kept:
+                    kept[name] = found
         super().__setstate__(state)
-        for group in vars(self).get("param_groups", ()):
-            for name in LAYER_OPTIONS:
-                group.setdefault(name, self.defaults[name])
 
     def __deepcopy__(self, memo):
         """Copy the optimiser together with its model, which must be copied before."""
@@ -457,43 +450,29 @@ class RLS(Stateful):
                 f"a copy of {type(self).__name__} alone would train nothing: copy the "
                 "model with it, model, optimizer = copy.deepcopy((model, optimizer))"
             )
-        new = memo[id(self)] = type(self).__new__(type(self))
-        new.__setstate__(copy.deepcopy(super().__getstate__(), memo))
-        vars(new).update({k: v for k, v in vars(self).items() if k not in vars(new)})
-        new.model = memo[id(self.model)]
-        new.gradient_norm = copy.deepcopy(self.gradient_norm, memo)
-        new.captures = [each.of(memo[id(each.module)]) for each in self.captures]
+        layers = [
+            {"layer": capture.name, "time_steps": capture.time_steps}
+            for capture in self.captures
+        ]
+        new = memo[id(self)] = type(self)(
+            memo[id(self.model)],
+            layers=layers,
+            max_grad_norm=self.max_grad_norm,
+            on_failure=self.on_failure,
+            max_fan_in=max(block.fan_in for block in self.blocks),
+            workers=self.workers,
+        )
+        new.load_state_dict(self.state_dict())
         return new
 
-    def close(self) -> None:
-        """Remove the hooks from the model; the optimiser cannot train it afterwards."""
-        for capture in self.captures:
-            capture.close()
+    def __reduce_ex__(self, protocol):
+        raise TypeError(
+            f"{type(self).__name__} reads its model by hooks, which cannot be pickled: "
+            "save optimizer.state_dict() beside model.state_dict(), make both anew and "
+            "load them"
+        )
 
-    @contextmanager
-    def row_weights(self, weights: Tensor | None) -> Iterator[None]:
-        r"""Weigh the rows of the inputs in the forward passes of a ``with`` block.
-
-        Rows that have no part in the loss, such as padding, should have none in P. With
-        a mask that is False there, a padded batch steps as one without padding.
-
-        Parameters
-        ----------
-        weights : tensor of numbers >= 0 or bool, of the shape that the inputs of the
-            layers have without their last dimension, such as (b, T), or (b,) for whole
-            examples; None for 1 everywhere. Recurrent layers take (b, T) whatever their
-            ``batch_first``. A layer behind a pooling, with inputs (b, n), counts all
-            its rows. CONV layers take (b,) only.
-        """
-        if weights is not None:
-            check_weights(weights)
-            if self.keeps_inputs:
-                raise ValueError(f"{type(self).__name__} takes every row as it is")
-        before = [capture.weights for capture in self.captures]
-        for capture in self.captures:
-            capture.weights = weights
-        try:
-            yield
-        finally:
-            for capture, old in zip(self.captures, before, strict=True):
-                capture.weights = old
+    @staticmethod
+    def _on_cpu(value: Tensor) -> bool:
+        """Return whether a value can be read without waiting for a device."""
+        return value.device.type == "cpu"

@@ -4,24 +4,19 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from labkit.check import COUNT, check_kind, check_options, check_tensor, number
 from labkit.clock import Clock
-from labkit.collectives import mean_over
 from labkit.errors import DivergedError
-from labkit.rls.checks import unwrap
-from labkit.rls.health import NumericalError
+from labkit.rls.block_step import NumericalError
 from labkit.rls.hybrid import Hybrid
 from labkit.rls.networks import accuracy_later
 from labkit.rls.optimizer import RLS
 from labkit.rls.update import loss_one_hot
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 SIZES = {"epochs": COUNT, "batch_size": COUNT}
 
@@ -98,11 +93,11 @@ def train(
 
     Parameters
     ----------
-    model : nn.Module, (M, ...) inputs -> (M, classes). If it is a
-        ``DistributedDataParallel``, every worker calls this with rows of its own,
-        equally many; the whole minibatch is M rows of each, and the losses and norms in
-        the records of all workers are those of the whole.
+    model : nn.Module, (M, ...) inputs -> (M, classes).
     optimizer : RLS, Hybrid or any torch optimiser over the model's parameters.
+        If RLS has ``workers``, every worker calls this with rows of its own, equally
+        many; the whole minibatch is M rows of each, and the losses and norms in the
+        records of all workers are those of the whole.
     inputs, labels : (samples, ...) and (samples,) int64, on the model's device.
     loss : callable
         Mean over the minibatch from outputs and labels, such as :func:`loss_one_hot` or
@@ -130,22 +125,27 @@ def train(
     check_kind("watch", watch, (Callable, type(None)), "a function or None")
     kinds = torch.Generator, type(None)
     check_kind("generator", generator, kinds, "a torch.Generator or None")
+    check_kind("record", record, (Callable, type(None)), "a function or None")
     if test is not None:
         check_kind("test", test, tuple, "a pair of inputs and labels, or None")
         if len(test) != 2:
             raise ValueError(f"test must have inputs and labels, got {len(test)} items")
         for name, value in zip(("test inputs", "test labels"), test, strict=True):
             check_data(name, value)
-    bare, group = unwrap(model)
-    if group is not None:
-        _check_equal_shares(inputs, group)
-    check_kind("record", record, (Callable, type(None)), "a function or None")
-    if record and (watch or group is not None):
+    own = optimizer.rls if isinstance(optimizer, Hybrid) else optimizer
+    by_rls = isinstance(own, RLS)
+    workers = own.workers if by_rls else None
+    if workers is not None:
+        _check_equal_shares(inputs, workers)
+    if record and (watch or workers is not None):
         raise ValueError(
             "record= makes one recording of a step, which nobody looks into and no "
             "other worker takes part in: leave out watch, and use one process"
         )
-    clip = partial(_limit, optimizer, max_grad_norm)
+
+    def clip():
+        limit = own.max_grad_norm if by_rls else max_grad_norm
+        return math.inf if limit is None else limit
 
     def backward(x, y):
         optimizer.zero_grad()
@@ -155,16 +155,21 @@ def train(
         value = loss(outputs, y)
         value.backward()
         value = value.detach()
-        return value if group is None else mean_over([value], group)[0]
+        return value if workers is None else workers.sum([value])[0] / workers.size
+
+    def clipped():
+        if by_rls:
+            return None
+        return nn.utils.clip_grad_norm_(model.parameters(), clip())
 
     def whole(x, y):
-        return backward(x, y), _update(model, optimizer, clip())
+        value, norm = backward(x, y), clipped()
+        optimizer.step()
+        return value, own.gradient_norm if by_rls else norm
 
     run = whole
     if record:
         run = record(whole, device=inputs.device, optimizer=optimizer)
-    if watch:
-        run = lambda x, y: (backward(x, y), None)  # noqa: E731
     limit, last, step = math.inf, math.nan, 0
     clock, at_hand = Clock(inputs.device), inputs.device.type == "cpu"
     for epoch in range(1, epochs + 1):
@@ -176,31 +181,45 @@ def train(
             try:
                 with clock:
                     x, y = inputs[rows], labels[rows]
-                    value, norm = run(x, y)
+                    if not watch:
+                        value, norm = run(x, y)
+                    else:
+                        value = backward(x, y)
                 if watch:
                     seen = watch()
                     with clock:
-                        norm = _update(model, optimizer, clip())
-                if closes and isinstance(optimizer, RLS | Hybrid):
-                    optimizer.check()
+                        norm = clipped()
+                        optimizer.step()
+                        norm = own.gradient_norm if by_rls else norm
+                if closes and by_rls:
+                    own.check()
             except NumericalError as error:
-                told = f"step {step}: {error}; the last loss was {last:.6g}"
-                raise DivergedError(told) from error
+                words = f"step {step}: {error}; the last loss was {last:.6g}"
+                raise DivergedError(words) from error
             losses.append(value)
             looked = losses[-1:] if at_hand else losses if closes else []
             for i, each in enumerate(_read(looked), step + 1 - len(looked)):
                 if i == 1:
                     limit = ceiling * max(each, 1.0)
                 if not each <= limit:
-                    told = f"the loss is {each:.6g} at step {i}, the limit {limit:.6g}"
-                    raise DivergedError(f"{told}; the last one was {last:.6g}")
+                    words = f"the loss is {each:.6g} at step {i}, the limit {limit:.6g}"
+                    raise DivergedError(f"{words}; the last one was {last:.6g}")
                 last = each
             mean = right = None
             if closes:
                 mean = partial(_mean, losses)
-                right = test and accuracy_later(bare, *test)
-            measured = value.item, norm.item, clip(), clock.seconds - before
-            yield Record(step, epoch, *measured, mean, right, seen)
+                right = test and accuracy_later(model, *test)
+            yield Record(
+                step,
+                epoch,
+                loss=value.item,
+                gradient_norm=norm.item,
+                limit=clip(),
+                seconds=clock.seconds - before,
+                epoch_loss=mean,
+                test_accuracy=right,
+                watched=seen,
+            )
 
 
 def _read(values: list[Tensor]) -> list[float]:
@@ -210,23 +229,6 @@ def _read(values: list[Tensor]) -> list[float]:
 
 def _mean(values: list[Tensor]) -> float:
     return sum(_read(values)) / len(values)
-
-
-def _limit(optimizer, max_grad_norm) -> float:
-    """Return the joint norm that gradients are clipped to, inf if there is none."""
-    clips = isinstance(optimizer, RLS | Hybrid)
-    limit = optimizer.max_grad_norm if clips else max_grad_norm
-    return math.inf if limit is None else limit
-
-
-def _update(model, optimizer, limit) -> Tensor:
-    """Clip and step; return the norm of the gradient, ()."""
-    if isinstance(optimizer, RLS | Hybrid):
-        optimizer.step()
-        return optimizer.gradient_norm
-    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)
-    optimizer.step()
-    return norm
 
 
 def _order(samples: int, generator, device) -> Tensor:
@@ -288,13 +290,10 @@ def check_classes(labels: Tensor, outputs: Tensor) -> None:
         )
 
 
-def _check_equal_shares(inputs: Tensor, group: "ProcessGroup") -> None:
+def _check_equal_shares(inputs: Tensor, workers: Any) -> None:
     """Raise ValueError on all workers if they have different numbers of rows."""
-    from torch import distributed
-
     extremes = inputs.new_tensor([len(inputs), -len(inputs)], dtype=torch.int64)
-    distributed.all_reduce(extremes, distributed.ReduceOp.MAX, group)
-    most, least = extremes.abs().tolist()
+    most, least = workers.largest([extremes])[0].abs().tolist()
     if most != least:
         raise ValueError(
             "each worker must have as many inputs as the others, or the last ones wait "

@@ -36,6 +36,11 @@ def first_theta() -> Tensor:
     return theta
 
 
+def minibatch(s: int) -> tuple[Tensor, Tensor]:
+    """Draw the mean input (n,) and the gradient (N, n) of step s."""
+    return drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
+
+
 def inverse_of_autocorrelation(
     n: int = N_INPUTS,
     seed: int = 0,
@@ -80,7 +85,7 @@ def P_stays_symmetric(count: int = 3) -> Finding:
     P, theta = first_P(), first_theta()
     apart = []
     for s in range(count):
-        x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
+        x, G = minibatch(s)
         rls_step(theta, P, x, G, **RULE)
         apart.append((P - P.T).abs().max())
     found = torch.stack(apart)
@@ -98,7 +103,7 @@ def gain_is_the_new_P_on_the_input(count: int = 3) -> Finding:
     P, theta = first_P(), first_theta()
     found, wanted = [], []
     for s in range(count):
-        x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
+        x, G = minibatch(s)
         u = P @ x
         h = rls_step(theta, P, x, G, **RULE)
         found.append(h * (P @ x))
@@ -119,7 +124,7 @@ def weights_follow_the_gradient_times_P(count: int = 3) -> Finding:
     P, theta = first_P(), first_theta()
     eta, found, wanted = 0.7, [], []
     for s in range(count):
-        x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
+        x, G = minibatch(s)
         h = RULE["forgetting"] + RULE["mean_weight"] * RULE["steps"] * x @ P @ x
         before, P_before = theta.clone(), P.clone()
         rls_step(theta, P, x, G, lr=eta, **RULE)
@@ -145,7 +150,7 @@ def momentum_is_the_sum_of_earlier_steps(count: int = 4) -> Finding:
     start, velocity = theta.clone(), torch.zeros_like(theta)
     sums, moved = torch.zeros_like(theta), torch.zeros_like(theta)
     for s in range(count):
-        x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
+        x, G = minibatch(s)
         h = RULE["forgetting"] + RULE["mean_weight"] * RULE["steps"] * x @ P @ x
         sums = alpha * sums - eta / h * (G @ P)
         moved += sums
@@ -165,7 +170,7 @@ def l1_acts_without_a_gradient(count: int = 2) -> Finding:
     P, theta = first_P(), first_theta()
     found, wanted = [], []
     for s in range(count):
-        x, before = drawn(N_INPUTS, seed=s + 1), theta.clone()
+        (x, _), before = minibatch(s), theta.clone()
         rls_step(theta, P, x, torch.zeros_like(theta), l1=gamma, **RULE)
         found.append((theta - before) / gamma)
         wanted.append(-before.sign() @ P)
@@ -187,9 +192,9 @@ def a_clip_is_a_scaled_gradient(count: int = 2) -> Finding:
         P, theta = first_P(), first_theta()
         velocity = torch.zeros_like(theta)
         for s in range(count):
-            x, G = drawn(N_INPUTS, seed=s + 1), drawn(N_UNITS, N_INPUTS, seed=s + 20)
+            x, G = minibatch(s)
             norm = torch.linalg.vector_norm(G)
-            factor = clip_factor(norm, limit) if clipped else None
+            factor = clip_factor(norm, limit) if clipped else 1.0
             G = G if clipped else G * limit / (norm + 1e-6)
             rls_step(
                 theta, P, x, G, velocity=velocity, momentum=0.6, clip=factor, **RULE

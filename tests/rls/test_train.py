@@ -164,7 +164,7 @@ def test_watching_sees_gradients_and_changes_nothing():
     def watch():
         model, optimizer = made
         assert model[0].weight.grad is not None
-        return {"rows": optimizer.blocks[0].inputs.rows}
+        return {"rows": int(optimizer.pending()[0].rows)}
 
     found, *watched = records(make, watch=watch)
     assert [r.watched for r in found] == [{"rows": 8}, {"rows": 8}, {"rows": 4}]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch import nn
 
-from labkit.rls import Residuals, Theta, gain, loss_mse, rls_step
+from labkit.rls import Residuals, gain, loss_mse, rls_step
 from labkit.rls.update import clip_factor
 from labkit.theorems.rls import THEOREMS, inverse_of_autocorrelation
 
@@ -60,20 +60,15 @@ def test_step_equals_the_reference(T):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.6])
 def test_forms_of_the_arguments_are_one_step(momentum):
-    """Residuals for the gradient, u and h given, a bias beside its weight, a clip."""
+    """Residuals for the gradient, a clip, a rate in a tensor."""
     rule = RULE | {"momentum": momentum, "steps": 2}
-    state, x = start(), randn(5, seed=4)
     parts = Residuals(randn(7, 3, seed=5), randn(7, 5, seed=6))
-    G = parts.dZ.T @ parts.X
-    plain = stepped(state, x, 0.3 * G, **rule)
-    known = {name: rule[name] for name in ("forgetting", "mean_weight", "steps")}
-    given = stepped(state, x, parts, gained=gain(state.P, x, **known), clip=0.3, **rule)
-    split = State(*(each.clone() for each in state))
-    theta = Theta(*(each.contiguous() for each in (split[0][:, :4], split[0][:, 4])))
-    rls_step(theta, split.P, x, 0.3 * G, velocity=split.velocity, **rule)
-    joined = torch.cat([theta.weight, theta.bias[:, None]], 1)
-    for found in (given, split._replace(theta=joined)):
-        torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-12)
+    plain = stepped(start(), randn(5, seed=4), 0.3 * parts.formed(), **rule)
+    clip, lr = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    rule |= {"clip": clip, "lr": lr}
+    found = stepped(start(), randn(5, seed=4), parts, **rule)
+    torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(parts.norm(), parts.formed().norm())
 
 
 def at_rest(N, n):
@@ -169,7 +164,3 @@ def test_clip_is_that_of_torch(norm, limit):
     want = p.grad * factor
     nn.utils.clip_grad_norm_([p], limit)
     torch.testing.assert_close(p.grad, want, rtol=1e-12, atol=0)
-
-
-def test_no_limit_is_no_clip():
-    assert clip_factor(torch.tensor(1e9), None) is None

@@ -55,7 +55,7 @@ def rls_hybrid():
     (X,) = random((7, 4), dtype=torch.float32)
     nn.functional.cross_entropy(model(X), torch.arange(7) % 3).backward()
     kept = lambda: (list(model.parameters()), both.state_dict())  # noqa: E731
-    return Walk(both.step, kept, {rls.RLS.apply: "37 38 39 99 100"})
+    return Walk(both.step, kept, {rls.RLS.step: "37 38 39 99 100"})
 
 
 WALKS = {

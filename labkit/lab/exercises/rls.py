@@ -121,7 +121,7 @@ EXERCISES = (
         hints=(
             "A clip multiplies the gradient by `clip`, which is $c$. Here the gradient "
             "is not touched: `h_clipped`, that is $h_c$, takes the place of `h` below.",
-            "Without a clip, `clip` is None, and nothing changes.",
+            "Without a clip, `clip` is 1, and nothing changes.",
             r"The step is divided by the normaliser, so that $h_c = h / c$.",
         ),
         example=lambda: [*two_steps(momentum=0.6, clip=0.4), *two_steps()],

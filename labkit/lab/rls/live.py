@@ -41,7 +41,11 @@ def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
         for each in rls.pending():
             if not (end := ends.get(each.block.name)):
                 continue
-            P, G, x_mean = each.state["P"], each.block.gradient(), each.x_mean
+            P, G, x_mean = each.state["P"], each.gradient, each.x_mean
+            if isinstance(G, Residuals):  # in the place of a formed gradient
+                X = torch.nn.functional.pad(G.X[:-1, :-1], (0, 1), value=1)
+                measured[f"best_k {end}"] = best_ratio(X)[0]
+                G = G.formed()
             GP = G @ P
             measured[f"h {end}"] = each.h
             measured[f"angle {end}"] = angle(x_mean, totals.get(end, x_mean))
@@ -49,9 +53,6 @@ def watcher(rls: RLS) -> Callable[[], dict[str, float]]:
             measured[f"shrink {end}"] = GP.norm() / (each.h * G.norm())
             if spectrum:
                 measured[f"below {end}"] = (torch.linalg.eigvalsh(P) < 0.5).sum()
-            if isinstance(each.gradient, Residuals):
-                X = each.block.with_ones(each.gradient.X)
-                measured[f"best_k {end}"] = best_ratio(X)[0]
             totals[end] = x_mean + totals.get(end, 0)
         return {name: value.item() for name, value in measured.items()}
 

@@ -86,7 +86,7 @@ def test_the_open_cell_runs_alone_and_lacks_the_equation(name):
 
 def test_imports_are_all_that_the_text_uses():
     assert imports_of(update.rls_step) == (
-        "from labkit.rls.update import descend, divide_, gain"
+        "from labkit.rls.update import descend, gain"
     )
     assert imports_of(update.clip_factor) == ""
     assert imports_of(update.loss_one_hot).splitlines()[0] == "import torch"
