@@ -79,13 +79,6 @@ def test_benchmarks_go_on_without_a_data_set_and_after_an_error(tmp_path, capfd,
     assert last.split() == ["right", "done"]
 
 
-def test_every_benchmark_is_run():
-    scripts = {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
-    run = {command.split()[0] for command in BENCH["COMMANDS"]}
-    no_ratios = {"lines", "picture", "stills", "shared", "gpu"}
-    assert run == scripts - no_ratios
-
-
 def test_what_has_to_be_read_is_weighed():
     source = (
         'class A:\n    """Two words."""\n\n    def f(self, *, b=f"{0}"):  # a note\n'

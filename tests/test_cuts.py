@@ -1,11 +1,13 @@
 """A change that is interrupted halfway has not happened; one row a class (float64)."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from torch import nn
 
 import labkit
@@ -25,17 +27,11 @@ ROWS = torch.rand(6, 5, dtype=torch.float64)
 
 def estimator(model, target):
     """An estimator that is fitted, to be fitted again to half of the rows."""
-    model.fit(X, target)
+    model = clone(model).fit(X, target)
     return (
         lambda: model.fit(X[:10], target[:10]),
         lambda: model.predict(X).tolist(),
     )
-
-
-def grown(model, target):
-    """A broad estimator that is to get four more nodes."""
-    _, predicted = estimator(model, target)
-    return lambda: model.add_nodes(4), predicted
 
 
 def optimiser(make):
@@ -71,21 +67,20 @@ def learner(name):
     return lambda: made.step(x), lambda: (repr(made.state), repr(made.influence()))
 
 
-def broad(kind):
-    return kind(2, 3, 5, ridge=0.1, random_state=0)
-
-
+BROAD = {"ridge": 0.1, "random_state": 0}
+ESTIMATORS = (
+    (BPLSRegressor((4,), random_state=0), VALUES),
+    (BPLSClassifier((4,), random_state=0), CLASSES),
+    (BroadLearningRegressor(2, 3, 5, **BROAD), VALUES),
+    (BroadLearningClassifier(2, 3, 5, **BROAD), CLASSES),
+)
 # class -> a function that returns a change, and a function that returns what is seen
 CASES = {
-    "BPLSRegressor": lambda: estimator(BPLSRegressor((4,), random_state=0), VALUES),
-    "BPLSClassifier": lambda: estimator(BPLSClassifier((4,), random_state=0), CLASSES),
-    "BroadLearningRegressor": lambda: estimator(broad(BroadLearningRegressor), VALUES),
-    "BroadLearningClassifier": lambda: grown(broad(BroadLearningClassifier), CLASSES),
-    "RLS": lambda: optimiser(lambda model: RLS(model, momentum=0.5)),
-    "Hybrid": lambda: optimiser(hybrid),
-    "HessianFree": lambda: newton(HessianFree),
-    "MartensHF": lambda: newton(MartensHF),
-    **{name: lambda name=name: learner(name) for name in LEARNERS},
+    **{type(m).__name__: partial(estimator, m, target) for m, target in ESTIMATORS},
+    "RLS": partial(optimiser, RLS),
+    "Hybrid": partial(optimiser, hybrid),
+    **{kind.__name__: partial(newton, kind) for kind in (HessianFree, MartensHF)},
+    **{name: partial(learner, name) for name in LEARNERS},
 }
 
 

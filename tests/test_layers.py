@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.layers import WeakHook, current_backward, find_layer, tensors
+from labkit.layers import WeakHook, current_backward, find_layer
 
 
 def test_torch_still_numbers_its_backward_passes():
@@ -28,12 +28,6 @@ def test_a_layer_is_found_by_its_name_or_itself():
         assert find_layer(model, wanted, lambda m: True) == ("0", model[0])
     with pytest.raises(ValueError, match="no layer 'head'; it has '0'"):
         find_layer(model, "head", lambda module: isinstance(module, nn.Linear))
-
-
-def test_the_tensors_of_outputs():
-    y, h, c = torch.ones(3)
-    assert [t is u for t, u in zip(tensors((y, (h, c))), (y, h, c), strict=True)]
-    assert tensors((y, None)) == [y] and tensors(None) == []
 
 
 def test_a_hook_keeps_nobody_alive_and_ignores_copies():

@@ -1,7 +1,6 @@
 """How the package reads: annotations, lengths, names."""
 
 import ast
-from collections import Counter
 
 from tests.test_house import ROOT, modules
 
@@ -52,15 +51,3 @@ def test_a_missing_annotation_is_found():
 def test_a_file_of_the_package_can_be_held_in_the_head():
     lengths = {path: path.read_text("utf-8").count("\n") for path, _ in modules()}
     assert not {path: n for path, n in lengths.items() if n > 500}
-
-
-def test_a_class_of_the_lab_has_a_name_of_its_own():
-    found = [
-        (node.name, module)
-        for path, module in modules()
-        if module.startswith(("labkit.lab", "reproduction"))
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    ]
-    counts = Counter(name for name, _ in found)
-    assert not [each for each in found if counts[each[0]] > 1]
