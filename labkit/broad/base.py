@@ -15,7 +15,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from labkit.arrays import plain
 from labkit.broad.factor import NotPositiveDefinite
 from labkit.broad.leave_one_out import leave_one_out
 from labkit.broad.nodes import ALL, CHUNK, Nodes, Preparation, Samples, Update, draw
@@ -334,7 +333,7 @@ class BroadLearning(BaseEstimator):
 
     def _validated(self, X: ArrayLike) -> Tensor:
         """Return X (l, d) as a tensor for a fitted model."""
-        X = validate_data(self, plain(X), reset=False, dtype="numeric")
+        X = validate_data(self, X, reset=False, dtype="numeric")
         return self._tensor("X", X, str(self._Y.dtype).removeprefix("torch."))
 
     def _tensor(self, name: str, X: np.ndarray, dtype: str) -> Tensor:

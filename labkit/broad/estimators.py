@@ -18,7 +18,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from labkit.arrays import plain
 from labkit.broad.base import BroadLearning, at_once
 
 
@@ -104,7 +103,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
         NotPositiveDefinite
             The ridge is too small for the start.
         """
-        X, y = validate_data(self, plain(X), plain(y, "y"))
+        X, y = validate_data(self, X, y)
         check_classification_targets(y)
         self.classes_ = self._labels_of(y)
         self._fit(X, self._coded(y))
@@ -147,7 +146,7 @@ class BroadLearningClassifier(ClassifierMixin, BroadLearning):
 
         ``X`` is expanded once. Compare ``staged_score`` of scikit-learn's boosting.
         """
-        y = column_or_1d(plain(y, "y"))
+        y = column_or_1d(y)
         for raw in self._staged_raw(X):
             yield accuracy_score(y, self._classes(raw))
 
@@ -183,9 +182,7 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     @at_once
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit as :meth:`BroadLearningClassifier.fit` to numbers y, (l,) or (l, c)."""
-        X, y = validate_data(
-            self, plain(X), plain(y, "y"), multi_output=True, y_numeric=True
-        )
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True)
         assert_all_finite(y, input_name="y")  # None has become nan
         self._flat = y.ndim == 1
         self._fit(X, y.reshape(len(y), -1))
@@ -197,7 +194,7 @@ class BroadLearningRegressor(RegressorMixin, BroadLearning):
     def staged_score(self, X: ArrayLike, y: ArrayLike) -> Iterator[float]:
         """Yield R^2 at every size that the present columns went through."""
         for raw in self._staged_raw(X):
-            yield r2_score(plain(y, "y"), self._shaped(raw))
+            yield r2_score(y, self._shaped(raw))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -216,8 +216,11 @@ def bordered(F: Tensor, T: Tensor, G: Tensor) -> Tensor:
 
     It is laid out by columns, as T is, so that new columns follow old ones in memory.
     """
-    left = torch.cat([F.T, F.new_zeros(F.shape[1], len(G))], 1)
-    return torch.cat([left, torch.cat([T.T, G.T], 1)]).T
+    (k, n), m = F.shape, G.shape[1]
+    grown = F.new_empty(n + m, k + len(G))
+    grown[:n, :k], grown[:n, k:] = F.T, 0
+    grown[n:, :k], grown[n:, k:] = T.T, G.T
+    return grown.T
 
 
 def factor_error(F: Tensor, R: Tensor) -> Tensor:
