@@ -86,18 +86,9 @@ def test_the_code_of_the_readme_runs(capsys):
     assert re.fullmatch(r"(\d \d\.\d+ length 1\n){2}", capsys.readouterr().out)
 
 
-def test_the_readme_has_three_doors_and_names_what_is_there():
+def test_the_readme_names_commands_that_there_are():
     page = (DOCS.parent / "README.md").read_text("utf-8")
-    doors = re.findall(
-        r"^## (Learn|Import|Run and check)\n(.*?)(?=^## )", page, re.M | re.S
-    )
-    assert [name for name, _ in doors] == ["Learn", "Import", "Run and check"]
-    for name, text in doors:
-        (code,) = re.findall(r"^```.*?\n(.*?)^```$", text, re.M | re.S)
-        assert len(code.splitlines()) <= 8 and "](" in text, name
-        known = re.findall(r"^(?:make|labkit) ([a-z]+)", code, re.M)
-        assert set(known) <= commands(), name
-    assert page.index("](notebooks/figures/panel.webp)") < page.index("## Learn")
+    assert set(re.findall(r"^(?:make|labkit) ([a-z]+)", page, re.M)) <= commands()
 
 
 def commands():
