@@ -11,9 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-CONV = nn.Conv1d, nn.Conv2d, nn.Conv3d
-CONV += nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
-RECURRENT = nn.RNN, nn.LSTM, nn.GRU
 # Required values: attribute -> its only value, and advice for other values.
 FORMS = {
     "padding_mode": ("zeros", "only 'zeros' can be read"),
@@ -51,11 +48,6 @@ def zeros_before(module: _ConvNd, i: int) -> int:
         total = module.dilation[i] * (module.kernel_size[i] - 1)
         return total // 2 if module.padding == "same" else 0
     return module.padding[i]
-
-
-def working_dtype(weight: Tensor) -> torch.dtype:
-    """Return the weight's dtype or float32, as sums in half precision lose digits."""
-    return torch.promote_types(weight.dtype, torch.float32)
 
 
 def tensors(output: object) -> list[Tensor]:

@@ -21,7 +21,6 @@ from labkit.instruments.per_layer import (
     rnn_deltas,
     weight_moments,
 )
-from labkit.layers import working_dtype
 
 
 class LinearCall:
@@ -196,6 +195,11 @@ class RecurrentCall:
             x = x[:, :, : x.shape[2] - module.hidden_size]
         biases = {"bias_ih_l0", "bias_hh_l0"} & wanted
         return [weight_moments(x, d)] + [bias_moments(d)] * len(biases)
+
+
+def working_dtype(weight: Tensor) -> torch.dtype:
+    """Return the weight's dtype or float32, as sums in half precision lose digits."""
+    return torch.promote_types(weight.dtype, torch.float32)
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
