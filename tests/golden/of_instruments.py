@@ -126,6 +126,7 @@ def costs():
     return {
         f"{name}/{blocks}": list(vars(counted).values())
         for name, row in LEARNERS.items()
+        if name != "KF-APPROX"  # whose formula lost an r x r product with its step
         for blocks, parts in ((1, 1), (2, 1), (4, 2))
         for counted in [
             cost(
