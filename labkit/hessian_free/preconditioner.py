@@ -6,17 +6,10 @@ Emirahmetoglu and Stewart, section 4.4 and Algorithm 3, after Chapelle and Erhan
 import torch
 from torch import Tensor
 
-from labkit.check import NOT_NEGATIVE, Range, check_options, one_of, optional
+from labkit.check import NOT_NEGATIVE, check_options, one_of
 from labkit.hessian_free.options import KINDS
 
-OPTIONS = {
-    "point": Range("what linearise returns", lambda v: hasattr(v, "sum_squares")),
-    "preconditioner": one_of(KINDS),
-    "damping": NOT_NEGATIVE,
-    "generator": optional(
-        Range("a torch.Generator", lambda v: isinstance(v, torch.Generator))
-    ),
-}
+OPTIONS = {"preconditioner": one_of(KINDS), "damping": NOT_NEGATIVE}
 
 
 def diagonal_estimate(point: object, signs: Tensor) -> tuple[Tensor, ...]:
@@ -62,8 +55,7 @@ def diagonal_preconditioner(
     ValueError
         For an unknown kind, or a damping of 0, at which (3) and (4) may divide by zero.
     """
-    given = {"point": point, "damping": damping, "generator": generator}
-    check_options(given | {"preconditioner": kind}, OPTIONS)
+    check_options({"preconditioner": kind, "damping": damping}, OPTIONS)
     if kind == "none":
         return None
     if kind in ("fisher", "jacobi") and not damping > 0:

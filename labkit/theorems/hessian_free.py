@@ -50,17 +50,13 @@ def explicit(
     return torch.cat([A * scale, damping * low]), torch.cat([b - A @ x0, z])
 
 
-def iterates(
-    A: Tensor, b: Tensor, k: int, **options: object
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the iterates (k + 1, n) of LSMR, and its norms |r| and |K'r| (k + 1,)."""
-    system = build_system(A, b, **options)
-    steps = list(
-        (step.x[0].clone(), step.norms.rnorm, step.norms.arnorm)
-        for step in lsmr_steps(system, maxiter=k)
-    )
-    x, rnorm, arnorm = zip(*steps, strict=True)
-    return torch.stack(x), b.new_tensor(rnorm), b.new_tensor(arnorm)
+def iterates(A: Tensor, b: Tensor, k: int, **options: object) -> tuple[Tensor, Tensor]:
+    """Return LSMR's iterates (k + 1, n), and its norms |r| and |K'r| (2, k + 1)."""
+    x, norms = [], []
+    for step in lsmr_steps(build_system(A, b, **options), maxiter=k):
+        x.append(step.x[0].clone())
+        norms.append(step.norms[:2])
+    return torch.stack(x), b.new_tensor(norms).T
 
 
 def least_gradient(A: Tensor, b: Tensor, k: int, **options: object) -> Finding:
@@ -86,18 +82,17 @@ def true_norms(A: Tensor, b: Tensor, k: int, **options: object) -> Finding:
     ``found`` and ``wanted`` are (2, k + 1): the residual of K, and its gradient.
     """
     K, r0 = explicit(A, b, **options)
-    x, *norms = iterates(A, b, k, **options)
+    x, norms = iterates(A, b, k, **options)
     y = (x - options["x0"]) / options["scale"]
     r = r0 - y @ K.T
     wanted = torch.stack([r.norm(dim=1), (r @ K).norm(dim=1)])
     claim = "The recurrences give the norms of the residual $r$ and of $K^T r$."
-    return Finding(claim, torch.stack(norms), wanted, _shape(A))
+    return Finding(claim, norms, wanted, _shape(A))
 
 
 def norms_fall(A: Tensor, b: Tensor, k: int, **options: object) -> Finding:
     """Judge whether |r| and |K'r| never rise, by the recurrences of k iterations."""
-    _, *norms = iterates(A, b, k, **options)
-    found = torch.stack(norms)
+    _, found = iterates(A, b, k, **options)
     claim = "The norms of the residual $r$ and of $K^T r$ never rise."
     return Finding(claim, found, found.cummin(1).values, _shape(A), tolerance=0.0)
 
@@ -130,8 +125,8 @@ def rotations_annihilate(alphas: Sequence[float], betas: Sequence[float]) -> Fin
         found.append([state.rho, state.rhobar, state.zeta])
     claim = (
         r"The rotations annihilate: $\rho_i$, $\bar\rho_i$ and $\zeta_i$ are those of "
+        r"$B = QR$ and $R^T = \bar Q \bar R$."
     )
-    claim += r"$B = QR$ and $R^T = \bar Q \bar R$."
     example = rf"$\alpha = {alphas}$ and $\beta = {betas}$"
     found = torch.tensor(found, dtype=torch.float64).T
     return Finding(claim, found, wanted, example, tolerance=1e-12)
@@ -239,18 +234,19 @@ def least_batch(cases: Iterable[tuple[float, float, int, float]]) -> Finding:
     ----------
     cases : iterable of arguments, V, |grad f|^2, N and theta
     """
-    found, wanted, cases = [], [], list(cases)
-    for V, g2, N, theta in cases:
-        v, g, t = Fraction(V), Fraction(g2), Fraction(theta)
-
-        def meets(
-            n: int, v: Fraction = v, limit: Fraction = t**2 * g, N: int = N
-        ) -> bool:
-            return v * (N - n) <= limit * n * (N - 1)
-
-        found.append(next_batch_size(V, g2, N, theta))
-        wanted.append(1 + bisect_left(range(1, N), True, key=meets))
+    cases = list(cases)
+    found = [next_batch_size(V, g2, N, theta) for V, g2, N, theta in cases]
+    wanted = [_least(V, g2, N, theta) for V, g2, N, theta in cases]
     claim = r"$\hat n$ is the least batch whose noise is within $\theta^2|\nabla f|^2$."
     example = r"$(V, |\nabla f|^2, N, \theta)$ = " + ", ".join(map(str, cases))
     sides = torch.tensor(found).double(), torch.tensor(wanted).double()
     return Finding(claim, *sides, example, tolerance=0.0)
+
+
+def _least(V: float, g2: float, N: int, theta: float) -> int:
+    """Return the least batch that meets the test, by bisection in exact fractions."""
+    v, limit = Fraction(V), Fraction(theta) ** 2 * Fraction(g2)
+    sizes = range(1, N)
+    return 1 + bisect_left(
+        sizes, True, key=lambda n: v * (N - n) <= limit * n * (N - 1)
+    )
