@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -25,7 +24,6 @@ def test_what_fits_is_handed_back_itself(options):
     [
         (None, {}, "x must be a tensor, got None; see torch.as_tensor"),
         ([1.0], {}, r"x must be a tensor, got list \[1.0\]; "),
-        (np.zeros(99), {}, "x must be a tensor, got ndarray; "),
         (x.to_sparse(), {}, "x must be dense, got torch.sparse_coo; "),
         (x.long(), {}, "real floating point, got the dtype torch.int64"),
         (x.double(), {"like": x}, "dtype torch.float32, got torch.float64"),
@@ -56,7 +54,6 @@ def test_the_first_number_that_is_not_finite_is_named(bad):
     ("options", "message"),
     [
         ({"rank": 0}, "rank must be an integer >= 1, got 0"),
-        ({"rank": 2.0}, "rank must be an integer >= 1, got 2.0"),
         ({"rank": True}, "rank must be an integer >= 1, got True"),
         ({"rate": math.nan}, "rate must be > 0 and finite, got nan"),
         ({"kind": "c"}, "kind must be one of a, b, got 'c'"),

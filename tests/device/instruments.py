@@ -36,13 +36,11 @@ def row(layers):
 
 
 cosine = partial(measured, call=instruments.gradient_cosine)
-error = partial(measured, call=instruments.relative_variance)
 ROWS = [
     *row("Linear"),
     *row("Conv2d"),
     *row("RNN"),
     *row("LSTM"),
     Row("gradient_cosine", cosine, 0),
-    Row("relative_variance", error, 0),
     Row("gradient_variance", variance, 0),
 ]

@@ -77,10 +77,6 @@ MISTAKES = {
         lambda: GradientNoise(NET, reduction="average"),
         "reduction must be .* got 'average'",
     ),
-    "no interval": (
-        lambda: GradientNoise(NET, every=0),
-        "every must be an integer >= 1, got 0",
-    ),
     "a layer's name": (
         lambda: GradientNoise(nn.Sequential(NET), layers=["1"]),
         "the model has no layer '1'; it has '0'",
