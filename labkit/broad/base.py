@@ -1,9 +1,7 @@
 """The base class of the two estimators: growth, removal of nodes and history."""
 
-from collections.abc import Callable, Iterator, Sequence
-from copy import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import wraps
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from labkit.at_once import at_once
 from labkit.broad.factor import NotPositiveDefinite
 from labkit.broad.leave_one_out import leave_one_out
 from labkit.broad.nodes import ALL, CHUNK, Nodes, Preparation, Samples, Update, draw
@@ -33,24 +32,6 @@ from labkit.broad.solvers import SOLVERS, start_operations, update_operations
 from labkit.broad.state import State, safe_ridge, squared_norm
 from labkit.check import COUNT, check_options, check_squares
 from labkit.clock import Clock
-
-
-def at_once(method: Callable) -> Callable:
-    """Make a method change its estimator all at once when it succeeds, or not at all.
-
-    The method changes a shallow copy, which shares all attributes, so it must replace
-    attributes rather than write into them. An error, an interrupt or a lack of memory
-    leaves the estimator as it was.
-    """
-
-    @wraps(method)
-    def change(self: "BroadLearning", *args: Any, **options: Any) -> "BroadLearning":
-        changed = copy(self)
-        method(changed, *args, **options)
-        self.__dict__ = changed.__dict__
-        return self
-
-    return change
 
 
 @dataclass(frozen=True, kw_only=True)

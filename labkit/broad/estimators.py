@@ -18,7 +18,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from labkit.broad.base import BroadLearning, at_once
+from labkit.at_once import at_once
+from labkit.broad.base import BroadLearning
 
 
 class BroadLearningClassifier(ClassifierMixin, BroadLearning):
