@@ -23,12 +23,12 @@ UPDATES = {
 }
 
 
-def broad_update(name):
+def broad_update(name, size=1, shows=None):
     A, H, Y = random((20, 6), (20, 3), (20, 2))
     solver = SOLVERS[name]
     state = solver.start(A, Y, 0.1)
-    call = partial(solver.update, state, A, H, Y)
-    return Walk(call, lambda: state, {solver.update: UPDATES[name]})
+    call = partial(solver.update, state, A, size * H, Y)
+    return Walk(call, lambda: state, {solver.update: shows or UPDATES[name]})
 
 
 def broad_start(name):
@@ -89,6 +89,7 @@ WALKS = {
     **{f"broad {name}": partial(broad_update, name) for name in UPDATES},
     **{f"broad start {name}": partial(broad_start, name) for name in STARTS},
     **{name: partial(broad_factor, *how) for name, how in FACTORS.items()},
+    "broad orig, C = 0": partial(broad_update, "orig", 0, "23 22 21b 20 24"),
     "inverse Cholesky, extended": broad_extend,
     **{f"block form {name}": partial(broad_block_form, *how) for name, how in BLOCKS},
     "broad leave one out": broad_leave_one_out,
