@@ -1,6 +1,6 @@
 """Several workers as one object, the only thing that the papers' rooms know of them.
 
-This is the one module that imports ``torch.distributed``.
+Only this room imports ``torch.distributed``.
 """
 
 from collections.abc import Sequence
