@@ -179,12 +179,9 @@ def _step(
     each: BlockStep, theta: Tensor, state: dict, preconditioned: Tensor, clip: Tensor
 ) -> None:
     """Update theta by what replaces the product of the gradient and P, (N, n)."""
-    velocity, lr, momentum = (
-        state.get("velocity"),
-        each.options["lr"],
-        each.options["momentum"],
-    )
-    descend(theta, velocity, preconditioned, each.h / clip, lr=lr, momentum=momentum)
+    lr, momentum, h = each.options["lr"], each.options["momentum"], each.h / clip
+    velocity = state.get("velocity")
+    descend(theta, velocity, preconditioned, h, lr=lr, momentum=momentum)
 
 
 def _only_linear(optimizer: RLS) -> None:

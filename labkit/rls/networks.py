@@ -11,17 +11,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from labkit.check import check_kind, check_options, integer, optional
-
-SIZE = integer(1, 1_000_000)
-
 
 def dense_network(
     inputs: int = 784, hidden: int = 512, classes: int = 10
 ) -> nn.Sequential:
     """Build an FNN, (M, inputs) -> (M, classes), by default the paper's for MNIST."""
-    sizes = {"inputs": inputs, "hidden": hidden, "classes": classes}
-    check_options(sizes, dict.fromkeys(sizes, SIZE))
     first = nn.Linear(inputs, hidden)
     return nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
@@ -37,10 +31,6 @@ def small_cnn(
     Filters are 3 x 3, and each layer is pooled 2 x 2; 2 ** len(channels) must divide
     ``side``.
     """
-    sizes = {"side": side, "hidden": hidden, "classes": classes}
-    check_kind("channels", channels, Sequence, "a sequence of numbers")
-    sizes |= {f"channels[{i}]": each for i, each in enumerate(channels)}
-    check_options(sizes, dict.fromkeys(sizes, SIZE))
     if side % 2 ** len(channels):
         raise ValueError(
             f"side must be a multiple of {2 ** len(channels)}, as each of the "
@@ -63,7 +53,6 @@ def vgg5(classes: int = 10) -> nn.Sequential:
     is a pooling after the second, the fourth and, unlike in VGG-16, the fifth CONV
     layer, since otherwise the P of the hidden layer would have 16,385 rows.
     """
-    check_options({"classes": classes}, {"classes": SIZE})
     layers: list[nn.Module] = []
     before = 3
     for after, pool in ((64, 0), (64, 1), (128, 0), (128, 1), (256, 1)):
@@ -98,12 +87,6 @@ class SequenceClassifier(nn.Module):
         vocabulary: int | None = None,
     ):
         super().__init__()
-        sizes = {"inputs": inputs, "hidden": hidden, "classes": classes}
-        sizes |= {"layers": layers, "vocabulary": vocabulary}
-        check_options(
-            sizes, dict.fromkeys(sizes, SIZE) | {"vocabulary": optional(SIZE)}
-        )
-        check_kind("cell", cell, Callable, "nn.LSTM or nn.RNN")
         self.inputs = inputs
         self.embedding = vocabulary and nn.Embedding(vocabulary, inputs)
         widths = [inputs, *[hidden] * layers]

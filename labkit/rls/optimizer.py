@@ -16,7 +16,7 @@ from labkit.rls.update import clip_factor, gain, joint_norm, rls_step
 
 
 class RLS(torch.optim.Optimizer):
-    r"""Implement recursive least squares for FC, CONV, RNN, LSTM and GRU layers.
+    r"""Implement recursive least squares for FC, CONV, RNN and LSTM layers.
 
     RLS is gradient descent whose step size is a matrix for each layer (for each of the
     two blocks of a recurrent layer): P, the inverse autocorrelation of its mean inputs.
@@ -28,18 +28,16 @@ class RLS(torch.optim.Optimizer):
     Parameters
     ----------
     model : nn.Module
-        Forward hooks read the inputs of its layers, in training mode only, until
-        :meth:`close`, another RLS on the same layer, or the end of this object. Frozen
-        layers are left out. If it is a ``DistributedDataParallel``, each worker steps
-        with the inputs and gradients of the whole minibatch; see the notes.
+        Forward hooks read the inputs of its layers until :meth:`close`, another RLS on
+        the same layer, or the end of this object. Frozen layers are left out.
+    lr : float or tensor of one number
+        $\eta$ >= 0, step factor of all layers; in the theory it is 1 for the last. The
+        host never reads a tensor.
     forgetting : float
         $\lambda$ in (0, 1]. Below 1, P grows without bound in every direction that the
         inputs do not excite.
     mean_weight : float
         $k$ > 0, weight of a minibatch's mean in P, relative to ``P0_scale``.
-    lr : float or tensor of one number
-        $\eta$ >= 0, step factor of all layers; in the theory it is 1 for the last. The
-        host never reads a tensor.
     momentum : float, $\alpha$ in [0, 1); RLS+M has 0.5, which doubles the step.
     l1 : float, $\gamma$ >= 0; RLS+R has 1e-5, for LSTMs 1e-6. With biases, as printed.
     weight_decay : float >= 0
@@ -64,47 +62,46 @@ class RLS(torch.optim.Optimizer):
         precision: raise an error, or reset this P, skip the step of its block, and
         count that in ``state[weight]["resets"]``.
     max_fan_in : int, largest side of P; 8192 is 256 MiB in float32. ValueError above.
+    workers : optional, such as ``labkit.scale.workers()``; see the notes.
 
     Notes
     -----
+    A step takes what autograd has left in ``.grad``, and for a layer whose weight
+    gradient is not formed the factors of it besides. Their sum is what is clipped.
+
     The scale of the inputs matters. The step of a layer is its gradient times P, which
     starts as the identity and shrinks only along the mean input, so from many starts
     ``lr=1`` diverges for a large spread. Scale the inputs to a standard deviation of
     about 1, or give ``max_grad_norm``.
 
-    The layers are Linear, Conv1d to Conv3d and ConvTranspose1d to ConvTranspose3d, RNN,
-    LSTM and GRU (one layer, one direction), and subclasses that keep the forward. Each
-    group of a CONV layer has its own P and its own step.
-    A transposed layer is a CONV layer on its input with zeros between the pixels; each
-    output is linear in its receptive field, so (65) to (74) hold, with those zeros in
-    the mean (72). The two linear outputs of a GRU take those of an RNN's place in (7).
-    Parameters stay in float32 under ``torch.autocast``; ``torch.amp.GradScaler`` works.
-    For parameters in bfloat16 or float16, P and a copy, ``master``, are in float32. For
-    rows without a loss, such as padding, see :meth:`row_weights`.
+    All rows that go through a layer enter P, also those without a loss, such as
+    padding. Pack the others before it: ``layer(x[mask])`` for inputs (b, T, n) and a
+    mask (b, T) that is False there.
+
+    The layers are Linear, Conv1d to Conv3d without groups, RNN and LSTM (one layer, one
+    direction), and subclasses that keep the forward. Parameters are in float32 or
+    float64, and stay so under ``torch.autocast``.
 
     On the CPU ``step`` raises NumericalError if a gradient is not finite or a P is not
     healthy, and then has changed nothing. On an accelerator it never waits for the
-    device: a block that failed is not changed, and :meth:`check` raises.
+    device: a block that failed is not changed, and :meth:`check` raises. An interrupt
+    (Ctrl-C) that comes while weights change may leave some layers with the step taken.
 
     The state of a block, in ``state[weight]``, is ``P`` (n, n), ``velocity`` (N, n) if
-    there is momentum, ``master`` (N, n) for half precision, and ``h``, ``step``,
-    ``resets`` (). With g groups P is (g, n, n). Each layer is one parameter group.
+    there is momentum, and ``h``, ``step``, ``resets`` (). Each layer is one parameter
+    group.
 
     The multiply-adds of a block with M rows, N units and n inputs are M n (n + N)
     instead of the weight gradient's M n N, or n^2 N in addition to them, whichever is
     chosen above; n^2 for P, and n^2 N again with ``l1``. float32 is enough for lambda =
     1, and float64 is advised below.
 
-    For several workers, wrap the model and then call ``RLS(ddp_model)``; names of
-    layers and checkpoints are those of the bare model. With equal shares of the
-    minibatch every worker has the same result as one process with all rows, to
-    rounding, and the same as the other workers, to the last bit, so failures and resets
-    happen on all at once. Unequal shares work if each worker scales its loss by $p M_r
-    / M$, M_r its own rows of M, since ``DistributedDataParallel`` averages over the p
-    workers. Besides the gradient, which is formed there also with ``max_grad_norm``, a
-    step sends the mean inputs, one all-reduce of $\sum (n' + 2)$ numbers, n' the inputs
-    without the 1 for the bias. P is not sent and not divided. This is tested with gloo,
-    not with NCCL. FSDP is refused.
+    With ``workers``, every worker trains the bare model on rows of its own and begins
+    with the weights of the first one. One sum a step, of the gradients and the inputs'
+    sums, makes all of them step as one process with all rows, to rounding, and equal to
+    the last bit, so failures and resets happen on all at once. Gradients are averaged;
+    for unequal shares each worker scales its loss by $p M_r / M$, M_r its own rows of M
+    on p workers. P is not sent and not divided.
 
     Examples
     --------
@@ -197,9 +194,9 @@ class RLS(torch.optim.Optimizer):
         """Update every layer that a gradient has reached since the last step.
 
         A layer without a gradient does not change, and neither does one that got no
-        rows. All new values are computed and then assigned together. RuntimeError, with
-        the cause, if the inputs that belong to a gradient were not seen, or if a change
-        of ``.grad`` would be lost; for NumericalError see the class.
+        rows. RuntimeError, with the cause, if the inputs that belong to a gradient were
+        not seen, or if a change of ``.grad`` would be lost; for NumericalError see the
+        class.
         """
         loss = None
         if closure is not None:

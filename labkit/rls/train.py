@@ -121,17 +121,7 @@ def train(
     settings = batch_size if isinstance(batch_size, Settings) else Settings(batch_size)
     _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm)
     check_options({"ceiling": ceiling}, {"ceiling": number("> 0", lambda v: v > 0)})
-    check_kind("loss", loss, Callable, "a function of outputs and labels")
-    check_kind("watch", watch, (Callable, type(None)), "a function or None")
-    kinds = torch.Generator, type(None)
-    check_kind("generator", generator, kinds, "a torch.Generator or None")
     check_kind("record", record, (Callable, type(None)), "a function or None")
-    if test is not None:
-        check_kind("test", test, tuple, "a pair of inputs and labels, or None")
-        if len(test) != 2:
-            raise ValueError(f"test must have inputs and labels, got {len(test)} items")
-        for name, value in zip(("test inputs", "test labels"), test, strict=True):
-            check_data(name, value)
     own = optimizer.rls if isinstance(optimizer, Hybrid) else optimizer
     by_rls = isinstance(own, RLS)
     workers = own.workers if by_rls else None
@@ -157,19 +147,16 @@ def train(
         value = value.detach()
         return value if workers is None else workers.sum([value])[0] / workers.size
 
-    def clipped():
-        if by_rls:
-            return None
+    def norm_of():
+        """Clip, and return the norm; RLS does so within its step."""
         return nn.utils.clip_grad_norm_(model.parameters(), clip())
 
     def whole(x, y):
-        value, norm = backward(x, y), clipped()
+        value, norm = backward(x, y), None if by_rls else norm_of()
         optimizer.step()
         return value, own.gradient_norm if by_rls else norm
 
-    run = whole
-    if record:
-        run = record(whole, device=inputs.device, optimizer=optimizer)
+    run = record(whole, device=inputs.device, optimizer=optimizer) if record else whole
     limit, last, step = math.inf, math.nan, 0
     clock, at_hand = Clock(inputs.device), inputs.device.type == "cpu"
     for epoch in range(1, epochs + 1):
@@ -181,14 +168,14 @@ def train(
             try:
                 with clock:
                     x, y = inputs[rows], labels[rows]
-                    if not watch:
-                        value, norm = run(x, y)
-                    else:
+                    if watch:
                         value = backward(x, y)
+                    else:
+                        value, norm = run(x, y)
                 if watch:
                     seen = watch()
                     with clock:
-                        norm = clipped()
+                        norm = None if by_rls else norm_of()
                         optimizer.step()
                         norm = own.gradient_norm if by_rls else norm
                 if closes and by_rls:
@@ -253,7 +240,7 @@ def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm
     check_options({"epochs": epochs} | vars(settings), SIZES)
     check_kind("optimizer", optimizer, torch.optim.Optimizer, "an optimizer")
     for name, value in {"inputs": inputs, "labels": labels}.items():
-        check_data(name, value)
+        check_kind(name, value, Tensor, "a tensor")
     if len(inputs) != len(labels) or not len(inputs):
         raise ValueError(
             f"there must be as many labels as inputs, and some; got {len(inputs)} "
@@ -269,13 +256,6 @@ def _check(optimizer, inputs, labels, epochs, settings, drop_last, max_grad_norm
             f"{type(optimizer).__name__} clips by itself: give max_grad_norm="
             f"{max_grad_norm} to RLS, not to train"
         )
-
-
-def check_data(name: str, value: object) -> None:
-    """Raise an error unless a value is a tensor with rows, of any dtype."""
-    check_tensor(name, value, dtype=getattr(value, "dtype", None))
-    if not value.ndim:
-        raise ValueError(f"{name} must have rows, got a tensor of one number")
 
 
 def check_classes(labels: Tensor, outputs: Tensor) -> None:

@@ -178,21 +178,6 @@ def test_running_mean_holds_vectors_only():
         assert all(value.ndim < 2 for value in state.values())
 
 
-@pytest.mark.parametrize("kind", [KailathRLS, AveragedRLS])
-def test_linear_layers_only(kind):
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))
-    with pytest.raises(ValueError, match=r"'0' is a Conv2d; .* Linear layers only"):
-        kind(model)
-
-
-@pytest.mark.parametrize(("option", "value"), [("forgetting", 0.9), ("l1", 0.1)])
-def test_running_mean_refuses_what_it_cannot_hold(option, value):
-    layers = [{"layer": "0", option: value}, "2"]
-    for options in ({option: value}, {"layers": layers}):
-        with pytest.raises(ValueError, match=f"{option} must be .*, got {value}"):
-            RunningMeanRLS(fcs(), **options)
-
-
 @pytest.mark.parametrize("kind", [KailathRLS, AveragedRLS, RunningMeanRLS])
 def test_save_and_load_in_mid_run_continue_to_the_last_bit(kind, tmp_path):
     def make():

@@ -419,26 +419,6 @@ def test_fc_layers_on_sequences_count_the_time_steps_they_are_told(limit, T):
     assert_same(optimizer, net)
 
 
-@FORMS
-def test_time_steps_must_divide_the_rows(limit):
-    model = nn.Sequential(nn.Linear(5, 30))
-    layers = [{"layer": "0", "time_steps": 3}]
-    optimizer = RLS(model, layers=layers, max_grad_norm=limit)
-    with pytest.raises(ValueError, match="time_steps=3 does not divide the 8 rows"):
-        model(torch.zeros(2, 4, 5)).sum().backward()
-    del optimizer
-
-
-def test_inputs_of_more_than_two_dimensions_need_time_steps():
-    model = nn.Sequential(nn.Linear(5, 3))
-    optimizer = RLS(model)
-    with pytest.raises(ValueError, match=r"'0' got .* \(2, 4, 5\); say .*time_steps"):
-        model(torch.zeros(2, 4, 5))
-    with torch.no_grad():
-        model(torch.zeros(2, 4, 5))
-    del optimizer
-
-
 def test_a_layer_that_no_gradient_reached_stands_still():
     model = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)}).double()
     optimizer = RLS(model, momentum=0.5, l1=1e-3)
