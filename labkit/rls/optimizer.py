@@ -215,11 +215,20 @@ class RLS(torch.optim.Optimizer):
             self._check_on_cpu(steps, norm)
             limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
             clip = clip_factor(norm, limit)
+            finite, known = norm < math.inf, self._on_cpu(norm)
             for each in steps:
                 self.state[each.block.weight] = each.state
-                self._take(each, norm, clip)
+                taken, there = finite & each.sound, each.rows > 0
+                number = each.state["step"] + 1
+                if not known or taken:
+                    theta, new = self._started(each, known)
+                    self.advance(each, theta, new, clip)
+                    new |= {"step": number, "h": each.h}
+                    self._assign(each, theta, new, None if known else taken)
+                lost = finite & ~taken & there & (self.on_failure == "reset")
+                self._note(each, lost, there & ~taken & ~lost, number)
             for p, g in others.items():
-                p.grad = g.mul_(clip).masked_fill_(~(norm < math.inf), 0)
+                p.grad = g.mul_(clip).masked_fill_(~finite, 0)
             if self.other is not None:
                 self.other.step()
             self.gradient_norm = norm
@@ -356,35 +365,34 @@ class RLS(torch.optim.Optimizer):
             state["velocity"] = torch.zeros_like(block.joined(block.weight, block.bias))
         return state
 
-    def _take(self, each: BlockStep, norm: Tensor, clip: Tensor) -> None:
-        """Take the step of one block, and assign its results where it may be taken.
+    def _started(self, each: BlockStep, known: bool) -> tuple[Tensor, dict]:
+        """Return what a step changes: theta (N, n), a copy, and the state.
 
-        Where a gradient is not finite, or P is lost, nothing changes but the note of
-        it, and P if that is to start again; without rows, nothing at all. The CPU knows
-        which it is; an accelerator steps on copies, and assigns by a mask.
+        The CPU knows that the step may be taken. An accelerator steps on copies.
         """
-        block, state, options = each.block, each.state, each.options
-        finite, reset = norm < math.inf, self.on_failure == "reset"
-        taken, there = finite & each.sound, each.rows > 0
-        lost = finite & ~taken & there & reset
-        known, number = self._on_cpu(norm), state["step"] + 1
-        if not known or taken:
-            theta, new = block.joined(block.weight, block.bias), state
-            if not known:
-                new = {name: value.clone() for name, value in state.items()}
-            if options["weight_decay"]:
-                theta.mul_(1 - options["lr"] * options["weight_decay"])
-            self.advance(each, theta, new, clip)
-            new |= {"step": number, "h": each.h}
-            pairs = block.parts(theta) + [(state[name], new[name]) for name in state]
-            for kept, value in pairs:
-                kept.copy_(value if known else torch.where(taken, value, kept))
-        if reset and (lost if known else True):
-            fresh = self.new_state(block, options["P0_scale"])
+        theta, state = each.block.joined(each.block.weight, each.block.bias), each.state
+        if each.options["weight_decay"]:
+            theta.mul_(1 - each.options["lr"] * each.options["weight_decay"])
+        return theta, {k: v if known else v.clone() for k, v in state.items()}
+
+    def _assign(
+        self, each: BlockStep, theta: Tensor, new: dict, taken: Tensor | None
+    ) -> None:
+        """Assign the results of a step, everywhere or where it may be taken."""
+        pairs = [(kept, new[name]) for name, kept in each.state.items()]
+        for kept, value in each.block.parts(theta) + pairs:
+            kept.copy_(value if taken is None else torch.where(taken, value, kept))
+
+    def _note(
+        self, each: BlockStep, lost: Tensor, failed: Tensor, number: Tensor
+    ) -> None:
+        """Start a lost P again, and note the number of the first step that failed."""
+        state = each.state
+        if self.on_failure == "reset" and (not self._on_cpu(lost) or lost):
+            fresh = self.new_state(each.block, each.options["P0_scale"])
             for name, start in fresh.items():
                 state[name].copy_(torch.where(lost, start, state[name]))
-        first = there & ~taken & ~lost & (state["failed_at"] == 0)
-        state["failed_at"] += number * first
+        state["failed_at"] += number * (failed & (state["failed_at"] == 0))
         state["resets"] += lost
 
     def _check_on_cpu(self, steps: list[BlockStep], norm: Tensor) -> None:
