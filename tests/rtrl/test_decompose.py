@@ -33,12 +33,10 @@ def arrow(q):
 MATRICES = {
     "random": lambda q: randn(q, q),
     "repeated": lambda q: with_values([3.0] * (q // 2) + [1.0] * (q - q // 2)),
-    "all equal": lambda q: with_values([2.0] * q),
     "graded": lambda q: with_values(10 ** -torch.linspace(0, 6, q)),
     "graded to nothing": lambda q: with_values(10 ** -torch.linspace(0, 14, q)),
     "deficient": lambda q: randn(q, 1) @ randn(1, q, seed=1),
     "arrow": arrow,
-    "arrow in float32": lambda q: arrow(q).float().double(),
     "ones": lambda q: torch.ones(q, q, dtype=torch.float64),
     "zero": lambda q: torch.zeros(q, q, dtype=torch.float64),
     "large": lambda q: 1e60 * randn(q, q),

@@ -16,7 +16,6 @@ from labkit.rtrl import (
     RTRL,
     TBPTT,
     UORO,
-    CharStream,
     CopyTask,
     DivergedError,
     Readout,
@@ -99,12 +98,6 @@ def test_the_readouts_gradient_is_autograds():
     assert not (loss.requires_grad or dL_dh.requires_grad or dL_dW.requires_grad)
 
 
-def test_the_readout_begins_small_and_from_its_generator():
-    one, two = (Readout(100, 50, generator=seeded()) for _ in range(2))
-    assert torch.equal(one.weight, two.weight) and one.weight.shape == (101, 50)
-    assert 0.009 < float(one.weight.detach().std()) < 0.011
-
-
 # Records
 
 
@@ -129,14 +122,6 @@ def test_the_task_hears_of_the_bits():
     task.error = 0.0  # the next step raises the level
     (record,) = train(learner, readout, task, steps=1)
     assert record.level == task.level == 4
-
-
-def test_text_ends_with_the_steps():
-    cell = make_cell("rnn", 6, N)
-    stream = CharStream(torch.arange(30) % 6, 6, B, dtype=torch.float64)
-    readout, learner = make_readout(classes=6), RTRL(cell, batch_size=B)
-    records = list(train(learner, readout, stream, steps=40))
-    assert len(records) == 40 and {record.level for record in records} == {0}
 
 
 # Updates

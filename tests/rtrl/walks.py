@@ -7,6 +7,7 @@ import torch
 from labkit import rtrl
 from labkit.lab.panels.lines.source import equations_of
 from labkit.rtrl.low_rank import mixing_matrix
+from tests.rtrl.conftest import make, read
 from tests.walks import Walk, generator, random
 
 
@@ -14,10 +15,8 @@ def learner(name, cell=rtrl.RHNCell):
     """A step and its gradient; the docstring of the row's step says what is met."""
     row = rtrl.LEARNERS[name]
     cell = cell(3, 4, generator=generator(), dtype=torch.float64)
-    made = row.make(cell, 2, batch_size=2, generator=generator(1))
-    *before, x = random(*[(2, 3)] * 4)
-    for earlier in before:
-        made.step(earlier)
+    *before, x = random((2, 3), (2, 3), (2, 3), (2, 3))
+    made = read(make(name, 2, cell, batch_size=2, seed=1), before)
 
     def call():
         return made.step(x), made.backward(torch.ones(2, 4).double())
@@ -39,7 +38,7 @@ def train(name):
     """A training run, long enough for an update of the weights."""
     task = rtrl.CopyTask(batch_size=2, generator=generator())
     cell = rtrl.RHNCell(4, 4, generator=generator())
-    made = rtrl.LEARNERS[name].make(cell, 2, batch_size=2, generator=generator(1))
+    made = make(name, 2, cell, batch_size=2, seed=1)
     readout = rtrl.Readout(4, 4, generator=generator())
     optimizer = torch.optim.SGD([cell.weight, readout.weight], lr=0.1)
     return list(rtrl.train(made, readout, task, steps=3, optimizer=optimizer))
