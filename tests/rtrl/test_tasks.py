@@ -200,8 +200,8 @@ def test_each_stream_restarts_at_its_period_staggered(b, period):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokens": tokens(4)}, r"tokens must be \(N,\) with N > 4, got shape \(4,\)"),
-        ({"tokens": tokens(40).view(8, 5)}, r"got shape \(8, 5\)"),
+        ({"tokens": tokens(4)}, r"tokens must be \(N,\) with N > 4, got 4"),
+        ({"tokens": tokens(40).view(8, 5)}, r"must have shape \(N,\), got \(8, 5\)"),
         ({"vocabulary": 3}, r"tokens must lie in 0\.\.2, got 0\.\.6"),
         ({"tokens": tokens(40) - 1}, r"tokens must lie in 0\.\.6, got -1\.\.5"),
         ({"reset_every": -1}, "reset_every must be an integer >= 0, got -1"),
