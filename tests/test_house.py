@@ -231,7 +231,7 @@ LINES = runpy.run_path(str(ROOT / "benchmarks/lines.py"), run_name="lines")
 # Tokens of code, as `make lines` prints them: at most, and today. A room that is above
 # its bound may not grow; whoever makes one lighter writes down what it weighs now.
 WEIGHTS = {
-    "labkit/rls": (11_000, 11_948),
+    "labkit/rls": (11_000, 11_732),
     "labkit/bpls": (10_000, 8_346),
     "labkit/hessian_free": (15_500, 17_081),
     "labkit/broad": (17_500, 15_449),
@@ -240,7 +240,7 @@ WEIGHTS = {
     "labkit/theorems": (8_000, 7_563),
     "labkit/scale": (5_700, 387),
     "labkit/*.py": (2_500, 2_230),
-    "= core": (98_000, 93_260),
+    "= core": (98_000, 93_044),
     "labkit/lab/panels": (30_000, 47_000),
     "labkit/lab/{rls,bpls,hessian_free,broad,rtrl,compare}": (29_000, 52_800),
     "labkit/lab/exercises": (13_000, 29_200),
@@ -252,23 +252,23 @@ WEIGHTS = {
     "reproduction": (30_000, 48_000),
     "benchmarks": (11_000, 22_000),
     "docs": (2_300, 2_230),
-    "tests/rls": (25_000, 31_517),
+    "tests/rls": (25_000, 31_202),
     "tests/bpls": (15_500, 15_471),
     "tests/broad": (18_000, 15_430),
     "tests/hessian_free": (21_500, 21_500),
-    "tests/rtrl": (22_000, 22_937),
+    "tests/rtrl": (22_000, 22_010),
     "tests/instruments": (10_500, 10_494),
     "tests/device": (8_500, 8_483),
     "tests/optimisers": (4_000, 1_875),
     "tests/scale": (4_000, 0),
     "tests": (11_000, 10_998),
-    "tests of core and root": (140_000, 142_484),
-    "= tests": (205_000, 287_596),
-    "= all": (450_000, 623_551),
+    "tests of core and root": (140_000, 141_242),
+    "= tests": (205_000, 286_354),
+    "= all": (450_000, 622_093),
 }
 # Starred arguments in calls, and lambdas bound to a name; they only become fewer.
 TRICKS = {"= core": 107, "= lab": 233, "= reproduction": 72, "= benchmarks": 21}
-TRICKS |= {"= notebooks": 88, "= tests": 887}
+TRICKS |= {"= notebooks": 88, "= tests": 885}
 NO_CORE = {"tests/lab", "tests/notebooks", "tests/browser", "tests/reproduction"}
 
 
