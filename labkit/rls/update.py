@@ -114,12 +114,13 @@ def rls_step(
     momentum, l1, steps : $\alpha$, $\gamma$, $T$
     clip : float or () tensor, $c$, factor of the gradient, see :func:`clip_factor`.
     """
+    preconditioned = gradient @ P
     u, h = gain(
         P, x_mean, forgetting=forgetting, mean_weight=mean_weight, steps=steps
     )  # (38), (39)
-    h_clipped = h / clip  # (c)
     signs = theta.sign() if l1 else None
-    descend(theta, velocity, gradient @ P, h_clipped, lr=lr, momentum=momentum)
+    h_clipped = h / clip  # (c)
+    descend(theta, velocity, preconditioned, h_clipped, lr=lr, momentum=momentum)
     v = u * (mean_weight * steps / (forgetting * h)).sqrt()  # (37)
     P.div_(forgetting).addcmul_(v[:, None], v, value=-1)  # (37)
     if l1:
